@@ -1,0 +1,144 @@
+//! The [`Driver`] trait: one device, and the contract of every call.
+
+use crate::{
+    CaptureMode, CaptureStatus, DeviceInfo, DriverError, Event, Handle, MemoryInfo, Stream,
+    StreamUid,
+};
+
+/// One device. Methods may be called from any thread; the implementation makes the device current
+/// and restores what was current before.
+///
+/// Every method may fail with [`ErrorCode::Deinitialized`](crate::ErrorCode::Deinitialized) once
+/// process exit began, with `NotInitialized` in a forked child and with `ContextLost` after a
+/// kernel fault; what is listed under *Errors* comes on top. A call that fails has changed nothing.
+pub trait Driver: Send + Sync {
+    /// What the device can do. Makes no driver call and never fails.
+    fn info(&self) -> DeviceInfo;
+
+    /// Free and total physical memory, over all processes.
+    fn memory_info(&self) -> Result<MemoryInfo, DriverError>;
+
+    // Virtual memory. Ranges are multiples of the granularity.
+
+    /// Reserves a range of addresses with nothing behind it and returns its start.
+    ///
+    /// `bytes` is a positive multiple of the granularity; `alignment` is 0 or a power of two.
+    /// Legal in capture. Errors: `OutOfMemory` (address space), `InvalidValue`.
+    fn reserve(&self, bytes: u64, alignment: u64) -> Result<u64, DriverError>;
+
+    /// Returns a whole reserved range, as [`reserve`](Self::reserve) gave it, with nothing mapped.
+    ///
+    /// Errors: `InvalidValue` for another start or size, or while something is mapped in it.
+    fn unreserve(&self, address: u64, bytes: u64) -> Result<(), DriverError>;
+
+    /// Creates physical memory. It takes device memory at once and has no address yet.
+    ///
+    /// `bytes` is a positive multiple of the granularity. Whether fresh memory reads as zero is
+    /// not promised. Legal in capture. Errors: `OutOfMemory`, `InvalidValue`.
+    fn create(&self, bytes: u64) -> Result<Handle, DriverError>;
+
+    /// Gives up the handle. The memory goes back to the device once nothing maps it any more.
+    ///
+    /// Errors: `InvalidHandle` (unknown, or released before).
+    fn release(&self, handle: Handle) -> Result<(), DriverError>;
+
+    /// Maps the whole of `handle` (`bytes` is its size) at `address`, without access rights yet.
+    ///
+    /// A handle may be mapped at several addresses. Legal in capture. Errors: `InvalidValue` when
+    /// the range is not reserved, overlaps a mapping, is misaligned or has not the handle's size;
+    /// `InvalidHandle`.
+    fn map(&self, address: u64, bytes: u64, handle: Handle) -> Result<(), DriverError>;
+
+    /// Gives the device read and write access to a range that is mapped throughout; one call may
+    /// cover many mappings.
+    ///
+    /// Legal in capture. Errors: `InvalidValue` when part of the range is not mapped,
+    /// `OutOfMemory` when the driver's limit of mappings is reached.
+    fn set_access(&self, address: u64, bytes: u64) -> Result<(), DriverError>;
+
+    /// Unmaps a range that is made of whole mappings. Acts at once: it does **not** wait for
+    /// kernels that use the range, so the caller must know that the last use is complete.
+    ///
+    /// Errors: `InvalidValue` when part of the range is not mapped or a mapping would be cut.
+    fn unmap(&self, address: u64, bytes: u64) -> Result<(), DriverError>;
+
+    // Plain and stream-ordered memory.
+
+    /// Allocates plain device memory (`cudaMalloc`), aligned to at least 512 bytes.
+    ///
+    /// Errors: `OutOfMemory`, `InvalidValue` for 0 bytes, `CaptureUnsupported` while a capture
+    /// forbids it to this thread (which breaks the capture).
+    fn malloc(&self, bytes: u64) -> Result<u64, DriverError>;
+
+    /// Frees what [`malloc`](Self::malloc) gave. Waits until the device is idle.
+    ///
+    /// Errors: `InvalidValue` for another address, `CaptureUnsupported` as for `malloc`.
+    fn free(&self, address: u64) -> Result<(), DriverError>;
+
+    /// Allocates in stream order from Drystone's own memory pool (`cudaMallocFromPoolAsync`).
+    ///
+    /// Errors: `OutOfMemory`, `InvalidValue`, `InvalidHandle` (stream), `NotSupported`.
+    fn malloc_async(&self, bytes: u64, stream: Stream) -> Result<u64, DriverError>;
+
+    /// Frees in stream order what [`malloc_async`](Self::malloc_async) gave.
+    ///
+    /// Errors: `InvalidValue` (unknown address), `InvalidHandle` (stream), `NotSupported`.
+    fn free_async(&self, address: u64, stream: Stream) -> Result<(), DriverError>;
+
+    // Streams and events.
+
+    /// Creates an event without timing.
+    ///
+    /// Legal in capture. Errors: `OutOfMemory`.
+    fn create_event(&self) -> Result<Event, DriverError>;
+
+    /// Destroys an event. Legal at any time, also before the recorded work completed.
+    ///
+    /// Errors: `InvalidHandle`.
+    fn destroy_event(&self, event: Event) -> Result<(), DriverError>;
+
+    /// Marks the point that `stream` has reached in its queue. In a capture it becomes part of the
+    /// graph, and the event belongs to the capture from then on.
+    ///
+    /// Errors: `InvalidHandle` (event, or a stream destroyed meanwhile).
+    fn record(&self, event: Event, stream: Stream) -> Result<(), DriverError>;
+
+    /// Whether the work up to the event's last record is complete; true if never recorded.
+    ///
+    /// Errors: `InvalidHandle`, `CapturedEvent`, `CaptureUnsupported` (forbidden to this thread).
+    fn query(&self, event: Event) -> Result<bool, DriverError>;
+
+    /// Makes work queued on `stream` from now on wait for the event. The host does not wait.
+    ///
+    /// Errors: `InvalidHandle`, `CapturedEvent` when the event belongs to another capture.
+    fn wait(&self, stream: Stream, event: Event) -> Result<(), DriverError>;
+
+    /// Blocks the host until the work up to the event's last record is complete.
+    ///
+    /// Errors: `InvalidHandle`, `CapturedEvent`, `CaptureUnsupported`.
+    fn synchronize_event(&self, event: Event) -> Result<(), DriverError>;
+
+    /// Blocks the host until all work queued on the stream is complete.
+    ///
+    /// Errors: `InvalidHandle`, `CaptureUnsupported`.
+    fn synchronize_stream(&self, stream: Stream) -> Result<(), DriverError>;
+
+    /// Blocks the host until the device is idle.
+    ///
+    /// Errors: `CaptureUnsupported`.
+    fn synchronize_device(&self) -> Result<(), DriverError>;
+
+    /// The identity of a stream. Handle values are recycled, identities are not.
+    ///
+    /// Errors: `InvalidHandle`.
+    fn stream_uid(&self, stream: Stream) -> Result<StreamUid, DriverError>;
+
+    /// Whether the stream is being captured. Legal in capture.
+    ///
+    /// Errors: `InvalidHandle`.
+    fn capture_status(&self, stream: Stream) -> Result<CaptureStatus, DriverError>;
+
+    /// Sets the calling thread's capture mode and returns the one before. Calls that a capture
+    /// forbids are allowed to a thread in [`CaptureMode::Relaxed`].
+    fn exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode, DriverError>;
+}

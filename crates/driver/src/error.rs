@@ -1,0 +1,103 @@
+//! [`DriverError`]: which call failed, with which code, on what figures.
+
+use crate::Call;
+
+/// Why a driver call failed: the codes the layers above tell apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum ErrorCode {
+    /// The device has not enough memory, or the driver ran out of mappings (`CUDA_ERROR_OUT_OF_MEMORY`).
+    #[error("out of memory")]
+    OutOfMemory,
+    /// An argument was refused (`CUDA_ERROR_INVALID_VALUE`).
+    #[error("invalid value")]
+    InvalidValue,
+    /// A handle was not one of the driver's (`CUDA_ERROR_INVALID_HANDLE`).
+    #[error("invalid handle")]
+    InvalidHandle,
+    /// The call is illegal while a stream is being captured (`CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`).
+    #[error("not permitted while a stream is being captured")]
+    CaptureUnsupported,
+    /// The event was recorded in a capture and cannot be asked outside it (`CUDA_ERROR_CAPTURED_EVENT`).
+    #[error("event belongs to a capture")]
+    CapturedEvent,
+    /// The driver is shutting down (`CUDA_ERROR_DEINITIALIZED`): the process is exiting.
+    #[error("driver is shutting down")]
+    Deinitialized,
+    /// The process is a forked child of one that used the device (`CUDA_ERROR_NOT_INITIALIZED`).
+    #[error("driver is not initialised in this process")]
+    NotInitialized,
+    /// A kernel faulted earlier; the context is lost (`CUDA_ERROR_ILLEGAL_ADDRESS`).
+    #[error("an earlier kernel failed and the context is lost")]
+    ContextLost,
+    /// The device does not offer this call (`CUDA_ERROR_NOT_SUPPORTED`).
+    #[error("not supported by this device")]
+    NotSupported,
+    /// Any other code, by its number in the driver's API.
+    #[error("driver error {0}")]
+    Other(i32),
+}
+
+/// A failed driver call.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{} failed: {code}{}", call.cuda_name(), Figures(*bytes, *address))]
+pub struct DriverError {
+    /// The call that failed.
+    pub call: Call,
+    /// Why.
+    pub code: ErrorCode,
+    /// The size it was asked for, in bytes; 0 where the call has none.
+    pub bytes: u64,
+    /// The address it was asked for; 0 where the call has none.
+    pub address: u64,
+}
+
+impl DriverError {
+    /// An error of a call that has neither size nor address.
+    pub const fn new(call: Call, code: ErrorCode) -> Self {
+        Self { call, code, bytes: 0, address: 0 }
+    }
+
+    /// The same error with the figures of the call.
+    #[must_use]
+    pub const fn with_figures(mut self, bytes: u64, address: u64) -> Self {
+        self.bytes = bytes;
+        self.address = address;
+        self
+    }
+
+    /// Whether giving memory back and trying again may help.
+    pub const fn is_out_of_memory(&self) -> bool {
+        matches!(self.code, ErrorCode::OutOfMemory)
+    }
+}
+
+/// Size and address of a failed call, left out where the call has none.
+struct Figures(u64, u64);
+
+impl std::fmt::Display for Figures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.0, self.1) {
+            (0, 0) => Ok(()),
+            (bytes, 0) => write!(f, " ({bytes} bytes)"),
+            (0, address) => write!(f, " (address {address:#x})"),
+            (bytes, address) => write!(f, " ({bytes} bytes at {address:#x})"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DriverError, ErrorCode};
+    use crate::Call;
+
+    #[test]
+    fn message_names_call_reason_and_figures() {
+        let error = DriverError::new(Call::Create, ErrorCode::OutOfMemory).with_figures(2 << 20, 0);
+        assert_eq!(error.to_string(), "cuMemCreate failed: out of memory (2097152 bytes)");
+        let error = DriverError::new(Call::Unmap, ErrorCode::InvalidValue).with_figures(512, 0x1000);
+        assert_eq!(error.to_string(), "cuMemUnmap failed: invalid value (512 bytes at 0x1000)");
+        let error = DriverError::new(Call::Query, ErrorCode::CapturedEvent);
+        assert_eq!(error.to_string(), "cudaEventQuery failed: event belongs to a capture");
+    }
+}
