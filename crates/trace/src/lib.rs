@@ -4,5 +4,6 @@
 //! any allocator can be replayed: it implements [`replay::Replayed`].
 #![forbid(unsafe_code)]
 
+pub mod metrics;
 pub mod model;
 pub mod replay;

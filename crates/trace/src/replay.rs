@@ -1,4 +1,22 @@
-//! Replay: drives any allocator with a trace. This file: the trait an allocator implements.
+//! Replay: drives any allocator with a trace.
+//!
+//! This file: the trait an allocator implements. Below it: `engine` (the loop), `measure` (a run and
+//! its figures), `curve` (memory over time), `layout` (an address map as plain data), `clock`.
+//! Invariant: what an allocator is asked depends on the trace and its own answers only, so a run
+//! repeats itself exactly.
+
+mod clock;
+mod curve;
+mod engine;
+mod layout;
+mod measure;
+#[cfg(test)]
+mod reference;
+
+pub use curve::{Curve, CurvePoint};
+pub use engine::{completes, layout_at};
+pub use layout::{BlockState, Layout, LayoutBlock, LayoutSegment};
+pub use measure::{Options, Outcome, run};
 
 /// How much memory an allocator uses at this moment, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,4 +69,10 @@ pub trait Replayed {
 
     /// What the driver has cost so far. Read at iteration ends only.
     fn driver_cost(&self) -> DriverCost;
+
+    /// The address map at this moment, sorted by address; `None` where the allocator has none to
+    /// show. Need not be cheap: it is read a few times in a run, for pictures and snapshots.
+    fn layout(&self) -> Option<Layout> {
+        None
+    }
 }

@@ -1,0 +1,143 @@
+//! The replay loop, and the runs that need nothing but the loop.
+//!
+//! Invariant: a block's later events reach the allocator only if its allocation was served. Block
+//! numbers are dense, so the only state is one address per number: no hashing and no host
+//! allocation per event. What a caller wants to learn from a run is a [`Probe`].
+
+use std::ops::{ControlFlow, Range};
+
+use super::{Layout, Refusal, Replayed};
+use crate::model::{Event, Kind, Trace};
+
+/// Stands for "this block was refused or is not live"; no device has this address.
+pub(super) const NOT_LIVE: u64 = u64::MAX;
+
+/// Looks on during a pass; every method does nothing unless it is given.
+pub(super) trait Probe<R: ?Sized> {
+    /// A request was served.
+    #[inline]
+    fn allocated(&mut self, _index: usize, _event: &Event, _address: u64, _allocator: &R) {}
+
+    /// A request was refused; breaking ends the pass.
+    #[inline]
+    fn refused(&mut self, _index: usize, _event: &Event, _refusal: Refusal) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    /// A block that had been served was freed.
+    #[inline]
+    fn freed(&mut self, _index: usize, _event: &Event, _address: u64, _allocator: &R) {}
+
+    /// The cache was given back, or an iteration ended.
+    #[inline]
+    fn passed(&mut self, _index: usize, _event: &Event, _allocator: &R) {}
+}
+
+/// Wants to know nothing: for timing.
+pub(super) struct Silent;
+
+impl<R: ?Sized> Probe<R> for Silent {}
+
+/// Where the live blocks are: the state that a pass carries.
+pub(super) struct Addresses(Vec<u64>);
+
+impl Addresses {
+    pub(super) fn new(trace: &Trace) -> Self {
+        Self(vec![NOT_LIVE; trace.blocks as usize])
+    }
+
+    /// Frees whatever is still live, in order of block numbers.
+    pub(super) fn free_all<R: Replayed + ?Sized>(&mut self, allocator: &mut R) {
+        for slot in &mut self.0 {
+            if *slot != NOT_LIVE {
+                allocator.free(*slot);
+                *slot = NOT_LIVE;
+            }
+        }
+    }
+}
+
+/// Drives `allocator` through the events of `range`, with times counted from `base_ns`.
+pub(super) fn pass<R, P>(
+    trace: &Trace,
+    range: Range<usize>,
+    base_ns: u64,
+    addresses: &mut Addresses,
+    allocator: &mut R,
+    probe: &mut P,
+) -> ControlFlow<()>
+where
+    R: Replayed + ?Sized,
+    P: Probe<R>,
+{
+    let first = range.start;
+    for (offset, event) in trace.events[range].iter().enumerate() {
+        let index = first + offset;
+        allocator.advance(base_ns.saturating_add(event.time_ns));
+        // A number beyond `blocks` breaks the model's promise; its events are passed over.
+        let slot = addresses.0.get_mut(event.block as usize);
+        match event.kind {
+            Kind::Allocate => {
+                let Some(slot) = slot else { continue };
+                match allocator.allocate(event.bytes, event.stream, event.pool) {
+                    Ok(address) => {
+                        *slot = address;
+                        probe.allocated(index, event, address, allocator);
+                    }
+                    Err(refusal) => {
+                        *slot = NOT_LIVE;
+                        probe.refused(index, event, refusal)?;
+                    }
+                }
+            }
+            Kind::Free => {
+                let Some(slot) = slot.filter(|slot| **slot != NOT_LIVE) else {
+                    continue;
+                };
+                let address = std::mem::replace(slot, NOT_LIVE);
+                allocator.free(address);
+                probe.freed(index, event, address, allocator);
+            }
+            Kind::RecordStream => {
+                let Some(slot) = slot.filter(|slot| **slot != NOT_LIVE) else {
+                    continue;
+                };
+                allocator.record_stream(*slot, event.stream);
+            }
+            Kind::EmptyCache => {
+                allocator.empty_cache();
+                probe.passed(index, event, allocator);
+            }
+            Kind::Iteration => probe.passed(index, event, allocator),
+            Kind::OutOfMemory => {}
+        }
+    }
+    ControlFlow::Continue(())
+}
+
+/// Breaks at the first refusal.
+struct UntilRefused;
+
+impl<R: ?Sized> Probe<R> for UntilRefused {
+    fn refused(&mut self, _: usize, _: &Event, _: Refusal) -> ControlFlow<()> {
+        ControlFlow::Break(())
+    }
+}
+
+/// Whether a fresh allocator serves every request of the trace; ends at the first refusal.
+pub fn completes<R: Replayed + ?Sized>(trace: &Trace, allocator: &mut R) -> bool {
+    let mut addresses = Addresses::new(trace);
+    let all = 0..trace.events.len();
+    pass(trace, all, 0, &mut addresses, allocator, &mut UntilRefused).is_continue()
+}
+
+/// The address map of a fresh allocator right after event `index`.
+pub fn layout_at<R>(trace: &Trace, allocator: &mut R, index: usize) -> Option<Layout>
+where
+    R: Replayed + ?Sized,
+{
+    let mut addresses = Addresses::new(trace);
+    let end = trace.events.len().min(index.saturating_add(1));
+    let _ = pass(trace, 0..end, 0, &mut addresses, allocator, &mut Silent);
+    allocator.layout()
+}

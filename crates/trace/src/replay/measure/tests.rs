@@ -1,0 +1,202 @@
+//! The engine's tests, over the reference allocator.
+
+use super::super::reference::{CALL_US, Reference};
+use super::super::{completes, layout_at};
+use super::{Options, run};
+use crate::model::{Event, Kind, Trace};
+
+const KIB: u64 = 1024;
+
+/// Builds a trace one event at a time, a microsecond apart.
+#[derive(Default)]
+struct Builder(Trace);
+
+impl Builder {
+    fn push(mut self, kind: Kind, block: u32, bytes: u64, stream: u16) -> Self {
+        let time_ns = self.0.events.len() as u64 * 1000;
+        self.0.events.push(Event {
+            time_ns,
+            bytes,
+            block,
+            stream,
+            pool: 0,
+            kind,
+        });
+        self.0.blocks = self.0.blocks.max(block + 1);
+        self.0.streams = self.0.streams.max(stream + 1);
+        self.0.pools = 1;
+        self
+    }
+
+    fn allocate(self, block: u32, bytes: u64) -> Self {
+        self.push(Kind::Allocate, block, bytes, 0)
+    }
+
+    fn free(self, block: u32, bytes: u64) -> Self {
+        self.push(Kind::Free, block, bytes, 0)
+    }
+
+    fn iteration(self) -> Self {
+        self.push(Kind::Iteration, 0, 0, 0)
+    }
+}
+
+fn untimed() -> Options {
+    Options {
+        timed_passes: 0,
+        ..Options::default()
+    }
+}
+
+#[test]
+fn peaks_are_exact_and_costs_are_counted() {
+    let trace = Builder::default()
+        .allocate(0, 1000)
+        .allocate(1, 3 * KIB)
+        .free(0, 1000)
+        .allocate(0, 1000)
+        .free(1, 3 * KIB)
+        .push(Kind::EmptyCache, 0, 0, 0)
+        .allocate(1, 512)
+        .0;
+    let outcome = run(&trace, &mut Reference::new(1 << 30), &untimed());
+    let metrics = outcome.metrics;
+    assert_eq!(metrics.peak_requested_bytes, 1000 + 3 * KIB);
+    assert_eq!(metrics.peak_allocated_bytes, 4 * KIB);
+    assert_eq!(metrics.peak_reserved_bytes, 4 * KIB);
+    assert_eq!(outcome.peak_event, 1);
+    // Two growths, one give-back of the 3 KiB block, one more growth.
+    assert_eq!(metrics.driver_calls, 4);
+    assert!((metrics.driver_time_us - 4.0 * CALL_US).abs() < 1e-9);
+    assert_eq!((metrics.events, metrics.operations), (7, 6));
+    assert_eq!(metrics.cpu_ns_per_operation, None);
+    assert!(metrics.events_per_s > 0.0);
+}
+
+#[test]
+fn a_refused_block_is_left_out_with_its_later_events() {
+    let trace = Builder::default()
+        .allocate(0, 8 * KIB)
+        .allocate(1, 64 * KIB)
+        .push(Kind::RecordStream, 1, 64 * KIB, 2)
+        .free(1, 64 * KIB)
+        .allocate(1, KIB)
+        .free(1, KIB)
+        .0;
+    let mut allocator = Reference::new(16 * KIB);
+    let outcome = run(&trace, &mut allocator, &untimed());
+    assert_eq!(outcome.metrics.out_of_memory_events, 1);
+    assert_eq!(outcome.metrics.peak_requested_bytes, 9 * KIB);
+    let (index, refusal) = outcome.first_refusal.expect("one refusal");
+    assert_eq!(
+        (index, refusal.to_string().as_str()),
+        (1, "no room for 65536 bytes")
+    );
+    let expected = [
+        "allocate 8192 on 0 in 0",
+        "refuse 65536",
+        "allocate 1024 on 0 in 0",
+        "free 1024",
+    ];
+    assert_eq!(allocator.log, expected);
+    assert!(!completes(&trace, &mut Reference::new(16 * KIB)));
+    assert!(completes(&trace, &mut Reference::new(128 * KIB)));
+}
+
+#[test]
+fn streams_records_and_time_reach_the_allocator() {
+    let trace = Builder::default()
+        .push(Kind::Allocate, 0, KIB, 3)
+        .push(Kind::RecordStream, 0, KIB, 1)
+        .push(Kind::OutOfMemory, 0, 1 << 40, 0)
+        .push(Kind::Free, 0, KIB, 3)
+        .0;
+    let mut allocator = Reference::new(1 << 20);
+    run(&trace, &mut allocator, &untimed());
+    assert_eq!(
+        allocator.log,
+        ["allocate 1024 on 3 in 0", "record 1", "free 1024"]
+    );
+    assert_eq!(allocator.now_ns, 3000);
+}
+
+#[test]
+fn the_steady_window_follows_the_iterations() {
+    let mut builder = Builder::default();
+    // Eight iterations; each takes one new size, the last three none.
+    for iteration in 0..8u64 {
+        let bytes = (iteration.min(4) + 1) * KIB;
+        builder = builder.allocate(0, bytes).free(0, bytes).iteration();
+    }
+    let metrics = run(&builder.0, &mut Reference::new(1 << 30), &untimed()).metrics;
+    assert_eq!(metrics.driver_calls_per_iteration, [1, 1, 1, 1, 1, 0, 0, 0]);
+    assert_eq!((metrics.driver_calls, metrics.steady_driver_calls), (5, 0));
+    assert!(metrics.steady_driver_time_us.abs() < 1e-9);
+}
+
+#[test]
+fn without_iterations_the_last_quarter_of_operations_is_steady() {
+    let mut builder = Builder::default();
+    for index in 0..16u32 {
+        builder = builder.allocate(index, u64::from(index + 1) * KIB);
+    }
+    let metrics = run(&builder.0, &mut Reference::new(1 << 30), &untimed()).metrics;
+    assert_eq!((metrics.driver_calls, metrics.steady_driver_calls), (16, 4));
+}
+
+#[test]
+fn timed_passes_start_from_an_empty_allocator_and_time_moves_on() {
+    let trace = Builder::default()
+        .allocate(0, KIB)
+        .allocate(1, KIB)
+        .free(0, KIB)
+        .iteration()
+        .0;
+    let mut allocator = Reference::new(1 << 20);
+    let options = Options {
+        timed_passes: 2,
+        ..Options::default()
+    };
+    let metrics = run(&trace, &mut allocator, &options).metrics;
+    assert!(metrics.cpu_ns_per_operation.is_some_and(|ns| ns > 0.0));
+    let allocations = allocator
+        .log
+        .iter()
+        .filter(|l| l.starts_with("allocate"))
+        .count();
+    assert_eq!(allocations, 6);
+    assert_eq!(allocator.live_blocks(), 1);
+    // The later passes found the first one's blocks: memory figures are the first pass's.
+    assert_eq!(
+        (metrics.driver_calls, metrics.peak_reserved_bytes),
+        (2, 2 * KIB)
+    );
+}
+
+#[test]
+fn a_broken_trace_is_passed_over_without_a_panic() {
+    let mut trace = Builder::default()
+        .free(0, 5)
+        .allocate(0, KIB)
+        .free(0, KIB)
+        .free(0, KIB)
+        .0;
+    trace.events.push(Event {
+        time_ns: u64::MAX,
+        bytes: u64::MAX,
+        block: u32::MAX,
+        stream: 9,
+        pool: 9,
+        kind: Kind::Allocate,
+    });
+    let mut allocator = Reference::new(1 << 20);
+    let outcome = run(&trace, &mut allocator, &Options::default());
+    assert_eq!(outcome.metrics.peak_requested_bytes, KIB);
+    let outcome = run(
+        &Trace::default(),
+        &mut Reference::new(0),
+        &Options::default(),
+    );
+    assert_eq!(outcome.metrics.reserved_per_requested(), None);
+    assert!(layout_at(&trace, &mut Reference::new(1 << 20), 2).is_none());
+}
