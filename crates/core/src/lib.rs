@@ -1,1 +1,42 @@
-//! placeholder
+//! A CUDA caching allocator as a pure state machine.
+//!
+//! [`Heap`] answers every request with an address or with a [`Plan`]: plain data that says what to
+//! do to the device. Whoever holds the heap carries the plan out and hands it back, done or undone.
+//! The heap itself knows no lock, no driver, no clock and no randomness: the same calls always
+//! give the same answers, so every run can be replayed.
+//!
+//! Modules, bottom first; a module uses only those above it:
+//! `size` `bin` `id` `block` `segment` `free_list` `address_map` `granule` `fence` `pool` `stats`
+//! `policy` `plan` `error` `heap` (with the way of a malloc and of a free), `snapshot`, `check`.
+#![forbid(unsafe_code)]
+
+mod address_map;
+mod bin;
+mod block;
+mod check;
+mod error;
+mod fence;
+mod free_list;
+mod granule;
+mod heap;
+mod id;
+mod plan;
+mod policy;
+mod pool;
+mod segment;
+pub mod size;
+mod snapshot;
+mod stats;
+
+pub use block::BlockState;
+pub use check::Broken;
+pub use error::{FreeError, RecordStreamError, RequestError, SizeError, StreamError};
+pub use fence::Fence;
+pub use granule::GranuleId;
+pub use heap::{Answer, Committed, Config, Freed, Grant, Heap};
+pub use id::{PoolId, StreamId};
+pub use plan::{Plan, Step};
+pub use policy::{CrossStream, SegmentKind};
+pub use pool::Scale;
+pub use snapshot::{BlockView, SegmentView};
+pub use stats::{Gauge, ScaleStats, Stats};

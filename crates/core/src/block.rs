@@ -1,0 +1,173 @@
+//! Blocks: contiguous pieces of segments, kept out of line in one table.
+//!
+//! Blocks of a segment are linked by address (`previous`, `next`); that chain is what I1 is about.
+//! The second pair of links belongs to the block's home (I3: a block has exactly one): the bin of
+//! a free block, the list of hollow blocks, the address map of live and pending ones.
+
+use std::ops::{Index, IndexMut};
+
+/// Index of a block in [`Blocks`]; [`BlockIndex::NONE`] ends every chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct BlockIndex(pub(crate) u32);
+
+impl BlockIndex {
+    pub(crate) const NONE: BlockIndex = BlockIndex(u32::MAX);
+
+    #[inline]
+    pub(crate) const fn is_none(self) -> bool {
+        self.0 == u32::MAX
+    }
+
+    #[inline]
+    pub(crate) const fn some(self) -> Option<BlockIndex> {
+        if self.is_none() { None } else { Some(self) }
+    }
+}
+
+/// What a block is at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockState {
+    /// Filed in a bin of its list; usable in its stream's order.
+    Free,
+    /// In the program's hands.
+    Live,
+    /// Freed by the program, but another stream may still be using it.
+    Pending,
+    /// Addresses with no memory behind them.
+    Hollow,
+    /// Part of a plan that is being carried out.
+    Claimed,
+    /// Mapped by a plan that failed and could not be undone: to be given back, never used.
+    Stranded,
+    /// Freed, but its last use could not be recorded: not reused before the device was idle.
+    Quarantined,
+}
+
+/// `Block::uses` of a block that only its own stream uses.
+pub(crate) const NO_USES: u32 = u32::MAX;
+
+/// One block. 64 bytes: one cache line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block {
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
+    /// Live and pending blocks: what the program asked for, in bytes.
+    pub(crate) requested: u64,
+    /// Free blocks: the point of their stream that another stream must know to have passed, or
+    /// wait for, before it uses them; 0 if never used.
+    pub(crate) free_after: u64,
+    pub(crate) segment: u32,
+    /// The free list (pool, scale and stream) this block belongs to.
+    pub(crate) list: u32,
+    pub(crate) previous: BlockIndex,
+    pub(crate) next: BlockIndex,
+    pub(crate) home_previous: BlockIndex,
+    pub(crate) home_next: BlockIndex,
+    /// Index of the recorded uses on other streams, or [`NO_USES`].
+    pub(crate) uses: u32,
+    /// Free blocks: the bin they are filed in.
+    pub(crate) bin: u16,
+    pub(crate) state: BlockState,
+}
+
+const _: () = assert!(size_of::<Block>() == 64);
+
+impl Block {
+    #[inline]
+    pub(crate) const fn end(&self) -> u64 {
+        self.address + self.bytes
+    }
+}
+
+/// The table of all blocks. Slots of merged blocks are reused, last freed first.
+#[derive(Debug, Default)]
+pub(crate) struct Blocks {
+    table: Vec<Block>,
+    spare: Vec<BlockIndex>,
+}
+
+impl Blocks {
+    /// Puts a block into a slot.
+    #[inline]
+    pub(crate) fn insert(&mut self, block: Block) -> BlockIndex {
+        if let Some(index) = self.spare.pop() {
+            self[index] = block;
+            return index;
+        }
+        let index = BlockIndex(self.table.len() as u32);
+        self.table.push(block);
+        // A slot has room in `spare` from the start, so that freeing never allocates.
+        if self.spare.capacity() < self.table.len() {
+            self.spare.reserve(self.table.capacity());
+        }
+        index
+    }
+
+    /// Gives a slot back. The caller has unlinked the block everywhere.
+    #[inline]
+    pub(crate) fn remove(&mut self, index: BlockIndex) {
+        self.spare.push(index);
+    }
+
+    /// Slots in use or spare: an upper bound of every index.
+    pub(crate) fn capacity(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Blocks in use.
+    pub(crate) fn len(&self) -> usize {
+        self.table.len() - self.spare.len()
+    }
+
+    /// Cuts a block: it keeps its low `bytes`, and the rest becomes a block of its own after it.
+    /// The rest copies the block's fields; homes are the caller's business.
+    #[inline]
+    pub(crate) fn cut(&mut self, index: BlockIndex, bytes: u64) -> BlockIndex {
+        let whole = self[index];
+        debug_assert!(bytes > 0 && bytes < whole.bytes);
+        let rest = self.insert(Block {
+            address: whole.address + bytes,
+            bytes: whole.bytes - bytes,
+            previous: index,
+            ..whole
+        });
+        if let Some(next) = whole.next.some() {
+            self[next].previous = rest;
+        }
+        self[index].bytes = bytes;
+        self[index].next = rest;
+        rest
+    }
+
+    /// Joins a block with the one after it and gives that one's slot back.
+    #[inline]
+    pub(crate) fn absorb_next(&mut self, index: BlockIndex) {
+        let next = self[index].next;
+        let gone = self[next];
+        debug_assert_eq!(self[index].end(), gone.address);
+        let block = &mut self[index];
+        block.bytes += gone.bytes;
+        block.next = gone.next;
+        block.free_after = block.free_after.max(gone.free_after);
+        if let Some(after) = gone.next.some() {
+            self[after].previous = index;
+        }
+        self.remove(next);
+    }
+}
+
+impl Index<BlockIndex> for Blocks {
+    type Output = Block;
+
+    #[inline]
+    fn index(&self, index: BlockIndex) -> &Block {
+        &self.table[index.0 as usize]
+    }
+}
+
+impl IndexMut<BlockIndex> for Blocks {
+    #[inline]
+    fn index_mut(&mut self, index: BlockIndex) -> &mut Block {
+        &mut self.table[index.0 as usize]
+    }
+}

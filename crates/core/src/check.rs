@@ -1,0 +1,413 @@
+//! The invariants, one function each. Numbers as in `docs/invariants.md`.
+//!
+//! O(n) in the number of blocks: for tests, fuzzing and debugging, not for every operation.
+
+use std::fmt;
+
+use crate::bin::{Bin, TAIL};
+use crate::block::{Block, BlockIndex, BlockState};
+use crate::granule::GranuleState;
+use crate::heap::Heap;
+use crate::policy::SegmentKind;
+use crate::size::QUANTUM;
+
+/// An invariant that does not hold, with what was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// The invariant's number: 7 for I7.
+    pub invariant: u8,
+    /// What was found.
+    pub finding: String,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "I{} is broken: {}", self.invariant, self.finding)
+    }
+}
+
+impl std::error::Error for Broken {}
+
+fn hold(invariant: u8, holds: bool, finding: impl FnOnce() -> String) -> Result<(), Broken> {
+    if holds {
+        Ok(())
+    } else {
+        Err(Broken {
+            invariant,
+            finding: finding(),
+        })
+    }
+}
+
+/// Every block with its index, segment by segment in address order.
+type Tiles = Vec<(BlockIndex, Block)>;
+
+impl Heap {
+    /// Proves every invariant of the heap.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub fn check(&self) -> Result<(), Broken> {
+        let tiles = self.check_i1_blocks_tile_their_segment()?;
+        self.check_i2_free_neighbours_are_joined(&tiles)?;
+        self.check_i3_one_home(&tiles)?;
+        self.check_i4_bins_fit_their_blocks()?;
+        self.check_i5_bitmaps_agree_with_lists()?;
+        self.check_i6_live_addresses_lead_to_their_block(&tiles)?;
+        self.check_i7_sizes_are_whole_quanta(&tiles)?;
+        self.check_i8_counters_agree(&tiles)?;
+        self.check_i9_pending_blocks_wait(&tiles)?;
+        self.check_i12_pools_keep_to_themselves(&tiles)?;
+        self.check_i13_slots_agree_with_hollows(&tiles)
+    }
+
+    fn check_i1_blocks_tile_their_segment(&self) -> Result<Tiles, Broken> {
+        let mut tiles = Vec::with_capacity(self.blocks.len());
+        for (number, segment) in self.segments.in_address_order() {
+            let mut address = segment.address;
+            let mut previous = BlockIndex::NONE;
+            let mut next = segment.first;
+            while let Some(index) = next.some() {
+                let block = self.blocks[index];
+                let fits = block.address == address
+                    && block.segment == number
+                    && block.previous == previous;
+                hold(1, fits, || {
+                    format!("block {block:?} does not follow {address:#x}")
+                })?;
+                tiles.push((index, block));
+                address = block.end();
+                previous = index;
+                next = block.next;
+            }
+            let end = segment.address + segment.bytes;
+            hold(1, address == end, || {
+                format!("blocks end at {address:#x}, not at {end:#x}")
+            })?;
+        }
+        hold(1, tiles.len() == self.blocks.len(), || {
+            format!(
+                "{} blocks in segments, {} in the table",
+                tiles.len(),
+                self.blocks.len()
+            )
+        })?;
+        Ok(tiles)
+    }
+
+    fn check_i2_free_neighbours_are_joined(&self, tiles: &Tiles) -> Result<(), Broken> {
+        for (_, block) in tiles {
+            let Some(next) = block.next.some().map(|next| self.blocks[next]) else {
+                continue;
+            };
+            let both = |state| block.state == state && next.state == state;
+            let split =
+                both(BlockState::Free) && block.list == next.list || both(BlockState::Hollow);
+            hold(2, !split, || {
+                format!("{block:?} and the block after it are not joined")
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check_i3_one_home(&self, tiles: &Tiles) -> Result<(), Broken> {
+        let mut homes = vec![0u8; self.blocks.capacity()];
+        for list in &self.lists {
+            for (_, index) in list.bins(&self.blocks) {
+                let is_free = self.blocks[index].state == BlockState::Free;
+                hold(3, is_free, || {
+                    format!("{:?} stands in a bin", self.blocks[index])
+                })?;
+                homes[index.0 as usize] += 1;
+            }
+            let mut next = list.hollow;
+            while let Some(index) = next.some() {
+                hold(3, self.is_hollow(index), || {
+                    format!("{:?} stands among the hollow", self.blocks[index])
+                })?;
+                homes[index.0 as usize] += 1;
+                next = self.blocks[index].home_next;
+            }
+        }
+        let lists = [
+            (&self.quarantine, BlockState::Quarantined),
+            (&self.stranded, BlockState::Stranded),
+        ];
+        for (home, state) in lists {
+            for &index in home {
+                hold(3, self.blocks[index].state == state, || {
+                    format!("{:?} stands among the {state:?}", self.blocks[index])
+                })?;
+            }
+        }
+        for &(index, block) in tiles {
+            let expected = matches!(block.state, BlockState::Free | BlockState::Hollow);
+            hold(3, homes[index.0 as usize] == u8::from(expected), || {
+                format!("{block:?} has {} homes", homes[index.0 as usize])
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check_i4_bins_fit_their_blocks(&self) -> Result<(), Broken> {
+        for list in &self.lists {
+            for (bin, index) in list.bins(&self.blocks) {
+                let block = self.blocks[index];
+                let is_tail = self.is_hollow(block.next);
+                let right = if is_tail {
+                    TAIL
+                } else {
+                    Bin::of_block(block.bytes)
+                };
+                hold(4, bin == right && block.bin == bin.0, || {
+                    format!("{block:?} stands in bin {bin:?}, not in {right:?}")
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_i5_bitmaps_agree_with_lists(&self) -> Result<(), Broken> {
+        for (number, list) in self.lists.iter().enumerate() {
+            let mut filled = vec![false; TAIL.index() + 1];
+            for (bin, index) in list.bins(&self.blocks) {
+                filled[bin.index()] = true;
+                hold(5, self.blocks[index].list as usize == number, || {
+                    format!("{:?} stands in list {number}", self.blocks[index])
+                })?;
+            }
+            for bin in 0..TAIL.0 {
+                let says = list.bitmap_says(Bin(bin));
+                hold(5, says == filled[bin as usize], || {
+                    format!("list {number} says {says} of bin {bin}")
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_i6_live_addresses_lead_to_their_block(&self, tiles: &Tiles) -> Result<(), Broken> {
+        let mut mapped = 0;
+        for &(index, block) in tiles {
+            let found = self.map.find(&self.blocks, block.address);
+            let must = matches!(
+                block.state,
+                BlockState::Live | BlockState::Pending | BlockState::Quarantined
+            );
+            let may = must || block.state == BlockState::Claimed;
+            hold(6, !must || found == Some(index), || {
+                format!("{block:?} is not in the map")
+            })?;
+            hold(6, may || found.is_none(), || {
+                format!("{block:?} is in the map")
+            })?;
+            mapped += usize::from(found.is_some());
+        }
+        hold(6, mapped == self.map.len(), || {
+            format!(
+                "{mapped} blocks are in the map, which counts {}",
+                self.map.len()
+            )
+        })
+    }
+
+    fn check_i7_sizes_are_whole_quanta(&self, tiles: &Tiles) -> Result<(), Broken> {
+        for (_, block) in tiles {
+            let whole = block.bytes.is_multiple_of(QUANTUM)
+                && block.address.is_multiple_of(QUANTUM)
+                && block.bytes > 0;
+            let served = block.state != BlockState::Live || block.requested <= block.bytes;
+            hold(7, whole && served, || format!("{block:?}"))?;
+        }
+        Ok(())
+    }
+
+    fn check_i8_counters_agree(&self, tiles: &Tiles) -> Result<(), Broken> {
+        let mut sums = [[0u64; 5]; 2];
+        let mut pending_claims = [0u64; 2];
+        for &(index, block) in tiles {
+            let scale = self.list(block.list).scale as usize;
+            let sum = &mut sums[scale];
+            match block.state {
+                BlockState::Live => {
+                    sum[0] += block.requested;
+                    sum[1] += block.bytes;
+                    sum[2] += block.bytes;
+                    sum[3] += 1;
+                }
+                BlockState::Pending | BlockState::Quarantined => {
+                    sum[0] += block.requested;
+                    sum[2] += block.bytes;
+                }
+                BlockState::Claimed
+                    if self.map.find(&self.blocks, block.address) == Some(index) =>
+                {
+                    sum[0] += block.requested;
+                    sum[2] += block.bytes;
+                    pending_claims[scale] += 1;
+                }
+                _ => {}
+            }
+        }
+        for (scale, sum) in sums.iter_mut().enumerate() {
+            let stats = &self.stats.scales[scale];
+            sum[4] = self.reserved_by_walk(scale);
+            let stored = [
+                stats.requested_bytes.current,
+                stats.allocated_bytes.current,
+                stats.active_bytes.current,
+                stats.allocations.current,
+                stats.reserved_bytes.current,
+            ];
+            hold(8, *sum == stored, || {
+                format!("scale {scale}: walked {sum:?}, stored {stored:?}")
+            })?;
+        }
+        self.check_i8_order()
+    }
+
+    /// Requested <= active, allocated <= active <= reserved, in each scale and in all.
+    fn check_i8_order(&self) -> Result<(), Broken> {
+        let stats = &self.stats;
+        for one in [&stats.all, &stats.scales[0], &stats.scales[1]] {
+            let [requested, allocated, active, reserved] = [
+                one.requested_bytes.current,
+                one.allocated_bytes.current,
+                one.active_bytes.current,
+                one.reserved_bytes.current,
+            ];
+            hold(
+                8,
+                requested <= active && allocated <= active && active <= reserved,
+                || {
+                    format!(
+                        "requested {requested}, allocated {allocated}, active {active}, reserved {reserved}"
+                    )
+                },
+            )?;
+        }
+        let both = |gauge: fn(&crate::ScaleStats) -> u64| {
+            gauge(&stats.scales[0]) + gauge(&stats.scales[1]) == gauge(&stats.all)
+        };
+        let sums = both(|s| s.requested_bytes.current)
+            && both(|s| s.allocated_bytes.current)
+            && both(|s| s.active_bytes.current)
+            && both(|s| s.allocations.current)
+            && both(|s| s.active_blocks.current)
+            && both(|s| s.segments.current);
+        hold(8, sums, || format!("scales do not sum to all: {stats:?}"))?;
+        let segments = self.segments.len() as u64;
+        hold(8, stats.all.segments.current == segments, || {
+            format!(
+                "{segments} segments, {} counted",
+                stats.all.segments.current
+            )
+        })
+    }
+
+    fn reserved_by_walk(&self, scale: usize) -> u64 {
+        self.segments
+            .in_address_order()
+            .filter(|(_, segment)| self.list(segment.list).scale as usize == scale)
+            .map(|(_, segment)| match segment.kind {
+                SegmentKind::Plain => segment.bytes,
+                SegmentKind::Mapped => {
+                    let backed = (0..segment.slot_count()).filter_map(|s| segment.granule(s));
+                    backed.count() as u64 * self.config.granule_bytes
+                }
+            })
+            .sum()
+    }
+
+    fn check_i9_pending_blocks_wait(&self, tiles: &Tiles) -> Result<(), Broken> {
+        let mut waits = vec![0usize; self.blocks.capacity()];
+        for index in 0..self.streams.len() as u32 {
+            let stream = self.streams.at(index);
+            let mut last = 0;
+            for (point, block) in stream.waiting() {
+                hold(9, point > stream.passed && point >= last, || {
+                    format!("point {point} of stream {index} should have been served")
+                })?;
+                last = point;
+                waits[block.0 as usize] += 1;
+            }
+        }
+        for &(index, block) in tiles {
+            let waiting = waits[index.0 as usize];
+            let expected = match block.state {
+                BlockState::Pending => self.uses.get(block.uses).len(),
+                _ => 0,
+            };
+            let is_pending = block.state == BlockState::Pending;
+            hold(
+                9,
+                waiting == expected && is_pending == (waiting > 0),
+                || format!("{block:?} waits for {waiting} fences, {expected} uses"),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn check_i12_pools_keep_to_themselves(&self, tiles: &Tiles) -> Result<(), Broken> {
+        for (_, block) in tiles {
+            let Some(segment) = self.segments.get(block.segment) else {
+                continue;
+            };
+            let (own, home) = (self.list(block.list), self.list(segment.list));
+            hold(12, own.pool == home.pool && own.scale == home.scale, || {
+                format!("{block:?} left its pool or scale")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Outside of plans under way, a piece has a granule if and only if it is not hollow, and no
+    /// granule stands in two pieces.
+    fn check_i13_slots_agree_with_hollows(&self, tiles: &Tiles) -> Result<(), Broken> {
+        let mut seen = vec![0u32; self.granules.iter().count()];
+        for (_, segment) in self.segments.in_address_order() {
+            for slot in 0..segment.slot_count() {
+                if let Some(granule) = segment.granule(slot) {
+                    seen[granule.index()] += 1;
+                }
+            }
+        }
+        for (id, state) in self.granules.iter() {
+            let expected = match state {
+                GranuleState::Mapped(mappings) => mappings,
+                GranuleState::Vacant | GranuleState::Idle => 0,
+                GranuleState::Planned => continue,
+            };
+            hold(13, seen[id.index()] == expected, || {
+                format!(
+                    "granule {id:?} is {state:?} and stands in {} pieces",
+                    seen[id.index()]
+                )
+            })?;
+        }
+        for (_, block) in tiles {
+            let Some(segment) = self.segments.get(block.segment) else {
+                continue;
+            };
+            if segment.kind == SegmentKind::Plain || block.state == BlockState::Claimed {
+                continue;
+            }
+            let size = self.config.granule_bytes;
+            let first = (block.address - segment.address) / size;
+            let last = (block.end() - 1 - segment.address) / size;
+            let must_be_filled = block.state != BlockState::Hollow;
+            for slot in [first, last] {
+                let filled = segment.granule(slot as usize).is_some();
+                hold(13, filled == must_be_filled, || {
+                    format!("{block:?}, slot {slot}: {filled}")
+                })?;
+            }
+            // Between its ends a block is of one piece: the tiling and the ends say it all, but a
+            // full look is cheap enough for a check.
+            let all =
+                (first..=last).all(|s| segment.granule(s as usize).is_some() == must_be_filled);
+            hold(13, all, || format!("{block:?} is backed in part"))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,179 @@
+//! Fences and the streams that reach them.
+//!
+//! A fence is "stream S has reached point N". Points count the fences issued on a stream, so a
+//! fence covers everything queued before it was issued, and passing one passes all before it.
+//! Keeps I9: a pending block waits for at least one fence that has not passed. Each stream has its
+//! own queue of waiting blocks, so a slow stream never holds up another's.
+
+use std::collections::VecDeque;
+
+use crate::block::BlockIndex;
+use crate::error::StreamError;
+use crate::id::StreamId;
+
+/// "The stream has reached this point."
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fence {
+    /// The stream.
+    pub stream: StreamId,
+    /// The point: the number of the fence among those issued on the stream, from 1.
+    pub point: u64,
+}
+
+/// One stream as the heap sees it.
+#[derive(Debug)]
+pub(crate) struct StreamState {
+    pub(crate) generation: u32,
+    pub(crate) is_retired: bool,
+    /// Fences issued so far.
+    pub(crate) issued: u64,
+    /// The last point known to be recorded on the device.
+    pub(crate) recorded: u64,
+    /// The last point known to be complete.
+    pub(crate) passed: u64,
+    /// Points of other streams that this stream was made to wait for.
+    seen: Vec<Fence>,
+    /// Pending blocks by the point they wait for, in order.
+    waiting: VecDeque<(u64, BlockIndex)>,
+}
+
+impl StreamState {
+    fn new(generation: u32) -> Self {
+        Self {
+            generation,
+            is_retired: false,
+            issued: 0,
+            recorded: 0,
+            passed: 0,
+            seen: Vec::new(),
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// Whether this stream already waits for the fence, or for a later one of the same stream.
+    pub(crate) fn has_seen(&self, fence: Fence) -> bool {
+        self.seen
+            .iter()
+            .any(|seen| seen.stream == fence.stream && seen.point >= fence.point)
+    }
+
+    /// Remembers that the stream was made to wait for the fence.
+    pub(crate) fn note_seen(&mut self, fence: Fence) {
+        match self
+            .seen
+            .iter_mut()
+            .find(|seen| seen.stream == fence.stream)
+        {
+            Some(seen) => seen.point = seen.point.max(fence.point),
+            None => self.seen.push(fence),
+        }
+    }
+
+    /// The first point that covers a block freed now: the next fence to be issued. After
+    /// retirement nothing new is queued, so the last fence covers it already.
+    #[inline]
+    pub(crate) const fn free_after(&self) -> u64 {
+        if self.is_retired {
+            self.issued
+        } else {
+            self.issued + 1
+        }
+    }
+
+    /// Issues the next fence's point.
+    pub(crate) const fn issue(&mut self) -> u64 {
+        self.issued += 1;
+        self.issued
+    }
+
+    /// Queues a block until the point is passed.
+    pub(crate) fn enqueue(&mut self, point: u64, block: BlockIndex) {
+        let at = self.waiting.partition_point(|&(queued, _)| queued <= point);
+        self.waiting.insert(at, (point, block));
+    }
+
+    /// The next block whose point has passed.
+    pub(crate) fn dequeue(&mut self) -> Option<BlockIndex> {
+        self.waiting
+            .pop_front_if(|&mut (point, _)| point <= self.passed)
+            .map(|(_, block)| block)
+    }
+
+    /// Blocks that wait, with their points.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (u64, BlockIndex)> + '_ {
+        self.waiting.iter().copied()
+    }
+}
+
+/// All streams of a heap.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    table: Vec<StreamState>,
+}
+
+impl Streams {
+    /// Adds a stream. A retired stream whose work is complete is succeeded: the new stream takes
+    /// its place and its free blocks, which need no fence any more.
+    pub(crate) fn add(&mut self) -> StreamId {
+        let ended = self
+            .table
+            .iter()
+            .position(|s| s.is_retired && s.passed == s.issued && s.waiting.is_empty());
+        if let Some(index) = ended {
+            let stream = &mut self.table[index];
+            stream.generation += 1;
+            stream.is_retired = false;
+            stream.seen.clear();
+            return StreamId {
+                index: index as u32,
+                generation: stream.generation,
+            };
+        }
+        self.table.push(StreamState::new(0));
+        StreamId {
+            index: (self.table.len() - 1) as u32,
+            generation: 0,
+        }
+    }
+
+    /// The stream with this id, if it was not retired.
+    #[inline]
+    pub(crate) fn live(&self, id: StreamId) -> Result<&StreamState, StreamError> {
+        match self.table.get(id.index()) {
+            Some(s) if s.generation == id.generation && !s.is_retired => Ok(s),
+            _ => Err(StreamError::Unknown { stream: id }),
+        }
+    }
+
+    pub(crate) fn live_mut(&mut self, id: StreamId) -> Result<&mut StreamState, StreamError> {
+        self.live(id)?;
+        Ok(&mut self.table[id.index()])
+    }
+
+    /// The stream a fence belongs to, retired or not; `None` once it was succeeded.
+    pub(crate) fn of_fence(&mut self, fence: Fence) -> Option<&mut StreamState> {
+        let stream = self.table.get_mut(fence.stream.index())?;
+        (stream.generation == fence.stream.generation).then_some(stream)
+    }
+
+    #[inline]
+    pub(crate) fn at(&self, index: u32) -> &StreamState {
+        &self.table[index as usize]
+    }
+
+    pub(crate) fn at_mut(&mut self, index: u32) -> &mut StreamState {
+        &mut self.table[index as usize]
+    }
+
+    /// The id of the stream at a position, retired or not.
+    pub(crate) fn id_at(&self, index: u32) -> StreamId {
+        StreamId {
+            index,
+            generation: self.at(index).generation,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+}

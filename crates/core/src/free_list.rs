@@ -1,0 +1,135 @@
+//! Free lists: the bins of one pool, scale and stream.
+//!
+//! Keeps I5 (bitmap and lists agree). Within a bin the block freed last comes first; a search looks
+//! at the first few blocks only, so that it stays O(1).
+
+use crate::bin::{BINS, Bin, Bitmap, TAIL};
+use crate::block::{BlockIndex, Blocks};
+use crate::pool::Scale;
+
+/// How many blocks of one bin a search looks at. The bins are at most 1/64 wide, so what a longer
+/// search could gain is small; the worst case of a hit grows with it.
+const LOOK: usize = 8;
+
+/// The free blocks of one pool, scale and stream.
+#[derive(Debug)]
+pub(crate) struct FreeList {
+    /// Index of the pool.
+    pub(crate) pool: u32,
+    pub(crate) scale: Scale,
+    /// Index of the stream in whose order the blocks are free.
+    pub(crate) stream: u32,
+    /// First hollow block of the segments obtained for this list.
+    pub(crate) hollow: BlockIndex,
+    bitmap: Bitmap,
+    heads: Box<[BlockIndex; BINS]>,
+}
+
+impl FreeList {
+    pub(crate) fn new(pool: u32, scale: Scale, stream: u32) -> Self {
+        Self {
+            pool,
+            scale,
+            stream,
+            hollow: BlockIndex::NONE,
+            bitmap: Bitmap::new(),
+            heads: Box::new([BlockIndex::NONE; BINS]),
+        }
+    }
+
+    /// Files a free block.
+    #[inline]
+    pub(crate) fn insert(&mut self, blocks: &mut Blocks, index: BlockIndex, is_tail: bool) {
+        let bin = if is_tail {
+            TAIL
+        } else {
+            Bin::of_block(blocks[index].bytes)
+        };
+        let head = self.heads[bin.index()];
+        let block = &mut blocks[index];
+        block.bin = bin.0;
+        block.home_previous = BlockIndex::NONE;
+        block.home_next = head;
+        if let Some(head) = head.some() {
+            blocks[head].home_previous = index;
+        } else {
+            self.bitmap.set(bin);
+        }
+        self.heads[bin.index()] = index;
+    }
+
+    /// Takes a filed block out of its bin.
+    #[inline]
+    pub(crate) fn remove(&mut self, blocks: &mut Blocks, index: BlockIndex) {
+        let block = blocks[index];
+        if let Some(next) = block.home_next.some() {
+            blocks[next].home_previous = block.home_previous;
+        }
+        if let Some(previous) = block.home_previous.some() {
+            blocks[previous].home_next = block.home_next;
+        } else {
+            let bin = Bin(block.bin);
+            self.heads[bin.index()] = block.home_next;
+            if block.home_next.is_none() {
+                self.bitmap.clear(bin);
+            }
+        }
+    }
+
+    /// The block that serves a request of this many bytes best; it stays filed.
+    ///
+    /// Looks in the bin that the size itself falls into, where some blocks may fit, then in the
+    /// next bin that has a block, where all do, and only then among the blocks that can grow.
+    #[inline]
+    pub(crate) fn find(&self, blocks: &Blocks, bytes: u64) -> Option<BlockIndex> {
+        let (floor, ceiling) = (Bin::of_block(bytes), Bin::of_request(bytes));
+        if floor != ceiling
+            && self.bitmap.contains(floor)
+            && let Some(found) = self.best_of(blocks, floor, bytes)
+        {
+            return Some(found);
+        }
+        match self.bitmap.first_from(ceiling) {
+            Some(bin) => self.best_of(blocks, bin, bytes),
+            None => self.best_of(blocks, TAIL, bytes),
+        }
+    }
+
+    /// The smallest block that fits among the first few of a bin, at the lowest address if equal.
+    #[inline]
+    fn best_of(&self, blocks: &Blocks, bin: Bin, bytes: u64) -> Option<BlockIndex> {
+        let mut best: Option<(u64, u64, BlockIndex)> = None;
+        let mut next = self.heads[bin.index()];
+        for _ in 0..LOOK {
+            let Some(index) = next.some() else { break };
+            let block = &blocks[index];
+            if block.bytes >= bytes
+                && best.is_none_or(|b| (block.bytes, block.address) < (b.0, b.1))
+            {
+                best = Some((block.bytes, block.address, index));
+            }
+            next = block.home_next;
+        }
+        best.map(|(_, _, index)| index)
+    }
+
+    /// The blocks of every bin, for checks and reports.
+    pub(crate) fn bins<'a>(
+        &'a self,
+        blocks: &'a Blocks,
+    ) -> impl Iterator<Item = (Bin, BlockIndex)> + 'a {
+        (0..BINS as u16).flat_map(move |bin| {
+            let mut next = self.heads[bin as usize];
+            std::iter::from_fn(move || {
+                let index = next.some()?;
+                next = blocks[index].home_next;
+                Some((Bin(bin), index))
+            })
+        })
+    }
+
+    /// Whether the bitmap says that a bin has a block; [`TAIL`] is never in it.
+    pub(crate) fn bitmap_says(&self, bin: Bin) -> bool {
+        self.bitmap.contains(bin)
+    }
+}

@@ -1,0 +1,260 @@
+//! The heap: all pools of one device, and the operations on them.
+//!
+//! `request` and `grow`: the way of a malloc. `free`: the way of a free. `commit`: what becomes of
+//! a plan. `trim`: giving memory back. `stream`: streams, fences and pools. This file: the state,
+//! and the two moves everything is made of: filing a free block, and occupying one.
+//! Invariants are numbered I1.. and proved by [`Heap::check`].
+
+mod commit;
+mod free;
+mod grow;
+mod request;
+mod stream;
+mod trim;
+
+pub use commit::Committed;
+pub use free::Freed;
+pub use request::{Answer, Grant};
+
+use crate::address_map::AddressMap;
+use crate::block::{BlockIndex, BlockState, Blocks, NO_USES};
+use crate::fence::Streams;
+use crate::free_list::FreeList;
+use crate::granule::Granules;
+use crate::id::{PoolId, StreamId};
+use crate::plan::Wanted;
+use crate::policy::{self, CrossStream, SegmentKind};
+use crate::pool::Pools;
+use crate::segment::Segments;
+use crate::stats::Stats;
+
+/// How a heap behaves. Sizes in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// How segments are obtained.
+    pub kind: SegmentKind,
+    /// Size of a granule: a power of two, at least the device's granularity.
+    pub granule_bytes: u64,
+    /// The device's physical memory: how many addresses a mapped segment gets.
+    pub device_bytes: u64,
+    /// Reserved bytes never pass this.
+    pub limit_bytes: u64,
+    /// When a free block serves another stream.
+    pub cross_stream: CrossStream,
+}
+
+/// All pools of one device, as a state machine. See the [crate] documentation.
+#[derive(Debug)]
+pub struct Heap {
+    pub(crate) config: Config,
+    pub(crate) blocks: Blocks,
+    pub(crate) lists: Vec<FreeList>,
+    pub(crate) map: AddressMap,
+    pub(crate) segments: Segments,
+    pub(crate) granules: Granules,
+    pub(crate) streams: Streams,
+    pub(crate) pools: Pools,
+    pub(crate) uses: UseTable,
+    pub(crate) quarantine: Vec<BlockIndex>,
+    pub(crate) stranded: Vec<BlockIndex>,
+    pub(crate) stats: Stats,
+    /// Bytes that plans under way will add to the reserved bytes.
+    pub(crate) planned_bytes: u64,
+    /// The device refused a generous reservation: ask for no more addresses than needed.
+    pub(crate) addresses_are_scarce: bool,
+}
+
+impl Heap {
+    /// An empty heap with its default pool and no stream.
+    pub fn new(config: Config) -> Self {
+        debug_assert!(config.granule_bytes.is_power_of_two());
+        Self {
+            config,
+            blocks: Blocks::default(),
+            lists: Vec::new(),
+            map: AddressMap::new(),
+            segments: Segments::default(),
+            granules: Granules::default(),
+            streams: Streams::default(),
+            pools: Pools::new(),
+            uses: UseTable::default(),
+            quarantine: Vec::new(),
+            stranded: Vec::new(),
+            stats: Stats::default(),
+            planned_bytes: 0,
+            addresses_are_scarce: false,
+        }
+    }
+
+    /// How the heap behaves.
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Changes the limit of reserved bytes. What is reserved above it stays until trimmed.
+    pub const fn set_limit(&mut self, limit_bytes: u64) {
+        self.config.limit_bytes = limit_bytes;
+    }
+
+    /// Statistics at this moment.
+    pub const fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Statistics, to reset peaks or totals.
+    pub const fn stats_mut(&mut self) -> &mut Stats {
+        &mut self.stats
+    }
+
+    /// The free list of a request, made if there is none yet.
+    #[inline]
+    fn list_of(
+        &mut self,
+        pool: PoolId,
+        stream: StreamId,
+        bytes: u64,
+    ) -> Result<u32, crate::RequestError> {
+        let scale = policy::scale(bytes);
+        let home = self.pools.live(pool)?;
+        self.streams.live(stream)?;
+        match home.list(scale, stream.index) {
+            Some(list) => Ok(list),
+            None => {
+                self.lists
+                    .push(FreeList::new(pool.index, scale, stream.index));
+                let list = (self.lists.len() - 1) as u32;
+                self.pools
+                    .at_mut(pool.index)
+                    .set_list(scale, stream.index, list);
+                Ok(list)
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn list(&self, index: u32) -> &FreeList {
+        &self.lists[index as usize]
+    }
+
+    /// Files a homeless block as free in its list, joined with the free blocks around it (I2).
+    #[inline]
+    fn file(&mut self, index: BlockIndex) {
+        let mut index = index;
+        let block = self.blocks[index];
+        let list = block.list;
+        self.blocks[index].state = BlockState::Free;
+        if let Some(next) = block.next.some()
+            && self.blocks[next].state == BlockState::Free
+            && self.blocks[next].list == list
+        {
+            self.lists[list as usize].remove(&mut self.blocks, next);
+            self.blocks.absorb_next(index);
+        }
+        if let Some(previous) = block.previous.some()
+            && self.blocks[previous].state == BlockState::Free
+            && self.blocks[previous].list == list
+        {
+            self.lists[list as usize].remove(&mut self.blocks, previous);
+            self.blocks.absorb_next(previous);
+            index = previous;
+        }
+        self.insert_free(index);
+    }
+
+    /// Puts a free block into its bin.
+    #[inline]
+    fn insert_free(&mut self, index: BlockIndex) {
+        let block = &self.blocks[index];
+        let is_tail = self.is_hollow(block.next);
+        self.lists[block.list as usize].insert(&mut self.blocks, index, is_tail);
+    }
+
+    /// Takes a free block out of its bin.
+    #[inline]
+    fn remove_free(&mut self, index: BlockIndex) {
+        let list = self.blocks[index].list;
+        self.lists[list as usize].remove(&mut self.blocks, index);
+    }
+
+    #[inline]
+    pub(crate) fn is_hollow(&self, index: BlockIndex) -> bool {
+        index
+            .some()
+            .is_some_and(|index| self.blocks[index].state == BlockState::Hollow)
+    }
+
+    /// Makes a homeless block live for a request. What it has too much is cut off and filed as
+    /// free in the list the block belonged to.
+    #[inline]
+    fn occupy(&mut self, index: BlockIndex, wanted: Wanted) -> Grant {
+        let scale = self.list(wanted.list).scale;
+        let rest_bytes = self.blocks[index].bytes - wanted.bytes;
+        if policy::splits(self.config.kind, scale, rest_bytes) {
+            let rest = self.blocks.cut(index, wanted.bytes);
+            self.blocks[index].state = BlockState::Live;
+            self.file(rest);
+        }
+        let block = &mut self.blocks[index];
+        block.state = BlockState::Live;
+        block.list = wanted.list;
+        block.requested = wanted.requested;
+        block.uses = NO_USES;
+        let grant = Grant {
+            address: block.address,
+            bytes: block.bytes,
+        };
+        self.map.insert(&mut self.blocks, index);
+        self.stats
+            .allocate(scale as usize, wanted.requested, grant.bytes);
+        grant
+    }
+}
+
+/// The streams that use a block beside its own, for the few blocks that have such uses.
+#[derive(Debug, Default)]
+pub(crate) struct UseTable {
+    table: Vec<Vec<StreamId>>,
+    spare: Vec<u32>,
+}
+
+impl UseTable {
+    /// Streams recorded under an index; none for [`NO_USES`].
+    pub(crate) fn get(&self, index: u32) -> &[StreamId] {
+        self.table.get(index as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// Adds a stream, once. Returns the index, which is new if it was [`NO_USES`].
+    fn add(&mut self, index: u32, stream: StreamId) -> u32 {
+        let index = if index == NO_USES {
+            self.spare.pop().unwrap_or_else(|| {
+                self.table.push(Vec::new());
+                (self.table.len() - 1) as u32
+            })
+        } else {
+            index
+        };
+        let streams = &mut self.table[index as usize];
+        if !streams.contains(&stream) {
+            streams.push(stream);
+        }
+        index
+    }
+
+    /// Removes a stream; true if none is left, and the index is free again.
+    fn remove(&mut self, index: u32, stream: StreamId) -> bool {
+        let streams = &mut self.table[index as usize];
+        streams.retain(|&s| s != stream);
+        if streams.is_empty() {
+            self.spare.push(index);
+        }
+        self.table[index as usize].is_empty()
+    }
+
+    /// Removes all streams of an index, which is free again.
+    fn clear(&mut self, index: u32) {
+        if index != NO_USES && !self.table[index as usize].is_empty() {
+            self.table[index as usize].clear();
+            self.spare.push(index);
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Streams, their fences, and pools: what comes and goes around the blocks.
+
+use super::Heap;
+use crate::error::{RequestError, StreamError};
+use crate::fence::Fence;
+use crate::id::{PoolId, StreamId};
+use crate::plan::{Intent, Plan, Step};
+
+impl Heap {
+    /// Adds a stream. It may succeed a retired stream whose work is complete.
+    pub fn add_stream(&mut self) -> StreamId {
+        self.streams.add()
+    }
+
+    /// Retires a stream that is about to be destroyed, and plans its last fence. Its blocks stay
+    /// valid; its free blocks serve other streams once the fence has passed.
+    ///
+    /// # Errors
+    /// The stream is unknown.
+    pub fn retire_stream(&mut self, stream: StreamId) -> Result<Plan, StreamError> {
+        let state = self.streams.live_mut(stream)?;
+        let fence = Fence {
+            stream,
+            point: state.issue(),
+        };
+        state.is_retired = true;
+        Ok(Plan {
+            steps: vec![Step::Record { fence }],
+            intent: Intent::Retire { fence },
+        })
+    }
+
+    /// The device has passed a fence: blocks that waited for it, or for an earlier one of its
+    /// stream, become free. Fences of streams that were succeeded are ignored.
+    pub fn fence_passed(&mut self, fence: Fence) {
+        let Some(stream) = self.streams.of_fence(fence) else {
+            return;
+        };
+        stream.passed = stream.passed.max(fence.point);
+        while let Some(block) = self.streams.at_mut(fence.stream.index).dequeue() {
+            self.pass_use(block, fence.stream);
+        }
+    }
+
+    /// Adds a private pool.
+    pub fn add_pool(&mut self) -> PoolId {
+        self.pools.add()
+    }
+
+    /// Releases a private pool: it serves no further request, and a trim gives its memory back.
+    /// Its live blocks stay valid.
+    ///
+    /// # Errors
+    /// The pool is unknown or the default pool.
+    pub fn release_pool(&mut self, pool: PoolId) -> Result<(), RequestError> {
+        self.pools.live(pool)?;
+        if pool == PoolId::DEFAULT {
+            return Err(RequestError::UnknownPool { pool });
+        }
+        self.pools.at_mut(pool.index).is_released = true;
+        Ok(())
+    }
+}

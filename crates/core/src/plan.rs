@@ -1,0 +1,172 @@
+//! Plans: what to do to the device, as plain data.
+//!
+//! A plan is made by the heap, carried out by its holder with the heap unlocked, and handed back
+//! exactly once: to [`Heap::commit`](crate::Heap::commit) when every step is done, or to
+//! [`Heap::abandon`](crate::Heap::abandon) with the number of leading steps still in effect. In
+//! between, the blocks and granules it speaks of are claimed and nobody else's.
+
+use crate::block::BlockIndex;
+use crate::fence::Fence;
+use crate::granule::GranuleId;
+use crate::id::StreamId;
+
+/// One thing to do to the device. Sizes and addresses are in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Reserve addresses; the plan's commit wants the start.
+    Reserve {
+        /// Size of the range.
+        bytes: u64,
+        /// Alignment of its start.
+        alignment: u64,
+    },
+    /// Give a reserved range back.
+    Unreserve {
+        /// Start of the range.
+        address: u64,
+        /// Size of the range.
+        bytes: u64,
+    },
+    /// Create physical memory.
+    Create {
+        /// Its name from now on.
+        granule: GranuleId,
+        /// Its size.
+        bytes: u64,
+    },
+    /// Release physical memory that is mapped nowhere.
+    Release {
+        /// Its name.
+        granule: GranuleId,
+    },
+    /// Map a granule.
+    Map {
+        /// Where.
+        address: u64,
+        /// The granule's size.
+        bytes: u64,
+        /// The granule.
+        granule: GranuleId,
+    },
+    /// Open a mapped range to the device.
+    SetAccess {
+        /// Start of the range.
+        address: u64,
+        /// Size of the range.
+        bytes: u64,
+    },
+    /// Unmap a range; its last use is known to be complete.
+    Unmap {
+        /// Start of the range.
+        address: u64,
+        /// Size of the range.
+        bytes: u64,
+    },
+    /// Allocate plain memory; the plan's commit wants the address.
+    Malloc {
+        /// Size.
+        bytes: u64,
+    },
+    /// Free plain memory.
+    Free {
+        /// Its address.
+        address: u64,
+    },
+    /// Record a fence.
+    Record {
+        /// The fence.
+        fence: Fence,
+    },
+    /// Make a stream wait, on the device, for a fence or for any later one of the same stream.
+    Wait {
+        /// The stream that waits.
+        stream: StreamId,
+        /// What it waits for.
+        fence: Fence,
+    },
+    /// Wait, on the host, until the device is idle.
+    SynchronizeDevice,
+}
+
+/// Steps to carry out in order, and what the heap will make of them.
+#[derive(Debug)]
+#[must_use = "a plan holds blocks until it is committed or abandoned"]
+pub struct Plan {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) intent: Intent,
+}
+
+impl Plan {
+    /// What to do, in order.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// Whether steps that were done are to be undone, in reverse order, when a later one fails.
+    /// Otherwise they stand: giving back half of what was asked for is worth keeping.
+    pub const fn is_all_or_nothing(&self) -> bool {
+        !matches!(self.intent, Intent::Trim { .. })
+    }
+}
+
+/// A request that a plan will serve.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// The free list of the request's pool, scale and stream.
+    pub(crate) list: u32,
+    pub(crate) requested: u64,
+    pub(crate) bytes: u64,
+}
+
+/// What a plan is for, with the blocks it claims.
+#[derive(Debug)]
+pub(crate) enum Intent {
+    /// Addresses for a mapped segment.
+    Reserve { list: u32, bytes: u64 },
+    /// A plain segment, and a block of it for a request.
+    Malloc { wanted: Wanted, bytes: u64 },
+    /// Backing for `hollow`, to serve a request together with the free blocks around it.
+    Back {
+        wanted: Wanted,
+        free_before: BlockIndex,
+        hollow: BlockIndex,
+        free_after: BlockIndex,
+    },
+    /// A block of another stream, once the request's stream waits for the fence.
+    Borrow {
+        wanted: Wanted,
+        block: BlockIndex,
+        fence: Fence,
+    },
+    /// Fences that a freed block waits for.
+    Free {
+        block: BlockIndex,
+        fences: Vec<Fence>,
+    },
+    /// The last fence of a stream.
+    Retire { fence: Fence },
+    /// An idle device: every fence issued so far, and every quarantined block.
+    Synchronize {
+        fences: Vec<Fence>,
+        quarantined: Vec<BlockIndex>,
+    },
+    /// Memory and addresses to give back.
+    Trim { gifts: Vec<Gift> },
+}
+
+/// One thing given back to the device, with the number of steps that takes.
+#[derive(Debug)]
+pub(crate) enum Gift {
+    /// A granule that is mapped nowhere: one step.
+    Idle { granule: GranuleId },
+    /// The backing of a claimed block: one unmap, then a release for each granule.
+    Backing {
+        block: BlockIndex,
+        granules: Vec<GranuleId>,
+        was_stranded: bool,
+    },
+    /// A plain segment, whose only block is claimed: one step.
+    Plain { segment: u32 },
+    /// The addresses of a mapped segment, whose only block is claimed: one step.
+    Addresses { segment: u32 },
+}

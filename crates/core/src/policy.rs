@@ -1,0 +1,87 @@
+//! Policy: pure functions that decide sizes. Which block serves a request is the free list's
+//! matter; what to ask of the driver is decided here.
+
+use crate::pool::Scale;
+use crate::size::round_up;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// The largest small block. As in PyTorch, so that statistics of the two scales compare.
+pub(crate) const SMALL_MAX_BYTES: u64 = MIB;
+
+/// How segments are obtained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SegmentKind {
+    /// A reserved range of addresses, backed granule by granule as it is needed.
+    Mapped,
+    /// One allocation of the driver.
+    Plain,
+}
+
+/// When a free block serves another stream than the one it is free on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum CrossStream {
+    /// Never, until its memory went back to the device.
+    Never,
+    /// Once a fence beyond its last use has passed.
+    Passed,
+    /// Once a fence has passed, else at once: the other stream is made to wait for it on the
+    /// device. The host never waits.
+    #[default]
+    Wait,
+}
+
+/// The scale of a block.
+#[inline]
+pub(crate) const fn scale(bytes: u64) -> Scale {
+    if bytes <= SMALL_MAX_BYTES {
+        Scale::Small
+    } else {
+        Scale::Large
+    }
+}
+
+/// Whether what is left of a block after serving a request stays usable as a block of its own.
+///
+/// In plain segments a large block with a small rest serves whole: the rest could serve only
+/// small requests, which have segments of their own.
+#[inline]
+pub(crate) const fn splits(kind: SegmentKind, scale: Scale, rest_bytes: u64) -> bool {
+    match (kind, scale) {
+        (SegmentKind::Plain, Scale::Large) => rest_bytes > SMALL_MAX_BYTES,
+        _ => rest_bytes > 0,
+    }
+}
+
+/// Bytes of a plain segment for a block that fits nowhere; `None` beyond the range of sizes.
+///
+/// Small blocks share 2 MiB, which is what a driver allocation takes at the least. A large block
+/// under 10 MiB shares 20 MiB; a larger one has its own, in whole 2 MiB. Figures as in PyTorch.
+pub(crate) const fn plain_segment_bytes(scale: Scale, bytes: u64) -> Option<u64> {
+    match scale {
+        Scale::Small => Some(2 * MIB),
+        Scale::Large if bytes < 10 * MIB => Some(20 * MIB),
+        Scale::Large => round_up(bytes, 2 * MIB),
+    }
+}
+
+/// Bytes of addresses to reserve for a mapped segment that must hold `bytes`.
+///
+/// Large blocks of one stream get room for the whole device at once, so that they share one
+/// segment and merge; addresses cost nothing until they are backed. Small ones get an eighth,
+/// which no program seen has filled.
+pub(crate) const fn reservation_bytes(
+    scale: Scale,
+    bytes: u64,
+    device_bytes: u64,
+    granule_bytes: u64,
+) -> Option<u64> {
+    let room = match scale {
+        Scale::Small => device_bytes / 8,
+        Scale::Large => device_bytes,
+    };
+    round_up(if room > bytes { room } else { bytes }, granule_bytes)
+}
+
+const _: () = assert!(SMALL_MAX_BYTES == 1024 * KIB);

@@ -1,0 +1,99 @@
+//! Pools: segments and free lists with one purpose and lifetime, in two scales.
+//!
+//! Small blocks have segments of their own, so that they do not pin large ones. I12: a pool never
+//! lends address space to another pool while it lives.
+
+use crate::error::RequestError;
+use crate::id::PoolId;
+
+/// Small blocks and large ones never share a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scale {
+    /// Blocks up to 1 MiB.
+    Small,
+    /// Larger blocks.
+    Large,
+}
+
+impl Scale {
+    /// Both scales, small first: `Scale::ALL[scale as usize] == scale`.
+    pub const ALL: [Scale; 2] = [Scale::Small, Scale::Large];
+}
+
+/// Marks a stream for which a pool has no free list yet.
+const NO_LIST: u32 = u32::MAX;
+
+/// One pool.
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    pub(crate) generation: u32,
+    pub(crate) is_released: bool,
+    /// The free list of each stream, by scale and the stream's index.
+    lists: [Vec<u32>; 2],
+}
+
+impl Pool {
+    #[inline]
+    pub(crate) fn list(&self, scale: Scale, stream: u32) -> Option<u32> {
+        self.lists[scale as usize]
+            .get(stream as usize)
+            .copied()
+            .filter(|&list| list != NO_LIST)
+    }
+
+    pub(crate) fn set_list(&mut self, scale: Scale, stream: u32, list: u32) {
+        let lists = &mut self.lists[scale as usize];
+        if lists.len() <= stream as usize {
+            lists.resize(stream as usize + 1, NO_LIST);
+        }
+        lists[stream as usize] = list;
+    }
+
+    /// The free lists of one scale, with their streams' indices.
+    pub(crate) fn lists(&self, scale: Scale) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let lists = self.lists[scale as usize].iter().enumerate();
+        lists
+            .filter(|&(_, &list)| list != NO_LIST)
+            .map(|(stream, &list)| (stream as u32, list))
+    }
+}
+
+/// All pools of a heap; the default pool is there from the start.
+#[derive(Debug)]
+pub(crate) struct Pools {
+    table: Vec<Pool>,
+}
+
+impl Pools {
+    pub(crate) fn new() -> Self {
+        Self {
+            table: vec![Pool::default()],
+        }
+    }
+
+    /// Adds a pool.
+    pub(crate) fn add(&mut self) -> PoolId {
+        self.table.push(Pool::default());
+        PoolId {
+            index: (self.table.len() - 1) as u32,
+            generation: 0,
+        }
+    }
+
+    /// The pool with this id, if it was not released.
+    #[inline]
+    pub(crate) fn live(&self, id: PoolId) -> Result<&Pool, RequestError> {
+        match self.table.get(id.index as usize) {
+            Some(pool) if pool.generation == id.generation && !pool.is_released => Ok(pool),
+            _ => Err(RequestError::UnknownPool { pool: id }),
+        }
+    }
+
+    pub(crate) fn at(&self, index: u32) -> &Pool {
+        &self.table[index as usize]
+    }
+
+    pub(crate) fn at_mut(&mut self, index: u32) -> &mut Pool {
+        &mut self.table[index as usize]
+    }
+}

@@ -1,0 +1,114 @@
+//! Segments: contiguous ranges of device addresses obtained from the driver, tiled by blocks (I1).
+//!
+//! A plain segment is one allocation of the driver and always backed throughout. A mapped segment
+//! is a reserved range of addresses, backed granule by granule; I13: a granule's slot is filled if
+//! and only if the addresses of that granule are not hollow.
+
+use std::collections::BTreeMap;
+
+use crate::block::BlockIndex;
+use crate::granule::{GranuleId, NO_GRANULE};
+use crate::policy::SegmentKind;
+
+/// One segment.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) kind: SegmentKind,
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
+    /// The list it was obtained for: where its hollow blocks stand.
+    pub(crate) list: u32,
+    /// The block at the lowest address.
+    pub(crate) first: BlockIndex,
+    /// Mapped segments: the granule behind each granule-sized piece, as far as ever backed.
+    slots: Vec<u32>,
+}
+
+impl Segment {
+    pub(crate) fn new(kind: SegmentKind, address: u64, bytes: u64, list: u32) -> Self {
+        Self {
+            kind,
+            address,
+            bytes,
+            list,
+            first: BlockIndex::NONE,
+            slots: Vec::new(),
+        }
+    }
+
+    /// The granule behind a granule-sized piece, by its position in the segment.
+    pub(crate) fn granule(&self, slot: usize) -> Option<GranuleId> {
+        self.slots
+            .get(slot)
+            .copied()
+            .filter(|&id| id != NO_GRANULE)
+            .map(GranuleId)
+    }
+
+    /// Backs a piece with a granule, or empties it.
+    pub(crate) fn set_granule(&mut self, slot: usize, granule: Option<GranuleId>) {
+        if slot >= self.slots.len() {
+            self.slots.resize(slot + 1, NO_GRANULE);
+        }
+        self.slots[slot] = granule.map_or(NO_GRANULE, |id| id.0);
+    }
+
+    /// How many pieces have a slot.
+    pub(crate) fn slot_count(&self) -> usize {
+        self.slots.len()
+    }
+}
+
+/// All segments of a heap, also by address.
+#[derive(Debug, Default)]
+pub(crate) struct Segments {
+    table: Vec<Option<Segment>>,
+    spare: Vec<u32>,
+    by_address: BTreeMap<u64, u32>,
+}
+
+impl Segments {
+    pub(crate) fn insert(&mut self, segment: Segment) -> u32 {
+        let address = segment.address;
+        let index = self.spare.pop().unwrap_or_else(|| {
+            self.table.push(None);
+            (self.table.len() - 1) as u32
+        });
+        self.table[index as usize] = Some(segment);
+        self.by_address.insert(address, index);
+        index
+    }
+
+    pub(crate) fn remove(&mut self, index: u32) {
+        if let Some(segment) = self.table[index as usize].take() {
+            self.by_address.remove(&segment.address);
+            self.spare.push(index);
+        }
+    }
+
+    /// The segment that contains an address.
+    pub(crate) fn containing(&self, address: u64) -> Option<u32> {
+        let (_, &index) = self.by_address.range(..=address).next_back()?;
+        let segment = self.get(index)?;
+        (address - segment.address < segment.bytes).then_some(index)
+    }
+
+    pub(crate) fn get(&self, index: u32) -> Option<&Segment> {
+        self.table.get(index as usize)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut Segment> {
+        self.table.get_mut(index as usize)?.as_mut()
+    }
+
+    /// All segments in address order.
+    pub(crate) fn in_address_order(&self) -> impl Iterator<Item = (u32, &Segment)> {
+        self.by_address
+            .values()
+            .filter_map(|&index| Some((index, self.get(index)?)))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_address.len()
+    }
+}

@@ -1,0 +1,87 @@
+//! Sizes: the quantum, the largest size, and every rounding there is.
+//!
+//! Keeps I7 (sizes and offsets are multiples of the quantum, sizes are positive). All arithmetic
+//! on sizes that can leave the range is here and checked; nothing else rounds.
+
+use crate::error::SizeError;
+
+/// Every block is a multiple of this many bytes: what CUDA promises of `cudaMalloc`'s alignment at
+/// the most (256) doubled, and the same as PyTorch's, so that statistics compare.
+pub const QUANTUM: u64 = 512;
+
+/// The largest block, in bytes: all of CUDA's 47-bit address space.
+pub const BYTES_MAX: u64 = 1 << 47;
+
+const _: () = assert!(QUANTUM.is_power_of_two() && BYTES_MAX.is_multiple_of(QUANTUM));
+
+/// Rounds up to a multiple of a power of two; `None` if that leaves `u64`.
+#[inline]
+pub const fn round_up(bytes: u64, multiple: u64) -> Option<u64> {
+    debug_assert!(multiple.is_power_of_two());
+    match bytes.checked_add(multiple - 1) {
+        Some(sum) => Some(sum & !(multiple - 1)),
+        None => None,
+    }
+}
+
+/// Rounds down to a multiple of a power of two.
+#[inline]
+pub const fn round_down(bytes: u64, multiple: u64) -> u64 {
+    debug_assert!(multiple.is_power_of_two());
+    bytes & !(multiple - 1)
+}
+
+/// The size of the block that serves a request: the request in whole quanta.
+///
+/// # Errors
+/// Zero, and anything above [`BYTES_MAX`].
+#[inline]
+pub const fn block_bytes(requested: u64) -> Result<u64, SizeError> {
+    if requested == 0 {
+        return Err(SizeError::Zero);
+    }
+    if requested > BYTES_MAX {
+        return Err(SizeError::TooLarge { bytes: requested });
+    }
+    Ok((requested + (QUANTUM - 1)) & !(QUANTUM - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// B36, B38: near every power of two and near 2^64.
+    #[test]
+    fn b36_rounding_never_wraps_and_never_lowers() {
+        for power in 0..64 {
+            for delta in -2i64..=2 {
+                let bytes = (1u64 << power).wrapping_add_signed(delta);
+                match block_bytes(bytes) {
+                    Ok(block) => {
+                        assert!(block >= bytes && block - bytes < QUANTUM && block > 0);
+                        assert_eq!(block % QUANTUM, 0);
+                    }
+                    Err(SizeError::Zero) => assert_eq!(bytes, 0),
+                    Err(SizeError::TooLarge { .. }) => assert!(bytes > BYTES_MAX),
+                }
+                if let Some(up) = round_up(bytes, 1 << 21) {
+                    assert!(up >= bytes && up - bytes < 1 << 21);
+                }
+                assert!(round_down(bytes, 1 << 21) <= bytes);
+            }
+        }
+        assert_eq!(
+            block_bytes(u64::MAX),
+            Err(SizeError::TooLarge { bytes: u64::MAX })
+        );
+        assert_eq!(round_up(u64::MAX, 512), None);
+    }
+
+    #[test]
+    fn b38_aligned_values_stay() {
+        for multiple in [512, 1 << 20, 1 << 21] {
+            assert_eq!(round_up(3 * multiple, multiple), Some(3 * multiple));
+            assert_eq!(round_down(3 * multiple, multiple), 3 * multiple);
+        }
+    }
+}

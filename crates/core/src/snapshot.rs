@@ -1,0 +1,76 @@
+//! Snapshot: what the heap holds, as plain data. Segments in address order, tiled by their blocks.
+
+use crate::block::BlockState;
+use crate::heap::Heap;
+use crate::policy::SegmentKind;
+use crate::pool::Scale;
+
+/// One segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentView {
+    /// Start.
+    pub address: u64,
+    /// Size of its addresses; mapped segments are backed only in part.
+    pub bytes: u64,
+    /// How it was obtained.
+    pub kind: SegmentKind,
+    /// Small or large blocks.
+    pub scale: Scale,
+    /// Position of its pool; 0 is the default pool.
+    pub pool: usize,
+    /// Position of the stream it was obtained for.
+    pub stream: usize,
+    /// Its blocks in address order.
+    pub blocks: Vec<BlockView>,
+}
+
+/// One block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockView {
+    /// Start.
+    pub address: u64,
+    /// Size.
+    pub bytes: u64,
+    /// What the program asked for; 0 unless live or pending.
+    pub requested_bytes: u64,
+    /// What it is.
+    pub state: BlockState,
+    /// Position of the stream in whose order it is used.
+    pub stream: usize,
+}
+
+impl Heap {
+    /// What the heap holds.
+    pub fn snapshot(&self) -> Vec<SegmentView> {
+        self.segments
+            .in_address_order()
+            .map(|(_, segment)| {
+                let list = self.list(segment.list);
+                let mut blocks = Vec::new();
+                let mut next = segment.first;
+                while let Some(index) = next.some() {
+                    let block = &self.blocks[index];
+                    next = block.next;
+                    let is_requested =
+                        matches!(block.state, BlockState::Live | BlockState::Pending);
+                    blocks.push(BlockView {
+                        address: block.address,
+                        bytes: block.bytes,
+                        requested_bytes: if is_requested { block.requested } else { 0 },
+                        state: block.state,
+                        stream: self.list(block.list).stream as usize,
+                    });
+                }
+                SegmentView {
+                    address: segment.address,
+                    bytes: segment.bytes,
+                    kind: segment.kind,
+                    scale: list.scale,
+                    pool: list.pool as usize,
+                    stream: list.stream as usize,
+                    blocks,
+                }
+            })
+            .collect()
+    }
+}

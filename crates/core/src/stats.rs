@@ -1,0 +1,124 @@
+//! Statistics: requested <= allocated <= active <= reserved, with peaks and totals (I8).
+
+/// One quantity over time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gauge {
+    /// Now.
+    pub current: u64,
+    /// The largest it ever was, or since the peaks were reset.
+    pub peak: u64,
+    /// Sum of all that was ever added. What was taken away is this less `current`.
+    pub total: u64,
+}
+
+impl Gauge {
+    #[inline]
+    pub(crate) const fn add(&mut self, amount: u64) {
+        self.current += amount;
+        self.total += amount;
+        if self.current > self.peak {
+            self.peak = self.current;
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn take(&mut self, amount: u64) {
+        debug_assert!(amount <= self.current);
+        self.current -= amount;
+    }
+}
+
+/// Statistics of one scale, or of both together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScaleStats {
+    /// Bytes the program asked for, of blocks that are live or pending.
+    pub requested_bytes: Gauge,
+    /// Bytes of live blocks, after rounding.
+    pub allocated_bytes: Gauge,
+    /// Bytes of live and pending blocks.
+    pub active_bytes: Gauge,
+    /// Physical bytes held from the driver.
+    pub reserved_bytes: Gauge,
+    /// Number of live blocks.
+    pub allocations: Gauge,
+    /// Number of live and pending blocks.
+    pub active_blocks: Gauge,
+    /// Number of segments.
+    pub segments: Gauge,
+}
+
+impl ScaleStats {
+    fn gauges_mut(&mut self) -> [&mut Gauge; 7] {
+        [
+            &mut self.requested_bytes,
+            &mut self.allocated_bytes,
+            &mut self.active_bytes,
+            &mut self.reserved_bytes,
+            &mut self.allocations,
+            &mut self.active_blocks,
+            &mut self.segments,
+        ]
+    }
+}
+
+/// Statistics of a heap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Both scales together. Reserved bytes count idle granules, which belong to no scale.
+    pub all: ScaleStats,
+    /// Small and large, by `Scale as usize`.
+    pub scales: [ScaleStats; 2],
+    /// Blocks that were taken from another stream's free list.
+    pub cross_stream_reuses: u64,
+    /// Bytes freed, but quarantined because their last use could not be recorded.
+    pub quarantined_bytes: u64,
+}
+
+impl Stats {
+    /// Sets every peak to its current value.
+    pub fn reset_peaks(&mut self) {
+        self.each(|gauge| gauge.peak = gauge.current);
+    }
+
+    /// Sets every total to its current value, so that nothing counts as taken away yet.
+    pub fn reset_totals(&mut self) {
+        self.each(|gauge| gauge.total = gauge.current);
+        self.cross_stream_reuses = 0;
+    }
+
+    fn each(&mut self, mut change: impl FnMut(&mut Gauge)) {
+        for scale in std::iter::once(&mut self.all).chain(&mut self.scales) {
+            scale.gauges_mut().into_iter().for_each(&mut change);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn allocate(&mut self, scale: usize, requested: u64, bytes: u64) {
+        for stats in [&mut self.all, &mut self.scales[scale]] {
+            stats.requested_bytes.add(requested);
+            stats.allocated_bytes.add(bytes);
+            stats.active_bytes.add(bytes);
+            stats.allocations.add(1);
+            stats.active_blocks.add(1);
+        }
+    }
+
+    /// The program gave the block back.
+    #[inline]
+    pub(crate) fn free(&mut self, scale: usize, bytes: u64) {
+        for stats in [&mut self.all, &mut self.scales[scale]] {
+            stats.allocated_bytes.take(bytes);
+            stats.allocations.take(1);
+        }
+    }
+
+    /// No stream uses the block any more.
+    #[inline]
+    pub(crate) fn complete(&mut self, scale: usize, requested: u64, bytes: u64) {
+        for stats in [&mut self.all, &mut self.scales[scale]] {
+            stats.requested_bytes.take(requested);
+            stats.active_bytes.take(bytes);
+            stats.active_blocks.take(1);
+        }
+    }
+}
