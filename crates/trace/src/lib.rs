@@ -4,6 +4,8 @@
 //! any allocator can be replayed: it implements [`replay::Replayed`].
 #![forbid(unsafe_code)]
 
+mod builder;
+pub mod codec;
 pub mod metrics;
 pub mod model;
 pub mod replay;

@@ -55,4 +55,20 @@ pub struct Trace {
     pub streams: u16,
     /// How many pools the events use, at least 1.
     pub pools: u8,
+    /// Frees that were not complete at once because of use on other streams, ascending by
+    /// [`Completion::event`]. Recordings have them; most traces have none.
+    pub completions: Vec<Completion>,
+}
+
+/// When the recording allocator saw a free complete: every other stream's use of the block was over.
+///
+/// It says how long a use lasted that the trace otherwise shows only as a
+/// [`Kind::RecordStream`] before the free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// Index of the [`Kind::Free`] event.
+    pub event: u32,
+    /// Nanoseconds since the first event, not before the free. A free not seen complete by the end
+    /// has the time of the last event.
+    pub time_ns: u64,
 }

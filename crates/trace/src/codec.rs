@@ -1,0 +1,15 @@
+//! Codecs: trace files in and out.
+//!
+//! Invariants: what a file is, its content says, never its name; a reader's memory is bounded by
+//! [`Limits`] and the size of its input; whatever is wrong with a file is a [`ReadError`] that
+//! names the file, the place and the problem in one line; nothing in a file is ever executed.
+
+pub mod csv;
+mod detect;
+mod error;
+mod limits;
+
+pub use detect::{read, read_path};
+pub use error::{Place, Problem, ReadError};
+pub(crate) use limits::MAX_SNAPSHOT_BYTES;
+pub use limits::{Limits, MAX_REQUEST_BYTES};

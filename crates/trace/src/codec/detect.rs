@@ -1,0 +1,112 @@
+//! What kind of file this is, by its first bytes, and the reader for it.
+//!
+//! Invariant: at most one layer of compression is removed, and its output is capped by
+//! [`Limits::decoded_bytes`] as it streams by.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+use super::{Limits, Place, Problem, ReadError, csv};
+use crate::model::Trace;
+
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// Enough to tell the formats apart.
+const PEEK_BYTES: usize = 512;
+
+/// Reads every trace of a file: one, or one for each device of a snapshot.
+pub fn read_path(path: &Path, limits: &Limits) -> Result<Vec<Trace>, ReadError> {
+    let name = path.display().to_string();
+    match File::open(path) {
+        Ok(file) => read(BufReader::with_capacity(128 << 10, file), &name, limits),
+        Err(error) => Err(ReadError::new(&name, Place::File, error)),
+    }
+}
+
+/// Reads every trace of a stream, such as standard input. `name` stands for it in errors; without
+/// folders and endings it names the trace.
+pub fn read(mut input: impl BufRead, name: &str, limits: &Limits) -> Result<Vec<Trace>, ReadError> {
+    let failed = |error| ReadError::new(name, Place::File, error);
+    let head = peek(&mut input).map_err(failed)?;
+    if head.starts_with(&ZSTD_MAGIC) {
+        let decoder = zstd::Decoder::new(head.chain(input)).map_err(failed)?;
+        let mut decoded = Capped {
+            inner: decoder,
+            left: limits.decoded_bytes,
+            limits,
+        };
+        let head = peek(&mut decoded).map_err(failed)?;
+        return plain(&head, decoded, name, limits);
+    }
+    plain(
+        &head,
+        Capped {
+            inner: input,
+            left: limits.decoded_bytes,
+            limits,
+        },
+        name,
+        limits,
+    )
+}
+
+/// Reads a file that is not compressed, or no longer.
+fn plain(
+    head: &[u8],
+    rest: impl Read,
+    name: &str,
+    limits: &Limits,
+) -> Result<Vec<Trace>, ReadError> {
+    let input = head.chain(rest);
+    match head {
+        [] => Err(ReadError::new(name, Place::File, Problem::Empty)),
+        [b'#' | b'o', ..] => Ok(vec![csv::read(input, name, trace_name(name), limits)?]),
+        _ => Err(ReadError::new(name, Place::File, Problem::UnknownFormat)),
+    }
+}
+
+/// The first bytes of a stream.
+fn peek(input: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut head = Vec::with_capacity(PEEK_BYTES);
+    input.take(PEEK_BYTES as u64).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+/// A file's name without folders and without the endings of the formats.
+pub(super) fn trace_name(name: &str) -> String {
+    let name = name.rsplit(['/', '\\']).next().unwrap_or(name);
+    let name = name.strip_suffix(".zst").unwrap_or(name);
+    let endings = [".csv", ".pickle", ".pkl", ".json", ".log", ".txt"];
+    let short = endings
+        .iter()
+        .find_map(|ending| name.strip_suffix(ending))
+        .unwrap_or(name);
+    if short.is_empty() {
+        name.to_owned()
+    } else {
+        short.to_owned()
+    }
+}
+
+/// Passes bytes on up to a limit, then fails.
+struct Capped<'l, R> {
+    inner: R,
+    left: u64,
+    limits: &'l Limits,
+}
+
+impl<R: Read> Read for Capped<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let got = self.inner.read(buffer)?;
+        match self.left.checked_sub(got as u64) {
+            Some(left) => {
+                self.left = left;
+                Ok(got)
+            }
+            None => {
+                let limit = self.limits.decoded_bytes;
+                Err(io::Error::other(Problem::TooLarge { limit }.to_string()))
+            }
+        }
+    }
+}
