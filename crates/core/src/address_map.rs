@@ -19,10 +19,7 @@ pub(crate) struct AddressMap {
 
 impl AddressMap {
     pub(crate) fn new() -> Self {
-        Self {
-            heads: vec![BlockIndex::NONE; BUCKETS_MIN],
-            len: 0,
-        }
+        Self { heads: vec![BlockIndex::NONE; BUCKETS_MIN], len: 0 }
     }
 
     #[inline]

@@ -76,10 +76,7 @@ pub(crate) struct Bitmap {
 
 impl Bitmap {
     pub(crate) const fn new() -> Self {
-        Self {
-            top: 0,
-            words: [0; WORDS],
-        }
+        Self { top: 0, words: [0; WORDS] }
     }
 
     #[inline]
@@ -111,9 +108,7 @@ impl Bitmap {
         }
         let here = self.words[word] & (u64::MAX << (bin.index() as u32 % OCTAVE_BINS));
         if here != 0 {
-            return Some(Bin(
-                (word as u32 * OCTAVE_BINS + here.trailing_zeros()) as u16
-            ));
+            return Some(Bin((word as u32 * OCTAVE_BINS + here.trailing_zeros()) as u16));
         }
         // `word < WORDS <= 63` or the shift below would be too long; WORDS is 34.
         let above = self.top & (u64::MAX << word << 1);

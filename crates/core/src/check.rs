@@ -29,14 +29,7 @@ impl fmt::Display for Broken {
 impl std::error::Error for Broken {}
 
 fn hold(invariant: u8, holds: bool, finding: impl FnOnce() -> String) -> Result<(), Broken> {
-    if holds {
-        Ok(())
-    } else {
-        Err(Broken {
-            invariant,
-            finding: finding(),
-        })
-    }
+    if holds { Ok(()) } else { Err(Broken { invariant, finding: finding() }) }
 }
 
 /// Every block with its index, segment by segment in address order.
@@ -72,25 +65,17 @@ impl Heap {
                 let fits = block.address == address
                     && block.segment == number
                     && block.previous == previous;
-                hold(1, fits, || {
-                    format!("block {block:?} does not follow {address:#x}")
-                })?;
+                hold(1, fits, || format!("block {block:?} does not follow {address:#x}"))?;
                 tiles.push((index, block));
                 address = block.end();
                 previous = index;
                 next = block.next;
             }
             let end = segment.address + segment.bytes;
-            hold(1, address == end, || {
-                format!("blocks end at {address:#x}, not at {end:#x}")
-            })?;
+            hold(1, address == end, || format!("blocks end at {address:#x}, not at {end:#x}"))?;
         }
         hold(1, tiles.len() == self.blocks.len(), || {
-            format!(
-                "{} blocks in segments, {} in the table",
-                tiles.len(),
-                self.blocks.len()
-            )
+            format!("{} blocks in segments, {} in the table", tiles.len(), self.blocks.len())
         })?;
         Ok(tiles)
     }
@@ -103,9 +88,7 @@ impl Heap {
             let both = |state| block.state == state && next.state == state;
             let split =
                 both(BlockState::Free) && block.list == next.list || both(BlockState::Hollow);
-            hold(2, !split, || {
-                format!("{block:?} and the block after it are not joined")
-            })?;
+            hold(2, !split, || format!("{block:?} and the block after it are not joined"))?;
         }
         Ok(())
     }
@@ -115,9 +98,7 @@ impl Heap {
         for list in &self.lists {
             for (_, index) in list.bins(&self.blocks) {
                 let is_free = self.blocks[index].state == BlockState::Free;
-                hold(3, is_free, || {
-                    format!("{:?} stands in a bin", self.blocks[index])
-                })?;
+                hold(3, is_free, || format!("{:?} stands in a bin", self.blocks[index]))?;
                 homes[index.0 as usize] += 1;
             }
             let mut next = list.hollow;
@@ -129,10 +110,8 @@ impl Heap {
                 next = self.blocks[index].home_next;
             }
         }
-        let lists = [
-            (&self.quarantine, BlockState::Quarantined),
-            (&self.stranded, BlockState::Stranded),
-        ];
+        let lists =
+            [(&self.quarantine, BlockState::Quarantined), (&self.stranded, BlockState::Stranded)];
         for (home, state) in lists {
             for &index in home {
                 hold(3, self.blocks[index].state == state, || {
@@ -154,11 +133,7 @@ impl Heap {
             for (bin, index) in list.bins(&self.blocks) {
                 let block = self.blocks[index];
                 let is_tail = self.is_hollow(block.next);
-                let right = if is_tail {
-                    TAIL
-                } else {
-                    Bin::of_block(block.bytes)
-                };
+                let right = if is_tail { TAIL } else { Bin::of_block(block.bytes) };
                 hold(4, bin == right && block.bin == bin.0, || {
                     format!("{block:?} stands in bin {bin:?}, not in {right:?}")
                 })?;
@@ -195,19 +170,12 @@ impl Heap {
                 BlockState::Live | BlockState::Pending | BlockState::Quarantined
             );
             let may = must || block.state == BlockState::Claimed;
-            hold(6, !must || found == Some(index), || {
-                format!("{block:?} is not in the map")
-            })?;
-            hold(6, may || found.is_none(), || {
-                format!("{block:?} is in the map")
-            })?;
+            hold(6, !must || found == Some(index), || format!("{block:?} is not in the map"))?;
+            hold(6, may || found.is_none(), || format!("{block:?} is in the map"))?;
             mapped += usize::from(found.is_some());
         }
         hold(6, mapped == self.map.len(), || {
-            format!(
-                "{mapped} blocks are in the map, which counts {}",
-                self.map.len()
-            )
+            format!("{mapped} blocks are in the map, which counts {}", self.map.len())
         })
     }
 
@@ -276,15 +244,11 @@ impl Heap {
                 one.active_bytes.current,
                 one.reserved_bytes.current,
             ];
-            hold(
-                8,
-                requested <= active && allocated <= active && active <= reserved,
-                || {
-                    format!(
-                        "requested {requested}, allocated {allocated}, active {active}, reserved {reserved}"
-                    )
-                },
-            )?;
+            hold(8, requested <= active && allocated <= active && active <= reserved, || {
+                format!(
+                    "requested {requested}, allocated {allocated}, active {active}, reserved {reserved}"
+                )
+            })?;
         }
         let both = |gauge: fn(&crate::ScaleStats) -> u64| {
             gauge(&stats.scales[0]) + gauge(&stats.scales[1]) == gauge(&stats.all)
@@ -298,10 +262,7 @@ impl Heap {
         hold(8, sums, || format!("scales do not sum to all: {stats:?}"))?;
         let segments = self.segments.len() as u64;
         hold(8, stats.all.segments.current == segments, || {
-            format!(
-                "{segments} segments, {} counted",
-                stats.all.segments.current
-            )
+            format!("{segments} segments, {} counted", stats.all.segments.current)
         })
     }
 
@@ -339,11 +300,9 @@ impl Heap {
                 _ => 0,
             };
             let is_pending = block.state == BlockState::Pending;
-            hold(
-                9,
-                waiting == expected && is_pending == (waiting > 0),
-                || format!("{block:?} waits for {waiting} fences, {expected} uses"),
-            )?;
+            hold(9, waiting == expected && is_pending == (waiting > 0), || {
+                format!("{block:?} waits for {waiting} fences, {expected} uses")
+            })?;
         }
         Ok(())
     }
@@ -379,10 +338,7 @@ impl Heap {
                 GranuleState::Planned => continue,
             };
             hold(13, seen[id.index()] == expected, || {
-                format!(
-                    "granule {id:?} is {state:?} and stands in {} pieces",
-                    seen[id.index()]
-                )
+                format!("granule {id:?} is {state:?} and stands in {} pieces", seen[id.index()])
             })?;
         }
         for (_, block) in tiles {
@@ -398,9 +354,7 @@ impl Heap {
             let must_be_filled = block.state != BlockState::Hollow;
             for slot in [first, last] {
                 let filled = segment.granule(slot as usize).is_some();
-                hold(13, filled == must_be_filled, || {
-                    format!("{block:?}, slot {slot}: {filled}")
-                })?;
+                hold(13, filled == must_be_filled, || format!("{block:?}, slot {slot}: {filled}"))?;
             }
             // Between its ends a block is of one piece: the tiling and the ends say it all, but a
             // full look is cheap enough for a check.

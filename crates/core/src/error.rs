@@ -22,10 +22,7 @@ impl fmt::Display for SizeError {
         match self {
             SizeError::Zero => write!(f, "a block has at least one byte"),
             SizeError::TooLarge { bytes } => {
-                write!(
-                    f,
-                    "{bytes} bytes are more than the largest block, {BYTES_MAX} bytes"
-                )
+                write!(f, "{bytes} bytes are more than the largest block, {BYTES_MAX} bytes")
             }
         }
     }
@@ -44,11 +41,7 @@ pub enum StreamError {
 impl fmt::Display for StreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let StreamError::Unknown { stream } = self;
-        write!(
-            f,
-            "stream {}:{} was never added or is retired",
-            stream.index, stream.generation
-        )
+        write!(f, "stream {}:{} was never added or is retired", stream.index, stream.generation)
     }
 }
 
@@ -94,17 +87,9 @@ impl fmt::Display for RequestError {
             RequestError::Size(error) => error.fmt(f),
             RequestError::Stream(error) => error.fmt(f),
             RequestError::UnknownPool { pool } => {
-                write!(
-                    f,
-                    "pool {}:{} was never added or is released",
-                    pool.index, pool.generation
-                )
+                write!(f, "pool {}:{} was never added or is released", pool.index, pool.generation)
             }
-            RequestError::Limit {
-                bytes,
-                reserved_bytes,
-                limit_bytes,
-            } => write!(
+            RequestError::Limit { bytes, reserved_bytes, limit_bytes } => write!(
                 f,
                 "{bytes} more bytes than the {reserved_bytes} reserved pass the limit of \
                  {limit_bytes} bytes"
@@ -144,11 +129,7 @@ impl fmt::Display for FreeError {
             FreeError::Unknown { address } => {
                 write!(f, "{address:#x} is not an address of this allocator")
             }
-            FreeError::Interior {
-                address,
-                block_address,
-                block_bytes,
-            } => write!(
+            FreeError::Interior { address, block_address, block_bytes } => write!(
                 f,
                 "{address:#x} lies inside the block of {block_bytes} bytes at {block_address:#x}"
             ),

@@ -52,18 +52,12 @@ impl StreamState {
 
     /// Whether this stream already waits for the fence, or for a later one of the same stream.
     pub(crate) fn has_seen(&self, fence: Fence) -> bool {
-        self.seen
-            .iter()
-            .any(|seen| seen.stream == fence.stream && seen.point >= fence.point)
+        self.seen.iter().any(|seen| seen.stream == fence.stream && seen.point >= fence.point)
     }
 
     /// Remembers that the stream was made to wait for the fence.
     pub(crate) fn note_seen(&mut self, fence: Fence) {
-        match self
-            .seen
-            .iter_mut()
-            .find(|seen| seen.stream == fence.stream)
-        {
+        match self.seen.iter_mut().find(|seen| seen.stream == fence.stream) {
             Some(seen) => seen.point = seen.point.max(fence.point),
             None => self.seen.push(fence),
         }
@@ -73,11 +67,7 @@ impl StreamState {
     /// retirement nothing new is queued, so the last fence covers it already.
     #[inline]
     pub(crate) const fn free_after(&self) -> u64 {
-        if self.is_retired {
-            self.issued
-        } else {
-            self.issued + 1
-        }
+        if self.is_retired { self.issued } else { self.issued + 1 }
     }
 
     /// Issues the next fence's point.
@@ -94,9 +84,7 @@ impl StreamState {
 
     /// The next block whose point has passed.
     pub(crate) fn dequeue(&mut self) -> Option<BlockIndex> {
-        self.waiting
-            .pop_front_if(|&mut (point, _)| point <= self.passed)
-            .map(|(_, block)| block)
+        self.waiting.pop_front_if(|&mut (point, _)| point <= self.passed).map(|(_, block)| block)
     }
 
     /// Blocks that wait, with their points.
@@ -124,16 +112,10 @@ impl Streams {
             stream.generation += 1;
             stream.is_retired = false;
             stream.seen.clear();
-            return StreamId {
-                index: index as u32,
-                generation: stream.generation,
-            };
+            return StreamId { index: index as u32, generation: stream.generation };
         }
         self.table.push(StreamState::new(0));
-        StreamId {
-            index: (self.table.len() - 1) as u32,
-            generation: 0,
-        }
+        StreamId { index: (self.table.len() - 1) as u32, generation: 0 }
     }
 
     /// The stream with this id, if it was not retired.
@@ -167,10 +149,7 @@ impl Streams {
 
     /// The id of the stream at a position, retired or not.
     pub(crate) fn id_at(&self, index: u32) -> StreamId {
-        StreamId {
-            index,
-            generation: self.at(index).generation,
-        }
+        StreamId { index, generation: self.at(index).generation }
     }
 
     pub(crate) fn len(&self) -> usize {

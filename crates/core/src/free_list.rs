@@ -40,11 +40,7 @@ impl FreeList {
     /// Files a free block.
     #[inline]
     pub(crate) fn insert(&mut self, blocks: &mut Blocks, index: BlockIndex, is_tail: bool) {
-        let bin = if is_tail {
-            TAIL
-        } else {
-            Bin::of_block(blocks[index].bytes)
-        };
+        let bin = if is_tail { TAIL } else { Bin::of_block(blocks[index].bytes) };
         let head = self.heads[bin.index()];
         let block = &mut blocks[index];
         block.bin = bin.0;

@@ -62,10 +62,6 @@ impl Granules {
         self.idle.len()
     }
 
-    pub(crate) fn state(&self, id: GranuleId) -> GranuleState {
-        self.states[id.index()]
-    }
-
     /// Marks a granule as part of a plan; it keeps its handle.
     pub(crate) fn plan(&mut self, id: GranuleId) {
         self.states[id.index()] = GranuleState::Planned;
@@ -90,9 +86,6 @@ impl Granules {
 
     /// Every granule's name and state.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (GranuleId, GranuleState)> + '_ {
-        self.states
-            .iter()
-            .enumerate()
-            .map(|(i, &state)| (GranuleId(i as u32), state))
+        self.states.iter().enumerate().map(|(i, &state)| (GranuleId(i as u32), state))
     }
 }

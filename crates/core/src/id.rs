@@ -25,8 +25,5 @@ pub struct PoolId {
 
 impl PoolId {
     /// The pool that serves every request that names no other.
-    pub const DEFAULT: PoolId = PoolId {
-        index: 0,
-        generation: 0,
-    };
+    pub const DEFAULT: PoolId = PoolId { index: 0, generation: 0 };
 }

@@ -102,6 +102,16 @@ impl Plan {
         &self.steps
     }
 
+    /// Whether the plan takes a block from another stream; growth may do instead.
+    pub const fn is_borrow(&self) -> bool {
+        matches!(self.intent, Intent::Borrow { .. })
+    }
+
+    /// Whether the plan reserves addresses; once refused, the heap asks for fewer.
+    pub const fn is_reservation(&self) -> bool {
+        matches!(self.intent, Intent::Reserve { .. })
+    }
+
     /// Whether steps that were done are to be undone, in reverse order, when a later one fails.
     /// Otherwise they stand: giving back half of what was asked for is worth keeping.
     pub const fn is_all_or_nothing(&self) -> bool {
@@ -126,30 +136,15 @@ pub(crate) enum Intent {
     /// A plain segment, and a block of it for a request.
     Malloc { wanted: Wanted, bytes: u64 },
     /// Backing for `hollow`, to serve a request together with the free blocks around it.
-    Back {
-        wanted: Wanted,
-        free_before: BlockIndex,
-        hollow: BlockIndex,
-        free_after: BlockIndex,
-    },
+    Back { wanted: Wanted, free_before: BlockIndex, hollow: BlockIndex, free_after: BlockIndex },
     /// A block of another stream, once the request's stream waits for the fence.
-    Borrow {
-        wanted: Wanted,
-        block: BlockIndex,
-        fence: Fence,
-    },
+    Borrow { wanted: Wanted, block: BlockIndex, fence: Fence },
     /// Fences that a freed block waits for.
-    Free {
-        block: BlockIndex,
-        fences: Vec<Fence>,
-    },
+    Free { block: BlockIndex, fences: Vec<Fence> },
     /// The last fence of a stream.
     Retire { fence: Fence },
     /// An idle device: every fence issued so far, and every quarantined block.
-    Synchronize {
-        fences: Vec<Fence>,
-        quarantined: Vec<BlockIndex>,
-    },
+    Synchronize { fences: Vec<Fence>, quarantined: Vec<BlockIndex> },
     /// Memory and addresses to give back.
     Trim { gifts: Vec<Gift> },
 }
@@ -160,11 +155,7 @@ pub(crate) enum Gift {
     /// A granule that is mapped nowhere: one step.
     Idle { granule: GranuleId },
     /// The backing of a claimed block: one unmap, then a release for each granule.
-    Backing {
-        block: BlockIndex,
-        granules: Vec<GranuleId>,
-        was_stranded: bool,
-    },
+    Backing { block: BlockIndex, granules: Vec<GranuleId>, was_stranded: bool },
     /// A plain segment, whose only block is claimed: one step.
     Plain { segment: u32 },
     /// The addresses of a mapped segment, whose only block is claimed: one step.

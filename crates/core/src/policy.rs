@@ -35,11 +35,7 @@ pub enum CrossStream {
 /// The scale of a block.
 #[inline]
 pub(crate) const fn scale(bytes: u64) -> Scale {
-    if bytes <= SMALL_MAX_BYTES {
-        Scale::Small
-    } else {
-        Scale::Large
-    }
+    if bytes <= SMALL_MAX_BYTES { Scale::Small } else { Scale::Large }
 }
 
 /// Whether what is left of a block after serving a request stays usable as a block of its own.

@@ -35,10 +35,7 @@ pub(crate) struct Pool {
 impl Pool {
     #[inline]
     pub(crate) fn list(&self, scale: Scale, stream: u32) -> Option<u32> {
-        self.lists[scale as usize]
-            .get(stream as usize)
-            .copied()
-            .filter(|&list| list != NO_LIST)
+        self.lists[scale as usize].get(stream as usize).copied().filter(|&list| list != NO_LIST)
     }
 
     pub(crate) fn set_list(&mut self, scale: Scale, stream: u32, list: u32) {
@@ -52,9 +49,7 @@ impl Pool {
     /// The free lists of one scale, with their streams' indices.
     pub(crate) fn lists(&self, scale: Scale) -> impl Iterator<Item = (u32, u32)> + '_ {
         let lists = self.lists[scale as usize].iter().enumerate();
-        lists
-            .filter(|&(_, &list)| list != NO_LIST)
-            .map(|(stream, &list)| (stream as u32, list))
+        lists.filter(|&(_, &list)| list != NO_LIST).map(|(stream, &list)| (stream as u32, list))
     }
 }
 
@@ -66,18 +61,13 @@ pub(crate) struct Pools {
 
 impl Pools {
     pub(crate) fn new() -> Self {
-        Self {
-            table: vec![Pool::default()],
-        }
+        Self { table: vec![Pool::default()] }
     }
 
     /// Adds a pool.
     pub(crate) fn add(&mut self) -> PoolId {
         self.table.push(Pool::default());
-        PoolId {
-            index: (self.table.len() - 1) as u32,
-            generation: 0,
-        }
+        PoolId { index: (self.table.len() - 1) as u32, generation: 0 }
     }
 
     /// The pool with this id, if it was not released.
@@ -87,6 +77,11 @@ impl Pools {
             Some(pool) if pool.generation == id.generation && !pool.is_released => Ok(pool),
             _ => Err(RequestError::UnknownPool { pool: id }),
         }
+    }
+
+    /// Releases every pool, the default pool too.
+    pub(crate) fn release_all(&mut self) {
+        self.table.iter_mut().for_each(|pool| pool.is_released = true);
     }
 
     pub(crate) fn at(&self, index: u32) -> &Pool {

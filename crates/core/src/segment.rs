@@ -26,23 +26,12 @@ pub(crate) struct Segment {
 
 impl Segment {
     pub(crate) fn new(kind: SegmentKind, address: u64, bytes: u64, list: u32) -> Self {
-        Self {
-            kind,
-            address,
-            bytes,
-            list,
-            first: BlockIndex::NONE,
-            slots: Vec::new(),
-        }
+        Self { kind, address, bytes, list, first: BlockIndex::NONE, slots: Vec::new() }
     }
 
     /// The granule behind a granule-sized piece, by its position in the segment.
     pub(crate) fn granule(&self, slot: usize) -> Option<GranuleId> {
-        self.slots
-            .get(slot)
-            .copied()
-            .filter(|&id| id != NO_GRANULE)
-            .map(GranuleId)
+        self.slots.get(slot).copied().filter(|&id| id != NO_GRANULE).map(GranuleId)
     }
 
     /// Backs a piece with a granule, or empties it.
@@ -103,9 +92,7 @@ impl Segments {
 
     /// All segments in address order.
     pub(crate) fn in_address_order(&self) -> impl Iterator<Item = (u32, &Segment)> {
-        self.by_address
-            .values()
-            .filter_map(|&index| Some((index, self.get(index)?)))
+        self.by_address.values().filter_map(|&index| Some((index, self.get(index)?)))
     }
 
     pub(crate) fn len(&self) -> usize {

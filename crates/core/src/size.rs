@@ -70,10 +70,7 @@ mod tests {
                 assert!(round_down(bytes, 1 << 21) <= bytes);
             }
         }
-        assert_eq!(
-            block_bytes(u64::MAX),
-            Err(SizeError::TooLarge { bytes: u64::MAX })
-        );
+        assert_eq!(block_bytes(u64::MAX), Err(SizeError::TooLarge { bytes: u64::MAX }));
         assert_eq!(round_up(u64::MAX, 512), None);
     }
 

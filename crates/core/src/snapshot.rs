@@ -40,6 +40,12 @@ pub struct BlockView {
 }
 
 impl Heap {
+    /// The largest free block of any pool and stream, in bytes. Walks all free blocks.
+    pub fn largest_free_bytes(&self) -> u64 {
+        let free = self.lists.iter().flat_map(|list| list.bins(&self.blocks));
+        free.map(|(_, index)| self.blocks[index].bytes).max().unwrap_or(0)
+    }
+
     /// What the heap holds.
     pub fn snapshot(&self) -> Vec<SegmentView> {
         self.segments

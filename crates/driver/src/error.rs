@@ -95,7 +95,8 @@ mod tests {
     fn message_names_call_reason_and_figures() {
         let error = DriverError::new(Call::Create, ErrorCode::OutOfMemory).with_figures(2 << 20, 0);
         assert_eq!(error.to_string(), "cuMemCreate failed: out of memory (2097152 bytes)");
-        let error = DriverError::new(Call::Unmap, ErrorCode::InvalidValue).with_figures(512, 0x1000);
+        let error =
+            DriverError::new(Call::Unmap, ErrorCode::InvalidValue).with_figures(512, 0x1000);
         assert_eq!(error.to_string(), "cuMemUnmap failed: invalid value (512 bytes at 0x1000)");
         let error = DriverError::new(Call::Query, ErrorCode::CapturedEvent);
         assert_eq!(error.to_string(), "cudaEventQuery failed: event belongs to a capture");

@@ -1,1 +1,48 @@
-//! placeholder
+//! Drystone: a CUDA caching allocator that holds almost nothing but what is in use.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use drystone::{Allocator, Options};
+//! use drystone_driver::Stream;
+//! use drystone_sim::{SimConfig, SimDevice};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = Arc::new(SimDevice::new(SimConfig::default()));
+//! let allocator = Allocator::new(device, &Options::default())?;
+//! let stream = allocator.add_stream(Stream::DEFAULT)?;
+//!
+//! let weights = allocator.allocate(stream, 96 << 20)?;
+//! assert!(weights.bytes() >= 96 << 20);
+//! drop(weights); // back into the pool, in stream order: no driver call
+//!
+//! let again = allocator.allocate(stream, 64 << 20)?;
+//! assert_eq!(allocator.stats().all.allocations.current, 1);
+//! # drop(again);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `drystone-core` decides, this crate acts, an implementation of [`drystone_driver::Driver`]
+//! carries out. Locks: the heap's is taken for a decision and never held across a driver call;
+//! [`Events`](events) and the handle table have their own, taken with no other held.
+#![forbid(unsafe_code)]
+
+mod allocation;
+mod allocator;
+mod capture;
+mod error;
+mod events;
+mod execute;
+mod grow;
+mod options;
+
+pub use allocation::Allocation;
+pub use allocator::{Allocator, PressureCallback};
+pub use drystone_core::{
+    BlockState, BlockView, Broken, CrossStream, FreeError, Gauge, Grant, PoolId, RecordStreamError,
+    RequestError, Scale, ScaleStats, SegmentKind, SegmentView, SizeError, Stats, StreamError,
+    StreamId,
+};
+pub use drystone_driver as driver;
+pub use error::{AllocateError, BuildError, OutOfMemory, TrimError};
+pub use options::{Options, OptionsError, Source};

@@ -38,12 +38,7 @@ impl Heap {
                 self.add_reserved(wanted.list, bytes);
                 Committed::Granted(self.occupy(index, wanted))
             }
-            Intent::Back {
-                wanted,
-                free_before,
-                hollow,
-                free_after,
-            } => {
+            Intent::Back { wanted, free_before, hollow, free_after } => {
                 self.finish_backing(&steps, hollow);
                 let mut index = hollow;
                 if free_after.some().is_some() {
@@ -55,11 +50,9 @@ impl Heap {
                 }
                 Committed::Granted(self.occupy(index, wanted))
             }
-            Intent::Borrow {
-                wanted,
-                block,
-                fence,
-            } => Committed::Granted(self.finish_borrow(wanted, block, fence)),
+            Intent::Borrow { wanted, block, fence } => {
+                Committed::Granted(self.finish_borrow(wanted, block, fence))
+            }
             Intent::Free { block, fences } => {
                 self.publish_pending(block, &fences);
                 Committed::Done
@@ -68,10 +61,7 @@ impl Heap {
                 self.note_recorded(fence);
                 Committed::Done
             }
-            Intent::Synchronize {
-                fences,
-                quarantined,
-            } => {
+            Intent::Synchronize { fences, quarantined } => {
                 self.finish_synchronize(&fences, quarantined);
                 Committed::Prepared
             }
@@ -89,17 +79,9 @@ impl Heap {
         match plan.intent {
             Intent::Reserve { .. } => self.addresses_are_scarce = true,
             Intent::Malloc { bytes, .. } => self.planned_bytes -= bytes,
-            Intent::Back {
-                free_before,
-                hollow,
-                free_after,
-                ..
-            } => {
+            Intent::Back { free_before, hollow, free_after, .. } => {
                 self.undo_backing(&plan.steps, in_effect, hollow);
-                for index in [free_before, free_after]
-                    .into_iter()
-                    .filter_map(BlockIndex::some)
-                {
+                for index in [free_before, free_after].into_iter().filter_map(BlockIndex::some) {
                     self.file(index);
                 }
             }
@@ -126,9 +108,7 @@ impl Heap {
         for step in steps {
             match *step {
                 Step::Create { .. } => created += 1,
-                Step::Map {
-                    address, granule, ..
-                } => {
+                Step::Map { address, granule, .. } => {
                     self.fill_slot(segment, address, granule);
                     mapped += 1;
                 }
@@ -138,9 +118,7 @@ impl Heap {
         self.planned_bytes -= created * granule_bytes;
         self.stats.all.reserved_bytes.add(created * granule_bytes);
         let scale = self.list(self.blocks[hollow].list).scale as usize;
-        self.stats.scales[scale]
-            .reserved_bytes
-            .add(mapped * granule_bytes);
+        self.stats.scales[scale].reserved_bytes.add(mapped * granule_bytes);
     }
 
     /// A backing plan failed. Granules that could not be released stay idle, or, where even the
@@ -159,9 +137,7 @@ impl Heap {
                         self.granules.set_vacant(granule);
                     }
                 }
-                Step::Map {
-                    address, granule, ..
-                } => {
+                Step::Map { address, granule, .. } => {
                     let was_idle = !matches!(
                         at.checked_sub(1).map(|before| steps[before]),
                         Some(Step::Create { granule: created, .. }) if created == granule
@@ -193,9 +169,7 @@ impl Heap {
         };
         let first = ((block.address - segment.address) / self.config.granule_bytes) as usize;
         let count = (block.bytes / self.config.granule_bytes) as usize;
-        let mapped = (first..first + count)
-            .take_while(|&s| segment.granule(s).is_some())
-            .count();
+        let mapped = (first..first + count).take_while(|&s| segment.granule(s).is_some()).count();
         let mapped_bytes = mapped as u64 * self.config.granule_bytes;
         if mapped_bytes < block.bytes {
             let rest = self.blocks.cut(hollow, mapped_bytes);

@@ -73,10 +73,7 @@ impl Heap {
     /// Why an address is not that of a live block.
     #[cold]
     fn classify(&self, address: u64) -> FreeError {
-        let Some(segment) = self
-            .segments
-            .containing(address)
-            .and_then(|i| self.segments.get(i))
+        let Some(segment) = self.segments.containing(address).and_then(|i| self.segments.get(i))
         else {
             return FreeError::Unknown { address };
         };
@@ -126,11 +123,7 @@ impl Heap {
                 self.uses.remove(uses, stream);
                 continue;
             }
-            let point = if state.is_retired {
-                state.issued
-            } else {
-                state.issue()
-            };
+            let point = if state.is_retired { state.issued } else { state.issue() };
             let fence = Fence { stream, point };
             fences.push(fence);
             if !state.is_retired {
@@ -143,13 +136,7 @@ impl Heap {
             return Freed::Done;
         }
         self.blocks[index].state = BlockState::Claimed;
-        Freed::Plan(Plan {
-            steps,
-            intent: Intent::Free {
-                block: index,
-                fences,
-            },
-        })
+        Freed::Plan(Plan { steps, intent: Intent::Free { block: index, fences } })
     }
 
     /// A claimed block's fences are recorded: it waits for those that have not passed yet.

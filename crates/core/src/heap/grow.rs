@@ -30,15 +30,10 @@ impl Heap {
 
     fn plan_malloc(&mut self, wanted: Wanted) -> Result<Plan, RequestError> {
         let scale = self.list(wanted.list).scale;
-        let bytes =
-            policy::plain_segment_bytes(scale, wanted.bytes).ok_or(SizeError::TooLarge {
-                bytes: wanted.requested,
-            })?;
+        let bytes = policy::plain_segment_bytes(scale, wanted.bytes)
+            .ok_or(SizeError::TooLarge { bytes: wanted.requested })?;
         self.reserve_within_limit(bytes)?;
-        Ok(Plan {
-            steps: vec![Step::Malloc { bytes }],
-            intent: Intent::Malloc { wanted, bytes },
-        })
+        Ok(Plan { steps: vec![Step::Malloc { bytes }], intent: Intent::Malloc { wanted, bytes } })
     }
 
     fn plan_backing(&mut self, wanted: Wanted) -> Result<Plan, RequestError> {
@@ -50,10 +45,7 @@ impl Heap {
         let created = granules.saturating_sub(self.granules.idle_count());
         self.reserve_within_limit(created as u64 * granule_bytes)?;
 
-        let (before, after) = (
-            self.blocks[site.hollow].previous,
-            self.blocks[site.hollow].next,
-        );
+        let (before, after) = (self.blocks[site.hollow].previous, self.blocks[site.hollow].next);
         let free_before = self.claim_free(before, site.uses_before);
         let free_after = self.claim_free(after, site.uses_after);
         self.unlink_hollow(site.hollow);
@@ -66,12 +58,7 @@ impl Heap {
         let steps = self.backing_steps(self.blocks[site.hollow].address, granules);
         Ok(Plan {
             steps,
-            intent: Intent::Back {
-                wanted,
-                free_before,
-                hollow: site.hollow,
-                free_after,
-            },
+            intent: Intent::Back { wanted, free_before, hollow: site.hollow, free_after },
         })
     }
 
@@ -100,12 +87,7 @@ impl Heap {
         let backed_bytes = round_up(missing, self.config.granule_bytes)?;
         if backed_bytes <= hollow.bytes {
             let uses_before = before > 0;
-            return Some(Site {
-                hollow: index,
-                backed_bytes,
-                uses_before,
-                uses_after: false,
-            });
+            return Some(Site { hollow: index, backed_bytes, uses_before, uses_after: false });
         }
         (before + hollow.bytes + after >= wanted.bytes).then_some(Site {
             hollow: index,
@@ -142,42 +124,23 @@ impl Heap {
                 steps.push(Step::Create { granule, bytes });
                 granule
             });
-            steps.push(Step::Map {
-                address: address + slot as u64 * bytes,
-                bytes,
-                granule,
-            });
+            steps.push(Step::Map { address: address + slot as u64 * bytes, bytes, granule });
         }
-        steps.push(Step::SetAccess {
-            address,
-            bytes: granules as u64 * bytes,
-        });
+        steps.push(Step::SetAccess { address, bytes: granules as u64 * bytes });
         steps
     }
 
     fn plan_reservation(&mut self, wanted: Wanted) -> Result<Plan, RequestError> {
         let granule_bytes = self.config.granule_bytes;
-        let device_bytes = if self.addresses_are_scarce {
-            0
-        } else {
-            self.config.device_bytes
-        };
+        let device_bytes = if self.addresses_are_scarce { 0 } else { self.config.device_bytes };
         let scale = self.list(wanted.list).scale;
         let bytes = policy::reservation_bytes(scale, wanted.bytes, device_bytes, granule_bytes)
-            .ok_or(SizeError::TooLarge {
-                bytes: wanted.requested,
-            })?;
+            .ok_or(SizeError::TooLarge { bytes: wanted.requested })?;
         // Before addresses are taken: would the memory be allowed at all?
         self.within_limit(round_up(wanted.bytes, granule_bytes).unwrap_or(u64::MAX))?;
         Ok(Plan {
-            steps: vec![Step::Reserve {
-                bytes,
-                alignment: granule_bytes,
-            }],
-            intent: Intent::Reserve {
-                list: wanted.list,
-                bytes,
-            },
+            steps: vec![Step::Reserve { bytes, alignment: granule_bytes }],
+            intent: Intent::Reserve { list: wanted.list, bytes },
         })
     }
 
@@ -192,11 +155,7 @@ impl Heap {
         let reserved_bytes = self.stats.all.reserved_bytes.current + self.planned_bytes;
         let limit_bytes = self.config.limit_bytes;
         if bytes > 0 && reserved_bytes.saturating_add(bytes) > limit_bytes {
-            return Err(RequestError::Limit {
-                bytes,
-                reserved_bytes,
-                limit_bytes,
-            });
+            return Err(RequestError::Limit { bytes, reserved_bytes, limit_bytes });
         }
         Ok(())
     }
@@ -265,9 +224,8 @@ impl Heap {
     /// A new segment with one homeless block over all of it.
     pub(super) fn add_segment(&mut self, address: u64, bytes: u64, list: u32) -> BlockIndex {
         let kind = self.config.kind;
-        let segment = self
-            .segments
-            .insert(crate::segment::Segment::new(kind, address, bytes, list));
+        let segment =
+            self.segments.insert(crate::segment::Segment::new(kind, address, bytes, list));
         let index = self.blocks.insert(crate::block::Block {
             address,
             bytes,

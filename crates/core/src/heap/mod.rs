@@ -120,12 +120,9 @@ impl Heap {
         match home.list(scale, stream.index) {
             Some(list) => Ok(list),
             None => {
-                self.lists
-                    .push(FreeList::new(pool.index, scale, stream.index));
+                self.lists.push(FreeList::new(pool.index, scale, stream.index));
                 let list = (self.lists.len() - 1) as u32;
-                self.pools
-                    .at_mut(pool.index)
-                    .set_list(scale, stream.index, list);
+                self.pools.at_mut(pool.index).set_list(scale, stream.index, list);
                 Ok(list)
             }
         }
@@ -178,9 +175,7 @@ impl Heap {
 
     #[inline]
     pub(crate) fn is_hollow(&self, index: BlockIndex) -> bool {
-        index
-            .some()
-            .is_some_and(|index| self.blocks[index].state == BlockState::Hollow)
+        index.some().is_some_and(|index| self.blocks[index].state == BlockState::Hollow)
     }
 
     /// Makes a homeless block live for a request. What it has too much is cut off and filed as
@@ -199,13 +194,9 @@ impl Heap {
         block.list = wanted.list;
         block.requested = wanted.requested;
         block.uses = NO_USES;
-        let grant = Grant {
-            address: block.address,
-            bytes: block.bytes,
-        };
+        let grant = Grant { address: block.address, bytes: block.bytes };
         self.map.insert(&mut self.blocks, index);
-        self.stats
-            .allocate(scale as usize, wanted.requested, grant.bytes);
+        self.stats.allocate(scale as usize, wanted.requested, grant.bytes);
         grant
     }
 }

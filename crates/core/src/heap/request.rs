@@ -44,11 +44,7 @@ impl Heap {
     ) -> Result<Option<Grant>, RequestError> {
         let bytes = block_bytes(requested)?;
         let list = self.list_of(pool, stream, bytes)?;
-        Ok(self.serve(Wanted {
-            list,
-            requested,
-            bytes,
-        }))
+        Ok(self.serve(Wanted { list, requested, bytes }))
     }
 
     #[inline]
@@ -68,17 +64,37 @@ impl Heap {
         stream: StreamId,
         requested: u64,
     ) -> Result<Answer, RequestError> {
+        self.request_from(pool, stream, requested, true)
+    }
+
+    /// Like [`request`](Self::request), but never with a block of another stream: for when those
+    /// streams cannot be waited for.
+    ///
+    /// # Errors
+    /// As [`request`](Self::request).
+    pub fn request_growth(
+        &mut self,
+        pool: PoolId,
+        stream: StreamId,
+        requested: u64,
+    ) -> Result<Answer, RequestError> {
+        self.request_from(pool, stream, requested, false)
+    }
+
+    fn request_from(
+        &mut self,
+        pool: PoolId,
+        stream: StreamId,
+        requested: u64,
+        may_borrow: bool,
+    ) -> Result<Answer, RequestError> {
         let bytes = block_bytes(requested)?;
         let list = self.list_of(pool, stream, bytes)?;
-        let wanted = Wanted {
-            list,
-            requested,
-            bytes,
-        };
+        let wanted = Wanted { list, requested, bytes };
         if let Some(grant) = self.serve(wanted) {
             return Ok(Answer::Granted(grant));
         }
-        if let Some(answer) = self.borrow(wanted) {
+        if may_borrow && let Some(answer) = self.borrow(wanted) {
             return Ok(answer);
         }
         self.grow(wanted)
@@ -129,10 +145,7 @@ impl Heap {
         let block = &self.blocks[index];
         let owner_index = self.list(block.list).stream;
         let owner = self.streams.at(owner_index);
-        let fence = Fence {
-            stream: self.streams.id_at(owner_index),
-            point: block.free_after,
-        };
+        let fence = Fence { stream: self.streams.id_at(owner_index), point: block.free_after };
         if block.free_after <= owner.passed || self.streams.at(user).has_seen(fence) {
             Readiness::Passed
         } else if block.free_after <= owner.recorded {
@@ -165,26 +178,14 @@ impl Heap {
         let mut steps = Vec::with_capacity(2);
         let point = if readiness == Readiness::Unrecorded {
             let point = self.streams.at_mut(owner).issue();
-            steps.push(Step::Record {
-                fence: Fence { stream, point },
-            });
+            steps.push(Step::Record { fence: Fence { stream, point } });
             point
         } else {
             self.blocks[index].free_after
         };
         let fence = Fence { stream, point };
-        steps.push(Step::Wait {
-            stream: user,
-            fence,
-        });
-        Plan {
-            steps,
-            intent: Intent::Borrow {
-                wanted,
-                block: index,
-                fence,
-            },
-        }
+        steps.push(Step::Wait { stream: user, fence });
+        Plan { steps, intent: Intent::Borrow { wanted, block: index, fence } }
     }
 }
 

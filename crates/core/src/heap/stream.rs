@@ -19,15 +19,9 @@ impl Heap {
     /// The stream is unknown.
     pub fn retire_stream(&mut self, stream: StreamId) -> Result<Plan, StreamError> {
         let state = self.streams.live_mut(stream)?;
-        let fence = Fence {
-            stream,
-            point: state.issue(),
-        };
+        let fence = Fence { stream, point: state.issue() };
         state.is_retired = true;
-        Ok(Plan {
-            steps: vec![Step::Record { fence }],
-            intent: Intent::Retire { fence },
-        })
+        Ok(Plan { steps: vec![Step::Record { fence }], intent: Intent::Retire { fence } })
     }
 
     /// The device has passed a fence: blocks that waited for it, or for an earlier one of its
@@ -59,5 +53,10 @@ impl Heap {
         }
         self.pools.at_mut(pool.index).is_released = true;
         Ok(())
+    }
+
+    /// Releases every pool: for teardown, when nobody can make a request any more.
+    pub fn release_all_pools(&mut self) {
+        self.pools.release_all();
     }
 }

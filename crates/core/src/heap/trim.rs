@@ -28,20 +28,13 @@ impl Heap {
             self.blocks[stranded].state = BlockState::Claimed;
             gifts.push(self.gift_of(stranded, true, &mut steps));
         }
-        let segments: Vec<u32> = self
-            .segments
-            .in_address_order()
-            .map(|(index, _)| index)
-            .collect();
+        let segments: Vec<u32> = self.segments.in_address_order().map(|(index, _)| index).collect();
         for segment in segments {
             if self.is_trimmable(segment) {
                 self.claim_gifts(segment, &mut gifts, &mut steps);
             }
         }
-        (!gifts.is_empty()).then_some(Plan {
-            steps,
-            intent: Intent::Trim { gifts },
-        })
+        (!gifts.is_empty()).then_some(Plan { steps, intent: Intent::Trim { gifts } })
     }
 
     /// Plans to wait until the device is idle. Afterwards every block freed before is usable
@@ -50,25 +43,12 @@ impl Heap {
         let mut fences = Vec::with_capacity(self.streams.len());
         for index in 0..self.streams.len() as u32 {
             let stream = self.streams.at_mut(index);
-            let point = if stream.is_retired {
-                stream.issued
-            } else {
-                stream.issue()
-            };
-            fences.push(Fence {
-                stream: self.streams.id_at(index),
-                point,
-            });
+            let point = if stream.is_retired { stream.issued } else { stream.issue() };
+            fences.push(Fence { stream: self.streams.id_at(index), point });
         }
         let quarantined = std::mem::take(&mut self.quarantine);
-        let intent = Intent::Synchronize {
-            fences,
-            quarantined,
-        };
-        Plan {
-            steps: vec![Step::SynchronizeDevice],
-            intent,
-        }
+        let intent = Intent::Synchronize { fences, quarantined };
+        Plan { steps: vec![Step::SynchronizeDevice], intent }
     }
 
     pub(super) fn finish_synchronize(&mut self, fences: &[Fence], quarantined: Vec<BlockIndex>) {
@@ -183,10 +163,7 @@ impl Heap {
     fn gift_of(&mut self, index: BlockIndex, was_stranded: bool, steps: &mut Vec<Step>) -> Gift {
         let block = self.blocks[index];
         let granule_bytes = self.config.granule_bytes;
-        steps.push(Step::Unmap {
-            address: block.address,
-            bytes: block.bytes,
-        });
+        steps.push(Step::Unmap { address: block.address, bytes: block.bytes });
         let mut granules = Vec::new();
         if let Some(segment) = self.segments.get_mut(block.segment) {
             let first = (block.address - segment.address) / granule_bytes;
@@ -197,14 +174,8 @@ impl Heap {
                 }
             }
         }
-        granules
-            .iter()
-            .for_each(|&granule| self.granules.plan(granule));
-        Gift::Backing {
-            block: index,
-            granules,
-            was_stranded,
-        }
+        granules.iter().for_each(|&granule| self.granules.plan(granule));
+        Gift::Backing { block: index, granules, was_stranded }
     }
 
     /// Takes back a trim of which the first `done` steps were done.
@@ -218,11 +189,7 @@ impl Heap {
         for gift in gifts {
             match gift {
                 Gift::Idle { granule } => self.finish_release(granule, take()),
-                Gift::Backing {
-                    block,
-                    granules,
-                    was_stranded,
-                } => {
+                Gift::Backing { block, granules, was_stranded } => {
                     let is_unmapped = take();
                     let released: Vec<bool> = granules.iter().map(|_| take()).collect();
                     if is_unmapped {
@@ -240,10 +207,7 @@ impl Heap {
     fn finish_release(&mut self, granule: GranuleId, is_done: bool) {
         if is_done {
             self.granules.set_vacant(granule);
-            self.stats
-                .all
-                .reserved_bytes
-                .take(self.config.granule_bytes);
+            self.stats.all.reserved_bytes.take(self.config.granule_bytes);
         } else {
             self.granules.set_idle(granule);
         }
@@ -251,9 +215,7 @@ impl Heap {
 
     /// A claimed block could not be unmapped: it is what it was before.
     fn keep_backing(&mut self, index: BlockIndex, granules: &[GranuleId], was_stranded: bool) {
-        granules
-            .iter()
-            .for_each(|&granule| self.granules.set_mapped(granule));
+        granules.iter().for_each(|&granule| self.granules.set_mapped(granule));
         if was_stranded {
             self.blocks[index].state = BlockState::Stranded;
             self.stranded.push(index);

@@ -1,0 +1,70 @@
+//! [`Allocation`]: a block that goes back to its pool when dropped. Neither `Clone` nor `Copy`:
+//! there is one owner of a block, and one free.
+
+use drystone_core::{RecordStreamError, StreamId};
+
+use crate::allocator::Allocator;
+
+/// A live block of device memory. Dropping it frees the block in the order of its stream.
+#[derive(Debug)]
+#[must_use = "dropping an allocation frees it"]
+pub struct Allocation {
+    allocator: Allocator,
+    address: u64,
+    bytes: u64,
+    stream: StreamId,
+}
+
+impl Allocation {
+    pub(crate) fn new(allocator: Allocator, address: u64, bytes: u64, stream: StreamId) -> Self {
+        Self { allocator, address, bytes, stream }
+    }
+
+    /// Where the block starts on the device; a multiple of 512. Zero for an empty allocation.
+    pub const fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// The block's size in bytes: what was asked for, rounded up. Zero for an empty allocation.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The stream in whose order the block is used and freed.
+    pub const fn stream(&self) -> StreamId {
+        self.stream
+    }
+
+    /// Notes that the block is also used on another stream: after the drop it is not used again
+    /// before that stream has passed the point it has reached by then.
+    ///
+    /// # Errors
+    /// The stream is not one of the allocator's.
+    pub fn record_stream(&self, stream: StreamId) -> Result<(), RecordStreamError> {
+        if self.address == 0 {
+            return Ok(());
+        }
+        self.allocator.record_stream(self.address, stream)
+    }
+
+    /// Gives up ownership: the block stays live until [`Allocator::free`] is called with the
+    /// address.
+    #[must_use = "the address is the only way to free the block"]
+    pub fn into_address(self) -> u64 {
+        let address = self.address;
+        let mut this = self;
+        this.address = 0;
+        address
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        if self.address != 0 {
+            // The address is that of a live block, which nobody else could free but by `unsafe`
+            // bookkeeping of their own (`Allocator::free` with this address): then it is free
+            // already, and there is nothing left to do.
+            let _ = self.allocator.free(self.address);
+        }
+    }
+}

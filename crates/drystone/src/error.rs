@@ -1,0 +1,234 @@
+//! Errors of the library: typed, with figures and the way out.
+
+use std::fmt;
+
+use drystone_core::{PoolId, RequestError, StreamError};
+use drystone_driver::{DriverError, ErrorCode};
+
+/// Why an allocator could not be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The source asked for needs virtual memory management, which the device has not.
+    #[error("device {ordinal} has no virtual memory management; use source:malloc or source:auto")]
+    NoVirtualMemory {
+        /// The device.
+        ordinal: u32,
+    },
+    /// The granule is smaller than the device's granularity.
+    #[error(
+        "a granule of {granule_bytes} bytes is below the device's granularity of {granularity_bytes} bytes"
+    )]
+    GranuleTooSmall {
+        /// The option's value.
+        granule_bytes: u64,
+        /// What the device maps at the least.
+        granularity_bytes: u64,
+    },
+}
+
+/// Why an allocation failed. The allocator stays usable, and the same call may be made again.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AllocateError {
+    /// There is not enough memory, after everything unused was given back.
+    #[error(transparent)]
+    OutOfMemory(#[from] Box<OutOfMemory>),
+    /// The size, the stream or the pool is none of the allocator's.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// The driver failed for another reason than a lack of memory.
+    #[error("{error} while allocating {bytes} bytes")]
+    Driver {
+        /// The failed call.
+        error: DriverError,
+        /// The size asked for.
+        bytes: u64,
+    },
+}
+
+impl From<StreamError> for AllocateError {
+    fn from(error: StreamError) -> Self {
+        AllocateError::Request(error.into())
+    }
+}
+
+/// Why memory was not given back. What was given back before the failure stays so.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("gave {given_back_bytes} bytes back, then: {error}")]
+pub struct TrimError {
+    /// The failed call.
+    pub error: DriverError,
+    /// Bytes given back before it.
+    pub given_back_bytes: u64,
+}
+
+impl TrimError {
+    /// Whether the device may work again later.
+    pub const fn is_final(&self) -> bool {
+        matches!(
+            self.error.code,
+            ErrorCode::Deinitialized | ErrorCode::NotInitialized | ErrorCode::ContextLost
+        )
+    }
+}
+
+/// Out of memory: what was asked for, who holds what, and what to do. All figures in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutOfMemory {
+    /// What the program asked for.
+    pub requested_bytes: u64,
+    /// The device.
+    pub ordinal: u32,
+    /// The pool asked.
+    pub pool: PoolId,
+    /// The device's memory.
+    pub device_bytes: u64,
+    /// Of it free, over all processes; `None` if the device could not say.
+    pub device_free_bytes: Option<u64>,
+    /// The allocator's own limit; `u64::MAX` if there is none.
+    pub limit_bytes: u64,
+    /// In live blocks.
+    pub allocated_bytes: u64,
+    /// Freed by the program, but other streams may still use it.
+    pub pending_bytes: u64,
+    /// Held from the driver.
+    pub reserved_bytes: u64,
+    /// The largest free block of any stream.
+    pub largest_free_bytes: u64,
+    /// A capture is under way: nothing could be waited for or given back.
+    pub is_capturing: bool,
+    /// The driver's refusal; `None` if the limit refused.
+    pub refusal: Option<DriverError>,
+}
+
+impl std::error::Error for OutOfMemory {}
+
+impl OutOfMemory {
+    /// What stands in the way, and what to do about it.
+    fn advice(&self) -> String {
+        let unused = self.reserved_bytes.saturating_sub(self.allocated_bytes + self.pending_bytes);
+        if self.is_capturing {
+            return "A graph is being captured, so nothing could be given back: allocate once \
+                    before the capture, or trim before it begins."
+                .to_owned();
+        }
+        if self.refusal.is_none() {
+            return format!(
+                "The limit of {} stands in the way: raise limit or limit_fraction.",
+                Bytes(self.limit_bytes)
+            );
+        }
+        if self.pending_bytes >= self.requested_bytes {
+            return "Freed memory is still in use on other streams: synchronise them earlier, or \
+                    record fewer uses."
+                .to_owned();
+        }
+        if unused >= self.requested_bytes {
+            return format!(
+                "{} are free but in pieces of at most {}: source:vmm keeps pieces together.",
+                Bytes(unused),
+                Bytes(self.largest_free_bytes)
+            );
+        }
+        "Use a smaller batch, or free memory of this or another process on the device.".to_owned()
+    }
+}
+
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "CUDA out of memory. Tried to allocate {}. GPU {} has a total capacity of {}",
+            Bytes(self.requested_bytes),
+            self.ordinal,
+            Bytes(self.device_bytes)
+        )?;
+        if let Some(free) = self.device_free_bytes {
+            write!(f, " of which {} is free", Bytes(free))?;
+        }
+        if self.limit_bytes != u64::MAX {
+            write!(f, "; {} allowed", Bytes(self.limit_bytes))?;
+        }
+        write!(
+            f,
+            ". Drystone holds {}: {} allocated, {} pending on other streams, largest free block {}.",
+            Bytes(self.reserved_bytes),
+            Bytes(self.allocated_bytes),
+            Bytes(self.pending_bytes),
+            Bytes(self.largest_free_bytes)
+        )?;
+        if let Some(refusal) = &self.refusal {
+            write!(f, " The driver: {refusal}.")?;
+        }
+        write!(f, " {}", self.advice())
+    }
+}
+
+/// A size in binary units with two decimals, as PyTorch prints it.
+struct Bytes(u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(&str, u32); 3] = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+        for (unit, shift) in UNITS {
+            if self.0 >= 1 << shift {
+                return write!(f, "{:.2} {unit}", self.0 as f64 / f64::from(1u32 << shift));
+            }
+        }
+        write!(f, "{} bytes", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use drystone_driver::Call;
+
+    use super::*;
+
+    fn sample() -> OutOfMemory {
+        OutOfMemory {
+            requested_bytes: 2 << 30,
+            ordinal: 0,
+            pool: PoolId::DEFAULT,
+            device_bytes: 8 << 30,
+            device_free_bytes: Some(1 << 30),
+            limit_bytes: u64::MAX,
+            allocated_bytes: 6 << 30,
+            pending_bytes: 0,
+            reserved_bytes: 7 << 30,
+            largest_free_bytes: 512 << 20,
+            is_capturing: false,
+            refusal: Some(
+                DriverError::new(Call::Create, ErrorCode::OutOfMemory).with_figures(2 << 20, 0),
+            ),
+        }
+    }
+
+    #[test]
+    fn message_has_the_figures_and_the_way_out() {
+        assert_eq!(
+            sample().to_string(),
+            "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8.00 \
+             GiB of which 1.00 GiB is free. Drystone holds 7.00 GiB: 6.00 GiB allocated, 0 bytes \
+             pending on other streams, largest free block 512.00 MiB. The driver: cuMemCreate \
+             failed: out of memory (2097152 bytes). Use a smaller batch, or free memory of this or \
+             another process on the device."
+        );
+    }
+
+    #[test]
+    fn advice_names_what_stands_in_the_way() {
+        let limited = OutOfMemory { refusal: None, limit_bytes: 7 << 30, ..sample() };
+        assert!(limited.to_string().contains("; 7.00 GiB allowed"));
+        assert!(limited.to_string().contains("raise limit or limit_fraction"));
+        let pending = OutOfMemory { pending_bytes: 3 << 30, ..sample() };
+        assert!(pending.to_string().contains("still in use on other streams"));
+        let pieces = OutOfMemory { reserved_bytes: 9 << 30, ..sample() };
+        assert!(
+            pieces.to_string().contains("3.00 GiB are free but in pieces of at most 512.00 MiB")
+        );
+        let capturing = OutOfMemory { is_capturing: true, ..sample() };
+        assert!(capturing.to_string().contains("A graph is being captured"));
+    }
+}

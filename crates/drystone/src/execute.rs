@@ -1,0 +1,121 @@
+//! Execute: carries a plan out against the driver, with no lock of the heap held.
+//!
+//! Keeps the driver's half of P4 and I13: when a step of an all-or-nothing plan fails, the steps
+//! before it are undone in reverse order, and the heap is told how many could not be.
+
+use drystone_core::{GranuleId, Plan, Step};
+use drystone_driver::{Driver, DriverError, Handle};
+use parking_lot::Mutex;
+
+use crate::events::Events;
+
+/// A plan that was not carried out.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// Why.
+    pub(crate) error: DriverError,
+    /// How many leading steps are still in effect.
+    pub(crate) in_effect: usize,
+}
+
+/// What plans act on.
+pub(crate) struct Executor<'a> {
+    pub(crate) driver: &'a dyn Driver,
+    pub(crate) events: &'a Mutex<Events>,
+    pub(crate) handles: &'a Mutex<Handles>,
+}
+
+impl Executor<'_> {
+    /// Does every step. Returns the address that a `Reserve` or `Malloc` step gave, else 0.
+    pub(crate) fn carry_out(&self, plan: &Plan) -> Result<u64, Failure> {
+        let mut given = 0;
+        for (at, step) in plan.steps().iter().enumerate() {
+            match self.step(step) {
+                Ok(address) => given = address.unwrap_or(given),
+                Err(error) if plan.is_all_or_nothing() => {
+                    return Err(Failure {
+                        error,
+                        in_effect: self.undo(&plan.steps()[..at], given),
+                    });
+                }
+                Err(error) => {
+                    return Err(Failure { error, in_effect: at });
+                }
+            }
+        }
+        Ok(given)
+    }
+
+    fn step(&self, step: &Step) -> Result<Option<u64>, DriverError> {
+        let driver = self.driver;
+        match *step {
+            Step::Reserve { bytes, alignment } => driver.reserve(bytes, alignment).map(Some),
+            Step::Malloc { bytes } => driver.malloc(bytes).map(Some),
+            Step::Unreserve { address, bytes } => driver.unreserve(address, bytes).map(|()| None),
+            Step::Create { granule, bytes } => {
+                let handle = driver.create(bytes)?;
+                self.handles.lock().set(granule, handle);
+                Ok(None)
+            }
+            Step::Release { granule } => {
+                let handle = self.handles.lock().get(granule);
+                driver.release(handle).map(|()| None)
+            }
+            Step::Map { address, bytes, granule } => {
+                let handle = self.handles.lock().get(granule);
+                driver.map(address, bytes, handle).map(|()| None)
+            }
+            Step::SetAccess { address, bytes } => driver.set_access(address, bytes).map(|()| None),
+            Step::Unmap { address, bytes } => driver.unmap(address, bytes).map(|()| None),
+            Step::Free { address } => driver.free(address).map(|()| None),
+            Step::Record { fence } => self.events.lock().record(driver, fence).map(|()| None),
+            Step::Wait { stream, fence } => {
+                self.events.lock().wait(driver, stream, fence).map(|()| None)
+            }
+            Step::SynchronizeDevice => driver.synchronize_device().map(|()| None),
+        }
+    }
+
+    /// Undoes steps, last first, until one cannot be undone. Returns how many are left.
+    fn undo(&self, steps: &[Step], given: u64) -> usize {
+        let driver = self.driver;
+        for (at, step) in steps.iter().enumerate().rev() {
+            let undone = match *step {
+                Step::Create { granule, .. } => {
+                    let handle = self.handles.lock().get(granule);
+                    driver.release(handle)
+                }
+                Step::Map { address, bytes, .. } => driver.unmap(address, bytes),
+                Step::Reserve { bytes, .. } => driver.unreserve(given, bytes),
+                Step::Malloc { .. } => driver.free(given),
+                // Nothing to undo: access goes with the mapping, and a fence recorded or waited
+                // for in vain orders more than needed, never less.
+                _ => Ok(()),
+            };
+            if undone.is_err() {
+                return at + 1;
+            }
+        }
+        0
+    }
+}
+
+/// The driver's handles of granules, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Handles {
+    table: Vec<Handle>,
+}
+
+impl Handles {
+    fn set(&mut self, granule: GranuleId, handle: Handle) {
+        if self.table.len() <= granule.index() {
+            self.table.resize(granule.index() + 1, Handle(0));
+        }
+        self.table[granule.index()] = handle;
+    }
+
+    /// The handle of a granule that was created.
+    fn get(&self, granule: GranuleId) -> Handle {
+        self.table.get(granule.index()).copied().unwrap_or(Handle(0))
+    }
+}

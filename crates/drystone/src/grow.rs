@@ -1,0 +1,154 @@
+//! The way of a malloc that misses, and the out-of-memory ladder: one function, one page.
+//!
+//! Each rung makes room and ends by making the request again (B28, B30). Rungs that wait or give
+//! memory back are skipped while the stream is captured (I11, B22). No lock is held on any rung.
+
+use drystone_core::{Answer, Committed, Grant, PoolId, RequestError, StreamId};
+use drystone_driver::{DriverError, Stream};
+
+use crate::allocator::Device;
+use crate::capture::{Relaxed, is_capturing};
+use crate::error::{AllocateError, OutOfMemory};
+
+/// What makes room, in the order tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rung {
+    /// Wait for fences of pending blocks.
+    AwaitPending,
+    /// Give back memory whose last use is complete.
+    TrimPassed,
+    /// Wait until the device is idle, then give back all unused memory.
+    TrimAll,
+    /// Ask the program.
+    Callbacks,
+}
+
+/// A request that missed.
+#[derive(Clone, Copy)]
+pub(crate) struct Miss {
+    pub(crate) pool: PoolId,
+    pub(crate) stream: StreamId,
+    pub(crate) bytes: u64,
+}
+
+/// Why growth failed this time: `None` stands for the limit, which is no failure of the driver.
+struct Refused(Option<DriverError>);
+
+impl Device {
+    /// Serves a request that its own free list could not, or fails for good.
+    #[cold]
+    pub(crate) fn allocate_slowly(&self, miss: Miss) -> Result<Grant, AllocateError> {
+        let stream = self.stream_handle(miss.stream);
+        let is_capturing = is_capturing(&*self.driver, stream);
+        if !is_capturing {
+            self.collect();
+        }
+        let mut refused = match self.attempt(miss, is_capturing)? {
+            Ok(grant) => return Ok(grant),
+            Err(refused) => refused,
+        };
+        const LADDER: [Rung; 4] =
+            [Rung::AwaitPending, Rung::TrimPassed, Rung::TrimAll, Rung::Callbacks];
+        for rung in LADDER {
+            if is_capturing || !self.climb(rung, miss) {
+                continue;
+            }
+            refused = match self.attempt(miss, is_capturing)? {
+                Ok(grant) => return Ok(grant),
+                Err(refused) => refused,
+            };
+        }
+        Err(self.out_of_memory(miss, is_capturing, refused).into())
+    }
+
+    /// Tries to make room. True if there may be some now.
+    fn climb(&self, rung: Rung, miss: Miss) -> bool {
+        match rung {
+            Rung::AwaitPending => self.await_pending(),
+            Rung::TrimPassed => self.trim_passed().is_ok_and(|bytes| bytes > 0),
+            // Also when nothing is given back: what was pending or quarantined is free now.
+            Rung::TrimAll => self.synchronize().is_ok() && self.trim_passed().is_ok(),
+            Rung::Callbacks => {
+                let callbacks = self.callbacks.lock().clone();
+                callbacks.iter().any(|callback| callback(miss.bytes))
+            }
+        }
+    }
+
+    /// Makes the request until it is served, or growth is refused. The outer error is for good.
+    fn attempt(
+        &self,
+        miss: Miss,
+        is_capturing: bool,
+    ) -> Result<Result<Grant, Refused>, AllocateError> {
+        let Miss { pool, stream, bytes } = miss;
+        let mut may_borrow = !is_capturing;
+        let mut addresses_were_refused = false;
+        loop {
+            let answer = {
+                let mut heap = self.heap.lock();
+                if may_borrow {
+                    heap.request(pool, stream, bytes)
+                } else {
+                    heap.request_growth(pool, stream, bytes)
+                }
+            };
+            let plan = match answer {
+                Ok(Answer::Granted(grant)) => return Ok(Ok(grant)),
+                Ok(Answer::Plan(plan)) => plan,
+                Err(RequestError::Limit { .. }) => return Ok(Err(Refused(None))),
+                Err(error) => return Err(error.into()),
+            };
+            let (is_borrow, is_reservation) = (plan.is_borrow(), plan.is_reservation());
+            let outcome = {
+                let _relaxed = is_capturing.then(|| Relaxed::enter(&*self.driver));
+                self.executor().carry_out(&plan)
+            };
+            match outcome {
+                Ok(address) => match self.heap.lock().commit(plan, address) {
+                    Committed::Granted(grant) => return Ok(Ok(grant)),
+                    Committed::Prepared | Committed::Done => {}
+                },
+                Err(failure) => {
+                    self.heap.lock().abandon(plan, failure.in_effect);
+                    if is_borrow {
+                        // The other stream is gone or captured: grow instead.
+                        may_borrow = false;
+                    } else if is_reservation && !addresses_were_refused {
+                        addresses_were_refused = true;
+                    } else if failure.error.is_out_of_memory() {
+                        return Ok(Err(Refused(Some(failure.error))));
+                    } else {
+                        return Err(AllocateError::Driver { error: failure.error, bytes });
+                    }
+                }
+            }
+        }
+    }
+
+    fn out_of_memory(&self, miss: Miss, is_capturing: bool, refused: Refused) -> Box<OutOfMemory> {
+        let info = self.driver.info();
+        let device_free_bytes = self.driver.memory_info().ok().map(|memory| memory.free_bytes);
+        let heap = self.heap.lock();
+        let all = heap.stats().all;
+        Box::new(OutOfMemory {
+            requested_bytes: miss.bytes,
+            ordinal: info.ordinal,
+            pool: miss.pool,
+            device_bytes: info.total_bytes,
+            device_free_bytes,
+            limit_bytes: heap.config().limit_bytes,
+            allocated_bytes: all.allocated_bytes.current,
+            pending_bytes: all.active_bytes.current - all.allocated_bytes.current,
+            reserved_bytes: all.reserved_bytes.current,
+            largest_free_bytes: heap.largest_free_bytes(),
+            is_capturing,
+            refusal: refused.0,
+        })
+    }
+
+    fn stream_handle(&self, stream: StreamId) -> Stream {
+        // An unknown stream is refused by the heap, whatever is said of the capture before.
+        self.events.lock().stream(stream).unwrap_or(Stream::DEFAULT)
+    }
+}

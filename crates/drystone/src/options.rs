@@ -1,0 +1,251 @@
+//! Options: parsed once, from a builder's fields or from `DRYSTONE_CONF=key:value,...`.
+//!
+//! An unknown key or a bad value is an error that lists what is valid; nothing is ignored.
+
+use std::str::FromStr;
+
+use drystone_core::CrossStream;
+
+/// Environment variable that [`Options::from_env`] reads.
+pub const ENVIRONMENT: &str = "DRYSTONE_CONF";
+
+const MIB: u64 = 1 << 20;
+
+/// Where memory comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// Virtual memory: physical granules mapped into reserved addresses.
+    Vmm,
+    /// Plain allocations of the driver (`cudaMalloc`).
+    Malloc,
+}
+
+/// How an allocator behaves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// Where memory comes from; `None` takes virtual memory where the device has it.
+    pub source: Option<Source>,
+    /// Reserved memory never passes this many bytes.
+    pub limit_bytes: Option<u64>,
+    /// Reserved memory never passes this fraction of the device's memory: above 0, at most 1.
+    pub limit_fraction: Option<f64>,
+    /// When a free block serves another stream than its own.
+    pub cross_stream: CrossStream,
+    /// Size of a granule in bytes: a power of two, at least the device's granularity (2 MiB).
+    /// Smaller granules hold less unused memory, larger ones cost fewer driver calls.
+    pub granule_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            source: None,
+            limit_bytes: None,
+            limit_fraction: None,
+            cross_stream: CrossStream::Wait,
+            granule_bytes: 2 * MIB,
+        }
+    }
+}
+
+/// Text that is not a list of options.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionsError {
+    /// A piece without a colon.
+    #[error("`{piece}` is not key:value; options look like `source:vmm,limit:20GiB`")]
+    NotAPair {
+        /// The piece.
+        piece: String,
+    },
+    /// A key there is not.
+    #[error("unknown option `{key}`; valid options are {}", valid_keys())]
+    UnknownKey {
+        /// The key.
+        key: String,
+    },
+    /// A key given twice.
+    #[error("option `{key}` is given twice")]
+    Repeated {
+        /// The key.
+        key: String,
+    },
+    /// A value the key does not take.
+    #[error("option `{key}` does not take `{value}`; it takes {takes}")]
+    BadValue {
+        /// The key.
+        key: String,
+        /// The value.
+        value: String,
+        /// What it takes.
+        takes: &'static str,
+    },
+}
+
+/// What a key is called, what values it takes, and how a value is set.
+struct Key {
+    name: &'static str,
+    takes: &'static str,
+    set: fn(&mut Options, &str) -> Option<()>,
+}
+
+const KEYS: [Key; 5] = [
+    Key {
+        name: "source",
+        takes: "auto, vmm or malloc",
+        set: |options, value| {
+            options.source = match value {
+                "auto" => None,
+                "vmm" => Some(Source::Vmm),
+                "malloc" => Some(Source::Malloc),
+                _ => return None,
+            };
+            Some(())
+        },
+    },
+    Key {
+        name: "limit",
+        takes: "a size such as 20GiB, 512MiB or a number of bytes",
+        set: |options, value| {
+            options.limit_bytes = Some(parse_bytes(value)?);
+            Some(())
+        },
+    },
+    Key {
+        name: "limit_fraction",
+        takes: "a number above 0 and at most 1",
+        set: |options, value| {
+            let fraction: f64 = value.parse().ok()?;
+            options.limit_fraction = Some(fraction).filter(|&f| f > 0.0 && f <= 1.0);
+            options.limit_fraction.map(|_| ())
+        },
+    },
+    Key {
+        name: "cross_stream",
+        takes: "never, passed or wait",
+        set: |options, value| {
+            options.cross_stream = match value {
+                "never" => CrossStream::Never,
+                "passed" => CrossStream::Passed,
+                "wait" => CrossStream::Wait,
+                _ => return None,
+            };
+            Some(())
+        },
+    },
+    Key {
+        name: "granule",
+        takes: "a power of two from 2MiB to 1GiB",
+        set: |options, value| {
+            let bytes = parse_bytes(value)?;
+            let is_valid = bytes.is_power_of_two() && (2 * MIB..=1024 * MIB).contains(&bytes);
+            options.granule_bytes = bytes;
+            is_valid.then_some(())
+        },
+    },
+];
+
+fn valid_keys() -> String {
+    KEYS.map(|key| format!("{} ({})", key.name, key.takes)).join(", ")
+}
+
+/// A size: digits, then nothing, `KiB`, `MiB` or `GiB`. Zero is no size.
+fn parse_bytes(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &text[digits.len()..] {
+        "" | "B" => 0,
+        "KiB" => 10,
+        "MiB" => 20,
+        "GiB" => 30,
+        _ => return None,
+    };
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let bytes = digits.parse::<u64>().ok()?.checked_mul(1 << shift)?;
+    (bytes > 0).then_some(bytes)
+}
+
+impl FromStr for Options {
+    type Err = OptionsError;
+
+    /// Parses `key:value,key:value`. Empty text gives the defaults; spaces around pieces are free.
+    fn from_str(text: &str) -> Result<Self, OptionsError> {
+        let mut options = Options::default();
+        let mut seen = [false; KEYS.len()];
+        for piece in text.split(',').map(str::trim).filter(|piece| !piece.is_empty()) {
+            let Some((key, value)) = piece.split_once(':') else {
+                return Err(OptionsError::NotAPair { piece: piece.to_owned() });
+            };
+            let (key, value) = (key.trim(), value.trim());
+            let Some(at) = KEYS.iter().position(|known| known.name == key) else {
+                return Err(OptionsError::UnknownKey { key: key.to_owned() });
+            };
+            if std::mem::replace(&mut seen[at], true) {
+                return Err(OptionsError::Repeated { key: key.to_owned() });
+            }
+            (KEYS[at].set)(&mut options, value).ok_or_else(|| OptionsError::BadValue {
+                key: key.to_owned(),
+                value: value.to_owned(),
+                takes: KEYS[at].takes,
+            })?;
+        }
+        Ok(options)
+    }
+}
+
+impl Options {
+    /// Options from the environment variable `DRYSTONE_CONF`; the defaults if it is not set.
+    ///
+    /// # Errors
+    /// The text is not a list of options, or not Unicode.
+    pub fn from_env() -> Result<Self, OptionsError> {
+        match std::env::var_os(ENVIRONMENT) {
+            None => Ok(Self::default()),
+            Some(text) => text.to_string_lossy().parse(),
+        }
+    }
+
+    /// The limit of reserved bytes on a device with this much memory.
+    pub(crate) fn limit_on(&self, device_bytes: u64) -> u64 {
+        let by_fraction = self.limit_fraction.map(|f| (device_bytes as f64 * f) as u64);
+        self.limit_bytes.unwrap_or(u64::MAX).min(by_fraction.unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_is_read() {
+        let text = "source:malloc, limit:20GiB,limit_fraction:0.5,cross_stream:passed,granule:4MiB";
+        let options: Options = text.parse().unwrap();
+        assert_eq!(options.source, Some(Source::Malloc));
+        assert_eq!(options.limit_bytes, Some(20 << 30));
+        assert_eq!(options.limit_fraction, Some(0.5));
+        assert_eq!(options.cross_stream, CrossStream::Passed);
+        assert_eq!(options.granule_bytes, 4 << 20);
+        assert_eq!(options.limit_on(100 << 30), 20 << 30);
+        assert_eq!(options.limit_on(10 << 30), 5 << 30);
+        assert_eq!("".parse::<Options>(), Ok(Options::default()));
+        assert_eq!("source:auto".parse::<Options>(), Ok(Options::default()));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_what_is_right() {
+        let error = |text: &str| text.parse::<Options>().unwrap_err().to_string();
+        assert!(error("sauce:vmm").contains("unknown option `sauce`; valid options are source"));
+        assert!(error("source:disk").contains("it takes auto, vmm or malloc"));
+        assert!(error("source").contains("is not key:value"));
+        assert!(error("source:vmm,source:vmm").contains("twice"));
+        for bad in ["0", "-1", "1.5GiB", "99999999999GiB", "12XiB", "", "GiB"] {
+            assert!(error(&format!("limit:{bad}")).contains("does not take"), "{bad}");
+        }
+        for bad in ["0", "1.01", "-0.5", "NaN", "inf", "half"] {
+            assert!(error(&format!("limit_fraction:{bad}")).contains("does not take"), "{bad}");
+        }
+        for bad in ["3MiB", "1MiB", "2GiB", "0"] {
+            assert!(error(&format!("granule:{bad}")).contains("does not take"), "{bad}");
+        }
+    }
+}
