@@ -81,30 +81,17 @@ impl Window {
         }
         if marks >= 4 {
             let iterations = Some((marks - 1 - marks / 4, marks - 1));
-            return Self {
-                operations,
-                split: trace.events.len(),
-                iterations,
-            };
+            return Self { operations, split: trace.events.len(), iterations };
         }
-        Self {
-            operations,
-            split: nth_step(trace, steps - steps / 4),
-            iterations: None,
-        }
+        Self { operations, split: nth_step(trace, steps - steps / 4), iterations: None }
     }
 
     /// The cost within the window, from running totals at iteration ends, at the split and at the
     /// end.
     pub fn cost(&self, ends: &[DriverCost], at_split: DriverCost, total: DriverCost) -> DriverCost {
-        let from_to = self
-            .iterations
-            .and_then(|(from, to)| Some((ends.get(from)?, ends.get(to)?)));
+        let from_to = self.iterations.and_then(|(from, to)| Some((ends.get(from)?, ends.get(to)?)));
         let (from, to) = from_to.map_or((at_split, total), |(from, to)| (*from, *to));
-        DriverCost {
-            calls: to.calls - from.calls,
-            time_us: to.time_us - from.time_us,
-        }
+        DriverCost { calls: to.calls - from.calls, time_us: to.time_us - from.time_us }
     }
 }
 
@@ -112,14 +99,8 @@ impl Window {
 /// something by).
 fn nth_step(trace: &Trace, count: usize) -> usize {
     let is_step = |kind| !matches!(kind, Kind::Iteration | Kind::OutOfMemory);
-    let mut steps = trace
-        .events
-        .iter()
-        .enumerate()
-        .filter(|(_, event)| is_step(event.kind));
-    steps
-        .nth(count)
-        .map_or(trace.events.len(), |(index, _)| index)
+    let mut steps = trace.events.iter().enumerate().filter(|(_, event)| is_step(event.kind));
+    steps.nth(count).map_or(trace.events.len(), |(index, _)| index)
 }
 
 #[cfg(test)]
@@ -128,14 +109,7 @@ mod tests {
     use crate::model::{Event, Kind, Trace};
 
     fn event(kind: Kind, block: u32) -> Event {
-        Event {
-            time_ns: 0,
-            bytes: 512,
-            block,
-            stream: 0,
-            pool: 0,
-            kind,
-        }
+        Event { time_ns: 0, bytes: 512, block, stream: 0, pool: 0, kind }
     }
 
     fn trace(iterations: usize, pairs: usize) -> Trace {
@@ -148,20 +122,11 @@ mod tests {
                 events.push(event(Kind::Iteration, 0));
             }
         }
-        Trace {
-            name: "t".into(),
-            events,
-            blocks: 1,
-            streams: 1,
-            pools: 1,
-        }
+        Trace { name: "t".into(), events, blocks: 1, streams: 1, pools: 1, ..Trace::default() }
     }
 
     fn cost(calls: u64) -> DriverCost {
-        DriverCost {
-            calls,
-            time_us: calls as f64,
-        }
+        DriverCost { calls, time_us: calls as f64 }
     }
 
     #[test]
@@ -175,10 +140,7 @@ mod tests {
     #[test]
     fn fewer_iterations_leave_it_to_the_operations() {
         let window = Window::of(&trace(0, 8));
-        assert_eq!(
-            (window.operations, window.split, window.iterations),
-            (16, 12, None)
-        );
+        assert_eq!((window.operations, window.split, window.iterations), (16, 12, None));
         assert_eq!(window.cost(&[], cost(30), cost(32)), cost(2));
         // Markers are no operations: the split falls on the same one.
         let window = Window::of(&trace(2, 4));

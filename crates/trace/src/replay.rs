@@ -61,6 +61,11 @@ pub trait Replayed {
     /// A live block is also used on another stream.
     fn record_stream(&mut self, address: u64, stream: u16);
 
+    /// The work queued on `stream` by now will keep it busy until `time_ns`. Called before the free
+    /// of a block whose use there was seen to last that long when the trace was recorded. Does
+    /// nothing by default: for allocators on a device without clocks.
+    fn busy_until(&mut self, _stream: u16, _time_ns: u64) {}
+
     /// Gives unused memory back to the device.
     fn empty_cache(&mut self);
 

@@ -158,10 +158,7 @@ impl Reading {
             pools: vec![Running::default(); usize::from(trace.pools)],
             classes: std::array::from_fn(class),
             ages: Vec::with_capacity(trace.events.len() / 2),
-            summary: Summary {
-                events: trace.events.len() as u64,
-                ..Summary::default()
-            },
+            summary: Summary { events: trace.events.len() as u64, ..Summary::default() },
         }
     }
 
@@ -209,8 +206,7 @@ impl Reading {
         }
         self.requested_bytes = self.requested_bytes.saturating_sub(live.bytes);
         self.live_blocks -= 1;
-        self.ages
-            .push(u32::try_from(index - live.event).unwrap_or(u32::MAX));
+        self.ages.push(u32::try_from(index - live.event).unwrap_or(u32::MAX));
         if live.iteration == self.summary.iterations as u32 {
             self.summary.lifetimes.within_iteration += 1;
         }
@@ -223,9 +219,7 @@ impl Reading {
 
     fn iteration(&mut self) {
         self.summary.iterations += 1;
-        self.summary
-            .iteration_peak_bytes
-            .push(self.iteration_peak_bytes);
+        self.summary.iteration_peak_bytes.push(self.iteration_peak_bytes);
         self.iteration_peak_bytes = self.requested_bytes;
     }
 
@@ -247,12 +241,7 @@ impl Reading {
         for (_, event) in live_at(trace, summary.peak_event) {
             self.classes[size_class(event.bytes)].peak_bytes += event.bytes;
         }
-        summary.sizes = self
-            .classes
-            .iter()
-            .filter(|c| c.allocations > 0)
-            .copied()
-            .collect();
+        summary.sizes = self.classes.iter().filter(|c| c.allocations > 0).copied().collect();
         summary.streams = self.streams.iter().map(|running| running.share).collect();
         summary.pools = self.pools.iter().map(|running| running.share).collect();
         summary.distinct_sizes = distinct_sizes(trace);
@@ -263,12 +252,7 @@ impl Reading {
 /// The allocations live right after event `index`, with their own indices, in program order.
 pub fn live_at(trace: &Trace, index: usize) -> Vec<(usize, Event)> {
     let mut maker = vec![usize::MAX; trace.blocks as usize];
-    for (at, event) in trace
-        .events
-        .iter()
-        .enumerate()
-        .take(index.saturating_add(1))
-    {
+    for (at, event) in trace.events.iter().enumerate().take(index.saturating_add(1)) {
         if let Some(slot) = maker.get_mut(event.block as usize) {
             match event.kind {
                 Kind::Allocate => *slot = at,
@@ -288,10 +272,7 @@ fn size_class(bytes: u64) -> usize {
 }
 
 fn distinct_sizes(trace: &Trace) -> u64 {
-    let requests = trace
-        .events
-        .iter()
-        .filter(|event| event.kind == Kind::Allocate);
+    let requests = trace.events.iter().filter(|event| event.kind == Kind::Allocate);
     let mut sizes: Vec<u64> = requests.map(|event| event.bytes).collect();
     sizes.sort_unstable();
     sizes.dedup();
@@ -304,14 +285,7 @@ mod tests {
     use crate::model::{Event, Kind, Trace};
 
     fn event(kind: Kind, block: u32, bytes: u64, stream: u16) -> Event {
-        Event {
-            time_ns: 7,
-            bytes,
-            block,
-            stream,
-            pool: 0,
-            kind,
-        }
+        Event { time_ns: 7, bytes, block, stream, pool: 0, kind }
     }
 
     /// Two iterations; block 2 outlives the first, block 3 is never freed.
@@ -328,26 +302,14 @@ mod tests {
             event(Kind::OutOfMemory, 0, 1 << 40, 0),
             event(Kind::Iteration, 0, 0, 0),
         ];
-        Trace {
-            name: "t".into(),
-            events,
-            blocks: 4,
-            streams: 2,
-            pools: 1,
-        }
+        Trace { name: "t".into(), events, blocks: 4, streams: 2, pools: 1, ..Trace::default() }
     }
 
     #[test]
     fn counts_peaks_and_lifetimes() {
         let summary = Summary::of(&trace());
-        assert_eq!(
-            (summary.allocations, summary.frees, summary.iterations),
-            (4, 3, 2)
-        );
-        assert_eq!(
-            (summary.peak_requested_bytes, summary.peak_event),
-            (3048, 1)
-        );
+        assert_eq!((summary.allocations, summary.frees, summary.iterations), (4, 3, 2));
+        assert_eq!((summary.peak_requested_bytes, summary.peak_event), (3048, 1));
         assert_eq!(summary.peak_blocks, 2);
         assert_eq!(summary.iteration_peak_bytes, [3048, 2049]);
         assert_eq!(summary.left_bytes, 2049);
@@ -365,10 +327,8 @@ mod tests {
         assert_eq!([1, 2, 3, 1024, 1025].map(size_class), [0, 1, 2, 10, 11]);
         assert_eq!(size_class(u64::MAX), 64);
         let sizes = Summary::of(&trace()).sizes;
-        let shape: Vec<_> = sizes
-            .iter()
-            .map(|c| (c.upper_bytes, c.allocations, c.peak_bytes))
-            .collect();
+        let shape: Vec<_> =
+            sizes.iter().map(|c| (c.upper_bytes, c.allocations, c.peak_bytes)).collect();
         assert_eq!(shape, [(1024, 2, 1000), (2048, 1, 2048), (4096, 1, 0)]);
     }
 

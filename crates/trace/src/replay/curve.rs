@@ -55,13 +55,7 @@ impl Recorder {
             allocated_bytes: 0,
             reserved_bytes: 0,
         };
-        Self {
-            curve,
-            run_end: per_point,
-            point,
-            requested_bytes: 0,
-            usage: Usage::default(),
-        }
+        Self { curve, run_end: per_point, point, requested_bytes: 0, usage: Usage::default() }
     }
 
     /// Enters event `index` at `time_ns`; must be called for every event that is sampled, in order.
@@ -118,10 +112,7 @@ mod tests {
     use super::{Recorder, Usage};
 
     fn usage(bytes: u64) -> Usage {
-        Usage {
-            allocated_bytes: bytes,
-            reserved_bytes: 2 * bytes,
-        }
+        Usage { allocated_bytes: bytes, reserved_bytes: 2 * bytes }
     }
 
     #[test]
@@ -129,23 +120,13 @@ mod tests {
         let mut recorder = Recorder::new(100_000, 64);
         for index in 0..100_000usize {
             recorder.enter(index, index as u64 * 10);
-            let bytes = if index == 77_777 {
-                1_000_000
-            } else {
-                (index % 7) as u64
-            };
+            let bytes = if index == 77_777 { 1_000_000 } else { (index % 7) as u64 };
             recorder.sample(bytes, usage(bytes));
         }
         let curve = recorder.finish();
         assert!(curve.points.len() <= 64, "{}", curve.points.len());
-        assert_eq!(
-            curve.points.iter().map(|p| p.requested_bytes).max(),
-            Some(1_000_000)
-        );
-        assert_eq!(
-            curve.points.iter().map(|p| p.reserved_bytes).max(),
-            Some(2_000_000)
-        );
+        assert_eq!(curve.points.iter().map(|p| p.requested_bytes).max(), Some(1_000_000));
+        assert_eq!(curve.points.iter().map(|p| p.reserved_bytes).max(), Some(2_000_000));
         assert!(curve.points.is_sorted_by_key(|p| p.time_ns));
     }
 
@@ -157,11 +138,8 @@ mod tests {
         recorder.enter(6, 60);
         recorder.fell_to(40);
         let curve = recorder.finish();
-        let requested: Vec<_> = curve
-            .points
-            .iter()
-            .map(|p| (p.requested_low_bytes, p.requested_bytes))
-            .collect();
+        let requested: Vec<_> =
+            curve.points.iter().map(|p| (p.requested_low_bytes, p.requested_bytes)).collect();
         assert_eq!(requested, [(0, 100), (100, 100), (100, 100), (40, 100)]);
         assert!(curve.points.iter().all(|p| p.reserved_bytes == 256));
     }

@@ -7,7 +7,7 @@
 use std::ops::{ControlFlow, Range};
 
 use super::{Layout, Refusal, Replayed};
-use crate::model::{Event, Kind, Trace};
+use crate::model::{Completion, Event, Kind, Trace};
 
 /// Stands for "this block was refused or is not live"; no device has this address.
 pub(super) const NOT_LIVE: u64 = u64::MAX;
@@ -71,6 +71,7 @@ where
     P: Probe<R>,
 {
     let first = range.start;
+    let mut completions = Completions::from(trace, first);
     for (offset, event) in trace.events[range].iter().enumerate() {
         let index = first + offset;
         allocator.advance(base_ns.saturating_add(event.time_ns));
@@ -95,6 +96,9 @@ where
                     continue;
                 };
                 let address = std::mem::replace(slot, NOT_LIVE);
+                if index >= completions.next {
+                    completions.pass_on(trace, index, base_ns, allocator);
+                }
                 allocator.free(address);
                 probe.freed(index, event, address, allocator);
             }
@@ -113,6 +117,54 @@ where
         }
     }
     ControlFlow::Continue(())
+}
+
+/// Walks the recorded completions beside the events.
+struct Completions<'t> {
+    rest: &'t [Completion],
+    /// Index of the free that the first of `rest` belongs to.
+    next: usize,
+}
+
+impl<'t> Completions<'t> {
+    fn from(trace: &'t Trace, first: usize) -> Self {
+        let start = trace.completions.partition_point(|c| (c.event as usize) < first);
+        let mut this = Self { rest: &trace.completions[start..], next: usize::MAX };
+        this.aim();
+        this
+    }
+
+    fn aim(&mut self) {
+        self.next = self.rest.first().map_or(usize::MAX, |c| c.event as usize);
+    }
+
+    /// Tells the allocator how long the streams recorded right before free `index` stay busy.
+    #[cold]
+    fn pass_on<R>(&mut self, trace: &Trace, index: usize, base_ns: u64, allocator: &mut R)
+    where
+        R: Replayed + ?Sized,
+    {
+        // Frees of refused blocks never come here: their completions are passed over.
+        let past = self.rest.partition_point(|c| (c.event as usize) < index);
+        self.rest = &self.rest[past..];
+        if let Some((completion, rest)) = self.rest.split_first()
+            && completion.event as usize == index
+        {
+            let end_ns = base_ns.saturating_add(completion.time_ns);
+            for event in recorded_before(trace, index) {
+                allocator.busy_until(event.stream, end_ns);
+            }
+            self.rest = rest;
+        }
+        self.aim();
+    }
+}
+
+/// The stream records of the same block that lie right before free `index`.
+fn recorded_before(trace: &Trace, index: usize) -> impl Iterator<Item = &Event> {
+    let block = trace.events[index].block;
+    let before = trace.events[..index].iter().rev();
+    before.take_while(move |event| event.kind == Kind::RecordStream && event.block == block)
 }
 
 /// Breaks at the first refusal.

@@ -29,10 +29,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            curve_points: 2048,
-            timed_passes: 5,
-        }
+        Self { curve_points: 2048, timed_passes: 5 }
     }
 }
 
@@ -65,11 +62,7 @@ struct Measure {
 
 impl Measure {
     fn new(trace: &Trace, options: &Options) -> Self {
-        let iterations = trace
-            .events
-            .iter()
-            .filter(|e| e.kind == Kind::Iteration)
-            .count();
+        let iterations = trace.events.iter().filter(|e| e.kind == Kind::Iteration).count();
         Self {
             recorder: Recorder::new(trace.events.len(), options.curve_points),
             requested_bytes: 0,
@@ -117,8 +110,7 @@ impl<R: Replayed + ?Sized> Probe<R> for Measure {
             self.iterations.push(allocator.driver_cost());
         } else {
             self.recorder.enter(index, event.time_ns);
-            self.recorder
-                .sample(self.requested_bytes, allocator.usage());
+            self.recorder.sample(self.requested_bytes, allocator.usage());
         }
     }
 }
@@ -132,23 +124,9 @@ pub fn run<R: Replayed + ?Sized>(trace: &Trace, allocator: &mut R, options: &Opt
     let events = trace.events.len();
     let started = Instant::now();
     // The probe never breaks off, so the outcome of a pass says nothing.
-    let _ = pass(
-        trace,
-        0..window.split,
-        0,
-        &mut addresses,
-        allocator,
-        &mut measure,
-    );
+    let _ = pass(trace, 0..window.split, 0, &mut addresses, allocator, &mut measure);
     let at_split = allocator.driver_cost();
-    let _ = pass(
-        trace,
-        window.split..events,
-        0,
-        &mut addresses,
-        allocator,
-        &mut measure,
-    );
+    let _ = pass(trace, window.split..events, 0, &mut addresses, allocator, &mut measure);
     let wall = started.elapsed();
     let total = allocator.driver_cost();
 
@@ -182,9 +160,7 @@ pub fn run<R: Replayed + ?Sized>(trace: &Trace, allocator: &mut R, options: &Opt
 /// Driver calls of each iteration, from the running totals at their ends.
 fn per_iteration(ends: &[DriverCost]) -> Vec<u64> {
     let mut before = 0;
-    ends.iter()
-        .map(|end| end.calls - std::mem::replace(&mut before, end.calls))
-        .collect()
+    ends.iter().map(|end| end.calls - std::mem::replace(&mut before, end.calls)).collect()
 }
 
 /// Replays again and again with nothing looking on, and returns the processor time of the fastest
@@ -203,14 +179,7 @@ fn time<R: Replayed + ?Sized>(
         addresses.free_all(allocator);
         let base_ns = length_ns.saturating_mul(number);
         let before = clock::thread_cpu_ns();
-        let _ = pass(
-            trace,
-            0..trace.events.len(),
-            base_ns,
-            addresses,
-            allocator,
-            &mut Silent,
-        );
+        let _ = pass(trace, 0..trace.events.len(), base_ns, addresses, allocator, &mut Silent);
         let spent = clock::thread_cpu_ns() - before;
         best_ns = Some(best_ns.map_or(spent, |best| best.min(spent)));
         if started.elapsed() > TIMED_BUDGET {

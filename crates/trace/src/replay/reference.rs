@@ -23,11 +23,7 @@ pub(super) struct Reference {
 
 impl Reference {
     pub(super) fn new(capacity_bytes: u64) -> Self {
-        Self {
-            capacity_bytes,
-            next: 1 << 20,
-            ..Self::default()
-        }
+        Self { capacity_bytes, next: 1 << 20, ..Self::default() }
     }
 
     pub(super) fn live_blocks(&self) -> usize {
@@ -37,11 +33,7 @@ impl Reference {
 
 impl Replayed for Reference {
     fn advance(&mut self, time_ns: u64) {
-        assert!(
-            time_ns >= self.now_ns,
-            "time went back from {} to {time_ns}",
-            self.now_ns
-        );
+        assert!(time_ns >= self.now_ns, "time went back from {} to {time_ns}", self.now_ns);
         self.now_ns = time_ns;
     }
 
@@ -52,9 +44,7 @@ impl Replayed for Reference {
             Some(index) => self.spare.remove(index).0,
             None if self.usage.reserved_bytes + size > self.capacity_bytes => {
                 self.log.push(format!("refuse {bytes}"));
-                return Err(Refusal {
-                    message: format!("no room for {bytes} bytes"),
-                });
+                return Err(Refusal { message: format!("no room for {bytes} bytes") });
             }
             None => {
                 self.calls += 1;
@@ -65,27 +55,24 @@ impl Replayed for Reference {
         };
         self.usage.allocated_bytes += size;
         assert!(self.live.insert(address, (size, stream)).is_none());
-        self.log
-            .push(format!("allocate {bytes} on {stream} in {pool}"));
+        self.log.push(format!("allocate {bytes} on {stream} in {pool}"));
         Ok(address)
     }
 
     fn free(&mut self, address: u64) {
-        let (size, stream) = self
-            .live
-            .remove(&address)
-            .expect("free of a block that is not live");
+        let (size, stream) = self.live.remove(&address).expect("free of a block that is not live");
         self.usage.allocated_bytes -= size;
         self.spare.push((address, size, stream));
         self.log.push(format!("free {size}"));
     }
 
     fn record_stream(&mut self, address: u64, stream: u16) {
-        assert!(
-            self.live.contains_key(&address),
-            "stream recorded on a block that is not live"
-        );
+        assert!(self.live.contains_key(&address), "stream recorded on a block that is not live");
         self.log.push(format!("record {stream}"));
+    }
+
+    fn busy_until(&mut self, stream: u16, time_ns: u64) {
+        self.log.push(format!("busy {stream} until {time_ns}"));
     }
 
     fn empty_cache(&mut self) {
@@ -99,9 +86,6 @@ impl Replayed for Reference {
     }
 
     fn driver_cost(&self) -> DriverCost {
-        DriverCost {
-            calls: self.calls,
-            time_us: self.calls as f64 * CALL_US,
-        }
+        DriverCost { calls: self.calls, time_us: self.calls as f64 * CALL_US }
     }
 }

@@ -3,7 +3,7 @@
 use super::super::reference::{CALL_US, Reference};
 use super::super::{completes, layout_at};
 use super::{Options, run};
-use crate::model::{Event, Kind, Trace};
+use crate::model::{Completion, Event, Kind, Trace};
 
 const KIB: u64 = 1024;
 
@@ -14,14 +14,7 @@ struct Builder(Trace);
 impl Builder {
     fn push(mut self, kind: Kind, block: u32, bytes: u64, stream: u16) -> Self {
         let time_ns = self.0.events.len() as u64 * 1000;
-        self.0.events.push(Event {
-            time_ns,
-            bytes,
-            block,
-            stream,
-            pool: 0,
-            kind,
-        });
+        self.0.events.push(Event { time_ns, bytes, block, stream, pool: 0, kind });
         self.0.blocks = self.0.blocks.max(block + 1);
         self.0.streams = self.0.streams.max(stream + 1);
         self.0.pools = 1;
@@ -42,10 +35,7 @@ impl Builder {
 }
 
 fn untimed() -> Options {
-    Options {
-        timed_passes: 0,
-        ..Options::default()
-    }
+    Options { timed_passes: 0, ..Options::default() }
 }
 
 #[test]
@@ -88,16 +78,9 @@ fn a_refused_block_is_left_out_with_its_later_events() {
     assert_eq!(outcome.metrics.out_of_memory_events, 1);
     assert_eq!(outcome.metrics.peak_requested_bytes, 9 * KIB);
     let (index, refusal) = outcome.first_refusal.expect("one refusal");
-    assert_eq!(
-        (index, refusal.to_string().as_str()),
-        (1, "no room for 65536 bytes")
-    );
-    let expected = [
-        "allocate 8192 on 0 in 0",
-        "refuse 65536",
-        "allocate 1024 on 0 in 0",
-        "free 1024",
-    ];
+    assert_eq!((index, refusal.to_string().as_str()), (1, "no room for 65536 bytes"));
+    let expected =
+        ["allocate 8192 on 0 in 0", "refuse 65536", "allocate 1024 on 0 in 0", "free 1024"];
     assert_eq!(allocator.log, expected);
     assert!(!completes(&trace, &mut Reference::new(16 * KIB)));
     assert!(completes(&trace, &mut Reference::new(128 * KIB)));
@@ -113,11 +96,29 @@ fn streams_records_and_time_reach_the_allocator() {
         .0;
     let mut allocator = Reference::new(1 << 20);
     run(&trace, &mut allocator, &untimed());
-    assert_eq!(
-        allocator.log,
-        ["allocate 1024 on 3 in 0", "record 1", "free 1024"]
-    );
+    assert_eq!(allocator.log, ["allocate 1024 on 3 in 0", "record 1", "free 1024"]);
     assert_eq!(allocator.now_ns, 3000);
+}
+
+#[test]
+fn recorded_gaps_keep_the_recorded_streams_busy() {
+    let mut trace = Builder::default()
+        .allocate(0, 64 * KIB)
+        .push(Kind::RecordStream, 0, 64 * KIB, 2)
+        .free(0, 64 * KIB)
+        .allocate(0, KIB)
+        .push(Kind::RecordStream, 0, KIB, 1)
+        .push(Kind::RecordStream, 0, KIB, 2)
+        .free(0, KIB)
+        .0;
+    // The first block is refused: its completion must not hold up the second's.
+    let completion = |event, time_ns| Completion { event, time_ns };
+    trace.completions = vec![completion(2, 5000), completion(6, 9000)];
+    let mut allocator = Reference::new(16 * KIB);
+    run(&trace, &mut allocator, &untimed());
+    let busy: Vec<_> = allocator.log.iter().filter(|line| line.starts_with("busy")).collect();
+    assert_eq!(busy, ["busy 2 until 9000", "busy 1 until 9000"]);
+    assert_eq!(allocator.log.last().map(String::as_str), Some("free 1024"));
 }
 
 #[test]
@@ -146,41 +147,21 @@ fn without_iterations_the_last_quarter_of_operations_is_steady() {
 
 #[test]
 fn timed_passes_start_from_an_empty_allocator_and_time_moves_on() {
-    let trace = Builder::default()
-        .allocate(0, KIB)
-        .allocate(1, KIB)
-        .free(0, KIB)
-        .iteration()
-        .0;
+    let trace = Builder::default().allocate(0, KIB).allocate(1, KIB).free(0, KIB).iteration().0;
     let mut allocator = Reference::new(1 << 20);
-    let options = Options {
-        timed_passes: 2,
-        ..Options::default()
-    };
+    let options = Options { timed_passes: 2, ..Options::default() };
     let metrics = run(&trace, &mut allocator, &options).metrics;
     assert!(metrics.cpu_ns_per_operation.is_some_and(|ns| ns > 0.0));
-    let allocations = allocator
-        .log
-        .iter()
-        .filter(|l| l.starts_with("allocate"))
-        .count();
+    let allocations = allocator.log.iter().filter(|l| l.starts_with("allocate")).count();
     assert_eq!(allocations, 6);
     assert_eq!(allocator.live_blocks(), 1);
     // The later passes found the first one's blocks: memory figures are the first pass's.
-    assert_eq!(
-        (metrics.driver_calls, metrics.peak_reserved_bytes),
-        (2, 2 * KIB)
-    );
+    assert_eq!((metrics.driver_calls, metrics.peak_reserved_bytes), (2, 2 * KIB));
 }
 
 #[test]
 fn a_broken_trace_is_passed_over_without_a_panic() {
-    let mut trace = Builder::default()
-        .free(0, 5)
-        .allocate(0, KIB)
-        .free(0, KIB)
-        .free(0, KIB)
-        .0;
+    let mut trace = Builder::default().free(0, 5).allocate(0, KIB).free(0, KIB).free(0, KIB).0;
     trace.events.push(Event {
         time_ns: u64::MAX,
         bytes: u64::MAX,
@@ -192,11 +173,7 @@ fn a_broken_trace_is_passed_over_without_a_panic() {
     let mut allocator = Reference::new(1 << 20);
     let outcome = run(&trace, &mut allocator, &Options::default());
     assert_eq!(outcome.metrics.peak_requested_bytes, KIB);
-    let outcome = run(
-        &Trace::default(),
-        &mut Reference::new(0),
-        &Options::default(),
-    );
+    let outcome = run(&Trace::default(), &mut Reference::new(0), &Options::default());
     assert_eq!(outcome.metrics.reserved_per_requested(), None);
     assert!(layout_at(&trace, &mut Reference::new(1 << 20), 2).is_none());
 }
