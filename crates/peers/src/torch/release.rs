@@ -1,0 +1,85 @@
+//! Giving cached memory back to the device: one whole segment, enough oversize ones, everything.
+//!
+//! Invariant: only free blocks that are their whole segment go back, and whole handles inside free
+//! blocks of expandable segments.
+
+use drystone_driver::{Driver, DriverError};
+
+use super::allocator::{Allocator, Request};
+use super::block::BlockId;
+use super::block_pool::PoolId;
+
+impl Allocator {
+    /// Gives a segment back that is one free block.
+    pub(super) fn release_segment(
+        &mut self,
+        driver: &dyn Driver,
+        id: BlockId,
+    ) -> Result<(), DriverError> {
+        let block = &self.blocks[id];
+        driver.free(block.address)?;
+        self.pools[block.pool.index()].remove(block);
+        self.stats.reserved_bytes -= block.bytes;
+        self.blocks.remove(id);
+        Ok(())
+    }
+
+    /// Gives oversize blocks of the request's stream back: the smallest that alone is as large as
+    /// the request, else the largest ones until their sum is. Whether that much went back.
+    pub(super) fn release_oversize(
+        &mut self,
+        driver: &dyn Driver,
+        request: &Request,
+    ) -> Result<bool, DriverError> {
+        let limit = self.config.max_split_bytes;
+        if limit == u64::MAX {
+            return Ok(false);
+        }
+        let wanted = request.bytes.max(limit);
+        let pool = request.pool.index();
+        let large_enough = self.pools[pool].at_least(request.stream, wanted).next();
+        if let Some(id) = large_enough.filter(|id| self.blocks[*id].expandable.is_none()) {
+            self.release_segment(driver, id)?;
+            return Ok(true);
+        }
+        let mut released = 0;
+        // Expandable blocks are passed over, so the search goes on below the last one seen.
+        let mut below = (request.stream, wanted, 0);
+        while released < wanted {
+            let mut smaller = self.pools[pool].free.range((request.stream, limit, 0)..below);
+            let Some((key, id)) = smaller.next_back() else { return Ok(false) };
+            let (key, id) = (*key, *id);
+            below = key;
+            if self.blocks[id].expandable.is_none() {
+                released += self.blocks[id].bytes;
+                self.release_segment(driver, id)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits for all events, then gives back whatever the default pools have cached. Pools of
+    /// graphs and of the program keep what they have as long as they exist.
+    pub(super) fn release_all(&mut self, driver: &dyn Driver) -> Result<(), DriverError> {
+        self.synchronize_events(driver)?;
+        for is_small in [false, true] {
+            let pool = PoolId::new(0, is_small).index();
+            let mut to_unmap = Vec::new();
+            let mut whole = Vec::new();
+            for id in self.pools[pool].free.values().copied() {
+                if self.blocks[id].expandable.is_some() {
+                    to_unmap.push(id);
+                } else if !self.blocks[id].is_split() {
+                    whole.push(id);
+                }
+            }
+            for id in whole {
+                self.release_segment(driver, id)?;
+            }
+            for id in to_unmap {
+                self.unmap_block(driver, id)?;
+            }
+        }
+        Ok(())
+    }
+}
