@@ -1,1 +1,56 @@
-//! placeholder
+//! A simulated GPU behind [`drystone_driver::Driver`]: clocks, capacity, costs, faults, an oracle.
+//!
+//! Lives here, bottom first: `rng`, `clock`, `cost`, `counter`, `fault`, `handle_table`, `memory`,
+//! `stream`, `event`, `capture`, the oracle (`happens_before`, `interval_map`, `violation`,
+//! `oracle`), and the device that joins them. It refuses what a real driver refuses; the oracle
+//! reports what a real driver would let pass and what would then corrupt data.
+//! Keeps: a call that fails has changed nothing; the same seed and the same calls in the same
+//! order give the same answers; handle values are recycled at once, stream identities never.
+//!
+//! ```
+//! use drystone_driver::{Driver, Stream};
+//! use drystone_sim::{SimConfig, SimDevice};
+//!
+//! let device = SimDevice::new(SimConfig { total_bytes: 1 << 30, ..SimConfig::default() });
+//! let event = device.create_event()?;
+//! device.launch(Stream::DEFAULT, 500)?; // a kernel of 500 ns
+//! device.record(event, Stream::DEFAULT)?;
+//! assert!(!device.query(event)?);
+//! device.advance_by(500);
+//! assert!(device.query(event)?);
+//! device.destroy_event(event)?;
+//! assert!(device.live_objects().is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod capture;
+mod clock;
+mod config;
+mod cost;
+mod counter;
+mod device;
+mod driver;
+mod event;
+mod fault;
+mod handle_table;
+mod happens_before;
+mod harness;
+mod interval_map;
+mod memory;
+mod oracle;
+mod rng;
+mod state;
+mod stream;
+mod violation;
+
+pub use config::SimConfig;
+pub use cost::{Cost, CostTable};
+pub use device::{LiveObjects, SimDevice};
+pub use fault::{FaultMode, FaultPlan};
+pub use rng::Rng;
+pub use violation::Violation;
+
+/// Smallest physical handle and alignment of mappings, in bytes. Every data-centre GPU in use has
+/// this one, so it is not an option.
+pub const GRANULARITY_BYTES: u64 = 2 << 20;

@@ -1,0 +1,139 @@
+//! [`SimDevice`]: the device as its users hold it, and the one way into its lock.
+
+use crate::clock::Clock;
+use crate::counter::Counters;
+use crate::state::State;
+use crate::{FaultPlan, SimConfig};
+use drystone_driver::{Call, DriverError, ErrorCode};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// A simulated GPU. Clones are the same device.
+#[derive(Clone, Debug)]
+pub struct SimDevice {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) config: Arc<SimConfig>,
+    pub(crate) clock: Arc<Clock>,
+    pub(crate) counters: Counters,
+    pub(crate) state: Mutex<State>,
+}
+
+/// How many objects of each kind the device still has. All zero after a clean teardown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LiveObjects {
+    /// Reserved address ranges.
+    pub reservations: usize,
+    /// Physical handles not released.
+    pub handles: usize,
+    /// Mappings, with or without access.
+    pub mappings: usize,
+    /// Plain allocations.
+    pub plain_allocations: usize,
+    /// Stream-ordered allocations.
+    pub async_allocations: usize,
+    /// Events.
+    pub events: usize,
+}
+
+impl LiveObjects {
+    /// Whether nothing is left.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl SimDevice {
+    /// A fresh device.
+    pub fn new(config: SimConfig) -> Self {
+        let (config, clock) = (Arc::new(config), Arc::new(Clock::default()));
+        let state = Mutex::new(State::new(Arc::clone(&config), Arc::clone(&clock)));
+        Self { inner: Arc::new(Inner { config, clock, counters: Counters::default(), state }) }
+    }
+
+    /// What the device was built from.
+    pub fn config(&self) -> &SimConfig {
+        &self.inner.config
+    }
+
+    /// Physical memory in use, in bytes.
+    pub fn physical_bytes(&self) -> u64 {
+        self.inner.state.lock().memory.supply.used_bytes()
+    }
+
+    /// The most physical memory that was ever in use at one time, in bytes.
+    pub fn peak_physical_bytes(&self) -> u64 {
+        self.inner.state.lock().memory.supply.peak_bytes()
+    }
+
+    /// What has not been given back.
+    pub fn live_objects(&self) -> LiveObjects {
+        let state = self.inner.state.lock();
+        LiveObjects {
+            reservations: state.memory.vm.reservations(),
+            handles: state.memory.vm.handles(),
+            mappings: state.memory.vm.mappings(),
+            plain_allocations: state.memory.plain.len(),
+            async_allocations: state.memory.pool.len(),
+            events: state.events.len(),
+        }
+    }
+
+    /// How many driver calls were made, refused ones included; questions
+    /// ([`Call::is_query`]) are not counted.
+    pub fn calls(&self) -> u64 {
+        self.inner.counters.calls()
+    }
+
+    /// How many calls of one kind were made, refused ones included.
+    pub fn calls_of(&self, call: Call) -> u64 {
+        self.inner.counters.calls_of(call)
+    }
+
+    /// Over how many bytes the calls of one kind were made.
+    pub fn bytes_of(&self, call: Call) -> u64 {
+        self.inner.counters.bytes_of(call)
+    }
+
+    /// What the calls so far cost by the device's cost table, in microseconds. What a call waited
+    /// for is not in it.
+    pub fn driver_time_us(&self) -> f64 {
+        self.inner.counters.time_us(&self.inner.config.costs)
+    }
+
+    /// Adds a planned failure; it counts calls from now on.
+    pub fn install_fault(&self, plan: FaultPlan) {
+        self.inner.state.lock().faults.install(plan);
+    }
+
+    /// Removes all planned failures.
+    pub fn clear_faults(&self) {
+        self.inner.state.lock().faults.clear();
+    }
+
+    /// How many calls have failed by plan since the plans were last cleared. A sweep over the n-th
+    /// call is complete when its plan no longer fires.
+    pub fn faults_fired(&self) -> u64 {
+        self.inner.state.lock().faults.fired()
+    }
+
+    /// Makes one driver call: counts it, gives faults their chance, and reports what it refuses.
+    pub(crate) fn call<T>(
+        &self,
+        call: Call,
+        bytes: u64,
+        address: u64,
+        body: impl FnOnce(&mut State) -> Result<T, ErrorCode>,
+    ) -> Result<T, DriverError> {
+        self.inner.counters.count(call, bytes);
+        let mut state = self.inner.state.lock();
+        let result = match state.enter(call, bytes) {
+            Err(code) => Err(code),
+            Ok(()) => body(&mut state).inspect_err(|&code| state.note_refusal(call, code)),
+        };
+        result.map_err(|code| DriverError::new(call, code).with_figures(bytes, address))
+    }
+}

@@ -1,0 +1,127 @@
+//! [`Driver`] for [`SimDevice`]: each method names its call and its figures, nothing more.
+
+use crate::{GRANULARITY_BYTES, SimDevice};
+use drystone_driver::{
+    Call, CaptureMode, CaptureStatus, DeviceInfo, Driver, DriverError, Event, Handle, MemoryInfo,
+    Stream, StreamUid,
+};
+
+type Result<T> = std::result::Result<T, DriverError>;
+
+impl Driver for SimDevice {
+    fn info(&self) -> DeviceInfo {
+        let config = self.config();
+        DeviceInfo {
+            ordinal: config.ordinal,
+            total_bytes: config.total_bytes,
+            granularity_bytes: GRANULARITY_BYTES,
+            has_virtual_memory: config.has_virtual_memory,
+            has_async_malloc: config.has_async_malloc,
+        }
+    }
+
+    fn memory_info(&self) -> Result<MemoryInfo> {
+        self.call(Call::MemoryInfo, 0, 0, |state| {
+            let free_bytes = state.memory.supply.free_bytes();
+            Ok(MemoryInfo { free_bytes, total_bytes: state.config.total_bytes })
+        })
+    }
+
+    fn reserve(&self, bytes: u64, alignment: u64) -> Result<u64> {
+        self.call(Call::Reserve, bytes, 0, |state| {
+            state.check_virtual_memory()?;
+            state.memory.vm.reserve(&mut state.memory.supply, bytes, alignment)
+        })
+    }
+
+    fn unreserve(&self, address: u64, bytes: u64) -> Result<()> {
+        self.call(Call::Unreserve, bytes, address, |state| {
+            state.memory.vm.unreserve(&mut state.memory.supply, address, bytes)
+        })
+    }
+
+    fn create(&self, bytes: u64) -> Result<Handle> {
+        self.call(Call::Create, bytes, 0, |state| {
+            state.check_virtual_memory()?;
+            state.memory.vm.create(&mut state.memory.supply, bytes)
+        })
+    }
+
+    fn release(&self, handle: Handle) -> Result<()> {
+        self.call(Call::Release, 0, 0, |state| state.release(handle))
+    }
+
+    fn map(&self, address: u64, bytes: u64, handle: Handle) -> Result<()> {
+        self.call(Call::Map, bytes, address, |state| state.memory.vm.map(address, bytes, handle))
+    }
+
+    fn set_access(&self, address: u64, bytes: u64) -> Result<()> {
+        self.call(Call::SetAccess, bytes, address, |state| {
+            state.memory.vm.set_access(address, bytes)
+        })
+    }
+
+    fn unmap(&self, address: u64, bytes: u64) -> Result<()> {
+        self.call(Call::Unmap, bytes, address, |state| state.unmap(address, bytes))
+    }
+
+    fn malloc(&self, bytes: u64) -> Result<u64> {
+        self.call(Call::Malloc, bytes, 0, |state| state.malloc(bytes))
+    }
+
+    fn free(&self, address: u64) -> Result<()> {
+        self.call(Call::Free, 0, address, |state| state.free(address))
+    }
+
+    fn malloc_async(&self, bytes: u64, stream: Stream) -> Result<u64> {
+        self.call(Call::MallocAsync, bytes, 0, |state| state.malloc_async(bytes, stream))
+    }
+
+    fn free_async(&self, address: u64, stream: Stream) -> Result<()> {
+        self.call(Call::FreeAsync, 0, address, |state| state.free_async(address, stream))
+    }
+
+    fn create_event(&self) -> Result<Event> {
+        self.call(Call::CreateEvent, 0, 0, |state| Ok(state.events.create()))
+    }
+
+    fn destroy_event(&self, event: Event) -> Result<()> {
+        self.call(Call::DestroyEvent, 0, 0, |state| state.events.destroy(event))
+    }
+
+    fn record(&self, event: Event, stream: Stream) -> Result<()> {
+        self.call(Call::Record, 0, 0, |state| state.record(event, stream))
+    }
+
+    fn query(&self, event: Event) -> Result<bool> {
+        self.call(Call::Query, 0, 0, |state| state.query(event))
+    }
+
+    fn wait(&self, stream: Stream, event: Event) -> Result<()> {
+        self.call(Call::Wait, 0, 0, |state| state.wait(stream, event))
+    }
+
+    fn synchronize_event(&self, event: Event) -> Result<()> {
+        self.call(Call::SynchronizeEvent, 0, 0, |state| state.synchronize_event(event))
+    }
+
+    fn synchronize_stream(&self, stream: Stream) -> Result<()> {
+        self.call(Call::SynchronizeStream, 0, 0, |state| state.synchronize_stream(stream))
+    }
+
+    fn synchronize_device(&self) -> Result<()> {
+        self.call(Call::SynchronizeDevice, 0, 0, |state| state.synchronize_device())
+    }
+
+    fn stream_uid(&self, stream: Stream) -> Result<StreamUid> {
+        self.call(Call::StreamUid, 0, 0, |state| state.streams.uid(stream))
+    }
+
+    fn capture_status(&self, stream: Stream) -> Result<CaptureStatus> {
+        self.call(Call::CaptureStatus, 0, 0, |state| state.capture_status(stream))
+    }
+
+    fn exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode> {
+        self.call(Call::ExchangeCaptureMode, 0, 0, |state| Ok(state.captures.exchange_mode(mode)))
+    }
+}

@@ -1,0 +1,162 @@
+//! Events: points in a stream's order, ready when the host clock has reached them.
+//!
+//! Invariant: an event is ready only once everything queued before its last record is done. An
+//! event recorded in a capture belongs to that capture, also after its end, until it is recorded
+//! outside one.
+
+use crate::capture::{CAPTURE_IMPLICIT, CAPTURE_ISOLATION};
+use crate::handle_table::HandleTable;
+use crate::happens_before::VectorClock;
+use crate::state::State;
+use crate::stream::Membership;
+use drystone_driver::{ErrorCode, Event, Stream};
+
+const FIRST_EVENT: u64 = 0xe000_0000;
+
+/// What an event stands for. `clock` is empty when no oracle watches.
+#[derive(Clone, Debug)]
+enum Recorded {
+    Never,
+    Work { ready_ns: u64, clock: VectorClock },
+    Captured { within: Membership, clock: VectorClock },
+}
+
+#[derive(Debug)]
+pub(crate) struct Events {
+    table: HandleTable<Recorded>,
+}
+
+impl Events {
+    pub(crate) const fn new() -> Self {
+        Self { table: HandleTable::new(FIRST_EVENT) }
+    }
+
+    pub(crate) fn create(&mut self) -> Event {
+        Event(self.table.insert(Recorded::Never))
+    }
+
+    pub(crate) fn destroy(&mut self, event: Event) -> Result<(), ErrorCode> {
+        self.table.remove(event.0).map(|_| ()).ok_or(ErrorCode::InvalidHandle)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    fn get(&self, event: Event) -> Result<&Recorded, ErrorCode> {
+        self.table.get(event.0).ok_or(ErrorCode::InvalidHandle)
+    }
+}
+
+impl State {
+    pub(crate) fn record(&mut self, event: Event, stream: Stream) -> Result<(), ErrorCode> {
+        self.events.get(event)?;
+        let queue = self.streams.get_mut(stream)?;
+        let clock = match &mut self.oracle {
+            Some(oracle) => oracle.order.stream(queue.index).clone(),
+            None => VectorClock::default(),
+        };
+        let recorded = if let Some(within) = queue.capture.clone() {
+            self.captures.check_intact(within.capture)?;
+            Recorded::Captured { within, clock }
+        } else {
+            let late_ns = self.rng.up_to(self.config.event_jitter_ns);
+            let done_ns = queue.busy_until_ns.max(self.clock.now_ns());
+            let ready_ns = done_ns
+                .saturating_add(self.config.event_latency_ns)
+                .saturating_add(late_ns)
+                .max(queue.marked_until_ns);
+            queue.marked_until_ns = ready_ns;
+            Recorded::Work { ready_ns, clock }
+        };
+        if let Some(slot) = self.events.table.get_mut(event.0) {
+            *slot = recorded;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn query(&mut self, event: Event) -> Result<bool, ErrorCode> {
+        let Some(ready_ns) = self.ready_ns(event)? else { return Ok(true) };
+        let is_ready = ready_ns <= self.clock.now_ns();
+        if is_ready {
+            self.host_observes(event);
+        }
+        Ok(is_ready)
+    }
+
+    pub(crate) fn synchronize_event(&mut self, event: Event) -> Result<(), ErrorCode> {
+        if let Some(ready_ns) = self.ready_ns(event)? {
+            self.clock.advance_to(ready_ns);
+            self.host_observes(event);
+            self.trim_pool();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn wait(&mut self, stream: Stream, event: Event) -> Result<(), ErrorCode> {
+        let recorded = self.events.get(event)?;
+        let queue = self.streams.get_mut(stream)?;
+        let clock = match (recorded, &mut queue.capture) {
+            (Recorded::Never, _) => return Ok(()),
+            (Recorded::Work { ready_ns, clock }, None) => {
+                queue.busy_until_ns = queue.busy_until_ns.max(*ready_ns);
+                clock
+            }
+            (Recorded::Work { .. }, Some(own)) => {
+                self.captures.break_one(own.capture);
+                return Err(CAPTURE_ISOLATION);
+            }
+            (Recorded::Captured { within, clock }, capture) => {
+                if !self.captures.is_ongoing(within.capture) {
+                    return Err(ErrorCode::CapturedEvent);
+                }
+                self.captures.check_intact(within.capture)?;
+                match capture {
+                    Some(own) if own.capture == within.capture => own.order.join(&within.order),
+                    Some(own) => {
+                        self.captures.break_one(own.capture);
+                        self.captures.break_one(within.capture);
+                        return Err(ErrorCode::CapturedEvent);
+                    }
+                    None if stream == Stream::DEFAULT => {
+                        self.captures.break_one(within.capture);
+                        return Err(CAPTURE_IMPLICIT);
+                    }
+                    None => {
+                        let mut joined = within.clone();
+                        joined.order.tick(queue.index);
+                        *capture = Some(joined);
+                    }
+                }
+                clock
+            }
+        };
+        if let Some(oracle) = &mut self.oracle {
+            oracle.order.stream(queue.index).join(clock);
+        }
+        Ok(())
+    }
+
+    /// When the event becomes ready; `None` if it was never recorded. Refused, with what that
+    /// breaks, where the host may not ask.
+    fn ready_ns(&mut self, event: Event) -> Result<Option<u64>, ErrorCode> {
+        let ready_ns = match self.events.get(event)? {
+            Recorded::Never => None,
+            Recorded::Work { ready_ns, .. } => Some(*ready_ns),
+            Recorded::Captured { within, .. } => {
+                self.captures.break_one(within.capture);
+                return Err(ErrorCode::CapturedEvent);
+            }
+        };
+        self.captures.permit()?;
+        Ok(ready_ns)
+    }
+
+    fn host_observes(&mut self, event: Event) {
+        if let (Some(oracle), Ok(Recorded::Work { clock, .. })) =
+            (&mut self.oracle, self.events.get(event))
+        {
+            oracle.order.host_observes(clock);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What the program around an allocator does to a device: moves time, makes streams, launches
+//! kernels, captures, exits, forks, and tells the oracle about blocks. None of these is a driver
+//! call of the allocator, so none is counted, priced or made to fail.
+
+use crate::state::{Life, State};
+use crate::{SimDevice, Violation};
+use drystone_driver::{CaptureMode, ErrorCode, Stream};
+
+/// Time and streams.
+impl SimDevice {
+    /// The host's time, in nanoseconds since the device was made.
+    pub fn now_ns(&self) -> u64 {
+        self.inner.clock.now_ns()
+    }
+
+    /// Moves the host's time forward; does nothing when that time has passed. Takes no lock.
+    pub fn advance_to(&self, time_ns: u64) {
+        self.inner.clock.advance_to(time_ns);
+    }
+
+    /// Moves the host's time forward, in nanoseconds.
+    pub fn advance_by(&self, duration_ns: u64) {
+        self.inner.clock.advance_by(duration_ns);
+    }
+
+    /// Creates a stream. Its handle may be one that was destroyed before.
+    pub fn create_stream(&self) -> Stream {
+        self.inner.state.lock().streams.create()
+    }
+
+    /// Destroys a stream; what it has queued still runs.
+    ///
+    /// Errors: `InvalidHandle` (unknown, or the default stream), `CaptureUnsupported`.
+    pub fn destroy_stream(&self, stream: Stream) -> Result<(), ErrorCode> {
+        self.inner.state.lock().streams.destroy(stream)
+    }
+
+    /// Queues a kernel that runs for `duration_ns`.
+    ///
+    /// Errors: `InvalidHandle`; `Other(901)` when the stream's capture is broken.
+    pub fn launch(&self, stream: Stream, duration_ns: u64) -> Result<(), ErrorCode> {
+        self.inner.state.lock().launch(stream, duration_ns)
+    }
+
+    /// When the work queued on the stream is done, in nanoseconds of the host's time.
+    ///
+    /// Errors: `InvalidHandle`.
+    pub fn busy_until_ns(&self, stream: Stream) -> Result<u64, ErrorCode> {
+        Ok(self.inner.state.lock().streams.get(stream)?.busy_until_ns)
+    }
+
+    /// Begins a capture by the calling thread.
+    ///
+    /// Errors: `InvalidHandle`, `InvalidValue` (capturing already), `CaptureUnsupported` (the
+    /// default stream).
+    pub fn begin_capture(&self, stream: Stream, mode: CaptureMode) -> Result<(), ErrorCode> {
+        self.inner.state.lock().begin_capture(stream, mode)
+    }
+
+    /// Ends the capture that began on this stream.
+    ///
+    /// Errors: `InvalidHandle`, `InvalidValue` (not capturing), and by the driver's own numbers
+    /// `Other(901)` broken, `Other(903)` another stream began it, `Other(904)` a stream was not
+    /// joined back, `Other(908)` another thread began it. 903 and 908 leave it going.
+    pub fn end_capture(&self, stream: Stream) -> Result<(), ErrorCode> {
+        self.inner.state.lock().end_capture(stream)
+    }
+}
+
+/// The end of the process, and of the context.
+impl SimDevice {
+    /// From now on the process is exiting: every driver call is refused, and is a violation.
+    pub fn begin_exit(&self) {
+        self.inner.state.lock().life = Life::Exiting;
+    }
+
+    /// From now on this is a forked child: every driver call is refused, and is a violation.
+    pub fn become_forked_child(&self) {
+        self.inner.state.lock().life = Life::ForkedChild;
+    }
+
+    /// A kernel has faulted: from now on every driver call is refused.
+    pub fn lose_context(&self) {
+        self.inner.state.lock().life = Life::ContextLost;
+    }
+}
+
+/// The oracle. The `check_` methods do nothing on a device built without one.
+impl SimDevice {
+    /// An allocator has handed out a block; a kernel on `stream` uses it at once.
+    pub fn check_alloc(&self, address: u64, bytes: u64, stream: Stream) {
+        if self.inner.config.oracle {
+            self.inner.state.lock().check_alloc(address, bytes, stream);
+        }
+    }
+
+    /// A kernel on `stream` uses a live block.
+    pub fn check_use(&self, address: u64, stream: Stream) {
+        if self.inner.config.oracle {
+            self.inner.state.lock().check_use(address, stream);
+        }
+    }
+
+    /// A block is about to be freed; a last kernel uses it on every stream that used it. To be
+    /// called before the allocator learns of the free.
+    pub fn check_free(&self, address: u64) {
+        if self.inner.config.oracle {
+            self.inner.state.lock().check_free(address);
+        }
+    }
+
+    /// How many violations there were since they were last taken.
+    pub fn violation_count(&self) -> u64 {
+        self.inner.state.lock().log.count()
+    }
+
+    /// The violations since they were last taken, the first thousand of them.
+    pub fn violations(&self) -> Vec<Violation> {
+        self.inner.state.lock().log.kept().to_vec()
+    }
+
+    /// The same, and forgets them.
+    pub fn take_violations(&self) -> Vec<Violation> {
+        self.inner.state.lock().log.take()
+    }
+}
+
+impl State {
+    fn check_alloc(&mut self, address: u64, bytes: u64, stream: Stream) {
+        let Some(index) = self.pretend_kernel(address, stream) else { return };
+        let pieces = self.memory.resolve(address, bytes);
+        if let Some(oracle) = &mut self.oracle {
+            oracle.allocated(&mut self.log, (address, bytes), (stream, index), pieces);
+        }
+    }
+
+    fn check_use(&mut self, address: u64, stream: Stream) {
+        let Some(index) = self.pretend_kernel(address, stream) else { return };
+        if let Some(oracle) = &mut self.oracle {
+            oracle.used(&mut self.log, address, (stream, index));
+        }
+    }
+
+    fn check_free(&mut self, address: u64) {
+        let Some(oracle) = &mut self.oracle else { return };
+        for (stream, index) in oracle.streams_of(&mut self.log, address) {
+            // A stream destroyed meanwhile takes no more kernels; its uses so far still count.
+            if self.streams.get(stream).is_ok_and(|queue| queue.index == index) {
+                self.check_use(address, stream);
+            }
+        }
+        if let Some(oracle) = &mut self.oracle {
+            oracle.released(address);
+        }
+    }
+
+    /// Launches the kernel that a check stands for, and returns the stream's index.
+    fn pretend_kernel(&mut self, address: u64, stream: Stream) -> Option<u32> {
+        let duration_ns = self.rng.up_to(self.config.check_kernel_ns);
+        // A broken capture takes no kernel, which is the program's trouble and not the block's.
+        let _ = self.launch(stream, duration_ns);
+        let index = self.streams.get(stream).ok().map(|queue| queue.index);
+        if index.is_none() {
+            self.log.add(Violation::UnknownStream { address, stream });
+        }
+        index
+    }
+}

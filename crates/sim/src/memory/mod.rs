@@ -1,0 +1,73 @@
+//! The device's memory: what may be taken (`supply`), and the three ways to take it (`virtual_memory`,
+//! `plain`, `async_pool`).
+//!
+//! Invariant: an address belongs to at most one reservation, plain allocation or pool segment, and
+//! `used_bytes` is the sum of what is alive. Every physical byte has a number of its own that is
+//! never given out again; the oracle knows memory by these numbers, not by addresses.
+
+mod address_space;
+mod async_pool;
+mod plain;
+mod supply;
+mod virtual_memory;
+
+use crate::SimConfig;
+pub(crate) use async_pool::{AsyncPool, FreePoint};
+pub(crate) use plain::PlainMemory;
+pub(crate) use supply::{Physical, Supply};
+pub(crate) use virtual_memory::VirtualMemory;
+
+/// A run of addresses and the physical bytes behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) address: u64,
+    pub(crate) physical: u64,
+    pub(crate) bytes: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) supply: Supply,
+    pub(crate) vm: VirtualMemory,
+    pub(crate) plain: PlainMemory,
+    pub(crate) pool: AsyncPool,
+}
+
+impl Memory {
+    pub(crate) fn new(config: &SimConfig) -> Self {
+        Self {
+            supply: Supply::new(config.total_bytes, config.address_space_bytes),
+            vm: VirtualMemory::new(config.mapping_limit),
+            plain: PlainMemory::default(),
+            pool: AsyncPool::default(),
+        }
+    }
+
+    /// The physical bytes behind a range, or `None` when a kernel that touches the whole range
+    /// would fault.
+    pub(crate) fn resolve(&self, address: u64, bytes: u64) -> Option<Vec<Piece>> {
+        let end = address.checked_add(bytes)?;
+        let mut pieces: Vec<Piece> = Vec::new();
+        let mut at = address;
+        while at < end {
+            let extent = self
+                .vm
+                .accessible_at(at)
+                .or_else(|| self.plain.extent_at(at))
+                .or_else(|| self.pool.extent_at(at))?;
+            let piece = Piece {
+                address: at,
+                physical: extent.physical + (at - extent.address),
+                bytes: (extent.address + extent.bytes).min(end) - at,
+            };
+            at += piece.bytes;
+            match pieces.last_mut() {
+                Some(last) if last.physical + last.bytes == piece.physical => {
+                    last.bytes += piece.bytes;
+                }
+                _ => pieces.push(piece),
+            }
+        }
+        Some(pieces)
+    }
+}

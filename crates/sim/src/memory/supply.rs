@@ -1,0 +1,87 @@
+//! [`Supply`]: the bytes and the addresses a device has left.
+
+use super::address_space::AddressSpace;
+use crate::GRANULARITY_BYTES;
+use drystone_driver::ErrorCode;
+
+/// First address ever handed out: high enough that no offset is mistaken for an address.
+const FIRST_ADDRESS: u64 = 2 << 40;
+
+/// The number of a physical object's first byte; the following bytes follow.
+pub(crate) type Physical = u64;
+
+#[derive(Debug)]
+pub(crate) struct Supply {
+    total_bytes: u64,
+    used_bytes: u64,
+    peak_bytes: u64,
+    next_physical: Physical,
+    addresses: AddressSpace,
+}
+
+impl Supply {
+    pub(crate) fn new(total_bytes: u64, address_space_bytes: u64) -> Self {
+        let space = address_space_bytes.min(u64::MAX - FIRST_ADDRESS);
+        let space = space - space % GRANULARITY_BYTES;
+        Self {
+            total_bytes,
+            used_bytes: 0,
+            peak_bytes: 0,
+            next_physical: 0,
+            addresses: AddressSpace::new(FIRST_ADDRESS, space),
+        }
+    }
+
+    pub(crate) const fn used_bytes(&self) -> u64 {
+        self.used_bytes
+    }
+
+    pub(crate) const fn peak_bytes(&self) -> u64 {
+        self.peak_bytes
+    }
+
+    pub(crate) const fn free_bytes(&self) -> u64 {
+        self.total_bytes - self.used_bytes
+    }
+
+    /// Takes physical memory and numbers its bytes.
+    pub(crate) fn take(&mut self, bytes: u64) -> Result<Physical, ErrorCode> {
+        if bytes > self.free_bytes() {
+            return Err(ErrorCode::OutOfMemory);
+        }
+        self.used_bytes += bytes;
+        self.peak_bytes = self.peak_bytes.max(self.used_bytes);
+        let physical = self.next_physical;
+        self.next_physical += bytes;
+        Ok(physical)
+    }
+
+    pub(crate) const fn give_back(&mut self, bytes: u64) {
+        self.used_bytes -= bytes;
+    }
+
+    pub(crate) fn take_addresses(&mut self, bytes: u64, align: u64) -> Result<u64, ErrorCode> {
+        self.addresses.take(bytes, align).ok_or(ErrorCode::OutOfMemory)
+    }
+
+    pub(crate) fn give_addresses(&mut self, address: u64, bytes: u64) {
+        self.addresses.give(address, bytes);
+    }
+
+    /// Takes memory and addresses for it, both or neither.
+    pub(crate) fn take_addressed(
+        &mut self,
+        bytes: u64,
+        addresses: u64,
+        align: u64,
+    ) -> Result<(u64, Physical), ErrorCode> {
+        let address = self.take_addresses(addresses, align)?;
+        match self.take(bytes) {
+            Ok(physical) => Ok((address, physical)),
+            Err(code) => {
+                self.give_addresses(address, addresses);
+                Err(code)
+            }
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! [`Oracle`]: who uses which physical bytes, and in what order.
+//!
+//! It knows memory twice: by physical byte, to find two live blocks on one byte and reuse without
+//! order through whatever mapping; and by address, to find memory that is taken away while a kernel
+//! may still go through that address. Order is kept by vector clocks, never by the simulated time:
+//! that something happens to be over does not make it legal to rely on it.
+//! Captured work is judged as if it ran where it was captured; replays of a graph are not modelled.
+
+use crate::Violation;
+use crate::happens_before::HappensBefore;
+use crate::interval_map::IntervalMap;
+use crate::memory::Piece;
+use crate::stream::uid;
+use crate::violation::ViolationLog;
+use drystone_driver::{Call, Stream};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const ALIGN_BYTES: u64 = 512;
+
+#[derive(Debug, Default)]
+pub(crate) struct Oracle {
+    ordinal: u32,
+    pub(crate) order: HappensBefore,
+    blocks: BTreeMap<Key, Block>,
+    by_start: BTreeMap<u64, Key>,
+    by_physical: IntervalMap<Owner>,
+    by_address: IntervalMap<Owner>,
+    next_key: Key,
+}
+
+/// Names a block for ever: addresses are reused.
+type Key = u64;
+
+#[derive(Debug)]
+struct Block {
+    address: u64,
+    bytes: u64,
+    uses: Vec<Use>,
+    pieces: Vec<Piece>,
+}
+
+/// The last use on one stream: the `tick`-th work of the stream with that index.
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    stream: Stream,
+    index: u32,
+    tick: u64,
+}
+
+/// To whom bytes belong, or who used them last.
+#[derive(Clone, Debug)]
+enum Owner {
+    Live(Key),
+    Freed(Arc<[Use]>),
+}
+
+impl Oracle {
+    pub(crate) fn new(ordinal: u32) -> Self {
+        Self { ordinal, ..Self::default() }
+    }
+
+    /// A block was handed out; `pieces` is `None` when it is not wholly in reachable memory.
+    pub(crate) fn allocated(
+        &mut self,
+        log: &mut ViolationLog,
+        (address, bytes): (u64, u64),
+        (stream, index): (Stream, u32),
+        pieces: Option<Vec<Piece>>,
+    ) {
+        if !address.is_multiple_of(ALIGN_BYTES) {
+            log.add(Violation::Misaligned { address });
+        }
+        if pieces.is_none() {
+            log.add(Violation::NotAccessible { address, bytes });
+        }
+        let pieces = pieces.unwrap_or_default();
+        self.check_overlap(log, address, bytes, &pieces);
+        self.check_reuse(log, address, bytes, index, &pieces);
+        let key = self.next_key;
+        self.next_key += 1;
+        for piece in &pieces {
+            let (start, physical) = (piece.address, piece.physical);
+            self.by_address.assign(start, start + piece.bytes, Owner::Live(key));
+            self.by_physical.assign(physical, physical + piece.bytes, Owner::Live(key));
+        }
+        let tick = self.order.stream(index).tick(index);
+        let uses = vec![Use { stream, index, tick }];
+        self.blocks.insert(key, Block { address, bytes, uses, pieces });
+        self.by_start.insert(address, key);
+    }
+
+    /// A kernel uses the block.
+    pub(crate) fn used(
+        &mut self,
+        log: &mut ViolationLog,
+        address: u64,
+        (stream, index): (Stream, u32),
+    ) {
+        let tick = self.order.stream(index).tick(index);
+        let key = self.by_start.get(&address);
+        let Some(block) = key.and_then(|key| self.blocks.get_mut(key)) else {
+            log.add(Violation::UnknownBlock { address });
+            return;
+        };
+        match block.uses.iter_mut().find(|one| one.index == index) {
+            Some(one) => one.tick = tick,
+            None => block.uses.push(Use { stream, index, tick }),
+        }
+    }
+
+    /// The streams that have used the block.
+    pub(crate) fn streams_of(&self, log: &mut ViolationLog, address: u64) -> Vec<(Stream, u32)> {
+        let key = self.by_start.get(&address);
+        let Some(block) = key.and_then(|key| self.blocks.get(key)) else {
+            log.add(Violation::UnknownBlock { address });
+            return Vec::new();
+        };
+        block.uses.iter().map(|one| (one.stream, one.index)).collect()
+    }
+
+    /// The block is the allocator's again; its last uses stay on record.
+    pub(crate) fn released(&mut self, address: u64) {
+        let Some(key) = self.by_start.remove(&address) else { return };
+        let Some(block) = self.blocks.remove(&key) else { return };
+        let freed = Owner::Freed(block.uses.into());
+        // Bytes that another live block has claimed meanwhile are that one's.
+        let give_up = |owner: &mut Owner| {
+            if matches!(owner, Owner::Live(other) if *other == key) {
+                *owner = freed.clone();
+            }
+        };
+        for piece in &block.pieces {
+            let (start, physical) = (piece.address, piece.physical);
+            self.by_address.update(start, start + piece.bytes, give_up);
+            self.by_physical.update(physical, physical + piece.bytes, give_up);
+        }
+    }
+
+    /// Addresses lose their memory at once, whatever runs.
+    pub(crate) fn unmapped(&mut self, log: &mut ViolationLog, address: u64, bytes: u64) {
+        let host = self.order.host();
+        for (start, end, owner) in self.by_address.overlapping(address, address + bytes) {
+            let Owner::Freed(uses) = owner else { continue };
+            if let Some(running) = uses.iter().find(|one| host.at(one.index) < one.tick) {
+                log.add(Violation::UnmapInFlight {
+                    address: start,
+                    bytes: end - start,
+                    earlier: uid(self.ordinal, running.index),
+                });
+                break;
+            }
+        }
+        self.freed(log, Call::Unmap, address, bytes);
+    }
+
+    /// Stream-ordered memory is freed on the stream with this index.
+    pub(crate) fn freed_in_order(
+        &mut self,
+        log: &mut ViolationLog,
+        address: u64,
+        bytes: u64,
+        index: u32,
+    ) {
+        let clock = self.order.stream(index);
+        for (start, end, owner) in self.by_address.overlapping(address, address + bytes) {
+            let Owner::Freed(uses) = owner else { continue };
+            if let Some(running) = uses.iter().find(|one| clock.at(one.index) < one.tick) {
+                log.add(Violation::UnorderedFree {
+                    address: start,
+                    bytes: end - start,
+                    stream: uid(self.ordinal, index),
+                    earlier: uid(self.ordinal, running.index),
+                });
+                break;
+            }
+        }
+        self.freed(log, Call::FreeAsync, address, bytes);
+    }
+
+    /// Addresses lose their memory; only a live block makes that wrong.
+    pub(crate) fn freed(&mut self, log: &mut ViolationLog, call: Call, address: u64, bytes: u64) {
+        let live =
+            self.by_address.overlapping(address, address + bytes).find_map(|(_, _, owner)| {
+                match owner {
+                    Owner::Live(key) => self.blocks.get(key),
+                    Owner::Freed(_) => None,
+                }
+            });
+        if let Some(block) = live {
+            let block_address = block.address;
+            log.add(Violation::LiveMemoryGone { call, address, bytes, block_address });
+        }
+        self.by_address.erase(address, address + bytes);
+    }
+
+    /// Physical bytes that will never be seen again.
+    pub(crate) fn physical_gone(&mut self, physical: u64, bytes: u64) {
+        self.by_physical.erase(physical, physical + bytes);
+    }
+
+    /// At most one report for each block that shares with the new one.
+    fn check_overlap(&self, log: &mut ViolationLog, address: u64, bytes: u64, pieces: &[Piece]) {
+        let mut reported: Vec<Key> = Vec::new();
+        for (start, end, owner) in pieces.iter().flat_map(|piece| self.physical(piece)) {
+            let Owner::Live(key) = owner else { continue };
+            let Some(other) = self.blocks.get(key) else { continue };
+            if !reported.contains(key) {
+                reported.push(*key);
+                log.add(Violation::Overlap {
+                    address,
+                    bytes,
+                    other_address: other.address,
+                    other_bytes: other.bytes,
+                    shared_bytes: end - start,
+                });
+            }
+        }
+    }
+
+    /// At most one report for each stream that may still use what the new block has.
+    fn check_reuse(
+        &mut self,
+        log: &mut ViolationLog,
+        address: u64,
+        bytes: u64,
+        index: u32,
+        pieces: &[Piece],
+    ) {
+        let clock = self.order.stream(index).clone();
+        let mut reported: Vec<u32> = Vec::new();
+        for (_, _, owner) in pieces.iter().flat_map(|piece| self.physical(piece)) {
+            let Owner::Freed(uses) = owner else { continue };
+            for running in uses.iter().filter(|one| clock.at(one.index) < one.tick) {
+                if !reported.contains(&running.index) {
+                    reported.push(running.index);
+                    log.add(Violation::UnorderedReuse {
+                        address,
+                        bytes,
+                        stream: uid(self.ordinal, index),
+                        earlier: uid(self.ordinal, running.index),
+                    });
+                }
+            }
+        }
+    }
+
+    fn physical(&self, piece: &Piece) -> impl Iterator<Item = (u64, u64, &Owner)> {
+        self.by_physical.overlapping(piece.physical, piece.physical + piece.bytes)
+    }
+}

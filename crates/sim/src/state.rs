@@ -1,0 +1,179 @@
+//! [`State`]: everything behind the device's lock, and the calls that touch several parts of it.
+//!
+//! Invariant: a method that returns an error has changed nothing but broken captures. Streams,
+//! events and captures bring their own methods in their own files.
+
+use crate::SimConfig;
+use crate::capture::Captures;
+use crate::clock::Clock;
+use crate::event::Events;
+use crate::fault::Faults;
+use crate::memory::{FreePoint, Memory};
+use crate::oracle::Oracle;
+use crate::rng::Rng;
+use crate::stream::Streams;
+use crate::violation::{Violation, ViolationLog, is_callers_mistake};
+use drystone_driver::{Call, ErrorCode, Handle, Stream};
+use std::sync::Arc;
+
+/// Whether the process may still use the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    Running,
+    ContextLost,
+    Exiting,
+    ForkedChild,
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) config: Arc<SimConfig>,
+    pub(crate) clock: Arc<Clock>,
+    pub(crate) rng: Rng,
+    pub(crate) memory: Memory,
+    pub(crate) streams: Streams,
+    pub(crate) events: Events,
+    pub(crate) captures: Captures,
+    pub(crate) faults: Faults,
+    pub(crate) oracle: Option<Box<Oracle>>,
+    pub(crate) log: ViolationLog,
+    pub(crate) life: Life,
+}
+
+impl State {
+    pub(crate) fn new(config: Arc<SimConfig>, clock: Arc<Clock>) -> Self {
+        Self {
+            rng: Rng::new(config.seed),
+            memory: Memory::new(&config),
+            streams: Streams::new(config.ordinal),
+            events: Events::new(),
+            captures: Captures::default(),
+            faults: Faults::default(),
+            oracle: config.oracle.then(|| Box::new(Oracle::new(config.ordinal))),
+            log: ViolationLog::default(),
+            life: Life::Running,
+            config,
+            clock,
+        }
+    }
+
+    /// What every call goes through before it does anything.
+    pub(crate) fn enter(&mut self, call: Call, bytes: u64) -> Result<(), ErrorCode> {
+        let ended = match self.life {
+            Life::Running => None,
+            Life::ContextLost => return Err(ErrorCode::ContextLost),
+            Life::Exiting => Some(ErrorCode::Deinitialized),
+            Life::ForkedChild => Some(ErrorCode::NotInitialized),
+        };
+        if let Some(code) = ended {
+            self.log.add(Violation::CallAfterEnd { call, code });
+            return Err(code);
+        }
+        if self.config.calls_take_time {
+            let cost_us = self.config.costs.get(call).time_us(1, bytes);
+            self.clock.advance_by((cost_us * 1e3) as u64);
+        }
+        if self.config.clock_jitter_ns > 0 {
+            self.clock.advance_by(self.rng.up_to(self.config.clock_jitter_ns));
+        }
+        self.faults.check(call)
+    }
+
+    pub(crate) fn note_refusal(&mut self, call: Call, code: ErrorCode) {
+        if self.config.strict && is_callers_mistake(call, code) {
+            self.log.add(Violation::IllegalCall { call, code });
+        }
+    }
+
+    pub(crate) fn check_virtual_memory(&self) -> Result<(), ErrorCode> {
+        if self.config.has_virtual_memory { Ok(()) } else { Err(ErrorCode::NotSupported) }
+    }
+
+    pub(crate) fn release(&mut self, handle: Handle) -> Result<(), ErrorCode> {
+        let gone = self.memory.vm.release(&mut self.memory.supply, handle)?;
+        if let (Some(piece), Some(oracle)) = (gone, &mut self.oracle) {
+            oracle.physical_gone(piece.physical, piece.bytes);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn unmap(&mut self, address: u64, bytes: u64) -> Result<(), ErrorCode> {
+        self.memory.vm.check_whole_mappings(address, bytes)?;
+        if let Some(oracle) = &mut self.oracle {
+            oracle.unmapped(&mut self.log, address, bytes);
+        }
+        let gone = self.memory.vm.unmap(&mut self.memory.supply, address, bytes)?;
+        if let Some(oracle) = &mut self.oracle {
+            for piece in gone {
+                oracle.physical_gone(piece.physical, piece.bytes);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn malloc(&mut self, bytes: u64) -> Result<u64, ErrorCode> {
+        self.captures.permit()?;
+        self.memory.plain.malloc(&mut self.memory.supply, bytes)
+    }
+
+    pub(crate) fn free(&mut self, address: u64) -> Result<(), ErrorCode> {
+        self.captures.permit()?;
+        let piece = self.memory.plain.lookup(address)?;
+        self.wait_until_idle();
+        if let Some(oracle) = &mut self.oracle {
+            oracle.freed(&mut self.log, Call::Free, address, piece.bytes);
+            oracle.physical_gone(piece.physical, piece.bytes);
+        }
+        self.memory.plain.free(&mut self.memory.supply, address);
+        Ok(())
+    }
+
+    pub(crate) fn malloc_async(&mut self, bytes: u64, stream: Stream) -> Result<u64, ErrorCode> {
+        let index = self.async_stream(stream)?;
+        let now_ns = self.clock.now_ns();
+        let (supply, pool) = (&mut self.memory.supply, &mut self.memory.pool);
+        let (address, wait_for) = pool.malloc(supply, bytes, index, now_ns)?;
+        if let Some(point) = wait_for {
+            let queue = self.streams.get_mut(stream)?;
+            queue.busy_until_ns = queue.busy_until_ns.max(point.reached_ns);
+            if let Some(oracle) = &mut self.oracle {
+                oracle.order.stream(index).join(&point.clock);
+            }
+        }
+        Ok(address)
+    }
+
+    pub(crate) fn free_async(&mut self, address: u64, stream: Stream) -> Result<(), ErrorCode> {
+        let index = self.async_stream(stream)?;
+        let bytes = self.memory.pool.live_bytes_at(address)?;
+        let reached_ns = self.streams.get(stream)?.busy_until_ns.max(self.clock.now_ns());
+        let mut point = FreePoint { stream: Some(index), reached_ns, ..FreePoint::default() };
+        if let Some(oracle) = &mut self.oracle {
+            oracle.freed_in_order(&mut self.log, address, bytes, index);
+            point.clock = oracle.order.stream(index).clone();
+        }
+        self.memory.pool.free(address, point);
+        Ok(())
+    }
+
+    /// A synchronising call lets the async pool give idle memory back.
+    pub(crate) fn trim_pool(&mut self) {
+        let now_ns = self.clock.now_ns();
+        let gone = self.memory.pool.trim(&mut self.memory.supply, now_ns);
+        if let Some(oracle) = &mut self.oracle {
+            for piece in gone {
+                oracle.physical_gone(piece.physical, piece.bytes);
+            }
+        }
+    }
+
+    /// The index of a stream that may allocate in its order.
+    fn async_stream(&self, stream: Stream) -> Result<u32, ErrorCode> {
+        let queue = self.streams.get(stream)?;
+        let is_capturing = queue.capture.is_some();
+        if is_capturing || !self.config.has_async_malloc {
+            return Err(ErrorCode::NotSupported);
+        }
+        Ok(queue.index)
+    }
+}

@@ -1,0 +1,143 @@
+//! Streams: queues of work, each with the time until which it is busy.
+//!
+//! Invariant: a stream's times never go back, and events of one stream become ready in the order
+//! in which they were recorded. Indexes are given out once; handle values are reused at once. Work
+//! of a destroyed stream runs on until it is done, as on a real device. Streams are ordered only
+//! by what the program asks for: the default stream does not wait for others by itself.
+
+use crate::handle_table::HandleTable;
+use crate::happens_before::VectorClock;
+use crate::state::State;
+use drystone_driver::{ErrorCode, Stream, StreamUid};
+
+#[derive(Debug, Default)]
+pub(crate) struct StreamState {
+    pub(crate) index: u32,
+    /// When the work queued so far is done.
+    pub(crate) busy_until_ns: u64,
+    /// When the event recorded last becomes ready, which may be later.
+    pub(crate) marked_until_ns: u64,
+    pub(crate) capture: Option<Membership>,
+}
+
+/// A stream's part in a capture.
+#[derive(Clone, Debug)]
+pub(crate) struct Membership {
+    pub(crate) capture: u64,
+    /// Which captured work of each stream lies before this point.
+    pub(crate) order: VectorClock,
+}
+
+#[derive(Debug)]
+pub(crate) struct Streams {
+    table: HandleTable<StreamState>,
+    ordinal: u32,
+    next_index: u32,
+    /// When the last work of the streams destroyed so far is done.
+    orphans_until_ns: u64,
+}
+
+impl Streams {
+    pub(crate) fn new(ordinal: u32) -> Self {
+        // The first handle value is that of the default stream.
+        let table = HandleTable::new(Stream::DEFAULT.0);
+        let mut streams = Self { table, ordinal, next_index: 0, orphans_until_ns: 0 };
+        streams.create();
+        streams
+    }
+
+    pub(crate) fn create(&mut self) -> Stream {
+        let index = self.next_index;
+        self.next_index += 1;
+        Stream(self.table.insert(StreamState { index, ..StreamState::default() }))
+    }
+
+    pub(crate) fn destroy(&mut self, stream: Stream) -> Result<(), ErrorCode> {
+        if stream == Stream::DEFAULT {
+            return Err(ErrorCode::InvalidHandle);
+        }
+        if self.get(stream)?.capture.is_some() {
+            return Err(ErrorCode::CaptureUnsupported);
+        }
+        let gone = self.table.remove(stream.0).ok_or(ErrorCode::InvalidHandle)?;
+        let until_ns = gone.busy_until_ns.max(gone.marked_until_ns);
+        self.orphans_until_ns = self.orphans_until_ns.max(until_ns);
+        Ok(())
+    }
+
+    pub(crate) fn get(&self, stream: Stream) -> Result<&StreamState, ErrorCode> {
+        self.table.get(stream.0).ok_or(ErrorCode::InvalidHandle)
+    }
+
+    pub(crate) fn get_mut(&mut self, stream: Stream) -> Result<&mut StreamState, ErrorCode> {
+        self.table.get_mut(stream.0).ok_or(ErrorCode::InvalidHandle)
+    }
+
+    pub(crate) fn uid(&self, stream: Stream) -> Result<StreamUid, ErrorCode> {
+        Ok(uid(self.ordinal, self.get(stream)?.index))
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut StreamState> {
+        self.table.iter_mut()
+    }
+
+    /// When the device is idle if nothing more is queued.
+    pub(crate) fn idle_ns(&self) -> u64 {
+        let ends = self.table.iter().map(|one| one.busy_until_ns.max(one.marked_until_ns));
+        ends.max().unwrap_or(0).max(self.orphans_until_ns)
+    }
+}
+
+/// The identity of the stream with this index on this device.
+pub(crate) fn uid(ordinal: u32, index: u32) -> StreamUid {
+    StreamUid((u64::from(ordinal) << 32) + u64::from(index) + 1)
+}
+
+impl State {
+    /// Queues a kernel. In a capture it becomes part of the graph and does not run.
+    pub(crate) fn launch(&mut self, stream: Stream, duration_ns: u64) -> Result<(), ErrorCode> {
+        let now_ns = self.clock.now_ns();
+        let queue = self.streams.get_mut(stream)?;
+        if let Some(membership) = &mut queue.capture {
+            self.captures.check_intact(membership.capture)?;
+            membership.order.tick(queue.index);
+        } else {
+            queue.busy_until_ns = queue.busy_until_ns.max(now_ns).saturating_add(duration_ns);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn synchronize_stream(&mut self, stream: Stream) -> Result<(), ErrorCode> {
+        let queue = self.streams.get(stream)?;
+        if let Some(membership) = &queue.capture {
+            self.captures.break_one(membership.capture);
+            return Err(ErrorCode::CaptureUnsupported);
+        }
+        self.captures.permit()?;
+        self.clock.advance_to(queue.busy_until_ns.max(queue.marked_until_ns));
+        let index = queue.index;
+        if let Some(oracle) = &mut self.oracle {
+            oracle.order.host_observes_stream(index);
+        }
+        self.trim_pool();
+        Ok(())
+    }
+
+    pub(crate) fn synchronize_device(&mut self) -> Result<(), ErrorCode> {
+        // The device encloses every stream, so no capture mode lets this pass.
+        if self.captures.break_all() {
+            return Err(ErrorCode::CaptureUnsupported);
+        }
+        self.wait_until_idle();
+        self.trim_pool();
+        Ok(())
+    }
+
+    /// Blocks the host until the device is idle.
+    pub(crate) fn wait_until_idle(&mut self) {
+        self.clock.advance_to(self.streams.idle_ns());
+        if let Some(oracle) = &mut self.oracle {
+            oracle.order.host_observes_device();
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! [`Violation`]: something that a real device would let pass and pay for later, or a call that a
+//! correct caller never makes. Each text says who, where and why.
+
+use drystone_driver::{Call, ErrorCode, Stream, StreamUid};
+
+/// What the oracle, or a strict device, reports. Addresses and sizes are in bytes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Violation {
+    /// A new block has physical bytes in common with a live one, through whatever mapping.
+    #[error(
+        "block {address:#x} (+{bytes}) shares {shared_bytes} physical bytes with the live block \
+         {other_address:#x} (+{other_bytes})"
+    )]
+    Overlap {
+        /// Start of the new block.
+        address: u64,
+        /// Size of the new block.
+        bytes: u64,
+        /// Start of the live block.
+        other_address: u64,
+        /// Size of the live block.
+        other_bytes: u64,
+        /// How many bytes they share, of the first piece of the new block that shares any.
+        shared_bytes: u64,
+    },
+    /// Physical bytes last used on one stream were handed to another that is not ordered after
+    /// that use.
+    #[error(
+        "block {address:#x} (+{bytes}) on stream {} reuses memory that stream {} may still be \
+         using", stream.0, earlier.0
+    )]
+    UnorderedReuse {
+        /// Start of the new block.
+        address: u64,
+        /// Size of the new block.
+        bytes: u64,
+        /// The stream it was handed to.
+        stream: StreamUid,
+        /// The stream whose use may still run.
+        earlier: StreamUid,
+    },
+    /// Stream-ordered memory was freed on a stream that is not ordered after all its uses.
+    #[error(
+        "{address:#x} (+{bytes}) was freed in the order of stream {}, which has not waited for \
+         its use on stream {}", stream.0, earlier.0
+    )]
+    UnorderedFree {
+        /// Start of the memory.
+        address: u64,
+        /// Its size.
+        bytes: u64,
+        /// The stream it was freed on.
+        stream: StreamUid,
+        /// The stream whose use may still run.
+        earlier: StreamUid,
+    },
+    /// Memory under a live block was taken away.
+    #[error("{} of {address:#x} (+{bytes}) takes away live block {block_address:#x}", call.cuda_name())]
+    LiveMemoryGone {
+        /// The call that took it.
+        call: Call,
+        /// Start of what was taken.
+        address: u64,
+        /// Its size.
+        bytes: u64,
+        /// Start of the live block.
+        block_address: u64,
+    },
+    /// Addresses were unmapped while their last use was not known to be complete.
+    #[error(
+        "{address:#x} (+{bytes}) was unmapped before the host knew that its use on stream {} was \
+         complete", earlier.0
+    )]
+    UnmapInFlight {
+        /// Start of what was unmapped.
+        address: u64,
+        /// Its size.
+        bytes: u64,
+        /// The stream whose use may still run.
+        earlier: StreamUid,
+    },
+    /// A block lies, at least in part, where a kernel would fault.
+    #[error("block {address:#x} (+{bytes}) is not wholly in memory that kernels can reach")]
+    NotAccessible {
+        /// Start of the block.
+        address: u64,
+        /// Size of the block.
+        bytes: u64,
+    },
+    /// A block does not start on a multiple of 512 bytes.
+    #[error("block {address:#x} is not aligned to 512 bytes")]
+    Misaligned {
+        /// Start of the block.
+        address: u64,
+    },
+    /// A use or a free of an address at which no live block starts.
+    #[error("no live block starts at {address:#x}")]
+    UnknownBlock {
+        /// The address.
+        address: u64,
+    },
+    /// A block was used on a stream that does not exist.
+    #[error("block {address:#x} was used on stream handle {:#x}, which is nobody's", stream.0)]
+    UnknownStream {
+        /// Start of the block.
+        address: u64,
+        /// The handle.
+        stream: Stream,
+    },
+    /// A driver call after process exit began or in a forked child.
+    #[error("{} was called when no call is allowed any more: {code}", call.cuda_name())]
+    CallAfterEnd {
+        /// The call.
+        call: Call,
+        /// Why no call is allowed.
+        code: ErrorCode,
+    },
+    /// A strict device refused a call that a correct caller never makes.
+    #[error("{} was refused: {code}", call.cuda_name())]
+    IllegalCall {
+        /// The call.
+        call: Call,
+        /// Why it was refused.
+        code: ErrorCode,
+    },
+}
+
+/// How many violations are kept; later ones are only counted. One bug can produce millions.
+const KEPT: usize = 1000;
+
+#[derive(Debug, Default)]
+pub(crate) struct ViolationLog {
+    kept: Vec<Violation>,
+    count: u64,
+}
+
+impl ViolationLog {
+    pub(crate) fn add(&mut self, violation: Violation) {
+        self.count += 1;
+        if self.kept.len() < KEPT {
+            self.kept.push(violation);
+        }
+    }
+
+    pub(crate) const fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(crate) fn kept(&self) -> &[Violation] {
+        &self.kept
+    }
+
+    pub(crate) fn take(&mut self) -> Vec<Violation> {
+        self.count = 0;
+        std::mem::take(&mut self.kept)
+    }
+}
+
+/// Whether a refusal shows a mistake of the caller. Running out of memory does not, and neither
+/// does a stream that somebody else destroyed meanwhile.
+pub(crate) const fn is_callers_mistake(call: Call, code: ErrorCode) -> bool {
+    match code {
+        ErrorCode::InvalidValue | ErrorCode::CaptureUnsupported | ErrorCode::CapturedEvent => true,
+        ErrorCode::InvalidHandle => !matches!(
+            call,
+            Call::Record
+                | Call::Wait
+                | Call::SynchronizeStream
+                | Call::StreamUid
+                | Call::CaptureStatus
+                | Call::MallocAsync
+                | Call::FreeAsync
+        ),
+        // The capture errors that have no name of their own.
+        ErrorCode::Other(number) => number >= 900 && number < 910,
+        _ => false,
+    }
+}
