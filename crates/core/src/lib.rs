@@ -33,7 +33,7 @@ pub use check::Broken;
 pub use error::{FreeError, RecordStreamError, RequestError, SizeError, StreamError};
 pub use fence::Fence;
 pub use granule::GranuleId;
-pub use heap::{Answer, Committed, Config, Freed, Grant, Heap};
+pub use heap::{Answer, Committed, Config, Freed, Grant, Heap, Reach};
 pub use id::{PoolId, StreamId};
 pub use plan::{Plan, Step};
 pub use policy::{CrossStream, SegmentKind};

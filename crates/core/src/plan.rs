@@ -102,9 +102,9 @@ impl Plan {
         &self.steps
     }
 
-    /// Whether the plan takes a block from another stream; growth may do instead.
-    pub const fn is_borrow(&self) -> bool {
-        matches!(self.intent, Intent::Borrow { .. })
+    /// Whether the plan only makes a stream wait for others; growth may do instead.
+    pub const fn is_order(&self) -> bool {
+        matches!(self.intent, Intent::Order { .. })
     }
 
     /// Whether the plan reserves addresses; once refused, the heap asks for fewer.
@@ -137,8 +137,8 @@ pub(crate) enum Intent {
     Malloc { wanted: Wanted, bytes: u64 },
     /// Backing for `hollow`, to serve a request together with the free blocks around it.
     Back { wanted: Wanted, free_before: BlockIndex, hollow: BlockIndex, free_after: BlockIndex },
-    /// A block of another stream, once the request's stream waits for the fence.
-    Borrow { wanted: Wanted, block: BlockIndex, fence: Fence },
+    /// Other streams' fences that a stream is to wait for.
+    Order { user: StreamId, fences: Vec<Fence> },
     /// Fences that a freed block waits for.
     Free { block: BlockIndex, fences: Vec<Fence> },
     /// The last fence of a stream.

@@ -3,7 +3,7 @@
 //! Each rung makes room and ends by making the request again (B28, B30). Rungs that wait or give
 //! memory back are skipped while the stream is captured (I11, B22). No lock is held on any rung.
 
-use drystone_core::{Answer, Committed, Grant, PoolId, RequestError, StreamId};
+use drystone_core::{Answer, Committed, Grant, PoolId, Reach, RequestError, StreamId};
 use drystone_driver::{DriverError, Stream};
 
 use crate::allocator::Device;
@@ -82,24 +82,22 @@ impl Device {
         is_capturing: bool,
     ) -> Result<Result<Grant, Refused>, AllocateError> {
         let Miss { pool, stream, bytes } = miss;
-        let mut may_borrow = !is_capturing;
+        let mut reach = if is_capturing { Reach::Own } else { Reach::Wait };
         let mut addresses_were_refused = false;
         loop {
-            let answer = {
-                let mut heap = self.heap.lock();
-                if may_borrow {
-                    heap.request(pool, stream, bytes)
-                } else {
-                    heap.request_growth(pool, stream, bytes)
-                }
-            };
+            let answer = self.heap.lock().request(pool, stream, bytes, reach);
             let plan = match answer {
                 Ok(Answer::Granted(grant)) => return Ok(Ok(grant)),
                 Ok(Answer::Plan(plan)) => plan,
                 Err(RequestError::Limit { .. }) => return Ok(Err(Refused(None))),
                 Err(error) => return Err(error.into()),
             };
-            let (is_borrow, is_reservation) = (plan.is_borrow(), plan.is_reservation());
+            let (is_order, is_reservation) = (plan.is_order(), plan.is_reservation());
+            if is_order {
+                // Once for each request: whether it succeeds or the other stream is gone or
+                // captured, what is not ordered then is left alone.
+                reach = Reach::Ordered;
+            }
             let outcome = {
                 let _relaxed = is_capturing.then(|| Relaxed::enter(&*self.driver));
                 self.executor().carry_out(&plan)
@@ -111,14 +109,11 @@ impl Device {
                 },
                 Err(failure) => {
                     self.heap.lock().abandon(plan, failure.in_effect);
-                    if is_borrow {
-                        // The other stream is gone or captured: grow instead.
-                        may_borrow = false;
-                    } else if is_reservation && !addresses_were_refused {
+                    if is_reservation && !addresses_were_refused {
                         addresses_were_refused = true;
-                    } else if failure.error.is_out_of_memory() {
+                    } else if failure.error.is_out_of_memory() && !is_order {
                         return Ok(Err(Refused(Some(failure.error))));
-                    } else {
+                    } else if !is_order {
                         return Err(AllocateError::Driver { error: failure.error, bytes });
                     }
                 }

@@ -8,7 +8,8 @@ use super::request::Grant;
 use crate::block::{BlockIndex, BlockState};
 use crate::fence::Fence;
 use crate::granule::GranuleId;
-use crate::plan::{Intent, Plan, Step, Wanted};
+use crate::id::StreamId;
+use crate::plan::{Intent, Plan, Step};
 
 /// What a committed plan led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +51,9 @@ impl Heap {
                 }
                 Committed::Granted(self.occupy(index, wanted))
             }
-            Intent::Borrow { wanted, block, fence } => {
-                Committed::Granted(self.finish_borrow(wanted, block, fence))
+            Intent::Order { user, fences } => {
+                self.finish_order(user, &fences);
+                Committed::Prepared
             }
             Intent::Free { block, fences } => {
                 self.publish_pending(block, &fences);
@@ -85,10 +87,7 @@ impl Heap {
                     self.file(index);
                 }
             }
-            Intent::Borrow { block, .. } => {
-                self.note_steps_recorded(steps);
-                self.file(block);
-            }
+            Intent::Order { .. } => self.note_steps_recorded(steps),
             Intent::Free { block, .. } => {
                 self.note_steps_recorded(steps);
                 self.quarantine(block);
@@ -196,12 +195,14 @@ impl Heap {
         self.stats.scales[scale].reserved_bytes.add(bytes);
     }
 
-    fn finish_borrow(&mut self, wanted: Wanted, block: BlockIndex, fence: Fence) -> Grant {
-        self.note_recorded(fence);
-        let user = self.list(wanted.list).stream;
-        self.streams.at_mut(user).note_seen(fence);
-        self.stats.cross_stream_reuses += 1;
-        self.occupy(block, wanted)
+    /// A stream waits for others now: what they freed before is usable on it.
+    fn finish_order(&mut self, user: StreamId, fences: &[Fence]) {
+        for &fence in fences {
+            self.note_recorded(fence);
+            if let Ok(stream) = self.streams.live_mut(user) {
+                stream.note_seen(fence);
+            }
+        }
     }
 
     fn note_recorded(&mut self, fence: Fence) {

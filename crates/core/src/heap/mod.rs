@@ -14,7 +14,7 @@ mod trim;
 
 pub use commit::Committed;
 pub use free::Freed;
-pub use request::{Answer, Grant};
+pub use request::{Answer, Grant, Reach};
 
 use crate::address_map::AddressMap;
 use crate::block::{BlockIndex, BlockState, Blocks, NO_USES};

@@ -4,6 +4,7 @@ use super::Heap;
 use crate::block::{BlockIndex, BlockState};
 use crate::error::RequestError;
 use crate::fence::Fence;
+use crate::free_list::FreeList;
 use crate::id::{PoolId, StreamId};
 use crate::plan::{Intent, Plan, Step, Wanted};
 use crate::policy::CrossStream;
@@ -63,30 +64,7 @@ impl Heap {
         pool: PoolId,
         stream: StreamId,
         requested: u64,
-    ) -> Result<Answer, RequestError> {
-        self.request_from(pool, stream, requested, true)
-    }
-
-    /// Like [`request`](Self::request), but never with a block of another stream: for when those
-    /// streams cannot be waited for.
-    ///
-    /// # Errors
-    /// As [`request`](Self::request).
-    pub fn request_growth(
-        &mut self,
-        pool: PoolId,
-        stream: StreamId,
-        requested: u64,
-    ) -> Result<Answer, RequestError> {
-        self.request_from(pool, stream, requested, false)
-    }
-
-    fn request_from(
-        &mut self,
-        pool: PoolId,
-        stream: StreamId,
-        requested: u64,
-        may_borrow: bool,
+        reach: Reach,
     ) -> Result<Answer, RequestError> {
         let bytes = block_bytes(requested)?;
         let list = self.list_of(pool, stream, bytes)?;
@@ -94,50 +72,120 @@ impl Heap {
         if let Some(grant) = self.serve(wanted) {
             return Ok(Answer::Granted(grant));
         }
-        if may_borrow && let Some(answer) = self.borrow(wanted) {
-            return Ok(answer);
+        let policy = self.config.cross_stream;
+        if reach != Reach::Own && policy != CrossStream::Never {
+            if let Some(run) = self.find_run(wanted, Readiness::Ordered) {
+                return Ok(Answer::Granted(self.take_run(wanted, run)));
+            }
+            if reach == Reach::Wait
+                && policy == CrossStream::Wait
+                && let Some(plan) = self.plan_order(wanted)
+            {
+                return Ok(Answer::Plan(plan));
+            }
         }
         self.grow(wanted)
     }
 
-    /// Serves a request with a block that is free on another stream.
-    fn borrow(&mut self, wanted: Wanted) -> Option<Answer> {
-        if self.config.cross_stream == CrossStream::Never {
-            return None;
+    /// The smallest run of adjacent free blocks that serves a request and holds a block of another
+    /// stream; at the lowest address if equal. Looks at every free block of the other streams.
+    fn find_run(&self, wanted: Wanted, worst: Readiness) -> Option<Run> {
+        let user = self.list(wanted.list).stream;
+        let joins = |index: BlockIndex| {
+            index.some().is_some_and(|index| {
+                let block = &self.blocks[index];
+                block.state == BlockState::Free
+                    && (block.list == wanted.list || self.readiness(index, user) <= worst)
+            })
+        };
+        let mut best: Option<(u64, u64, Run)> = None;
+        for (_, start) in self.other_lists(wanted.list).flat_map(|list| list.bins(&self.blocks)) {
+            if !joins(start) {
+                continue;
+            }
+            let mut run = Run { first: start, last: start };
+            while joins(self.blocks[run.first].previous) {
+                run.first = self.blocks[run.first].previous;
+            }
+            while joins(self.blocks[run.last].next) {
+                run.last = self.blocks[run.last].next;
+            }
+            let address = self.blocks[run.first].address;
+            let bytes = self.blocks[run.last].end() - address;
+            if bytes >= wanted.bytes
+                && best.as_ref().is_none_or(|best| (bytes, address) < (best.0, best.1))
+            {
+                best = Some((bytes, address, run));
+            }
         }
-        let (index, readiness) = self.find_elsewhere(wanted)?;
-        if readiness == Readiness::Passed {
-            self.remove_free(index);
-            self.stats.cross_stream_reuses += 1;
-            return Some(Answer::Granted(self.occupy(index, wanted)));
-        }
-        if self.config.cross_stream != CrossStream::Wait {
-            return None;
-        }
-        Some(Answer::Plan(self.plan_borrow(wanted, index, readiness)))
+        best.map(|(_, _, run)| run)
     }
 
-    /// The best block on another stream: the cheapest to order, then the smallest.
-    fn find_elsewhere(&self, wanted: Wanted) -> Option<(BlockIndex, Readiness)> {
-        let own = self.list(wanted.list);
-        let pool = self.pools.at(own.pool);
-        let mut best: Option<(Readiness, u64, BlockIndex)> = None;
-        for (stream, list) in pool.lists(own.scale) {
-            if stream == own.stream {
-                continue;
-            }
-            let Some(index) = self.list(list).find(&self.blocks, wanted.bytes) else {
-                continue;
-            };
-            let readiness = self.readiness(index, own.stream);
-            let bytes = self.blocks[index].bytes;
-            if readiness < Readiness::Never
-                && best.is_none_or(|best| (readiness, bytes) < (best.0, best.1))
-            {
-                best = Some((readiness, bytes, index));
-            }
+    /// Serves a request with the front of a run whose blocks are all ordered before its stream.
+    fn take_run(&mut self, wanted: Wanted, run: Run) -> Grant {
+        let index = run.first;
+        self.remove_free(index);
+        while self.blocks[index].bytes < wanted.bytes {
+            self.remove_free(self.blocks[index].next);
+            self.blocks.absorb_next(index);
         }
-        best.map(|(readiness, _, index)| (index, readiness))
+        let user = self.list(wanted.list).stream;
+        let block = &mut self.blocks[index];
+        block.list = wanted.list;
+        // Points of two streams do not compare. To its new stream what is left over is free at
+        // once; to others, from that stream's next fence on.
+        block.free_after = self.streams.at(user).free_after();
+        self.stats.cross_stream_reuses += 1;
+        self.occupy(index, wanted)
+    }
+
+    /// Plans for the request's stream to wait for those that have a run for it.
+    fn plan_order(&mut self, wanted: Wanted) -> Option<Plan> {
+        let run = self.find_run(wanted, Readiness::Unrecorded)?;
+        let mut steps = Vec::new();
+        let mut fences = Vec::new();
+        let user = self.streams.id_at(self.list(wanted.list).stream);
+        for (owner, point) in self.points_to_wait_for(wanted, run) {
+            let stream = self.streams.id_at(owner);
+            let state = self.streams.at_mut(owner);
+            let fence = if point <= state.recorded {
+                Fence { stream, point }
+            } else {
+                let fence = Fence { stream, point: state.issue() };
+                steps.push(Step::Record { fence });
+                fence
+            };
+            steps.push(Step::Wait { stream: user, fence });
+            fences.push(fence);
+        }
+        Some(Plan { steps, intent: Intent::Order { user, fences } })
+    }
+
+    /// The last point of each stream that a run's blocks are free after, as far as the request's
+    /// stream does not know of it.
+    fn points_to_wait_for(&self, wanted: Wanted, run: Run) -> Vec<(u32, u64)> {
+        let user = self.list(wanted.list).stream;
+        let mut points: Vec<(u32, u64)> = Vec::new();
+        let mut next = run.first;
+        while let Some(index) = next.some() {
+            let block = &self.blocks[index];
+            if block.list != wanted.list && self.readiness(index, user) != Readiness::Ordered {
+                let owner = self.list(block.list).stream;
+                match points.iter_mut().find(|(stream, _)| *stream == owner) {
+                    Some((_, point)) => *point = block.free_after.max(*point),
+                    None => points.push((owner, block.free_after)),
+                }
+            }
+            next = if index == run.last { BlockIndex::NONE } else { block.next };
+        }
+        points
+    }
+
+    /// The lists of the same pool and scale on other streams.
+    fn other_lists(&self, list: u32) -> impl Iterator<Item = &FreeList> {
+        let own = self.list(list);
+        let lists = self.pools.at(own.pool).lists(own.scale);
+        lists.filter(move |&(_, other)| other != list).map(|(_, other)| self.list(other))
     }
 
     /// What it takes for a free block to be used on another stream than its own.
@@ -147,7 +195,7 @@ impl Heap {
         let owner = self.streams.at(owner_index);
         let fence = Fence { stream: self.streams.id_at(owner_index), point: block.free_after };
         if block.free_after <= owner.passed || self.streams.at(user).has_seen(fence) {
-            Readiness::Passed
+            Readiness::Ordered
         } else if block.free_after <= owner.recorded {
             Readiness::Recorded
         } else if owner.is_retired {
@@ -156,44 +204,31 @@ impl Heap {
             Readiness::Unrecorded
         }
     }
+}
 
-    /// Claims another stream's block and plans for the request's stream to wait for it.
-    fn plan_borrow(&mut self, wanted: Wanted, index: BlockIndex, readiness: Readiness) -> Plan {
-        self.remove_free(index);
-        if self.blocks[index].bytes > wanted.bytes
-            && crate::policy::splits(
-                self.config.kind,
-                self.list(wanted.list).scale,
-                self.blocks[index].bytes - wanted.bytes,
-            )
-        {
-            let rest = self.blocks.cut(index, wanted.bytes);
-            self.blocks[index].state = BlockState::Claimed;
-            self.insert_free(rest);
-        }
-        self.blocks[index].state = BlockState::Claimed;
-        let owner = self.list(self.blocks[index].list).stream;
-        let user = self.streams.id_at(self.list(wanted.list).stream);
-        let stream = self.streams.id_at(owner);
-        let mut steps = Vec::with_capacity(2);
-        let point = if readiness == Readiness::Unrecorded {
-            let point = self.streams.at_mut(owner).issue();
-            steps.push(Step::Record { fence: Fence { stream, point } });
-            point
-        } else {
-            self.blocks[index].free_after
-        };
-        let fence = Fence { stream, point };
-        steps.push(Step::Wait { stream: user, fence });
-        Plan { steps, intent: Intent::Borrow { wanted, block: index, fence } }
-    }
+/// How far a request may go for memory before it grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Its own free list only: for streams under capture.
+    Own,
+    /// Also other streams' blocks, if ordered before this stream already.
+    Ordered,
+    /// Also other streams' blocks that this stream must wait for on the device.
+    Wait,
+}
+
+/// Adjacent free blocks, from the first to the last.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    first: BlockIndex,
+    last: BlockIndex,
 }
 
 /// How a block free on one stream can be ordered before its use on another, cheapest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Readiness {
     /// Its last use is complete, or the other stream waits for it already.
-    Passed,
+    Ordered,
     /// A fence that covers it is recorded: to be waited for.
     Recorded,
     /// A fence must be recorded first, at the end of its stream's queue.
