@@ -33,10 +33,7 @@ impl Streams {
                 let number = u16::try_from(self.raw.len())
                     .ok()
                     .filter(|number| *number < OTHER_STREAM)
-                    .ok_or(Problem::TooMany {
-                        what: "streams",
-                        limit,
-                    })?;
+                    .ok_or(Problem::TooMany { what: "streams", limit })?;
                 self.raw.push(raw);
                 self.numbers.insert(raw, number);
                 number
@@ -97,11 +94,7 @@ impl Builder {
             most_events: limits.events,
             live: Vec::new(),
             free_numbers: BinaryHeap::new(),
-            streams: Streams {
-                raw: vec![0],
-                numbers: HashMap::from([(0, 0)]),
-                last: (0, 0),
-            },
+            streams: Streams { raw: vec![0], numbers: HashMap::from([(0, 0)]), last: (0, 0) },
             pools: 1,
             uses_other_stream: false,
             first_ns: None,
@@ -121,11 +114,7 @@ impl Builder {
 
     /// The raw value behind a number that [`stream`](Self::stream) gave out.
     pub(crate) fn raw_stream(&self, number: u16) -> u64 {
-        self.streams
-            .raw
-            .get(usize::from(number))
-            .copied()
-            .unwrap_or(0)
+        self.streams.raw.get(usize::from(number)).copied().unwrap_or(0)
     }
 
     /// A live block's allocation.
@@ -136,22 +125,14 @@ impl Builder {
     #[inline]
     fn push(&mut self, time_ns: u64, event: Event) -> Result<(), Problem> {
         if self.events.len() as u64 >= self.most_events {
-            return Err(Problem::TooManyEvents {
-                limit: self.most_events,
-            });
+            return Err(Problem::TooManyEvents { limit: self.most_events });
         }
         let first_ns = *self.first_ns.get_or_insert(time_ns);
         if time_ns < self.last_ns {
-            return Err(Problem::TimeBack {
-                before_ns: self.last_ns,
-                time_ns,
-            });
+            return Err(Problem::TimeBack { before_ns: self.last_ns, time_ns });
         }
         self.last_ns = time_ns;
-        self.events.push(Event {
-            time_ns: time_ns - first_ns,
-            ..event
-        });
+        self.events.push(Event { time_ns: time_ns - first_ns, ..event });
         Ok(())
     }
 
@@ -167,11 +148,7 @@ impl Builder {
         if bytes == 0 || bytes > MAX_REQUEST_BYTES {
             return Err(Problem::Size { bytes });
         }
-        let live = Live {
-            bytes,
-            stream,
-            pool,
-        };
+        let live = Live { bytes, stream, pool };
         let block = match self.free_numbers.pop() {
             Some(Reverse(block)) => {
                 self.live[block as usize] = live;
@@ -179,26 +156,14 @@ impl Builder {
             }
             None => {
                 let limit = u64::from(u32::MAX);
-                let block = u32::try_from(self.live.len()).map_err(|_| Problem::TooMany {
-                    what: "live blocks",
-                    limit,
-                })?;
+                let block = u32::try_from(self.live.len())
+                    .map_err(|_| Problem::TooMany { what: "live blocks", limit })?;
                 self.live.push(live);
                 block
             }
         };
         self.use_pool(pool);
-        self.push(
-            time_ns,
-            Event {
-                time_ns,
-                bytes,
-                block,
-                stream,
-                pool,
-                kind: Kind::Allocate,
-            },
-        )?;
+        self.push(time_ns, Event { time_ns, bytes, block, stream, pool, kind: Kind::Allocate })?;
         Ok(block)
     }
 
@@ -209,23 +174,9 @@ impl Builder {
     /// Frees a live block.
     #[inline]
     pub(crate) fn free(&mut self, time_ns: u64, block: u32) -> Result<(), Problem> {
-        let Live {
-            bytes,
-            stream,
-            pool,
-        } = self.live(block);
+        let Live { bytes, stream, pool } = self.live(block);
         self.free_numbers.push(Reverse(block));
-        self.push(
-            time_ns,
-            Event {
-                time_ns,
-                bytes,
-                block,
-                stream,
-                pool,
-                kind: Kind::Free,
-            },
-        )
+        self.push(time_ns, Event { time_ns, bytes, block, stream, pool, kind: Kind::Free })
     }
 
     /// A live block is also used on `stream`, which may be [`OTHER_STREAM`].
@@ -237,32 +188,12 @@ impl Builder {
     ) -> Result<(), Problem> {
         let Live { bytes, pool, .. } = self.live(block);
         self.uses_other_stream |= stream == OTHER_STREAM;
-        self.push(
-            time_ns,
-            Event {
-                time_ns,
-                bytes,
-                block,
-                stream,
-                pool,
-                kind: Kind::RecordStream,
-            },
-        )
+        self.push(time_ns, Event { time_ns, bytes, block, stream, pool, kind: Kind::RecordStream })
     }
 
     /// A kind without a block: [`Kind::EmptyCache`], [`Kind::Iteration`].
     pub(crate) fn mark(&mut self, time_ns: u64, kind: Kind) -> Result<(), Problem> {
-        self.push(
-            time_ns,
-            Event {
-                time_ns,
-                bytes: 0,
-                block: 0,
-                stream: 0,
-                pool: 0,
-                kind,
-            },
-        )
+        self.push(time_ns, Event { time_ns, bytes: 0, block: 0, stream: 0, pool: 0, kind })
     }
 
     /// An allocation that failed when recorded.
@@ -275,40 +206,20 @@ impl Builder {
     ) -> Result<(), Problem> {
         self.use_pool(pool);
         let kind = Kind::OutOfMemory;
-        self.push(
-            time_ns,
-            Event {
-                time_ns,
-                bytes,
-                block: 0,
-                stream,
-                pool,
-                kind,
-            },
-        )
+        self.push(time_ns, Event { time_ns, bytes, block: 0, stream, pool, kind })
     }
 
     /// The trace.
     pub(crate) fn finish(self, name: String) -> Built {
-        let Self {
-            mut events,
-            streams,
-            ..
-        } = self;
+        let Self { mut events, streams, .. } = self;
         let (raw, renumbered) = streams.sorted();
         let mut count = raw.len() as u16;
         let other = count;
         count += u16::from(self.uses_other_stream);
-        let in_order = renumbered
-            .iter()
-            .enumerate()
-            .all(|(old, new)| old == usize::from(*new));
+        let in_order = renumbered.iter().enumerate().all(|(old, new)| old == usize::from(*new));
         if !in_order || self.uses_other_stream {
             for event in &mut events {
-                event.stream = renumbered
-                    .get(usize::from(event.stream))
-                    .copied()
-                    .unwrap_or(other);
+                event.stream = renumbered.get(usize::from(event.stream)).copied().unwrap_or(other);
             }
         }
         events.shrink_to_fit();
@@ -321,9 +232,6 @@ impl Builder {
             pools: self.pools,
             ..Trace::default()
         };
-        Built {
-            trace,
-            streams: raw,
-        }
+        Built { trace, streams: raw }
     }
 }

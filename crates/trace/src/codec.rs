@@ -6,8 +6,11 @@
 
 pub mod csv;
 mod detect;
-mod error;
+pub(crate) mod error;
+pub(crate) mod graph;
+mod json;
 mod limits;
+pub(crate) mod pickle;
 
 pub use detect::{read, read_path};
 pub use error::{Place, Problem, ReadError};

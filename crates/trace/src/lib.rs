@@ -9,3 +9,4 @@ pub mod codec;
 pub mod metrics;
 pub mod model;
 pub mod replay;
+pub mod snapshot;

@@ -5,6 +5,8 @@
 //! live; sizes are positive; time never goes back; streams and pools are numbered densely from 0,
 //! with stream 0 the default stream and pool 0 the default pool.
 
+use crate::snapshot::Recording;
+
 /// What happened. See [`Event`] for the fields each kind uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -58,6 +60,8 @@ pub struct Trace {
     /// Frees that were not complete at once because of use on other streams, ascending by
     /// [`Completion::event`]. Recordings have them; most traces have none.
     pub completions: Vec<Completion>,
+    /// What a recorded trace knows beyond its events; replaying needs none of it.
+    pub recording: Option<Box<Recording>>,
 }
 
 /// When the recording allocator saw a free complete: every other stream's use of the block was over.

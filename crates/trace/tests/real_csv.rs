@@ -8,10 +8,7 @@ use std::time::Instant;
 use drystone_trace::codec::{self, Limits};
 
 fn traces() -> Vec<PathBuf> {
-    let root = PathBuf::from(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../../shared/traces"
-    ));
+    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces"));
     let mut found: Vec<PathBuf> = ["", "public", "minimalloc"]
         .iter()
         .filter_map(|folder| fs::read_dir(root.join(folder)).ok())
@@ -29,18 +26,12 @@ fn traces() -> Vec<PathBuf> {
 /// The lines of a file as operation, id, size, stream and time, times counted from the first.
 fn rows(text: &[u8]) -> Vec<(char, [u64; 4])> {
     let text = std::str::from_utf8(text).unwrap();
-    let rows = text
-        .lines()
-        .skip_while(|line| line.starts_with('#'))
-        .skip(1);
+    let rows = text.lines().skip_while(|line| line.starts_with('#')).skip(1);
     let mut rows: Vec<(char, [u64; 4])> = rows
         .map(|row| {
             let mut fields = row.split(',');
             let op = fields.next().unwrap().chars().next().unwrap();
-            (
-                op,
-                std::array::from_fn(|_| fields.next().unwrap().parse().unwrap()),
-            )
+            (op, std::array::from_fn(|_| fields.next().unwrap().parse().unwrap()))
         })
         .collect();
     let first_ns = rows[0].1[3];
@@ -54,9 +45,7 @@ fn real_traces_round_trip_to_the_same_lines() {
         let started = Instant::now();
         let traces = codec::read_path(&path, &Limits::default()).unwrap();
         let took = started.elapsed();
-        let [trace] = traces.as_slice() else {
-            panic!("{} has one trace", path.display())
-        };
+        let [trace] = traces.as_slice() else { panic!("{} has one trace", path.display()) };
         println!("{}: {} events in {took:?}", trace.name, trace.events.len());
         let text = zstd::decode_all(fs::File::open(&path).unwrap()).unwrap();
         let mut written = Vec::new();

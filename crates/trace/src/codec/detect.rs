@@ -7,7 +7,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-use super::{Limits, Place, Problem, ReadError, csv};
+use super::graph::{Graph, Id};
+use super::{Limits, MAX_SNAPSHOT_BYTES, Place, Problem, ReadError, csv, json, pickle};
 use crate::model::Trace;
 
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -30,24 +31,11 @@ pub fn read(mut input: impl BufRead, name: &str, limits: &Limits) -> Result<Vec<
     let head = peek(&mut input).map_err(failed)?;
     if head.starts_with(&ZSTD_MAGIC) {
         let decoder = zstd::Decoder::new(head.chain(input)).map_err(failed)?;
-        let mut decoded = Capped {
-            inner: decoder,
-            left: limits.decoded_bytes,
-            limits,
-        };
+        let mut decoded = Capped { inner: decoder, left: limits.decoded_bytes, limits };
         let head = peek(&mut decoded).map_err(failed)?;
         return plain(&head, decoded, name, limits);
     }
-    plain(
-        &head,
-        Capped {
-            inner: input,
-            left: limits.decoded_bytes,
-            limits,
-        },
-        name,
-        limits,
-    )
+    plain(&head, Capped { inner: input, left: limits.decoded_bytes, limits }, name, limits)
 }
 
 /// Reads a file that is not compressed, or no longer.
@@ -57,12 +45,49 @@ fn plain(
     name: &str,
     limits: &Limits,
 ) -> Result<Vec<Trace>, ReadError> {
-    let input = head.chain(rest);
+    let mut input = head.chain(rest);
     match head {
         [] => Err(ReadError::new(name, Place::File, Problem::Empty)),
         [b'#' | b'o', ..] => Ok(vec![csv::read(input, name, trace_name(name), limits)?]),
+        _ if is_pickle(head) => snapshot(&mut input, pickle::read, name, limits),
+        _ if is_json(head) => snapshot(&mut input, json::read, name, limits),
         _ => Err(ReadError::new(name, Place::File, Problem::UnknownFormat)),
     }
+}
+
+/// Protocol 2 and later say so; before that, a snapshot starts by making a dictionary or list.
+fn is_pickle(head: &[u8]) -> bool {
+    matches!(head, [0x80, 0..=9, ..] | [b'(' | b'}' | b']', ..])
+}
+
+fn is_json(head: &[u8]) -> bool {
+    matches!(head.trim_ascii_start(), [b'{' | b'[', ..])
+}
+
+type ReadGraph = for<'f> fn(&'f [u8]) -> Result<(Graph<'f>, Id), (Place, Problem)>;
+
+/// Reads a snapshot; `parse` knows its format.
+fn snapshot(
+    input: &mut impl Read,
+    parse: ReadGraph,
+    name: &str,
+    limits: &Limits,
+) -> Result<Vec<Trace>, ReadError> {
+    let failed = |(place, problem)| ReadError { name: name.to_owned(), place, problem };
+    let mut file = Vec::new();
+    input.take(MAX_SNAPSHOT_BYTES).read_to_end(&mut file).map_err(|error| {
+        let place = Place::Byte(file.len() as u64);
+        ReadError::new(name, place, error)
+    })?;
+    if file.len() as u64 == MAX_SNAPSHOT_BYTES {
+        let problem = Problem::TooLarge { limit: MAX_SNAPSHOT_BYTES - 1 };
+        return Err(ReadError::new(name, Place::File, problem));
+    }
+    let (graph, root) = parse(&file).map_err(failed)?;
+    let snapshot = crate::snapshot::read(&graph, root, limits).map_err(failed)?;
+    drop(graph);
+    drop(file);
+    crate::snapshot::traces(snapshot, &trace_name(name), limits).map_err(failed)
 }
 
 /// The first bytes of a stream.
@@ -77,15 +102,8 @@ pub(super) fn trace_name(name: &str) -> String {
     let name = name.rsplit(['/', '\\']).next().unwrap_or(name);
     let name = name.strip_suffix(".zst").unwrap_or(name);
     let endings = [".csv", ".pickle", ".pkl", ".json", ".log", ".txt"];
-    let short = endings
-        .iter()
-        .find_map(|ending| name.strip_suffix(ending))
-        .unwrap_or(name);
-    if short.is_empty() {
-        name.to_owned()
-    } else {
-        short.to_owned()
-    }
+    let short = endings.iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name);
+    if short.is_empty() { name.to_owned() } else { short.to_owned() }
 }
 
 /// Passes bytes on up to a limit, then fails.

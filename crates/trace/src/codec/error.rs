@@ -21,16 +21,12 @@ pub struct ReadError {
 
 impl ReadError {
     pub(crate) fn new(name: &str, place: Place, problem: impl Into<Problem>) -> Self {
-        Self {
-            name: name.to_owned(),
-            place,
-            problem: problem.into(),
-        }
+        Self { name: name.to_owned(), place, problem: problem.into() }
     }
 }
 
 /// A place in a file. Displays with a trailing `: ` unless it is the whole file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The file as a whole.
     File,
@@ -38,13 +34,8 @@ pub enum Place {
     Line(u64),
     /// A byte of the (decompressed) file, counted from 0.
     Byte(u64),
-    /// An entry of a snapshot's list of trace entries, counted from 0.
-    Entry {
-        /// Index of the device.
-        device: usize,
-        /// Index in that device's list.
-        index: usize,
-    },
+    /// A value inside a snapshot, as a path such as `device_traces[0][17].size`.
+    Item(String),
 }
 
 impl fmt::Display for Place {
@@ -53,7 +44,7 @@ impl fmt::Display for Place {
             Self::File => Ok(()),
             Self::Line(line) => write!(f, "line {line}: "),
             Self::Byte(byte) => write!(f, "byte {byte}: "),
-            Self::Entry { device, index } => write!(f, "device {device}, trace entry {index}: "),
+            Self::Item(path) => write!(f, "{path}: "),
         }
     }
 }
@@ -142,6 +133,12 @@ pub enum Problem {
         /// Its id in the file.
         id: u64,
     },
+    /// A free of an address at which no block is live.
+    #[error("no block is live at address {address:#x} here")]
+    UnknownAddress {
+        /// The address.
+        address: u64,
+    },
     /// An allocation as a block that is live.
     #[error("id {id} is allocated again while it is live")]
     DuplicateBlock {
@@ -174,6 +171,85 @@ pub enum Problem {
         /// Time here.
         time_ns: u64,
     },
+    /// The file ends in the middle of something.
+    #[error("the file ends here, in the middle of a value")]
+    Truncated,
+    /// A length that reaches beyond the end of the file.
+    #[error("a length of {claimed} bytes, but only {left} are left in the file")]
+    Length {
+        /// The length, in bytes.
+        claimed: u64,
+        /// What is left, in bytes.
+        left: u64,
+    },
+    /// Something follows the end of the pickle.
+    #[error("{left} bytes follow the end of the pickle")]
+    Trailing {
+        /// How many bytes.
+        left: u64,
+    },
+    /// Nested too deeply.
+    #[error("nested more than {limit} deep")]
+    Nesting {
+        /// The limit.
+        limit: usize,
+    },
+    /// A pickle opcode that imports, calls or builds something other than plain data.
+    #[error("pickle opcode {name} is not plain data and is never carried out")]
+    PickleRefused {
+        /// Name of the opcode.
+        name: &'static str,
+    },
+    /// Not a pickle opcode.
+    #[error("{opcode:#04x} is not a pickle opcode")]
+    PickleUnknown {
+        /// The byte.
+        opcode: u8,
+    },
+    /// A pickle protocol that does not exist yet.
+    #[error("pickle protocol {version} is not known; the newest is 5")]
+    PickleProtocol {
+        /// The version.
+        version: u8,
+    },
+    /// A pickle opcode finds too few values on the stack.
+    #[error("the pickle takes a value from an empty stack")]
+    PickleUnderflow,
+    /// A pickle refers to, or would fill, a memo entry that it cannot have.
+    #[error("the pickle has no memo entry {index}")]
+    PickleMemo {
+        /// Number of the entry.
+        index: u64,
+    },
+    /// A pickle appends to what is no list, or sets items of what is no dictionary.
+    #[error("the pickle adds items to a value that cannot hold them")]
+    PickleTarget,
+    /// A dictionary with a key but no value.
+    #[error("the pickle gives a dictionary a key without a value")]
+    PickleOdd,
+    /// A number that cannot be read, or needs more than 64 bits.
+    #[error("not a number of at most 64 bits")]
+    PickleNumber,
+    /// A text with a malformed escape or without its quotes.
+    #[error("malformed text")]
+    PickleText,
+    /// Not JSON.
+    #[error("{0}")]
+    Json(serde_json::Error),
+    /// A value that is missing or of another kind.
+    #[error("{found}, expected {wants}")]
+    Value {
+        /// What is there, shortened.
+        found: String,
+        /// What should be.
+        wants: &'static str,
+    },
+    /// A snapshot that refers to the same values so often that it would unfold without bounds.
+    #[error("the same values are repeated so often that they would unfold beyond all bounds")]
+    Unfolds,
+    /// A snapshot with neither segments nor trace entries.
+    #[error("the snapshot holds neither segments nor trace entries")]
+    NothingRecorded,
 }
 
 /// Quotes at most 40 bytes of input, escaped, for an error message.

@@ -21,9 +21,6 @@ pub(crate) const MAX_SNAPSHOT_BYTES: u64 = u32::MAX as u64;
 
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            events: 1 << 31,
-            decoded_bytes: 1 << 38,
-        }
+        Self { events: 1 << 31, decoded_bytes: 1 << 38 }
     }
 }

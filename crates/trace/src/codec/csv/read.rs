@@ -38,9 +38,7 @@ pub(in crate::codec) fn read(
             // The last line may lack its newline.
             None if got == 0 => filled,
             None if filled == BUFFER_BYTES => {
-                let problem = Problem::LongLine {
-                    limit: BUFFER_BYTES,
-                };
+                let problem = Problem::LongLine { limit: BUFFER_BYTES };
                 return Err(ReadError::new(name, lines.place(), problem));
             }
             None => 0,
@@ -55,10 +53,7 @@ pub(in crate::codec) fn read(
         }
     }
     if !lines.has_header {
-        let problem = Problem::Header {
-            wants: HEADER,
-            found: String::new(),
-        };
+        let problem = Problem::Header { wants: HEADER, found: String::new() };
         return Err(ReadError::new(name, lines.place(), problem));
     }
     Ok(lines.builder.finish(trace_name).trace)
@@ -105,19 +100,13 @@ impl Lines {
         while let [op, after @ ..] = rest {
             rest = match op {
                 b'a' | b'f' | b's' | b'e' | b'm' | b'o' if self.has_header => {
-                    let mut cursor = Cursor {
-                        rest: after,
-                        line: rest,
-                    };
+                    let mut cursor = Cursor { rest: after, line: rest };
                     let row = cursor.row(self.has_pools)?;
                     self.event(*op, &row)?;
                     cursor.rest
                 }
                 _ => {
-                    let end = rest
-                        .iter()
-                        .position(|byte| *byte == b'\n')
-                        .unwrap_or(rest.len());
+                    let end = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
                     let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
                     self.other(line)?;
                     rest.get(end + 1..).unwrap_or_default()
@@ -142,10 +131,7 @@ impl Lines {
                 self.has_pools = true;
             }
             _ => {
-                return Err(Problem::Header {
-                    wants: HEADER,
-                    found: quote(line),
-                });
+                return Err(Problem::Header { wants: HEADER, found: quote(line) });
             }
         }
         Ok(())
@@ -157,20 +143,14 @@ impl Lines {
             b'a' => {
                 let slot = self.unused(row.id)?;
                 let stream = self.builder.stream(row.stream)?;
-                let block = self
-                    .builder
-                    .allocate(time_ns, row.bytes, stream, pool(row)?)?;
+                let block = self.builder.allocate(time_ns, row.bytes, stream, pool(row)?)?;
                 self.blocks[slot] = block;
             }
             b'f' => {
                 let block = self.used(row)?;
                 let wants = self.builder.raw_stream(self.builder.live(block).stream);
                 if row.stream != wants {
-                    return Err(Problem::Mismatch {
-                        field: "stream",
-                        found: row.stream,
-                        wants,
-                    });
+                    return Err(Problem::Mismatch { field: "stream", found: row.stream, wants });
                 }
                 self.builder.free(time_ns, block)?;
                 self.blocks[row.id as usize] = NOT_LIVE;
@@ -184,8 +164,7 @@ impl Lines {
             b'm' => self.builder.mark(time_ns, Kind::Iteration)?,
             _ => {
                 let stream = self.builder.stream(row.stream)?;
-                self.builder
-                    .out_of_memory(time_ns, row.bytes, stream, pool(row)?)?;
+                self.builder.out_of_memory(time_ns, row.bytes, stream, pool(row)?)?;
             }
         }
         Ok(())
@@ -209,18 +188,12 @@ impl Lines {
 
     /// The block of an id that must be live, with the size it was allocated with.
     fn used(&self, row: &Row) -> Result<u32, Problem> {
-        let block = usize::try_from(row.id)
-            .ok()
-            .and_then(|id| self.blocks.get(id));
+        let block = usize::try_from(row.id).ok().and_then(|id| self.blocks.get(id));
         let block = block.copied().filter(|block| *block != NOT_LIVE);
         let block = block.ok_or(Problem::UnknownBlock { id: row.id })?;
         let wants = self.builder.live(block).bytes;
         if row.bytes != wants {
-            return Err(Problem::Mismatch {
-                field: "bytes",
-                found: row.bytes,
-                wants,
-            });
+            return Err(Problem::Mismatch { field: "bytes", found: row.bytes, wants });
         }
         Ok(block)
     }
@@ -231,10 +204,7 @@ fn pool(row: &Row) -> Result<u8, Problem> {
     u8::try_from(row.pool)
         .ok()
         .filter(|pool| *pool < u8::MAX)
-        .ok_or(Problem::TooMany {
-            what: "pools",
-            limit: u64::from(u8::MAX),
-        })
+        .ok_or(Problem::TooMany { what: "pools", limit: u64::from(u8::MAX) })
 }
 
 /// Reads the fields of one line; `line` is kept for messages.
@@ -256,13 +226,7 @@ impl Cursor<'_> {
             [b'\n', rest @ ..] | [b'\r', b'\n', rest @ ..] => rest,
             _ => return Err(self.wrong_count(if has_pools { 6 } else { 5 })),
         };
-        Ok(Row {
-            id,
-            bytes,
-            stream,
-            time_ns,
-            pool,
-        })
+        Ok(Row { id, bytes, stream, time_ns, pool })
     }
 
     /// A comma and a decimal number below 2^64.
@@ -274,9 +238,7 @@ impl Cursor<'_> {
         let mut value = 0_u64;
         let mut at = 0;
         while let Some(digit @ b'0'..=b'9') = after.get(at) {
-            value = match value
-                .checked_mul(10)
-                .and_then(|v| v.checked_add(u64::from(digit - b'0')))
+            value = match value.checked_mul(10).and_then(|v| v.checked_add(u64::from(digit - b'0')))
             {
                 Some(value) => value,
                 None => return Err(wrong_field(field, after)),
@@ -293,11 +255,7 @@ impl Cursor<'_> {
 
     #[cold]
     fn not_a_comma(&self) -> Problem {
-        let line = self
-            .line
-            .split(|byte| *byte == b'\n')
-            .next()
-            .unwrap_or_default();
+        let line = self.line.split(|byte| *byte == b'\n').next().unwrap_or_default();
         let op = line.split(|byte| *byte == b',').next().unwrap_or_default();
         if op.len() > 1 && op != line {
             return Problem::UnknownOp { found: quote(op) };
@@ -307,15 +265,8 @@ impl Cursor<'_> {
 
     #[cold]
     fn wrong_count(&self, wants: usize) -> Problem {
-        let line = self
-            .line
-            .split(|byte| *byte == b'\n')
-            .next()
-            .unwrap_or_default();
-        Problem::Fields {
-            found: line.split(|byte| *byte == b',').count(),
-            wants,
-        }
+        let line = self.line.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        Problem::Fields { found: line.split(|byte| *byte == b',').count(), wants }
     }
 }
 
@@ -323,9 +274,5 @@ impl Cursor<'_> {
 fn wrong_field(field: &'static str, text: &[u8]) -> Problem {
     let is_end = |byte: &u8| matches!(byte, b',' | b'\n' | b'\r');
     let found = text.split(is_end).next().unwrap_or_default();
-    Problem::Field {
-        field,
-        found: quote(found),
-        wants: "a number from 0 to 2^64 - 1",
-    }
+    Problem::Field { field, found: quote(found), wants: "a number from 0 to 2^64 - 1" }
 }

@@ -33,13 +33,7 @@ pub fn write(trace: &Trace, mut output: impl Write) -> io::Result<()> {
         };
         line.clear();
         line.push(op);
-        let Event {
-            bytes,
-            stream,
-            time_ns,
-            pool,
-            ..
-        } = *event;
+        let Event { bytes, stream, time_ns, pool, .. } = *event;
         for number in [id, bytes, u64::from(stream), time_ns] {
             line.push(b',');
             push_number(&mut line, number);
@@ -59,9 +53,7 @@ pub fn write_zst(trace: &Trace, output: impl Write) -> io::Result<()> {
     let encoder = zstd::Encoder::new(output, LEVEL)?;
     let mut buffered = io::BufWriter::with_capacity(256 << 10, encoder);
     write(trace, &mut buffered)?;
-    let encoder = buffered
-        .into_inner()
-        .map_err(io::IntoInnerError::into_error)?;
+    let encoder = buffered.into_inner().map_err(io::IntoInnerError::into_error)?;
     encoder.finish()?.flush()
 }
 
