@@ -49,10 +49,10 @@ impl Supply {
         if bytes > self.free_bytes() {
             return Err(ErrorCode::OutOfMemory);
         }
+        let physical = self.next_physical;
+        self.next_physical = physical.checked_add(bytes).ok_or(ErrorCode::OutOfMemory)?;
         self.used_bytes += bytes;
         self.peak_bytes = self.peak_bytes.max(self.used_bytes);
-        let physical = self.next_physical;
-        self.next_physical += bytes;
         Ok(physical)
     }
 

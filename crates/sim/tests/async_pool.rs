@@ -1,0 +1,115 @@
+//! Stream-ordered memory: who gets freed memory next, and what orders that.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
+
+use drystone_driver::{Driver, Stream};
+use drystone_sim::{Rng, SimConfig, SimDevice};
+
+const A: Stream = Stream::DEFAULT;
+const MIB: u64 = 1 << 20;
+
+fn device() -> SimDevice {
+    SimDevice::new(SimConfig { total_bytes: 64 * MIB, oracle: true, ..SimConfig::default() })
+}
+
+#[test]
+fn memory_goes_back_to_its_own_stream_at_once() {
+    let device = device();
+    device.launch(A, 1000).unwrap();
+    let address = device.malloc_async(20 * MIB, A).unwrap();
+    device.free_async(address, A).unwrap();
+    assert_eq!(device.malloc_async(20 * MIB, A), Ok(address));
+    assert_eq!(device.physical_bytes(), 32 * MIB);
+}
+
+#[test]
+fn another_stream_gets_untouched_memory_first_and_else_is_made_to_wait() {
+    let device = device();
+    let b = device.create_stream();
+    let address = device.malloc_async(16 * MIB, A).unwrap();
+    device.check_alloc(address, 16 * MIB, A);
+    device.check_free(address);
+    device.launch(A, 1000).unwrap();
+    device.free_async(address, A).unwrap();
+    let other = device.malloc_async(16 * MIB, b).unwrap();
+    assert_ne!(other, address);
+    assert_eq!(device.busy_until_ns(b), Ok(0));
+    assert_eq!(device.malloc_async(16 * MIB, b), Ok(address));
+    assert_eq!(device.busy_until_ns(b), Ok(1000), "the stream waits for the free");
+    device.check_alloc(address, 16 * MIB, b);
+    assert_eq!(device.violations(), []);
+}
+
+#[test]
+fn memory_of_two_streams_joins_into_one_block_that_waits_for_both() {
+    let device = device();
+    let (b, c) = (device.create_stream(), device.create_stream());
+    let low = device.malloc_async(16 * MIB, A).unwrap();
+    let high = device.malloc_async(16 * MIB, b).unwrap();
+    device.launch(A, 300).unwrap();
+    device.launch(b, 700).unwrap();
+    device.free_async(low, A).unwrap();
+    device.free_async(high, b).unwrap();
+    assert_eq!(device.malloc_async(32 * MIB, c), Ok(low));
+    assert_eq!((device.busy_until_ns(c), device.physical_bytes()), (Ok(700), 32 * MIB));
+}
+
+#[test]
+fn synchronising_gives_idle_segments_back_and_no_others() {
+    let device = device();
+    let (kept, gone) =
+        (device.malloc_async(32 * MIB, A).unwrap(), device.malloc_async(32 * MIB, A).unwrap());
+    device.free_async(gone, A).unwrap();
+    assert_eq!(device.physical_bytes(), 64 * MIB);
+    device.synchronize_stream(A).unwrap();
+    assert_eq!(device.physical_bytes(), 32 * MIB);
+    device.free_async(kept, A).unwrap();
+    device.launch(A, 50).unwrap();
+    device.synchronize_device().unwrap();
+    assert_eq!(device.physical_bytes(), 0);
+}
+
+#[test]
+fn random_traffic_on_three_streams_breaks_no_rule() {
+    for seed in 0..200 {
+        let config = SimConfig {
+            total_bytes: 256 * MIB,
+            oracle: true,
+            strict: true,
+            check_kernel_ns: 500,
+            clock_jitter_ns: 300,
+            seed,
+            ..SimConfig::default()
+        };
+        let device = SimDevice::new(config);
+        let mut rng = Rng::new(seed);
+        let streams = [A, device.create_stream(), device.create_stream()];
+        let mut live: Vec<(u64, Stream)> = Vec::new();
+        for _ in 0..300 {
+            let stream = streams[rng.below(3) as usize];
+            match rng.below(20) {
+                0..10 => {
+                    let largest = 1 << rng.up_to(24);
+                    let bytes = 1 + rng.below(largest);
+                    if let Ok(address) = device.malloc_async(bytes, stream) {
+                        device.check_alloc(address, bytes, stream);
+                        live.push((address, stream));
+                    }
+                }
+                10..19 if !live.is_empty() => {
+                    let (address, stream) = live.swap_remove(rng.below(live.len() as u64) as usize);
+                    device.check_free(address);
+                    device.free_async(address, stream).unwrap();
+                }
+                _ => device.synchronize_stream(stream).unwrap(),
+            }
+        }
+        for (address, stream) in live {
+            device.check_free(address);
+            device.free_async(address, stream).unwrap();
+        }
+        device.synchronize_device().unwrap();
+        assert_eq!(device.violations(), [], "seed {seed}");
+        assert_eq!(device.physical_bytes(), 0, "seed {seed}");
+        assert!(device.live_objects().is_empty(), "seed {seed}");
+    }
+}
