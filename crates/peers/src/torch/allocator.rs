@@ -46,15 +46,19 @@ pub struct Allocator {
 
 impl Allocator {
     /// An allocator with nothing cached. `streams` are the device's streams by dense number, the
-    /// default stream first; `total_bytes` is the device's memory.
-    pub fn new(config: Config, streams: Vec<Stream>, total_bytes: u64) -> Self {
+    /// default stream first; `pools` counts the pools, the default pool among them; `total_bytes`
+    /// is the device's memory.
+    pub fn new(config: Config, streams: Vec<Stream>, pools: u8, total_bytes: u64) -> Self {
         let fraction = config.memory_fraction;
+        let mut block_pools = Vec::new();
+        block_pools.resize_with(usize::from(pools.max(1)) * 2, BlockPool::default);
         Self {
-            allowed_bytes: (fraction < 1.0).then(|| (fraction * total_bytes as f64) as u64),
+            allowed_bytes: (fraction < 1.0)
+                .then_some((fraction * total_bytes as f64) as u64),
             config,
             streams,
             blocks: Blocks::default(),
-            pools: vec![BlockPool::default(), BlockPool::default()],
+            pools: block_pools,
             live: HashMap::new(),
             events: Events::default(),
             expandables: Expandables::default(),
@@ -83,6 +87,9 @@ impl Allocator {
         if usize::from(stream) >= self.streams.len() {
             return Err(RequestError::UnknownStream { stream, streams: self.streams.len() });
         }
+        if usize::from(pool) * 2 >= self.pools.len() {
+            return Err(RequestError::UnknownPool { pool, pools: self.pools.len() / 2 });
+        }
         if bytes == 0 {
             return Ok(0);
         }
@@ -96,9 +103,6 @@ impl Allocator {
         }
         let rounded = round_request(bytes, &self.config);
         let pool = PoolId::new(pool, is_small(rounded));
-        if self.pools.len() <= pool.index() {
-            self.pools.resize_with(pool.index() + 1, BlockPool::default);
-        }
         let request = Request { bytes: rounded, stream, pool };
         match self.find(driver, &request)? {
             Some(found) => Ok(self.hand_out(found, &request, bytes)),

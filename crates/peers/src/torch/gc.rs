@@ -14,7 +14,7 @@ impl Allocator {
     pub(super) fn gc_limit_bytes(&self) -> Option<u64> {
         let allowed = self.allowed_bytes?;
         let threshold = self.config.gc_threshold;
-        (threshold > 0.0).then(|| (threshold * allowed as f64) as u64)
+        (threshold > 0.0).then_some((threshold * allowed as f64) as u64)
     }
 
     /// Frees whole segments of the default large pool that are at least of average age, again and

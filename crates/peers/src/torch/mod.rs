@@ -18,10 +18,12 @@ mod expandable;
 mod gc;
 mod layout;
 mod release;
+mod replayed;
 mod rounding;
 mod stats;
 mod tokens;
 
 pub use allocator::Allocator;
 pub use config::{Config, ConfigError};
+pub use replayed::Replay;
 pub use stats::{OutOfMemory, RequestError, Stats};

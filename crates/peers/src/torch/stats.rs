@@ -81,4 +81,12 @@ pub enum RequestError {
         /// How many streams there are.
         streams: usize,
     },
+    /// The pool's number is none the allocator was made with.
+    #[error("pool {pool} is unknown: the allocator was made for {pools} pools")]
+    UnknownPool {
+        /// The dense pool number.
+        pool: u8,
+        /// How many pools there are.
+        pools: usize,
+    },
 }

@@ -1,0 +1,149 @@
+//! Drystone itself behind the replay engine's trait, on a simulated device.
+//!
+//! Invariant: what is measured is the library as programs use it, its lock included; only streams
+//! and pools are looked up by the trace's dense numbers.
+
+use ::drystone::{
+    AllocateError, Allocator, BlockState, BuildError, Options, PoolId, Scale, SegmentKind,
+    SegmentView, StreamId,
+};
+use drystone_driver::{DriverError, Stream};
+use drystone_sim::SimDevice;
+use drystone_trace::replay::{self, DriverCost, Layout, Refusal, Replayed, Usage};
+use std::sync::Arc;
+
+/// Drystone on a simulated device.
+#[derive(Debug)]
+pub struct Replay {
+    device: SimDevice,
+    allocator: Allocator,
+    device_streams: Vec<Stream>,
+    streams: Vec<StreamId>,
+    pools: Vec<PoolId>,
+}
+
+/// Why no replay could be set up.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetUpError {
+    /// The device cannot do what the options ask.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// The device refused a stream.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+}
+
+impl Replay {
+    /// A fresh allocator for a trace with that many streams and pools.
+    ///
+    /// # Errors
+    /// The device cannot do what the options ask.
+    pub fn new(
+        options: &Options,
+        device: &SimDevice,
+        streams: u16,
+        pools: u8,
+    ) -> Result<Self, SetUpError> {
+        let allocator = Allocator::new(Arc::new(device.clone()), options)?;
+        let others = (1..streams).map(|_| device.create_stream());
+        let device_streams: Vec<Stream> = std::iter::once(Stream::DEFAULT).chain(others).collect();
+        let streams =
+            device_streams.iter().map(|&s| allocator.add_stream(s)).collect::<Result<_, _>>()?;
+        let private = (1..pools).map(|_| allocator.add_pool());
+        let pools = std::iter::once(PoolId::DEFAULT).chain(private).collect();
+        Ok(Self { device: device.clone(), allocator, device_streams, streams, pools })
+    }
+
+    /// The allocator, for its statistics.
+    pub fn allocator(&self) -> &Allocator {
+        &self.allocator
+    }
+}
+
+impl Replayed for Replay {
+    #[inline]
+    fn advance(&mut self, time_ns: u64) {
+        self.device.advance_to(time_ns);
+    }
+
+    #[inline]
+    fn allocate(&mut self, bytes: u64, stream: u16, pool: u8) -> Result<u64, Refusal> {
+        let (stream, pool) = (self.streams[stream as usize], self.pools[pool as usize]);
+        match self.allocator.allocate_raw(pool, stream, bytes) {
+            Ok(grant) => Ok(grant.address),
+            Err(error) => Err(refusal(&error)),
+        }
+    }
+
+    #[inline]
+    fn free(&mut self, address: u64) {
+        let freed = self.allocator.free(address);
+        debug_assert_eq!(freed, Ok(()));
+    }
+
+    fn record_stream(&mut self, address: u64, stream: u16) {
+        let recorded = self.allocator.record_stream(address, self.streams[stream as usize]);
+        debug_assert_eq!(recorded, Ok(()));
+    }
+
+    fn busy_until(&mut self, stream: u16, time_ns: u64) {
+        let stream = self.device_streams[stream as usize];
+        if let Ok(busy_until_ns) = self.device.busy_until_ns(stream) {
+            let begin_ns = busy_until_ns.max(self.device.now_ns());
+            // Only an unknown stream fails, and these are the device's own.
+            let _ = self.device.launch(stream, time_ns.saturating_sub(begin_ns));
+        }
+    }
+
+    fn empty_cache(&mut self) {
+        // A trace records that the cache was emptied, not what came of it: neither do we.
+        let _ = self.allocator.trim();
+    }
+
+    #[inline]
+    fn usage(&self) -> Usage {
+        let (allocated_bytes, reserved_bytes) = self.allocator.allocated_and_reserved_bytes();
+        Usage { allocated_bytes, reserved_bytes }
+    }
+
+    fn driver_cost(&self) -> DriverCost {
+        DriverCost { calls: self.device.calls(), time_us: self.device.driver_time_us() }
+    }
+
+    fn layout(&self) -> Option<Layout> {
+        let segments = self.allocator.snapshot().iter().map(segment_layout).collect();
+        Some(Layout { segments })
+    }
+}
+
+#[cold]
+fn refusal(error: &AllocateError) -> Refusal {
+    Refusal { message: error.to_string() }
+}
+
+fn segment_layout(segment: &SegmentView) -> replay::LayoutSegment {
+    let blocks = segment.blocks.iter().map(|block| replay::LayoutBlock {
+        address: block.address,
+        bytes: block.bytes,
+        requested_bytes: block.requested_bytes,
+        stream: block.stream as u16,
+        state: match block.state {
+            BlockState::Live => replay::BlockState::Live,
+            BlockState::Pending | BlockState::Quarantined => replay::BlockState::Pending,
+            BlockState::Hollow => replay::BlockState::Hollow,
+            BlockState::Free | BlockState::Claimed | BlockState::Stranded => {
+                replay::BlockState::Free
+            }
+        },
+    });
+    replay::LayoutSegment {
+        address: segment.address,
+        bytes: segment.bytes,
+        stream: segment.stream as u16,
+        pool: segment.pool as u8,
+        is_small: segment.scale == Scale::Small,
+        is_expandable: segment.kind == SegmentKind::Mapped,
+        blocks: blocks.collect(),
+    }
+}
