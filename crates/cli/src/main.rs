@@ -1,2 +1,44 @@
-//! placeholder
-fn main() {}
+//! The `drystone` command: replays allocation traces and shows what each allocator makes of them.
+//!
+//! Results go to standard output, all else to standard error. Exit codes: 0 done; 1 done, but an
+//! allocator ran out of memory; 2 a file or an option could not be used.
+#![forbid(unsafe_code)]
+
+mod args;
+mod commands;
+mod contestants;
+mod input;
+mod jobs;
+mod output;
+mod report;
+mod runs;
+mod table;
+mod units;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Replays GPU memory allocation traces through Drystone and other allocators
+#[derive(Debug, Parser)]
+#[command(name = "drystone", version, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    command: commands::Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  done, but an allocator ran out of memory
+  2  a file or an option could not be used; files that could be used were";
+
+fn main() -> ExitCode {
+    match Cli::parse().command.run() {
+        Ok(ended) => ended.code().into(),
+        Err(error) => {
+            eprintln!("drystone: {error:#}");
+            commands::Ended::BadInput.code().into()
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The options that several subcommands share.
+
+use std::path::PathBuf;
+
+use crate::units;
+
+/// Physical memory of the simulated device where `--capacity` is not given: nothing runs out.
+pub const AMPLE_BYTES: u64 = 1 << 40;
+
+/// Capacities are rounded up to this: the driver's granularity.
+pub const GRANULE_BYTES: u64 = 2 << 20;
+
+/// Which files, and how many at a time.
+#[derive(Debug, clap::Args)]
+pub struct Files {
+    /// Traces or snapshots: .csv, .csv.zst, .pickle, .json, RMM logs; `-` is standard input,
+    /// and a pattern such as `'runs/**/*.pickle'` stands for the files it matches
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+
+    /// Files worked on at a time [default: one per core]. Processor times are those of one thread,
+    /// but busy neighbours share caches: use 1 where they matter
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub jobs: Option<u16>,
+}
+
+impl Files {
+    /// How many files to work on at a time.
+    pub fn jobs(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.jobs.map_or_else(cores, usize::from)
+    }
+}
+
+/// The simulated device.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct DeviceArgs {
+    /// Physical memory of the device: bytes, a size such as 24GiB, or a factor such as 1.02x of
+    /// the trace's peak request [default: 1TiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_capacity)]
+    pub capacity: Option<Capacity>,
+
+    #[command(flatten)]
+    pub latency: Latency,
+}
+
+/// How far the device lags behind the host.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Latency {
+    /// Microseconds from recording an event until the device has reached it
+    #[arg(long, value_name = "US", default_value_t = 0.0, value_parser = parse_us)]
+    pub event_latency_us: f64,
+}
+
+impl Latency {
+    /// In nanoseconds.
+    pub fn ns(self) -> u64 {
+        (self.event_latency_us * 1e3) as u64
+    }
+}
+
+/// Where results go beside the table on standard output.
+#[derive(Debug, clap::Args)]
+pub struct Outputs {
+    /// Print JSON in place of the table
+    #[arg(long)]
+    pub json: bool,
+
+    /// Write one self-contained HTML page with charts and address maps
+    #[arg(long, value_name = "OUT")]
+    pub html: Option<PathBuf>,
+
+    /// Write the memory charts as SVG
+    #[arg(long, value_name = "OUT")]
+    pub svg: Option<PathBuf>,
+}
+
+/// The value of `--capacity`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Capacity {
+    /// So many bytes.
+    Bytes(u64),
+    /// So many times the trace's peak request.
+    Factor(f64),
+}
+
+impl Capacity {
+    /// Bytes of device memory for a trace, whole granules.
+    pub fn resolve(self, peak_requested_bytes: u64) -> u64 {
+        let bytes = match self {
+            Capacity::Bytes(bytes) => bytes,
+            Capacity::Factor(factor) => (peak_requested_bytes as f64 * factor) as u64,
+        };
+        bytes.checked_next_multiple_of(GRANULE_BYTES).unwrap_or(u64::MAX - GRANULE_BYTES + 1)
+    }
+}
+
+fn parse_capacity(text: &str) -> Result<Capacity, String> {
+    if let Some(factor) = text.strip_suffix(['x', 'X']) {
+        let factor: f64 = factor.parse().map_err(|_| format!("'{text}' is not a factor"))?;
+        if !(factor.is_finite() && factor > 0.0) {
+            return Err("a factor is above zero".into());
+        }
+        return Ok(Capacity::Factor(factor));
+    }
+    match units::parse_bytes(text)? {
+        0 => Err("a device has more than zero bytes".into()),
+        bytes => Ok(Capacity::Bytes(bytes)),
+    }
+}
+
+fn parse_us(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| format!("'{text}' is not a number"))?;
+    if (0.0..=1e9).contains(&value) {
+        Ok(value)
+    } else {
+        Err("must be 0 to 1e9 microseconds".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Capacity, parse_capacity, parse_us};
+
+    #[test]
+    fn capacity_is_a_size_or_a_factor_in_whole_granules() {
+        assert_eq!(parse_capacity("24GiB"), Ok(Capacity::Bytes(24 << 30)));
+        assert_eq!(parse_capacity("1.02x"), Ok(Capacity::Factor(1.02)));
+        for bad in ["0", "0x", "-1x", "nanx", "x", "infx", "12 parsecs"] {
+            assert!(parse_capacity(bad).is_err(), "{bad}");
+        }
+        assert_eq!(Capacity::Bytes(1).resolve(0), 2 << 20);
+        assert_eq!(Capacity::Factor(1.5).resolve(2 << 20), 4 << 20);
+        assert_eq!(Capacity::Bytes(u64::MAX).resolve(0) % (2 << 20), 0);
+    }
+
+    #[test]
+    fn latency_is_a_sane_number() {
+        assert_eq!(parse_us("12.5"), Ok(12.5));
+        for bad in ["-1", "NaN", "inf", "soon", "1e10"] {
+            assert!(parse_us(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! `drystone inspect`: what is in a trace or a snapshot, before anything replays it.
+
+use anyhow::Result;
+use drystone_trace::metrics::{Share, Summary};
+use drystone_trace::model::Trace;
+
+use super::Ended;
+use super::session::{self, Tables};
+use crate::args::Files;
+use crate::input::{self, Input};
+use crate::jobs::Progress;
+use crate::report::text::plural;
+use crate::table::Table;
+use crate::units::{bytes, count, duration_us};
+
+/// Options of `inspect`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    files: Files,
+
+    /// Print JSON in place of the tables
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is in one trace.
+#[derive(Debug, serde::Serialize)]
+struct Report {
+    file: String,
+    trace: String,
+    summary: Summary,
+}
+
+/// Does it.
+pub fn run(args: &Args) -> Result<Ended> {
+    let work = |input: &Input, progress: &Progress| {
+        let file = input.name();
+        progress.show(&file);
+        let inspect = |trace: &Trace| Report {
+            file: file.clone(),
+            trace: trace.name.clone(),
+            summary: Summary::of(trace),
+        };
+        let reports = input::read(input)?.iter().map(inspect).collect();
+        progress.step(&file);
+        Ok(reports)
+    };
+    let tables = Tables { command: "inspect", json: args.json, steps_per_file: 1 };
+    let (_, errors) = tables.run(&args.files, work, text)?;
+    Ok(session::ended(&errors, false))
+}
+
+fn text(report: &Report) -> String {
+    let summary = &report.summary;
+    let mut text = format!("{}\n", report.trace);
+    for (head, line) in [
+        ("events", events(summary)),
+        ("memory", memory(summary)),
+        ("lifetimes", lifetimes(summary)),
+        ("iterations", iterations(summary)),
+    ] {
+        if !line.is_empty() {
+            text.push_str(&format!("  {head:<11}{line}\n"));
+        }
+    }
+    text.push('\n');
+    text.push_str(&sizes(summary));
+    text.push_str(&shares("stream", &summary.streams));
+    text.push_str(&shares("pool", &summary.pools));
+    text
+}
+
+fn events(summary: &Summary) -> String {
+    let mut parts = vec![
+        plural(summary.allocations, "allocation"),
+        plural(summary.frees, "free"),
+        plural(summary.iterations, "iteration"),
+    ];
+    for (number, noun) in [
+        (summary.record_streams, "use on another stream"),
+        (summary.empty_caches, "cache flush"),
+        (summary.out_of_memory_events, "recorded out-of-memory event"),
+    ] {
+        if number > 0 {
+            let many = noun.replace("use ", "uses ").replace("flush", "flushes");
+            let noun = if number == 1 {
+                noun.into()
+            } else if many == noun {
+                many + "s"
+            } else {
+                many
+            };
+            parts.push(format!("{} {noun}", count(number)));
+        }
+    }
+    let duration = duration_us(summary.duration_ns as f64 / 1e3);
+    format!("{} over {duration}: {}", count(summary.events), parts.join(", "))
+}
+
+fn memory(summary: &Summary) -> String {
+    format!(
+        "peak requested {} at event {} in {}; {} never freed ({})",
+        bytes(summary.peak_requested_bytes),
+        summary.peak_event,
+        plural(summary.peak_blocks, "block"),
+        plural(summary.lifetimes.never_freed, "block"),
+        bytes(summary.left_bytes),
+    )
+}
+
+fn lifetimes(summary: &Summary) -> String {
+    let lifetimes = &summary.lifetimes;
+    if summary.frees == 0 {
+        return String::new();
+    }
+    let mut text = format!(
+        "half of the freed blocks live at most {} events, 90 % {}, 99 % {}",
+        count(lifetimes.median_events),
+        count(lifetimes.p90_events),
+        count(lifetimes.p99_events),
+    );
+    if summary.iterations > 0 {
+        let share = 100.0 * lifetimes.within_iteration as f64 / summary.frees as f64;
+        text.push_str(&format!("; {share:.1} % end in their own iteration"));
+    }
+    text
+}
+
+fn iterations(summary: &Summary) -> String {
+    let mut peaks = summary.iteration_peak_bytes.clone();
+    peaks.sort_unstable();
+    let (Some(least), Some(most)) = (peaks.first(), peaks.last()) else { return String::new() };
+    let median = peaks[peaks.len() / 2];
+    let [least, median, most] = [*least, median, *most].map(bytes);
+    format!("peak requested per iteration {least} to {most}, median {median}")
+}
+
+fn sizes(summary: &Summary) -> String {
+    let heads = ["size", "allocations", "bytes", "at the peak"];
+    let mut table = Table::new(&heads);
+    for class in &summary.sizes {
+        table.row(vec![
+            format!("to {}", bytes(class.upper_bytes)),
+            count(class.allocations),
+            bytes(class.bytes),
+            bytes(class.peak_bytes),
+        ]);
+    }
+    format!("{}  {} different sizes\n\n", table.render("  "), count(summary.distinct_sizes))
+}
+
+/// The table of streams or pools; none where there is only one.
+fn shares(noun: &str, shares: &[Share]) -> String {
+    if shares.len() < 2 {
+        return String::new();
+    }
+    let mut table = Table::new(&[noun, "allocations", "bytes", "peak requested"]);
+    for (number, share) in shares.iter().enumerate() {
+        table.row(vec![
+            number.to_string(),
+            count(share.allocations),
+            bytes(share.bytes),
+            bytes(share.peak_bytes),
+        ]);
+    }
+    table.render("  ") + "\n"
+}

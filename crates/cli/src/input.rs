@@ -1,0 +1,126 @@
+//! What the FILE arguments stand for: paths, patterns and standard input.
+//!
+//! Invariant: the order of the arguments is kept, and the matches of one pattern are sorted.
+
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow};
+use drystone_trace::codec::{self, Limits};
+use drystone_trace::model::Trace;
+
+/// One thing to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// Standard input.
+    Stdin,
+    /// A file.
+    Path(PathBuf),
+}
+
+impl Input {
+    /// How messages and reports call it.
+    pub fn name(&self) -> String {
+        match self {
+            Input::Stdin => "<stdin>".into(),
+            Input::Path(path) => path.display().to_string(),
+        }
+    }
+}
+
+/// An argument that stands for nothing readable.
+#[derive(Debug)]
+pub struct Failure {
+    /// The argument or file.
+    pub file: String,
+    /// What is wrong with it.
+    pub error: anyhow::Error,
+}
+
+/// Expands the arguments. What cannot be read at all comes back as failures beside the rest.
+pub fn expand(arguments: &[PathBuf]) -> (Vec<Input>, Vec<Failure>) {
+    let (mut inputs, mut failures) = (Vec::new(), Vec::new());
+    for argument in arguments {
+        let file = argument.display().to_string();
+        match expand_one(argument, inputs.contains(&Input::Stdin)) {
+            Ok(more) => inputs.extend(more),
+            Err(error) => failures.push(Failure { file, error }),
+        }
+    }
+    (inputs, failures)
+}
+
+/// Reads every trace of an input: one, or one for each device of a snapshot. Errors name the input.
+pub fn read(input: &Input) -> Result<Vec<Trace>> {
+    let limits = Limits::default();
+    let traces = match input {
+        Input::Stdin => codec::read(BufReader::new(std::io::stdin()), &input.name(), &limits),
+        Input::Path(path) => codec::read_path(path, &limits),
+    };
+    // The message is whole by itself; as a chain of causes it would repeat its end.
+    traces.map_err(|error| anyhow!("{error}"))
+}
+
+fn expand_one(argument: &Path, stdin_taken: bool) -> Result<Vec<Input>> {
+    if argument == Path::new("-") {
+        anyhow::ensure!(!stdin_taken, "standard input can be read only once");
+        return Ok(vec![Input::Stdin]);
+    }
+    if argument.is_dir() {
+        anyhow::bail!("is a directory; name files in it, for example '{}/*'", argument.display());
+    }
+    let pattern = argument.to_str().filter(|text| text.contains(['*', '?', '[']));
+    let Some(pattern) = pattern.filter(|_| !argument.exists()) else {
+        return Ok(vec![Input::Path(argument.to_owned())]);
+    };
+    let matches = glob::glob(pattern).map_err(|error| anyhow!("bad pattern: {}", error.msg))?;
+    let mut inputs = Vec::new();
+    for path in matches {
+        let path = path.map_err(|error| anyhow!("{error}")).context("bad pattern")?;
+        if !path.is_dir() {
+            inputs.push(Input::Path(path));
+        }
+    }
+    anyhow::ensure!(!inputs.is_empty(), "no file matches this pattern");
+    Ok(inputs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Input, expand};
+    use std::path::PathBuf;
+
+    #[test]
+    fn patterns_are_expanded_in_order_and_the_rest_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["b.csv", "a.csv", "c.txt", "odd[name].csv"] {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        std::fs::create_dir(folder.path().join("d.csv")).unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let arguments = [path("c.txt"), path("[ab].csv"), "-".into(), path("odd[name].csv")];
+        let (inputs, failures) = expand(&arguments);
+        assert!(failures.is_empty());
+        let expected = [
+            Input::Path(path("c.txt")),
+            Input::Path(path("a.csv")),
+            Input::Path(path("b.csv")),
+            Input::Stdin,
+            Input::Path(path("odd[name].csv")),
+        ];
+        assert_eq!(inputs, expected);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_and_the_rest_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let arguments: [PathBuf; 4] =
+            [folder.path().into(), folder.path().join("*.none"), "-".into(), "-".into()];
+        let (inputs, failures) = expand(&arguments);
+        assert_eq!(inputs, [Input::Stdin]);
+        let texts: Vec<_> = failures.iter().map(|f| f.error.to_string()).collect();
+        assert!(texts[0].starts_with("is a directory"), "{texts:?}");
+        assert_eq!(texts[1], "no file matches this pattern");
+        assert_eq!(texts[2], "standard input can be read only once");
+    }
+}

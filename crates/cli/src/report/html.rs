@@ -1,0 +1,135 @@
+//! The HTML report: one file that needs nothing else, no network and no server.
+//!
+//! The page is a template, a style sheet and a script beside this file; here the data is cut down
+//! to what they draw. Invariant: nothing in a trace can end the data element or reach the page as
+//! markup.
+
+use anyhow::Result;
+use drystone_trace::replay::{BlockState, Curve, Layout, LayoutSegment};
+use serde_json::{Value, json};
+
+use crate::runs::{Run, TraceReport};
+
+const PAGE: &str = include_str!("html/page.html");
+const STYLE: &str = include_str!("html/page.css");
+const SCRIPT: &str = include_str!("html/page.js");
+
+/// Address maps with more blocks than this have neighbours of one state drawn as one.
+const MOST_BLOCKS: usize = 20_000;
+
+/// The whole page.
+pub fn render(reports: &[TraceReport]) -> Result<String> {
+    let traces: Vec<Value> = reports.iter().map(trace).collect();
+    let data = serde_json::to_string(&json!({ "traces": traces }))?;
+    // Inside a JSON string `<` may be written as an escape; elsewhere in JSON it cannot occur.
+    let data = data.replace('<', "\\u003c");
+    let mut page = String::with_capacity(PAGE.len() + STYLE.len() + SCRIPT.len() + data.len());
+    let mut rest = PAGE;
+    for (mark, content) in [("{{css}}", STYLE), ("{{data}}", &data), ("{{js}}", SCRIPT)] {
+        let (before, after) = rest.split_once(mark).unwrap_or((rest, ""));
+        page.extend([before, content]);
+        rest = after;
+    }
+    page.push_str(rest);
+    Ok(page)
+}
+
+fn trace(report: &TraceReport) -> Value {
+    let summary = &report.summary;
+    json!({
+        "name": report.trace,
+        "events": summary.events,
+        "iterations": summary.iterations,
+        "streams": summary.streams.len(),
+        "peak_requested_bytes": summary.peak_requested_bytes,
+        "capacity_bytes": report.capacity_bytes,
+        "runs": report.runs.iter().map(run).collect::<Vec<_>>(),
+    })
+}
+
+fn run(run: &Run) -> Value {
+    let metrics = &run.metrics;
+    json!({
+        "allocator": run.allocator,
+        "configuration": run.configuration,
+        "label": run.label(),
+        "peak_reserved_bytes": metrics.peak_reserved_bytes,
+        "peak_allocated_bytes": metrics.peak_allocated_bytes,
+        "reserved_per_requested": run.reserved_per_requested,
+        "driver_calls": metrics.driver_calls,
+        "steady_driver_calls": metrics.steady_driver_calls,
+        "driver_time_us": metrics.driver_time_us,
+        "steady_driver_time_us": metrics.steady_driver_time_us,
+        "cpu_ns_per_operation": metrics.cpu_ns_per_operation,
+        "out_of_memory_events": metrics.out_of_memory_events,
+        "peak_event": run.peak_event,
+        "curve": curve(&run.curve),
+        "layout": run.layout.as_ref().map(layout),
+    })
+}
+
+fn curve(curve: &Curve) -> Value {
+    let column = |pick: fn(&drystone_trace::replay::CurvePoint) -> u64| -> Vec<u64> {
+        curve.points.iter().map(pick).collect()
+    };
+    json!({
+        "events_per_point": curve.events_per_point,
+        "time_ns": column(|point| point.time_ns),
+        "requested": column(|point| point.requested_bytes),
+        "allocated": column(|point| point.allocated_bytes),
+        "reserved": column(|point| point.reserved_bytes),
+    })
+}
+
+/// Segments as `[address, bytes, [[bytes, state, requested], ...]]`, the sums by state, and the
+/// free blocks by size as `[upper bound, blocks, bytes]`.
+fn layout(layout: &Layout) -> Value {
+    let blocks = || layout.segments.iter().flat_map(|segment| &segment.blocks);
+    let block_count = blocks().count();
+    let mut state_bytes = [0u64; 4];
+    let mut free = [(0u64, 0u64); 65];
+    for block in blocks() {
+        state_bytes[state(block.state)] += block.bytes;
+        if block.state == BlockState::Free {
+            let class = &mut free[(64 - block.bytes.saturating_sub(1).leading_zeros()) as usize];
+            *class = (class.0 + 1, class.1 + block.bytes);
+        }
+    }
+    let free: Vec<Value> = (0u32..)
+        .zip(free)
+        .filter(|(_, class)| class.0 > 0)
+        .map(|(log, (blocks, bytes))| json!([2f64.powi(log as i32), blocks, bytes]))
+        .collect();
+    let merge = block_count > MOST_BLOCKS;
+    json!({
+        "segments": layout.segments.iter().map(|s| segment(s, merge)).collect::<Vec<_>>(),
+        "block_count": block_count,
+        "total_bytes": state_bytes.iter().sum::<u64>(),
+        "state_bytes": state_bytes,
+        "free": free,
+    })
+}
+
+fn segment(segment: &LayoutSegment, merge: bool) -> Value {
+    let mut blocks: Vec<(u64, usize, u64)> = Vec::with_capacity(segment.blocks.len());
+    for block in &segment.blocks {
+        let state = state(block.state);
+        match blocks.last_mut() {
+            Some(last) if merge && last.1 == state => {
+                *last = (last.0 + block.bytes, state, last.2 + block.requested_bytes);
+            }
+            _ => blocks.push((block.bytes, state, block.requested_bytes)),
+        }
+    }
+    json!([segment.address, segment.bytes, blocks])
+}
+
+/// Index of a state in the script's list.
+fn state(state: BlockState) -> usize {
+    match state {
+        BlockState::Live => 0,
+        BlockState::Pending => 1,
+        BlockState::Free => 2,
+        BlockState::Hollow => 3,
+    }
+}

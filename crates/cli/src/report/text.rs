@@ -1,0 +1,120 @@
+//! The table on standard output.
+
+use crate::runs::{Run, TraceReport};
+use crate::table::Table;
+use crate::units::{bytes, count, duration_us, ratio};
+
+/// Column heads of the table of runs.
+const HEADS: [&str; 10] = [
+    "allocator",
+    "reserved",
+    "res/req",
+    "allocated",
+    "calls",
+    "steady",
+    "driver time",
+    "steady",
+    "ns/op",
+    "OOM",
+];
+
+/// One trace: a headline, one row per contestant, and what ran out of memory.
+pub fn trace(report: &TraceReport) -> String {
+    let summary = &report.summary;
+    let mut text = format!(
+        "{}: {} events, {}, {}; peak requested {}, device {}\n",
+        report.trace,
+        count(summary.events),
+        plural(summary.iterations, "iteration"),
+        plural(summary.streams.len() as u64, "stream"),
+        bytes(summary.peak_requested_bytes),
+        bytes(report.capacity_bytes),
+    );
+    let mut table = Table::new(&HEADS);
+    for run in &report.runs {
+        table.row(cells(run));
+    }
+    text.push_str(&table.render("  "));
+    for run in &report.runs {
+        if let Some(first) = &run.first_out_of_memory {
+            let message = first.message.replace('\n', " ");
+            text.push_str(&format!("  {}, event {}: {message}\n", run.label(), first.event));
+        }
+    }
+    text.push('\n');
+    text
+}
+
+fn cells(run: &Run) -> Vec<String> {
+    let metrics = &run.metrics;
+    vec![
+        run.label(),
+        bytes(metrics.peak_reserved_bytes),
+        run.reserved_per_requested.map_or("-".into(), ratio),
+        bytes(metrics.peak_allocated_bytes),
+        count(metrics.driver_calls),
+        count(metrics.steady_driver_calls),
+        duration_us(metrics.driver_time_us),
+        duration_us(metrics.steady_driver_time_us),
+        metrics.cpu_ns_per_operation.map_or("-".into(), |ns| format!("{ns:.1}")),
+        count(metrics.out_of_memory_events),
+    ]
+}
+
+/// All traces together, one row per contestant: means, worst cases and sums.
+pub fn overall(reports: &[TraceReport]) -> String {
+    let Some(first) = reports.first() else { return String::new() };
+    let heads = [
+        "allocator",
+        "res/req mean",
+        "worst",
+        "calls",
+        "steady",
+        "driver time",
+        "ns/op mean",
+        "OOM",
+    ];
+    let mut table = Table::new(&heads);
+    for (index, label) in first.runs.iter().map(Run::label).enumerate() {
+        let runs: Vec<&Run> = reports.iter().filter_map(|report| report.runs.get(index)).collect();
+        let ratios: Vec<f64> = runs.iter().filter_map(|run| run.reserved_per_requested).collect();
+        let times: Vec<f64> =
+            runs.iter().filter_map(|run| run.metrics.cpu_ns_per_operation).collect();
+        let worst = ratios.iter().copied().fold(f64::NAN, f64::max);
+        let sum = |pick: fn(&Run) -> u64| count(runs.iter().map(|run| pick(run)).sum());
+        table.row(vec![
+            label,
+            geometric_mean(&ratios).map_or("-".into(), ratio),
+            if worst.is_nan() { "-".into() } else { ratio(worst) },
+            sum(|run| run.metrics.driver_calls),
+            sum(|run| run.metrics.steady_driver_calls),
+            duration_us(runs.iter().map(|run| run.metrics.driver_time_us).sum()),
+            geometric_mean(&times).map_or("-".into(), |ns| format!("{ns:.1}")),
+            sum(|run| run.metrics.out_of_memory_events),
+        ]);
+    }
+    format!("all {} traces (geometric means)\n{}", reports.len(), table.render("  "))
+}
+
+fn geometric_mean(values: &[f64]) -> Option<f64> {
+    let logs: f64 = values.iter().map(|value| value.ln()).sum();
+    (!values.is_empty()).then(|| (logs / values.len() as f64).exp())
+}
+
+/// `1 stream`, `3 streams`.
+pub fn plural(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{geometric_mean, plural};
+
+    #[test]
+    fn means_and_plurals() {
+        assert_eq!(geometric_mean(&[]), None);
+        assert!(geometric_mean(&[2.0, 8.0]).is_some_and(|mean| (mean - 4.0).abs() < 1e-12));
+        assert_eq!(plural(1, "stream"), "1 stream");
+        assert_eq!(plural(0, "iteration"), "0 iterations");
+    }
+}

@@ -1,0 +1,151 @@
+//! Whatever is wrong with a file, an option or an output: one line, exit code 2, nothing left over.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use crate::tool::{SMALL, drystone, drystone_with, folder, names, shipped};
+
+/// Every subcommand that takes files, on one file.
+fn on_every_command(path: &Path) -> impl Iterator<Item = crate::tool::Ran> {
+    let commands = ["inspect", "replay", "compare", "fit"];
+    commands.into_iter().map(move |command| drystone([OsString::from(command), path.into()]))
+}
+
+#[test]
+fn a_truncated_archive_is_named() {
+    let (folder, _) = folder();
+    let whole = std::fs::read(shipped("resnet50_train_eval_amp.csv.zst")).unwrap();
+    for keep in [5, 100, whole.len() / 2, whole.len() - 1] {
+        let path = folder.path().join("cut.csv.zst");
+        std::fs::write(&path, &whole[..keep]).unwrap();
+        for ran in on_every_command(&path) {
+            let ran = ran.expect(2);
+            assert!(ran.complaint().contains("cut.csv.zst: "), "{ran:?}");
+            assert_eq!(ran.stdout, "");
+        }
+    }
+}
+
+#[test]
+fn a_bad_line_is_named_with_its_number() {
+    let cases = [
+        ("a,1,8388608,0,1000", "a,1,-5,0,1000", "line 4: "),
+        ("f,1,8388608,0,2000", "f,7,8388608,0,2000", "line 5: "),
+        ("m,0,0,0,3000", "m,0,0,0,1", "line 6: "),
+        ("m,1,0,0,6000", "q,1,0,0,6000", "line 9: "),
+    ];
+    for (good, bad, place) in cases {
+        let text = SMALL.replacen(good, bad, 1);
+        let ran = drystone_with(["inspect", "-"], text.as_bytes()).expect(2);
+        assert!(ran.complaint().starts_with(&format!("drystone: <stdin>: {place}")), "{ran:?}");
+    }
+}
+
+#[test]
+fn rubbish_of_every_kind_is_refused() {
+    let cases: [&[u8]; 6] = [
+        b"",
+        b"\x00\x01\x02\x03",
+        b"hello world\n",
+        b"\x80\x02cos\nsystem\nU\x04true\x85R.",
+        b"{\"segments\": [[[[[[",
+        b"\x28\xb5\x2f\xfd",
+    ];
+    for input in cases {
+        let ran = drystone_with(["inspect", "-"], input).expect(2);
+        assert!(ran.complaint().starts_with("drystone: <stdin>: "), "{ran:?}");
+    }
+}
+
+#[test]
+fn missing_files_and_folders_are_told_apart() {
+    let (folder, path) = folder();
+    for ran in on_every_command(folder.path()) {
+        assert!(ran.expect(2).complaint().contains("is a directory; name files in it"));
+    }
+    for ran in on_every_command(&folder.path().join("missing")) {
+        assert!(ran.expect(2).complaint().contains("missing: No such file"));
+    }
+    for ran in on_every_command(&path.join("below")) {
+        assert!(ran.expect(2).complaint().contains("below: "));
+    }
+}
+
+#[test]
+fn an_unreadable_file_is_named() {
+    // Reading this as a file fails for every user, root included.
+    let Ok(true) = Path::new("/proc/self/mem").try_exists() else {
+        println!("skipped: needs /proc");
+        return;
+    };
+    let ran = drystone(["inspect", "/proc/self/mem"]).expect(2);
+    assert!(ran.complaint().contains("/proc/self/mem: "), "{ran:?}");
+}
+
+#[test]
+fn an_unwritable_output_is_told_before_any_work() {
+    let (folder, path) = folder();
+    for option in ["--html", "--svg"] {
+        for target in [folder.path().join("no/such/out"), folder.path().into(), path.join("out")] {
+            let arguments: [OsString; 4] =
+                ["replay".into(), (&path).into(), option.into(), target.into()];
+            let ran = drystone(arguments).expect(2);
+            assert!(ran.complaint().starts_with("drystone: "), "{ran:?}");
+            assert_eq!(ran.stdout, "");
+        }
+    }
+    assert_eq!(names(folder.path()), ["small.csv"]);
+}
+
+#[test]
+fn a_failed_run_leaves_no_output_and_keeps_the_old_one() {
+    let (folder, _) = folder();
+    let bad = folder.path().join("bad.csv");
+    std::fs::write(&bad, "hello\n").unwrap();
+    let out = folder.path().join("out.html");
+    for before in [None, Some("old")] {
+        if let Some(text) = before {
+            std::fs::write(&out, text).unwrap();
+        }
+        let arguments: [OsString; 4] =
+            ["replay".into(), (&bad).into(), "--html".into(), (&out).into()];
+        drystone(arguments).expect(2);
+        assert_eq!(std::fs::read_to_string(&out).ok().as_deref(), before);
+    }
+    assert_eq!(names(folder.path()), ["bad.csv", "out.html", "small.csv"]);
+}
+
+#[test]
+fn bad_options_are_refused_with_what_is_valid() {
+    let (_folder, path) = folder();
+    let path = path.to_str().unwrap();
+    for (arguments, wants) in [
+        (vec!["replay"], "FILE"),
+        (vec!["replay", path, "--capacity", "12 parsecs"], "unknown unit"),
+        (vec!["replay", path, "--capacity", "0"], "more than zero"),
+        (vec!["replay", path, "--jobs", "0"], "--jobs"),
+        (vec!["replay", path, "--event-latency-us", "-1"], "event-latency-us"),
+        (vec!["replay", path, "--allocator", "jemalloc"], "drystone-vmm"),
+        (vec!["replay", path, "--conf", "nonsense:1"], "nonsense"),
+        (vec!["compare", path, "--torch-conf", "nonsense:1"], "nonsense"),
+    ] {
+        let ran = drystone(&arguments).expect(2);
+        assert!(ran.stderr.contains(wants), "{arguments:?}: {ran:?}");
+        assert_eq!(ran.stdout, "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let (_folder, path) = folder();
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_drystone"))
+        .arg("inspect")
+        .args([&path; 40])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), b"".as_slice()));
+}

@@ -1,0 +1,8 @@
+//! The `drystone` command from outside: what it prints, writes and returns.
+//!
+//! Lives here: one test binary, a module per concern. Traces are the shipped ones and small ones
+//! written on the spot, so nothing else is needed.
+
+mod bad_input;
+mod inputs;
+mod tool;
