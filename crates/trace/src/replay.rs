@@ -1,7 +1,8 @@
 //! Replay: drives any allocator with a trace.
 //!
 //! This file: the trait an allocator implements. Below it: `engine` (the loop), `measure` (a run and
-//! its figures), `curve` (memory over time), `layout` (an address map as plain data), `clock`.
+//! its figures), `curve` (memory over time), `layout` (an address map as plain data), `record` (a run as a
+//! snapshot), `clock`.
 //! Invariant: what an allocator is asked depends on the trace and its own answers only, so a run
 //! repeats itself exactly.
 
@@ -10,6 +11,7 @@ mod curve;
 mod engine;
 mod layout;
 mod measure;
+mod record;
 #[cfg(test)]
 mod reference;
 
@@ -17,6 +19,7 @@ pub use curve::{Curve, CurvePoint};
 pub use engine::{completes, layout_at};
 pub use layout::{BlockState, Layout, LayoutBlock, LayoutSegment};
 pub use measure::{Options, Outcome, run};
+pub use record::record;
 
 /// How much memory an allocator uses at this moment, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
