@@ -11,8 +11,9 @@ pub(crate) mod graph;
 mod json;
 mod limits;
 pub(crate) mod pickle;
+mod rmm;
 
 pub use detect::{read, read_path};
 pub use error::{Place, Problem, ReadError};
-pub(crate) use limits::MAX_SNAPSHOT_BYTES;
+use limits::MAX_SNAPSHOT_BYTES;
 pub use limits::{Limits, MAX_REQUEST_BYTES};

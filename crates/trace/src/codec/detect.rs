@@ -8,7 +8,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use super::graph::{Graph, Id};
-use super::{Limits, MAX_SNAPSHOT_BYTES, Place, Problem, ReadError, csv, json, pickle};
+use super::{Limits, MAX_SNAPSHOT_BYTES, Place, Problem, ReadError, csv, json, pickle, rmm};
 use crate::model::Trace;
 
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -46,9 +46,17 @@ fn plain(
     limits: &Limits,
 ) -> Result<Vec<Trace>, ReadError> {
     let mut input = head.chain(rest);
+    let first_line = head.split(|byte| *byte == b'\n').next().unwrap_or_default().trim_ascii();
     match head {
         [] => Err(ReadError::new(name, Place::File, Problem::Empty)),
-        [b'#' | b'o', ..] => Ok(vec![csv::read(input, name, trace_name(name), limits)?]),
+        [b'#', ..] => Ok(vec![csv::read(input, name, trace_name(name), limits)?]),
+        _ if first_line.starts_with(b"op,id,") => {
+            Ok(vec![csv::read(input, name, trace_name(name), limits)?])
+        }
+        _ if first_line.ends_with(rmm::HEADER_END.as_bytes()) => {
+            let lines = ShortLines { inner: input, since_newline: 0 };
+            Ok(vec![rmm::read(lines, name, trace_name(name), limits)?])
+        }
         _ if is_pickle(head) => snapshot(&mut input, pickle::read, name, limits),
         _ if is_json(head) => snapshot(&mut input, json::read, name, limits),
         _ => Err(ReadError::new(name, Place::File, Problem::UnknownFormat)),
@@ -74,14 +82,13 @@ fn snapshot(
     limits: &Limits,
 ) -> Result<Vec<Trace>, ReadError> {
     let failed = |(place, problem)| ReadError { name: name.to_owned(), place, problem };
+    let limit = limits.snapshot_bytes.min(MAX_SNAPSHOT_BYTES);
     let mut file = Vec::new();
-    input.take(MAX_SNAPSHOT_BYTES).read_to_end(&mut file).map_err(|error| {
-        let place = Place::Byte(file.len() as u64);
-        ReadError::new(name, place, error)
-    })?;
-    if file.len() as u64 == MAX_SNAPSHOT_BYTES {
-        let problem = Problem::TooLarge { limit: MAX_SNAPSHOT_BYTES - 1 };
-        return Err(ReadError::new(name, Place::File, problem));
+    if let Err(error) = input.take(limit + 1).read_to_end(&mut file) {
+        return Err(ReadError::new(name, Place::Byte(file.len() as u64), error));
+    }
+    if file.len() as u64 > limit {
+        return Err(ReadError::new(name, Place::File, Problem::TooLarge { limit }));
     }
     let (graph, root) = parse(&file).map_err(failed)?;
     let snapshot = crate::snapshot::read(&graph, root, limits).map_err(failed)?;
@@ -126,5 +133,29 @@ impl<R: Read> Read for Capped<'_, R> {
                 Err(io::Error::other(Problem::TooLarge { limit }.to_string()))
             }
         }
+    }
+}
+
+/// Longest line of a log.
+const LINE_BYTES: usize = 64 << 10;
+
+/// Passes text on until a line is too long: the csv crate would hold it whole.
+struct ShortLines<R> {
+    inner: R,
+    since_newline: usize,
+}
+
+impl<R: Read> Read for ShortLines<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let most = buffer.len().min(LINE_BYTES);
+        let got = self.inner.read(&mut buffer[..most])?;
+        self.since_newline = match buffer[..got].iter().rposition(|byte| *byte == b'\n') {
+            Some(last) => got - last - 1,
+            None => self.since_newline + got,
+        };
+        if self.since_newline > LINE_BYTES {
+            return Err(io::Error::other(Problem::LongLine { limit: LINE_BYTES }.to_string()));
+        }
+        Ok(got)
     }
 }

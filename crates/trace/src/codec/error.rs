@@ -139,6 +139,12 @@ pub enum Problem {
         /// The address.
         address: u64,
     },
+    /// An address that is given out again without having been freed.
+    #[error("address {address:#x} is given out again while it is live")]
+    DuplicateAddress {
+        /// The address.
+        address: u64,
+    },
     /// An allocation as a block that is live.
     #[error("id {id} is allocated again while it is live")]
     DuplicateBlock {

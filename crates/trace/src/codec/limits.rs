@@ -8,19 +8,21 @@
 pub struct Limits {
     /// Events of one trace.
     pub events: u64,
-    /// Bytes of a file after decompression. Text is decoded as it streams by; snapshots are held
-    /// in memory whole, and never above 4 GiB.
+    /// Bytes of a file after decompression, which are read as they stream by.
     pub decoded_bytes: u64,
+    /// Bytes of a snapshot after decompression, which is held in memory whole while it is read.
+    /// Never above 4 GiB.
+    pub snapshot_bytes: u64,
 }
 
 /// Largest size of one request, in bytes: device addresses have 48 bits.
 pub const MAX_REQUEST_BYTES: u64 = 1 << 48;
 
 /// Largest snapshot, in bytes: positions in it are kept in 32 bits.
-pub(crate) const MAX_SNAPSHOT_BYTES: u64 = u32::MAX as u64;
+pub(super) const MAX_SNAPSHOT_BYTES: u64 = u32::MAX as u64 - 1;
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { events: 1 << 31, decoded_bytes: 1 << 38 }
+        Self { events: 1 << 31, decoded_bytes: 1 << 38, snapshot_bytes: 1 << 31 }
     }
 }
