@@ -53,8 +53,7 @@ impl Allocator {
         let mut block_pools = Vec::new();
         block_pools.resize_with(usize::from(pools.max(1)) * 2, BlockPool::default);
         Self {
-            allowed_bytes: (fraction < 1.0)
-                .then_some((fraction * total_bytes as f64) as u64),
+            allowed_bytes: (fraction < 1.0).then_some((fraction * total_bytes as f64) as u64),
             config,
             streams,
             blocks: Blocks::default(),

@@ -22,26 +22,32 @@ enum Meaning {
     Expandable,
     /// Accepted and checked to be `True` or `False`; nothing a replay shows depends on it.
     IdleFlag,
-    /// The same with a number.
-    IdleNumber,
+    /// The same with a power of two up to 128.
+    IdleThreads,
+    /// The same with a positive size.
+    IdleSize,
 }
 
+const LARGE_SEGMENT: &str = "large_segment_size_mb";
+
 /// Every key PyTorch 2.11 accepts, in the order of its documentation.
-const KEYS: [(&str, Meaning); 14] = [
+const KEYS: [(&str, Meaning); 16] = [
     ("backend", Meaning::Backend),
     ("max_split_size_mb", Meaning::MaxSplit),
     ("max_non_split_rounding_mb", Meaning::MaxNonSplitRounding),
     ("roundup_power2_divisions", Meaning::Divisions),
     ("garbage_collection_threshold", Meaning::GcThreshold),
     ("expandable_segments", Meaning::Expandable),
-    ("large_segment_size_mb", Meaning::LargeSegment),
+    (LARGE_SEGMENT, Meaning::LargeSegment),
     ("per_process_memory_fraction", Meaning::MemoryFraction),
     ("release_lock_on_cudamalloc", Meaning::IdleFlag),
     ("graph_capture_record_stream_reuse", Meaning::IdleFlag),
     ("pinned_use_cuda_host_register", Meaning::IdleFlag),
     ("pinned_use_background_threads", Meaning::IdleFlag),
-    ("pinned_num_register_threads", Meaning::IdleNumber),
-    ("pinned_reserve_segment_size_mb", Meaning::IdleNumber),
+    ("pinned_num_register_threads", Meaning::IdleThreads),
+    ("pinned_reserve_segment_size_mb", Meaning::IdleSize),
+    ("release_lock_on_hipmalloc", Meaning::IdleFlag),
+    ("pinned_use_hip_host_register", Meaning::IdleFlag),
 ];
 
 /// Keys of later versions, refused by name so that nobody believes they were modelled.
@@ -138,6 +144,12 @@ impl Config {
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let mut config = Self::default();
         let mut tokens = tokens(text);
+        // Wherever it stands, this one comes first: two other keys are held against it, and one
+        // of them takes it as its default.
+        if let Some(value) = tokens.value_of(LARGE_SEGMENT) {
+            config.large_segment_bytes = megabytes(LARGE_SEGMENT, value, 11)?;
+            config.max_non_split_rounding_bytes = config.large_segment_bytes;
+        }
         while let Some(key) = tokens.next_word("a key")? {
             tokens.expect(':')?;
             config.set(key, &mut tokens)?;
@@ -168,8 +180,6 @@ impl Config {
                 });
             }
             Meaning::Backend => return Err(bad(key, value, "native".to_owned())),
-            // Both limits are held against the segment size known so far, as in PyTorch: to lower
-            // all three, name large_segment_size_mb first.
             Meaning::MaxSplit => self.max_split_bytes = megabytes(self.large_segment_bytes / MIB)?,
             Meaning::MaxNonSplitRounding => {
                 self.max_non_split_rounding_bytes = megabytes(self.large_segment_bytes / MIB)?;
@@ -190,8 +200,14 @@ impl Config {
                 boolean(key, value)?;
                 self.idle_keys.push(key);
             }
-            Meaning::IdleNumber => {
-                number(value).ok_or_else(|| bad(key, value, "a number".to_owned()))?;
+            Meaning::IdleThreads => {
+                number(value)
+                    .filter(|threads| threads.is_power_of_two() && *threads <= 128)
+                    .ok_or_else(|| bad(key, value, "a power of two up to 128".to_owned()))?;
+                self.idle_keys.push(key);
+            }
+            Meaning::IdleSize => {
+                megabytes(1)?;
                 self.idle_keys.push(key);
             }
             Meaning::Divisions => {}

@@ -63,16 +63,22 @@ fn keys_without_effect_are_named() {
 }
 
 #[test]
-fn a_limit_is_held_against_the_segment_size_known_so_far() {
-    assert!(Config::parse("large_segment_size_mb:12,max_split_size_mb:12").is_ok());
-    assert!(Config::parse("max_split_size_mb:12,large_segment_size_mb:12").is_err());
+fn limits_are_held_against_the_segment_size_wherever_it_stands() {
+    for key in ["max_split_size_mb", "max_non_split_rounding_mb"] {
+        assert!(Config::parse(&format!("large_segment_size_mb:12,{key}:12")).is_ok());
+        assert!(Config::parse(&format!("{key}:12,large_segment_size_mb:12")).is_ok());
+        assert!(Config::parse(&format!("{key}:32,large_segment_size_mb:64")).is_err());
+    }
+    let slack = |text| Config::parse(text).unwrap().max_non_split_rounding_bytes;
+    assert_eq!(slack("large_segment_size_mb:12"), 12 * MIB);
+    assert_eq!(slack("max_non_split_rounding_mb:64,large_segment_size_mb:12"), 64 * MIB);
 }
 
 #[test]
 fn unknown_keys_are_answered_with_the_valid_ones() {
     let message = refused("max_split_size:20");
     assert!(message.starts_with("unknown key `max_split_size`; valid keys: backend, max_split"));
-    assert!(message.ends_with("pinned_reserve_segment_size_mb"), "{message}");
+    assert!(message.ends_with("pinned_use_hip_host_register"), "{message}");
 }
 
 #[test]
@@ -99,6 +105,8 @@ fn bad_values_say_what_would_be_right() {
         ("roundup_power2_divisions:0", "a power of two"),
         ("roundup_power2_divisions:[3:4]", "sizes that are powers of two"),
         ("backend:other", "give native"),
+        ("pinned_num_register_threads:3", "a power of two up to 128"),
+        ("pinned_reserve_segment_size_mb:0", "1 or more"),
         ("pinned_num_register_threads:", "expected a value but found the end"),
         ("expandable_segments", "expected `:` but found the end"),
         ("expandable_segments:True expandable_segments:True", "expected `,` but found"),

@@ -48,6 +48,17 @@ impl<'a> Tokens<'a> {
         self.items.get(self.next).copied()
     }
 
+    /// The last word given to `key`, wherever it stands; reads nothing.
+    pub(super) fn value_of(&self, key: &str) -> Option<&'a str> {
+        let given = self.items.windows(3).rev().find_map(|three| match three {
+            [Token::Word(word), Token::Mark(':'), Token::Word(value)] if *word == key => {
+                Some(*value)
+            }
+            _ => None,
+        });
+        given
+    }
+
     /// The next word; `None` at the end of the text.
     pub(super) fn next_word(
         &mut self,
