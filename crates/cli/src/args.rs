@@ -48,7 +48,8 @@ pub struct DeviceArgs {
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Latency {
     /// Microseconds from recording an event until the device has reached it
-    #[arg(long, value_name = "US", default_value_t = 0.0, value_parser = parse_us)]
+    #[arg(long, value_name = "US", default_value_t = 0.0, value_parser = parse_us,
+          allow_negative_numbers = true)]
     pub event_latency_us: f64,
 }
 

@@ -2,6 +2,7 @@
 
 pub mod compare;
 mod contest;
+pub mod convert;
 pub mod fit;
 pub mod inspect;
 pub mod replay;
@@ -40,6 +41,8 @@ pub enum Command {
     Compare(compare::Args),
     /// Show what is in traces and snapshots
     Inspect(inspect::Args),
+    /// Write a trace or snapshot in another format
+    Convert(convert::Args),
     /// Find the smallest device memory on which each allocator completes a trace
     Fit(fit::Args),
 }
@@ -51,6 +54,7 @@ impl Command {
             Command::Replay(args) => replay::run(&args),
             Command::Compare(args) => compare::run(&args),
             Command::Inspect(args) => inspect::run(&args),
+            Command::Convert(args) => convert::run(&args),
             Command::Fit(args) => fit::run(&args),
         }
     }

@@ -11,8 +11,13 @@ use tempfile::NamedTempFile;
 
 /// Writes to standard output; what cannot be delivered because nobody reads is dropped.
 pub fn print(text: &str) -> Result<()> {
+    print_bytes(text.as_bytes())
+}
+
+/// The same for what is no text.
+pub fn print_bytes(content: &[u8]) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
-    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    let written = stdout.write_all(content).and_then(|()| stdout.flush());
     match written {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         other => other.context("standard output"),

@@ -104,7 +104,6 @@ fn layout(layout: &Layout) -> Value {
     json!({
         "segments": layout.segments.iter().map(|s| segment(s, merge)).collect::<Vec<_>>(),
         "block_count": block_count,
-        "total_bytes": state_bytes.iter().sum::<u64>(),
         "state_bytes": state_bytes,
         "free": free,
     })

@@ -85,10 +85,12 @@ fn panel<'a>(report: &TraceReport, area: &Area<'a>) -> Drawn<'a> {
             .label("requested")
             .legend(|(x, y)| Rectangle::new([(x, y - 5), (x + 16, y + 5)], ASKED.filled()));
     }
-    for (run, colour) in report.runs.iter().zip(LINES.iter().cycle()) {
+    // Lines that lie on each other show as stripes: each later one is thinner.
+    let widths = (1..=2 * report.runs.len() as u32).rev().step_by(2);
+    for ((run, colour), width) in report.runs.iter().zip(LINES.iter().cycle()).zip(widths) {
         let reserved = series(&run.curve.points, |point| point.reserved_bytes);
         chart
-            .draw_series(LineSeries::new(reserved, colour.stroke_width(2)))?
+            .draw_series(LineSeries::new(reserved, colour.stroke_width(width)))?
             .label(run.label())
             .legend(|(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
     }

@@ -3,6 +3,8 @@
 //! Lives here: one test binary, a module per concern. Traces are the shipped ones and small ones
 //! written on the spot, so nothing else is needed.
 
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests panic like tests
+
 mod bad_input;
 mod inputs;
 mod tool;

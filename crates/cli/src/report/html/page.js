@@ -66,6 +66,8 @@ function chart(xs, series, label, height = 300) {
   }
   for (let i = 0; i <= 5; i++)
     svg.append(make("text", { x: X(last * i / 5), y: H - 6, "text-anchor": i === 0 ? "start" : i === 5 ? "end" : "middle" }, label(last * i / 5)));
+  // Lines that lie on each other show as stripes: each later one is thinner.
+  let width = 1.4 + 1.1 * series.filter(s => !s.fill).length;
   for (const s of series) {
     let d = `M${X(xs[0]).toFixed(1)},${Y(s.values[0]).toFixed(1)}`;
     for (let i = 1; i < xs.length; i++) {
@@ -73,7 +75,7 @@ function chart(xs, series, label, height = 300) {
       else d += `L${X(xs[i]).toFixed(1)},${Y(s.values[i]).toFixed(1)}`;
     }
     if (s.fill) svg.append(make("path", { d: `${d}V${Y(0)}H${X(xs[0])}Z`, style: `fill:${s.colour};opacity:.55` }));
-    else svg.append(make("path", { d, style: `fill:none;stroke:${s.colour};stroke-width:1.8;stroke-linejoin:round` }));
+    else svg.append(make("path", { d, style: `fill:none;stroke:${s.colour};stroke-width:${width -= 1.1};stroke-linejoin:round` }));
   }
   const cursor = make("line", { class: "cursor", y1: top, y2: H - bottom, visibility: "hidden" });
   svg.append(cursor);
@@ -134,10 +136,14 @@ function overTime(trace) {
   const first = make("section", {}, make("div", { class: "head" }, make("div", {}, make("h2", {}, "Memory over time"),
     make("p", { class: "note" }, "Lines: reserved from the device. Area: requested by the program.")), pick),
     chart(xs, [asked, ...reserved], label, 330), legend(trace));
-  const gaps = shown.map(([r, i]) => ({ name: r.label, colour: colour(i), values: r.curve.reserved.map((v, k) => Math.max(0, v - r.curve.requested[k])) }));
+  const beyond = run => {
+    let peak = 0;
+    return run.curve.reserved.map((v, k) => { peak = Math.max(peak, run.curve.requested[k]); return Math.max(0, v - peak); });
+  };
+  const gaps = shown.map(([r, i]) => ({ name: r.label, colour: colour(i), values: beyond(r) }));
   const allocated = shown.map(([r, i]) => ({ name: `${r.label} allocated`, colour: colour(i), values: r.curve.allocated }));
   const second = make("section", {}, make("h2", {}, "Fragmentation over time"),
-    make("p", { class: "note" }, "Reserved minus requested: memory held from the device that the program did not ask for at that moment."), chart(xs, gaps, label, 220));
+    make("p", { class: "note" }, "Reserved beyond the highest request so far: memory that a perfect packing would never have taken."), chart(xs, gaps, label, 220));
   const third = make("section", {}, make("h2", {}, "Allocated over time"),
     make("p", { class: "note" }, "What live blocks occupy after rounding. Area: requested."), chart(xs, [asked, ...allocated], label, 220));
   return [first, second, third];
@@ -154,13 +160,18 @@ function drawMap(canvas, run, index) {
   const g = canvas.getContext("2d");
   g.scale(scale, scale);
   const fills = [css(`--c${index % 8}`), css("--pending"), css("--free"), css("--hollow")];
-  const perRow = layout.total_bytes / rows, where = [];
+  // Reserved addresses outnumber memory by far, so a hollow block is drawn no longer than this.
+  const held = layout.state_bytes[0] + layout.state_bytes[1] + layout.state_bytes[2], most = held / 150;
+  const drawn = (size, state) => state === 3 ? Math.min(size, most) : size;
+  const total = layout.segments.reduce((sum, s) => sum + s[2].reduce((a, [size, state]) => a + drawn(size, state), 0), 0);
+  const perRow = total / rows, where = [];
   let tape = 0;
   for (const [address, , blocks] of layout.segments) {
     let offset = 0;
     for (const [size, state, requested] of blocks) {
       where.push([tape, size, state, requested, address + offset]);
-      for (let at = tape, end = tape + size; at < end;) {
+      const end = tape + drawn(size, state);
+      for (let at = tape; at < end;) {
         const row = Math.min(rows - 1, Math.floor(at / perRow)), stop = row === rows - 1 ? end : Math.min(end, (row + 1) * perRow);
         if (stop <= at) break;
         const x = (at - row * perRow) / perRow * width, w = (stop - at) / perRow * width;
@@ -168,7 +179,7 @@ function drawMap(canvas, run, index) {
         g.fillRect(x, row * (rowHeight + gap), Math.max(w - (w > 3 ? .6 : 0), .25), rowHeight);
         at = stop;
       }
-      tape += size; offset += size;
+      tape = end; offset += size;
     }
     const row = Math.min(rows - 1, Math.floor(tape / perRow));
     g.fillStyle = css("--ink");
@@ -202,7 +213,8 @@ function freeBars(run) {
     bar.addEventListener("mousemove", e => showTip(e, `${count(blocks)} free blocks up to ${bytes(upper)}\n${bytes(total)} together`));
     bar.addEventListener("mouseleave", hideTip);
     const tag = bytes(upper).replace(/\.0+ /, " ");
-    svg.append(bar, make("text", { x: left + i * step + step / 2, y: H - 5, "text-anchor": "middle", style: "font-size:9px" }, tag));
+    svg.append(bar);
+    if (bars.length <= 10 || (bars.length - i) % 2) svg.append(make("text", { x: left + i * step + step / 2, y: H - 5, "text-anchor": "middle", style: "font-size:9px" }, tag));
   });
   return svg;
 }
@@ -215,7 +227,7 @@ function map(run, index) {
   }
   const l = run.layout, canvas = make("canvas", { role: "img", "aria-label": `Address map of ${run.label}` });
   const key = STATES.map((name, i) => make("b", { style: "font-weight:400" },
-    make("i", { class: "dot", style: `--colour:${i === 0 ? colour(index) : `var(--${name})`}` }), `${name} ${bytes(l.state_bytes[i])}`));
+    make("i", { class: "dot", style: `--colour:${i === 0 ? colour(index) : `var(--${name})`}` }), `${name} ${bytes(l.state_bytes[i])}${i === 3 && l.state_bytes[3] ? ", not to scale" : ""}`));
   card.append(make("p", { class: "note" }, `${count(l.segments.length)} segments, ${count(l.block_count)} blocks, at event ${count(run.peak_event)}`),
     canvas, make("div", { class: "key" }, ...key));
   if (l.free.length) card.append(make("p", { class: "note" }, "Free blocks by size: bytes in blocks up to"), freeBars(run));
