@@ -30,14 +30,15 @@ impl AddressMap {
     }
 
     #[inline]
-    pub(crate) fn insert(&mut self, blocks: &mut Blocks, index: BlockIndex) {
+    pub(crate) fn insert(&mut self, blocks: &mut Blocks, index: BlockIndex, address: u64) {
         if self.len >= self.heads.len() {
             self.grow(blocks);
         }
-        let bucket = self.bucket(blocks[index].address);
+        let bucket = self.bucket(address);
         let head = self.heads[bucket];
-        blocks[index].home_previous = BlockIndex::NONE;
-        blocks[index].home_next = head;
+        let block = &mut blocks[index];
+        block.home_previous = BlockIndex::NONE;
+        block.home_next = head;
         if let Some(head) = head.some() {
             blocks[head].home_previous = index;
         }
@@ -47,15 +48,16 @@ impl AddressMap {
 
     #[inline]
     pub(crate) fn remove(&mut self, blocks: &mut Blocks, index: BlockIndex) {
-        let block = blocks[index];
-        if let Some(next) = block.home_next.some() {
-            blocks[next].home_previous = block.home_previous;
+        let block = &blocks[index];
+        let (address, previous, next) = (block.address, block.home_previous, block.home_next);
+        if let Some(next) = next.some() {
+            blocks[next].home_previous = previous;
         }
-        if let Some(previous) = block.home_previous.some() {
-            blocks[previous].home_next = block.home_next;
+        if let Some(previous) = previous.some() {
+            blocks[previous].home_next = next;
         } else {
-            let bucket = self.bucket(block.address);
-            self.heads[bucket] = block.home_next;
+            let bucket = self.bucket(address);
+            self.heads[bucket] = next;
         }
         self.len -= 1;
     }
@@ -87,7 +89,7 @@ impl AddressMap {
             let mut next = head;
             while let Some(index) = next.some() {
                 next = blocks[index].home_next;
-                self.insert(blocks, index);
+                self.insert(blocks, index, blocks[index].address);
             }
         }
     }

@@ -57,16 +57,16 @@ impl FreeList {
     /// Takes a filed block out of its bin.
     #[inline]
     pub(crate) fn remove(&mut self, blocks: &mut Blocks, index: BlockIndex) {
-        let block = blocks[index];
-        if let Some(next) = block.home_next.some() {
-            blocks[next].home_previous = block.home_previous;
+        let block = &blocks[index];
+        let (bin, previous, next) = (Bin(block.bin), block.home_previous, block.home_next);
+        if let Some(next) = next.some() {
+            blocks[next].home_previous = previous;
         }
-        if let Some(previous) = block.home_previous.some() {
-            blocks[previous].home_next = block.home_next;
+        if let Some(previous) = previous.some() {
+            blocks[previous].home_next = next;
         } else {
-            let bin = Bin(block.bin);
-            self.heads[bin.index()] = block.home_next;
-            if block.home_next.is_none() {
+            self.heads[bin.index()] = next;
+            if next.is_none() {
                 self.bitmap.clear(bin);
             }
         }

@@ -24,7 +24,7 @@ use crate::granule::Granules;
 use crate::id::{PoolId, StreamId};
 use crate::plan::Wanted;
 use crate::policy::{self, CrossStream, SegmentKind};
-use crate::pool::Pools;
+use crate::pool::{Pools, Scale};
 use crate::segment::Segments;
 use crate::stats::Stats;
 
@@ -183,19 +183,36 @@ impl Heap {
     #[inline]
     fn occupy(&mut self, index: BlockIndex, wanted: Wanted) -> Grant {
         let scale = self.list(wanted.list).scale;
-        let rest_bytes = self.blocks[index].bytes - wanted.bytes;
-        if policy::splits(self.config.kind, scale, rest_bytes) {
+        if policy::splits(self.config.kind, scale, self.blocks[index].bytes - wanted.bytes) {
             let rest = self.blocks.cut(index, wanted.bytes);
             self.blocks[index].state = BlockState::Live;
             self.file(rest);
         }
+        self.make_live(index, wanted, scale)
+    }
+
+    /// Takes a block out of its bin and makes it live. What it has too much stays free: joined
+    /// with its neighbours it was already (I2).
+    #[inline]
+    fn occupy_free(&mut self, index: BlockIndex, wanted: Wanted) -> Grant {
+        self.remove_free(index);
+        let scale = self.list(wanted.list).scale;
+        if policy::splits(self.config.kind, scale, self.blocks[index].bytes - wanted.bytes) {
+            let rest = self.blocks.cut(index, wanted.bytes);
+            self.insert_free(rest);
+        }
+        self.make_live(index, wanted, scale)
+    }
+
+    #[inline]
+    fn make_live(&mut self, index: BlockIndex, wanted: Wanted, scale: Scale) -> Grant {
         let block = &mut self.blocks[index];
         block.state = BlockState::Live;
         block.list = wanted.list;
         block.requested = wanted.requested;
         block.uses = NO_USES;
         let grant = Grant { address: block.address, bytes: block.bytes };
-        self.map.insert(&mut self.blocks, index);
+        self.map.insert(&mut self.blocks, index, grant.address);
         self.stats.allocate(scale as usize, wanted.requested, grant.bytes);
         grant
     }

@@ -51,8 +51,7 @@ impl Heap {
     #[inline]
     fn serve(&mut self, wanted: Wanted) -> Option<Grant> {
         let index = self.list(wanted.list).find(&self.blocks, wanted.bytes)?;
-        self.remove_free(index);
-        Some(self.occupy(index, wanted))
+        Some(self.occupy_free(index, wanted))
     }
 
     /// Serves a request from its own free list, from another stream's, or by growth.
