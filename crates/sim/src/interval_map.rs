@@ -53,6 +53,11 @@ impl<V: Clone> IntervalMap<V> {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
     /// Makes `at` a border.
     fn split(&mut self, at: u64) {
         let Some((_, (end, value))) = self.ranges.range_mut(..at).next_back() else { return };

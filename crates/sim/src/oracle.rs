@@ -249,3 +249,37 @@ impl Oracle {
         self.by_physical.overlapping(piece.physical, piece.physical + piece.bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{GRANULARITY_BYTES as G, SimConfig, SimDevice};
+    use drystone_driver::{Driver, Stream};
+
+    #[test]
+    fn nothing_is_remembered_of_memory_that_is_gone() {
+        let device = SimDevice::new(SimConfig { oracle: true, ..SimConfig::default() });
+        let stream = Stream::DEFAULT;
+        let plain = device.malloc(G).unwrap();
+        let pooled = device.malloc_async(G, stream).unwrap();
+        let address = device.reserve(2 * G, 0).unwrap();
+        let (early, late) = (device.create(G).unwrap(), device.create(G).unwrap());
+        device.map(address, G, early).unwrap();
+        device.map(address + G, G, late).unwrap();
+        device.set_access(address, 2 * G).unwrap();
+        for block in [plain, pooled, address, address + G] {
+            device.check_alloc(block, 512, stream);
+            device.check_free(block);
+        }
+        device.free(plain).unwrap();
+        device.free_async(pooled, stream).unwrap();
+        device.synchronize_device().unwrap();
+        device.release(early).unwrap();
+        device.unmap(address, 2 * G).unwrap();
+        device.release(late).unwrap();
+        let state = device.inner.state.lock();
+        let oracle = state.oracle.as_ref().unwrap();
+        assert!(oracle.by_physical.is_empty() && oracle.by_address.is_empty());
+        assert!(oracle.blocks.is_empty() && oracle.by_start.is_empty());
+        assert_eq!(state.log.kept(), []);
+    }
+}

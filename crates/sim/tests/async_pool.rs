@@ -15,9 +15,10 @@ fn device() -> SimDevice {
 fn memory_goes_back_to_its_own_stream_at_once() {
     let device = device();
     device.launch(A, 1000).unwrap();
-    let address = device.malloc_async(20 * MIB, A).unwrap();
+    let address = device.malloc_async(8 * MIB, A).unwrap();
     device.free_async(address, A).unwrap();
-    assert_eq!(device.malloc_async(20 * MIB, A), Ok(address));
+    // It fits better than the untouched rest of the segment, and there is nothing to wait for.
+    assert_eq!(device.malloc_async(8 * MIB, A), Ok(address));
     assert_eq!(device.physical_bytes(), 32 * MIB);
 }
 
@@ -65,6 +66,21 @@ fn synchronising_gives_idle_segments_back_and_no_others() {
     device.free_async(kept, A).unwrap();
     device.launch(A, 50).unwrap();
     device.synchronize_device().unwrap();
+    assert_eq!(device.physical_bytes(), 0);
+}
+
+#[test]
+fn a_segment_still_in_use_on_the_device_is_not_given_back() {
+    let device = device();
+    let event = device.create_event().unwrap();
+    device.record(event, A).unwrap();
+    let address = device.malloc_async(32 * MIB, A).unwrap();
+    device.launch(A, 1000).unwrap();
+    device.free_async(address, A).unwrap();
+    device.synchronize_event(event).unwrap();
+    assert_eq!((device.now_ns(), device.physical_bytes()), (0, 32 * MIB));
+    device.advance_to(1000);
+    device.synchronize_event(event).unwrap();
     assert_eq!(device.physical_bytes(), 0);
 }
 

@@ -7,6 +7,10 @@ use std::thread;
 
 const REFUSED: ErrorCode = ErrorCode::CaptureUnsupported;
 
+/// Calls that a capture may forbid. Synchronising the device is another matter.
+const UNSAFE: [Call; 5] =
+    [Call::Malloc, Call::Free, Call::Query, Call::SynchronizeEvent, Call::SynchronizeStream];
+
 fn device() -> SimDevice {
     SimDevice::new(SimConfig { strict: true, ..SimConfig::default() })
 }
@@ -21,7 +25,7 @@ fn capturing(device: &SimDevice, mode: CaptureMode) -> Stream {
 /// one, with that thread's mode. Returns which were refused; a refusal must break the capture.
 fn refused(capture: CaptureMode, own_thread: bool, mode: CaptureMode) -> Vec<Call> {
     let mut refused = Vec::new();
-    for call in [Call::Malloc, Call::Free, Call::Query, Call::SynchronizeEvent] {
+    for call in UNSAFE {
         let device = device();
         let (address, event) = (device.malloc(G).unwrap(), device.create_event().unwrap());
         device.record(event, Stream::DEFAULT).unwrap();
@@ -59,7 +63,8 @@ fn unsafe_call(
         Call::Malloc => device.malloc(G).map(|_| ()),
         Call::Free => device.free(address),
         Call::Query => device.query(event).map(|_| ()),
-        _ => device.synchronize_event(event),
+        Call::SynchronizeEvent => device.synchronize_event(event),
+        _ => device.synchronize_stream(Stream::DEFAULT),
     };
     result.map_err(|error| error.code)
 }
@@ -67,7 +72,6 @@ fn unsafe_call(
 #[test]
 fn unsafe_calls_are_refused_by_mode_of_capture_and_of_thread() {
     use CaptureMode::{Global, Relaxed, ThreadLocal};
-    let all = [Call::Malloc, Call::Free, Call::Query, Call::SynchronizeEvent];
     // (mode of the capture, whether the capturing thread calls, mode of the calling thread)
     let forbidden = [
         (Global, true, Global),
@@ -80,7 +84,7 @@ fn unsafe_calls_are_refused_by_mode_of_capture_and_of_thread() {
         for own_thread in [true, false] {
             for mode in [Global, ThreadLocal, Relaxed] {
                 let case = (capture, own_thread, mode);
-                let expected: &[Call] = if forbidden.contains(&case) { &all } else { &[] };
+                let expected: &[Call] = if forbidden.contains(&case) { &UNSAFE } else { &[] };
                 assert_eq!(refused(capture, own_thread, mode), expected, "{case:?}");
             }
         }
@@ -194,6 +198,16 @@ fn a_stream_drawn_in_must_be_joined_back_after_its_last_work() {
     device.wait(stream, join).unwrap();
     device.launch(side, 10).unwrap();
     assert_eq!(device.end_capture(stream), Err(ErrorCode::Other(904)), "joined too early");
+}
+
+#[test]
+fn a_stream_drawn_in_must_be_joined_back_even_without_work() {
+    let device = device();
+    let (event, side) = (device.create_event().unwrap(), device.create_stream());
+    let stream = capturing(&device, CaptureMode::Global);
+    device.record(event, stream).unwrap();
+    device.wait(side, event).unwrap();
+    assert_eq!(device.end_capture(stream), Err(ErrorCode::Other(904)));
 }
 
 #[test]

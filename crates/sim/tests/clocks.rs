@@ -90,6 +90,7 @@ fn work_of_a_destroyed_stream_still_runs() {
 #[test]
 fn event_latency_delays_the_event_alone_and_events_stay_in_order() {
     let latency = SimConfig { event_latency_ns: 40, event_jitter_ns: 1000, ..Default::default() };
+    let mut latest_ns = 0;
     for seed in 0..50 {
         let device = SimDevice::new(SimConfig { seed, ..latency.clone() });
         let events: Vec<_> = (0..8).map(|_| device.create_event().unwrap()).collect();
@@ -106,7 +107,9 @@ fn event_latency_delays_the_event_alone_and_events_stay_in_order() {
             device.advance_by(7);
         }
         assert!(device.now_ns() <= 80 + 40 + 1000 + 7, "seed {seed}: later than it can be");
+        latest_ns = latest_ns.max(device.now_ns());
     }
+    assert!(latest_ns > 1000, "jitter comes on top of the latency: {latest_ns} ns")
 }
 
 #[test]

@@ -230,6 +230,19 @@ fn a_block_may_outlive_its_stream() {
 }
 
 #[test]
+fn a_freed_block_does_not_burden_the_heir_of_its_streams_handle() {
+    let (device, b) = device();
+    let address = device.malloc(G).unwrap();
+    device.check_alloc(address, G, b);
+    device.destroy_stream(b).unwrap();
+    assert_eq!(device.create_stream(), b);
+    device.synchronize_device().unwrap();
+    device.check_free(address);
+    device.check_alloc(address, G, A);
+    assert_eq!(device.violations(), []);
+}
+
+#[test]
 fn unmapping_before_the_last_use_is_known_to_be_complete() {
     let (device, b) = device();
     let (one, two) = aliases(&device);

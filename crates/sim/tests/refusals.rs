@@ -14,9 +14,9 @@ fn refused<T: std::fmt::Debug>(result: Result<T, DriverError>, call: Call, code:
     assert_eq!((error.call, error.code), (call, code));
 }
 
-/// Four granules of addresses with two mapped handles of one and two granules, then a gap.
+/// Five granules of addresses with two mapped handles of one and two granules, then a gap.
 fn mapped(device: &SimDevice) -> (u64, Handle, Handle) {
-    let address = device.reserve(4 * G, 0).unwrap();
+    let address = device.reserve(5 * G, 0).unwrap();
     let (one, two) = (device.create(G).unwrap(), device.create(2 * G).unwrap());
     device.map(address, G, one).unwrap();
     device.map(address + G, 2 * G, two).unwrap();
@@ -29,7 +29,9 @@ fn reserve_and_unreserve() {
     for (bytes, alignment) in [(0, 0), (G - 1, 0), (G + 512, 0), (G, 3)] {
         refused(device.reserve(bytes, alignment), Call::Reserve, ErrorCode::InvalidValue);
     }
+    let before = device.reserve(G, 0).unwrap();
     let address = device.reserve(2 * G, 64 * G).unwrap();
+    assert_ne!((before + G) % (64 * G), 0, "the alignment must be of consequence");
     assert_eq!(address % (64 * G), 0);
     for (at, bytes) in [(address + G, G), (address, G), (address, 3 * G), (0, 0)] {
         refused(device.unreserve(at, bytes), Call::Unreserve, ErrorCode::InvalidValue);
@@ -42,9 +44,9 @@ fn reserve_and_unreserve() {
 fn unreserve_while_something_is_mapped() {
     let device = device();
     let (address, ..) = mapped(&device);
-    refused(device.unreserve(address, 4 * G), Call::Unreserve, ErrorCode::InvalidValue);
+    refused(device.unreserve(address, 5 * G), Call::Unreserve, ErrorCode::InvalidValue);
     device.unmap(address, 3 * G).unwrap();
-    device.unreserve(address, 4 * G).unwrap();
+    device.unreserve(address, 5 * G).unwrap();
 }
 
 #[test]
@@ -70,11 +72,11 @@ fn map_needs_a_free_reserved_range_of_the_size_of_the_handle() {
     invalid(address, G, one); // over a mapping, even of the same handle
     invalid(address + 2 * G, G, one); // inside a mapping
     invalid(address + 2 * G, 2 * G, two); // over the end of a mapping
-    invalid(address + 3 * G, 2 * G, two); // over the end of the reservation
+    invalid(address + 4 * G, 2 * G, two); // over the end of the reservation
     invalid(address + 3 * G, 2 * G, one); // not the handle's size
     invalid(address + 3 * G, 0, one);
     invalid(address + 3 * G + 512, G, one); // misaligned
-    invalid(address + 4 * G, G, one); // outside
+    invalid(address + 5 * G, G, one); // outside
     invalid(u64::MAX - G + 1, G, one);
     refused(device.map(address + 3 * G, G, Handle(7)), Call::Map, ErrorCode::InvalidHandle);
     assert_eq!(device.live_objects().mappings, 2);
@@ -98,7 +100,7 @@ fn a_mapping_may_not_cross_into_a_touching_reservation() {
 #[test]
 fn set_access_and_unmap_take_whole_mappings_without_gaps() {
     let device = device();
-    let (address, ..) = mapped(&device);
+    let (address, one, _) = mapped(&device);
     let ranges = [
         (address, 0),
         (address, 2 * G),         // cuts the second mapping
@@ -114,6 +116,9 @@ fn set_access_and_unmap_take_whole_mappings_without_gaps() {
         refused(device.unmap(at, bytes), Call::Unmap, ErrorCode::InvalidValue);
     }
     assert_eq!(device.live_objects().mappings, 2);
+    device.map(address + 4 * G, G, one).unwrap(); // behind the gap
+    refused(device.set_access(address, 5 * G), Call::SetAccess, ErrorCode::InvalidValue);
+    refused(device.unmap(address, 5 * G), Call::Unmap, ErrorCode::InvalidValue);
     device.set_access(address, 3 * G).unwrap();
     device.unmap(address + G, 2 * G).unwrap();
     refused(device.unmap(address + G, 2 * G), Call::Unmap, ErrorCode::InvalidValue);
@@ -241,6 +246,20 @@ fn physical_memory_lives_until_handle_and_mappings_are_gone() {
 }
 
 #[test]
+fn an_unmapped_handle_keeps_its_memory_and_can_be_mapped_again() {
+    let device = device();
+    let address = device.reserve(G, 0).unwrap();
+    let handle = device.create(G).unwrap();
+    device.map(address, G, handle).unwrap();
+    device.unmap(address, G).unwrap();
+    assert_eq!((device.physical_bytes(), device.live_objects().handles), (G, 1));
+    device.map(address, G, handle).unwrap();
+    device.unmap(address, G).unwrap();
+    device.release(handle).unwrap();
+    assert_eq!(device.physical_bytes(), 0);
+}
+
+#[test]
 fn the_mapping_limit_hits_set_access_and_unmapping_makes_room() {
     let config = SimConfig { mapping_limit: 3, ..SimConfig::default() };
     let device = SimDevice::new(config);
@@ -266,6 +285,17 @@ fn addresses_run_out() {
     assert_eq!(device.physical_bytes(), 0, "no memory is kept when there is no address for it");
     device.unreserve(most, 3 * G).unwrap();
     assert_eq!(device.reserve(4 * G, 0), Ok(most));
+}
+
+#[test]
+fn memory_that_runs_out_keeps_no_address() {
+    let all = 4 * G;
+    let config = SimConfig { total_bytes: G, address_space_bytes: all, ..SimConfig::default() };
+    let device = SimDevice::new(config);
+    refused(device.malloc(2 * G), Call::Malloc, ErrorCode::OutOfMemory);
+    let pooled = device.malloc_async(2 * G, Stream::DEFAULT);
+    refused(pooled, Call::MallocAsync, ErrorCode::OutOfMemory);
+    device.reserve(all, 0).unwrap();
 }
 
 #[test]
