@@ -53,8 +53,8 @@ pub(crate) struct Block {
     pub(crate) bytes: u64,
     /// Live and pending blocks: what the program asked for, in bytes.
     pub(crate) requested: u64,
-    /// Free blocks: the point of their stream that another stream must know to have passed, or
-    /// wait for, before it uses them; 0 if never used.
+    /// Blocks the program gave back: the point of their stream that another stream must know to
+    /// have passed, or wait for, before it uses them; 0 if never used.
     pub(crate) free_after: u64,
     pub(crate) segment: u32,
     /// The free list (pool, scale and stream) this block belongs to.

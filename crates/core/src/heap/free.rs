@@ -24,8 +24,12 @@ impl Heap {
     #[inline]
     pub fn free(&mut self, address: u64) -> Result<Freed, FreeError> {
         let index = self.find_live(address)?;
-        let block = &self.blocks[index];
-        let scale = self.list(block.list).scale as usize;
+        let list = self.list(self.blocks[index].list);
+        let (scale, stream) = (list.scale as usize, list.stream);
+        // Its own stream's order counts from now, however long other streams' uses last.
+        let free_after = self.streams.at(stream).free_after();
+        let block = &mut self.blocks[index];
+        block.free_after = free_after;
         self.stats.free(scale, block.bytes);
         if block.uses == NO_USES {
             self.settle(index);
@@ -103,10 +107,8 @@ impl Heap {
     pub(super) fn settle(&mut self, index: BlockIndex) {
         self.map.remove(&mut self.blocks, index);
         let block = self.blocks[index];
-        let list = self.list(block.list);
-        let (scale, stream) = (list.scale as usize, list.stream);
+        let scale = self.list(block.list).scale as usize;
         self.stats.complete(scale, block.requested, block.bytes);
-        self.blocks[index].free_after = self.streams.at(stream).free_after();
         self.file(index);
     }
 
