@@ -49,6 +49,9 @@ impl Segment {
 }
 
 /// All segments of a heap, also by address.
+///
+/// A segment that a plan gives back leaves the address order when the plan is made: from then on
+/// the device may hand the same addresses out again, and the next segment there must be told apart.
 #[derive(Debug, Default)]
 pub(crate) struct Segments {
     table: Vec<Option<Segment>>,
@@ -68,9 +71,25 @@ impl Segments {
         index
     }
 
+    /// Takes a segment out of the address order: a plan gives it back.
+    pub(crate) fn withdraw(&mut self, index: u32) {
+        if let Some(segment) = self.get(index) {
+            let address = segment.address;
+            self.by_address.remove(&address);
+        }
+    }
+
+    /// A withdrawn segment stays after all.
+    pub(crate) fn restore(&mut self, index: u32) {
+        if let Some(segment) = self.get(index) {
+            let address = segment.address;
+            self.by_address.insert(address, index);
+        }
+    }
+
+    /// Forgets a withdrawn segment.
     pub(crate) fn remove(&mut self, index: u32) {
-        if let Some(segment) = self.table[index as usize].take() {
-            self.by_address.remove(&segment.address);
+        if self.table[index as usize].take().is_some() {
             self.spare.push(index);
         }
     }
@@ -90,12 +109,13 @@ impl Segments {
         self.table.get_mut(index as usize)?.as_mut()
     }
 
-    /// All segments in address order.
-    pub(crate) fn in_address_order(&self) -> impl Iterator<Item = (u32, &Segment)> {
-        self.by_address.values().filter_map(|&index| Some((index, self.get(index)?)))
+    /// All segments, withdrawn ones too.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Segment)> {
+        self.table.iter().enumerate().filter_map(|(i, segment)| Some((i as u32, segment.as_ref()?)))
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.by_address.len()
+    /// All segments in address order, but for withdrawn ones.
+    pub(crate) fn in_address_order(&self) -> impl Iterator<Item = (u32, &Segment)> {
+        self.by_address.values().filter_map(|&index| Some((index, self.get(index)?)))
     }
 }

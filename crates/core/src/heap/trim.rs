@@ -79,6 +79,7 @@ impl Heap {
         if kind == SegmentKind::Mapped && whole && self.is_hollow(first) {
             self.unlink_hollow(first);
             self.blocks[first].state = BlockState::Claimed;
+            self.segments.withdraw(segment);
             steps.push(Step::Unreserve { address, bytes });
             gifts.push(Gift::Addresses { segment });
             return;
@@ -101,6 +102,7 @@ impl Heap {
                     gifts.push(match kind {
                         SegmentKind::Mapped => self.gift_of(claimed, false, steps),
                         SegmentKind::Plain => {
+                            self.segments.withdraw(segment);
                             steps.push(Step::Free { address });
                             Gift::Plain { segment }
                         }
@@ -247,6 +249,7 @@ impl Heap {
         };
         let (first, bytes, list) = (segment.first, segment.bytes, segment.list);
         if !is_done {
+            self.segments.restore(index);
             self.file(first);
             return;
         }
@@ -263,11 +266,12 @@ impl Heap {
         if is_done {
             self.remove_segment(index);
         } else {
+            self.segments.restore(index);
             self.hollow_out(first);
         }
     }
 
-    /// Forgets a segment and the one block that covers it.
+    /// Forgets a withdrawn segment and the one block that covers it.
     fn remove_segment(&mut self, index: u32) {
         let Some(segment) = self.segments.get(index) else {
             return;
