@@ -134,31 +134,39 @@ impl Heap {
     }
 
     /// Claims the addresses from `start` to `end`, which free blocks from `index` on cover, as one
-    /// block. What free blocks have beyond both ends stays free.
+    /// block. What free blocks have beyond both ends stays free in the lists they stand in.
     fn claim_range(&mut self, index: BlockIndex, start: u64, end: u64) -> BlockIndex {
-        let mut at = index;
-        while self.blocks[at].end() <= start {
-            at = self.blocks[at].next;
+        let mut first = index;
+        while self.blocks[first].end() <= start {
+            first = self.blocks[first].next;
         }
-        self.remove_free(at);
-        if self.blocks[at].address < start {
-            let claimed = self.blocks.cut(at, start - self.blocks[at].address);
-            self.insert_free(at);
-            at = claimed;
+        self.remove_free(first);
+        if self.blocks[first].address < start {
+            let claimed = self.blocks.cut(first, start - self.blocks[first].address);
+            self.insert_free(first);
+            first = claimed;
         }
-        while self.blocks[at].end() < end {
-            self.remove_free(self.blocks[at].next);
-            self.blocks.absorb_next(at);
+        self.cut_free_rest(first, end);
+        while self.blocks[first].end() < end {
+            let next = self.blocks[first].next;
+            self.remove_free(next);
+            self.cut_free_rest(next, end);
+            self.blocks.absorb_next(first);
         }
-        if self.blocks[at].end() > end {
-            let rest = self.blocks.cut(at, end - self.blocks[at].address);
-            self.insert_free(rest);
-        }
-        let claimed = &mut self.blocks[at];
+        let claimed = &mut self.blocks[first];
         claimed.state = BlockState::Claimed;
         // All its uses are complete; points of different streams would not compare.
         claimed.free_after = 0;
-        at
+        first
+    }
+
+    /// Files what a free, homeless block has beyond `end` as a block of its own.
+    fn cut_free_rest(&mut self, index: BlockIndex, end: u64) {
+        let block = self.blocks[index];
+        if block.end() > end {
+            let rest = self.blocks.cut(index, end - block.address);
+            self.insert_free(rest);
+        }
     }
 
     /// The backing of a claimed block as a gift.
