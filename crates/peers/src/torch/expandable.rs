@@ -52,9 +52,7 @@ impl Expandable {
         }
         let mapped = count * self.handle_bytes;
         if let Err(error) = self.attach(driver, address, &created) {
-            // PyTorch leaves this half done, and later requests fail over it. Here it is undone.
-            for (index, handle) in created.into_iter().enumerate() {
-                let _ = driver.unmap(address + index as u64 * self.handle_bytes, self.handle_bytes);
+            for handle in created {
                 driver.release(handle)?;
             }
             return Err(error);
@@ -69,19 +67,28 @@ impl Expandable {
         Ok(Some(mapped))
     }
 
-    /// Maps the handles one behind the other and makes the whole range accessible.
+    /// Maps the handles one behind the other and makes the whole range accessible. Where PyTorch
+    /// leaves a failure half done, and later requests fail over it, here it is undone.
     fn attach(
         &self,
         driver: &dyn Driver,
         address: u64,
         handles: &[Handle],
     ) -> Result<(), DriverError> {
-        let mut at = address;
+        let mut end = address;
+        let mut outcome = Ok(());
         for handle in handles {
-            driver.map(at, self.handle_bytes, *handle)?;
-            at += self.handle_bytes;
+            outcome = driver.map(end, self.handle_bytes, *handle);
+            if outcome.is_err() {
+                break;
+            }
+            end += self.handle_bytes;
         }
-        driver.set_access(address, at - address)
+        let outcome = outcome.and_then(|()| driver.set_access(address, end - address));
+        if outcome.is_err() && end > address {
+            driver.unmap(address, end - address)?;
+        }
+        outcome
     }
 
     /// The handles that lie wholly inside a range, as their first address and their bytes.

@@ -27,3 +27,6 @@ pub use allocator::Allocator;
 pub use config::{Config, ConfigError};
 pub use replayed::Replay;
 pub use stats::{OutOfMemory, RequestError, Stats};
+
+#[cfg(test)]
+mod allocator_tests;

@@ -50,13 +50,12 @@ impl<'a> Tokens<'a> {
 
     /// The last word given to `key`, wherever it stands; reads nothing.
     pub(super) fn value_of(&self, key: &str) -> Option<&'a str> {
-        let given = self.items.windows(3).rev().find_map(|three| match three {
+        self.items.windows(3).rev().find_map(|three| match three {
             [Token::Word(word), Token::Mark(':'), Token::Word(value)] if *word == key => {
                 Some(*value)
             }
             _ => None,
-        });
-        given
+        })
     }
 
     /// The next word; `None` at the end of the text.
