@@ -1,2 +1,104 @@
-//! placeholder
-fn main() {}
+//! Development commands, run as `cargo xtask COMMAND`. Each does its own set-up.
+//!
+//! Lives here: which tools run in which order, and nothing of the product. The house rules that no
+//! tool checks are a test beside this: `tests/tidy.rs`.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use clap::{Parser, Subcommand};
+
+/// Fuzz targets, as in `fuzz/Cargo.toml`.
+const FUZZ_TARGETS: [&str; 5] = ["pickle", "csv", "rmm", "options", "heap"];
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Development commands of Drystone")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Run every test, of every crate.
+    Test,
+    /// Check formatting, lints and documentation.
+    Lint,
+    /// Run every fuzz target from its corpus; installs cargo-fuzz if it is missing.
+    Fuzz {
+        /// Seconds for each target.
+        #[arg(long, default_value_t = 20)]
+        seconds: u32,
+    },
+    /// Run the benchmarks that time the hit path and the replay.
+    Bench,
+}
+
+fn main() -> Result<()> {
+    match Arguments::parse().command {
+        Task::Test => test(),
+        Task::Lint => lint(),
+        Task::Fuzz { seconds } => fuzz(seconds),
+        Task::Bench => cargo(&["bench", "--package", "drystone-benches"]),
+    }
+}
+
+fn test() -> Result<()> {
+    cargo(&["test", "--workspace", "--no-fail-fast"])
+}
+
+fn lint() -> Result<()> {
+    cargo(&["fmt", "--all", "--check"])?;
+    cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])?;
+    let mut doc = Command::new("cargo");
+    doc.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "--deny warnings");
+    run(doc)
+}
+
+fn fuzz(seconds: u32) -> Result<()> {
+    let is_installed = Command::new("cargo")
+        .args(["fuzz", "--version"])
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if !is_installed {
+        cargo(&["install", "--locked", "cargo-fuzz"])?;
+    }
+    for target in FUZZ_TARGETS {
+        // What a run finds goes to a folder that git ignores; the committed seeds stay as they are.
+        let found = root().join("fuzz/corpus").join(target);
+        let seeds = root().join("fuzz/seeds").join(target);
+        std::fs::create_dir_all(&found).with_context(|| format!("make {}", found.display()))?;
+        let mut command = Command::new("cargo");
+        // Without a sanitizer the stable toolchain can build the targets.
+        command.args(["fuzz", "run", "--sanitizer", "none", target]);
+        command.arg(found).arg(seeds).args(["--", "-rss_limit_mb=2048", "-timeout=10"]);
+        command.arg(format!("-max_total_time={seconds}")).current_dir(root().join("fuzz"));
+        run(command)?;
+    }
+    Ok(())
+}
+
+fn cargo(arguments: &[&str]) -> Result<()> {
+    let mut command = Command::new("cargo");
+    command.args(arguments);
+    run(command)
+}
+
+/// Runs a command in the repository's root and fails if it does.
+fn run(mut command: Command) -> Result<()> {
+    if command.get_current_dir().is_none() {
+        command.current_dir(root());
+    }
+    let shown = format!("{command:?}").replace('"', "");
+    eprintln!("$ {shown}");
+    let status = command.status().with_context(|| format!("cannot start {shown}"))?;
+    if !status.success() {
+        bail!("{shown} failed: {status}");
+    }
+    Ok(())
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
+}

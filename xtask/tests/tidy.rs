@@ -1,0 +1,227 @@
+//! The house rules that no tool checks: layers, top comments, words, lengths, where unsafe may be.
+//!
+//! Each rule is one test that names every place that breaks it.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Columns of a line, as rustfmt keeps them in code; comments and texts are kept here.
+const COLUMNS_MAX: usize = 100;
+/// Lines of a file. Longer ones are to be cut in two.
+const LINES_MAX: usize = 500;
+/// Lines of a top comment.
+const TOP_COMMENT_LINES_MAX: usize = 15;
+/// Crates that may hold unsafe code: those that talk to a foreign ABI. Tests of allocation counts
+/// need an allocator of their own, which is unsafe by nature.
+const UNSAFE_CRATES: [&str; 3] = ["cuda", "capi", "simcuda"];
+/// Words that the glossary has another word for, with that word.
+const WORDS: [(&str, &str); 5] = [
+    ("chunk", "block, segment or granule"),
+    ("arena", "pool"),
+    ("slab", "segment"),
+    ("superblock", "segment"),
+    ("zombie", "hollow"),
+];
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+}
+
+/// Every Rust file of the repository, by its path from the root.
+fn rust_files() -> BTreeMap<String, String> {
+    let mut files = BTreeMap::new();
+    let mut folders = vec![root()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() {
+                if name != "target" && !name.starts_with('.') {
+                    folders.push(path);
+                }
+            } else if name.ends_with(".rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                let from_root = path.strip_prefix(root()).unwrap();
+                files.insert(from_root.to_string_lossy().into_owned(), text);
+            }
+        }
+    }
+    assert!(files.len() > 50, "found {} files only", files.len());
+    files
+}
+
+/// Fails with every finding at once.
+fn report(rule: &str, findings: Vec<String>) {
+    assert!(findings.is_empty(), "{rule}:\n  {}", findings.join("\n  "));
+}
+
+/// The crates of `crates/README.md`, bottom first: folder and package.
+fn layers() -> Vec<(String, String)> {
+    let text = fs::read_to_string(root().join("crates/README.md")).unwrap();
+    text.lines()
+        .filter_map(|line| {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            let name = |cell: &str| Some(cell.strip_prefix('`')?.strip_suffix('`')?.to_owned());
+            Some((name(cells.get(1)?)?, name(cells.get(2)?)?))
+        })
+        .collect()
+}
+
+fn dependencies(manifest: &Path) -> (String, Vec<String>) {
+    let text = fs::read_to_string(manifest).unwrap();
+    let table: toml::Table = text.parse().unwrap();
+    let package = table["package"]["name"].as_str().unwrap().to_owned();
+    let names = table.get("dependencies").and_then(toml::Value::as_table);
+    (package, names.into_iter().flat_map(|names| names.keys().cloned()).collect())
+}
+
+#[test]
+fn a_crate_uses_only_those_above_it_in_the_list() {
+    let layers = layers();
+    let mut findings = Vec::new();
+    for (at, (folder, package)) in layers.iter().enumerate() {
+        let (name, used) = dependencies(&root().join("crates").join(folder).join("Cargo.toml"));
+        if name != *package {
+            findings.push(format!("crates/{folder} is {name}, the list says {package}"));
+        }
+        for other in used {
+            let place = layers.iter().position(|(_, package)| *package == other);
+            if place.is_some_and(|place| place >= at) {
+                findings.push(format!("{name} uses {other}, which is not above it"));
+            }
+        }
+    }
+    let listed: Vec<&str> = layers.iter().map(|(folder, _)| folder.as_str()).collect();
+    for entry in fs::read_dir(root().join("crates")).unwrap() {
+        let path = entry.unwrap().path();
+        let folder = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() && !listed.contains(&folder.as_str()) {
+            findings.push(format!("crates/{folder} is not in crates/README.md"));
+        }
+    }
+    assert!(layers.len() >= 7);
+    report("layers", findings);
+}
+
+#[test]
+fn core_and_driver_know_nothing_of_each_other_and_little_else() {
+    for folder in ["core", "driver"] {
+        let (name, used) = dependencies(&root().join("crates").join(folder).join("Cargo.toml"));
+        let allowed = |other: &String| other == "thiserror";
+        assert!(used.iter().all(allowed), "{name} uses {used:?}");
+    }
+}
+
+#[test]
+fn every_file_says_at_its_top_what_lives_there() {
+    let mut findings = Vec::new();
+    for (path, text) in rust_files() {
+        let lines = text.lines().take_while(|line| line.starts_with("//!")).count();
+        let in_example = path.contains("/examples/");
+        if lines == 0 {
+            findings.push(format!("{path} has no top comment"));
+        } else if lines > TOP_COMMENT_LINES_MAX && !path.ends_with("lib.rs") && !in_example {
+            findings.push(format!("{path} opens with {lines} lines of comment"));
+        }
+    }
+    report("top comments", findings);
+}
+
+#[test]
+fn lines_and_files_stay_short() {
+    let mut findings = Vec::new();
+    for (path, text) in rust_files() {
+        let lines = text.lines().count();
+        if lines > LINES_MAX {
+            findings.push(format!("{path} has {lines} lines"));
+        }
+        for (at, line) in text.lines().enumerate() {
+            let columns = line.chars().count();
+            if columns > COLUMNS_MAX && !line.contains("://") {
+                findings.push(format!("{path}:{} has {columns} columns", at + 1));
+            }
+            if line.ends_with(' ') {
+                findings.push(format!("{path}:{} ends with a space", at + 1));
+            }
+        }
+    }
+    report("lengths", findings);
+}
+
+#[test]
+fn words_are_those_of_the_glossary() {
+    let mut findings = Vec::new();
+    for (path, text) in rust_files() {
+        if path.ends_with("tests/tidy.rs") {
+            continue;
+        }
+        for (at, line) in text.lines().enumerate() {
+            let lower = line.to_lowercase();
+            for (word, instead) in WORDS {
+                let is_whole = lower.match_indices(word).any(|(start, _)| {
+                    let before = lower[..start].chars().next_back();
+                    !before.is_some_and(char::is_alphanumeric)
+                });
+                // Names of the standard library's own: slices come in chunks.
+                let is_foreign = lower.contains("chunks") || lower.contains("array_chunk");
+                if is_whole && !is_foreign {
+                    findings.push(format!("{path}:{}: {word}; say {instead}", at + 1));
+                }
+            }
+        }
+    }
+    report("words", findings);
+}
+
+#[test]
+fn unsafe_lives_only_where_a_foreign_abi_does() {
+    let mut findings = Vec::new();
+    for (path, text) in rust_files() {
+        let folder = path.strip_prefix("crates/").and_then(|rest| rest.split('/').next());
+        let may = folder.is_some_and(|folder| UNSAFE_CRATES.contains(&folder));
+        let is_test = path.contains("/tests/") || path.starts_with("benches/");
+        if may || is_test || path.ends_with("tidy.rs") {
+            continue;
+        }
+        for (at, line) in text.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            if code.contains("unsafe ") && !code.contains("unsafe_code") {
+                findings.push(format!("{path}:{}", at + 1));
+            }
+        }
+    }
+    report("unsafe", findings);
+}
+
+#[test]
+fn every_library_below_the_abi_forbids_unsafe() {
+    for (folder, _) in layers() {
+        let lib = root().join("crates").join(&folder).join("src/lib.rs");
+        let main = root().join("crates").join(&folder).join("src/main.rs");
+        let text = fs::read_to_string(if lib.exists() { lib } else { main }).unwrap();
+        let forbids = text.contains("#![forbid(unsafe_code)]");
+        assert!(forbids || UNSAFE_CRATES.contains(&folder.as_str()), "crates/{folder}");
+    }
+}
+
+#[test]
+fn invariants_in_code_are_in_the_document() {
+    let document = fs::read_to_string(root().join("docs/invariants.md")).unwrap();
+    let mut findings = Vec::new();
+    for (path, text) in rust_files() {
+        for (at, line) in text.lines().enumerate() {
+            for word in line.split(|c: char| !c.is_ascii_alphanumeric()) {
+                let number = word.strip_prefix('I').and_then(|digits| digits.parse::<u8>().ok());
+                if let Some(number) = number
+                    && line.trim_start().starts_with("//")
+                    && !document.contains(&format!("| I{number} |"))
+                {
+                    findings.push(format!("{path}:{}: I{number}", at + 1));
+                }
+            }
+        }
+    }
+    report("invariants", findings);
+}
