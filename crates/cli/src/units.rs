@@ -30,6 +30,12 @@ pub fn bytes(value: u64) -> String {
     }
 }
 
+/// `512 MiB`, for sizes that are whole units.
+pub fn round_bytes(value: u64) -> String {
+    let (unit, scale) = unit_of(value);
+    format!("{} {unit}", value as f64 / scale)
+}
+
 /// `1 234 567`, grouped from five digits on.
 pub fn count(value: u64) -> String {
     let plain = value.to_string();
@@ -104,7 +110,7 @@ fn scale_of(unit: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{bytes, count, duration_us, parse_bytes, ratio};
+    use super::{bytes, count, duration_us, parse_bytes, ratio, round_bytes};
 
     #[test]
     fn sizes_read_well() {
@@ -114,6 +120,7 @@ mod tests {
         assert_eq!(bytes(11_751_333_904), "10.94 GiB");
         assert_eq!(bytes(500 << 20), "500.0 MiB");
         assert_eq!(bytes(u64::MAX), "16.00 EiB");
+        assert_eq!(round_bytes(512 << 20), "512 MiB");
     }
 
     #[test]

@@ -4,8 +4,10 @@
 //! replays it; [`Metrics`] is what one allocator made of it. Memory figures are exact peaks over
 //! every event, not samples.
 
+mod holders;
 mod summary;
 
+pub use holders::{Holder, holders};
 pub use summary::{Lifetimes, Share, SizeClass, Summary, live_at};
 
 use crate::model::{Kind, Trace};

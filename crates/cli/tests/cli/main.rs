@@ -7,4 +7,6 @@
 
 mod bad_input;
 mod inputs;
+mod reports;
+mod results;
 mod tool;

@@ -1,0 +1,141 @@
+//! Report files and converted files.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use crate::tool::{SMALL, drystone, drystone_with, folder, names, shipped};
+
+/// Runs a subcommand on one file with further arguments, expecting success.
+fn on(command: &str, path: &Path, more: &[&std::ffi::OsStr]) -> crate::tool::Ran {
+    let mut arguments: Vec<OsString> = vec![command.into(), path.into()];
+    arguments.extend(more.iter().map(|&argument| argument.to_owned()));
+    drystone(arguments).expect(0)
+}
+
+#[test]
+fn the_page_needs_nothing_but_itself() {
+    let (folder, path) = folder();
+    let out = folder.path().join("page.html");
+    on("compare", &path, &["--html".as_ref(), out.as_os_str()]);
+    let page = std::fs::read_to_string(&out).unwrap();
+    for outside in ["http:", "https:", "//cdn", "src=", "<link", "@import", "url(", "fetch("] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    assert!(!page.contains("{{"), "a mark of the template is left");
+    let data = page.split_once("id=\"data\">").unwrap().1.split_once("</script>").unwrap().0;
+    let data: serde_json::Value = serde_json::from_str(data).unwrap();
+    let runs = data["traces"][0]["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 4);
+    for run in runs {
+        let reserved = run["curve"]["reserved"].as_array().unwrap();
+        let peak = reserved.iter().filter_map(serde_json::Value::as_u64).max();
+        assert_eq!(peak, run["peak_reserved_bytes"].as_u64());
+        // The blocks of the map add up to what the allocator held.
+        let layout = &run["layout"];
+        let bytes: u64 = layout["segments"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .flat_map(|segment| segment[2].as_array().unwrap())
+            .filter(|block| block[1] != 3)
+            .map(|block| block[0].as_u64().unwrap())
+            .sum();
+        assert_eq!(Some(bytes), run["peak_reserved_bytes"].as_u64(), "{run}");
+    }
+    assert_eq!(names(folder.path()), ["page.html", "small.csv"]);
+}
+
+#[test]
+fn a_hostile_name_cannot_leave_the_data() {
+    let (folder, _) = folder();
+    let path = folder.path().join("<script>alert(1)<!--.csv");
+    std::fs::write(&path, SMALL).unwrap();
+    let out = folder.path().join("page.html");
+    on("replay", &path, &["--html".as_ref(), out.as_os_str()]);
+    let page = std::fs::read_to_string(&out).unwrap();
+    assert!(!page.contains("<script>alert"), "{page}");
+    assert!(!page.contains("<!--"));
+}
+
+#[test]
+fn the_picture_is_svg_with_a_line_per_allocator() {
+    let (folder, path) = folder();
+    let out = folder.path().join("picture.svg");
+    on("compare", &path, &["--svg".as_ref(), out.as_os_str()]);
+    let picture = std::fs::read_to_string(&out).unwrap();
+    assert!(picture.starts_with("<svg") && picture.trim_end().ends_with("</svg>"));
+    for name in ["requested", "drystone-vmm", "torch-native", "torch-expandable"] {
+        assert!(picture.contains(name), "{name}");
+    }
+}
+
+#[test]
+fn a_trace_survives_every_format() {
+    let (folder, _) = folder();
+    let source = shipped("llama_1b_fsdp2_8way.csv.zst");
+    let figures = |path: &Path| {
+        let json = on("replay", path, &["--json".as_ref()]).json();
+        let run = &json["traces"][0]["runs"][0];
+        let keys = ["events", "peak_requested_bytes", "peak_reserved_bytes", "driver_calls"];
+        keys.map(|key| run[key].as_u64().unwrap())
+    };
+    let expected = figures(&source);
+    for ending in ["csv", "csv.zst", "pickle", "json"] {
+        let out = folder.path().join(format!("out.{ending}"));
+        on("convert", &source, &[out.as_os_str()]);
+        assert_eq!(figures(&out), expected, "{ending}");
+    }
+}
+
+#[test]
+fn iterations_survive_a_snapshot() {
+    let (folder, path) = folder();
+    let out = folder.path().join("out.pickle");
+    on("convert", &path, &[out.as_os_str()]);
+    let json = on("inspect", &out, &["--json".as_ref()]).json();
+    let summary = &json["traces"][0]["summary"];
+    assert_eq!((&summary["iterations"], &summary["events"]), (&3.into(), &11.into()));
+}
+
+#[test]
+fn standard_output_takes_a_named_format() {
+    let ran = drystone_with(["convert", "-", "-", "--format", "csv"], SMALL.as_bytes()).expect(0);
+    assert_eq!(ran.stdout.lines().skip(1).collect::<Vec<_>>(), {
+        SMALL.lines().skip(1).collect::<Vec<_>>()
+    });
+    let ran = drystone_with(["convert", "-", "-"], SMALL.as_bytes()).expect(2);
+    assert!(ran.complaint().contains("--format"), "{ran:?}");
+}
+
+#[test]
+fn a_conversion_that_fails_leaves_nothing() {
+    let (folder, _) = folder();
+    let bad = folder.path().join("bad.csv");
+    std::fs::write(&bad, "hello\n").unwrap();
+    for out in ["out.csv.zst", "out.pickle", "out.unknown", "no/such/out.csv"] {
+        let out = folder.path().join(out);
+        let ran = drystone([OsString::from("convert"), (&bad).into(), out.into()]).expect(2);
+        assert!(ran.complaint().starts_with("drystone: "));
+    }
+    assert_eq!(names(folder.path()), ["bad.csv", "small.csv"]);
+}
+
+#[test]
+fn a_recording_can_be_written_as_another_allocator_would_have_left_it() {
+    let (folder, path) = folder();
+    let native = folder.path().join("native.pickle");
+    let expandable = folder.path().join("expandable.json");
+    let allocator = |name: &'static str| ["--allocator".as_ref(), std::ffi::OsStr::new(name)];
+    let [option, name] = allocator("torch-native");
+    on("convert", &path, &[native.as_os_str(), option, name]);
+    let [option, name] = allocator("torch-expandable");
+    on("convert", &native, &[expandable.as_os_str(), option, name]);
+    let recorded = |path: &Path| {
+        let json = on("inspect", path, &["--json".as_ref()]).json();
+        let recorded = &json["traces"][0]["recorded"];
+        recorded["peak_reserved_bytes"].as_u64().unwrap()
+    };
+    // PyTorch's small buffer is 2 MiB, its large one 20 MiB, and large requests round to 2 MiB.
+    assert_eq!(recorded(&native), (20 + 2) << 20);
+    assert_eq!(recorded(&expandable), (20 + 2) << 20);
+}

@@ -1,0 +1,113 @@
+//! Who holds the memory at a moment: live blocks of a recording, grouped by where in the program
+//! they were asked for.
+
+use std::collections::BTreeMap;
+
+use super::live_at;
+use crate::model::Trace;
+use crate::snapshot::{Frame, Recording, StackId};
+
+/// Live blocks that were asked for at one place.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Holder {
+    /// Their requested bytes.
+    pub bytes: u64,
+    /// How many there are.
+    pub blocks: u64,
+    /// The innermost frame, as `file:line function`; absent where no frame was recorded.
+    pub at: Option<String>,
+    /// The innermost frame outside PyTorch itself, where it is another one.
+    pub from: Option<String>,
+}
+
+/// The live blocks right after event `index`, most bytes first; empty for a trace that was not
+/// recorded.
+pub fn holders(trace: &Trace, index: usize) -> Vec<Holder> {
+    let Some(recording) = &trace.recording else { return Vec::new() };
+    let mut groups: BTreeMap<(Option<String>, Option<String>), (u64, u64)> = BTreeMap::new();
+    for (at, event) in live_at(trace, index) {
+        let stack = recording.stacks.get(at).copied().flatten();
+        let group = groups.entry(stack.map_or((None, None), |s| places(recording, s)));
+        let (bytes, blocks) = group.or_default();
+        *bytes = bytes.saturating_add(event.bytes);
+        *blocks += 1;
+    }
+    let holder = |((at, from), (bytes, blocks))| Holder { bytes, blocks, at, from };
+    let mut holders: Vec<Holder> = groups.into_iter().map(holder).collect();
+    // Stable, so that equal ones stay in the order of their places.
+    holders.sort_by_key(|holder| std::cmp::Reverse(holder.bytes));
+    holders
+}
+
+/// The innermost frame of a stack, and the innermost one outside PyTorch.
+fn places(recording: &Recording, stack: StackId) -> (Option<String>, Option<String>) {
+    let stacks = &recording.snapshot.stacks;
+    let at = stacks.frames(stack).next().map(place);
+    let is_program = |frame: &&Frame| !frame.filename.contains("/torch/");
+    let from = stacks.frames(stack).find(is_program).map(place);
+    let from = from.filter(|from| at.as_ref() != Some(from));
+    (at, from)
+}
+
+/// `models/resnet.py:147 forward`: the last two folders are enough to find it.
+fn place(frame: &Frame) -> String {
+    let from = frame.filename.rmatch_indices('/').nth(1).map_or(0, |(index, _)| index + 1);
+    format!("{}:{} {}", &frame.filename[from..], frame.line, frame.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{Holder, holders};
+    use crate::model::{Event, Kind, Trace};
+    use crate::snapshot::{Frame, Recording, Snapshot};
+
+    fn frame(filename: &str, line: u64, name: &str) -> Frame {
+        Frame { filename: filename.into(), line, name: name.into(), ..Frame::default() }
+    }
+
+    fn allocate(block: u32, bytes: u64) -> Event {
+        Event { time_ns: 0, bytes, block, stream: 0, pool: 0, kind: Kind::Allocate }
+    }
+
+    #[test]
+    fn groups_by_place_and_counts_what_is_live() {
+        let mut snapshot = Snapshot::default();
+        let inner = snapshot.stacks.add_frame(frame("/a/lib/torch/nn/linear.py", 7, "forward"));
+        let outer = snapshot.stacks.add_frame(frame("/home/me/train.py", 3, "main"));
+        let both = snapshot.stacks.add(&[inner, outer]);
+        let own = snapshot.stacks.add(&[outer]);
+        let mut events = vec![allocate(0, 100), allocate(1, 50), allocate(2, 60), allocate(3, 9)];
+        events.push(Event { kind: Kind::Free, ..allocate(0, 100) });
+        let recording = Recording {
+            snapshot: Arc::new(snapshot),
+            device: 0,
+            base_us: 0,
+            addresses: vec![0; 5],
+            stacks: vec![Some(own), Some(both), Some(both), None, None],
+            streams: vec![0],
+            pools: Vec::new(),
+            reserved: Vec::new(),
+            live_at_start: 0,
+            missed_frees: 0,
+        };
+        let recording = Some(Box::new(recording));
+        let trace =
+            Trace { events, blocks: 4, streams: 1, pools: 1, recording, ..Trace::default() };
+        let holder = |bytes, blocks, at: Option<&str>, from: Option<&str>| Holder {
+            bytes,
+            blocks,
+            at: at.map(str::to_owned),
+            from: from.map(str::to_owned),
+        };
+        let linear = Some("nn/linear.py:7 forward");
+        let main = Some("me/train.py:3 main");
+        let expected = [holder(110, 2, linear, main), holder(9, 1, None, None)];
+        assert_eq!(holders(&trace, 4), expected);
+        let expected =
+            [holder(110, 2, linear, main), holder(100, 1, main, None), holder(9, 1, None, None)];
+        assert_eq!(holders(&trace, 3), expected);
+        assert_eq!(holders(&Trace { recording: None, ..trace }, 3), []);
+    }
+}
