@@ -69,7 +69,7 @@ pub fn ratio(value: f64) -> String {
 /// About four significant digits.
 fn digits(value: f64) -> String {
     match value {
-        v if v == 0.0 => "0".into(),
+        0.0 => "0".into(),
         v if v < 10.0 => format!("{v:.3}"),
         v if v < 100.0 => format!("{v:.2}"),
         v => format!("{v:.1}"),

@@ -311,3 +311,6 @@ impl<R: Replayed + ?Sized> Probe<R> for Recorder<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{DriverCost, Refusal, Replayed, Usage};
+use super::{BlockState, DriverCost, Layout, LayoutBlock, LayoutSegment, Refusal, Replayed, Usage};
 
 /// Microseconds that a driver call of the reference costs.
 pub(super) const CALL_US: f64 = 100.0;
@@ -83,6 +83,28 @@ impl Replayed for Reference {
 
     fn usage(&self) -> Usage {
         self.usage
+    }
+
+    /// Every block is a segment of its own.
+    fn layout(&self) -> Option<Layout> {
+        let live = self
+            .live
+            .iter()
+            .map(|(&address, &(bytes, stream))| (address, bytes, stream, BlockState::Live));
+        let spare = self
+            .spare
+            .iter()
+            .map(|&(address, bytes, stream)| (address, bytes, stream, BlockState::Free));
+        let mut blocks: Vec<_> = live.chain(spare).collect();
+        blocks.sort_by_key(|block| block.0);
+        let segment = |(address, bytes, stream, state)| LayoutSegment {
+            address,
+            bytes,
+            stream,
+            blocks: vec![LayoutBlock { address, bytes, requested_bytes: bytes, stream, state }],
+            ..LayoutSegment::default()
+        };
+        Some(Layout { segments: blocks.into_iter().map(segment).collect() })
     }
 
     fn driver_cost(&self) -> DriverCost {
