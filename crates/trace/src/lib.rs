@@ -5,8 +5,11 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod check;
 pub mod codec;
 pub mod metrics;
 pub mod model;
 pub mod replay;
 pub mod snapshot;
+
+pub use check::Broken;

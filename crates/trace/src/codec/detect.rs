@@ -49,8 +49,13 @@ fn plain(
     let first_line = head.split(|byte| *byte == b'\n').next().unwrap_or_default().trim_ascii();
     match head {
         [] => Err(ReadError::new(name, Place::File, Problem::Empty)),
+        // Compressed twice, which no writer does; it would pass for a pickle.
+        _ if head.starts_with(&ZSTD_MAGIC) => {
+            Err(ReadError::new(name, Place::File, Problem::UnknownFormat))
+        }
         [b'#', ..] => Ok(vec![csv::read(input, name, trace_name(name), limits)?]),
-        _ if first_line.starts_with(b"op,id,") => {
+        // Lines without their header are named as such by the reader.
+        [b'a' | b'f' | b's' | b'e' | b'm' | b'o', b',', ..] | [b'o', b'p', b',', ..] => {
             Ok(vec![csv::read(input, name, trace_name(name), limits)?])
         }
         _ if first_line.ends_with(rmm::HEADER_END.as_bytes()) => {
@@ -159,3 +164,6 @@ impl<R: Read> Read for ShortLines<R> {
         Ok(got)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -88,6 +88,11 @@ impl<'f> Graph<'f> {
         self.nodes[id as usize]
     }
 
+    /// How many values there are.
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// Replaces a value.
     pub(crate) fn set(&mut self, id: Id, node: Node) {
         self.nodes[id as usize] = node;
@@ -135,11 +140,10 @@ impl<'f> Graph<'f> {
         // Cannot truncate: the whole vector's length has just been checked.
         let len = more.len() as u32;
         self.children.extend_from_slice(more);
-        if let Some(last) = self.runs.get_mut(items.last as usize) {
-            if last.start + last.len == start {
-                last.len += len;
-                return Ok(items);
-            }
+        let last = self.runs.get_mut(items.last as usize);
+        if let Some(last) = last.filter(|last| last.start + last.len == start) {
+            last.len += len;
+            return Ok(items);
         }
         let run = index(self.runs.len())?;
         self.runs.push(Run { start, len, next: END });

@@ -104,11 +104,13 @@ impl Log {
             1 => 0,
             stream => stream,
         };
+        // RMM serves requests of nothing, and takes no memory for them.
+        if bytes == 0 && matches!(action, b"allocate" | b"free" | b"deallocate") {
+            return Ok(());
+        }
         let stream = self.builder.stream(stream)?;
         match action {
             b"allocate failure" => self.builder.out_of_memory(time_ns, bytes, stream, 0),
-            // RMM serves requests of nothing, and takes no memory for them.
-            b"allocate" | b"free" | b"deallocate" if bytes == 0 => Ok(()),
             b"allocate" => {
                 if self.live.contains_key(&address) {
                     return Err(Problem::DuplicateAddress { address });

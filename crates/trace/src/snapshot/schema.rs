@@ -59,6 +59,9 @@ pub(crate) fn read(
     })
 }
 
+/// A value that is no stack or frame, so far.
+const UNKNOWN: u32 = u32::MAX;
+
 /// One key or value of an entry's note, comparable by content.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Part {
@@ -72,9 +75,8 @@ struct Reader<'g, 'f> {
     snapshot: Snapshot,
     entries: u64,
     plain: Plain<'g, 'f>,
-    /// By the value that is a list of frames.
-    stacks: HashMap<Id, StackId>,
-    frames: HashMap<Id, u32>,
+    /// By value: the number of the stack or frame that it has become.
+    known: Vec<u32>,
     notes: HashMap<Vec<(Part, Part)>, u32>,
     /// Reused for every stack and note.
     numbers: Vec<u32>,
@@ -88,8 +90,7 @@ impl<'g, 'f> Reader<'g, 'f> {
             snapshot: Snapshot::default(),
             entries: 0,
             plain: Plain::new(graph),
-            stacks: HashMap::new(),
-            frames: HashMap::new(),
+            known: vec![UNKNOWN; graph.len()],
             notes: HashMap::new(),
             numbers: Vec::new(),
         }
@@ -205,7 +206,7 @@ impl<'g, 'f> Reader<'g, 'f> {
             b"inactive" => BlockState::Inactive,
             other => {
                 let wants = "active_allocated, active_pending_free or inactive";
-                return Err(Problem::Value { found: quote(other), wants }.into());
+                return Err(Problem::Value { found: format!("`{}`", quote(other)), wants }.into());
             }
         })
     }
@@ -307,8 +308,9 @@ impl<'g, 'f> Reader<'g, 'f> {
     }
 
     fn stack(&mut self, value: Id) -> Read<StackId> {
-        if let Some(&stack) = self.stacks.get(&value) {
-            return Ok(stack);
+        let known = self.known[value as usize];
+        if known != UNKNOWN {
+            return Ok(StackId(known));
         }
         let mut numbers = std::mem::take(&mut self.numbers);
         numbers.clear();
@@ -319,13 +321,14 @@ impl<'g, 'f> Reader<'g, 'f> {
         }
         let stack = self.snapshot.stacks.add(&numbers);
         self.numbers = numbers;
-        self.stacks.insert(value, stack);
+        self.known[value as usize] = stack.0;
         Ok(stack)
     }
 
     fn frame(&mut self, value: Id) -> Read<u32> {
-        if let Some(&frame) = self.frames.get(&value) {
-            return Ok(frame);
+        let known = self.known[value as usize];
+        if known != UNKNOWN {
+            return Ok(known);
         }
         let mut frame = Frame::default();
         for (key, value) in self.entries(value)? {
@@ -343,7 +346,7 @@ impl<'g, 'f> Reader<'g, 'f> {
             }
         }
         let number = self.snapshot.stacks.add_frame(frame);
-        self.frames.insert(value, number);
+        self.known[value as usize] = number;
         Ok(number)
     }
 

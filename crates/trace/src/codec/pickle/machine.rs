@@ -249,8 +249,10 @@ impl<'f> Machine<'f> {
     fn get(&mut self, opcode: u8) -> Step {
         let index = self.memo_index(opcode)?;
         let id = usize::try_from(index).ok().and_then(|index| self.memo.get(index)).copied();
-        let id = id.filter(|id| *id != UNSET).ok_or(Problem::PickleMemo { index })?;
-        self.stack.push(id);
+        match id {
+            Some(id) if id != UNSET => self.stack.push(id),
+            _ => return Err(Problem::PickleMemo { index }),
+        }
         Ok(())
     }
 
@@ -313,7 +315,10 @@ impl<'f> Machine<'f> {
     fn below(&self, count: usize) -> Step<usize> {
         let floor = self.marks.last().copied().unwrap_or(0);
         let height = self.stack.len().checked_sub(count);
-        height.filter(|height| *height >= floor).ok_or(Problem::PickleUnderflow)
+        match height {
+            Some(height) if height >= floor => Ok(height),
+            _ => Err(Problem::PickleUnderflow),
+        }
     }
 
     fn mark(&mut self) -> Step<usize> {
@@ -322,7 +327,7 @@ impl<'f> Machine<'f> {
 
     #[inline]
     fn byte(&mut self) -> Step<u8> {
-        let byte = *self.file.get(self.at).ok_or(Problem::Truncated)?;
+        let Some(&byte) = self.file.get(self.at) else { return Err(Problem::Truncated) };
         self.at += 1;
         Ok(byte)
     }
@@ -336,9 +341,11 @@ impl<'f> Machine<'f> {
     }
 
     fn array<const N: usize>(&mut self) -> Step<[u8; N]> {
-        let array = *self.file[self.at..].first_chunk().ok_or(Problem::Truncated)?;
+        let Some(array) = self.file[self.at..].first_chunk() else {
+            return Err(Problem::Truncated);
+        };
         self.at += N;
-        Ok(array)
+        Ok(*array)
     }
 
     /// A little-endian length of `N` bytes.

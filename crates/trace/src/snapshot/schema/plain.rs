@@ -51,7 +51,10 @@ impl<'g, 'f> Plain<'g, 'f> {
 
     /// Counts one value that is looked at.
     pub(super) fn spend(&mut self) -> Read<()> {
-        self.values = self.values.checked_sub(1).ok_or(Problem::Unfolds)?;
+        match self.values.checked_sub(1) {
+            Some(left) => self.values = left,
+            None => return Err(Problem::Unfolds.into()),
+        }
         Ok(())
     }
 

@@ -1,0 +1,118 @@
+//! Proves the invariants of the model.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::model::{Event, Kind, Trace};
+
+/// An invariant of [`Trace`] that does not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("event {event}: {what}")]
+pub struct Broken {
+    /// Index of the event; the number of events if it is none's.
+    pub event: usize,
+    /// What does not hold.
+    pub what: &'static str,
+}
+
+/// A block as its allocation described it.
+#[derive(Clone, Copy)]
+struct Live {
+    bytes: u64,
+    stream: u16,
+    pool: u8,
+}
+
+impl Trace {
+    /// Proves every invariant of the model, or names the first event that breaks one.
+    pub fn check(&self) -> Result<(), Broken> {
+        let mut live: Vec<Option<Live>> = vec![None; self.blocks as usize];
+        let mut now_ns = 0;
+        let mut free = BinaryHeap::new();
+        let mut blocks = 0;
+        for (index, event) in self.events.iter().enumerate() {
+            let broken = |what| Broken { event: index, what };
+            if event.time_ns < now_ns {
+                return Err(broken("time goes back"));
+            }
+            if index == 0 && event.time_ns != 0 {
+                return Err(broken("time does not start at 0"));
+            }
+            now_ns = event.time_ns;
+            if event.stream >= self.streams || event.pool >= self.pools {
+                return Err(broken("a stream or pool beyond their count"));
+            }
+            self.check_event(event, &mut live).map_err(broken)?;
+            if event.kind == Kind::Free {
+                free.push(Reverse(event.block));
+            } else if event.kind == Kind::Allocate {
+                if event.block != free.pop().map_or(blocks, |Reverse(block)| block) {
+                    return Err(broken("a number that is not the smallest free one"));
+                }
+                blocks = blocks.max(event.block + 1);
+            }
+        }
+        let at_end = |what| Broken { event: self.events.len(), what };
+        if blocks != self.blocks {
+            return Err(at_end("a count of blocks that is not one more than the largest"));
+        }
+        if self.streams == 0 || self.pools == 0 {
+            return Err(at_end("no default stream or pool"));
+        }
+        self.check_tables()
+    }
+
+    fn check_event(&self, event: &Event, live: &mut [Option<Live>]) -> Result<(), &'static str> {
+        let has_block = matches!(event.kind, Kind::Allocate | Kind::Free | Kind::RecordStream);
+        if !has_block {
+            let has_size = event.kind == Kind::OutOfMemory;
+            let is_bare = event.bytes == 0 && event.stream == 0 && event.pool == 0;
+            let is_right = event.block == 0 && (has_size || is_bare);
+            return if is_right { Ok(()) } else { Err("fields that its kind does not have") };
+        }
+        let Some(slot) = live.get_mut(event.block as usize) else {
+            return Err("a block beyond their count");
+        };
+        let Event { bytes, stream, pool, .. } = *event;
+        match (event.kind, *slot) {
+            (Kind::Allocate, Some(_)) => return Err("a live block is allocated"),
+            (Kind::Allocate, None) if bytes == 0 => return Err("an allocation of nothing"),
+            (Kind::Allocate, None) => *slot = Some(Live { bytes, stream, pool }),
+            (_, None) => return Err("a block is used that is not live"),
+            (_, Some(of)) if (bytes, pool) != (of.bytes, of.pool) => {
+                return Err("a size or pool that is not its allocation's");
+            }
+            (Kind::Free, Some(of)) if stream != of.stream => {
+                return Err("a stream that is not its allocation's");
+            }
+            (Kind::Free, Some(_)) => *slot = None,
+            (_, Some(_)) => {}
+        }
+        Ok(())
+    }
+
+    /// The tables beside the events.
+    fn check_tables(&self) -> Result<(), Broken> {
+        let mut last = None;
+        for completion in &self.completions {
+            let broken = |what| Broken { event: completion.event as usize, what };
+            let event = self.events.get(completion.event as usize);
+            let free = event.filter(|event| event.kind == Kind::Free);
+            let free = free.ok_or_else(|| broken("a completion of what is no free"))?;
+            if completion.time_ns < free.time_ns {
+                return Err(broken("a free completes before it is asked for"));
+            }
+            if last.replace(completion.event).is_some_and(|last| last >= completion.event) {
+                return Err(broken("completions are out of order"));
+            }
+        }
+        if let Some(recording) = &self.recording {
+            let events = self.events.len();
+            if recording.addresses.len() != events || recording.stacks.len() != events {
+                let what = "recorded addresses or stacks do not run parallel to the events";
+                return Err(Broken { event: events, what });
+            }
+        }
+        Ok(())
+    }
+}
