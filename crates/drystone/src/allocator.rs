@@ -92,7 +92,7 @@ impl Allocator {
             return Ok(id);
         }
         let id = self.device.heap.lock().add_stream();
-        self.device.events.lock().add_stream(id, stream);
+        self.device.events.lock().add_stream(id, stream, uid);
         streams.insert(uid, id);
         Ok(id)
     }

@@ -8,13 +8,17 @@
 use std::collections::VecDeque;
 
 use drystone_core::{Fence, StreamId};
-use drystone_driver::{Call, CaptureStatus, Driver, DriverError, ErrorCode, Event, Stream};
+use drystone_driver::{
+    Call, CaptureStatus, Driver, DriverError, ErrorCode, Event, Stream, StreamUid,
+};
 
 /// One stream of the heap on the device.
 #[derive(Debug)]
 struct Lane {
     id: StreamId,
     stream: Stream,
+    /// Tells the stream from a later one with the same handle.
+    uid: StreamUid,
     /// Recorded fences that were not seen complete, by point.
     recorded: VecDeque<(u64, Event)>,
 }
@@ -30,11 +34,11 @@ pub(crate) struct Events {
 impl Events {
     /// Takes a stream in. One that is succeeded leaves its events, which are all complete, as
     /// spares.
-    pub(crate) fn add_stream(&mut self, id: StreamId, stream: Stream) {
+    pub(crate) fn add_stream(&mut self, id: StreamId, stream: Stream, uid: StreamUid) {
         if self.lanes.len() <= id.index() {
             self.lanes.resize_with(id.index() + 1, || None);
         }
-        let lane = Lane { id, stream, recorded: VecDeque::new() };
+        let lane = Lane { id, stream, uid, recorded: VecDeque::new() };
         if let Some(old) = self.lanes[id.index()].replace(lane) {
             self.spare.extend(old.recorded.into_iter().map(|(_, event)| event));
         }
@@ -43,13 +47,17 @@ impl Events {
     /// Records a fence on its stream.
     ///
     /// A stream that is being captured is refused: the event would belong to the graph and never
-    /// complete.
+    /// complete. So is one that was destroyed without notice, also once its handle is another
+    /// stream's, whose progress says nothing (B2).
     pub(crate) fn record(&mut self, driver: &dyn Driver, fence: Fence) -> Result<(), DriverError> {
         let Some(lane) = self.lanes.get_mut(fence.stream.index()).and_then(Option::as_mut) else {
             return Err(DriverError::new(Call::Record, ErrorCode::InvalidHandle));
         };
         if driver.capture_status(lane.stream)? != CaptureStatus::None {
             return Err(DriverError::new(Call::Record, ErrorCode::CapturedEvent));
+        }
+        if driver.stream_uid(lane.stream)? != lane.uid {
+            return Err(DriverError::new(Call::Record, ErrorCode::InvalidHandle));
         }
         let event = match self.spare.pop() {
             Some(event) => event,
