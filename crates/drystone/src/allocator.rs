@@ -11,10 +11,11 @@ use drystone_core::{
     Broken, Config, CrossStream, FreeError, Freed, Grant, Heap, PoolId, RecordStreamError,
     RequestError, SegmentKind, SegmentView, Stats, StreamError, StreamId,
 };
-use drystone_driver::{Driver, DriverError, Stream, StreamUid};
+use drystone_driver::{Call, Driver, DriverError, ErrorCode, Stream, StreamUid};
 use parking_lot::Mutex;
 
 use crate::allocation::Allocation;
+use crate::capture::Relaxed;
 use crate::error::{AllocateError, BuildError, TrimError};
 use crate::events::Events;
 use crate::execute::{Executor, Handles};
@@ -177,11 +178,11 @@ impl Allocator {
     }
 
     /// Gives all unused memory of the default pool and of released pools back to the device, and
-    /// returns how many bytes. Waits until the device is idle; not to be called while a stream is
-    /// captured.
+    /// returns how many bytes. Waits until the device is idle.
     ///
     /// # Errors
-    /// A driver call failed; what was given back before stays so.
+    /// A driver call failed, and what was given back before stays so; or a stream is being
+    /// captured, and nothing was done.
     pub fn trim(&self) -> Result<u64, TrimError> {
         self.device.synchronize().map_err(|error| TrimError { error, given_back_bytes: 0 })?;
         self.device.trim_passed()
@@ -272,6 +273,7 @@ impl Device {
             if !events.any_recorded() {
                 return false;
             }
+            let _relaxed = Relaxed::enter(&*self.driver);
             events.collect(&*self.driver)
         };
         let mut heap = self.heap.lock();
@@ -282,15 +284,21 @@ impl Device {
     /// Waits for every fence that is recorded. True if there was any.
     pub(crate) fn await_pending(&self) -> bool {
         let recorded = self.events.lock().last_recorded();
+        let relaxed = Relaxed::enter(&*self.driver);
         for (_, event) in &recorded {
             // One that fails is no reason not to wait for the others; `collect` asks anew.
             let _ = self.driver.synchronize_event(*event);
         }
+        drop(relaxed);
         self.collect()
     }
 
-    /// Waits until the device is idle, and tells the heap.
+    /// Waits until the device is idle, and tells the heap. Refused while a stream is captured,
+    /// which that would break.
     pub(crate) fn synchronize(&self) -> Result<(), DriverError> {
+        if self.is_any_captured() {
+            return Err(DriverError::new(Call::SynchronizeDevice, ErrorCode::CaptureUnsupported));
+        }
         let plan = self.heap.lock().plan_synchronize();
         match self.executor().carry_out(&plan) {
             Ok(address) => {

@@ -1,18 +1,58 @@
 //! Capture: what is allowed while a stream is being captured into a graph.
 //!
-//! Keeps I11: nothing that a capture forbids is called while one is under way on the request's
-//! stream. Growing is allowed; waiting, querying events and giving memory back are not.
+//! Keeps I11: nothing that a capture forbids is called while one is under way on any stream the
+//! allocator knows. Growing is always allowed, and events outside the capture may be asked by a
+//! thread that is relaxed; waiting for the device and giving memory back are not.
 
-use drystone_driver::{CaptureMode, CaptureStatus, Driver, Stream};
+use drystone_core::StreamId;
+use drystone_driver::{CaptureMode, CaptureStatus, Driver, ErrorCode, Stream};
 
-/// Whether work on the stream is being recorded. A device that cannot say is treated as if it
-/// were: then only what is always legal is done.
-pub(crate) fn is_capturing(driver: &dyn Driver, stream: Stream) -> bool {
-    driver.capture_status(stream) != Ok(CaptureStatus::None)
+use crate::allocator::Device;
+
+/// Whom a capture under way concerns, as a request sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Captured {
+    /// Nobody: no capture is under way.
+    None,
+    /// Another stream than the request's.
+    Other,
+    /// The request's stream.
+    Own,
 }
 
-/// Lifts the calling thread's capture restrictions for the time of some driver calls, none of
-/// which queues work on a stream.
+impl Device {
+    /// Whether a request's stream is being captured, or another one.
+    pub(crate) fn captured(&self, stream: StreamId) -> Captured {
+        // An unknown stream is refused by the heap, whatever is said of the capture before.
+        let own = self.events.lock().stream(stream);
+        if own.is_some_and(|stream| is_capturing(&*self.driver, stream)) {
+            Captured::Own
+        } else if self.is_any_captured() {
+            Captured::Other
+        } else {
+            Captured::None
+        }
+    }
+
+    /// Whether a stream is being captured.
+    pub(crate) fn is_any_captured(&self) -> bool {
+        let streams = self.events.lock().streams();
+        streams.into_iter().any(|stream| is_capturing(&*self.driver, stream))
+    }
+}
+
+/// Whether work on the stream is being recorded. A device that cannot say is treated as if it
+/// were, and only what is always legal is done; a stream that was destroyed is not captured.
+fn is_capturing(driver: &dyn Driver, stream: Stream) -> bool {
+    match driver.capture_status(stream) {
+        Ok(status) => status != CaptureStatus::None,
+        Err(error) => error.code != ErrorCode::InvalidHandle,
+    }
+}
+
+/// Lifts the calling thread's capture restrictions for the time of some driver calls. Entered
+/// whether or not a capture is known of: it costs next to nothing, and a capture by another
+/// library may forbid calls to this thread, too.
 pub(crate) struct Relaxed<'a> {
     driver: &'a dyn Driver,
     before: Option<CaptureMode>,

@@ -141,6 +141,11 @@ impl Events {
         self.lane(id).map(|lane| lane.stream)
     }
 
+    /// The device's handles of all streams, retired ones too.
+    pub(crate) fn streams(&self) -> Vec<Stream> {
+        self.lanes.iter().flatten().map(|lane| lane.stream).collect()
+    }
+
     fn lane(&self, id: StreamId) -> Option<&Lane> {
         self.lanes.get(id.index())?.as_ref().filter(|lane| lane.id == id)
     }

@@ -1,13 +1,13 @@
 //! The way of a malloc that misses, and the out-of-memory ladder: one function, one page.
 //!
-//! Each rung makes room and ends by making the request again (B28, B30). Rungs that wait or give
-//! memory back are skipped while the stream is captured (I11, B22). No lock is held on any rung.
+//! Each rung makes room and ends by making the request again (B28, B30). Rungs that a capture
+//! forbids are skipped while any stream is captured (I11, B22). No lock is held on any rung.
 
 use drystone_core::{Answer, Committed, Grant, PoolId, Reach, RequestError, StreamId};
-use drystone_driver::{DriverError, Stream};
+use drystone_driver::DriverError;
 
 use crate::allocator::Device;
-use crate::capture::{Relaxed, is_capturing};
+use crate::capture::{Captured, Relaxed};
 use crate::error::{AllocateError, OutOfMemory};
 
 /// What makes room, in the order tried.
@@ -21,6 +21,17 @@ enum Rung {
     TrimAll,
     /// Ask the program.
     Callbacks,
+}
+
+impl Rung {
+    /// Whether a capture leaves this to a request.
+    fn is_legal(self, captured: Captured) -> bool {
+        match captured {
+            Captured::None => true,
+            Captured::Other => matches!(self, Rung::AwaitPending | Rung::Callbacks),
+            Captured::Own => false,
+        }
+    }
 }
 
 /// A request that missed.
@@ -38,27 +49,26 @@ impl Device {
     /// Serves a request that its own free list could not, or fails for good.
     #[cold]
     pub(crate) fn allocate_slowly(&self, miss: Miss) -> Result<Grant, AllocateError> {
-        let stream = self.stream_handle(miss.stream);
-        let is_capturing = is_capturing(&*self.driver, stream);
-        if !is_capturing {
+        let captured = self.captured(miss.stream);
+        if captured != Captured::Own {
             self.collect();
         }
-        let mut refused = match self.attempt(miss, is_capturing)? {
+        let mut refused = match self.attempt(miss, captured)? {
             Ok(grant) => return Ok(grant),
             Err(refused) => refused,
         };
         const LADDER: [Rung; 4] =
             [Rung::AwaitPending, Rung::TrimPassed, Rung::TrimAll, Rung::Callbacks];
         for rung in LADDER {
-            if is_capturing || !self.climb(rung, miss) {
+            if !rung.is_legal(captured) || !self.climb(rung, miss) {
                 continue;
             }
-            refused = match self.attempt(miss, is_capturing)? {
+            refused = match self.attempt(miss, captured)? {
                 Ok(grant) => return Ok(grant),
                 Err(refused) => refused,
             };
         }
-        Err(self.out_of_memory(miss, is_capturing, refused).into())
+        Err(self.out_of_memory(miss, captured, refused).into())
     }
 
     /// Tries to make room. True if there may be some now.
@@ -79,10 +89,10 @@ impl Device {
     fn attempt(
         &self,
         miss: Miss,
-        is_capturing: bool,
+        captured: Captured,
     ) -> Result<Result<Grant, Refused>, AllocateError> {
         let Miss { pool, stream, bytes } = miss;
-        let mut reach = if is_capturing { Reach::Own } else { Reach::Wait };
+        let mut reach = if captured == Captured::Own { Reach::Own } else { Reach::Wait };
         let mut addresses_were_refused = false;
         loop {
             let answer = self.heap.lock().request(pool, stream, bytes, reach);
@@ -99,7 +109,7 @@ impl Device {
                 reach = Reach::Ordered;
             }
             let outcome = {
-                let _relaxed = is_capturing.then(|| Relaxed::enter(&*self.driver));
+                let _relaxed = Relaxed::enter(&*self.driver);
                 self.executor().carry_out(&plan)
             };
             match outcome {
@@ -121,7 +131,7 @@ impl Device {
         }
     }
 
-    fn out_of_memory(&self, miss: Miss, is_capturing: bool, refused: Refused) -> Box<OutOfMemory> {
+    fn out_of_memory(&self, miss: Miss, captured: Captured, refused: Refused) -> Box<OutOfMemory> {
         let info = self.driver.info();
         let device_free_bytes = self.driver.memory_info().ok().map(|memory| memory.free_bytes);
         let heap = self.heap.lock();
@@ -137,13 +147,8 @@ impl Device {
             pending_bytes: all.active_bytes.current - all.allocated_bytes.current,
             reserved_bytes: all.reserved_bytes.current,
             largest_free_bytes: heap.largest_free_bytes(),
-            is_capturing,
+            is_capturing: captured != Captured::None,
             refusal: refused.0,
         })
-    }
-
-    fn stream_handle(&self, stream: StreamId) -> Stream {
-        // An unknown stream is refused by the heap, whatever is said of the capture before.
-        self.events.lock().stream(stream).unwrap_or(Stream::DEFAULT)
     }
 }
