@@ -98,7 +98,7 @@ pub struct OutOfMemory {
     pub largest_free_bytes: u64,
     /// A capture is under way: nothing could be waited for or given back.
     pub is_capturing: bool,
-    /// The driver's refusal; `None` if the limit refused.
+    /// The driver's refusal; `None` if the limit refused, or the driver was not even asked.
     pub refusal: Option<DriverError>,
 }
 
@@ -108,6 +108,9 @@ impl OutOfMemory {
     /// What stands in the way, and what to do about it.
     fn advice(&self) -> String {
         let unused = self.reserved_bytes.saturating_sub(self.allocated_bytes + self.pending_bytes);
+        if self.requested_bytes > self.device_bytes {
+            return "The request is larger than the device's memory.".to_owned();
+        }
         if self.is_capturing {
             return "A graph is being captured, so nothing could be given back: allocate once \
                     before the capture, or trim before it begins."
@@ -230,5 +233,7 @@ mod tests {
         );
         let capturing = OutOfMemory { is_capturing: true, ..sample() };
         assert!(capturing.to_string().contains("A graph is being captured"));
+        let absurd = OutOfMemory { requested_bytes: 9 << 30, refusal: None, ..sample() };
+        assert!(absurd.to_string().ends_with("The request is larger than the device's memory."));
     }
 }

@@ -50,6 +50,10 @@ impl Device {
     #[cold]
     pub(crate) fn allocate_slowly(&self, miss: Miss) -> Result<Grant, AllocateError> {
         let captured = self.captured(miss.stream);
+        if miss.bytes > self.driver.info().total_bytes {
+            // No rung helps, and as a plan it would have a step for each granule there cannot be.
+            return Err(self.out_of_memory(miss, captured, Refused(None)).into());
+        }
         if captured != Captured::Own {
             self.collect();
         }
@@ -57,10 +61,22 @@ impl Device {
             Ok(grant) => return Ok(grant),
             Err(refused) => refused,
         };
-        const LADDER: [Rung; 4] =
-            [Rung::AwaitPending, Rung::TrimPassed, Rung::TrimAll, Rung::Callbacks];
+        const LADDER: [Rung; 5] = [
+            Rung::AwaitPending,
+            Rung::TrimPassed,
+            Rung::TrimAll,
+            Rung::Callbacks,
+            // What callbacks free in pieces serves once it went back to the device.
+            Rung::TrimAll,
+        ];
         for rung in LADDER {
-            if !rung.is_legal(captured) || !self.climb(rung, miss) {
+            if !rung.is_legal(captured) {
+                continue;
+            }
+            if !self.climb(rung, miss) {
+                if rung == Rung::Callbacks {
+                    break;
+                }
                 continue;
             }
             refused = match self.attempt(miss, captured)? {
@@ -80,7 +96,8 @@ impl Device {
             Rung::TrimAll => self.synchronize().is_ok() && self.trim_passed().is_ok(),
             Rung::Callbacks => {
                 let callbacks = self.callbacks.lock().clone();
-                callbacks.iter().any(|callback| callback(miss.bytes))
+                // Each is asked, whatever those before it have freed.
+                callbacks.iter().fold(false, |freed, callback| callback(miss.bytes) | freed)
             }
         }
     }
