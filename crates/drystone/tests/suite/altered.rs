@@ -1,0 +1,111 @@
+//! [`Altered`]: a driver that hands every call on to another one, unless told otherwise. Mutants
+//! are made of it, and drivers that look at the allocator from within a call.
+
+use std::sync::Arc;
+
+use drystone::driver::{
+    Call, CaptureMode, CaptureStatus, DeviceInfo, Driver, DriverError, Event, Handle, MemoryInfo,
+    Stream, StreamUid,
+};
+
+type Result<T> = std::result::Result<T, DriverError>;
+
+/// What is different about an altered driver. A method that gives `None` changes nothing.
+pub trait Alteration: Send + Sync {
+    fn before(&self, _call: Call) {}
+
+    fn map(&self, _inner: &dyn Driver, _at: (u64, u64), _handle: Handle) -> Option<Result<()>> {
+        None
+    }
+
+    fn malloc(&self, _inner: &dyn Driver, _bytes: u64) -> Option<Result<u64>> {
+        None
+    }
+
+    fn record(&self) -> Option<Result<()>> {
+        None
+    }
+
+    fn query(&self) -> Option<Result<bool>> {
+        None
+    }
+
+    fn wait(&self) -> Option<Result<()>> {
+        None
+    }
+
+    fn synchronize_device(&self) -> Option<Result<()>> {
+        None
+    }
+}
+
+/// A driver with an alteration.
+pub struct Altered<A> {
+    pub inner: Arc<dyn Driver>,
+    pub alteration: A,
+}
+
+/// Methods that are handed on as they are.
+macro_rules! hand_on {
+    ($($call:ident $name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
+        $(fn $name(&self, $($arg: $type),*) -> Result<$result> {
+            self.alteration.before(Call::$call);
+            self.inner.$name($($arg),*)
+        })*
+    };
+}
+
+/// Methods whose alteration does not depend on the arguments.
+macro_rules! hand_on_unless_altered {
+    ($($call:ident $name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
+        $(fn $name(&self, $($arg: $type),*) -> Result<$result> {
+            self.alteration.before(Call::$call);
+            self.alteration.$name().unwrap_or_else(|| self.inner.$name($($arg),*))
+        })*
+    };
+}
+
+impl<A: Alteration> Driver for Altered<A> {
+    fn info(&self) -> DeviceInfo {
+        self.inner.info()
+    }
+
+    fn map(&self, address: u64, bytes: u64, handle: Handle) -> Result<()> {
+        self.alteration.before(Call::Map);
+        let altered = self.alteration.map(&*self.inner, (address, bytes), handle);
+        altered.unwrap_or_else(|| self.inner.map(address, bytes, handle))
+    }
+
+    fn malloc(&self, bytes: u64) -> Result<u64> {
+        self.alteration.before(Call::Malloc);
+        let altered = self.alteration.malloc(&*self.inner, bytes);
+        altered.unwrap_or_else(|| self.inner.malloc(bytes))
+    }
+
+    hand_on! {
+        MemoryInfo memory_info() -> MemoryInfo;
+        Reserve reserve(bytes: u64, alignment: u64) -> u64;
+        Unreserve unreserve(address: u64, bytes: u64) -> ();
+        Create create(bytes: u64) -> Handle;
+        Release release(handle: Handle) -> ();
+        SetAccess set_access(address: u64, bytes: u64) -> ();
+        Unmap unmap(address: u64, bytes: u64) -> ();
+        Free free(address: u64) -> ();
+        MallocAsync malloc_async(bytes: u64, stream: Stream) -> u64;
+        FreeAsync free_async(address: u64, stream: Stream) -> ();
+        CreateEvent create_event() -> Event;
+        DestroyEvent destroy_event(event: Event) -> ();
+        SynchronizeEvent synchronize_event(event: Event) -> ();
+        SynchronizeStream synchronize_stream(stream: Stream) -> ();
+        StreamUid stream_uid(stream: Stream) -> StreamUid;
+        CaptureStatus capture_status(stream: Stream) -> CaptureStatus;
+        ExchangeCaptureMode exchange_capture_mode(mode: CaptureMode) -> CaptureMode;
+    }
+
+    hand_on_unless_altered! {
+        Record record(event: Event, stream: Stream) -> ();
+        Query query(event: Event) -> bool;
+        Wait wait(stream: Stream, event: Event) -> ();
+        SynchronizeDevice synchronize_device() -> ();
+    }
+}

@@ -1,0 +1,24 @@
+//! Every test of the library that needs a device, in one binary.
+//!
+//! `device` says what a test device can do, `sim` is the simulated one, `setup` lists the sources
+//! and devices a test runs on, `program` is the program around an allocator and tells the device's
+//! oracle of every block. On top: `behaviour` (the contract, on any device), `ending` (what only a
+//! simulated device can be made to do), `faults` (every driver call fails once), `seeds` (random
+//! runs), `mutants` (the oracle catches what it must), `threads`, `traces` (real programs).
+//! Test names cite the bugs (`b29_`) and invariants (`i14_`) they cover, by their numbers in
+//! `docs/invariants.md` and `docs/bugs.md`.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
+
+mod altered;
+mod device;
+mod program;
+mod setup;
+mod sim;
+
+mod behaviour;
+mod ending;
+mod faults;
+mod mutants;
+mod seeds;
+mod threads;
+mod traces;

@@ -1,0 +1,77 @@
+//! [`TestDevice`] for the simulated device, with the oracle on and every illegal call a violation.
+
+use std::sync::Arc;
+
+use drystone::driver::{CaptureMode, Driver, Stream};
+use drystone_sim::{SimConfig, SimDevice};
+
+use crate::device::TestDevice;
+
+pub const MIB: u64 = 1 << 20;
+pub const GIB: u64 = 1 << 30;
+
+/// What the tests start from: 4 GiB, watched, strict, with events that are ready at once.
+pub fn watched() -> SimConfig {
+    SimConfig { total_bytes: 4 * GIB, oracle: true, strict: true, ..SimConfig::default() }
+}
+
+impl TestDevice for SimDevice {
+    fn driver(&self) -> Arc<dyn Driver> {
+        Arc::new(self.clone())
+    }
+
+    fn create_stream(&self) -> Stream {
+        SimDevice::create_stream(self)
+    }
+
+    fn destroy_stream(&self, stream: Stream) {
+        SimDevice::destroy_stream(self, stream).unwrap();
+    }
+
+    fn work(&self, stream: Stream, duration_us: u64) {
+        self.launch(stream, duration_us * 1000).unwrap();
+    }
+
+    fn pass(&self, duration_us: u64) {
+        self.advance_by(duration_us * 1000);
+    }
+
+    fn begin_capture(&self, stream: Stream, mode: CaptureMode) {
+        SimDevice::begin_capture(self, stream, mode).unwrap();
+    }
+
+    fn end_capture(&self, stream: Stream) -> bool {
+        SimDevice::end_capture(self, stream).is_ok()
+    }
+
+    fn calls(&self) -> u64 {
+        SimDevice::calls(self)
+    }
+
+    fn handed_out(&self, address: u64, bytes: u64, stream: Stream) {
+        self.check_alloc(address, bytes, stream);
+    }
+
+    fn used(&self, address: u64, stream: Stream) {
+        self.check_use(address, stream);
+    }
+
+    fn taken_back(&self, address: u64) {
+        self.check_free(address);
+    }
+
+    fn verdict(&self) -> Result<(), String> {
+        match self.violations().first() {
+            None => Ok(()),
+            Some(first) => {
+                Err(format!("{} violations, the first: {first}", self.violation_count()))
+            }
+        }
+    }
+
+    fn emptiness(&self) -> Result<(), String> {
+        let left = self.live_objects();
+        let bytes = self.physical_bytes();
+        if left.is_empty() && bytes == 0 { Ok(()) } else { Err(format!("{left:?}, {bytes} bytes")) }
+    }
+}
