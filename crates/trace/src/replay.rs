@@ -1,8 +1,8 @@
 //! Replay: drives any allocator with a trace.
 //!
-//! This file: the trait an allocator implements. Below it: `engine` (the loop), `measure` (a run and
-//! its figures), `curve` (memory over time), `layout` (an address map as plain data), `record` (a run as a
-//! snapshot), `clock`.
+//! This file: the trait an allocator implements. Below it: `engine` (the loop), `measure` (a run
+//! and its figures), `curve` (memory over time), `layout` (an address map as plain data), `record`
+//! (a run as a snapshot), `clock`.
 //! Invariant: what an allocator is asked depends on the trace and its own answers only, so a run
 //! repeats itself exactly.
 

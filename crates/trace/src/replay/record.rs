@@ -14,6 +14,10 @@ use super::{Refusal, Replayed};
 use crate::model::{Event, Kind, Trace};
 use crate::snapshot::{self, Action, Entry, PoolId, Segment, Snapshot, StackId};
 
+mod held;
+
+use held::{Held, held, runs, without};
+
 /// Replays a trace over a fresh allocator and records it; `None` where the allocator has no
 /// address map. Stacks and the names of streams and pools are those of the trace's recording, if
 /// it comes from one.
@@ -67,84 +71,6 @@ impl Names<'_> {
         let base_us = self.trace.recording.as_ref().map_or(0, |recording| recording.base_us);
         base_us.saturating_add_unsigned(time_ns / 1000)
     }
-}
-
-/// A run of addresses with memory behind them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Held {
-    address: u64,
-    bytes: u64,
-    stream: u16,
-    pool: u8,
-    is_expandable: bool,
-}
-
-impl Held {
-    fn end(&self) -> u64 {
-        self.address.saturating_add(self.bytes)
-    }
-}
-
-/// The runs of a layout: its segments without their hollow parts, by address.
-fn held(layout: &Layout) -> Vec<Held> {
-    layout.segments.iter().flat_map(runs).map(|(held, _)| held).collect()
-}
-
-/// The runs of one segment, each with the range of its blocks.
-fn runs(segment: &LayoutSegment) -> Vec<(Held, std::ops::Range<usize>)> {
-    let mut runs: Vec<(Held, std::ops::Range<usize>)> = Vec::new();
-    for (index, block) in segment.blocks.iter().enumerate() {
-        if block.state == BlockState::Hollow {
-            continue;
-        }
-        match runs.last_mut().filter(|(_, range)| range.end == index) {
-            Some((held, range)) => {
-                held.bytes += block.bytes;
-                range.end = index + 1;
-            }
-            None => {
-                let held = Held {
-                    address: block.address,
-                    bytes: block.bytes,
-                    stream: segment.stream,
-                    pool: segment.pool,
-                    is_expandable: segment.is_expandable,
-                };
-                runs.push((held, index..index + 1));
-            }
-        }
-    }
-    runs
-}
-
-/// The parts of `left` that `right` does not cover; both sorted and without overlaps. A segment
-/// that does not grow by mapping comes and goes whole.
-fn without(left: &[Held], right: &[Held]) -> Vec<Held> {
-    let mut rest = Vec::new();
-    let mut others = right.iter().peekable();
-    for held in left {
-        let mut at = held.address;
-        while let Some(other) = others.peek() {
-            if other.end() <= at {
-                others.next();
-                continue;
-            }
-            if other.address >= held.end() {
-                break;
-            }
-            if other.address > at {
-                rest.push(Held { address: at, bytes: other.address - at, ..*held });
-            }
-            at = other.end();
-            if at >= held.end() {
-                break;
-            }
-        }
-        if at < held.end() {
-            rest.push(Held { address: at, bytes: held.end() - at, ..*held });
-        }
-    }
-    rest
 }
 
 /// Writes down a pass.

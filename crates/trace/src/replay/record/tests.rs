@@ -3,14 +3,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::super::reference::Reference;
-use super::super::{BlockState, Layout, LayoutBlock, LayoutSegment};
-use super::{Held, Names, Recorder, held, record, without};
+use super::{Names, Recorder, record};
 use crate::model::{Event, Kind, Trace};
 use crate::snapshot::{self, Action, Entry, Snapshot};
-
-fn run(address: u64, bytes: u64) -> Held {
-    Held { address, bytes, stream: 0, pool: 0, is_expandable: true }
-}
 
 /// A trace of allocations and frees of a few sizes, cache flushes among them.
 fn trace(seed: u64) -> Trace {
@@ -101,32 +96,6 @@ fn refusals_are_written_down_and_leave_nothing() {
     assert!(count(Action::OutOfMemory) > 0);
     assert_eq!(count(Action::FreeRequested), count(Action::FreeCompleted));
     play_back(&snapshot);
-}
-
-#[test]
-fn what_is_mapped_more_or_less_is_found_piece_by_piece() {
-    let (all, part) = ([run(0, 100), run(200, 100)], [run(20, 10), run(90, 150)]);
-    let rest = [run(0, 20), run(30, 60), run(240, 60)];
-    assert_eq!(without(&all, &part), rest);
-    assert_eq!(without(&part, &all), [run(100, 100)]);
-    assert_eq!(without(&all, &[]), all);
-    assert_eq!(without(&all, &all), []);
-    assert_eq!(without(&[run(0, 50), run(50, 50)], &[run(40, 20)]), [run(0, 40), run(60, 40)]);
-}
-
-#[test]
-fn hollow_parts_are_not_held() {
-    let block =
-        |address, state| LayoutBlock { address, bytes: 10, requested_bytes: 0, stream: 0, state };
-    let blocks = vec![
-        block(0, BlockState::Hollow),
-        block(10, BlockState::Live),
-        block(20, BlockState::Free),
-        block(30, BlockState::Hollow),
-        block(40, BlockState::Pending),
-    ];
-    let segment = LayoutSegment { bytes: 50, is_expandable: true, blocks, ..Default::default() };
-    assert_eq!(held(&Layout { segments: vec![segment] }), [run(10, 20), run(40, 10)]);
 }
 
 #[test]
