@@ -251,9 +251,13 @@ fn a_recorded_block_waits_for_its_events_in_order() {
     assert_ne!(bench.take(2 * MIB), second, "only the first has passed");
     assert_eq!(bench.calls(Call::Query), 2);
     bench.torch.advance(200);
-    bench.take(2 * MIB);
-    // Both events are used again, none was made.
-    assert_eq!((bench.calls(Call::Query), bench.calls(Call::CreateEvent)), (3, 2));
+    let last = bench.take(2 * MIB);
+    assert_eq!(bench.calls(Call::Query), 3);
+    // Both events are used again, none is made.
+    bench.torch.record_stream(last, 1);
+    bench.torch.record_stream(last, 2);
+    bench.torch.free(last);
+    assert_eq!((bench.calls(Call::Record), bench.calls(Call::CreateEvent)), (4, 2));
 }
 
 #[test]
