@@ -1,5 +1,7 @@
 //! Small pickles that claim, share or nest so much that an incautious reader would not end.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 use std::time::{Duration, Instant};
 
 use drystone_trace::codec::{self, Limits};
@@ -76,4 +78,54 @@ fn json_nests_only_so_deep() {
     text.extend(b"[".repeat(1_000_000));
     let message = error(&text);
     assert!(message.starts_with("x: line 1: recursion limit exceeded"), "{message}");
+}
+
+/// A small snapshot with a bit of everything.
+const WHOLE: &str = r#"{"segments": [{"device": 0, "address": 4096, "total_size": 1024,
+    "stream": 0, "segment_type": "small", "segment_pool_id": [0, 1], "is_expandable": true,
+    "frames": [], "blocks": [
+        {"address": 4096, "size": 512, "requested_size": 500, "state": "active_allocated",
+         "frames": [{"filename": "a.py", "line": 7, "name": "f"}]},
+        {"address": 4608, "size": 512, "requested_size": 9, "state": "inactive", "frames": []}]}],
+    "device_traces": [[
+        {"action": "segment_map", "addr": 4096, "size": 1024, "stream": 0, "time_us": 5},
+        {"action": "alloc", "addr": 4608, "size": 9, "stream": 3, "time_us": 6, "pool_id": [0, 1],
+         "user_metadata": "x", "frames": [{"filename": "a.py", "line": 8, "name": "f"}]},
+        {"action": "free_requested", "addr": 4608, "size": 9, "stream": 3, "time_us": 7},
+        {"action": "oom", "device_free": 77, "size": 999, "stream": 0, "time_us": 8},
+        {"action": "free_completed", "addr": 4608, "size": 9, "stream": 3, "time_us": 9}]],
+    "allocator_settings": {"max_split_size": -1, "x": [1.5, null, true]},
+    "external_annotations": [{"device": 0, "time_us": 8, "name": "Optimizer.step", "stage": "END"}]}"#;
+
+#[test]
+fn damage_is_an_error_or_another_trace_that_keeps_the_model() {
+    let whole = codec::read(WHOLE.as_bytes(), "x", &Limits::default()).unwrap().remove(0);
+    whole.check().unwrap();
+    let mut pickle = Vec::new();
+    whole.recording.unwrap().snapshot.write_pickle(&mut pickle).unwrap();
+    for file in [pickle, WHOLE.as_bytes().to_vec()] {
+        for seed in 0..20_000_u64 {
+            // Splitmix: each seed damages one to four bytes.
+            let mut state = seed;
+            let mut random = || {
+                state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+                (mixed ^ (mixed >> 31)) as usize
+            };
+            let mut damaged = file.clone();
+            for _ in 0..=random() % 4 {
+                let at = random() % damaged.len();
+                match random() % 4 {
+                    0 => damaged[at] = random() as u8,
+                    1 => damaged[at] ^= 1 << (random() % 8),
+                    2 => drop(damaged.remove(at)),
+                    _ => damaged[at] = damaged[random() % damaged.len()],
+                }
+            }
+            for trace in codec::read(&damaged[..], "x", &Limits::default()).unwrap_or_default() {
+                trace.check().unwrap_or_else(|broken| panic!("seed {seed}: {broken}"));
+            }
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! Reads every trace of `../shared/traces`, where that folder exists, and writes it again.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 use std::collections::HashMap;
 use std::fs;
 use std::path::PathBuf;

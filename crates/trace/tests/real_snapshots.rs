@@ -1,5 +1,7 @@
 //! Reads the snapshots of `../shared/snapshots`, where that folder exists, and writes them again.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;

@@ -6,6 +6,7 @@
 //! bytes, at most 1000 items appended at a time.
 
 mod machine;
+mod number;
 mod opcode;
 mod text;
 mod write;

@@ -3,7 +3,7 @@
 //! The walk over the snapshot is written once, against [`Emit`]; pickles and JSON implement that.
 //! Invariant: keys come in PyTorch's order, and a key that a file did not have is not made up.
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 
 use serde_json::{Map, Value};
 
@@ -11,6 +11,8 @@ use super::{Action, Entry, PoolId, Segment, Snapshot, StackId, Stacks};
 use crate::codec::pickle::Pickler;
 
 mod json;
+
+const BUFFER_BYTES: usize = 64 << 10;
 
 /// Takes values one after the other; keys come right before their values.
 pub(crate) trait Emit {
@@ -54,13 +56,13 @@ pub(crate) enum Shared {
 }
 
 pub(super) fn pickle(snapshot: &Snapshot, output: impl Write) -> io::Result<()> {
-    let mut pickler = Pickler::new(output)?;
+    let mut pickler = Pickler::new(BufWriter::with_capacity(BUFFER_BYTES, output))?;
     walk(snapshot, &mut pickler)?;
     pickler.finish()
 }
 
 pub(super) fn json(snapshot: &Snapshot, output: impl Write) -> io::Result<()> {
-    let mut writer = json::Writer::new(output);
+    let mut writer = json::Writer::new(BufWriter::with_capacity(BUFFER_BYTES, output));
     walk(snapshot, &mut writer)?;
     writer.finish()
 }

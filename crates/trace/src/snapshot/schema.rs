@@ -10,10 +10,11 @@ use std::fmt::{Display, Write as _};
 use serde_json::Map;
 
 use super::stacks::{Frame, StackId};
-use super::{Action, Block, BlockState, Entry, PoolId, Segment, Snapshot};
+use super::{Action, Block, BlockState, Entry, Segment, Snapshot};
 use crate::codec::graph::{Graph, Id, Node};
 use crate::codec::{Limits, Place, Problem, error::quote};
 
+mod look;
 mod plain;
 
 use plain::Plain;
@@ -348,101 +349,6 @@ impl<'g, 'f> Reader<'g, 'f> {
         let number = self.snapshot.stacks.add_frame(frame);
         self.known[value as usize] = number;
         Ok(number)
-    }
-
-    fn list(&self, value: Id) -> Read<impl Iterator<Item = Id> + use<'g, 'f>> {
-        match self.graph.node(value) {
-            Node::List(items) | Node::Tuple(items) => Ok(self.graph.items(items)),
-            _ => Err(self.wrong(value, "a list")),
-        }
-    }
-
-    fn entries(&self, value: Id) -> Read<impl Iterator<Item = (Id, Id)> + use<'g, 'f>> {
-        match self.graph.node(value) {
-            Node::Dict(items) => Ok(self.graph.entries(items)),
-            _ => Err(self.wrong(value, "a dictionary")),
-        }
-    }
-
-    /// A dictionary's entries, by name.
-    fn dict(&mut self, value: Id) -> Read<Vec<(&'g [u8], Id)>> {
-        let mut named = Vec::new();
-        for (key, value) in self.entries(value)? {
-            self.plain.spend()?;
-            named.push((self.text(key)?, value));
-        }
-        Ok(named)
-    }
-
-    fn text(&self, value: Id) -> Read<&'g [u8]> {
-        match self.graph.node(value) {
-            Node::Text(place) => Ok(self.graph.bytes(place)),
-            _ => Err(self.wrong(value, "a text")),
-        }
-    }
-
-    /// A size, or anything else that is never negative.
-    fn number(&self, value: Id) -> Read<u64> {
-        match self.graph.node(value) {
-            Node::Int(number) => u64::try_from(number).ok(),
-            Node::Unsigned(number) => Some(number),
-            _ => None,
-        }
-        .ok_or_else(|| self.wrong(value, "a whole number from 0 to 2^64 - 1"))
-    }
-
-    /// A stream or address: 64 bits, which some writers take for signed.
-    fn handle(&self, value: Id) -> Read<u64> {
-        match self.graph.node(value) {
-            Node::Int(number) => Ok(number as u64),
-            _ => self.number(value),
-        }
-    }
-
-    fn small(&self, value: Id) -> Read<u32> {
-        let number = u32::try_from(self.number(value)?);
-        number.map_err(|_| self.wrong(value, "a whole number from 0 to 2^32 - 1"))
-    }
-
-    fn time(&self, value: Id) -> Read<i64> {
-        match self.graph.node(value) {
-            Node::Int(number) => Ok(number),
-            // Saturates; a time this far off is as wrong as any other.
-            Node::Float(number) => Ok(number as i64),
-            _ => Err(self.wrong(value, "a time in microseconds")),
-        }
-    }
-
-    fn flag(&self, value: Id) -> Read<bool> {
-        match self.graph.node(value) {
-            Node::Bool(flag) => Ok(flag),
-            Node::Int(number @ 0..=1) => Ok(number == 1),
-            _ => Err(self.wrong(value, "true or false")),
-        }
-    }
-
-    fn pool(&self, value: Id) -> Read<PoolId> {
-        let mut items = self.list(value)?;
-        match (items.next(), items.next(), items.next()) {
-            (Some(graph), Some(user), None) => Ok(PoolId(self.small(graph)?, self.small(user)?)),
-            _ => Err(self.wrong(value, "a pair of numbers")),
-        }
-    }
-
-    fn wrong(&self, value: Id, wants: &'static str) -> Fault {
-        let found = match self.graph.node(value) {
-            Node::Null => "None".to_owned(),
-            Node::Bool(flag) => flag.to_string(),
-            Node::Int(number) => number.to_string(),
-            Node::Unsigned(number) => number.to_string(),
-            Node::Float(number) => number.to_string(),
-            Node::Text(place) => format!("`{}`", quote(self.graph.bytes(place))),
-            Node::Bytes(_) => "bytes".to_owned(),
-            Node::List(_) => "a list".to_owned(),
-            Node::Tuple(_) => "a tuple".to_owned(),
-            Node::Dict(_) => "a dictionary".to_owned(),
-        };
-        Problem::Value { found, wants }.into()
     }
 }
 

@@ -4,7 +4,9 @@
 //! at most one value; a length is checked against what is left of the file before it is believed.
 //! An error names the byte at which its opcode starts.
 
+use super::number::{decimal, long};
 use super::opcode as op;
+use super::text;
 use crate::codec::graph::{Full, Graph, Id, Items, Node};
 use crate::codec::{Place, Problem};
 
@@ -157,11 +159,11 @@ impl<'f> Machine<'f> {
                 Node::Float(value.ok_or(Problem::PickleNumber)?)
             }
             op::UNICODE => {
-                let text = super::text::unescape_unicode(self.line()?)?;
+                let text = text::unescape_unicode(self.line()?)?;
                 Node::Text(self.graph.add_text(&text)?)
             }
             op::STRING => {
-                let text = super::text::unescape_string(self.line()?)?;
+                let text = text::unescape_string(self.line()?)?;
                 Node::Text(self.graph.add_text(&text)?)
             }
             _ => self.counted(opcode)?,
@@ -361,31 +363,5 @@ impl<'f> Machine<'f> {
         let len = left.iter().position(|byte| *byte == b'\n').ok_or(Problem::Truncated)?;
         self.at += len + 1;
         Ok(&left[..len])
-    }
-}
-
-/// A two's complement integer, little-endian, of any length.
-fn long(bytes: &[u8]) -> Step<Node> {
-    let fill = if bytes.last().is_some_and(|byte| byte & 0x80 != 0) { 0xff } else { 0 };
-    let (low, high) = bytes.split_at(bytes.len().min(16));
-    if high.iter().any(|byte| *byte != fill) {
-        return Err(Problem::PickleNumber);
-    }
-    let mut wide = [fill; 16];
-    wide[..low.len()].copy_from_slice(low);
-    integer(i128::from_le_bytes(wide))
-}
-
-/// A decimal integer.
-fn decimal(digits: &[u8]) -> Step<Node> {
-    let text = std::str::from_utf8(digits).map_err(|_| Problem::PickleNumber)?;
-    integer(text.parse().map_err(|_| Problem::PickleNumber)?)
-}
-
-fn integer(value: i128) -> Step<Node> {
-    match (i64::try_from(value), u64::try_from(value)) {
-        (Ok(value), _) => Ok(Node::Int(value)),
-        (_, Ok(value)) => Ok(Node::Unsigned(value)),
-        _ => Err(Problem::PickleNumber),
     }
 }
