@@ -91,6 +91,17 @@ impl FreeList {
         }
     }
 
+    /// As [`find`](Self::find), but looks at every block that may fit, however many do not: for
+    /// a request that would have to grow otherwise.
+    #[cold]
+    pub(crate) fn search(&self, blocks: &Blocks, bytes: u64) -> Option<BlockIndex> {
+        self.find(blocks, bytes).or_else(|| {
+            let maybe = [Bin::of_block(bytes), TAIL].map(|bin| self.bin(blocks, bin));
+            let fitting = maybe.into_iter().flatten().filter(|&i| blocks[i].bytes >= bytes);
+            fitting.min_by_key(|&i| (blocks[i].bytes, blocks[i].address))
+        })
+    }
+
     /// The smallest block that fits among the first few of a bin, at the lowest address if equal.
     #[inline]
     fn best_of(&self, blocks: &Blocks, bin: Bin, bytes: u64) -> Option<BlockIndex> {
@@ -114,13 +125,17 @@ impl FreeList {
         &'a self,
         blocks: &'a Blocks,
     ) -> impl Iterator<Item = (Bin, BlockIndex)> + 'a {
-        (0..BINS as u16).flat_map(move |bin| {
-            let mut next = self.heads[bin as usize];
-            std::iter::from_fn(move || {
-                let index = next.some()?;
-                next = blocks[index].home_next;
-                Some((Bin(bin), index))
-            })
+        (0..BINS as u16)
+            .flat_map(move |bin| self.bin(blocks, Bin(bin)).map(move |index| (Bin(bin), index)))
+    }
+
+    /// The blocks of one bin.
+    fn bin<'a>(&self, blocks: &'a Blocks, bin: Bin) -> impl Iterator<Item = BlockIndex> + use<'a> {
+        let mut next = self.heads[bin.index()];
+        std::iter::from_fn(move || {
+            let index = next.some()?;
+            next = blocks[index].home_next;
+            Some(index)
         })
     }
 

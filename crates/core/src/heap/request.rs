@@ -45,13 +45,8 @@ impl Heap {
     ) -> Result<Option<Grant>, RequestError> {
         let bytes = block_bytes(requested)?;
         let list = self.list_of(pool, stream, bytes)?;
-        Ok(self.serve(Wanted { list, requested, bytes }))
-    }
-
-    #[inline]
-    fn serve(&mut self, wanted: Wanted) -> Option<Grant> {
-        let index = self.list(wanted.list).find(&self.blocks, wanted.bytes)?;
-        Some(self.occupy_free(index, wanted))
+        let found = self.list(list).find(&self.blocks, bytes);
+        Ok(found.map(|index| self.occupy_free(index, Wanted { list, requested, bytes })))
     }
 
     /// Serves a request from its own free list, from another stream's, or by growth.
@@ -68,8 +63,8 @@ impl Heap {
         let bytes = block_bytes(requested)?;
         let list = self.list_of(pool, stream, bytes)?;
         let wanted = Wanted { list, requested, bytes };
-        if let Some(grant) = self.serve(wanted) {
-            return Ok(Answer::Granted(grant));
+        if let Some(index) = self.list(list).search(&self.blocks, bytes) {
+            return Ok(Answer::Granted(self.occupy_free(index, wanted)));
         }
         let policy = self.config.cross_stream;
         if reach != Reach::Own && policy != CrossStream::Never {
