@@ -1,0 +1,287 @@
+//! A fake device: carries plans out step by step and panics on whatever a driver would refuse or
+//! punish (I13, B48 to B51). It also knows what the heap must not: which physical bytes stand
+//! behind an address, and which work on them is complete.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use drystone_core::{GranuleId, Step};
+
+use crate::clocks::{Clock, Clocks};
+
+/// Why the device did not do a legal step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    OutOfMemory,
+    OutOfAddresses,
+    StreamIsGone,
+}
+
+#[derive(Debug)]
+struct Mapping {
+    bytes: u64,
+    granule: GranuleId,
+    is_accessible: bool,
+}
+
+#[derive(Debug)]
+struct Physical {
+    start: u64,
+    bytes: u64,
+    mappings: usize,
+}
+
+/// See the top of this file.
+#[derive(Debug)]
+pub struct Device {
+    pub clocks: Clocks,
+    capacity_bytes: u64,
+    addresses_bytes: u64,
+    granule_bytes: u64,
+    /// Reserved ranges and plain allocations: start to size.
+    reserved: BTreeMap<u64, u64>,
+    plain: BTreeMap<u64, Physical>,
+    mappings: BTreeMap<u64, Mapping>,
+    granules: BTreeMap<GranuleId, Physical>,
+    /// Physical bytes are never handed out twice, so that a stale use cannot hide.
+    next_physical: u64,
+    /// Work on physical bytes that were given back by the program.
+    worked: Vec<(Range<u64>, Clock)>,
+}
+
+const LOWEST_ADDRESS: u64 = 1 << 40;
+
+impl Device {
+    pub fn new(capacity_bytes: u64, addresses_bytes: u64, granule_bytes: u64) -> Self {
+        Self {
+            clocks: Clocks::default(),
+            capacity_bytes,
+            addresses_bytes,
+            granule_bytes,
+            reserved: BTreeMap::new(),
+            plain: BTreeMap::new(),
+            mappings: BTreeMap::new(),
+            granules: BTreeMap::new(),
+            next_physical: 0,
+            worked: Vec::new(),
+        }
+    }
+
+    /// Does a step. Returns the address that a `Reserve` or `Malloc` gives.
+    pub fn step(&mut self, step: &Step) -> Result<Option<u64>, Refusal> {
+        match *step {
+            Step::Reserve { bytes, alignment } => return self.reserve(bytes, alignment).map(Some),
+            Step::Malloc { bytes } => return self.malloc(bytes).map(Some),
+            Step::Unreserve { address, bytes } => self.unreserve(address, bytes),
+            Step::Create { granule, bytes } => {
+                let physical = self.take_physical(bytes)?;
+                assert_eq!(bytes, self.granule_bytes);
+                let twice = self.granules.insert(granule, physical);
+                assert!(twice.is_none(), "{granule:?} is created twice");
+            }
+            Step::Release { granule } => self.release(granule),
+            Step::Map { address, bytes, granule } => self.map(address, bytes, granule),
+            Step::SetAccess { address, bytes } => {
+                assert!(self.is_mapped(address, bytes), "access to unmapped {address:#x}");
+                for (_, mapping) in self.mappings.range_mut(address..address + bytes) {
+                    mapping.is_accessible = true;
+                }
+            }
+            Step::Unmap { address, bytes } => self.unmap(address, bytes),
+            Step::Free { address } => self.free(address),
+            Step::Record { fence } => {
+                if self.clocks.is_destroyed(fence.stream) {
+                    return Err(Refusal::StreamIsGone);
+                }
+                self.clocks.record(fence);
+            }
+            Step::Wait { stream, fence } => {
+                if self.clocks.is_destroyed(stream) {
+                    return Err(Refusal::StreamIsGone);
+                }
+                self.clocks.wait(stream, fence);
+            }
+            Step::SynchronizeDevice => self.clocks.synchronize(),
+        }
+        Ok(None)
+    }
+
+    /// Undoes a step that was done; `given` is the address it gave.
+    pub fn undo(&mut self, step: &Step, given: u64) {
+        match *step {
+            Step::Create { granule, .. } => self.release(granule),
+            Step::Map { address, bytes, .. } => self.unmap(address, bytes),
+            Step::Reserve { bytes, .. } => self.unreserve(given, bytes),
+            Step::Malloc { .. } => self.free(given),
+            _ => {}
+        }
+    }
+
+    /// Bytes of physical memory that are out.
+    pub fn held_bytes(&self) -> u64 {
+        self.granules.values().chain(self.plain.values()).map(|physical| physical.bytes).sum()
+    }
+
+    /// I15: nothing is left of anything.
+    pub fn assert_empty(&self) {
+        assert!(self.reserved.is_empty(), "addresses leaked: {:x?}", self.reserved);
+        assert!(self.plain.is_empty(), "plain memory leaked: {:x?}", self.plain);
+        assert!(self.mappings.is_empty(), "mappings leaked: {:x?}", self.mappings);
+        assert!(self.granules.is_empty(), "granules leaked: {:?}", self.granules);
+    }
+
+    /// The lowest free range of addresses; ranges are handed out without gaps, and again.
+    fn find_addresses(&self, bytes: u64, alignment: u64) -> Result<u64, Refusal> {
+        if bytes > self.addresses_bytes {
+            return Err(Refusal::OutOfAddresses);
+        }
+        let mut address = LOWEST_ADDRESS;
+        for (&start, &size) in &self.reserved {
+            if address + bytes <= start {
+                break;
+            }
+            address = (start + size).next_multiple_of(alignment);
+        }
+        let fits = address + bytes <= LOWEST_ADDRESS + self.addresses_bytes;
+        if fits { Ok(address) } else { Err(Refusal::OutOfAddresses) }
+    }
+
+    fn take_physical(&mut self, bytes: u64) -> Result<Physical, Refusal> {
+        if bytes > self.capacity_bytes || self.held_bytes() + bytes > self.capacity_bytes {
+            return Err(Refusal::OutOfMemory);
+        }
+        let start = self.next_physical;
+        self.next_physical += bytes;
+        Ok(Physical { start, bytes, mappings: 0 })
+    }
+
+    fn reserve(&mut self, bytes: u64, alignment: u64) -> Result<u64, Refusal> {
+        assert!(bytes > 0 && bytes.is_multiple_of(self.granule_bytes), "reserves {bytes}");
+        assert!(alignment.is_multiple_of(self.granule_bytes), "aligned to {alignment}");
+        let address = self.find_addresses(bytes, alignment)?;
+        self.reserved.insert(address, bytes);
+        Ok(address)
+    }
+
+    fn unreserve(&mut self, address: u64, bytes: u64) {
+        let is_mapped = self.mappings.range(address..address + bytes).next().is_some();
+        assert!(!is_mapped, "{address:#x} is given back with mappings in it");
+        assert_eq!(self.reserved.remove(&address), Some(bytes), "{address:#x} is not reserved");
+    }
+
+    fn malloc(&mut self, bytes: u64) -> Result<u64, Refusal> {
+        let address = self.find_addresses(bytes, 512)?;
+        let physical = self.take_physical(bytes)?;
+        self.reserved.insert(address, bytes);
+        self.plain.insert(address, physical);
+        Ok(address)
+    }
+
+    fn free(&mut self, address: u64) {
+        let Some(physical) = self.plain.remove(&address) else {
+            panic!("{address:#x} is freed, but not allocated");
+        };
+        self.reserved.remove(&address);
+        self.assert_complete(&(physical.start..physical.start + physical.bytes));
+    }
+
+    fn release(&mut self, granule: GranuleId) {
+        let released = self.granules.remove(&granule);
+        assert!(released.is_some_and(|g| g.mappings == 0), "{granule:?} cannot be released");
+    }
+
+    fn map(&mut self, address: u64, bytes: u64, granule: GranuleId) {
+        let Some(physical) = self.granules.get_mut(&granule) else {
+            panic!("{granule:?} is mapped, but not created");
+        };
+        assert_eq!((bytes, address % bytes), (physical.bytes, 0), "{granule:?} is mapped in part");
+        physical.mappings += 1;
+        assert_eq!(physical.mappings, 1, "{granule:?} is mapped twice");
+        let segment = self.reserved.range(..=address).next_back();
+        let is_reserved = segment.is_some_and(|(&start, &size)| address + bytes <= start + size)
+            && !self.plain.contains_key(&address);
+        assert!(is_reserved, "{address:#x} is mapped, but not reserved");
+        let overlap = self.mappings.range(..address + bytes).next_back();
+        assert!(overlap.is_none_or(|(&at, m)| at + m.bytes <= address), "{address:#x} is mapped");
+        self.mappings.insert(address, Mapping { bytes, granule, is_accessible: false });
+    }
+
+    fn unmap(&mut self, address: u64, bytes: u64) {
+        assert!(self.is_mapped(address, bytes), "{bytes} bytes at {address:#x} are not mapped");
+        let inside: Vec<u64> =
+            self.mappings.range(address..address + bytes).map(|m| *m.0).collect();
+        for at in inside {
+            if let Some(mapping) = self.mappings.remove(&at)
+                && let Some(physical) = self.granules.get_mut(&mapping.granule)
+            {
+                physical.mappings -= 1;
+                let range = physical.start..physical.start + physical.bytes;
+                self.assert_complete(&range);
+            }
+        }
+    }
+
+    /// Whether whole mappings cover a range exactly.
+    fn is_mapped(&self, address: u64, bytes: u64) -> bool {
+        let mut end = address;
+        for (&at, mapping) in self.mappings.range(address..address + bytes) {
+            if at != end {
+                return false;
+            }
+            end = at + mapping.bytes;
+        }
+        bytes > 0 && end == address + bytes
+    }
+
+    /// Whether nothing is mapped in a range.
+    pub fn is_bare(&self, address: u64, bytes: u64) -> bool {
+        let below = self.mappings.range(..address + bytes).next_back();
+        below.is_none_or(|(&at, mapping)| at + mapping.bytes <= address)
+    }
+
+    /// The physical bytes behind a range of addresses, if all of it is backed and accessible.
+    pub fn physical(&self, address: u64, bytes: u64) -> Option<Vec<Range<u64>>> {
+        if let Some((&start, plain)) = self.plain.range(..=address).next_back()
+            && address < start + plain.bytes
+        {
+            let from = plain.start + (address - start);
+            let is_inside = address + bytes <= start + plain.bytes;
+            return is_inside.then(|| std::iter::once(from..from + bytes).collect());
+        }
+        let (mut at, end) = (address, address + bytes);
+        let mut ranges = Vec::new();
+        while at < end {
+            let (&start, mapping) = self.mappings.range(..=at).next_back()?;
+            if at >= start + mapping.bytes || !mapping.is_accessible {
+                return None;
+            }
+            let until = end.min(start + mapping.bytes);
+            let base = self.granules.get(&mapping.granule)?.start;
+            ranges.push(base + (at - start)..base + (until - start));
+            at = until;
+        }
+        Some(ranges)
+    }
+
+    /// Notes that the program gave bytes back after this work on them.
+    pub fn note_work(&mut self, ranges: &[Range<u64>], work: &Clock) {
+        for range in ranges {
+            // Replaces what was known of the very same bytes: that work came before this.
+            self.worked.retain(|(old, _)| !(range.start <= old.start && old.end <= range.end));
+            self.worked.push((range.clone(), work.clone()));
+        }
+    }
+
+    /// Whether all work on these bytes is covered by a clock (I10).
+    pub fn is_ordered(&self, range: &Range<u64>, clock: &Clock) -> bool {
+        let mut overlapping =
+            self.worked.iter().filter(|(old, _)| old.start < range.end && range.start < old.end);
+        overlapping.all(|(_, work)| clock.covers(work))
+    }
+
+    /// Unmapping and freeing do not wait for kernels: the host must know them complete (B13).
+    fn assert_complete(&self, range: &Range<u64>) {
+        let is_complete = self.is_ordered(range, self.clocks.host());
+        assert!(is_complete, "memory is given back before its last use is known to be complete");
+    }
+}

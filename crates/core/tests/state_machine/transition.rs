@@ -1,0 +1,337 @@
+//! Random operations from random starts. Operations name blocks, streams and pools by number,
+//! taken modulo what there is, so that any sequence of them is a legal one and shrinks well.
+
+use drystone_core::{CrossStream, Reach, SegmentKind};
+use proptest::prelude::*;
+use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
+
+use crate::world::{Fate, Setup, World};
+
+const MIB: u64 = 1 << 20;
+
+#[derive(Clone, Debug)]
+pub enum Transition {
+    Allocate {
+        pool: usize,
+        stream: usize,
+        bytes: u64,
+        reach: Reach,
+        fated: usize,
+        fate: Fate,
+    },
+    Free {
+        nth: usize,
+        fate: Fate,
+    },
+    RecordStream {
+        nth: usize,
+        stream: usize,
+    },
+    /// Frees an address at an offset from a live one or, without any, from the first address.
+    FreeBadly {
+        nth: usize,
+        offset: u64,
+    },
+    /// Frees the start of a block that is not live.
+    FreeAgain {
+        nth: usize,
+    },
+    /// The device does some items of a stream's queue.
+    Progress {
+        queue: usize,
+        items: usize,
+    },
+    /// The heap is told of a fence that the device has passed.
+    Tell {
+        queue: usize,
+        nth: usize,
+    },
+    Resume {
+        nth: usize,
+        fate: Fate,
+    },
+    Trim {
+        fate: Fate,
+    },
+    Synchronize {
+        fate: Fate,
+    },
+    AddStream,
+    RetireStream {
+        nth: usize,
+        fate: Fate,
+    },
+    /// Uses a stream that was retired.
+    UseRetired {
+        nth: usize,
+    },
+    AddPool,
+    ReleasePool {
+        nth: usize,
+    },
+    SetLimit {
+        bytes: u64,
+    },
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    let stop = proptest::option::weighted(0.4, 0..8usize);
+    prop_oneof![
+        12 => Just(Fate::Complete),
+        3 => (0..12usize, stop).prop_map(|(after, stop)| Fate::Fail { after, stop }),
+        3 => (0..12usize).prop_map(|done| Fate::Open { done }),
+    ]
+}
+
+fn bytes(granule_bytes: u64) -> impl Strategy<Value = u64> {
+    prop_oneof![
+        6 => 1..=4096u64,
+        4 => (1..64u64, 0..3u64).prop_map(|(quanta, around)| quanta * 512 + around - 1),
+        4 => (0..1200u64).prop_map(|around| MIB + around - 600),
+        6 => (1..5u64, 0..3u64, 0..2u64).prop_map(move |(granules, around, far)| {
+            granules * granule_bytes + around * (1 + 511 * far) - 512 * far
+        }),
+        8 => (0..4 * MIB, 1..6u64).prop_map(|(more, times)| MIB + more * times),
+        3 => (0..64u32, 0..3u64).prop_map(|(power, around)| ((1 << power) + around).wrapping_sub(1)),
+        1 => (0..4096u64).prop_map(|less| u64::MAX - less),
+        1 => Just(0),
+    ]
+}
+
+fn limit(granule_bytes: u64) -> impl Strategy<Value = u64> {
+    prop_oneof![
+        1 => Just(0),
+        1 => Just(MIB),
+        2 => (1..4u64).prop_map(move |granules| granules * granule_bytes),
+        4 => (8..64u64).prop_map(|mib| mib * MIB),
+        4 => Just(u64::MAX),
+    ]
+}
+
+fn setup() -> impl Strategy<Value = Setup> {
+    let kind = prop_oneof![3 => Just(SegmentKind::Mapped), 1 => Just(SegmentKind::Plain)];
+    let granule_bytes = prop_oneof![Just(2 * MIB), Just(4 * MIB), Just(8 * MIB)];
+    let cross_stream = prop_oneof![
+        1 => Just(CrossStream::Never),
+        1 => Just(CrossStream::Passed),
+        2 => Just(CrossStream::Wait),
+    ];
+    let device_bytes = prop_oneof![Just(1), Just(3 * MIB), Just(64 * MIB), Just(1024 * MIB)];
+    let capacity_bytes = prop_oneof![Just(4 * MIB), Just(40 * MIB), Just(128 * MIB)];
+    let addresses_bytes = prop_oneof![Just(40 * MIB), Just(512 * MIB), Just(1 << 40)];
+    let sizes = (granule_bytes, device_bytes, capacity_bytes, addresses_bytes, 1..=4usize);
+    (kind, cross_stream, sizes).prop_flat_map(|(kind, cross_stream, sizes)| {
+        let (granule_bytes, device_bytes, capacity_bytes, addresses_bytes, streams) = sizes;
+        limit(granule_bytes).prop_map(move |limit_bytes| Setup {
+            kind,
+            granule_bytes,
+            cross_stream,
+            device_bytes,
+            limit_bytes,
+            capacity_bytes,
+            addresses_bytes,
+            streams,
+        })
+    })
+}
+
+fn transitions(granule_bytes: u64) -> impl Strategy<Value = Transition> {
+    let reach = prop_oneof![
+        1 => Just(Reach::Own),
+        1 => Just(Reach::Ordered),
+        4 => Just(Reach::Wait),
+    ];
+    let pool = prop_oneof![3 => Just(0), 1 => 0..4usize];
+    let allocate = (pool, 0..4usize, bytes(granule_bytes), reach, 0..3usize, fate()).prop_map(
+        |(pool, stream, bytes, reach, fated, fate)| Transition::Allocate {
+            pool,
+            stream,
+            bytes,
+            reach,
+            fated,
+            fate,
+        },
+    );
+    let nth = || 0..16usize;
+    prop_oneof![
+        30 => allocate,
+        20 => (nth(), fate()).prop_map(|(nth, fate)| Transition::Free { nth, fate }),
+        8 => (nth(), 0..4usize)
+            .prop_map(|(nth, stream)| Transition::RecordStream { nth, stream }),
+        2 => (nth(), prop_oneof![1..2048u64, 1..64 * MIB, any::<u64>()])
+            .prop_map(|(nth, offset)| Transition::FreeBadly { nth, offset }),
+        2 => nth().prop_map(|nth| Transition::FreeAgain { nth }),
+        8 => (0..8usize, 1..12usize)
+            .prop_map(|(queue, items)| Transition::Progress { queue, items }),
+        8 => (0..8usize, 0..4usize).prop_map(|(queue, nth)| Transition::Tell { queue, nth }),
+        6 => (0..4usize, fate()).prop_map(|(nth, fate)| Transition::Resume { nth, fate }),
+        5 => fate().prop_map(|fate| Transition::Trim { fate }),
+        2 => fate().prop_map(|fate| Transition::Synchronize { fate }),
+        2 => Just(Transition::AddStream),
+        2 => (0..4usize, fate()).prop_map(|(nth, fate)| Transition::RetireStream { nth, fate }),
+        1 => nth().prop_map(|nth| Transition::UseRetired { nth }),
+        1 => Just(Transition::AddPool),
+        1 => (0..4usize).prop_map(|nth| Transition::ReleasePool { nth }),
+        1 => limit(granule_bytes).prop_map(|bytes| Transition::SetLimit { bytes }),
+    ]
+}
+
+/// What generates runs: a start, and operations that any state admits.
+pub struct Runs;
+
+impl ReferenceStateMachine for Runs {
+    type State = Setup;
+    type Transition = Transition;
+
+    fn init_state() -> BoxedStrategy<Setup> {
+        setup().boxed()
+    }
+
+    fn transitions(setup: &Setup) -> BoxedStrategy<Transition> {
+        transitions(setup.granule_bytes).boxed()
+    }
+
+    fn apply(setup: Setup, _: &Transition) -> Setup {
+        setup
+    }
+}
+
+struct HeapAgainstReference;
+
+impl StateMachineTest for HeapAgainstReference {
+    type SystemUnderTest = World;
+    type Reference = Runs;
+
+    fn init_test(setup: &Setup) -> World {
+        World::new(setup)
+    }
+
+    fn apply(mut world: World, _: &Setup, transition: Transition) -> World {
+        world.apply(transition);
+        world
+    }
+
+    fn check_invariants(world: &World, _: &Setup) {
+        world.verify();
+    }
+
+    fn teardown(world: World, _: Setup) {
+        world.finish();
+    }
+}
+
+impl World {
+    /// The nth thing of a list, wrapping around.
+    fn pick<T: Copy>(things: &[T], nth: usize) -> Option<T> {
+        (!things.is_empty()).then(|| things[nth % things.len()])
+    }
+
+    fn nth_live(&self, nth: usize) -> Option<u64> {
+        let live: Vec<u64> = self.reference.live.keys().copied().collect();
+        Self::pick(&live, nth)
+    }
+
+    fn apply(&mut self, transition: Transition) {
+        match transition {
+            Transition::Allocate { pool, stream, bytes, reach, fated, fate } => {
+                if let Some(stream) = Self::pick(&self.reference.streams, stream) {
+                    let pool = pool % self.pools.len();
+                    self.allocate_with(pool, stream, bytes, reach, (fated, fate));
+                }
+            }
+            Transition::Free { nth, fate } => {
+                if let Some(address) = self.nth_live(nth) {
+                    self.free_with(address, fate);
+                }
+            }
+            Transition::RecordStream { nth, stream } => {
+                let stream = Self::pick(&self.reference.streams, stream);
+                if let (Some(address), Some(stream)) = (self.nth_live(nth), stream) {
+                    self.record_stream(address, stream);
+                }
+            }
+            Transition::FreeBadly { nth, offset } => {
+                let from = self.nth_live(nth).unwrap_or(0);
+                let address = from.wrapping_add(offset);
+                if !self.reference.live.contains_key(&address) {
+                    self.free_badly(address);
+                }
+            }
+            Transition::FreeAgain { nth } => {
+                let segments = self.heap.snapshot();
+                let blocks = segments.iter().flat_map(|segment| &segment.blocks);
+                let starts: Vec<u64> = blocks
+                    .map(|block| block.address)
+                    .filter(|address| !self.reference.live.contains_key(address))
+                    .collect();
+                if let Some(address) = Self::pick(&starts, nth) {
+                    self.free_badly(address);
+                }
+            }
+            Transition::SetLimit { bytes } => self.heap.set_limit(bytes),
+            other => self.apply_to_device(other),
+        }
+    }
+
+    fn apply_to_device(&mut self, transition: Transition) {
+        match transition {
+            Transition::Progress { queue, items } => {
+                self.device.clocks.progress(queue % self.device.clocks.len(), items);
+            }
+            Transition::Tell { queue, nth } => {
+                let passed = self.device.clocks.passed(queue % self.device.clocks.len());
+                // The latest first: to be told of an earlier one changes nothing.
+                let passed: Vec<_> = passed.into_iter().rev().collect();
+                if let Some(fence) = Self::pick(&passed, nth) {
+                    self.tell(fence);
+                }
+            }
+            Transition::Resume { nth, fate } if self.open_plans() > 0 => {
+                self.resume(nth % self.open_plans(), fate);
+            }
+            Transition::Trim { fate } => {
+                self.trim(fate);
+            }
+            Transition::Synchronize { fate } => {
+                self.synchronize(fate);
+            }
+            Transition::AddStream if self.reference.streams.len() < 4 => {
+                self.add_stream();
+            }
+            Transition::RetireStream { nth, fate } => {
+                if let Some(stream) = Self::pick(&self.reference.streams, nth) {
+                    self.retire_stream(stream, fate);
+                }
+            }
+            Transition::UseRetired { nth } => {
+                let retired: Vec<_> = self.reference.retired.keys().copied().collect();
+                if let Some(stream) = Self::pick(&retired, nth) {
+                    self.retire_stream(stream, Fate::Complete);
+                    self.allocate_with(0, stream, 512, Reach::Wait, (0, Fate::Complete));
+                    if let Some(address) = self.nth_live(nth) {
+                        self.record_stream(address, stream);
+                    }
+                }
+            }
+            Transition::AddPool if self.pools.len() < 4 => {
+                self.add_pool();
+            }
+            Transition::ReleasePool { nth } => self.release_pool(nth % self.pools.len()),
+            _ => {}
+        }
+    }
+}
+
+/// A few seconds' worth of runs; `PROPTEST_CASES` asks for more.
+fn config() -> ProptestConfig {
+    let config = ProptestConfig::default();
+    let is_chosen = std::env::var_os("PROPTEST_CASES").is_some();
+    ProptestConfig { cases: if is_chosen { config.cases } else { 192 }, ..config }
+}
+
+prop_state_machine! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn heap_agrees_with_the_reference(sequential 1..96 => HeapAgainstReference);
+}

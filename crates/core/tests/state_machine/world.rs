@@ -1,0 +1,301 @@
+//! The world: one heap, the fake device, the slow reference, and the program that uses them.
+//!
+//! Every operation compares the heap's answer with what the reference knows; [`World::verify`]
+//! compares everything else. An operation whose heap answers with a plan carries it out to its
+//! end, lets it fail at a step, or leaves it open while other operations happen.
+
+mod allocate;
+mod free;
+mod plans;
+
+use std::collections::BTreeMap;
+
+use drystone_core::{
+    BlockState, BlockView, Config, CrossStream, Fence, Heap, Plan, PoolId, RequestError,
+    SegmentKind, SegmentView, Stats, Step, StreamError, StreamId,
+};
+
+use crate::device::Device;
+use crate::reference::{Away, Block, Reference, scale_of};
+pub use plans::{Fate, Outcome};
+use plans::{Flight, Purpose};
+
+/// Where a run starts (B60). Sizes in bytes.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub kind: SegmentKind,
+    pub granule_bytes: u64,
+    pub cross_stream: CrossStream,
+    /// What the heap believes the device to have.
+    pub device_bytes: u64,
+    pub limit_bytes: u64,
+    /// What the device has.
+    pub capacity_bytes: u64,
+    /// Addresses the device can give away.
+    pub addresses_bytes: u64,
+    pub streams: usize,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            kind: SegmentKind::Mapped,
+            granule_bytes: 2 << 20,
+            cross_stream: CrossStream::Wait,
+            device_bytes: 256 << 20,
+            limit_bytes: u64::MAX,
+            capacity_bytes: 256 << 20,
+            addresses_bytes: 1 << 44,
+            streams: 1,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct World {
+    pub heap: Heap,
+    pub device: Device,
+    pub reference: Reference,
+    /// All pools, with whether they were released. The first is the default pool.
+    pub pools: Vec<(PoolId, bool)>,
+    flights: Vec<Flight>,
+}
+
+impl World {
+    pub fn new(setup: &Setup) -> Self {
+        let heap = Heap::new(Config {
+            kind: setup.kind,
+            granule_bytes: setup.granule_bytes,
+            device_bytes: setup.device_bytes,
+            limit_bytes: setup.limit_bytes,
+            cross_stream: setup.cross_stream,
+        });
+        let mut world = Self {
+            heap,
+            device: Device::new(setup.capacity_bytes, setup.addresses_bytes, setup.granule_bytes),
+            reference: Reference::default(),
+            pools: vec![(PoolId::DEFAULT, false)],
+            flights: Vec::new(),
+        };
+        for _ in 0..setup.streams {
+            world.add_stream();
+        }
+        world
+    }
+
+    // Streams and pools.
+
+    pub fn add_stream(&mut self) -> StreamId {
+        let stream = self.heap.add_stream();
+        self.device.clocks.add(stream);
+        self.reference.streams.push(stream);
+        stream
+    }
+
+    pub fn retire_stream(&mut self, stream: StreamId, fate: Fate) {
+        let Some(at) = self.reference.streams.iter().position(|&s| s == stream) else {
+            let error = self.heap.retire_stream(stream).map(|_| ()).unwrap_err();
+            assert_eq!(error, StreamError::Unknown { stream });
+            return;
+        };
+        self.reference.streams.remove(at);
+        let plan = self.heap.retire_stream(stream).expect("a stream that is in use");
+        let &[Step::Record { fence }] = plan.steps() else {
+            panic!("a stream is retired by {:?}", plan.steps());
+        };
+        self.reference.retired.insert(stream, fence.point);
+        self.launch(plan, Purpose::Retire(stream), fate);
+    }
+
+    pub fn add_pool(&mut self) -> PoolId {
+        let pool = self.heap.add_pool();
+        assert!(self.pools.iter().all(|&(other, _)| other != pool), "{pool:?} exists (B47)");
+        self.pools.push((pool, false));
+        pool
+    }
+
+    pub fn release_pool(&mut self, number: usize) {
+        let (pool, is_released) = self.pools[number];
+        let released = self.heap.release_pool(pool);
+        if number == 0 || is_released {
+            assert_eq!(released, Err(RequestError::UnknownPool { pool }));
+        } else {
+            assert_eq!(released, Ok(()));
+            self.pools[number].1 = true;
+        }
+    }
+
+    // The device, and memory that goes back to it.
+
+    /// The heap is told of a fence that the device has passed, perhaps not for the first time.
+    pub fn tell(&mut self, fence: Fence) {
+        self.device.clocks.learn(fence);
+        self.heap.fence_passed(fence);
+        for block in self.reference.tell(fence) {
+            self.note_complete(&block);
+        }
+    }
+
+    /// The device catches up on one stream, and the heap is told.
+    pub fn pass(&mut self, stream: StreamId) {
+        let number = self.device.clocks.number(stream);
+        self.device.clocks.progress(number, usize::MAX);
+        if let Some(&fence) = self.device.clocks.passed(number).last() {
+            self.tell(fence);
+        }
+        self.verify();
+    }
+
+    pub fn synchronize(&mut self, fate: Fate) -> Outcome {
+        let issued = self.reference.issued.iter();
+        let fences = issued.map(|(&stream, &point)| Fence { stream, point }).collect();
+        let mut quarantined = self.reference.quarantined();
+        // Each waits for one plan; another one that is open has it.
+        for flight in &self.flights {
+            if let Purpose::Synchronize { quarantined: taken, .. } = &flight.purpose {
+                quarantined.retain(|address| !taken.contains(address));
+            }
+        }
+        let plan = self.heap.plan_synchronize();
+        self.launch(plan, Purpose::Synchronize { fences, quarantined }, fate)
+    }
+
+    /// Gives memory back once; false if there was nothing to give.
+    pub fn trim(&mut self, fate: Fate) -> bool {
+        let before = self.state();
+        let Some(plan) = self.heap.plan_trim() else {
+            assert_eq!(self.state(), before);
+            return false;
+        };
+        assert!(!plan.steps().is_empty(), "a trim of nothing");
+        self.assert_spares_live_pools(&plan, &before.0);
+        self.launch(plan, Purpose::Trim, fate) != Outcome::Abandoned
+    }
+
+    /// I12, B26: no address of a private pool is given up while the pool lives, except where a
+    /// plan failed half way.
+    fn assert_spares_live_pools(&self, plan: &Plan, segments: &[SegmentView]) {
+        for step in plan.steps() {
+            let address = match *step {
+                Step::Unmap { address, .. }
+                | Step::Free { address }
+                | Step::Unreserve { address, .. } => address,
+                Step::Release { .. } => continue,
+                other => panic!("a trim needs {other:?}"),
+            };
+            let segment = segments
+                .iter()
+                .find(|s| s.address <= address && address < s.address + s.bytes)
+                .expect("a trim within the segments");
+            let is_stranded = segment
+                .blocks
+                .iter()
+                .any(|block| block.address == address && block.state == BlockState::Stranded);
+            let may = segment.pool == 0 || self.pools[segment.pool].1 || is_stranded;
+            assert!(may, "{step:?} takes from a pool that lives");
+        }
+    }
+
+    // What must hold.
+
+    fn state(&self) -> (Vec<SegmentView>, Stats) {
+        (self.heap.snapshot(), *self.heap.stats())
+    }
+
+    /// Everything that must hold after every operation.
+    pub fn verify(&self) {
+        if let Err(broken) = self.heap.check() {
+            panic!("{broken}");
+        }
+        let stats = self.heap.stats();
+        self.reference.assert_stats(stats);
+        assert_eq!(stats.all.reserved_bytes.current, self.reserved_bytes(), "reserved (I8)");
+        let segments = self.heap.snapshot();
+        assert_eq!(stats.all.segments.current, segments.len() as u64 + self.withdrawn_segments());
+        self.verify_backing(&segments);
+        self.verify_blocks(&segments);
+    }
+
+    /// What the heap says of memory without an owner is what the device has (I13).
+    fn verify_backing(&self, segments: &[SegmentView]) {
+        let mut largest_free_bytes = 0;
+        for block in segments.iter().flat_map(|segment| &segment.blocks) {
+            match block.state {
+                BlockState::Free => {
+                    let physical = self.device.physical(block.address, block.bytes);
+                    assert!(physical.is_some(), "{block:?} is not backed");
+                    largest_free_bytes = block.bytes.max(largest_free_bytes);
+                }
+                BlockState::Hollow => {
+                    let is_bare = self.device.is_bare(block.address, block.bytes);
+                    assert!(is_bare, "{block:?} is backed");
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(self.heap.largest_free_bytes(), largest_free_bytes);
+    }
+
+    /// Every block with an owner is where it was, backed by what it was, and nothing else is.
+    fn verify_blocks(&self, segments: &[SegmentView]) {
+        let mut found = BTreeMap::new();
+        for segment in segments {
+            for &block in &segment.blocks {
+                if matches!(
+                    block.state,
+                    BlockState::Live | BlockState::Pending | BlockState::Quarantined
+                ) {
+                    found.insert(block.address, (segment.pool, segment.scale, block));
+                }
+            }
+        }
+        for (address, block, state) in self.expected_blocks() {
+            let is_requested = state != BlockState::Quarantined;
+            let view = BlockView {
+                address,
+                bytes: block.bytes,
+                requested_bytes: if is_requested { block.requested } else { 0 },
+                state,
+                stream: block.stream.index(),
+            };
+            let expected = (block.pool, scale_of(block.requested), view);
+            assert_eq!(found.remove(&address), Some(expected));
+            let physical = self.device.physical(address, block.bytes);
+            assert_eq!(physical.as_ref(), Some(&block.physical), "{view:?} moved");
+        }
+        assert!(found.is_empty(), "blocks that nobody has: {found:?}");
+    }
+
+    fn expected_blocks(&self) -> impl Iterator<Item = (u64, &Block, BlockState)> {
+        let live = self.reference.live.iter().map(|(&at, block)| (at, block, BlockState::Live));
+        let away = self.reference.away.iter().filter_map(|(&at, (block, away))| match away {
+            Away::Claimed => None,
+            Away::Pending(_) => Some((at, block, BlockState::Pending)),
+            Away::Quarantined => Some((at, block, BlockState::Quarantined)),
+        });
+        live.chain(away)
+    }
+
+    /// The program ends: one synchronisation later nothing may be left anywhere (I15).
+    pub fn finish(mut self) {
+        while !self.flights.is_empty() {
+            self.resume(0, Fate::Complete);
+            self.verify();
+        }
+        while let Some((&address, _)) = self.reference.live.first_key_value() {
+            self.free(address);
+        }
+        self.synchronize(Fate::Complete);
+        self.verify();
+        assert!(self.reference.away.is_empty(), "blocks wait for nothing");
+        self.heap.release_all_pools();
+        self.pools.iter_mut().for_each(|pool| pool.1 = true);
+        while self.trim(Fate::Complete) {
+            self.verify();
+        }
+        self.device.assert_empty();
+        assert_eq!(self.heap.snapshot(), []);
+        let all = self.heap.stats().all;
+        assert_eq!((all.reserved_bytes.current, all.segments.current), (0, 0));
+    }
+}

@@ -1,0 +1,143 @@
+//! Allocating: a request, the plans it takes, and what a granted block must be.
+
+use drystone_core::{
+    Answer, BlockState, Committed, Grant, Reach, RequestError, SegmentKind, SegmentView, SizeError,
+    Stats, StreamError, StreamId, size,
+};
+
+use super::World;
+use super::plans::{Fate, Outcome, Purpose, Request};
+use crate::clocks::Clock;
+use crate::reference::{Block, rounded, scale_of};
+
+/// A request makes progress with every plan; no honest one needs more.
+const PLANS_MAX: usize = 8;
+
+impl World {
+    /// Makes a request and carries its plans out, the `fated`-th with that fate. Returns the
+    /// address if the request was served.
+    pub fn allocate_with(
+        &mut self,
+        pool: usize,
+        stream: StreamId,
+        bytes: u64,
+        reach: Reach,
+        (fated, fate): (usize, Fate),
+    ) -> Option<u64> {
+        let request = Request { pool, stream, bytes };
+        let before = self.state();
+        match self.heap.allocate(self.pools[pool].0, stream, bytes) {
+            Ok(Some(grant)) => return Some(self.take(request, grant)),
+            Ok(None) => assert_eq!(self.state(), before),
+            Err(error) => {
+                self.assert_refusal(request, error, &before);
+                return None;
+            }
+        }
+        let mut refused = 0;
+        for round in 0..PLANS_MAX {
+            let before = self.state();
+            let plan = match self.heap.request(self.pools[pool].0, stream, bytes, reach) {
+                Ok(Answer::Granted(grant)) => return Some(self.take(request, grant)),
+                Ok(Answer::Plan(plan)) => plan,
+                Err(error) => {
+                    self.assert_refusal(request, error, &before);
+                    return None;
+                }
+            };
+            assert!(!plan.is_order() || reach == Reach::Wait, "waits for other streams");
+            let is_reservation = plan.is_reservation();
+            let fate = if round == fated { fate } else { Fate::Complete };
+            match self.launch(plan, Purpose::Request(request), fate) {
+                Outcome::Committed(Committed::Granted(grant)) => return Some(grant.address),
+                Outcome::Committed(_) => {}
+                Outcome::Abandoned if is_reservation && refused == 0 => refused += 1,
+                Outcome::Abandoned | Outcome::Open => return None,
+            }
+        }
+        panic!("{request:?} is not served after {PLANS_MAX} plans");
+    }
+
+    /// A plain request, carried out to its end.
+    pub fn allocate(&mut self, stream: StreamId, bytes: u64) -> Option<u64> {
+        let address = self.allocate_with(0, stream, bytes, Reach::Wait, (0, Fate::Complete));
+        self.verify();
+        address
+    }
+
+    pub(super) fn assert_refusal(
+        &self,
+        request: Request,
+        error: RequestError,
+        before: &(Vec<SegmentView>, Stats),
+    ) {
+        assert_eq!(self.state(), *before, "a refusal changed something: {error}");
+        let (pool, is_released) = self.pools[request.pool];
+        match error {
+            RequestError::Size(SizeError::Zero) => assert_eq!(request.bytes, 0),
+            RequestError::Size(SizeError::TooLarge { bytes }) => {
+                assert_eq!(bytes, request.bytes);
+                assert!(bytes > size::BYTES_MAX - (8 << 20), "{bytes} are not too many");
+            }
+            RequestError::UnknownPool { pool: unknown } => {
+                assert!(unknown == pool && is_released);
+            }
+            RequestError::Stream(StreamError::Unknown { stream }) => {
+                assert_eq!(stream, request.stream);
+                assert!(!self.reference.streams.contains(&stream));
+            }
+            RequestError::Limit { bytes, reserved_bytes, limit_bytes } => {
+                assert_eq!(limit_bytes, self.heap.config().limit_bytes);
+                assert_eq!(reserved_bytes, self.reserved_bytes() + self.planned_bytes());
+                assert!(bytes > 0 && reserved_bytes.saturating_add(bytes) > limit_bytes);
+                self.assert_nothing_fits(request);
+            }
+            other => panic!("{request:?} is refused: {other}"),
+        }
+    }
+
+    /// The request's own free list has no block for it: growing is called for (B28).
+    pub(super) fn assert_nothing_fits(&self, request: Request) {
+        for segment in self.heap.snapshot() {
+            if segment.pool != request.pool || segment.scale != scale_of(request.bytes) {
+                continue;
+            }
+            let fits = segment.blocks.iter().find(|block| {
+                block.state == BlockState::Free
+                    && block.stream == request.stream.index()
+                    && block.bytes >= request.bytes
+            });
+            assert!(fits.is_none(), "{request:?} is refused, but {fits:?} is free");
+        }
+    }
+
+    pub(super) fn take(&mut self, request: Request, grant: Grant) -> u64 {
+        let Grant { address, bytes } = grant;
+        let (least, slack) = match self.heap.config().kind {
+            SegmentKind::Plain if request.bytes > 1 << 20 => (rounded(request.bytes), 1 << 20),
+            _ => (rounded(request.bytes), 0),
+        };
+        assert!(bytes >= least && bytes <= least + slack, "{request:?} got {grant:?}");
+        assert!(address.is_multiple_of(512) && bytes.is_multiple_of(512), "{grant:?} (I7)");
+        assert!(!self.reference.overlaps(address, bytes), "{grant:?} overlaps (I1)");
+        let physical = self.device.physical(address, bytes);
+        let physical = physical.unwrap_or_else(|| panic!("{grant:?} is not backed (I13)"));
+        let is_usable = self.reference.streams.contains(&request.stream);
+        let mut work = Clock::default();
+        if is_usable {
+            let clock = self.device.clocks.now(request.stream);
+            for range in &physical {
+                let is_ordered = self.device.is_ordered(range, &clock);
+                assert!(is_ordered, "{grant:?} reaches {request:?} out of order (I10)");
+            }
+            work = self.device.clocks.work(request.stream);
+        }
+        let Request { pool, stream, bytes: requested } = request;
+        let uses = Vec::new();
+        let is_worked = is_usable;
+        let block = Block { requested, bytes, pool, stream, uses, work, is_worked, physical };
+        self.reference.grant(address, block);
+        assert_eq!(self.heap.size_of(address), Ok((bytes, requested)));
+        address
+    }
+}

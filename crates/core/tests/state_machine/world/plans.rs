@@ -1,0 +1,213 @@
+//! Plans: carried out on the fake device to their end, to a failure, or left open.
+
+use drystone_core::{Committed, Fence, Plan, Step, StreamId};
+
+use super::World;
+use crate::device::Refusal;
+use crate::reference::Away;
+
+/// What happens to a plan.
+#[derive(Clone, Copy, Debug)]
+pub enum Fate {
+    Complete,
+    /// Fails after some steps; the undo completes, or stops at one that cannot be undone.
+    Fail {
+        after: usize,
+        stop: Option<usize>,
+    },
+    /// Stays open after some steps.
+    Open {
+        done: usize,
+    },
+}
+
+/// What happened to a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Committed(Committed),
+    Abandoned,
+    Open,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    pub pool: usize,
+    pub stream: StreamId,
+    pub bytes: u64,
+}
+
+#[derive(Debug)]
+pub enum Purpose {
+    Request(Request),
+    Free { address: u64, fences: Vec<Fence> },
+    Retire(StreamId),
+    Synchronize { fences: Vec<Fence>, quarantined: Vec<u64> },
+    Trim,
+}
+
+/// A plan under way.
+#[derive(Debug)]
+pub struct Flight {
+    pub plan: Plan,
+    pub purpose: Purpose,
+    done: usize,
+    given: u64,
+    /// Physical bytes taken and given back so far, of which the heap does not know yet.
+    taken_bytes: u64,
+    returned_bytes: u64,
+}
+
+impl World {
+    pub fn open_plans(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// Takes an open plan on to its fate.
+    pub fn resume(&mut self, nth: usize, fate: Fate) -> Outcome {
+        let flight = self.flights.remove(nth);
+        self.carry_out(flight, fate)
+    }
+
+    pub(super) fn launch(&mut self, plan: Plan, purpose: Purpose, fate: Fate) -> Outcome {
+        for step in plan.steps() {
+            if let Step::Record { fence } = *step {
+                self.reference.note_issued(fence);
+            }
+        }
+        let flight = Flight { plan, purpose, done: 0, given: 0, taken_bytes: 0, returned_bytes: 0 };
+        let planned = growth_bytes(&flight.plan);
+        if planned > 0 {
+            let reserved = self.reserved_bytes() + self.planned_bytes() + planned;
+            assert!(reserved <= self.heap.config().limit_bytes, "grows past the limit (B19)");
+        }
+        self.carry_out(flight, fate)
+    }
+
+    pub(super) fn carry_out(&mut self, mut flight: Flight, fate: Fate) -> Outcome {
+        let steps = flight.plan.steps().len();
+        let until = match fate {
+            Fate::Complete => steps,
+            Fate::Open { done } => done.min(steps),
+            Fate::Fail { after, .. } => after.min(steps.saturating_sub(1)),
+        };
+        while flight.done < until {
+            let before = self.device.held_bytes();
+            match self.device.step(&flight.plan.steps()[flight.done]) {
+                Ok(given) => flight.given = given.unwrap_or(flight.given),
+                Err(refusal) => return self.abandon(flight, None, Some(refusal)),
+            }
+            let after = self.device.held_bytes();
+            flight.taken_bytes += after.saturating_sub(before);
+            flight.returned_bytes += before.saturating_sub(after);
+            flight.done += 1;
+        }
+        match fate {
+            Fate::Complete => self.commit(flight),
+            Fate::Open { .. } => {
+                self.flights.push(flight);
+                Outcome::Open
+            }
+            // A plan of no step cannot fail, nor can one that is done.
+            Fate::Fail { .. } if flight.done == steps => self.commit(flight),
+            Fate::Fail { stop, .. } => self.abandon(flight, stop, None),
+        }
+    }
+
+    pub(super) fn commit(&mut self, flight: Flight) -> Outcome {
+        let committed = self.heap.commit(flight.plan, flight.given);
+        match flight.purpose {
+            Purpose::Request(request) => match committed {
+                Committed::Granted(grant) => {
+                    self.take(request, grant);
+                }
+                Committed::Prepared => {}
+                Committed::Done => panic!("{request:?} is done without a block"),
+            },
+            Purpose::Free { address, fences } => {
+                if let Some(block) = self.reference.publish(address, &fences) {
+                    self.note_complete(&block);
+                }
+            }
+            Purpose::Retire(stream) => self.device.clocks.destroy(stream),
+            Purpose::Synchronize { fences, quarantined } => {
+                for fence in fences {
+                    for block in self.reference.tell(fence) {
+                        self.note_complete(&block);
+                    }
+                }
+                for address in quarantined {
+                    let block = self.reference.take_away(address).expect("a quarantined block");
+                    self.note_complete(&block);
+                }
+            }
+            Purpose::Trim => assert_eq!(committed, Committed::Prepared),
+        }
+        Outcome::Committed(committed)
+    }
+
+    /// Undoes a plan as far as `stop` lets it, and hands it back failed.
+    pub(super) fn abandon(
+        &mut self,
+        flight: Flight,
+        stop: Option<usize>,
+        why: Option<Refusal>,
+    ) -> Outcome {
+        let done = &flight.plan.steps()[..flight.done];
+        let mut in_effect = 0;
+        if !flight.plan.is_all_or_nothing() {
+            in_effect = done.len();
+        } else if let Some(stop) = stop {
+            // The undo stops at a step that has something to undo; where there is none, steps
+            // that were done may be said to stand.
+            let stays = |step: &&Step| matches!(step, Step::Create { .. } | Step::Map { .. });
+            let places: Vec<usize> =
+                (0..done.len()).filter(|&at| stays(&&done[at])).map(|at| at + 1).collect();
+            in_effect = if places.is_empty() { done.len() } else { places[stop % places.len()] };
+        }
+        if flight.plan.is_all_or_nothing() {
+            for step in done[in_effect..].iter().rev() {
+                self.device.undo(step, flight.given);
+            }
+        }
+        let is_last_chance = matches!(flight.purpose, Purpose::Retire(_));
+        assert!(why != Some(Refusal::StreamIsGone) || !is_last_chance);
+        self.heap.abandon(flight.plan, in_effect);
+        match flight.purpose {
+            Purpose::Free { address, .. } => {
+                self.reference.away.get_mut(&address).expect("a claimed block").1 =
+                    Away::Quarantined;
+            }
+            Purpose::Retire(stream) => self.device.clocks.destroy(stream),
+            Purpose::Request(_) | Purpose::Synchronize { .. } | Purpose::Trim => {}
+        }
+        Outcome::Abandoned
+    }
+
+    /// What open plans add to it.
+    pub(super) fn planned_bytes(&self) -> u64 {
+        self.flights.iter().map(|flight| growth_bytes(&flight.plan)).sum()
+    }
+
+    /// What the heap knows to be held from the device.
+    pub(super) fn reserved_bytes(&self) -> u64 {
+        let taken: u64 = self.flights.iter().map(|flight| flight.taken_bytes).sum();
+        let returned: u64 = self.flights.iter().map(|flight| flight.returned_bytes).sum();
+        self.device.held_bytes() + returned - taken
+    }
+
+    /// Segments that open plans give back: the device may have handed their addresses out again.
+    pub(super) fn withdrawn_segments(&self) -> u64 {
+        let steps = self.flights.iter().flat_map(|flight| flight.plan.steps());
+        let is_end = |step: &&Step| matches!(step, Step::Unreserve { .. } | Step::Free { .. });
+        steps.filter(is_end).count() as u64
+    }
+}
+
+/// Bytes that a plan adds to the reserved ones.
+fn growth_bytes(plan: &Plan) -> u64 {
+    let growth = plan.steps().iter().map(|step| match *step {
+        Step::Create { bytes, .. } | Step::Malloc { bytes } => bytes,
+        _ => 0,
+    });
+    growth.sum()
+}
