@@ -296,9 +296,7 @@ impl Device {
     /// Waits until the device is idle, and tells the heap. Refused while a stream is captured,
     /// which that would break.
     pub(crate) fn synchronize(&self) -> Result<(), DriverError> {
-        if self.is_any_captured() {
-            return Err(DriverError::new(Call::SynchronizeDevice, ErrorCode::CaptureUnsupported));
-        }
+        self.refuse_in_capture(Call::SynchronizeDevice)?;
         let plan = self.heap.lock().plan_synchronize();
         match self.executor().carry_out(&plan) {
             Ok(address) => {
@@ -313,9 +311,20 @@ impl Device {
         }
     }
 
-    /// Gives back what can be given back without waiting. Returns the bytes.
+    /// What a capture forbids is not even tried: the attempt would break the capture.
+    fn refuse_in_capture(&self, call: Call) -> Result<(), DriverError> {
+        if self.is_any_captured() {
+            return Err(DriverError::new(call, ErrorCode::CaptureUnsupported));
+        }
+        Ok(())
+    }
+
+    /// Gives back what can be given back without waiting. Returns the bytes. Refused while a
+    /// stream is captured.
     pub(crate) fn trim_passed(&self) -> Result<u64, TrimError> {
         let mut given_back_bytes = 0;
+        self.refuse_in_capture(Call::Free)
+            .map_err(|error| TrimError { error, given_back_bytes })?;
         loop {
             let (before, plan) = {
                 let mut heap = self.heap.lock();
