@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use drystone::driver::{Driver, Stream};
-use drystone::{AllocateError, Allocator, FreeError, Options, PoolId, StreamId};
+use drystone::{AllocateError, Allocator, FreeError, Options, PoolId, Source, StreamId};
 
 use crate::device::TestDevice;
 
@@ -12,6 +12,9 @@ use crate::device::TestDevice;
 pub struct Program {
     pub device: Arc<dyn TestDevice>,
     pub allocator: Allocator,
+    /// The most that one small block can keep from going back to the device: a granule on each
+    /// side, or the largest plain segment that blocks share.
+    pub slack_bytes: u64,
 }
 
 /// A stream, as the device and as the allocator know it.
@@ -49,7 +52,11 @@ impl Program {
         options: Options,
     ) -> Self {
         let allocator = Allocator::new(driver, &options).unwrap();
-        Self { device, allocator }
+        let slack_bytes = match options.source {
+            Some(Source::Malloc) => u64::MAX / 1024,
+            _ => 2 * options.granule_bytes,
+        };
+        Self { device, allocator, slack_bytes }
     }
 
     /// The default stream.
@@ -122,7 +129,7 @@ impl Program {
     #[track_caller]
     pub fn end(self) {
         self.check();
-        let Self { device, allocator } = self;
+        let Self { device, allocator, .. } = self;
         drop(allocator);
         if let Err(finding) = device.verdict() {
             panic!("at teardown: {finding}");
