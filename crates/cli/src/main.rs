@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     match Cli::parse().command.run() {
         Ok(ended) => ended.code().into(),
         Err(error) => {
-            eprintln!("drystone: {error:#}");
+            output::complain(&format!("{error:#}"));
             commands::Ended::BadInput.code().into()
         }
     }

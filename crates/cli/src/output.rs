@@ -9,6 +9,17 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use tempfile::NamedTempFile;
 
+/// One line on standard error, whatever the names in it contain.
+pub fn complain(message: &str) {
+    // Standard error may be gone as well; then there is nobody left to tell.
+    let _ = writeln!(std::io::stderr(), "drystone: {}", printable(message));
+}
+
+/// The text on one line and without control characters.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
 /// Writes to standard output; what cannot be delivered because nobody reads is dropped.
 pub fn print(text: &str) -> Result<()> {
     print_bytes(text.as_bytes())

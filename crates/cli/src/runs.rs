@@ -97,7 +97,10 @@ pub fn examine_file(
     progress.show(&file);
     let traces = input::read(input)?;
     progress.expect_more((traces.len().saturating_sub(1) * contestants.len()) as u64);
-    let examine = |trace| examine(&file, &trace, contestants, settings, progress);
+    let examine = |mut trace: Trace| {
+        trace.recording = None; // not needed, and larger than the events
+        examine(&file, &trace, contestants, settings, progress)
+    };
     traces.into_iter().map(examine).collect()
 }
 

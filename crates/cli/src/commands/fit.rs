@@ -15,6 +15,7 @@ use crate::args::{AMPLE_BYTES, Capacity, Files, GRANULE_BYTES, Latency};
 use crate::contestants::{self, Device};
 use crate::input::{self, Input};
 use crate::jobs::Progress;
+use crate::output::printable;
 use crate::table::Table;
 use crate::units::{bytes, count, ratio};
 
@@ -66,7 +67,10 @@ pub fn run(args: &Args) -> Result<Ended> {
         let file = input.name();
         let traces = input::read(input)?;
         progress.expect_more((traces.len().saturating_sub(1) * contestants.len()) as u64);
-        let fit = |trace| fit_trace(&file, &trace, &contestants, args.latency.ns(), progress);
+        let fit = |mut trace: Trace| {
+            trace.recording = None; // not needed, and larger than the events
+            fit_trace(&file, &trace, &contestants, args.latency.ns(), progress)
+        };
         traces.into_iter().map(fit).collect()
     };
     let tables = Tables { command: "fit", json: args.json, steps_per_file: contestants.len() };
@@ -158,5 +162,5 @@ fn text(report: &Report) -> String {
         ]);
     }
     let peak = bytes(report.peak_requested_bytes);
-    format!("{}: peak requested {peak}\n{}\n", report.trace, table.render("  "))
+    format!("{}: peak requested {peak}\n{}\n", printable(&report.trace), table.render("  "))
 }

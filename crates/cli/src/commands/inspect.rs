@@ -9,6 +9,7 @@ use super::session::{self, Tables};
 use crate::args::Files;
 use crate::input::{self, Input};
 use crate::jobs::Progress;
+use crate::output::printable;
 use crate::report::text::plural;
 use crate::table::Table;
 use crate::units::{self, bytes, count, duration_us};
@@ -62,7 +63,7 @@ fn text(report: &Report) -> String {
     let of_recording = |line: &dyn Fn(&Recorded, &Summary) -> String| {
         report.recorded.as_ref().map(|recorded| line(recorded, summary)).unwrap_or_default()
     };
-    let mut text = format!("{}\n", report.trace);
+    let mut text = format!("{}\n", printable(&report.trace));
     for (head, line) in [
         ("events", events(summary)),
         ("memory", memory(summary)),

@@ -63,7 +63,7 @@ impl Tables<'_> {
 
 /// Tells of a file that cannot be used and remembers it.
 fn tell(errors: &mut Vec<Failed>, message: String) {
-    eprintln!("drystone: {message}");
+    output::complain(&message);
     errors.push(Failed { message });
 }
 

@@ -1,5 +1,6 @@
 //! The table on standard output.
 
+use crate::output::printable;
 use crate::runs::{Run, TraceReport};
 use crate::table::Table;
 use crate::units::{bytes, count, duration_us, ratio};
@@ -23,7 +24,7 @@ pub fn trace(report: &TraceReport) -> String {
     let summary = &report.summary;
     let mut text = format!(
         "{}: {} events, {}, {}; peak requested {}, device {}\n",
-        report.trace,
+        printable(&report.trace),
         count(summary.events),
         plural(summary.iterations, "iteration"),
         plural(summary.streams.len() as u64, "stream"),
@@ -37,7 +38,7 @@ pub fn trace(report: &TraceReport) -> String {
     text.push_str(&table.render("  "));
     for run in &report.runs {
         if let Some(first) = &run.first_out_of_memory {
-            let message = first.message.replace('\n', " ");
+            let message = printable(&first.message);
             text.push_str(&format!("  {}, event {}: {message}\n", run.label(), first.event));
         }
     }

@@ -42,6 +42,33 @@ fn a_bad_line_is_named_with_its_number() {
 }
 
 #[test]
+fn a_damaged_snapshot_is_refused_wherever_it_ends() {
+    let (folder, path) = folder();
+    for ending in ["pickle", "json"] {
+        let whole = folder.path().join(format!("whole.{ending}"));
+        drystone([&"convert".into(), &path, &whole]).expect(0);
+        let bytes = std::fs::read(&whole).unwrap();
+        for keep in [1, 2, bytes.len() / 3, bytes.len() / 2, bytes.len() - 2] {
+            let ran = drystone_with(["replay", "-"], &bytes[..keep]).expect(2);
+            assert!(ran.complaint().starts_with("drystone: <stdin>: "), "{keep}: {ran:?}");
+            assert_eq!(ran.stdout, "");
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn names_cannot_break_lines_or_drive_the_terminal() {
+    let (folder, _) = folder();
+    let path = folder.path().join("a\nb\u{1b}[31m.csv");
+    let ran = drystone([OsString::from("inspect"), (&path).into()]).expect(2);
+    assert!(ran.complaint().contains("a\u{fffd}b\u{fffd}[31m.csv: "), "{ran:?}");
+    std::fs::write(&path, SMALL).unwrap();
+    let ran = drystone([OsString::from("compare"), path.into()]).expect(0);
+    assert!(ran.stdout.starts_with("a\u{fffd}b\u{fffd}[31m: 11 events"), "{ran:?}");
+}
+
+#[test]
 fn rubbish_of_every_kind_is_refused() {
     let cases: [&[u8]; 6] = [
         b"",
