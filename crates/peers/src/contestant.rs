@@ -47,20 +47,20 @@ pub enum ContestantError {
         name: String,
     },
     /// The configuration is none of Drystone's.
-    #[error("configuration of {name}: {source}")]
+    #[error("configuration of {name}: {problem}")]
     Drystone {
         /// Whose configuration it is.
         name: &'static str,
         /// What is wrong with it.
-        source: ::drystone::OptionsError,
+        problem: ::drystone::OptionsError,
     },
     /// The configuration is none of PyTorch's.
-    #[error("configuration of {name}: {source}")]
+    #[error("configuration of {name}: {problem}")]
     Torch {
         /// Whose configuration it is.
         name: &'static str,
         /// What is wrong with it.
-        source: torch::ConfigError,
+        problem: torch::ConfigError,
     },
 }
 
@@ -121,12 +121,12 @@ impl Contestant {
 
 fn own_kind(name: &'static str, source: &str, text: &str) -> Result<Kind, ContestantError> {
     let options = format!("{source},{text}").parse();
-    options.map(Kind::Drystone).map_err(|source| ContestantError::Drystone { name, source })
+    options.map(Kind::Drystone).map_err(|problem| ContestantError::Drystone { name, problem })
 }
 
 fn torch_kind(name: &'static str, text: &str) -> Result<Kind, ContestantError> {
     let config = torch::Config::parse(text);
-    config.map(Kind::Torch).map_err(|source| ContestantError::Torch { name, source })
+    config.map(Kind::Torch).map_err(|problem| ContestantError::Torch { name, problem })
 }
 
 #[cfg(test)]
