@@ -179,14 +179,18 @@ impl Builder {
         self.push(time_ns, Event { time_ns, bytes, block, stream, pool, kind: Kind::Free })
     }
 
-    /// A live block is also used on `stream`, which may be [`OTHER_STREAM`].
+    /// A live block is also used on `stream`, which may be [`OTHER_STREAM`]. That it is used on its
+    /// own stream goes without saying, and leaves no event.
     pub(crate) fn record_stream(
         &mut self,
         time_ns: u64,
         block: u32,
         stream: u16,
     ) -> Result<(), Problem> {
-        let Live { bytes, pool, .. } = self.live(block);
+        let Live { bytes, stream: own, pool } = self.live(block);
+        if stream == own {
+            return Ok(());
+        }
         self.uses_other_stream |= stream == OTHER_STREAM;
         self.push(time_ns, Event { time_ns, bytes, block, stream, pool, kind: Kind::RecordStream })
     }

@@ -86,6 +86,7 @@ impl Trace {
                 return Err("a stream that is not its allocation's");
             }
             (Kind::Free, Some(_)) => *slot = None,
+            (_, Some(of)) if stream == of.stream => return Err("a use on the block's own stream"),
             (_, Some(_)) => {}
         }
         Ok(())
@@ -114,5 +115,62 @@ impl Trace {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Completion;
+
+    fn event(kind: Kind, time_ns: u64, block: u32, stream: u16) -> Event {
+        Event { time_ns, bytes: 8, block, stream, pool: 0, kind }
+    }
+
+    fn sound() -> Trace {
+        let events = vec![
+            event(Kind::Allocate, 0, 0, 0),
+            event(Kind::Allocate, 1, 1, 1),
+            event(Kind::RecordStream, 2, 0, 1),
+            event(Kind::Free, 3, 0, 0),
+            event(Kind::Allocate, 4, 0, 0),
+            Event { bytes: 0, ..event(Kind::Iteration, 5, 0, 0) },
+        ];
+        let completions = vec![Completion { event: 3, time_ns: 9 }];
+        Trace { events, blocks: 2, streams: 2, pools: 1, completions, ..Trace::default() }
+    }
+
+    #[test]
+    fn every_invariant_can_be_broken() {
+        assert_eq!(sound().check(), Ok(()));
+        type Break = fn(&mut Trace);
+        let breaks: [(Break, &str); 17] = [
+            (|t| t.events[3].time_ns = 1, "event 3: time goes back"),
+            (|t| t.events[0].time_ns = 1, "event 0: time does not start at 0"),
+            (|t| t.events[1].stream = 2, "event 1: a stream or pool beyond their count"),
+            (|t| t.events[1].pool = 1, "event 1: a stream or pool beyond their count"),
+            (|t| t.events[5].block = 1, "event 5: fields that its kind does not have"),
+            (|t| t.events[5].bytes = 1, "event 5: fields that its kind does not have"),
+            (|t| t.events[3].block = 7, "event 3: a block beyond their count"),
+            (|t| t.events[4].block = 1, "event 4: a live block is allocated"),
+            (|t| t.events[1].bytes = 0, "event 1: an allocation of nothing"),
+            (|t| t.events[4].kind = Kind::Free, "event 4: a block is used that is not live"),
+            (|t| t.events[3].bytes = 9, "event 3: a size or pool that is not its allocation's"),
+            (|t| t.events[3].stream = 1, "event 3: a stream that is not its allocation's"),
+            (|t| t.events[2].stream = 0, "event 2: a use on the block's own stream"),
+            (|t| t.blocks = 3, "event 6: a count of blocks that is not one more than the largest"),
+            (|t| t.completions[0].event = 2, "event 2: a completion of what is no free"),
+            (|t| t.completions[0].time_ns = 2, "event 3: a free completes before it is asked for"),
+            (|t| t.completions.push(t.completions[0]), "event 3: completions are out of order"),
+        ];
+        for (index, (breaks, message)) in breaks.into_iter().enumerate() {
+            let mut trace = sound();
+            breaks(&mut trace);
+            let broken = trace.check().unwrap_err().to_string();
+            assert_eq!(broken, message, "break {index}");
+        }
+        let mut trace = sound();
+        (trace.events[0].block, trace.events[1].block) = (1, 0);
+        assert_eq!(trace.check().unwrap_err().what, "a number that is not the smallest free one");
     }
 }

@@ -93,7 +93,10 @@ impl<'s> Converter<'s> {
 
     fn convert(mut self, name: String, shared: &Arc<Snapshot>) -> Result<Trace, (Place, Problem)> {
         let live_at_start = self.start().map_err(|problem| (Place::File, problem))?;
-        let mut ends = iterations::ends(&self.snapshot.annotations, self.device).peekable();
+        let ends = iterations::ends(&self.snapshot.annotations, self.device);
+        // Annotations reach further back than the entries, of which only the latest are kept.
+        let base_us = self.base_us;
+        let mut ends = ends.skip_while(|end_us| *end_us < base_us).peekable();
         for (index, entry) in self.entries.iter().enumerate() {
             while let Some(end_us) = ends.next_if(|end_us| *end_us < entry.time_us) {
                 let time_ns = self.time_ns(end_us);

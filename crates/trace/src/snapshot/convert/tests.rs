@@ -239,6 +239,7 @@ fn annotations_end_iterations() {
     let entries: Vec<Value> = (0..4).map(|n| entry("alloc", n + 1, 1, n as i64 * 10)).collect();
     let mut snapshot = traces(&entries);
     snapshot["external_annotations"] = json!([
+        note("Optimizer.step#A.step", "END", -4),
         note("Optimizer.step#A.step", "START", 4),
         note("Optimizer.step#A.step", "END", 5),
         note("Optimizer.step#B.step", "END", 6),
