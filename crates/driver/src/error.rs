@@ -6,7 +6,8 @@ use crate::Call;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorCode {
-    /// The device has not enough memory, or the driver ran out of mappings (`CUDA_ERROR_OUT_OF_MEMORY`).
+    /// The device has not enough memory, or the driver ran out of mappings
+    /// (`CUDA_ERROR_OUT_OF_MEMORY`).
     #[error("out of memory")]
     OutOfMemory,
     /// An argument was refused (`CUDA_ERROR_INVALID_VALUE`).
@@ -15,10 +16,12 @@ pub enum ErrorCode {
     /// A handle was not one of the driver's (`CUDA_ERROR_INVALID_HANDLE`).
     #[error("invalid handle")]
     InvalidHandle,
-    /// The call is illegal while a stream is being captured (`CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`).
+    /// The call is illegal while a stream is being captured
+    /// (`CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`).
     #[error("not permitted while a stream is being captured")]
     CaptureUnsupported,
-    /// The event was recorded in a capture and cannot be asked outside it (`CUDA_ERROR_CAPTURED_EVENT`).
+    /// The event was recorded in a capture and cannot be asked outside it
+    /// (`CUDA_ERROR_CAPTURED_EVENT`).
     #[error("event belongs to a capture")]
     CapturedEvent,
     /// The driver is shutting down (`CUDA_ERROR_DEINITIALIZED`): the process is exiting.

@@ -17,7 +17,8 @@ pub enum BuildError {
     },
     /// The granule is smaller than the device's granularity.
     #[error(
-        "a granule of {granule_bytes} bytes is below the device's granularity of {granularity_bytes} bytes"
+        "a granule of {granule_bytes} bytes is below the device's granularity of \
+         {granularity_bytes} bytes"
     )]
     GranuleTooSmall {
         /// The option's value.
@@ -155,7 +156,8 @@ impl fmt::Display for OutOfMemory {
         }
         write!(
             f,
-            ". Drystone holds {}: {} allocated, {} pending on other streams, largest free block {}.",
+            ". Drystone holds {}: {} allocated, {} pending on other streams, largest free block \
+             {}.",
             Bytes(self.reserved_bytes),
             Bytes(self.allocated_bytes),
             Bytes(self.pending_bytes),

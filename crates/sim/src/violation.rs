@@ -56,7 +56,10 @@ pub enum Violation {
         earlier: StreamUid,
     },
     /// Memory under a live block was taken away.
-    #[error("{} of {address:#x} (+{bytes}) takes away live block {block_address:#x}", call.cuda_name())]
+    #[error(
+        "{} of {address:#x} (+{bytes}) takes away live block {block_address:#x}",
+        call.cuda_name()
+    )]
     LiveMemoryGone {
         /// The call that took it.
         call: Call,

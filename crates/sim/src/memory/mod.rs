@@ -1,4 +1,4 @@
-//! The device's memory: what may be taken (`supply`), and the three ways to take it (`virtual_memory`,
+//! The device's memory: what may be taken (`supply`), and three ways to take it (`virtual_memory`,
 //! `plain`, `async_pool`).
 //!
 //! Invariant: an address belongs to at most one reservation, plain allocation or pool segment, and
