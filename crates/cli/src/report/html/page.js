@@ -210,7 +210,7 @@ function freeBars(run) {
   bars.forEach(([upper, blocks, total], i) => {
     const h = (H - bottom - 8) * total / max;
     const bar = make("rect", { x: left + i * step + 2, y: H - bottom - h, width: Math.max(2, step - 4), height: h, rx: 2, style: "fill:var(--free)" });
-    bar.addEventListener("mousemove", e => showTip(e, `${count(blocks)} free blocks up to ${bytes(upper)}\n${bytes(total)} together`));
+    bar.addEventListener("mousemove", e => showTip(e, `${count(blocks)} free block${blocks === 1 ? "" : "s"} up to ${bytes(upper)}\n${bytes(total)} together`));
     bar.addEventListener("mouseleave", hideTip);
     const tag = bytes(upper).replace(/\.0+ /, " ");
     svg.append(bar);
