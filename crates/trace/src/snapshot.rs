@@ -2,8 +2,8 @@
 //!
 //! This file: the types. Below it: `stacks` (shared stacks of frames), `schema` (values of a file
 //! into a snapshot), `emit` (a snapshot into a file's values), `recording` and `convert` (a
-//! snapshot into traces), `builder` (a replay into a snapshot). Invariant: what a reader takes in, a writer gives back, but for
-//! top-level keys other than the four below.
+//! snapshot into traces), `builder` (a replay into a snapshot). Invariant: what a reader takes in,
+//! a writer gives back, but for top-level keys other than the four below.
 
 mod builder;
 mod convert;

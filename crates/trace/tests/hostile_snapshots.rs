@@ -95,7 +95,8 @@ const WHOLE: &str = r#"{"segments": [{"device": 0, "address": 4096, "total_size"
         {"action": "oom", "device_free": 77, "size": 999, "stream": 0, "time_us": 8},
         {"action": "free_completed", "addr": 4608, "size": 9, "stream": 3, "time_us": 9}]],
     "allocator_settings": {"max_split_size": -1, "x": [1.5, null, true]},
-    "external_annotations": [{"device": 0, "time_us": 8, "name": "Optimizer.step", "stage": "END"}]}"#;
+    "external_annotations": [
+        {"device": 0, "time_us": 8, "name": "Optimizer.step", "stage": "END"}]}"#;
 
 #[test]
 fn damage_is_an_error_or_another_trace_that_keeps_the_model() {

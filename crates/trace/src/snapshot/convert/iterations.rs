@@ -1,8 +1,8 @@
 //! Where iterations end, as far as a snapshot tells.
 //!
-//! PyTorch leaves annotations around profiler steps and around every step of an optimiser. Invariant:
-//! one kind and one name of them is used, profiler steps first, so that two optimisers do not
-//! count twice.
+//! PyTorch leaves annotations around profiler steps and around every step of an optimiser.
+//! Invariant: one kind and one name of them is used, profiler steps first, so that two optimisers
+//! do not count twice.
 
 use serde_json::Value;
 

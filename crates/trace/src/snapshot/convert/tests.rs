@@ -279,10 +279,7 @@ fn bad_values_are_named_by_their_path() {
         (json!({"segments": [{}]}), "segments[0].address: missing, expected a value"),
         (json!({"segments": [short]}), "segments[0].blocks[1]: 0x48, expected a block"),
         (json!({"segments": [overlap]}), "segments[0].blocks[1]: 0x46, expected a block"),
-        (
-            json!({"segments": [segment(0, 64, &[(8, "lost")])]}),
-            "segments[0].blocks[0].state: `los",
-        ),
+        (json!({"segments": [segment(0, 64, &[(8, "lost")])]}), "segments[0].blocks[0].state: `lo"),
         (json!({}), "the snapshot holds neither segments nor trace entries"),
         (
             traces(&[
