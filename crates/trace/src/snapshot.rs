@@ -2,10 +2,9 @@
 //!
 //! This file: the types. Below it: `stacks` (shared stacks of frames), `schema` (values of a file
 //! into a snapshot), `emit` (a snapshot into a file's values), `recording` and `convert` (a
-//! snapshot into traces), `builder` (a replay into a snapshot). Invariant: what a reader takes in,
+//! snapshot into traces). Invariant: what a reader takes in,
 //! a writer gives back, but for top-level keys other than the four below.
 
-mod builder;
 mod convert;
 pub(crate) mod emit;
 mod recording;
@@ -16,7 +15,6 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value};
 
-pub use builder::SnapshotBuilder;
 pub(crate) use convert::traces;
 pub use recording::{Recording, ReservedPoint};
 pub(crate) use schema::read;

@@ -4,8 +4,8 @@
 Usage: memory_viz.py PATH_OF/_memory_viz.py SNAPSHOT.pickle [ORIGINAL.pickle]
 
 _memory_viz.py is torch/cuda/_memory_viz.py of any PyTorch; it needs nothing else of it. Its
-commands are run on the snapshot; the opcodes are held against what MemoryViz's own reader understands; with
-ORIGINAL the two files must hold equal values.
+commands are run on the snapshot; the opcodes are held against what MemoryViz's own reader
+understands; with ORIGINAL the two files must hold equal values.
 """
 
 import pickle

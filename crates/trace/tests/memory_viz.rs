@@ -7,95 +7,78 @@ use std::process::Command;
 use std::{env, fs};
 
 use drystone_trace::codec::{self, Limits};
-use drystone_trace::model::{Kind, Trace};
-use drystone_trace::replay::{BlockState, Layout, LayoutBlock, LayoutSegment};
-use drystone_trace::snapshot::{Action, Snapshot, SnapshotBuilder};
+use drystone_trace::model::Trace;
+use drystone_trace::replay::{
+    self, BlockState, DriverCost, Layout, LayoutBlock, LayoutSegment, Refusal, Replayed, Usage,
+};
+use drystone_trace::snapshot::Snapshot;
 
 const TRACE: &str = "op,id,bytes,stream,time_ns\na,0,1000,0,0\na,1,3000,3,1000\nf,0,1000,0,2000\n\
-    a,0,500,0,3000\na,2,700,0,4000\nf,1,3000,3,5000\nm,0,0,0,6000\n";
+    a,0,500,0,3000\na,2,700,0,4000\nf,1,3000,3,5000\nm,0,0,0,6000\na,1,99999,0,7000\n";
 
 fn trace(text: &[u8]) -> Trace {
     codec::read(text, "t", &Limits::default()).unwrap().remove(0)
 }
 
-/// What an allocator that never reuses memory leaves behind, with a hole in the middle.
-fn replayed() -> Snapshot {
-    let trace = trace(TRACE.as_bytes());
-    let mut builder = SnapshotBuilder::new(&trace);
-    let block = |address, bytes, requested_bytes, state| LayoutBlock {
-        address,
-        bytes,
-        requested_bytes,
-        stream: 0,
-        state,
-    };
-    let segment = LayoutSegment {
-        address: 1 << 40,
-        bytes: 8192,
-        stream: 1,
-        pool: 0,
-        is_small: true,
-        is_expandable: true,
-        blocks: vec![
-            block(1 << 40, 1024, 0, BlockState::Free),
-            block((1 << 40) + 1024, 3072, 3000, BlockState::Pending),
-            block((1 << 40) + 4096, 2048, 0, BlockState::Hollow),
-            block((1 << 40) + 6144, 512, 500, BlockState::Live),
-            block((1 << 40) + 6656, 1536, 700, BlockState::Live),
-        ],
-    };
-    builder.segment(Action::SegmentMap, 0, &segment);
-    let mut addresses = vec![0; trace.blocks as usize];
-    let mut places = [0, 1024, 6144, 6656].iter().map(|offset| (1 << 40) + offset);
-    for (index, event) in trace.events.iter().enumerate() {
-        let address = &mut addresses[event.block as usize];
-        if event.kind == Kind::Allocate {
-            *address = places.next().unwrap();
+/// Puts one block behind the other in a segment that grows, and never uses memory again.
+#[derive(Default)]
+struct Growing(LayoutSegment);
+
+impl Replayed for Growing {
+    fn advance(&mut self, _time_ns: u64) {}
+
+    fn allocate(&mut self, bytes: u64, stream: u16, _pool: u8) -> Result<u64, Refusal> {
+        if bytes > 10_000 {
+            return Err(Refusal { message: "too much".to_owned() });
         }
-        builder.event(index, *address);
+        let address = (1 << 40) + self.0.bytes;
+        let state = BlockState::Live;
+        let rounded = bytes.next_multiple_of(512);
+        let block = LayoutBlock { address, bytes: rounded, requested_bytes: bytes, stream, state };
+        self.0.blocks.push(block);
+        self.0.bytes += rounded;
+        Ok(address)
     }
-    builder.refused(3, 4096);
-    let settings = serde_json::json!({"PYTORCH_CUDA_ALLOC_CONF": "", "max_split_size": -1});
-    builder.finish(&Layout { segments: vec![segment] }, settings)
+
+    fn free(&mut self, address: u64) {
+        let block = self.0.blocks.iter_mut().find(|block| block.address == address).unwrap();
+        block.state = if block.stream == 0 { BlockState::Free } else { BlockState::Pending };
+    }
+
+    fn record_stream(&mut self, _address: u64, _stream: u16) {}
+
+    fn empty_cache(&mut self) {}
+
+    fn usage(&self) -> Usage {
+        Usage { reserved_bytes: self.0.bytes, ..Usage::default() }
+    }
+
+    fn driver_cost(&self) -> DriverCost {
+        DriverCost::default()
+    }
+
+    fn layout(&self) -> Option<Layout> {
+        let segment = LayoutSegment { address: 1 << 40, is_expandable: true, ..self.0.clone() };
+        Some(Layout { segments: vec![segment] })
+    }
+}
+
+fn replayed() -> Snapshot {
+    replay::record(&trace(TRACE.as_bytes()), &mut Growing::default()).unwrap()
 }
 
 #[test]
-fn a_replay_becomes_a_snapshot_that_reads_back() {
+fn a_recorded_replay_reads_back() {
     let snapshot = replayed();
-    let actions: Vec<Action> = snapshot.device_traces[0].iter().map(|e| e.action).collect();
-    use Action::{Alloc, FreeCompleted, FreeRequested, OutOfMemory, SegmentMap};
-    assert_eq!(
-        actions,
-        [
-            SegmentMap,
-            Alloc,
-            Alloc,
-            FreeRequested,
-            FreeCompleted,
-            Alloc,
-            Alloc,
-            FreeRequested, // still pending
-            OutOfMemory,
-        ]
-    );
-    let sizes: Vec<_> = snapshot
-        .segments
-        .iter()
-        .map(|s| (s.bytes, s.allocated_bytes, s.active_bytes, s.requested_bytes))
-        .collect();
-    assert_eq!(sizes, [(4096, 0, 3072, 3000), (2048, 2048, 2048, 1200)]);
-
-    let mut file = Vec::new();
-    snapshot.write_pickle(&mut file).unwrap();
-    let again = trace(&file);
-    again.check().unwrap();
-    let kept = &again.recording.as_ref().unwrap().snapshot;
-    assert!(**kept == snapshot);
-    let allocated = |trace: &Trace| -> Vec<(u64, u64)> {
-        let events = trace.events.iter().filter(|event| event.kind == Kind::Allocate);
-        events.map(|event| (event.time_ns, event.bytes)).collect()
-    };
-    assert_eq!(allocated(&again), allocated(&trace(TRACE.as_bytes())));
+    assert_eq!(snapshot.device_traces[0].len(), 12, "{:?}", snapshot.device_traces);
+    for json in [false, true] {
+        let mut file = Vec::new();
+        if json { snapshot.write_json(&mut file) } else { snapshot.write_pickle(&mut file) }
+            .unwrap();
+        let again = trace(&file);
+        again.check().unwrap();
+        assert!(*again.recording.as_ref().unwrap().snapshot == snapshot);
+    }
 }
 
 /// Runs `memory_viz.py` where `MEMORY_VIZ` names PyTorch's `_memory_viz.py`.

@@ -235,7 +235,10 @@ fn time_that_goes_back_is_raised() {
 
 #[test]
 fn annotations_end_iterations() {
-    let note = |name: &str, stage: &str, time_us: i64| json!({"device": 0, "name": name, "stage": stage, "time_us": time_us});
+    let note = |name: &str, stage: &str, time_us: i64| {
+        json!({"device": 0, "name": name, "stage": stage,
+            "time_us": time_us})
+    };
     let entries: Vec<Value> = (0..4).map(|n| entry("alloc", n + 1, 1, n as i64 * 10)).collect();
     let mut snapshot = traces(&entries);
     snapshot["external_annotations"] = json!([
