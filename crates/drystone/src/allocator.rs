@@ -273,7 +273,7 @@ impl Device {
             if !events.any_recorded() {
                 return false;
             }
-            let _relaxed = Relaxed::enter(&*self.driver);
+            let Ok(_relaxed) = Relaxed::enter(&*self.driver) else { return false };
             events.collect(&*self.driver)
         };
         let mut heap = self.heap.lock();
@@ -284,7 +284,7 @@ impl Device {
     /// Waits for every fence that is recorded. True if there was any.
     pub(crate) fn await_pending(&self) -> bool {
         let recorded = self.events.lock().last_recorded();
-        let relaxed = Relaxed::enter(&*self.driver);
+        let Ok(relaxed) = Relaxed::enter(&*self.driver) else { return false };
         for (_, event) in &recorded {
             // One that fails is no reason not to wait for the others; `collect` asks anew.
             let _ = self.driver.synchronize_event(*event);

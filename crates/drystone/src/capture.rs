@@ -5,7 +5,7 @@
 //! thread that is relaxed; waiting for the device and giving memory back are not.
 
 use drystone_core::StreamId;
-use drystone_driver::{CaptureMode, CaptureStatus, Driver, ErrorCode, Stream};
+use drystone_driver::{CaptureMode, CaptureStatus, Driver, DriverError, ErrorCode};
 
 use crate::allocator::Device;
 
@@ -25,7 +25,8 @@ impl Device {
     pub(crate) fn captured(&self, stream: StreamId) -> Captured {
         // An unknown stream is refused by the heap, whatever is said of the capture before.
         let own = self.events.lock().stream(stream);
-        if own.is_some_and(|stream| is_capturing(&*self.driver, stream)) {
+        // A device that cannot say is treated as if it were: only what is always legal is done.
+        if own.is_some_and(|own| self.driver.capture_status(own) != Ok(CaptureStatus::None)) {
             Captured::Own
         } else if self.is_any_captured() {
             Captured::Other
@@ -34,19 +35,14 @@ impl Device {
         }
     }
 
-    /// Whether a stream is being captured.
+    /// Whether a stream is being captured, or the device cannot say. A stream that was destroyed
+    /// is not.
     pub(crate) fn is_any_captured(&self) -> bool {
         let streams = self.events.lock().streams();
-        streams.into_iter().any(|stream| is_capturing(&*self.driver, stream))
-    }
-}
-
-/// Whether work on the stream is being recorded. A device that cannot say is treated as if it
-/// were, and only what is always legal is done; a stream that was destroyed is not captured.
-fn is_capturing(driver: &dyn Driver, stream: Stream) -> bool {
-    match driver.capture_status(stream) {
-        Ok(status) => status != CaptureStatus::None,
-        Err(error) => error.code != ErrorCode::InvalidHandle,
+        streams.into_iter().any(|stream| match self.driver.capture_status(stream) {
+            Ok(status) => status != CaptureStatus::None,
+            Err(error) => error.code != ErrorCode::InvalidHandle,
+        })
     }
 }
 
@@ -55,20 +51,20 @@ fn is_capturing(driver: &dyn Driver, stream: Stream) -> bool {
 /// library may forbid calls to this thread, too.
 pub(crate) struct Relaxed<'a> {
     driver: &'a dyn Driver,
-    before: Option<CaptureMode>,
+    before: CaptureMode,
 }
 
 impl<'a> Relaxed<'a> {
-    pub(crate) fn enter(driver: &'a dyn Driver) -> Self {
-        Self { driver, before: driver.exchange_capture_mode(CaptureMode::Relaxed).ok() }
+    /// Errors: the driver's. The calls it was for are not to be made then: where a capture forbids
+    /// them to this thread, they would break it.
+    pub(crate) fn enter(driver: &'a dyn Driver) -> Result<Self, DriverError> {
+        Ok(Self { driver, before: driver.exchange_capture_mode(CaptureMode::Relaxed)? })
     }
 }
 
 impl Drop for Relaxed<'_> {
     fn drop(&mut self) {
-        if let Some(before) = self.before {
-            // Nothing to be done about a failure: the device is lost, and every call will say so.
-            let _ = self.driver.exchange_capture_mode(before);
-        }
+        // Nothing to be done about a failure: the device is lost, and every call will say so.
+        let _ = self.driver.exchange_capture_mode(self.before);
     }
 }

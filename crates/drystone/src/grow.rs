@@ -109,6 +109,8 @@ impl Device {
         captured: Captured,
     ) -> Result<Result<Grant, Refused>, AllocateError> {
         let Miss { pool, stream, bytes } = miss;
+        let _relaxed = Relaxed::enter(&*self.driver)
+            .map_err(|error| AllocateError::Driver { error, bytes })?;
         let mut reach = if captured == Captured::Own { Reach::Own } else { Reach::Wait };
         let mut addresses_were_refused = false;
         loop {
@@ -125,11 +127,7 @@ impl Device {
                 // captured, what is not ordered then is left alone.
                 reach = Reach::Ordered;
             }
-            let outcome = {
-                let _relaxed = Relaxed::enter(&*self.driver);
-                self.executor().carry_out(&plan)
-            };
-            match outcome {
+            match self.executor().carry_out(&plan) {
                 Ok(address) => match self.heap.lock().commit(plan, address) {
                     Committed::Granted(grant) => return Ok(Ok(grant)),
                     Committed::Prepared | Committed::Done => {}
