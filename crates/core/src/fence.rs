@@ -55,10 +55,11 @@ impl StreamState {
         self.seen.iter().any(|seen| seen.stream == fence.stream && seen.point >= fence.point)
     }
 
-    /// Remembers that the stream was made to wait for the fence.
+    /// Remembers that the stream was made to wait for the fence. Of streams that succeeded one
+    /// another only the last counts: the work of those before it is complete.
     pub(crate) fn note_seen(&mut self, fence: Fence) {
-        match self.seen.iter_mut().find(|seen| seen.stream == fence.stream) {
-            Some(seen) => seen.point = seen.point.max(fence.point),
+        match self.seen.iter_mut().find(|seen| seen.stream.index == fence.stream.index) {
+            Some(seen) => *seen = std::cmp::max_by_key(*seen, fence, |f| (f.stream, f.point)),
             None => self.seen.push(fence),
         }
     }
@@ -154,5 +155,76 @@ impl Streams {
 
     pub(crate) fn len(&self) -> usize {
         self.table.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(streams: &mut Streams, id: StreamId) {
+        let stream = streams.live_mut(id).unwrap();
+        stream.passed = stream.issue();
+        stream.is_retired = true;
+    }
+
+    #[test]
+    fn b29_blocks_leave_in_the_order_of_their_points() {
+        let mut stream = StreamState::new(0);
+        for (point, block) in [(3, 30), (1, 10), (2, 20), (1, 11)] {
+            stream.enqueue(point, BlockIndex(block));
+        }
+        assert_eq!(stream.dequeue(), None);
+        stream.passed = 2;
+        let left: Vec<u32> = std::iter::from_fn(|| stream.dequeue()).map(|b| b.0).collect();
+        assert_eq!(left, [10, 11, 20]);
+        assert_eq!(stream.waiting().collect::<Vec<_>>(), [(3, BlockIndex(30))]);
+    }
+
+    #[test]
+    fn a_free_block_waits_for_the_next_fence_or_the_last() {
+        let mut stream = StreamState::new(0);
+        assert_eq!(stream.free_after(), 1);
+        assert_eq!((stream.issue(), stream.free_after()), (1, 2));
+        stream.is_retired = true;
+        assert_eq!(stream.free_after(), 1);
+    }
+
+    #[test]
+    fn b47_a_stream_is_succeeded_only_when_nothing_waits_for_it() {
+        let mut streams = Streams::default();
+        let first = streams.add();
+        let second = streams.add();
+        ended(&mut streams, first);
+        streams.at_mut(first.index).enqueue(1, BlockIndex(0));
+        let third = streams.add();
+        assert_eq!(third.index, 2);
+        assert_eq!(streams.at_mut(first.index).dequeue(), Some(BlockIndex(0)));
+        let successor = streams.add();
+        assert_eq!((successor.index, successor.generation), (first.index, 1));
+        assert!(streams.live(first).is_err() && streams.live(successor).is_ok());
+        assert!(streams.live(second).is_ok());
+        assert!(streams.of_fence(Fence { stream: first, point: 1 }).is_none());
+        assert!(streams.of_fence(Fence { stream: successor, point: 1 }).is_some());
+        assert_eq!((streams.id_at(first.index), streams.len()), (successor, 3));
+    }
+
+    #[test]
+    fn waits_are_remembered_once_for_each_position() {
+        let mut streams = Streams::default();
+        let old = streams.add();
+        ended(&mut streams, old);
+        let new = streams.add();
+        let mut user = StreamState::new(0);
+        let fence = |stream, point| Fence { stream, point };
+        assert!(!user.has_seen(fence(old, 0)));
+        user.note_seen(fence(old, 5));
+        user.note_seen(fence(old, 3));
+        assert!(user.has_seen(fence(old, 5)) && !user.has_seen(fence(old, 6)));
+        assert!(!user.has_seen(fence(new, 1)));
+        user.note_seen(fence(new, 2));
+        user.note_seen(fence(old, 9));
+        assert!(user.has_seen(fence(new, 2)) && !user.has_seen(fence(old, 1)));
+        assert_eq!(user.seen.len(), 1);
     }
 }
