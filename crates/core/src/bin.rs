@@ -70,7 +70,7 @@ impl Bin {
 #[derive(Clone, Debug)]
 pub(crate) struct Bitmap {
     /// Bit *w* is set when `words[w]` is not zero.
-    top: u64,
+    pub(crate) top: u64,
     words: [u64; WORDS],
 }
 
@@ -118,6 +118,13 @@ impl Bitmap {
         let word = above.trailing_zeros();
         let bit = self.words[word as usize].trailing_zeros();
         Some(Bin((word * OCTAVE_BINS + bit) as u16))
+    }
+
+    /// Whether the top level says of every word what the word says.
+    pub(crate) fn levels_agree(&self) -> bool {
+        let says = |word: usize| self.top & (1 << word) != 0;
+        self.words.iter().enumerate().all(|(word, &bits)| says(word) == (bits != 0))
+            && self.top >> WORDS == 0
     }
 
     #[inline]

@@ -171,3 +171,50 @@ impl IndexMut<BlockIndex> for Blocks {
         &mut self.table[index.0 as usize]
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A free block that stands nowhere.
+    pub(crate) fn homeless(address: u64, bytes: u64) -> Block {
+        Block {
+            address,
+            bytes,
+            requested: 0,
+            free_after: 0,
+            segment: 0,
+            list: 0,
+            previous: BlockIndex::NONE,
+            next: BlockIndex::NONE,
+            home_previous: BlockIndex::NONE,
+            home_next: BlockIndex::NONE,
+            uses: NO_USES,
+            bin: 0,
+            state: BlockState::Free,
+        }
+    }
+
+    #[test]
+    fn cut_and_joined_blocks_stay_in_one_chain() {
+        let mut blocks = Blocks::default();
+        let first = blocks.insert(homeless(0, 4096));
+        blocks[first].free_after = 3;
+        let third = blocks.cut(first, 3072);
+        let second = blocks.cut(first, 1024);
+        let chain = |blocks: &Blocks, index: BlockIndex| {
+            let block = &blocks[index];
+            (block.address, block.bytes, block.previous, block.next, block.free_after)
+        };
+        assert_eq!(chain(&blocks, first), (0, 1024, BlockIndex::NONE, second, 3));
+        assert_eq!(chain(&blocks, second), (1024, 2048, first, third, 3));
+        assert_eq!(chain(&blocks, third), (3072, 1024, second, BlockIndex::NONE, 3));
+        blocks[second].free_after = 7;
+        blocks.absorb_next(first);
+        assert_eq!(chain(&blocks, first), (0, 3072, BlockIndex::NONE, third, 7));
+        assert_eq!(chain(&blocks, third), (3072, 1024, first, BlockIndex::NONE, 3));
+        assert_eq!((blocks.len(), blocks.capacity()), (2, 3));
+        // The slot of the joined block is the next to be used.
+        assert_eq!(blocks.insert(homeless(8192, 512)), second);
+    }
+}

@@ -21,7 +21,7 @@ pub(crate) struct FreeList {
     pub(crate) stream: u32,
     /// First hollow block of the segments obtained for this list.
     pub(crate) hollow: BlockIndex,
-    bitmap: Bitmap,
+    pub(crate) bitmap: Bitmap,
     heads: Box<[BlockIndex; BINS]>,
 }
 
@@ -138,9 +138,83 @@ impl FreeList {
             Some(index)
         })
     }
+}
 
-    /// Whether the bitmap says that a bin has a block; [`TAIL`] is never in it.
-    pub(crate) fn bitmap_says(&self, bin: Bin) -> bool {
-        self.bitmap.contains(bin)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::tests::homeless;
+
+    fn list_of(sizes: &[u64]) -> (FreeList, Blocks, Vec<BlockIndex>) {
+        let (mut list, mut blocks) = (FreeList::new(0, Scale::Large, 0), Blocks::default());
+        let mut indices = Vec::new();
+        for (at, &bytes) in sizes.iter().enumerate() {
+            let index = blocks.insert(homeless((at as u64 + 1) << 30, bytes));
+            list.insert(&mut blocks, index, false);
+            indices.push(index);
+        }
+        (list, blocks, indices)
+    }
+
+    #[test]
+    fn the_smallest_block_that_fits_is_found_at_the_lowest_address() {
+        let (list, blocks, indices) = list_of(&[4096, 512, 2048, 1024, 1024, 1 << 20]);
+        for (bytes, expected) in
+            [(512, Some(1)), (1024, Some(3)), (1536, Some(2)), (4608, Some(5)), (2 << 20, None)]
+        {
+            assert_eq!(list.find(&blocks, bytes), expected.map(|at| indices[at]), "{bytes}");
+        }
+    }
+
+    /// Sizes that share a bin: the first serves 1 MiB + 512, the second does not.
+    #[test]
+    fn a_block_of_the_bin_below_serves_if_it_is_large_enough() {
+        let (large, small) = ((1 << 20) + 1024, (1 << 20) + 512);
+        let (list, blocks, indices) = list_of(&[large, small]);
+        assert_eq!(Bin::of_block(large), Bin::of_block(small));
+        assert_eq!(list.find(&blocks, large), Some(indices[0]));
+        assert_eq!(list.find(&blocks, large + 512), None);
+    }
+
+    #[test]
+    fn b28_a_search_looks_further_than_a_find() {
+        let (large, small) = ((1 << 20) + 1024, (1 << 20) + 512);
+        let mut sizes = vec![small; LOOK + 1];
+        sizes[0] = large;
+        let (mut list, mut blocks, indices) = list_of(&sizes);
+        assert_eq!(list.find(&blocks, large), None);
+        assert_eq!(list.search(&blocks, large), Some(indices[0]));
+        assert_eq!(list.search(&blocks, large + 512), None);
+        for &index in &indices {
+            list.remove(&mut blocks, index);
+            list.insert(&mut blocks, index, true);
+        }
+        assert_eq!(list.find(&blocks, large), None);
+        assert_eq!(list.search(&blocks, large), Some(indices[0]));
+    }
+
+    #[test]
+    fn blocks_that_can_grow_are_used_last() {
+        let (mut list, mut blocks, indices) = list_of(&[1024, 1 << 20]);
+        list.remove(&mut blocks, indices[0]);
+        list.insert(&mut blocks, indices[0], true);
+        assert_eq!(list.find(&blocks, 1024), Some(indices[1]));
+        list.remove(&mut blocks, indices[1]);
+        assert_eq!(list.find(&blocks, 1024), Some(indices[0]));
+    }
+
+    /// I5, for blocks taken from the front, the middle and the end of a bin.
+    #[test]
+    fn the_bitmap_follows_the_last_block_of_a_bin() {
+        for order in [[0, 1, 2], [1, 2, 0], [2, 0, 1]] {
+            let (mut list, mut blocks, indices) = list_of(&[1024; 3]);
+            let bin = Bin::of_block(1024);
+            for (left, at) in order.into_iter().enumerate().map(|(n, at)| (2 - n, at)) {
+                assert!(list.bitmap.contains(bin));
+                list.remove(&mut blocks, indices[at]);
+                assert_eq!(list.bins(&blocks).count(), left);
+            }
+            assert!(!list.bitmap.contains(bin) && list.bitmap.levels_agree());
+        }
     }
 }

@@ -1,0 +1,317 @@
+//! The checks themselves are checked: one thing is corrupted, and `check` names the invariant.
+
+use super::*;
+use crate::{
+    Answer, Committed, Config, CrossStream, Fence, Freed, PoolId, Reach, Scale, Step, StreamId,
+};
+
+const MIB: u64 = 1 << 20;
+
+/// A heap with a live block, a free one before it, a pending one, and free, hollow, stranded and
+/// quarantined memory.
+struct Sample {
+    heap: Heap,
+    live: BlockIndex,
+    free: BlockIndex,
+    pending: BlockIndex,
+    used_by: StreamId,
+}
+
+fn allocate(heap: &mut Heap, pool: PoolId, stream: StreamId, bytes: u64) -> BlockIndex {
+    loop {
+        let grant = match heap.request(pool, stream, bytes, Reach::Own).unwrap() {
+            Answer::Granted(grant) => grant,
+            Answer::Plan(plan) => {
+                // Segments far apart, in the order they are made.
+                let address = (heap.segments.iter().count() as u64 + 1) << 40;
+                match heap.commit(plan, address) {
+                    Committed::Granted(grant) => grant,
+                    _ => continue,
+                }
+            }
+        };
+        return heap.map.find(&heap.blocks, grant.address).unwrap();
+    }
+}
+
+fn free(heap: &mut Heap, index: BlockIndex, succeeds: bool) {
+    let address = heap.blocks[index].address;
+    if let Freed::Plan(plan) = heap.free(address).unwrap() {
+        if succeeds {
+            heap.commit(plan, 0);
+        } else {
+            heap.abandon(plan, 0);
+        }
+    }
+}
+
+fn sample() -> Sample {
+    let mut heap = Heap::new(Config {
+        kind: SegmentKind::Mapped,
+        granule_bytes: 2 * MIB,
+        device_bytes: 64 * MIB,
+        limit_bytes: u64::MAX,
+        cross_stream: CrossStream::Wait,
+    });
+    let (own, used_by) = (heap.add_stream(), heap.add_stream());
+    let private = heap.add_pool();
+    allocate(&mut heap, private, own, 512);
+    allocate(&mut heap, PoolId::DEFAULT, used_by, 3 * MIB);
+    let [before, live, pending, quarantined] =
+        [3, 2, 2, 2].map(|mib| allocate(&mut heap, PoolId::DEFAULT, own, mib * MIB));
+    for index in [pending, quarantined] {
+        heap.record_stream(heap.blocks[index].address, used_by).unwrap();
+    }
+    free(&mut heap, before, true);
+    free(&mut heap, pending, true);
+    free(&mut heap, quarantined, false);
+    // A plan that fails leaves one granule mapped and one idle.
+    let request = heap.request(PoolId::DEFAULT, own, 9 * MIB, Reach::Own).unwrap();
+    let Answer::Plan(plan) = request else { panic!("room for 9 MiB") };
+    assert!(matches!(plan.steps()[..3], [Step::Create { .. }, Step::Map { .. }, _]));
+    heap.abandon(plan, 3);
+    assert_eq!((heap.stranded.len(), heap.granules.idle_count()), (1, 1));
+    heap.check().unwrap();
+    Sample { heap, live, free: before, pending, used_by }
+}
+
+#[track_caller]
+fn assert_broken(heap: &Heap, invariant: u8) {
+    let broken = heap.check().unwrap_err();
+    assert_eq!(broken.invariant, invariant, "{broken}");
+    assert!(broken.to_string().starts_with(&format!("I{invariant} is broken: ")));
+}
+
+#[test]
+fn i1_a_gap_between_blocks() {
+    let Sample { mut heap, live, .. } = sample();
+    heap.blocks[live].bytes -= QUANTUM;
+    assert_broken(&heap, 1);
+}
+
+#[test]
+fn i1_a_block_that_no_segment_reaches() {
+    let Sample { mut heap, live, .. } = sample();
+    let block = heap.blocks[live];
+    heap.blocks.insert(block);
+    assert_broken(&heap, 1);
+}
+
+#[test]
+fn i2_free_neighbours_that_are_not_joined() {
+    let Sample { mut heap, free, .. } = sample();
+    let list = heap.blocks[free].list as usize;
+    heap.lists[list].remove(&mut heap.blocks, free);
+    let rest = heap.blocks.cut(free, MIB);
+    heap.lists[list].insert(&mut heap.blocks, free, false);
+    heap.lists[list].insert(&mut heap.blocks, rest, false);
+    assert_broken(&heap, 2);
+}
+
+#[test]
+fn i3_a_live_block_in_a_bin() {
+    let Sample { mut heap, free, .. } = sample();
+    heap.blocks[free].state = BlockState::Live;
+    assert_broken(&heap, 3);
+}
+
+#[test]
+fn i3_a_free_block_in_no_bin() {
+    let Sample { mut heap, free, .. } = sample();
+    let list = heap.blocks[free].list as usize;
+    heap.lists[list].remove(&mut heap.blocks, free);
+    assert_broken(&heap, 3);
+}
+
+#[test]
+fn i3_homes_outside_the_bins() {
+    let Sample { mut heap, .. } = sample();
+    let stranded = heap.stranded.pop().unwrap();
+    assert_broken(&heap, 3);
+    heap.stranded.extend([stranded, stranded]);
+    assert_broken(&heap, 3);
+    let Sample { mut heap, .. } = sample();
+    let quarantined = heap.quarantine[0];
+    heap.quarantine.push(quarantined);
+    assert_broken(&heap, 3);
+}
+
+#[test]
+fn i3_a_chain_with_a_wrong_link_back() {
+    let Sample { mut heap, free, live, .. } = sample();
+    let list = heap.blocks[free].list as usize;
+    let hollow = heap.lists[list].hollow;
+    heap.blocks[hollow].home_next = hollow;
+    heap.blocks[hollow].home_previous = live;
+    assert_broken(&heap, 3);
+}
+
+#[test]
+fn i4_a_block_in_a_bin_of_larger_requests() {
+    let Sample { mut heap, free, .. } = sample();
+    let list = heap.blocks[free].list as usize;
+    heap.lists[list].remove(&mut heap.blocks, free);
+    heap.blocks[free].bytes *= 2;
+    heap.lists[list].insert(&mut heap.blocks, free, false);
+    heap.blocks[free].bytes /= 2;
+    assert_broken(&heap, 4);
+}
+
+#[test]
+fn i4_a_block_that_can_grow_outside_the_tail_bin() {
+    let Sample { mut heap, .. } = sample();
+    let is_tail =
+        |heap: &Heap, &(_, index): &(Bin, BlockIndex)| heap.is_hollow(heap.blocks[index].next);
+    let lists = 0..heap.lists.len();
+    let (list, index) = lists
+        .filter_map(|list| {
+            let found = heap.lists[list].bins(&heap.blocks).find(|one| is_tail(&heap, one))?;
+            Some((list, found.1))
+        })
+        .next()
+        .unwrap();
+    heap.lists[list].remove(&mut heap.blocks, index);
+    heap.lists[list].insert(&mut heap.blocks, index, false);
+    assert_broken(&heap, 4);
+}
+
+#[test]
+fn i5_a_bit_that_is_lost() {
+    let Sample { mut heap, free, .. } = sample();
+    let (list, bin) = (heap.blocks[free].list as usize, Bin(heap.blocks[free].bin));
+    heap.lists[list].bitmap.clear(bin);
+    assert_broken(&heap, 5);
+}
+
+#[test]
+fn i5_a_bit_without_a_block() {
+    let Sample { mut heap, free, .. } = sample();
+    let list = heap.blocks[free].list as usize;
+    heap.lists[list].bitmap.set(Bin(1));
+    assert_broken(&heap, 5);
+}
+
+#[test]
+fn i5_levels_of_the_bitmap_that_differ() {
+    let Sample { mut heap, free, .. } = sample();
+    let list = heap.blocks[free].list as usize;
+    heap.lists[list].bitmap.top ^= 1;
+    assert_broken(&heap, 5);
+}
+
+#[test]
+fn i5_a_block_in_the_bin_of_another_list() {
+    let Sample { mut heap, free, used_by, .. } = sample();
+    let other = heap.pools.at(0).list(Scale::Large, used_by.index).unwrap();
+    heap.blocks[free].list = other;
+    assert_broken(&heap, 5);
+}
+
+#[test]
+fn i6_a_live_block_that_a_free_does_not_find() {
+    let Sample { mut heap, live, .. } = sample();
+    heap.map.remove(&mut heap.blocks, live);
+    assert_broken(&heap, 6);
+}
+
+#[test]
+fn i7_a_size_that_is_no_whole_quantum() {
+    let Sample { mut heap, live, .. } = sample();
+    let next = heap.blocks[live].next;
+    heap.blocks[live].bytes += 8;
+    heap.blocks[next].address += 8;
+    heap.blocks[next].bytes -= 8;
+    // The block after it is pending, and stands in the map.
+    heap.map.remove(&mut heap.blocks, next);
+    let address = heap.blocks[next].address;
+    heap.map.insert(&mut heap.blocks, next, address);
+    assert_broken(&heap, 7);
+}
+
+#[test]
+fn i7_a_block_that_is_too_small_for_its_request() {
+    let Sample { mut heap, live, .. } = sample();
+    heap.blocks[live].requested = heap.blocks[live].bytes + 1;
+    assert_broken(&heap, 7);
+}
+
+#[test]
+fn i8_every_counter_counts() {
+    let corrupt: [fn(&mut crate::ScaleStats); 7] = [
+        |stats| stats.requested_bytes.current += 1,
+        |stats| stats.allocated_bytes.current += QUANTUM,
+        |stats| stats.active_bytes.current += QUANTUM,
+        |stats| stats.reserved_bytes.current += 2 * MIB,
+        |stats| stats.allocations.current += 1,
+        |stats| stats.active_blocks.current += 1,
+        |stats| stats.segments.current += 1,
+    ];
+    for corrupt in corrupt {
+        for scale in [None, Some(Scale::Small), Some(Scale::Large)] {
+            let Sample { mut heap, .. } = sample();
+            match scale {
+                None => corrupt(&mut heap.stats.all),
+                Some(scale) => corrupt(&mut heap.stats.scales[scale as usize]),
+            }
+            assert_broken(&heap, 8);
+        }
+    }
+}
+
+#[test]
+fn i9_a_fence_that_passed_unnoticed() {
+    let Sample { mut heap, used_by, .. } = sample();
+    let stream = heap.streams.at_mut(used_by.index);
+    stream.passed = stream.issued;
+    assert_broken(&heap, 9);
+}
+
+#[test]
+fn i9_a_pending_block_that_waits_for_nothing() {
+    let Sample { mut heap, pending, used_by, .. } = sample();
+    let stream = heap.streams.at_mut(used_by.index);
+    let point = stream.issued;
+    stream.passed = point;
+    assert_eq!(stream.dequeue(), Some(pending));
+    assert_broken(&heap, 9);
+}
+
+#[test]
+fn i12_a_block_in_another_pool() {
+    let Sample { mut heap, live, .. } = sample();
+    let own = heap.add_stream();
+    let pool = heap.add_pool();
+    allocate(&mut heap, pool, own, 2 * MIB);
+    heap.check().unwrap();
+    heap.blocks[live].list = heap.pools.at(pool.index).list(Scale::Large, own.index).unwrap();
+    assert_broken(&heap, 12);
+}
+
+#[test]
+fn i13_a_granule_behind_two_pieces() {
+    let Sample { mut heap, live, .. } = sample();
+    let segment = heap.segments.get_mut(heap.blocks[live].segment).unwrap();
+    let granule = segment.granule(1);
+    segment.set_granule(0, granule);
+    assert_broken(&heap, 13);
+}
+
+#[test]
+fn i13_a_hollow_piece_with_a_granule_and_a_live_one_without() {
+    let Sample { mut heap, live, .. } = sample();
+    let segment = heap.segments.get_mut(heap.blocks[live].segment).unwrap();
+    let granule = segment.granule(1);
+    let last = (segment.bytes / (2 * MIB)) as usize - 1;
+    assert_eq!(segment.granule(last), None);
+    segment.set_granule(1, None);
+    segment.set_granule(last, granule);
+    assert_broken(&heap, 13);
+}
+
+#[test]
+fn fences_of_unknown_streams_break_nothing() {
+    let Sample { mut heap, mut used_by, .. } = sample();
+    used_by.generation += 1;
+    heap.fence_passed(Fence { stream: used_by, point: u64::MAX });
+    heap.check().unwrap();
+}
