@@ -94,3 +94,35 @@ impl AddressMap {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::tests::homeless;
+
+    /// Grows several times over, with chains of every length, and forgets in another order.
+    #[test]
+    fn every_address_is_found_until_it_is_removed() {
+        let (mut map, mut blocks) = (AddressMap::new(), Blocks::default());
+        let count = 5 * BUCKETS_MIN as u64;
+        let address = |n: u64| (1 << 40) + n * QUANTUM * (1 + n % 3 * 4096);
+        let indices: Vec<BlockIndex> = (0..count)
+            .map(|n| {
+                let index = blocks.insert(homeless(address(n), QUANTUM));
+                map.insert(&mut blocks, index, address(n));
+                index
+            })
+            .collect();
+        assert_eq!((map.len(), map.heads.len()), (count as usize, 8 * BUCKETS_MIN));
+        for n in 0..count {
+            assert_eq!(map.find(&blocks, address(n)), Some(indices[n as usize]));
+            assert_eq!(map.find(&blocks, address(n) + 1), None);
+        }
+        for n in (0..count).map(|n| n * 7 % count) {
+            map.remove(&mut blocks, indices[n as usize]);
+            assert_eq!(map.find(&blocks, address(n)), None);
+        }
+        assert_eq!(map.len(), 0);
+        assert!(map.heads.iter().all(|head| head.is_none()));
+    }
+}

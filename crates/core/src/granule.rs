@@ -89,3 +89,30 @@ impl Granules {
         self.states.iter().enumerate().map(|(i, &state)| (GranuleId(i as u32), state))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(granules: &Granules, id: GranuleId) -> GranuleState {
+        granules.iter().find(|granule| granule.0 == id).unwrap().1
+    }
+
+    #[test]
+    fn a_name_is_used_again_only_after_its_granule_was_released() {
+        let mut granules = Granules::default();
+        let [first, second] = [granules.name(), granules.name()];
+        assert_ne!(first, second);
+        granules.set_mapped(first);
+        granules.set_idle(second);
+        assert_eq!(state(&granules, first), GranuleState::Mapped(1));
+        assert_eq!((granules.idle_count(), granules.take_idle()), (1, Some(second)));
+        // Taken by one plan, it is not there for another.
+        assert_eq!((granules.idle_count(), granules.take_idle()), (0, None));
+        assert_eq!(state(&granules, second), GranuleState::Planned);
+        assert_eq!(granules.name().index(), 2);
+        granules.set_vacant(second);
+        assert_eq!(granules.name(), second);
+        assert_eq!(granules.iter().count(), 3);
+    }
+}

@@ -81,3 +81,48 @@ pub(crate) const fn reservation_bytes(
 }
 
 const _: () = assert!(SMALL_MAX_BYTES == 1024 * KIB);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_small_block_is_a_mebibyte() {
+        assert_eq!(scale(MIB), Scale::Small);
+        assert_eq!(scale(MIB + 512), Scale::Large);
+    }
+
+    #[test]
+    fn only_plain_segments_keep_small_rests_of_large_blocks() {
+        for (kind, scale) in [
+            (SegmentKind::Mapped, Scale::Small),
+            (SegmentKind::Mapped, Scale::Large),
+            (SegmentKind::Plain, Scale::Small),
+        ] {
+            assert!(!splits(kind, scale, 0));
+            assert!(splits(kind, scale, 512));
+        }
+        assert!(!splits(SegmentKind::Plain, Scale::Large, MIB));
+        assert!(splits(SegmentKind::Plain, Scale::Large, MIB + 512));
+    }
+
+    #[test]
+    fn b34_plain_segments_hold_what_they_are_for() {
+        assert_eq!(plain_segment_bytes(Scale::Small, MIB), Some(2 * MIB));
+        assert_eq!(plain_segment_bytes(Scale::Large, MIB + 512), Some(20 * MIB));
+        assert_eq!(plain_segment_bytes(Scale::Large, 10 * MIB - 512), Some(20 * MIB));
+        assert_eq!(plain_segment_bytes(Scale::Large, 10 * MIB), Some(10 * MIB));
+        assert_eq!(plain_segment_bytes(Scale::Large, 10 * MIB + 512), Some(12 * MIB));
+        assert_eq!(plain_segment_bytes(Scale::Large, u64::MAX), None);
+    }
+
+    #[test]
+    fn reservations_have_room_for_the_device_and_for_the_request() {
+        let reserve = |scale, bytes| reservation_bytes(scale, bytes, 80 * MIB, 2 * MIB);
+        assert_eq!(reserve(Scale::Large, 512), Some(80 * MIB));
+        assert_eq!(reserve(Scale::Large, 80 * MIB + 512), Some(82 * MIB));
+        assert_eq!(reserve(Scale::Small, 512), Some(10 * MIB));
+        assert_eq!(reservation_bytes(Scale::Small, 512, 0, 2 * MIB), Some(2 * MIB));
+        assert_eq!(reserve(Scale::Large, u64::MAX), None);
+    }
+}

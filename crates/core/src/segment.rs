@@ -119,3 +119,61 @@ impl Segments {
         self.by_address.values().filter_map(|&index| Some((index, self.get(index)?)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segments() -> (Segments, [u32; 3]) {
+        let mut segments = Segments::default();
+        let indices = [4096, 1024, 8192]
+            .map(|address| segments.insert(Segment::new(SegmentKind::Plain, address, 1024, 0)));
+        (segments, indices)
+    }
+
+    #[test]
+    fn an_address_is_in_one_segment_or_none() {
+        let (segments, [at_4096, at_1024, _]) = segments();
+        for (address, expected) in [
+            (0, None),
+            (1023, None),
+            (1024, Some(at_1024)),
+            (2047, Some(at_1024)),
+            (2048, None),
+            (4095, None),
+            (4096, Some(at_4096)),
+            (u64::MAX, None),
+        ] {
+            assert_eq!(segments.containing(address), expected, "{address}");
+        }
+        let order: Vec<u64> = segments.in_address_order().map(|(_, s)| s.address).collect();
+        assert_eq!(order, [1024, 4096, 8192]);
+    }
+
+    #[test]
+    fn a_withdrawn_segment_leaves_its_address_to_the_next() {
+        let (mut segments, [at_4096, at_1024, at_8192]) = segments();
+        segments.withdraw(at_4096);
+        segments.withdraw(at_1024);
+        let next = segments.insert(Segment::new(SegmentKind::Mapped, 4096, 512, 0));
+        assert_eq!(segments.containing(4096), Some(next));
+        assert_eq!(segments.iter().count(), 4);
+        segments.restore(at_1024);
+        segments.remove(at_4096);
+        let order: Vec<u32> = segments.in_address_order().map(|(index, _)| index).collect();
+        assert_eq!(order, [at_1024, next, at_8192]);
+        // The slot of the removed one is used again.
+        let again = segments.insert(Segment::new(SegmentKind::Plain, 0, 512, 0));
+        assert_eq!(again, at_4096);
+    }
+
+    #[test]
+    fn pieces_that_were_never_backed_are_empty() {
+        let mut segment = Segment::new(SegmentKind::Mapped, 0, 8 << 20, 0);
+        assert_eq!((segment.granule(3), segment.slot_count()), (None, 0));
+        segment.set_granule(2, Some(GranuleId(7)));
+        assert_eq!((segment.granule(1), segment.granule(2)), (None, Some(GranuleId(7))));
+        segment.set_granule(2, None);
+        assert_eq!((segment.granule(2), segment.slot_count()), (None, 3));
+    }
+}

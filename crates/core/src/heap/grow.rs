@@ -179,9 +179,7 @@ impl Heap {
             self.blocks.absorb_next(previous);
             index = previous;
         }
-        let block = &mut self.blocks[index];
-        block.list = list;
-        block.free_after = 0;
+        self.blocks[index].list = list;
         self.link_hollow(index);
         self.refile(self.blocks[index].previous);
     }
