@@ -26,10 +26,37 @@ fn b48_b49_b51_growth_fails_at_every_step_and_can_be_tried_again() {
                 world.free(first);
                 world.allocate_with(0, stream, 9 * MIB, Reach::Wait, (plan, fate));
                 world.verify();
+                // What is stranded stays so when it cannot be given back either.
+                world.trim(Fate::Fail { after: 0, stop: None });
+                world.verify();
+                world.trim(Fate::Fail { after: 1, stop: None });
+                world.verify();
                 assert!(world.allocate(stream, 9 * MIB).is_some(), "tried again after {fate:?}");
                 world.finish();
             }
         }
+    }
+}
+
+#[test]
+fn b48_growth_between_two_free_blocks_fails_at_every_step() {
+    for fate in fates() {
+        let (mut world, [stream]) = world(10 * MIB, CrossStream::Wait);
+        let [_low, middle, _high] =
+            [3 * MIB / 2, 7 * MIB, 3 * MIB / 2].map(|bytes| world.allocate(stream, bytes).unwrap());
+        world.free(middle);
+        world.synchronize(Fate::Complete);
+        assert!(world.trim(Fate::Complete));
+        assert_eq!(world.device.held_bytes(), 2 * GRANULE);
+        // The hollow middle is too small without what is free on both its sides.
+        let bytes = 27 * MIB / 4;
+        world.allocate_with(0, stream, bytes, Reach::Wait, (0, fate));
+        world.verify();
+        while world.trim(Fate::Complete) {
+            world.verify();
+        }
+        assert_eq!(world.allocate(stream, bytes), Some(middle), "tried again after {fate:?}");
+        world.finish();
     }
 }
 
@@ -143,6 +170,9 @@ fn what_a_trim_leaves_of_a_run_stays_with_its_stream() {
     world.free(low);
     world.free(high);
     world.synchronize(Fate::Complete);
+    // Its last use is complete, whether the trim succeeds or not.
+    assert!(!world.trim(Fate::Fail { after: 0, stop: None }));
+    world.verify();
     assert!(world.trim(Fate::Complete));
     let segments = world.heap.snapshot();
     let rest = segments

@@ -116,6 +116,24 @@ fn b29_a_stalled_stream_holds_up_nobody_else() {
 }
 
 #[test]
+fn b29_an_older_fence_takes_nothing_back() {
+    let (mut world, [a, b]) = world(u64::MAX, CrossStream::Wait);
+    let [first, second] = [512; 2].map(|bytes| world.allocate(b, bytes).unwrap());
+    let large = world.allocate(a, GRANULE).unwrap();
+    world.record_stream(first, a);
+    world.free(first);
+    world.free(large);
+    world.record_stream(second, a);
+    world.free(second);
+    world.device.clocks.progress(world.device.clocks.number(a), usize::MAX);
+    let passed = world.device.clocks.passed(world.device.clocks.number(a));
+    assert_eq!(passed.len(), 2);
+    passed.into_iter().rev().for_each(|fence| world.tell(fence));
+    assert!(world.trim(Fate::Complete));
+    world.finish();
+}
+
+#[test]
 fn b30_pending_and_quarantined_memory_goes_back_after_one_synchronisation() {
     let (mut world, [a, b, c]) = world(u64::MAX, CrossStream::Wait);
     // Every stream's block is used by the other two, so that whichever stream is looked at first
@@ -192,6 +210,28 @@ fn b61_joined_blocks_of_two_streams_keep_both_orders() {
     world.free(low);
     assert_eq!(world.allocate(c, MIB), Some(low));
     assert_eq!(world.allocate(c, MIB), Some(high));
+    world.finish();
+}
+
+#[test]
+fn b61_a_run_of_blocks_is_waited_for_up_to_its_last_use() {
+    let (mut world, [a, b]) = world(GRANULE, CrossStream::Wait);
+    let quarter = MIB / 4;
+    let [first, second, third] = [quarter; 3].map(|bytes| world.allocate(a, bytes).unwrap());
+    let small = [512; 3].map(|bytes| world.allocate(b, bytes).unwrap());
+    let filler = [MIB, quarter - 1536].map(|bytes| world.allocate(a, bytes));
+    assert!(filler.iter().all(Option::is_some));
+    // Two blocks of a around one of b; a came some fences further between its two frees.
+    world.free(second);
+    assert_eq!(world.allocate(b, quarter), Some(second));
+    world.free(first);
+    for address in small {
+        world.record_stream(address, a);
+        world.free(address);
+    }
+    world.free(second);
+    world.free(third);
+    assert_eq!(world.allocate(b, 3 * quarter), Some(first));
     world.finish();
 }
 

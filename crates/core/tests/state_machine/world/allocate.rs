@@ -35,6 +35,7 @@ impl World {
             }
         }
         let mut refused = 0;
+        let mut has_waited = false;
         for round in 0..PLANS_MAX {
             let before = self.state();
             let plan = match self.heap.request(self.pools[pool].0, stream, bytes, reach) {
@@ -46,11 +47,12 @@ impl World {
                 }
             };
             assert!(!plan.is_order() || reach == Reach::Wait, "waits for other streams");
-            let is_reservation = plan.is_reservation();
+            assert!(!has_waited, "{request:?} waits for other streams in vain");
+            let (is_order, is_reservation) = (plan.is_order(), plan.is_reservation());
             let fate = if round == fated { fate } else { Fate::Complete };
             match self.launch(plan, Purpose::Request(request), fate) {
                 Outcome::Committed(Committed::Granted(grant)) => return Some(grant.address),
-                Outcome::Committed(_) => {}
+                Outcome::Committed(_) => has_waited = is_order,
                 Outcome::Abandoned if is_reservation && refused == 0 => refused += 1,
                 Outcome::Abandoned | Outcome::Open => return None,
             }

@@ -70,9 +70,17 @@ impl World {
 
     pub(super) fn launch(&mut self, plan: Plan, purpose: Purpose, fate: Fate) -> Outcome {
         for step in plan.steps() {
-            if let Step::Record { fence } = *step {
-                self.reference.note_issued(fence);
-            }
+            let user = match *step {
+                Step::Record { fence } => {
+                    self.reference.note_issued(fence);
+                    fence.stream
+                }
+                Step::Wait { stream, .. } => stream,
+                _ => continue,
+            };
+            let is_last = matches!(purpose, Purpose::Retire(stream) if stream == user);
+            let is_there = self.reference.streams.contains(&user);
+            assert!(is_there || is_last, "{step:?} is planned, but the stream is gone (B1)");
         }
         let flight = Flight { plan, purpose, done: 0, given: 0, taken_bytes: 0, returned_bytes: 0 };
         let planned = growth_bytes(&flight.plan);
