@@ -12,6 +12,8 @@ use drystone_sim::SimDevice;
 use drystone_trace::replay::{self, DriverCost, Layout, Refusal, Replayed, Usage};
 use std::sync::Arc;
 
+use crate::busy::keep_busy;
+
 /// Drystone on a simulated device.
 #[derive(Debug)]
 pub struct Replay {
@@ -88,12 +90,7 @@ impl Replayed for Replay {
     }
 
     fn busy_until(&mut self, stream: u16, time_ns: u64) {
-        let stream = self.device_streams[stream as usize];
-        if let Ok(busy_until_ns) = self.device.busy_until_ns(stream) {
-            let begin_ns = busy_until_ns.max(self.device.now_ns());
-            // Only an unknown stream fails, and these are the device's own.
-            let _ = self.device.launch(stream, time_ns.saturating_sub(begin_ns));
-        }
+        keep_busy(&self.device, self.device_streams[stream as usize], time_ns);
     }
 
     fn empty_cache(&mut self) {

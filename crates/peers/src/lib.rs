@@ -6,6 +6,7 @@
 //! itself: `docs/peers.md`.
 #![forbid(unsafe_code)]
 
+mod busy;
 mod contestant;
 pub mod drystone;
 pub mod torch;

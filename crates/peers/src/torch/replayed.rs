@@ -8,11 +8,13 @@ use drystone_sim::SimDevice;
 use drystone_trace::replay::{DriverCost, Layout, Refusal, Replayed, Usage};
 
 use super::{Allocator, Config, Stats};
+use crate::busy::keep_busy;
 
 /// PyTorch's allocator on a simulated device.
 #[derive(Debug)]
 pub struct Replay {
     device: SimDevice,
+    streams: Vec<Stream>,
     allocator: Allocator,
     failure: Option<DriverError>,
 }
@@ -22,9 +24,10 @@ impl Replay {
     /// one are created on the device.
     pub fn new(config: Config, device: &SimDevice, streams: u16, pools: u8) -> Self {
         let others = (1..streams).map(|_| device.create_stream());
-        let streams = std::iter::once(Stream::DEFAULT).chain(others).collect();
-        let allocator = Allocator::new(config, streams, pools, device.info().total_bytes);
-        Self { device: device.clone(), allocator, failure: None }
+        let streams: Vec<Stream> = std::iter::once(Stream::DEFAULT).chain(others).collect();
+        let total_bytes = device.info().total_bytes;
+        let allocator = Allocator::new(config, streams.clone(), pools, total_bytes);
+        Self { device: device.clone(), streams, allocator, failure: None }
     }
 
     /// The allocator's own figures.
@@ -62,6 +65,10 @@ impl Replayed for Replay {
 
     fn record_stream(&mut self, address: u64, stream: u16) {
         self.allocator.record_stream(address, stream);
+    }
+
+    fn busy_until(&mut self, stream: u16, time_ns: u64) {
+        keep_busy(&self.device, self.streams[stream as usize], time_ns);
     }
 
     fn empty_cache(&mut self) {
