@@ -12,6 +12,9 @@ use clap::{Parser, Subcommand};
 /// Fuzz targets, as in `fuzz/Cargo.toml`.
 const FUZZ_TARGETS: [&str; 5] = ["pickle", "csv", "rmm", "options", "heap"];
 
+/// The PyTorch whose snapshots are written and whose viewer must read them.
+const TORCH_VERSION: &str = "2.11.0";
+
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Development commands of Drystone")]
 struct Arguments {
@@ -45,7 +48,29 @@ fn main() -> Result<()> {
 }
 
 fn test() -> Result<()> {
-    cargo(&["test", "--workspace", "--no-fail-fast"])
+    let mut tests = Command::new("cargo");
+    tests.args(["test", "--workspace", "--no-fail-fast"]);
+    match memory_viz() {
+        Ok(path) => {
+            tests.env("MEMORY_VIZ", path);
+        }
+        // Without a network the test that needs it says that it skips.
+        Err(error) => eprintln!("PyTorch's viewer is not at hand: {error:#}"),
+    }
+    run(tests)
+}
+
+/// PyTorch's own snapshot viewer, fetched once.
+fn memory_viz() -> Result<PathBuf> {
+    let folder = root().join("target/memory_viz");
+    let path = folder.join(format!("torch-{TORCH_VERSION}.py"));
+    if !path.exists() {
+        std::fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
+        let mut fetch = Command::new("python3");
+        fetch.args(["xtask/fetch_memory_viz.py", TORCH_VERSION]).arg(&path);
+        run(fetch)?;
+    }
+    path.canonicalize().with_context(|| format!("find {}", path.display()))
 }
 
 fn lint() -> Result<()> {
