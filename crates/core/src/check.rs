@@ -8,7 +8,7 @@ mod tests;
 use std::fmt;
 
 use crate::bin::{Bin, TAIL};
-use crate::block::{Block, BlockIndex, BlockState};
+use crate::block::{Block, BlockIndex, BlockState, NO_USES};
 use crate::granule::GranuleState;
 use crate::heap::Heap;
 use crate::policy::SegmentKind;
@@ -343,7 +343,10 @@ impl Heap {
                 format!("{block:?} waits for {waiting} fences, {expected} uses")
             })?;
         }
-        Ok(())
+        let used = tiles.iter().filter(|(_, block)| block.uses != NO_USES).count();
+        hold(9, used == self.uses.len(), || {
+            format!("{used} blocks have uses, {} are recorded", self.uses.len())
+        })
     }
 
     fn check_i12_pools_keep_to_themselves(&self, tiles: &Tiles) -> Result<(), Broken> {

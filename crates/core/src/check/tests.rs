@@ -277,6 +277,15 @@ fn i9_a_pending_block_that_waits_for_nothing() {
 }
 
 #[test]
+fn i9_uses_that_no_block_has() {
+    let Sample { mut heap, live, used_by, .. } = sample();
+    heap.record_stream(heap.blocks[live].address, used_by).unwrap();
+    heap.check().unwrap();
+    heap.blocks[live].uses = NO_USES;
+    assert_broken(&heap, 9);
+}
+
+#[test]
 fn i12_a_block_in_another_pool() {
     let Sample { mut heap, live, .. } = sample();
     let own = heap.add_stream();

@@ -231,6 +231,11 @@ impl UseTable {
         self.table.get(index as usize).map_or(&[], Vec::as_slice)
     }
 
+    /// How many indices are in use.
+    pub(crate) fn len(&self) -> usize {
+        self.table.len() - self.spare.len()
+    }
+
     /// Adds a stream, once. Returns the index, which is new if it was [`NO_USES`].
     fn add(&mut self, index: u32, stream: StreamId) -> u32 {
         let index = if index == NO_USES {

@@ -43,6 +43,41 @@ fn b14_without_a_last_fence_only_an_idle_device_frees() {
 }
 
 #[test]
+fn b14_a_stream_that_is_done_is_not_waited_for() {
+    let (mut world, [a, b, c]) = world(GRANULE, CrossStream::Never);
+    let address = world.allocate(a, MIB).unwrap();
+    let other = world.allocate(a, MIB).unwrap();
+    for used in [address, other] {
+        world.record_stream(used, b);
+    }
+    world.record_stream(other, c);
+    world.retire_stream(b, Fate::Complete);
+    // Waiting for an idle device in vain issues nothing on a stream that is gone.
+    world.synchronize(Fate::Fail { after: 0, stop: None });
+    world.pass(b);
+    // Of its uses only the one on c is left, and nothing of the first block's.
+    world.free(address);
+    assert_eq!(world.allocate(a, MIB), Some(address));
+    world.free(other);
+    world.pass(c);
+    assert_eq!(world.allocate(a, MIB), Some(other));
+    world.finish();
+}
+
+#[test]
+fn streams_that_share_nothing_get_memory_through_the_device_alone() {
+    let (mut world, [a, b]) = world(GRANULE, CrossStream::Never);
+    let address = world.allocate(a, GRANULE).unwrap();
+    world.free(address);
+    world.synchronize(Fate::Complete);
+    assert_eq!(world.allocate(b, GRANULE), None);
+    assert!(world.trim(Fate::Complete));
+    assert!(world.allocate(b, GRANULE).is_some());
+    assert_eq!(world.heap.stats().cross_stream_reuses, 0);
+    world.finish();
+}
+
+#[test]
 fn b05_a_block_is_published_only_after_its_fence_was_recorded() {
     let (mut world, [a, b]) = world(GRANULE, CrossStream::Wait);
     let first = world.allocate(a, 512).unwrap();
@@ -193,6 +228,7 @@ fn b61_a_third_stream_waits_for_the_donor_through_the_second() {
     world.free(address);
     // The way back, too: a's own work of long ago is not all it has to wait for.
     assert_eq!(world.allocate(a, GRANULE), Some(address));
+    assert_eq!(world.heap.stats().cross_stream_reuses, 3);
     world.finish();
 }
 

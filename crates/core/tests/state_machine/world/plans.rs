@@ -75,7 +75,10 @@ impl World {
                     self.reference.note_issued(fence);
                     fence.stream
                 }
-                Step::Wait { stream, .. } => stream,
+                Step::Wait { stream, fence } => {
+                    assert_ne!(stream, fence.stream, "a stream waits for itself");
+                    stream
+                }
                 _ => continue,
             };
             let is_last = matches!(purpose, Purpose::Retire(stream) if stream == user);
