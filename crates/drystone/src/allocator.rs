@@ -1,8 +1,10 @@
 //! [`Allocator`]: the public type, one for each device.
 //!
-//! Lock order: none. Every lock here is taken alone: the heap's for decisions, the events' for
-//! record, query and wait, the others for a copy. I14: no callback and no blocking driver call
-//! happens under any of them.
+//! Lock order: `growth`, which whoever moves memory between heap and device holds across driver
+//! calls; or `streams`, while a stream is added; then one of the others alone: the heap's for
+//! decisions, the events' for record, query and wait, the handles' and callbacks' for a copy. I14:
+//! no callback happens under any lock, no blocking driver call under any but `growth`, which hits
+//! and frees never take.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,6 +40,8 @@ pub(crate) struct Device {
     pub(crate) heap: Mutex<Heap>,
     pub(crate) events: Mutex<Events>,
     pub(crate) handles: Mutex<Handles>,
+    /// Held by whoever moves memory between the heap and the device.
+    pub(crate) growth: Mutex<()>,
     pub(crate) callbacks: Mutex<Vec<PressureCallback>>,
     streams: Mutex<BTreeMap<StreamUid, StreamId>>,
 }
@@ -75,6 +79,7 @@ impl Allocator {
             heap: Mutex::new(heap),
             events: Mutex::default(),
             handles: Mutex::default(),
+            growth: Mutex::default(),
             callbacks: Mutex::default(),
             streams: Mutex::default(),
         };
@@ -184,6 +189,7 @@ impl Allocator {
     /// A driver call failed, and what was given back before stays so; or a stream is being
     /// captured, and nothing was done.
     pub fn trim(&self) -> Result<u64, TrimError> {
+        let _growth = self.device.growth.lock();
         self.device.synchronize().map_err(|error| TrimError { error, given_back_bytes: 0 })?;
         self.device.trim_passed()
     }
@@ -193,6 +199,7 @@ impl Allocator {
     /// # Errors
     /// As [`trim`](Self::trim).
     pub fn trim_passed(&self) -> Result<u64, TrimError> {
+        let _growth = self.device.growth.lock();
         self.device.collect();
         self.device.trim_passed()
     }

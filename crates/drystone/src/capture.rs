@@ -8,6 +8,7 @@ use drystone_core::StreamId;
 use drystone_driver::{CaptureMode, CaptureStatus, Driver, DriverError, ErrorCode};
 
 use crate::allocator::Device;
+use crate::error::is_final;
 
 /// Whom a capture under way concerns, as a request sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,17 +23,18 @@ pub(crate) enum Captured {
 
 impl Device {
     /// Whether a request's stream is being captured, or another one.
-    pub(crate) fn captured(&self, stream: StreamId) -> Captured {
+    ///
+    /// Errors: the driver is gone for good.
+    pub(crate) fn captured(&self, stream: StreamId) -> Result<Captured, DriverError> {
         // An unknown stream is refused by the heap, whatever is said of the capture before.
         let own = self.events.lock().stream(stream);
-        // A device that cannot say is treated as if it were: only what is always legal is done.
-        if own.is_some_and(|own| self.driver.capture_status(own) != Ok(CaptureStatus::None)) {
-            Captured::Own
-        } else if self.is_any_captured() {
-            Captured::Other
-        } else {
-            Captured::None
+        match own.map(|own| self.driver.capture_status(own)) {
+            Some(Err(error)) if is_final(error.code) => return Err(error),
+            Some(Ok(CaptureStatus::None)) | None => {}
+            // A device that cannot say is treated as if it were: only what is always legal is done.
+            Some(_) => return Ok(Captured::Own),
         }
+        Ok(if self.is_any_captured() { Captured::Other } else { Captured::None })
     }
 
     /// Whether a stream is being captured, or the device cannot say. A stream that was destroyed

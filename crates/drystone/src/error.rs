@@ -67,11 +67,13 @@ pub struct TrimError {
 impl TrimError {
     /// Whether the device may work again later.
     pub const fn is_final(&self) -> bool {
-        matches!(
-            self.error.code,
-            ErrorCode::Deinitialized | ErrorCode::NotInitialized | ErrorCode::ContextLost
-        )
+        is_final(self.error.code)
     }
+}
+
+/// Whether no driver call can succeed any more.
+pub(crate) const fn is_final(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::Deinitialized | ErrorCode::NotInitialized | ErrorCode::ContextLost)
 }
 
 /// Out of memory: what was asked for, who holds what, and what to do. All figures in bytes.

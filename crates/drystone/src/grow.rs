@@ -1,10 +1,12 @@
 //! The way of a malloc that misses, and the out-of-memory ladder: one function, one page.
 //!
 //! Each rung makes room and ends by making the request again (B28, B30). Rungs that a capture
-//! forbids are skipped while any stream is captured (I11, B22). No lock is held on any rung.
+//! forbids are skipped while any stream is captured (I11, B22). Requests that miss come one at a
+//! time: memory that another thread is about to get or to give back is not missing.
 
 use drystone_core::{Answer, Committed, Grant, PoolId, Reach, RequestError, StreamId};
 use drystone_driver::DriverError;
+use parking_lot::MutexGuard;
 
 use crate::allocator::Device;
 use crate::capture::{Captured, Relaxed};
@@ -49,11 +51,15 @@ impl Device {
     /// Serves a request that its own free list could not, or fails for good.
     #[cold]
     pub(crate) fn allocate_slowly(&self, miss: Miss) -> Result<Grant, AllocateError> {
-        let captured = self.captured(miss.stream);
+        // Asked before anything is locked: in a forked child nobody may be left to unlock it (B56).
+        let captured = self
+            .captured(miss.stream)
+            .map_err(|error| AllocateError::Driver { error, bytes: miss.bytes })?;
         if miss.bytes > self.driver.info().total_bytes {
             // No rung helps, and as a plan it would have a step for each granule there cannot be.
             return Err(self.out_of_memory(miss, captured, Refused(None)).into());
         }
+        let mut growth = self.growth.lock();
         if captured != Captured::Own {
             self.collect();
         }
@@ -66,17 +72,24 @@ impl Device {
             Rung::TrimPassed,
             Rung::TrimAll,
             Rung::Callbacks,
-            // What callbacks free in pieces serves once it went back to the device.
+            // What was freed in pieces meanwhile serves once it went back to the device.
             Rung::TrimAll,
         ];
         for rung in LADDER {
             if !rung.is_legal(captured) {
                 continue;
             }
-            if !self.climb(rung, miss) {
-                if rung == Rung::Callbacks {
-                    break;
-                }
+            let is_climbed = match rung {
+                Rung::Callbacks => MutexGuard::unlocked(&mut growth, || self.ask(miss)),
+                Rung::AwaitPending => self.await_pending(),
+                Rung::TrimPassed => self.trim_passed().is_ok_and(|bytes| bytes > 0),
+                // Also when nothing is given back: what was pending or quarantined is free now.
+                Rung::TrimAll => self.synchronize().is_ok() && self.trim_passed().is_ok(),
+            };
+            if rung == Rung::Callbacks && !is_climbed && !self.has_unused(miss.bytes) {
+                break;
+            }
+            if !is_climbed {
                 continue;
             }
             refused = match self.attempt(miss, captured)? {
@@ -87,19 +100,18 @@ impl Device {
         Err(self.out_of_memory(miss, captured, refused).into())
     }
 
-    /// Tries to make room. True if there may be some now.
-    fn climb(&self, rung: Rung, miss: Miss) -> bool {
-        match rung {
-            Rung::AwaitPending => self.await_pending(),
-            Rung::TrimPassed => self.trim_passed().is_ok_and(|bytes| bytes > 0),
-            // Also when nothing is given back: what was pending or quarantined is free now.
-            Rung::TrimAll => self.synchronize().is_ok() && self.trim_passed().is_ok(),
-            Rung::Callbacks => {
-                let callbacks = self.callbacks.lock().clone();
-                // Each is asked, whatever those before it have freed.
-                callbacks.iter().fold(false, |freed, callback| callback(miss.bytes) | freed)
-            }
-        }
+    /// Asks the program to free something. True if it may have.
+    fn ask(&self, miss: Miss) -> bool {
+        let callbacks = self.callbacks.lock().clone();
+        // Each is asked, whatever those before it have freed.
+        callbacks.iter().fold(false, |freed, callback| callback(miss.bytes) | freed)
+    }
+
+    /// Whether so much is held unused: in pieces, or freed by another thread since the last trim.
+    fn has_unused(&self, bytes: u64) -> bool {
+        let heap = self.heap.lock();
+        let all = &heap.stats().all;
+        all.reserved_bytes.current - all.active_bytes.current >= bytes
     }
 
     /// Makes the request until it is served, or growth is refused. The outer error is for good.

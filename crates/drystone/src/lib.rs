@@ -23,8 +23,8 @@
 //! ```
 //!
 //! `drystone-core` decides, this crate acts, an implementation of [`drystone_driver::Driver`]
-//! carries out. Locks: the heap's is taken for a decision and never held across a driver call;
-//! [`Events`](events) and the handle table have their own, taken with no other held.
+//! carries out. The heap's lock is taken for a decision and never held across a driver call; the
+//! order of the others is written in `allocator`.
 #![forbid(unsafe_code)]
 
 mod allocation;

@@ -7,7 +7,7 @@
 //! runs), `mutants` (the oracle catches what it must), `threads`, `traces` (real programs).
 //! Test names cite the bugs (`b29_`) and invariants (`i14_`) they cover, by their numbers in
 //! `docs/invariants.md` and `docs/bugs.md`.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails fails its test")]
 
 mod altered;
 mod device;
