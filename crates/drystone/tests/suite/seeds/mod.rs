@@ -17,9 +17,9 @@ use drystone::driver::Driver;
 pub use world::{Failure, World};
 
 /// Steps of a run of one thread.
-const STEPS: u32 = 150;
+const STEPS: u32 = 250;
 /// Steps of each thread of a run of several.
-const THREAD_STEPS: u32 = 100;
+const THREAD_STEPS: u32 = 200;
 
 /// Another driver over the device's own.
 pub type Alter<'a> = &'a dyn Fn(Arc<dyn Driver>) -> Arc<dyn Driver>;
