@@ -9,18 +9,32 @@ use super::{Physical, Piece, Supply};
 use crate::GRANULARITY_BYTES;
 use crate::handle_table::HandleTable;
 use drystone_driver::{ErrorCode, Handle};
+use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 const FIRST_HANDLE: u64 = 0xa000_0000;
 
+/// Marks a granule-sized piece of a reservation where nothing is mapped.
+const UNMAPPED: u32 = u32::MAX;
+
 #[derive(Debug)]
 pub(crate) struct VirtualMemory {
-    reservations: BTreeMap<u64, u64>,
+    reservations: BTreeMap<u64, Reservation>,
     handles: HandleTable<Physical>,
-    objects: BTreeMap<Physical, Object>,
-    mappings: BTreeMap<u64, Mapping>,
+    /// Looked up only, never walked: the order of a hash table decides nothing.
+    objects: FxHashMap<Physical, Object>,
+    mappings: Vec<Mapping>,
+    spare_mappings: Vec<u32>,
     mapping_limit: u64,
     accessible_granules: u64,
+}
+
+#[derive(Debug)]
+struct Reservation {
+    bytes: u64,
+    /// The mapping of each granule-sized piece, as far up as was ever mapped.
+    pieces: Vec<u32>,
 }
 
 /// Physical memory made by one create.
@@ -31,8 +45,9 @@ struct Object {
     mappings: u32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Mapping {
+    address: u64,
     bytes: u64,
     physical: Physical,
     has_access: bool,
@@ -43,12 +58,13 @@ const fn is_granular(value: u64) -> bool {
 }
 
 impl VirtualMemory {
-    pub(crate) const fn new(mapping_limit: u64) -> Self {
+    pub(crate) fn new(mapping_limit: u64) -> Self {
         Self {
             reservations: BTreeMap::new(),
             handles: HandleTable::new(FIRST_HANDLE),
-            objects: BTreeMap::new(),
-            mappings: BTreeMap::new(),
+            objects: FxHashMap::default(),
+            mappings: Vec::new(),
+            spare_mappings: Vec::new(),
             mapping_limit,
             accessible_granules: 0,
         }
@@ -64,7 +80,7 @@ impl VirtualMemory {
             return Err(ErrorCode::InvalidValue);
         }
         let address = supply.take_addresses(bytes, align.max(GRANULARITY_BYTES))?;
-        self.reservations.insert(address, bytes);
+        self.reservations.insert(address, Reservation { bytes, pieces: Vec::new() });
         Ok(address)
     }
 
@@ -74,8 +90,10 @@ impl VirtualMemory {
         address: u64,
         bytes: u64,
     ) -> Result<(), ErrorCode> {
-        let is_whole = self.reservations.get(&address) == Some(&bytes);
-        if !is_whole || self.mappings.range(address..address + bytes).next().is_some() {
+        let is_free = self.reservations.get(&address).is_some_and(|reservation| {
+            reservation.bytes == bytes && reservation.pieces.iter().all(|&piece| piece == UNMAPPED)
+        });
+        if !is_free {
             return Err(ErrorCode::InvalidValue);
         }
         self.reservations.remove(&address);
@@ -113,30 +131,46 @@ impl VirtualMemory {
     ) -> Result<(), ErrorCode> {
         let physical = *self.handles.get(handle.0).ok_or(ErrorCode::InvalidHandle)?;
         let object = self.objects.get_mut(&physical).ok_or(ErrorCode::InvalidHandle)?;
-        let is_reserved = in_one_reservation(&self.reservations, address, bytes);
-        if !is_granular(address) || bytes != object.bytes || !is_reserved {
+        if !is_granular(address) || bytes != object.bytes {
             return Err(ErrorCode::InvalidValue);
         }
-        let below = self.mappings.range(..address + bytes).next_back();
-        if below.is_some_and(|(&start, mapping)| start + mapping.bytes > address) {
+        let (start, reservation) = reservation_of(&mut self.reservations, address, bytes)
+            .ok_or(ErrorCode::InvalidValue)?;
+        let pieces = pieces(start, address, bytes);
+        if reservation.pieces.len() < pieces.end {
+            reservation.pieces.resize(pieces.end, UNMAPPED);
+        }
+        let pieces = &mut reservation.pieces[pieces];
+        if pieces.iter().any(|&piece| piece != UNMAPPED) {
             return Err(ErrorCode::InvalidValue);
         }
         object.mappings += 1;
-        self.mappings.insert(address, Mapping { bytes, physical, has_access: false });
+        let mapping = Mapping { address, bytes, physical, has_access: false };
+        let index = match self.spare_mappings.pop() {
+            Some(index) => {
+                self.mappings[index as usize] = mapping;
+                index
+            }
+            None => {
+                self.mappings.push(mapping);
+                (self.mappings.len() - 1) as u32
+            }
+        };
+        pieces.fill(index);
         Ok(())
     }
 
     pub(crate) fn set_access(&mut self, address: u64, bytes: u64) -> Result<(), ErrorCode> {
-        self.check_whole_mappings(address, bytes)?;
-        let range = address..address + bytes;
-        let without = self.mappings.range(range.clone()).filter(|(_, mapping)| !mapping.has_access);
-        let fresh: u64 = without.map(|(_, mapping)| mapping.bytes / GRANULARITY_BYTES).sum();
+        let whole = self.whole_mappings(address, bytes)?;
+        let without = whole.iter().map(|&index| &self.mappings[index as usize]);
+        let fresh: u64 =
+            without.filter(|m| !m.has_access).map(|m| m.bytes / GRANULARITY_BYTES).sum();
         if self.accessible_granules + fresh > self.mapping_limit {
             return Err(ErrorCode::OutOfMemory);
         }
         self.accessible_granules += fresh;
-        for (_, mapping) in self.mappings.range_mut(range) {
-            mapping.has_access = true;
+        for index in whole {
+            self.mappings[index as usize].has_access = true;
         }
         Ok(())
     }
@@ -144,17 +178,31 @@ impl VirtualMemory {
     /// Whether [`unmap`](Self::unmap) would do it: asked first, because the oracle looks at the
     /// range before the mappings are gone.
     pub(crate) fn check_whole_mappings(&self, address: u64, bytes: u64) -> Result<(), ErrorCode> {
-        if bytes == 0 || !in_one_reservation(&self.reservations, address, bytes) {
+        self.whole_mappings(address, bytes).map(drop)
+    }
+
+    /// The mappings that make up a range, in order; an error if it cuts one or has a gap.
+    fn whole_mappings(&self, address: u64, bytes: u64) -> Result<Vec<u32>, ErrorCode> {
+        let (&start, reservation) =
+            self.reservations.range(..=address).next_back().ok_or(ErrorCode::InvalidValue)?;
+        let end = address.checked_add(bytes).ok_or(ErrorCode::InvalidValue)?;
+        if bytes == 0 || end > start + reservation.bytes {
             return Err(ErrorCode::InvalidValue);
         }
+        let mut whole = Vec::with_capacity((bytes / GRANULARITY_BYTES) as usize);
         let mut expected = address;
-        for (&start, mapping) in self.mappings.range(address..address + bytes) {
-            if start != expected {
-                return Err(ErrorCode::InvalidValue);
+        while expected < end {
+            let piece = ((expected - start) / GRANULARITY_BYTES) as usize;
+            let index = reservation.pieces.get(piece).copied().unwrap_or(UNMAPPED);
+            match self.mappings.get(index as usize) {
+                Some(mapping) if mapping.address == expected => {
+                    whole.push(index);
+                    expected += mapping.bytes;
+                }
+                _ => return Err(ErrorCode::InvalidValue),
             }
-            expected = start + mapping.bytes;
         }
-        if expected == address + bytes { Ok(()) } else { Err(ErrorCode::InvalidValue) }
+        if expected == end { Ok(whole) } else { Err(ErrorCode::InvalidValue) }
     }
 
     /// Unmaps the range and returns the physical memory that nothing keeps any more.
@@ -164,12 +212,14 @@ impl VirtualMemory {
         address: u64,
         bytes: u64,
     ) -> Result<Vec<Piece>, ErrorCode> {
-        self.check_whole_mappings(address, bytes)?;
+        let whole = self.whole_mappings(address, bytes)?;
+        if let Some((start, reservation)) = reservation_of(&mut self.reservations, address, bytes) {
+            reservation.pieces[pieces(start, address, bytes)].fill(UNMAPPED);
+        }
         let mut gone = Vec::new();
-        let starts: Vec<u64> =
-            self.mappings.range(address..address + bytes).map(|(&start, _)| start).collect();
-        for start in starts {
-            let Some(mapping) = self.mappings.remove(&start) else { continue };
+        for index in whole {
+            let mapping = self.mappings[index as usize];
+            self.spare_mappings.push(index);
             if mapping.has_access {
                 self.accessible_granules -= mapping.bytes / GRANULARITY_BYTES;
             }
@@ -183,9 +233,12 @@ impl VirtualMemory {
 
     /// The mapping with access rights that holds `at`.
     pub(crate) fn accessible_at(&self, at: u64) -> Option<Piece> {
-        let (&address, mapping) = self.mappings.range(..=at).next_back()?;
-        let piece = Piece { address, physical: mapping.physical, bytes: mapping.bytes };
-        (mapping.has_access && at - address < piece.bytes).then_some(piece)
+        let (&start, reservation) = self.reservations.range(..=at).next_back()?;
+        let piece = ((at - start) / GRANULARITY_BYTES) as usize;
+        let index = *reservation.pieces.get(piece)?;
+        let mapping = self.mappings.get(index as usize).filter(|mapping| mapping.has_access)?;
+        let Mapping { address, bytes, physical, .. } = *mapping;
+        Some(Piece { address, physical, bytes })
     }
 
     pub(crate) fn reservations(&self) -> usize {
@@ -197,7 +250,7 @@ impl VirtualMemory {
     }
 
     pub(crate) fn mappings(&self) -> usize {
-        self.mappings.len()
+        self.mappings.len() - self.spare_mappings.len()
     }
 
     /// Gives the memory back if neither a handle nor a mapping keeps it.
@@ -213,8 +266,19 @@ impl VirtualMemory {
     }
 }
 
-fn in_one_reservation(reservations: &BTreeMap<u64, u64>, address: u64, bytes: u64) -> bool {
-    let Some(end) = address.checked_add(bytes) else { return false };
-    let holder = reservations.range(..=address).next_back();
-    holder.is_some_and(|(&start, &size)| end <= start + size)
+/// The reservation that holds a whole range, with its start.
+fn reservation_of(
+    reservations: &mut BTreeMap<u64, Reservation>,
+    address: u64,
+    bytes: u64,
+) -> Option<(u64, &mut Reservation)> {
+    let (&start, reservation) = reservations.range_mut(..=address).next_back()?;
+    let is_inside = address.checked_add(bytes)? <= start + reservation.bytes;
+    is_inside.then_some((start, reservation))
+}
+
+/// The pieces of a reservation from `start` that a granular range covers.
+const fn pieces(start: u64, address: u64, bytes: u64) -> Range<usize> {
+    let first = ((address - start) / GRANULARITY_BYTES) as usize;
+    first..first + (bytes / GRANULARITY_BYTES) as usize
 }
