@@ -3,30 +3,7 @@
 use std::fmt;
 
 use crate::id::{PoolId, StreamId};
-use crate::size::BYTES_MAX;
-
-/// A size no block can have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SizeError {
-    /// Zero bytes.
-    Zero,
-    /// More than [`BYTES_MAX`].
-    TooLarge {
-        /// The size asked for.
-        bytes: u64,
-    },
-}
-
-impl fmt::Display for SizeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SizeError::Zero => write!(f, "a block has at least one byte"),
-            SizeError::TooLarge { bytes } => {
-                write!(f, "{bytes} bytes are more than the largest block, {BYTES_MAX} bytes")
-            }
-        }
-    }
-}
+use crate::size::SizeError;
 
 /// A stream the heap does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,7 +148,6 @@ impl fmt::Display for RecordStreamError {
 }
 
 impl std::error::Error for RecordStreamError {}
-impl std::error::Error for SizeError {}
 impl std::error::Error for StreamError {}
 impl std::error::Error for RequestError {}
 impl std::error::Error for FreeError {}

@@ -30,7 +30,7 @@ mod stats;
 
 pub use block::BlockState;
 pub use check::Broken;
-pub use error::{FreeError, RecordStreamError, RequestError, SizeError, StreamError};
+pub use error::{FreeError, RecordStreamError, RequestError, StreamError};
 pub use fence::Fence;
 pub use granule::GranuleId;
 pub use heap::{Answer, Committed, Config, Freed, Grant, Heap, Reach};
@@ -38,5 +38,6 @@ pub use id::{PoolId, StreamId};
 pub use plan::{Plan, Step};
 pub use policy::{CrossStream, SegmentKind};
 pub use pool::Scale;
+pub use size::SizeError;
 pub use snapshot::{BlockView, SegmentView};
 pub use stats::{Gauge, ScaleStats, Stats};

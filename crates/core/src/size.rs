@@ -3,7 +3,7 @@
 //! Keeps I7 (sizes and offsets are multiples of the quantum, sizes are positive). All arithmetic
 //! on sizes that can leave the range is here and checked; nothing else rounds.
 
-use crate::error::SizeError;
+use std::fmt;
 
 /// Every block is a multiple of this many bytes: what CUDA promises of `cudaMalloc`'s alignment at
 /// the most (256) doubled, and the same as PyTorch's, so that statistics compare.
@@ -13,6 +13,31 @@ pub const QUANTUM: u64 = 512;
 pub const BYTES_MAX: u64 = 1 << 47;
 
 const _: () = assert!(QUANTUM.is_power_of_two() && BYTES_MAX.is_multiple_of(QUANTUM));
+
+/// A size no block can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SizeError {
+    /// Zero bytes.
+    Zero,
+    /// More than [`BYTES_MAX`].
+    TooLarge {
+        /// The size asked for.
+        bytes: u64,
+    },
+}
+
+impl fmt::Display for SizeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SizeError::Zero => write!(f, "a block has at least one byte"),
+            SizeError::TooLarge { bytes } => {
+                write!(f, "{bytes} bytes are more than the largest block, {BYTES_MAX} bytes")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SizeError {}
 
 /// Rounds up to a multiple of a power of two; `None` if that leaves `u64`.
 #[inline]

@@ -6,10 +6,10 @@
 use super::Heap;
 use super::request::Answer;
 use crate::block::{BlockIndex, BlockState};
-use crate::error::{RequestError, SizeError};
+use crate::error::RequestError;
 use crate::plan::{Intent, Plan, Step, Wanted};
 use crate::policy::{self, SegmentKind};
-use crate::size::round_up;
+use crate::size::{SizeError, round_up};
 
 /// A place to grow: `backed_bytes` at the front of a hollow block, with the free blocks around it.
 #[derive(Clone, Copy)]
