@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use drystone::driver::{Call, CaptureMode, Driver, ErrorCode};
-use drystone::{AllocateError, Allocator, OutOfMemory};
+use drystone::{AllocateError, Allocator, CrossStream, Options, OutOfMemory};
 use drystone_sim::{FaultMode, FaultPlan, SimConfig, SimDevice, Violation};
 
 use crate::altered::{Alteration, Altered};
@@ -48,6 +48,43 @@ fn b28_b30_a_full_device_serves_what_pending_and_cached_memory_allow() {
     });
 }
 
+/// Each rung costs more than the one before: none is climbed without need.
+#[test]
+fn memory_that_is_pending_is_waited_for_before_any_is_given_back() {
+    let config = SimConfig { total_bytes: 128 * MIB, ..watched() };
+    on_every_source(&config, |sim, program, _| {
+        let (lane, other) = (program.lane(), program.lane());
+        let block = program.allocate(lane, 128 * MIB);
+        program.use_on(&block, other);
+        program.device.work(other.stream, 5000);
+        program.free(block);
+        let again = program.allocate(lane, 128 * MIB);
+        let costly = [Call::SynchronizeDevice, Call::Unmap, Call::Free];
+        assert_eq!(costly.map(|call| sim.calls_of(call)), [0; 3]);
+        program.free(again);
+        program.end();
+    });
+}
+
+#[test]
+fn memory_known_to_be_unused_is_given_back_before_the_device_is_waited_for() {
+    for setup in &SOURCES {
+        let sim = SimDevice::new(SimConfig { total_bytes: 128 * MIB, ..watched() });
+        let options = Options { cross_stream: CrossStream::Never, ..setup.options() };
+        let program = Program::new(Arc::new(sim.clone()), options);
+        let (gone, lane, slow) = (program.lane(), program.lane(), program.lane());
+        let cached = program.allocate(gone, 64 * MIB);
+        program.free(cached);
+        program.allocator.retire_stream(gone.id).unwrap();
+        let another = program.allocate(lane, 64 * MIB);
+        program.device.work(slow.stream, 60_000_000);
+        let block = program.allocate(lane, 64 * MIB);
+        assert_eq!(sim.calls_of(Call::SynchronizeDevice), 0);
+        [another, block].into_iter().for_each(|block| program.free(block));
+        program.end();
+    }
+}
+
 #[test]
 fn out_of_memory_names_the_drivers_refusal_and_smaller_requests_work() {
     let config = SimConfig { total_bytes: 128 * MIB, ..watched() };
@@ -76,8 +113,11 @@ fn out_of_memory_names_the_drivers_refusal_and_smaller_requests_work() {
 fn b53_a_small_address_space_costs_generosity_not_service() {
     // Less than one generous reservation.
     let config = SimConfig { total_bytes: 512 * MIB, address_space_bytes: 400 * MIB, ..watched() };
-    on_every_source(&config, |_, program, _| {
+    on_every_source(&config, |sim, program, _| {
         let lanes = [program.lane(), program.lane(), program.lane()];
+        let first = program.allocate(lanes[0], 48 * MIB);
+        assert_eq!(sim.calls_of(Call::SynchronizeDevice), 0, "asking for less is all it takes");
+        program.free(first);
         for round in 0..3 {
             let mut blocks = Vec::new();
             for lane in lanes {

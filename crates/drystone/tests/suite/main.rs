@@ -5,8 +5,8 @@
 //! oracle of every block. On top: `behaviour` (the contract, on any device), `ending` (what only a
 //! simulated device can be made to do), `faults` (every driver call fails once), `seeds` (random
 //! runs), `mutants` (the oracle catches what it must), `threads`, `traces` (real programs).
-//! Test names cite the bugs (`b29_`) and invariants (`i14_`) they cover, by their numbers in
-//! `docs/invariants.md` and `docs/bugs.md`.
+//! Test names cite invariants (`i14_`), promises (`p4_`) and the bugs of other allocators they
+//! guard against (`b29_`).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails fails its test")]
 
 mod altered;
