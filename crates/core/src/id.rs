@@ -26,4 +26,9 @@ pub struct PoolId {
 impl PoolId {
     /// The pool that serves every request that names no other.
     pub const DEFAULT: PoolId = PoolId { index: 0, generation: 0 };
+
+    /// Position in a snapshot. Reused once the pool is released and has no memory left.
+    pub const fn index(self) -> usize {
+        self.index as usize
+    }
 }

@@ -102,7 +102,7 @@ impl Plan {
         &self.steps
     }
 
-    /// Whether the plan only makes a stream wait for others; growth may do instead.
+    /// Whether the plan only orders other streams' work before a request; growth may do instead.
     pub const fn is_order(&self) -> bool {
         matches!(self.intent, Intent::Order { .. })
     }
@@ -137,7 +137,7 @@ pub(crate) enum Intent {
     Malloc { wanted: Wanted, bytes: u64 },
     /// Backing for `hollow`, to serve a request together with the free blocks around it.
     Back { wanted: Wanted, free_before: BlockIndex, hollow: BlockIndex, free_after: BlockIndex },
-    /// Other streams' fences that a stream is to wait for.
+    /// Fences of other streams to record, and those that a stream is to wait for.
     Order { user: StreamId, fences: Vec<Fence> },
     /// Fences that a freed block waits for.
     Free { block: BlockIndex, fences: Vec<Fence> },

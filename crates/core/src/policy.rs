@@ -24,7 +24,8 @@ pub enum SegmentKind {
 pub enum CrossStream {
     /// Never, until its memory went back to the device.
     Never,
-    /// Once a fence beyond its last use has passed.
+    /// Once a fence beyond its last use has passed. Fences are recorded when a request could use
+    /// them, so the next request finds what this one did not.
     Passed,
     /// Once a fence has passed, else at once: the other stream is made to wait for it on the
     /// device. The host never waits.

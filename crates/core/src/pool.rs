@@ -64,8 +64,17 @@ impl Pools {
         Self { table: vec![Pool::default()] }
     }
 
-    /// Adds a pool.
-    pub(crate) fn add(&mut self) -> PoolId {
+    /// Adds a pool. It takes the place, and the empty free lists, of a released pool without
+    /// segments if there is one, so that pools that come and go leave nothing behind.
+    pub(crate) fn add(&mut self, has_segments: impl Fn(u32) -> bool) -> PoolId {
+        let mut indices = 0..self.table.len() as u32;
+        let ended = indices.find(|&index| self.at(index).is_released && !has_segments(index));
+        if let Some(index) = ended {
+            let pool = self.at_mut(index);
+            pool.is_released = false;
+            pool.generation += 1;
+            return PoolId { index, generation: pool.generation };
+        }
         self.table.push(Pool::default());
         PoolId { index: (self.table.len() - 1) as u32, generation: 0 }
     }

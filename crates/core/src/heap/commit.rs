@@ -18,6 +18,8 @@ pub enum Committed {
     Granted(Grant),
     /// The way is free: make the request again.
     Prepared,
+    /// Fences are recorded: see which have passed, then make the request again.
+    Recorded,
     /// Nothing more to do.
     Done,
 }
@@ -52,8 +54,9 @@ impl Heap {
                 Committed::Granted(self.occupy(index, wanted))
             }
             Intent::Order { user, fences } => {
+                self.note_steps_recorded(&steps);
                 self.finish_order(user, &fences);
-                Committed::Prepared
+                if fences.is_empty() { Committed::Recorded } else { Committed::Prepared }
             }
             Intent::Free { block, fences } => {
                 self.publish_pending(block, &fences);

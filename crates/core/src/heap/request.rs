@@ -72,7 +72,6 @@ impl Heap {
                 return Ok(Answer::Granted(self.take_run(wanted, run)));
             }
             if reach == Reach::Wait
-                && policy == CrossStream::Wait
                 && let Some(plan) = self.plan_order(wanted)
             {
                 return Ok(Answer::Plan(plan));
@@ -82,7 +81,7 @@ impl Heap {
     }
 
     /// The smallest run of adjacent free blocks that serves a request and holds a block of another
-    /// stream; at the lowest address if equal. Looks at every free block of the other streams.
+    /// stream; at the lowest address if equal. Linear in the free blocks of the other streams.
     fn find_run(&self, wanted: Wanted, worst: Readiness) -> Option<Run> {
         let user = self.list(wanted.list).stream;
         let joins = |index: BlockIndex| {
@@ -94,7 +93,12 @@ impl Heap {
         };
         let mut best: Option<(u64, u64, Run)> = None;
         for (_, start) in self.other_lists(wanted.list).flat_map(|list| list.bins(&self.blocks)) {
-            if !joins(start) {
+            let previous = self.blocks[start].previous;
+            let is_within = joins(previous)
+                && (self.blocks[previous].list != wanted.list
+                    || joins(self.blocks[previous].previous));
+            // A run is looked at once, from the first of its blocks that is another stream's.
+            if is_within || !joins(start) {
                 continue;
             }
             let mut run = Run { first: start, last: start };
@@ -133,26 +137,28 @@ impl Heap {
         self.occupy(index, wanted)
     }
 
-    /// Plans for the request's stream to wait for those that have a run for it.
+    /// Plans for the request's stream to wait for those that have a run for it. Where the policy
+    /// forbids the wait, only the fences are recorded that will tell when the run can be used.
     fn plan_order(&mut self, wanted: Wanted) -> Option<Plan> {
         let run = self.find_run(wanted, Readiness::Unrecorded)?;
         let mut steps = Vec::new();
         let mut fences = Vec::new();
         let user = self.streams.id_at(self.list(wanted.list).stream);
+        let may_wait = self.config.cross_stream == CrossStream::Wait;
         for (owner, point) in self.points_to_wait_for(wanted, run) {
             let stream = self.streams.id_at(owner);
             let state = self.streams.at_mut(owner);
-            let fence = if point <= state.recorded {
-                Fence { stream, point }
-            } else {
-                let fence = Fence { stream, point: state.issue() };
+            let mut fence = Fence { stream, point };
+            if point > state.recorded {
+                fence.point = state.issue();
                 steps.push(Step::Record { fence });
-                fence
-            };
-            steps.push(Step::Wait { stream: user, fence });
-            fences.push(fence);
+            }
+            if may_wait {
+                steps.push(Step::Wait { stream: user, fence });
+                fences.push(fence);
+            }
         }
-        Some(Plan { steps, intent: Intent::Order { user, fences } })
+        (!steps.is_empty()).then_some(Plan { steps, intent: Intent::Order { user, fences } })
     }
 
     /// The last point of each stream that a run's blocks are free after, as far as the request's
@@ -207,7 +213,8 @@ pub enum Reach {
     Own,
     /// Also other streams' blocks, if ordered before this stream already.
     Ordered,
-    /// Also other streams' blocks that this stream must wait for on the device.
+    /// Also other streams' blocks that are to be ordered first: by a wait on the device, or by
+    /// recording fences that may pass.
     Wait,
 }
 

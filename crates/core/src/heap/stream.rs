@@ -38,7 +38,8 @@ impl Heap {
 
     /// Adds a private pool.
     pub fn add_pool(&mut self) -> PoolId {
-        self.pools.add()
+        let (segments, lists) = (&self.segments, &self.lists);
+        self.pools.add(|pool| segments.iter().any(|(_, s)| lists[s.list as usize].pool == pool))
     }
 
     /// Releases a private pool: it serves no further request, and a trim gives its memory back.

@@ -258,7 +258,8 @@ impl World {
                 state,
                 stream: block.stream.index(),
             };
-            let expected = (block.pool, scale_of(block.requested), view);
+            let pool = self.pools[block.pool].0.index();
+            let expected = (pool, scale_of(block.requested), view);
             assert_eq!(found.remove(&address), Some(expected));
             let physical = self.device.physical(address, block.bytes);
             assert_eq!(physical.as_ref(), Some(&block.physical), "{view:?} moved");

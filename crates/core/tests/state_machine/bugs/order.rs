@@ -285,3 +285,15 @@ fn b64_a_block_goes_back_to_its_own_stream_whoever_used_it_last() {
     assert_eq!(world.allocate(a, MIB), Some(address));
     world.finish();
 }
+
+/// Without a wait, a miss records the fence by which the next one can tell.
+#[test]
+fn a_request_that_may_not_wait_finds_the_block_once_its_fence_passed() {
+    let (mut world, [a, b]) = world(GRANULE, CrossStream::Passed);
+    let address = world.allocate(a, GRANULE).unwrap();
+    world.free(address);
+    assert_eq!(world.allocate(b, GRANULE), None, "nothing is known of the last use yet");
+    world.pass(a);
+    assert_eq!(world.allocate(b, GRANULE), Some(address));
+    world.finish();
+}

@@ -52,7 +52,10 @@ impl World {
             let fate = if round == fated { fate } else { Fate::Complete };
             match self.launch(plan, Purpose::Request(request), fate) {
                 Outcome::Committed(Committed::Granted(grant)) => return Some(grant.address),
-                Outcome::Committed(_) => has_waited = is_order,
+                // One that only records fences promises nothing.
+                Outcome::Committed(committed) => {
+                    has_waited = is_order && committed == Committed::Prepared;
+                }
                 Outcome::Abandoned if is_reservation && refused == 0 => refused += 1,
                 Outcome::Abandoned | Outcome::Open => return None,
             }

@@ -131,7 +131,7 @@ impl World {
                 Committed::Granted(grant) => {
                     self.take(request, grant);
                 }
-                Committed::Prepared => {}
+                Committed::Prepared | Committed::Recorded => {}
                 Committed::Done => panic!("{request:?} is done without a block"),
             },
             Purpose::Free { address, fences } => {
