@@ -87,7 +87,7 @@ impl World {
                 Ok(Answer::Granted(grant)) => Some(grant),
                 Ok(Answer::Plan(plan)) => match self.settle(plan, fails) {
                     Some(Committed::Granted(grant)) => Some(grant),
-                    Some(_) => continue,
+                    Some(_) => continue, // prepared, or fences recorded
                     None => return,
                 },
                 Err(_) => return,

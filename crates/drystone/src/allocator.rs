@@ -1,49 +1,26 @@
 //! [`Allocator`]: the public type, one for each device.
 //!
-//! Lock order: `growth`, which whoever moves memory between heap and device holds across driver
-//! calls; or `streams`, while a stream is added; then one of the others alone: the heap's for
-//! decisions, the events' for record, query and wait, the handles' and callbacks' for a copy. I14:
-//! no callback happens under any lock, no blocking driver call under any but `growth`, which hits
-//! and frees never take.
+//! Cloning gives another handle to the same allocator; what the handles share is
+//! [`Device`](crate::device::Device), where the lock order is written down.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use drystone_core::{
     Broken, Config, CrossStream, FreeError, Freed, Grant, Heap, PoolId, RecordStreamError,
     RequestError, SegmentKind, SegmentView, Stats, StreamError, StreamId,
 };
-use drystone_driver::{Call, Driver, DriverError, ErrorCode, Stream, StreamUid};
-use parking_lot::Mutex;
+use drystone_driver::{Driver, DriverError, Stream};
 
 use crate::allocation::Allocation;
-use crate::capture::Relaxed;
+use crate::device::{Device, PressureCallback};
 use crate::error::{AllocateError, BuildError, TrimError};
-use crate::events::Events;
-use crate::execute::{Executor, Handles};
 use crate::grow::Miss;
 use crate::options::{Options, Source};
-
-/// Called when memory runs out, with the bytes asked for and no lock held. Returns whether it
-/// freed something, so that the request is worth another try.
-pub type PressureCallback = Arc<dyn Fn(u64) -> bool + Send + Sync>;
 
 /// A caching allocator for one device. Cloning gives another handle to the same allocator.
 #[derive(Clone)]
 pub struct Allocator {
     device: Arc<Device>,
-}
-
-/// What the handles of an allocator share.
-pub(crate) struct Device {
-    pub(crate) driver: Arc<dyn Driver>,
-    pub(crate) heap: Mutex<Heap>,
-    pub(crate) events: Mutex<Events>,
-    pub(crate) handles: Mutex<Handles>,
-    /// Held by whoever moves memory between the heap and the device.
-    pub(crate) growth: Mutex<()>,
-    pub(crate) callbacks: Mutex<Vec<PressureCallback>>,
-    streams: Mutex<BTreeMap<StreamUid, StreamId>>,
 }
 
 impl Allocator {
@@ -74,16 +51,7 @@ impl Allocator {
             limit_bytes: options.limit_on(info.total_bytes),
             cross_stream: options.cross_stream,
         });
-        let device = Device {
-            driver,
-            heap: Mutex::new(heap),
-            events: Mutex::default(),
-            handles: Mutex::default(),
-            growth: Mutex::default(),
-            callbacks: Mutex::default(),
-            streams: Mutex::default(),
-        };
-        Ok(Self { device: Arc::new(device) })
+        Ok(Self { device: Arc::new(Device::new(driver, heap)) })
     }
 
     /// Makes a device stream known, and gives its key. The same stream always gives the same key
@@ -92,15 +60,7 @@ impl Allocator {
     /// # Errors
     /// The driver does not know the stream.
     pub fn add_stream(&self, stream: Stream) -> Result<StreamId, DriverError> {
-        let uid = self.device.driver.stream_uid(stream)?;
-        let mut streams = self.device.streams.lock();
-        if let Some(&id) = streams.get(&uid) {
-            return Ok(id);
-        }
-        let id = self.device.heap.lock().add_stream();
-        self.device.events.lock().add_stream(id, stream, uid);
-        streams.insert(uid, id);
-        Ok(id)
+        self.device.add_stream(stream)
     }
 
     /// Says that a stream is about to be destroyed. Blocks allocated on it stay valid and may be
@@ -109,10 +69,7 @@ impl Allocator {
     /// # Errors
     /// The stream was retired before.
     pub fn retire_stream(&self, stream: StreamId) -> Result<(), StreamError> {
-        self.device.streams.lock().retain(|_, id| *id != stream);
-        let plan = self.device.heap.lock().retire_stream(stream)?;
-        self.device.finish(plan);
-        Ok(())
+        self.device.retire_stream(stream)
     }
 
     /// Allocates on a stream from the default pool. Zero bytes give an empty allocation: address
@@ -189,9 +146,7 @@ impl Allocator {
     /// A driver call failed, and what was given back before stays so; or a stream is being
     /// captured, and nothing was done.
     pub fn trim(&self) -> Result<u64, TrimError> {
-        let _growth = self.device.growth.lock();
-        self.device.synchronize().map_err(|error| TrimError { error, given_back_bytes: 0 })?;
-        self.device.trim_passed()
+        self.device.trim()
     }
 
     /// Like [`trim`](Self::trim) for memory whose last use is known to be complete: never waits.
@@ -199,9 +154,7 @@ impl Allocator {
     /// # Errors
     /// As [`trim`](Self::trim).
     pub fn trim_passed(&self) -> Result<u64, TrimError> {
-        let _growth = self.device.growth.lock();
-        self.device.collect();
-        self.device.trim_passed()
+        self.device.trim_without_waiting()
     }
 
     /// Sets the limit of reserved bytes. What is reserved above it stays until trimmed.
@@ -254,129 +207,5 @@ impl Allocator {
 impl std::fmt::Debug for Allocator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Allocator").field("stats", &self.stats()).finish_non_exhaustive()
-    }
-}
-
-impl Device {
-    pub(crate) fn executor(&self) -> Executor<'_> {
-        Executor { driver: &*self.driver, events: &self.events, handles: &self.handles }
-    }
-
-    /// Carries out a plan whose failure the heap deals with by itself.
-    #[cold]
-    fn finish(&self, plan: drystone_core::Plan) {
-        match self.executor().carry_out(&plan) {
-            Ok(address) => {
-                self.heap.lock().commit(plan, address);
-            }
-            Err(failure) => self.heap.lock().abandon(plan, failure.in_effect),
-        }
-    }
-
-    /// Tells the heap which fences have passed. True if any has.
-    pub(crate) fn collect(&self) -> bool {
-        let passed = {
-            let mut events = self.events.lock();
-            if !events.any_recorded() {
-                return false;
-            }
-            let Ok(_relaxed) = Relaxed::enter(&*self.driver) else { return false };
-            events.collect(&*self.driver)
-        };
-        let mut heap = self.heap.lock();
-        passed.iter().for_each(|&fence| heap.fence_passed(fence));
-        !passed.is_empty()
-    }
-
-    /// Waits for every fence that is recorded. True if there was any.
-    pub(crate) fn await_pending(&self) -> bool {
-        let recorded = self.events.lock().last_recorded();
-        let Ok(relaxed) = Relaxed::enter(&*self.driver) else { return false };
-        for (_, event) in &recorded {
-            // One that fails is no reason not to wait for the others; `collect` asks anew.
-            let _ = self.driver.synchronize_event(*event);
-        }
-        drop(relaxed);
-        self.collect()
-    }
-
-    /// Waits until the device is idle, and tells the heap. Refused while a stream is captured,
-    /// which that would break.
-    pub(crate) fn synchronize(&self) -> Result<(), DriverError> {
-        self.refuse_in_capture(Call::SynchronizeDevice)?;
-        let plan = self.heap.lock().plan_synchronize();
-        match self.executor().carry_out(&plan) {
-            Ok(address) => {
-                self.heap.lock().commit(plan, address);
-                self.collect();
-                Ok(())
-            }
-            Err(failure) => {
-                self.heap.lock().abandon(plan, failure.in_effect);
-                Err(failure.error)
-            }
-        }
-    }
-
-    /// What a capture forbids is not even tried: the attempt would break the capture.
-    fn refuse_in_capture(&self, call: Call) -> Result<(), DriverError> {
-        if self.is_any_captured() {
-            return Err(DriverError::new(call, ErrorCode::CaptureUnsupported));
-        }
-        Ok(())
-    }
-
-    /// Gives back what can be given back without waiting. Returns the bytes. Refused while a
-    /// stream is captured.
-    pub(crate) fn trim_passed(&self) -> Result<u64, TrimError> {
-        let mut given_back_bytes = 0;
-        self.refuse_in_capture(Call::Free)
-            .map_err(|error| TrimError { error, given_back_bytes })?;
-        loop {
-            let (before, plan) = {
-                let mut heap = self.heap.lock();
-                (heap.stats().all.reserved_bytes, heap.plan_trim())
-            };
-            let Some(plan) = plan else {
-                return Ok(given_back_bytes);
-            };
-            let outcome = self.executor().carry_out(&plan);
-            let mut heap = self.heap.lock();
-            let error = match outcome {
-                Ok(address) => {
-                    heap.commit(plan, address);
-                    None
-                }
-                Err(failure) => {
-                    heap.abandon(plan, failure.in_effect);
-                    Some(failure.error)
-                }
-            };
-            let after = heap.stats().all.reserved_bytes;
-            // Other threads may have grown meanwhile: compare what was taken away.
-            given_back_bytes += (after.total - after.current) - (before.total - before.current);
-            if let Some(error) = error {
-                return Err(TrimError { error, given_back_bytes });
-            }
-        }
-    }
-}
-
-impl Drop for Device {
-    /// Gives everything unused back. Live blocks of raw allocations stay mapped: the program may
-    /// still be using them. Once the driver is shutting down nothing more is called.
-    fn drop(&mut self) {
-        let pools_are_gone = self.heap.get_mut();
-        pools_are_gone.release_all_pools();
-        match self.synchronize().map(|()| self.trim_passed()) {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) if !error.is_final() => {}
-            _ => return,
-        }
-        for event in self.events.get_mut().drain() {
-            if self.driver.destroy_event(event).is_err() {
-                return;
-            }
-        }
     }
 }

@@ -6,9 +6,10 @@
 
 use drystone_core::StreamId;
 use drystone_driver::{CaptureMode, CaptureStatus, Driver, DriverError, ErrorCode};
+use parking_lot::Mutex;
 
-use crate::allocator::Device;
 use crate::error::is_final;
+use crate::events::Events;
 
 /// Whom a capture under way concerns, as a request sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,31 +22,33 @@ pub(crate) enum Captured {
     Own,
 }
 
-impl Device {
-    /// Whether a request's stream is being captured, or another one.
-    ///
-    /// Errors: the driver is gone for good.
-    pub(crate) fn captured(&self, stream: StreamId) -> Result<Captured, DriverError> {
-        // An unknown stream is refused by the heap, whatever is said of the capture before.
-        let own = self.events.lock().stream(stream);
-        match own.map(|own| self.driver.capture_status(own)) {
-            Some(Err(error)) if is_final(error.code) => return Err(error),
-            Some(Ok(CaptureStatus::None)) | None => {}
-            // A device that cannot say is treated as if it were: only what is always legal is done.
-            Some(_) => return Ok(Captured::Own),
-        }
-        Ok(if self.is_any_captured() { Captured::Other } else { Captured::None })
+/// Whether a request's stream is being captured, or another one.
+///
+/// Errors: the driver is gone for good.
+pub(crate) fn captured(
+    driver: &dyn Driver,
+    events: &Mutex<Events>,
+    stream: StreamId,
+) -> Result<Captured, DriverError> {
+    // An unknown stream is refused by the heap, whatever is said of the capture before.
+    let own = events.lock().stream(stream);
+    match own.map(|own| driver.capture_status(own)) {
+        Some(Err(error)) if is_final(error.code) => return Err(error),
+        Some(Ok(CaptureStatus::None)) | None => {}
+        // A device that cannot say is treated as if it were: only what is always legal is done.
+        Some(_) => return Ok(Captured::Own),
     }
+    Ok(if is_any_captured(driver, events) { Captured::Other } else { Captured::None })
+}
 
-    /// Whether a stream is being captured, or the device cannot say. A stream that was destroyed
-    /// is not.
-    pub(crate) fn is_any_captured(&self) -> bool {
-        let streams = self.events.lock().streams();
-        streams.into_iter().any(|stream| match self.driver.capture_status(stream) {
-            Ok(status) => status != CaptureStatus::None,
-            Err(error) => error.code != ErrorCode::InvalidHandle,
-        })
-    }
+/// Whether a stream is being captured, or the device cannot say. A stream that was destroyed is
+/// not.
+pub(crate) fn is_any_captured(driver: &dyn Driver, events: &Mutex<Events>) -> bool {
+    let streams = events.lock().streams();
+    streams.into_iter().any(|stream| match driver.capture_status(stream) {
+        Ok(status) => status != CaptureStatus::None,
+        Err(error) => error.code != ErrorCode::InvalidHandle,
+    })
 }
 
 /// Lifts the calling thread's capture restrictions for the time of some driver calls. Entered

@@ -50,7 +50,8 @@ impl Events {
     /// complete. So is one that was destroyed without notice, also once its handle is another
     /// stream's, whose progress says nothing (B2).
     pub(crate) fn record(&mut self, driver: &dyn Driver, fence: Fence) -> Result<(), DriverError> {
-        let Some(lane) = self.lanes.get_mut(fence.stream.index()).and_then(Option::as_mut) else {
+        let lane = self.lanes.get_mut(fence.stream.index()).and_then(Option::as_mut);
+        let Some(lane) = lane.filter(|lane| lane.id == fence.stream) else {
             return Err(DriverError::new(Call::Record, ErrorCode::InvalidHandle));
         };
         if driver.capture_status(lane.stream)? != CaptureStatus::None {

@@ -33,10 +33,7 @@ impl Executor<'_> {
             match self.step(step) {
                 Ok(address) => given = address.unwrap_or(given),
                 Err(error) if plan.is_all_or_nothing() => {
-                    return Err(Failure {
-                        error,
-                        in_effect: self.undo(&plan.steps()[..at], given),
-                    });
+                    return Err(Failure { error, in_effect: self.undo(&plan.steps()[..at]) });
                 }
                 Err(error) => {
                     return Err(Failure { error, in_effect: at });
@@ -77,7 +74,7 @@ impl Executor<'_> {
     }
 
     /// Undoes steps, last first, until one cannot be undone. Returns how many are left.
-    fn undo(&self, steps: &[Step], given: u64) -> usize {
+    fn undo(&self, steps: &[Step]) -> usize {
         let driver = self.driver;
         for (at, step) in steps.iter().enumerate().rev() {
             let undone = match *step {
@@ -86,10 +83,8 @@ impl Executor<'_> {
                     driver.release(handle)
                 }
                 Step::Map { address, bytes, .. } => driver.unmap(address, bytes),
-                Step::Reserve { bytes, .. } => driver.unreserve(given, bytes),
-                Step::Malloc { .. } => driver.free(given),
-                // Nothing to undo: access goes with the mapping, and a fence recorded or waited
-                // for in vain orders more than needed, never less.
+                // Nothing to undo: a fence recorded or waited for in vain orders more than needed,
+                // never less. What else there is to undo is the last step of its plan.
                 _ => Ok(()),
             };
             if undone.is_err() {

@@ -8,8 +8,8 @@ use drystone_core::{Answer, Committed, Grant, PoolId, Reach, RequestError, Strea
 use drystone_driver::DriverError;
 use parking_lot::MutexGuard;
 
-use crate::allocator::Device;
-use crate::capture::{Captured, Relaxed};
+use crate::capture::{Captured, Relaxed, captured};
+use crate::device::Device;
 use crate::error::{AllocateError, OutOfMemory};
 
 /// What makes room, in the order tried.
@@ -52,8 +52,7 @@ impl Device {
     #[cold]
     pub(crate) fn allocate_slowly(&self, miss: Miss) -> Result<Grant, AllocateError> {
         // Asked before anything is locked: in a forked child nobody may be left to unlock it (B56).
-        let captured = self
-            .captured(miss.stream)
+        let captured = captured(&*self.driver, &self.events, miss.stream)
             .map_err(|error| AllocateError::Driver { error, bytes: miss.bytes })?;
         if miss.bytes > self.driver.info().total_bytes {
             // No rung helps, and as a plan it would have a step for each granule there cannot be.
@@ -140,10 +139,16 @@ impl Device {
                 reach = Reach::Ordered;
             }
             match self.executor().carry_out(&plan) {
-                Ok(address) => match self.heap.lock().commit(plan, address) {
-                    Committed::Granted(grant) => return Ok(Ok(grant)),
-                    Committed::Prepared | Committed::Done => {}
-                },
+                Ok(address) => {
+                    let committed = self.heap.lock().commit(plan, address);
+                    match committed {
+                        Committed::Granted(grant) => return Ok(Ok(grant)),
+                        Committed::Prepared | Committed::Done => {}
+                        Committed::Recorded => {
+                            self.collect();
+                        }
+                    }
+                }
                 Err(failure) => {
                     self.heap.lock().abandon(plan, failure.in_effect);
                     if is_reservation && !addresses_were_refused {

@@ -30,6 +30,7 @@
 mod allocation;
 mod allocator;
 mod capture;
+mod device;
 mod error;
 mod events;
 mod execute;
@@ -37,7 +38,8 @@ mod grow;
 mod options;
 
 pub use allocation::Allocation;
-pub use allocator::{Allocator, PressureCallback};
+pub use allocator::Allocator;
+pub use device::PressureCallback;
 pub use drystone_core::{
     BlockState, BlockView, Broken, CrossStream, FreeError, Gauge, Grant, PoolId, RecordStreamError,
     RequestError, Scale, ScaleStats, SegmentKind, SegmentView, SizeError, Stats, StreamError,

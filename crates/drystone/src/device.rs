@@ -1,0 +1,226 @@
+//! [`Device`]: what the handles of one allocator share, and how memory comes and goes.
+//!
+//! Lock order: `growth`, which whoever moves memory between heap and device holds across driver
+//! calls; or `streams`, while a stream is added; then one of the others alone: the heap's for
+//! decisions, the events' for record, query and wait, the handles' and callbacks' for a copy. I14:
+//! no callback happens under any lock, no blocking driver call under any but `growth`, which hits
+//! and frees never take.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use drystone_core::{Heap, Plan, StreamError, StreamId};
+use drystone_driver::{Call, Driver, DriverError, ErrorCode, Stream, StreamUid};
+use parking_lot::Mutex;
+
+use crate::capture::{Relaxed, is_any_captured};
+use crate::error::{TrimError, is_final};
+use crate::events::Events;
+use crate::execute::{Executor, Handles};
+
+/// Called when memory runs out, with the bytes asked for and no lock held. Returns whether it
+/// freed something, so that the request is worth another try.
+pub type PressureCallback = Arc<dyn Fn(u64) -> bool + Send + Sync>;
+
+/// What the handles of an allocator share.
+pub(crate) struct Device {
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) heap: Mutex<Heap>,
+    pub(crate) events: Mutex<Events>,
+    pub(crate) handles: Mutex<Handles>,
+    /// Held by whoever moves memory between the heap and the device.
+    pub(crate) growth: Mutex<()>,
+    pub(crate) callbacks: Mutex<Vec<PressureCallback>>,
+    streams: Mutex<BTreeMap<StreamUid, StreamId>>,
+}
+
+impl Device {
+    pub(crate) fn new(driver: Arc<dyn Driver>, heap: Heap) -> Self {
+        Self {
+            driver,
+            heap: Mutex::new(heap),
+            events: Mutex::default(),
+            handles: Mutex::default(),
+            growth: Mutex::default(),
+            callbacks: Mutex::default(),
+            streams: Mutex::default(),
+        }
+    }
+
+    /// The key of a device stream, made if it is a new one.
+    pub(crate) fn add_stream(&self, stream: Stream) -> Result<StreamId, DriverError> {
+        let uid = self.driver.stream_uid(stream)?;
+        let mut streams = self.streams.lock();
+        if let Some(&id) = streams.get(&uid) {
+            return Ok(id);
+        }
+        let handle_of = |id| self.events.lock().stream(id);
+        if let Some(gone) = streams.values().copied().find(|&id| handle_of(id) == Some(stream)) {
+            // Its handle is another stream's now: it was destroyed without notice.
+            streams.retain(|_, id| *id != gone);
+            let retired = self.heap.lock().retire_stream(gone);
+            if let Ok(plan) = retired {
+                self.finish(plan);
+            }
+        }
+        let id = self.heap.lock().add_stream();
+        self.events.lock().add_stream(id, stream, uid);
+        streams.insert(uid, id);
+        Ok(id)
+    }
+
+    /// Retires a stream that is about to be destroyed.
+    pub(crate) fn retire_stream(&self, stream: StreamId) -> Result<(), StreamError> {
+        self.streams.lock().retain(|_, id| *id != stream);
+        let plan = self.heap.lock().retire_stream(stream)?;
+        self.finish(plan);
+        Ok(())
+    }
+
+    pub(crate) fn executor(&self) -> Executor<'_> {
+        Executor { driver: &*self.driver, events: &self.events, handles: &self.handles }
+    }
+
+    /// Carries out a plan whose failure the heap deals with by itself.
+    #[cold]
+    pub(crate) fn finish(&self, plan: Plan) {
+        match self.executor().carry_out(&plan) {
+            Ok(address) => {
+                self.heap.lock().commit(plan, address);
+            }
+            Err(failure) => self.heap.lock().abandon(plan, failure.in_effect),
+        }
+    }
+
+    /// Tells the heap which fences have passed. True if any has.
+    pub(crate) fn collect(&self) -> bool {
+        let passed = {
+            let mut events = self.events.lock();
+            if !events.any_recorded() {
+                return false;
+            }
+            let Ok(_relaxed) = Relaxed::enter(&*self.driver) else { return false };
+            events.collect(&*self.driver)
+        };
+        let mut heap = self.heap.lock();
+        passed.iter().for_each(|&fence| heap.fence_passed(fence));
+        !passed.is_empty()
+    }
+
+    /// Waits for every fence that is recorded. True if there was any.
+    pub(crate) fn await_pending(&self) -> bool {
+        let recorded = self.events.lock().last_recorded();
+        let Ok(relaxed) = Relaxed::enter(&*self.driver) else { return false };
+        for (_, event) in &recorded {
+            // One that fails is no reason not to wait for the others; `collect` asks anew.
+            let _ = self.driver.synchronize_event(*event);
+        }
+        drop(relaxed);
+        self.collect()
+    }
+
+    /// Waits until the device is idle, and tells the heap. Refused while a stream is captured,
+    /// which that would break.
+    pub(crate) fn synchronize(&self) -> Result<(), DriverError> {
+        self.refuse_in_capture(Call::SynchronizeDevice)?;
+        let plan = self.heap.lock().plan_synchronize();
+        match self.executor().carry_out(&plan) {
+            Ok(address) => {
+                self.heap.lock().commit(plan, address);
+                self.collect();
+                Ok(())
+            }
+            Err(failure) => {
+                self.heap.lock().abandon(plan, failure.in_effect);
+                Err(failure.error)
+            }
+        }
+    }
+
+    /// What a capture forbids is not even tried: the attempt would break the capture.
+    fn refuse_in_capture(&self, call: Call) -> Result<(), DriverError> {
+        if is_any_captured(&*self.driver, &self.events) {
+            return Err(DriverError::new(call, ErrorCode::CaptureUnsupported));
+        }
+        Ok(())
+    }
+
+    /// Waits until the device is idle and gives back all unused memory. Returns the bytes.
+    pub(crate) fn trim(&self) -> Result<u64, TrimError> {
+        self.refuse_at_the_end()?;
+        let _growth = self.growth.lock();
+        self.synchronize().map_err(|error| TrimError { error, given_back_bytes: 0 })?;
+        self.trim_passed()
+    }
+
+    /// Gives back the unused memory whose last use is complete. Returns the bytes.
+    pub(crate) fn trim_without_waiting(&self) -> Result<u64, TrimError> {
+        self.refuse_at_the_end()?;
+        let _growth = self.growth.lock();
+        self.collect();
+        self.trim_passed()
+    }
+
+    /// Asked before the growth lock is taken: in a forked child nobody may be left to release it
+    /// (B56).
+    fn refuse_at_the_end(&self) -> Result<(), TrimError> {
+        match self.driver.capture_status(Stream::DEFAULT) {
+            Err(error) if is_final(error.code) => Err(TrimError { error, given_back_bytes: 0 }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives back what can be given back without waiting. Returns the bytes. Refused while a
+    /// stream is captured.
+    pub(crate) fn trim_passed(&self) -> Result<u64, TrimError> {
+        let mut given_back_bytes = 0;
+        self.refuse_in_capture(Call::Free)
+            .map_err(|error| TrimError { error, given_back_bytes })?;
+        loop {
+            let (before, plan) = {
+                let mut heap = self.heap.lock();
+                (heap.stats().all.reserved_bytes, heap.plan_trim())
+            };
+            let Some(plan) = plan else {
+                return Ok(given_back_bytes);
+            };
+            let outcome = self.executor().carry_out(&plan);
+            let mut heap = self.heap.lock();
+            let error = match outcome {
+                Ok(address) => {
+                    heap.commit(plan, address);
+                    None
+                }
+                Err(failure) => {
+                    heap.abandon(plan, failure.in_effect);
+                    Some(failure.error)
+                }
+            };
+            let after = heap.stats().all.reserved_bytes;
+            // Other threads may have grown meanwhile: compare what was taken away.
+            given_back_bytes += (after.total - after.current) - (before.total - before.current);
+            if let Some(error) = error {
+                return Err(TrimError { error, given_back_bytes });
+            }
+        }
+    }
+}
+
+impl Drop for Device {
+    /// Gives everything unused back. Live blocks of raw allocations stay mapped: the program may
+    /// still be using them. Once the driver is shutting down nothing more is called.
+    fn drop(&mut self) {
+        self.heap.get_mut().release_all_pools();
+        let trimmed = self.synchronize().map(|()| self.trim_passed());
+        match trimmed {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) if !error.is_final() => {}
+            _ => return,
+        }
+        for event in self.events.get_mut().drain() {
+            if self.driver.destroy_event(event).is_err() {
+                return;
+            }
+        }
+    }
+}
