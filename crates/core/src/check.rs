@@ -285,7 +285,8 @@ impl Heap {
             ];
             hold(8, requested <= active && allocated <= active && active <= reserved, || {
                 format!(
-                    "requested {requested}, allocated {allocated}, active {active}, reserved {reserved}"
+                    "requested {requested}, allocated {allocated}, active {active}, \
+                     reserved {reserved}"
                 )
             })?;
         }

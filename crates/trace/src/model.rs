@@ -64,7 +64,7 @@ pub struct Trace {
     pub recording: Option<Box<Recording>>,
 }
 
-/// When the recording allocator saw a free complete: every other stream's use of the block was over.
+/// When the recording allocator saw a free complete: every other stream's use was over.
 ///
 /// It says how long a use lasted that the trace otherwise shows only as a
 /// [`Kind::RecordStream`] before the free.

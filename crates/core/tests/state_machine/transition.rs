@@ -92,7 +92,8 @@ fn bytes(granule_bytes: u64) -> impl Strategy<Value = u64> {
             granules * granule_bytes + around * (1 + 511 * far) - 512 * far
         }),
         8 => (0..4 * MIB, 1..6u64).prop_map(|(more, times)| MIB + more * times),
-        3 => (0..64u32, 0..3u64).prop_map(|(power, around)| ((1 << power) + around).wrapping_sub(1)),
+        3 => (0..64u32, 0..3u64)
+            .prop_map(|(power, around)| ((1 << power) + around).wrapping_sub(1)),
         1 => (0..4096u64).prop_map(|less| u64::MAX - less),
         1 => Just(0),
     ]
