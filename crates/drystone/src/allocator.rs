@@ -154,7 +154,7 @@ impl Allocator {
     /// # Errors
     /// As [`trim`](Self::trim).
     pub fn trim_passed(&self) -> Result<u64, TrimError> {
-        self.device.trim_without_waiting()
+        self.device.trim_passed()
     }
 
     /// Sets the limit of reserved bytes. What is reserved above it stays until trimmed.

@@ -150,15 +150,15 @@ impl Device {
         self.refuse_at_the_end()?;
         let _growth = self.growth.lock();
         self.synchronize().map_err(|error| TrimError { error, given_back_bytes: 0 })?;
-        self.trim_passed()
+        self.give_back()
     }
 
     /// Gives back the unused memory whose last use is complete. Returns the bytes.
-    pub(crate) fn trim_without_waiting(&self) -> Result<u64, TrimError> {
+    pub(crate) fn trim_passed(&self) -> Result<u64, TrimError> {
         self.refuse_at_the_end()?;
         let _growth = self.growth.lock();
         self.collect();
-        self.trim_passed()
+        self.give_back()
     }
 
     /// Asked before the growth lock is taken: in a forked child nobody may be left to release it
@@ -172,7 +172,7 @@ impl Device {
 
     /// Gives back what can be given back without waiting. Returns the bytes. Refused while a
     /// stream is captured.
-    pub(crate) fn trim_passed(&self) -> Result<u64, TrimError> {
+    pub(crate) fn give_back(&self) -> Result<u64, TrimError> {
         let mut given_back_bytes = 0;
         self.refuse_in_capture(Call::Free)
             .map_err(|error| TrimError { error, given_back_bytes })?;
@@ -211,7 +211,7 @@ impl Drop for Device {
     /// still be using them. Once the driver is shutting down nothing more is called.
     fn drop(&mut self) {
         self.heap.get_mut().release_all_pools();
-        let trimmed = self.synchronize().map(|()| self.trim_passed());
+        let trimmed = self.synchronize().map(|()| self.give_back());
         match trimmed {
             Ok(Ok(_)) => {}
             Ok(Err(error)) if !error.is_final() => {}

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use drystone_core::{PoolId, RequestError, StreamError};
-use drystone_driver::{DriverError, ErrorCode};
+use drystone_driver::{Call, DriverError, ErrorCode};
 
 /// Why an allocator could not be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -99,6 +99,8 @@ pub struct OutOfMemory {
     pub reserved_bytes: u64,
     /// The largest free block of any stream.
     pub largest_free_bytes: u64,
+    /// Size of a granule; `None` where memory comes in plain allocations.
+    pub granule_bytes: Option<u64>,
     /// A capture is under way: nothing could be waited for or given back.
     pub is_capturing: bool,
     /// The driver's refusal; `None` if the limit refused, or the driver was not even asked.
@@ -130,14 +132,31 @@ impl OutOfMemory {
                     record fewer uses."
                 .to_owned();
         }
-        if unused >= self.requested_bytes {
-            return format!(
-                "{} are free but in pieces of at most {}: source:vmm keeps pieces together.",
-                Bytes(unused),
-                Bytes(self.largest_free_bytes)
-            );
+        if self.is_out_of_mappings() {
+            return "The driver has no mappings left: make granule larger, so that each covers more."
+                .to_owned();
         }
-        "Use a smaller batch, or free memory of this or another process on the device.".to_owned()
+        match self.granule_bytes {
+            Some(granule) if unused >= self.requested_bytes => format!(
+                "{} are unused, in granules of {} that live blocks keep: a smaller granule keeps \
+                 less.",
+                Bytes(unused),
+                Bytes(granule)
+            ),
+            None if unused >= self.requested_bytes => format!(
+                "{} are unused, in segments that live blocks keep: source:vmm gives parts of them \
+                 back.",
+                Bytes(unused)
+            ),
+            _ => "Use a smaller batch, or free memory of this or another process on the device."
+                .to_owned(),
+        }
+    }
+
+    /// The driver refuses access with memory to spare only when its table of mappings is full.
+    fn is_out_of_mappings(&self) -> bool {
+        let is_access = self.refusal.as_ref().is_some_and(|error| error.call == Call::SetAccess);
+        is_access && self.device_free_bytes.is_some_and(|free| free >= self.requested_bytes)
     }
 }
 
@@ -177,10 +196,10 @@ struct Bytes(u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [(&str, u32); 3] = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+        const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
         for (unit, shift) in UNITS {
             if self.0 >= 1 << shift {
-                return write!(f, "{:.2} {unit}", self.0 as f64 / f64::from(1u32 << shift));
+                return write!(f, "{:.2} {unit}", self.0 as f64 / (1u64 << shift) as f64);
             }
         }
         write!(f, "{} bytes", self.0)
@@ -189,8 +208,6 @@ impl fmt::Display for Bytes {
 
 #[cfg(test)]
 mod tests {
-    use drystone_driver::Call;
-
     use super::*;
 
     fn sample() -> OutOfMemory {
@@ -205,6 +222,7 @@ mod tests {
             pending_bytes: 0,
             reserved_bytes: 7 << 30,
             largest_free_bytes: 512 << 20,
+            granule_bytes: Some(2 << 20),
             is_capturing: false,
             refusal: Some(
                 DriverError::new(Call::Create, ErrorCode::OutOfMemory).with_figures(2 << 20, 0),
@@ -231,10 +249,16 @@ mod tests {
         assert!(limited.to_string().contains("raise limit or limit_fraction"));
         let pending = OutOfMemory { pending_bytes: 3 << 30, ..sample() };
         assert!(pending.to_string().contains("still in use on other streams"));
-        let pieces = OutOfMemory { reserved_bytes: 9 << 30, ..sample() };
-        assert!(
-            pieces.to_string().contains("3.00 GiB are free but in pieces of at most 512.00 MiB")
-        );
+        let granules = OutOfMemory { reserved_bytes: 9 << 30, ..sample() };
+        assert!(granules.to_string().contains("3.00 GiB are unused, in granules of 2.00 MiB"));
+        let segments = OutOfMemory { granule_bytes: None, ..granules };
+        assert!(segments.to_string().contains("source:vmm gives parts of them back"));
+        let mappings = OutOfMemory {
+            device_free_bytes: Some(4 << 30),
+            refusal: Some(DriverError::new(Call::SetAccess, ErrorCode::OutOfMemory)),
+            ..sample()
+        };
+        assert!(mappings.to_string().contains("no mappings left: make granule larger"));
         let capturing = OutOfMemory { is_capturing: true, ..sample() };
         assert!(capturing.to_string().contains("A graph is being captured"));
         let absurd = OutOfMemory { requested_bytes: 9 << 30, refusal: None, ..sample() };

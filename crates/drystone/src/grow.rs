@@ -1,10 +1,10 @@
 //! The way of a malloc that misses, and the out-of-memory ladder: one function, one page.
 //!
-//! Each rung makes room and ends by making the request again (B28, B30). Rungs that a capture
+//! A rung that made room ends by making the request again (B28, B30). Rungs that a capture
 //! forbids are skipped while any stream is captured (I11, B22). Requests that miss come one at a
 //! time: memory that another thread is about to get or to give back is not missing.
 
-use drystone_core::{Answer, Committed, Grant, PoolId, Reach, RequestError, StreamId};
+use drystone_core::{Answer, Committed, Grant, PoolId, Reach, RequestError, SegmentKind, StreamId};
 use drystone_driver::DriverError;
 use parking_lot::MutexGuard;
 
@@ -81,9 +81,9 @@ impl Device {
             let is_climbed = match rung {
                 Rung::Callbacks => MutexGuard::unlocked(&mut growth, || self.ask(miss)),
                 Rung::AwaitPending => self.await_pending(),
-                Rung::TrimPassed => self.trim_passed().is_ok_and(|bytes| bytes > 0),
+                Rung::TrimPassed => self.give_back().is_ok_and(|bytes| bytes > 0),
                 // Also when nothing is given back: what was pending or quarantined is free now.
-                Rung::TrimAll => self.synchronize().is_ok() && self.trim_passed().is_ok(),
+                Rung::TrimAll => self.synchronize().is_ok() && self.give_back().is_ok(),
             };
             if rung == Rung::Callbacks && !is_climbed && !self.has_unused(miss.bytes) {
                 break;
@@ -179,6 +179,10 @@ impl Device {
             pending_bytes: all.active_bytes.current - all.allocated_bytes.current,
             reserved_bytes: all.reserved_bytes.current,
             largest_free_bytes: heap.largest_free_bytes(),
+            granule_bytes: match heap.config().kind {
+                SegmentKind::Mapped => Some(heap.config().granule_bytes),
+                SegmentKind::Plain => None,
+            },
             is_capturing: captured != Captured::None,
             refusal: refused.0,
         })

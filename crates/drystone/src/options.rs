@@ -104,7 +104,7 @@ const KEYS: [Key; 5] = [
     },
     Key {
         name: "limit",
-        takes: "a size such as 20GiB, 512MiB or a number of bytes",
+        takes: "a size such as 20GiB, 1.5G or a number of bytes",
         set: |options, value| {
             options.limit_bytes = Some(parse_bytes(value)?);
             Some(())
@@ -148,20 +148,28 @@ fn valid_keys() -> String {
     KEYS.map(|key| format!("{} ({})", key.name, key.takes)).join(", ")
 }
 
-/// A size: digits, then nothing, `KiB`, `MiB` or `GiB`. Zero is no size.
+/// A size: a number, then nothing, `B`, or a binary unit (`K`, `KiB`, to `T`, `TiB`). Zero is no
+/// size. Parts of a byte are dropped.
 fn parse_bytes(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match &text[digits.len()..] {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &text[number.len()..] {
         "" | "B" => 0,
-        "KiB" => 10,
-        "MiB" => 20,
-        "GiB" => 30,
+        "K" | "KiB" => 10,
+        "M" | "MiB" => 20,
+        "G" | "GiB" => 30,
+        "T" | "TiB" => 40,
         _ => return None,
     };
-    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+    if !number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
         return None;
     }
-    let bytes = digits.parse::<u64>().ok()?.checked_mul(1 << shift)?;
+    let bytes = match number.parse::<u64>() {
+        Ok(whole) => whole.checked_mul(1 << shift)?,
+        Err(_) => {
+            let bytes = number.parse::<f64>().ok()? * (1u64 << shift) as f64;
+            (bytes < u64::MAX as f64).then_some(bytes as u64)?
+        }
+    };
     (bytes > 0).then_some(bytes)
 }
 
@@ -227,6 +235,10 @@ mod tests {
         assert_eq!(options.granule_bytes, 4 << 20);
         assert_eq!(options.limit_on(100 << 30), 20 << 30);
         assert_eq!(options.limit_on(10 << 30), 5 << 30);
+        for (text, bytes) in [("1.5GiB", 3 << 29), ("24G", 24 << 30), ("2TiB", 2 << 40), ("7", 7)] {
+            let options: Options = format!("limit:{text}").parse().unwrap();
+            assert_eq!(options.limit_bytes, Some(bytes), "{text}");
+        }
         assert_eq!("".parse::<Options>(), Ok(Options::default()));
         assert_eq!("source:auto".parse::<Options>(), Ok(Options::default()));
     }
@@ -238,7 +250,7 @@ mod tests {
         assert!(error("source:disk").contains("it takes auto, vmm or malloc"));
         assert!(error("source").contains("is not key:value"));
         assert!(error("source:vmm,source:vmm").contains("twice"));
-        for bad in ["0", "-1", "1.5GiB", "99999999999GiB", "12XiB", "", "GiB"] {
+        for bad in ["0", "-1", "0.1", "1.5.1GiB", "99999999999GiB", "12XiB", "", ".", "GiB"] {
             assert!(error(&format!("limit:{bad}")).contains("does not take"), "{bad}");
         }
         for bad in ["0", "1.01", "-0.5", "NaN", "inf", "half"] {
