@@ -14,6 +14,8 @@ const FUZZ_TARGETS: [&str; 5] = ["pickle", "csv", "rmm", "options", "heap"];
 
 /// The PyTorch whose snapshots are written and whose viewer must read them.
 const TORCH_VERSION: &str = "2.11.0";
+/// As in `Cargo.lock`.
+const GUNGRAUN_VERSION: &str = "0.20.0";
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Development commands of Drystone")]
@@ -34,8 +36,11 @@ enum Task {
         #[arg(long, default_value_t = 20)]
         seconds: u32,
     },
-    /// Run the benchmarks that time the hit path and the replay.
+    /// Time the hit path, the replay and the decoders.
     Bench,
+    /// Count the hit path's instructions under valgrind, which must be there; installs
+    /// gungraun-runner if it is missing.
+    Instructions,
 }
 
 fn main() -> Result<()> {
@@ -43,7 +48,8 @@ fn main() -> Result<()> {
         Task::Test => test(),
         Task::Lint => lint(),
         Task::Fuzz { seconds } => fuzz(seconds),
-        Task::Bench => cargo(&["bench", "--package", "drystone-benches"]),
+        Task::Bench => bench(&["hit_path", "replay", "decode"]),
+        Task::Instructions => instructions(),
     }
 }
 
@@ -79,6 +85,18 @@ fn lint() -> Result<()> {
     let mut doc = Command::new("cargo");
     doc.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "--deny warnings");
     run(doc)
+}
+
+fn bench(names: &[&str]) -> Result<()> {
+    names
+        .iter()
+        .try_for_each(|name| cargo(&["bench", "--package", "drystone-benches", "--bench", name]))
+}
+
+fn instructions() -> Result<()> {
+    // The runner must have the version of the library.
+    cargo(&["install", "--locked", "--version", GUNGRAUN_VERSION, "gungraun-runner"])?;
+    bench(&["instructions"])
 }
 
 fn fuzz(seconds: u32) -> Result<()> {
