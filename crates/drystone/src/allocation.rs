@@ -38,6 +38,25 @@ impl Allocation {
     /// Notes that the block is also used on another stream: after the drop it is not used again
     /// before that stream has passed the point it has reached by then.
     ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use drystone::{Allocator, Options, PoolId};
+    /// # use drystone_driver::Stream;
+    /// # use drystone_sim::{SimConfig, SimDevice};
+    /// # let device = SimDevice::new(SimConfig::default());
+    /// # let allocator = Allocator::new(Arc::new(device.clone()), &Options::default())?;
+    /// # let stream = allocator.add_stream(Stream::DEFAULT)?;
+    /// let copies = device.create_stream();
+    /// let other = allocator.add_stream(copies)?;
+    /// let block = allocator.allocate(stream, 1 << 20)?;
+    /// block.record_stream(other)?;
+    /// device.launch(copies, 5_000)?; // a copy of 5 us that reads the block
+    /// let address = block.address();
+    /// drop(block); // pending: the copy still runs
+    /// assert_ne!(allocator.allocate(stream, 1 << 20)?.address(), address);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// The stream is not one of the allocator's.
     pub fn record_stream(&self, stream: StreamId) -> Result<(), RecordStreamError> {

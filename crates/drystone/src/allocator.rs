@@ -88,6 +88,21 @@ impl Allocator {
 
     /// Allocates on a stream from a pool, to be freed with [`free`](Self::free).
     ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use drystone::{Allocator, Options, PoolId};
+    /// # use drystone_driver::Stream;
+    /// # use drystone_sim::{SimConfig, SimDevice};
+    /// # let device = SimDevice::new(SimConfig::default());
+    /// # let allocator = Allocator::new(Arc::new(device.clone()), &Options::default())?;
+    /// # let stream = allocator.add_stream(Stream::DEFAULT)?;
+    /// let grant = allocator.allocate_raw(PoolId::DEFAULT, stream, 1000)?;
+    /// assert_eq!(grant.bytes, 1024);
+    /// allocator.free(grant.address)?;
+    /// assert!(allocator.free(grant.address).is_err()); // found out, and nothing changed
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`allocate`](Self::allocate); zero bytes and an unknown pool are errors here.
     #[inline]
@@ -168,6 +183,25 @@ impl Allocator {
     }
 
     /// Statistics at this moment.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use drystone::{Allocator, Options, PoolId};
+    /// # use drystone_driver::Stream;
+    /// # use drystone_sim::{SimConfig, SimDevice};
+    /// # let device = SimDevice::new(SimConfig::default());
+    /// # let allocator = Allocator::new(Arc::new(device.clone()), &Options::default())?;
+    /// # let stream = allocator.add_stream(Stream::DEFAULT)?;
+    /// let kept = allocator.allocate(stream, 700)?;
+    /// drop(allocator.allocate(stream, 40 << 20)?);
+    /// let all = allocator.stats().all;
+    /// assert_eq!((all.requested_bytes.current, all.allocated_bytes.current), (700, 1024));
+    /// assert_eq!(all.requested_bytes.peak, 700 + (40 << 20));
+    /// assert!(all.reserved_bytes.current >= 40 << 20); // held for the next request
+    /// allocator.trim()?;
+    /// assert_eq!(allocator.stats().all.reserved_bytes.current, 2 << 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn stats(&self) -> Stats {
         *self.device.heap.lock().stats()
     }
@@ -186,6 +220,22 @@ impl Allocator {
     }
 
     /// What is held: segments in address order, tiled by their blocks.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use drystone::{Allocator, Options, PoolId};
+    /// # use drystone_driver::Stream;
+    /// # use drystone_sim::{SimConfig, SimDevice};
+    /// # let device = SimDevice::new(SimConfig::default());
+    /// # let allocator = Allocator::new(Arc::new(device.clone()), &Options::default())?;
+    /// # let stream = allocator.add_stream(Stream::DEFAULT)?;
+    /// let block = allocator.allocate(stream, 3 << 20)?;
+    /// let segments = allocator.snapshot();
+    /// let mut blocks = segments.iter().flat_map(|segment| &segment.blocks);
+    /// let found = blocks.find(|b| b.state == drystone::BlockState::Live);
+    /// assert_eq!(found.map(|b| (b.address, b.requested_bytes)), Some((block.address(), 3 << 20)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn snapshot(&self) -> Vec<SegmentView> {
         self.device.heap.lock().snapshot()
     }
