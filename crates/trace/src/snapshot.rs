@@ -202,6 +202,19 @@ pub struct Entry {
 }
 
 impl Snapshot {
+    /// The snapshot without the segments and entries of every device but one.
+    #[must_use]
+    pub fn of_device(&self, device: u32) -> Snapshot {
+        let mut own = self.clone();
+        own.segments.retain(|segment| segment.device == device);
+        for (index, entries) in own.device_traces.iter_mut().enumerate() {
+            if index as u32 != device {
+                entries.clear();
+            }
+        }
+        own
+    }
+
     /// Writes it as PyTorch does, to open in MemoryViz: a pickle of protocol 2.
     pub fn write_pickle(&self, output: impl Write) -> io::Result<()> {
         emit::pickle(self, output)

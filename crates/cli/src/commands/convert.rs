@@ -1,9 +1,11 @@
 //! `drystone convert`: a trace or a snapshot into another format.
 //!
 //! A recording becomes the same snapshot again. A trace has no addresses of its own, so it becomes
-//! a snapshot by being replayed; so does a recording when an allocator is named.
+//! a snapshot by being replayed; so does a recording when an allocator is named. Options of a
+//! replay where there is none are errors: nothing that was asked for is ignored.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use drystone_peers::Contestant;
@@ -11,7 +13,7 @@ use drystone_trace::codec::csv;
 use drystone_trace::metrics::Summary;
 use drystone_trace::model::Trace;
 use drystone_trace::replay;
-use drystone_trace::snapshot::Snapshot;
+use drystone_trace::snapshot::{Action, Snapshot};
 
 use super::Ended;
 use crate::args::{AMPLE_BYTES, DeviceArgs};
@@ -44,8 +46,8 @@ pub struct Args {
     allocator: Option<String>,
 
     /// Configuration of that allocator
-    #[arg(short, long, value_name = "KEY:VALUE,...", default_value = "")]
-    conf: String,
+    #[arg(short, long, value_name = "KEY:VALUE,...")]
+    conf: Option<String>,
 
     #[command(flatten)]
     simulated: DeviceArgs,
@@ -90,18 +92,52 @@ pub fn run(args: &Args) -> Result<Ended> {
     let input = one_input(&args.from)?;
     let traces = input::read(&input)?;
     let mut content = Vec::new();
+    let mut refused = 0;
     let encoded = match format {
-        Format::Csv => csv::write(&one_device(args, &input, traces)?, &mut content),
-        Format::CsvZst => csv::write_zst(&one_device(args, &input, traces)?, &mut content),
-        Format::Pickle => with_snapshot(args, &input, traces, |s| s.write_pickle(&mut content))?,
-        Format::Json => with_snapshot(args, &input, traces, |s| s.write_json(&mut content))?,
+        Format::Csv | Format::CsvZst => {
+            args.refuse_replay_options("a CSV has no addresses, so nothing is replayed for it")?;
+            let trace = one_device(args, &input, traces)?;
+            match format {
+                Format::Csv => csv::write(&trace, &mut content),
+                _ => csv::write_zst(&trace, &mut content),
+            }
+        }
+        Format::Pickle | Format::Json => {
+            let snapshot;
+            (snapshot, refused) = snapshot_of(args, &input, traces)?;
+            match format {
+                Format::Pickle => snapshot.write_pickle(&mut content),
+                _ => snapshot.write_json(&mut content),
+            }
+        }
     };
     encoded.with_context(|| format!("{}: cannot encode", input.name()))?;
     match file {
         Some(file) => file.finish(&content)?,
         None => output::print_bytes(&content)?,
     }
-    Ok(Ended::Well)
+    if refused == 0 {
+        return Ok(Ended::Well);
+    }
+    let name = input.name();
+    eprintln!("drystone: {name}: {refused} requests were refused and are not in the snapshot");
+    Ok(Ended::OutOfMemory)
+}
+
+impl Args {
+    /// Whether something was said of a replay.
+    fn refuse_replay_options(&self, reason: &str) -> Result<()> {
+        let given = [
+            ("--allocator", self.allocator.is_some()),
+            ("--conf", self.conf.is_some()),
+            ("--capacity", self.simulated.capacity.is_some()),
+            ("--event-latency-us", self.simulated.latency.ns() > 0),
+        ];
+        match given.into_iter().find(|&(_, is_given)| is_given) {
+            Some((option, _)) => anyhow::bail!("{option} has no effect here: {reason}"),
+            None => Ok(()),
+        }
+    }
 }
 
 fn one_input(from: &Path) -> Result<Input> {
@@ -126,25 +162,35 @@ fn one_device(args: &Args, input: &Input, mut traces: Vec<Trace>) -> Result<Trac
     Ok(traces.swap_remove(index))
 }
 
-/// Hands the snapshot to `write`: the recording's own, or one made by replaying.
-fn with_snapshot<T>(
-    args: &Args,
-    input: &Input,
-    traces: Vec<Trace>,
-    write: impl FnOnce(&Snapshot) -> T,
-) -> Result<T> {
-    let recording = traces.first().and_then(|trace| trace.recording.as_ref());
-    if let Some(recording) = recording
-        && args.allocator.is_none()
-        && args.device.is_none()
-    {
-        return Ok(write(&recording.snapshot));
+/// The snapshot to write, and how many requests a replay for it refused: the recording's own, or
+/// one made by replaying.
+fn snapshot_of(args: &Args, input: &Input, traces: Vec<Trace>) -> Result<(Arc<Snapshot>, usize)> {
+    let is_recording = traces.first().is_some_and(|trace| trace.recording.is_some());
+    if is_recording && args.allocator.is_none() {
+        args.refuse_replay_options("a recording stays as it is unless --allocator is given")?;
+        let is_whole = args.device.is_none();
+        let first = match args.device {
+            None => traces.into_iter().next(),
+            Some(_) => Some(one_device(args, input, traces)?),
+        };
+        let recording = first.and_then(|trace| trace.recording);
+        let recording = recording.with_context(|| format!("{}: empty", input.name()))?;
+        let snapshot = match is_whole {
+            true => recording.snapshot,
+            false => Arc::new(recording.snapshot.of_device(recording.device)),
+        };
+        return Ok((snapshot, 0));
     }
     let trace = one_device(args, input, traces)?;
+    let summary = Summary::of(&trace);
+    anyhow::ensure!(
+        summary.allocations > 0,
+        "{}: no allocation, so a snapshot of it would be empty",
+        input.name()
+    );
     let name = args.allocator.as_deref().unwrap_or(contestants::DEFAULT);
-    let contestant = Contestant::named(name, &args.conf)?;
-    let peak_requested_bytes = Summary::of(&trace).peak_requested_bytes;
-    let capacity = args.simulated.capacity.map(|c| c.resolve(peak_requested_bytes));
+    let contestant = Contestant::named(name, args.conf.as_deref().unwrap_or_default())?;
+    let capacity = args.simulated.capacity.map(|c| c.resolve(summary.peak_requested_bytes));
     let device = Device {
         capacity_bytes: capacity.unwrap_or(AMPLE_BYTES),
         event_latency_ns: args.simulated.latency.ns(),
@@ -152,5 +198,7 @@ fn with_snapshot<T>(
     let mut allocator = device.build(&contestant, &trace)?;
     let snapshot = replay::record(&trace, allocator.as_mut())
         .with_context(|| format!("{name} has no address map to write"))?;
-    Ok(write(&snapshot))
+    let entries = snapshot.device_traces.iter().flatten();
+    let refused = entries.filter(|entry| entry.action == Action::OutOfMemory).count();
+    Ok((Arc::new(snapshot), refused))
 }

@@ -139,3 +139,43 @@ fn a_recording_can_be_written_as_another_allocator_would_have_left_it() {
     assert_eq!(recorded(&native), (20 + 2) << 20);
     assert_eq!(recorded(&expandable), (20 + 2) << 20);
 }
+
+#[test]
+fn a_recording_stays_as_it_is_when_only_its_device_is_named() {
+    let (folder, path) = folder();
+    let [native, same] = ["native.pickle", "same.pickle"].map(|name| folder.path().join(name));
+    let options = ["--allocator", "torch-native"].map(std::ffi::OsStr::new);
+    on("convert", &path, &[native.as_os_str(), options[0], options[1]]);
+    let options = ["--device", "0"].map(std::ffi::OsStr::new);
+    on("convert", &native, &[same.as_os_str(), options[0], options[1]]);
+    assert_eq!(std::fs::read(&native).unwrap(), std::fs::read(&same).unwrap());
+}
+
+#[test]
+fn requests_refused_while_a_snapshot_is_made_are_counted() {
+    let (folder, path) = folder();
+    let out = folder.path().join("out.json");
+    let mut arguments: Vec<OsString> = vec!["convert".into(), (&path).into(), (&out).into()];
+    arguments.extend(["--capacity".into(), "2MiB".into()]);
+    let ran = drystone(&arguments).expect(1);
+    assert!(ran.complaint().contains("were refused"), "{ran:?}");
+    assert!(out.exists());
+}
+
+#[test]
+fn options_of_a_replay_that_does_not_happen_are_refused() {
+    let (folder, path) = folder();
+    let out = |name: &str| folder.path().join(name).into_os_string().into_string().unwrap();
+    let path = path.to_str().unwrap();
+    let recording = out("recording.pickle");
+    drystone(["convert", path, &recording]).expect(0);
+    for arguments in [
+        ["convert", path, &out("out.csv"), "--allocator", "torch-native"],
+        ["convert", path, &out("out.csv"), "--capacity", "1GiB"],
+        ["convert", &recording, &out("out.pickle"), "--conf", "granule:4MiB"],
+    ] {
+        let ran = drystone(arguments).expect(2);
+        assert!(ran.complaint().contains("has no effect here"), "{ran:?}");
+    }
+    assert_eq!(names(folder.path()), ["recording.pickle", "small.csv"]);
+}
