@@ -120,7 +120,25 @@ impl FreeList {
         best.map(|(_, _, index)| index)
     }
 
-    /// The blocks of every bin, for checks and reports.
+    /// Every filed block, by ascending bin. Skips empty bins.
+    pub(crate) fn filed<'a>(&'a self, blocks: &'a Blocks) -> impl Iterator<Item = BlockIndex> + 'a {
+        let mut from = Some(Bin(0));
+        let sized = std::iter::from_fn(move || {
+            let bin = self.bitmap.first_from(from?)?;
+            from = Some(Bin(bin.0 + 1));
+            Some(bin)
+        });
+        sized.chain(std::iter::once(TAIL)).flat_map(move |bin| {
+            let mut next = self.heads[bin.index()];
+            std::iter::from_fn(move || {
+                let index = next.some()?;
+                next = blocks[index].home_next;
+                Some(index)
+            })
+        })
+    }
+
+    /// The blocks of every bin with the bin, found without the bitmap: for checks.
     pub(crate) fn bins<'a>(
         &'a self,
         blocks: &'a Blocks,

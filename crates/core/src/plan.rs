@@ -113,9 +113,10 @@ impl Plan {
     }
 
     /// Whether steps that were done are to be undone, in reverse order, when a later one fails.
-    /// Otherwise they stand: giving back half of what was asked for is worth keeping.
+    /// Otherwise they stand: what was given back is worth keeping, and a recorded fence cannot be
+    /// taken back.
     pub const fn is_all_or_nothing(&self) -> bool {
-        !matches!(self.intent, Intent::Trim { .. })
+        !matches!(self.intent, Intent::Trim { .. } | Intent::Order { .. } | Intent::Free { .. })
     }
 }
 

@@ -29,6 +29,7 @@ impl Allocator {
     /// # Errors
     /// The options ask for what the device has not.
     pub fn new(driver: Arc<dyn Driver>, options: &Options) -> Result<Self, BuildError> {
+        options.check()?;
         let info = driver.info();
         let kind = match options.source {
             Some(Source::Vmm) if !info.has_virtual_memory => {

@@ -62,6 +62,7 @@ impl Device {
             if let Ok(plan) = retired {
                 self.finish(plan);
             }
+            self.events.lock().forget_handle(gone);
         }
         let id = self.heap.lock().add_stream();
         self.events.lock().add_stream(id, stream, uid);
@@ -74,6 +75,7 @@ impl Device {
         self.streams.lock().retain(|_, id| *id != stream);
         let plan = self.heap.lock().retire_stream(stream)?;
         self.finish(plan);
+        self.events.lock().forget_handle(stream);
         Ok(())
     }
 
@@ -147,25 +149,25 @@ impl Device {
 
     /// Waits until the device is idle and gives back all unused memory. Returns the bytes.
     pub(crate) fn trim(&self) -> Result<u64, TrimError> {
-        self.refuse_at_the_end()?;
+        self.refuse_at_the_end().map_err(nothing_yet)?;
         let _growth = self.growth.lock();
-        self.synchronize().map_err(|error| TrimError { error, given_back_bytes: 0 })?;
+        self.synchronize().map_err(nothing_yet)?;
         self.give_back()
     }
 
     /// Gives back the unused memory whose last use is complete. Returns the bytes.
     pub(crate) fn trim_passed(&self) -> Result<u64, TrimError> {
-        self.refuse_at_the_end()?;
+        self.refuse_at_the_end().map_err(nothing_yet)?;
         let _growth = self.growth.lock();
         self.collect();
         self.give_back()
     }
 
-    /// Asked before the growth lock is taken: in a forked child nobody may be left to release it
-    /// (B56).
-    fn refuse_at_the_end(&self) -> Result<(), TrimError> {
+    /// Asked before the locks of growth and events are taken: in a forked child nobody may be left
+    /// to release them (B56).
+    pub(crate) fn refuse_at_the_end(&self) -> Result<(), DriverError> {
         match self.driver.capture_status(Stream::DEFAULT) {
-            Err(error) if is_final(error.code) => Err(TrimError { error, given_back_bytes: 0 }),
+            Err(error) if is_final(error.code) => Err(error),
             _ => Ok(()),
         }
     }
@@ -174,8 +176,7 @@ impl Device {
     /// stream is captured.
     pub(crate) fn give_back(&self) -> Result<u64, TrimError> {
         let mut given_back_bytes = 0;
-        self.refuse_in_capture(Call::Free)
-            .map_err(|error| TrimError { error, given_back_bytes })?;
+        self.refuse_in_capture(Call::Free).map_err(nothing_yet)?;
         loop {
             let (before, plan) = {
                 let mut heap = self.heap.lock();
@@ -223,4 +224,9 @@ impl Drop for Device {
             }
         }
     }
+}
+
+/// A trim that failed before it gave anything back.
+const fn nothing_yet(error: DriverError) -> TrimError {
+    TrimError { error, given_back_bytes: 0 }
 }

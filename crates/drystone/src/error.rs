@@ -15,6 +15,16 @@ pub enum BuildError {
         /// The device.
         ordinal: u32,
     },
+    /// A field of the options has a value that its key would not take.
+    #[error("option {option} is {value}; it takes {takes}")]
+    BadOption {
+        /// The field.
+        option: &'static str,
+        /// Its value.
+        value: String,
+        /// What it takes.
+        takes: &'static str,
+    },
     /// The granule is smaller than the device's granularity.
     #[error(
         "a granule of {granule_bytes} bytes is below the device's granularity of \

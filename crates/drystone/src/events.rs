@@ -16,7 +16,8 @@ use drystone_driver::{
 #[derive(Debug)]
 struct Lane {
     id: StreamId,
-    stream: Stream,
+    /// The device's handle; `None` from retirement on, when it may be anybody's.
+    stream: Option<Stream>,
     /// Tells the stream from a later one with the same handle.
     uid: StreamUid,
     /// Recorded fences that were not seen complete, by point.
@@ -38,9 +39,17 @@ impl Events {
         if self.lanes.len() <= id.index() {
             self.lanes.resize_with(id.index() + 1, || None);
         }
-        let lane = Lane { id, stream, uid, recorded: VecDeque::new() };
+        let lane = Lane { id, stream: Some(stream), uid, recorded: VecDeque::new() };
         if let Some(old) = self.lanes[id.index()].replace(lane) {
             self.spare.extend(old.recorded.into_iter().map(|(_, event)| event));
+        }
+    }
+
+    /// The stream is retired: its handle is not used again. Its events stay.
+    pub(crate) fn forget_handle(&mut self, id: StreamId) {
+        let lane = self.lanes.get_mut(id.index()).and_then(Option::as_mut);
+        if let Some(lane) = lane.filter(|lane| lane.id == id) {
+            lane.stream = None;
         }
     }
 
@@ -54,17 +63,20 @@ impl Events {
         let Some(lane) = lane.filter(|lane| lane.id == fence.stream) else {
             return Err(DriverError::new(Call::Record, ErrorCode::InvalidHandle));
         };
-        if driver.capture_status(lane.stream)? != CaptureStatus::None {
+        let Some(stream) = lane.stream else {
+            return Err(DriverError::new(Call::Record, ErrorCode::InvalidHandle));
+        };
+        if driver.capture_status(stream)? != CaptureStatus::None {
             return Err(DriverError::new(Call::Record, ErrorCode::CapturedEvent));
         }
-        if driver.stream_uid(lane.stream)? != lane.uid {
+        if driver.stream_uid(stream)? != lane.uid {
             return Err(DriverError::new(Call::Record, ErrorCode::InvalidHandle));
         }
         let event = match self.spare.pop() {
             Some(event) => event,
             None => driver.create_event()?,
         };
-        if let Err(error) = driver.record(event, lane.stream) {
+        if let Err(error) = driver.record(event, stream) {
             self.spare.push(event);
             return Err(error);
         }
@@ -85,8 +97,8 @@ impl Events {
             lane.recorded.iter().find(|&&(point, _)| point >= fence.point).map(|&(_, event)| event)
         });
         let Some(event) = event else { return Ok(()) };
-        match self.lane(stream) {
-            Some(lane) => driver.wait(lane.stream, event),
+        match self.stream(stream) {
+            Some(stream) => driver.wait(stream, event),
             None => Err(DriverError::new(Call::Wait, ErrorCode::InvalidHandle)),
         }
     }
@@ -137,14 +149,14 @@ impl Events {
         events
     }
 
-    /// The device's handle of a stream.
+    /// The device's handle of a stream that is not retired.
     pub(crate) fn stream(&self, id: StreamId) -> Option<Stream> {
-        self.lane(id).map(|lane| lane.stream)
+        self.lane(id)?.stream
     }
 
-    /// The device's handles of all streams, retired ones too.
+    /// The device's handles of all streams that are not retired.
     pub(crate) fn streams(&self) -> Vec<Stream> {
-        self.lanes.iter().flatten().map(|lane| lane.stream).collect()
+        self.lanes.iter().flatten().filter_map(|lane| lane.stream).collect()
     }
 
     fn lane(&self, id: StreamId) -> Option<&Lane> {

@@ -83,8 +83,8 @@ impl Executor<'_> {
                     driver.release(handle)
                 }
                 Step::Map { address, bytes, .. } => driver.unmap(address, bytes),
-                // Nothing to undo: a fence recorded or waited for in vain orders more than needed,
-                // never less. What else there is to undo is the last step of its plan.
+                // Access goes with the mapping; what else there is to undo is the last step of its
+                // plan.
                 _ => Ok(()),
             };
             if undone.is_err() {

@@ -51,14 +51,15 @@ impl Device {
     /// Serves a request that its own free list could not, or fails for good.
     #[cold]
     pub(crate) fn allocate_slowly(&self, miss: Miss) -> Result<Grant, AllocateError> {
-        // Asked before anything is locked: in a forked child nobody may be left to unlock it (B56).
-        let captured = captured(&*self.driver, &self.events, miss.stream)
-            .map_err(|error| AllocateError::Driver { error, bytes: miss.bytes })?;
+        let failed = |error| AllocateError::Driver { error, bytes: miss.bytes };
+        self.refuse_at_the_end().map_err(failed)?;
         if miss.bytes > self.driver.info().total_bytes {
             // No rung helps, and as a plan it would have a step for each granule there cannot be.
-            return Err(self.out_of_memory(miss, captured, Refused(None)).into());
+            return Err(self.out_of_memory(miss, Captured::None, Refused(None)).into());
         }
         let mut growth = self.growth.lock();
+        // Asked with the lock held: a capture may have ended while others grew.
+        let captured = captured(&*self.driver, &self.events, miss.stream).map_err(failed)?;
         if captured != Captured::Own {
             self.collect();
         }
@@ -81,9 +82,12 @@ impl Device {
             let is_climbed = match rung {
                 Rung::Callbacks => MutexGuard::unlocked(&mut growth, || self.ask(miss)),
                 Rung::AwaitPending => self.await_pending(),
-                Rung::TrimPassed => self.give_back().is_ok_and(|bytes| bytes > 0),
+                Rung::TrimPassed => self.gives_back(),
                 // Also when nothing is given back: what was pending or quarantined is free now.
-                Rung::TrimAll => self.synchronize().is_ok() && self.give_back().is_ok(),
+                Rung::TrimAll => {
+                    let is_idle = self.synchronize().is_ok();
+                    self.gives_back() || is_idle
+                }
             };
             if rung == Rung::Callbacks && !is_climbed && !self.has_unused(miss.bytes) {
                 break;
@@ -97,6 +101,12 @@ impl Device {
             };
         }
         Err(self.out_of_memory(miss, captured, refused).into())
+    }
+
+    /// Gives back what can be without waiting. True if that was anything, however it ended.
+    fn gives_back(&self) -> bool {
+        let given_back = self.give_back();
+        given_back.unwrap_or_else(|error| error.given_back_bytes) > 0
     }
 
     /// Asks the program to free something. True if it may have.

@@ -24,7 +24,7 @@
 //!
 //! `drystone-core` decides, this crate acts, an implementation of [`drystone_driver::Driver`]
 //! carries out. The heap's lock is taken for a decision and never held across a driver call; the
-//! order of the others is written in `allocator`.
+//! order of the others is written in `device`.
 #![forbid(unsafe_code)]
 
 mod allocation;

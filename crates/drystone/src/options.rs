@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use drystone_core::CrossStream;
 
+use crate::error::BuildError;
+
 /// Environment variable that [`Options::from_env`] reads.
 pub const ENVIRONMENT: &str = "DRYSTONE_CONF";
 
@@ -213,6 +215,20 @@ impl Options {
         }
     }
 
+    /// Checks fields that were set without the parser.
+    pub(crate) fn check(&self) -> Result<(), BuildError> {
+        let bad = |option, value, takes| Err(BuildError::BadOption { option, value, takes });
+        if !self.granule_bytes.is_power_of_two() || self.granule_bytes > 1024 * MIB {
+            return bad("granule_bytes", self.granule_bytes.to_string(), "a power of two to 1 GiB");
+        }
+        match self.limit_fraction {
+            Some(f) if !(f > 0.0 && f <= 1.0) => {
+                bad("limit_fraction", f.to_string(), "a number above 0 and at most 1")
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The limit of reserved bytes on a device with this much memory.
     pub(crate) fn limit_on(&self, device_bytes: u64) -> u64 {
         let by_fraction = self.limit_fraction.map(|f| (device_bytes as f64 * f) as u64);
@@ -241,6 +257,16 @@ mod tests {
         }
         assert_eq!("".parse::<Options>(), Ok(Options::default()));
         assert_eq!("source:auto".parse::<Options>(), Ok(Options::default()));
+    }
+
+    #[test]
+    fn fields_set_by_hand_are_checked_too() {
+        let granule = |granule_bytes| Options { granule_bytes, ..Options::default() }.check();
+        assert!(granule(3 << 20).is_err() && granule(0).is_err() && granule(4 << 20).is_ok());
+        for fraction in [f64::NAN, -1.0, 0.0, 1.5] {
+            let options = Options { limit_fraction: Some(fraction), ..Options::default() };
+            assert!(options.check().unwrap_err().to_string().contains("limit_fraction"));
+        }
     }
 
     #[test]

@@ -124,7 +124,7 @@ impl Heap {
     }
 
     /// A backing plan failed. Granules that could not be released stay idle, or, where even the
-    /// unmapping failed, stay mapped: then the block is quarantined with them until a trim.
+    /// unmapping failed, stay mapped: then the block is stranded with them until a trim.
     fn undo_backing(&mut self, steps: &[Step], in_effect: usize, hollow: BlockIndex) {
         let segment = self.blocks[hollow].segment;
         let granule_bytes = self.config.granule_bytes;

@@ -137,7 +137,9 @@ impl Heap {
         let bytes = policy::reservation_bytes(scale, wanted.bytes, device_bytes, granule_bytes)
             .ok_or(SizeError::TooLarge { bytes: wanted.requested })?;
         // Before addresses are taken: would the memory be allowed at all?
-        self.within_limit(round_up(wanted.bytes, granule_bytes).unwrap_or(u64::MAX))?;
+        let backed_bytes = round_up(wanted.bytes, granule_bytes).unwrap_or(u64::MAX);
+        let idle_bytes = self.granules.idle_count() as u64 * granule_bytes;
+        self.within_limit(backed_bytes.saturating_sub(idle_bytes))?;
         Ok(Plan {
             steps: vec![Step::Reserve { bytes, alignment: granule_bytes }],
             intent: Intent::Reserve { list: wanted.list, bytes },

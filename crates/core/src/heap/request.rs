@@ -92,7 +92,7 @@ impl Heap {
             })
         };
         let mut best: Option<(u64, u64, Run)> = None;
-        for (_, start) in self.other_lists(wanted.list).flat_map(|list| list.bins(&self.blocks)) {
+        for start in self.other_lists(wanted.list).flat_map(|list| list.filed(&self.blocks)) {
             let previous = self.blocks[start].previous;
             let is_within = joins(previous)
                 && (self.blocks[previous].list != wanted.list
@@ -142,6 +142,7 @@ impl Heap {
     fn plan_order(&mut self, wanted: Wanted) -> Option<Plan> {
         let run = self.find_run(wanted, Readiness::Unrecorded)?;
         let mut steps = Vec::new();
+        let mut waits = Vec::new();
         let mut fences = Vec::new();
         let user = self.streams.id_at(self.list(wanted.list).stream);
         let may_wait = self.config.cross_stream == CrossStream::Wait;
@@ -154,10 +155,12 @@ impl Heap {
                 steps.push(Step::Record { fence });
             }
             if may_wait {
-                steps.push(Step::Wait { stream: user, fence });
+                waits.push(Step::Wait { stream: user, fence });
                 fences.push(fence);
             }
         }
+        // Records first: if one fails, the stream was not made to wait for the others in vain.
+        steps.append(&mut waits);
         (!steps.is_empty()).then_some(Plan { steps, intent: Intent::Order { user, fences } })
     }
 

@@ -20,6 +20,13 @@ impl Heap {
     pub fn plan_trim(&mut self) -> Option<Plan> {
         let mut gifts = Vec::new();
         let mut steps = Vec::new();
+        let segments: Vec<u32> = self.segments.in_address_order().map(|(index, _)| index).collect();
+        for segment in segments {
+            if self.is_trimmable(segment) {
+                self.claim_gifts(segment, &mut gifts, &mut steps);
+            }
+        }
+        // Last, since giving these back has failed before: nothing waits behind them.
         while let Some(granule) = self.granules.take_idle() {
             steps.push(Step::Release { granule });
             gifts.push(Gift::Idle { granule });
@@ -27,12 +34,6 @@ impl Heap {
         for stranded in std::mem::take(&mut self.stranded) {
             self.blocks[stranded].state = BlockState::Claimed;
             gifts.push(self.gift_of(stranded, true, &mut steps));
-        }
-        let segments: Vec<u32> = self.segments.in_address_order().map(|(index, _)| index).collect();
-        for segment in segments {
-            if self.is_trimmable(segment) {
-                self.claim_gifts(segment, &mut gifts, &mut steps);
-            }
         }
         (!gifts.is_empty()).then_some(Plan { steps, intent: Intent::Trim { gifts } })
     }
