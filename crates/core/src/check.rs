@@ -148,7 +148,7 @@ impl Heap {
         for list in &self.lists {
             for (bin, index) in list.bins(&self.blocks) {
                 let block = self.blocks[index];
-                let is_tail = self.is_hollow(block.next);
+                let is_tail = self.can_grow(&block);
                 let right = if is_tail { TAIL } else { Bin::of_block(block.bytes) };
                 hold(4, bin == right && block.bin == bin.0, || {
                     format!("{block:?} stands in bin {bin:?}, not in {right:?}")

@@ -17,7 +17,7 @@ pub use free::Freed;
 pub use request::{Answer, Grant, Reach};
 
 use crate::address_map::AddressMap;
-use crate::block::{BlockIndex, BlockState, Blocks, NO_USES};
+use crate::block::{Block, BlockIndex, BlockState, Blocks, NO_USES};
 use crate::fence::Streams;
 use crate::free_list::FreeList;
 use crate::granule::Granules;
@@ -162,7 +162,7 @@ impl Heap {
     #[inline]
     fn insert_free(&mut self, index: BlockIndex) {
         let block = &self.blocks[index];
-        let is_tail = self.is_hollow(block.next);
+        let is_tail = self.can_grow(block);
         self.lists[block.list as usize].insert(&mut self.blocks, index, is_tail);
     }
 
@@ -171,6 +171,12 @@ impl Heap {
     fn remove_free(&mut self, index: BlockIndex) {
         let list = self.blocks[index].list;
         self.lists[list as usize].remove(&mut self.blocks, index);
+    }
+
+    /// Whether hollow addresses of its own list follow a block: then it can grow in place.
+    #[inline]
+    pub(crate) fn can_grow(&self, block: &Block) -> bool {
+        self.is_hollow(block.next) && self.blocks[block.next].list == block.list
     }
 
     #[inline]
