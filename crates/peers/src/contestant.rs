@@ -54,6 +54,15 @@ pub enum ContestantError {
         /// What is wrong with it.
         problem: ::drystone::OptionsError,
     },
+    /// The configuration chooses a source, which the name does.
+    #[error(
+        "configuration of {name}: the allocator's name chooses the source; there are \
+         {DRYSTONE_VMM} and {DRYSTONE_MALLOC}"
+    )]
+    Source {
+        /// Whose configuration it is.
+        name: &'static str,
+    },
     /// The configuration is none of PyTorch's.
     #[error("configuration of {name}: {problem}")]
     Torch {
@@ -109,17 +118,12 @@ impl Contestant {
             }
         })
     }
-
-    /// The options of Drystone, for runs that do without dynamic dispatch.
-    pub fn drystone_options(&self) -> Option<&::drystone::Options> {
-        match &self.kind {
-            Kind::Drystone(options) => Some(options),
-            Kind::Torch(_) => None,
-        }
-    }
 }
 
 fn own_kind(name: &'static str, source: &str, text: &str) -> Result<Kind, ContestantError> {
+    if text.split(',').any(|piece| piece.trim_start().starts_with("source:")) {
+        return Err(ContestantError::Source { name });
+    }
     let options = format!("{source},{text}").parse();
     options.map(Kind::Drystone).map_err(|problem| ContestantError::Drystone { name, problem })
 }
@@ -151,6 +155,7 @@ mod tests {
     #[test]
     fn what_cannot_be_built_says_why() {
         let message = |name, text| Contestant::named(name, text).unwrap_err().to_string();
+        assert!(message("drystone-vmm", "source:malloc").contains("drystone-malloc"));
         assert_eq!(
             message("torch", ""),
             "unknown allocator `torch`; there are: drystone-vmm, drystone-malloc, torch-native, \

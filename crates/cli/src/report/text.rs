@@ -12,9 +12,9 @@ const HEADS: [&str; 10] = [
     "res/req",
     "allocated",
     "calls",
-    "steady",
+    "steady calls",
     "driver time",
-    "steady",
+    "steady time",
     "ns/op",
     "OOM",
 ];
@@ -23,9 +23,9 @@ const HEADS: [&str; 10] = [
 pub fn trace(report: &TraceReport) -> String {
     let summary = &report.summary;
     let mut text = format!(
-        "{}: {} events, {}, {}; peak requested {}, device {}\n",
+        "{}: {}, {}, {}; peak requested {}, device {}\n",
         printable(&report.trace),
-        count(summary.events),
+        plural(summary.events, "event"),
         plural(summary.iterations, "iteration"),
         plural(summary.streams.len() as u64, "stream"),
         bytes(summary.peak_requested_bytes),
@@ -70,7 +70,7 @@ pub fn overall(reports: &[TraceReport]) -> String {
         "res/req mean",
         "worst",
         "calls",
-        "steady",
+        "steady calls",
         "driver time",
         "ns/op mean",
         "OOM",
@@ -78,7 +78,9 @@ pub fn overall(reports: &[TraceReport]) -> String {
     let mut table = Table::new(&heads);
     for (index, label) in first.runs.iter().map(Run::label).enumerate() {
         let runs: Vec<&Run> = reports.iter().filter_map(|report| report.runs.get(index)).collect();
-        let ratios: Vec<f64> = runs.iter().filter_map(|run| run.reserved_per_requested).collect();
+        // What was refused is not held: such a run's ratio says nothing beside the others'.
+        let whole = runs.iter().filter(|run| run.metrics.out_of_memory_events == 0);
+        let ratios: Vec<f64> = whole.filter_map(|run| run.reserved_per_requested).collect();
         let times: Vec<f64> =
             runs.iter().filter_map(|run| run.metrics.cpu_ns_per_operation).collect();
         let worst = ratios.iter().copied().fold(f64::NAN, f64::max);
@@ -94,7 +96,11 @@ pub fn overall(reports: &[TraceReport]) -> String {
             sum(|run| run.metrics.out_of_memory_events),
         ]);
     }
-    format!("all {} traces (geometric means)\n{}", reports.len(), table.render("  "))
+    format!(
+        "all {} traces: geometric means (res/req of runs without OOM only), else sums\n{}",
+        reports.len(),
+        table.render("  ")
+    )
 }
 
 fn geometric_mean(values: &[f64]) -> Option<f64> {

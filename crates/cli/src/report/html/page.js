@@ -102,18 +102,19 @@ function axisOf(trace) {
 // The table of figures.
 function figures(trace) {
   const heads = ["allocator", "peak reserved", "reserved / requested", "peak allocated", "driver calls", "steady calls", "driver time", "steady time", "CPU ns / op", "out of memory"];
-  const best = pick => Math.min(...trace.runs.map(pick));
+  // A run that refused requests did less: it is not the best at anything.
+  const best = pick => Math.min(...trace.runs.map(r => r.out_of_memory_events ? Infinity : pick(r)));
   const least = best(r => r.peak_reserved_bytes), steady = best(r => r.steady_driver_calls), fastest = best(r => r.cpu_ns_per_operation ?? Infinity);
   const cell = (text, mark = "") => make("td", mark ? { class: mark } : {}, text);
   const rows = trace.runs.map((r, i) => {
     const name = make("td", {}, dot(i), r.allocator, r.configuration ? make("small", {}, ` ${r.configuration}`) : "");
     return make("tr", {}, name,
-      cell(bytes(r.peak_reserved_bytes), r.peak_reserved_bytes === least ? "best" : ""),
+      cell(bytes(r.peak_reserved_bytes), !r.out_of_memory_events && r.peak_reserved_bytes === least ? "best" : ""),
       cell(r.reserved_per_requested === null ? "" : r.reserved_per_requested.toFixed(4)),
       cell(bytes(r.peak_allocated_bytes)), cell(count(r.driver_calls)),
-      cell(count(r.steady_driver_calls), r.steady_driver_calls === steady ? "best" : ""),
+      cell(count(r.steady_driver_calls), !r.out_of_memory_events && r.steady_driver_calls === steady ? "best" : ""),
       cell(micros(r.driver_time_us)), cell(micros(r.steady_driver_time_us)),
-      cell(r.cpu_ns_per_operation === null ? "" : r.cpu_ns_per_operation.toFixed(1), r.cpu_ns_per_operation === fastest ? "best" : ""),
+      cell(r.cpu_ns_per_operation === null ? "" : r.cpu_ns_per_operation.toFixed(1), !r.out_of_memory_events && r.cpu_ns_per_operation === fastest ? "best" : ""),
       cell(count(r.out_of_memory_events), r.out_of_memory_events ? "bad" : ""));
   });
   return make("div", { class: "scroll" }, make("table", {}, make("tr", {}, ...heads.map(h => make("th", {}, h))), ...rows));
