@@ -19,6 +19,14 @@ pub enum Input {
 }
 
 impl Input {
+    /// The file; `None` for standard input.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Input::Stdin => None,
+            Input::Path(path) => Some(path),
+        }
+    }
+
     /// How messages and reports call it.
     pub fn name(&self) -> String {
         match self {
@@ -67,7 +75,8 @@ fn expand_one(argument: &Path, stdin_taken: bool) -> Result<Vec<Input>> {
         return Ok(vec![Input::Stdin]);
     }
     if argument.is_dir() {
-        anyhow::bail!("is a directory; name files in it, for example '{}/*'", argument.display());
+        let example = argument.join("*");
+        anyhow::bail!("is a directory; name files in it, for example '{}'", example.display());
     }
     let pattern = argument.to_str().filter(|text| text.contains(['*', '?', '[']));
     let Some(pattern) = pattern.filter(|_| !argument.exists()) else {
@@ -115,11 +124,13 @@ mod tests {
     fn what_cannot_be_read_is_told_and_the_rest_goes_on() {
         let folder = tempfile::tempdir().unwrap();
         let arguments: [PathBuf; 4] =
-            [folder.path().into(), folder.path().join("*.none"), "-".into(), "-".into()];
+            [folder.path().join(""), folder.path().join("*.none"), "-".into(), "-".into()];
         let (inputs, failures) = expand(&arguments);
         assert_eq!(inputs, [Input::Stdin]);
         let texts: Vec<_> = failures.iter().map(|f| f.error.to_string()).collect();
         assert!(texts[0].starts_with("is a directory"), "{texts:?}");
+        let example = format!("'{}'", folder.path().join("*").display());
+        assert!(texts[0].ends_with(&example), "{texts:?}");
         assert_eq!(texts[1], "no file matches this pattern");
         assert_eq!(texts[2], "standard input can be read only once");
     }

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use tempfile::NamedTempFile;
 
+use crate::input::Input;
+
 /// One line on standard error, whatever the names in it contain.
 pub fn complain(message: &str) {
     // Standard error may be gone as well; then there is nobody left to tell.
@@ -33,6 +35,30 @@ pub fn print_bytes(content: &[u8]) -> Result<()> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         other => other.context("standard output"),
     }
+}
+
+/// Refuses files that would be written twice, or read and written: one would be lost.
+pub fn ensure_apart(outputs: &[&Path], inputs: &[Input]) -> Result<()> {
+    let read: Vec<PathBuf> = inputs.iter().filter_map(Input::path).filter_map(place_of).collect();
+    let mut written = Vec::new();
+    for output in outputs {
+        let Some(place) = place_of(output) else { continue };
+        let name = output.display();
+        anyhow::ensure!(!read.contains(&place), "{name}: is read; write to another file");
+        anyhow::ensure!(!written.contains(&place), "{name}: named twice; each report needs its own");
+        written.push(place);
+    }
+    Ok(())
+}
+
+/// Where a path leads, links resolved; `None` for devices and pipes, which hold nothing to lose.
+fn place_of(path: &Path) -> Option<PathBuf> {
+    if let Ok(whole) = path.canonicalize() {
+        return whole.is_file().then_some(whole);
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new(".")).canonicalize().ok()?;
+    Some(folder.join(path.file_name()?))
 }
 
 /// A result file that does not exist yet. Dropped without [`finish`](Self::finish), it never will.

@@ -1,8 +1,8 @@
 //! Address map: from an address to the block that starts there. The only way in for a free.
 //!
-//! A hash table whose chains run through the blocks' home links, so that a hit does not
-//! allocate: only when more blocks are live than ever before do the heads double. Holds exactly the blocks that are live,
-//! pending, or quarantined, or claimed by a free in flight (I6).
+//! A hash table whose chains run through the blocks' home links, so that a hit does not allocate:
+//! only when more blocks are live than ever before do the heads double. Holds exactly the blocks
+//! that are live, pending, or quarantined, or claimed by a free in flight (I6).
 
 use crate::block::{BlockIndex, Blocks};
 use crate::size::QUANTUM;

@@ -3,13 +3,15 @@
 //! Invariant: report files are opened before any work and written only if there is something in
 //! them.
 
+use std::path::Path;
+
 use anyhow::Result;
 use drystone_peers::Contestant;
 
 use super::Ended;
 use super::session::{self, Tables};
 use crate::args::{DeviceArgs, Files, Outputs};
-use crate::input::Input;
+use crate::input::{self, Input};
 use crate::jobs::Progress;
 use crate::output::{self, Pending};
 use crate::report::{html, svg, text};
@@ -32,6 +34,12 @@ pub struct Contest<'a> {
 impl Contest<'_> {
     /// Replays everything and reports it.
     pub fn run(&self) -> Result<Ended> {
+        let targets = [self.outputs.html.as_deref(), self.outputs.svg.as_deref()];
+        let targets: Vec<&Path> = targets.into_iter().flatten().collect();
+        if targets.contains(&Path::new("-")) {
+            anyhow::bail!("-: standard output has the table; name a file for the report");
+        }
+        output::ensure_apart(&targets, &input::expand(&self.files.files).0)?;
         let html_file = self.outputs.html.as_deref().map(Pending::create).transpose()?;
         let svg_file = self.outputs.svg.as_deref().map(Pending::create).transpose()?;
         let settings = Settings {

@@ -20,6 +20,7 @@ use crate::args::{AMPLE_BYTES, DeviceArgs};
 use crate::contestants::{self, Device};
 use crate::input::{self, Input};
 use crate::output::{self, Pending};
+use crate::report::text::plural;
 
 /// Options of `convert`.
 #[derive(Debug, clap::Args)]
@@ -87,9 +88,14 @@ pub fn run(args: &Args) -> Result<Ended> {
         let out = args.to.display();
         format!("{out}: the ending says no format; use .csv, .csv.zst, .pickle, .json or --format")
     })?;
-    let to_stdout = args.to == Path::new("-");
-    let file = if to_stdout { None } else { Some(Pending::create(&args.to)?) };
     let input = one_input(&args.from)?;
+    let to_stdout = args.to == Path::new("-");
+    let file = if to_stdout {
+        None
+    } else {
+        output::ensure_apart(&[&args.to], std::slice::from_ref(&input))?;
+        Some(Pending::create(&args.to)?)
+    };
     let traces = input::read(&input)?;
     let mut content = Vec::new();
     let mut refused = 0;
@@ -119,8 +125,9 @@ pub fn run(args: &Args) -> Result<Ended> {
     if refused == 0 {
         return Ok(Ended::Well);
     }
+    let refused = plural(refused as u64, "request");
     let name = input.name();
-    eprintln!("drystone: {name}: {refused} requests were refused and are not in the snapshot");
+    output::complain(&format!("{name}: ran out of memory: {refused} refused, left out of OUT"));
     Ok(Ended::OutOfMemory)
 }
 

@@ -131,8 +131,8 @@ fn lifetimes(summary: &Summary) -> String {
         return String::new();
     }
     let mut text = format!(
-        "half of the freed blocks live at most {} events, 90 % {}, 99 % {}",
-        count(lifetimes.median_events),
+        "half of the freed blocks live at most {}, 90 % {}, 99 % {}",
+        plural(lifetimes.median_events, "event"),
         count(lifetimes.p90_events),
         count(lifetimes.p99_events),
     );

@@ -127,7 +127,14 @@ struct Capped<'l, R> {
 
 impl<R: Read> Read for Capped<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let got = self.inner.read(buffer)?;
+        let got = self.inner.read(buffer).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                let decoded = self.limits.decoded_bytes - self.left;
+                let text = format!("the compressed data ends early, after {decoded} decoded bytes");
+                io::Error::new(error.kind(), text)
+            }
+            _ => error,
+        })?;
         match self.left.checked_sub(got as u64) {
             Some(left) => {
                 self.left = left;
