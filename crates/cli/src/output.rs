@@ -45,7 +45,10 @@ pub fn ensure_apart(outputs: &[&Path], inputs: &[Input]) -> Result<()> {
         let Some(place) = place_of(output) else { continue };
         let name = output.display();
         anyhow::ensure!(!read.contains(&place), "{name}: is read; write to another file");
-        anyhow::ensure!(!written.contains(&place), "{name}: named twice; each report needs its own");
+        anyhow::ensure!(
+            !written.contains(&place),
+            "{name}: named twice; each report needs its own"
+        );
         written.push(place);
     }
     Ok(())

@@ -125,9 +125,9 @@ pub fn run(args: &Args) -> Result<Ended> {
     if refused == 0 {
         return Ok(Ended::Well);
     }
+    let (name, were) = (input.name(), if refused == 1 { "was" } else { "were" });
     let refused = plural(refused as u64, "request");
-    let name = input.name();
-    output::complain(&format!("{name}: ran out of memory: {refused} refused, left out of OUT"));
+    output::complain(&format!("{name}: {refused} {were} refused: the device's memory was used up"));
     Ok(Ended::OutOfMemory)
 }
 

@@ -125,6 +125,35 @@ fn an_unwritable_output_is_told_before_any_work() {
 }
 
 #[test]
+fn no_file_is_written_twice_or_over_what_is_read() {
+    let (folder, path) = folder();
+    let name = |name: &str| folder.path().join(name).into_os_string().into_string().unwrap();
+    let (input, out) = (path.to_str().unwrap(), name("out"));
+    let roundabout = name("./small.csv");
+    for (arguments, wants) in [
+        (vec!["compare", input, "--html", &out, "--svg", &out], "out: named twice"),
+        (vec!["compare", input, "--html", input], "small.csv: is read"),
+        (vec!["replay", input, "--svg", &roundabout], "small.csv: is read"),
+        (vec!["convert", input, input], "small.csv: is read"),
+        (vec!["replay", input, "--html", "-"], "standard output has the table"),
+    ] {
+        let ran = drystone(&arguments).expect(2);
+        assert!(ran.complaint().contains(wants), "{arguments:?}: {ran:?}");
+        assert_eq!(ran.stdout, "", "{arguments:?}");
+    }
+    assert_eq!(names(folder.path()), ["small.csv"]);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), SMALL);
+}
+
+#[cfg(unix)]
+#[test]
+fn devices_hold_nothing_to_lose() {
+    let (_folder, path) = folder();
+    let null = "/dev/null";
+    drystone(["replay", path.to_str().unwrap(), "--html", null, "--svg", null]).expect(0);
+}
+
+#[test]
 fn a_failed_run_leaves_no_output_and_keeps_the_old_one() {
     let (folder, _) = folder();
     let bad = folder.path().join("bad.csv");
