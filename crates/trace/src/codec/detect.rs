@@ -12,6 +12,8 @@ use super::{Limits, MAX_SNAPSHOT_BYTES, Place, Problem, ReadError, csv, json, pi
 use crate::model::Trace;
 
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// What some editors put before UTF-8 text; it means nothing.
+const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 /// Enough to tell the formats apart.
 const PEEK_BYTES: usize = 512;
 
@@ -45,6 +47,7 @@ fn plain(
     name: &str,
     limits: &Limits,
 ) -> Result<Vec<Trace>, ReadError> {
+    let head = head.strip_prefix(&BYTE_ORDER_MARK).unwrap_or(head);
     let mut input = head.chain(rest);
     let first_line = head.split(|byte| *byte == b'\n').next().unwrap_or_default().trim_ascii();
     match head {

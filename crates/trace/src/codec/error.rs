@@ -240,7 +240,7 @@ pub enum Problem {
     #[error("malformed text")]
     PickleText,
     /// Not JSON.
-    #[error("{0}")]
+    #[error("{}", without_line(.0))]
     Json(serde_json::Error),
     /// A value that is missing or of another kind.
     #[error("{found}, expected {wants}")]
@@ -256,6 +256,16 @@ pub enum Problem {
     /// A snapshot with neither segments nor trace entries.
     #[error("the snapshot holds neither segments nor trace entries")]
     NothingRecorded,
+}
+
+/// The parser's words with the column alone: the line is the error's place.
+fn without_line(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let end = format!(" at line {} column {}", error.line(), error.column());
+    match text.strip_suffix(&end) {
+        Some(reason) => format!("{reason} at column {}", error.column()),
+        None => text,
+    }
 }
 
 /// Quotes at most 40 bytes of input, escaped, for an error message.

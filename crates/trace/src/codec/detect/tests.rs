@@ -71,6 +71,8 @@ fn a_cut_or_damaged_compressed_file_is_an_error_in_one_line() {
         let error = load(&file[..len]).unwrap_err();
         assert!(error.starts_with("folder/x.y: ") && !error.contains('\n'), "{error}");
     }
+    let error = load(&file[..file.len() / 2]).unwrap_err();
+    assert!(error.contains("ends early, after ") && error.contains("line "), "{error}");
     let mut damaged = file.clone();
     let middle = file.len() / 2;
     damaged[middle..middle + 64].fill(0xff);
@@ -78,6 +80,23 @@ fn a_cut_or_damaged_compressed_file_is_an_error_in_one_line() {
     let mut trailing = file;
     trailing.extend_from_slice(b"garbage");
     assert!(load(&trailing).is_err());
+}
+
+#[test]
+fn a_byte_order_mark_means_nothing() {
+    let marked = format!("\u{feff}{TRACE}").into_bytes();
+    for file in [marked.clone(), zst(&marked)] {
+        assert_eq!(load(&file).unwrap()[0].events, load(TRACE.as_bytes()).unwrap()[0].events);
+    }
+    assert_eq!(load("\u{feff}".as_bytes()).unwrap_err(), "folder/x.y: the file is empty");
+}
+
+#[test]
+fn json_errors_name_their_place_once() {
+    let error = load(b"{\n  \"segments\": oops").unwrap_err();
+    assert_eq!(error, "folder/x.y: line 2: expected value at column 15");
+    let error = load(&[b'['; 1000]).unwrap_err();
+    assert_eq!(error, "folder/x.y: line 1: recursion limit exceeded at column 128");
 }
 
 #[test]
