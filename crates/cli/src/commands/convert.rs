@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
-use drystone_peers::Contestant;
+use drystone_peers::{Contestant, NAMES};
 use drystone_trace::codec::csv;
 use drystone_trace::metrics::Summary;
 use drystone_trace::model::Trace;
@@ -43,7 +43,7 @@ pub struct Args {
 
     /// Replay through this allocator before a snapshot is written [default: drystone-vmm for
     /// traces; recordings stay as they are]
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, value_name = "NAME", value_parser = NAMES)]
     allocator: Option<String>,
 
     /// Configuration of that allocator

@@ -180,7 +180,8 @@ fn sizes(summary: &Summary) -> String {
             format!("{bar:<24}"),
         ]);
     }
-    format!("{}  {} different sizes\n\n", table.render("  "), count(summary.distinct_sizes))
+    let different = plural(summary.distinct_sizes, "different size");
+    format!("{}  {different}\n\n", table.render("  "))
 }
 
 /// The table of streams or pools; none where there is only one.

@@ -1,7 +1,7 @@
 //! `drystone replay`: traces through one allocator.
 
 use anyhow::Result;
-use drystone_peers::Contestant;
+use drystone_peers::{Contestant, NAMES};
 
 use super::Ended;
 use super::contest::Contest;
@@ -14,8 +14,9 @@ pub struct Args {
     #[command(flatten)]
     files: Files,
 
-    /// Which allocator; an unknown name is answered with the list
-    #[arg(short, long, value_name = "NAME", default_value = contestants::DEFAULT)]
+    /// Which allocator
+    #[arg(short, long, value_name = "NAME", value_parser = NAMES,
+          default_value = contestants::DEFAULT)]
     allocator: String,
 
     /// Its configuration, as DRYSTONE_CONF or PYTORCH_CUDA_ALLOC_CONF would give it

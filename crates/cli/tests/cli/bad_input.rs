@@ -182,6 +182,9 @@ fn bad_options_are_refused_with_what_is_valid() {
         (vec!["replay", path, "--jobs", "0"], "--jobs"),
         (vec!["replay", path, "--event-latency-us", "-1"], "event-latency-us"),
         (vec!["replay", path, "--allocator", "jemalloc"], "drystone-vmm"),
+        (vec!["convert", path, "x.csv", "--allocator", "nope"], "drystone-vmm"),
+        (vec!["convert", path, "x.csv", "--conf", "junk"], "--conf has no effect here"),
+        (vec!["convert", path, "-", "-f", "json", "--conf", "junk:1"], "junk"),
         (vec!["replay", path, "--conf", "nonsense:1"], "nonsense"),
         (vec!["compare", path, "--torch-conf", "nonsense:1"], "nonsense"),
     ] {

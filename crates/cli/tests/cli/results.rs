@@ -56,6 +56,25 @@ fn json_has_every_figure_with_its_unit() {
 }
 
 #[test]
+fn one_of_a_thing_is_singular() {
+    let one = "op,id,bytes,stream,time_ns\na,0,512,0,0\n";
+    let ran = drystone_with(["replay", "-"], one.as_bytes()).expect(0);
+    assert!(ran.stdout.starts_with("<stdin>: 1 event, 0 iterations, 1 stream;"), "{ran:?}");
+    let ran = drystone_with(["inspect", "-"], one.as_bytes()).expect(0);
+    assert!(ran.stdout.contains("  1 different size\n"), "{ran:?}");
+}
+
+#[test]
+fn help_names_every_allocator() {
+    for command in ["replay", "convert"] {
+        let help = drystone([command, "--help"]).expect(0).stdout;
+        for name in ["drystone-vmm", "drystone-malloc", "torch-native", "torch-expandable"] {
+            assert!(help.contains(name), "{command}: {name}");
+        }
+    }
+}
+
+#[test]
 fn further_configurations_get_rows_of_their_own() {
     let (_folder, path) = folder();
     let path = path.to_str().unwrap();

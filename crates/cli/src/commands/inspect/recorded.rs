@@ -131,7 +131,7 @@ impl Recorded {
         }
         let mut text = String::from("  who holds the peak\n");
         for holder in self.peak_holders.iter().take(MOST_HOLDERS) {
-            let place = holder.at.as_deref().unwrap_or("no frame recorded (backward pass or C++)");
+            let place = holder.at.as_deref().unwrap_or("no frame recorded");
             let from = holder.from.as_ref().map(|from| format!(", from {from}"));
             let (bytes, blocks) = (bytes(holder.bytes), plural(holder.blocks, "block"));
             let from = from.unwrap_or_default();
