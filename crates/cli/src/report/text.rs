@@ -62,43 +62,51 @@ fn cells(run: &Run) -> Vec<String> {
     ]
 }
 
-/// All traces together, one row per contestant: means, worst cases and sums.
-pub fn overall(reports: &[TraceReport]) -> String {
+/// All traces together, one row per contestant: sums, and geometric means and worst cases.
+///
+/// Means are over the traces that every contestant served whole: a run that refused requests holds
+/// less, and rows over different traces could not be compared.
+pub fn overall<'a>(reports: &'a [TraceReport]) -> String {
     let Some(first) = reports.first() else { return String::new() };
     let heads = [
         "allocator",
         "res/req mean",
         "worst",
+        "ns/op mean",
         "calls",
         "steady calls",
         "driver time",
-        "ns/op mean",
         "OOM",
     ];
     let mut table = Table::new(&heads);
+    let is_served = |report: &&TraceReport| !report.ran_out_of_memory();
     for (index, label) in first.runs.iter().map(Run::label).enumerate() {
-        let runs: Vec<&Run> = reports.iter().filter_map(|report| report.runs.get(index)).collect();
-        // What was refused is not held: such a run's ratio says nothing beside the others'.
-        let whole = runs.iter().filter(|run| run.metrics.out_of_memory_events == 0);
-        let ratios: Vec<f64> = whole.filter_map(|run| run.reserved_per_requested).collect();
+        let run = |report: &'a TraceReport| report.runs.get(index);
+        let served: Vec<&Run> = reports.iter().filter(is_served).filter_map(run).collect();
+        let runs: Vec<&Run> = reports.iter().filter_map(run).collect();
+        let ratios: Vec<f64> = served.iter().filter_map(|run| run.reserved_per_requested).collect();
         let times: Vec<f64> =
-            runs.iter().filter_map(|run| run.metrics.cpu_ns_per_operation).collect();
-        let worst = ratios.iter().copied().fold(f64::NAN, f64::max);
+            served.iter().filter_map(|run| run.metrics.cpu_ns_per_operation).collect();
+        let worst = ratios.iter().copied().reduce(f64::max);
         let sum = |pick: fn(&Run) -> u64| count(runs.iter().map(|run| pick(run)).sum());
         table.row(vec![
             label,
             geometric_mean(&ratios).map_or("-".into(), ratio),
-            if worst.is_nan() { "-".into() } else { ratio(worst) },
+            worst.map_or("-".into(), ratio),
+            geometric_mean(&times).map_or("-".into(), |ns| format!("{ns:.1}")),
             sum(|run| run.metrics.driver_calls),
             sum(|run| run.metrics.steady_driver_calls),
             duration_us(runs.iter().map(|run| run.metrics.driver_time_us).sum()),
-            geometric_mean(&times).map_or("-".into(), |ns| format!("{ns:.1}")),
             sum(|run| run.metrics.out_of_memory_events),
         ]);
     }
+    let served = match reports.iter().filter(is_served).count() {
+        served if served == reports.len() => String::new(),
+        served => format!(" over the {served} that every allocator served whole"),
+    };
+    let all = reports.len();
     format!(
-        "all {} traces: geometric means (res/req of runs without OOM only), else sums\n{}",
-        reports.len(),
+        "all {all} traces: geometric means and worst{served}, else sums\n{}",
         table.render("  ")
     )
 }

@@ -99,6 +99,25 @@ fn too_small_a_device_is_reported_and_ends_with_1() {
 }
 
 #[test]
+fn means_are_over_the_traces_that_every_allocator_served() {
+    let (folder, path) = folder();
+    let fits = folder.path().join("fits.csv");
+    std::fs::write(&fits, "op,id,bytes,stream,time_ns\na,0,2097152,0,0\n").unwrap();
+    let [path, fits] = [&path, &fits].map(|path| path.to_str().unwrap());
+    let ran = drystone(["replay", path, fits]).expect(0);
+    assert!(ran.stdout.contains("all 2 traces: geometric means and worst, else sums\n"), "{ran:?}");
+    let ran = drystone(["replay", path, fits, "--capacity", "8MiB"]).expect(1);
+    let (_, overall) = ran.stdout.split_once("all 2 traces: ").unwrap();
+    assert!(overall.contains("worst over the 1 that every allocator served whole"), "{overall}");
+    // The ratio of the trace that ran out of memory is below one half; it takes no part.
+    let row: Vec<_> = overall.lines().last().unwrap().split_whitespace().collect();
+    assert_eq!((row[1], row[2], row.last()), ("1.0000", "1.0000", Some(&"2")), "{overall}");
+    let ran = drystone(["replay", path, path, "--capacity", "8MiB"]).expect(1);
+    let row: Vec<_> = ran.stdout.lines().last().unwrap().split_whitespace().collect();
+    assert_eq!(row[1..4], ["-", "-", "-"], "{ran:?}");
+}
+
+#[test]
 fn a_factor_of_capacity_follows_the_trace() {
     let arguments = ["replay", "-", "--capacity", "1.5x", "--json"];
     let json = drystone_with(arguments, SMALL.as_bytes()).expect(0).json();
