@@ -152,6 +152,46 @@ fn a_recording_stays_as_it_is_when_only_its_device_is_named() {
 }
 
 #[test]
+fn one_device_of_a_recording_is_kept_with_its_addresses() {
+    let (folder, path) = folder();
+    let [one, both, second] =
+        ["one.json", "both.json", "second.json"].map(|n| folder.path().join(n));
+    on("convert", &path, &[one.as_os_str()]);
+    let read = |path: &Path| -> serde_json::Value {
+        serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+    };
+    let mut json = read(&one);
+    let entries = json["device_traces"][0].as_array().unwrap()[1..].to_vec();
+    json["device_traces"].as_array_mut().unwrap().push(entries.clone().into());
+    let segments = json["segments"].as_array().unwrap().clone();
+    for mut segment in segments.clone() {
+        segment["device"] = 1.into();
+        json["segments"].as_array_mut().unwrap().push(segment);
+    }
+    std::fs::write(&both, json.to_string()).unwrap();
+    let options = ["--device", "1"].map(std::ffi::OsStr::new);
+    on("convert", &both, &[second.as_os_str(), options[0], options[1]]);
+    let kept = read(&second);
+    assert_eq!(kept["device_traces"], serde_json::json!([[], entries]));
+    assert_eq!(kept["segments"].as_array().unwrap().len(), segments.len());
+    assert!(kept["segments"].as_array().unwrap().iter().all(|segment| segment["device"] == 1));
+    let traces = on("inspect", &second, &["--json".as_ref()]).json()["traces"].clone();
+    assert_eq!(traces.as_array().map(Vec::len), Some(1));
+    let [path, out] = [&both, &second].map(|path| path.to_str().unwrap());
+    let ran = drystone(["convert", path, out, "--device", "2"]).expect(2);
+    assert!(ran.complaint().contains("has no device 2; it has 2"), "{ran:?}");
+}
+
+#[test]
+fn a_trace_without_allocations_makes_no_snapshot() {
+    let marks = "op,id,bytes,stream,time_ns\nm,0,0,0,0\n";
+    let arguments = ["convert", "-", "-", "--format", "json"];
+    let ran = drystone_with(arguments, marks.as_bytes()).expect(2);
+    assert!(ran.complaint().contains("no allocation"), "{ran:?}");
+    assert_eq!(ran.stdout, "");
+}
+
+#[test]
 fn requests_refused_while_a_snapshot_is_made_are_counted() {
     let (folder, path) = folder();
     let out = folder.path().join("out.json");
