@@ -1,12 +1,12 @@
 //! The subcommands, one file each, and the exit codes they share.
 
 pub mod compare;
-mod contest;
 pub mod convert;
+mod each_file;
 pub mod fit;
 pub mod inspect;
 pub mod replay;
-mod session;
+mod replays;
 
 use clap::Subcommand;
 

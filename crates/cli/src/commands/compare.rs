@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::Ended;
-use super::contest::Contest;
+use super::replays::Replays;
 use crate::args::{DeviceArgs, Files, Outputs};
 use crate::contestants;
 
@@ -27,12 +27,12 @@ pub struct Args {
 
 /// Does it.
 pub fn run(args: &Args) -> Result<Ended> {
-    let contest = Contest {
+    let replays = Replays {
         command: "compare",
         files: &args.files,
         device: &args.device,
         outputs: &args.outputs,
         contestants: &contestants::all(&args.torch_conf)?,
     };
-    contest.run()
+    replays.run()
 }

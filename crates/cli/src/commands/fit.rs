@@ -10,7 +10,7 @@ use drystone_trace::model::Trace;
 use drystone_trace::replay::{self, Options};
 
 use super::Ended;
-use super::session::{self, Tables};
+use super::each_file::{self, Tables};
 use crate::args::{AMPLE_BYTES, Capacity, Files, GRANULE_BYTES, Latency};
 use crate::contestants::{self, Device};
 use crate::input::{self, Input};
@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> Result<Ended> {
     let (reports, errors) = tables.run(&args.files, work, text)?;
     let fits = reports.iter().flat_map(|report: &Report| &report.fits);
     let all_fit = fits.into_iter().all(|fit| fit.capacity_bytes.is_some());
-    Ok(session::ended(&errors, !all_fit))
+    Ok(each_file::ended(&errors, !all_fit))
 }
 
 fn fit_trace(

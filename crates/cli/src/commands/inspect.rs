@@ -5,7 +5,7 @@ use drystone_trace::metrics::{Share, SizeClass, Summary};
 use drystone_trace::model::Trace;
 
 use super::Ended;
-use super::session::{self, Tables};
+use super::each_file::{self, Tables};
 use crate::args::Files;
 use crate::input::{self, Input};
 use crate::jobs::Progress;
@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> Result<Ended> {
     };
     let tables = Tables { command: "inspect", json: args.json, steps_per_file: 1 };
     let (_, errors) = tables.run(&args.files, work, text)?;
-    Ok(session::ended(&errors, false))
+    Ok(each_file::ended(&errors, false))
 }
 
 fn text(report: &Report) -> String {

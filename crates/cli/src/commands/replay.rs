@@ -4,7 +4,7 @@ use anyhow::Result;
 use drystone_peers::{Contestant, NAMES};
 
 use super::Ended;
-use super::contest::Contest;
+use super::replays::Replays;
 use crate::args::{DeviceArgs, Files, Outputs};
 use crate::contestants;
 
@@ -33,12 +33,12 @@ pub struct Args {
 /// Does it.
 pub fn run(args: &Args) -> Result<Ended> {
     let contestants = [Contestant::named(&args.allocator, &args.conf)?];
-    let contest = Contest {
+    let replays = Replays {
         command: "replay",
         files: &args.files,
         device: &args.device,
         outputs: &args.outputs,
         contestants: &contestants,
     };
-    contest.run()
+    replays.run()
 }

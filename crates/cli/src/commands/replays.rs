@@ -9,7 +9,7 @@ use anyhow::Result;
 use drystone_peers::Contestant;
 
 use super::Ended;
-use super::session::{self, Tables};
+use super::each_file::{self, Tables};
 use crate::args::{DeviceArgs, Files, Outputs};
 use crate::input::{self, Input};
 use crate::jobs::Progress;
@@ -18,7 +18,7 @@ use crate::report::{html, svg, text};
 use crate::runs::{self, Settings, TraceReport};
 
 /// What is asked for.
-pub struct Contest<'a> {
+pub struct Replays<'a> {
     /// Name of the subcommand.
     pub command: &'a str,
     /// The files.
@@ -31,7 +31,7 @@ pub struct Contest<'a> {
     pub contestants: &'a [Contestant],
 }
 
-impl Contest<'_> {
+impl Replays<'_> {
     /// Replays everything and reports it.
     pub fn run(&self) -> Result<Ended> {
         let targets = [self.outputs.html.as_deref(), self.outputs.svg.as_deref()];
@@ -67,6 +67,6 @@ impl Contest<'_> {
                 file.finish(svg::render(&reports)?.as_bytes())?;
             }
         }
-        Ok(session::ended(&errors, reports.iter().any(TraceReport::ran_out_of_memory)))
+        Ok(each_file::ended(&errors, reports.iter().any(TraceReport::ran_out_of_memory)))
     }
 }
