@@ -58,11 +58,8 @@ impl Device {
         if let Some(gone) = streams.values().copied().find(|&id| handle_of(id) == Some(stream)) {
             // Its handle is another stream's now: it was destroyed without notice.
             streams.retain(|_, id| *id != gone);
-            let retired = self.heap.lock().retire_stream(gone);
-            if let Ok(plan) = retired {
-                self.finish(plan);
-            }
-            self.events.lock().forget_handle(gone);
+            // Cannot fail: a stream in the table was added and is not retired.
+            let _ = self.end_stream(gone);
         }
         let id = self.heap.lock().add_stream();
         self.events.lock().add_stream(id, stream, uid);
@@ -73,6 +70,11 @@ impl Device {
     /// Retires a stream that is about to be destroyed.
     pub(crate) fn retire_stream(&self, stream: StreamId) -> Result<(), StreamError> {
         self.streams.lock().retain(|_, id| *id != stream);
+        self.end_stream(stream)
+    }
+
+    /// The stream's last fence is recorded if it can be; its handle is not used again.
+    fn end_stream(&self, stream: StreamId) -> Result<(), StreamError> {
         let plan = self.heap.lock().retire_stream(stream)?;
         self.finish(plan);
         self.events.lock().forget_handle(stream);
@@ -83,15 +85,25 @@ impl Device {
         Executor { driver: &*self.driver, events: &self.events, handles: &self.handles }
     }
 
-    /// Carries out a plan whose failure the heap deals with by itself.
-    #[cold]
-    pub(crate) fn finish(&self, plan: Plan) {
+    /// Carries out a plan and hands it back to the heap, done or undone.
+    fn settle(&self, plan: Plan) -> Result<(), DriverError> {
         match self.executor().carry_out(&plan) {
             Ok(address) => {
                 self.heap.lock().commit(plan, address);
+                Ok(())
             }
-            Err(failure) => self.heap.lock().abandon(plan, failure.in_effect),
+            Err(failure) => {
+                self.heap.lock().abandon(plan, failure.in_effect);
+                Err(failure.error)
+            }
         }
+    }
+
+    /// Carries out a plan whose failure the heap deals with by itself.
+    #[cold]
+    pub(crate) fn finish(&self, plan: Plan) {
+        // A block whose fences failed is quarantined, a stream's end waits for an idle device.
+        let _ = self.settle(plan);
     }
 
     /// Tells the heap which fences have passed. True if any has.
@@ -126,17 +138,9 @@ impl Device {
     pub(crate) fn synchronize(&self) -> Result<(), DriverError> {
         self.refuse_in_capture(Call::SynchronizeDevice)?;
         let plan = self.heap.lock().plan_synchronize();
-        match self.executor().carry_out(&plan) {
-            Ok(address) => {
-                self.heap.lock().commit(plan, address);
-                self.collect();
-                Ok(())
-            }
-            Err(failure) => {
-                self.heap.lock().abandon(plan, failure.in_effect);
-                Err(failure.error)
-            }
-        }
+        self.settle(plan)?;
+        self.collect();
+        Ok(())
     }
 
     /// What a capture forbids is not even tried: the attempt would break the capture.
@@ -185,24 +189,11 @@ impl Device {
             let Some(plan) = plan else {
                 return Ok(given_back_bytes);
             };
-            let outcome = self.executor().carry_out(&plan);
-            let mut heap = self.heap.lock();
-            let error = match outcome {
-                Ok(address) => {
-                    heap.commit(plan, address);
-                    None
-                }
-                Err(failure) => {
-                    heap.abandon(plan, failure.in_effect);
-                    Some(failure.error)
-                }
-            };
-            let after = heap.stats().all.reserved_bytes;
-            // Other threads may have grown meanwhile: compare what was taken away.
+            let settled = self.settle(plan);
+            let after = self.heap.lock().stats().all.reserved_bytes;
+            // What was taken away, whatever was added.
             given_back_bytes += (after.total - after.current) - (before.total - before.current);
-            if let Some(error) = error {
-                return Err(TrimError { error, given_back_bytes });
-            }
+            settled.map_err(|error| TrimError { error, given_back_bytes })?;
         }
     }
 }
