@@ -26,6 +26,14 @@ pub enum Call {
     Malloc,
     /// [`Driver::free`](crate::Driver::free)
     Free,
+    /// [`Driver::create_memory_pool`](crate::Driver::create_memory_pool)
+    CreateMemoryPool,
+    /// [`Driver::destroy_memory_pool`](crate::Driver::destroy_memory_pool)
+    DestroyMemoryPool,
+    /// [`Driver::trim_memory_pool`](crate::Driver::trim_memory_pool)
+    TrimMemoryPool,
+    /// [`Driver::memory_pool_usage`](crate::Driver::memory_pool_usage)
+    MemoryPoolUsage,
     /// [`Driver::malloc_async`](crate::Driver::malloc_async)
     MallocAsync,
     /// [`Driver::free_async`](crate::Driver::free_async)
@@ -52,11 +60,13 @@ pub enum Call {
     CaptureStatus,
     /// [`Driver::exchange_capture_mode`](crate::Driver::exchange_capture_mode)
     ExchangeCaptureMode,
+    /// [`Driver::enable_peer_access`](crate::Driver::enable_peer_access)
+    EnablePeerAccess,
 }
 
 impl Call {
     /// Every call, in declaration order: `Call::ALL[call as usize] == call`.
-    pub const ALL: [Call; 23] = [
+    pub const ALL: [Call; 28] = [
         Call::MemoryInfo,
         Call::Reserve,
         Call::Unreserve,
@@ -67,6 +77,10 @@ impl Call {
         Call::Unmap,
         Call::Malloc,
         Call::Free,
+        Call::CreateMemoryPool,
+        Call::DestroyMemoryPool,
+        Call::TrimMemoryPool,
+        Call::MemoryPoolUsage,
         Call::MallocAsync,
         Call::FreeAsync,
         Call::CreateEvent,
@@ -80,6 +94,7 @@ impl Call {
         Call::StreamUid,
         Call::CaptureStatus,
         Call::ExchangeCaptureMode,
+        Call::EnablePeerAccess,
     ];
 
     /// The CUDA function behind the call, for messages and reports.
@@ -95,6 +110,10 @@ impl Call {
             Call::Unmap => "cuMemUnmap",
             Call::Malloc => "cudaMalloc",
             Call::Free => "cudaFree",
+            Call::CreateMemoryPool => "cuMemPoolCreate",
+            Call::DestroyMemoryPool => "cuMemPoolDestroy",
+            Call::TrimMemoryPool => "cuMemPoolTrimTo",
+            Call::MemoryPoolUsage => "cuMemPoolGetAttribute",
             Call::MallocAsync => "cudaMallocAsync",
             Call::FreeAsync => "cudaFreeAsync",
             Call::CreateEvent => "cudaEventCreate",
@@ -108,6 +127,7 @@ impl Call {
             Call::StreamUid => "cuStreamGetId",
             Call::CaptureStatus => "cudaStreamIsCapturing",
             Call::ExchangeCaptureMode => "cudaThreadExchangeStreamCaptureMode",
+            Call::EnablePeerAccess => "cuCtxEnablePeerAccess",
         }
     }
 
@@ -116,7 +136,11 @@ impl Call {
     pub const fn is_query(self) -> bool {
         matches!(
             self,
-            Call::MemoryInfo | Call::StreamUid | Call::CaptureStatus | Call::ExchangeCaptureMode
+            Call::MemoryInfo
+                | Call::MemoryPoolUsage
+                | Call::StreamUid
+                | Call::CaptureStatus
+                | Call::ExchangeCaptureMode
         )
     }
 }
@@ -130,6 +154,6 @@ mod tests {
         for (index, call) in Call::ALL.into_iter().enumerate() {
             assert_eq!(call as usize, index);
         }
-        assert_eq!(Call::ALL.len(), Call::ExchangeCaptureMode as usize + 1);
+        assert_eq!(Call::ALL.len(), Call::EnablePeerAccess as usize + 1);
     }
 }

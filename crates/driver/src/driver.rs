@@ -1,8 +1,8 @@
 //! The [`Driver`] trait: one device, and the contract of every call.
 
 use crate::{
-    CaptureMode, CaptureStatus, DeviceInfo, DriverError, Event, Handle, MemoryInfo, Stream,
-    StreamUid,
+    CaptureMode, CaptureStatus, DeviceInfo, DriverError, Event, Handle, MemoryInfo, MemoryPool,
+    MemoryPoolConfig, MemoryPoolUsage, Stream, StreamUid,
 };
 
 /// One device. Methods may be called from any thread; the implementation makes the device current
@@ -75,12 +75,52 @@ pub trait Driver: Send + Sync {
     /// Errors: `InvalidValue` for another address, `CaptureUnsupported` as for `malloc`.
     fn free(&self, address: u64) -> Result<(), DriverError>;
 
-    /// Allocates in stream order from Drystone's own memory pool (`cudaMallocFromPoolAsync`).
+    /// Gives another device access to this device's memory: to plain memory and memory pools from
+    /// now on, to mapped memory at its next [`set_access`](Self::set_access). Asking again is
+    /// harmless.
     ///
-    /// Errors: `OutOfMemory`, `InvalidValue`, `InvalidHandle` (stream), `NotSupported`.
-    fn malloc_async(&self, bytes: u64, stream: Stream) -> Result<u64, DriverError>;
+    /// Errors: `NotSupported` when the two are not connected, `InvalidValue` for this device or
+    /// one that does not exist.
+    fn enable_peer_access(&self, peer_ordinal: u32) -> Result<(), DriverError>;
 
-    /// Frees in stream order what [`malloc_async`](Self::malloc_async) gave.
+    // Stream-ordered memory, from memory pools of the driver.
+
+    /// Creates a memory pool. It takes device memory when something is allocated from it.
+    ///
+    /// Errors: `NotSupported` (no memory pools, or exportable ones where nothing can be shared),
+    /// `OutOfMemory`.
+    fn create_memory_pool(&self, config: &MemoryPoolConfig) -> Result<MemoryPool, DriverError>;
+
+    /// Destroys a memory pool. What is still allocated from it stays valid until it is freed.
+    ///
+    /// Errors: `InvalidHandle`.
+    fn destroy_memory_pool(&self, pool: MemoryPool) -> Result<(), DriverError>;
+
+    /// Gives idle memory back to the device until the pool holds no more than `keep_bytes`, as far
+    /// as the host knows that its last use is complete.
+    ///
+    /// Errors: `InvalidHandle`.
+    fn trim_memory_pool(&self, pool: MemoryPool, keep_bytes: u64) -> Result<(), DriverError>;
+
+    /// What a memory pool holds and has handed out. Legal in capture.
+    ///
+    /// Errors: `InvalidHandle`.
+    fn memory_pool_usage(&self, pool: MemoryPool) -> Result<MemoryPoolUsage, DriverError>;
+
+    /// Allocates in stream order from a memory pool (`cudaMallocFromPoolAsync`), aligned to at
+    /// least 256 bytes. In a capture the allocation becomes part of the graph, which owns the
+    /// memory from then on.
+    ///
+    /// Errors: `OutOfMemory`, `InvalidValue`, `InvalidHandle` (pool or stream), `NotSupported`.
+    fn malloc_async(
+        &self,
+        pool: MemoryPool,
+        bytes: u64,
+        stream: Stream,
+    ) -> Result<u64, DriverError>;
+
+    /// Frees in stream order what [`malloc_async`](Self::malloc_async) gave. The caller orders
+    /// `stream` after every use on other streams before.
     ///
     /// Errors: `InvalidValue` (unknown address), `InvalidHandle` (stream), `NotSupported`.
     fn free_async(&self, address: u64, stream: Stream) -> Result<(), DriverError>;

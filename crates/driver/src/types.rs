@@ -25,6 +25,67 @@ pub struct Event(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Handle(pub u64);
 
+/// A stream-ordered memory pool of the driver, made by
+/// [`Driver::create_memory_pool`](crate::Driver::create_memory_pool). Values are recycled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MemoryPool(pub u64);
+
+/// How the driver runs a memory pool (`CUmemPool_attribute`, `CUmemPoolProps`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryPoolConfig {
+    /// Idle memory up to this many bytes is kept when a stream, an event or the device is
+    /// synchronised (`RELEASE_THRESHOLD`).
+    pub release_threshold_bytes: u64,
+    /// Memory freed on a stream serves another that waits for it already
+    /// (`REUSE_FOLLOW_EVENT_DEPENDENCIES`).
+    pub reuse_follows_events: bool,
+    /// Memory whose free has completed serves any stream (`REUSE_ALLOW_OPPORTUNISTIC`).
+    pub reuse_is_opportunistic: bool,
+    /// The driver may make one stream wait for another to reuse memory
+    /// (`REUSE_ALLOW_INTERNAL_DEPENDENCIES`).
+    pub reuse_adds_dependencies: bool,
+    /// Other processes may import the pool, by the device's [`ShareableHandle`].
+    pub is_exportable: bool,
+}
+
+impl Default for MemoryPoolConfig {
+    /// The driver's own defaults: nothing idle is kept, every way of reuse is allowed.
+    fn default() -> Self {
+        Self {
+            release_threshold_bytes: 0,
+            reuse_follows_events: true,
+            reuse_is_opportunistic: true,
+            reuse_adds_dependencies: true,
+            is_exportable: false,
+        }
+    }
+}
+
+/// The driver's account of a memory pool, in bytes (`CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT` and its
+/// kin).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryPoolUsage {
+    /// Physical memory of the pool.
+    pub reserved_bytes: u64,
+    /// Its peak since the pool was made.
+    pub reserved_peak_bytes: u64,
+    /// Memory handed out.
+    pub used_bytes: u64,
+    /// Its peak since the pool was made.
+    pub used_peak_bytes: u64,
+}
+
+/// How memory of a device can be given to another process, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShareableHandle {
+    /// Over NVLink fabric, to other nodes, too.
+    Fabric,
+    /// As a file descriptor.
+    PosixFd,
+    /// Not at all.
+    None,
+}
+
 /// What a device can do. Fixed for the life of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
@@ -38,6 +99,10 @@ pub struct DeviceInfo {
     pub has_virtual_memory: bool,
     /// Whether stream-ordered allocation works on this device.
     pub has_async_malloc: bool,
+    /// Whether network cards may reach mapped memory (GPUDirect RDMA).
+    pub has_gpu_direct_rdma: bool,
+    /// How its memory can be given to another process.
+    pub shareable_handle: ShareableHandle,
 }
 
 /// How much physical memory the device has at this moment, over all processes.

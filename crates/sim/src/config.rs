@@ -20,6 +20,10 @@ pub struct SimConfig {
     pub has_virtual_memory: bool,
     /// Whether stream-ordered allocation works; otherwise it answers `NotSupported`.
     pub has_async_malloc: bool,
+    /// Whether memory can be given to other processes; without it, no exportable pools.
+    pub is_shareable: bool,
+    /// Devices with a link to this one, by ordinal, that may be given access to its memory.
+    pub peers: Vec<u32>,
     /// How long after its work an event becomes ready, in nanoseconds.
     pub event_latency_ns: u64,
     /// Each event is late by a random time up to this more, in nanoseconds.
@@ -52,6 +56,8 @@ impl Default for SimConfig {
             mapping_limit: 516_000,
             has_virtual_memory: true,
             has_async_malloc: true,
+            is_shareable: true,
+            peers: Vec::new(),
             event_latency_ns: 0,
             event_jitter_ns: 0,
             clock_jitter_ns: 0,

@@ -74,15 +74,19 @@ const fn published(call: Call) -> Cost {
         Call::Malloc => cost(100.0, 1.0),
         Call::Free => cost(200.0, 0.0),
         Call::MallocAsync => cost(2.0, 0.0),
+        Call::CreateMemoryPool | Call::DestroyMemoryPool | Call::TrimMemoryPool => cost(10.0, 0.0),
+        Call::EnablePeerAccess => cost(10.0, 0.0),
         Call::FreeAsync | Call::CreateEvent | Call::Record | Call::Wait => cost(1.0, 0.0),
         Call::DestroyEvent | Call::Query => cost(0.5, 0.0),
         Call::SynchronizeEvent | Call::SynchronizeStream | Call::SynchronizeDevice => {
             cost(5.0, 0.0)
         }
         // Questions cost nanoseconds; they are neither counted nor priced.
-        Call::MemoryInfo | Call::StreamUid | Call::CaptureStatus | Call::ExchangeCaptureMode => {
-            cost(0.0, 0.0)
-        }
+        Call::MemoryInfo
+        | Call::MemoryPoolUsage
+        | Call::StreamUid
+        | Call::CaptureStatus
+        | Call::ExchangeCaptureMode => cost(0.0, 0.0),
     }
 }
 

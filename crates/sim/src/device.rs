@@ -33,6 +33,8 @@ pub struct LiveObjects {
     pub mappings: usize,
     /// Plain allocations.
     pub plain_allocations: usize,
+    /// Memory pools.
+    pub memory_pools: usize,
     /// Stream-ordered allocations.
     pub async_allocations: usize,
     /// Events.
@@ -77,7 +79,8 @@ impl SimDevice {
             handles: state.memory.vm.handles(),
             mappings: state.memory.vm.mappings(),
             plain_allocations: state.memory.plain.len(),
-            async_allocations: state.memory.pool.len(),
+            memory_pools: state.memory.pools.len(),
+            async_allocations: state.memory.pools.live(),
             events: state.events.len(),
         }
     }

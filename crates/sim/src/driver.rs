@@ -2,8 +2,8 @@
 
 use crate::{GRANULARITY_BYTES, SimDevice};
 use drystone_driver::{
-    Call, CaptureMode, CaptureStatus, DeviceInfo, Driver, DriverError, Event, Handle, MemoryInfo,
-    Stream, StreamUid,
+    Call, CaptureMode, CaptureStatus, DeviceInfo, Driver, DriverError, ErrorCode, Event, Handle,
+    MemoryInfo, MemoryPool, MemoryPoolConfig, MemoryPoolUsage, ShareableHandle, Stream, StreamUid,
 };
 
 type Result<T> = std::result::Result<T, DriverError>;
@@ -17,6 +17,11 @@ impl Driver for SimDevice {
             granularity_bytes: GRANULARITY_BYTES,
             has_virtual_memory: config.has_virtual_memory,
             has_async_malloc: config.has_async_malloc,
+            has_gpu_direct_rdma: false,
+            shareable_handle: match config.is_shareable {
+                true => ShareableHandle::PosixFd,
+                false => ShareableHandle::None,
+            },
         }
     }
 
@@ -73,8 +78,34 @@ impl Driver for SimDevice {
         self.call(Call::Free, 0, address, |state| state.free(address))
     }
 
-    fn malloc_async(&self, bytes: u64, stream: Stream) -> Result<u64> {
-        self.call(Call::MallocAsync, bytes, 0, |state| state.malloc_async(bytes, stream))
+    fn enable_peer_access(&self, peer_ordinal: u32) -> Result<()> {
+        self.call(Call::EnablePeerAccess, 0, 0, |state| {
+            if peer_ordinal == state.config.ordinal {
+                return Err(ErrorCode::InvalidValue);
+            }
+            let is_linked = state.config.peers.contains(&peer_ordinal);
+            if is_linked { Ok(()) } else { Err(ErrorCode::NotSupported) }
+        })
+    }
+
+    fn create_memory_pool(&self, config: &MemoryPoolConfig) -> Result<MemoryPool> {
+        self.call(Call::CreateMemoryPool, 0, 0, |state| state.create_memory_pool(config))
+    }
+
+    fn destroy_memory_pool(&self, pool: MemoryPool) -> Result<()> {
+        self.call(Call::DestroyMemoryPool, 0, 0, |state| state.destroy_memory_pool(pool))
+    }
+
+    fn trim_memory_pool(&self, pool: MemoryPool, keep_bytes: u64) -> Result<()> {
+        self.call(Call::TrimMemoryPool, 0, 0, |state| state.trim_memory_pool(pool, keep_bytes))
+    }
+
+    fn memory_pool_usage(&self, pool: MemoryPool) -> Result<MemoryPoolUsage> {
+        self.call(Call::MemoryPoolUsage, 0, 0, |state| state.memory_pool_usage(pool))
+    }
+
+    fn malloc_async(&self, pool: MemoryPool, bytes: u64, stream: Stream) -> Result<u64> {
+        self.call(Call::MallocAsync, bytes, 0, |state| state.malloc_async(pool, bytes, stream))
     }
 
     fn free_async(&self, address: u64, stream: Stream) -> Result<()> {

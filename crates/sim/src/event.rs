@@ -88,7 +88,7 @@ impl State {
         if let Some(ready_ns) = self.ready_ns(event)? {
             self.clock.advance_to(ready_ns);
             self.host_observes(event);
-            self.trim_pool();
+            self.trim_pools();
         }
         Ok(())
     }

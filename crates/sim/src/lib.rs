@@ -1,9 +1,9 @@
 //! A simulated GPU behind [`drystone_driver::Driver`]: clocks, capacity, costs, faults, an oracle.
 //!
 //! Lives here, bottom first: `rng`, `clock`, `cost`, `counter`, `fault`, `handle_table`, `memory`,
-//! `stream`, `event`, `capture`, the oracle (`happens_before`, `interval_map`, `violation`,
-//! `oracle`), and the device that joins them. It refuses what a real driver refuses; the oracle
-//! reports what a real driver would let pass and what would then corrupt data.
+//! `stream`, `stream_ordered`, `event`, `capture`, the oracle (`happens_before`, `interval_map`,
+//! `violation`, `oracle`), and the device that joins them. It refuses what a real driver refuses;
+//! the oracle reports what a real driver would let pass and what would then corrupt data.
 //! Keeps: a call that fails has changed nothing; the same seed and the same calls in the same
 //! order give the same answers; handle values are recycled at once, stream identities never.
 //!
@@ -42,6 +42,7 @@ mod oracle;
 mod rng;
 mod state;
 mod stream;
+mod stream_ordered;
 mod violation;
 
 pub use config::SimConfig;

@@ -253,14 +253,15 @@ impl Oracle {
 #[cfg(test)]
 mod tests {
     use crate::{GRANULARITY_BYTES as G, SimConfig, SimDevice};
-    use drystone_driver::{Driver, Stream};
+    use drystone_driver::{Driver, MemoryPoolConfig, Stream};
 
     #[test]
     fn nothing_is_remembered_of_memory_that_is_gone() {
         let device = SimDevice::new(SimConfig { oracle: true, ..SimConfig::default() });
         let stream = Stream::DEFAULT;
         let plain = device.malloc(G).unwrap();
-        let pooled = device.malloc_async(G, stream).unwrap();
+        let pool = device.create_memory_pool(&MemoryPoolConfig::default()).unwrap();
+        let pooled = device.malloc_async(pool, G, stream).unwrap();
         let address = device.reserve(2 * G, 0).unwrap();
         let (early, late) = (device.create(G).unwrap(), device.create(G).unwrap());
         device.map(address, G, early).unwrap();

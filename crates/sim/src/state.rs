@@ -8,12 +8,12 @@ use crate::capture::Captures;
 use crate::clock::Clock;
 use crate::event::Events;
 use crate::fault::Faults;
-use crate::memory::{FreePoint, Memory};
+use crate::memory::Memory;
 use crate::oracle::Oracle;
 use crate::rng::Rng;
 use crate::stream::Streams;
 use crate::violation::{Violation, ViolationLog, is_callers_mistake};
-use drystone_driver::{Call, ErrorCode, Handle, Stream};
+use drystone_driver::{Call, ErrorCode, Handle};
 use std::sync::Arc;
 
 /// Whether the process may still use the device.
@@ -126,54 +126,5 @@ impl State {
         }
         self.memory.plain.free(&mut self.memory.supply, address);
         Ok(())
-    }
-
-    pub(crate) fn malloc_async(&mut self, bytes: u64, stream: Stream) -> Result<u64, ErrorCode> {
-        let index = self.async_stream(stream)?;
-        let now_ns = self.clock.now_ns();
-        let (supply, pool) = (&mut self.memory.supply, &mut self.memory.pool);
-        let (address, wait_for) = pool.malloc(supply, bytes, index, now_ns)?;
-        if let Some(point) = wait_for {
-            let queue = self.streams.get_mut(stream)?;
-            queue.busy_until_ns = queue.busy_until_ns.max(point.reached_ns);
-            if let Some(oracle) = &mut self.oracle {
-                oracle.order.stream(index).join(&point.clock);
-            }
-        }
-        Ok(address)
-    }
-
-    pub(crate) fn free_async(&mut self, address: u64, stream: Stream) -> Result<(), ErrorCode> {
-        let index = self.async_stream(stream)?;
-        let bytes = self.memory.pool.live_bytes_at(address)?;
-        let reached_ns = self.streams.get(stream)?.busy_until_ns.max(self.clock.now_ns());
-        let mut point = FreePoint { stream: Some(index), reached_ns, ..FreePoint::default() };
-        if let Some(oracle) = &mut self.oracle {
-            oracle.freed_in_order(&mut self.log, address, bytes, index);
-            point.clock = oracle.order.stream(index).clone();
-        }
-        self.memory.pool.free(address, point);
-        Ok(())
-    }
-
-    /// A synchronising call lets the async pool give idle memory back.
-    pub(crate) fn trim_pool(&mut self) {
-        let now_ns = self.clock.now_ns();
-        let gone = self.memory.pool.trim(&mut self.memory.supply, now_ns);
-        if let Some(oracle) = &mut self.oracle {
-            for piece in gone {
-                oracle.physical_gone(piece.physical, piece.bytes);
-            }
-        }
-    }
-
-    /// The index of a stream that may allocate in its order.
-    fn async_stream(&self, stream: Stream) -> Result<u32, ErrorCode> {
-        let queue = self.streams.get(stream)?;
-        let is_capturing = queue.capture.is_some();
-        if is_capturing || !self.config.has_async_malloc {
-            return Err(ErrorCode::NotSupported);
-        }
-        Ok(queue.index)
     }
 }

@@ -119,7 +119,7 @@ impl State {
         if let Some(oracle) = &mut self.oracle {
             oracle.order.host_observes_stream(index);
         }
-        self.trim_pool();
+        self.trim_pools();
         Ok(())
     }
 
@@ -129,7 +129,7 @@ impl State {
             return Err(ErrorCode::CaptureUnsupported);
         }
         self.wait_until_idle();
-        self.trim_pool();
+        self.trim_pools();
         Ok(())
     }
 

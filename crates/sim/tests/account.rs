@@ -1,7 +1,7 @@
 //! What calls cost, how they are counted, and faults by plan.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
-use drystone_driver::{Call, Driver, ErrorCode, Stream};
+use drystone_driver::{Call, Driver, ErrorCode, MemoryPoolConfig, Stream};
 use drystone_sim::{CostTable, FaultMode, FaultPlan, GRANULARITY_BYTES as G, SimConfig, SimDevice};
 
 fn device() -> SimDevice {
@@ -108,6 +108,7 @@ fn any_call_can_be_made_to_fail_and_a_strict_device_does_not_mind() {
 
 /// Makes every call once and returns those that failed as planned.
 fn exercise(device: &SimDevice, event: drystone_driver::Event) -> Vec<Call> {
+    let pool = device.create_memory_pool(&MemoryPoolConfig::default()).unwrap();
     let mut failed = Vec::new();
     let mut note = |result: Result<(), drystone_driver::DriverError>| {
         failed.extend(result.err().map(|error| error.call));
@@ -126,7 +127,7 @@ fn exercise(device: &SimDevice, event: drystone_driver::Event) -> Vec<Call> {
     note(device.synchronize_device());
     note(device.destroy_event(event));
     note(device.malloc(G).and_then(|address| device.free(address)));
-    note(device.malloc_async(G, stream).and_then(|at| device.free_async(at, stream)));
+    note(device.malloc_async(pool, G, stream).and_then(|at| device.free_async(at, stream)));
     note(device.create(G).and_then(|handle| {
         let address = device.reserve(G, 0)?;
         let used = device.map(address, G, handle).and_then(|()| {
@@ -143,13 +144,14 @@ fn exercise(device: &SimDevice, event: drystone_driver::Event) -> Vec<Call> {
 #[test]
 fn live_objects_counts_every_kind() {
     let device = device();
+    let pool = device.create_memory_pool(&MemoryPoolConfig::default()).unwrap();
     assert!(device.live_objects().is_empty());
     let address = device.reserve(2 * G, 0).unwrap();
     let handle = device.create(G).unwrap();
     device.map(address, G, handle).unwrap();
     device.map(address + G, G, handle).unwrap();
     let plain = device.malloc(512).unwrap();
-    let pooled = device.malloc_async(512, Stream::DEFAULT).unwrap();
+    let pooled = device.malloc_async(pool, 512, Stream::DEFAULT).unwrap();
     let event = device.create_event().unwrap();
     let live = device.live_objects();
     assert_eq!((live.reservations, live.handles, live.mappings), (1, 1, 2));

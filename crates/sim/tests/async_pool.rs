@@ -1,7 +1,7 @@
 //! Stream-ordered memory: who gets freed memory next, and what orders that.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
-use drystone_driver::{Driver, Stream};
+use drystone_driver::{Driver, MemoryPoolConfig, Stream};
 use drystone_sim::{Rng, SimConfig, SimDevice};
 
 const A: Stream = Stream::DEFAULT;
@@ -14,27 +14,29 @@ fn device() -> SimDevice {
 #[test]
 fn memory_goes_back_to_its_own_stream_at_once() {
     let device = device();
+    let pool = device.create_memory_pool(&MemoryPoolConfig::default()).unwrap();
     device.launch(A, 1000).unwrap();
-    let address = device.malloc_async(8 * MIB, A).unwrap();
+    let address = device.malloc_async(pool, 8 * MIB, A).unwrap();
     device.free_async(address, A).unwrap();
     // It fits better than the untouched rest of the segment, and there is nothing to wait for.
-    assert_eq!(device.malloc_async(8 * MIB, A), Ok(address));
+    assert_eq!(device.malloc_async(pool, 8 * MIB, A), Ok(address));
     assert_eq!(device.physical_bytes(), 32 * MIB);
 }
 
 #[test]
 fn another_stream_gets_untouched_memory_first_and_else_is_made_to_wait() {
     let device = device();
+    let pool = device.create_memory_pool(&MemoryPoolConfig::default()).unwrap();
     let b = device.create_stream();
-    let address = device.malloc_async(16 * MIB, A).unwrap();
+    let address = device.malloc_async(pool, 16 * MIB, A).unwrap();
     device.check_alloc(address, 16 * MIB, A);
     device.check_free(address);
     device.launch(A, 1000).unwrap();
     device.free_async(address, A).unwrap();
-    let other = device.malloc_async(16 * MIB, b).unwrap();
+    let other = device.malloc_async(pool, 16 * MIB, b).unwrap();
     assert_ne!(other, address);
     assert_eq!(device.busy_until_ns(b), Ok(0));
-    assert_eq!(device.malloc_async(16 * MIB, b), Ok(address));
+    assert_eq!(device.malloc_async(pool, 16 * MIB, b), Ok(address));
     assert_eq!(device.busy_until_ns(b), Ok(1000), "the stream waits for the free");
     device.check_alloc(address, 16 * MIB, b);
     assert_eq!(device.violations(), []);
@@ -43,22 +45,26 @@ fn another_stream_gets_untouched_memory_first_and_else_is_made_to_wait() {
 #[test]
 fn memory_of_two_streams_joins_into_one_block_that_waits_for_both() {
     let device = device();
+    let pool = device.create_memory_pool(&MemoryPoolConfig::default()).unwrap();
     let (b, c) = (device.create_stream(), device.create_stream());
-    let low = device.malloc_async(16 * MIB, A).unwrap();
-    let high = device.malloc_async(16 * MIB, b).unwrap();
+    let low = device.malloc_async(pool, 16 * MIB, A).unwrap();
+    let high = device.malloc_async(pool, 16 * MIB, b).unwrap();
     device.launch(A, 300).unwrap();
     device.launch(b, 700).unwrap();
     device.free_async(low, A).unwrap();
     device.free_async(high, b).unwrap();
-    assert_eq!(device.malloc_async(32 * MIB, c), Ok(low));
+    assert_eq!(device.malloc_async(pool, 32 * MIB, c), Ok(low));
     assert_eq!((device.busy_until_ns(c), device.physical_bytes()), (Ok(700), 32 * MIB));
 }
 
 #[test]
 fn synchronising_gives_idle_segments_back_and_no_others() {
     let device = device();
-    let (kept, gone) =
-        (device.malloc_async(32 * MIB, A).unwrap(), device.malloc_async(32 * MIB, A).unwrap());
+    let pool = device.create_memory_pool(&MemoryPoolConfig::default()).unwrap();
+    let (kept, gone) = (
+        device.malloc_async(pool, 32 * MIB, A).unwrap(),
+        device.malloc_async(pool, 32 * MIB, A).unwrap(),
+    );
     device.free_async(gone, A).unwrap();
     assert_eq!(device.physical_bytes(), 64 * MIB);
     device.synchronize_stream(A).unwrap();
@@ -72,9 +78,10 @@ fn synchronising_gives_idle_segments_back_and_no_others() {
 #[test]
 fn a_segment_still_in_use_on_the_device_is_not_given_back() {
     let device = device();
+    let pool = device.create_memory_pool(&MemoryPoolConfig::default()).unwrap();
     let event = device.create_event().unwrap();
     device.record(event, A).unwrap();
-    let address = device.malloc_async(32 * MIB, A).unwrap();
+    let address = device.malloc_async(pool, 32 * MIB, A).unwrap();
     device.launch(A, 1000).unwrap();
     device.free_async(address, A).unwrap();
     device.synchronize_event(event).unwrap();
@@ -97,6 +104,7 @@ fn random_traffic_on_three_streams_breaks_no_rule() {
             ..SimConfig::default()
         };
         let device = SimDevice::new(config);
+        let pool = device.create_memory_pool(&MemoryPoolConfig::default()).unwrap();
         let mut rng = Rng::new(seed);
         let streams = [A, device.create_stream(), device.create_stream()];
         let mut live: Vec<(u64, Stream)> = Vec::new();
@@ -106,7 +114,7 @@ fn random_traffic_on_three_streams_breaks_no_rule() {
                 0..10 => {
                     let largest = 1 << rng.up_to(24);
                     let bytes = 1 + rng.below(largest);
-                    if let Ok(address) = device.malloc_async(bytes, stream) {
+                    if let Ok(address) = device.malloc_async(pool, bytes, stream) {
                         device.check_alloc(address, bytes, stream);
                         live.push((address, stream));
                     }

@@ -1,7 +1,7 @@
 //! The oracle: every kind of fault is caught, and its legal twin is not.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
-use drystone_driver::{Call, CaptureMode, Driver, Stream, StreamUid};
+use drystone_driver::{Call, CaptureMode, Driver, MemoryPoolConfig, Stream, StreamUid};
 use drystone_sim::{GRANULARITY_BYTES as G, SimConfig, SimDevice, Violation};
 
 const A: Stream = Stream::DEFAULT;
@@ -271,8 +271,9 @@ fn unmapping_after_the_host_saw_the_last_use_complete() {
 #[test]
 fn taking_memory_away_from_under_a_live_block() {
     let (device, _) = device();
+    let pool = device.create_memory_pool(&MemoryPoolConfig::default()).unwrap();
     let ((one, _), plain) = (aliases(&device), device.malloc(G).unwrap());
-    let pooled = device.malloc_async(G, A).unwrap();
+    let pooled = device.malloc_async(pool, G, A).unwrap();
     for address in [one, plain, pooled] {
         device.check_alloc(address, 512, A);
     }
@@ -293,8 +294,9 @@ fn taking_memory_away_from_under_a_live_block() {
 #[test]
 fn giving_memory_back_after_the_block_was_freed() {
     let (device, b) = device();
+    let pool = device.create_memory_pool(&MemoryPoolConfig::default()).unwrap();
     let ((one, _), plain) = (aliases(&device), device.malloc(G).unwrap());
-    let pooled = device.malloc_async(G, b).unwrap();
+    let pooled = device.malloc_async(pool, G, b).unwrap();
     for address in [one, plain, pooled] {
         past_block(&device, address, 512, b);
     }
@@ -326,7 +328,8 @@ fn memory_that_came_back_from_the_driver_has_no_past() {
 fn freeing_in_the_order_of_a_stream_that_has_not_waited() {
     for waits in [true, false] {
         let (device, b) = device();
-        let address = device.malloc_async(G, A).unwrap();
+        let pool = device.create_memory_pool(&MemoryPoolConfig::default()).unwrap();
+        let address = device.malloc_async(pool, G, A).unwrap();
         device.check_alloc(address, G, A);
         device.check_use(address, b);
         device.check_free(address);

@@ -1,7 +1,9 @@
 //! Everything a real driver refuses, the device refuses, and a refused call has changed nothing.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
-use drystone_driver::{Call, Driver, DriverError, ErrorCode, Event, Handle, Stream};
+use drystone_driver::{
+    Call, Driver, DriverError, ErrorCode, Event, Handle, MemoryPoolConfig, Stream,
+};
 use drystone_sim::{GRANULARITY_BYTES as G, SimConfig, SimDevice, Violation};
 
 fn device() -> SimDevice {
@@ -140,8 +142,10 @@ fn plain_memory() {
 #[test]
 fn each_kind_of_memory_is_freed_by_its_own_call() {
     let device = device();
+    let pool = device.create_memory_pool(&MemoryPoolConfig::default()).unwrap();
     let stream = Stream::DEFAULT;
-    let (plain, pooled) = (device.malloc(G).unwrap(), device.malloc_async(G, stream).unwrap());
+    let (plain, pooled) =
+        (device.malloc(G).unwrap(), device.malloc_async(pool, G, stream).unwrap());
     let reserved = device.reserve(G, 0).unwrap();
     refused(device.free(pooled), Call::Free, ErrorCode::InvalidValue);
     refused(device.free(reserved), Call::Free, ErrorCode::InvalidValue);
@@ -157,6 +161,7 @@ fn each_kind_of_memory_is_freed_by_its_own_call() {
 #[test]
 fn handles_of_streams_and_events_that_are_nobodys() {
     let device = device();
+    let pool = device.create_memory_pool(&MemoryPoolConfig::default()).unwrap();
     let (stream, event) = (device.create_stream(), device.create_event().unwrap());
     let (lost, gone) = (device.create_stream(), device.create_event().unwrap());
     device.destroy_stream(lost).unwrap();
@@ -173,7 +178,7 @@ fn handles_of_streams_and_events_that_are_nobodys() {
     refused(device.synchronize_stream(lost), Call::SynchronizeStream, invalid);
     refused(device.stream_uid(lost), Call::StreamUid, invalid);
     refused(device.capture_status(lost), Call::CaptureStatus, invalid);
-    refused(device.malloc_async(G, lost), Call::MallocAsync, invalid);
+    refused(device.malloc_async(pool, G, lost), Call::MallocAsync, invalid);
     assert_eq!(device.destroy_stream(lost), Err(invalid));
     assert_eq!(device.destroy_stream(Stream::DEFAULT), Err(invalid));
     assert_eq!(device.launch(lost, 1), Err(invalid));
@@ -185,24 +190,26 @@ fn calls_the_device_does_not_offer() {
     let config =
         SimConfig { has_virtual_memory: false, has_async_malloc: false, ..Default::default() };
     let device = SimDevice::new(config);
+    let pool = device.create_memory_pool(&MemoryPoolConfig::default()).unwrap();
     assert!(!device.info().has_virtual_memory && !device.info().has_async_malloc);
     refused(device.reserve(G, 0), Call::Reserve, ErrorCode::NotSupported);
     refused(device.create(G), Call::Create, ErrorCode::NotSupported);
-    let pooled = device.malloc_async(512, Stream::DEFAULT);
+    let pooled = device.malloc_async(pool, 512, Stream::DEFAULT);
     refused(pooled, Call::MallocAsync, ErrorCode::NotSupported);
 }
 
 #[test]
 fn capacity_counts_every_kind_of_memory_and_peaks() {
     let device = device();
+    let pool = device.create_memory_pool(&MemoryPoolConfig::default()).unwrap();
     let plain = device.malloc(20 * G).unwrap();
     let handle = device.create(20 * G).unwrap();
-    let pooled = device.malloc_async(16 * G, Stream::DEFAULT).unwrap();
+    let pooled = device.malloc_async(pool, 16 * G, Stream::DEFAULT).unwrap();
     assert_eq!(device.memory_info().unwrap().free_bytes, 8 * G);
     refused(device.create(9 * G), Call::Create, ErrorCode::OutOfMemory);
     refused(device.malloc(8 * G + 1), Call::Malloc, ErrorCode::OutOfMemory);
     refused(device.malloc(u64::MAX), Call::Malloc, ErrorCode::OutOfMemory);
-    let more = device.malloc_async(9 * G, Stream::DEFAULT);
+    let more = device.malloc_async(pool, 9 * G, Stream::DEFAULT);
     refused(more, Call::MallocAsync, ErrorCode::OutOfMemory);
     let last = device.create(8 * G).unwrap();
     assert_eq!((device.physical_bytes(), device.peak_physical_bytes()), (64 * G, 64 * G));
@@ -292,8 +299,9 @@ fn memory_that_runs_out_keeps_no_address() {
     let all = 4 * G;
     let config = SimConfig { total_bytes: G, address_space_bytes: all, ..SimConfig::default() };
     let device = SimDevice::new(config);
+    let pool = device.create_memory_pool(&MemoryPoolConfig::default()).unwrap();
     refused(device.malloc(2 * G), Call::Malloc, ErrorCode::OutOfMemory);
-    let pooled = device.malloc_async(2 * G, Stream::DEFAULT);
+    let pooled = device.malloc_async(pool, 2 * G, Stream::DEFAULT);
     refused(pooled, Call::MallocAsync, ErrorCode::OutOfMemory);
     device.reserve(all, 0).unwrap();
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use drystone::driver::{
     Call, CaptureMode, CaptureStatus, DeviceInfo, Driver, DriverError, Event, Handle, MemoryInfo,
-    Stream, StreamUid,
+    MemoryPool, MemoryPoolConfig, MemoryPoolUsage, Stream, StreamUid,
 };
 
 type Result<T> = std::result::Result<T, DriverError>;
@@ -91,7 +91,12 @@ impl<A: Alteration> Driver for Altered<A> {
         SetAccess set_access(address: u64, bytes: u64) -> ();
         Unmap unmap(address: u64, bytes: u64) -> ();
         Free free(address: u64) -> ();
-        MallocAsync malloc_async(bytes: u64, stream: Stream) -> u64;
+        EnablePeerAccess enable_peer_access(peer_ordinal: u32) -> ();
+        CreateMemoryPool create_memory_pool(config: &MemoryPoolConfig) -> MemoryPool;
+        DestroyMemoryPool destroy_memory_pool(pool: MemoryPool) -> ();
+        TrimMemoryPool trim_memory_pool(pool: MemoryPool, keep_bytes: u64) -> ();
+        MemoryPoolUsage memory_pool_usage(pool: MemoryPool) -> MemoryPoolUsage;
+        MallocAsync malloc_async(pool: MemoryPool, bytes: u64, stream: Stream) -> u64;
         FreeAsync free_async(address: u64, stream: Stream) -> ();
         CreateEvent create_event() -> Event;
         DestroyEvent destroy_event(event: Event) -> ();

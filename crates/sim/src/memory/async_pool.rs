@@ -2,13 +2,13 @@
 //!
 //! Invariant: memory freed on a stream goes to another stream only when the free has been reached,
 //! or together with a dependency that makes the other stream wait for it. Segments are taken 32 MiB
-//! at a time; a synchronising call gives idle ones back, as a release threshold of 0 does.
+//! at a time; a synchronising call gives idle ones back down to the release threshold.
 //! Not modelled: allocation nodes of a graph under capture.
 
 use super::{Physical, Piece, Supply};
 use crate::GRANULARITY_BYTES;
 use crate::happens_before::VectorClock;
-use drystone_driver::ErrorCode;
+use drystone_driver::{ErrorCode, MemoryPoolConfig, MemoryPoolUsage};
 use std::collections::BTreeMap;
 
 const GROWTH_BYTES: u64 = 32 << 20;
@@ -24,8 +24,10 @@ pub(crate) struct FreePoint {
     pub(crate) clock: VectorClock,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct AsyncPool {
+    config: MemoryPoolConfig,
+    usage: MemoryPoolUsage,
     segments: BTreeMap<u64, Piece>,
     live: BTreeMap<u64, u64>,
     free: BTreeMap<u64, FreeExtent>,
@@ -39,6 +41,24 @@ struct FreeExtent {
 }
 
 impl AsyncPool {
+    pub(crate) fn new(config: MemoryPoolConfig) -> Self {
+        Self {
+            config,
+            usage: MemoryPoolUsage::default(),
+            segments: BTreeMap::new(),
+            live: BTreeMap::new(),
+            free: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) const fn config(&self) -> &MemoryPoolConfig {
+        &self.config
+    }
+
+    pub(crate) const fn usage(&self) -> MemoryPoolUsage {
+        self.usage
+    }
+
     /// An address, and what the stream must wait for before it may use it.
     pub(crate) fn malloc(
         &mut self,
@@ -65,22 +85,25 @@ impl AsyncPool {
             self.free.insert(address + rounded, rest);
         }
         self.live.insert(address, rounded);
+        self.usage.used_bytes += rounded;
+        self.usage.used_peak_bytes = self.usage.used_peak_bytes.max(self.usage.used_bytes);
         Ok((address, extent.point.filter(|point| point.stream != Some(stream))))
     }
 
-    pub(crate) fn live_bytes_at(&self, address: u64) -> Result<u64, ErrorCode> {
-        self.live.get(&address).copied().ok_or(ErrorCode::InvalidValue)
+    pub(crate) fn live_bytes_at(&self, address: u64) -> Option<u64> {
+        self.live.get(&address).copied()
     }
 
     pub(crate) fn free(&mut self, address: u64, point: FreePoint) {
         if let Some(bytes) = self.live.remove(&address) {
+            self.usage.used_bytes -= bytes;
             self.free.insert(address, FreeExtent { bytes, point: Some(point) });
         }
     }
 
-    /// Gives wholly idle segments back and returns them.
-    pub(crate) fn trim(&mut self, supply: &mut Supply, now_ns: u64) -> Vec<Piece> {
-        if self.segments.is_empty() {
+    /// Gives wholly idle segments back, as long as more than this is held, and returns them.
+    pub(crate) fn trim(&mut self, supply: &mut Supply, now_ns: u64, keep_bytes: u64) -> Vec<Piece> {
+        if self.usage.reserved_bytes <= keep_bytes {
             return Vec::new();
         }
         self.merge();
@@ -90,8 +113,15 @@ impl AsyncPool {
                 reached && extent.bytes == segment.bytes
             })
         };
-        let idle: Vec<Piece> =
+        let mut idle: Vec<Piece> =
             self.segments.values().copied().filter(|segment| is_idle(segment)).collect();
+        let mut held_bytes = self.usage.reserved_bytes;
+        idle.retain(|segment| {
+            let is_above = held_bytes > keep_bytes;
+            held_bytes -= if is_above { segment.bytes } else { 0 };
+            is_above
+        });
+        self.usage.reserved_bytes = held_bytes;
         for segment in &idle {
             self.free.remove(&segment.address);
             self.segments.remove(&segment.address);
@@ -131,6 +161,9 @@ impl AsyncPool {
         let grown = bytes.checked_next_multiple_of(GROWTH_BYTES).ok_or(ErrorCode::OutOfMemory)?;
         let (address, physical) = supply.take_addressed(grown, grown, GRANULARITY_BYTES)?;
         self.segments.insert(address, Piece { address, physical, bytes: grown });
+        self.usage.reserved_bytes += grown;
+        self.usage.reserved_peak_bytes =
+            self.usage.reserved_peak_bytes.max(self.usage.reserved_bytes);
         self.free.insert(address, FreeExtent { bytes: grown, point: None });
         Ok(address)
     }

@@ -1,5 +1,5 @@
 //! The device's memory: what may be taken (`supply`), and three ways to take it (`virtual_memory`,
-//! `plain`, `async_pool`).
+//! `plain`, `async_pools`).
 //!
 //! Invariant: an address belongs to at most one reservation, plain allocation or pool segment, and
 //! `used_bytes` is the sum of what is alive. Every physical byte has a number of its own that is
@@ -7,12 +7,14 @@
 
 mod address_space;
 mod async_pool;
+mod async_pools;
 mod plain;
 mod supply;
 mod virtual_memory;
 
 use crate::SimConfig;
 pub(crate) use async_pool::{AsyncPool, FreePoint};
+pub(crate) use async_pools::AsyncPools;
 pub(crate) use plain::PlainMemory;
 pub(crate) use supply::{Physical, Supply};
 pub(crate) use virtual_memory::VirtualMemory;
@@ -30,7 +32,7 @@ pub(crate) struct Memory {
     pub(crate) supply: Supply,
     pub(crate) vm: VirtualMemory,
     pub(crate) plain: PlainMemory,
-    pub(crate) pool: AsyncPool,
+    pub(crate) pools: AsyncPools,
 }
 
 impl Memory {
@@ -39,7 +41,7 @@ impl Memory {
             supply: Supply::new(config.total_bytes, config.address_space_bytes),
             vm: VirtualMemory::new(config.mapping_limit),
             plain: PlainMemory::default(),
-            pool: AsyncPool::default(),
+            pools: AsyncPools::new(),
         }
     }
 
@@ -54,7 +56,7 @@ impl Memory {
                 .vm
                 .accessible_at(at)
                 .or_else(|| self.plain.extent_at(at))
-                .or_else(|| self.pool.extent_at(at))?;
+                .or_else(|| self.pools.extent_at(at))?;
             let piece = Piece {
                 address: at,
                 physical: extent.physical + (at - extent.address),

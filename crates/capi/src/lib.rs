@@ -1,0 +1,1 @@
+//! libdrystone.so: Drystone for C, C++ and PyTorch.

@@ -1,0 +1,1 @@
+//! A real GPU behind the driver trait, through cudarc.

@@ -1,0 +1,1 @@
+//! What tests ask of the simulated libcuda they run on.

@@ -1,0 +1,1 @@
+//! libcuda, libcudart and NVML made of a simulated device.
