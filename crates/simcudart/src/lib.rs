@@ -1,0 +1,1 @@
+//! libcudart and NVML over the simulated libcuda.
