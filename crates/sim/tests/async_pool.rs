@@ -132,6 +132,7 @@ fn random_traffic_on_three_streams_breaks_no_rule() {
             device.free_async(address, stream).unwrap();
         }
         device.synchronize_device().unwrap();
+        device.destroy_memory_pool(pool).unwrap();
         assert_eq!(device.violations(), [], "seed {seed}");
         assert_eq!(device.physical_bytes(), 0, "seed {seed}");
         assert!(device.live_objects().is_empty(), "seed {seed}");
