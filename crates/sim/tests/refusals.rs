@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
 use drystone_driver::{
-    Call, Driver, DriverError, ErrorCode, Event, Handle, MemoryPoolConfig, Stream,
+    Call, Driver, DriverError, ErrorCode, Event, Handle, MemoryPool, MemoryPoolConfig, Stream,
 };
 use drystone_sim::{GRANULARITY_BYTES as G, SimConfig, SimDevice, Violation};
 
@@ -190,12 +190,20 @@ fn calls_the_device_does_not_offer() {
     let config =
         SimConfig { has_virtual_memory: false, has_async_malloc: false, ..Default::default() };
     let device = SimDevice::new(config);
-    let pool = device.create_memory_pool(&MemoryPoolConfig::default()).unwrap();
     assert!(!device.info().has_virtual_memory && !device.info().has_async_malloc);
     refused(device.reserve(G, 0), Call::Reserve, ErrorCode::NotSupported);
     refused(device.create(G), Call::Create, ErrorCode::NotSupported);
-    let pooled = device.malloc_async(pool, 512, Stream::DEFAULT);
+    let pool = device.create_memory_pool(&MemoryPoolConfig::default());
+    refused(pool, Call::CreateMemoryPool, ErrorCode::NotSupported);
+    let pooled = device.malloc_async(MemoryPool(1), 512, Stream::DEFAULT);
     refused(pooled, Call::MallocAsync, ErrorCode::NotSupported);
+    let freed = device.free_async(512, Stream::DEFAULT);
+    refused(freed, Call::FreeAsync, ErrorCode::NotSupported);
+    refused(device.enable_peer_access(1), Call::EnablePeerAccess, ErrorCode::NotSupported);
+    let config = MemoryPoolConfig { is_exportable: true, ..MemoryPoolConfig::default() };
+    let device = SimDevice::new(SimConfig { is_shareable: false, ..SimConfig::default() });
+    let pool = device.create_memory_pool(&config);
+    refused(pool, Call::CreateMemoryPool, ErrorCode::NotSupported);
 }
 
 #[test]
@@ -218,6 +226,7 @@ fn capacity_counts_every_kind_of_memory_and_peaks() {
     device.free(plain).unwrap();
     device.free_async(pooled, Stream::DEFAULT).unwrap();
     device.synchronize_device().unwrap();
+    device.destroy_memory_pool(pool).unwrap();
     assert_eq!((device.physical_bytes(), device.peak_physical_bytes()), (0, 64 * G));
     assert!(device.live_objects().is_empty());
 }
