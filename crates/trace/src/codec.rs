@@ -17,16 +17,27 @@
 //! # Ok::<(), codec::ReadError>(())
 //! ```
 
+#[cfg(feature = "analysis")]
 pub mod csv;
+#[cfg(feature = "analysis")]
 mod detect;
+#[cfg(feature = "analysis")]
 pub(crate) mod error;
+#[cfg(feature = "analysis")]
 pub(crate) mod graph;
+#[cfg(feature = "analysis")]
 mod json;
+#[cfg(feature = "analysis")]
 mod limits;
 pub(crate) mod pickle;
+#[cfg(feature = "analysis")]
 mod rmm;
 
+#[cfg(feature = "analysis")]
 pub use detect::{read, read_path};
+#[cfg(feature = "analysis")]
 pub use error::{Place, Problem, ReadError};
+#[cfg(feature = "analysis")]
 use limits::MAX_SNAPSHOT_BYTES;
+#[cfg(feature = "analysis")]
 pub use limits::{Limits, MAX_REQUEST_BYTES};

@@ -5,9 +5,12 @@
 //! snapshot into traces). Invariant: what a reader takes in,
 //! a writer gives back, but for top-level keys other than the four below.
 
+#[cfg(feature = "analysis")]
 mod convert;
 pub(crate) mod emit;
+#[cfg(feature = "analysis")]
 mod recording;
+#[cfg(feature = "analysis")]
 mod schema;
 mod stacks;
 
@@ -15,8 +18,11 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value};
 
+#[cfg(feature = "analysis")]
 pub(crate) use convert::traces;
+#[cfg(feature = "analysis")]
 pub use recording::{Recording, ReservedPoint};
+#[cfg(feature = "analysis")]
 pub(crate) use schema::read;
 pub use stacks::{Frame, StackId, Stacks};
 

@@ -5,14 +5,19 @@
 //! names it. The writer keeps to what MemoryViz understands: protocol 2, integers of up to 8
 //! bytes, at most 1000 items appended at a time.
 
+#[cfg(feature = "analysis")]
 mod machine;
+#[cfg(feature = "analysis")]
 mod number;
+#[cfg_attr(not(feature = "analysis"), expect(dead_code, reason = "most are only read"))]
 mod opcode;
+#[cfg(feature = "analysis")]
 mod text;
 mod write;
 
+#[cfg(feature = "analysis")]
 pub(super) use machine::read;
 pub(crate) use write::Pickler;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "analysis"))]
 mod tests;
