@@ -123,14 +123,15 @@ impl State {
         }
         self.captures.begun += 1;
         let id = self.captures.begun;
-        queue.capture = Some(Membership { capture: id, order: VectorClock::default() });
+        queue.capture = Some(Membership { capture: id, order: VectorClock::default(), path_ns: 0 });
         let thread = thread::current().id();
         let origin = queue.index;
         self.captures.ongoing.push(Capture { id, origin, thread, mode, is_broken: false });
         Ok(())
     }
 
-    pub(crate) fn end_capture(&mut self, stream: Stream) -> Result<(), ErrorCode> {
+    /// Returns how long the captured work takes when replayed.
+    pub(crate) fn end_capture(&mut self, stream: Stream) -> Result<u64, ErrorCode> {
         let queue = self.streams.get(stream)?;
         let member = queue.capture.clone().ok_or(ErrorCode::InvalidValue)?;
         let index = queue.index;
@@ -156,7 +157,7 @@ impl State {
         match (capture.is_broken, is_joined) {
             (true, _) => Err(CAPTURE_INVALIDATED),
             (false, false) => Err(CAPTURE_UNJOINED),
-            (false, true) => Ok(()),
+            (false, true) => Ok(member.path_ns),
         }
     }
 

@@ -1,6 +1,6 @@
 //! [`SimConfig`]: what the simulated device is like. Plain data; every combination is valid.
 
-use crate::CostTable;
+use crate::{CostTable, Violation};
 
 /// Properties of one simulated device. Build it with struct update syntax over
 /// [`SimConfig::default`]: an 80 GiB device that answers at once and checks nothing.
@@ -13,6 +13,9 @@ pub struct SimConfig {
     pub total_bytes: u64,
     /// Addresses that can be reserved or allocated, in bytes; rounded down to the granularity.
     pub address_space_bytes: u64,
+    /// Where the addresses begin. Devices of one process need ranges that do not overlap where
+    /// an address must tell its device; a multiple of the granularity.
+    pub first_address: u64,
     /// How many granules may be mapped with access at one time. Counted in granules whatever the
     /// handle size, which is the stricter reading of what is known of the limit.
     pub mapping_limit: u64,
@@ -40,6 +43,9 @@ pub struct SimConfig {
     /// Whether a call that a correct caller never makes (unknown addresses, partial ranges, calls
     /// illegal in capture) counts as a [`Violation`](crate::Violation) on top of its error.
     pub strict: bool,
+    /// Called at each violation by the thread whose call it was, with the device locked: it must
+    /// make no call itself.
+    pub on_violation: Option<fn(&Violation)>,
     /// What each call costs.
     pub costs: CostTable,
     /// Seeds every random choice of the device.
@@ -52,6 +58,8 @@ impl Default for SimConfig {
             ordinal: 0,
             total_bytes: 80 << 30,
             address_space_bytes: 64 << 40,
+            // High enough that no offset is mistaken for an address.
+            first_address: 2 << 40,
             // Lowest figure seen on an H100 with driver 580.82 ("516 to 523 thousand").
             mapping_limit: 516_000,
             has_virtual_memory: true,
@@ -65,6 +73,7 @@ impl Default for SimConfig {
             oracle: false,
             check_kernel_ns: 0,
             strict: false,
+            on_violation: None,
             costs: CostTable::default(),
             seed: 0,
         }

@@ -51,7 +51,17 @@ impl LiveObjects {
 impl SimDevice {
     /// A fresh device.
     pub fn new(config: SimConfig) -> Self {
-        let (config, clock) = (Arc::new(config), Arc::new(Clock::default()));
+        Self::with_clock(config, Arc::new(Clock::default()))
+    }
+
+    /// A fresh device in the process of another: both go by one host clock, and streams of one can
+    /// wait for events of the other.
+    pub fn beside(config: SimConfig, other: &SimDevice) -> Self {
+        Self::with_clock(config, Arc::clone(&other.inner.clock))
+    }
+
+    fn with_clock(config: SimConfig, clock: Arc<Clock>) -> Self {
+        let config = Arc::new(config);
         let state = Mutex::new(State::new(Arc::clone(&config), Arc::clone(&clock)));
         Self { inner: Arc::new(Inner { config, clock, counters: Counters::default(), state }) }
     }

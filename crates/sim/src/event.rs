@@ -4,6 +4,7 @@
 //! event recorded in a capture belongs to that capture, also after its end, until it is recorded
 //! outside one.
 
+use crate::Mark;
 use crate::capture::{CAPTURE_IMPLICIT, CAPTURE_ISOLATION};
 use crate::handle_table::HandleTable;
 use crate::happens_before::VectorClock;
@@ -112,7 +113,10 @@ impl State {
                 }
                 self.captures.check_intact(within.capture)?;
                 match capture {
-                    Some(own) if own.capture == within.capture => own.order.join(&within.order),
+                    Some(own) if own.capture == within.capture => {
+                        own.order.join(&within.order);
+                        own.path_ns = own.path_ns.max(within.path_ns);
+                    }
                     Some(own) => {
                         self.captures.break_one(own.capture);
                         self.captures.break_one(within.capture);
@@ -135,6 +139,15 @@ impl State {
             oracle.order.stream(queue.index).join(clock);
         }
         Ok(())
+    }
+
+    /// What another device has to know of the event; `None` if it was never recorded.
+    pub(crate) fn mark(&self, event: Event) -> Result<Option<Mark>, ErrorCode> {
+        match self.events.get(event)? {
+            Recorded::Never => Ok(None),
+            Recorded::Work { ready_ns, clock } => Ok(Some(Mark::new(*ready_ns, clock.clone()))),
+            Recorded::Captured { .. } => Err(ErrorCode::CapturedEvent),
+        }
     }
 
     /// When the event becomes ready; `None` if it was never recorded. Refused, with what that

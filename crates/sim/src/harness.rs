@@ -63,7 +63,7 @@ impl SimDevice {
     /// `Other(901)` broken, `Other(903)` another stream began it, `Other(904)` a stream was not
     /// joined back, `Other(908)` another thread began it. 903 and 908 leave it going.
     pub fn end_capture(&self, stream: Stream) -> Result<(), ErrorCode> {
-        self.inner.state.lock().end_capture(stream)
+        self.inner.state.lock().end_capture(stream).map(drop)
     }
 }
 

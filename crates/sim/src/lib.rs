@@ -39,6 +39,7 @@ mod harness;
 mod interval_map;
 mod memory;
 mod oracle;
+mod program;
 mod rng;
 mod state;
 mod stream;
@@ -49,6 +50,7 @@ pub use config::SimConfig;
 pub use cost::{Cost, CostTable};
 pub use device::{LiveObjects, SimDevice};
 pub use fault::{FaultMode, FaultPlan};
+pub use program::{Extent, ExtentKind, Mark};
 pub use rng::Rng;
 pub use violation::Violation;
 

@@ -5,10 +5,12 @@
 //! of a destroyed stream runs on until it is done, as on a real device. Streams are ordered only
 //! by what the program asks for: the default stream does not wait for others by itself.
 
+use crate::clock::Clock;
 use crate::handle_table::HandleTable;
 use crate::happens_before::VectorClock;
 use crate::state::State;
 use drystone_driver::{ErrorCode, Stream, StreamUid};
+use std::sync::Arc;
 
 #[derive(Debug, Default)]
 pub(crate) struct StreamState {
@@ -26,29 +28,30 @@ pub(crate) struct Membership {
     pub(crate) capture: u64,
     /// Which captured work of each stream lies before this point.
     pub(crate) order: VectorClock,
+    /// How long the captured work up to this point takes when replayed.
+    pub(crate) path_ns: u64,
 }
 
 #[derive(Debug)]
 pub(crate) struct Streams {
     table: HandleTable<StreamState>,
     ordinal: u32,
-    next_index: u32,
+    clock: Arc<Clock>,
     /// When the last work of the streams destroyed so far is done.
     orphans_until_ns: u64,
 }
 
 impl Streams {
-    pub(crate) fn new(ordinal: u32) -> Self {
+    pub(crate) fn new(ordinal: u32, clock: Arc<Clock>) -> Self {
         // The first handle value is that of the default stream.
         let table = HandleTable::new(Stream::DEFAULT.0);
-        let mut streams = Self { table, ordinal, next_index: 0, orphans_until_ns: 0 };
+        let mut streams = Self { table, ordinal, clock, orphans_until_ns: 0 };
         streams.create();
         streams
     }
 
     pub(crate) fn create(&mut self) -> Stream {
-        let index = self.next_index;
-        self.next_index += 1;
+        let index = self.clock.next_stream();
         Stream(self.table.insert(StreamState { index, ..StreamState::default() }))
     }
 
@@ -101,6 +104,7 @@ impl State {
         if let Some(membership) = &mut queue.capture {
             self.captures.check_intact(membership.capture)?;
             membership.order.tick(queue.index);
+            membership.path_ns = membership.path_ns.saturating_add(duration_ns);
         } else {
             queue.busy_until_ns = queue.busy_until_ns.max(now_ns).saturating_add(duration_ns);
         }

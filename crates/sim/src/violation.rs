@@ -136,11 +136,19 @@ const KEPT: usize = 1000;
 pub(crate) struct ViolationLog {
     kept: Vec<Violation>,
     count: u64,
+    hook: Option<fn(&Violation)>,
 }
 
 impl ViolationLog {
+    pub(crate) fn new(hook: Option<fn(&Violation)>) -> Self {
+        Self { hook, ..Self::default() }
+    }
+
     pub(crate) fn add(&mut self, violation: Violation) {
         self.count += 1;
+        if let Some(hook) = self.hook {
+            hook(&violation);
+        }
         if self.kept.len() < KEPT {
             self.kept.push(violation);
         }

@@ -38,7 +38,7 @@ pub(crate) struct Memory {
 impl Memory {
     pub(crate) fn new(config: &SimConfig) -> Self {
         Self {
-            supply: Supply::new(config.total_bytes, config.address_space_bytes),
+            supply: Supply::new(config),
             vm: VirtualMemory::new(config.mapping_limit),
             plain: PlainMemory::default(),
             pools: AsyncPools::new(),

@@ -1,11 +1,8 @@
 //! [`Supply`]: the bytes and the addresses a device has left.
 
 use super::address_space::AddressSpace;
-use crate::GRANULARITY_BYTES;
+use crate::{GRANULARITY_BYTES, SimConfig};
 use drystone_driver::ErrorCode;
-
-/// First address ever handed out: high enough that no offset is mistaken for an address.
-const FIRST_ADDRESS: u64 = 2 << 40;
 
 /// The number of a physical object's first byte; the following bytes follow.
 pub(crate) type Physical = u64;
@@ -20,15 +17,16 @@ pub(crate) struct Supply {
 }
 
 impl Supply {
-    pub(crate) fn new(total_bytes: u64, address_space_bytes: u64) -> Self {
-        let space = address_space_bytes.min(u64::MAX - FIRST_ADDRESS);
+    pub(crate) fn new(config: &SimConfig) -> Self {
+        let first = config.first_address;
+        let space = config.address_space_bytes.min(u64::MAX - first);
         let space = space - space % GRANULARITY_BYTES;
         Self {
-            total_bytes,
+            total_bytes: config.total_bytes,
             used_bytes: 0,
             peak_bytes: 0,
             next_physical: 0,
-            addresses: AddressSpace::new(FIRST_ADDRESS, space),
+            addresses: AddressSpace::new(first, space),
         }
     }
 

@@ -241,6 +241,41 @@ impl VirtualMemory {
         Some(Piece { address, physical, bytes })
     }
 
+    /// The mapping that holds `at`, with or without access rights.
+    pub(crate) fn mapping_at(&self, at: u64) -> Option<Piece> {
+        let mapping = &self.mappings[self.mapping_index(at)? as usize];
+        let Mapping { address, bytes, physical, .. } = *mapping;
+        Some(Piece { address, physical, bytes })
+    }
+
+    /// Takes the access rights of whole mappings away.
+    pub(crate) fn remove_access(&mut self, address: u64, bytes: u64) -> Result<(), ErrorCode> {
+        for index in self.whole_mappings(address, bytes)? {
+            let mapping = &mut self.mappings[index as usize];
+            if std::mem::take(&mut mapping.has_access) {
+                self.accessible_granules -= mapping.bytes / GRANULARITY_BYTES;
+            }
+        }
+        Ok(())
+    }
+
+    /// A new handle of mapped memory whose own was released.
+    pub(crate) fn handle_again(&mut self, at: u64) -> Result<Handle, ErrorCode> {
+        let index = self.mapping_index(at).ok_or(ErrorCode::InvalidValue)?;
+        let physical = self.mappings[index as usize].physical;
+        let object = self.objects.get_mut(&physical).ok_or(ErrorCode::InvalidValue)?;
+        if std::mem::replace(&mut object.has_handle, true) {
+            return Err(ErrorCode::InvalidValue);
+        }
+        Ok(Handle(self.handles.insert(physical)))
+    }
+
+    fn mapping_index(&self, at: u64) -> Option<u32> {
+        let (&start, reservation) = self.reservations.range(..=at).next_back()?;
+        let piece = ((at - start) / GRANULARITY_BYTES) as usize;
+        reservation.pieces.get(piece).copied().filter(|&index| index != UNMAPPED)
+    }
+
     pub(crate) fn reservations(&self) -> usize {
         self.reservations.len()
     }

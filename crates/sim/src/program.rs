@@ -1,0 +1,265 @@
+//! What a CUDA program asks of a device beyond what an allocator does: whether a stream is idle,
+//! times of events, events of other devices, captures by number, what an address belongs to.
+//! Like the harness's, these calls are not counted, priced or made to fail.
+
+use crate::SimDevice;
+use crate::happens_before::VectorClock;
+use crate::state::State;
+use drystone_driver::{ErrorCode, Event, Handle, MemoryPool, Stream};
+
+/// What an event of one device stands for, as a stream of another can wait for it.
+#[derive(Clone, Debug)]
+pub struct Mark {
+    ready_ns: u64,
+    clock: VectorClock,
+}
+
+impl Mark {
+    pub(crate) const fn new(ready_ns: u64, clock: VectorClock) -> Self {
+        Self { ready_ns, clock }
+    }
+
+    /// When the event becomes ready, in nanoseconds of the host's time.
+    pub const fn ready_ns(&self) -> u64 {
+        self.ready_ns
+    }
+}
+
+/// How memory came to be at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtentKind {
+    /// A plain allocation.
+    Plain,
+    /// A mapping of virtual memory, with or without access.
+    Mapped,
+    /// A stream-ordered allocation.
+    Pooled,
+}
+
+/// A plain or stream-ordered allocation, or one mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Its start.
+    pub address: u64,
+    /// Its size, in bytes.
+    pub bytes: u64,
+    /// How it came to be.
+    pub kind: ExtentKind,
+}
+
+impl SimDevice {
+    /// Whether all work queued on the stream is complete.
+    ///
+    /// Errors: `InvalidHandle`, `CaptureUnsupported`.
+    pub fn query_stream(&self, stream: Stream) -> Result<bool, ErrorCode> {
+        self.inner.state.lock().query_stream(stream)
+    }
+
+    /// Blocks the host until all work queued on the stream is complete, as a blocking copy does.
+    ///
+    /// Errors: `InvalidHandle`, `CaptureUnsupported`.
+    pub fn finish_stream(&self, stream: Stream) -> Result<(), ErrorCode> {
+        self.inner.state.lock().synchronize_stream(stream)
+    }
+
+    /// What an event stands for; `None` if it was never recorded.
+    ///
+    /// Errors: `InvalidHandle`, `CapturedEvent`.
+    pub fn mark(&self, event: Event) -> Result<Option<Mark>, ErrorCode> {
+        self.inner.state.lock().mark(event)
+    }
+
+    /// Makes work queued on the stream from now on wait for an event of another device.
+    ///
+    /// Errors: `InvalidHandle`; `Other(905)` on a capturing stream, which breaks the capture.
+    pub fn wait_mark(&self, stream: Stream, mark: &Mark) -> Result<(), ErrorCode> {
+        self.inner.state.lock().wait_mark(stream, mark)
+    }
+
+    /// Number of the capture that the stream takes part in.
+    ///
+    /// Errors: `InvalidHandle`.
+    pub fn capture_of(&self, stream: Stream) -> Result<Option<u64>, ErrorCode> {
+        let state = self.inner.state.lock();
+        Ok(state.streams.get(stream)?.capture.as_ref().map(|member| member.capture))
+    }
+
+    /// Ends a capture as [`end_capture`](Self::end_capture) does and returns how long the captured
+    /// work takes when replayed, in nanoseconds.
+    ///
+    /// Errors: as there.
+    pub fn take_capture(&self, stream: Stream) -> Result<u64, ErrorCode> {
+        self.inner.state.lock().end_capture(stream)
+    }
+
+    /// The allocation or mapping that holds an address.
+    pub fn extent_at(&self, at: u64) -> Option<Extent> {
+        let memory = &self.inner.state.lock().memory;
+        let with = |kind| move |(address, bytes)| Extent { address, bytes, kind };
+        let mapped = memory.vm.mapping_at(at).map(|one| (one.address, one.bytes));
+        let plain = || memory.plain.extent_at(at).map(|one| (one.address, one.bytes));
+        let pooled = || memory.pools.extent_at(at).map(|one| (one.address, one.bytes));
+        mapped
+            .map(with(ExtentKind::Mapped))
+            .or_else(|| plain().map(with(ExtentKind::Plain)))
+            .or_else(|| pooled().map(with(ExtentKind::Pooled)))
+    }
+
+    /// Whether a kernel may touch every byte of a range.
+    pub fn is_accessible(&self, address: u64, bytes: u64) -> bool {
+        self.inner.state.lock().memory.resolve(address, bytes).is_some()
+    }
+
+    /// Whether the address lies in a live allocation from this pool.
+    pub fn is_from_pool(&self, pool: MemoryPool, at: u64) -> bool {
+        let state = self.inner.state.lock();
+        state.memory.pools.get(pool).is_ok_and(|pool| pool.extent_at(at).is_some())
+    }
+
+    /// Takes the access rights of whole mappings away.
+    ///
+    /// Errors: `InvalidValue` when part of the range is not mapped or a mapping would be cut.
+    pub fn remove_access(&self, address: u64, bytes: u64) -> Result<(), ErrorCode> {
+        self.inner.state.lock().memory.vm.remove_access(address, bytes)
+    }
+
+    /// A handle of mapped memory whose own was released.
+    ///
+    /// Errors: `InvalidValue` when nothing is mapped there, or its handle still is one.
+    pub fn handle_again(&self, at: u64) -> Result<Handle, ErrorCode> {
+        self.inner.state.lock().memory.vm.handle_again(at)
+    }
+}
+
+impl State {
+    fn query_stream(&mut self, stream: Stream) -> Result<bool, ErrorCode> {
+        let queue = self.streams.get(stream)?;
+        if let Some(membership) = &queue.capture {
+            self.captures.break_one(membership.capture);
+            return Err(ErrorCode::CaptureUnsupported);
+        }
+        self.captures.permit()?;
+        let is_idle = queue.busy_until_ns.max(queue.marked_until_ns) <= self.clock.now_ns();
+        if let (true, Some(oracle)) = (is_idle, &mut self.oracle) {
+            oracle.order.host_observes_stream(queue.index);
+        }
+        Ok(is_idle)
+    }
+
+    fn wait_mark(&mut self, stream: Stream, mark: &Mark) -> Result<(), ErrorCode> {
+        let queue = self.streams.get_mut(stream)?;
+        if let Some(own) = &queue.capture {
+            self.captures.break_one(own.capture);
+            return Err(crate::capture::CAPTURE_ISOLATION);
+        }
+        queue.busy_until_ns = queue.busy_until_ns.max(mark.ready_ns);
+        if let Some(oracle) = &mut self.oracle {
+            oracle.order.stream(queue.index).join(&mark.clock);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Extent, ExtentKind, GRANULARITY_BYTES as G, SimConfig, SimDevice};
+    use drystone_driver::{CaptureMode, Driver, ErrorCode, MemoryPoolConfig, Stream};
+
+    #[test]
+    fn a_stream_of_one_device_waits_for_an_event_of_another() {
+        let first = SimDevice::new(SimConfig { oracle: true, ..SimConfig::default() });
+        let config = SimConfig { ordinal: 1, oracle: true, ..SimConfig::default() };
+        let second = SimDevice::beside(config, &first);
+        let event = first.create_event().unwrap();
+        assert!(first.mark(event).unwrap().is_none());
+        first.launch(Stream::DEFAULT, 500).unwrap();
+        first.record(event, Stream::DEFAULT).unwrap();
+        let mark = first.mark(event).unwrap().unwrap();
+        second.wait_mark(Stream::DEFAULT, &mark).unwrap();
+        assert!(!second.query_stream(Stream::DEFAULT).unwrap());
+        first.advance_by(500);
+        assert!(second.query_stream(Stream::DEFAULT).unwrap());
+    }
+
+    #[test]
+    fn order_that_goes_through_another_device_is_order() {
+        let first = SimDevice::new(SimConfig { oracle: true, ..SimConfig::default() });
+        let config = SimConfig { ordinal: 1, oracle: true, ..SimConfig::default() };
+        let second = SimDevice::beside(config, &first);
+        let (from, to, far) = (first.create_stream(), first.create_stream(), Stream::DEFAULT);
+        for is_ordered in [false, true] {
+            let block = first.malloc(G).unwrap();
+            first.check_alloc(block, 512, from);
+            first.check_free(block);
+            if is_ordered {
+                let (there, back) = (first.create_event().unwrap(), second.create_event().unwrap());
+                first.record(there, from).unwrap();
+                second.wait_mark(far, &first.mark(there).unwrap().unwrap()).unwrap();
+                second.record(back, far).unwrap();
+                first.wait_mark(to, &second.mark(back).unwrap().unwrap()).unwrap();
+            }
+            first.check_alloc(block, 512, to);
+            assert_eq!(first.take_violations().is_empty(), is_ordered);
+            first.check_free(block);
+            first.free(block).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_replayed_capture_takes_as_long_as_its_longest_path() {
+        let device = SimDevice::new(SimConfig::default());
+        let (one, two) = (device.create_stream(), device.create_stream());
+        let (fork, join) = (device.create_event().unwrap(), device.create_event().unwrap());
+        device.begin_capture(one, CaptureMode::Relaxed).unwrap();
+        device.launch(one, 10).unwrap();
+        device.record(fork, one).unwrap();
+        device.wait(two, fork).unwrap();
+        assert_eq!(device.capture_of(one), device.capture_of(two));
+        device.launch(two, 300).unwrap();
+        device.launch(one, 20).unwrap();
+        device.record(join, two).unwrap();
+        device.wait(one, join).unwrap();
+        device.launch(one, 5).unwrap();
+        assert_eq!(device.take_capture(one), Ok(315));
+        assert_eq!(device.capture_of(one), Ok(None));
+    }
+
+    #[test]
+    fn an_address_tells_what_holds_it() {
+        let device = SimDevice::new(SimConfig::default());
+        let plain = device.malloc(1000).unwrap();
+        let extent = Extent { address: plain, bytes: 1000, kind: ExtentKind::Plain };
+        assert_eq!(device.extent_at(plain + 999), Some(extent));
+        assert_eq!(device.extent_at(plain + 1000), None);
+        let pool = device.create_memory_pool(&MemoryPoolConfig::default()).unwrap();
+        let pooled = device.malloc_async(pool, 512, Stream::DEFAULT).unwrap();
+        assert_eq!(device.extent_at(pooled).unwrap().kind, ExtentKind::Pooled);
+        assert!(device.is_from_pool(pool, pooled) && !device.is_from_pool(pool, plain));
+        let address = device.reserve(2 * G, 0).unwrap();
+        assert_eq!(device.extent_at(address), None);
+        let handle = device.create(G).unwrap();
+        device.map(address, G, handle).unwrap();
+        assert_eq!(device.extent_at(address + 5).unwrap().kind, ExtentKind::Mapped);
+        assert_eq!(device.extent_at(address + G), None);
+        assert!(!device.is_accessible(address, G));
+        device.set_access(address, G).unwrap();
+        assert!(device.is_accessible(address, G));
+        device.remove_access(address, G).unwrap();
+        assert!(!device.is_accessible(address, G));
+    }
+
+    #[test]
+    fn mapped_memory_gets_a_handle_again() {
+        let device = SimDevice::new(SimConfig::default());
+        let address = device.reserve(G, 0).unwrap();
+        let handle = device.create(G).unwrap();
+        device.map(address, G, handle).unwrap();
+        assert_eq!(device.handle_again(address), Err(ErrorCode::InvalidValue));
+        device.release(handle).unwrap();
+        let again = device.handle_again(address).unwrap();
+        device.unmap(address, G).unwrap();
+        assert_eq!(device.physical_bytes(), G);
+        device.release(again).unwrap();
+        assert_eq!(device.physical_bytes(), 0);
+    }
+}
