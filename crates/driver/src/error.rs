@@ -43,7 +43,7 @@ pub enum ErrorCode {
 
 /// A failed driver call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} failed: {code}{}", call.cuda_name(), Figures(*bytes, *address))]
+#[error("{} failed: {code}{}", call.cuda_name(), Details(self))]
 pub struct DriverError {
     /// The call that failed.
     pub call: Call,
@@ -53,12 +53,15 @@ pub struct DriverError {
     pub bytes: u64,
     /// The address it was asked for; 0 where the call has none.
     pub address: u64,
+    /// The driver's own name for the code, such as `CUDA_ERROR_LAUNCH_FAILED`: several names share
+    /// one [`ErrorCode`]. Empty where no CUDA driver was asked.
+    pub cuda_error: &'static str,
 }
 
 impl DriverError {
     /// An error of a call that has neither size nor address.
     pub const fn new(call: Call, code: ErrorCode) -> Self {
-        Self { call, code, bytes: 0, address: 0 }
+        Self { call, code, bytes: 0, address: 0, cuda_error: "" }
     }
 
     /// The same error with the figures of the call.
@@ -69,23 +72,41 @@ impl DriverError {
         self
     }
 
+    /// The same error with the driver's own name for it.
+    #[must_use]
+    pub const fn with_cuda_error(mut self, name: &'static str) -> Self {
+        self.cuda_error = name;
+        self
+    }
+
     /// Whether giving memory back and trying again may help.
     pub const fn is_out_of_memory(&self) -> bool {
         matches!(self.code, ErrorCode::OutOfMemory)
     }
 }
 
-/// Size and address of a failed call, left out where the call has none.
-struct Figures(u64, u64);
+/// What the driver calls the error, and size and address of the call; each left out where there is
+/// none.
+struct Details<'a>(&'a DriverError);
 
-impl std::fmt::Display for Figures {
+impl std::fmt::Display for Details<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (self.0, self.1) {
-            (0, 0) => Ok(()),
-            (bytes, 0) => write!(f, " ({bytes} bytes)"),
-            (0, address) => write!(f, " (address {address:#x})"),
-            (bytes, address) => write!(f, " ({bytes} bytes at {address:#x})"),
+        let DriverError { bytes, address, cuda_error, .. } = *self.0;
+        let is_named = !cuda_error.is_empty();
+        if !is_named && bytes == 0 && address == 0 {
+            return Ok(());
         }
+        write!(f, " ({cuda_error}")?;
+        if is_named && (bytes != 0 || address != 0) {
+            f.write_str(", ")?;
+        }
+        match (bytes, address) {
+            (0, 0) => {}
+            (bytes, 0) => write!(f, "{bytes} bytes")?,
+            (0, address) => write!(f, "address {address:#x}")?,
+            (bytes, address) => write!(f, "{bytes} bytes at {address:#x}")?,
+        }
+        f.write_str(")")
     }
 }
 
@@ -103,5 +124,17 @@ mod tests {
         assert_eq!(error.to_string(), "cuMemUnmap failed: invalid value (512 bytes at 0x1000)");
         let error = DriverError::new(Call::Query, ErrorCode::CapturedEvent);
         assert_eq!(error.to_string(), "cudaEventQuery failed: event belongs to a capture");
+    }
+
+    #[test]
+    fn message_names_the_error_as_the_driver_does() {
+        let error = DriverError::new(Call::Create, ErrorCode::OutOfMemory)
+            .with_cuda_error("CUDA_ERROR_OUT_OF_MEMORY");
+        let shown = "cuMemCreate failed: out of memory (CUDA_ERROR_OUT_OF_MEMORY";
+        assert_eq!(error.to_string(), format!("{shown})"));
+        let error = error.with_figures(2 << 20, 0);
+        assert_eq!(error.to_string(), format!("{shown}, 2097152 bytes)"));
+        let error = error.with_figures(0, 0x1000);
+        assert_eq!(error.to_string(), format!("{shown}, address 0x1000)"));
     }
 }
