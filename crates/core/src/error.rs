@@ -98,6 +98,15 @@ pub enum FreeError {
         /// The address given.
         address: u64,
     },
+    /// The block there was allocated with another size.
+    WrongSize {
+        /// The address given.
+        address: u64,
+        /// The size given, in bytes.
+        given_bytes: u64,
+        /// The size it was allocated with, in bytes.
+        requested_bytes: u64,
+    },
 }
 
 impl fmt::Display for FreeError {
@@ -113,6 +122,11 @@ impl fmt::Display for FreeError {
             FreeError::AlreadyFree { address } => {
                 write!(f, "{address:#x} is free already")
             }
+            FreeError::WrongSize { address, given_bytes, requested_bytes } => write!(
+                f,
+                "the block at {address:#x} was allocated with {requested_bytes} bytes, not \
+                 {given_bytes}"
+            ),
         }
     }
 }

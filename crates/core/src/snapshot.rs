@@ -1,6 +1,7 @@
 //! Snapshot: what the heap holds, as plain data. Segments in address order, tiled by their blocks.
 
-use crate::block::BlockState;
+use crate::block::{BlockIndex, BlockState};
+use crate::error::FreeError;
 use crate::heap::Heap;
 use crate::policy::SegmentKind;
 use crate::pool::Scale;
@@ -46,6 +47,26 @@ impl Heap {
         free.map(|(_, index)| self.blocks[index].bytes).max().unwrap_or(0)
     }
 
+    /// The live block that starts at an address.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn block_at(&self, address: u64) -> Result<BlockView, FreeError> {
+        self.find_live(address).map(|index| self.view(index))
+    }
+
+    fn view(&self, index: BlockIndex) -> BlockView {
+        let block = &self.blocks[index];
+        let is_requested = matches!(block.state, BlockState::Live | BlockState::Pending);
+        BlockView {
+            address: block.address,
+            bytes: block.bytes,
+            requested_bytes: if is_requested { block.requested } else { 0 },
+            state: block.state,
+            stream: self.list(block.list).stream as usize,
+        }
+    }
+
     /// What the heap holds.
     pub fn snapshot(&self) -> Vec<SegmentView> {
         self.segments
@@ -55,17 +76,8 @@ impl Heap {
                 let mut blocks = Vec::new();
                 let mut next = segment.first;
                 while let Some(index) = next.some() {
-                    let block = &self.blocks[index];
-                    next = block.next;
-                    let is_requested =
-                        matches!(block.state, BlockState::Live | BlockState::Pending);
-                    blocks.push(BlockView {
-                        address: block.address,
-                        bytes: block.bytes,
-                        requested_bytes: if is_requested { block.requested } else { 0 },
-                        state: block.state,
-                        stream: self.list(block.list).stream as usize,
-                    });
+                    next = self.blocks[index].next;
+                    blocks.push(self.view(index));
                 }
                 SegmentView {
                     address: segment.address,

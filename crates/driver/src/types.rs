@@ -11,6 +11,8 @@ pub struct Stream(pub u64);
 impl Stream {
     /// The default stream every context has from the start.
     pub const DEFAULT: Stream = Stream(0);
+    /// The calling thread's own default stream: one value, another stream in each thread.
+    pub const PER_THREAD: Stream = Stream(2);
 }
 
 /// The identity of a stream: never used twice in one process (`cuStreamGetId`).

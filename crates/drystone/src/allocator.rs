@@ -20,7 +20,7 @@ use crate::options::{Options, Source};
 /// A caching allocator for one device. Cloning gives another handle to the same allocator.
 #[derive(Clone)]
 pub struct Allocator {
-    device: Arc<Device>,
+    pub(crate) device: Arc<Device>,
 }
 
 impl Allocator {

@@ -55,7 +55,10 @@ impl Device {
             return Ok(id);
         }
         let handle_of = |id| self.events.lock().stream(id);
-        if let Some(gone) = streams.values().copied().find(|&id| handle_of(id) == Some(stream)) {
+        let is_shared = stream == Stream::PER_THREAD; // by other threads' streams, still alive (B4)
+        if !is_shared
+            && let Some(gone) = streams.values().copied().find(|&id| handle_of(id) == Some(stream))
+        {
             // Its handle is another stream's now: it was destroyed without notice.
             streams.retain(|_, id| *id != gone);
             // Cannot fail: a stream in the table was added and is not retired.

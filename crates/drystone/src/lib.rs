@@ -35,6 +35,7 @@ mod error;
 mod events;
 mod execute;
 mod grow;
+mod lookup;
 mod options;
 
 pub use allocation::Allocation;

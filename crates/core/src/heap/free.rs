@@ -24,6 +24,25 @@ impl Heap {
     #[inline]
     pub fn free(&mut self, address: u64) -> Result<Freed, FreeError> {
         let index = self.find_live(address)?;
+        Ok(self.free_block(index))
+    }
+
+    /// Frees a live block, given the size it was allocated with.
+    ///
+    /// # Errors
+    /// As [`free`](Self::free), and another size than the block's; the heap is unchanged.
+    #[inline]
+    pub fn free_sized(&mut self, address: u64, given_bytes: u64) -> Result<Freed, FreeError> {
+        let index = self.find_live(address)?;
+        let requested_bytes = self.blocks[index].requested;
+        if given_bytes != requested_bytes {
+            return Err(FreeError::WrongSize { address, given_bytes, requested_bytes });
+        }
+        Ok(self.free_block(index))
+    }
+
+    #[inline]
+    fn free_block(&mut self, index: BlockIndex) -> Freed {
         let list = self.list(self.blocks[index].list);
         let (scale, stream) = (list.scale as usize, list.stream);
         // Its own stream's order counts from now, however long other streams' uses last.
@@ -33,9 +52,9 @@ impl Heap {
         self.stats.free(scale, block.bytes);
         if block.uses == NO_USES {
             self.settle(index);
-            return Ok(Freed::Done);
+            return Freed::Done;
         }
-        Ok(self.free_after_uses(index))
+        self.free_after_uses(index)
     }
 
     /// Notes that a live block is also used on another stream than its own.
@@ -66,7 +85,7 @@ impl Heap {
     }
 
     #[inline]
-    fn find_live(&self, address: u64) -> Result<BlockIndex, FreeError> {
+    pub(crate) fn find_live(&self, address: u64) -> Result<BlockIndex, FreeError> {
         match self.map.find(&self.blocks, address) {
             Some(index) if self.blocks[index].state == BlockState::Live => Ok(index),
             Some(_) => Err(FreeError::AlreadyFree { address }),

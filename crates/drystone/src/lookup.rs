@@ -1,0 +1,52 @@
+//! What others know of a block, checked against what the heap knows: for those who hold addresses
+//! and not [`Allocation`](crate::Allocation)s.
+//!
+//! Invariant: a refusal changes nothing.
+
+use drystone_core::{BlockView, FreeError, Freed};
+
+use crate::allocator::Allocator;
+
+impl Allocator {
+    /// Frees a block by its address and the size it was allocated with, in the order of its
+    /// stream.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use drystone::{Allocator, Options, PoolId};
+    /// # use drystone_driver::Stream;
+    /// # use drystone_sim::{SimConfig, SimDevice};
+    /// # let device = SimDevice::new(SimConfig::default());
+    /// # let allocator = Allocator::new(Arc::new(device.clone()), &Options::default())?;
+    /// # let stream = allocator.add_stream(Stream::DEFAULT)?;
+    /// let grant = allocator.allocate_raw(PoolId::DEFAULT, stream, 1000)?;
+    /// assert!(allocator.free_sized(grant.address, 1024).is_err()); // it was 1000
+    /// assert_eq!(allocator.block_at(grant.address)?.requested_bytes, 1000);
+    /// allocator.free_sized(grant.address, 1000)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`free`](Self::free), and another size than the block's.
+    #[inline]
+    pub fn free_sized(&self, address: u64, bytes: u64) -> Result<(), FreeError> {
+        let freed = self.device.heap.lock().free_sized(address, bytes)?;
+        if let Freed::Plan(plan) = freed {
+            self.device.finish(plan);
+        }
+        Ok(())
+    }
+
+    /// The live block that starts at an address.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn block_at(&self, address: u64) -> Result<BlockView, FreeError> {
+        self.device.heap.lock().block_at(address)
+    }
+
+    /// The largest free block of any pool and stream, in bytes. Walks all free blocks.
+    pub fn largest_free_bytes(&self) -> u64 {
+        self.device.heap.lock().largest_free_bytes()
+    }
+}
