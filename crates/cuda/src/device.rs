@@ -1,0 +1,204 @@
+//! [`CudaDevice`]: one GPU. Opening it, and what it turns out to be able to do.
+
+use std::fmt;
+
+use drystone_driver::{Call, DeviceInfo, DriverError, ErrorCode, MemoryPool, ShareableHandle};
+
+use crate::calls::{Attribute, Cuda};
+use crate::failure::Failure;
+use crate::open_error::OpenError;
+use crate::primary::Primary;
+use crate::process;
+use crate::properties::{PhysicalMemory, handle_bit};
+use crate::sharing::Sharing;
+
+/// The granularity said of a device without virtual memory, where nothing is mapped.
+const USUAL_GRANULARITY_BYTES: u64 = 2 << 20;
+
+/// How a device is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CudaOptions {
+    /// Mapped memory can be given to other processes by the device's
+    /// [`shareable_handle`](DeviceInfo::shareable_handle), where it has one. Costs the driver a
+    /// little for each granule.
+    pub is_shareable: bool,
+}
+
+/// One GPU, through its primary context.
+///
+/// Any thread may call it; whatever context is current there stays current. Several for the same
+/// ordinal share the context. Nothing is released when it is dropped: the primary context stays for
+/// the life of the process, and memory, events and pools are the caller's to give back.
+///
+/// ```no_run
+/// use drystone_cuda::{CudaDevice, CudaOptions};
+/// use drystone_driver::Driver;
+///
+/// let device = CudaDevice::open(0, &CudaOptions::default())?;
+/// println!("{} bytes in all", device.info().total_bytes);
+/// # Ok::<(), drystone_cuda::OpenError>(())
+/// ```
+pub struct CudaDevice {
+    pub(crate) cuda: &'static Cuda,
+    pub(crate) primary: &'static Primary,
+    pub(crate) info: DeviceInfo,
+    /// What physical memory is made with.
+    pub(crate) memory: PhysicalMemory,
+    /// The handle that memory pools of this device can be shared by.
+    pub(crate) pool_handle: ShareableHandle,
+    pub(crate) sharing: Sharing,
+}
+
+/// How many devices the driver sees.
+pub fn device_count() -> Result<u32, OpenError> {
+    match Cuda::load() {
+        Ok(cuda) => cuda.device_count().map_err(|failure| failure.at_open("cuDeviceGetCount")),
+        // A driver without a device does not even initialise.
+        Err(OpenError::NoDevice) => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+impl CudaDevice {
+    /// Opens a device: makes its primary context, if nobody did yet, and finds out what it can do.
+    ///
+    /// Physical memory of one granule is created and released to try what the driver only promises:
+    /// sharing over fabric, and access by network cards. What could not be tried, for lack of
+    /// memory, is not offered.
+    pub fn open(ordinal: u32, options: &CudaOptions) -> Result<CudaDevice, OpenError> {
+        let cuda = Cuda::load()?;
+        let primary = Primary::of(cuda, ordinal)?;
+        let _current = primary.enter(cuda).map_err(|failure| failure.at_open("cuCtxSetCurrent"))?;
+        let device = primary.device;
+        let has = |attribute| cuda.attribute(device, attribute) != 0;
+        let total_bytes =
+            cuda.total_bytes(device).map_err(|failure| failure.at_open("cuDeviceTotalMem"))?;
+        let has_virtual_memory = cuda.has_virtual_memory && has(Attribute::VirtualMemory);
+        let has_async_malloc = cuda.has_memory_pools && has(Attribute::MemoryPools);
+
+        let location = primary.location();
+        let handle = ShareableHandle::None;
+        let plain = PhysicalMemory { ordinal: location, handle, is_rdma_capable: false };
+        let works = |memory| has_virtual_memory && is_possible(cuda, memory);
+        let fabric = PhysicalMemory { handle: ShareableHandle::Fabric, ..plain };
+        let shareable_handle = if has(Attribute::FabricHandle) && works(fabric) {
+            ShareableHandle::Fabric
+        } else if has_virtual_memory && has(Attribute::PosixFdHandle) {
+            ShareableHandle::PosixFd
+        } else {
+            ShareableHandle::None
+        };
+        let handle = if options.is_shareable { shareable_handle } else { handle };
+        let rdma = PhysicalMemory { handle, is_rdma_capable: true, ..plain };
+        // Under WSL the driver promises it, and refuses.
+        let has_gpu_direct_rdma = has(Attribute::GpuDirectRdma) && works(rdma);
+        let memory = PhysicalMemory { is_rdma_capable: has_gpu_direct_rdma, ..rdma };
+
+        let granularity_bytes = match has_virtual_memory {
+            true => cuda
+                .granularity_bytes(memory)
+                .map_err(|failure| failure.at_open("cuMemGetAllocationGranularity"))?,
+            false => USUAL_GRANULARITY_BYTES,
+        };
+        let pool_handles = cuda.attribute(device, Attribute::MemoryPoolHandles).cast_unsigned();
+        let info = DeviceInfo {
+            ordinal,
+            total_bytes,
+            granularity_bytes,
+            has_virtual_memory,
+            has_async_malloc,
+            has_gpu_direct_rdma,
+            shareable_handle,
+        };
+        let pool_handle = pool_handle(shareable_handle, pool_handles);
+        let sharing = Sharing::new(location);
+        Ok(CudaDevice { cuda, primary, info, memory, pool_handle, sharing })
+    }
+
+    /// Makes a call with the device's context current, unless the process may not call any more.
+    pub(crate) fn call<R>(
+        &self,
+        call: Call,
+        work: impl FnOnce(&Cuda) -> Result<R, Failure>,
+    ) -> Result<R, DriverError> {
+        process::check().map_err(|code| DriverError::new(call, code))?;
+        let done = self.primary.enter(self.cuda).and_then(|_current| work(self.cuda));
+        done.map_err(|failure| failure.of(call))
+    }
+
+    /// The same for a call that only devices with virtual memory have.
+    pub(crate) fn call_virtual<R>(
+        &self,
+        call: Call,
+        work: impl FnOnce(&Cuda) -> Result<R, Failure>,
+    ) -> Result<R, DriverError> {
+        self.supports(call, self.info.has_virtual_memory)?;
+        self.call(call, work)
+    }
+
+    /// The same for a call that only devices with memory pools have.
+    pub(crate) fn call_pooled<R>(
+        &self,
+        call: Call,
+        work: impl FnOnce(&Cuda) -> Result<R, Failure>,
+    ) -> Result<R, DriverError> {
+        self.supports(call, self.info.has_async_malloc)?;
+        self.call(call, work)
+    }
+
+    /// Refuses what the device has not; how the process ends goes before.
+    pub(crate) fn supports(&self, call: Call, has: bool) -> Result<(), DriverError> {
+        process::check().map_err(|code| DriverError::new(call, code))?;
+        if has { Ok(()) } else { Err(DriverError::new(call, ErrorCode::NotSupported)) }
+    }
+
+    /// Refuses a pool that was not made here, which the driver might take for one.
+    pub(crate) fn knows(&self, call: Call, pool: MemoryPool) -> Result<(), DriverError> {
+        self.supports(call, self.info.has_async_malloc)?;
+        let is_known = self.sharing.has_pool(pool.0);
+        if is_known { Ok(()) } else { Err(DriverError::new(call, ErrorCode::InvalidHandle)) }
+    }
+}
+
+impl fmt::Debug for CudaDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CudaDevice").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+/// Whether the driver makes such memory, tried with as little as it can.
+fn is_possible(cuda: &Cuda, memory: PhysicalMemory) -> bool {
+    let created = cuda
+        .granularity_bytes(memory)
+        .and_then(|bytes| cuda.create(bytes, memory))
+        .and_then(|handle| cuda.release(handle));
+    created.is_ok()
+}
+
+/// The best handle that pools can be shared by, no better than the device's.
+fn pool_handle(best: ShareableHandle, supported: u32) -> ShareableHandle {
+    let candidates = match best {
+        ShareableHandle::Fabric => &[ShareableHandle::Fabric, ShareableHandle::PosixFd][..],
+        ShareableHandle::PosixFd => &[ShareableHandle::PosixFd],
+        ShareableHandle::None => &[],
+    };
+    let is_supported = |handle: &ShareableHandle| supported & handle_bit(*handle) != 0;
+    candidates.iter().copied().find(is_supported).unwrap_or(ShareableHandle::None)
+}
+
+#[cfg(test)]
+mod tests {
+    use drystone_driver::ShareableHandle::{Fabric, None, PosixFd};
+
+    use super::pool_handle;
+
+    #[test]
+    fn a_pool_is_shared_by_the_best_handle_that_both_device_and_pools_have() {
+        assert_eq!(pool_handle(Fabric, 1 | 8), Fabric);
+        assert_eq!(pool_handle(Fabric, 1), PosixFd);
+        assert_eq!(pool_handle(PosixFd, 1 | 8), PosixFd);
+        assert_eq!(pool_handle(PosixFd, 8), None);
+        assert_eq!(pool_handle(Fabric, 0), None);
+        assert_eq!(pool_handle(None, 1 | 8), None);
+    }
+}

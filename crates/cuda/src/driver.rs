@@ -1,0 +1,181 @@
+//! [`Driver`] for [`CudaDevice`]: which function of CUDA answers which call.
+
+use drystone_driver::{
+    Call, CaptureMode, CaptureStatus, DeviceInfo, Driver, DriverError, ErrorCode, Event, Handle,
+    MemoryInfo, MemoryPool, MemoryPoolConfig, MemoryPoolUsage, Stream, StreamUid,
+};
+
+use crate::device::CudaDevice;
+use crate::open_error::OpenError;
+use crate::primary::Primary;
+use crate::process;
+use crate::sharing::PoolRefused;
+
+type Result<T> = std::result::Result<T, DriverError>;
+
+impl Driver for CudaDevice {
+    fn info(&self) -> DeviceInfo {
+        self.info
+    }
+
+    fn memory_info(&self) -> Result<MemoryInfo> {
+        self.call(Call::MemoryInfo, |cuda| cuda.memory_info())
+    }
+
+    fn reserve(&self, bytes: u64, alignment: u64) -> Result<u64> {
+        self.call_virtual(Call::Reserve, |cuda| cuda.reserve(bytes, alignment))
+            .map_err(|error| error.with_figures(bytes, 0))
+    }
+
+    fn unreserve(&self, address: u64, bytes: u64) -> Result<()> {
+        self.call_virtual(Call::Unreserve, |cuda| cuda.unreserve(address, bytes))
+            .map_err(|error| error.with_figures(bytes, address))
+    }
+
+    fn create(&self, bytes: u64) -> Result<Handle> {
+        self.call_virtual(Call::Create, |cuda| cuda.create(bytes, self.memory))
+            .map(Handle)
+            .map_err(|error| error.with_figures(bytes, 0))
+    }
+
+    fn release(&self, handle: Handle) -> Result<()> {
+        self.call_virtual(Call::Release, |cuda| cuda.release(handle.0))
+    }
+
+    fn map(&self, address: u64, bytes: u64, handle: Handle) -> Result<()> {
+        self.call_virtual(Call::Map, |cuda| cuda.map(address, bytes, handle.0))
+            .map_err(|error| error.with_figures(bytes, address))
+    }
+
+    fn set_access(&self, address: u64, bytes: u64) -> Result<()> {
+        self.call_virtual(Call::SetAccess, |cuda| {
+            cuda.set_access(address, bytes, &self.sharing.access())
+        })
+        .map_err(|error| error.with_figures(bytes, address))
+    }
+
+    fn unmap(&self, address: u64, bytes: u64) -> Result<()> {
+        self.call_virtual(Call::Unmap, |cuda| cuda.unmap(address, bytes))
+            .map_err(|error| error.with_figures(bytes, address))
+    }
+
+    fn malloc(&self, bytes: u64) -> Result<u64> {
+        self.call(Call::Malloc, |cuda| cuda.malloc(bytes))
+            .map_err(|error| error.with_figures(bytes, 0))
+    }
+
+    fn free(&self, address: u64) -> Result<()> {
+        self.call(Call::Free, |cuda| cuda.free(address))
+            .map_err(|error| error.with_figures(0, address))
+    }
+
+    fn enable_peer_access(&self, peer_ordinal: u32) -> Result<()> {
+        let call = Call::EnablePeerAccess;
+        let refuse = |code| Err(DriverError::new(call, code));
+        process::check().map_err(|code| DriverError::new(call, code))?;
+        if peer_ordinal == self.primary.ordinal {
+            return refuse(ErrorCode::InvalidValue);
+        }
+        let peer = match Primary::of(self.cuda, peer_ordinal) {
+            Ok(peer) => peer,
+            Err(OpenError::Driver { name, number, .. }) => {
+                return Err(crate::failure::Failure { number, name }.of(call));
+            }
+            Err(_) => return refuse(ErrorCode::InvalidValue),
+        };
+        let can_reach = self.cuda.can_access_peer(peer.device, self.primary.device);
+        if !can_reach.map_err(|failure| failure.of(call))? {
+            return refuse(ErrorCode::NotSupported);
+        }
+        self.sharing.let_in(self.cuda, self.primary, peer).map_err(|failure| failure.of(call))
+    }
+
+    fn create_memory_pool(&self, config: &MemoryPoolConfig) -> Result<MemoryPool> {
+        let call = Call::CreateMemoryPool;
+        let location = self.primary.location();
+        let created = self.call_pooled(call, |cuda| {
+            match self.sharing.create_pool(cuda, location, self.pool_handle, config) {
+                Ok(pool) => Ok(Some(pool)),
+                Err(PoolRefused::NotShareable) => Ok(None),
+                Err(PoolRefused::Driver(failure)) => Err(failure),
+            }
+        })?;
+        created.map(MemoryPool).ok_or(DriverError::new(call, ErrorCode::NotSupported))
+    }
+
+    fn destroy_memory_pool(&self, pool: MemoryPool) -> Result<()> {
+        let call = Call::DestroyMemoryPool;
+        self.knows(call, pool)?;
+        self.call(call, |cuda| self.sharing.destroy_pool(cuda, pool.0))
+    }
+
+    fn trim_memory_pool(&self, pool: MemoryPool, keep_bytes: u64) -> Result<()> {
+        let call = Call::TrimMemoryPool;
+        self.knows(call, pool)?;
+        self.call(call, |cuda| cuda.trim_memory_pool(pool.0, keep_bytes))
+    }
+
+    fn memory_pool_usage(&self, pool: MemoryPool) -> Result<MemoryPoolUsage> {
+        let call = Call::MemoryPoolUsage;
+        self.knows(call, pool)?;
+        self.call(call, |cuda| cuda.memory_pool_usage(pool.0))
+    }
+
+    fn malloc_async(&self, pool: MemoryPool, bytes: u64, stream: Stream) -> Result<u64> {
+        self.call_pooled(Call::MallocAsync, |cuda| cuda.malloc_async(pool.0, bytes, stream.0))
+            .map_err(|error| error.with_figures(bytes, 0))
+    }
+
+    fn free_async(&self, address: u64, stream: Stream) -> Result<()> {
+        self.call_pooled(Call::FreeAsync, |cuda| cuda.free_async(address, stream.0))
+            .map_err(|error| error.with_figures(0, address))
+    }
+
+    fn create_event(&self) -> Result<Event> {
+        self.call(Call::CreateEvent, |cuda| cuda.create_event()).map(Event)
+    }
+
+    fn destroy_event(&self, event: Event) -> Result<()> {
+        self.call(Call::DestroyEvent, |cuda| cuda.destroy_event(event.0))
+    }
+
+    fn record(&self, event: Event, stream: Stream) -> Result<()> {
+        self.call(Call::Record, |cuda| cuda.record(event.0, stream.0))
+    }
+
+    fn query(&self, event: Event) -> Result<bool> {
+        self.call(Call::Query, |cuda| cuda.query(event.0))
+    }
+
+    fn wait(&self, stream: Stream, event: Event) -> Result<()> {
+        self.call(Call::Wait, |cuda| cuda.wait(stream.0, event.0))
+    }
+
+    fn synchronize_event(&self, event: Event) -> Result<()> {
+        self.call(Call::SynchronizeEvent, |cuda| cuda.synchronize_event(event.0))
+    }
+
+    fn synchronize_stream(&self, stream: Stream) -> Result<()> {
+        self.call(Call::SynchronizeStream, |cuda| cuda.synchronize_stream(stream.0))
+    }
+
+    fn synchronize_device(&self) -> Result<()> {
+        self.call(Call::SynchronizeDevice, |cuda| cuda.synchronize_context())
+    }
+
+    /// Handle 0 and 1 are the legacy default stream, 2 is the calling thread's own default stream.
+    fn stream_uid(&self, stream: Stream) -> Result<StreamUid> {
+        self.call(Call::StreamUid, |cuda| self.primary.identities.of(cuda, stream.0))
+    }
+
+    fn capture_status(&self, stream: Stream) -> Result<CaptureStatus> {
+        self.call(Call::CaptureStatus, |cuda| cuda.capture_status(stream.0))
+    }
+
+    fn exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode> {
+        let call = Call::ExchangeCaptureMode;
+        process::check().map_err(|code| DriverError::new(call, code))?;
+        // Belongs to the thread: the current context does not matter.
+        self.cuda.exchange_capture_mode(mode).map_err(|failure| failure.of(call))
+    }
+}

@@ -1,0 +1,65 @@
+//! [`Primary`]: a device's primary context, retained once in a process and never released.
+//!
+//! Every `CudaDevice` of an ordinal shares it, with all other users of the device: the CUDA runtime
+//! and cudarc use it, too. Never released: at exit the driver may be gone before us, and in the
+//! middle of a program the context costs more to make anew than to keep.
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+
+use crate::calls::{Context, Cuda, DeviceId};
+use crate::current::Current;
+use crate::failure::Failure;
+use crate::identity::Identities;
+use crate::open_error::OpenError;
+use crate::process;
+
+/// What all users of a device in this process share.
+pub(crate) struct Primary {
+    pub(crate) ordinal: u32,
+    pub(crate) device: DeviceId,
+    pub(crate) context: Context,
+    pub(crate) identities: Identities,
+}
+
+/// One for each device that was opened.
+static PRIMARIES: Mutex<BTreeMap<u32, &'static Primary>> = Mutex::new(BTreeMap::new());
+
+impl Primary {
+    /// The device's, made at the first call.
+    pub(crate) fn of(cuda: &Cuda, ordinal: u32) -> Result<&'static Primary, OpenError> {
+        let count = cuda.device_count().map_err(|failure| failure.at_open("cuDeviceGetCount"))?;
+        match count {
+            0 => return Err(OpenError::NoDevice),
+            _ if ordinal >= count => return Err(OpenError::NoSuchDevice { ordinal, count }),
+            _ => {}
+        }
+        let mut primaries = PRIMARIES.lock();
+        if let Some(primary) = primaries.get(&ordinal) {
+            return Ok(primary);
+        }
+        let device = cuda.device(ordinal).map_err(|failure| failure.at_open("cuDeviceGet"))?;
+        let context = cuda
+            .retain_primary_context(device)
+            .map_err(|failure| failure.at_open("cuDevicePrimaryCtxRetain"))?;
+        // The driver may have registered an exit handler with its first context.
+        process::watch_exit();
+        let identities = Identities::new(ordinal);
+        // Kept as long as the process, as the context is.
+        let primary: &'static Primary =
+            Box::leak(Box::new(Primary { ordinal, device, context, identities }));
+        primaries.insert(ordinal, primary);
+        Ok(primary)
+    }
+
+    /// The ordinal as the driver counts.
+    pub(crate) const fn location(&self) -> i32 {
+        self.ordinal.cast_signed()
+    }
+
+    #[inline]
+    pub(crate) fn enter<'a>(&self, cuda: &'a Cuda) -> Result<Current<'a>, Failure> {
+        Current::enter(cuda, self.context)
+    }
+}
