@@ -1,0 +1,290 @@
+//! Kernels: registered by the programs' own start-up code, launched, never run.
+//!
+//! A launch takes its place in its stream like any other work, so order and captures are right. A
+//! kernel is named by the address of its host function, which also serves as every handle to it.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use crate::context::{self, in_context};
+use crate::driver::{self, Handle, Status, Stream};
+use crate::error;
+use crate::forward::Argument;
+use crate::last_error::record;
+
+/// How long a kernel takes of the device's time.
+const KERNEL_NS: u64 = 1_000;
+/// What one block may have.
+pub const THREADS_MAX: u64 = 1024;
+pub const BLOCK_SHARED_BYTES: u64 = 232_448;
+
+/// A grid's or a block's dimensions.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Dimensions {
+    x: c_uint,
+    y: c_uint,
+    z: c_uint,
+}
+
+impl Dimensions {
+    fn total(self) -> u64 {
+        let area = u64::from(self.x).saturating_mul(u64::from(self.y));
+        area.saturating_mul(u64::from(self.z))
+    }
+}
+
+/// What `<<<...>>>` states, between its two calls.
+#[derive(Clone, Copy)]
+struct Configuration {
+    grid: Dimensions,
+    block: Dimensions,
+    shared_bytes: usize,
+    stream: Stream,
+}
+
+thread_local! {
+    static CONFIGURATIONS: RefCell<Vec<Configuration>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Names by host function, both as addresses; the names are the programs' own and stay.
+static KERNELS: LazyLock<Mutex<HashMap<usize, usize>>> = LazyLock::new(Mutex::default);
+
+/// Whether a kernel was registered under this host function.
+pub fn is_kernel(host: *const c_void) -> bool {
+    kernels().contains_key(&host.addr())
+}
+
+/// Its name, as an address.
+pub fn name(host: *const c_void) -> Option<usize> {
+    kernels().get(&host.addr()).copied()
+}
+
+fn kernels() -> MutexGuard<'static, HashMap<usize, usize>> {
+    KERNELS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Takes a program's code for the device, which is never looked at.
+#[unsafe(no_mangle)]
+pub extern "C" fn __cudaRegisterFatBinary(_code: *mut c_void) -> *mut Handle {
+    Box::into_raw(Box::new(std::ptr::null_mut()))
+}
+
+/// Ends the registration of a program's code.
+#[unsafe(no_mangle)]
+pub extern "C" fn __cudaRegisterFatBinaryEnd(_binary: *mut Handle) {}
+
+/// Forgets a program's code.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __cudaUnregisterFatBinary(binary: *mut Handle) {
+    if !binary.is_null() {
+        // SAFETY: the handle was made by `__cudaRegisterFatBinary` and is given up.
+        drop(unsafe { Box::from_raw(binary) });
+    }
+}
+
+/// Prepares a program's code.
+#[unsafe(no_mangle)]
+pub extern "C" fn __cudaInitModule(_binary: *mut Handle) -> c_char {
+    1
+}
+
+/// Names a kernel.
+#[unsafe(no_mangle)]
+pub extern "C" fn __cudaRegisterFunction(
+    _binary: *mut Handle,
+    host: *const c_void,
+    _device: *mut c_char,
+    name: *const c_char,
+    _thread_limit: c_int,
+    _thread: *mut c_void,
+    _block: *mut c_void,
+    _block_dimensions: *mut c_void,
+    _grid_dimensions: *mut c_void,
+    _warp_size: *mut c_int,
+) {
+    kernels().insert(host.addr(), name.expose_provenance());
+}
+
+/// Keeps what `<<<...>>>` states until the stub of the kernel asks for it.
+#[unsafe(no_mangle)]
+pub extern "C" fn __cudaPushCallConfiguration(
+    grid: Dimensions,
+    block: Dimensions,
+    shared_bytes: usize,
+    stream: Stream,
+) -> c_uint {
+    let configuration = Configuration { grid, block, shared_bytes, stream };
+    CONFIGURATIONS.with_borrow_mut(|all| all.push(configuration));
+    0
+}
+
+/// Gives it back.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __cudaPopCallConfiguration(
+    grid: *mut Dimensions,
+    block: *mut Dimensions,
+    shared_bytes: *mut usize,
+    stream: *mut Stream,
+) -> Status {
+    let Some(last) = CONFIGURATIONS.with_borrow_mut(Vec::pop) else {
+        return record(error::MISSING_CONFIGURATION);
+    };
+    // SAFETY: the caller passes room for dimensions.
+    unsafe { grid.write(last.grid) };
+    // SAFETY: the same.
+    unsafe { block.write(last.block) };
+    // SAFETY: the caller passes room for a size.
+    unsafe { shared_bytes.write(last.shared_bytes) };
+    // SAFETY: the caller passes room for a stream.
+    unsafe { stream.write(last.stream) };
+    error::SUCCESS
+}
+
+/// Refuses what no device of this kind can run.
+fn check(kernel: *const c_void, configuration: Configuration) -> Status {
+    let threads = configuration.block.total();
+    let shared = u64::try_from(configuration.shared_bytes).unwrap_or(u64::MAX);
+    if !is_kernel(kernel) {
+        error::INVALID_DEVICE_FUNCTION
+    } else if threads == 0 || threads > THREADS_MAX || configuration.grid.total() == 0 {
+        error::INVALID_CONFIGURATION
+    } else if shared > BLOCK_SHARED_BYTES {
+        error::INVALID_VALUE
+    } else {
+        error::SUCCESS
+    }
+}
+
+fn launch(counted: &std::ffi::CStr, kernel: *const c_void, with: Configuration) -> Status {
+    in_context(|| {
+        let status = check(kernel, with);
+        if status != error::SUCCESS {
+            return status;
+        }
+        // SAFETY: the name is a string.
+        unsafe { driver::simcuda_count(counted.as_ptr()) };
+        // SAFETY: takes no pointers but the stream, which the driver checks.
+        unsafe { driver::simcuda_launch(context::device(), with.stream, KERNEL_NS) }
+    })
+}
+
+/// Launches a kernel.
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaLaunchKernel(
+    kernel: *const c_void,
+    grid: Dimensions,
+    block: Dimensions,
+    _arguments: *mut *mut c_void,
+    shared_bytes: usize,
+    stream: Stream,
+) -> Status {
+    let with = Configuration { grid, block, shared_bytes, stream };
+    launch(c"cudaLaunchKernel", kernel, with)
+}
+
+/// Launches a kernel whose blocks wait for each other.
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaLaunchCooperativeKernel(
+    kernel: *const c_void,
+    grid: Dimensions,
+    block: Dimensions,
+    _arguments: *mut *mut c_void,
+    shared_bytes: usize,
+    stream: Stream,
+) -> Status {
+    let with = Configuration { grid, block, shared_bytes, stream };
+    launch(c"cudaLaunchCooperativeKernel", kernel, with)
+}
+
+/// What `cudaLaunchKernelExC` is told besides the kernel.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct LaunchConfiguration {
+    grid: Dimensions,
+    block: Dimensions,
+    shared_bytes: usize,
+    stream: Stream,
+    attributes: *mut c_void,
+    attribute_count: c_uint,
+}
+
+/// Launches a kernel with attributes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaLaunchKernelExC(
+    configuration: *const LaunchConfiguration,
+    kernel: *const c_void,
+    _arguments: *mut *mut c_void,
+) -> Status {
+    // SAFETY: the caller passes a configuration or null.
+    let Some(stated) = (unsafe { configuration.as_ref() }) else {
+        return record(error::INVALID_VALUE);
+    };
+    let LaunchConfiguration { grid, block, shared_bytes, stream, .. } = *stated;
+    launch(c"cudaLaunchKernelExC", kernel, Configuration { grid, block, shared_bytes, stream })
+}
+
+/// The variant for programs with a default stream for each thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaLaunchKernelExC_ptsz(
+    configuration: *const LaunchConfiguration,
+    kernel: *const c_void,
+    arguments: *mut *mut c_void,
+) -> Status {
+    // SAFETY: the caller passes a configuration or null.
+    let Some(mut stated) = (unsafe { configuration.as_ref() }).copied() else {
+        return record(error::INVALID_VALUE);
+    };
+    stated.stream = stated.stream.per_thread();
+    // SAFETY: the pointer is to a local; the rest of the contract is the same.
+    unsafe { cudaLaunchKernelExC(&raw const stated, kernel, arguments) }
+}
+
+/// Launches a kernel by its handle.
+#[unsafe(no_mangle)]
+pub extern "C" fn __cudaLaunchKernel(
+    kernel: *const c_void,
+    grid: Dimensions,
+    block: Dimensions,
+    arguments: *mut *mut c_void,
+    shared_bytes: usize,
+    stream: Stream,
+) -> Status {
+    cudaLaunchKernel(kernel, grid, block, arguments, shared_bytes, stream)
+}
+
+macro_rules! launch_per_thread {
+    ($($per_thread:ident => $name:ident;)*) => {$(
+        /// The variant for programs with a default stream for each thread.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $per_thread(
+            kernel: *const c_void,
+            grid: Dimensions,
+            block: Dimensions,
+            arguments: *mut *mut c_void,
+            shared_bytes: usize,
+            stream: Stream,
+        ) -> Status {
+            $name(kernel, grid, block, arguments, shared_bytes, stream.per_thread())
+        }
+    )*};
+}
+
+launch_per_thread! {
+    cudaLaunchKernel_ptsz => cudaLaunchKernel;
+    cudaLaunchCooperativeKernel_ptsz => cudaLaunchCooperativeKernel;
+    __cudaLaunchKernel_ptsz => __cudaLaunchKernel;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launch_configuration_has_the_layout_of_cuda() {
+        assert_eq!(size_of::<LaunchConfiguration>(), 56);
+        assert_eq!(std::mem::offset_of!(LaunchConfiguration, stream), 32);
+    }
+}

@@ -1,0 +1,42 @@
+//! Memory pools.
+
+use std::ffi::{c_int, c_void};
+
+use crate::context::in_driver;
+use crate::driver::{self, Handle, Location, Status};
+use crate::forward::forward;
+
+forward! {
+    cudaMemPoolCreate => cuMemPoolCreate(pool: *mut Handle, properties: *const c_void);
+    cudaMemPoolDestroy => cuMemPoolDestroy(pool: Handle);
+    cudaMemPoolTrimTo => cuMemPoolTrimTo(pool: Handle, keep: usize);
+    cudaMemPoolGetAttribute =>
+        cuMemPoolGetAttribute(pool: Handle, attribute: c_int, value: *mut c_void);
+    cudaMemPoolSetAttribute =>
+        cuMemPoolSetAttribute(pool: Handle, attribute: c_int, value: *mut c_void);
+    cudaMemPoolSetAccess =>
+        cuMemPoolSetAccess(pool: Handle, access: *const c_void, count: usize);
+    cudaMemPoolGetAccess =>
+        cuMemPoolGetAccess(flags: *mut c_int, pool: Handle, at: *mut Location);
+}
+
+/// The pool that a device had from the beginning.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaDeviceGetDefaultMemPool(pool: *mut Handle, device: c_int) -> Status {
+    // SAFETY: the caller passes room for a handle.
+    in_driver(|| unsafe { driver::cuDeviceGetDefaultMemPool(pool, device) })
+}
+
+/// The pool that a device's requests go to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaDeviceGetMemPool(pool: *mut Handle, device: c_int) -> Status {
+    // SAFETY: the caller passes room for a handle.
+    in_driver(|| unsafe { driver::cuDeviceGetMemPool(pool, device) })
+}
+
+/// Lets a device's requests go to another pool.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaDeviceSetMemPool(device: c_int, pool: Handle) -> Status {
+    // SAFETY: the caller passes a pool that is alive.
+    in_driver(|| unsafe { driver::cuDeviceSetMemPool(device, pool) })
+}

@@ -1,0 +1,256 @@
+//! `cudaGetDeviceProperties`: a record whose fields are nearly all attributes of the device.
+//!
+//! CUDA 13 took fields out of the middle, so the record is laid out from a list that says which
+//! versions have which field, as a C compiler would.
+
+use std::ffi::{c_char, c_int};
+use std::ptr;
+
+use crate::context::{check_device, in_driver};
+use crate::driver::{self, Status};
+use crate::error;
+
+/// What a field holds. Numbers are the driver's attributes.
+#[derive(Clone, Copy)]
+enum Field {
+    Name,
+    Uuid,
+    TotalMemory,
+    Int(c_int),
+    Size(c_int),
+    /// An `int` that CUDA 13 no longer has.
+    Int12(c_int),
+    /// An `int` that CUDA 12 does not have yet.
+    Int13(c_int),
+    /// Nothing to tell; so many bytes with the alignment of an `int`.
+    Nothing(usize),
+}
+use Field::{Int, Int12, Int13, Name, Nothing, Size, TotalMemory, Uuid};
+
+/// Fields that every version has, removed ones included.
+#[rustfmt::skip]
+const FIELDS: &[Field] = &[
+    Name, Uuid, Nothing(12), TotalMemory,
+    // Shared memory and registers of a block, warp, pitch, threads, block and grid dimensions.
+    Size(8), Int(12), Int(10), Size(11), Int(1),
+    Int(2), Int(3), Int(4), Int(5), Int(6), Int(7), Int12(13),
+    // Constant memory, compute capability, textures' alignment, processors, kind of device.
+    Size(9), Int(75), Int(76), Size(14), Size(51), Int12(15), Int(16), Int12(17), Int(18), Int(19),
+    Int12(20),
+    // Textures: linear, mipmapped, gathered, cube maps, layered.
+    Int(21), Int(77), Int12(69), Int(22), Int(23), Int(73), Int(74), Int(70), Int(71), Int(72),
+    Int(45), Int(46), Int(24), Int(25), Int(26), Int(47), Int(48), Int(49), Int(52),
+    Int(42), Int(43), Int(27), Int(28), Int(29), Int(53), Int(54),
+    // Surfaces.
+    Int(55), Int(56), Int(57), Int(58), Int(59), Int(60), Int(61), Int(62), Int(63), Int(64),
+    Int(65), Int(66), Int(67), Int(68), Size(30),
+    // Concurrency, bus, driver, engines, clocks, caches.
+    Int(31), Int(32), Int(33), Int(34), Int(50), Int(35), Int(40), Int(41), Int12(36), Int(37),
+    Int(38), Int(108), Int(39), Int(78), Int(79), Int(80),
+    // Per processor; managed memory, boards, atomics.
+    Size(81), Int(82), Int(83), Int(84), Int(85), Int(86), Int12(87), Int(88), Int(89), Int(90),
+    Int(91), Int(95), Int12(96), Size(97), Int(100), Int(101), Int(106), Int(109), Size(111),
+];
+
+/// Fields that the first record of CUDA 12 did not have.
+#[rustfmt::skip]
+const LATER_FIELDS: &[Field] = &[
+    Int(99), Int(112), Int(113), Int(114), Int(115), Int(116), Int(117), Int(118), Int(119),
+    Int(121), Int(125), Int(120), Int(129),
+    Int13(130), Int13(131), Int13(133), Int13(134), Int13(139), Int13(140), Int13(143),
+];
+
+/// The records that programs were built against.
+#[derive(Clone, Copy)]
+enum Record {
+    First,
+    Cuda12,
+    Cuda13,
+}
+
+impl Record {
+    fn size(self) -> usize {
+        match self {
+            Self::First => 728,
+            Self::Cuda12 => 1032,
+            Self::Cuda13 => 1008,
+        }
+    }
+
+    fn fields(self) -> impl Iterator<Item = Field> {
+        let later = if matches!(self, Self::First) { &[] } else { LATER_FIELDS };
+        FIELDS.iter().chain(later).copied().filter(move |field| match field {
+            Int12(_) => !matches!(self, Self::Cuda13),
+            Int13(_) => matches!(self, Self::Cuda13),
+            _ => true,
+        })
+    }
+
+    /// Lays out the fields, each where its alignment puts it, and zeros behind the last.
+    fn lay_out(self, device: &impl Device) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.size());
+        for field in self.fields() {
+            match field {
+                Name => bytes.extend(device.name()),
+                Uuid => bytes.extend(device.uuid()),
+                TotalMemory => put(&mut bytes, &device.total_memory().to_ne_bytes()),
+                Int(attribute) | Int12(attribute) | Int13(attribute) => {
+                    put(&mut bytes, &device.attribute(attribute).to_ne_bytes());
+                }
+                Size(attribute) => {
+                    let value = usize::try_from(device.attribute(attribute)).unwrap_or(0);
+                    put(&mut bytes, &value.to_ne_bytes());
+                }
+                Nothing(size) => bytes.resize(bytes.len() + size, 0),
+            }
+        }
+        bytes.resize(self.size(), 0);
+        bytes
+    }
+}
+
+/// Appends a number, aligned to its size.
+fn put(bytes: &mut Vec<u8>, number: &[u8]) {
+    bytes.resize(bytes.len().next_multiple_of(number.len()), 0);
+    bytes.extend(number);
+}
+
+/// What is asked of a device.
+trait Device {
+    fn name(&self) -> [u8; 256];
+    fn uuid(&self) -> [u8; 16];
+    fn total_memory(&self) -> usize;
+    fn attribute(&self, attribute: c_int) -> c_int;
+}
+
+/// A device of the driver. What it does not tell is zero.
+struct Ordinal(c_int);
+
+impl Device for Ordinal {
+    fn name(&self) -> [u8; 256] {
+        let mut name = [0; 256];
+        let to = name.as_mut_ptr().cast::<c_char>();
+        // SAFETY: there is room for as many bytes as stated.
+        unsafe { driver::cuDeviceGetName(to, 256, self.0) };
+        name
+    }
+
+    fn uuid(&self) -> [u8; 16] {
+        let mut uuid = [0; 16];
+        // SAFETY: the pointer is to a local.
+        unsafe { driver::cuDeviceGetUuid_v2(&raw mut uuid, self.0) };
+        uuid
+    }
+
+    fn total_memory(&self) -> usize {
+        let mut bytes = 0;
+        // SAFETY: the pointer is to a local.
+        unsafe { driver::cuDeviceTotalMem_v2(&raw mut bytes, self.0) };
+        bytes
+    }
+
+    fn attribute(&self, attribute: c_int) -> c_int {
+        let mut value = 0;
+        // SAFETY: the pointer is to a local.
+        unsafe { driver::cuDeviceGetAttribute(&raw mut value, attribute, self.0) };
+        value
+    }
+}
+
+unsafe fn tell(to: *mut u8, device: c_int, record: Record) -> Status {
+    in_driver(|| {
+        if to.is_null() {
+            return error::INVALID_VALUE;
+        }
+        let status = check_device(device);
+        if status == error::SUCCESS {
+            let bytes = record.lay_out(&Ordinal(device));
+            // SAFETY: the caller passes room for the record of the version it was built against.
+            unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        }
+        status
+    })
+}
+
+/// `cudaGetDeviceProperties` of programs built for CUDA 11.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGetDeviceProperties_v1(to: *mut u8, device: c_int) -> Status {
+    // SAFETY: the caller passes room for the record.
+    unsafe { tell(to, device, Record::First) }
+}
+
+/// `cudaGetDeviceProperties` of programs built for CUDA 12.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGetDeviceProperties_v2(to: *mut u8, device: c_int) -> Status {
+    // SAFETY: the caller passes room for the record.
+    unsafe { tell(to, device, Record::Cuda12) }
+}
+
+/// `cudaGetDeviceProperties` of programs built for CUDA 13.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGetDeviceProperties_v13(to: *mut u8, device: c_int) -> Status {
+    // SAFETY: the caller passes room for the record.
+    unsafe { tell(to, device, Record::Cuda13) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device whose attributes are their numbers.
+    struct Numbers;
+
+    impl Device for Numbers {
+        fn name(&self) -> [u8; 256] {
+            [b'n'; 256]
+        }
+        fn uuid(&self) -> [u8; 16] {
+            [b'u'; 16]
+        }
+        fn total_memory(&self) -> usize {
+            1 << 40
+        }
+        fn attribute(&self, attribute: c_int) -> c_int {
+            attribute
+        }
+    }
+
+    /// Offsets that C compilers give `totalGlobalMem`, `totalConstMem`, `multiProcessorCount`,
+    /// `surfaceAlignment`, `pciBusID`, `sharedMemPerMultiprocessor`, `reservedSharedMemPerBlock`,
+    /// `memoryPoolsSupported` and `unifiedFunctionPointers`.
+    const ATTRIBUTES: [c_int; 8] = [9, 16, 30, 33, 81, 111, 115, 129];
+    const OFFSETS_12: [usize; 8] = [352, 388, 568, 584, 640, 720, 744, 776];
+    const OFFSETS_13: [usize; 8] = [352, 384, 552, 568, 624, 696, 720, 752];
+
+    fn int_at(bytes: &[u8], at: usize) -> c_int {
+        c_int::from_ne_bytes(bytes[at..at + 4].try_into().unwrap())
+    }
+
+    #[test]
+    fn fields_are_where_the_headers_of_each_version_put_them() {
+        for (record, offsets) in [(Record::Cuda12, OFFSETS_12), (Record::Cuda13, OFFSETS_13)] {
+            let bytes = record.lay_out(&Numbers);
+            assert_eq!(bytes.len(), record.size());
+            assert_eq!(&bytes[288..296], &(1_usize << 40).to_ne_bytes());
+            for (attribute, at) in ATTRIBUTES.into_iter().zip(offsets) {
+                assert_eq!(int_at(&bytes, at), attribute, "at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_record_is_the_beginning_of_that_of_cuda_12() {
+        let first = Record::First.lay_out(&Numbers);
+        assert_eq!(first, Record::Cuda12.lay_out(&Numbers)[..728]);
+    }
+
+    #[test]
+    fn no_field_lies_in_what_is_reserved() {
+        let cuda_12 = Record::Cuda12.lay_out(&Numbers);
+        assert_eq!(int_at(&cuda_12, 776), 129);
+        assert!(cuda_12[780..].iter().all(|byte| *byte == 0));
+        let cuda_13 = Record::Cuda13.lay_out(&Numbers);
+        assert_eq!(int_at(&cuda_13, 780), 143);
+        assert!(cuda_13[784..].iter().all(|byte| *byte == 0));
+    }
+}
