@@ -359,6 +359,10 @@ impl Heap {
             hold(12, own.pool == home.pool && own.scale == home.scale, || {
                 format!("{block:?} left its pool or scale")
             })?;
+            let pool = self.pools.at(home.pool);
+            hold(12, segment.kind == home.kind && home.kind == pool.kind, || {
+                format!("a {:?} segment in a pool of {:?} ones", segment.kind, pool.kind)
+            })?;
         }
         Ok(())
     }

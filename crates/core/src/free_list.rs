@@ -5,6 +5,7 @@
 
 use crate::bin::{BINS, Bin, Bitmap, TAIL};
 use crate::block::{BlockIndex, Blocks};
+use crate::policy::SegmentKind;
 use crate::pool::Scale;
 
 /// How many blocks of one bin a search looks at. The bins are at most 1/64 wide, so what a longer
@@ -16,6 +17,8 @@ const LOOK: usize = 8;
 pub(crate) struct FreeList {
     /// Index of the pool.
     pub(crate) pool: u32,
+    /// How the segments of its pool are obtained.
+    pub(crate) kind: SegmentKind,
     pub(crate) scale: Scale,
     /// Index of the stream in whose order the blocks are free.
     pub(crate) stream: u32,
@@ -26,9 +29,10 @@ pub(crate) struct FreeList {
 }
 
 impl FreeList {
-    pub(crate) fn new(pool: u32, scale: Scale, stream: u32) -> Self {
+    pub(crate) fn new(pool: u32, kind: SegmentKind, scale: Scale, stream: u32) -> Self {
         Self {
             pool,
+            kind,
             scale,
             stream,
             hollow: BlockIndex::NONE,
@@ -164,7 +168,8 @@ mod tests {
     use crate::block::tests::homeless;
 
     fn list_of(sizes: &[u64]) -> (FreeList, Blocks, Vec<BlockIndex>) {
-        let (mut list, mut blocks) = (FreeList::new(0, Scale::Large, 0), Blocks::default());
+        let (mut list, mut blocks) =
+            (FreeList::new(0, SegmentKind::Mapped, Scale::Large, 0), Blocks::default());
         let mut indices = Vec::new();
         for (at, &bytes) in sizes.iter().enumerate() {
             let index = blocks.insert(homeless((at as u64 + 1) << 30, bytes));

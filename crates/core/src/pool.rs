@@ -1,10 +1,11 @@
 //! Pools: segments and free lists with one purpose and lifetime, in two scales.
 //!
 //! Small blocks have segments of their own, so that they do not pin large ones. I12: a pool never
-//! lends address space to another pool while it lives.
+//! lends address space to another pool while it lives, and its segments are all of its kind.
 
 use crate::error::RequestError;
 use crate::id::PoolId;
+use crate::policy::SegmentKind;
 
 /// Small blocks and large ones never share a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,8 +25,10 @@ impl Scale {
 const NO_LIST: u32 = u32::MAX;
 
 /// One pool.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pool {
+    /// How its segments are obtained.
+    pub(crate) kind: SegmentKind,
     pub(crate) generation: u32,
     pub(crate) is_released: bool,
     /// The free list of each stream, by scale and the stream's index.
@@ -33,6 +36,10 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
+    const fn new(kind: SegmentKind) -> Self {
+        Self { kind, generation: 0, is_released: false, lists: [Vec::new(), Vec::new()] }
+    }
+
     #[inline]
     pub(crate) fn list(&self, scale: Scale, stream: u32) -> Option<u32> {
         self.lists[scale as usize].get(stream as usize).copied().filter(|&list| list != NO_LIST)
@@ -60,22 +67,25 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
-    pub(crate) fn new() -> Self {
-        Self { table: vec![Pool::default()] }
+    pub(crate) fn new(kind: SegmentKind) -> Self {
+        Self { table: vec![Pool::new(kind)] }
     }
 
-    /// Adds a pool. It takes the place, and the empty free lists, of a released pool without
-    /// segments if there is one, so that pools that come and go leave nothing behind.
-    pub(crate) fn add(&mut self, has_segments: impl Fn(u32) -> bool) -> PoolId {
+    /// Adds a pool. It takes the place, and the empty free lists, of a released pool of its kind
+    /// without segments if there is one, so that pools that come and go leave nothing behind.
+    pub(crate) fn add(&mut self, kind: SegmentKind, has_segments: impl Fn(u32) -> bool) -> PoolId {
         let mut indices = 0..self.table.len() as u32;
-        let ended = indices.find(|&index| self.at(index).is_released && !has_segments(index));
+        let ended = indices.find(|&index| {
+            let pool = self.at(index);
+            pool.is_released && pool.kind == kind && !has_segments(index)
+        });
         if let Some(index) = ended {
             let pool = self.at_mut(index);
             pool.is_released = false;
             pool.generation += 1;
             return PoolId { index, generation: pool.generation };
         }
-        self.table.push(Pool::default());
+        self.table.push(Pool::new(kind));
         PoolId { index: (self.table.len() - 1) as u32, generation: 0 }
     }
 

@@ -297,6 +297,18 @@ fn i12_a_block_in_another_pool() {
 }
 
 #[test]
+fn i12_a_segment_of_another_kind_than_its_pool() {
+    let Sample { mut heap, live, .. } = sample();
+    heap.segments.get_mut(heap.blocks[live].segment).unwrap().kind = SegmentKind::Plain;
+    let found = heap.check_i12_pools_keep_to_themselves(&tiles(&heap)).unwrap_err();
+    assert_eq!(found.invariant, 12, "{found}");
+}
+
+fn tiles(heap: &Heap) -> Tiles {
+    heap.check_i1_blocks_tile_their_segment().unwrap()
+}
+
+#[test]
 fn i13_a_granule_behind_two_pieces() {
     let Sample { mut heap, live, .. } = sample();
     let segment = heap.segments.get_mut(heap.blocks[live].segment).unwrap();

@@ -22,7 +22,7 @@ struct Site {
 
 impl Heap {
     pub(super) fn grow(&mut self, wanted: Wanted) -> Result<Answer, RequestError> {
-        match self.config.kind {
+        match self.list(wanted.list).kind {
             SegmentKind::Plain => self.plan_malloc(wanted).map(Answer::Plan),
             SegmentKind::Mapped => self.plan_backing(wanted).map(Answer::Plan),
         }
@@ -223,7 +223,7 @@ impl Heap {
 
     /// A new segment with one homeless block over all of it.
     pub(super) fn add_segment(&mut self, address: u64, bytes: u64, list: u32) -> BlockIndex {
-        let kind = self.config.kind;
+        let kind = self.list(list).kind;
         let segment =
             self.segments.insert(crate::segment::Segment::new(kind, address, bytes, list));
         let index = self.blocks.insert(crate::block::Block {

@@ -31,7 +31,7 @@ use crate::stats::Stats;
 /// How a heap behaves. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// How segments are obtained.
+    /// How segments of the default pool are obtained, and of others that do not say.
     pub kind: SegmentKind,
     /// Size of a granule: a power of two, at least the device's granularity.
     pub granule_bytes: u64,
@@ -76,7 +76,7 @@ impl Heap {
             segments: Segments::default(),
             granules: Granules::default(),
             streams: Streams::default(),
-            pools: Pools::new(),
+            pools: Pools::new(config.kind),
             uses: UseTable::default(),
             quarantine: Vec::new(),
             stranded: Vec::new(),
@@ -120,7 +120,8 @@ impl Heap {
         match home.list(scale, stream.index) {
             Some(list) => Ok(list),
             None => {
-                self.lists.push(FreeList::new(pool.index, scale, stream.index));
+                let kind = home.kind;
+                self.lists.push(FreeList::new(pool.index, kind, scale, stream.index));
                 let list = (self.lists.len() - 1) as u32;
                 self.pools.at_mut(pool.index).set_list(scale, stream.index, list);
                 Ok(list)
@@ -188,8 +189,8 @@ impl Heap {
     /// free in the list the block belonged to.
     #[inline]
     fn occupy(&mut self, index: BlockIndex, wanted: Wanted) -> Grant {
-        let scale = self.list(wanted.list).scale;
-        if policy::splits(self.config.kind, scale, self.blocks[index].bytes - wanted.bytes) {
+        let FreeList { kind, scale, .. } = *self.list(wanted.list);
+        if policy::splits(kind, scale, self.blocks[index].bytes - wanted.bytes) {
             let rest = self.blocks.cut(index, wanted.bytes);
             self.blocks[index].state = BlockState::Live;
             self.file(rest);
@@ -202,8 +203,8 @@ impl Heap {
     #[inline]
     fn occupy_free(&mut self, index: BlockIndex, wanted: Wanted) -> Grant {
         self.remove_free(index);
-        let scale = self.list(wanted.list).scale;
-        if policy::splits(self.config.kind, scale, self.blocks[index].bytes - wanted.bytes) {
+        let FreeList { kind, scale, .. } = *self.list(wanted.list);
+        if policy::splits(kind, scale, self.blocks[index].bytes - wanted.bytes) {
             let rest = self.blocks.cut(index, wanted.bytes);
             self.insert_free(rest);
         }

@@ -5,6 +5,7 @@ use crate::error::{RequestError, StreamError};
 use crate::fence::Fence;
 use crate::id::{PoolId, StreamId};
 use crate::plan::{Intent, Plan, Step};
+use crate::policy::SegmentKind;
 
 impl Heap {
     /// Adds a stream. It may succeed a retired stream whose work is complete.
@@ -36,10 +37,24 @@ impl Heap {
         }
     }
 
-    /// Adds a private pool.
+    /// Adds a private pool whose segments are of the default pool's kind.
     pub fn add_pool(&mut self) -> PoolId {
+        self.add_pool_of(self.config.kind)
+    }
+
+    /// Adds a private pool whose segments are of this kind.
+    pub fn add_pool_of(&mut self, kind: SegmentKind) -> PoolId {
         let (segments, lists) = (&self.segments, &self.lists);
-        self.pools.add(|pool| segments.iter().any(|(_, s)| lists[s.list as usize].pool == pool))
+        let has_segments = |pool| segments.iter().any(|(_, s)| lists[s.list as usize].pool == pool);
+        self.pools.add(kind, has_segments)
+    }
+
+    /// How segments of a pool are obtained.
+    ///
+    /// # Errors
+    /// The pool is unknown or released.
+    pub fn kind_of(&self, pool: PoolId) -> Result<SegmentKind, RequestError> {
+        Ok(self.pools.live(pool)?.kind)
     }
 
     /// Releases a private pool: it serves no further request, and a trim gives its memory back.

@@ -65,7 +65,9 @@ pub enum Transition {
     UseRetired {
         nth: usize,
     },
-    AddPool,
+    AddPool {
+        kind: SegmentKind,
+    },
     ReleasePool {
         nth: usize,
     },
@@ -109,8 +111,11 @@ fn limit(granule_bytes: u64) -> impl Strategy<Value = u64> {
     ]
 }
 
+fn kind() -> impl Strategy<Value = SegmentKind> {
+    prop_oneof![3 => Just(SegmentKind::Mapped), 1 => Just(SegmentKind::Plain)]
+}
+
 fn setup() -> impl Strategy<Value = Setup> {
-    let kind = prop_oneof![3 => Just(SegmentKind::Mapped), 1 => Just(SegmentKind::Plain)];
     let granule_bytes = prop_oneof![Just(2 * MIB), Just(4 * MIB), Just(8 * MIB)];
     let cross_stream = prop_oneof![
         1 => Just(CrossStream::Never),
@@ -121,7 +126,7 @@ fn setup() -> impl Strategy<Value = Setup> {
     let capacity_bytes = prop_oneof![Just(4 * MIB), Just(40 * MIB), Just(128 * MIB)];
     let addresses_bytes = prop_oneof![Just(40 * MIB), Just(512 * MIB), Just(1 << 40)];
     let sizes = (granule_bytes, device_bytes, capacity_bytes, addresses_bytes, 1..=4usize);
-    (kind, cross_stream, sizes).prop_flat_map(|(kind, cross_stream, sizes)| {
+    (kind(), cross_stream, sizes).prop_flat_map(|(kind, cross_stream, sizes)| {
         let (granule_bytes, device_bytes, capacity_bytes, addresses_bytes, streams) = sizes;
         limit(granule_bytes).prop_map(move |limit_bytes| Setup {
             kind,
@@ -171,7 +176,7 @@ fn transitions(granule_bytes: u64) -> impl Strategy<Value = Transition> {
         2 => Just(Transition::AddStream),
         2 => (0..4usize, fate()).prop_map(|(nth, fate)| Transition::RetireStream { nth, fate }),
         1 => nth().prop_map(|nth| Transition::UseRetired { nth }),
-        1 => Just(Transition::AddPool),
+        1 => kind().prop_map(|kind| Transition::AddPool { kind }),
         1 => (0..4usize).prop_map(|nth| Transition::ReleasePool { nth }),
         1 => limit(granule_bytes).prop_map(|bytes| Transition::SetLimit { bytes }),
     ]
@@ -314,8 +319,8 @@ impl World {
                     }
                 }
             }
-            Transition::AddPool if self.pools.len() < 4 => {
-                self.add_pool();
+            Transition::AddPool { kind } if self.pools.len() < 4 => {
+                self.add_pool_of(kind);
             }
             Transition::ReleasePool { nth } => self.release_pool(nth % self.pools.len()),
             _ => {}

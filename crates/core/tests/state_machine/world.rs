@@ -58,6 +58,8 @@ pub struct World {
     pub reference: Reference,
     /// All pools, with whether they were released. The first is the default pool.
     pub pools: Vec<(PoolId, bool)>,
+    /// Of each pool, how its segments are obtained.
+    kinds: Vec<SegmentKind>,
     flights: Vec<Flight>,
 }
 
@@ -75,6 +77,7 @@ impl World {
             device: Device::new(setup.capacity_bytes, setup.addresses_bytes, setup.granule_bytes),
             reference: Reference::default(),
             pools: vec![(PoolId::DEFAULT, false)],
+            kinds: vec![setup.kind],
             flights: Vec::new(),
         };
         for _ in 0..setup.streams {
@@ -108,9 +111,15 @@ impl World {
     }
 
     pub fn add_pool(&mut self) -> PoolId {
-        let pool = self.heap.add_pool();
+        self.add_pool_of(self.kinds[0])
+    }
+
+    pub fn add_pool_of(&mut self, kind: SegmentKind) -> PoolId {
+        let pool = self.heap.add_pool_of(kind);
         assert!(self.pools.iter().all(|&(other, _)| other != pool), "{pool:?} exists (B47)");
+        assert_eq!(self.heap.kind_of(pool), Ok(kind));
         self.pools.push((pool, false));
+        self.kinds.push(kind);
         pool
     }
 
@@ -211,6 +220,12 @@ impl World {
         self.reference.assert_stats(stats);
         assert_eq!(stats.all.reserved_bytes.current, self.reserved_bytes(), "reserved (I8)");
         let segments = self.heap.snapshot();
+        for segment in &segments {
+            let pools = self.pools.iter().zip(&self.kinds);
+            // The place of a released pool is taken by the next of its kind.
+            let kind = pools.rev().find(|((pool, _), _)| pool.index() == segment.pool);
+            assert_eq!(kind.map(|(_, &kind)| kind), Some(segment.kind), "kind of a pool (I12)");
+        }
         assert_eq!(stats.all.segments.current, segments.len() as u64 + self.withdrawn_segments());
         self.verify_backing(&segments);
         self.verify_blocks(&segments);

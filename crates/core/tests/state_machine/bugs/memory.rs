@@ -259,3 +259,40 @@ fn b43_a_block_goes_back_to_the_pool_it_came_from() {
     assert!(pools.contains(&0) && pools.contains(&1));
     world.finish();
 }
+
+/// A pool of plain memory beside mapped ones: what is shared with another process the old way.
+#[test]
+fn i12_a_pool_keeps_to_its_kind() {
+    let others = [SegmentKind::Plain, SegmentKind::Mapped];
+    for (kind, other) in KINDS.into_iter().zip(others) {
+        let setup = Setup { kind, limit_bytes: 64 * MIB, streams: 2, ..Setup::default() };
+        let mut world = World::new(&setup);
+        let [a, b] = std::array::from_fn(|at| world.reference.streams[at]);
+        let pool = world.add_pool_of(other);
+        let mut allocate = |pool, stream, bytes| {
+            world.allocate_with(pool, stream, bytes, Reach::Wait, (0, Fate::Complete));
+            world.verify();
+        };
+        for stream in [a, b] {
+            for pool in [0, 1] {
+                allocate(pool, stream, 700);
+                allocate(pool, stream, 5 * MIB);
+            }
+        }
+        for (pool, kind) in [(0, kind), (1, other)] {
+            let segments = world.heap.snapshot();
+            let mut of_pool = segments.iter().filter(|segment| segment.pool == pool).peekable();
+            assert!(of_pool.peek().is_some() && of_pool.all(|segment| segment.kind == kind));
+        }
+        // The place of a pool that ended goes to one of the same kind only.
+        while let Some((&address, _)) = world.reference.live.first_key_value() {
+            world.free(address);
+        }
+        world.synchronize(Fate::Complete);
+        world.release_pool(1);
+        while world.trim(Fate::Complete) {}
+        let (different, same) = (world.add_pool_of(kind), world.add_pool_of(other));
+        assert!(different.index() != pool.index() && same.index() == pool.index());
+        world.finish();
+    }
+}

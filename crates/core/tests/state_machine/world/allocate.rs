@@ -118,7 +118,7 @@ impl World {
 
     pub(super) fn take(&mut self, request: Request, grant: Grant) -> u64 {
         let Grant { address, bytes } = grant;
-        let (least, slack) = match self.heap.config().kind {
+        let (least, slack) = match self.kinds[request.pool] {
             SegmentKind::Plain if request.bytes > 1 << 20 => (rounded(request.bytes), 1 << 20),
             _ => (rounded(request.bytes), 0),
         };
