@@ -3,6 +3,8 @@
 //! Lives here: which tools run in which order, and nothing of the product. The house rules that no
 //! tool checks are a test beside this: `tests/tidy.rs`.
 
+mod bindings;
+
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -30,6 +32,8 @@ enum Task {
     Test,
     /// Check formatting, lints and documentation.
     Lint,
+    /// Check that the driver crate compiles against every version of CUDA's bindings.
+    Bindings,
     /// Run every fuzz target from its corpus; installs cargo-fuzz if it is missing.
     Fuzz {
         /// Seconds for each target.
@@ -47,6 +51,7 @@ fn main() -> Result<()> {
     match Arguments::parse().command {
         Task::Test => test(),
         Task::Lint => lint(),
+        Task::Bindings => bindings::bindings(),
         Task::Fuzz { seconds } => fuzz(seconds),
         Task::Bench => bench(&["hit_path", "replay", "decode"]),
         Task::Instructions => instructions(),
