@@ -25,3 +25,4 @@ mod sharing;
 pub use buffer::{Buffer, BufferView, BufferViewMut};
 pub use device::{CudaDevice, CudaOptions, device_count};
 pub use open_error::OpenError;
+pub use process::{ProcessState, process_state};

@@ -15,13 +15,34 @@ const FORKED: u8 = 2;
 
 static STATE: AtomicU8 = AtomicU8::new(RUNNING);
 
+/// What the process may still do with CUDA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcessState {
+    /// Everything.
+    Running,
+    /// Nothing: its exit began.
+    Exiting,
+    /// Nothing: it was forked from one that uses CUDA.
+    Forked,
+}
+
+/// What the process may still do with CUDA. One load, no lock.
+#[inline]
+pub fn process_state() -> ProcessState {
+    match STATE.load(Ordering::Relaxed) {
+        RUNNING => ProcessState::Running,
+        EXITING => ProcessState::Exiting,
+        _ => ProcessState::Forked,
+    }
+}
+
 /// Ok while CUDA may be called.
 #[inline]
 pub(crate) fn check() -> Result<(), ErrorCode> {
-    match STATE.load(Ordering::Relaxed) {
-        RUNNING => Ok(()),
-        EXITING => Err(ErrorCode::Deinitialized),
-        _ => Err(ErrorCode::NotInitialized),
+    match process_state() {
+        ProcessState::Running => Ok(()),
+        ProcessState::Exiting => Err(ErrorCode::Deinitialized),
+        ProcessState::Forked => Err(ErrorCode::NotInitialized),
     }
 }
 
