@@ -1,1 +1,34 @@
-//! libdrystone.so: Drystone for C, C++ and PyTorch.
+//! `libdrystone.so`: Drystone for C, C++ and PyTorch.
+//!
+//! Every exported function is `extern "C"`, begins with `drystone_`, and is described in C's terms,
+//! since the committed header `include/drystone.h` is made of these comments.
+//!
+//! Keeps two promises: a wrong argument is refused with a typed error and changes nothing (P3); no
+//! panic crosses into C (P5). Bottom first: `status` and `last_error` (how a call ends), `barrier`
+//! (what surrounds each), `process`, `pools`, `device`, `streams`, `registry` (devices by ordinal),
+//! `free` (what is wrong with a free), `report` and `snapshot`; then what is exported: `plugin`
+//! (PyTorch's functions), `memory`, `control`, `statistics`, `about`.
+
+mod about;
+mod barrier;
+mod control;
+mod device;
+mod free;
+mod last_error;
+mod memory;
+mod plugin;
+mod pools;
+mod process;
+mod registry;
+mod report;
+mod snapshot;
+mod statistics;
+mod status;
+mod streams;
+
+#[cfg(test)]
+mod tests;
+
+/// CUDA's stream, as `cudaStream_t` and `CUstream` point to it.
+#[expect(non_camel_case_types, reason = "the name that CUDA gives it")]
+pub enum CUstream_st {}

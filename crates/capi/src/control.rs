@@ -1,0 +1,197 @@
+//! Options, limits, trimming, peers and pools.
+
+use std::ffi::{CStr, c_char, c_double, c_int};
+
+use drystone::{BlockState, FreeError};
+
+use crate::barrier::answer;
+use crate::memory::not_null;
+use crate::status::{Failure, Status};
+use crate::{process, registry};
+
+/// Settles the options of a device before its first use, or with device -1 of every device that is
+/// given none of its own. `options` is text as in the environment variable `DRYSTONE_CONF`, which it
+/// replaces: `key:value,...`; null takes the environment's again.
+///
+/// Statuses: BAD_OPTION (the message says what is valid), ALREADY_IN_USE, INVALID_DEVICE, EXITING,
+/// FORKED. Calls no driver. Any thread.
+///
+/// # Safety
+/// `options` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn drystone_configure(device: c_int, options: *const c_char) -> Status {
+    answer(|| {
+        process::check()?;
+        if options.is_null() {
+            return registry::configure(device, None);
+        }
+        // SAFETY: not null, and a C string by the caller's word.
+        let text = unsafe { CStr::from_ptr(options) };
+        registry::configure(device, Some(text.to_string_lossy().parse()?))
+    })
+}
+
+/// Gives the unused memory of a device back, or with device -1 of all, and writes how many bytes
+/// that was to `given_back`, if that is not null. Waits until the device is idle. Memory of private
+/// pools goes back once they are released. A device that is not in use has nothing to give back.
+///
+/// Statuses: INVALID_DEVICE, CAPTURING, DRIVER_ERROR, EXITING, FORKED; what was given back before a
+/// failure stays so. Any thread.
+///
+/// # Safety
+/// `given_back` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn drystone_trim(device: c_int, given_back: *mut usize) -> Status {
+    let mut bytes = 0;
+    let status = answer(|| {
+        bytes = trim(device)?;
+        Ok(())
+    });
+    if !given_back.is_null() {
+        // SAFETY: not null, and writable by the caller's word.
+        unsafe { given_back.write(bytes as usize) };
+    }
+    status
+}
+
+/// Gives unused memory back, and says how many bytes.
+pub(crate) fn trim(ordinal: c_int) -> Result<u64, Failure> {
+    process::check()?;
+    if ordinal != registry::ALL {
+        registry::check(ordinal)?;
+    }
+    let mut bytes = 0;
+    let mut failed = None;
+    for device in registry::in_use() {
+        if ordinal == registry::ALL || u32::try_from(ordinal) == Ok(device.ordinal) {
+            match device.allocator.trim() {
+                Ok(given_back) => bytes += given_back,
+                // The others' memory is given back all the same.
+                Err(error) => failed = Some(error),
+            }
+        }
+    }
+    failed.map_or(Ok(bytes), |error| Err(error.into()))
+}
+
+/// Limits the memory that is held on a device, in bytes. What is held above it stays until it is
+/// freed and given back.
+///
+/// Statuses: INVALID_DEVICE, BAD_OPTION, NO_DRIVER, DRIVER_ERROR, EXITING, FORKED. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_set_limit(device: c_int, bytes: usize) -> Status {
+    answer(|| {
+        process::check()?;
+        registry::get(device)?.allocator.set_limit(bytes as u64);
+        Ok(())
+    })
+}
+
+pub(crate) fn set_fraction(fraction: c_double, ordinal: c_int) -> Result<(), Failure> {
+    process::check()?;
+    if !(0.0..=1.0).contains(&fraction) {
+        let message = format!("a fraction of {fraction}; it is from 0 to 1");
+        return Err(Failure::new(Status::InvalidValue, message));
+    }
+    let device = registry::get(ordinal)?;
+    let total = device.driver.info().total_bytes;
+    device.allocator.set_limit((total as f64 * fraction) as u64);
+    Ok(())
+}
+
+/// Lets another device use this one's memory, from its next growth on; asking again is harmless.
+///
+/// Statuses: INVALID_DEVICE, INVALID_VALUE (a device and itself), NOT_SUPPORTED (the two are not
+/// connected), DRIVER_ERROR, EXITING, FORKED. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_enable_peer_access(device: c_int, peer: c_int) -> Status {
+    answer(|| {
+        process::check()?;
+        let device = registry::get(device)?;
+        let no_device = || Failure::new(Status::InvalidDevice, format!("there is no device {peer}"));
+        let peer = u32::try_from(peer).map_err(|_| no_device())?;
+        if peer == device.ordinal {
+            let message = format!("device {peer} is its own peer");
+            return Err(Failure::new(Status::InvalidValue, message));
+        }
+        Ok(device.driver.enable_peer_access(peer)?)
+    })
+}
+
+/// Takes a use of a private pool, named by two numbers; it is made if it is not there. Its memory
+/// serves `drystone_allocate_from_pool` with its name, and nobody else.
+///
+/// Statuses: INVALID_VALUE (0, 0 is the default pool), INVALID_DEVICE, BAD_OPTION, NO_DRIVER,
+/// EXITING, FORKED. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_pool_create(device: c_int, id0: u64, id1: u64) -> Status {
+    answer(|| {
+        process::check()?;
+        let device = registry::get(device)?;
+        device.pools.acquire(&device.allocator, (id0, id1))
+    })
+}
+
+/// Gives up a use of a private pool. After the last one its unused memory goes back to the device
+/// with the next trim; its live blocks stay valid, and are freed like any other.
+///
+/// Statuses: UNKNOWN_POOL, INVALID_DEVICE, EXITING, FORKED. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_pool_destroy(device: c_int, id0: u64, id1: u64) -> Status {
+    answer(|| release_pool(device, id0, id1))
+}
+
+pub(crate) fn release_pool(ordinal: c_int, id0: u64, id1: u64) -> Result<(), Failure> {
+    process::check()?;
+    let device = registry::get(ordinal)?;
+    device.pools.release(&device.allocator, (id0, id1))
+}
+
+/// The largest free block of a device, in bytes, of any pool and stream.
+///
+/// Statuses: INVALID_VALUE (`bytes` is null), INVALID_DEVICE, NO_DRIVER, EXITING, FORKED. Any thread.
+///
+/// # Safety
+/// `bytes` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn drystone_largest_free(device: c_int, bytes: *mut usize) -> Status {
+    answer(|| {
+        not_null(bytes, "bytes")?;
+        process::check()?;
+        let largest = registry::get(device)?.allocator.largest_free_bytes();
+        // SAFETY: not null, and writable by the caller's word.
+        unsafe { bytes.write(largest as usize) };
+        Ok(())
+    })
+}
+
+/// Proves every invariant of a device's heap. Slow: for tests and for hunting a defect.
+///
+/// Statuses: INTERNAL (the message names the invariant), INVALID_DEVICE, EXITING, FORKED. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_check(device: c_int) -> Status {
+    answer(|| {
+        process::check()?;
+        let checked = registry::get(device)?.allocator.check();
+        checked.map_err(|broken| Failure::new(Status::Internal, broken.to_string()))
+    })
+}
+
+/// The contiguous memory around an address: where it starts, and its bytes.
+pub(crate) fn base_of(address: u64) -> Result<(u64, u64), Failure> {
+    process::check()?;
+    let holds = |start: u64, bytes: u64| (start..start + bytes).contains(&address);
+    for device in registry::in_use() {
+        let segments = device.allocator.snapshot();
+        let Some(segment) = segments.iter().find(|s| holds(s.address, s.bytes)) else { continue };
+        let mut runs = segment.blocks.split(|block| block.state == BlockState::Hollow);
+        let ends = |run: &[drystone::BlockView]| {
+            let (first, last) = (run.first()?, run.last()?);
+            Some((first.address, last.address + last.bytes - first.address))
+        };
+        if let Some(found) = runs.find_map(|run| ends(run).filter(|run| holds(run.0, run.1))) {
+            return Ok(found);
+        }
+    }
+    Err(FreeError::Unknown { address }.into())
+}

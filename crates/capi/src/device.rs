@@ -1,0 +1,73 @@
+//! [`Device`]: one device in use, from its first allocation to the end of the process.
+
+use std::sync::Arc;
+
+use drystone::driver::{Driver, Stream};
+use drystone::{AllocateError, Allocator, Options, PoolId, RequestError, StreamId};
+use parking_lot::Mutex;
+
+use crate::pools::Pools;
+use crate::status::Failure;
+use crate::streams;
+
+/// One device in use. Never dropped: frees come until the very end.
+pub(crate) struct Device {
+    pub(crate) ordinal: u32,
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) allocator: Allocator,
+    pub(crate) pools: Pools,
+    /// The legacy default stream, under either of its two handles.
+    pub(crate) default_stream: StreamId,
+    /// The handle of each stream, by the position of its id.
+    pub(crate) handles: Mutex<Vec<u64>>,
+}
+
+impl Device {
+    pub(crate) fn new(
+        ordinal: u32,
+        driver: Arc<dyn Driver>,
+        options: &Options,
+    ) -> Result<Self, Failure> {
+        let allocator = Allocator::new(Arc::clone(&driver), options)?;
+        let default_stream = allocator.add_stream(Stream::DEFAULT)?;
+        Ok(Self {
+            ordinal,
+            driver,
+            allocator,
+            pools: Pools::default(),
+            default_stream,
+            handles: Mutex::default(),
+        })
+    }
+
+    /// Allocates from the default pool, or from the private one that takes this stream's requests
+    /// at the moment. `bytes` is not 0.
+    #[inline]
+    pub(crate) fn allocate(&self, stream: u64, bytes: u64) -> Result<u64, Failure> {
+        if streams::is_default(stream) && !self.pools.any_takes_requests() {
+            let granted = self.allocator.allocate_raw(PoolId::DEFAULT, self.default_stream, bytes);
+            return granted.map(|grant| grant.address).map_err(Failure::from);
+        }
+        let pool = self.pools.for_stream(stream);
+        self.allocate_from(pool, stream, bytes)
+    }
+
+    /// Allocates from a pool. `bytes` is not 0.
+    pub(crate) fn allocate_from(
+        &self,
+        pool: PoolId,
+        stream: u64,
+        bytes: u64,
+    ) -> Result<u64, Failure> {
+        let id = self.stream(stream)?;
+        match self.allocator.allocate_raw(pool, id, bytes) {
+            Ok(grant) => Ok(grant.address),
+            // The stream was retired by another thread: it is a new one from now on.
+            Err(AllocateError::Request(RequestError::Stream(_))) => {
+                let id = self.add_stream(stream)?;
+                Ok(self.allocator.allocate_raw(pool, id, bytes)?.address)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! The last error of each thread: a status and a message.
+//!
+//! Invariant: the text ends with a NUL, and stays where it is until the thread's next failure. It
+//! lies in the thread's own memory and has no destructor, so that recording an error neither
+//! allocates nor fails while the thread ends.
+
+use std::cell::{Cell, UnsafeCell};
+use std::ffi::c_char;
+
+use crate::status::{Failure, Status};
+
+/// Longer messages are cut.
+const TEXT_BYTES: usize = 1024;
+
+struct LastError {
+    status: Cell<Status>,
+    text: UnsafeCell<[u8; TEXT_BYTES]>,
+}
+
+thread_local! {
+    static LAST: LastError = const {
+        LastError { status: Cell::new(Status::Ok), text: UnsafeCell::new([0; TEXT_BYTES]) }
+    };
+}
+
+/// Keeps why a call failed.
+#[cold]
+pub(crate) fn set(failure: &Failure) {
+    // Where the thread's memory is gone already there is nobody left to ask.
+    let _ = LAST.try_with(|last| {
+        last.status.set(failure.status);
+        // SAFETY: the cell is this thread's own, and nothing here keeps a reference into it.
+        let text = unsafe { &mut *last.text.get() };
+        let end = failure.message.floor_char_boundary(TEXT_BYTES - 1);
+        text[..end].copy_from_slice(&failure.message.as_bytes()[..end]);
+        text[end] = 0;
+    });
+}
+
+/// The status of the last failure; [`Status::Ok`] if there was none.
+pub(crate) fn status() -> Status {
+    LAST.try_with(|last| last.status.get()).unwrap_or(Status::Ok)
+}
+
+/// The message of the last failure, empty if there was none. Never null.
+pub(crate) fn message() -> *const c_char {
+    LAST.try_with(|last| last.text.get().cast_const().cast()).unwrap_or(c"".as_ptr())
+}
+
+/// Forgets the last failure.
+pub(crate) fn clear() {
+    set(&Failure { status: Status::Ok, message: String::new() });
+}

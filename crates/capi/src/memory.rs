@@ -1,0 +1,127 @@
+//! Allocating and freeing, for C programs: every function returns a status.
+
+use std::ffi::{c_int, c_void};
+
+use crate::barrier::answer;
+use crate::status::{Failure, Status};
+use crate::{CUstream_st, free, plugin, process, registry};
+
+/// Allocates `size` bytes on a stream of a device and writes the address to `out`: a multiple of
+/// 512, or null for size 0, which is no error. `stream` is a `cudaStream_t` or `CUstream`; null and
+/// `cudaStreamLegacy` are the legacy default stream, `cudaStreamPerThread` the calling thread's own.
+///
+/// The block may be used on that stream at once, and on others once they are ordered behind it. On
+/// failure `out` is set to null. Statuses: INVALID_VALUE (`out` is null), INVALID_SIZE,
+/// INVALID_DEVICE, OUT_OF_MEMORY, UNKNOWN_STREAM, BAD_OPTION, NO_DRIVER, DRIVER_ERROR, EXITING,
+/// FORKED. Any thread; the current device does not matter.
+///
+/// # Safety
+/// `out` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn drystone_allocate(
+    out: *mut *mut c_void,
+    size: usize,
+    device: c_int,
+    stream: *mut CUstream_st,
+) -> Status {
+    // SAFETY: by the caller's word.
+    unsafe { drystone_allocate_from_pool(out, size, device, stream, 0, 0) }
+}
+
+/// The same from a private pool, named by two numbers; 0, 0 is the default pool, or the private one
+/// that takes the stream's requests at the moment. Statuses as for `drystone_allocate`, and
+/// UNKNOWN_POOL.
+///
+/// # Safety
+/// `out` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn drystone_allocate_from_pool(
+    out: *mut *mut c_void,
+    size: usize,
+    device: c_int,
+    stream: *mut CUstream_st,
+    id0: u64,
+    id1: u64,
+) -> Status {
+    let mut address = 0;
+    let status = answer(|| {
+        not_null(out, "out")?;
+        process::check()?;
+        let device = registry::get(device)?;
+        let pool = (id0, id1);
+        address = match pool {
+            _ if size == 0 => 0,
+            (0, 0) => device.allocate(stream as u64, size as u64)?,
+            _ => device.allocate_from(device.pools.find(pool)?, stream as u64, size as u64)?,
+        };
+        Ok(())
+    });
+    if !out.is_null() {
+        // SAFETY: not null, and writable by the caller's word.
+        unsafe { out.write(address as usize as *mut c_void) };
+    }
+    status
+}
+
+/// Frees a block of any device in the order of the stream it was allocated on. Null is ignored.
+///
+/// Statuses: UNKNOWN_POINTER, INTERIOR_POINTER, ALREADY_FREE, FORKED; nothing has changed then. Once
+/// the process exits it does nothing and succeeds. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_deallocate(ptr: *mut c_void) -> Status {
+    answer(|| match ptr.is_null() || !process::takes_frees()? {
+        true => Ok(()),
+        false => free::anywhere(ptr as u64),
+    })
+}
+
+/// The same if size, device and stream are those of the allocation; else nothing changes, and the
+/// status says what is wrong: as for `drystone_deallocate`, and WRONG_SIZE, WRONG_DEVICE,
+/// WRONG_STREAM. The stream may have been destroyed since. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_deallocate_checked(
+    ptr: *mut c_void,
+    size: usize,
+    device: c_int,
+    stream: *mut CUstream_st,
+) -> Status {
+    answer(|| match ptr.is_null() || !process::takes_frees()? {
+        true => Ok(()),
+        false => free::checked(ptr as u64, size as u64, device, stream as u64),
+    })
+}
+
+/// Notes that a block is also used on another stream than its own: once freed, it is not used again
+/// before that stream has passed the point it has reached by then. Null is ignored.
+///
+/// Statuses: UNKNOWN_POINTER, INTERIOR_POINTER, ALREADY_FREE, UNKNOWN_STREAM, EXITING, FORKED. Any
+/// thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_record_use(ptr: *mut c_void, stream: *mut CUstream_st) -> Status {
+    answer(|| match ptr.is_null() {
+        true => Ok(()),
+        false => plugin::record_use(ptr as u64, stream as u64),
+    })
+}
+
+/// Says that a stream is about to be destroyed. Blocks allocated on it stay valid and may be freed
+/// later; its free memory serves other streams once its work is complete. Without this call that
+/// memory serves again only once the device was idle.
+///
+/// Statuses: INVALID_VALUE (the default stream), INVALID_DEVICE, UNKNOWN_STREAM, EXITING, FORKED. Any
+/// thread; a thread ends its own `cudaStreamPerThread` with it.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_retire_stream(device: c_int, stream: *mut CUstream_st) -> Status {
+    answer(|| {
+        process::check()?;
+        registry::get(device)?.retire_stream(stream as u64)
+    })
+}
+
+/// Ok unless a pointer that a function writes to is null.
+pub(crate) fn not_null<T>(pointer: *const T, name: &str) -> Result<(), Failure> {
+    match pointer.is_null() {
+        true => Err(Failure::new(Status::InvalidValue, format!("{name} is a null pointer"))),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,150 @@
+//! Private pools, by the pair of numbers that PyTorch names them with.
+//!
+//! A pool lives while it has uses. Between *begin* and *end* it takes the requests of those streams
+//! that its filter says yes to. Invariants: uses balance, and a pool without uses is released once
+//! (I12); no lock is held while a filter runs (I14); while no pool takes requests, asking which one
+//! does costs one load.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use drystone::{Allocator, PoolId};
+use parking_lot::Mutex;
+
+use crate::status::{Failure, Status};
+
+mod filter;
+
+pub(crate) use filter::{Filter, StdFunction};
+
+/// The pair of numbers that names a pool. Both 0 is the default pool.
+pub(crate) type Name = (u64, u64);
+
+/// All private pools of a device.
+#[derive(Default)]
+pub(crate) struct Pools {
+    table: Mutex<Table>,
+    /// Length of the table's routes.
+    taking: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Table {
+    pools: BTreeMap<Name, Pool>,
+    /// Pools that take requests, in the order they began to.
+    routes: Vec<(Name, Arc<Filter>)>,
+}
+
+#[derive(Clone, Copy)]
+struct Pool {
+    id: PoolId,
+    uses: u64,
+}
+
+impl Table {
+    fn acquire(&mut self, allocator: &Allocator, name: Name) -> Result<(), Failure> {
+        if name == (0, 0) {
+            let message = "0, 0 is the default pool, which is always there";
+            return Err(Failure::new(Status::InvalidValue, message));
+        }
+        let pool = self.pools.entry(name).or_insert_with(|| Pool { id: allocator.add_pool(), uses: 0 });
+        pool.uses += 1;
+        Ok(())
+    }
+}
+
+impl Pools {
+    /// Takes a use of a pool, which is made if it is not there.
+    pub(crate) fn acquire(&self, allocator: &Allocator, name: Name) -> Result<(), Failure> {
+        self.table.lock().acquire(allocator, name)
+    }
+
+    /// Gives up a use. With the last one the pool is released: its unused memory goes back with the
+    /// next trim, its live blocks stay valid.
+    pub(crate) fn release(&self, allocator: &Allocator, name: Name) -> Result<(), Failure> {
+        let mut table = self.table.lock();
+        let pool = table.pools.get_mut(&name).ok_or_else(|| unknown(name))?;
+        pool.uses -= 1;
+        if pool.uses > 0 {
+            return Ok(());
+        }
+        let id = pool.id;
+        table.pools.remove(&name);
+        let (gone, kept) = std::mem::take(&mut table.routes).into_iter().partition(|r| r.0 == name);
+        table.routes = kept;
+        self.taking.store(table.routes.len(), Ordering::Release);
+        drop(table);
+        // A filter's end is the program's code, too.
+        drop::<Vec<_>>(gone);
+        Ok(allocator.release_pool(id)?)
+    }
+
+    /// The pool takes the requests that the filter says yes to, from now on, and has one use more.
+    pub(crate) fn begin(
+        &self,
+        allocator: &Allocator,
+        name: Name,
+        filter: Filter,
+    ) -> Result<(), Failure> {
+        let mut table = self.table.lock();
+        table.acquire(allocator, name)?;
+        table.routes.push((name, Arc::new(filter)));
+        self.taking.store(table.routes.len(), Ordering::Release);
+        Ok(())
+    }
+
+    /// The pool takes no requests any more, by the last *begin* that named it. Its uses stay.
+    pub(crate) fn end(&self, name: Name) -> Result<(), Failure> {
+        let mut table = self.table.lock();
+        let at = table.routes.iter().rposition(|(route, _)| *route == name).ok_or_else(|| {
+            let message = format!("pool {}, {} takes no requests", name.0, name.1);
+            Failure::new(Status::UnknownPool, message)
+        })?;
+        let ended = table.routes.remove(at);
+        self.taking.store(table.routes.len(), Ordering::Release);
+        drop(table);
+        drop(ended);
+        Ok(())
+    }
+
+    /// Whether any pool takes requests.
+    #[inline]
+    pub(crate) fn any_takes_requests(&self) -> bool {
+        self.taking.load(Ordering::Acquire) > 0
+    }
+
+    /// The pool that takes requests of this stream: the first that began to and whose filter says
+    /// yes, or the default pool.
+    #[inline]
+    pub(crate) fn for_stream(&self, stream: u64) -> PoolId {
+        if self.any_takes_requests() { self.ask_filters(stream) } else { PoolId::DEFAULT }
+    }
+
+    #[cold]
+    fn ask_filters(&self, stream: u64) -> PoolId {
+        let routes = self.table.lock().routes.clone();
+        let taker = routes.iter().find(|(_, filter)| filter.takes(stream));
+        let table = self.table.lock();
+        taker.and_then(|(name, _)| table.pools.get(name)).map_or(PoolId::DEFAULT, |pool| pool.id)
+    }
+
+    /// The pool with this name.
+    pub(crate) fn find(&self, name: Name) -> Result<PoolId, Failure> {
+        if name == (0, 0) {
+            return Ok(PoolId::DEFAULT);
+        }
+        self.table.lock().pools.get(&name).map(|pool| pool.id).ok_or_else(|| unknown(name))
+    }
+
+    /// The name of the pool at a position of the snapshot, if it has one still.
+    pub(crate) fn name_of(&self, index: usize) -> Option<Name> {
+        let table = self.table.lock();
+        table.pools.iter().find(|(_, pool)| pool.id.index() == index).map(|(name, _)| *name)
+    }
+}
+
+fn unknown(name: Name) -> Failure {
+    let message = format!("pool {}, {} was never made, or is released", name.0, name.1);
+    Failure::new(Status::UnknownPool, message)
+}

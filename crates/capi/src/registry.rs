@@ -1,0 +1,137 @@
+//! Devices by ordinal, each opened at its first use, and the options they are opened with.
+//!
+//! Invariant: a device that is in the table is never taken out, closed or moved: who found it may
+//! use it until the process ends.
+
+use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use drystone::Options;
+use drystone::driver::Driver;
+use parking_lot::Mutex;
+
+use crate::device::Device;
+use crate::process;
+use crate::status::{Failure, Status};
+
+/// Devices beyond are refused. Far more than a machine has.
+const DEVICES_MAX: usize = 64;
+
+static DEVICES: [AtomicPtr<Device>; DEVICES_MAX] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; DEVICES_MAX];
+
+/// Options that the program gave. Its lock is held while a device is opened, so that options are
+/// either given before or refused.
+static GIVEN: Mutex<Given> = Mutex::new(Given { all: None, each: BTreeMap::new() });
+
+struct Given {
+    all: Option<Options>,
+    each: BTreeMap<usize, Options>,
+}
+
+/// A device that is in use already.
+#[inline]
+pub(crate) fn find(ordinal: c_int) -> Option<&'static Device> {
+    // A negative ordinal becomes one that is too large.
+    DEVICES.get(ordinal as usize).and_then(load)
+}
+
+#[inline]
+fn load(entry: &'static AtomicPtr<Device>) -> Option<&'static Device> {
+    // SAFETY: null, or a leaked device, published with all it consists of.
+    unsafe { entry.load(Ordering::Acquire).as_ref() }
+}
+
+/// All devices in use.
+pub(crate) fn in_use() -> impl Iterator<Item = &'static Device> {
+    DEVICES.iter().filter_map(load)
+}
+
+/// A device, opened if it is not in use yet.
+#[inline]
+pub(crate) fn get(ordinal: c_int) -> Result<&'static Device, Failure> {
+    match find(ordinal) {
+        Some(device) => Ok(device),
+        None => open(ordinal),
+    }
+}
+
+#[cold]
+fn open(ordinal: c_int) -> Result<&'static Device, Failure> {
+    process::check()?;
+    let index = position(ordinal)?;
+    // A child forked from here on is told by the driver's layer, which is asked before this lock.
+    let given = GIVEN.lock();
+    if let Some(device) = find(ordinal) {
+        return Ok(device);
+    }
+    let options = match given.each.get(&index).or(given.all.as_ref()) {
+        Some(options) => options.clone(),
+        None => Options::from_env()?,
+    };
+    // Cannot truncate: the position is below the table's length.
+    let device = Box::new(Device::new(index as u32, open_driver(index as u32)?, &options)?);
+    let device = Box::leak(device);
+    DEVICES[index].store(ptr::from_mut(device), Ordering::Release);
+    Ok(device)
+}
+
+#[cfg(not(test))]
+fn open_driver(ordinal: u32) -> Result<Arc<dyn Driver>, Failure> {
+    let options = drystone_cuda::CudaOptions::default();
+    Ok(Arc::new(drystone_cuda::CudaDevice::open(ordinal, &options)?))
+}
+
+#[cfg(test)]
+fn open_driver(ordinal: u32) -> Result<Arc<dyn Driver>, Failure> {
+    crate::tests::simulated(ordinal).map(|device| Arc::new(device) as Arc<dyn Driver>)
+}
+
+fn position(ordinal: c_int) -> Result<usize, Failure> {
+    let index = usize::try_from(ordinal).ok().filter(|&index| index < DEVICES_MAX);
+    index.ok_or_else(|| {
+        let message = format!("there is no device {ordinal}");
+        Failure::new(Status::InvalidDevice, message)
+    })
+}
+
+/// Ok if an ordinal may be a device's.
+pub(crate) fn check(ordinal: c_int) -> Result<(), Failure> {
+    position(ordinal).map(|_| ())
+}
+
+/// Settles the options of a device, or with -1 of all devices that were given none of their own;
+/// `None` takes those of the environment again.
+pub(crate) fn configure(ordinal: c_int, options: Option<Options>) -> Result<(), Failure> {
+    let mut given = GIVEN.lock();
+    if ordinal == ALL {
+        if let Some(device) = in_use().next() {
+            return Err(already_in_use(device));
+        }
+        given.all = options;
+        return Ok(());
+    }
+    let index = position(ordinal)?;
+    if let Some(device) = find(ordinal) {
+        return Err(already_in_use(device));
+    }
+    match options {
+        Some(options) => given.each.insert(index, options),
+        None => given.each.remove(&index),
+    };
+    Ok(())
+}
+
+/// Stands for all devices.
+pub(crate) const ALL: c_int = -1;
+
+fn already_in_use(device: &Device) -> Failure {
+    let message = format!(
+        "device {} is in use already: options are given before its first allocation",
+        device.ordinal
+    );
+    Failure::new(Status::AlreadyInUse, message)
+}

@@ -1,0 +1,71 @@
+//! What the devices hold, as a PyTorch snapshot.
+//!
+//! A mapped segment is shown as its backed parts, each a segment, as PyTorch shows expandable ones.
+//! Streams and pools have the names that the program gave them.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use drystone::{BlockState, BlockView, Scale, SegmentKind, SegmentView};
+use drystone_trace::snapshot::{self, PoolId, Segment, Snapshot};
+
+use crate::device::Device;
+use crate::registry;
+
+/// Writes the snapshot of all devices in use.
+pub(crate) fn write(path: &Path) -> io::Result<()> {
+    let mut found = Snapshot { settings: settings(), ..Snapshot::default() };
+    for device in registry::in_use() {
+        found.device_traces.resize_with(device.ordinal as usize + 1, Vec::new);
+        for segment in device.allocator.snapshot() {
+            found.segments.extend(backed_parts(device, &segment));
+        }
+    }
+    found.write_pickle(File::create(path)?)
+}
+
+fn settings() -> serde_json::Value {
+    serde_json::json!({ "PYTORCH_CUDA_ALLOC_CONF": "", "backend": "drystone" })
+}
+
+fn backed_parts(device: &Device, segment: &SegmentView) -> Vec<Segment> {
+    let runs = segment.blocks.split(|block| block.state == BlockState::Hollow);
+    runs.filter_map(|run| backed_part(device, segment, run)).collect()
+}
+
+fn backed_part(device: &Device, segment: &SegmentView, run: &[BlockView]) -> Option<Segment> {
+    let (first, last) = (run.first()?, run.last()?);
+    let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    let pool = device.pools.name_of(segment.pool).map(|(id0, id1)| PoolId(small(id0), small(id1)));
+    let mut part = Segment {
+        device: device.ordinal,
+        address: first.address,
+        bytes: last.address + last.bytes - first.address,
+        allocated_bytes: 0,
+        active_bytes: 0,
+        requested_bytes: 0,
+        stream: device.handle_at(segment.stream),
+        is_small: segment.scale == Scale::Small,
+        pool: Some(pool.unwrap_or_default()),
+        is_expandable: Some(segment.kind == SegmentKind::Mapped),
+        stack: None,
+        blocks: run.iter().map(block).collect(),
+    };
+    part.sum_blocks();
+    Some(part)
+}
+
+fn block(block: &BlockView) -> snapshot::Block {
+    snapshot::Block {
+        address: block.address,
+        bytes: block.bytes,
+        requested_bytes: block.requested_bytes,
+        state: match block.state {
+            BlockState::Live => snapshot::BlockState::Allocated,
+            BlockState::Pending | BlockState::Quarantined => snapshot::BlockState::PendingFree,
+            _ => snapshot::BlockState::Inactive,
+        },
+        stack: None,
+    }
+}

@@ -1,0 +1,224 @@
+//! Statistics, as a struct and as JSON, and snapshots.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use drystone::{Gauge, ScaleStats, Stats};
+
+use crate::barrier::answer;
+use crate::memory::not_null;
+use crate::status::{Failure, Status};
+use crate::{process, registry, snapshot};
+
+/// One quantity over time.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct CGauge {
+    /// Now.
+    pub current: u64,
+    /// The largest it ever was, or since `drystone_reset_peaks`.
+    pub peak: u64,
+    /// Sum of all that was ever added. What was taken away is this less `current`.
+    pub total: u64,
+}
+
+/// Statistics of a device. Sizes in bytes. Requested <= allocated <= active <= reserved, except that
+/// requested and active still count a block that is pending.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct CStats {
+    /// Set it to `sizeof(struct drystone_stats)` before the call. No more is written than that, and
+    /// this field becomes what was written: a later version appends fields.
+    pub struct_size: usize,
+    /// What the program asked for, of blocks that are live or pending.
+    pub requested_bytes: CGauge,
+    /// Live blocks, after rounding.
+    pub allocated_bytes: CGauge,
+    /// Live and pending blocks. Pending is freed by the program, but maybe still in use on another
+    /// stream.
+    pub active_bytes: CGauge,
+    /// Physical memory held from the driver.
+    pub reserved_bytes: CGauge,
+    /// Number of live blocks.
+    pub allocations: CGauge,
+    /// Number of live and pending blocks.
+    pub active_blocks: CGauge,
+    /// Number of segments.
+    pub segments: CGauge,
+    /// Blocks that were taken from another stream's free memory.
+    pub cross_stream_reuses: u64,
+    /// Freed, but not used before the device was idle, since its last use could not be recorded.
+    pub quarantined_bytes: u64,
+    /// Physical memory of the device.
+    pub device_bytes: u64,
+}
+
+impl From<Gauge> for CGauge {
+    fn from(gauge: Gauge) -> Self {
+        CGauge { current: gauge.current, peak: gauge.peak, total: gauge.total }
+    }
+}
+
+impl CStats {
+    fn new(stats: &Stats, device_bytes: u64, struct_size: usize) -> Self {
+        let all = &stats.all;
+        CStats {
+            struct_size,
+            requested_bytes: all.requested_bytes.into(),
+            allocated_bytes: all.allocated_bytes.into(),
+            active_bytes: all.active_bytes.into(),
+            reserved_bytes: all.reserved_bytes.into(),
+            allocations: all.allocations.into(),
+            active_blocks: all.active_blocks.into(),
+            segments: all.segments.into(),
+            cross_stream_reuses: stats.cross_stream_reuses,
+            quarantined_bytes: stats.quarantined_bytes,
+            device_bytes,
+        }
+    }
+}
+
+/// Writes the statistics of a device to `stats`, whose `struct_size` is set.
+///
+/// Statuses: INVALID_VALUE (`stats` is null, or its size is below that of the first field),
+/// INVALID_DEVICE, BAD_OPTION, NO_DRIVER, EXITING, FORKED. Any thread.
+///
+/// # Safety
+/// `stats` is null or points to `struct_size` writable bytes, of which the first are that field.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn drystone_get_stats(device: c_int, stats: *mut CStats) -> Status {
+    answer(|| {
+        not_null(stats, "stats")?;
+        // SAFETY: not null, and the field is there by the caller's word.
+        let size = unsafe { (&raw const (*stats).struct_size).read_unaligned() };
+        if size < size_of::<usize>() {
+            let message = format!("struct_size is {size}; set it to sizeof(struct drystone_stats)");
+            return Err(Failure::new(Status::InvalidValue, message));
+        }
+        process::check()?;
+        let device = registry::get(device)?;
+        let written = size.min(size_of::<CStats>());
+        let found = CStats::new(&device.allocator.stats(), device.driver.info().total_bytes, written);
+        let from = (&raw const found).cast::<u8>();
+        // SAFETY: the program's struct has as many bytes by the caller's word, ours has no fewer.
+        unsafe { from.copy_to(stats.cast::<u8>(), written) };
+        Ok(())
+    })
+}
+
+/// Sets every peak of a device's statistics to its current value.
+///
+/// Statuses: INVALID_DEVICE, BAD_OPTION, NO_DRIVER, EXITING, FORKED. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_reset_peaks(device: c_int) -> Status {
+    answer(|| {
+        process::check()?;
+        registry::get(device)?.allocator.reset_peaks();
+        Ok(())
+    })
+}
+
+/// Writes the statistics of a device as JSON to `out`, ending with a NUL, and the number of bytes
+/// that takes with it to `needed`, if that is not null. With a size of 0 nothing is written.
+///
+/// The keys are those of `struct drystone_stats`, each a number or an object with `current`, `peak`
+/// and `total`; `small` (blocks up to 1 MiB) and `large` have the same. Statuses: BUFFER_TOO_SMALL
+/// (nothing is written), INVALID_VALUE (`out` is null and `size` is not 0), INVALID_DEVICE,
+/// BAD_OPTION, NO_DRIVER, EXITING, FORKED. Any thread.
+///
+/// # Safety
+/// `out` points to `size` writable bytes, `needed` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn drystone_stats_json(
+    device: c_int,
+    out: *mut c_char,
+    size: usize,
+    needed: *mut usize,
+) -> Status {
+    answer(|| {
+        if size > 0 {
+            not_null(out, "out")?;
+        }
+        process::check()?;
+        let device = registry::get(device)?;
+        let mut text = json(&device.allocator.stats(), device.driver.info().total_bytes);
+        text.push('\0');
+        if !needed.is_null() {
+            // SAFETY: not null, and writable by the caller's word.
+            unsafe { needed.write(text.len()) };
+        }
+        if size == 0 {
+            return Ok(());
+        }
+        if size < text.len() {
+            let message = format!("a buffer of {size} bytes; the text needs {}", text.len());
+            return Err(Failure::new(Status::BufferTooSmall, message));
+        }
+        // SAFETY: the buffer is as large by the caller's word.
+        unsafe { text.as_ptr().cast::<c_char>().copy_to(out, text.len()) };
+        Ok(())
+    })
+}
+
+/// Writing to a text cannot fail.
+fn json(stats: &Stats, device_bytes: u64) -> String {
+    let mut text = String::from("{");
+    gauges(&mut text, &stats.all);
+    let _ = write!(
+        text,
+        "\"cross_stream_reuses\":{},\"quarantined_bytes\":{},\"device_bytes\":{device_bytes}",
+        stats.cross_stream_reuses, stats.quarantined_bytes
+    );
+    for (name, scale) in ["small", "large"].into_iter().zip(&stats.scales) {
+        let _ = write!(text, ",\"{name}\":{{");
+        gauges(&mut text, scale);
+        text.pop();
+        text.push('}');
+    }
+    text.push('}');
+    text
+}
+
+/// Each with a comma behind it.
+fn gauges(text: &mut String, scale: &ScaleStats) {
+    for (name, gauge) in [
+        ("requested_bytes", scale.requested_bytes),
+        ("allocated_bytes", scale.allocated_bytes),
+        ("active_bytes", scale.active_bytes),
+        ("reserved_bytes", scale.reserved_bytes),
+        ("allocations", scale.allocations),
+        ("active_blocks", scale.active_blocks),
+        ("segments", scale.segments),
+    ] {
+        let Gauge { current, peak, total } = gauge;
+        let _ = write!(
+            text,
+            "\"{name}\":{{\"current\":{current},\"peak\":{peak},\"total\":{total}}},"
+        );
+    }
+}
+
+/// Writes what every device in use holds to a file, in the format of
+/// `torch.cuda.memory._dump_snapshot`, to open at pytorch.org/memory_viz or with
+/// `drystone inspect`. A file that is there is replaced.
+///
+/// Statuses: INVALID_VALUE (`path` is null), FILE_ERROR, EXITING, FORKED. Any thread.
+///
+/// # Safety
+/// `path` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn drystone_snapshot(path: *const c_char) -> Status {
+    answer(|| {
+        not_null(path, "path")?;
+        process::check()?;
+        // SAFETY: not null, and a C string by the caller's word.
+        let path = unsafe { CStr::from_ptr(path) };
+        let path = Path::new(std::ffi::OsStr::from_bytes(path.to_bytes()));
+        snapshot::write(path).map_err(|error| {
+            let message = format!("{}: {error}", path.display());
+            Failure::new(Status::FileError, message)
+        })
+    })
+}

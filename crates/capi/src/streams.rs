@@ -1,0 +1,79 @@
+//! From a stream's handle to its key.
+//!
+//! A handle is not an identity: after a destroy the driver hands the same value out again (B2, B6),
+//! and the per-thread default stream has one value in every thread (B4). So the driver is asked for
+//! the identity at each use; only the default stream, which is never destroyed, needs no question.
+//! Each thread remembers the keys of the identities it met last.
+
+use std::cell::Cell;
+
+use drystone::StreamId;
+use drystone::driver::{Stream, StreamUid};
+
+use crate::device::Device;
+use crate::status::{Failure, Status};
+
+/// How many streams a thread remembers; those it meets beyond cost a lock and a look-up.
+const REMEMBERED: usize = 8;
+
+/// A stream that the thread met: device, identity, key.
+type Met = Cell<Option<(u32, StreamUid, StreamId)>>;
+
+thread_local! {
+    /// By identity. Has no destructor, so that it serves until the thread's very end.
+    static MET: [Met; REMEMBERED] = const { [const { Cell::new(None) }; REMEMBERED] };
+}
+
+/// Whether a handle is the legacy default stream's: null, or `cudaStreamLegacy`.
+#[inline]
+pub(crate) const fn is_default(handle: u64) -> bool {
+    handle <= 1
+}
+
+impl Device {
+    /// The key of a stream.
+    #[inline]
+    pub(crate) fn stream(&self, handle: u64) -> Result<StreamId, Failure> {
+        if is_default(handle) {
+            return Ok(self.default_stream);
+        }
+        let uid = self.driver.stream_uid(Stream(handle))?;
+        let met = MET.try_with(|met| met[uid.0 as usize % REMEMBERED].get()).ok().flatten();
+        match met {
+            Some((ordinal, same, id)) if same == uid && ordinal == self.ordinal => Ok(id),
+            _ => self.add_stream(handle),
+        }
+    }
+
+    /// The key of a stream that the thread has not met yet, or whose key is no more.
+    #[cold]
+    pub(crate) fn add_stream(&self, handle: u64) -> Result<StreamId, Failure> {
+        let stream = Stream(handle);
+        let uid = self.driver.stream_uid(stream)?;
+        let id = self.allocator.add_stream(stream)?;
+        // Without the memory the next use asks again.
+        let _ = MET.try_with(|met| {
+            met[uid.0 as usize % REMEMBERED].set(Some((self.ordinal, uid, id)));
+        });
+        let mut handles = self.handles.lock();
+        if handles.len() <= id.index() {
+            handles.resize(id.index() + 1, 0);
+        }
+        handles[id.index()] = handle;
+        Ok(id)
+    }
+
+    /// Says that a stream is about to be destroyed.
+    pub(crate) fn retire_stream(&self, handle: u64) -> Result<(), Failure> {
+        if is_default(handle) {
+            let message = "the default stream is never destroyed, so it cannot be retired";
+            return Err(Failure::new(Status::InvalidValue, message));
+        }
+        let id = self.stream(handle)?;
+        match self.allocator.retire_stream(id) {
+            Ok(()) => Ok(()),
+            // Retired by another thread. Used again since, it has a new key.
+            Err(_) => Ok(self.allocator.retire_stream(self.add_stream(handle)?)?),
+        }
+    }
+}
