@@ -31,7 +31,11 @@ impl fmt::Display for Broken {
 
 impl std::error::Error for Broken {}
 
-fn hold(invariant: u8, holds: bool, finding: impl FnOnce() -> String) -> Result<(), Broken> {
+pub(crate) fn hold(
+    invariant: u8,
+    holds: bool,
+    finding: impl FnOnce() -> String,
+) -> Result<(), Broken> {
     if holds { Ok(()) } else { Err(Broken { invariant, finding: finding() }) }
 }
 

@@ -7,7 +7,8 @@
 //!
 //! Modules, bottom first; a module uses only those above it:
 //! `size` `bin` `id` `block` `segment` `free_list` `address_map` `granule` `fence` `pool` `stats`
-//! `policy` `plan` `error` `heap` (with the way of a malloc and of a free), `snapshot`, `check`.
+//! `policy` `plan` `error` `heap` (with the way of a malloc and of a free), `snapshot`, `check`,
+//! and beside the heap `ledger`, for a driver that pools by itself.
 #![forbid(unsafe_code)]
 
 mod address_map;
@@ -20,6 +21,7 @@ mod free_list;
 mod granule;
 mod heap;
 mod id;
+mod ledger;
 mod plan;
 mod policy;
 mod pool;
@@ -35,6 +37,7 @@ pub use fence::Fence;
 pub use granule::GranuleId;
 pub use heap::{Answer, Committed, Config, Freed, Grant, Heap, Reach};
 pub use id::{PoolId, StreamId};
+pub use ledger::{Departure, Given, Leaving, Ledger, Order, Route};
 pub use plan::{Plan, Step};
 pub use policy::{CrossStream, SegmentKind};
 pub use pool::Scale;

@@ -1,0 +1,121 @@
+//! The way of a malloc: checked against the limit, made by the driver, entered in the books.
+//!
+//! How much the driver's pool grows for a request is its own affair, so the limit is checked
+//! twice: before, as far as growth can be foreseen, and after, when the block goes back at once.
+
+use super::free::{Departure, Route};
+use super::{Entry, Ledger, State};
+use crate::error::RequestError;
+use crate::heap::Grant;
+use crate::id::{PoolId, StreamId};
+use crate::policy;
+use crate::size::block_bytes;
+
+/// A request that the driver is to serve; handed back with what it gave, or cancelled.
+#[derive(Debug)]
+#[must_use = "an order keeps its pool from ending"]
+pub struct Order {
+    pool: u32,
+    stream: StreamId,
+    requested: u64,
+    bytes: u64,
+}
+
+impl Order {
+    /// How much to ask the driver for.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// What the driver gave.
+#[derive(Clone, Copy, Debug)]
+pub struct Given {
+    /// Where the block starts.
+    pub address: u64,
+    /// It became part of a graph, which owns the memory.
+    pub is_graphs: bool,
+    /// What the memory pool holds now, if the driver said so.
+    pub reserved_bytes: Option<u64>,
+}
+
+impl Ledger {
+    /// Checks a request, and turns it into an order to the driver.
+    ///
+    /// # Errors
+    /// A size no block can have; an unknown pool or stream; growth that would pass the limit.
+    pub fn request(
+        &mut self,
+        pool: PoolId,
+        stream: StreamId,
+        requested: u64,
+        is_captured: bool,
+    ) -> Result<Order, RequestError> {
+        let bytes = block_bytes(requested)?;
+        self.live_pool(pool)?;
+        self.streams.live(stream)?;
+        let home = self.pools[pool.index()];
+        // What the pool holds unused may serve, but nothing that a graph will own.
+        let is_idle = !is_captured && bytes <= home.reserved_bytes - home.active_bytes;
+        let (reserved_bytes, limit_bytes) =
+            (self.stats.all.reserved_bytes.current, self.limit_bytes);
+        if !is_idle && reserved_bytes.saturating_add(bytes) > limit_bytes {
+            return Err(RequestError::Limit { bytes, reserved_bytes, limit_bytes });
+        }
+        self.pools[pool.index()].entries += 1;
+        Ok(Order { pool: pool.index, stream, requested, bytes })
+    }
+
+    /// The driver gave nothing for an order.
+    pub fn cancel(&mut self, order: Order) {
+        self.pools[order.pool as usize].entries -= 1;
+    }
+
+    /// Enters what the driver gave for an order. Where the pool has grown past the limit for it,
+    /// the block is not handed out: it leaves.
+    ///
+    /// # Errors
+    /// The block that is to be given back.
+    pub fn admit(&mut self, order: Order, given: Given) -> Result<Grant, Departure> {
+        let before = self.stats.all.reserved_bytes.current;
+        let Order { pool, stream, requested, bytes } = order;
+        let Given { address, is_graphs, reserved_bytes } = given;
+        let home = &mut self.pools[pool as usize];
+        if is_graphs {
+            self.graph_bytes += bytes;
+        } else {
+            home.active_bytes += bytes;
+        }
+        let reserved_bytes = reserved_bytes.unwrap_or(home.reserved_bytes);
+        self.observe(pool as usize, reserved_bytes);
+        let now = self.stats.all.reserved_bytes.current;
+        let is_admitted = is_graphs || now <= self.limit_bytes || now <= before;
+        let entry = Entry {
+            address,
+            bytes,
+            requested,
+            pool,
+            stream,
+            uses: Vec::new(),
+            state: if is_admitted { State::Live } else { State::Leaving },
+            is_graphs,
+            is_complete: false,
+            is_counted: is_admitted,
+        };
+        let index = self.spare.pop().unwrap_or_else(|| {
+            self.table.push(None);
+            self.table.len() as u32 - 1
+        });
+        self.table[index as usize] = Some(entry);
+        if !is_admitted {
+            return Err(Departure { index, address, route: Route::Own(stream) });
+        }
+        self.by_address.insert(address, index);
+        let scale = policy::scale(bytes) as usize;
+        self.stats.allocate(scale, requested, bytes);
+        self.stats.all.segments.add(1);
+        self.stats.scales[scale].segments.add(1);
+        self.stats.scales[scale].reserved_bytes.add(bytes);
+        Ok(Grant { address, bytes })
+    }
+}

@@ -1,0 +1,348 @@
+//! Tests of the ledger: each rule of when a block goes back, and random runs under the check.
+
+use super::*;
+use crate::pool::Scale;
+
+const MIB: u64 = 1 << 20;
+
+/// A ledger over a driver that gives fresh addresses and grows by what is asked for.
+struct World {
+    ledger: Ledger,
+    next_address: u64,
+    reserved_bytes: u64,
+}
+
+impl World {
+    fn new(limit_bytes: u64) -> Self {
+        Self { ledger: Ledger::new(limit_bytes), next_address: 1 << 40, reserved_bytes: 0 }
+    }
+
+    fn give(&mut self, bytes: u64, is_graphs: bool, grown_bytes: u64) -> Given {
+        self.reserved_bytes += grown_bytes;
+        self.next_address += bytes;
+        let address = self.next_address - bytes;
+        Given { address, is_graphs, reserved_bytes: Some(self.reserved_bytes) }
+    }
+
+    fn allocate(&mut self, stream: StreamId, bytes: u64) -> u64 {
+        let order = self.ledger.request(PoolId::DEFAULT, stream, bytes, false).unwrap();
+        let given = self.give(order.bytes(), false, order.bytes());
+        let grant = self.ledger.admit(order, given).unwrap();
+        self.ledger.check().unwrap();
+        grant.address
+    }
+
+    fn leave(&mut self, address: u64) -> Leaving {
+        let leaving = self.ledger.free(address).unwrap();
+        self.ledger.check().unwrap();
+        leaving
+    }
+
+    /// The routes of everything that may go now; all of it goes.
+    fn depart(&mut self) -> Vec<Route> {
+        let departures = self.ledger.departures();
+        self.ledger.check().unwrap();
+        let routes = departures.iter().map(Departure::route).collect();
+        departures.into_iter().for_each(|one| self.ledger.departed(one, true));
+        self.ledger.check().unwrap();
+        routes
+    }
+
+    fn synchronize(&mut self) {
+        let plan = self.ledger.plan_synchronize();
+        self.ledger.check().unwrap();
+        self.ledger.commit(plan);
+        self.ledger.check().unwrap();
+    }
+}
+
+fn fences(plan: &Plan) -> Vec<Fence> {
+    let steps = plan.steps().iter();
+    steps
+        .filter_map(|step| if let Step::Record { fence } = *step { Some(fence) } else { None })
+        .collect()
+}
+
+fn plan(leaving: Leaving) -> Plan {
+    let Leaving::Plan(plan) = leaving else { panic!("{leaving:?}") };
+    plan
+}
+
+#[test]
+fn a_block_without_uses_leaves_in_the_order_of_its_stream() {
+    let mut world = World::new(u64::MAX);
+    let stream = world.ledger.add_stream();
+    let address = world.allocate(stream, 700);
+    world.ledger.record_stream(address, stream).unwrap();
+    let all = world.ledger.stats().all;
+    assert_eq!((all.requested_bytes.current, all.allocated_bytes.current), (700, 1024));
+    let Leaving::Now(departure) = world.leave(address) else { panic!("nobody else uses it") };
+    assert_eq!((departure.address(), departure.route()), (address, Route::Own(stream)));
+    // Its free may reach the driver before the books hear of it: the address may be given again.
+    let error = world.ledger.free(address).unwrap_err();
+    assert_eq!(error, FreeError::Unknown { address });
+    world.ledger.departed(departure, true);
+    world.ledger.check().unwrap();
+    let all = world.ledger.stats().all;
+    assert_eq!((all.active_bytes.current, all.segments.current), (0, 0));
+    assert_eq!(all.reserved_bytes.current, 1024, "the pool keeps it");
+}
+
+#[test]
+fn b29_a_used_block_waits_for_its_users_alone() {
+    let mut world = World::new(u64::MAX);
+    let [own, one, two] = std::array::from_fn(|_| world.ledger.add_stream());
+    let address = world.allocate(own, 3 * MIB);
+    for stream in [one, two, one] {
+        world.ledger.record_stream(address, stream).unwrap();
+    }
+    let plan = plan(world.leave(address));
+    let fences = fences(&plan);
+    assert_eq!(fences.iter().map(|fence| fence.stream).collect::<Vec<_>>(), [one, two]);
+    world.ledger.commit(plan);
+    world.ledger.check().unwrap();
+    let all = world.ledger.stats().all;
+    assert_eq!((all.allocated_bytes.current, all.active_bytes.current), (0, 3 * MIB));
+    assert_eq!(world.ledger.free(address).unwrap_err(), FreeError::AlreadyFree { address });
+    world.ledger.fence_passed(fences[0]);
+    assert_eq!(world.depart(), []);
+    world.ledger.fence_passed(fences[1]);
+    assert_eq!(world.depart(), [Route::Own(own)]);
+    assert_eq!(world.ledger.snapshot(), []);
+}
+
+#[test]
+fn b08_a_use_that_could_not_be_recorded_waits_for_an_idle_device() {
+    let mut world = World::new(u64::MAX);
+    let [own, other] = std::array::from_fn(|_| world.ledger.add_stream());
+    let address = world.allocate(own, 512);
+    world.ledger.record_stream(address, other).unwrap();
+    let record = plan(world.leave(address));
+    world.ledger.abandon(record);
+    world.ledger.check().unwrap();
+    assert_eq!(world.ledger.stats().quarantined_bytes, 512);
+    assert_eq!(world.ledger.snapshot()[0].blocks[0].state, BlockState::Quarantined);
+    assert_eq!(world.depart(), []);
+    let failed = world.ledger.plan_synchronize();
+    world.ledger.abandon(failed);
+    assert_eq!((world.depart(), world.ledger.stats().quarantined_bytes), (vec![], 512));
+    world.synchronize();
+    assert_eq!(
+        (world.depart(), world.ledger.stats().quarantined_bytes),
+        (vec![Route::Any(own)], 0)
+    );
+}
+
+#[test]
+fn b14_a_block_of_a_retired_stream_waits_for_its_last_fence() {
+    for is_recorded in [true, false] {
+        let mut world = World::new(u64::MAX);
+        let [own, gone] = std::array::from_fn(|_| world.ledger.add_stream());
+        let [early, late] = [512, 512].map(|bytes| world.allocate(gone, bytes));
+        world.ledger.record_stream(early, own).unwrap();
+        let retire = world.ledger.retire_stream(gone).unwrap();
+        let last = fences(&retire)[0];
+        if is_recorded {
+            world.ledger.commit(retire);
+        } else {
+            world.ledger.abandon(retire);
+        }
+        let record = plan(world.leave(early));
+        assert_eq!(fences(&record).len(), 1, "nothing is recorded on a stream that is gone");
+        let used = fences(&record)[0];
+        world.ledger.commit(record);
+        world.ledger.fence_passed(used);
+        assert_eq!(world.depart(), [], "its own stream may still use it");
+        if is_recorded {
+            world.ledger.fence_passed(last);
+        } else {
+            world.synchronize();
+        }
+        assert_eq!(world.depart(), [Route::Any(gone)]);
+        // From now on nothing has to be waited for, also when another stream took its place.
+        assert_eq!(world.ledger.add_stream().index(), gone.index());
+        let Leaving::Now(departure) = world.leave(late) else { panic!("all is complete") };
+        assert_eq!(departure.route(), Route::Any(gone));
+        world.ledger.departed(departure, true);
+        world.ledger.check().unwrap();
+    }
+}
+
+#[test]
+fn a_free_that_failed_is_made_again() {
+    let mut world = World::new(u64::MAX);
+    let stream = world.ledger.add_stream();
+    let address = world.allocate(stream, 512);
+    let Leaving::Now(departure) = world.leave(address) else { panic!("nobody else uses it") };
+    world.ledger.departed(departure, false);
+    world.ledger.check().unwrap();
+    assert!(world.ledger.has_departures());
+    assert_eq!(world.ledger.free(address).unwrap_err(), FreeError::AlreadyFree { address });
+    let again = world.ledger.departures().pop().unwrap();
+    assert_eq!(again.route(), Route::Own(stream));
+    world.ledger.departed(again, false);
+    // Its stream may be gone for good: an idle device sets it free of that, too.
+    world.synchronize();
+    assert_eq!(world.depart(), [Route::Any(stream)]);
+}
+
+#[test]
+fn p3_bad_frees_change_nothing() {
+    let mut world = World::new(u64::MAX);
+    let stream = world.ledger.add_stream();
+    let address = world.allocate(stream, 700);
+    let before = (world.ledger.snapshot(), *world.ledger.stats());
+    let unknown = |address| Err(FreeError::Unknown { address });
+    for bad in [0, address - 1, address + 1024, u64::MAX] {
+        assert_eq!(world.ledger.free(bad).map(drop), unknown(bad));
+    }
+    let inside = address + 512;
+    let interior =
+        FreeError::Interior { address: inside, block_address: address, block_bytes: 1024 };
+    assert_eq!(world.ledger.free(inside).map(drop), Err(interior));
+    let used = world.ledger.record_stream(inside, stream);
+    assert_eq!(used, Err(RecordStreamError::Block(interior)));
+    assert_eq!((world.ledger.snapshot(), *world.ledger.stats()), before);
+}
+
+#[test]
+fn b34_the_limit_is_checked_before_and_after_the_driver_grew() {
+    let mut world = World::new(64 * MIB);
+    let stream = world.ledger.add_stream();
+    let request = |world: &mut World, bytes, is_captured| {
+        world.ledger.request(PoolId::DEFAULT, stream, bytes, is_captured)
+    };
+    let limited = |reserved_bytes, bytes| RequestError::Limit {
+        bytes,
+        reserved_bytes,
+        limit_bytes: 64 * MIB,
+    };
+    let error = request(&mut world, 64 * MIB + 1, false).unwrap_err();
+    assert_eq!(error, limited(0, 64 * MIB + 512));
+    // The driver takes more than was asked for.
+    let order = request(&mut world, 33 * MIB, false).unwrap();
+    let given = world.give(33 * MIB, false, 65 * MIB);
+    let departure = world.ledger.admit(order, given).unwrap_err();
+    assert_eq!(departure.route(), Route::Own(stream));
+    world.ledger.check().unwrap();
+    world.ledger.departed(departure, true);
+    world.ledger.check().unwrap();
+    assert_eq!(world.ledger.stats().all.allocations.total, 0);
+    assert_eq!(world.ledger.stats().all.reserved_bytes.current, 65 * MIB);
+    // What it holds unused may serve, whatever the limit; a graph's memory comes on top.
+    let order = request(&mut world, 33 * MIB, false).unwrap();
+    assert!(request(&mut world, 512, true).is_err());
+    let given = world.give(33 * MIB, false, 0);
+    let address = world.ledger.admit(order, given).unwrap().address;
+    world.ledger.check().unwrap();
+    assert_eq!(request(&mut world, 33 * MIB, false).unwrap_err(), limited(65 * MIB, 33 * MIB));
+    world.ledger.observe(0, 40 * MIB);
+    world.ledger.check().unwrap();
+    let order = request(&mut world, 24 * MIB, true).unwrap();
+    let given = world.give(24 * MIB, true, 0);
+    let given = Given { reserved_bytes: None, ..given };
+    let graphs = world.ledger.admit(order, given).unwrap().address;
+    world.ledger.check().unwrap();
+    assert_eq!(world.ledger.stats().all.reserved_bytes.current, 64 * MIB);
+    let Leaving::Now(departure) = world.leave(graphs) else { panic!("nobody else uses it") };
+    assert_eq!(departure.route(), Route::Graph(stream));
+    // Whether the capture takes the free or not: it is the graph's.
+    world.ledger.departed(departure, false);
+    world.ledger.check().unwrap();
+    assert_eq!(world.ledger.stats().all.reserved_bytes.current, 40 * MIB);
+    assert!(matches!(world.leave(address), Leaving::Now(_)));
+}
+
+#[test]
+fn b47_a_pool_is_succeeded_only_when_nothing_is_left_of_it() {
+    let mut world = World::new(u64::MAX);
+    let stream = world.ledger.add_stream();
+    let pool = world.ledger.add_pool();
+    let order = world.ledger.request(pool, stream, MIB, false).unwrap();
+    world.ledger.release_pool(pool).unwrap();
+    assert_eq!(world.ledger.trimmable_pools(), [(0, false), (1, false)], "an order is under way");
+    assert_eq!(world.ledger.add_pool().index(), 2);
+    let given = world.give(MIB, false, 2 * MIB);
+    let address = world.ledger.admit(order, given).unwrap().address;
+    let error = world.ledger.request(pool, stream, MIB, false).unwrap_err();
+    assert_eq!(error, RequestError::UnknownPool { pool });
+    assert_eq!(world.ledger.snapshot()[0].pool, pool.index());
+    let Leaving::Now(departure) = world.leave(address) else { panic!("nobody else uses it") };
+    world.ledger.departed(departure, true);
+    assert_eq!(world.ledger.trimmable_pools(), [(0, false), (1, true)]);
+    assert_eq!(world.ledger.add_pool().index(), 3, "its memory is not back yet");
+    world.ledger.observe(1, 0);
+    let heir = world.ledger.add_pool();
+    assert!(heir.index() == pool.index() && heir != pool);
+    assert_eq!(world.ledger.release_pool(pool), Err(RequestError::UnknownPool { pool }));
+    let cancelled = world.ledger.request(heir, stream, MIB, false).unwrap();
+    world.ledger.cancel(cancelled);
+    world.ledger.check().unwrap();
+}
+
+/// Anything in any order: the check holds throughout, and an idle device leaves nothing behind.
+#[test]
+fn random_runs_leave_nothing() {
+    for seed in 1..200u64 {
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut below = |end: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % end as u64) as usize
+        };
+        let mut world = World::new(u64::MAX);
+        let mut streams = vec![world.ledger.add_stream(), world.ledger.add_stream()];
+        let (mut live, mut recorded) = (Vec::new(), Vec::new());
+        for _ in 0..150 {
+            let stream = streams[below(streams.len())];
+            match below(8) {
+                0..3 => live.push(world.allocate(stream, 1 + below(3 << 20) as u64)),
+                3 if !live.is_empty() => {
+                    let address = live[below(live.len())];
+                    world.ledger.record_stream(address, stream).unwrap();
+                }
+                4 if !live.is_empty() => {
+                    let address = live.swap_remove(below(live.len()));
+                    match world.leave(address) {
+                        Leaving::Done => {}
+                        Leaving::Now(departure) => world.ledger.departed(departure, below(3) > 0),
+                        Leaving::Plan(plan) if below(3) > 0 => {
+                            recorded.extend(fences(&plan));
+                            world.ledger.commit(plan);
+                        }
+                        Leaving::Plan(plan) => world.ledger.abandon(plan),
+                    }
+                }
+                5 if !recorded.is_empty() => {
+                    let fence = recorded.swap_remove(below(recorded.len()));
+                    world.ledger.fence_passed(fence);
+                    world.depart();
+                }
+                6 if streams.len() > 1 => {
+                    streams.retain(|&one| one != stream);
+                    let plan = world.ledger.retire_stream(stream).unwrap();
+                    recorded.extend(fences(&plan));
+                    world.ledger.commit(plan);
+                }
+                7 if below(4) == 0 => world.synchronize(),
+                _ => streams.push(world.ledger.add_stream()),
+            }
+            if let Err(broken) = world.ledger.check() {
+                panic!("seed {seed}: {broken}");
+            }
+        }
+        for address in live {
+            match world.leave(address) {
+                Leaving::Done => {}
+                Leaving::Now(departure) => world.ledger.departed(departure, false),
+                Leaving::Plan(plan) => drop(world.ledger.commit(plan)),
+            }
+        }
+        world.synchronize();
+        world.depart();
+        assert_eq!(world.ledger.snapshot(), [], "seed {seed}");
+        assert_eq!(world.ledger.stats().all.active_bytes.current, 0, "seed {seed}");
+        assert_eq!(world.ledger.stats().scales[Scale::Small as usize].segments.current, 0);
+    }
+}
