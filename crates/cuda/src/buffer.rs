@@ -55,8 +55,8 @@ impl<T, Owner> Buffer<T, Owner> {
     /// As long as `owner` lives, `len` elements of `T` from `pointer` on are device memory that is
     /// reachable from the stream's device, aligned for `T`, and nobody else's; they can be used in
     /// the order of `stream` from the work that is queued on it next. Dropping the owner makes the
-    /// memory reusable only in that order. Like new memory of cudarc's, its contents are whatever
-    /// they are: `T` must be a type of which any bytes are a value, or be written before it is read.
+    /// memory reusable only in that order. Its contents are whatever they are: any bytes must be a
+    /// value of `T`, or the elements must be written before they are read.
     pub unsafe fn new(
         pointer: CUdeviceptr,
         len: usize,
