@@ -14,6 +14,7 @@ pub(crate) struct Failure {
 impl Failure {
     /// Only work that is not complete yet: no failure at all.
     pub(crate) const NOT_READY: u32 = 600;
+    pub(crate) const STUB_LIBRARY: u32 = 34;
     pub(crate) const NO_DEVICE: u32 = 100;
     pub(crate) const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
     /// The legacy default stream is asked while a stream that synchronises with it is captured.
@@ -65,6 +66,7 @@ mod tests {
     #[test]
     fn numbers_are_those_of_the_bindings() {
         assert_eq!(Failure::NOT_READY, C::CUDA_ERROR_NOT_READY as u32);
+        assert_eq!(Failure::STUB_LIBRARY, C::CUDA_ERROR_STUB_LIBRARY as u32);
         assert_eq!(Failure::NO_DEVICE, C::CUDA_ERROR_NO_DEVICE as u32);
         let enabled = C::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED as u32;
         assert_eq!(Failure::PEER_ACCESS_ALREADY_ENABLED, enabled);

@@ -1,8 +1,9 @@
 //! A real GPU behind the driver trait, through cudarc.
 //!
 //! [`CudaDevice`] implements [`Driver`](drystone_driver::Driver); [`Buffer`] lets cudarc take
-//! memory that it did not allocate. Builds with no CUDA installed and finds the driver when the program
-//! runs: every symbol is looked up before cudarc is called, which would panic over a missing one.
+//! memory that it did not allocate. Builds with no CUDA installed and finds the driver when the
+//! program runs: every symbol is looked up before cudarc is called, which would panic over a
+//! missing one.
 //!
 //! Keeps three promises: no CUDA call is made once process exit began or in a forked child (P6);
 //! the calling thread's current context is after every call what it was before; nothing panics.

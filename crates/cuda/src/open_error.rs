@@ -15,6 +15,12 @@ pub enum OpenError {
         /// What the loader said to the last of them.
         reason: String,
     },
+    /// What was found is the toolkit's stub, which programs are linked with: it does nothing.
+    #[error(
+        "the CUDA library that was found is the stub that CUDA's toolkit has for linking, not a \
+         driver; take the folder `stubs` off the library path"
+    )]
+    StubLibrary,
     /// The driver is older than what is needed.
     #[error(
         "the CUDA driver offers CUDA {}.{}, {}.{} or later is needed; update the NVIDIA driver",

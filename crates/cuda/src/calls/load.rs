@@ -91,17 +91,18 @@ impl Cuda {
         // SAFETY: flags must be 0.
         let done = check(unsafe { sys::cuInit(0) });
         process::watch_exit();
-        done.map_err(|failure| match failure.number {
-            Failure::NO_DEVICE => OpenError::NoDevice,
-            _ => failure.at_open("cuInit"),
-        })
+        done.map_err(|failure| failure.at_open("cuInit"))
     }
 }
 
 impl Failure {
     /// As an error of opening a device.
     pub(crate) fn at_open(self, call: &'static str) -> OpenError {
-        OpenError::Driver { call, name: self.name, number: self.number }
+        match self.number {
+            Failure::STUB_LIBRARY => OpenError::StubLibrary,
+            Failure::NO_DEVICE => OpenError::NoDevice,
+            number => OpenError::Driver { call, name: self.name, number },
+        }
     }
 }
 
@@ -162,6 +163,7 @@ fn version(library: &Library) -> Result<u32, OpenError> {
 #[cfg(test)]
 mod tests {
     use super::{find, has};
+    use crate::failure::Failure;
     use crate::open_error::OpenError;
 
     #[test]
@@ -180,6 +182,14 @@ mod tests {
     fn b35_a_library_that_is_no_driver_names_the_missing_function() {
         let Err(error) = find(&["libc.so.6"]) else { panic!("the C library is a CUDA driver") };
         assert_eq!(error, OpenError::MissingSymbol { name: "cuDriverGetVersion" });
+    }
+
+    #[test]
+    fn what_a_driver_says_when_it_cannot_start_is_told_apart() {
+        let error = |number| Failure { number, name: "NAME" }.at_open("cuInit");
+        assert_eq!(error(34), OpenError::StubLibrary);
+        assert_eq!(error(100), OpenError::NoDevice);
+        assert_eq!(error(803), OpenError::Driver { call: "cuInit", name: "NAME", number: 803 });
     }
 
     #[cfg(target_os = "linux")]

@@ -9,6 +9,7 @@ mod buffers;
 mod calls;
 mod contexts;
 mod endings;
+mod faults;
 mod memory;
 mod peers;
 mod pools;

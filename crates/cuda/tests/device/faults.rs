@@ -1,0 +1,133 @@
+//! Each call fails once, by the simulated device's plan: the error names call, code and figures,
+//! and the same call made again succeeds. Skips on a real device, which cannot be told to fail.
+
+use std::ffi::{CString, c_char, c_int};
+
+use drystone_driver::{
+    Call, CaptureMode, Driver, DriverError, ErrorCode, MemoryPoolConfig, Stream,
+};
+use libloading::Library;
+
+use crate::raw;
+use crate::scenario::open_at;
+
+type Fail = unsafe extern "C" fn(c_int, *const c_char, u64, c_int, c_int) -> c_int;
+
+/// A device whose calls fail as planned.
+struct Faulty<'a> {
+    device: &'a dyn Driver,
+    library: &'a Library,
+    /// The driver's number and name of the error, and ours.
+    number: c_int,
+    name: &'static str,
+    code: ErrorCode,
+    failed: Vec<Call>,
+}
+
+impl Faulty<'_> {
+    /// Makes the next such call fail, and sees that it does; then makes it again.
+    fn twice<R>(
+        &mut self,
+        call: Call,
+        (bytes, address): (u64, u64),
+        work: impl Fn(&dyn Driver) -> Result<R, DriverError>,
+    ) -> R {
+        let name = CString::new(call.cuda_name()).unwrap();
+        // SAFETY: the function has this signature.
+        let fail = unsafe { self.library.get::<Fail>("simcuda_fail") }.unwrap();
+        // SAFETY: reads the name.
+        let is_planned = unsafe { fail(0, name.as_ptr(), 1, 0, self.number) };
+        assert_eq!(is_planned, 0, "{call:?}");
+        let error = work(self.device).map(|_| call).unwrap_err();
+        assert_eq!((error.call, error.code), (call, self.code));
+        assert_eq!((error.bytes, error.address), (bytes, address), "{call:?}");
+        assert_eq!(error.cuda_error, self.name, "{call:?}");
+        assert!(error.to_string().starts_with(call.cuda_name()), "{error}");
+        self.failed.push(call);
+        work(self.device).unwrap()
+    }
+
+    fn virtual_memory(&mut self) {
+        let granule = self.device.info().granularity_bytes;
+        let address = self.twice(Call::Reserve, (granule, 0), |device| device.reserve(granule, 0));
+        let handle = self.twice(Call::Create, (granule, 0), |device| device.create(granule));
+        let range = (granule, address);
+        self.twice(Call::Map, range, |device| device.map(address, granule, handle));
+        self.twice(Call::SetAccess, range, |device| device.set_access(address, granule));
+        self.twice(Call::Unmap, range, |device| device.unmap(address, granule));
+        self.twice(Call::Release, (0, 0), |device| device.release(handle));
+        self.twice(Call::Unreserve, range, |device| device.unreserve(address, granule));
+    }
+
+    fn memory(&mut self) {
+        self.twice(Call::MemoryInfo, (0, 0), |device| device.memory_info());
+        let address = self.twice(Call::Malloc, (512, 0), |device| device.malloc(512));
+        self.twice(Call::Free, (0, address), |device| device.free(address));
+        let config = MemoryPoolConfig::default();
+        let pool =
+            self.twice(Call::CreateMemoryPool, (0, 0), |device| device.create_memory_pool(&config));
+        let stream = Stream::DEFAULT;
+        let address = self
+            .twice(Call::MallocAsync, (512, 0), |device| device.malloc_async(pool, 512, stream));
+        self.twice(Call::FreeAsync, (0, address), |device| device.free_async(address, stream));
+        self.twice(Call::TrimMemoryPool, (0, 0), |device| device.trim_memory_pool(pool, 0));
+        self.twice(Call::MemoryPoolUsage, (0, 0), |device| device.memory_pool_usage(pool));
+        self.twice(Call::DestroyMemoryPool, (0, 0), |device| device.destroy_memory_pool(pool));
+    }
+
+    fn streams(&mut self) {
+        let stream = Stream(raw::create_stream());
+        let event = self.twice(Call::CreateEvent, (0, 0), |device| device.create_event());
+        self.twice(Call::Record, (0, 0), |device| device.record(event, stream));
+        self.twice(Call::Wait, (0, 0), |device| device.wait(stream, event));
+        self.twice(Call::Query, (0, 0), |device| device.query(event));
+        self.twice(Call::SynchronizeEvent, (0, 0), |device| device.synchronize_event(event));
+        self.twice(Call::SynchronizeStream, (0, 0), |device| device.synchronize_stream(stream));
+        self.twice(Call::SynchronizeDevice, (0, 0), |device| device.synchronize_device());
+        self.twice(Call::StreamUid, (0, 0), |device| device.stream_uid(stream));
+        self.twice(Call::CaptureStatus, (0, 0), |device| device.capture_status(stream));
+        self.twice(Call::ExchangeCaptureMode, (0, 0), |device| {
+            device.exchange_capture_mode(CaptureMode::Global)
+        });
+        self.twice(Call::DestroyEvent, (0, 0), |device| device.destroy_event(event));
+        self.twice(Call::EnablePeerAccess, (0, 0), |device| device.enable_peer_access(1));
+        raw::destroy_stream(stream.0);
+    }
+}
+
+#[test]
+fn a_call_that_fails_once_names_everything_and_succeeds_when_made_again() {
+    crate::scenario!(2, "", || {
+        // SAFETY: the library is loaded already.
+        let library = unsafe { Library::new("libcuda.so.1") }.unwrap();
+        // SAFETY: only looked for.
+        if unsafe { library.get::<Fail>("simcuda_fail") }.is_err() {
+            println!("a real device cannot be told to fail");
+            return;
+        }
+        raw::set_current(raw::primary(0));
+        for (number, name, code) in [
+            (2, "CUDA_ERROR_OUT_OF_MEMORY", ErrorCode::OutOfMemory),
+            (1, "CUDA_ERROR_INVALID_VALUE", ErrorCode::InvalidValue),
+            (400, "CUDA_ERROR_INVALID_HANDLE", ErrorCode::InvalidHandle),
+            (801, "CUDA_ERROR_NOT_SUPPORTED", ErrorCode::NotSupported),
+            (999, "CUDA_ERROR_UNKNOWN", ErrorCode::Other(999)),
+        ] {
+            let device = open_at(0);
+            let mut faulty = Faulty {
+                device: &device,
+                library: &library,
+                number,
+                name,
+                code,
+                failed: Vec::new(),
+            };
+            faulty.virtual_memory();
+            faulty.memory();
+            faulty.streams();
+            let missed = Call::ALL.into_iter().find(|call| !faulty.failed.contains(call));
+            assert_eq!(missed, None);
+            assert_eq!(raw::current(), raw::primary(0));
+        }
+    });
+}
