@@ -62,7 +62,7 @@ impl Driver for SimDevice {
 
     fn set_access(&self, address: u64, bytes: u64) -> Result<()> {
         self.call(Call::SetAccess, bytes, address, |state| {
-            state.memory.vm.set_access(address, bytes)
+            state.memory.vm.set_access(address, bytes, state.peers.len() as u32)
         })
     }
 
@@ -83,8 +83,13 @@ impl Driver for SimDevice {
             if peer_ordinal == state.config.ordinal {
                 return Err(ErrorCode::InvalidValue);
             }
-            let is_linked = state.config.peers.contains(&peer_ordinal);
-            if is_linked { Ok(()) } else { Err(ErrorCode::NotSupported) }
+            if !state.config.peers.contains(&peer_ordinal) {
+                return Err(ErrorCode::NotSupported);
+            }
+            if !state.peers.contains(&peer_ordinal) {
+                state.peers.push(peer_ordinal);
+            }
+            Ok(())
         })
     }
 

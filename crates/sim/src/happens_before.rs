@@ -24,6 +24,11 @@ impl VectorClock {
         }
     }
 
+    /// Whether everything before the other point is before this one, too.
+    pub(crate) fn covers(&self, other: &VectorClock) -> bool {
+        (0..other.ticks.len() as u32).all(|stream| self.at(stream) >= other.at(stream))
+    }
+
     /// Counts one more piece of work on `stream` and returns its number.
     pub(crate) fn tick(&mut self, stream: u32) -> u64 {
         let index = stream as usize;

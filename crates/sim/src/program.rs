@@ -116,6 +116,20 @@ impl SimDevice {
         state.memory.pools.get(pool).is_ok_and(|pool| pool.extent_at(at).is_some())
     }
 
+    /// Whether a kernel of another device may touch every byte of a range. Mappings are open to
+    /// the peers let in before their access was last set, other memory to all.
+    pub fn is_reachable_by(&self, peer_ordinal: u32, address: u64, bytes: u64) -> bool {
+        let state = self.inner.state.lock();
+        let Some(place) = state.peers.iter().position(|&peer| peer == peer_ordinal) else {
+            return false;
+        };
+        let Some(end) = address.checked_add(bytes) else { return false };
+        let is_open = |at| state.memory.vm.peers_at(at).is_none_or(|peers| peers as usize > place);
+        let granules = (address..end).step_by(crate::GRANULARITY_BYTES as usize);
+        state.memory.resolve(address, bytes).is_some()
+            && granules.chain(end.checked_sub(1)).all(is_open)
+    }
+
     /// Takes the access rights of whole mappings away.
     ///
     /// Errors: `InvalidValue` when part of the range is not mapped or a mapping would be cut.
@@ -246,6 +260,34 @@ mod tests {
         assert!(device.is_accessible(address, G));
         device.remove_access(address, G).unwrap();
         assert!(!device.is_accessible(address, G));
+    }
+
+    #[test]
+    fn mapped_memory_is_reached_by_peers_let_in_before_its_access_was_set() {
+        let config = SimConfig { peers: vec![3, 1], ..SimConfig::default() };
+        let device = SimDevice::new(config);
+        let (plain, address) = (device.malloc(1000).unwrap(), device.reserve(3 * G, 0).unwrap());
+        for at in 0..3 {
+            let handle = device.create(G).unwrap();
+            device.map(address + at * G, G, handle).unwrap();
+        }
+        device.set_access(address, 2 * G).unwrap();
+        assert!(!device.is_reachable_by(3, plain, 1000));
+        device.enable_peer_access(3).unwrap();
+        device.enable_peer_access(3).unwrap();
+        assert!(device.is_reachable_by(3, plain, 1000) && !device.is_reachable_by(3, plain, 1001));
+        assert!(!device.is_reachable_by(3, address, G));
+        device.set_access(address + G, 2 * G).unwrap();
+        assert!(device.is_reachable_by(3, address + G, 2 * G));
+        assert!(!device.is_reachable_by(3, address + G - 1, 2));
+        device.enable_peer_access(1).unwrap();
+        assert!(device.is_reachable_by(1, plain, 8) && !device.is_reachable_by(1, address + G, 8));
+        device.set_access(address, 3 * G).unwrap();
+        assert!(device.is_reachable_by(1, address, 3 * G));
+        assert!(!device.is_reachable_by(2, address, G));
+        let refused = device.enable_peer_access(2).unwrap_err();
+        assert_eq!(refused.code, ErrorCode::NotSupported);
+        assert_eq!(device.enable_peer_access(0).unwrap_err().code, ErrorCode::InvalidValue);
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub(crate) struct State {
     pub(crate) streams: Streams,
     pub(crate) events: Events,
     pub(crate) captures: Captures,
+    /// Devices that were given access to this one's memory, in the order they were.
+    pub(crate) peers: Vec<u32>,
     pub(crate) faults: Faults,
     pub(crate) oracle: Option<Box<Oracle>>,
     pub(crate) log: ViolationLog,
@@ -48,6 +50,7 @@ impl State {
             streams: Streams::new(config.ordinal, Arc::clone(&clock)),
             events: Events::new(),
             captures: Captures::default(),
+            peers: Vec::new(),
             faults: Faults::default(),
             oracle: config.oracle.then(|| Box::new(Oracle::new(config.ordinal))),
             log: ViolationLog::new(config.on_violation),

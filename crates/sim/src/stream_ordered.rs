@@ -1,8 +1,13 @@
 //! Stream-ordered memory as calls: memory pools, allocation and free in the order of a stream.
+//!
+//! In a capture both become nodes of the graph. The memory is the graph's from the capture on: it
+//! serves again within the capture once freed there, and goes back when the graph's life ends.
+//! Nobody else can free it before the graph has run; a graph frees nothing that is not a graph's.
 
-use crate::memory::FreePoint;
+use crate::SimDevice;
+use crate::memory::{Asker, FreePoint, Owner};
 use crate::state::State;
-use drystone_driver::{ErrorCode, MemoryPool, MemoryPoolConfig, MemoryPoolUsage, Stream};
+use drystone_driver::{Call, ErrorCode, MemoryPool, MemoryPoolConfig, MemoryPoolUsage, Stream};
 
 impl State {
     pub(crate) fn create_memory_pool(
@@ -46,11 +51,17 @@ impl State {
         bytes: u64,
         stream: Stream,
     ) -> Result<u64, ErrorCode> {
-        let index = self.async_stream(stream)?;
+        let (index, capture) = self.async_stream(stream)?;
         let now_ns = self.clock.now_ns();
-        let pool = self.memory.pools.get_mut(pool)?;
-        let (address, wait_for) = pool.malloc(&mut self.memory.supply, bytes, index, now_ns)?;
-        if let Some(point) = wait_for {
+        let order = self.oracle.as_mut().map(|oracle| oracle.order.stream(index).clone());
+        let asker = Asker { stream: index, now_ns, order: order.as_ref() };
+        let own = self.memory.pools.get_mut(pool)?;
+        let pool = match capture {
+            Some(capture) => self.memory.pools.graph_mut(capture),
+            None => own,
+        };
+        let (address, wait_for) = pool.malloc(&mut self.memory.supply, bytes, asker)?;
+        if let (Some(point), None) = (wait_for, capture) {
             let queue = self.streams.get_mut(stream)?;
             queue.busy_until_ns = queue.busy_until_ns.max(point.reached_ns);
             if let Some(oracle) = &mut self.oracle {
@@ -61,9 +72,17 @@ impl State {
     }
 
     pub(crate) fn free_async(&mut self, address: u64, stream: Stream) -> Result<(), ErrorCode> {
-        let index = self.async_stream(stream)?;
+        let (index, capture) = self.async_stream(stream)?;
         let reached_ns = self.streams.get(stream)?.busy_until_ns.max(self.clock.now_ns());
-        let (pool, bytes) = self.memory.pools.owner_of(address)?;
+        let (pool, bytes, owner) = self.memory.pools.owner_of(address)?;
+        let reached_ns = match (capture, owner) {
+            // A graph frees what graphs allocated, and never anything else.
+            (Some(_), Owner::Pool) => return Err(ErrorCode::InvalidValue),
+            // Until the graph has run there is nothing to free outside of it.
+            (None, Owner::Graph { has_run: false }) => return Err(ErrorCode::InvalidValue),
+            (Some(_), Owner::Graph { .. }) => u64::MAX,
+            (None, _) => reached_ns,
+        };
         let mut point = FreePoint { stream: Some(index), reached_ns, ..FreePoint::default() };
         if let Some(oracle) = &mut self.oracle {
             oracle.freed_in_order(&mut self.log, address, bytes, index);
@@ -71,6 +90,18 @@ impl State {
         }
         pool.free(address, point);
         Ok(())
+    }
+
+    /// The life of a capture's graph ends, and with it the graph's memory.
+    fn end_graph(&mut self, capture: u64) {
+        let Some(mut pool) = self.memory.pools.take_graph(capture) else { return };
+        let gone = pool.give_all_back(&mut self.memory.supply);
+        if let Some(oracle) = &mut self.oracle {
+            for piece in gone {
+                oracle.freed(&mut self.log, Call::FreeAsync, piece.address, piece.bytes);
+                oracle.physical_gone(piece.physical, piece.bytes);
+            }
+        }
     }
 
     /// A synchronising call lets memory pools give idle memory back.
@@ -89,13 +120,39 @@ impl State {
         if self.config.has_async_malloc { Ok(()) } else { Err(ErrorCode::NotSupported) }
     }
 
-    /// The index of a stream that may allocate in its order.
-    fn async_stream(&self, stream: Stream) -> Result<u32, ErrorCode> {
+    /// The index of a stream that allocates or frees in its order, and the capture it is part of.
+    fn async_stream(&self, stream: Stream) -> Result<(u32, Option<u64>), ErrorCode> {
         self.check_async_malloc()?;
         let queue = self.streams.get(stream)?;
-        if queue.capture.is_some() {
-            return Err(ErrorCode::NotSupported);
-        }
-        Ok(queue.index)
+        let capture = queue.capture.as_ref().map(|membership| membership.capture);
+        capture.map_or(Ok(()), |capture| self.captures.check_intact(capture))?;
+        Ok((queue.index, capture))
+    }
+}
+
+/// Memory that belongs to graphs. A capture is named by its number
+/// ([`capture_of`](SimDevice::capture_of)).
+impl SimDevice {
+    /// The graph of a capture has run: what it left allocated may be freed outside of it.
+    pub fn note_graph_run(&self, capture: u64) {
+        self.inner.state.lock().memory.pools.note_run(capture);
+    }
+
+    /// The life of a capture's graph ends: its memory goes back to the device, live or not.
+    pub fn end_graph(&self, capture: u64) {
+        self.inner.state.lock().end_graph(capture);
+    }
+
+    /// The same for every graph whose capture has ended.
+    pub fn end_graphs(&self) {
+        let mut state = self.inner.state.lock();
+        let mut graphs = state.memory.pools.graphs();
+        graphs.retain(|&capture| !state.captures.is_ongoing(capture));
+        graphs.into_iter().for_each(|capture| state.end_graph(capture));
+    }
+
+    /// Physical memory that belongs to graphs, in bytes.
+    pub fn graph_bytes(&self) -> u64 {
+        self.inner.state.lock().memory.pools.graph_bytes()
     }
 }

@@ -91,6 +91,72 @@ fn a_segment_still_in_use_on_the_device_is_not_given_back() {
     assert_eq!(device.physical_bytes(), 0);
 }
 
+/// Memory freed on one stream, of all that a device has, asked for by another.
+fn asked_by_another(config: MemoryPoolConfig, waits: bool, passes: bool) -> (bool, u64) {
+    let device = device();
+    let pool = device.create_memory_pool(&config).unwrap();
+    let (b, event) = (device.create_stream(), device.create_event().unwrap());
+    let address = device.malloc_async(pool, 64 * MIB, A).unwrap();
+    device.check_alloc(address, 64 * MIB, A);
+    device.launch(A, 1000).unwrap();
+    device.check_free(address);
+    device.free_async(address, A).unwrap();
+    if waits {
+        device.record(event, A).unwrap();
+        device.wait(b, event).unwrap();
+    }
+    if passes {
+        device.advance_by(2000);
+    }
+    let given = device.malloc_async(pool, 64 * MIB, b);
+    let _ = given.as_ref().map(|&address| device.check_alloc(address, 64 * MIB, b));
+    assert_eq!(device.violations(), []);
+    (given.is_ok(), device.busy_until_ns(b).unwrap())
+}
+
+#[test]
+fn the_attributes_say_who_gets_freed_memory() {
+    let none = MemoryPoolConfig {
+        reuse_follows_events: false,
+        reuse_is_opportunistic: false,
+        reuse_adds_dependencies: false,
+        ..MemoryPoolConfig::default()
+    };
+    let follows = MemoryPoolConfig { reuse_follows_events: true, ..none };
+    let opportunistic = MemoryPoolConfig { reuse_is_opportunistic: true, ..none };
+    let depends = MemoryPoolConfig { reuse_adds_dependencies: true, ..none };
+    for (config, plain, waiting, passed) in [
+        (none, false, false, false),
+        (follows, false, true, false),
+        (opportunistic, false, false, true),
+        (depends, true, true, true),
+    ] {
+        assert_eq!(asked_by_another(config, false, false).0, plain, "{config:?}");
+        assert_eq!(asked_by_another(config, true, false).0, waiting, "{config:?}");
+        assert_eq!(asked_by_another(config, false, true).0, passed, "{config:?}");
+    }
+    assert_eq!(asked_by_another(depends, false, false).1, 1000, "it is made to wait");
+    assert_eq!(asked_by_another(opportunistic, false, true).1, 2000, "it is free at once");
+}
+
+#[test]
+fn idle_memory_up_to_the_threshold_outlives_a_synchronisation_and_no_trim() {
+    let device = device();
+    let config =
+        MemoryPoolConfig { release_threshold_bytes: 40 * MIB, ..MemoryPoolConfig::default() };
+    let pool = device.create_memory_pool(&config).unwrap();
+    let blocks = [32 * MIB; 2].map(|bytes| device.malloc_async(pool, bytes, A).unwrap());
+    blocks.into_iter().for_each(|address| device.free_async(address, A).unwrap());
+    device.synchronize_stream(A).unwrap();
+    let usage = device.memory_pool_usage(pool).unwrap();
+    assert_eq!((usage.reserved_bytes, usage.reserved_peak_bytes), (32 * MIB, 64 * MIB));
+    assert_eq!((usage.used_bytes, usage.used_peak_bytes), (0, 64 * MIB));
+    device.trim_memory_pool(pool, 32 * MIB).unwrap();
+    assert_eq!(device.physical_bytes(), 32 * MIB);
+    device.trim_memory_pool(pool, 32 * MIB - 1).unwrap();
+    assert_eq!(device.physical_bytes(), 0);
+}
+
 #[test]
 fn random_traffic_on_three_streams_breaks_no_rule() {
     for seed in 0..200 {

@@ -1,9 +1,7 @@
 //! What a capture forbids, to whom, and what an illegal call does to it.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
-use drystone_driver::{
-    Call, CaptureMode, CaptureStatus, Driver, ErrorCode, Event, MemoryPoolConfig, Stream,
-};
+use drystone_driver::{Call, CaptureMode, CaptureStatus, Driver, ErrorCode, Event, Stream};
 use drystone_sim::{GRANULARITY_BYTES as G, SimConfig, SimDevice, Violation};
 use std::thread;
 
@@ -283,13 +281,4 @@ fn the_mode_is_the_threads_own() {
     let elsewhere = || exchange(CaptureMode::ThreadLocal);
     assert_eq!(thread::scope(|s| s.spawn(elsewhere).join().unwrap()), CaptureMode::Global);
     assert_eq!(exchange(CaptureMode::Global), CaptureMode::Relaxed);
-}
-
-#[test]
-fn stream_ordered_memory_is_not_modelled_in_a_capture() {
-    let device = device();
-    let pool = device.create_memory_pool(&MemoryPoolConfig::default()).unwrap();
-    let stream = capturing(&device, CaptureMode::Relaxed);
-    let error = device.malloc_async(pool, G, stream).unwrap_err();
-    assert_eq!(error.code, ErrorCode::NotSupported);
 }

@@ -1,9 +1,10 @@
 //! [`AsyncPool`]: what `cudaMallocFromPoolAsync` gives: memory ordered by streams.
 //!
 //! Invariant: memory freed on a stream goes to another stream only when the free has been reached,
-//! or together with a dependency that makes the other stream wait for it. Segments are taken 32 MiB
-//! at a time; a synchronising call gives idle ones back down to the release threshold.
-//! Not modelled: allocation nodes of a graph under capture.
+//! or together with a dependency that makes the other stream wait for it, as far as the pool's
+//! attributes allow. Segments are taken 32 MiB at a time; a synchronising call gives idle ones back
+//! down to the release threshold. That a stream waits already for another's free is known only
+//! where an oracle keeps their order.
 
 use super::{Physical, Piece, Supply};
 use crate::GRANULARITY_BYTES;
@@ -33,11 +34,35 @@ pub(crate) struct AsyncPool {
     free: BTreeMap<u64, FreeExtent>,
 }
 
+/// Who asks for memory, and when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker<'a> {
+    pub(crate) stream: u32,
+    pub(crate) now_ns: u64,
+    /// What the stream is ordered after; `None` when no oracle watches.
+    pub(crate) order: Option<&'a VectorClock>,
+}
+
+/// What a stream must do to use a free extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Use {
+    /// It is ordered after the free.
+    AtOnce,
+    /// It is made to wait for the free.
+    AfterWait,
+}
+
 #[derive(Clone, Debug)]
 struct FreeExtent {
     bytes: u64,
     /// `None`: never used since its segment was taken.
     point: Option<FreePoint>,
+}
+
+impl FreeExtent {
+    fn is_reached(&self, now_ns: u64) -> bool {
+        self.point.as_ref().is_none_or(|point| point.reached_ns <= now_ns)
+    }
 }
 
 impl AsyncPool {
@@ -64,16 +89,15 @@ impl AsyncPool {
         &mut self,
         supply: &mut Supply,
         bytes: u64,
-        stream: u32,
-        now_ns: u64,
+        asker: Asker<'_>,
     ) -> Result<(u64, Option<FreePoint>), ErrorCode> {
         if bytes == 0 {
             return Err(ErrorCode::InvalidValue);
         }
         let rounded = bytes.checked_next_multiple_of(ALIGN_BYTES).ok_or(ErrorCode::OutOfMemory)?;
-        let found = self.best(rounded, stream, now_ns).or_else(|| {
-            self.merge();
-            self.best(rounded, stream, now_ns)
+        let found = self.best(rounded, asker).or_else(|| {
+            self.merge(asker.now_ns);
+            self.best(rounded, asker)
         });
         let address = match found {
             Some(address) => address,
@@ -87,7 +111,7 @@ impl AsyncPool {
         self.live.insert(address, rounded);
         self.usage.used_bytes += rounded;
         self.usage.used_peak_bytes = self.usage.used_peak_bytes.max(self.usage.used_bytes);
-        Ok((address, extent.point.filter(|point| point.stream != Some(stream))))
+        Ok((address, extent.point.filter(|point| point.stream != Some(asker.stream))))
     }
 
     pub(crate) fn live_bytes_at(&self, address: u64) -> Option<u64> {
@@ -106,12 +130,11 @@ impl AsyncPool {
         if self.usage.reserved_bytes <= keep_bytes {
             return Vec::new();
         }
-        self.merge();
+        let inside = |segment: &Piece| segment.address..segment.address + segment.bytes;
         let is_idle = |segment: &Piece| {
-            self.free.get(&segment.address).is_some_and(|extent| {
-                let reached = extent.point.as_ref().is_none_or(|point| point.reached_ns <= now_ns);
-                reached && extent.bytes == segment.bytes
-            })
+            let extents = self.free.range(inside(segment));
+            let reached = extents.filter(|(_, extent)| extent.is_reached(now_ns));
+            reached.map(|(_, extent)| extent.bytes).sum::<u64>() == segment.bytes
         };
         let mut idle: Vec<Piece> =
             self.segments.values().copied().filter(|segment| is_idle(segment)).collect();
@@ -123,12 +146,24 @@ impl AsyncPool {
         });
         self.usage.reserved_bytes = held_bytes;
         for segment in &idle {
-            self.free.remove(&segment.address);
+            let extents: Vec<u64> = self.free.range(inside(segment)).map(|one| *one.0).collect();
+            extents.iter().for_each(|address| drop(self.free.remove(address)));
             self.segments.remove(&segment.address);
             supply.give_back(segment.bytes);
             supply.give_addresses(segment.address, segment.bytes);
         }
         idle
+    }
+
+    /// Gives everything back, live or not, and returns it.
+    pub(crate) fn give_all_back(&mut self, supply: &mut Supply) -> Vec<Piece> {
+        let segments: Vec<Piece> = std::mem::take(&mut self.segments).into_values().collect();
+        for segment in &segments {
+            supply.give_back(segment.bytes);
+            supply.give_addresses(segment.address, segment.bytes);
+        }
+        (self.live, self.free) = Default::default();
+        segments
     }
 
     /// The live allocation that holds `at`.
@@ -144,16 +179,27 @@ impl AsyncPool {
     }
 
     /// The extent to take: first what needs no waiting, then the smallest, then the lowest.
-    fn best(&self, bytes: u64, stream: u32, now_ns: u64) -> Option<u64> {
+    fn best(&self, bytes: u64, asker: Asker<'_>) -> Option<u64> {
         let fitting = self.free.iter().filter(|(_, extent)| extent.bytes >= bytes);
         let rank = |(&address, extent): (&u64, &FreeExtent)| {
-            let must_wait = extent
-                .point
-                .as_ref()
-                .is_some_and(|point| point.stream != Some(stream) && point.reached_ns > now_ns);
-            (must_wait, extent.bytes, address)
+            Some((self.usable(extent, asker)?, extent.bytes, address))
         };
-        fitting.map(rank).min().map(|(_, _, address)| address)
+        fitting.filter_map(rank).min().map(|(_, _, address)| address)
+    }
+
+    /// What it takes to use a free extent; `None` where the attributes forbid it.
+    fn usable(&self, extent: &FreeExtent, asker: Asker<'_>) -> Option<Use> {
+        let Some(point) = &extent.point else { return Some(Use::AtOnce) };
+        let config = &self.config;
+        let is_ordered = point.stream == Some(asker.stream)
+            || config.reuse_is_opportunistic && point.reached_ns <= asker.now_ns
+            || config.reuse_follows_events
+                && asker.order.is_some_and(|order| order.covers(&point.clock));
+        match (is_ordered, config.reuse_adds_dependencies) {
+            (true, _) => Some(Use::AtOnce),
+            (false, true) => Some(Use::AfterWait),
+            (false, false) => None,
+        }
     }
 
     /// Takes a fresh segment and returns its address, which is one free extent.
@@ -168,13 +214,25 @@ impl AsyncPool {
         Ok(address)
     }
 
-    /// Joins free neighbours of one segment; the result is reached when both parts are.
-    fn merge(&mut self) {
+    /// Joins free neighbours of one segment, where a stream that may use one part may use the
+    /// other; the result is reached when both parts are.
+    fn merge(&mut self, now_ns: u64) {
+        let MemoryPoolConfig { reuse_is_opportunistic, reuse_adds_dependencies, .. } = self.config;
+        let joins = |one: &FreeExtent, other: &FreeExtent| {
+            let both_are_reached = one.is_reached(now_ns) && other.is_reached(now_ns);
+            reuse_adds_dependencies
+                || reuse_is_opportunistic && both_are_reached
+                || match (&one.point, &other.point) {
+                    (Some(one), Some(other)) => one.stream.is_some() && one.stream == other.stream,
+                    _ => true,
+                }
+        };
         let mut merged: BTreeMap<u64, FreeExtent> = BTreeMap::new();
         for (address, extent) in std::mem::take(&mut self.free) {
             match merged.last_entry() {
                 Some(mut below)
                     if below.key() + below.get().bytes == address
+                        && joins(below.get(), &extent)
                         && !self.segments.contains_key(&address) =>
                 {
                     let below = below.get_mut();

@@ -1,11 +1,13 @@
 //! [`AsyncPools`]: the device's memory pools, and those destroyed while something was allocated.
 //!
 //! Invariant: a live address belongs to exactly one pool, which is kept until the address is freed
-//! and its memory given back.
+//! and its memory given back. Beside them the memory of graphs: what is allocated in a capture
+//! belongs to the graph until its life ends, and serves again only in that capture and stream.
 
 use super::{AsyncPool, Piece};
 use crate::handle_table::HandleTable;
 use drystone_driver::{ErrorCode, MemoryPool, MemoryPoolConfig};
+use std::collections::BTreeMap;
 
 /// Handles of memory pools start here.
 const FIRST_POOL: u64 = 0x5_0000;
@@ -15,11 +17,27 @@ pub(crate) struct AsyncPools {
     table: HandleTable<AsyncPool>,
     /// Destroyed, but not yet empty.
     orphans: Vec<AsyncPool>,
+    /// By the number of the capture that made the graph.
+    graphs: BTreeMap<u64, Graph>,
+}
+
+#[derive(Debug)]
+struct Graph {
+    pool: AsyncPool,
+    /// What it left allocated may be freed by anyone.
+    has_run: bool,
+}
+
+/// To whom a live address belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    Pool,
+    Graph { has_run: bool },
 }
 
 impl AsyncPools {
     pub(crate) const fn new() -> Self {
-        Self { table: HandleTable::new(FIRST_POOL), orphans: Vec::new() }
+        Self { table: HandleTable::new(FIRST_POOL), orphans: Vec::new(), graphs: BTreeMap::new() }
     }
 
     pub(crate) fn create(&mut self, config: MemoryPoolConfig) -> MemoryPool {
@@ -40,19 +58,61 @@ impl AsyncPools {
         self.table.get_mut(pool.0).ok_or(ErrorCode::InvalidHandle)
     }
 
-    /// The pool of a live address, and the bytes there.
-    pub(crate) fn owner_of(&mut self, address: u64) -> Result<(&mut AsyncPool, u64), ErrorCode> {
-        self.iter_mut()
-            .find_map(|pool| pool.live_bytes_at(address).map(|bytes| (pool, bytes)))
-            .ok_or(ErrorCode::InvalidValue)
+    /// The pool of a live address, the bytes there, and whose they are.
+    pub(crate) fn owner_of(
+        &mut self,
+        address: u64,
+    ) -> Result<(&mut AsyncPool, u64, Owner), ErrorCode> {
+        let pools = self.table.iter_mut().chain(&mut self.orphans).map(|pool| (pool, Owner::Pool));
+        let graphs = self.graphs.values_mut();
+        let graphs = graphs.map(|one| (&mut one.pool, Owner::Graph { has_run: one.has_run }));
+        let mut all = pools.chain(graphs);
+        let found = all.find_map(|(pool, owner)| {
+            pool.live_bytes_at(address).map(|bytes| (pool, bytes, owner))
+        });
+        found.ok_or(ErrorCode::InvalidValue)
+    }
+
+    /// The memory of the graph that a capture makes.
+    pub(crate) fn graph_mut(&mut self, capture: u64) -> &mut AsyncPool {
+        // Captured work does not run, so no free is reached, and nothing is ordered by time.
+        let config = MemoryPoolConfig {
+            reuse_follows_events: false,
+            reuse_is_opportunistic: false,
+            reuse_adds_dependencies: false,
+            ..MemoryPoolConfig::default()
+        };
+        let graph = || Graph { pool: AsyncPool::new(config), has_run: false };
+        &mut self.graphs.entry(capture).or_insert_with(graph).pool
+    }
+
+    pub(crate) fn note_run(&mut self, capture: u64) {
+        if let Some(graph) = self.graphs.get_mut(&capture) {
+            graph.has_run = true;
+        }
+    }
+
+    pub(crate) fn take_graph(&mut self, capture: u64) -> Option<AsyncPool> {
+        self.graphs.remove(&capture).map(|graph| graph.pool)
+    }
+
+    /// The captures whose graphs hold memory.
+    pub(crate) fn graphs(&self) -> Vec<u64> {
+        self.graphs.keys().copied().collect()
+    }
+
+    /// Physical memory of all graphs.
+    pub(crate) fn graph_bytes(&self) -> u64 {
+        self.graphs.values().map(|graph| graph.pool.usage().reserved_bytes).sum()
     }
 
     /// The live allocation that holds `at`.
     pub(crate) fn extent_at(&self, at: u64) -> Option<Piece> {
-        self.table.iter().chain(&self.orphans).find_map(|pool| pool.extent_at(at))
+        let graphs = self.graphs.values().map(|graph| &graph.pool);
+        self.table.iter().chain(&self.orphans).chain(graphs).find_map(|pool| pool.extent_at(at))
     }
 
-    /// Live allocations of all pools.
+    /// Live allocations of all pools, those of graphs not counted: they are the program's.
     pub(crate) fn live(&self) -> usize {
         self.table.iter().chain(&self.orphans).map(AsyncPool::len).sum()
     }
@@ -70,9 +130,5 @@ impl AsyncPools {
         }
         self.orphans.iter_mut().for_each(|pool| trim(pool, 0));
         self.orphans.retain(|pool| pool.usage().reserved_bytes > 0);
-    }
-
-    fn iter_mut(&mut self) -> impl Iterator<Item = &mut AsyncPool> {
-        self.table.iter_mut().chain(&mut self.orphans)
     }
 }

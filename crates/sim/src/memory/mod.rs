@@ -13,8 +13,8 @@ mod supply;
 mod virtual_memory;
 
 use crate::SimConfig;
-pub(crate) use async_pool::{AsyncPool, FreePoint};
-pub(crate) use async_pools::AsyncPools;
+pub(crate) use async_pool::{Asker, AsyncPool, FreePoint};
+pub(crate) use async_pools::{AsyncPools, Owner};
 pub(crate) use plain::PlainMemory;
 pub(crate) use supply::{Physical, Supply};
 pub(crate) use virtual_memory::VirtualMemory;

@@ -51,6 +51,8 @@ struct Mapping {
     bytes: u64,
     physical: Physical,
     has_access: bool,
+    /// How many peers, of those in the order they were let in, had access when it was last set.
+    peers: u32,
 }
 
 const fn is_granular(value: u64) -> bool {
@@ -145,7 +147,7 @@ impl VirtualMemory {
             return Err(ErrorCode::InvalidValue);
         }
         object.mappings += 1;
-        let mapping = Mapping { address, bytes, physical, has_access: false };
+        let mapping = Mapping { address, bytes, physical, has_access: false, peers: 0 };
         let index = match self.spare_mappings.pop() {
             Some(index) => {
                 self.mappings[index as usize] = mapping;
@@ -160,7 +162,13 @@ impl VirtualMemory {
         Ok(())
     }
 
-    pub(crate) fn set_access(&mut self, address: u64, bytes: u64) -> Result<(), ErrorCode> {
+    /// Opens a range to the device, and to as many of its peers as have been let in.
+    pub(crate) fn set_access(
+        &mut self,
+        address: u64,
+        bytes: u64,
+        peers: u32,
+    ) -> Result<(), ErrorCode> {
         let whole = self.whole_mappings(address, bytes)?;
         let without = whole.iter().map(|&index| &self.mappings[index as usize]);
         let fresh: u64 =
@@ -170,7 +178,8 @@ impl VirtualMemory {
         }
         self.accessible_granules += fresh;
         for index in whole {
-            self.mappings[index as usize].has_access = true;
+            let mapping = &mut self.mappings[index as usize];
+            (mapping.has_access, mapping.peers) = (true, peers);
         }
         Ok(())
     }
@@ -274,6 +283,12 @@ impl VirtualMemory {
         let (&start, reservation) = self.reservations.range(..=at).next_back()?;
         let piece = ((at - start) / GRANULARITY_BYTES) as usize;
         reservation.pieces.get(piece).copied().filter(|&index| index != UNMAPPED)
+    }
+
+    /// How many peers the mapping that holds `at` is open to.
+    pub(crate) fn peers_at(&self, at: u64) -> Option<u32> {
+        let mapping = &self.mappings[self.mapping_index(at)? as usize];
+        mapping.has_access.then_some(mapping.peers)
     }
 
     pub(crate) fn reservations(&self) -> usize {
