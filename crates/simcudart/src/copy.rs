@@ -3,13 +3,13 @@
 //! Addresses are unified, so the direction that a program states is only checked to be one; rows
 //! that it calls the host's are taken for the host's.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 
 use crate::context::{check_device, in_context, primary};
 use crate::driver::{self, Address, Copy2d, Handle, Status, Stream};
 use crate::error;
-use crate::forward::per_thread;
+use crate::forward::{forward, per_thread};
 
 /// `cudaMemcpyKind`: which side is the host and which the device.
 #[repr(transparent)]
@@ -209,7 +209,46 @@ pub unsafe extern "C" fn cudaMemsetAsync(
     in_context(|| unsafe { driver::cuMemsetD8Async(to, byte(value), size, stream) })
 }
 
+/// Fills rows with a byte.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaMemset2D(
+    to: Address,
+    pitch: usize,
+    value: c_int,
+    width: usize,
+    height: usize,
+) -> Status {
+    // SAFETY: the caller's address is good for the rows.
+    in_context(|| unsafe { driver::cuMemsetD2D8_v2(to, pitch, byte(value), width, height) })
+}
+
+/// Fills rows with a byte in stream order.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaMemset2DAsync(
+    to: Address,
+    pitch: usize,
+    value: c_int,
+    width: usize,
+    height: usize,
+    stream: Stream,
+) -> Status {
+    let value = byte(value);
+    // SAFETY: the caller's address is good for the rows.
+    in_context(|| unsafe { driver::cuMemsetD2D8Async(to, pitch, value, width, height, stream) })
+}
+
+forward! {
+    cudaMemcpyBatchAsync_v13 / cudaMemcpyBatchAsync_v13_ptsz => cuMemcpyBatchAsync_v2(
+        to: *mut Address, from: *mut Address, sizes: *mut usize, count: usize,
+        attributes: *mut c_void, attribute_indices: *mut usize, attribute_count: usize,
+        stream: Stream);
+}
+
 per_thread! {
+    cudaMemset2D_ptds => cudaMemset2D(
+        to: Address, pitch: usize, value: c_int, width: usize, height: usize);
+    cudaMemset2DAsync_ptsz => cudaMemset2DAsync(
+        to: Address, pitch: usize, value: c_int, width: usize, height: usize, stream: Stream);
     cudaMemcpyAsync_ptsz => cudaMemcpyAsync(
         to: Address, from: Address, size: usize, direction: Direction, stream: Stream);
     cudaMemcpy2DAsync_ptsz => cudaMemcpy2DAsync(

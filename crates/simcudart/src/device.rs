@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use crate::context::{self, check_device, in_context, in_driver};
+use crate::context::{self, check_device, in_driver};
 use crate::driver::{self, Status};
 use crate::error;
 use crate::forward::forward;
@@ -18,6 +18,13 @@ forward! {
         least: *mut c_int, greatest: *mut c_int);
     cudaDeviceGetLimit => cuCtxGetLimit(value: *mut usize, limit: c_int);
     cudaDeviceSetLimit => cuCtxSetLimit(limit: c_int, value: usize);
+    cudaDeviceGetCacheConfig => cuCtxGetCacheConfig(preference: *mut c_int);
+    cudaDeviceSetCacheConfig => cuCtxSetCacheConfig(preference: c_int);
+    cudaCtxResetPersistingL2Cache => cuCtxResetPersistingL2Cache();
+    cudaDeviceFlushGPUDirectRDMAWrites =>
+        cuFlushGPUDirectRDMAWrites(target: c_int, scope: c_int);
+    cudaProfilerStart => cuProfilerStart();
+    cudaProfilerStop => cuProfilerStop();
     cudaMemGetInfo => cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
 }
 
@@ -113,16 +120,4 @@ pub unsafe extern "C" fn cudaChooseDevice(device: *mut c_int, wanted: *const c_v
         unsafe { device.write(0) };
     }
     record(status)
-}
-
-/// Begins a profile; there is none to begin, the context is made all the same.
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaProfilerStart() -> Status {
-    in_context(|| error::SUCCESS)
-}
-
-/// Ends a profile.
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaProfilerStop() -> Status {
-    in_context(|| error::SUCCESS)
 }

@@ -90,6 +90,12 @@ unsafe extern "C" {
     pub fn cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) -> Status;
     pub fn cuCtxGetLimit(value: *mut usize, limit: c_int) -> Status;
     pub fn cuCtxSetLimit(limit: c_int, value: usize) -> Status;
+    pub fn cuCtxResetPersistingL2Cache() -> Status;
+    pub fn cuCtxGetCacheConfig(preference: *mut c_int) -> Status;
+    pub fn cuCtxSetCacheConfig(preference: c_int) -> Status;
+    pub fn cuFlushGPUDirectRDMAWrites(target: c_int, scope: c_int) -> Status;
+    pub fn cuProfilerStart() -> Status;
+    pub fn cuProfilerStop() -> Status;
     pub fn cuCtxEnablePeerAccess(context: Handle, flags: c_uint) -> Status;
     pub fn cuCtxDisablePeerAccess(context: Handle) -> Status;
 
@@ -127,6 +133,23 @@ unsafe extern "C" {
     pub fn cuMemPoolSetAttribute(pool: Handle, attribute: c_int, value: *mut c_void) -> Status;
     pub fn cuMemPoolSetAccess(pool: Handle, access: *const c_void, count: usize) -> Status;
     pub fn cuMemPoolGetAccess(flags: *mut c_int, pool: Handle, at: *mut Location) -> Status;
+    pub fn cuMemGetDefaultMemPool(pool: *mut Handle, at: *mut Location, kind: c_int) -> Status;
+    pub fn cuMemGetMemPool(pool: *mut Handle, at: *mut Location, kind: c_int) -> Status;
+    pub fn cuMemSetMemPool(at: *mut Location, kind: c_int, pool: Handle) -> Status;
+    pub fn cuMemPoolExportToShareableHandle(
+        handle: *mut c_void,
+        pool: Handle,
+        kind: c_int,
+        flags: c_ulonglong,
+    ) -> Status;
+    pub fn cuMemPoolImportFromShareableHandle(
+        pool: *mut Handle,
+        handle: *mut c_void,
+        kind: c_int,
+        flags: c_ulonglong,
+    ) -> Status;
+    pub fn cuMemPoolExportPointer(data: *mut c_void, address: Address) -> Status;
+    pub fn cuMemPoolImportPointer(a: *mut Address, pool: Handle, data: *mut c_void) -> Status;
     pub fn cuMemAllocAsync(address: *mut Address, size: usize, stream: Stream) -> Status;
     pub fn cuMemAllocFromPoolAsync(
         address: *mut Address,
@@ -149,6 +172,40 @@ unsafe extern "C" {
     ) -> Status;
     pub fn cuMemcpy2D_v2(copy: *const Copy2d) -> Status;
     pub fn cuMemcpy2DAsync_v2(copy: *const Copy2d, stream: Stream) -> Status;
+    pub fn cuMemcpyBatchAsync_v2(
+        to: *mut Address,
+        from: *mut Address,
+        sizes: *mut usize,
+        count: usize,
+        attributes: *mut c_void,
+        attribute_indices: *mut usize,
+        attribute_count: usize,
+        stream: Stream,
+    ) -> Status;
+    pub fn cuMemsetD2D8_v2(to: Address, pitch: usize, value: u8, w: usize, h: usize) -> Status;
+    pub fn cuMemsetD2D8Async(
+        to: Address,
+        pitch: usize,
+        value: u8,
+        width: usize,
+        height: usize,
+        stream: Stream,
+    ) -> Status;
+    pub fn cuMemAdvise_v2(a: Address, size: usize, advice: c_int, at: Location) -> Status;
+    pub fn cuMemPrefetchAsync_v2(
+        address: Address,
+        size: usize,
+        to: Location,
+        flags: c_uint,
+        stream: Stream,
+    ) -> Status;
+    pub fn cuMemRangeGetAttribute(
+        value: *mut c_void,
+        size: usize,
+        attribute: c_int,
+        address: Address,
+        count: usize,
+    ) -> Status;
     pub fn cuMemsetD8_v2(to: Address, value: u8, size: usize) -> Status;
     pub fn cuMemsetD8Async(to: Address, value: u8, size: usize, stream: Stream) -> Status;
 
@@ -174,6 +231,26 @@ unsafe extern "C" {
         edges: *mut *const c_void,
         count: *mut usize,
     ) -> Status;
+    pub fn cuStreamBeginCaptureToGraph(
+        stream: Stream,
+        graph: Handle,
+        dependencies: *const Handle,
+        edges: *const c_void,
+        count: usize,
+        mode: c_int,
+    ) -> Status;
+    pub fn cuStreamUpdateCaptureDependencies_v2(
+        stream: Stream,
+        dependencies: *mut Handle,
+        edges: *const c_void,
+        count: usize,
+        flags: c_uint,
+    ) -> Status;
+    pub fn cuStreamGetDevice(stream: Stream, device: *mut c_int) -> Status;
+    pub fn cuStreamCopyAttributes(to: Stream, from: Stream) -> Status;
+    pub fn cuStreamGetAttribute(stream: Stream, attribute: c_int, value: *mut c_void) -> Status;
+    pub fn cuStreamSetAttribute(stream: Stream, attribute: c_int, value: *const c_void) -> Status;
+    pub fn cuStreamAttachMemAsync(s: Stream, a: Address, size: usize, flags: c_uint) -> Status;
     pub fn cuThreadExchangeStreamCaptureMode(mode: *mut c_int) -> Status;
 
     pub fn cuEventCreate(event: *mut Handle, flags: c_uint) -> Status;
@@ -187,6 +264,11 @@ unsafe extern "C" {
     pub fn cuGraphCreate(graph: *mut Handle, flags: c_uint) -> Status;
     pub fn cuGraphDestroy(graph: Handle) -> Status;
     pub fn cuGraphInstantiateWithFlags(exec: *mut Handle, graph: Handle, f: c_ulonglong) -> Status;
+    pub fn cuGraphInstantiateWithParams(e: *mut Handle, graph: Handle, p: *mut c_void) -> Status;
+    pub fn cuGraphClone(clone: *mut Handle, graph: Handle) -> Status;
+    pub fn cuGraphUpload(exec: Handle, stream: Stream) -> Status;
+    pub fn cuGraphExecGetFlags(exec: Handle, flags: *mut c_ulonglong) -> Status;
+    pub fn cuGraphExecUpdate_v2(exec: Handle, graph: Handle, result: *mut c_void) -> Status;
     pub fn cuGraphExecDestroy(exec: Handle) -> Status;
     pub fn cuGraphLaunch(exec: Handle, stream: Stream) -> Status;
     pub fn cuGraphGetNodes(graph: Handle, nodes: *mut Handle, count: *mut usize) -> Status;

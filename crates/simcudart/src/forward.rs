@@ -6,7 +6,7 @@
 
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
-use crate::driver::{HostFunction, IpcHandle, Stream, StreamCallback};
+use crate::driver::{HostFunction, IpcHandle, Location, Stream, StreamCallback};
 
 /// The stream that null means in a program built with a default stream for each thread.
 const PER_THREAD: *mut c_void = std::ptr::without_provenance_mut(2);
@@ -31,6 +31,7 @@ impl Argument for c_uint {}
 impl Argument for c_ulonglong {}
 impl Argument for usize {}
 impl Argument for IpcHandle {}
+impl Argument for Location {}
 impl Argument for HostFunction {}
 impl Argument for StreamCallback {}
 

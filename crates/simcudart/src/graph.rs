@@ -17,19 +17,14 @@ forward! {
         cuGraphInstantiateWithFlags(exec: *mut Handle, graph: Handle, flags: c_ulonglong);
     cudaGraphExecDestroy => cuGraphExecDestroy(exec: Handle);
     cudaGraphLaunch / cudaGraphLaunch_ptsz => cuGraphLaunch(exec: Handle, stream: Stream);
+    cudaGraphInstantiateWithParams =>
+        cuGraphInstantiateWithParams(exec: *mut Handle, graph: Handle, parameters: *mut c_void);
+    cudaGraphClone => cuGraphClone(clone: *mut Handle, graph: Handle);
+    cudaGraphUpload / cudaGraphUpload_ptsz => cuGraphUpload(exec: Handle, stream: Stream);
+    cudaGraphExecGetFlags => cuGraphExecGetFlags(exec: Handle, flags: *mut c_ulonglong);
+    cudaGraphExecUpdate =>
+        cuGraphExecUpdate_v2(exec: Handle, graph: Handle, result: *mut c_void);
     cudaGraphGetNodes => cuGraphGetNodes(graph: Handle, nodes: *mut Handle, count: *mut usize);
-}
-
-/// Sends a graph ahead of its launch, which needs nothing here.
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaGraphUpload(_exec: Handle, _stream: Stream) -> Status {
-    in_context(|| error::SUCCESS)
-}
-
-/// The variant for programs with a default stream for each thread.
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaGraphUpload_ptsz(exec: Handle, stream: Stream) -> Status {
-    cudaGraphUpload(exec, stream)
 }
 
 /// Says that a node depends on none: what joins captured work is not kept.

@@ -20,6 +20,7 @@ mod last_error;
 mod memory;
 mod nvml;
 mod peer;
+mod pointer;
 mod pool;
 mod properties;
 mod stream;

@@ -2,13 +2,13 @@
 //!
 //! Invariant: nothing of size zero reaches the driver, which refuses it; here it is null.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 
 use crate::context::in_context;
-use crate::driver::{self, Address, Handle, IpcHandle, Status, Stream};
+use crate::driver::{self, Address, Handle, IpcHandle, Location, Status, Stream};
 use crate::error;
-use crate::forward::forward;
+use crate::forward::{forward, per_thread};
 use crate::last_error::record;
 
 forward! {
@@ -22,6 +22,14 @@ forward! {
     cudaHostGetDevicePointer =>
         cuMemHostGetDevicePointer_v2(to: *mut Address, host: Address, flags: c_uint);
     cudaHostGetFlags => cuMemHostGetFlags(flags: *mut c_uint, host: Address);
+    cudaMemAdvise_v2 =>
+        cuMemAdvise_v2(address: Address, size: usize, advice: c_int, at: Location);
+    cudaMemPrefetchAsync_v2 / cudaMemPrefetchAsync_v2_ptsz => cuMemPrefetchAsync_v2(
+        address: Address, size: usize, to: Location, flags: c_uint, stream: Stream);
+    cudaMemRangeGetAttribute => cuMemRangeGetAttribute(
+        value: *mut c_void, size: usize, attribute: c_int, address: Address, count: usize);
+    cudaStreamAttachMemAsync / cudaStreamAttachMemAsync_ptsz => cuStreamAttachMemAsync(
+        stream: Stream, address: Address, size: usize, flags: c_uint);
     cudaIpcGetMemHandle => cuIpcGetMemHandle(handle: *mut IpcHandle, address: Address);
     cudaIpcOpenMemHandle =>
         cuIpcOpenMemHandle_v2(address: *mut Address, handle: IpcHandle, flags: c_uint);
@@ -123,86 +131,42 @@ pub unsafe extern "C" fn cudaFreeHost(address: Address) -> Status {
     })
 }
 
-/// What is told of an address. CUDA 13 added reserved room behind it, which is not written.
-#[repr(C)]
-pub struct PointerAttributes {
-    /// 0 unknown to CUDA, 1 host, 2 device, 3 managed.
-    kind: c_int,
-    device: c_int,
-    device_address: Address,
-    host_address: Address,
+/// Where CUDA 12 means by a number: a device, or the host for less than zero.
+fn location(device: c_int) -> Location {
+    const DEVICE: c_int = 1;
+    const HOST: c_int = 2;
+    if device < 0 {
+        Location { kind: HOST, ordinal: 0 }
+    } else {
+        Location { kind: DEVICE, ordinal: device }
+    }
 }
 
-/// Numbers of the driver's pointer attributes.
-mod pointer_attribute {
-    use std::ffi::c_int;
-    pub const MEMORY_TYPE: c_int = 2;
-    pub const DEVICE_POINTER: c_int = 3;
-    pub const HOST_POINTER: c_int = 4;
-    pub const IS_MANAGED: c_int = 8;
-    pub const DEVICE_ORDINAL: c_int = 9;
-}
-
-/// Tells where an address is.
+/// `cudaMemAdvise` of CUDA 12.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaPointerGetAttributes(
-    to: *mut PointerAttributes,
+pub unsafe extern "C" fn cudaMemAdvise_v1(
     address: Address,
+    size: usize,
+    advice: c_int,
+    device: c_int,
 ) -> Status {
-    if to.is_null() {
-        return record(error::INVALID_VALUE);
-    }
-    in_context(|| {
-        let attributes = attributes_of(address);
-        // SAFETY: the caller passes room for the attributes.
-        unsafe { to.write(attributes) };
-        error::SUCCESS
-    })
+    // SAFETY: the contract is the same.
+    unsafe { cudaMemAdvise_v2(address, size, advice, location(device)) }
 }
 
-fn attributes_of(address: Address) -> PointerAttributes {
-    /// `cudaInvalidDeviceId`
-    const NO_DEVICE: c_int = -2;
-    const HOST: c_int = 1;
-    const MANAGED: c_int = 3;
-    let ask = |attribute, default| ask(attribute, address, default);
-    let Some(kind) = ask(pointer_attribute::MEMORY_TYPE, 0_i32) else {
-        return PointerAttributes {
-            kind: 0,
-            device: NO_DEVICE,
-            device_address: ptr::null_mut(),
-            host_address: address,
-        };
-    };
-    let is_managed = ask(pointer_attribute::IS_MANAGED, 0_i32).is_some_and(|is| is & 1 != 0);
-    let kind = if is_managed { MANAGED } else { kind };
-    let pointer = |attribute| self::ask(attribute, address, ptr::null_mut()).unwrap_or_default();
-    PointerAttributes {
-        kind,
-        device: ask(pointer_attribute::DEVICE_ORDINAL, 0_i32).unwrap_or(0),
-        device_address: pointer(pointer_attribute::DEVICE_POINTER),
-        host_address: match kind {
-            HOST | MANAGED => pointer(pointer_attribute::HOST_POINTER),
-            _ => ptr::null_mut(),
-        },
-    }
+/// `cudaMemPrefetchAsync` of CUDA 12.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaMemPrefetchAsync_v1(
+    address: Address,
+    size: usize,
+    device: c_int,
+    stream: Stream,
+) -> Status {
+    // SAFETY: the contract is the same.
+    unsafe { cudaMemPrefetchAsync_v2(address, size, location(device), 0, stream) }
 }
 
-/// One attribute of an address, of the type that the driver writes; none if it knows no such.
-fn ask<T>(attribute: c_int, address: Address, mut value: T) -> Option<T> {
-    let to = (&raw mut value).cast();
-    // SAFETY: every attribute asked for is at most as large as the value, a local.
-    let status = unsafe { driver::cuPointerGetAttribute(to, attribute, address) };
-    (status == error::SUCCESS).then_some(value)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn attributes_have_the_layout_of_cuda_12_with_room_behind_in_13() {
-        assert_eq!(size_of::<PointerAttributes>(), 24);
-        assert_eq!(std::mem::offset_of!(PointerAttributes, host_address), 16);
-    }
+per_thread! {
+    cudaMemPrefetchAsync_v1_ptsz => cudaMemPrefetchAsync_v1(
+        address: Address, size: usize, device: c_int, stream: Stream);
 }

@@ -1,9 +1,9 @@
 //! Memory pools.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 
-use crate::context::in_driver;
-use crate::driver::{self, Handle, Location, Status};
+use crate::context::{in_context, in_driver};
+use crate::driver::{self, Address, Handle, Location, Status};
 use crate::forward::forward;
 
 forward! {
@@ -18,6 +18,13 @@ forward! {
         cuMemPoolSetAccess(pool: Handle, access: *const c_void, count: usize);
     cudaMemPoolGetAccess =>
         cuMemPoolGetAccess(flags: *mut c_int, pool: Handle, at: *mut Location);
+    cudaMemGetDefaultMemPool =>
+        cuMemGetDefaultMemPool(pool: *mut Handle, at: *mut Location, kind: c_int);
+    cudaMemGetMemPool => cuMemGetMemPool(pool: *mut Handle, at: *mut Location, kind: c_int);
+    cudaMemSetMemPool => cuMemSetMemPool(at: *mut Location, kind: c_int, pool: Handle);
+    cudaMemPoolExportPointer => cuMemPoolExportPointer(data: *mut c_void, address: Address);
+    cudaMemPoolImportPointer =>
+        cuMemPoolImportPointer(address: *mut Address, pool: Handle, data: *mut c_void);
 }
 
 /// The pool that a device had from the beginning.
@@ -39,4 +46,30 @@ pub unsafe extern "C" fn cudaDeviceGetMemPool(pool: *mut Handle, device: c_int) 
 pub unsafe extern "C" fn cudaDeviceSetMemPool(device: c_int, pool: Handle) -> Status {
     // SAFETY: the caller passes a pool that is alive.
     in_driver(|| unsafe { driver::cuDeviceSetMemPool(device, pool) })
+}
+
+/// Makes a handle by which another process opens a pool.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaMemPoolExportToShareableHandle(
+    handle: *mut c_void,
+    pool: Handle,
+    kind: c_int,
+    flags: c_uint,
+) -> Status {
+    let flags = flags.into();
+    // SAFETY: the caller passes room for a handle of this kind.
+    in_context(|| unsafe { driver::cuMemPoolExportToShareableHandle(handle, pool, kind, flags) })
+}
+
+/// Opens the pool of another process.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaMemPoolImportFromShareableHandle(
+    pool: *mut Handle,
+    handle: *mut c_void,
+    kind: c_int,
+    flags: c_uint,
+) -> Status {
+    let flags = flags.into();
+    // SAFETY: the caller passes a handle of this kind and room for a pool.
+    in_context(|| unsafe { driver::cuMemPoolImportFromShareableHandle(pool, handle, kind, flags) })
 }

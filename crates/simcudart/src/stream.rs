@@ -30,6 +30,22 @@ forward! {
         cuStreamEndCapture(stream: Stream, graph: *mut Handle);
     cudaStreamIsCapturing / cudaStreamIsCapturing_ptsz =>
         cuStreamIsCapturing(stream: Stream, status: *mut c_int);
+    cudaStreamBeginCaptureToGraph / cudaStreamBeginCaptureToGraph_ptsz =>
+        cuStreamBeginCaptureToGraph(
+            stream: Stream, graph: Handle, dependencies: *const Handle, edges: *const c_void,
+            count: usize, mode: c_int);
+    cudaStreamUpdateCaptureDependencies_v2 / cudaStreamUpdateCaptureDependencies_v2_ptsz =>
+        cuStreamUpdateCaptureDependencies_v2(
+            stream: Stream, dependencies: *mut Handle, edges: *const c_void, count: usize,
+            flags: c_uint);
+    cudaStreamGetDevice / cudaStreamGetDevice_ptsz =>
+        cuStreamGetDevice(stream: Stream, device: *mut c_int);
+    cudaStreamCopyAttributes / cudaStreamCopyAttributes_ptsz =>
+        cuStreamCopyAttributes(to: Stream, from: Stream);
+    cudaStreamGetAttribute / cudaStreamGetAttribute_ptsz =>
+        cuStreamGetAttribute(stream: Stream, attribute: c_int, value: *mut c_void);
+    cudaStreamSetAttribute / cudaStreamSetAttribute_ptsz =>
+        cuStreamSetAttribute(stream: Stream, attribute: c_int, value: *const c_void);
     cudaThreadExchangeStreamCaptureMode => cuThreadExchangeStreamCaptureMode(mode: *mut c_int);
     cudaStreamGetCaptureInfo_v3 / cudaStreamGetCaptureInfo_v3_ptsz => cuStreamGetCaptureInfo_v3(
         stream: Stream,
@@ -82,7 +98,22 @@ pub unsafe extern "C" fn cudaStreamGetCaptureInfo_v1(
     unsafe { cudaStreamGetCaptureInfo_v2(stream, status, id, graph, dependencies, count) }
 }
 
+/// `cudaStreamUpdateCaptureDependencies` of CUDA 12.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaStreamUpdateCaptureDependencies_v1(
+    stream: Stream,
+    dependencies: *mut Handle,
+    count: usize,
+    flags: c_uint,
+) -> Status {
+    let edges = ptr::null();
+    // SAFETY: the contract is the same; no edge data means the usual one.
+    unsafe { cudaStreamUpdateCaptureDependencies_v2(stream, dependencies, edges, count, flags) }
+}
+
 per_thread! {
+    cudaStreamUpdateCaptureDependencies_v1_ptsz => cudaStreamUpdateCaptureDependencies_v1(
+        stream: Stream, dependencies: *mut Handle, count: usize, flags: c_uint);
     cudaStreamGetCaptureInfo_v2_ptsz => cudaStreamGetCaptureInfo_v2(
         stream: Stream,
         status: *mut c_int,

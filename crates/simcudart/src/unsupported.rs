@@ -27,13 +27,10 @@ unsupported! {
     cudaArrayGetSparseProperties
     cudaCreateSurfaceObject
     cudaCreateTextureObject
-    cudaCtxResetPersistingL2Cache
     cudaDestroyExternalMemory
     cudaDestroyExternalSemaphore
     cudaDestroySurfaceObject
     cudaDestroyTextureObject
-    cudaDeviceFlushGPUDirectRDMAWrites
-    cudaDeviceGetCacheConfig
     cudaDeviceGetGraphMemAttribute
     cudaDeviceGetHostAtomicCapabilities
     cudaDeviceGetP2PAtomicCapabilities
@@ -41,7 +38,6 @@ unsupported! {
     cudaDeviceGetTexture1DLinearMaxWidth
     cudaDeviceGraphMemTrim
     cudaDeviceRegisterAsyncNotification
-    cudaDeviceSetCacheConfig
     cudaDeviceSetGraphMemAttribute
     cudaDeviceSetSharedMemConfig
     cudaDeviceUnregisterAsyncNotification
@@ -78,7 +74,6 @@ unsupported! {
     cudaGraphAddNode
     cudaGraphAddNode_v2
     cudaGraphChildGraphNodeGetGraph
-    cudaGraphClone
     cudaGraphConditionalHandleCreate
     cudaGraphDestroyNode
     cudaGraphEventRecordNodeGetEvent
@@ -90,7 +85,6 @@ unsupported! {
     cudaGraphExecEventWaitNodeSetEvent
     cudaGraphExecExternalSemaphoresSignalNodeSetParams
     cudaGraphExecExternalSemaphoresWaitNodeSetParams
-    cudaGraphExecGetFlags
     cudaGraphExecHostNodeSetParams
     cudaGraphExecKernelNodeSetParams
     cudaGraphExecMemcpyNodeSetParams
@@ -99,7 +93,6 @@ unsupported! {
     cudaGraphExecMemcpyNodeSetParamsToSymbol
     cudaGraphExecMemsetNodeSetParams
     cudaGraphExecNodeSetParams
-    cudaGraphExecUpdate
     cudaGraphExternalSemaphoresSignalNodeGetParams
     cudaGraphExternalSemaphoresSignalNodeSetParams
     cudaGraphExternalSemaphoresWaitNodeGetParams
@@ -109,7 +102,6 @@ unsupported! {
     cudaGraphGetRootNodes
     cudaGraphHostNodeGetParams
     cudaGraphHostNodeSetParams
-    cudaGraphInstantiateWithParams
     cudaGraphInstantiateWithParams_ptsz
     cudaGraphKernelNodeCopyAttributes
     cudaGraphKernelNodeGetAttribute
@@ -166,27 +158,13 @@ unsupported! {
     cudaMalloc3DArray
     cudaMallocArray
     cudaMallocMipmappedArray
-    cudaMemAdvise
-    cudaMemAdvise_v2
     cudaMemDiscardAndPrefetchBatchAsync
     cudaMemDiscardAndPrefetchBatchAsync_ptsz
     cudaMemDiscardBatchAsync
     cudaMemDiscardBatchAsync_ptsz
-    cudaMemGetDefaultMemPool
-    cudaMemGetMemPool
-    cudaMemPoolExportPointer
-    cudaMemPoolExportToShareableHandle
-    cudaMemPoolImportFromShareableHandle
-    cudaMemPoolImportPointer
-    cudaMemPrefetchAsync
-    cudaMemPrefetchAsync_ptsz
-    cudaMemPrefetchAsync_v2
-    cudaMemPrefetchAsync_v2_ptsz
     cudaMemPrefetchBatchAsync
     cudaMemPrefetchBatchAsync_ptsz
-    cudaMemRangeGetAttribute
     cudaMemRangeGetAttributes
-    cudaMemSetMemPool
     cudaMemcpy2DArrayToArray
     cudaMemcpy2DArrayToArray_ptds
     cudaMemcpy2DFromArray
@@ -209,8 +187,7 @@ unsupported! {
     cudaMemcpy3D_ptds
     cudaMemcpyArrayToArray
     cudaMemcpyArrayToArray_ptds
-    cudaMemcpyBatchAsync
-    cudaMemcpyBatchAsync_ptsz
+    cudaMemcpyBatchAsync_v12
     cudaMemcpyFromArray
     cudaMemcpyFromArrayAsync
     cudaMemcpyFromArrayAsync_ptsz
@@ -219,10 +196,6 @@ unsupported! {
     cudaMemcpyToArrayAsync
     cudaMemcpyToArrayAsync_ptsz
     cudaMemcpyToArray_ptds
-    cudaMemset2D
-    cudaMemset2DAsync
-    cudaMemset2DAsync_ptsz
-    cudaMemset2D_ptds
     cudaMemset3D
     cudaMemset3DAsync
     cudaMemset3DAsync_ptsz
@@ -239,22 +212,6 @@ unsupported! {
     cudaSignalExternalSemaphoresAsync_ptsz
     cudaSignalExternalSemaphoresAsync_v2
     cudaSignalExternalSemaphoresAsync_v2_ptsz
-    cudaStreamAttachMemAsync
-    cudaStreamAttachMemAsync_ptsz
-    cudaStreamBeginCaptureToGraph
-    cudaStreamBeginCaptureToGraph_ptsz
-    cudaStreamCopyAttributes
-    cudaStreamCopyAttributes_ptsz
-    cudaStreamGetAttribute
-    cudaStreamGetAttribute_ptsz
-    cudaStreamGetDevice
-    cudaStreamGetDevice_ptsz
-    cudaStreamSetAttribute
-    cudaStreamSetAttribute_ptsz
-    cudaStreamUpdateCaptureDependencies
-    cudaStreamUpdateCaptureDependencies_ptsz
-    cudaStreamUpdateCaptureDependencies_v2
-    cudaStreamUpdateCaptureDependencies_v2_ptsz
     cudaThreadExit
     cudaThreadGetCacheConfig
     cudaThreadGetLimit
