@@ -24,6 +24,9 @@ fn opens_what_it_finds() {
         Err(error) => println!("refused: {error}"),
         Ok(device) => {
             println!("{:?}", device.info());
+            let uids =
+                [0, 1, 2, 0x7000, 0x7000, 0x8000].map(|handle| device.stream_uid(Stream(handle)));
+            println!("uids: {:?}", uids.map(|uid| uid.unwrap().0 & 0xff));
             // What is offered would trap: nothing stands behind these drivers.
             if !device.info().has_virtual_memory {
                 println!("{}", device.reserve(2 << 20, 0).unwrap_err());
@@ -123,6 +126,11 @@ fn b35_what_a_driver_has_no_functions_for_is_not_offered() {
     assert_says(&said, &format!("cudaFreeAsync {refused} (address 0x200)"));
     let said = with_driver(&["-DMEMORY_POOLS"]);
     assert_says(&said, "has_virtual_memory: false, has_async_malloc: true");
+}
+
+#[test]
+fn i11_a_stream_that_is_being_captured_is_never_asked_for_its_id() {
+    assert_says(&with_driver(&[]), "uids: [0, 0, 1, 2, 2, 3]");
 }
 
 #[test]
