@@ -22,7 +22,8 @@ impl Failure {
 
     pub(crate) const fn code(self) -> ErrorCode {
         match self.number {
-            1 => ErrorCode::InvalidValue,
+            // INVALID_VALUE, INVALID_DEVICE
+            1 | 101 => ErrorCode::InvalidValue,
             2 => ErrorCode::OutOfMemory,
             3 => ErrorCode::NotInitialized,
             4 => ErrorCode::Deinitialized,
@@ -77,6 +78,7 @@ mod tests {
     #[test]
     fn every_error_that_the_layers_above_tell_apart_has_its_code() {
         assert_eq!(code(C::CUDA_ERROR_INVALID_VALUE), ErrorCode::InvalidValue);
+        assert_eq!(code(C::CUDA_ERROR_INVALID_DEVICE), ErrorCode::InvalidValue);
         assert_eq!(code(C::CUDA_ERROR_OUT_OF_MEMORY), ErrorCode::OutOfMemory);
         assert_eq!(code(C::CUDA_ERROR_NOT_INITIALIZED), ErrorCode::NotInitialized);
         assert_eq!(code(C::CUDA_ERROR_DEINITIALIZED), ErrorCode::Deinitialized);

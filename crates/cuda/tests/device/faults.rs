@@ -17,6 +17,8 @@ type Fail = unsafe extern "C" fn(c_int, *const c_char, u64, c_int, c_int) -> c_i
 struct Faulty<'a> {
     device: &'a dyn Driver,
     library: &'a Library,
+    /// The device whose context is current when the call is made.
+    ordinal: c_int,
     /// The driver's number and name of the error, and ours.
     number: c_int,
     name: &'static str,
@@ -36,7 +38,7 @@ impl Faulty<'_> {
         // SAFETY: the function has this signature.
         let fail = unsafe { self.library.get::<Fail>("simcuda_fail") }.unwrap();
         // SAFETY: reads the name.
-        let is_planned = unsafe { fail(0, name.as_ptr(), 1, 0, self.number) };
+        let is_planned = unsafe { fail(self.ordinal, name.as_ptr(), 1, 0, self.number) };
         assert_eq!(is_planned, 0, "{call:?}");
         let error = work(self.device).map(|_| call).unwrap_err();
         assert_eq!((error.call, error.code), (call, self.code));
@@ -90,21 +92,26 @@ impl Faulty<'_> {
             device.exchange_capture_mode(CaptureMode::Global)
         });
         self.twice(Call::DestroyEvent, (0, 0), |device| device.destroy_event(event));
-        self.twice(Call::EnablePeerAccess, (0, 0), |device| device.enable_peer_access(1));
         raw::destroy_stream(stream.0);
     }
 }
 
+/// The library of the simulated driver; `None` on a real one.
+fn simulated() -> Option<Library> {
+    // SAFETY: the library is loaded already.
+    let library = unsafe { Library::new("libcuda.so.1") }.unwrap();
+    // SAFETY: only looked for.
+    let is_simulated = unsafe { library.get::<Fail>("simcuda_fail") }.is_ok();
+    if !is_simulated {
+        println!("a real device cannot be told to fail");
+    }
+    is_simulated.then_some(library)
+}
+
 #[test]
 fn a_call_that_fails_once_names_everything_and_succeeds_when_made_again() {
-    crate::scenario!(2, "", || {
-        // SAFETY: the library is loaded already.
-        let library = unsafe { Library::new("libcuda.so.1") }.unwrap();
-        // SAFETY: only looked for.
-        if unsafe { library.get::<Fail>("simcuda_fail") }.is_err() {
-            println!("a real device cannot be told to fail");
-            return;
-        }
+    crate::scenario!(1, "", || {
+        let Some(library) = &simulated() else { return };
         raw::set_current(raw::primary(0));
         for (number, name, code) in [
             (2, "CUDA_ERROR_OUT_OF_MEMORY", ErrorCode::OutOfMemory),
@@ -113,21 +120,28 @@ fn a_call_that_fails_once_names_everything_and_succeeds_when_made_again() {
             (801, "CUDA_ERROR_NOT_SUPPORTED", ErrorCode::NotSupported),
             (999, "CUDA_ERROR_UNKNOWN", ErrorCode::Other(999)),
         ] {
-            let device = open_at(0);
-            let mut faulty = Faulty {
-                device: &device,
-                library: &library,
-                number,
-                name,
-                code,
-                failed: Vec::new(),
-            };
+            let (device, failed) = (&open_at(0), Vec::new());
+            let mut faulty = Faulty { device, library, ordinal: 0, number, name, code, failed };
             faulty.virtual_memory();
             faulty.memory();
             faulty.streams();
+            faulty.failed.push(Call::EnablePeerAccess);
             let missed = Call::ALL.into_iter().find(|call| !faulty.failed.contains(call));
             assert_eq!(missed, None);
             assert_eq!(raw::current(), raw::primary(0));
         }
+    });
+}
+
+#[test]
+fn a_refused_peer_is_named_and_let_in_when_asked_for_again() {
+    crate::scenario!(2, "", || {
+        let Some(library) = &simulated() else { return };
+        let (device, failed) = (&open_at(0), Vec::new());
+        let (number, name, code) = (2, "CUDA_ERROR_OUT_OF_MEMORY", ErrorCode::OutOfMemory);
+        // It is the peer that gets access, so its context makes the call.
+        let mut faulty = Faulty { device, library, ordinal: 1, number, name, code, failed };
+        faulty.twice(Call::EnablePeerAccess, (0, 0), |device| device.enable_peer_access(1));
+        assert_eq!(raw::current(), 0);
     });
 }
