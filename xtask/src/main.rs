@@ -4,6 +4,7 @@
 //! tool checks are a test beside this: `tests/tidy.rs`.
 
 mod bindings;
+mod simcuda;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -34,6 +35,12 @@ enum Task {
     Lint,
     /// Check that the driver crate compiles against every version of CUDA's bindings.
     Bindings,
+    /// Build the simulated CUDA libraries, for programs to run on with no GPU.
+    Simcuda {
+        /// Where they go; `target/simcuda` unless said otherwise.
+        #[arg(long)]
+        out: Option<PathBuf>,
+    },
     /// Run every fuzz target from its corpus; installs cargo-fuzz if it is missing.
     Fuzz {
         /// Seconds for each target.
@@ -52,6 +59,11 @@ fn main() -> Result<()> {
         Task::Test => test(),
         Task::Lint => lint(),
         Task::Bindings => bindings::bindings(),
+        Task::Simcuda { out } => {
+            let folder = out.map_or_else(simcuda::build, |out| simcuda::build_in(&out))?;
+            println!("{}", folder.display());
+            Ok(())
+        }
         Task::Fuzz { seconds } => fuzz(seconds),
         Task::Bench => bench(&["hit_path", "replay", "decode"]),
         Task::Instructions => instructions(),
@@ -59,8 +71,12 @@ fn main() -> Result<()> {
 }
 
 fn test() -> Result<()> {
+    let simulated = simcuda::build()?;
+    let mut paths = vec![simulated.clone()];
+    paths.extend(std::env::var_os("LD_LIBRARY_PATH").iter().flat_map(std::env::split_paths));
     let mut tests = Command::new("cargo");
     tests.args(["test", "--workspace", "--no-fail-fast"]);
+    tests.env("LD_LIBRARY_PATH", std::env::join_paths(paths)?).env("DRYSTONE_SIMCUDA", simulated);
     match memory_viz() {
         Ok(path) => {
             tests.env("MEMORY_VIZ", path);

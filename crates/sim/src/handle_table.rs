@@ -6,7 +6,7 @@ const STRIDE: u64 = 16;
 
 /// Objects behind handle values that start at `first` and are [`STRIDE`] apart.
 #[derive(Debug)]
-pub(crate) struct HandleTable<T> {
+pub struct HandleTable<T> {
     first: u64,
     rows: Vec<Option<T>>,
     vacant: Vec<usize>,
@@ -15,11 +15,12 @@ pub(crate) struct HandleTable<T> {
 impl<T> HandleTable<T> {
     /// Tables of different kinds start at different values, so that a handle of the wrong kind is
     /// refused.
-    pub(crate) const fn new(first: u64) -> Self {
+    pub const fn new(first: u64) -> Self {
         Self { first, rows: Vec::new(), vacant: Vec::new() }
     }
 
-    pub(crate) fn insert(&mut self, row: T) -> u64 {
+    /// Keeps a row and returns its handle value.
+    pub fn insert(&mut self, row: T) -> u64 {
         let index = self.vacant.pop().unwrap_or_else(|| {
             self.rows.push(None);
             self.rows.len() - 1
@@ -28,32 +29,49 @@ impl<T> HandleTable<T> {
         self.first + index as u64 * STRIDE
     }
 
-    pub(crate) fn remove(&mut self, value: u64) -> Option<T> {
+    /// The row, whose handle value is the next one out.
+    pub fn remove(&mut self, value: u64) -> Option<T> {
         let index = self.index(value)?;
         let row = self.rows.get_mut(index)?.take()?;
         self.vacant.push(index);
         Some(row)
     }
 
-    pub(crate) fn get(&self, value: u64) -> Option<&T> {
+    /// The row behind a handle value.
+    pub fn get(&self, value: u64) -> Option<&T> {
         self.rows.get(self.index(value)?)?.as_ref()
     }
 
-    pub(crate) fn get_mut(&mut self, value: u64) -> Option<&mut T> {
+    /// The row behind a handle value.
+    pub fn get_mut(&mut self, value: u64) -> Option<&mut T> {
         let index = self.index(value)?;
         self.rows.get_mut(index)?.as_mut()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+    /// All rows.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.rows.iter().flatten()
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+    /// All handle values.
+    pub fn values(&self) -> impl Iterator<Item = u64> {
+        let taken = self.rows.iter().enumerate().filter(|(_, row)| row.is_some());
+        taken.map(|(index, _)| self.first + index as u64 * STRIDE)
+    }
+
+    /// All rows.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.rows.iter_mut().flatten()
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// How many rows there are.
+    pub fn len(&self) -> usize {
         self.rows.len() - self.vacant.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     fn index(&self, value: u64) -> Option<usize> {

@@ -50,6 +50,7 @@ pub use config::SimConfig;
 pub use cost::{Cost, CostTable};
 pub use device::{LiveObjects, SimDevice};
 pub use fault::{FaultMode, FaultPlan};
+pub use handle_table::HandleTable;
 pub use program::{Extent, ExtentKind, Mark};
 pub use rng::Rng;
 pub use violation::Violation;

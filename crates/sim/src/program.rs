@@ -5,7 +5,7 @@
 use crate::SimDevice;
 use crate::happens_before::VectorClock;
 use crate::state::State;
-use drystone_driver::{ErrorCode, Event, Handle, MemoryPool, Stream};
+use drystone_driver::{ErrorCode, Event, Handle, MemoryPool, MemoryPoolConfig, Stream};
 
 /// What an event of one device stands for, as a stream of another can wait for it.
 #[derive(Clone, Debug)]
@@ -128,6 +128,43 @@ impl SimDevice {
         let granules = (address..end).step_by(crate::GRANULARITY_BYTES as usize);
         state.memory.resolve(address, bytes).is_some()
             && granules.chain(end.checked_sub(1)).all(is_open)
+    }
+
+    /// Handles of the memory pools.
+    pub fn memory_pools(&self) -> Vec<MemoryPool> {
+        self.inner.state.lock().memory.pools.handles()
+    }
+
+    /// How a memory pool is run.
+    ///
+    /// Errors: `InvalidHandle`.
+    pub fn memory_pool_config(&self, pool: MemoryPool) -> Result<MemoryPoolConfig, ErrorCode> {
+        Ok(*self.inner.state.lock().memory.pools.get(pool)?.config())
+    }
+
+    /// Runs a memory pool in another way from now on.
+    ///
+    /// Errors: `InvalidHandle`.
+    pub fn configure_memory_pool(
+        &self,
+        pool: MemoryPool,
+        config: MemoryPoolConfig,
+    ) -> Result<(), ErrorCode> {
+        self.inner.state.lock().memory.pools.get_mut(pool)?.configure(config);
+        Ok(())
+    }
+
+    /// Sets the peaks of a memory pool's account back to the present.
+    ///
+    /// Errors: `InvalidHandle`.
+    pub fn reset_memory_pool_peaks(
+        &self,
+        pool: MemoryPool,
+        reserved: bool,
+        used: bool,
+    ) -> Result<(), ErrorCode> {
+        self.inner.state.lock().memory.pools.get_mut(pool)?.reset_peaks(reserved, used);
+        Ok(())
     }
 
     /// Takes the access rights of whole mappings away.

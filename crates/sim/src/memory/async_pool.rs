@@ -80,6 +80,19 @@ impl AsyncPool {
         &self.config
     }
 
+    pub(crate) const fn configure(&mut self, config: MemoryPoolConfig) {
+        self.config = config;
+    }
+
+    pub(crate) const fn reset_peaks(&mut self, reserved: bool, used: bool) {
+        if reserved {
+            self.usage.reserved_peak_bytes = self.usage.reserved_bytes;
+        }
+        if used {
+            self.usage.used_peak_bytes = self.usage.used_bytes;
+        }
+    }
+
     pub(crate) const fn usage(&self) -> MemoryPoolUsage {
         self.usage
     }

@@ -112,6 +112,11 @@ impl AsyncPools {
         self.table.iter().chain(&self.orphans).chain(graphs).find_map(|pool| pool.extent_at(at))
     }
 
+    /// Handles of the pools that were not destroyed.
+    pub(crate) fn handles(&self) -> Vec<MemoryPool> {
+        self.table.values().map(MemoryPool).collect()
+    }
+
     /// Live allocations of all pools, those of graphs not counted: they are the program's.
     pub(crate) fn live(&self) -> usize {
         self.table.iter().chain(&self.orphans).map(AsyncPool::len).sum()

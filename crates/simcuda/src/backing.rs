@@ -1,0 +1,104 @@
+//! Real memory behind device memory, where the settings ask for it.
+//!
+//! The process reserves the device's addresses and nothing else can come to lie there. Plain and
+//! stream-ordered memory is made of private pages, opened at each allocation. Virtual memory is a
+//! file in memory for each handle, mapped wherever the handle is: what is written through one
+//! mapping is read through every other. The system commits a page when it is first touched.
+
+use crate::device::Device;
+use crate::status::{OPERATING_SYSTEM, OUT_OF_MEMORY, Outcome};
+use drystone_sim::SimConfig;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+const PAGE: u64 = 4096;
+const NOTHING: i32 = libc::PROT_NONE;
+const ANYTHING: i32 = libc::PROT_READ | libc::PROT_WRITE;
+
+/// Stands for the reserved addresses of a device; they stay reserved for the process's life.
+#[derive(Debug)]
+pub(crate) struct Backing(());
+
+impl Backing {
+    /// Reserves the device's addresses, or ends the process: nothing can run without them.
+    pub(crate) fn new(config: &SimConfig) -> Self {
+        if reserve(config.first_address, config.address_space_bytes).is_err() {
+            eprintln!(
+                "simcuda: cannot reserve {:#x} (+{:#x}) for device {}: something lies there, or \
+                 addresses are limited (ulimit -v); set address_space lower, or backing:false",
+                config.first_address, config.address_space_bytes, config.ordinal
+            );
+            std::process::abort();
+        }
+        Self(())
+    }
+}
+
+/// Maps fresh pages without access over a range of device addresses.
+fn reserve(address: u64, bytes: u64) -> Outcome {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    place(address, bytes, NOTHING, flags, -1)
+}
+
+fn place(address: u64, bytes: u64, access: i32, flags: i32, file: i32) -> Outcome {
+    let at = address as *mut libc::c_void;
+    // SAFETY: the range is one of device addresses, which belong to the simulated device alone.
+    let placed = unsafe { libc::mmap(at, bytes as usize, access, flags, file, 0) };
+    if placed == libc::MAP_FAILED { Err(OUT_OF_MEMORY) } else { Ok(()) }
+}
+
+/// Makes an allocation's pages real.
+pub(crate) fn open(device: &Device, address: u64, bytes: u64) {
+    if device.backing.is_none() {
+        return;
+    }
+    let start = address - address % PAGE;
+    let end = (address + bytes).next_multiple_of(PAGE);
+    // SAFETY: the pages lie in device addresses that hold an allocation; a page shared with a
+    // neighbour is real already and stays as it is.
+    unsafe { libc::mprotect(start as *mut libc::c_void, (end - start) as usize, ANYTHING) };
+}
+
+/// Takes back the pages that lie wholly in a range.
+pub(crate) fn close(device: &Device, address: u64, bytes: u64) {
+    if device.backing.is_none() {
+        return;
+    }
+    let start = address.next_multiple_of(PAGE);
+    let end = address + bytes - (address + bytes) % PAGE;
+    if start < end {
+        // A failure leaves old pages that the next allocation finds.
+        let _ = reserve(start, end - start);
+    }
+}
+
+/// Shows a handle's memory at an address, or hides it.
+pub(crate) fn show(
+    device: &Device,
+    address: u64,
+    bytes: u64,
+    file: Option<&OwnedFd>,
+    access: i32,
+) -> Outcome {
+    let (Some(_), Some(file)) = (&device.backing, file) else { return Ok(()) };
+    match access {
+        0 => reserve(address, bytes),
+        _ => {
+            let access = if access == 1 { libc::PROT_READ } else { ANYTHING };
+            place(address, bytes, access, libc::MAP_SHARED | libc::MAP_FIXED, file.as_raw_fd())
+        }
+    }
+}
+
+/// A file in memory of this size, which takes memory only where it is written.
+pub(crate) fn file(bytes: u64) -> Outcome<OwnedFd> {
+    // SAFETY: the name is a C string.
+    let number = unsafe { libc::memfd_create(c"simcuda".as_ptr(), libc::MFD_CLOEXEC) };
+    if number < 0 {
+        return Err(OPERATING_SYSTEM);
+    }
+    // SAFETY: the descriptor was just opened and belongs to nobody else.
+    let file = unsafe { OwnedFd::from_raw_fd(number) };
+    // SAFETY: the descriptor is open.
+    let resized = unsafe { libc::ftruncate(number, bytes as i64) };
+    if resized == 0 { Ok(file) } else { Err(OPERATING_SYSTEM) }
+}

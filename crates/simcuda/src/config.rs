@@ -1,0 +1,173 @@
+//! [`Config`]: what `SIMCUDA_CONF=key:value,...` says of the driver and its devices.
+//!
+//! An unknown key or a value that cannot be is an error with the way out, never ignored.
+
+use drystone_sim::SimConfig;
+
+/// The settings of the driver and of one device.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    /// How many devices there are.
+    pub(crate) devices: usize,
+    /// Compute capability.
+    pub(crate) compute: (i32, i32),
+    /// `cuDriverGetVersion`.
+    pub(crate) driver_version: i32,
+    /// Whether a violation ends the process.
+    pub(crate) strict: bool,
+    /// Whether real memory lies behind device memory.
+    pub(crate) backing: bool,
+    /// Whether functions that were asked for and do not exist are named on stderr.
+    pub(crate) debug: bool,
+    /// How long a kernel runs, in nanoseconds.
+    pub(crate) kernel_ns: u64,
+    /// Where statistics go at exit: a file, or `stderr`.
+    pub(crate) stats: Option<String>,
+    /// The device itself.
+    pub(crate) sim: SimConfig,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            devices: 1,
+            compute: (9, 0),
+            driver_version: 13000,
+            strict: false,
+            backing: false,
+            debug: false,
+            kernel_ns: 0,
+            stats: None,
+            sim: SimConfig { strict: true, ..SimConfig::default() },
+        }
+    }
+}
+
+/// Most devices: handles and addresses have room for these.
+pub(crate) const DEVICES_MAX: usize = 64;
+
+impl Config {
+    /// These settings with what `text` says changed.
+    pub(crate) fn with(mut self, text: &str) -> Result<Self, String> {
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let (key, value) = part
+                .split_once(':')
+                .ok_or_else(|| format!("{part:?} is not of the form key:value"))?;
+            self.set(key.trim(), value.trim())?;
+        }
+        Ok(self)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        match key {
+            "devices" => self.devices = count(key, value, DEVICES_MAX as u64)? as usize,
+            "compute" => self.compute = compute(value)?,
+            "driver" => self.driver_version = count(key, value, 99_999)? as i32,
+            "strict" => self.strict = boolean(key, value)?,
+            "backing" => self.backing = boolean(key, value)?,
+            "debug" => self.debug = boolean(key, value)?,
+            "kernel_us" => self.kernel_ns = nanoseconds(key, value)?,
+            "stats" => self.stats = Some(value.to_owned()),
+            "memory" => self.sim.total_bytes = bytes(key, value)?,
+            "address_space" => self.sim.address_space_bytes = bytes(key, value)?,
+            "mapping_limit" => self.sim.mapping_limit = count(key, value, u64::MAX)?,
+            "vmm" => self.sim.has_virtual_memory = boolean(key, value)?,
+            "pools" => self.sim.has_async_malloc = boolean(key, value)?,
+            "shareable" => self.sim.is_shareable = boolean(key, value)?,
+            "oracle" => self.sim.oracle = boolean(key, value)?,
+            "event_latency_us" => self.sim.event_latency_ns = nanoseconds(key, value)?,
+            "event_jitter_us" => self.sim.event_jitter_ns = nanoseconds(key, value)?,
+            "clock_jitter_us" => self.sim.clock_jitter_ns = nanoseconds(key, value)?,
+            "check_kernel_us" => self.sim.check_kernel_ns = nanoseconds(key, value)?,
+            "calls_take_time" => self.sim.calls_take_time = boolean(key, value)?,
+            "seed" => self.sim.seed = count(key, value, u64::MAX)?,
+            _ => return Err(format!("{key:?} is not a setting; docs/simcuda.md lists them")),
+        }
+        Ok(())
+    }
+}
+
+fn boolean(key: &str, value: &str) -> Result<bool, String> {
+    value.parse().map_err(|_| format!("{key} is true or false, not {value:?}"))
+}
+
+fn count(key: &str, value: &str, max: u64) -> Result<u64, String> {
+    let number = value.parse().ok().filter(|number| (0..=max).contains(number));
+    number.ok_or_else(|| format!("{key} is a number up to {max}, not {value:?}"))
+}
+
+fn compute(value: &str) -> Result<(i32, i32), String> {
+    let parts = value.split_once('.');
+    let parsed = parts.and_then(|(major, minor)| {
+        Some((major.parse::<u8>().ok()?.into(), minor.parse::<u8>().ok()?.into()))
+    });
+    parsed.ok_or_else(|| format!("compute is a capability such as 9.0, not {value:?}"))
+}
+
+fn nanoseconds(key: &str, value: &str) -> Result<u64, String> {
+    let number: Option<f64> = value.parse().ok().filter(|us| (0.0..1e12).contains(us));
+    let number = number.ok_or_else(|| format!("{key} is in microseconds, not {value:?}"))?;
+    Ok((number * 1e3).round() as u64)
+}
+
+/// `80GiB`, `512MiB`, `1.5G` or bytes; at least 2 MiB and at most 64 TiB.
+fn bytes(key: &str, value: &str) -> Result<u64, String> {
+    let digits = value.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit = match value[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "k" | "kib" | "kb" => 1024.0,
+        "m" | "mib" | "mb" => (1u64 << 20) as f64,
+        "g" | "gib" | "gb" => (1u64 << 30) as f64,
+        "t" | "tib" | "tb" => (1u64 << 40) as f64,
+        _ => f64::NAN,
+    };
+    let number = digits.parse::<f64>().map_or(f64::NAN, |number| number * unit);
+    if (2097152.0..=70368744177664.0).contains(&number) {
+        return Ok(number as u64);
+    }
+    Err(format!("{key} is a size from 2MiB to 64TiB, such as 80GiB, not {value:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Config;
+
+    #[test]
+    fn every_key_is_read() {
+        let text = "memory:1.5GiB, devices:2,compute:8.6,driver:12080,strict:true,backing:true,\
+                    debug:true,kernel_us:2.5,stats:stderr,address_space:1TiB,mapping_limit:9,\
+                    vmm:false,pools:false,shareable:false,oracle:true,event_latency_us:3,\
+                    event_jitter_us:4,clock_jitter_us:5,check_kernel_us:6,calls_take_time:true,seed:7";
+        let config = Config::default().with(text).unwrap();
+        assert_eq!((config.devices, config.compute, config.driver_version), (2, (8, 6), 12080));
+        assert!(config.strict && config.backing && config.debug);
+        assert_eq!((config.kernel_ns, config.stats.as_deref()), (2500, Some("stderr")));
+        let sim = &config.sim;
+        assert_eq!((sim.total_bytes, sim.address_space_bytes), (3 << 29, 1 << 40));
+        assert!(!sim.has_virtual_memory && !sim.has_async_malloc && !sim.is_shareable);
+        assert!(sim.oracle && sim.calls_take_time);
+        assert_eq!((sim.event_latency_ns, sim.event_jitter_ns), (3000, 4000));
+        assert_eq!((sim.clock_jitter_ns, sim.check_kernel_ns), (5000, 6000));
+        assert_eq!((sim.seed, sim.mapping_limit), (7, 9));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_its_name() {
+        for (text, part) in [
+            ("memory", "key:value"),
+            ("memroy:80GiB", "memroy"),
+            ("memory:80Gigs", "80Gigs"),
+            ("memory:1KiB", "2MiB"),
+            ("memory:-1GiB", "memory"),
+            ("strict:yes", "true or false"),
+            ("devices:65", "64"),
+            ("compute:9", "compute"),
+            ("event_latency_us:NaN", "microseconds"),
+            ("seed:-1", "seed"),
+        ] {
+            let message = Config::default().with(text).unwrap_err();
+            assert!(message.contains(part), "{text}: {message}");
+        }
+        assert!(Config::default().with(" , ").is_ok());
+    }
+}

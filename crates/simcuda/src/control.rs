@@ -1,0 +1,242 @@
+//! The control functions: what a test asks of the simulated devices beside CUDA's own API.
+//!
+//! They take no part in the process's phases: they answer before `cuInit` and after exit began.
+
+use crate::abi::{Out, Raw, Text};
+use crate::api::{Call, Function};
+use crate::device::Device;
+use crate::handle::Kind;
+use crate::status::{INVALID_DEVICE, INVALID_VALUE, Outcome, Status, UNKNOWN};
+use crate::{fault, process, stats, stream};
+use arc_swap::Guard;
+use drystone_driver::Stream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+fn device(ordinal: i32) -> Outcome<Guard<Arc<Device>>> {
+    process::device(usize::try_from(ordinal).map_err(|_| INVALID_DEVICE)?)
+}
+
+/// Carries out a control function; a device that does not exist has nothing of anything.
+fn control<T>(failed: impl FnOnce(Status) -> T, body: impl FnOnce() -> Outcome<T>) -> T {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(value)) => value,
+        Ok(Err(status)) => failed(status),
+        Err(_) => failed(UNKNOWN),
+    }
+}
+
+fn done(body: impl FnOnce() -> Outcome) -> i32 {
+    control(|status| status.0, || body().map(|()| 0))
+}
+
+fn number(body: impl FnOnce() -> Outcome<u64>) -> u64 {
+    control(|_| 0, body)
+}
+
+/// Writes as much of the text as fits and a NUL; returns how many bytes there are without it.
+fn text(out: Out<u8>, room: u64, text: &str) -> Outcome<u64> {
+    let kept = text.len().min((room as usize).saturating_sub(1));
+    if room > 0 && !out.is_null() {
+        for (index, byte) in text.bytes().take(kept).chain([0]).enumerate() {
+            out.at(index).set(byte)?;
+        }
+    }
+    Ok(text.len() as u64)
+}
+
+/// The device's stream behind a handle; default streams are the device's own.
+fn stream_of(device: &Device, raw: Raw) -> Outcome<Stream> {
+    static NOBODY: Function = Function::new("simcuda", std::ptr::null());
+    match raw.0 {
+        0 | 1 => Ok(Stream::DEFAULT),
+        2 => Ok(stream::queue(&Call::new(&NOBODY), raw)?.stream),
+        _ => Ok(Stream(device.value(raw, Kind::Stream)?)),
+    }
+}
+
+/// Reports what the call has broken, as the API's own functions do.
+fn with_report(name: &str, arguments: &dyn Fn() -> String, body: impl FnOnce() -> Outcome) -> i32 {
+    let status = done(body);
+    if crate::violation::is_pending() {
+        crate::violation::report(name, status, arguments);
+    }
+    status
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_reset_device(ordinal: i32, conf: Text) -> i32 {
+    done(|| {
+        let mut config = process::config().clone();
+        if let Ok(text) = conf.get() {
+            config = config.with(&text).map_err(|error| {
+                eprintln!("simcuda: simcuda_reset_device: {error}");
+                INVALID_VALUE
+            })?;
+        }
+        let ordinal = usize::try_from(ordinal).map_err(|_| INVALID_DEVICE)?;
+        process::replace_device(ordinal, &config)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_launch(ordinal: i32, stream: Raw, ns: u64) -> i32 {
+    done(|| {
+        let device = device(ordinal)?;
+        let stream = stream_of(&device, stream)?;
+        let queue = stream::Queue { device, stream };
+        queue.push(ns, || crate::capture::Node::Kernel)?;
+        queue.device.kernels.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_advance_ns(ordinal: i32, ns: u64) -> i32 {
+    done(|| {
+        device(ordinal)?.sim.advance_by(ns);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_now_ns(ordinal: i32) -> u64 {
+    number(|| Ok(device(ordinal)?.sim.now_ns()))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_check_alloc(ordinal: i32, address: u64, bytes: u64, stream: Raw) -> i32 {
+    let arguments = || format!("{ordinal}, {address:#x}, {bytes}, {stream:?}");
+    with_report("simcuda_check_alloc", &arguments, || {
+        let device = device(ordinal)?;
+        device.sim.check_alloc(address, bytes, stream_of(&device, stream)?);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_check_use(ordinal: i32, address: u64, stream: Raw) -> i32 {
+    let arguments = || format!("{ordinal}, {address:#x}, {stream:?}");
+    with_report("simcuda_check_use", &arguments, || {
+        let device = device(ordinal)?;
+        device.sim.check_use(address, stream_of(&device, stream)?);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_check_free(ordinal: i32, address: u64) -> i32 {
+    let arguments = || format!("{ordinal}, {address:#x}");
+    with_report("simcuda_check_free", &arguments, || {
+        device(ordinal)?.sim.check_free(address);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_violation_count(ordinal: i32) -> u64 {
+    number(|| Ok(device(ordinal)?.sim.violation_count()))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_violations(ordinal: i32, out: Out<u8>, room: u64) -> u64 {
+    number(|| {
+        let all = device(ordinal)?.sim.violations();
+        let lines: Vec<String> = all.iter().map(ToString::to_string).collect();
+        text(out, room, &lines.join("\n"))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_calls(ordinal: i32) -> u64 {
+    number(|| Ok(device(ordinal)?.sim.calls()))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_physical_bytes(ordinal: i32) -> u64 {
+    number(|| Ok(device(ordinal)?.sim.physical_bytes()))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_peak_physical_bytes(ordinal: i32) -> u64 {
+    number(|| Ok(device(ordinal)?.sim.peak_physical_bytes()))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_live_objects(ordinal: i32, out: Out<u8>, room: u64) -> u64 {
+    number(|| text(out, room, &live_objects(&*device(ordinal)?)))
+}
+
+/// What is still alive, a line for each kind. The default pool always is, once asked for.
+fn live_objects(device: &Device) -> String {
+    let live = device.sim.live_objects();
+    let (default, streams) = {
+        let tables = device.tables.lock();
+        (tables.pools.default().map_or(0, |_| 1), tables.streams.len())
+    };
+    let kinds = [
+        ("reservations", live.reservations),
+        ("handles", live.handles),
+        ("mappings", live.mappings),
+        ("plain allocations", live.plain_allocations),
+        ("memory pools", live.memory_pools.saturating_sub(default)),
+        ("stream-ordered allocations", live.async_allocations),
+        ("events", live.events),
+        ("streams", streams),
+    ];
+    let alive = kinds.into_iter().filter(|kind| kind.1 > 0);
+    alive.map(|(kind, count)| format!("{count} {kind}\n")).collect()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_fail(
+    ordinal: i32,
+    name: Text,
+    nth: u64,
+    is_for_ever: i32,
+    error: i32,
+) -> i32 {
+    done(|| {
+        let (ordinal, name) = (usize::try_from(ordinal).map_err(|_| INVALID_DEVICE)?, name.get()?);
+        fault::install(ordinal, &name, nth, is_for_ever != 0, Status(error))
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_clear_faults(ordinal: i32) -> i32 {
+    done(|| fault::clear(usize::try_from(ordinal).map_err(|_| INVALID_DEVICE)?))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_faults_fired(ordinal: i32) -> u64 {
+    number(|| Ok(usize::try_from(ordinal).map_or(0, fault::fired)))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_lose_context(ordinal: i32) -> i32 {
+    done(|| {
+        device(ordinal)?.sim.lose_context();
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_begin_exit(ordinal: i32) -> i32 {
+    done(|| {
+        device(ordinal)?.sim.begin_exit();
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_count(name: Text) -> i32 {
+    done(|| {
+        stats::count(&name.get()?);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_stats_json(out: Out<u8>, room: u64) -> u64 {
+    number(|| text(out, room, &stats::json()))
+}

@@ -1,0 +1,131 @@
+//! [`Device`]: one simulated device with what the driver API keeps beside it: flags of streams and
+//! events, pools, memory handles, graphs, modules.
+//!
+//! Locks: `tables` is taken before the simulated device's own lock, never the other way round.
+
+use crate::abi::Raw;
+use crate::backing::Backing;
+use crate::config::{Config, DEVICES_MAX};
+use crate::graph::Graphs;
+use crate::handle::{Handle, Kind};
+use crate::module::Modules;
+use crate::pool::Pools;
+use crate::status::{INVALID_HANDLE, Outcome};
+use crate::virtual_memory::Physicals;
+use crate::{context, process, violation};
+use arc_swap::Guard;
+use drystone_sim::{GRANULARITY_BYTES, SimConfig, SimDevice};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Addresses of device memory begin here and end below those of programs and libraries.
+const FIRST_ADDRESS: u64 = 2 << 40;
+const ADDRESSES: u64 = 64 << 40;
+
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) ordinal: usize,
+    /// How many devices had this ordinal before.
+    pub(crate) generation: u16,
+    pub(crate) config: Config,
+    pub(crate) sim: SimDevice,
+    pub(crate) tables: Mutex<Tables>,
+    /// Captures going on; most calls need to know only that there is none.
+    pub(crate) captures: AtomicU32,
+    pub(crate) kernels: AtomicU64,
+    pub(crate) peers: AtomicU64,
+    pub(crate) backing: Option<Backing>,
+}
+
+/// What the driver API knows beyond the simulated device.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    pub(crate) streams: HashMap<u64, StreamRecord>,
+    pub(crate) events: HashMap<u64, u32>,
+    pub(crate) pools: Pools,
+    pub(crate) physicals: Physicals,
+    pub(crate) graphs: Graphs,
+    pub(crate) modules: Modules,
+}
+
+/// How a stream was created.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamRecord {
+    pub(crate) flags: u32,
+    pub(crate) priority: i32,
+    pub(crate) context: Raw,
+}
+
+/// Addresses of one device among several.
+pub(crate) const fn span(devices: usize) -> u64 {
+    let share = ADDRESSES / devices as u64;
+    share - share % GRANULARITY_BYTES
+}
+
+/// The ordinal of the device whose addresses these are.
+pub(crate) fn ordinal_of_address(address: u64, devices: usize) -> Option<usize> {
+    let place = address.checked_sub(FIRST_ADDRESS)?.checked_div(span(devices.max(1)))?;
+    (place < devices as u64).then_some(place as usize)
+}
+
+impl Device {
+    pub(crate) fn new(
+        ordinal: usize,
+        generation: u16,
+        config: &Config,
+        beside: Option<&SimDevice>,
+    ) -> Self {
+        let devices = process::config().devices.clamp(1, DEVICES_MAX);
+        let sim = SimConfig {
+            ordinal: ordinal as u32,
+            first_address: FIRST_ADDRESS + ordinal as u64 * span(devices),
+            address_space_bytes: config.sim.address_space_bytes.min(span(devices)),
+            peers: (0..devices as u32).filter(|&peer| peer != ordinal as u32).collect(),
+            on_violation: Some(violation::hook),
+            ..config.sim.clone()
+        };
+        let backing = config.backing.then(|| Backing::new(&sim));
+        let sim = match beside {
+            Some(other) => SimDevice::beside(sim, other),
+            None => SimDevice::new(sim),
+        };
+        Self {
+            ordinal,
+            generation,
+            config: config.clone(),
+            sim,
+            tables: Mutex::default(),
+            captures: AtomicU32::new(0),
+            kernels: AtomicU64::new(0),
+            peers: AtomicU64::new(0),
+            backing,
+        }
+    }
+
+    /// A handle of this device.
+    pub(crate) const fn handle(&self, kind: Kind, value: u64) -> Raw {
+        Handle { kind, ordinal: self.ordinal, generation: self.generation, value }.encode()
+    }
+
+    /// The value behind a handle of this device.
+    pub(crate) fn value(&self, raw: Raw, kind: Kind) -> Outcome<u64> {
+        let handle = Handle::decode(raw, kind).ok_or(INVALID_HANDLE)?;
+        let is_own = handle.ordinal == self.ordinal && handle.is_of(self.generation);
+        if is_own { Ok(handle.value) } else { Err(INVALID_HANDLE) }
+    }
+}
+
+/// The device of a handle, and the value behind it.
+pub(crate) fn resolve(raw: Raw, kind: Kind) -> Outcome<(Guard<Arc<Device>>, u64)> {
+    let handle = Handle::decode(raw, kind).ok_or(INVALID_HANDLE)?;
+    let device = process::device(handle.ordinal).map_err(|_| INVALID_HANDLE)?;
+    let value = device.value(raw, kind)?;
+    Ok((device, value))
+}
+
+/// The device of the calling thread's current context.
+pub(crate) fn current() -> Outcome<Guard<Arc<Device>>> {
+    process::device(context::current_ordinal()?)
+}

@@ -1,0 +1,125 @@
+//! The process: whether it may call CUDA now, and its devices.
+//!
+//! Invariant: before `cuInit`, in a forked child and after exit began a call does nothing but say
+//! so; none of these answers takes a lock.
+
+use crate::config::Config;
+use crate::device::Device;
+use crate::status::{
+    DEINITIALIZED, INVALID_DEVICE, NO_DEVICE, NOT_INITIALIZED, Outcome, SYSTEM_NOT_READY,
+};
+use crate::{stats, violation};
+use arc_swap::{ArcSwap, Guard};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, LazyLock};
+
+/// What the process may do.
+const BEFORE_INIT: u8 = 0;
+const RUNNING: u8 = 1;
+const EXITING: u8 = 2;
+const FORKED_CHILD: u8 = 3;
+
+static PHASE: AtomicU8 = AtomicU8::new(BEFORE_INIT);
+
+/// Functions that need no `cuInit`.
+const EARLY: [&str; 7] = [
+    "cuInit",
+    "cuDriverGetVersion",
+    "cuGetErrorName",
+    "cuGetErrorString",
+    "cuGetProcAddress",
+    "cuGetProcAddress_v2",
+    "cuGetExportTable",
+];
+
+/// Whether the process may call this function now.
+pub(crate) fn admit(name: &str) -> Outcome {
+    match PHASE.load(Ordering::Relaxed) {
+        RUNNING => Ok(()),
+        EXITING => Err(DEINITIALIZED),
+        phase if EARLY.contains(&name) && (phase != FORKED_CHILD || name != "cuInit") => Ok(()),
+        phase => {
+            if phase == FORKED_CHILD {
+                violation::note(&format!("{name} was called in a forked child"));
+            }
+            Err(NOT_INITIALIZED)
+        }
+    }
+}
+
+static CONFIG: LazyLock<Result<Config, String>> = LazyLock::new(|| {
+    let text = std::env::var("SIMCUDA_CONF").unwrap_or_default();
+    Config::default().with(&text).inspect_err(|error| eprintln!("simcuda: SIMCUDA_CONF: {error}"))
+});
+
+static DEVICES: LazyLock<Box<[ArcSwap<Device>]>> = LazyLock::new(|| {
+    let config = config();
+    let mut devices: Vec<Arc<Device>> = Vec::new();
+    for ordinal in 0..config.devices {
+        let device = Device::new(ordinal, 0, config, devices.first().map(|first| &first.sim));
+        devices.push(Arc::new(device));
+    }
+    devices.into_iter().map(ArcSwap::new).collect()
+});
+
+/// The environment's settings, or the initial ones where it has none that can be.
+pub(crate) fn config() -> &'static Config {
+    static INITIAL: LazyLock<Config> = LazyLock::new(Config::default);
+    CONFIG.as_ref().unwrap_or(&INITIAL)
+}
+
+pub(crate) fn device_count() -> usize {
+    DEVICES.len()
+}
+
+/// The device with this ordinal; it stays as it is while the guard is held.
+pub(crate) fn device(ordinal: usize) -> Outcome<Guard<Arc<Device>>> {
+    DEVICES.get(ordinal).map(ArcSwap::load).ok_or(INVALID_DEVICE)
+}
+
+pub(crate) fn devices() -> impl Iterator<Item = Guard<Arc<Device>>> {
+    DEVICES.iter().map(ArcSwap::load)
+}
+
+/// The device whose addresses these are.
+pub(crate) fn device_of_address(address: u64) -> Option<Guard<Arc<Device>>> {
+    device(crate::device::ordinal_of_address(address, device_count())?).ok()
+}
+
+/// Puts a fresh device in the place of one.
+pub(crate) fn replace_device(ordinal: usize, config: &Config) -> Outcome {
+    let place = DEVICES.get(ordinal).ok_or(INVALID_DEVICE)?;
+    let before = place.load();
+    let fresh = Device::new(ordinal, before.generation.wrapping_add(1), config, Some(&before.sim));
+    place.store(Arc::new(fresh));
+    Ok(())
+}
+
+/// `cuInit`
+pub(crate) fn init() -> Outcome {
+    CONFIG.as_ref().map_err(|_| SYSTEM_NOT_READY)?;
+    if device_count() == 0 {
+        return Err(NO_DEVICE);
+    }
+    let first = PHASE.compare_exchange(BEFORE_INIT, RUNNING, Ordering::Relaxed, Ordering::Relaxed);
+    if first.is_ok() {
+        // SAFETY: the handler is a function of this library, which is never unloaded.
+        unsafe { libc::pthread_atfork(None, None, Some(after_fork)) };
+        // SAFETY: as above.
+        unsafe { libc::atexit(at_exit) };
+    }
+    Ok(())
+}
+
+extern "C" fn after_fork() {
+    PHASE.store(FORKED_CHILD, Ordering::Relaxed);
+}
+
+/// Writes the statistics while everything is still there. Whoever calls later is told that the
+/// driver is shutting down.
+extern "C" fn at_exit() {
+    if PHASE.load(Ordering::Relaxed) == RUNNING {
+        let _ = std::panic::catch_unwind(stats::write_at_exit);
+        PHASE.store(EXITING, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,93 @@
+//! The simulated libraries: `cargo xtask simcuda`.
+//!
+//! A `cdylib` of Rust cannot give its symbols versions, so the crates are static libraries and the
+//! shared ones are linked from them with `cc`. A file `link/NAME.ld` in a crate's folder makes the
+//! library `NAME` of that crate: a linker script that says what is exported under which version.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result};
+
+use crate::{root, run};
+
+/// Folders of the crates, in the order of linking: later ones import from `libcuda.so.1`.
+const CRATES: [&str; 2] = ["simcuda", "simcudart"];
+
+/// Builds the libraries in the usual folder and returns it.
+pub fn build() -> Result<PathBuf> {
+    build_in(&target().join("simcuda"))
+}
+
+/// Builds the libraries in a folder and returns it by its whole name.
+pub fn build_in(out: &Path) -> Result<PathBuf> {
+    let mut archives = Command::new("cargo");
+    archives.args(["build", "--quiet", "--release"]);
+    for name in CRATES {
+        archives.args(["--package", &format!("drystone-{name}")]);
+    }
+    run(archives)?;
+    fs::create_dir_all(out).with_context(|| format!("make {}", out.display()))?;
+    let out = out.canonicalize().with_context(|| format!("find {}", out.display()))?;
+    for name in CRATES {
+        let archive = target().join(format!("release/lib{name}.a"));
+        let folder = root().join("crates").join(name).join("link");
+        for script in scripts(&folder)? {
+            link(&archive, &script, &out, name != CRATES[0])?;
+        }
+    }
+    // What programs open that were linked against the driver without its version.
+    let plain = out.join("libcuda.so");
+    if !plain.exists() {
+        std::os::unix::fs::symlink("libcuda.so.1", &plain)
+            .with_context(|| format!("make {}", plain.display()))?;
+    }
+    Ok(out)
+}
+
+/// The linker scripts of a folder, by name.
+fn scripts(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
+    let mut scripts: Vec<PathBuf> = entries
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<_, _>>()
+        .with_context(|| format!("read {}", folder.display()))?;
+    scripts.retain(|path| path.extension().is_some_and(|extension| extension == "ld"));
+    scripts.sort();
+    Ok(scripts)
+}
+
+/// Links the library that a script is for, unless it is newer than what it is made of.
+fn link(archive: &Path, script: &Path, out: &Path, imports_driver: bool) -> Result<()> {
+    let name = script.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let library = out.join(&name);
+    let made = modified(&library).ok();
+    if made > Some(modified(archive)?) && made > Some(modified(script)?) {
+        return Ok(());
+    }
+    // A running program keeps the library it has mapped: the new one takes its place whole.
+    let fresh = out.join(format!("{name}.new"));
+    let mut link = Command::new("cc");
+    link.args(["-shared", "-fPIC", "-o"]).arg(&fresh);
+    link.arg(format!("-Wl,-soname,{name}"));
+    link.arg("-Wl,--whole-archive").arg(archive).arg("-Wl,--no-whole-archive").arg(script);
+    link.args(["-Wl,--gc-sections", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,--no-undefined"]);
+    if imports_driver {
+        link.args(["-Wl,-rpath,$ORIGIN", "-L"]).arg(out).arg("-l:libcuda.so.1");
+    }
+    link.args(["-lpthread", "-ldl", "-lm", "-lgcc_s", "-lc"]);
+    run(link)?;
+    fs::rename(&fresh, &library).with_context(|| format!("make {}", library.display()))
+}
+
+fn modified(path: &Path) -> Result<SystemTime> {
+    let times = fs::metadata(path).and_then(|data| data.modified());
+    times.with_context(|| format!("find {}", path.display()))
+}
+
+/// Where cargo builds.
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
