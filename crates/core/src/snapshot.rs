@@ -67,6 +67,25 @@ impl Heap {
         }
     }
 
+    /// The mapped ranges of every segment, in address order: start and size in bytes.
+    pub fn mapped_ranges(&self) -> Vec<(u64, u64)> {
+        let granule_bytes = self.config.granule_bytes;
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for (_, segment) in self.segments.in_address_order() {
+            for slot in (0..segment.slot_count()).filter(|&slot| segment.granule(slot).is_some()) {
+                let address = segment.address + slot as u64 * granule_bytes;
+                match ranges.last_mut() {
+                    // Never across the border of two segments.
+                    Some(last) if last.0 + last.1 == address && address > segment.address => {
+                        last.1 += granule_bytes;
+                    }
+                    _ => ranges.push((address, granule_bytes)),
+                }
+            }
+        }
+        ranges
+    }
+
     /// What the heap holds.
     pub fn snapshot(&self) -> Vec<SegmentView> {
         self.segments

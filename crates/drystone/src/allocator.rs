@@ -1,26 +1,57 @@
 //! [`Allocator`]: the public type, one for each device.
 //!
 //! Cloning gives another handle to the same allocator; what the handles share is
-//! [`Device`](crate::device::Device), where the lock order is written down.
+//! [`Device`](crate::device::Device), where the lock order is written down. It stands over a heap
+//! of this allocator's own or over memory pools of the driver's; which is asked once a call.
 
 use std::sync::Arc;
 
 use drystone_core::{
-    Broken, Config, CrossStream, FreeError, Freed, Grant, Heap, PoolId, RecordStreamError,
+    Broken, Config, CrossStream, FreeError, Freed, Grant, Heap, Ledger, PoolId, RecordStreamError,
     RequestError, SegmentKind, SegmentView, Stats, StreamError, StreamId,
 };
-use drystone_driver::{Driver, DriverError, Stream};
+use drystone_driver::{DeviceInfo, Driver, DriverError, ShareableHandle, Stream};
 
 use crate::allocation::Allocation;
 use crate::device::{Device, PressureCallback};
-use crate::error::{AllocateError, BuildError, TrimError};
+use crate::error::{AllocateError, BuildError, PeerError, TrimError};
+use crate::execute::Handles;
 use crate::grow::Miss;
 use crate::options::{Options, Source};
 
 /// A caching allocator for one device. Cloning gives another handle to the same allocator.
 #[derive(Clone)]
 pub struct Allocator {
-    pub(crate) device: Arc<Device>,
+    pub(crate) room: Room,
+}
+
+/// Who keeps the books.
+#[derive(Clone)]
+pub(crate) enum Room {
+    /// A heap: sources `vmm` and `malloc`.
+    Heap(Arc<Device<Heap>>),
+    /// A ledger of what the driver's memory pools hand out: source `async`.
+    Ledger(Arc<Device<Ledger>>),
+}
+
+/// The same for both rooms.
+macro_rules! in_room {
+    ($allocator:expr, $device:ident => $body:expr) => {
+        match &$allocator.room {
+            $crate::allocator::Room::Heap($device) => $body,
+            $crate::allocator::Room::Ledger($device) => $body,
+        }
+    };
+}
+pub(crate) use in_room;
+
+/// What a private pool is like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolOptions {
+    /// Where its memory comes from; `None` for the allocator's own source. Plain memory within a
+    /// source of virtual memory is for those who cannot use the latter: handles of the old
+    /// inter-process kind, registration with a network card, WSL.
+    pub source: Option<Source>,
 }
 
 impl Allocator {
@@ -31,28 +62,33 @@ impl Allocator {
     pub fn new(driver: Arc<dyn Driver>, options: &Options) -> Result<Self, BuildError> {
         options.check()?;
         let info = driver.info();
-        let kind = match options.source {
-            Some(Source::Vmm) if !info.has_virtual_memory => {
-                return Err(BuildError::NoVirtualMemory { ordinal: info.ordinal });
+        let limit_bytes = options.limit_on(info.total_bytes);
+        let source = options.source.unwrap_or(match info.has_virtual_memory {
+            true => Source::Vmm,
+            false => Source::Malloc,
+        });
+        let kind = match source {
+            Source::Vmm => SegmentKind::Mapped,
+            Source::Malloc => SegmentKind::Plain,
+            Source::Async => {
+                check_memory_pools(&info, options)?;
+                let handles = Handles::with_config(options.memory_pool_config());
+                let device = Device::new(driver, Ledger::new(limit_bytes), handles);
+                return Ok(Self { room: Room::Ledger(Arc::new(device)) });
             }
-            Some(Source::Malloc) => SegmentKind::Plain,
-            None if !info.has_virtual_memory => SegmentKind::Plain,
-            Some(Source::Vmm) | None => SegmentKind::Mapped,
         };
-        if kind == SegmentKind::Mapped && options.granule_bytes < info.granularity_bytes {
-            return Err(BuildError::GranuleTooSmall {
-                granule_bytes: options.granule_bytes,
-                granularity_bytes: info.granularity_bytes,
-            });
+        if kind == SegmentKind::Mapped {
+            check_virtual_memory(&info, options.granule_bytes)?;
         }
         let heap = Heap::new(Config {
             kind,
             granule_bytes: options.granule_bytes,
             device_bytes: info.total_bytes,
-            limit_bytes: options.limit_on(info.total_bytes),
+            limit_bytes,
             cross_stream: options.cross_stream,
         });
-        Ok(Self { device: Arc::new(Device::new(driver, heap)) })
+        let device = Device::new(driver, heap, Handles::default());
+        Ok(Self { room: Room::Heap(Arc::new(device)) })
     }
 
     /// Makes a device stream known, and gives its key. The same stream always gives the same key
@@ -61,7 +97,7 @@ impl Allocator {
     /// # Errors
     /// The driver does not know the stream.
     pub fn add_stream(&self, stream: Stream) -> Result<StreamId, DriverError> {
-        self.device.add_stream(stream)
+        in_room!(self, device => device.add_stream(stream))
     }
 
     /// Says that a stream is about to be destroyed. Blocks allocated on it stay valid and may be
@@ -70,7 +106,7 @@ impl Allocator {
     /// # Errors
     /// The stream was retired before.
     pub fn retire_stream(&self, stream: StreamId) -> Result<(), StreamError> {
-        self.device.retire_stream(stream)
+        in_room!(self, device => device.retire_stream(stream))
     }
 
     /// Allocates on a stream from the default pool. Zero bytes give an empty allocation: address
@@ -113,10 +149,19 @@ impl Allocator {
         stream: StreamId,
         bytes: u64,
     ) -> Result<Grant, AllocateError> {
-        if let Some(grant) = self.device.heap.lock().allocate(pool, stream, bytes)? {
-            return Ok(grant);
+        let miss = Miss { pool, stream, bytes };
+        match &self.room {
+            Room::Heap(device) => {
+                if let Some(grant) = device.books.lock().allocate(pool, stream, bytes)? {
+                    return Ok(grant);
+                }
+                device.allocate_slowly(miss)
+            }
+            Room::Ledger(device) => {
+                device.books.lock().check_request(pool, stream, bytes)?;
+                device.allocate_slowly(miss)
+            }
         }
-        self.device.allocate_slowly(Miss { pool, stream, bytes })
     }
 
     /// Frees a block by its address, in the order of its stream.
@@ -125,11 +170,16 @@ impl Allocator {
     /// The address is not that of a live block; nothing has changed.
     #[inline]
     pub fn free(&self, address: u64) -> Result<(), FreeError> {
-        let freed = self.device.heap.lock().free(address)?;
-        if let Freed::Plan(plan) = freed {
-            self.device.finish(plan);
+        match &self.room {
+            Room::Heap(device) => {
+                let freed = device.books.lock().free(address)?;
+                if let Freed::Plan(plan) = freed {
+                    device.finish(plan);
+                }
+                Ok(())
+            }
+            Room::Ledger(device) => device.free(address),
         }
-        Ok(())
     }
 
     /// Notes that a live block is also used on another stream than its own.
@@ -138,12 +188,69 @@ impl Allocator {
     /// The address is not that of a live block, or the stream is unknown.
     #[inline]
     pub fn record_stream(&self, address: u64, stream: StreamId) -> Result<(), RecordStreamError> {
-        self.device.heap.lock().record_stream(address, stream)
+        in_room!(self, device => device.books.lock().record_stream(address, stream))
     }
 
     /// Adds a private pool: memory of its own, which serves no other pool and is not trimmed.
     pub fn add_pool(&self) -> PoolId {
-        self.device.heap.lock().add_pool()
+        in_room!(self, device => device.books.lock().add_pool())
+    }
+
+    /// Adds a private pool that differs from the allocator.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use drystone::{Allocator, Options, PoolOptions, Source};
+    /// # use drystone_driver::Stream;
+    /// # use drystone_sim::{SimConfig, SimDevice};
+    /// # let device = SimDevice::new(SimConfig::default());
+    /// # let allocator = Allocator::new(Arc::new(device.clone()), &Options::default())?;
+    /// # let stream = allocator.add_stream(Stream::DEFAULT)?;
+    /// let plain = PoolOptions { source: Some(Source::Malloc) };
+    /// let pool = allocator.add_pool_with(&plain)?;
+    /// let block = allocator.allocate_raw(pool, stream, 8 << 20)?;
+    /// assert_eq!(device.live_objects().plain_allocations, 1); // from cudaMalloc
+    /// allocator.free(block.address)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The device, or the allocator's own source, has no room for such a pool.
+    pub fn add_pool_with(&self, options: &PoolOptions) -> Result<PoolId, BuildError> {
+        let Some(source) = options.source else {
+            return Ok(self.add_pool());
+        };
+        let device = match (&self.room, source) {
+            (Room::Heap(device), Source::Vmm | Source::Malloc) => device,
+            (Room::Ledger(_), Source::Async) => return Ok(self.add_pool()),
+            (_, pool) => return Err(BuildError::OtherSource { pool, allocator: self.source() }),
+        };
+        let mut heap = device.books.lock();
+        if source == Source::Malloc {
+            return Ok(heap.add_pool_of(SegmentKind::Plain));
+        }
+        check_virtual_memory(&device.driver.info(), heap.config().granule_bytes)?;
+        Ok(heap.add_pool_of(SegmentKind::Mapped))
+    }
+
+    /// Where memory comes from, but for pools that say otherwise.
+    pub fn source(&self) -> Source {
+        match &self.room {
+            Room::Ledger(_) => Source::Async,
+            Room::Heap(device) => match device.books.lock().config().kind {
+                SegmentKind::Mapped => Source::Vmm,
+                SegmentKind::Plain => Source::Malloc,
+            },
+        }
+    }
+
+    /// Gives another device access to all memory of this allocator, whether it is mapped now or
+    /// later.
+    ///
+    /// # Errors
+    /// The two are not connected, or a range could not be opened.
+    pub fn enable_peer_access(&self, peer_ordinal: u32) -> Result<(), PeerError> {
+        in_room!(self, device => device.enable_peer_access(peer_ordinal))
     }
 
     /// Releases a private pool: it serves no further request, and a trim gives its memory back as
@@ -152,7 +259,7 @@ impl Allocator {
     /// # Errors
     /// The pool is unknown, released before, or the default pool.
     pub fn release_pool(&self, pool: PoolId) -> Result<(), RequestError> {
-        self.device.heap.lock().release_pool(pool)
+        in_room!(self, device => device.books.lock().release_pool(pool))
     }
 
     /// Gives all unused memory of the default pool and of released pools back to the device, and
@@ -162,7 +269,7 @@ impl Allocator {
     /// A driver call failed, and what was given back before stays so; or a stream is being
     /// captured, and nothing was done.
     pub fn trim(&self) -> Result<u64, TrimError> {
-        self.device.trim()
+        in_room!(self, device => device.trim())
     }
 
     /// Like [`trim`](Self::trim) for memory whose last use is known to be complete: never waits.
@@ -170,17 +277,17 @@ impl Allocator {
     /// # Errors
     /// As [`trim`](Self::trim).
     pub fn trim_passed(&self) -> Result<u64, TrimError> {
-        self.device.trim_passed()
+        in_room!(self, device => device.trim_passed())
     }
 
     /// Sets the limit of reserved bytes. What is reserved above it stays until trimmed.
     pub fn set_limit(&self, limit_bytes: u64) {
-        self.device.heap.lock().set_limit(limit_bytes);
+        in_room!(self, device => device.books.lock().set_limit(limit_bytes));
     }
 
     /// Adds a callback for when memory runs out, called after everything else was tried.
     pub fn on_pressure(&self, callback: PressureCallback) {
-        self.device.callbacks.lock().push(callback);
+        in_room!(self, device => device.callbacks.lock().push(callback));
     }
 
     /// Statistics at this moment.
@@ -204,23 +311,37 @@ impl Allocator {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn stats(&self) -> Stats {
-        *self.device.heap.lock().stats()
+        self.refresh();
+        in_room!(self, device => *device.books.lock().stats())
     }
 
     /// Bytes of live blocks and physical bytes held, at this moment: what of [`stats`](Self::stats)
     /// can be asked after every call.
     pub fn allocated_and_reserved_bytes(&self) -> (u64, u64) {
-        let heap = self.device.heap.lock();
-        let all = &heap.stats().all;
-        (all.allocated_bytes.current, all.reserved_bytes.current)
+        self.refresh();
+        in_room!(self, device => {
+            let books = device.books.lock();
+            let all = &books.stats().all;
+            (all.allocated_bytes.current, all.reserved_bytes.current)
+        })
+    }
+
+    /// What the driver's memory pools hold, the driver may change on its own.
+    #[inline]
+    fn refresh(&self) {
+        if let Room::Ledger(device) = &self.room {
+            device.refresh();
+        }
     }
 
     /// Sets every peak of the statistics to its current value.
     pub fn reset_peaks(&self) {
-        self.device.heap.lock().stats_mut().reset_peaks();
+        self.refresh();
+        in_room!(self, device => device.books.lock().stats_mut().reset_peaks());
     }
 
-    /// What is held: segments in address order, tiled by their blocks.
+    /// What is held: segments in address order, tiled by their blocks. With source `async` each
+    /// block is a segment of its own: what the driver holds beside them, it does not show.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -238,7 +359,7 @@ impl Allocator {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn snapshot(&self) -> Vec<SegmentView> {
-        self.device.heap.lock().snapshot()
+        in_room!(self, device => device.books.lock().snapshot())
     }
 
     /// Proves every invariant of the heap. Slow: for tests and debugging.
@@ -246,13 +367,44 @@ impl Allocator {
     /// # Errors
     /// The first invariant that does not hold.
     pub fn check(&self) -> Result<(), Broken> {
-        self.device.heap.lock().check()
+        in_room!(self, device => device.books.lock().check())
     }
 
     /// When free blocks serve other streams.
     pub fn cross_stream(&self) -> CrossStream {
-        self.device.heap.lock().config().cross_stream
+        match &self.room {
+            Room::Heap(device) => device.books.lock().config().cross_stream,
+            Room::Ledger(device) => {
+                let config = device.pool_config();
+                match (config.reuse_adds_dependencies, config.reuse_is_opportunistic) {
+                    (true, _) => CrossStream::Wait,
+                    (false, true) => CrossStream::Passed,
+                    (false, false) => CrossStream::Never,
+                }
+            }
+        }
     }
+}
+
+fn check_virtual_memory(info: &DeviceInfo, granule_bytes: u64) -> Result<(), BuildError> {
+    let (ordinal, granularity_bytes) = (info.ordinal, info.granularity_bytes);
+    if !info.has_virtual_memory {
+        return Err(BuildError::NoVirtualMemory { ordinal });
+    }
+    if granule_bytes < granularity_bytes {
+        return Err(BuildError::GranuleTooSmall { granule_bytes, granularity_bytes });
+    }
+    Ok(())
+}
+
+fn check_memory_pools(info: &DeviceInfo, options: &Options) -> Result<(), BuildError> {
+    if !info.has_async_malloc {
+        return Err(BuildError::NoMemoryPools { ordinal: info.ordinal });
+    }
+    if options.is_shareable && info.shareable_handle == ShareableHandle::None {
+        return Err(BuildError::NotShareable { ordinal: info.ordinal });
+    }
+    Ok(())
 }
 
 impl std::fmt::Debug for Allocator {

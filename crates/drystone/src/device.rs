@@ -1,7 +1,7 @@
 //! [`Device`]: what the handles of one allocator share, and how memory comes and goes.
 //!
 //! Lock order: `growth`, which whoever moves memory between heap and device holds across driver
-//! calls; or `streams`, while a stream is added; then one of the others alone: the heap's for
+//! calls; or `streams`, while a stream is added; then one of the others alone: the books' for
 //! decisions, the events' for record, query and wait, the handles' and callbacks' for a copy. I14:
 //! no callback happens under any lock, no blocking driver call under any but `growth`, which hits
 //! and frees never take.
@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use drystone_core::{Heap, Plan, StreamError, StreamId};
+use drystone_core::{Plan, StreamError, StreamId};
 use drystone_driver::{Call, Driver, DriverError, ErrorCode, Stream, StreamUid};
 use parking_lot::Mutex;
 
@@ -17,30 +17,32 @@ use crate::capture::{Relaxed, is_any_captured};
 use crate::error::{TrimError, is_final};
 use crate::events::Events;
 use crate::execute::{Executor, Handles};
+use crate::source::Books;
 
 /// Called when memory runs out, with the bytes asked for and no lock held. Returns whether it
 /// freed something, so that the request is worth another try.
 pub type PressureCallback = Arc<dyn Fn(u64) -> bool + Send + Sync>;
 
 /// What the handles of an allocator share.
-pub(crate) struct Device {
+pub(crate) struct Device<B: Books> {
     pub(crate) driver: Arc<dyn Driver>,
-    pub(crate) heap: Mutex<Heap>,
+    /// The heap, or the ledger where the driver pools by itself.
+    pub(crate) books: Mutex<B>,
     pub(crate) events: Mutex<Events>,
     pub(crate) handles: Mutex<Handles>,
-    /// Held by whoever moves memory between the heap and the device.
+    /// Held by whoever moves memory between the books and the device.
     pub(crate) growth: Mutex<()>,
     pub(crate) callbacks: Mutex<Vec<PressureCallback>>,
     streams: Mutex<BTreeMap<StreamUid, StreamId>>,
 }
 
-impl Device {
-    pub(crate) fn new(driver: Arc<dyn Driver>, heap: Heap) -> Self {
+impl<B: Books> Device<B> {
+    pub(crate) fn new(driver: Arc<dyn Driver>, books: B, handles: Handles) -> Self {
         Self {
             driver,
-            heap: Mutex::new(heap),
+            books: Mutex::new(books),
             events: Mutex::default(),
-            handles: Mutex::default(),
+            handles: Mutex::new(handles),
             growth: Mutex::default(),
             callbacks: Mutex::default(),
             streams: Mutex::default(),
@@ -64,7 +66,7 @@ impl Device {
             // Cannot fail: a stream in the table was added and is not retired.
             let _ = self.end_stream(gone);
         }
-        let id = self.heap.lock().add_stream();
+        let id = self.books.lock().add_stream();
         self.events.lock().add_stream(id, stream, uid);
         streams.insert(uid, id);
         Ok(id)
@@ -78,7 +80,7 @@ impl Device {
 
     /// The stream's last fence is recorded if it can be; its handle is not used again.
     fn end_stream(&self, stream: StreamId) -> Result<(), StreamError> {
-        let plan = self.heap.lock().retire_stream(stream)?;
+        let plan = self.books.lock().retire_stream(stream)?;
         self.finish(plan);
         self.events.lock().forget_handle(stream);
         Ok(())
@@ -89,14 +91,14 @@ impl Device {
     }
 
     /// Carries out a plan and hands it back to the heap, done or undone.
-    fn settle(&self, plan: Plan) -> Result<(), DriverError> {
+    pub(crate) fn settle(&self, plan: Plan) -> Result<(), DriverError> {
         match self.executor().carry_out(&plan) {
             Ok(address) => {
-                self.heap.lock().commit(plan, address);
+                self.books.lock().commit(plan, address);
                 Ok(())
             }
             Err(failure) => {
-                self.heap.lock().abandon(plan, failure.in_effect);
+                self.books.lock().abandon(plan, failure.in_effect);
                 Err(failure.error)
             }
         }
@@ -109,8 +111,15 @@ impl Device {
         let _ = self.settle(plan);
     }
 
-    /// Tells the heap which fences have passed. True if any has.
+    /// Tells the books which fences have passed, and lets go of what waited for them. True if any
+    /// has.
     pub(crate) fn collect(&self) -> bool {
+        let has_passed = self.note_passed();
+        B::depart(self);
+        has_passed
+    }
+
+    fn note_passed(&self) -> bool {
         let passed = {
             let mut events = self.events.lock();
             if !events.any_recorded() {
@@ -119,8 +128,8 @@ impl Device {
             let Ok(_relaxed) = Relaxed::enter(&*self.driver) else { return false };
             events.collect(&*self.driver)
         };
-        let mut heap = self.heap.lock();
-        passed.iter().for_each(|&fence| heap.fence_passed(fence));
+        let mut books = self.books.lock();
+        passed.iter().for_each(|&fence| books.fence_passed(fence));
         !passed.is_empty()
     }
 
@@ -136,18 +145,24 @@ impl Device {
         self.collect()
     }
 
-    /// Waits until the device is idle, and tells the heap. Refused while a stream is captured,
+    /// Waits until the device is idle, and tells the books. Refused while a stream is captured,
     /// which that would break.
     pub(crate) fn synchronize(&self) -> Result<(), DriverError> {
         self.refuse_in_capture(Call::SynchronizeDevice)?;
-        let plan = self.heap.lock().plan_synchronize();
+        B::depart(self);
+        let plan = self.books.lock().plan_synchronize();
         self.settle(plan)?;
-        self.collect();
+        self.note_passed();
+        if B::depart(self) {
+            // What could go only now is unused once the device has been idle again.
+            let plan = self.books.lock().plan_synchronize();
+            self.settle(plan)?;
+        }
         Ok(())
     }
 
     /// What a capture forbids is not even tried: the attempt would break the capture.
-    fn refuse_in_capture(&self, call: Call) -> Result<(), DriverError> {
+    pub(crate) fn refuse_in_capture(&self, call: Call) -> Result<(), DriverError> {
         if is_any_captured(&*self.driver, &self.events) {
             return Err(DriverError::new(call, ErrorCode::CaptureUnsupported));
         }
@@ -159,7 +174,7 @@ impl Device {
         self.refuse_at_the_end().map_err(nothing_yet)?;
         let _growth = self.growth.lock();
         self.synchronize().map_err(nothing_yet)?;
-        self.give_back()
+        B::give_back(self)
     }
 
     /// Gives back the unused memory whose last use is complete. Returns the bytes.
@@ -167,7 +182,7 @@ impl Device {
         self.refuse_at_the_end().map_err(nothing_yet)?;
         let _growth = self.growth.lock();
         self.collect();
-        self.give_back()
+        B::give_back(self)
     }
 
     /// Asked before the locks of growth and events are taken: in a forked child nobody may be left
@@ -178,39 +193,21 @@ impl Device {
             _ => Ok(()),
         }
     }
-
-    /// Gives back what can be given back without waiting. Returns the bytes. Refused while a
-    /// stream is captured.
-    pub(crate) fn give_back(&self) -> Result<u64, TrimError> {
-        let mut given_back_bytes = 0;
-        self.refuse_in_capture(Call::Free).map_err(nothing_yet)?;
-        loop {
-            let (before, plan) = {
-                let mut heap = self.heap.lock();
-                (heap.stats().all.reserved_bytes, heap.plan_trim())
-            };
-            let Some(plan) = plan else {
-                return Ok(given_back_bytes);
-            };
-            let settled = self.settle(plan);
-            let after = self.heap.lock().stats().all.reserved_bytes;
-            // What was taken away, whatever was added.
-            given_back_bytes += (after.total - after.current) - (before.total - before.current);
-            settled.map_err(|error| TrimError { error, given_back_bytes })?;
-        }
-    }
 }
 
-impl Drop for Device {
+impl<B: Books> Drop for Device<B> {
     /// Gives everything unused back. Live blocks of raw allocations stay mapped: the program may
     /// still be using them. Once the driver is shutting down nothing more is called.
     fn drop(&mut self) {
-        self.heap.get_mut().release_all_pools();
-        let trimmed = self.synchronize().map(|()| self.give_back());
+        self.books.get_mut().release_all_pools();
+        let trimmed = self.synchronize().map(|()| B::give_back(self));
         match trimmed {
             Ok(Ok(_)) => {}
             Ok(Err(error)) if !error.is_final() => {}
             _ => return,
+        }
+        if B::close(self).is_err_and(|error| is_final(error.code)) {
+            return;
         }
         for event in self.events.get_mut().drain() {
             if self.driver.destroy_event(event).is_err() {
@@ -221,6 +218,6 @@ impl Drop for Device {
 }
 
 /// A trim that failed before it gave anything back.
-const fn nothing_yet(error: DriverError) -> TrimError {
+pub(crate) const fn nothing_yet(error: DriverError) -> TrimError {
     TrimError { error, given_back_bytes: 0 }
 }

@@ -5,7 +5,9 @@ use std::fmt;
 use drystone_core::{PoolId, RequestError, StreamError};
 use drystone_driver::{Call, DriverError, ErrorCode};
 
-/// Why an allocator could not be made.
+use crate::options::Source;
+
+/// Why an allocator, or a pool of one, could not be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -14,6 +16,32 @@ pub enum BuildError {
     NoVirtualMemory {
         /// The device.
         ordinal: u32,
+    },
+    /// The source asked for needs memory pools of the driver's, which the device has not.
+    #[error(
+        "device {ordinal} has no stream-ordered memory pools; use source:vmm, source:malloc or \
+         source:auto"
+    )]
+    NoMemoryPools {
+        /// The device.
+        ordinal: u32,
+    },
+    /// Memory of the device cannot be given to other processes.
+    #[error("memory of device {ordinal} cannot be shared; leave shareable out")]
+    NotShareable {
+        /// The device.
+        ordinal: u32,
+    },
+    /// A pool cannot have this source in an allocator of that one.
+    #[error(
+        "a pool of source {pool:?} cannot be in an allocator of source {allocator:?}: sources vmm \
+         and malloc go together, async stands alone"
+    )]
+    OtherSource {
+        /// What the pool asked for.
+        pool: Source,
+        /// What the allocator has.
+        allocator: Source,
     },
     /// A field of the options has a value that its key would not take.
     #[error("option {option} is {value}; it takes {takes}")]
@@ -81,6 +109,24 @@ impl TrimError {
     }
 }
 
+/// Why another device cannot reach all memory. Its access cannot be taken back: memory of the
+/// allocator stays usable, and the same call may be made again.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "device {peer_ordinal} was not given access to all memory: {open_bytes} bytes are open to it, \
+     {closed_bytes} are not: {error}"
+)]
+pub struct PeerError {
+    /// The other device.
+    pub peer_ordinal: u32,
+    /// The failed call.
+    pub error: DriverError,
+    /// Mapped bytes that were opened before it failed.
+    pub open_bytes: u64,
+    /// Mapped bytes that were not.
+    pub closed_bytes: u64,
+}
+
 /// Whether no driver call can succeed any more.
 pub(crate) const fn is_final(code: ErrorCode) -> bool {
     matches!(code, ErrorCode::Deinitialized | ErrorCode::NotInitialized | ErrorCode::ContextLost)
@@ -107,7 +153,7 @@ pub struct OutOfMemory {
     pub pending_bytes: u64,
     /// Held from the driver.
     pub reserved_bytes: u64,
-    /// The largest free block of any stream.
+    /// The largest free block of any stream; 0 where the driver keeps them (source `async`).
     pub largest_free_bytes: u64,
     /// Size of a granule; `None` where memory comes in plain allocations.
     pub granule_bytes: Option<u64>,

@@ -11,6 +11,7 @@ use drystone_core::{Fence, StreamId};
 use drystone_driver::{
     Call, CaptureStatus, Driver, DriverError, ErrorCode, Event, Stream, StreamUid,
 };
+use parking_lot::Mutex;
 
 /// One stream of the heap on the device.
 #[derive(Debug)]
@@ -69,9 +70,7 @@ impl Events {
         if driver.capture_status(stream)? != CaptureStatus::None {
             return Err(DriverError::new(Call::Record, ErrorCode::CapturedEvent));
         }
-        if driver.stream_uid(stream)? != lane.uid {
-            return Err(DriverError::new(Call::Record, ErrorCode::InvalidHandle));
-        }
+        check_identity(driver, Call::Record, stream, lane.uid)?;
         let event = match self.spare.pop() {
             Some(event) => event,
             None => driver.create_event()?,
@@ -159,7 +158,41 @@ impl Events {
         self.lanes.iter().flatten().filter_map(|lane| lane.stream).collect()
     }
 
+    /// The handle of a stream that is neither retired nor another stream's by now.
+    pub(crate) fn identified(
+        events: &Mutex<Events>,
+        driver: &dyn Driver,
+        call: Call,
+        id: StreamId,
+    ) -> Result<Stream, DriverError> {
+        let known = events.lock().lane(id).and_then(|lane| Some((lane.stream?, lane.uid)));
+        let Some((stream, uid)) = known else {
+            return Err(DriverError::new(call, ErrorCode::InvalidHandle));
+        };
+        check_identity(driver, call, stream, uid)?;
+        Ok(stream)
+    }
+
+    /// All streams that are not retired.
+    pub(crate) fn ids(&self) -> Vec<StreamId> {
+        let live = self.lanes.iter().flatten().filter(|lane| lane.stream.is_some());
+        live.map(|lane| lane.id).collect()
+    }
+
     fn lane(&self, id: StreamId) -> Option<&Lane> {
         self.lanes.get(id.index())?.as_ref().filter(|lane| lane.id == id)
     }
+}
+
+/// A handle says nothing of who is behind it: the identity does.
+fn check_identity(
+    driver: &dyn Driver,
+    call: Call,
+    stream: Stream,
+    uid: StreamUid,
+) -> Result<(), DriverError> {
+    if driver.stream_uid(stream)? == uid {
+        return Ok(());
+    }
+    Err(DriverError::new(call, ErrorCode::InvalidHandle))
 }

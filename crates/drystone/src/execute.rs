@@ -4,7 +4,7 @@
 //! before it are undone in reverse order, and the heap is told how many could not be.
 
 use drystone_core::{GranuleId, Plan, Step};
-use drystone_driver::{Driver, DriverError, Handle};
+use drystone_driver::{Driver, DriverError, Handle, MemoryPool, MemoryPoolConfig};
 use parking_lot::Mutex;
 
 use crate::events::Events;
@@ -95,13 +95,38 @@ impl Executor<'_> {
     }
 }
 
-/// The driver's handles of granules, by name.
+/// The driver's handles of granules and of memory pools, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
     table: Vec<Handle>,
+    memory_pools: Vec<Option<MemoryPool>>,
+    /// How memory pools are made.
+    pub(crate) config: MemoryPoolConfig,
 }
 
 impl Handles {
+    pub(crate) fn with_config(config: MemoryPoolConfig) -> Self {
+        Self { config, ..Self::default() }
+    }
+
+    /// The memory pool of the pool at a position, if it was made.
+    pub(crate) fn memory_pool(&self, pool: usize) -> Option<MemoryPool> {
+        self.memory_pools.get(pool).copied().flatten()
+    }
+
+    pub(crate) fn set_memory_pool(&mut self, pool: usize, handle: Option<MemoryPool>) {
+        if self.memory_pools.len() <= pool {
+            self.memory_pools.resize(pool + 1, None);
+        }
+        self.memory_pools[pool] = handle;
+    }
+
+    /// Every memory pool that was made, with the position of its pool.
+    pub(crate) fn memory_pools(&self) -> Vec<(usize, MemoryPool)> {
+        let pools = self.memory_pools.iter().enumerate();
+        pools.filter_map(|(at, &pool)| Some((at, pool?))).collect()
+    }
+
     fn set(&mut self, granule: GranuleId, handle: Handle) {
         if self.table.len() <= granule.index() {
             self.table.resize(granule.index() + 1, Handle(0));

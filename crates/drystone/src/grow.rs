@@ -4,13 +4,14 @@
 //! forbids are skipped while any stream is captured (I11, B22). Requests that miss come one at a
 //! time: memory that another thread is about to get or to give back is not missing.
 
-use drystone_core::{Answer, Committed, Grant, PoolId, Reach, RequestError, SegmentKind, StreamId};
+use drystone_core::{Grant, PoolId, StreamId};
 use drystone_driver::DriverError;
 use parking_lot::MutexGuard;
 
-use crate::capture::{Captured, Relaxed, captured};
+use crate::capture::{Captured, captured};
 use crate::device::Device;
 use crate::error::{AllocateError, OutOfMemory};
+use crate::source::Books;
 
 /// What makes room, in the order tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,9 +46,9 @@ pub(crate) struct Miss {
 }
 
 /// Why growth failed this time: `None` stands for the limit, which is no failure of the driver.
-struct Refused(Option<DriverError>);
+pub(crate) struct Refused(pub(crate) Option<DriverError>);
 
-impl Device {
+impl<B: Books> Device<B> {
     /// Serves a request that its own free list could not, or fails for good.
     #[cold]
     pub(crate) fn allocate_slowly(&self, miss: Miss) -> Result<Grant, AllocateError> {
@@ -63,7 +64,7 @@ impl Device {
         if captured != Captured::Own {
             self.collect();
         }
-        let mut refused = match self.attempt(miss, captured)? {
+        let mut refused = match B::attempt(self, miss, captured)? {
             Ok(grant) => return Ok(grant),
             Err(refused) => refused,
         };
@@ -95,7 +96,7 @@ impl Device {
             if !is_climbed {
                 continue;
             }
-            refused = match self.attempt(miss, captured)? {
+            refused = match B::attempt(self, miss, captured)? {
                 Ok(grant) => return Ok(grant),
                 Err(refused) => refused,
             };
@@ -105,7 +106,7 @@ impl Device {
 
     /// Gives back what can be without waiting. True if that was anything, however it ended.
     fn gives_back(&self) -> bool {
-        let given_back = self.give_back();
+        let given_back = B::give_back(self);
         given_back.unwrap_or_else(|error| error.given_back_bytes) > 0
     }
 
@@ -118,81 +119,28 @@ impl Device {
 
     /// Whether so much is held unused: in pieces, or freed by another thread since the last trim.
     fn has_unused(&self, bytes: u64) -> bool {
-        let heap = self.heap.lock();
-        let all = &heap.stats().all;
+        let books = self.books.lock();
+        let all = &books.stats().all;
         all.reserved_bytes.current - all.active_bytes.current >= bytes
-    }
-
-    /// Makes the request until it is served, or growth is refused. The outer error is for good.
-    fn attempt(
-        &self,
-        miss: Miss,
-        captured: Captured,
-    ) -> Result<Result<Grant, Refused>, AllocateError> {
-        let Miss { pool, stream, bytes } = miss;
-        let _relaxed = Relaxed::enter(&*self.driver)
-            .map_err(|error| AllocateError::Driver { error, bytes })?;
-        let mut reach = if captured == Captured::Own { Reach::Own } else { Reach::Wait };
-        let mut addresses_were_refused = false;
-        loop {
-            let answer = self.heap.lock().request(pool, stream, bytes, reach);
-            let plan = match answer {
-                Ok(Answer::Granted(grant)) => return Ok(Ok(grant)),
-                Ok(Answer::Plan(plan)) => plan,
-                Err(RequestError::Limit { .. }) => return Ok(Err(Refused(None))),
-                Err(error) => return Err(error.into()),
-            };
-            let (is_order, is_reservation) = (plan.is_order(), plan.is_reservation());
-            if is_order {
-                // Once for each request: whether it succeeds or the other stream is gone or
-                // captured, what is not ordered then is left alone.
-                reach = Reach::Ordered;
-            }
-            match self.executor().carry_out(&plan) {
-                Ok(address) => {
-                    let committed = self.heap.lock().commit(plan, address);
-                    match committed {
-                        Committed::Granted(grant) => return Ok(Ok(grant)),
-                        Committed::Prepared | Committed::Done => {}
-                        Committed::Recorded => {
-                            self.collect();
-                        }
-                    }
-                }
-                Err(failure) => {
-                    self.heap.lock().abandon(plan, failure.in_effect);
-                    if is_reservation && !addresses_were_refused {
-                        addresses_were_refused = true;
-                    } else if failure.error.is_out_of_memory() && !is_order {
-                        return Ok(Err(Refused(Some(failure.error))));
-                    } else if !is_order {
-                        return Err(AllocateError::Driver { error: failure.error, bytes });
-                    }
-                }
-            }
-        }
     }
 
     fn out_of_memory(&self, miss: Miss, captured: Captured, refused: Refused) -> Box<OutOfMemory> {
         let info = self.driver.info();
         let device_free_bytes = self.driver.memory_info().ok().map(|memory| memory.free_bytes);
-        let heap = self.heap.lock();
-        let all = heap.stats().all;
+        let books = self.books.lock();
+        let all = books.stats().all;
         Box::new(OutOfMemory {
             requested_bytes: miss.bytes,
             ordinal: info.ordinal,
             pool: miss.pool,
             device_bytes: info.total_bytes,
             device_free_bytes,
-            limit_bytes: heap.config().limit_bytes,
+            limit_bytes: books.limit_bytes(),
             allocated_bytes: all.allocated_bytes.current,
             pending_bytes: all.active_bytes.current - all.allocated_bytes.current,
             reserved_bytes: all.reserved_bytes.current,
-            largest_free_bytes: heap.largest_free_bytes(),
-            granule_bytes: match heap.config().kind {
-                SegmentKind::Mapped => Some(heap.config().granule_bytes),
-                SegmentKind::Plain => None,
-            },
+            largest_free_bytes: books.largest_free_bytes(),
+            granule_bytes: books.granule_bytes(miss.pool),
             is_capturing: captured != Captured::None,
             refusal: refused.0,
         })

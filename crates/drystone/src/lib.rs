@@ -37,9 +37,10 @@ mod execute;
 mod grow;
 mod lookup;
 mod options;
+mod source;
 
 pub use allocation::Allocation;
-pub use allocator::Allocator;
+pub use allocator::{Allocator, PoolOptions};
 pub use device::PressureCallback;
 pub use drystone_core::{
     BlockState, BlockView, Broken, CrossStream, FreeError, Gauge, Grant, PoolId, RecordStreamError,
@@ -47,5 +48,5 @@ pub use drystone_core::{
     StreamId,
 };
 pub use drystone_driver as driver;
-pub use error::{AllocateError, BuildError, OutOfMemory, TrimError};
+pub use error::{AllocateError, BuildError, OutOfMemory, PeerError, TrimError};
 pub use options::{Options, OptionsError, Source};

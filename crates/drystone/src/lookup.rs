@@ -5,7 +5,8 @@
 
 use drystone_core::{BlockView, FreeError, Freed};
 
-use crate::allocator::Allocator;
+use crate::allocator::{Allocator, Room, in_room};
+use crate::source::Books;
 
 impl Allocator {
     /// Frees a block by its address and the size it was allocated with, in the order of its
@@ -30,11 +31,16 @@ impl Allocator {
     /// As [`free`](Self::free), and another size than the block's.
     #[inline]
     pub fn free_sized(&self, address: u64, bytes: u64) -> Result<(), FreeError> {
-        let freed = self.device.heap.lock().free_sized(address, bytes)?;
-        if let Freed::Plan(plan) = freed {
-            self.device.finish(plan);
+        match &self.room {
+            Room::Heap(device) => {
+                let freed = device.books.lock().free_sized(address, bytes)?;
+                if let Freed::Plan(plan) = freed {
+                    device.finish(plan);
+                }
+                Ok(())
+            }
+            Room::Ledger(device) => device.free_sized(address, bytes),
         }
-        Ok(())
     }
 
     /// The live block that starts at an address.
@@ -42,11 +48,12 @@ impl Allocator {
     /// # Errors
     /// There is none.
     pub fn block_at(&self, address: u64) -> Result<BlockView, FreeError> {
-        self.device.heap.lock().block_at(address)
+        in_room!(self, device => device.books.lock().block_at(address))
     }
 
-    /// The largest free block of any pool and stream, in bytes. Walks all free blocks.
+    /// The largest free block of any pool and stream, in bytes. Walks all free blocks. 0 where the
+    /// driver keeps them (source `async`).
     pub fn largest_free_bytes(&self) -> u64 {
-        self.device.heap.lock().largest_free_bytes()
+        in_room!(self, device => Books::largest_free_bytes(&*device.books.lock()))
     }
 }

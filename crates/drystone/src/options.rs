@@ -5,6 +5,7 @@
 use std::str::FromStr;
 
 use drystone_core::CrossStream;
+use drystone_driver::MemoryPoolConfig;
 
 use crate::error::BuildError;
 
@@ -20,12 +21,15 @@ pub enum Source {
     Vmm,
     /// Plain allocations of the driver (`cudaMalloc`).
     Malloc,
+    /// Memory pools of the driver's (`cudaMallocAsync`), which do the caching themselves.
+    Async,
 }
 
 /// How an allocator behaves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// Where memory comes from; `None` takes virtual memory where the device has it.
+    /// Where memory comes from; `None` takes virtual memory where the device has it, else plain
+    /// allocations.
     pub source: Option<Source>,
     /// Reserved memory never passes this many bytes.
     pub limit_bytes: Option<u64>,
@@ -36,6 +40,11 @@ pub struct Options {
     /// Size of a granule in bytes: a power of two, at least the device's granularity (2 MiB).
     /// Smaller granules hold less unused memory, larger ones cost fewer driver calls.
     pub granule_bytes: u64,
+    /// Source `async`: how much unused memory the driver keeps when the program synchronises a
+    /// stream, an event or the device. `u64::MAX` keeps all until it is trimmed.
+    pub release_threshold_bytes: u64,
+    /// Source `async`: memory pools can be given to other processes.
+    pub is_shareable: bool,
 }
 
 impl Default for Options {
@@ -46,6 +55,8 @@ impl Default for Options {
             limit_fraction: None,
             cross_stream: CrossStream::Wait,
             granule_bytes: 2 * MIB,
+            release_threshold_bytes: u64::MAX,
+            is_shareable: false,
         }
     }
 }
@@ -90,15 +101,16 @@ struct Key {
     set: fn(&mut Options, &str) -> Option<()>,
 }
 
-const KEYS: [Key; 5] = [
+const KEYS: [Key; 7] = [
     Key {
         name: "source",
-        takes: "auto, vmm or malloc",
+        takes: "auto, vmm, malloc or async",
         set: |options, value| {
             options.source = match value {
                 "auto" => None,
                 "vmm" => Some(Source::Vmm),
                 "malloc" => Some(Source::Malloc),
+                "async" => Some(Source::Async),
                 _ => return None,
             };
             Some(())
@@ -142,6 +154,26 @@ const KEYS: [Key; 5] = [
             let is_valid = bytes.is_power_of_two() && (2 * MIB..=1024 * MIB).contains(&bytes);
             options.granule_bytes = bytes;
             is_valid.then_some(())
+        },
+    },
+    Key {
+        name: "release_threshold",
+        takes: "all, none or a size such as 512MiB",
+        set: |options, value| {
+            options.release_threshold_bytes = match value {
+                "all" => u64::MAX,
+                "none" => 0,
+                _ => parse_bytes(value)?,
+            };
+            Some(())
+        },
+    },
+    Key {
+        name: "shareable",
+        takes: "true or false",
+        set: |options, value| {
+            options.is_shareable = value.parse().ok()?;
+            Some(())
         },
     },
 ];
@@ -229,6 +261,19 @@ impl Options {
         }
     }
 
+    /// How the driver runs the memory pools of source `async`. Freed memory serves other streams
+    /// as [`cross_stream`](Self::cross_stream) says, as far as the driver has attributes for it.
+    pub(crate) const fn memory_pool_config(&self) -> MemoryPoolConfig {
+        let may_pass = !matches!(self.cross_stream, CrossStream::Never);
+        MemoryPoolConfig {
+            release_threshold_bytes: self.release_threshold_bytes,
+            reuse_follows_events: may_pass,
+            reuse_is_opportunistic: may_pass,
+            reuse_adds_dependencies: matches!(self.cross_stream, CrossStream::Wait),
+            is_exportable: self.is_shareable,
+        }
+    }
+
     /// The limit of reserved bytes on a device with this much memory.
     pub(crate) fn limit_on(&self, device_bytes: u64) -> u64 {
         let by_fraction = self.limit_fraction.map(|f| (device_bytes as f64 * f) as u64);
@@ -242,8 +287,15 @@ mod tests {
 
     #[test]
     fn every_key_is_read() {
-        let text = "source:malloc, limit:20GiB,limit_fraction:0.5,cross_stream:passed,granule:4MiB";
+        let text = "source:malloc, limit:20GiB,limit_fraction:0.5,cross_stream:passed,granule:4MiB,\
+                    release_threshold:1GiB,shareable:true";
         let options: Options = text.parse().unwrap();
+        assert_eq!((options.release_threshold_bytes, options.is_shareable), (1 << 30, true));
+        for (text, bytes) in [("all", u64::MAX), ("none", 0), ("512MiB", 512 * MIB)] {
+            let options: Options = format!("release_threshold:{text}").parse().unwrap();
+            assert_eq!(options.release_threshold_bytes, bytes, "{text}");
+        }
+        assert_eq!("source:async".parse::<Options>().unwrap().source, Some(Source::Async));
         assert_eq!(options.source, Some(Source::Malloc));
         assert_eq!(options.limit_bytes, Some(20 << 30));
         assert_eq!(options.limit_fraction, Some(0.5));
@@ -273,7 +325,7 @@ mod tests {
     fn what_is_wrong_is_said_with_what_is_right() {
         let error = |text: &str| text.parse::<Options>().unwrap_err().to_string();
         assert!(error("sauce:vmm").contains("unknown option `sauce`; valid options are source"));
-        assert!(error("source:disk").contains("it takes auto, vmm or malloc"));
+        assert!(error("source:disk").contains("it takes auto, vmm, malloc or async"));
         assert!(error("source").contains("is not key:value"));
         assert!(error("source:vmm,source:vmm").contains("twice"));
         for bad in ["0", "-1", "0.1", "1.5.1GiB", "99999999999GiB", "12XiB", "", ".", "GiB"] {
@@ -284,6 +336,9 @@ mod tests {
         }
         for bad in ["3MiB", "1MiB", "2GiB", "0"] {
             assert!(error(&format!("granule:{bad}")).contains("does not take"), "{bad}");
+        }
+        for bad in ["release_threshold:0", "release_threshold:some", "shareable:yes"] {
+            assert!(error(bad).contains("does not take"), "{bad}");
         }
     }
 }

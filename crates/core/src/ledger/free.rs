@@ -63,6 +63,23 @@ impl Ledger {
     /// The address is unknown, inside a block, or free already; nothing has changed.
     pub fn free(&mut self, address: u64) -> Result<Leaving, FreeError> {
         let index = self.find_live(address)?;
+        self.free_block(index, address)
+    }
+
+    /// Frees a live block, given the size it was allocated with.
+    ///
+    /// # Errors
+    /// As [`free`](Self::free), and another size than the block's; nothing has changed.
+    pub fn free_sized(&mut self, address: u64, given_bytes: u64) -> Result<Leaving, FreeError> {
+        let index = self.find_live(address)?;
+        let requested_bytes = self.entry(index).map_or(0, |entry| entry.requested);
+        if given_bytes != requested_bytes {
+            return Err(FreeError::WrongSize { address, given_bytes, requested_bytes });
+        }
+        self.free_block(index, address)
+    }
+
+    fn free_block(&mut self, index: u32, address: u64) -> Result<Leaving, FreeError> {
         let Some(entry) = self.table[index as usize].as_mut() else {
             return Err(FreeError::Unknown { address });
         };

@@ -40,6 +40,22 @@ pub struct Given {
 }
 
 impl Ledger {
+    /// Whether a request is one that could be served, whatever the limit says.
+    ///
+    /// # Errors
+    /// A size no block can have; an unknown pool or stream.
+    pub fn check_request(
+        &self,
+        pool: PoolId,
+        stream: StreamId,
+        requested: u64,
+    ) -> Result<(), RequestError> {
+        block_bytes(requested)?;
+        self.live_pool(pool)?;
+        self.streams.live(stream)?;
+        Ok(())
+    }
+
     /// Checks a request, and turns it into an order to the driver.
     ///
     /// # Errors
@@ -52,8 +68,7 @@ impl Ledger {
         is_captured: bool,
     ) -> Result<Order, RequestError> {
         let bytes = block_bytes(requested)?;
-        self.live_pool(pool)?;
-        self.streams.live(stream)?;
+        self.check_request(pool, stream, requested)?;
         let home = self.pools[pool.index()];
         // What the pool holds unused may serve, but nothing that a graph will own.
         let is_idle = !is_captured && bytes <= home.reserved_bytes - home.active_bytes;

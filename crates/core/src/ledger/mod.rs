@@ -318,26 +318,42 @@ impl Ledger {
     /// Where its pools lie, and what they hold unused, the driver does not tell.
     pub fn snapshot(&self) -> Vec<SegmentView> {
         let entries = self.by_address.values().filter_map(|&index| self.entry(index));
-        let view = |entry: &Entry| {
-            let &Entry { address, bytes, requested, .. } = entry;
-            let state = match entry.state {
-                State::Live => BlockState::Live,
-                State::Quarantined => BlockState::Quarantined,
-                State::Waiting | State::Ready | State::Leaving => BlockState::Pending,
-            };
-            let is_requested = state != BlockState::Quarantined;
-            let requested_bytes = if is_requested { requested } else { 0 };
-            let stream = entry.stream.index();
-            SegmentView {
-                address,
-                bytes,
-                kind: SegmentKind::Plain,
-                scale: policy::scale(bytes),
-                pool: entry.pool as usize,
-                stream,
-                blocks: vec![BlockView { address, bytes, requested_bytes, state, stream }],
-            }
+        let segment = |entry: &Entry| SegmentView {
+            address: entry.address,
+            bytes: entry.bytes,
+            kind: SegmentKind::Plain,
+            scale: policy::scale(entry.bytes),
+            pool: entry.pool as usize,
+            stream: entry.stream.index(),
+            blocks: vec![entry.view()],
         };
-        entries.map(view).collect()
+        entries.map(segment).collect()
+    }
+
+    /// The live block that starts at an address.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn block_at(&self, address: u64) -> Result<BlockView, FreeError> {
+        let entry = self.entry(self.find_live(address)?);
+        entry.map(Entry::view).ok_or(FreeError::Unknown { address })
+    }
+}
+
+impl Entry {
+    fn view(&self) -> BlockView {
+        let state = match self.state {
+            State::Live => BlockState::Live,
+            State::Quarantined => BlockState::Quarantined,
+            State::Waiting | State::Ready | State::Leaving => BlockState::Pending,
+        };
+        let is_requested = state != BlockState::Quarantined;
+        BlockView {
+            address: self.address,
+            bytes: self.bytes,
+            requested_bytes: if is_requested { self.requested } else { 0 },
+            state,
+            stream: self.stream.index(),
+        }
     }
 }

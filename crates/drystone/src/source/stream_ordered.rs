@@ -1,0 +1,276 @@
+//! The driver's memory pools as a source (`cudaMallocAsync`): every request and every free is a
+//! call, in the order of a stream, and what is cached is the driver's affair.
+//!
+//! Each pool has a memory pool of its own, made when it is first asked; never the device's default
+//! one. A stream that is captured takes only what becomes part of its graph, and a graph only what
+//! it allocated (I11). Whoever allocates or trims holds the growth lock, so that what the books
+//! know of a memory pool is never older than what they know of its blocks.
+
+use drystone_core::{
+    Departure, Fence, FreeError, Given, Grant, Leaving, Ledger, Order, Plan, PoolId, RequestError,
+    Route, Stats, StreamError, StreamId,
+};
+use drystone_driver::{
+    Call, CaptureStatus, DriverError, ErrorCode, MemoryPool, MemoryPoolConfig, Stream,
+};
+
+use super::Books;
+use crate::capture::{Captured, Relaxed};
+use crate::device::{Device, nothing_yet};
+use crate::error::{AllocateError, PeerError, TrimError};
+use crate::events::Events;
+use crate::grow::{Miss, Refused};
+
+impl Books for Ledger {
+    fn add_stream(&mut self) -> StreamId {
+        self.add_stream()
+    }
+
+    fn retire_stream(&mut self, stream: StreamId) -> Result<Plan, StreamError> {
+        self.retire_stream(stream)
+    }
+
+    fn fence_passed(&mut self, fence: Fence) {
+        self.fence_passed(fence);
+    }
+
+    fn plan_synchronize(&mut self) -> Plan {
+        self.plan_synchronize()
+    }
+
+    fn commit(&mut self, plan: Plan, _: u64) {
+        self.commit(plan);
+    }
+
+    fn abandon(&mut self, plan: Plan, _: usize) {
+        self.abandon(plan);
+    }
+
+    fn release_all_pools(&mut self) {
+        self.release_all_pools();
+    }
+
+    fn stats(&self) -> &Stats {
+        self.stats()
+    }
+
+    fn limit_bytes(&self) -> u64 {
+        self.limit_bytes()
+    }
+
+    /// The driver does not tell.
+    fn largest_free_bytes(&self) -> u64 {
+        0
+    }
+
+    fn granule_bytes(&self, _: PoolId) -> Option<u64> {
+        None
+    }
+
+    fn attempt(
+        device: &Device<Self>,
+        miss: Miss,
+        captured: Captured,
+    ) -> Result<Result<Grant, Refused>, AllocateError> {
+        let Miss { pool, stream, bytes } = miss;
+        let failed = |error| AllocateError::Driver { error, bytes };
+        let _relaxed = Relaxed::enter(&*device.driver).map_err(failed)?;
+        let is_captured = captured == Captured::Own;
+        let requested = device.books.lock().request(pool, stream, bytes, is_captured);
+        let order = match requested {
+            Ok(order) => order,
+            Err(RequestError::Limit { .. }) => return Ok(Err(Refused(None))),
+            Err(error) => return Err(error.into()),
+        };
+        match device.malloc_ordered(pool, stream, &order) {
+            Ok(given) => {
+                let admitted = device.books.lock().admit(order, given);
+                Ok(admitted.map_err(|departure| {
+                    device.let_go(departure);
+                    Refused(None)
+                }))
+            }
+            Err(error) => {
+                device.books.lock().cancel(order);
+                let is_memory = error.is_out_of_memory();
+                if is_memory { Ok(Err(Refused(Some(error)))) } else { Err(failed(error)) }
+            }
+        }
+    }
+
+    fn depart(device: &Device<Self>) -> bool {
+        let departures = device.books.lock().departures();
+        // Each is tried, whatever becomes of those before it.
+        departures.into_iter().fold(false, |any, departure| device.let_go(departure) | any)
+    }
+
+    fn give_back(device: &Device<Self>) -> Result<u64, TrimError> {
+        device.refuse_in_capture(Call::TrimMemoryPool).map_err(nothing_yet)?;
+        Self::depart(device);
+        device.observe();
+        let before = device.books.lock().stats().all.reserved_bytes;
+        let pools = device.books.lock().trimmable_pools();
+        let mut result = Ok(());
+        for (at, has_ended) in pools {
+            let pool = device.handles.lock().memory_pool(at);
+            result = match (pool, has_ended) {
+                (None, _) => Ok(()),
+                (Some(pool), true) => device.destroy_memory_pool(at, pool),
+                (Some(pool), false) => device.driver.trim_memory_pool(pool, 0),
+            };
+            if result.is_err() {
+                break;
+            }
+        }
+        device.observe();
+        let after = device.books.lock().stats().all.reserved_bytes;
+        let given_back_bytes = (after.total - after.current) - (before.total - before.current);
+        result.map(|()| given_back_bytes).map_err(|error| TrimError { error, given_back_bytes })
+    }
+
+    /// What is still allocated stays valid: a memory pool lives on for it.
+    fn close(device: &Device<Self>) -> Result<(), DriverError> {
+        let pools = device.handles.lock().memory_pools();
+        pools.into_iter().try_for_each(|(at, pool)| device.destroy_memory_pool(at, pool))
+    }
+}
+
+impl Device<Ledger> {
+    /// Frees a live block, in the order of its stream.
+    pub(crate) fn free(&self, address: u64) -> Result<(), FreeError> {
+        let leaving = self.books.lock().free(address)?;
+        self.see_off(leaving);
+        Ok(())
+    }
+
+    /// The same, given the size it was allocated with.
+    pub(crate) fn free_sized(&self, address: u64, bytes: u64) -> Result<(), FreeError> {
+        let leaving = self.books.lock().free_sized(address, bytes)?;
+        self.see_off(leaving);
+        Ok(())
+    }
+
+    fn see_off(&self, leaving: Leaving) {
+        match leaving {
+            Leaving::Done => {}
+            Leaving::Now(departure) => {
+                self.let_go(departure);
+            }
+            Leaving::Plan(plan) => self.finish(plan),
+        }
+    }
+
+    /// Asks the driver how much its memory pools hold, unless someone is about to do so.
+    pub(crate) fn refresh(&self) {
+        if let Some(_growth) = self.growth.try_lock() {
+            self.observe();
+        }
+    }
+
+    /// Gives a peer access to all memory: the driver opens its pools as a whole.
+    pub(crate) fn enable_peer_access(&self, peer_ordinal: u32) -> Result<(), PeerError> {
+        let enabled = self.driver.enable_peer_access(peer_ordinal);
+        enabled.map_err(|error| PeerError { peer_ordinal, error, open_bytes: 0, closed_bytes: 0 })
+    }
+
+    /// How memory pools are made.
+    pub(crate) fn pool_config(&self) -> MemoryPoolConfig {
+        self.handles.lock().config
+    }
+
+    /// To be called with the growth lock held. A pool that cannot be asked keeps its figure.
+    fn observe(&self) {
+        let pools = self.handles.lock().memory_pools();
+        for (at, pool) in pools {
+            if let Ok(usage) = self.driver.memory_pool_usage(pool) {
+                self.books.lock().observe(at, usage.reserved_bytes);
+            }
+        }
+    }
+
+    fn malloc_ordered(
+        &self,
+        pool: PoolId,
+        stream: StreamId,
+        order: &Order,
+    ) -> Result<Given, DriverError> {
+        let driver = &*self.driver;
+        let call = Call::MallocAsync;
+        let stream = Events::identified(&self.events, driver, call, stream)?;
+        let is_graphs = match driver.capture_status(stream)? {
+            CaptureStatus::None => false,
+            CaptureStatus::Active => true,
+            CaptureStatus::Invalidated => {
+                return Err(DriverError::new(call, ErrorCode::CaptureUnsupported));
+            }
+        };
+        let memory_pool = self.memory_pool_of(pool)?;
+        let address = driver.malloc_async(memory_pool, order.bytes(), stream)?;
+        let usage = driver.memory_pool_usage(memory_pool);
+        let reserved_bytes = usage.ok().map(|usage| usage.reserved_bytes);
+        Ok(Given { address, is_graphs, reserved_bytes })
+    }
+
+    /// The memory pool of a pool, made if there is none. The growth lock is held.
+    fn memory_pool_of(&self, pool: PoolId) -> Result<MemoryPool, DriverError> {
+        let (made, config) = {
+            let handles = self.handles.lock();
+            (handles.memory_pool(pool.index()), handles.config)
+        };
+        if let Some(made) = made {
+            return Ok(made);
+        }
+        let memory_pool = self.driver.create_memory_pool(&config)?;
+        self.handles.lock().set_memory_pool(pool.index(), Some(memory_pool));
+        Ok(memory_pool)
+    }
+
+    fn destroy_memory_pool(&self, at: usize, pool: MemoryPool) -> Result<(), DriverError> {
+        self.driver.destroy_memory_pool(pool)?;
+        self.handles.lock().set_memory_pool(at, None);
+        self.books.lock().observe(at, 0);
+        Ok(())
+    }
+
+    /// Gives a block back to the driver. True if it went; else it is tried again later.
+    fn let_go(&self, departure: Departure) -> bool {
+        let has_gone = self.free_ordered(&departure).is_ok();
+        self.books.lock().departed(departure, has_gone);
+        has_gone
+    }
+
+    fn free_ordered(&self, departure: &Departure) -> Result<(), DriverError> {
+        let _relaxed = Relaxed::enter(&*self.driver)?;
+        let address = departure.address();
+        match departure.route() {
+            Route::Own(stream) => self.driver.free_async(address, self.uncaptured(stream)?),
+            Route::Graph(stream) => {
+                let Some(stream) = self.events.lock().stream(stream) else { return Ok(()) };
+                match self.driver.capture_status(stream)? {
+                    CaptureStatus::Active => self.driver.free_async(address, stream),
+                    _ => Ok(()),
+                }
+            }
+            Route::Any(stream) => {
+                let others = self.events.lock().ids();
+                let mut streams = std::iter::once(stream).chain(others);
+                let usable = streams.find_map(|one| self.uncaptured(one).ok());
+                if usable.is_none() {
+                    self.refuse_in_capture(Call::FreeAsync)?;
+                }
+                // The default stream is there when no other is.
+                self.driver.free_async(address, usable.unwrap_or(Stream::DEFAULT))
+            }
+        }
+    }
+
+    /// The handle of a stream that is itself, and not captured.
+    fn uncaptured(&self, stream: StreamId) -> Result<Stream, DriverError> {
+        let driver = &*self.driver;
+        let stream = Events::identified(&self.events, driver, Call::FreeAsync, stream)?;
+        match driver.capture_status(stream)? {
+            CaptureStatus::None => Ok(stream),
+            _ => Err(DriverError::new(Call::FreeAsync, ErrorCode::CaptureUnsupported)),
+        }
+    }
+}
