@@ -30,6 +30,9 @@ pub struct CudaOptions {
 /// ordinal share the context. Nothing is released when it is dropped: the primary context stays for
 /// the life of the process, and memory, events and pools are the caller's to give back.
 ///
+/// Streams and events are passed on to the driver, which does not check them: one that was
+/// destroyed must not be used again.
+///
 /// ```no_run
 /// use drystone_cuda::{CudaDevice, CudaOptions};
 /// use drystone_driver::Driver;
