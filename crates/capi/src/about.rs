@@ -23,14 +23,15 @@ pub extern "C" fn drystone_version_number() -> c_int {
 /// library. It grows only when a function or a status changes its meaning.
 #[unsafe(no_mangle)]
 pub extern "C" fn drystone_abi_version() -> c_int {
-    ABI_VERSION
+    DRYSTONE_ABI_VERSION
 }
 
 const VERSION: c_int = number(env!("CARGO_PKG_VERSION_MAJOR")) * 1_000_000
     + number(env!("CARGO_PKG_VERSION_MINOR")) * 1_000
     + number(env!("CARGO_PKG_VERSION_PATCH"));
 
-const ABI_VERSION: c_int = 1;
+/// The binary interface that this header describes.
+pub const DRYSTONE_ABI_VERSION: c_int = 1;
 
 /// A decimal number, at compile time.
 const fn number(text: &str) -> c_int {

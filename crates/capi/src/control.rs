@@ -108,7 +108,8 @@ pub extern "C" fn drystone_enable_peer_access(device: c_int, peer: c_int) -> Sta
     answer(|| {
         process::check()?;
         let device = registry::get(device)?;
-        let no_device = || Failure::new(Status::InvalidDevice, format!("there is no device {peer}"));
+        let no_device =
+            || Failure::new(Status::InvalidDevice, format!("there is no device {peer}"));
         let peer = u32::try_from(peer).map_err(|_| no_device())?;
         if peer == device.ordinal {
             let message = format!("device {peer} is its own peer");

@@ -37,8 +37,7 @@ pub(crate) fn checked(
     let device = registry::find(ordinal);
     let device = device.ok_or_else(|| explain(FreeError::Unknown { address }, ordinal))?;
     let block = device.allocator.block_at(address).map_err(|error| explain(error, ordinal))?;
-    if bytes == block.requested_bytes && !device.is_stream_of(block.stream, stream)
-    {
+    if bytes == block.requested_bytes && !device.is_stream_of(block.stream, stream) {
         let message = format!(
             "the block at {address:#x} was allocated on stream {:#x}, not {stream:#x}",
             device.handle_at(block.stream)

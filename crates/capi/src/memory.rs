@@ -4,7 +4,8 @@ use std::ffi::{c_int, c_void};
 
 use crate::barrier::answer;
 use crate::status::{Failure, Status};
-use crate::{CUstream_st, free, plugin, process, registry};
+use crate::streams::CUstream_st;
+use crate::{free, plugin, process, registry};
 
 /// Allocates `size` bytes on a stream of a device and writes the address to `out`: a multiple of
 /// 512, or null for size 0, which is no error. `stream` is a `cudaStream_t` or `CUstream`; null and

@@ -12,7 +12,8 @@ use crate::barrier::{answer, barrier};
 use crate::pools::{Filter, StdFunction};
 use crate::report::report;
 use crate::status::{Failure, Status};
-use crate::{CUstream_st, control, free, last_error, process, registry};
+use crate::streams::CUstream_st;
+use crate::{control, free, last_error, process, registry};
 
 /// Allocates on a stream (PyTorch's `alloc_fn`).
 ///

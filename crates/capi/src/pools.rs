@@ -48,7 +48,8 @@ impl Table {
             let message = "0, 0 is the default pool, which is always there";
             return Err(Failure::new(Status::InvalidValue, message));
         }
-        let pool = self.pools.entry(name).or_insert_with(|| Pool { id: allocator.add_pool(), uses: 0 });
+        let pool =
+            self.pools.entry(name).or_insert_with(|| Pool { id: allocator.add_pool(), uses: 0 });
         pool.uses += 1;
         Ok(())
     }

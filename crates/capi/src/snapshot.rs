@@ -15,6 +15,10 @@ use crate::registry;
 
 /// Writes the snapshot of all devices in use.
 pub(crate) fn write(path: &Path) -> io::Result<()> {
+    of_devices().write_pickle(File::create(path)?)
+}
+
+pub(crate) fn of_devices() -> Snapshot {
     let mut found = Snapshot { settings: settings(), ..Snapshot::default() };
     for device in registry::in_use() {
         found.device_traces.resize_with(device.ordinal as usize + 1, Vec::new);
@@ -22,7 +26,7 @@ pub(crate) fn write(path: &Path) -> io::Result<()> {
             found.segments.extend(backed_parts(device, &segment));
         }
     }
-    found.write_pickle(File::create(path)?)
+    found
 }
 
 fn settings() -> serde_json::Value {

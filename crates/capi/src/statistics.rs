@@ -100,7 +100,8 @@ pub unsafe extern "C" fn drystone_get_stats(device: c_int, stats: *mut CStats) -
         process::check()?;
         let device = registry::get(device)?;
         let written = size.min(size_of::<CStats>());
-        let found = CStats::new(&device.allocator.stats(), device.driver.info().total_bytes, written);
+        let found =
+            CStats::new(&device.allocator.stats(), device.driver.info().total_bytes, written);
         let from = (&raw const found).cast::<u8>();
         // SAFETY: the program's struct has as many bytes by the caller's word, ours has no fewer.
         unsafe { from.copy_to(stats.cast::<u8>(), written) };
@@ -193,10 +194,8 @@ fn gauges(text: &mut String, scale: &ScaleStats) {
         ("segments", scale.segments),
     ] {
         let Gauge { current, peak, total } = gauge;
-        let _ = write!(
-            text,
-            "\"{name}\":{{\"current\":{current},\"peak\":{peak},\"total\":{total}}},"
-        );
+        let _ =
+            write!(text, "\"{name}\":{{\"current\":{current},\"peak\":{peak},\"total\":{total}}},");
     }
 }
 

@@ -4,8 +4,8 @@
 
 use drystone::driver::{DriverError, ErrorCode};
 use drystone::{
-    AllocateError, BuildError, FreeError, OptionsError, RecordStreamError, RequestError, StreamError,
-    TrimError,
+    AllocateError, BuildError, FreeError, OptionsError, RecordStreamError, RequestError,
+    StreamError, TrimError,
 };
 use drystone_cuda::OpenError;
 

@@ -13,6 +13,10 @@ use drystone::driver::{Stream, StreamUid};
 use crate::device::Device;
 use crate::status::{Failure, Status};
 
+/// CUDA's stream, as `cudaStream_t` and `CUstream` point to it.
+#[expect(non_camel_case_types, reason = "the name that CUDA gives it")]
+pub enum CUstream_st {}
+
 /// How many streams a thread remembers; those it meets beyond cost a lock and a look-up.
 const REMEMBERED: usize = 8;
 

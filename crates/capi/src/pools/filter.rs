@@ -64,7 +64,8 @@ impl Filter {
         let Filter::Function(function) = self else { return true };
         let mut stream = stream as usize as *mut c_void;
         // SAFETY: this is how libstdc++ calls: with the storage and the argument's address.
-        let call = |invoker: Invoker| unsafe { invoker(&raw const function.storage, &raw mut stream) };
+        let call =
+            |invoker: Invoker| unsafe { invoker(&raw const function.storage, &raw mut stream) };
         function.invoker.is_none_or(call)
     }
 }

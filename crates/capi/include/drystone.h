@@ -1,0 +1,451 @@
+/* Drystone, a CUDA caching allocator: the C interface of libdrystone.so.
+ *
+ * Made by cbindgen of crates/capi/src; do not edit. docs/c-api.md is the reference, with examples.
+ *
+ * Every function may be called from any thread, at any time, in any order, with any argument: what
+ * it cannot do it refuses with a status, changes nothing, and keeps the reason as the calling
+ * thread's last error. Statuses are named here without DRYSTONE_STATUS_; INTERNAL is possible
+ * everywhere. The exceptions are pointers that a function reads or writes through, which must be
+ * what it says, and streams, which the driver must still know. Once the process exits, frees
+ * succeed and everything else fails with EXITING; in a forked child everything fails with FORKED,
+ * unless the parent had not used CUDA.
+ *
+ * Streams are cudaStream_t or CUstream; neither of CUDA's headers is needed. */
+
+
+#ifndef DRYSTONE_H
+#define DRYSTONE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The version of this header. */
+#define DRYSTONE_VERSION_MAJOR 0
+#define DRYSTONE_VERSION_MINOR 1
+#define DRYSTONE_VERSION_PATCH 0
+#define DRYSTONE_VERSION \
+    (DRYSTONE_VERSION_MAJOR * 1000000 + DRYSTONE_VERSION_MINOR * 1000 + DRYSTONE_VERSION_PATCH)
+
+/** The binary interface that this header describes. */
+#define DRYSTONE_ABI_VERSION 1
+
+/** How a call ended. Values are never renumbered; later versions may add some. */
+enum drystone_status {
+    /** Done. */
+    DRYSTONE_STATUS_OK = 0,
+    /** An argument is none the function takes: a null pointer, a number out of range. */
+    DRYSTONE_STATUS_INVALID_VALUE = 1,
+    /** The size is larger than any block can be. */
+    DRYSTONE_STATUS_INVALID_SIZE = 2,
+    /** There is no such device. */
+    DRYSTONE_STATUS_INVALID_DEVICE = 3,
+    /**
+     * Not enough memory, after everything unused was given back. The same call may succeed later.
+     */
+    DRYSTONE_STATUS_OUT_OF_MEMORY = 4,
+    /** The pointer is not one of this library's. */
+    DRYSTONE_STATUS_UNKNOWN_POINTER = 5,
+    /** The pointer lies inside a block that starts elsewhere. */
+    DRYSTONE_STATUS_INTERIOR_POINTER = 6,
+    /** The block was freed already. */
+    DRYSTONE_STATUS_ALREADY_FREE = 7,
+    /** The block was allocated with another size. */
+    DRYSTONE_STATUS_WRONG_SIZE = 8,
+    /** The block belongs to another device. */
+    DRYSTONE_STATUS_WRONG_DEVICE = 9,
+    /** The block was allocated on another stream. */
+    DRYSTONE_STATUS_WRONG_STREAM = 10,
+    /** The driver does not know the stream. */
+    DRYSTONE_STATUS_UNKNOWN_STREAM = 11,
+    /** The pool was never made, or is released. */
+    DRYSTONE_STATUS_UNKNOWN_POOL = 12,
+    /** The text is not a list of options, or the device cannot do what they ask. */
+    DRYSTONE_STATUS_BAD_OPTION = 13,
+    /** The device is in use already, and its options are settled. */
+    DRYSTONE_STATUS_ALREADY_IN_USE = 14,
+    /** There is no CUDA driver that can be used. */
+    DRYSTONE_STATUS_NO_DRIVER = 15,
+    /** A driver call failed for another reason than a lack of memory. */
+    DRYSTONE_STATUS_DRIVER_ERROR = 16,
+    /** Not possible while a stream is being captured into a graph. */
+    DRYSTONE_STATUS_CAPTURING = 17,
+    /** The process is exiting. */
+    DRYSTONE_STATUS_EXITING = 18,
+    /** The process was forked from one that uses the library, and cannot use it. */
+    DRYSTONE_STATUS_FORKED = 19,
+    /** The device does not offer this. */
+    DRYSTONE_STATUS_NOT_SUPPORTED = 20,
+    /** A file could not be written. */
+    DRYSTONE_STATUS_FILE_ERROR = 21,
+    /** The buffer is too small for the text. */
+    DRYSTONE_STATUS_BUFFER_TOO_SMALL = 22,
+    /** A defect of the library. It was contained; please report it. */
+    DRYSTONE_STATUS_INTERNAL = 23,
+};
+
+/** CUDA's stream, as `cudaStream_t` and `CUstream` point to it. */
+struct CUstream_st;
+
+/** One quantity over time. */
+struct drystone_gauge {
+    /** Now. */
+    uint64_t current;
+    /** The largest it ever was, or since `drystone_reset_peaks`. */
+    uint64_t peak;
+    /** Sum of all that was ever added. What was taken away is this less `current`. */
+    uint64_t total;
+};
+
+/**
+ * Statistics of a device. Sizes in bytes. Requested <= allocated <= active <= reserved, except that
+ * requested and active still count a block that is pending.
+ */
+struct drystone_stats {
+    /**
+     * Set it to `sizeof(struct drystone_stats)` before the call. No more is written than that, and
+     * this field becomes what was written: a later version appends fields.
+     */
+    size_t struct_size;
+    /** What the program asked for, of blocks that are live or pending. */
+    struct drystone_gauge requested_bytes;
+    /** Live blocks, after rounding. */
+    struct drystone_gauge allocated_bytes;
+    /**
+     * Live and pending blocks. Pending is freed by the program, but maybe still in use on another
+     * stream.
+     */
+    struct drystone_gauge active_bytes;
+    /** Physical memory held from the driver. */
+    struct drystone_gauge reserved_bytes;
+    /** Number of live blocks. */
+    struct drystone_gauge allocations;
+    /** Number of live and pending blocks. */
+    struct drystone_gauge active_blocks;
+    /** Number of segments. */
+    struct drystone_gauge segments;
+    /** Blocks that were taken from another stream's free memory. */
+    uint64_t cross_stream_reuses;
+    /** Freed, but not used before the device was idle, since its last use could not be recorded. */
+    uint64_t quarantined_bytes;
+    /** Physical memory of the device. */
+    uint64_t device_bytes;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/** The version as text, such as "0.1.0". Valid for ever. */
+const char *drystone_version(void);
+
+/**
+ * The version as one number: major * 1000000 + minor * 1000 + patch, as `DRYSTONE_VERSION` in the
+ * header that the program was compiled with.
+ */
+int drystone_version_number(void);
+
+/**
+ * The binary interface: programs compiled with the same `DRYSTONE_ABI_VERSION` run with this
+ * library. It grows only when a function or a status changes its meaning.
+ */
+int drystone_abi_version(void);
+
+/**
+ * The name of a status, such as "DRYSTONE_STATUS_OUT_OF_MEMORY"; "unknown status" for a number that
+ * is none. Valid for ever, never null.
+ */
+const char *drystone_status_name(int status);
+
+/**
+ * The status of the calling thread's last failure; OK if there was none since the thread began or
+ * `drystone_clear_error`. Success does not reset it.
+ */
+enum drystone_status drystone_last_error(void);
+
+/**
+ * What went wrong in the calling thread's last failure, with figures and the way out; empty if
+ * nothing did. Never null. Valid until the thread's next failure, or its end.
+ */
+const char *drystone_last_error_message(void);
+
+/** Forgets the calling thread's last failure. */
+void drystone_clear_error(void);
+
+/**
+ * Allocates `size` bytes on a stream of a device and writes the address to `out`: a multiple of
+ * 512, or null for size 0, which is no error. `stream` is a `cudaStream_t` or `CUstream`; null and
+ * `cudaStreamLegacy` are the legacy default stream, `cudaStreamPerThread` the calling thread's own.
+ *
+ * The block may be used on that stream at once, and on others once they are ordered behind it. On
+ * failure `out` is set to null. Statuses: INVALID_VALUE (`out` is null), INVALID_SIZE,
+ * INVALID_DEVICE, OUT_OF_MEMORY, UNKNOWN_STREAM, BAD_OPTION, NO_DRIVER, DRIVER_ERROR, EXITING,
+ * FORKED. Any thread; the current device does not matter.
+ *
+ * Pointers:
+ * `out` is null or writable.
+ */
+enum drystone_status drystone_allocate(void **out,
+                                       size_t size,
+                                       int device,
+                                       struct CUstream_st *stream);
+
+/**
+ * The same from a private pool, named by two numbers; 0, 0 is the default pool, or the private one
+ * that takes the stream's requests at the moment. Statuses as for `drystone_allocate`, and
+ * UNKNOWN_POOL.
+ *
+ * Pointers:
+ * `out` is null or writable.
+ */
+enum drystone_status drystone_allocate_from_pool(void **out,
+                                                 size_t size,
+                                                 int device,
+                                                 struct CUstream_st *stream,
+                                                 uint64_t id0,
+                                                 uint64_t id1);
+
+/**
+ * Frees a block of any device in the order of the stream it was allocated on. Null is ignored.
+ *
+ * Statuses: UNKNOWN_POINTER, INTERIOR_POINTER, ALREADY_FREE, FORKED; nothing has changed then. Once
+ * the process exits it does nothing and succeeds. Any thread.
+ */
+enum drystone_status drystone_deallocate(void *ptr);
+
+/**
+ * The same if size, device and stream are those of the allocation; else nothing changes, and the
+ * status says what is wrong: as for `drystone_deallocate`, and WRONG_SIZE, WRONG_DEVICE,
+ * WRONG_STREAM. The stream may have been destroyed since. Any thread.
+ */
+enum drystone_status drystone_deallocate_checked(void *ptr,
+                                                 size_t size,
+                                                 int device,
+                                                 struct CUstream_st *stream);
+
+/**
+ * Notes that a block is also used on another stream than its own: once freed, it is not used again
+ * before that stream has passed the point it has reached by then. Null is ignored.
+ *
+ * Statuses: UNKNOWN_POINTER, INTERIOR_POINTER, ALREADY_FREE, UNKNOWN_STREAM, EXITING, FORKED. Any
+ * thread.
+ */
+enum drystone_status drystone_record_use(void *ptr, struct CUstream_st *stream);
+
+/**
+ * Says that a stream is about to be destroyed. Blocks allocated on it stay valid and may be freed
+ * later; its free memory serves other streams once its work is complete. Without this call that
+ * memory serves again only once the device was idle.
+ *
+ * Statuses: INVALID_VALUE (the default stream), INVALID_DEVICE, UNKNOWN_STREAM, EXITING, FORKED. Any
+ * thread; a thread ends its own `cudaStreamPerThread` with it.
+ */
+enum drystone_status drystone_retire_stream(int device,
+                                            struct CUstream_st *stream);
+
+/**
+ * Allocates on a stream (PyTorch's `alloc_fn`).
+ *
+ * `size` in bytes; `device` counts from 0; `stream` is a `cudaStream_t` or `CUstream` of that
+ * device. Returns an address that is a multiple of 512, or null: for size 0, which is no error, and
+ * on failure, which `drystone_last_error` tells. Any thread; the current device does not matter.
+ */
+void *drystone_malloc(ptrdiff_t size, int device, struct CUstream_st *stream);
+
+/**
+ * Frees a block in the order of the stream it was allocated on (PyTorch's `free_fn`).
+ *
+ * `size` and `device` are those of its allocation; `stream` is ignored. Null is ignored. A pointer,
+ * size or device that is wrong changes nothing, is the thread's last error, and is said in one line
+ * on standard error, a few times. Any thread, also while the process exits.
+ */
+void drystone_free(void *ptr, ptrdiff_t size, int device, struct CUstream_st *stream);
+
+/**
+ * Notes that a block is also used on another stream (PyTorch's `record_stream_fn`): once freed, it
+ * is not used again before that stream has passed the point it has reached by then.
+ *
+ * Null and pointers that are not this library's are ignored, as PyTorch passes both.
+ */
+void drystone_record_stream(void *ptr, struct CUstream_st *stream);
+
+/**
+ * Prepares for use (PyTorch's `init_fn`). Calls no driver and opens no device: that happens at each
+ * device's first allocation. Says early what is wrong with `DRYSTONE_CONF`.
+ */
+void drystone_init(int device_count);
+
+/**
+ * Gives unused memory of every device back (PyTorch's `reset_fn`, which `empty_cache` calls). Waits
+ * until the devices are idle. While a stream is being captured nothing is given back, and the last
+ * error says so.
+ */
+void drystone_reset(void);
+
+/**
+ * Limits the memory held to a fraction of the device's, from 0 to 1 (PyTorch's
+ * `memory_fraction_fn`). What is held above it stays until it is freed and given back.
+ */
+void drystone_set_memory_fraction(double fraction, int device);
+
+/**
+ * The contiguous memory that a pointer lies in (PyTorch's `base_alloc_fn`): its first address, and
+ * through `size`, if that is not null, its bytes. The pointer may lie inside a block. Null and 0
+ * bytes if it is none of this library's.
+ *
+ * Pointers:
+ * `size` is null or writable.
+ */
+void *drystone_base_allocation(void *ptr, size_t *size);
+
+/**
+ * From now on a private pool, named by two numbers, takes requests (PyTorch's
+ * `begin_allocate_to_pool`). It is made if it is not there, and has one use more.
+ *
+ * `filter` points to a `std::function<bool(cudaStream_t)>` of libstdc++ that says which streams'
+ * requests it takes; null stands for all streams of the device. It is copied, and the copy called
+ * at each request until `drystone_end_allocate_to_pool`, from any thread, by several at once; it
+ * must neither throw nor call this library.
+ *
+ * Pointers:
+ * `filter` is null or points to such a function.
+ */
+void drystone_begin_allocate_to_pool(int device, uint64_t id0, uint64_t id1, void *filter);
+
+/**
+ * The pool takes no requests any more (PyTorch's `end_allocate_to_pool_fn`). What was allocated
+ * from it stays, and its memory serves nobody else until it is released.
+ */
+void drystone_end_allocate_to_pool(int device, uint64_t id0, uint64_t id1);
+
+/**
+ * Gives up a use of a pool (PyTorch's `release_pool`). After the last one its unused memory goes
+ * back to the device with the next trim; its live blocks stay valid.
+ */
+void drystone_release_pool(int device, uint64_t id0, uint64_t id1);
+
+/**
+ * Settles the options of a device before its first use, or with device -1 of every device that is
+ * given none of its own. `options` is text as in the environment variable `DRYSTONE_CONF`, which it
+ * replaces: `key:value,...`; null takes the environment's again.
+ *
+ * Statuses: BAD_OPTION (the message says what is valid), ALREADY_IN_USE, INVALID_DEVICE, EXITING,
+ * FORKED. Calls no driver. Any thread.
+ *
+ * Pointers:
+ * `options` is null or a C string.
+ */
+enum drystone_status drystone_configure(int device, const char *options);
+
+/**
+ * Gives the unused memory of a device back, or with device -1 of all, and writes how many bytes
+ * that was to `given_back`, if that is not null. Waits until the device is idle. Memory of private
+ * pools goes back once they are released. A device that is not in use has nothing to give back.
+ *
+ * Statuses: INVALID_DEVICE, CAPTURING, DRIVER_ERROR, EXITING, FORKED; what was given back before a
+ * failure stays so. Any thread.
+ *
+ * Pointers:
+ * `given_back` is null or writable.
+ */
+enum drystone_status drystone_trim(int device, size_t *given_back);
+
+/**
+ * Limits the memory that is held on a device, in bytes. What is held above it stays until it is
+ * freed and given back.
+ *
+ * Statuses: INVALID_DEVICE, BAD_OPTION, NO_DRIVER, DRIVER_ERROR, EXITING, FORKED. Any thread.
+ */
+enum drystone_status drystone_set_limit(int device, size_t bytes);
+
+/**
+ * Lets another device use this one's memory, from its next growth on; asking again is harmless.
+ *
+ * Statuses: INVALID_DEVICE, INVALID_VALUE (a device and itself), NOT_SUPPORTED (the two are not
+ * connected), DRIVER_ERROR, EXITING, FORKED. Any thread.
+ */
+enum drystone_status drystone_enable_peer_access(int device, int peer);
+
+/**
+ * Takes a use of a private pool, named by two numbers; it is made if it is not there. Its memory
+ * serves `drystone_allocate_from_pool` with its name, and nobody else.
+ *
+ * Statuses: INVALID_VALUE (0, 0 is the default pool), INVALID_DEVICE, BAD_OPTION, NO_DRIVER,
+ * EXITING, FORKED. Any thread.
+ */
+enum drystone_status drystone_pool_create(int device, uint64_t id0, uint64_t id1);
+
+/**
+ * Gives up a use of a private pool. After the last one its unused memory goes back to the device
+ * with the next trim; its live blocks stay valid, and are freed like any other.
+ *
+ * Statuses: UNKNOWN_POOL, INVALID_DEVICE, EXITING, FORKED. Any thread.
+ */
+enum drystone_status drystone_pool_destroy(int device, uint64_t id0, uint64_t id1);
+
+/**
+ * The largest free block of a device, in bytes, of any pool and stream.
+ *
+ * Statuses: INVALID_VALUE (`bytes` is null), INVALID_DEVICE, NO_DRIVER, EXITING, FORKED. Any thread.
+ *
+ * Pointers:
+ * `bytes` is null or writable.
+ */
+enum drystone_status drystone_largest_free(int device,
+                                           size_t *bytes);
+
+/**
+ * Proves every invariant of a device's heap. Slow: for tests and for hunting a defect.
+ *
+ * Statuses: INTERNAL (the message names the invariant), INVALID_DEVICE, EXITING, FORKED. Any thread.
+ */
+enum drystone_status drystone_check(int device);
+
+/**
+ * Writes the statistics of a device to `stats`, whose `struct_size` is set.
+ *
+ * Statuses: INVALID_VALUE (`stats` is null, or its size is below that of the first field),
+ * INVALID_DEVICE, BAD_OPTION, NO_DRIVER, EXITING, FORKED. Any thread.
+ *
+ * Pointers:
+ * `stats` is null or points to `struct_size` writable bytes, of which the first are that field.
+ */
+enum drystone_status drystone_get_stats(int device, struct drystone_stats *stats);
+
+/**
+ * Sets every peak of a device's statistics to its current value.
+ *
+ * Statuses: INVALID_DEVICE, BAD_OPTION, NO_DRIVER, EXITING, FORKED. Any thread.
+ */
+enum drystone_status drystone_reset_peaks(int device);
+
+/**
+ * Writes the statistics of a device as JSON to `out`, ending with a NUL, and the number of bytes
+ * that takes with it to `needed`, if that is not null. With a size of 0 nothing is written.
+ *
+ * The keys are those of `struct drystone_stats`, each a number or an object with `current`, `peak`
+ * and `total`; `small` (blocks up to 1 MiB) and `large` have the same. Statuses: BUFFER_TOO_SMALL
+ * (nothing is written), INVALID_VALUE (`out` is null and `size` is not 0), INVALID_DEVICE,
+ * BAD_OPTION, NO_DRIVER, EXITING, FORKED. Any thread.
+ *
+ * Pointers:
+ * `out` points to `size` writable bytes, `needed` is null or writable.
+ */
+enum drystone_status drystone_stats_json(int device, char *out, size_t size, size_t *needed);
+
+/**
+ * Writes what every device in use holds to a file, in the format of
+ * `torch.cuda.memory._dump_snapshot`, to open at pytorch.org/memory_viz or with
+ * `drystone inspect`. A file that is there is replaced.
+ *
+ * Statuses: INVALID_VALUE (`path` is null), FILE_ERROR, EXITING, FORKED. Any thread.
+ *
+ * Pointers:
+ * `path` is null or a C string.
+ */
+enum drystone_status drystone_snapshot(const char *path);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* DRYSTONE_H */
