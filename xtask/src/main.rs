@@ -5,6 +5,8 @@
 
 mod bindings;
 mod simcuda;
+mod stubs;
+mod torch;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -41,6 +43,21 @@ enum Task {
         #[arg(long)]
         out: Option<PathBuf>,
     },
+    /// Make stubs of what a PyTorch wheel's libraries import from NVIDIA's.
+    Stubs {
+        /// The folder of the wheel's own libraries, `torch/lib`.
+        #[arg(long)]
+        wheel_libs: PathBuf,
+        /// Where the stubs go.
+        #[arg(long)]
+        out: PathBuf,
+    },
+    /// Run Python with PyTorch on the simulated device; installs PyTorch the first time.
+    Torch {
+        /// What Python is given: a script and its arguments.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Run every fuzz target from its corpus; installs cargo-fuzz if it is missing.
     Fuzz {
         /// Seconds for each target.
@@ -64,6 +81,8 @@ fn main() -> Result<()> {
             println!("{}", folder.display());
             Ok(())
         }
+        Task::Stubs { wheel_libs, out } => stubs::stubs(&wheel_libs, &out),
+        Task::Torch { arguments } => torch::torch(&arguments),
         Task::Fuzz { seconds } => fuzz(seconds),
         Task::Bench => bench(&["hit_path", "replay", "decode"]),
         Task::Instructions => instructions(),
@@ -84,7 +103,8 @@ fn test() -> Result<()> {
         // Without a network the test that needs it says that it skips.
         Err(error) => eprintln!("PyTorch's viewer is not at hand: {error:#}"),
     }
-    run(tests)
+    let (all, torch) = (run(tests), torch::test());
+    all.and(torch)
 }
 
 /// PyTorch's own snapshot viewer, fetched once.

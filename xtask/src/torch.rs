@@ -1,0 +1,166 @@
+//! The whole of PyTorch on the simulated device: `cargo xtask torch -- script.py`.
+//!
+//! Lives here: a virtual environment in `target/torch` whose PyTorch finds the simulated and stub
+//! libraries where its wheel looks for NVIDIA's, so that programs run in it unchanged, in as many
+//! processes as they start. It is made once; libraries are linked anew when their source changed.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::stubs::{self, write_if_changed};
+use crate::{TORCH_VERSION, root, run, simcuda};
+
+/// What PyTorch imports, without NVIDIA's libraries, and a client of NVML.
+const PACKAGES: [&str; 11] = [
+    "filelock",
+    "fsspec",
+    "jinja2",
+    "markupsafe",
+    "mpmath",
+    "networkx",
+    "numpy",
+    "nvidia-ml-py",
+    "setuptools",
+    "sympy",
+    "typing-extensions",
+];
+/// The simulated libraries that a program may load.
+const SIMULATED: [&str; 4] =
+    ["libcuda.so.1", "libcudart.so.12", "libcudart.so.13", "libnvidia-ml.so.1"];
+
+/// Test files of `crates/simcudart/tests/torch`, each with its devices and PyTorch's allocator.
+const SUITES: [(&str, &str, &str); 4] = [
+    ("test_native", "memory:8GiB,devices:2,backing:true,oracle:true", ""),
+    (
+        "test_expandable",
+        "memory:8GiB,backing:true,oracle:true,strict:true",
+        "expandable_segments:True",
+    ),
+    ("test_async", "memory:8GiB,backing:true,oracle:true,strict:true", "backend:cudaMallocAsync"),
+    ("test_exit", "", ""),
+];
+
+/// A PyTorch that runs on the simulated device.
+pub struct TorchVenv {
+    /// The interpreter.
+    pub python: PathBuf,
+    /// Where every simulated and stub library is.
+    pub libraries: PathBuf,
+}
+
+impl TorchVenv {
+    /// A command that runs Python in it.
+    pub fn python(&self) -> Command {
+        let mut python = Command::new(&self.python);
+        // PyTorch's own libraries look in this folder; others, such as a client of NVML, here.
+        python.env("LD_LIBRARY_PATH", &self.libraries);
+        python
+    }
+}
+
+/// Makes the environment, or what of it is missing or out of date.
+pub fn set_up() -> Result<TorchVenv> {
+    let simulated = simcuda::build()?;
+    let (folder, python) = install()?;
+    let packages = site_packages(&python)?;
+    let stub_folder = folder.join("stubs");
+    let stubs = stubs::make(&packages.join("torch/lib"), &simulated, &stub_folder)?;
+    // Where the wheel's libraries look for NVIDIA's before anywhere else.
+    let libraries = packages.join("nvidia/cu13/lib");
+    fs::create_dir_all(&libraries).with_context(|| format!("make {}", libraries.display()))?;
+    for name in SIMULATED {
+        link(&simulated.join(name), &libraries.join(name))?;
+    }
+    for name in &stubs {
+        link(&stub_folder.join(name), &libraries.join(name))?;
+    }
+    Ok(TorchVenv { python, libraries })
+}
+
+/// Runs Python on the simulated device.
+pub fn torch(arguments: &[String]) -> Result<()> {
+    let mut python = set_up()?.python();
+    // A script is named from where the caller is.
+    python.current_dir(std::env::current_dir().context("find the current folder")?);
+    run({
+        python.args(arguments);
+        python
+    })
+}
+
+/// Runs the tests of PyTorch on the simulated device, or says why they skip.
+pub fn test() -> Result<()> {
+    if let Err(error) = install() {
+        // Without a network there is nothing to run.
+        eprintln!("skipped: tests of PyTorch, which cannot be installed: {error:#}");
+        return Ok(());
+    }
+    let torch = set_up()?;
+    let mut failed = Vec::new();
+    for (file, devices, allocator) in SUITES {
+        let mut tests = torch.python();
+        tests.args(["-B", "-m", "unittest", file]);
+        tests.current_dir(root().join("crates/simcudart/tests/torch"));
+        tests.env("SIMCUDA_CONF", devices).env("PYTORCH_ALLOC_CONF", allocator);
+        if run(tests).is_err() {
+            failed.push(file);
+        }
+    }
+    if !failed.is_empty() {
+        bail!("PyTorch on the simulated device failed: {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+/// The environment's folder and interpreter, with everything installed.
+fn install() -> Result<(PathBuf, PathBuf)> {
+    let folder = simcuda::target().join("torch");
+    fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
+    let folder = folder.canonicalize().with_context(|| format!("find {}", folder.display()))?;
+    let wanted = format!("torch=={TORCH_VERSION} {}\n", PACKAGES.join(" "));
+    let venv = folder.join("venv");
+    let python = venv.join("bin/python");
+    let installed = folder.join("installed.txt");
+    if python.exists() && fs::read_to_string(&installed).is_ok_and(|text| text == wanted) {
+        return Ok((folder, python));
+    }
+    let mut make = Command::new("python3");
+    run({
+        make.args(["-m", "venv"]).arg(&venv);
+        make
+    })?;
+    let mut pip = Command::new(&python);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]);
+    run({
+        pip.args(["--only-binary", ":all:"]).args(wanted.split_whitespace());
+        pip
+    })?;
+    write_if_changed(&installed, &wanted)?;
+    Ok((folder, python))
+}
+
+fn site_packages(python: &Path) -> Result<PathBuf> {
+    let mut ask = Command::new(python);
+    ask.args(["-c", "import sysconfig; print(sysconfig.get_path('platlib'))"]);
+    let output = ask.output().with_context(|| format!("cannot start {}", python.display()))?;
+    if !output.status.success() {
+        bail!("{} does not know where its packages are", python.display());
+    }
+    let text = String::from_utf8(output.stdout).context("read where packages are")?;
+    Ok(PathBuf::from(text.trim_end()))
+}
+
+/// Makes a link, or points an old one elsewhere.
+fn link(to: &Path, from: &Path) -> Result<()> {
+    if fs::read_link(from).is_ok_and(|old| old == to) {
+        return Ok(());
+    }
+    if from.symlink_metadata().is_ok() {
+        fs::remove_file(from).with_context(|| format!("remove {}", from.display()))?;
+    }
+    symlink(to, from).with_context(|| format!("link {}", from.display()))
+}
