@@ -173,9 +173,7 @@ impl Driver for CudaDevice {
     }
 
     fn exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode> {
-        let call = Call::ExchangeCaptureMode;
-        process::check().map_err(|code| DriverError::new(call, code))?;
-        // Belongs to the thread: the current context does not matter.
-        self.cuda.exchange_capture_mode(mode).map_err(|failure| failure.of(call))
+        // The mode belongs to the thread, but the driver asks for a current context all the same.
+        self.call(Call::ExchangeCaptureMode, |cuda| cuda.exchange_capture_mode(mode))
     }
 }
