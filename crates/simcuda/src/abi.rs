@@ -34,7 +34,7 @@ impl<T> Out<T> {
         if self.0.is_null() { Err(INVALID_VALUE) } else { Ok(self) }
     }
 
-    pub(crate) fn is_null(self) -> bool {
+    pub(crate) const fn is_null(&self) -> bool {
         self.0.is_null()
     }
 

@@ -7,24 +7,24 @@ pub(crate) const MULTIPROCESSORS: i32 = 132;
 
 /// Attributes that never change, by their number in `cuda.h`.
 const FIXED: &[(i32, i32)] = &[
-    (1, 1024),           // threads per block
-    (2, 1024),           // block, x
-    (3, 1024),           // block, y
-    (4, 64),             // block, z
-    (5, i32::MAX),       // grid, x
-    (6, 65_535),         // grid, y
-    (7, 65_535),         // grid, z
-    (8, 49_152),         // shared memory per block
-    (9, 65_536),         // constant memory
-    (10, 32),            // warp
-    (11, i32::MAX),      // pitch
-    (12, 65_536),        // registers per block
-    (13, 1_980_000),     // clock rate, kHz
-    (14, 512),           // texture alignment
-    (15, 1),             // copies overlap kernels
+    (1, 1024),       // threads per block
+    (2, 1024),       // block, x
+    (3, 1024),       // block, y
+    (4, 64),         // block, z
+    (5, i32::MAX),   // grid, x
+    (6, 65_535),     // grid, y
+    (7, 65_535),     // grid, z
+    (8, 49_152),     // shared memory per block
+    (9, 65_536),     // constant memory
+    (10, 32),        // warp
+    (11, i32::MAX),  // pitch
+    (12, 65_536),    // registers per block
+    (13, 1_980_000), // clock rate, kHz
+    (14, 512),       // texture alignment
+    (15, 1),         // copies overlap kernels
     (16, MULTIPROCESSORS),
-    (19, 1),             // host memory can be mapped
-    (21, 131_072),       // textures and surfaces
+    (19, 1),       // host memory can be mapped
+    (21, 131_072), // textures and surfaces
     (22, 131_072),
     (23, 65_536),
     (24, 16_384),
@@ -34,46 +34,46 @@ const FIXED: &[(i32, i32)] = &[
     (28, 32_768),
     (29, 2048),
     (30, 512),
-    (31, 1),             // concurrent kernels
-    (32, 1),             // ECC
-    (36, 2_619_000),     // memory clock, kHz
-    (37, 5120),          // bus width
-    (38, 52_428_800),    // L2 cache
-    (39, 2048),          // threads per multiprocessor
-    (40, 3),             // copy engines
-    (41, 1),             // unified addresses
-    (51, 32),            // texture pitch alignment
-    (78, 1),             // stream priorities
-    (79, 1),             // L1 caches
+    (31, 1),          // concurrent kernels
+    (32, 1),          // ECC
+    (36, 2_619_000),  // memory clock, kHz
+    (37, 5120),       // bus width
+    (38, 52_428_800), // L2 cache
+    (39, 2048),       // threads per multiprocessor
+    (40, 3),          // copy engines
+    (41, 1),          // unified addresses
+    (51, 32),         // texture pitch alignment
+    (78, 1),          // stream priorities
+    (79, 1),          // L1 caches
     (80, 1),
-    (81, 233_472),       // shared memory per multiprocessor
-    (82, 65_536),        // registers per multiprocessor
-    (83, 1),             // managed memory
-    (87, 2),             // single to double precision
-    (89, 1),             // managed memory used at the same time
-    (90, 1),             // preemption
-    (91, 1),             // host pointers of registered memory
-    (92, 1),             // waiting for and writing values
+    (81, 233_472), // shared memory per multiprocessor
+    (82, 65_536),  // registers per multiprocessor
+    (83, 1),       // managed memory
+    (87, 2),       // single to double precision
+    (89, 1),       // managed memory used at the same time
+    (90, 1),       // preemption
+    (91, 1),       // host pointers of registered memory
+    (92, 1),       // waiting for and writing values
     (93, 1),
     (94, 1),
-    (95, 1),             // cooperative launch
-    (97, 232_448),       // shared memory per block, opt-in
-    (99, 1),             // host memory can be registered
-    (106, 32),           // blocks per multiprocessor
-    (108, 32_768_000),   // persisting L2
-    (109, 134_213_632),  // access policy window
-    (111, 1024),         // reserved shared memory per block
-    (113, 1),            // read-only registering
-    (114, 1),            // timeline semaphores
-    (120, 1),            // clusters
-    (121, 1),            // deferred mapping
-    (122, 1),            // stream memory operations
+    (95, 1),            // cooperative launch
+    (97, 232_448),      // shared memory per block, opt-in
+    (99, 1),            // host memory can be registered
+    (106, 32),          // blocks per multiprocessor
+    (108, 32_768_000),  // persisting L2
+    (109, 134_213_632), // access policy window
+    (111, 1024),        // reserved shared memory per block
+    (113, 1),           // read-only registering
+    (114, 1),           // timeline semaphores
+    (120, 1),           // clusters
+    (121, 1),           // deferred mapping
+    (122, 1),           // stream memory operations
     (123, 1),
-    (125, 1),            // event IPC
-    (126, 4),            // memory synchronisation domains
-    (127, 1),            // tensor maps
-    (129, 1),            // unified function pointers
-    (131, -1),           // NUMA
+    (125, 1),  // event IPC
+    (126, 4),  // memory synchronisation domains
+    (127, 1),  // tensor maps
+    (129, 1),  // unified function pointers
+    (131, -1), // NUMA
     (134, 0),
 ];
 

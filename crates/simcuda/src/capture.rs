@@ -164,10 +164,11 @@ fn end(queue: &Queue) -> Outcome<Raw> {
     let capture = graphs.ongoing.remove(&id).ok_or(INVALID_HANDLE)?;
     match ended {
         Ok(path_ns) => {
-            graphs.set_path(capture.graph, path_ns);
+            graphs.captured(device, capture.graph, id, path_ns);
             Ok(device.handle(Kind::Graph, capture.graph))
         }
         Err(code) => {
+            device.sim.end_graph(id);
             if !capture.is_given {
                 graphs.destroy(capture.graph)?;
             }

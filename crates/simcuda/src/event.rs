@@ -112,4 +112,3 @@ api! {
         ms.check()?.set(elapsed(start, end)?)
     }
 }
-

@@ -9,15 +9,29 @@ use crate::device::{Device, current, resolve};
 use crate::handle::Kind;
 use crate::status::{GRAPH_EXEC_UPDATE_FAILURE, INVALID_VALUE, Outcome};
 use crate::stream::queue;
-use drystone_sim::HandleTable;
+use drystone_sim::{HandleTable, SimDevice};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Graph {
     /// Values of the nodes, in the order they were added.
     pub(crate) nodes: Vec<u64>,
     path_ns: u64,
+    memory: Vec<Arc<GraphMemory>>,
+}
+
+/// Memory allocated in a capture, as long as its graph or an executable copy lives.
+#[derive(Debug)]
+pub(crate) struct GraphMemory {
+    device: SimDevice,
+    capture: u64,
+}
+
+impl Drop for GraphMemory {
+    fn drop(&mut self) {
+        self.device.end_graph(self.capture);
+    }
 }
 
 #[derive(Debug)]
@@ -31,6 +45,7 @@ pub(crate) struct NodeRecord {
 pub(crate) struct Exec {
     nodes: Arc<[Node]>,
     path_ns: u64,
+    memory: Vec<Arc<GraphMemory>>,
     pub(crate) flags: u64,
 }
 
@@ -75,9 +90,12 @@ impl Graphs {
         Ok(())
     }
 
-    pub(crate) fn set_path(&mut self, graph: u64, path_ns: u64) {
+    /// A capture into the graph has ended; its work takes so long.
+    pub(crate) fn captured(&mut self, device: &Device, graph: u64, capture: u64, path_ns: u64) {
         if let Some(graph) = self.graphs.get_mut(graph) {
             graph.path_ns += path_ns;
+            let device = device.sim.clone();
+            graph.memory.push(Arc::new(GraphMemory { device, capture }));
         }
     }
 
@@ -101,7 +119,7 @@ impl Graphs {
         let graph = self.check(graph)?;
         let nodes = graph.nodes.iter().filter_map(|&node| self.nodes.get(node));
         let nodes = nodes.map(|record| record.node.clone()).collect();
-        Ok(Exec { nodes, path_ns: graph.path_ns, flags })
+        Ok(Exec { nodes, path_ns: graph.path_ns, memory: graph.memory.clone(), flags })
     }
 
     /// What a graph does, as a node of another.
@@ -110,9 +128,8 @@ impl Graphs {
     }
 
     pub(crate) fn clone_graph(&mut self, device: &Device, graph: u64) -> Outcome<u64> {
-        let (nodes, path_ns) = (self.check(graph)?.nodes.clone(), self.check(graph)?.path_ns);
-        let copy = self.create();
-        self.set_path(copy, path_ns);
+        let Graph { nodes, path_ns, memory } = self.check(graph)?.clone();
+        let copy = self.graphs.insert(Graph { nodes: Vec::new(), path_ns, memory });
         let mut twins: HashMap<Raw, Raw> = HashMap::new();
         for value in nodes {
             let record = self.nodes.get(value).ok_or(INVALID_VALUE)?;
@@ -222,6 +239,7 @@ api! {
         let queue = queue(call, stream)?;
         let nodes = Arc::clone(&exec.nodes);
         if queue.push(exec.path_ns, || Node::Child { nodes })? {
+            exec.memory.iter().for_each(|one| one.device.note_graph_run(one.capture));
             exec.nodes.iter().for_each(Node::run);
         }
         Ok(())

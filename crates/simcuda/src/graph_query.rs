@@ -27,9 +27,11 @@ fn list(all: &[Raw], places: Out<Raw>, count: Out<usize>) -> Outcome {
 fn nodes_of(graph: Raw, is_wanted: impl Fn(&[Raw]) -> bool) -> Outcome<Vec<Raw>> {
     let (device, value) = resolve(graph, Kind::Graph)?;
     let graphs = &device.tables.lock().graphs;
-    let wanted = graphs.check(value)?.nodes.iter().filter(|&&node| {
-        graphs.nodes.get(node).is_some_and(|record| is_wanted(&record.after))
-    });
+    let wanted = graphs
+        .check(value)?
+        .nodes
+        .iter()
+        .filter(|&&node| graphs.nodes.get(node).is_some_and(|record| is_wanted(&record.after)));
     Ok(wanted.map(|&node| device.handle(Kind::Node, node)).collect())
 }
 

@@ -53,7 +53,8 @@ pub(crate) fn free_managed(address: u64) -> Outcome {
 
 /// Writes one attribute of the address; `range` is what holds it.
 fn attribute(data: Out<u64>, attribute: i32, address: u64, range: &Range) -> Outcome {
-    let is_device = !matches!(range.kind, RangeKind::Host(HostKind::Allocated | HostKind::Registered));
+    let is_device =
+        !matches!(range.kind, RangeKind::Host(HostKind::Allocated | HostKind::Registered));
     let is_plain = range.kind == RangeKind::Device(ExtentKind::Plain);
     let is_mapped = range.kind == RangeKind::Device(ExtentKind::Mapped);
     let is_managed = range.kind == RangeKind::Host(HostKind::Managed);

@@ -254,4 +254,3 @@ pub(crate) fn pool_of(device: &Device, address: u64) -> Option<Raw> {
     let found = values.into_iter().find(|&pool| device.sim.is_from_pool(pool, address))?;
     Some(device.handle(Kind::Pool, found.0))
 }
-

@@ -13,6 +13,7 @@ use crate::status::{INVALID_VALUE, NOT_SUPPORTED, Outcome};
 use crate::virtual_memory::POSIX_FD;
 use crate::virtual_share::{borrow, give, identity};
 use drystone_driver::{Driver, MemoryPool};
+use std::collections::hash_map::Entry;
 use std::os::fd::AsFd;
 
 /// First word of exported pointers.
@@ -26,10 +27,10 @@ fn export(pool: Raw, kind: i32) -> Outcome<i32> {
         return Err(INVALID_VALUE);
     }
     let files = &mut device.tables.lock().pools.files;
-    if !files.contains_key(&value) {
-        files.insert(value, backing::file(0)?);
-    }
-    give(files.get(&value).ok_or(INVALID_VALUE)?)
+    give(match files.entry(value) {
+        Entry::Occupied(known) => known.into_mut(),
+        Entry::Vacant(place) => place.insert(backing::file(0)?),
+    })
 }
 
 fn import(number: u64, kind: i32) -> Outcome<Raw> {

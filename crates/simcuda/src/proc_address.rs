@@ -83,7 +83,6 @@ const SINCE: &[(&str, i32)] = &[
 
 /// Functions of a later CUDA than 12.0 that have no version in their names.
 const NEWER: &[(&str, i32)] = &[
-    ("cuDeviceGetDevResource", 12_040),
     ("cuMemGetDefaultMemPool", 13_000),
     ("cuMemGetMemPool", 13_000),
     ("cuMemSetMemPool", 13_000),
@@ -119,7 +118,8 @@ fn find(name: &str, version: i32, is_per_thread: bool) -> Result<&'static Functi
     let best = named
         .filter(|function| since(function.name) <= version)
         .max_by_key(|function| (since(function.name), is_own(function) == is_per_thread));
-    let exact = || all().find(|function| function.name == name);
+    // A name with its version is that function and no other.
+    let exact = || all().find(|function| function.name == name && base_name(name) != name);
     let is_too_new = || all().any(|function| base_name(function.name) == name);
     best.or_else(exact).ok_or_else(|| if is_too_new() { VERSION_TOO_OLD } else { NO_SYMBOL })
 }

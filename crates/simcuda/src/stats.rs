@@ -1,8 +1,8 @@
 //! Statistics of the process as JSON: calls by function, devices, violations, what stub libraries
 //! counted.
 
-use crate::process;
 use crate::proc_address;
+use crate::process;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -241,4 +241,3 @@ api! {
         Err(NOT_SUPPORTED)
     }
 }
-

@@ -9,9 +9,7 @@ use crate::backing;
 use crate::device::{Device, current, resolve};
 use crate::handle::Kind;
 use crate::process;
-use crate::status::{
-    INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, Outcome,
-};
+use crate::status::{INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, Outcome};
 use arc_swap::Guard;
 use drystone_driver::{Driver, Handle as SimHandle};
 use drystone_sim::GRANULARITY_BYTES;

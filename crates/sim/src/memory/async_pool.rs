@@ -182,7 +182,7 @@ impl AsyncPool {
     /// The live allocation that holds `at`.
     pub(crate) fn extent_at(&self, at: u64) -> Option<Piece> {
         let (&address, &bytes) = self.live.range(..=at).next_back()?;
-        let segment = self.segments.range(..=at).next_back()?.1;
+        let segment = self.segments.range(..=address).next_back()?.1;
         let physical: Physical = segment.physical + (address - segment.address);
         (at - address < bytes).then_some(Piece { address, physical, bytes })
     }
