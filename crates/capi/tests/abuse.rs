@@ -1,0 +1,80 @@
+//! Programs in C that misuse the library, each in a process of its own, on the simulated driver.
+//!
+//! A program checks by itself what it is told, and succeeds with status 0. What it writes to
+//! standard output is what the library was to write to standard error, line by line.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::path::Path;
+
+use common::{checked_library, command, compile, describe, root, simulated_cuda};
+
+/// Two devices, the oracle on. An illegal call ends the program.
+const CONF: &str = "devices:2,memory:4GiB,strict:true,oracle:true";
+
+fn passes(name: &str, needs_driver: bool, arguments: &[&Path]) {
+    let Some(simulated) = simulated_cuda() else { return };
+    let simulated = needs_driver.then_some(&*simulated);
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    let is_linked = simulated.filter(|_| arguments.is_empty());
+    compile(&root().join("crates/capi/tests/abuse").join(name), &program, is_linked);
+    let output = command(&program, simulated, CONF).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", describe(&output));
+    let (expected, written) = (&output.stdout, &output.stderr);
+    assert_eq!(String::from_utf8_lossy(written), String::from_utf8_lossy(expected));
+}
+
+/// One test for each program.
+macro_rules! programs {
+    ($($test:ident: $file:literal;)*) => {
+        $(
+            #[test]
+            fn $test() {
+                passes($file, true, &[]);
+            }
+        )*
+
+        const FILES: &[&str] = &[$($file),*];
+    };
+}
+
+programs! {
+    p3_b42_b64_bad_frees_change_nothing: "p3_bad_frees.c";
+    b36_b39_sizes_have_one_answer: "b39_sizes.c";
+    b55_p6_frees_at_exit_succeed: "b55_exit.c";
+    b56_p6_a_forked_child_is_refused: "b56_fork.c";
+    b18_b20_threads_and_streams_come_and_go: "b18_threads.c";
+    b57_a_thread_frees_while_it_ends: "b57_thread_end.c";
+    b04_per_thread_streams_are_told_apart: "b04_per_thread_streams.c";
+    b01_b02_b06_b14_handles_are_recycled: "b02_recycled_handle.c";
+    b08_b16_a_failed_record_is_no_free_block: "b08_failed_record.c";
+    b28_b30_b33_b62_memory_runs_out_and_comes_back: "b33_out_of_memory.c";
+    b22_b27_i11_a_capture_survives: "b22_capture.c";
+    b52_options_are_settled_by_the_first_use: "b52_configure.c";
+    b02_b03_b10_devices_are_told_apart: "b03_devices.c";
+    p8_b26_a_pool_asks_its_filter: "p8_pool_filter.cpp";
+}
+
+#[test]
+fn b55_without_a_driver_every_call_says_so() {
+    passes("b55_no_driver.c", false, &[]);
+}
+
+#[test]
+fn b43_two_copies_and_dlclose_with_live_blocks() {
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("libother.so");
+    std::fs::copy(checked_library(), &copy).unwrap();
+    passes("b43_two_copies.c", true, &[checked_library(), &copy]);
+}
+
+#[test]
+fn every_program_is_run() {
+    let others = ["abuse.h", "b55_no_driver.c", "b43_two_copies.c"];
+    for entry in std::fs::read_dir(root().join("crates/capi/tests/abuse")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(FILES.contains(&&*name) || others.contains(&&*name), "{name}");
+    }
+}

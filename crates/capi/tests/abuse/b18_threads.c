@@ -1,0 +1,69 @@
+/* B4, B18, B20: many threads with streams of their own, which come and go, and blocks that one
+ * thread allocates and another frees. */
+#include <pthread.h>
+
+#include "abuse.h"
+
+enum { THREADS = 6, ROUNDS = 60, BLOCKS = 40, SHARED = 64 };
+
+static void *shared[SHARED];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static unsigned next_random(unsigned *state) {
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+
+/* The oracle is told of a free before it happens. */
+static void give_back(void *block) {
+    CHECK(simcuda_check_free(0, number_of(block)) == 0);
+    OK(drystone_deallocate(block));
+}
+
+static void *storm(void *argument) {
+    unsigned state = (unsigned)(uintptr_t)argument;
+    use_device(0);
+    for (int round = 0; round < ROUNDS; round++) {
+        stream_t stream = round % 7 == 3 ? (stream_t)2 : new_stream();
+        stream_t other = new_stream();
+        for (int at = 0; at < BLOCKS; at++) {
+            size_t bytes = 1 + next_random(&state) % (at % 4 == 0 ? 3 * MIB : 9000);
+            void *block;
+            OK(drystone_allocate(&block, bytes, 0, stream));
+            CHECK(simcuda_check_alloc(0, number_of(block), bytes, stream) == 0);
+            if (at % 3 == 0) {
+                OK(drystone_record_use(block, other));
+                CHECK(simcuda_check_use(0, number_of(block), other) == 0);
+            }
+            pthread_mutex_lock(&lock);
+            void **place = &shared[next_random(&state) % SHARED];
+            void *old = *place;
+            *place = block;
+            pthread_mutex_unlock(&lock);
+            if (old != NULL) give_back(old);
+        }
+        if (round % 5 == 0) OK(drystone_trim(0, NULL));
+        if (round % 2 == 0) {
+            OK(drystone_retire_stream(0, other));
+            if (stream != (stream_t)2) OK(drystone_retire_stream(0, stream));
+        }
+        CHECK(cuStreamDestroy_v2(other) == 0);
+        if (stream != (stream_t)2) CHECK(cuStreamDestroy_v2(stream) == 0);
+    }
+    return NULL;
+}
+
+int main(void) {
+    pthread_t threads[THREADS];
+    for (uintptr_t at = 0; at < THREADS; at++)
+        CHECK(pthread_create(&threads[at], NULL, storm, (void *)(at + 1)) == 0);
+    for (int at = 0; at < THREADS; at++) CHECK(pthread_join(threads[at], NULL) == 0);
+    for (int at = 0; at < SHARED; at++)
+        if (shared[at] != NULL) give_back(shared[at]);
+    CHECK(stats_of(0).allocated_bytes.current == 0);
+    CHECK(stats_of(0).allocations.total == THREADS * ROUNDS * BLOCKS);
+    still_usable(0);
+    OK(drystone_trim(0, NULL));
+    CHECK(stats_of(0).reserved_bytes.current == 0);
+    return 0;
+}

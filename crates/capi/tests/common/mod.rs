@@ -1,0 +1,78 @@
+//! The library as it is shipped, C programs against it, and the simulated driver they run on.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// The folder of the repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// Cargo's target folder.
+fn target() -> &'static Path {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap()
+}
+
+/// `libdrystone.so` as Cargo builds it in a profile: no test links it, so it is built here.
+pub fn library(profile: &str) -> PathBuf {
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--package", "drystone-capi", "--profile", profile]);
+    build.arg("--target-dir").arg(target()).current_dir(root());
+    let output = build.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let folder = if profile == "dev" { "debug" } else { profile };
+    target().join(folder).join("libdrystone.so")
+}
+
+/// The library with its own checks on, built once.
+pub fn checked_library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| library("dev"))
+}
+
+/// The folder of the simulated `libcuda.so.1`; says so if there is none.
+pub fn simulated_cuda() -> Option<PathBuf> {
+    let named = std::env::var_os("DRYSTONE_SIMCUDA").map(PathBuf::from);
+    let folder = named.unwrap_or_else(|| root().join("target/simcuda"));
+    let is_there = folder.join("libcuda.so.1").exists();
+    if !is_there {
+        eprintln!("skipped: {} has no libcuda.so.1; run `cargo xtask simcuda`", folder.display());
+    }
+    is_there.then_some(folder)
+}
+
+/// Compiles a program against the header and the library, strictly.
+pub fn compile(source: &Path, program: &Path, simulated: Option<&Path>) {
+    let is_cpp = source.extension().is_some_and(|extension| extension == "cpp");
+    let mut compiler = Command::new(if is_cpp { "c++" } else { "cc" });
+    compiler.arg(if is_cpp { "-std=c++11" } else { "-std=gnu11" });
+    compiler.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]).arg(program).arg(source);
+    compiler.arg("-I").arg(root().join("crates/capi/include"));
+    compiler.arg("-L").arg(checked_library().parent().unwrap()).arg("-ldrystone");
+    if let Some(folder) = simulated {
+        compiler.arg("-L").arg(folder).arg("-lcuda");
+    }
+    compiler.args(["-lpthread", "-ldl"]);
+    let output = compiler.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A program, ready to run on the simulated devices that `conf` describes; without a driver if
+/// there is no folder.
+pub fn command(program: &Path, simulated: Option<&Path>, conf: &str) -> Command {
+    let mut command = Command::new("timeout");
+    command.arg("100").arg(program);
+    let mut folders = vec![checked_library().parent().unwrap()];
+    folders.extend(simulated);
+    command.env("LD_LIBRARY_PATH", std::env::join_paths(folders).unwrap());
+    command.env("SIMCUDA_CONF", conf).env_remove("DRYSTONE_CONF").env("RUST_BACKTRACE", "0");
+    command
+}
+
+/// What a program wrote, and how it ended.
+pub fn describe(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    format!("{}\n{}\n{}", output.status, text(&output.stdout), text(&output.stderr))
+}
