@@ -43,7 +43,6 @@ mod tests {
     use super::*;
 
     #[test]
-    #[expect(clippy::panic, reason = "that is what is contained")]
     fn p5_a_panic_becomes_a_status_and_a_message() {
         assert_eq!(answer(|| panic!("of {}", "words")), Status::Internal);
         assert_eq!(last_error::status(), Status::Internal);

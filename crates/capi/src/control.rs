@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_double, c_int};
 use drystone::{BlockState, FreeError};
 
 use crate::barrier::answer;
-use crate::memory::not_null;
+use crate::memory::{not_null, put};
 use crate::status::{Failure, Status};
 use crate::{process, registry};
 
@@ -47,10 +47,8 @@ pub unsafe extern "C" fn drystone_trim(device: c_int, given_back: *mut usize) ->
         bytes = trim(device)?;
         Ok(())
     });
-    if !given_back.is_null() {
-        // SAFETY: not null, and writable by the caller's word.
-        unsafe { given_back.write(bytes as usize) };
-    }
+    // SAFETY: by the caller's word.
+    unsafe { put(given_back, bytes as usize) };
     status
 }
 
@@ -160,8 +158,8 @@ pub unsafe extern "C" fn drystone_largest_free(device: c_int, bytes: *mut usize)
         not_null(bytes, "bytes")?;
         process::check()?;
         let largest = registry::get(device)?.allocator.largest_free_bytes();
-        // SAFETY: not null, and writable by the caller's word.
-        unsafe { bytes.write(largest as usize) };
+        // SAFETY: by the caller's word.
+        unsafe { put(bytes, largest as usize) };
         Ok(())
     })
 }

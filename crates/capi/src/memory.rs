@@ -57,10 +57,8 @@ pub unsafe extern "C" fn drystone_allocate_from_pool(
         };
         Ok(())
     });
-    if !out.is_null() {
-        // SAFETY: not null, and writable by the caller's word.
-        unsafe { out.write(address as usize as *mut c_void) };
-    }
+    // SAFETY: by the caller's word.
+    unsafe { put(out, address as usize as *mut c_void) };
     status
 }
 
@@ -124,5 +122,16 @@ pub(crate) fn not_null<T>(pointer: *const T, name: &str) -> Result<(), Failure> 
     match pointer.is_null() {
         true => Err(Failure::new(Status::InvalidValue, format!("{name} is a null pointer"))),
         false => Ok(()),
+    }
+}
+
+/// Writes a result through a pointer that may be null and need not be aligned.
+///
+/// # Safety
+/// The pointer is null or writable.
+pub(crate) unsafe fn put<T>(to: *mut T, value: T) {
+    if !to.is_null() {
+        // SAFETY: not null, and writable by the caller's word.
+        unsafe { to.write_unaligned(value) };
     }
 }

@@ -9,6 +9,7 @@ use std::ptr;
 use drystone::{FreeError, Options};
 
 use crate::barrier::{answer, barrier};
+use crate::memory::put;
 use crate::pools::{Filter, StdFunction};
 use crate::report::report;
 use crate::status::{Failure, Status};
@@ -172,10 +173,8 @@ pub unsafe extern "C" fn drystone_base_allocation(
         }
     });
     let (address, bytes) = found.unwrap_or((0, 0));
-    if !size.is_null() {
-        // SAFETY: not null, and writable by the caller's word.
-        unsafe { size.write(bytes as usize) };
-    }
+    // SAFETY: by the caller's word.
+    unsafe { put(size, bytes as usize) };
     address as usize as *mut c_void
 }
 
@@ -200,8 +199,13 @@ pub unsafe extern "C" fn drystone_begin_allocate_to_pool(
         let begin = || {
             process::check()?;
             let device = registry::get(device)?;
+            let function = filter.cast_const().cast::<StdFunction>();
+            if !function.is_aligned() {
+                let message = format!("filter is {function:p}, which no std::function is at");
+                return Err(Failure::new(Status::InvalidValue, message));
+            }
             // SAFETY: by the caller's word.
-            let filter = unsafe { Filter::copy(filter.cast_const().cast::<StdFunction>()) };
+            let filter = unsafe { Filter::copy(function) };
             device.pools.begin(&device.allocator, (id0, id1), filter)
         };
         if let Err(failure) = begin() {

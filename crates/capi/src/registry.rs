@@ -69,7 +69,7 @@ fn open(ordinal: c_int) -> Result<&'static Device, Failure> {
         return Ok(device);
     }
     let options = match given.each.get(&index).or(given.all.as_ref()) {
-        Some(options) => options.clone(),
+        Some(options) => *options,
         None => Options::from_env()?,
     };
     // Cannot truncate: the position is below the table's length.

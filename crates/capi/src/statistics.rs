@@ -8,7 +8,7 @@ use std::path::Path;
 use drystone::{Gauge, ScaleStats, Stats};
 
 use crate::barrier::answer;
-use crate::memory::not_null;
+use crate::memory::{not_null, put};
 use crate::status::{Failure, Status};
 use crate::{process, registry, snapshot};
 
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn drystone_get_stats(device: c_int, stats: *mut CStats) -
     answer(|| {
         not_null(stats, "stats")?;
         // SAFETY: not null, and the field is there by the caller's word.
-        let size = unsafe { (&raw const (*stats).struct_size).read_unaligned() };
+        let size = unsafe { stats.cast::<usize>().read_unaligned() };
         if size < size_of::<usize>() {
             let message = format!("struct_size is {size}; set it to sizeof(struct drystone_stats)");
             return Err(Failure::new(Status::InvalidValue, message));
@@ -146,10 +146,8 @@ pub unsafe extern "C" fn drystone_stats_json(
         let device = registry::get(device)?;
         let mut text = json(&device.allocator.stats(), device.driver.info().total_bytes);
         text.push('\0');
-        if !needed.is_null() {
-            // SAFETY: not null, and writable by the caller's word.
-            unsafe { needed.write(text.len()) };
-        }
+        // SAFETY: by the caller's word.
+        unsafe { put(needed, text.len()) };
         if size == 0 {
             return Ok(());
         }

@@ -159,8 +159,9 @@ impl World {
             4 => drystone_release_pool(device, name.0, name.1),
             5 => drystone_end_allocate_to_pool(device, name.0, name.1),
             6 => {
-                // SAFETY: no filter.
-                unsafe { drystone_begin_allocate_to_pool(device, name.0, name.1, ptr::null_mut()) };
+                let filter = ((size & 1) as *mut c_void).cast();
+                // SAFETY: no filter, or one that is refused.
+                unsafe { drystone_begin_allocate_to_pool(device, name.0, name.1, filter) };
             }
             7 => drystone_reset(),
             8 => drystone_init(device),
