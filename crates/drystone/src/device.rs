@@ -115,22 +115,29 @@ impl<B: Books> Device<B> {
     /// has.
     pub(crate) fn collect(&self) -> bool {
         let has_passed = self.note_passed();
-        B::depart(self);
-        has_passed
+        if has_passed.is_ok() {
+            // What could not go is tried again.
+            let _ = B::depart(self);
+        }
+        has_passed.unwrap_or(false)
     }
 
-    fn note_passed(&self) -> bool {
+    /// Errors: no driver call can succeed any more.
+    fn note_passed(&self) -> Result<bool, DriverError> {
         let passed = {
             let mut events = self.events.lock();
             if !events.any_recorded() {
-                return false;
+                return Ok(false);
             }
-            let Ok(_relaxed) = Relaxed::enter(&*self.driver) else { return false };
-            events.collect(&*self.driver)
+            match Relaxed::enter(&*self.driver) {
+                Ok(_relaxed) => events.collect(&*self.driver),
+                Err(error) if is_final(error.code) => return Err(error),
+                Err(_) => return Ok(false),
+            }
         };
         let mut books = self.books.lock();
         passed.iter().for_each(|&fence| books.fence_passed(fence));
-        !passed.is_empty()
+        Ok(!passed.is_empty())
     }
 
     /// Waits for every fence that is recorded. True if there was any.
@@ -149,11 +156,11 @@ impl<B: Books> Device<B> {
     /// which that would break.
     pub(crate) fn synchronize(&self) -> Result<(), DriverError> {
         self.refuse_in_capture(Call::SynchronizeDevice)?;
-        B::depart(self);
+        B::depart(self)?;
         let plan = self.books.lock().plan_synchronize();
         self.settle(plan)?;
-        self.note_passed();
-        if B::depart(self) {
+        self.note_passed()?;
+        if B::depart(self)? {
             // What could go only now is unused once the device has been idle again.
             let plan = self.books.lock().plan_synchronize();
             self.settle(plan)?;

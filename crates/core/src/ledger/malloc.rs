@@ -92,7 +92,6 @@ impl Ledger {
     /// # Errors
     /// The block that is to be given back.
     pub fn admit(&mut self, order: Order, given: Given) -> Result<Grant, Departure> {
-        let before = self.stats.all.reserved_bytes.current;
         let Order { pool, stream, requested, bytes } = order;
         let Given { address, is_graphs, reserved_bytes } = given;
         let home = &mut self.pools[pool as usize];
@@ -104,7 +103,7 @@ impl Ledger {
         let reserved_bytes = reserved_bytes.unwrap_or(home.reserved_bytes);
         self.observe(pool as usize, reserved_bytes);
         let now = self.stats.all.reserved_bytes.current;
-        let is_admitted = is_graphs || now <= self.limit_bytes || now <= before;
+        let is_admitted = is_graphs || now <= self.ceiling_bytes;
         let entry = Entry {
             address,
             bytes,

@@ -76,6 +76,8 @@ struct Pool {
 #[derive(Debug)]
 pub struct Ledger {
     limit_bytes: u64,
+    /// The limit, or what was reserved above it when it was lowered, as far as it still is.
+    ceiling_bytes: u64,
     streams: Streams,
     pools: Vec<Pool>,
     table: Vec<Option<Entry>>,
@@ -94,6 +96,7 @@ impl Ledger {
     pub fn new(limit_bytes: u64) -> Self {
         Self {
             limit_bytes,
+            ceiling_bytes: limit_bytes,
             streams: Streams::default(),
             pools: vec![Pool::default()],
             table: Vec::new(),
@@ -112,8 +115,9 @@ impl Ledger {
     }
 
     /// Changes the limit of reserved bytes. What is reserved above it stays until trimmed.
-    pub const fn set_limit(&mut self, limit_bytes: u64) {
+    pub fn set_limit(&mut self, limit_bytes: u64) {
         self.limit_bytes = limit_bytes;
+        self.ceiling_bytes = limit_bytes.max(self.stats.all.reserved_bytes.current);
     }
 
     /// Statistics at this moment. The driver's pool serves both scales: of what is reserved, a
@@ -136,11 +140,17 @@ impl Ledger {
         self.count_reserved();
     }
 
+    /// What the memory pool of a pool holds, as last observed, in bytes.
+    pub fn reserved_bytes_of(&self, pool: usize) -> u64 {
+        self.pools.get(pool).map_or(0, |pool| pool.reserved_bytes)
+    }
+
     fn count_reserved(&mut self) {
         let now = self.pools.iter().map(|pool| pool.reserved_bytes).sum::<u64>() + self.graph_bytes;
         let gauge = &mut self.stats.all.reserved_bytes;
         gauge.add(now.saturating_sub(gauge.current));
         gauge.take(gauge.current.saturating_sub(now));
+        self.ceiling_bytes = self.limit_bytes.max(self.ceiling_bytes.min(now));
     }
 
     // Streams and pools.

@@ -110,8 +110,8 @@ impl Books for Heap {
     }
 
     /// A freed block is the heap's again: it goes nowhere.
-    fn depart(_: &Device<Self>) -> bool {
-        false
+    fn depart(_: &Device<Self>) -> Result<bool, DriverError> {
+        Ok(false)
     }
 
     fn give_back(device: &Device<Self>) -> Result<u64, TrimError> {

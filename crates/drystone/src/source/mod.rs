@@ -40,8 +40,10 @@ pub(crate) trait Books: Sized {
         captured: Captured,
     ) -> Result<Result<Grant, Refused>, AllocateError>;
 
-    /// Lets go of freed blocks that waited for what has passed meanwhile. True if there were any.
-    fn depart(device: &Device<Self>) -> bool;
+    /// Lets go of freed blocks that waited for what has passed meanwhile. True if any went.
+    ///
+    /// Errors: no driver call can succeed any more, and no further one was tried.
+    fn depart(device: &Device<Self>) -> Result<bool, DriverError>;
 
     /// Gives back what can be given back without waiting. Returns the bytes. Refused while a
     /// stream is captured.

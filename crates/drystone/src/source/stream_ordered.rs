@@ -17,7 +17,7 @@ use drystone_driver::{
 use super::Books;
 use crate::capture::{Captured, Relaxed};
 use crate::device::{Device, nothing_yet};
-use crate::error::{AllocateError, PeerError, TrimError};
+use crate::error::{AllocateError, PeerError, TrimError, is_final};
 use crate::events::Events;
 use crate::grow::{Miss, Refused};
 
@@ -86,7 +86,8 @@ impl Books for Ledger {
             Ok(given) => {
                 let admitted = device.books.lock().admit(order, given);
                 Ok(admitted.map_err(|departure| {
-                    device.let_go(departure);
+                    // A block that could not go is let go of later.
+                    let _ = device.let_go(departure);
                     Refused(None)
                 }))
             }
@@ -98,31 +99,44 @@ impl Books for Ledger {
         }
     }
 
-    fn depart(device: &Device<Self>) -> bool {
+    fn depart(device: &Device<Self>) -> Result<bool, DriverError> {
+        let (mut any, mut end) = (false, None);
         let departures = device.books.lock().departures();
-        // Each is tried, whatever becomes of those before it.
-        departures.into_iter().fold(false, |any, departure| device.let_go(departure) | any)
+        // Each is tried, whatever becomes of those before it, but for the end of everything.
+        for departure in departures {
+            if end.is_some() {
+                device.books.lock().departed(departure, false);
+                continue;
+            }
+            match device.let_go(departure) {
+                Ok(()) => any = true,
+                Err(error) if is_final(error.code) => end = Some(error),
+                Err(_) => {}
+            }
+        }
+        end.map_or(Ok(any), Err)
     }
 
     fn give_back(device: &Device<Self>) -> Result<u64, TrimError> {
         device.refuse_in_capture(Call::TrimMemoryPool).map_err(nothing_yet)?;
-        Self::depart(device);
-        device.observe();
+        Self::depart(device).map_err(nothing_yet)?;
+        device.observe().map_err(nothing_yet)?;
         let before = device.books.lock().stats().all.reserved_bytes;
         let pools = device.books.lock().trimmable_pools();
         let mut result = Ok(());
         for (at, has_ended) in pools {
             let pool = device.handles.lock().memory_pool(at);
-            result = match (pool, has_ended) {
-                (None, _) => Ok(()),
-                (Some(pool), true) => device.destroy_memory_pool(at, pool),
-                (Some(pool), false) => device.driver.trim_memory_pool(pool, 0),
-            };
+            let Some(pool) = pool else { continue };
+            let trimmed = device.driver.trim_memory_pool(pool, 0);
+            result = device.observe_one(at, pool).and(trimmed);
+            // One that still holds something would hold it unseen.
+            if result.is_ok() && has_ended && device.books.lock().reserved_bytes_of(at) == 0 {
+                result = device.destroy_memory_pool(at, pool);
+            }
             if result.is_err() {
                 break;
             }
         }
-        device.observe();
         let after = device.books.lock().stats().all.reserved_bytes;
         let given_back_bytes = (after.total - after.current) - (before.total - before.current);
         result.map(|()| given_back_bytes).map_err(|error| TrimError { error, given_back_bytes })
@@ -153,9 +167,8 @@ impl Device<Ledger> {
     fn see_off(&self, leaving: Leaving) {
         match leaving {
             Leaving::Done => {}
-            Leaving::Now(departure) => {
-                self.let_go(departure);
-            }
+            // To the program it is freed: what could not go is let go of later.
+            Leaving::Now(departure) => drop(self.let_go(departure)),
             Leaving::Plan(plan) => self.finish(plan),
         }
     }
@@ -163,7 +176,8 @@ impl Device<Ledger> {
     /// Asks the driver how much its memory pools hold, unless someone is about to do so.
     pub(crate) fn refresh(&self) {
         if let Some(_growth) = self.growth.try_lock() {
-            self.observe();
+            // At the end of everything the last figures stand.
+            let _ = self.observe();
         }
     }
 
@@ -178,14 +192,23 @@ impl Device<Ledger> {
         self.handles.lock().config
     }
 
-    /// To be called with the growth lock held. A pool that cannot be asked keeps its figure.
-    fn observe(&self) {
+    /// To be called with the growth lock held. Errors: no call can succeed any more.
+    fn observe(&self) -> Result<(), DriverError> {
         let pools = self.handles.lock().memory_pools();
-        for (at, pool) in pools {
-            if let Ok(usage) = self.driver.memory_pool_usage(pool) {
-                self.books.lock().observe(at, usage.reserved_bytes);
-            }
+        pools.into_iter().try_for_each(|(at, pool)| self.observe_one(at, pool))
+    }
+
+    /// A pool that cannot be asked keeps its figure. Errors: as for all.
+    fn observe_one(&self, at: usize, pool: MemoryPool) -> Result<(), DriverError> {
+        let ask = || self.driver.memory_pool_usage(pool);
+        // Twice, since an old figure would hide what a trim gave back.
+        let usage = ask().or_else(|error| if is_final(error.code) { Err(error) } else { ask() });
+        match usage {
+            Ok(usage) => self.books.lock().observe(at, usage.reserved_bytes),
+            Err(error) if is_final(error.code) => return Err(error),
+            Err(_) => {}
         }
+        Ok(())
     }
 
     fn malloc_ordered(
@@ -232,11 +255,11 @@ impl Device<Ledger> {
         Ok(())
     }
 
-    /// Gives a block back to the driver. True if it went; else it is tried again later.
-    fn let_go(&self, departure: Departure) -> bool {
-        let has_gone = self.free_ordered(&departure).is_ok();
-        self.books.lock().departed(departure, has_gone);
-        has_gone
+    /// Gives a block back to the driver, or back to the books, to be tried again later.
+    fn let_go(&self, departure: Departure) -> Result<(), DriverError> {
+        let freed = self.free_ordered(&departure);
+        self.books.lock().departed(departure, freed.is_ok());
+        freed
     }
 
     fn free_ordered(&self, departure: &Departure) -> Result<(), DriverError> {

@@ -22,6 +22,19 @@ pub trait Alteration: Send + Sync {
         None
     }
 
+    fn malloc_async(
+        &self,
+        _inner: &dyn Driver,
+        _bytes: u64,
+        _of: (MemoryPool, Stream),
+    ) -> Option<Result<u64>> {
+        None
+    }
+
+    fn free_async(&self, _inner: &dyn Driver, _address: u64) -> Option<Result<()>> {
+        None
+    }
+
     fn record(&self) -> Option<Result<()>> {
         None
     }
@@ -82,6 +95,18 @@ impl<A: Alteration> Driver for Altered<A> {
         altered.unwrap_or_else(|| self.inner.malloc(bytes))
     }
 
+    fn malloc_async(&self, pool: MemoryPool, bytes: u64, stream: Stream) -> Result<u64> {
+        self.alteration.before(Call::MallocAsync);
+        let altered = self.alteration.malloc_async(&*self.inner, bytes, (pool, stream));
+        altered.unwrap_or_else(|| self.inner.malloc_async(pool, bytes, stream))
+    }
+
+    fn free_async(&self, address: u64, stream: Stream) -> Result<()> {
+        self.alteration.before(Call::FreeAsync);
+        let altered = self.alteration.free_async(&*self.inner, address);
+        altered.unwrap_or_else(|| self.inner.free_async(address, stream))
+    }
+
     hand_on! {
         MemoryInfo memory_info() -> MemoryInfo;
         Reserve reserve(bytes: u64, alignment: u64) -> u64;
@@ -96,8 +121,6 @@ impl<A: Alteration> Driver for Altered<A> {
         DestroyMemoryPool destroy_memory_pool(pool: MemoryPool) -> ();
         TrimMemoryPool trim_memory_pool(pool: MemoryPool, keep_bytes: u64) -> ();
         MemoryPoolUsage memory_pool_usage(pool: MemoryPool) -> MemoryPoolUsage;
-        MallocAsync malloc_async(pool: MemoryPool, bytes: u64, stream: Stream) -> u64;
-        FreeAsync free_async(address: u64, stream: Stream) -> ();
         CreateEvent create_event() -> Event;
         DestroyEvent destroy_event(event: Event) -> ();
         SynchronizeEvent synchronize_event(event: Event) -> ();

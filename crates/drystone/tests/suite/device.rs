@@ -29,6 +29,9 @@ pub trait TestDevice: Send + Sync {
     /// Ends a capture. Whether nothing had broken it.
     fn end_capture(&self, stream: Stream) -> bool;
 
+    /// Ends the life of the graphs of all captures so far, and of the memory they own.
+    fn end_graphs(&self);
+
     /// Driver calls the allocator has made so far; questions are not counted.
     fn calls(&self) -> u64;
 

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use drystone::driver::{Driver, DriverError, Handle};
+use drystone::driver::{Driver, DriverError, Handle, MemoryPool, Stream};
 use drystone_sim::{SimDevice, Violation};
 
 use crate::altered::{Alteration, Altered};
@@ -77,6 +77,12 @@ fn reuse_before_the_event_is_ready_is_caught() {
     catches(|| ReadyTooEarly, is_reuse);
 }
 
+/// The driver's own pools order what they are told: a free before the last use is the lie's.
+#[test]
+fn a_free_in_stream_order_before_a_use_is_over_is_caught() {
+    catches(|| ReadyTooEarly, |found| matches!(found, Violation::UnorderedFree { .. }));
+}
+
 /// Reuses early (B5): the event is asked, but was never recorded for this use.
 struct NoRecord;
 
@@ -146,6 +152,51 @@ impl Alteration for GivesMemoryTwice {
 #[test]
 fn two_plain_segments_on_one_memory_are_caught() {
     catches(GivesMemoryTwice::default, |found| matches!(found, Violation::Overlap { .. }));
+}
+
+/// Frees in the order of the wrong stream.
+struct FreesOnTheDefaultStream;
+
+impl Alteration for FreesOnTheDefaultStream {
+    fn free_async(&self, inner: &dyn Driver, address: u64) -> Option<Result<()>> {
+        Some(inner.free_async(address, Stream::DEFAULT))
+    }
+}
+
+#[test]
+fn b01_a_free_in_the_order_of_another_stream_is_caught() {
+    let is_kind = |found: &Violation| matches!(found, Violation::UnorderedFree { .. });
+    catches(|| FreesOnTheDefaultStream, is_kind);
+}
+
+/// Overlaps: a stream-ordered block lies in the one before.
+#[derive(Default)]
+struct PoolGivesMemoryTwice {
+    last: Mutex<Option<(u64, u64)>>,
+}
+
+impl Alteration for PoolGivesMemoryTwice {
+    fn malloc_async(
+        &self,
+        inner: &dyn Driver,
+        bytes: u64,
+        of: (MemoryPool, Stream),
+    ) -> Option<Result<u64>> {
+        let mut last = self.last.lock().unwrap();
+        if let Some((address, room)) = *last
+            && bytes < room
+        {
+            return Some(Ok(address + (room - bytes) / 512 * 512));
+        }
+        let result = inner.malloc_async(of.0, bytes, of.1);
+        *last = result.as_ref().ok().map(|&address| (address, bytes));
+        Some(result)
+    }
+}
+
+#[test]
+fn two_pooled_blocks_on_one_memory_are_caught() {
+    catches(PoolGivesMemoryTwice::default, |found| matches!(found, Violation::Overlap { .. }));
 }
 
 /// A use that the program did not record is the program's bug, and shows as what it is.

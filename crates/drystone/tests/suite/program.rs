@@ -53,7 +53,7 @@ impl Program {
     ) -> Self {
         let allocator = Allocator::new(driver, &options).unwrap();
         let slack_bytes = match options.source {
-            Some(Source::Malloc) => u64::MAX / 1024,
+            Some(Source::Malloc | Source::Async) => u64::MAX / 1024,
             _ => 2 * options.granule_bytes,
         };
         Self { device, allocator, slack_bytes }
@@ -130,6 +130,7 @@ impl Program {
     pub fn end(self) {
         self.check();
         let Self { device, allocator, .. } = self;
+        device.end_graphs();
         drop(allocator);
         if let Err(finding) = device.verdict() {
             panic!("at teardown: {finding}");

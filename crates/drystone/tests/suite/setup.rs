@@ -22,11 +22,14 @@ pub const VMM_2MIB: Setup =
     Setup { source: Source::Vmm, granule_bytes: 2 * MIB, device: prompt_device };
 pub const VMM_8MIB: Setup = Setup { granule_bytes: 8 * MIB, ..VMM_2MIB };
 pub const MALLOC: Setup = Setup { source: Source::Malloc, ..VMM_2MIB };
+pub const ASYNC: Setup = Setup { source: Source::Async, ..VMM_2MIB };
 pub const VMM_LATE: Setup = Setup { device: late_device, ..VMM_2MIB };
 pub const MALLOC_LATE: Setup = Setup { device: late_device, ..MALLOC };
 
-/// The three sources, on a simulated device that answers at once.
-pub const SOURCES: [Setup; 3] = [VMM_2MIB, VMM_8MIB, MALLOC];
+pub const ASYNC_LATE: Setup = Setup { device: late_device, ..ASYNC };
+
+/// The sources, on a simulated device that answers at once.
+pub const SOURCES: [Setup; 4] = [VMM_2MIB, VMM_8MIB, MALLOC, ASYNC];
 
 fn prompt_device() -> Arc<dyn TestDevice> {
     Arc::new(SimDevice::new(watched()))
@@ -65,7 +68,32 @@ impl Setup {
 
     /// What the first small block takes from the device.
     pub fn small_segment_bytes(&self) -> u64 {
-        if self.is_vmm() { self.granule_bytes } else { 2 * MIB }
+        match self.source {
+            Source::Vmm => self.granule_bytes,
+            Source::Malloc => 2 * MIB,
+            Source::Async => self.unit_bytes(),
+        }
+    }
+
+    /// A size of which the source takes whole multiples from the device for large blocks. Every
+    /// other source's divides the driver's pools'.
+    pub fn unit_bytes(&self) -> u64 {
+        match self.source {
+            Source::Vmm => self.granule_bytes,
+            Source::Malloc => 2 * MIB,
+            Source::Async => 32 * MIB,
+        }
+    }
+
+    /// Whether freed blocks are kept and served again without a driver call, placed by the rules of
+    /// this allocator. Where they are not, the driver does that, and each free is a call.
+    pub fn is_caching(&self) -> bool {
+        self.source != Source::Async
+    }
+
+    /// Driver calls that a free without uses makes.
+    pub fn calls_of_a_free(&self) -> u64 {
+        u64::from(!self.is_caching())
     }
 
     pub fn is_vmm(&self) -> bool {
@@ -80,6 +108,8 @@ macro_rules! on_every_setup {
         mod vmm_8mib { $(#[test] fn $test() { super::$test(&crate::setup::VMM_8MIB); })* }
         mod vmm_late { $(#[test] fn $test() { super::$test(&crate::setup::VMM_LATE); })* }
         mod malloc { $(#[test] fn $test() { super::$test(&crate::setup::MALLOC); })* }
+        mod pooled { $(#[test] fn $test() { super::$test(&crate::setup::ASYNC); })* }
+        mod pooled_late { $(#[test] fn $test() { super::$test(&crate::setup::ASYNC_LATE); })* }
         mod malloc_late { $(#[test] fn $test() { super::$test(&crate::setup::MALLOC_LATE); })* }
     };
 }

@@ -44,6 +44,10 @@ impl TestDevice for SimDevice {
         SimDevice::end_capture(self, stream).is_ok()
     }
 
+    fn end_graphs(&self) {
+        SimDevice::end_graphs(self);
+    }
+
     fn calls(&self) -> u64 {
         SimDevice::calls(self)
     }

@@ -1,5 +1,5 @@
 //! Real programs under the oracle: the traces this project ships, and those of `../shared` where
-//! they are, through both sources; with prompt and with late events, and with hardly more memory
+//! they are, through every source; with prompt and with late events, and with hardly more memory
 //! than they need. Of long ones the beginning.
 
 use std::collections::{BTreeMap, HashMap};
@@ -12,7 +12,7 @@ use drystone::{AllocateError, Options};
 use drystone_sim::{SimConfig, SimDevice};
 
 use crate::program::{Block, Lane, Program};
-use crate::setup::{MALLOC, Setup, VMM_2MIB};
+use crate::setup::{ASYNC, MALLOC, Setup, VMM_2MIB};
 use crate::sim::{GIB, MIB, watched};
 
 /// Events of a trace that are replayed.
@@ -114,7 +114,7 @@ fn i10_real_programs_are_safe() {
     let late = SimConfig { event_latency_ns: 20_000, check_kernel_ns: 20_000, ..prompt.clone() };
     for (name, path) in traces() {
         let events = read(&path);
-        for setup in [VMM_2MIB, MALLOC] {
+        for setup in [VMM_2MIB, MALLOC, ASYNC] {
             for config in [&prompt, &late] {
                 assert_eq!(run(&events, &setup, config.clone(), None), 0, "{name}");
             }

@@ -71,17 +71,17 @@ fn b21_events_are_left_alone_in_a_capture(setup: &Setup) {
 }
 
 fn b22_out_of_memory_in_a_capture_says_so_and_breaks_nothing(setup: &Setup) {
-    let program = setup.program_with_limit(96 * MIB);
+    let program = setup.program_with_limit(128 * MIB);
     let (lane, other) = (program.lane(), program.lane());
     for mode in MODES {
         // Plenty that a trim would give back, and something pending.
-        let cached = program.allocate(other, 48 * MIB);
-        let pending = program.allocate(other, 24 * MIB);
+        let cached = program.allocate(other, 64 * MIB);
+        let pending = program.allocate(other, 32 * MIB);
         program.use_on(&pending, lane);
         program.device.work(lane.stream, 1000);
         [cached, pending].into_iter().for_each(|block| program.free(block));
         program.device.begin_capture(lane.stream, mode);
-        match program.try_allocate(lane, 88 * MIB).unwrap_err() {
+        match program.try_allocate(lane, 120 * MIB).unwrap_err() {
             AllocateError::OutOfMemory(error) => {
                 assert!(error.is_capturing);
                 assert!(error.to_string().contains("A graph is being captured"), "{error}");
@@ -91,7 +91,7 @@ fn b22_out_of_memory_in_a_capture_says_so_and_breaks_nothing(setup: &Setup) {
         let smaller = program.allocate(lane, 8 * MIB);
         assert!(program.device.end_capture(lane.stream), "the capture ({mode:?}) is broken");
         program.free(smaller);
-        let block = program.allocate(lane, 88 * MIB);
+        let block = program.allocate(lane, 120 * MIB);
         program.free(block);
         program.check();
         program.allocator.trim().unwrap();

@@ -26,7 +26,8 @@ fn a_private_pool_neither_lends_nor_borrows(setup: &Setup) {
             let address = block.address;
             assert!(!seen.contains(&address), "{pool:?} lends to another");
             program.free(block);
-            // Within the pool, another stream gets it.
+            // Within the pool, another stream gets it, at the latest once the first is done.
+            program.device.pass(1000);
             let block = program.try_allocate_in(pool, other, bytes).unwrap();
             assert_eq!(block.address, address);
             program.free(block);
@@ -45,9 +46,8 @@ fn b26_a_trim_spares_private_pools_until_they_are_released(setup: &Setup) {
     let (address, held) = (block.address, program.reserved());
     program.free(block);
     assert_eq!(program.allocator.trim().unwrap(), 0);
-    let calls = program.device.calls();
     let block = program.try_allocate_in(pool, lane, 12 * MIB).unwrap();
-    assert_eq!((block.address, program.device.calls()), (address, calls), "still there");
+    assert_eq!((block.address, program.reserved()), (address, held), "still there");
     program.free(block);
     program.allocator.release_pool(pool).unwrap();
     assert_eq!(program.reserved(), held, "release itself gives nothing back");
@@ -94,26 +94,26 @@ fn b43_a_block_goes_back_to_the_pool_it_came_from(setup: &Setup) {
         let pool = if round % 2 == 0 { pool } else { PoolId::DEFAULT };
         blocks.push(program.try_allocate_in(pool, lane, (round + 1) * 300_000).unwrap());
     }
-    blocks.into_iter().rev().for_each(|block| program.free(block));
-    program.check();
     let views = program.allocator.snapshot();
     assert!(views.iter().any(|view| view.pool == 0) && views.iter().any(|view| view.pool == 1));
+    blocks.into_iter().rev().for_each(|block| program.free(block));
+    program.check();
     program.end();
 }
 
 fn memory_of_a_private_pool_is_not_taken_at_the_limit(setup: &Setup) {
-    let program = setup.program_with_limit(48 * MIB);
+    let program = setup.program_with_limit(64 * MIB);
     let lane = program.lane();
     let pool = program.allocator.add_pool();
-    let block = program.try_allocate_in(pool, lane, 24 * MIB).unwrap();
+    let block = program.try_allocate_in(pool, lane, 32 * MIB).unwrap();
     let address = block.address;
     program.free(block);
-    program.try_allocate(lane, 48 * MIB).unwrap_err();
-    let block = program.try_allocate_in(pool, lane, 24 * MIB).unwrap();
+    program.try_allocate(lane, 64 * MIB).unwrap_err();
+    let block = program.try_allocate_in(pool, lane, 32 * MIB).unwrap();
     assert_eq!(block.address, address, "a graph may hold this address");
     program.free(block);
     program.allocator.release_pool(pool).unwrap();
-    let block = program.allocate(lane, 48 * MIB);
+    let block = program.allocate(lane, 64 * MIB);
     program.free(block);
     program.end();
 }

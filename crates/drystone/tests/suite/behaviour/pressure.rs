@@ -18,21 +18,21 @@ on_every_setup!(
 );
 
 fn b15_b17_a_callback_may_use_the_allocator(setup: &Setup) {
-    let program = setup.program_with_limit(48 * MIB);
+    let program = setup.program_with_limit(64 * MIB);
     let lane = program.lane();
-    let cache = program.allocate(lane, 48 * MIB).address;
+    let cache = program.allocate(lane, 64 * MIB).address;
     let (allocator, device) = (program.allocator.clone(), Arc::clone(&program.device));
     let weak = Arc::new(Mutex::new(Some((allocator, cache))));
     let held = Arc::clone(&weak);
     program.allocator.on_pressure(Arc::new(move |bytes| {
-        assert_eq!(bytes, 40 * MIB);
+        assert_eq!(bytes, 56 * MIB);
         let Some((allocator, cache)) = held.lock().unwrap().take() else { return false };
-        assert!(allocator.stats().all.allocated_bytes.current >= 48 * MIB);
+        assert!(allocator.stats().all.allocated_bytes.current >= 64 * MIB);
         assert!(!allocator.snapshot().is_empty());
         allocator.check().unwrap();
         assert!(format!("{allocator:?}").contains("stats"));
         // It may run out of memory itself: it is asked again, and has nothing left to give.
-        allocator.set_limit(48 * MIB);
+        allocator.set_limit(64 * MIB);
         device.taken_back(cache);
         allocator.free(cache).unwrap();
         let block = allocator.allocate(lane.id, 512).unwrap();
@@ -40,7 +40,7 @@ fn b15_b17_a_callback_may_use_the_allocator(setup: &Setup) {
         allocator.trim().unwrap();
         true
     }));
-    let block = program.allocate(lane, 40 * MIB);
+    let block = program.allocate(lane, 56 * MIB);
     program.check();
     program.free(block);
     program.end();
@@ -57,26 +57,26 @@ fn counter(program: &crate::program::Program, frees: bool) -> Arc<AtomicU64> {
 }
 
 fn callbacks_are_the_last_resort(setup: &Setup) {
-    let program = setup.program_with_limit(48 * MIB);
+    let program = setup.program_with_limit(64 * MIB);
     let (lane, other) = (program.lane(), program.lane());
     let asked = counter(&program, false);
-    let pending = program.allocate(lane, 48 * MIB);
+    let pending = program.allocate(lane, 64 * MIB);
     program.use_on(&pending, other);
     program.device.work(other.stream, 100_000);
     program.free(pending);
-    let block = program.allocate(other, 40 * MIB);
+    let block = program.allocate(other, 56 * MIB);
     program.free(block);
     assert_eq!(asked.load(Ordering::Relaxed), 0, "waiting and trimming was enough");
-    program.try_allocate(other, 56 * MIB).unwrap_err();
+    program.try_allocate(other, 72 * MIB).unwrap_err();
     assert_eq!(asked.load(Ordering::Relaxed), 1);
     program.end();
 }
 
 fn every_callback_is_asked(setup: &Setup) {
-    let program = setup.program_with_limit(48 * MIB);
+    let program = setup.program_with_limit(64 * MIB);
     let lane = program.lane();
     let asked = [counter(&program, true), counter(&program, false), counter(&program, true)];
-    program.try_allocate(lane, 56 * MIB).unwrap_err();
+    program.try_allocate(lane, 72 * MIB).unwrap_err();
     assert_eq!(asked.map(|one| one.load(Ordering::Relaxed)), [1, 1, 1]);
     program.end();
 }
@@ -107,11 +107,11 @@ fn b28_what_callbacks_free_in_pieces_serves_the_request(setup: &Setup) {
 }
 
 fn a_callback_that_frees_nothing_ends_in_out_of_memory(setup: &Setup) {
-    let program = setup.program_with_limit(24 * MIB);
+    let program = setup.program_with_limit(32 * MIB);
     let lane = program.lane();
     let asked = counter(&program, true);
     for round in 1..=3 {
-        program.try_allocate(lane, 48 * MIB).unwrap_err();
+        program.try_allocate(lane, 64 * MIB).unwrap_err();
         assert_eq!(asked.load(Ordering::Relaxed), round, "one question for each request");
     }
     program.end();

@@ -33,15 +33,16 @@ fn the_same_stream_has_the_same_key(setup: &Setup) {
 
 fn a_retired_stream_leaves_its_memory_to_others(setup: &Setup) {
     let program = setup.program();
+    let bytes = setup.unit_bytes().max(12 * MIB);
     let (gone, lane) = (program.lane(), program.lane());
-    let block = program.allocate(gone, 12 * MIB);
+    let block = program.allocate(gone, bytes);
     let (address, held) = (block.address, program.reserved());
     program.device.work(gone.stream, 1000);
     program.free(block);
     program.allocator.retire_stream(gone.id).unwrap();
     program.device.destroy_stream(gone.stream);
     program.check();
-    let block = program.allocate(lane, 12 * MIB);
+    let block = program.allocate(lane, bytes);
     assert_eq!((block.address, program.reserved()), (address, held));
     program.free(block);
     program.end();

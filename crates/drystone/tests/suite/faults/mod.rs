@@ -14,7 +14,7 @@ use drystone::driver::{Call, Driver, ErrorCode, Stream};
 use drystone_sim::{FaultMode, FaultPlan, SimConfig, SimDevice};
 
 use crate::program::Program;
-use crate::setup::{MALLOC, SOURCES, Setup, VMM_2MIB, VMM_8MIB};
+use crate::setup::{ASYNC, MALLOC, SOURCES, Setup, VMM_2MIB, VMM_8MIB};
 use crate::sim::{MIB, watched};
 use scenarios::{SCENARIOS, Scenario};
 use script::Script;
@@ -93,6 +93,11 @@ fn p4_every_call_may_fail_malloc() {
     sweep(&MALLOC);
 }
 
+#[test]
+fn p4_every_call_may_fail_async() {
+    sweep(&ASYNC);
+}
+
 /// The sweep is worth something only if each method is called by some scenario.
 #[test]
 fn every_method_the_library_calls_is_swept() {
@@ -108,8 +113,9 @@ fn every_method_the_library_calls_is_swept() {
             missed.retain(|&call| sim.calls_of(call) == 0);
         }
     }
-    // A request is refused with the device's free memory in the text: in `ending`.
-    let expected = [Call::MemoryInfo, Call::MallocAsync, Call::FreeAsync, Call::SynchronizeStream];
+    // A request is refused with the device's free memory in the text: in `ending`; `peers` lets
+    // others in.
+    let expected = [Call::MemoryInfo, Call::SynchronizeStream, Call::EnablePeerAccess];
     assert_eq!(missed, expected);
 }
 

@@ -20,7 +20,7 @@ pub const SCENARIOS: [Scenario; 10] = [
     scenario("reuse across streams", across),
     scenario("frees with uses", uses),
     scenario("a trim in the middle", trim),
-    Scenario { name: "the limit", limit_bytes: Some(48 * MIB), steps: limit },
+    Scenario { name: "the limit", limit_bytes: Some(64 * MIB), steps: limit },
     scenario("a full device, all of it pending", full),
     scenario("streams that go", retire),
     scenario("a private pool", pool),
@@ -100,15 +100,15 @@ fn trim(script: &mut Script<'_>) {
 
 fn limit(script: &mut Script<'_>) {
     let (lane, other) = (script.lane(), script.lane());
-    script.allocate("a", lane, 24 * MIB);
-    script.allocate("b", other, 24 * MIB);
+    script.allocate("a", lane, 32 * MIB);
+    script.allocate("b", other, 32 * MIB);
     script.use_on("b", lane);
     script.work(lane, 500);
     script.free("b");
     script.free("a");
-    script.allocate("c", lane, 48 * MIB);
+    script.allocate("c", lane, 64 * MIB);
     script.free("c");
-    script.allocate("d", other, 32 * MIB);
+    script.allocate("d", other, 40 * MIB);
 }
 
 fn full(script: &mut Script<'_>) {
@@ -173,5 +173,5 @@ fn capture(script: &mut Script<'_>) {
         script.use_on("e", lane);
         script.free("e");
     });
-    script.allocate("f", lane, 100 * MIB);
+    script.allocate("f", lane, 64 * MIB);
 }

@@ -54,7 +54,7 @@ fn config(rng: &mut Rng, seed: u64) -> SimConfig {
 impl World {
     pub fn new(seed: u64, alter: Alter<'_>) -> Self {
         let mut rng = Rng::new(seed);
-        let setup = SOURCES[rng.below(3) as usize];
+        let setup = SOURCES[rng.below(4) as usize];
         let config = config(&mut rng, seed);
         let total_bytes = config.total_bytes;
         let limit_bytes = rng.chance(30).then(|| total_bytes / 2 + rng.below(total_bytes));
@@ -72,12 +72,7 @@ impl World {
         let sim = SimDevice::new(config);
         let driver = alter(Arc::new(sim.clone()));
         let program = Program::with_driver(Arc::new(sim.clone()), driver, options);
-        Self {
-            sim,
-            program,
-            rng,
-            most_bytes: most_bytes / setup.granule_bytes * setup.granule_bytes,
-        }
+        Self { sim, program, rng, most_bytes: most_bytes / setup.unit_bytes() * setup.unit_bytes() }
     }
 
     pub fn failure(&self, finding: String) -> Failure {
@@ -91,7 +86,9 @@ impl World {
         }
         if is_thorough {
             self.program.allocator.check().map_err(|broken| self.failure(broken.to_string()))?;
-            let (held, on_device) = (self.program.reserved(), self.sim.physical_bytes());
+            // Of what a graph owns, the allocator knows live blocks only.
+            let on_device = self.sim.physical_bytes() - self.sim.graph_bytes();
+            let held = self.program.reserved();
             if held < on_device {
                 let finding = format!("{held} bytes are counted, the device has {on_device}");
                 return Err(self.failure(finding));
@@ -104,6 +101,7 @@ impl World {
     /// the allocator is gone, so is everything it held (I15).
     pub fn end(self) -> Result<(), Failure> {
         self.look(true)?;
+        self.sim.end_graphs();
         let lane = self.program.default_lane();
         match self.program.try_allocate(lane, self.most_bytes) {
             Ok(block) => self.program.free(block),
