@@ -33,6 +33,26 @@ const UNVERSIONED: [(&str, &str); 5] = [
 /// Libraries whose `...Create...` functions write a handle through their first argument.
 const CREATORS: [&str; 4] = ["cublas", "cudnn", "cusparse", "cusolver"];
 
+/// Libraries whose functions work in the stream that their `...SetStream` was given last.
+const WORKERS: [&str; 5] = ["cublas", "cudnn", "cufft", "cusolverDn", "cusparse"];
+/// What the names of functions have that do no such work.
+const IDLE: [&str; 14] = [
+    "Create",
+    "Destroy",
+    "Descriptor",
+    "Find",
+    "Finalize",
+    "Get",
+    "Init",
+    "Lt",
+    "Plan",
+    "Set",
+    "String",
+    "Version",
+    "bufferSize",
+    "Descr",
+];
+
 /// Names by version; the empty version is none.
 type Names = BTreeMap<String, BTreeSet<String>>;
 
@@ -110,19 +130,31 @@ fn link(
 fn stub_source(names: &Names) -> String {
     let mut text = String::from(
         "extern int simcuda_count(const char* name);\n\
+         extern void work(void);\n\
          static char handle[64];\n\
          #define STUB(name) __attribute__((weak)) int name(void) \\\n\
            { simcuda_count(#name); return 0; }\n\
          #define CREATOR(name) __attribute__((weak)) int name(void** made) \\\n\
-           { simcuda_count(#name); *made = handle; return 0; }\n",
+           { simcuda_count(#name); *made = handle; return 0; }\n\
+         #define WORKER(name) __attribute__((weak)) int name(void) \\\n\
+           { simcuda_count(#name); work(); return 0; }\n",
     );
     for name in names.values().flatten() {
-        let creates = name.contains("Create") || name.contains("_create");
-        let is_creator = creates && CREATORS.iter().any(|begin| name.starts_with(begin));
-        let kind = if is_creator { "CREATOR" } else { "STUB" };
-        text.push_str(&format!("{kind}({name})\n"));
+        text.push_str(&format!("{}({name})\n", kind(name)));
     }
     text
+}
+
+/// Which of the macros defines a function.
+fn kind(name: &str) -> &'static str {
+    let begins = |list: &[&str]| list.iter().any(|begin| name.starts_with(begin));
+    if begins(&CREATORS) && (name.contains("Create") || name.contains("_create")) {
+        "CREATOR"
+    } else if begins(&WORKERS) && !IDLE.iter().any(|part| name.contains(part)) {
+        "WORKER"
+    } else {
+        "STUB"
+    }
 }
 
 fn version_script(names: &Names) -> String {
@@ -270,10 +302,24 @@ mod tests {
     }
 
     #[test]
-    fn only_functions_that_make_handles_write_one() {
-        let source = stub_source(&names(&[("v", "cudnnCreate"), ("v", "ncclDevCommCreate")]));
-        assert!(source.contains("CREATOR(cudnnCreate)\n"));
-        assert!(source.contains("STUB(ncclDevCommCreate)\n"));
+    fn functions_make_handles_work_or_only_count() {
+        for (name, expected) in [
+            ("cudnnCreate", "CREATOR"),
+            ("cusparseSpSV_createDescr", "CREATOR"),
+            ("ncclDevCommCreate", "STUB"),
+            ("cublasSgemm_v2", "WORKER"),
+            ("cudnnBackendExecute", "WORKER"),
+            ("cusolverDnSgetrf", "WORKER"),
+            ("cudnnBackendFinalize", "STUB"),
+            ("cudnnSetTensorNdDescriptor", "STUB"),
+            ("cublasLtMatmulDescDestroy", "STUB"),
+            ("cufftXtMakePlanMany", "STUB"),
+        ] {
+            assert_eq!(kind(name), expected, "{name}");
+        }
+        assert!(
+            stub_source(&names(&[("v", "cublasSgemm_v2")])).ends_with("WORKER(cublasSgemm_v2)\n")
+        );
     }
 
     #[test]

@@ -1,7 +1,8 @@
 /* What stub libraries answer where PyTorch reads an answer.
  *
  * Every other function of a stub library counts itself and returns zero, which is success in all of
- * them; handles that `...Create...` functions make are one address that is never looked at. A
+ * them; handles that `...Create...` functions make are one address that is never looked at. What a
+ * real library would run on the device is a kernel of the simulated one, in the same stream. A
  * definition here takes the place of the generated one, in the library that exports the name.
  * Arguments that are not used are only there to be counted: `ANSWER(f, type, n, at, value)` defines
  * a function of n arguments, none of them a floating-point number, that writes the value through
@@ -13,6 +14,8 @@
 #include <string.h>
 
 int simcuda_count(const char* name);
+int simcuda_launch(int ordinal, void* stream, uint64_t ns);
+int cuCtxGetDevice(int* ordinal);
 int cuMemAlloc_v2(unsigned long long* address, size_t bytes);
 int cuMemFree_v2(unsigned long long address);
 
@@ -21,6 +24,29 @@ int cuMemFree_v2(unsigned long long address);
 #define WORKSPACE 65536
 
 static char handle[64];
+
+/* The stream that this thread gave to the library last: handles are not told apart, and PyTorch
+ * states the stream before every use. */
+static _Thread_local void* own_stream;
+
+static void work_on(void* stream) {
+  const uint64_t as_configured = UINT64_MAX;
+  int ordinal;
+  if (cuCtxGetDevice(&ordinal) == 0) simcuda_launch(ordinal, stream, as_configured);
+}
+void work(void) { work_on(own_stream); }
+
+#define SET_STREAM(name)                    \
+  int name(long library, void* stream) {    \
+    COUNT;                                  \
+    own_stream = stream;                    \
+    return 0;                               \
+  }
+SET_STREAM(cublasSetStream_v2)
+SET_STREAM(cudnnSetStream)
+SET_STREAM(cufftSetStream)
+SET_STREAM(cusolverDnSetStream)
+SET_STREAM(cusparseSetStream)
 
 #define ARGUMENTS_1 long a1
 #define ARGUMENTS_2 ARGUMENTS_1, long a2
@@ -68,6 +94,13 @@ static char handle[64];
   ANSWER(prefix##D##real, type, n, at, value)                 \
   ANSWER(prefix##C##complex, type, n, at, value)              \
   ANSWER(prefix##Z##complex, type, n, at, value)
+/* A function that works in the stream that is its last argument. */
+#define WORKER(name, n)                                  \
+  int name(ARGUMENTS_##n) {                              \
+    COUNT;                                               \
+    work_on((void*)a##n);                                \
+    return 0;                                            \
+  }
 /* A text for any error. */
 #define TEXT(name) \
   const char* name(long status) { return status == 0 ? "success" : "error of a stub library"; }
@@ -88,6 +121,8 @@ int cublasLtMatmulAlgoGetHeuristic(long lt, long op, long a, long b, long c, lon
   *found = wanted > 0;
   return 0;
 }
+
+WORKER(cublasLtMatmul, 16)
 
 /* Compared with the version that PyTorch was built with. */
 size_t cublasLtGetVersion(void) { return 130100; }
@@ -245,8 +280,7 @@ ANSWER(cudnnGetBatchNormalizationTrainingExReserveSpaceSize, size_t, 6, 6, WORKS
 ANSWER(cudnnGetCTCLossWorkspaceSize, size_t, 9, 9, WORKSPACE)
 ANSWER(cudnnGetCTCLossWorkspaceSize_v8, size_t, 6, 6, WORKSPACE)
 ANSWER_2(cudnnGetRNNTempSpaceSizes, size_t, 6, 5, WORKSPACE, 6, WORKSPACE)
-/* The stream that work is given to: the default one. */
-ANSWER(cudnnGetStream, void*, 2, 2, 0)
+ANSWER(cudnnGetStream, void*, 2, 2, own_stream)
 
 /* ---- NCCL: communicators know their size and rank; nothing is sent ---- */
 
@@ -323,6 +357,15 @@ int ncclCommUserRank(struct communicator* of, int* rank) {
   *rank = of->rank;
   return 0;
 }
+WORKER(ncclAllReduce, 7)
+WORKER(ncclReduceScatter, 7)
+WORKER(ncclBroadcast, 7)
+WORKER(ncclReduce, 8)
+WORKER(ncclAllGather, 6)
+WORKER(ncclAlltoAll, 6)
+WORKER(ncclBcast, 6)
+WORKER(ncclSend, 6)
+WORKER(ncclRecv, 6)
 /* Watched by a thread of PyTorch: there is never an error. */
 ANSWER(ncclCommGetAsyncError, int, 2, 2, 0)
 ANSWER(ncclCommRegister, void*, 4, 4, handle)

@@ -79,11 +79,15 @@ extern "C" fn simcuda_reset_device(ordinal: i32, conf: Text) -> i32 {
     })
 }
 
+/// A kernel's time that stands for what the settings give one.
+const AS_CONFIGURED: u64 = u64::MAX;
+
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_launch(ordinal: i32, stream: Raw, ns: u64) -> i32 {
     done(|| {
         let device = device(ordinal)?;
         let stream = stream_of(&device, stream)?;
+        let ns = if ns == AS_CONFIGURED { device.config.kernel_ns } else { ns };
         let queue = stream::Queue { device, stream };
         queue.push(ns, || crate::capture::Node::Kernel)?;
         queue.device.kernels.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

@@ -37,12 +37,13 @@ class Exit(unittest.TestCase):
         self.assertEqual(device["violations"], 0)
         self.assertGreaterEqual(device["peak_physical_bytes"], 2 << 20)
         counted = statistics["counted"]
-        self.assertEqual(device["kernels"], sum(
-            count for name, count in counted.items() if name.startswith("cudaLaunch")))
+        launches = sum(
+            count for name, count in counted.items() if name.startswith("cudaLaunch"))
         # Two layers forward, and the gradients of both weights and of one input, three times.
         products = sum(count for name, count in counted.items()
                        if name in ("cublasSgemm_v2", "cublasLtMatmul"))
         self.assertEqual(products, 15)
+        self.assertEqual(device["kernels"], launches + products)
         self.assertEqual(statistics["functions"]["cuCtxSynchronize"]["calls"], 1)
 
     def test_a_small_device_runs_out_where_a_large_one_does_not(self):
