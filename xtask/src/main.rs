@@ -4,6 +4,7 @@
 //! tool checks are a test beside this: `tests/tidy.rs`.
 
 mod bindings;
+mod capi;
 mod simcuda;
 mod stubs;
 mod torch;
@@ -37,6 +38,12 @@ enum Task {
     Lint,
     /// Check that the driver crate compiles against every version of CUDA's bindings.
     Bindings,
+    /// Build the C library as it is shipped, and check its size and what it needs.
+    Capi {
+        /// Where it goes; `target/capi` unless said otherwise.
+        #[arg(long)]
+        out: Option<PathBuf>,
+    },
     /// Build the simulated CUDA libraries, for programs to run on with no GPU.
     Simcuda {
         /// Where they go; `target/simcuda` unless said otherwise.
@@ -76,6 +83,10 @@ fn main() -> Result<()> {
         Task::Test => test(),
         Task::Lint => lint(),
         Task::Bindings => bindings::bindings(),
+        Task::Capi { out } => {
+            println!("{}", capi::build(out)?.display());
+            Ok(())
+        }
         Task::Simcuda { out } => {
             let folder = out.map_or_else(simcuda::build, |out| simcuda::build_in(&out))?;
             println!("{}", folder.display());

@@ -1,5 +1,6 @@
 //! The library as it is shipped, C programs against it, and the simulated driver they run on.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(dead_code, reason = "no test uses all of it")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -1,0 +1,54 @@
+//! What the shipped library is: small, in need of nothing but the C library, never unloaded.
+//!
+//! `DRYSTONE_LIBRARY` names a file to look at; else the release library is built and stripped.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const BYTES_MAX: u64 = 1_000_000;
+
+fn output_of(tool: &str, arguments: &[&str], library: &Path) -> String {
+    let output = Command::new(tool).args(arguments).arg(library).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The names in brackets of the lines with this tag.
+fn entries<'a>(dynamic: &'a str, tag: &str) -> Vec<&'a str> {
+    let lines = dynamic.lines().filter(|line| line.contains(tag));
+    lines.map(|line| line.split(['[', ']']).nth(1).unwrap()).collect()
+}
+
+#[test]
+fn library_is_small_and_needs_only_the_c_library() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = std::env::var_os("DRYSTONE_LIBRARY").map(PathBuf::from).unwrap_or_else(|| {
+        let stripped = folder.path().join("libdrystone.so");
+        let to = ["--strip-unneeded", "-o", stripped.to_str().unwrap()];
+        output_of("strip", &to, &common::library("release"));
+        stripped
+    });
+    let bytes = std::fs::metadata(&library).unwrap().len();
+    assert!(bytes < BYTES_MAX, "{bytes} bytes");
+
+    let dynamic = output_of("readelf", &["-d", "-W"], &library);
+    for name in entries(&dynamic, "(NEEDED)") {
+        let is_c_library = name == "libc.so.6" || name.starts_with("ld-linux");
+        assert!(is_c_library, "needs {name}");
+    }
+    assert_eq!(entries(&dynamic, "(SONAME)"), ["libdrystone.so"]);
+    assert!(dynamic.contains("NODELETE"), "{dynamic}");
+
+    // It offers what the header declares, and nothing else.
+    let header = common::root().join("crates/capi/include/drystone.h");
+    let header = std::fs::read_to_string(header).unwrap();
+    let symbols = output_of("nm", &["-D", "--defined-only", "--format=just-symbols"], &library);
+    let declared = |name: &str| header.contains(&format!("{name}("));
+    for symbol in symbols.lines() {
+        assert!(symbol.starts_with("drystone_") && declared(symbol), "{symbol}");
+    }
+    assert!(symbols.lines().count() >= 34, "{symbols}");
+}
