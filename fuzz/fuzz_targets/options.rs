@@ -10,6 +10,9 @@ fuzz_target!(|text: &str| {
             assert!(options.granule_bytes.is_power_of_two());
             assert!(options.limit_fraction.is_none_or(|f| f > 0.0 && f <= 1.0));
             assert_ne!(options.limit_bytes, Some(0));
+            let keeps = options.release_threshold_bytes;
+            assert!(keeps > 0 || text.contains("release_threshold") && text.contains("none"));
+            assert!(!options.is_shareable || text.contains("shareable"));
         }
         Err(error) => assert!(text.contains('\n') || !error.to_string().contains('\n')),
     }

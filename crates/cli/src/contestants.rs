@@ -1,7 +1,7 @@
 //! Who replays: the allocators a command line names, and the device each is given.
 
 use anyhow::Result;
-use drystone_peers::{Contestant, NAMES, TORCH_EXPANDABLE, TORCH_NATIVE};
+use drystone_peers::{COMPARABLE, Contestant, NAMES, TORCH_EXPANDABLE, TORCH_NATIVE};
 use drystone_sim::{SimConfig, SimDevice};
 use drystone_trace::model::Trace;
 use drystone_trace::replay::Replayed;
@@ -30,10 +30,10 @@ impl Device {
 /// Drystone as it is by default.
 pub const DEFAULT: &str = NAMES[0];
 
-/// Every allocator in its default configuration, and PyTorch's in some more.
+/// Every allocator whose figures compare in its default configuration, and PyTorch's in some more.
 pub fn all(torch_configurations: &[String]) -> Result<Vec<Contestant>> {
-    let mut contestants = Vec::with_capacity(NAMES.len() + torch_configurations.len());
-    for name in NAMES {
+    let mut contestants = Vec::with_capacity(COMPARABLE.len() + torch_configurations.len());
+    for name in COMPARABLE {
         contestants.push(Contestant::named(name, "")?);
     }
     for configuration in torch_configurations {

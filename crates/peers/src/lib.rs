@@ -12,6 +12,6 @@ pub mod drystone;
 pub mod torch;
 
 pub use contestant::{
-    Contestant, ContestantError, DRYSTONE_MALLOC, DRYSTONE_VMM, NAMES, TORCH_EXPANDABLE,
-    TORCH_NATIVE,
+    COMPARABLE, Contestant, ContestantError, DRYSTONE_ASYNC, DRYSTONE_MALLOC, DRYSTONE_VMM, NAMES,
+    TORCH_EXPANDABLE, TORCH_NATIVE,
 };

@@ -1,6 +1,7 @@
 //! `drystone compare`: traces through Drystone and PyTorch's allocators, side by side.
 
 use anyhow::Result;
+use drystone_peers::{Contestant, DRYSTONE_ASYNC};
 
 use super::Ended;
 use super::replays::Replays;
@@ -18,6 +19,11 @@ pub struct Args {
     #[arg(long, value_name = "KEY:VALUE,...")]
     torch_conf: Vec<String>,
 
+    /// Also show drystone-async, over the driver's own memory pools. The simulated ones pack almost
+    /// perfectly, which real ones do not: a lower bound
+    #[arg(long = "async")]
+    with_async: bool,
+
     #[command(flatten)]
     device: DeviceArgs,
 
@@ -27,12 +33,16 @@ pub struct Args {
 
 /// Does it.
 pub fn run(args: &Args) -> Result<Ended> {
+    let mut contestants = contestants::all(&args.torch_conf)?;
+    if args.with_async {
+        contestants.push(Contestant::named(DRYSTONE_ASYNC, "")?);
+    }
     let replays = Replays {
         command: "compare",
         files: &args.files,
         device: &args.device,
         outputs: &args.outputs,
-        contestants: &contestants::all(&args.torch_conf)?,
+        contestants: &contestants,
     };
     replays.run()
 }

@@ -14,7 +14,8 @@ pub struct Args {
     #[command(flatten)]
     files: Files,
 
-    /// Which allocator
+    /// Which allocator; what drystone-async reserves is a lower bound, since simulated memory pools
+    /// pack almost perfectly
     #[arg(short, long, value_name = "NAME", value_parser = NAMES,
           default_value = contestants::DEFAULT)]
     allocator: String,

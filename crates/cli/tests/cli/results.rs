@@ -68,10 +68,39 @@ fn one_of_a_thing_is_singular() {
 fn help_names_every_allocator() {
     for command in ["replay", "convert"] {
         let help = drystone([command, "--help"]).expect(0).stdout;
-        for name in ["drystone-vmm", "drystone-malloc", "torch-native", "torch-expandable"] {
+        for name in [
+            "drystone-vmm",
+            "drystone-malloc",
+            "drystone-async",
+            "torch-native",
+            "torch-expandable",
+        ] {
             assert!(help.contains(name), "{command}: {name}");
         }
     }
+}
+
+/// Its figures are a lower bound, so it is there only for those who ask.
+#[test]
+fn the_drivers_own_pools_are_compared_on_request() {
+    let (_folder, path) = folder();
+    let path = path.to_str().unwrap();
+    let rows = |arguments: &[&str]| {
+        let json = drystone(arguments).expect(0).json();
+        json["traces"][0]["runs"].as_array().unwrap().clone()
+    };
+    assert_eq!(rows(&["compare", path, "--json"]).len(), 4);
+    let with = rows(&["compare", path, "--json", "--async"]);
+    assert_eq!(with.len(), 5);
+    assert_eq!(with[4]["allocator"], "drystone-async");
+    let alone = rows(&["replay", path, "--json", "--allocator", "drystone-async"]);
+    assert_eq!(alone[0]["peak_reserved_bytes"], with[4]["peak_reserved_bytes"]);
+    let operations = alone[0]["operations"].as_u64().unwrap();
+    let calls = alone[0]["driver_calls"].as_u64().unwrap();
+    // Every allocation and every free is a call, and the pool has to be made.
+    assert!(calls > operations && alone[0]["out_of_memory_events"] == 0, "{alone:?}");
+    let help = drystone(["compare", "--help"]).expect(0).stdout;
+    assert!(help.contains("a lower bound") && help.contains("--async"), "{help}");
 }
 
 #[test]
