@@ -36,15 +36,14 @@ pub fn in_driver(call: impl FnOnce() -> Status) -> Status {
 
 /// The device of this thread: of the context that is current, or the one chosen.
 pub fn device() -> c_int {
-    let mut device = CHOSEN.get();
-    if has_current() {
-        // SAFETY: the pointer is to a local.
-        let status = unsafe { driver::cuCtxGetDevice(&raw mut device) };
-        if status != error::SUCCESS {
-            return CHOSEN.get();
-        }
-    }
-    device
+    device_of_current().unwrap_or_else(|| CHOSEN.get())
+}
+
+fn device_of_current() -> Option<c_int> {
+    let mut device = 0;
+    // SAFETY: the pointer is to a local.
+    let status = unsafe { driver::cuCtxGetDevice(&raw mut device) };
+    (status == error::SUCCESS).then_some(device)
 }
 
 /// The primary context of a device, made if there is none.
@@ -152,12 +151,16 @@ pub unsafe extern "C" fn cudaGetDevice(ordinal: *mut c_int) -> Status {
     if ordinal.is_null() {
         return record(error::INVALID_VALUE);
     }
-    let status = count().map_or_else(|status| status, |_| error::SUCCESS);
-    if status == error::SUCCESS {
-        // SAFETY: the caller passes room for an ordinal.
-        unsafe { ordinal.write(device()) };
+    // Programs ask often: a context that is current is answer enough.
+    let told = device_of_current().map_or_else(|| count().map(|_| CHOSEN.get()), Ok);
+    match told {
+        Ok(device) => {
+            // SAFETY: the caller passes room for an ordinal.
+            unsafe { ordinal.write(device) };
+            error::SUCCESS
+        }
+        Err(status) => record(status),
     }
-    record(status)
 }
 
 /// Tells how many devices there are.

@@ -5,6 +5,9 @@
 //! are reached through its C ABI only, as by the real runtime. Names that mean different things in
 //! CUDA 12 and 13 are exported with their versions; `link/` says which one each library calls so.
 
+#[cfg(test)]
+use simcuda as _;
+
 mod context;
 mod copy;
 mod device;

@@ -129,21 +129,15 @@ fn a_kernel_is_launched_once_it_is_registered_and_fits() {
 fn a_call_configuration_is_taken_back_as_it_was_given() {
     in_fresh_thread(|runtime| {
         type Push = extern "C" fn(Dimensions, Dimensions, usize, *mut c_void) -> c_uint;
-        type Pop = extern "C" fn(
-            *mut Dimensions,
-            *mut Dimensions,
-            *mut usize,
-            *mut *mut c_void,
-        ) -> c_int;
+        type Pop =
+            extern "C" fn(*mut Dimensions, *mut Dimensions, *mut usize, *mut *mut c_void) -> c_int;
         let push: Push = runtime.function(c"__cudaPushCallConfiguration");
         let pop: Pop = runtime.function(c"__cudaPopCallConfiguration");
         let (mut grid, mut block) = (Dimensions(0, 0, 0), Dimensions(0, 0, 0));
         let (mut shared_bytes, mut stream) = (0, ptr::null_mut());
         let stream_given = ptr::without_provenance_mut(1);
         assert_eq!(push(Dimensions(1, 2, 3), Dimensions(4, 5, 6), 7, stream_given), 0);
-        let mut pop = || {
-            pop(&raw mut grid, &raw mut block, &raw mut shared_bytes, &raw mut stream)
-        };
+        let mut pop = || pop(&raw mut grid, &raw mut block, &raw mut shared_bytes, &raw mut stream);
         assert_eq!(pop(), 0);
         assert_eq!(pop(), 52, "there is none any more");
         assert_eq!((grid.0, grid.1, grid.2), (1, 2, 3));
@@ -249,13 +243,8 @@ fn what_is_not_there_refuses_and_harms_nothing() {
 #[test]
 fn a_function_of_the_driver_is_found_by_name() {
     in_fresh_thread(|runtime| {
-        type Find = extern "C" fn(
-            *const c_char,
-            *mut *mut c_void,
-            c_uint,
-            u64,
-            *mut c_int,
-        ) -> c_int;
+        type Find =
+            extern "C" fn(*const c_char, *mut *mut c_void, c_uint, u64, *mut c_int) -> c_int;
         let find: Find = runtime.function(c"cudaGetDriverEntryPointByVersion");
         let find = |name: &CStr, told: *mut c_int| {
             let mut function = ptr::null_mut();
