@@ -130,6 +130,13 @@ impl SimDevice {
             && granules.chain(end.checked_sub(1)).all(is_open)
     }
 
+    /// A memory pool that no call of the program made, as a device has one from the start.
+    ///
+    /// Errors: `NotSupported`.
+    pub fn add_memory_pool(&self, config: &MemoryPoolConfig) -> Result<MemoryPool, ErrorCode> {
+        self.inner.state.lock().create_memory_pool(config)
+    }
+
     /// Handles of the memory pools.
     pub fn memory_pools(&self) -> Vec<MemoryPool> {
         self.inner.state.lock().memory.pools.handles()

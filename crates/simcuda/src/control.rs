@@ -171,12 +171,12 @@ extern "C" fn simcuda_live_objects(ordinal: i32, out: Out<u8>, room: u64) -> u64
     number(|| text(out, room, &live_objects(&*device(ordinal)?)))
 }
 
-/// What is still alive, a line for each kind. The default pool always is, once asked for.
+/// What is still alive, a line for each kind. The default pool always is.
 fn live_objects(device: &Device) -> String {
     let live = device.sim.live_objects();
     let (default, streams) = {
         let tables = device.tables.lock();
-        (tables.pools.default().map_or(0, |_| 1), tables.streams.len())
+        (tables.pools.initial(), tables.streams.len())
     };
     let kinds = [
         ("reservations", live.reservations),

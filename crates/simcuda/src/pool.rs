@@ -12,6 +12,7 @@ use crate::status::{INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, Outcome};
 use crate::stream::{Queue, queue};
 use crate::virtual_memory::{DEVICE, POSIX_FD};
 use drystone_driver::{Driver, MemoryPool, MemoryPoolConfig};
+use drystone_sim::SimDevice;
 use std::collections::HashMap;
 
 /// What the driver API knows of a device's pools, by their values.
@@ -25,21 +26,20 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
-    /// The default pool, if it was ever asked for.
-    pub(crate) const fn default(&self) -> Option<u64> {
-        self.default
+    /// The pools of a fresh device: its default pool, where it has any.
+    pub(crate) fn new(device: &SimDevice) -> Self {
+        let default = device.add_memory_pool(&MemoryPoolConfig::default());
+        Self { default: default.ok().map(|pool| pool.0), ..Self::default() }
+    }
+
+    /// How many there are that no program made.
+    pub(crate) const fn initial(&self) -> usize {
+        if self.default.is_some() { 1 } else { 0 }
     }
 }
 
-/// The device's default pool, made when it is first asked for.
 fn default_pool(device: &Device) -> Outcome<u64> {
-    let tables = &mut *device.tables.lock();
-    if let Some(pool) = tables.pools.default {
-        return Ok(pool);
-    }
-    let pool = device.sim.create_memory_pool(&MemoryPoolConfig::default())?.0;
-    tables.pools.default = Some(pool);
-    Ok(pool)
+    device.tables.lock().pools.default.ok_or(NOT_SUPPORTED)
 }
 
 fn current_pool(device: &Device) -> Outcome<u64> {

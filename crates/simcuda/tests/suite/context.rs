@@ -1,0 +1,138 @@
+//! Initialisation, devices, contexts, names of functions.
+
+use crate::program::{allocate, cu, passes, start, use_device};
+use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute};
+use std::ffi::{CStr, c_void};
+use std::ptr::null_mut;
+
+#[test]
+fn nothing_goes_before_init() {
+    passes("", "context::nothing_goes_before_init", || {
+        let mut number = 0;
+        cu!(cuDriverGetVersion(&mut number));
+        assert_eq!(number, 13000);
+        cu!(cuDeviceGetCount(&mut number) => CUDA_ERROR_NOT_INITIALIZED);
+        cu!(cuInit(1) => CUDA_ERROR_INVALID_VALUE);
+        cu!(cuInit(0));
+        cu!(cuDeviceGetCount(&mut number));
+        assert_eq!(number, 1);
+    });
+}
+
+#[test]
+fn a_setting_that_cannot_be_stops_init() {
+    passes("memroy:1GiB", "context::a_setting_that_cannot_be_stops_init", || {
+        cu!(cuInit(0) => CUDA_ERROR_SYSTEM_NOT_READY);
+    });
+}
+
+#[test]
+fn a_device_is_what_the_settings_say() {
+    let conf = "memory:3GiB,compute:8.6,driver:12080,vmm:false,devices:2";
+    passes(conf, "context::a_device_is_what_the_settings_say", || {
+        cu!(cuInit(0));
+        let (mut bytes, mut value) = (0, 0);
+        cu!(cuDeviceTotalMem_v2(&mut bytes, 1));
+        assert_eq!(bytes, 3 << 30);
+        for (attribute, expected) in [
+            (Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 8),
+            (Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 6),
+            (Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0),
+            (Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 1),
+            (Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32),
+        ] {
+            cu!(cuDeviceGetAttribute(&mut value, attribute, 1));
+            assert_eq!(value, expected, "{attribute:?}");
+        }
+        let mut name = [1; 12];
+        cu!(cuDeviceGetName(name.as_mut_ptr(), 12, 0));
+        // SAFETY: the driver has written a C string.
+        assert_eq!(unsafe { CStr::from_ptr(name.as_ptr()) }.to_str().unwrap(), "Drystone Si");
+        cu!(cuDeviceGetName(name.as_mut_ptr(), 0, 0) => CUDA_ERROR_INVALID_VALUE);
+        cu!(cuDeviceTotalMem_v2(&mut bytes, 2) => CUDA_ERROR_INVALID_DEVICE);
+        cu!(cuDeviceTotalMem_v2(null_mut(), 0) => CUDA_ERROR_INVALID_VALUE);
+    });
+}
+
+#[test]
+fn each_thread_has_its_own_current_context() {
+    passes("devices:2", "context::each_thread_has_its_own_current_context", || {
+        cu!(cuInit(0));
+        let mut address = 0;
+        cu!(cuMemAlloc_v2(&mut address, 512) => CUDA_ERROR_INVALID_CONTEXT);
+        let (first, second) = (use_device(0), use_device(1));
+        let mut current = null_mut();
+        cu!(cuCtxGetCurrent(&mut current));
+        assert_eq!(current, second);
+        cu!(cuCtxPushCurrent_v2(first));
+        let mut device = 9;
+        cu!(cuCtxGetDevice(&mut device));
+        assert_eq!(device, 0);
+        std::thread::spawn(|| {
+            cu!(cuMemAlloc_v2(&mut 0, 512) => CUDA_ERROR_INVALID_CONTEXT);
+            cu!(cuCtxPopCurrent_v2(null_mut()) => CUDA_ERROR_INVALID_CONTEXT);
+        })
+        .join()
+        .unwrap();
+        cu!(cuCtxPopCurrent_v2(&mut current));
+        assert_eq!(current, first);
+        cu!(cuCtxGetDevice(&mut device));
+        assert_eq!(device, 1);
+        cu!(cuDevicePrimaryCtxRelease_v2(1));
+        cu!(cuMemAlloc_v2(&mut address, 512) => CUDA_ERROR_CONTEXT_IS_DESTROYED);
+        cu!(cuDevicePrimaryCtxRelease_v2(1) => CUDA_ERROR_INVALID_CONTEXT);
+        cu!(cuCtxSetCurrent(0x1234 as sys::CUcontext) => CUDA_ERROR_INVALID_CONTEXT);
+        cu!(cuCtxSetCurrent(null_mut()));
+        cu!(cuCtxGetCurrent(&mut current));
+        assert!(current.is_null());
+    });
+}
+
+#[test]
+fn addresses_of_two_devices_differ_and_peers_are_enabled_once() {
+    let test = "context::addresses_of_two_devices_differ_and_peers_are_enabled_once";
+    passes("devices:2", test, || {
+        cu!(cuInit(0));
+        let first = use_device(0);
+        let here = allocate(512);
+        use_device(1);
+        let there = allocate(512);
+        assert_ne!(here, there);
+        let mut ordinal = 9;
+        let attribute = sys::CUpointer_attribute_enum::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
+        cu!(cuPointerGetAttribute((&raw mut ordinal).cast::<c_void>(), attribute, there));
+        assert_eq!(ordinal, 1);
+        cu!(cuCtxEnablePeerAccess(first, 0));
+        cu!(cuCtxEnablePeerAccess(first, 0) => CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+        cu!(cuCtxDisablePeerAccess(first));
+        cu!(cuCtxDisablePeerAccess(first) => CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+        cu!(cuMemFree_v2(here));
+        cu!(cuMemFree_v2(there));
+    });
+}
+
+#[test]
+fn names_lead_to_functions() {
+    passes("debug:true", "context::names_lead_to_functions", || {
+        start();
+        let (mut function, mut status) = (null_mut(), unknown());
+        let name = c"cuMemGetInfo".as_ptr();
+        cu!(cuGetProcAddress_v2(name, &mut function, 13000, 0, &mut status));
+        // SAFETY: that is the function's signature.
+        let info: unsafe extern "C" fn(*mut usize, *mut usize) -> i32 =
+            unsafe { std::mem::transmute(function) };
+        let mut total = 0;
+        // SAFETY: a null place is one that is not wanted.
+        assert_eq!(unsafe { info(null_mut(), &mut total) }, 0);
+        assert_eq!(total, 80 << 30);
+        let name = c"cuTeleport".as_ptr();
+        cu!(cuGetProcAddress_v2(name, &mut function, 13000, 0, &mut status));
+        assert!(function.is_null());
+        assert_eq!(status as i32, 1);
+        cu!(cuGetProcAddress_v2(name, &mut function, 13000, 0, null_mut()) => CUDA_ERROR_NOT_FOUND);
+    });
+}
+
+fn unknown() -> sys::CUdriverProcAddressQueryResult {
+    sys::CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+}

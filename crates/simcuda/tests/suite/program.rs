@@ -1,0 +1,156 @@
+//! Tests as programs of their own, and short forms of what all of them say.
+
+use cudarc::driver::sys;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::ptr::null_mut;
+
+/// The folder of the simulated libraries; `None` says that the test skips.
+pub(crate) fn libraries() -> Option<PathBuf> {
+    let folder = std::env::var_os("DRYSTONE_SIMCUDA").map(PathBuf::from);
+    if folder.is_none() {
+        eprintln!("skipped: DRYSTONE_SIMCUDA does not name the built libraries");
+    }
+    folder
+}
+
+/// How a program ended: `None` in the program itself, or where there is nothing to run on.
+pub(crate) fn run(conf: &str, test: &str, body: impl FnOnce()) -> Option<Output> {
+    if std::env::var_os("SIMCUDA_TEST_PROGRAM").is_some() {
+        body();
+        return None;
+    }
+    let folder = libraries()?;
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    program.args(["--exact", test, "--nocapture", "--test-threads=1"]);
+    program.env("SIMCUDA_TEST_PROGRAM", "1").env("SIMCUDA_CONF", conf);
+    program.env("LD_LIBRARY_PATH", folder).env("RUST_BACKTRACE", "0");
+    Some(program.output().unwrap())
+}
+
+/// Runs a test as a program, which must end well.
+pub(crate) fn passes(conf: &str, test: &str, body: impl FnOnce()) {
+    let Some(output) = run(conf, test, body) else { return };
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{test}: {}\n{said}\n{complained}", output.status);
+    assert!(said.contains("1 passed"), "{test} ran nothing:\n{said}");
+}
+
+/// Calls a CUDA function, which must give a result; success unless said otherwise.
+macro_rules! cu {
+    ($function:ident($($argument:expr),* $(,)?)) => {
+        cu!($function($($argument),*) => CUDA_SUCCESS)
+    };
+    ($function:ident($($argument:expr),* $(,)?) => $result:ident) => {{
+        // SAFETY: a call of the simulated driver, which checks whatever it is handed.
+        let result = unsafe { cudarc::driver::sys::$function($($argument),*) };
+        assert_eq!(result, cudarc::driver::sys::CUresult::$result, stringify!($function));
+    }};
+}
+pub(crate) use cu;
+
+pub(crate) const MIB: usize = 1 << 20;
+pub(crate) const GRANULE: usize = 2 * MIB;
+
+/// Initialises CUDA and makes the first device's primary context current.
+pub(crate) fn start() {
+    cu!(cuInit(0));
+    use_device(0);
+}
+
+pub(crate) fn use_device(ordinal: i32) -> sys::CUcontext {
+    let mut context = null_mut();
+    cu!(cuDevicePrimaryCtxRetain(&mut context, ordinal));
+    cu!(cuCtxSetCurrent(context));
+    context
+}
+
+pub(crate) fn allocate(bytes: usize) -> u64 {
+    let mut address = 0;
+    cu!(cuMemAlloc_v2(&mut address, bytes));
+    address
+}
+
+pub(crate) fn stream() -> sys::CUstream {
+    let mut stream = null_mut();
+    cu!(cuStreamCreate(&mut stream, 1));
+    stream
+}
+
+pub(crate) fn event(flags: u32) -> sys::CUevent {
+    let mut event = null_mut();
+    cu!(cuEventCreate(&mut event, flags));
+    event
+}
+
+/// What is allocated on a device, by the API itself.
+pub(crate) fn used_bytes() -> usize {
+    let (mut free, mut total) = (0, 0);
+    cu!(cuMemGetInfo_v2(&mut free, &mut total));
+    total - free
+}
+
+/// Properties of memory on a device, which others may be given.
+pub(crate) fn properties(ordinal: i32) -> sys::CUmemAllocationProp {
+    // SAFETY: the structure is plain data, for which zeroes are a value.
+    let mut properties: sys::CUmemAllocationProp = unsafe { std::mem::zeroed() };
+    properties.type_ = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.requestedHandleTypes =
+        sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    properties.location = location(ordinal);
+    properties
+}
+
+pub(crate) fn location(ordinal: i32) -> sys::CUmemLocation {
+    // SAFETY: the structure is plain data, for which zeroes are a value.
+    let mut location: sys::CUmemLocation = unsafe { std::mem::zeroed() };
+    location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+    set_id(&mut location, ordinal);
+    location
+}
+
+/// Sets the ordinal, which newer bindings have in a union: it is the second word of two.
+fn set_id(location: &mut sys::CUmemLocation, ordinal: i32) {
+    let words = std::ptr::from_mut(location).cast::<i32>();
+    // SAFETY: the structure is two words of 32 bits.
+    unsafe { words.wrapping_add(1).write(ordinal) };
+}
+
+pub(crate) fn access(ordinal: i32) -> sys::CUmemAccessDesc {
+    let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    sys::CUmemAccessDesc { location: location(ordinal), flags }
+}
+
+pub(crate) fn create(bytes: usize) -> u64 {
+    let mut handle = 0;
+    cu!(cuMemCreate(&mut handle, bytes, &properties(0), 0));
+    handle
+}
+
+pub(crate) fn reserve(bytes: usize) -> u64 {
+    let mut address = 0;
+    cu!(cuMemAddressReserve(&mut address, bytes, 0, 0, 0));
+    address
+}
+
+/// A control function of the simulated driver that takes an ordinal and a number.
+pub(crate) fn control(name: &str, ordinal: i32, number: u64) -> u64 {
+    // SAFETY: the driver is loaded already.
+    let library = unsafe { libloading::Library::new("libcuda.so.1") }.unwrap();
+    type Control = unsafe extern "C" fn(i32, u64) -> u64;
+    // SAFETY: control functions with these arguments, or fewer, take them in these registers.
+    let function = unsafe { library.get::<Control>(name.as_bytes()) }.unwrap();
+    // SAFETY: the function takes any values.
+    unsafe { function(ordinal, number) }
+}
+
+pub(crate) fn launch(stream: sys::CUstream, ns: u64) {
+    // SAFETY: the driver is loaded already.
+    let library = unsafe { libloading::Library::new("libcuda.so.1") }.unwrap();
+    type Launch = unsafe extern "C" fn(i32, sys::CUstream, u64) -> i32;
+    // SAFETY: that is its signature.
+    let function = unsafe { library.get::<Launch>(b"simcuda_launch") }.unwrap();
+    // SAFETY: the function takes any values.
+    assert_eq!(unsafe { function(0, stream, ns) }, 0);
+}

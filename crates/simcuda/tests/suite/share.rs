@@ -1,0 +1,98 @@
+//! Memory given to others: file descriptors, pools, IPC handles.
+
+use crate::program::{
+    GRANULE, access, allocate, create, cu, event, passes, reserve, start, used_bytes,
+};
+use cudarc::driver::sys::{self, CUmemAllocationHandleType_enum as Shared};
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+const POSIX_FD: Shared = Shared::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+
+#[test]
+fn a_descriptor_gives_the_same_memory_again() {
+    passes("backing:true", "share::a_descriptor_gives_the_same_memory_again", || {
+        start();
+        let (handle, address, mut number) = (create(GRANULE), reserve(2 * GRANULE), -1i32);
+        cu!(cuMemExportToShareableHandle((&raw mut number).cast(), handle, POSIX_FD, 0));
+        assert!(number > 2);
+        let mut imported = 0;
+        let as_pointer = number as usize as *mut c_void;
+        cu!(cuMemImportFromShareableHandle(&mut imported, as_pointer, POSIX_FD));
+        assert_eq!(used_bytes(), GRANULE);
+        for (index, handle) in [handle, imported].into_iter().enumerate() {
+            let at = address + (index * GRANULE) as u64;
+            cu!(cuMemMap(at, GRANULE, 0, handle, 0));
+            cu!(cuMemSetAccess(at, GRANULE, &access(0), 1));
+        }
+        cu!(cuMemsetD32_v2(address, 77, 1));
+        let mut seen = 0u32;
+        cu!(cuMemcpyDtoH_v2((&raw mut seen).cast(), address + GRANULE as u64, 4));
+        assert_eq!(seen, 77);
+        cu!(cuMemUnmap(address, 2 * GRANULE));
+        cu!(cuMemRelease(handle));
+        cu!(cuMemRelease(imported));
+        assert_eq!(used_bytes(), 0);
+        cu!(cuMemImportFromShareableHandle(&mut imported, 9999 as *mut c_void, POSIX_FD) =>
+            CUDA_ERROR_INVALID_VALUE);
+    });
+}
+
+#[test]
+fn a_pool_and_its_pointers_are_exported() {
+    passes("", "share::a_pool_and_its_pointers_are_exported", || {
+        start();
+        // SAFETY: the structure is plain data, for which zeroes are a value.
+        let mut wanted: sys::CUmemPoolProps = unsafe { std::mem::zeroed() };
+        wanted.allocType = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+        wanted.location = access(0).location;
+        let (mut plain, mut pool, mut imported) = (null_mut(), null_mut(), null_mut());
+        cu!(cuMemPoolCreate(&mut plain, &wanted));
+        wanted.handleTypes = POSIX_FD;
+        cu!(cuMemPoolCreate(&mut pool, &wanted));
+        let mut number = -1i32;
+        let place = (&raw mut number).cast::<c_void>();
+        cu!(cuMemPoolExportToShareableHandle(place, plain, POSIX_FD, 0) =>
+            CUDA_ERROR_INVALID_VALUE);
+        cu!(cuMemPoolExportToShareableHandle(place, pool, POSIX_FD, 0));
+        let as_pointer = number as usize as *mut c_void;
+        cu!(cuMemPoolImportFromShareableHandle(&mut imported, as_pointer, POSIX_FD, 0));
+        assert_eq!(imported, pool);
+        let (mut address, mut again) = (0, 0);
+        cu!(cuMemAllocFromPoolAsync(&mut address, 512, pool, null_mut()));
+        // SAFETY: the structure is plain data, for which zeroes are a value.
+        let mut data: sys::CUmemPoolPtrExportData = unsafe { std::mem::zeroed() };
+        cu!(cuMemPoolExportPointer(&mut data, address));
+        cu!(cuMemPoolImportPointer(&mut again, imported, &mut data));
+        assert_eq!(again, address);
+        cu!(cuMemPoolImportPointer(&mut again, plain, &mut data) => CUDA_ERROR_INVALID_VALUE);
+    });
+}
+
+#[test]
+fn ipc_handles_are_counted() {
+    passes("", "share::ipc_handles_are_counted", || {
+        start();
+        let address = allocate(4096);
+        // SAFETY: the structure is plain data, for which zeroes are a value.
+        let mut handle: sys::CUipcMemHandle = unsafe { std::mem::zeroed() };
+        let mut opened = 0;
+        cu!(cuIpcOpenMemHandle_v2(&mut opened, handle, 1) => CUDA_ERROR_INVALID_HANDLE);
+        cu!(cuIpcGetMemHandle(&mut handle, address));
+        cu!(cuIpcOpenMemHandle_v2(&mut opened, handle, 0) => CUDA_ERROR_INVALID_VALUE);
+        cu!(cuIpcOpenMemHandle_v2(&mut opened, handle, 1));
+        cu!(cuIpcOpenMemHandle_v2(&mut opened, handle, 1));
+        assert_eq!(opened, address);
+        cu!(cuIpcCloseMemHandle(opened));
+        cu!(cuIpcCloseMemHandle(opened));
+        cu!(cuIpcCloseMemHandle(opened) => CUDA_ERROR_INVALID_VALUE);
+        // SAFETY: the structure is plain data, for which zeroes are a value.
+        let mut handle: sys::CUipcEventHandle = unsafe { std::mem::zeroed() };
+        cu!(cuIpcGetEventHandle(&mut handle, event(6)));
+        cu!(cuIpcGetEventHandle(&mut handle, event(2)) => CUDA_ERROR_INVALID_HANDLE);
+        let virtual_memory = reserve(GRANULE);
+        // SAFETY: the structure is plain data, for which zeroes are a value.
+        let mut handle: sys::CUipcMemHandle = unsafe { std::mem::zeroed() };
+        cu!(cuIpcGetMemHandle(&mut handle, virtual_memory) => CUDA_ERROR_INVALID_VALUE);
+    });
+}

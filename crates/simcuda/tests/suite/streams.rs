@@ -1,0 +1,162 @@
+//! Streams and events: time, handles, two devices, default streams, callbacks.
+
+use crate::program::{control, cu, event, launch, passes, start, stream, use_device};
+use cudarc::driver::sys;
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+/// `CU_EVENT_DISABLE_TIMING`
+const NO_TIMING: u32 = 2;
+
+#[test]
+fn time_passes_only_when_someone_waits() {
+    passes("", "streams::time_passes_only_when_someone_waits", || {
+        start();
+        let (stream, before, after) = (stream(), event(0), event(0));
+        cu!(cuEventRecord(before, stream));
+        launch(stream, 3_000_000);
+        cu!(cuEventRecord(after, stream));
+        cu!(cuStreamQuery(stream) => CUDA_ERROR_NOT_READY);
+        cu!(cuEventQuery(after) => CUDA_ERROR_NOT_READY);
+        let mut ms = 0.0;
+        cu!(cuEventElapsedTime_v2(&mut ms, before, after) => CUDA_ERROR_NOT_READY);
+        cu!(cuEventSynchronize(after));
+        cu!(cuStreamQuery(stream));
+        cu!(cuEventElapsedTime_v2(&mut ms, before, after));
+        assert_eq!(ms, 3.0);
+        let untimed = event(NO_TIMING);
+        cu!(cuEventRecord(untimed, stream));
+        cu!(cuEventElapsedTime_v2(&mut ms, before, untimed) => CUDA_ERROR_INVALID_HANDLE);
+        assert_eq!(control("simcuda_now_ns", 0, 0), 3_000_000);
+    });
+}
+
+#[test]
+fn a_program_that_polls_comes_to_an_end() {
+    passes("", "streams::a_program_that_polls_comes_to_an_end", || {
+        start();
+        let (stream, event) = (stream(), event(NO_TIMING));
+        launch(stream, 1_000_000_000);
+        cu!(cuEventRecord(event, stream));
+        // SAFETY: the event is one.
+        while unsafe { sys::cuEventQuery(event) } as i32 == 600 {}
+        cu!(cuStreamQuery(stream));
+    });
+}
+
+#[test]
+fn handles_are_recycled_at_once_and_identities_never() {
+    passes("", "streams::handles_are_recycled_at_once_and_identities_never", || {
+        start();
+        let (mut first_id, mut second_id) = (0, 0);
+        let first = stream();
+        cu!(cuStreamGetId(first, &mut first_id));
+        cu!(cuStreamDestroy_v2(first));
+        cu!(cuStreamGetId(first, &mut second_id) => CUDA_ERROR_INVALID_HANDLE);
+        cu!(cuStreamDestroy_v2(first) => CUDA_ERROR_INVALID_HANDLE);
+        let second = stream();
+        assert_eq!(first, second);
+        cu!(cuStreamGetId(second, &mut second_id));
+        assert_ne!(first_id, second_id);
+        let gone = event(NO_TIMING);
+        cu!(cuEventDestroy_v2(gone));
+        assert_eq!(event(NO_TIMING), gone);
+    });
+}
+
+#[test]
+fn a_handle_of_another_kind_is_refused() {
+    passes("", "streams::a_handle_of_another_kind_is_refused", || {
+        start();
+        let (stream, event) = (stream(), event(NO_TIMING));
+        for nobody in [stream.cast::<c_void>(), null_mut(), 8 as *mut c_void, usize::MAX as _] {
+            cu!(cuEventRecord(nobody.cast(), stream) => CUDA_ERROR_INVALID_HANDLE);
+            cu!(cuEventDestroy_v2(nobody.cast()) => CUDA_ERROR_INVALID_HANDLE);
+            cu!(cuStreamWaitEvent(stream, nobody.cast(), 0) => CUDA_ERROR_INVALID_HANDLE);
+            cu!(cuGraphLaunch(nobody.cast(), stream) => CUDA_ERROR_INVALID_HANDLE);
+        }
+        cu!(cuEventRecord(event, event.cast()) => CUDA_ERROR_INVALID_HANDLE);
+        cu!(cuStreamDestroy_v2(null_mut()) => CUDA_ERROR_INVALID_HANDLE);
+    });
+}
+
+#[test]
+fn a_stream_of_one_device_waits_for_an_event_of_another() {
+    let test = "streams::a_stream_of_one_device_waits_for_an_event_of_another";
+    passes("devices:2", test, || {
+        start();
+        let (first, event) = (stream(), event(NO_TIMING));
+        use_device(1);
+        let second = stream();
+        launch(first, 500);
+        cu!(cuEventRecord(event, second) => CUDA_ERROR_INVALID_HANDLE);
+        cu!(cuEventRecord(event, first));
+        cu!(cuStreamWaitEvent(second, event, 0));
+        cu!(cuStreamQuery(second) => CUDA_ERROR_NOT_READY);
+        cu!(cuStreamSynchronize(second));
+        cu!(cuEventQuery(event));
+        assert_eq!(control("simcuda_now_ns", 1, 0), 500);
+    });
+}
+
+#[test]
+fn default_streams_are_two() {
+    passes("", "streams::default_streams_are_two", || {
+        start();
+        let (legacy, own) = (1 as sys::CUstream, 2 as sys::CUstream);
+        let id = |stream| {
+            let mut id = 0;
+            cu!(cuStreamGetId(stream, &mut id));
+            id
+        };
+        assert_eq!(id(null_mut()), id(legacy));
+        assert_ne!(id(legacy), id(own));
+        let here = id(own);
+        let there = std::thread::spawn(|| {
+            use_device(0);
+            let mut id = 0;
+            cu!(cuStreamGetId(2 as sys::CUstream, &mut id));
+            id
+        });
+        assert_ne!(here, there.join().unwrap());
+        launch(own, 100);
+        cu!(cuStreamQuery(own) => CUDA_ERROR_NOT_READY);
+        cu!(cuStreamQuery(legacy));
+    });
+}
+
+#[test]
+fn host_functions_run_after_the_work_before_them() {
+    passes("", "streams::host_functions_run_after_the_work_before_them", || {
+        unsafe extern "C" fn look(place: *mut c_void) {
+            // SAFETY: the test handed the place of a number in.
+            unsafe { place.cast::<u64>().write(control("simcuda_now_ns", 0, 0)) };
+        }
+        start();
+        let stream = stream();
+        let mut seen = 0u64;
+        launch(stream, 700);
+        cu!(cuLaunchHostFunc(stream, Some(look), (&raw mut seen).cast()));
+        assert_eq!(seen, 700);
+        cu!(cuLaunchHostFunc(stream, None, null_mut()) => CUDA_ERROR_INVALID_VALUE);
+    });
+}
+
+#[test]
+fn a_stream_remembers_how_it_was_made() {
+    passes("", "streams::a_stream_remembers_how_it_was_made", || {
+        start();
+        let mut stream = null_mut();
+        cu!(cuStreamCreateWithPriority(&mut stream, 1, -9));
+        let (mut flags, mut priority, mut context) = (0, 0, null_mut());
+        cu!(cuStreamGetFlags(stream, &mut flags));
+        cu!(cuStreamGetPriority(stream, &mut priority));
+        cu!(cuStreamGetCtx(stream, &mut context));
+        assert_eq!((flags, priority), (1, -5));
+        let mut current = null_mut();
+        cu!(cuCtxGetCurrent(&mut current));
+        assert_eq!(context, current);
+        cu!(cuStreamCreate(&mut stream, 7) => CUDA_ERROR_INVALID_VALUE);
+        cu!(cuStreamCreate(null_mut(), 0) => CUDA_ERROR_INVALID_VALUE);
+    });
+}
