@@ -33,12 +33,10 @@ pub enum BlockState {
     Live,
     /// Freed by the program, but another stream may still be using it.
     Pending,
-    /// Addresses with no memory behind them.
+    /// Addresses with no memory of their own behind them.
     Hollow,
     /// Part of a plan that is being carried out.
     Claimed,
-    /// Mapped by a plan that failed and could not be undone: to be given back, never used.
-    Stranded,
     /// Freed, but its last use could not be recorded: not reused before the device was idle.
     Quarantined,
 }

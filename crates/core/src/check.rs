@@ -9,7 +9,7 @@ use std::fmt;
 
 use crate::bin::{Bin, TAIL};
 use crate::block::{Block, BlockIndex, BlockState, NO_USES};
-use crate::granule::GranuleState;
+use crate::granule::{GranuleState, Place};
 use crate::heap::Heap;
 use crate::policy::SegmentKind;
 use crate::size::QUANTUM;
@@ -58,7 +58,7 @@ impl Heap {
         self.check_i8_counters_agree(&tiles)?;
         self.check_i9_pending_blocks_wait(&tiles)?;
         self.check_i12_pools_keep_to_themselves(&tiles)?;
-        self.check_i13_slots_agree_with_hollows(&tiles)
+        self.check_i13_places_agree_with_hollows(&tiles)
     }
 
     fn check_i1_blocks_tile_their_segment(&self) -> Result<Tiles, Broken> {
@@ -132,13 +132,10 @@ impl Heap {
         for &index in &self.quarantine {
             stands(index, BlockState::Quarantined)?;
         }
-        for &index in &self.stranded {
-            stands(index, BlockState::Stranded)?;
-        }
         for &(index, block) in tiles {
             let found = homes[index.0 as usize];
             let expected = match block.state {
-                BlockState::Free | BlockState::Hollow | BlockState::Stranded => 1..=1,
+                BlockState::Free | BlockState::Hollow => 1..=1,
                 // A synchronisation under way has taken them along.
                 BlockState::Quarantined => 0..=1,
                 BlockState::Live | BlockState::Pending | BlockState::Claimed => 0..=0,
@@ -314,10 +311,12 @@ impl Heap {
         self.segments
             .iter()
             .filter(|(_, segment)| self.list(segment.list).scale as usize == scale)
-            .map(|(_, segment)| match segment.kind {
+            .map(|(number, segment)| match segment.kind {
                 SegmentKind::Plain => segment.bytes,
                 SegmentKind::Mapped => {
-                    let backed = (0..segment.slot_count()).filter_map(|s| segment.granule(s));
+                    let places = (0..segment.slot_count() as u32)
+                        .map(|slot| Place { segment: number, slot });
+                    let backed = places.filter(|&place| self.is_backed(place));
                     backed.count() as u64 * self.config.granule_bytes
                 }
             })
@@ -371,27 +370,56 @@ impl Heap {
         Ok(())
     }
 
-    /// Outside of plans under way, a piece has a granule if and only if it is not hollow, and no
-    /// granule stands in two pieces.
-    fn check_i13_slots_agree_with_hollows(&self, tiles: &Tiles) -> Result<(), Broken> {
-        let mut seen = vec![0u32; self.granules.iter().count()];
-        for (_, segment) in self.segments.iter() {
+    /// What is mapped at a place, if it backs it.
+    fn is_backed(&self, place: Place) -> bool {
+        let segment = self.segments.get(place.segment);
+        let granule = segment.and_then(|segment| segment.granule(place.slot as usize));
+        granule.is_some_and(|granule| self.granules.alias(granule, place).is_none())
+    }
+
+    /// Outside of plans under way, a place is backed if and only if it is not hollow; a granule
+    /// backs one place at most, and every other place that leads to it is one of its aliases.
+    fn check_i13_places_agree_with_hollows(&self, tiles: &Tiles) -> Result<(), Broken> {
+        let mut aliases = 0;
+        for (number, segment) in self.segments.iter() {
             for slot in 0..segment.slot_count() {
-                if let Some(granule) = segment.granule(slot) {
-                    seen[granule.index()] += 1;
-                }
+                let Some(granule) = segment.granule(slot) else { continue };
+                let place = Place { segment: number, slot: slot as u32 };
+                let is_alias = self.granules.alias(granule, place).is_some();
+                aliases += usize::from(is_alias);
+                let agrees = match self.granules.state(granule) {
+                    GranuleState::Backing(backed) => is_alias != (backed == place),
+                    GranuleState::Idle => is_alias,
+                    GranuleState::Planned => true,
+                    GranuleState::Vacant => false,
+                };
+                hold(13, agrees, || {
+                    let state = self.granules.state(granule);
+                    format!("{granule:?} is {state:?} and stands at {place:?}, alias: {is_alias}")
+                })?;
             }
         }
+        let mut known = 0;
         for (id, state) in self.granules.iter() {
-            let expected = match state {
-                GranuleState::Mapped(mappings) => mappings,
-                GranuleState::Vacant | GranuleState::Idle => 0,
-                GranuleState::Planned => continue,
+            let own = self.granules.aliases(id).iter().map(|alias| alias.place);
+            let backed = match state {
+                GranuleState::Backing(place) => Some(place),
+                _ => None,
             };
-            hold(13, seen[id.index()] == expected, || {
-                format!("granule {id:?} is {state:?} and stands in {} pieces", seen[id.index()])
-            })?;
+            for place in own.chain(backed) {
+                let segment = self.segments.get(place.segment);
+                let found = segment.and_then(|segment| segment.granule(place.slot as usize));
+                hold(13, found == Some(id), || format!("{id:?} is not at {place:?}: {found:?}"))?;
+            }
+            known += self.granules.aliases(id).len();
         }
+        hold(13, known == aliases && known == self.granules.alias_count(), || {
+            format!("{aliases} aliases in segments, {known} known to granules")
+        })?;
+        self.check_i13_blocks_are_backed_throughout(tiles)
+    }
+
+    fn check_i13_blocks_are_backed_throughout(&self, tiles: &Tiles) -> Result<(), Broken> {
         for (_, block) in tiles {
             let Some(segment) = self.segments.get(block.segment) else {
                 continue;
@@ -402,16 +430,14 @@ impl Heap {
             let size = self.config.granule_bytes;
             let first = (block.address - segment.address) / size;
             let last = (block.end() - 1 - segment.address) / size;
-            let must_be_filled = block.state != BlockState::Hollow;
-            for slot in [first, last] {
-                let filled = segment.granule(slot as usize).is_some();
-                hold(13, filled == must_be_filled, || format!("{block:?}, slot {slot}: {filled}"))?;
+            let must_be_backed = block.state != BlockState::Hollow;
+            for slot in first..=last {
+                let place = Place { segment: block.segment, slot: slot as u32 };
+                let is_backed = self.is_backed(place);
+                hold(13, is_backed == must_be_backed, || {
+                    format!("{block:?} at {place:?}: backed {is_backed}")
+                })?;
             }
-            // Between its ends a block is of one piece: the tiling and the ends say it all, but a
-            // full look is cheap enough for a check.
-            let all =
-                (first..=last).all(|s| segment.granule(s as usize).is_some() == must_be_filled);
-            hold(13, all, || format!("{block:?} is backed in part"))?;
         }
         Ok(())
     }

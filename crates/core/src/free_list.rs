@@ -126,7 +126,16 @@ impl FreeList {
 
     /// Every filed block, by ascending bin. Skips empty bins.
     pub(crate) fn filed<'a>(&'a self, blocks: &'a Blocks) -> impl Iterator<Item = BlockIndex> + 'a {
-        let mut from = Some(Bin(0));
+        self.filed_from(blocks, 0)
+    }
+
+    /// Every filed block that may have so many bytes, by ascending bin.
+    pub(crate) fn filed_from<'a>(
+        &'a self,
+        blocks: &'a Blocks,
+        bytes: u64,
+    ) -> impl Iterator<Item = BlockIndex> + 'a {
+        let mut from = Some(if bytes == 0 { Bin(0) } else { Bin::of_block(bytes) });
         let sized = std::iter::from_fn(move || {
             let bin = self.bitmap.first_from(from?)?;
             from = Some(Bin(bin.0 + 1));

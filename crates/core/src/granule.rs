@@ -2,7 +2,10 @@
 //!
 //! The heap names granules, whoever carries plans out keeps their handles by that name. Keeps I13:
 //! each granule is created once and released once, and reserved bytes are the bytes of created
-//! granules, mapped or not.
+//! granules, mapped or not. A granule backs one place at most; other addresses that still lead to
+//! it are its aliases, and hollow.
+
+use crate::fence::Fence;
 
 /// Names a granule. Reused after the granule was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -18,6 +21,25 @@ impl GranuleId {
 /// Marks a piece of a segment with nothing behind it.
 pub(crate) const NO_GRANULE: u32 = u32::MAX;
 
+/// A granule-sized piece of a mapped segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) segment: u32,
+    pub(crate) slot: u32,
+}
+
+/// Addresses that lead to a granule without being backed by it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Alias {
+    pub(crate) place: Place,
+    /// The last use through these addresses; unmapping does not wait for it. `None`: complete.
+    pub(crate) fence: Option<Fence>,
+    /// The device has access: the granule can back the place again with no driver call.
+    pub(crate) is_open: bool,
+    /// A plan under way unmaps it.
+    pub(crate) is_claimed: bool,
+}
+
 /// What a granule is at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GranuleState {
@@ -25,68 +47,116 @@ pub(crate) enum GranuleState {
     Vacant,
     /// Part of a plan that creates, maps or releases it.
     Planned,
-    /// Created, mapped nowhere.
+    /// Created, backs nothing.
     Idle,
-    /// Created and mapped at this many addresses.
-    Mapped(u32),
+    /// Created, backs this place.
+    Backing(Place),
+}
+
+#[derive(Debug)]
+struct Granule {
+    state: GranuleState,
+    aliases: Vec<Alias>,
 }
 
 /// All granules of a heap, of one size.
 #[derive(Debug, Default)]
 pub(crate) struct Granules {
-    states: Vec<GranuleState>,
+    table: Vec<Granule>,
     vacant: Vec<GranuleId>,
     idle: Vec<GranuleId>,
+    alias_count: usize,
 }
 
 impl Granules {
     /// A name for a granule that a plan will create.
     pub(crate) fn name(&mut self) -> GranuleId {
         let id = self.vacant.pop().unwrap_or_else(|| {
-            self.states.push(GranuleState::Vacant);
-            GranuleId((self.states.len() - 1) as u32)
+            self.table.push(Granule { state: GranuleState::Vacant, aliases: Vec::new() });
+            GranuleId((self.table.len() - 1) as u32)
         });
-        self.states[id.index()] = GranuleState::Planned;
+        self.table[id.index()].state = GranuleState::Planned;
         id
     }
 
     /// Takes an idle granule for a plan.
-    pub(crate) fn take_idle(&mut self) -> Option<GranuleId> {
-        let id = self.idle.pop()?;
-        self.states[id.index()] = GranuleState::Planned;
-        Some(id)
+    pub(crate) fn take_idle(&mut self, id: GranuleId) {
+        self.idle.retain(|&other| other != id);
+        self.table[id.index()].state = GranuleState::Planned;
     }
 
-    /// How many granules are created and mapped nowhere.
-    pub(crate) fn idle_count(&self) -> usize {
-        self.idle.len()
+    /// Granules that are created and back nothing.
+    pub(crate) fn idle(&self) -> &[GranuleId] {
+        &self.idle
     }
 
     /// Marks a granule as part of a plan; it keeps its handle.
     pub(crate) fn plan(&mut self, id: GranuleId) {
-        self.states[id.index()] = GranuleState::Planned;
+        self.table[id.index()].state = GranuleState::Planned;
     }
 
-    /// A plan left the granule mapped once.
-    pub(crate) fn set_mapped(&mut self, id: GranuleId) {
-        self.states[id.index()] = GranuleState::Mapped(1);
+    /// A plan left the granule behind a place.
+    pub(crate) fn set_backing(&mut self, id: GranuleId, place: Place) {
+        self.table[id.index()].state = GranuleState::Backing(place);
     }
 
-    /// A plan left the granule created and unmapped.
+    /// A plan left the granule created and backing nothing.
     pub(crate) fn set_idle(&mut self, id: GranuleId) {
-        self.states[id.index()] = GranuleState::Idle;
+        self.table[id.index()].state = GranuleState::Idle;
         self.idle.push(id);
     }
 
     /// A plan left the granule without a handle.
     pub(crate) fn set_vacant(&mut self, id: GranuleId) {
-        self.states[id.index()] = GranuleState::Vacant;
+        self.table[id.index()].state = GranuleState::Vacant;
         self.vacant.push(id);
+    }
+
+    /// What a granule is.
+    pub(crate) fn state(&self, id: GranuleId) -> GranuleState {
+        self.table[id.index()].state
     }
 
     /// Every granule's name and state.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (GranuleId, GranuleState)> + '_ {
-        self.states.iter().enumerate().map(|(i, &state)| (GranuleId(i as u32), state))
+        self.table.iter().enumerate().map(|(i, granule)| (GranuleId(i as u32), granule.state))
+    }
+
+    /// The addresses that lead to a granule beside those it backs.
+    pub(crate) fn aliases(&self, id: GranuleId) -> &[Alias] {
+        &self.table[id.index()].aliases
+    }
+
+    /// The alias of a granule at a place, if it is one.
+    pub(crate) fn alias(&self, id: GranuleId, place: Place) -> Option<&Alias> {
+        self.aliases(id).iter().find(|alias| alias.place == place)
+    }
+
+    pub(crate) fn alias_mut(&mut self, id: GranuleId, place: Place) -> Option<&mut Alias> {
+        self.table[id.index()].aliases.iter_mut().find(|alias| alias.place == place)
+    }
+
+    pub(crate) fn add_alias(&mut self, id: GranuleId, alias: Alias) {
+        self.table[id.index()].aliases.push(alias);
+        self.alias_count += 1;
+    }
+
+    /// A place is no alias of a granule any more, if it was one.
+    pub(crate) fn remove_alias(&mut self, id: GranuleId, place: Place) {
+        let aliases = &mut self.table[id.index()].aliases;
+        let before = aliases.len();
+        aliases.retain(|alias| alias.place != place);
+        self.alias_count -= before - aliases.len();
+    }
+
+    /// How many aliases there are.
+    pub(crate) const fn alias_count(&self) -> usize {
+        self.alias_count
+    }
+
+    /// How many granules exist, or will once the plans under way are done.
+    pub(crate) const fn len(&self) -> usize {
+        self.table.len() - self.vacant.len()
     }
 }
 
@@ -94,25 +164,39 @@ impl Granules {
 mod tests {
     use super::*;
 
-    fn state(granules: &Granules, id: GranuleId) -> GranuleState {
-        granules.iter().find(|granule| granule.0 == id).unwrap().1
-    }
-
     #[test]
     fn a_name_is_used_again_only_after_its_granule_was_released() {
         let mut granules = Granules::default();
         let [first, second] = [granules.name(), granules.name()];
         assert_ne!(first, second);
-        granules.set_mapped(first);
+        let place = Place { segment: 0, slot: 3 };
+        granules.set_backing(first, place);
         granules.set_idle(second);
-        assert_eq!(state(&granules, first), GranuleState::Mapped(1));
-        assert_eq!((granules.idle_count(), granules.take_idle()), (1, Some(second)));
+        assert_eq!(granules.state(first), GranuleState::Backing(place));
+        assert_eq!(granules.idle(), [second]);
         // Taken by one plan, it is not there for another.
-        assert_eq!((granules.idle_count(), granules.take_idle()), (0, None));
-        assert_eq!(state(&granules, second), GranuleState::Planned);
+        granules.take_idle(second);
+        assert_eq!((granules.idle(), granules.state(second)), (&[][..], GranuleState::Planned));
         assert_eq!(granules.name().index(), 2);
         granules.set_vacant(second);
+        assert_eq!(granules.len(), 2);
         assert_eq!(granules.name(), second);
         assert_eq!(granules.iter().count(), 3);
+    }
+
+    #[test]
+    fn aliases_are_known_by_their_place() {
+        let mut granules = Granules::default();
+        let id = granules.name();
+        let place = |slot| Place { segment: 0, slot };
+        for slot in [1, 2] {
+            let alias = Alias { place: place(slot), fence: None, is_open: true, is_claimed: false };
+            granules.add_alias(id, alias);
+        }
+        granules.remove_alias(id, place(3));
+        assert_eq!(granules.alias_count(), 2);
+        granules.remove_alias(id, place(1));
+        assert_eq!(granules.alias_count(), 1);
+        assert!(granules.alias(id, place(1)).is_none() && granules.alias(id, place(2)).is_some());
     }
 }

@@ -7,7 +7,7 @@
 
 use crate::block::BlockIndex;
 use crate::fence::Fence;
-use crate::granule::GranuleId;
+use crate::granule::{GranuleId, Place};
 use crate::id::StreamId;
 
 /// One thing to do to the device. Sizes and addresses are in bytes.
@@ -136,8 +136,8 @@ pub(crate) enum Intent {
     Reserve { list: u32, bytes: u64 },
     /// A plain segment, and a block of it for a request.
     Malloc { wanted: Wanted, bytes: u64 },
-    /// Backing for `hollow`, to serve a request together with the free blocks around it.
-    Back { wanted: Wanted, free_before: BlockIndex, hollow: BlockIndex, free_after: BlockIndex },
+    /// Backing for a hollow block, to serve a request together with the free blocks around it.
+    Back { wanted: Wanted, free_before: BlockIndex, backing: Backing, free_after: BlockIndex },
     /// Fences of other streams to record, and those that a stream is to wait for.
     Order { user: StreamId, fences: Vec<Fence> },
     /// Fences that a freed block waits for.
@@ -150,13 +150,26 @@ pub(crate) enum Intent {
     Trim { gifts: Vec<Gift> },
 }
 
+/// What backs a hollow block, and where from.
+#[derive(Debug)]
+pub(crate) struct Backing {
+    /// The block.
+    pub(crate) hollow: BlockIndex,
+    /// The granule behind each of its places, in order.
+    pub(crate) granules: Vec<GranuleId>,
+    /// Claimed blocks that the granules are taken from.
+    pub(crate) harvested: Vec<BlockIndex>,
+}
+
 /// One thing given back to the device, with the number of steps that takes.
 #[derive(Debug)]
 pub(crate) enum Gift {
     /// A granule that is mapped nowhere: one step.
     Idle { granule: GranuleId },
     /// The backing of a claimed block: one unmap, then a release for each granule.
-    Backing { block: BlockIndex, granules: Vec<GranuleId>, was_stranded: bool },
+    Backing { block: BlockIndex, granules: Vec<GranuleId> },
+    /// Addresses that lead to a granule without being backed by it: one unmap.
+    Alias { granule: GranuleId, place: Place },
     /// A plain segment, whose only block is claimed: one step.
     Plain { segment: u32 },
     /// The addresses of a mapped segment, whose only block is claimed: one step.

@@ -81,6 +81,24 @@ pub(crate) const fn reservation_bytes(
     round_up(if room > bytes { room } else { bytes }, granule_bytes)
 }
 
+/// How many mappings may exist for so many granules.
+///
+/// The driver fails at about 516,000 mappings in a context (published for an H100, driver 580.82),
+/// which other programs' mappings count against, too. Four for each granule keep every place that
+/// a repeating program comes back to; what is beyond was mostly used once.
+pub(crate) const fn mapping_budget(granules: usize) -> usize {
+    const LEAST: usize = 4096;
+    const MOST: usize = 400_000;
+    let wanted = 4 * granules;
+    if wanted < LEAST {
+        LEAST
+    } else if wanted > MOST {
+        MOST
+    } else {
+        wanted
+    }
+}
+
 const _: () = assert!(SMALL_MAX_BYTES == 1024 * KIB);
 
 #[cfg(test)]

@@ -70,6 +70,8 @@ pub struct Stats {
     pub scales: [ScaleStats; 2],
     /// Blocks that were taken from another stream's free list.
     pub cross_stream_reuses: u64,
+    /// Granules that were taken from free blocks to back others.
+    pub harvested_granules: u64,
     /// Bytes freed, but quarantined because their last use could not be recorded.
     pub quarantined_bytes: u64,
 }
@@ -84,6 +86,7 @@ impl Stats {
     pub fn reset_totals(&mut self) {
         self.each(|gauge| gauge.total = gauge.current);
         self.cross_stream_reuses = 0;
+        self.harvested_granules = 0;
     }
 
     fn each(&mut self, mut change: impl FnMut(&mut Gauge)) {

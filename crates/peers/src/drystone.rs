@@ -129,9 +129,7 @@ fn segment_layout(segment: &SegmentView) -> replay::LayoutSegment {
             BlockState::Live => replay::BlockState::Live,
             BlockState::Pending | BlockState::Quarantined => replay::BlockState::Pending,
             BlockState::Hollow => replay::BlockState::Hollow,
-            BlockState::Free | BlockState::Claimed | BlockState::Stranded => {
-                replay::BlockState::Free
-            }
+            BlockState::Free | BlockState::Claimed => replay::BlockState::Free,
         },
     });
     replay::LayoutSegment {

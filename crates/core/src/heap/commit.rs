@@ -5,11 +5,11 @@
 
 use super::Heap;
 use super::request::Grant;
-use crate::block::{BlockIndex, BlockState};
+use crate::block::BlockIndex;
 use crate::fence::Fence;
-use crate::granule::GranuleId;
+use crate::granule::{Alias, GranuleId, GranuleState, Place};
 use crate::id::StreamId;
-use crate::plan::{Intent, Plan, Step};
+use crate::plan::{Backing, Intent, Plan, Step, Wanted};
 
 /// What a committed plan led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,9 +41,9 @@ impl Heap {
                 self.add_reserved(wanted.list, bytes);
                 Committed::Granted(self.occupy(index, wanted))
             }
-            Intent::Back { wanted, free_before, hollow, free_after } => {
-                self.finish_backing(&steps, hollow);
-                let mut index = hollow;
+            Intent::Back { wanted, free_before, backing, free_after } => {
+                self.finish_backing(wanted, &steps, &backing);
+                let mut index = backing.hollow;
                 if free_after.some().is_some() {
                     self.blocks.absorb_next(index);
                 }
@@ -84,8 +84,8 @@ impl Heap {
         match plan.intent {
             Intent::Reserve { .. } => self.addresses_are_scarce = true,
             Intent::Malloc { bytes, .. } => self.planned_bytes -= bytes,
-            Intent::Back { free_before, hollow, free_after, .. } => {
-                self.undo_backing(&plan.steps, in_effect, hollow);
+            Intent::Back { free_before, backing, free_after, .. } => {
+                self.undo_backing(&plan.steps, in_effect, &backing);
                 for index in [free_before, free_after].into_iter().filter_map(BlockIndex::some) {
                     self.file(index);
                 }
@@ -103,92 +103,75 @@ impl Heap {
     }
 
     /// All granules of a plan are mapped and accessible.
-    fn finish_backing(&mut self, steps: &[Step], hollow: BlockIndex) {
-        let segment = self.blocks[hollow].segment;
+    fn finish_backing(&mut self, wanted: Wanted, steps: &[Step], backing: &Backing) {
         let granule_bytes = self.config.granule_bytes;
-        let (mut created, mut mapped) = (0, 0);
-        for step in steps {
-            match *step {
-                Step::Create { .. } => created += 1,
-                Step::Map { address, granule, .. } => {
-                    self.fill_slot(segment, address, granule);
-                    mapped += 1;
-                }
-                _ => {}
-            }
+        let is_created = |step: &&Step| matches!(step, Step::Create { .. });
+        let created_bytes = steps.iter().filter(is_created).count() as u64 * granule_bytes;
+        self.planned_bytes -= created_bytes;
+        self.stats.all.reserved_bytes.add(created_bytes);
+
+        backing.harvested.iter().for_each(|&index| self.leave_aliases(index));
+        let hollow = self.blocks[backing.hollow];
+        let mut place = self.place_at(hollow.segment, hollow.address);
+        for &granule in &backing.granules {
+            self.granules.remove_alias(granule, place);
+            self.set_slot(place, Some(granule));
+            self.granules.set_backing(granule, place);
+            place.slot += 1;
         }
-        self.planned_bytes -= created * granule_bytes;
-        self.stats.all.reserved_bytes.add(created * granule_bytes);
-        let scale = self.list(self.blocks[hollow].list).scale as usize;
-        self.stats.scales[scale].reserved_bytes.add(mapped * granule_bytes);
+        let scale = self.list(hollow.list).scale as usize;
+        self.stats.scales[scale].reserved_bytes.add(hollow.bytes);
+        if !backing.harvested.is_empty() {
+            // What is left over is free to the request's stream at once; to others from its next
+            // fence on, which covers those of the streams it waited for.
+            let user = self.list(wanted.list).stream;
+            self.blocks[backing.hollow].free_after = self.streams.at(user).free_after();
+        }
+        backing.harvested.iter().for_each(|&index| self.hollow_out(index));
     }
 
-    /// A backing plan failed. Granules that could not be released stay idle, or, where even the
-    /// unmapping failed, stay mapped: then the block is stranded with them until a trim.
-    fn undo_backing(&mut self, steps: &[Step], in_effect: usize, hollow: BlockIndex) {
-        let segment = self.blocks[hollow].segment;
+    /// A backing plan failed. What could not be released stays idle; what could not be unmapped
+    /// stays an alias, without access as far as anybody knows.
+    fn undo_backing(&mut self, steps: &[Step], in_effect: usize, backing: &Backing) {
         let granule_bytes = self.config.granule_bytes;
-        let mut is_mapped = false;
+        let segment = self.blocks[backing.hollow].segment;
         for (at, step) in steps.iter().enumerate() {
             match *step {
                 Step::Create { granule, .. } => {
                     self.planned_bytes -= granule_bytes;
                     if at < in_effect {
                         self.stats.all.reserved_bytes.add(granule_bytes);
+                        self.granules.set_idle(granule);
                     } else {
                         self.granules.set_vacant(granule);
                     }
                 }
-                Step::Map { address, granule, .. } => {
-                    let was_idle = !matches!(
-                        at.checked_sub(1).map(|before| steps[before]),
-                        Some(Step::Create { granule: created, .. }) if created == granule
-                    );
-                    let exists = was_idle || at > 0 && at - 1 < in_effect;
-                    if at < in_effect {
-                        self.fill_slot(segment, address, granule);
-                        is_mapped = true;
-                    } else if exists {
-                        self.granules.set_idle(granule);
-                    }
+                Step::Map { address, granule, .. } if at < in_effect => {
+                    let place = self.place_at(segment, address);
+                    let alias = Alias { place, fence: None, is_open: false, is_claimed: false };
+                    self.granules.add_alias(granule, alias);
+                    self.set_slot(place, Some(granule));
                 }
                 _ => {}
             }
         }
-        if is_mapped {
-            self.strand(hollow);
-        } else {
-            self.hollow_out(hollow);
+        for &granule in &backing.granules {
+            if self.granules.state(granule) == GranuleState::Planned {
+                self.granules.set_idle(granule);
+            }
         }
+        self.return_claimed(&backing.harvested);
+        self.hollow_out(backing.hollow);
     }
 
-    /// The front of a claimed hollow block is mapped and could not be unmapped: it is stranded
-    /// until a trim gives it back. The rest is hollow again.
-    fn strand(&mut self, hollow: BlockIndex) {
-        let block = self.blocks[hollow];
-        let Some(segment) = self.segments.get(block.segment) else {
-            return;
-        };
-        let first = ((block.address - segment.address) / self.config.granule_bytes) as usize;
-        let count = (block.bytes / self.config.granule_bytes) as usize;
-        let mapped = (first..first + count).take_while(|&s| segment.granule(s).is_some()).count();
-        let mapped_bytes = mapped as u64 * self.config.granule_bytes;
-        if mapped_bytes < block.bytes {
-            let rest = self.blocks.cut(hollow, mapped_bytes);
-            self.hollow_out(rest);
-        }
-        let scale = self.list(block.list).scale as usize;
-        self.stats.scales[scale].reserved_bytes.add(mapped_bytes);
-        self.blocks[hollow].state = BlockState::Stranded;
-        self.stranded.push(hollow);
+    fn place_at(&self, segment: u32, address: u64) -> Place {
+        let base = self.segments.get(segment).map_or(address, |segment| segment.address);
+        Place { segment, slot: ((address - base) / self.config.granule_bytes) as u32 }
     }
 
-    fn fill_slot(&mut self, segment: u32, address: u64, granule: GranuleId) {
-        let granule_bytes = self.config.granule_bytes;
-        if let Some(segment) = self.segments.get_mut(segment) {
-            let slot = (address - segment.address) / granule_bytes;
-            segment.set_granule(slot as usize, Some(granule));
-            self.granules.set_mapped(granule);
+    pub(super) fn set_slot(&mut self, place: Place, granule: Option<GranuleId>) {
+        if let Some(segment) = self.segments.get_mut(place.segment) {
+            segment.set_granule(place.slot as usize, granule);
         }
     }
 

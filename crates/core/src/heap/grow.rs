@@ -1,34 +1,38 @@
 //! Growth: what to ask of the driver when no free block serves.
 //!
-//! A mapped segment grows where the fewest new granules do: behind a free block that is nearly
-//! large enough. Reserved bytes plus those under way never pass the limit (one step: B19).
+//! A mapped segment grows where the fewest mappings do, with granules that are free elsewhere before
+//! new ones. Reserved bytes plus those under way never pass the limit (one step: B19).
 
 use super::Heap;
-use super::request::Answer;
+use super::harvest::Victims;
+use super::request::{Answer, Reach};
+use super::site::Site;
 use crate::block::{BlockIndex, BlockState};
 use crate::error::RequestError;
-use crate::plan::{Intent, Plan, Step, Wanted};
+use crate::granule::GranuleId;
+use crate::plan::{Backing, Intent, Plan, Step, Wanted};
 use crate::policy::{self, SegmentKind};
 use crate::size::{SizeError, round_up};
 
-/// A place to grow: `backed_bytes` at the front of a hollow block, with the free blocks around it.
-#[derive(Clone, Copy)]
-struct Site {
-    hollow: BlockIndex,
-    backed_bytes: u64,
-    uses_before: bool,
-    uses_after: bool,
+/// Adds access to a range of new mappings, if there is one.
+fn open(steps: &mut Vec<Step>, from: Option<u64>, end: u64) {
+    steps.extend(from.map(|address| Step::SetAccess { address, bytes: end - address }));
 }
 
 impl Heap {
-    pub(super) fn grow(&mut self, wanted: Wanted) -> Result<Answer, RequestError> {
+    pub(super) fn grow(&mut self, wanted: Wanted, reach: Reach) -> Result<Answer, RequestError> {
         match self.list(wanted.list).kind {
-            SegmentKind::Plain => self.plan_malloc(wanted).map(Answer::Plan),
-            SegmentKind::Mapped => self.plan_backing(wanted).map(Answer::Plan),
+            SegmentKind::Plain => self.plan_malloc(wanted, reach).map(Answer::Plan),
+            SegmentKind::Mapped => self.plan_backing(wanted, reach).map(Answer::Plan),
         }
     }
 
-    fn plan_malloc(&mut self, wanted: Wanted) -> Result<Plan, RequestError> {
+    fn plan_malloc(&mut self, wanted: Wanted, reach: Reach) -> Result<Plan, RequestError> {
+        if reach == Reach::Wait
+            && let Some(plan) = self.plan_order(wanted)
+        {
+            return Ok(plan);
+        }
         let scale = self.list(wanted.list).scale;
         let bytes = policy::plain_segment_bytes(scale, wanted.bytes)
             .ok_or(SizeError::TooLarge { bytes: wanted.requested })?;
@@ -36,98 +40,113 @@ impl Heap {
         Ok(Plan { steps: vec![Step::Malloc { bytes }], intent: Intent::Malloc { wanted, bytes } })
     }
 
-    fn plan_backing(&mut self, wanted: Wanted) -> Result<Plan, RequestError> {
-        let Some(site) = self.best_site(wanted) else {
-            return self.plan_reservation(wanted);
+    fn plan_backing(&mut self, wanted: Wanted, reach: Reach) -> Result<Plan, RequestError> {
+        let victims = self.victims(wanted, reach);
+        let Some(site) = self.best_site(wanted, &victims) else {
+            let idle_bytes = self.granules.idle().len() as u64 * self.config.granule_bytes;
+            let held_bytes = idle_bytes + victims.ordered_bytes();
+            let backed_bytes = round_up(wanted.bytes, self.config.granule_bytes);
+            let missing_bytes = backed_bytes.unwrap_or(u64::MAX).saturating_sub(held_bytes);
+            let shared = self.plan_sharing(wanted, reach, &victims, missing_bytes);
+            // Before addresses are taken: would the memory be allowed at all?
+            return shared.map_or_else(
+                || self.within_limit(missing_bytes).and_then(|()| self.plan_reservation(wanted)),
+                Ok,
+            );
         };
-        let granule_bytes = self.config.granule_bytes;
-        let granules = (site.backed_bytes / granule_bytes) as usize;
-        let created = granules.saturating_sub(self.granules.idle_count());
-        self.reserve_within_limit(created as u64 * granule_bytes)?;
+        if let Some(plan) = self.plan_eviction_at(&site.in_the_way) {
+            return Ok(plan);
+        }
+        if let Some(plan) = self.plan_within_budget(site.unmapped()) {
+            return Ok(plan);
+        }
+        let kept: Vec<GranuleId> = site.kept.iter().map(|&(_, granule)| granule).collect();
+        let spared = [site.before, site.after];
+        let picked = self.pick(site.unmapped(), &victims, spared, &kept);
+        let missing_bytes = (site.unmapped() - picked.len()) as u64 * self.config.granule_bytes;
+        if let Some(plan) = self.plan_sharing(wanted, reach, &victims, missing_bytes) {
+            return Ok(plan);
+        }
+        self.reserve_within_limit(missing_bytes)?;
+        let taken = [kept, picked.clone()].concat();
+        let harvested = self.claim_granules(&taken, &victims);
+        Ok(self.claim_site(wanted, &site, picked, harvested))
+    }
 
-        let (before, after) = (self.blocks[site.hollow].previous, self.blocks[site.hollow].next);
-        let free_before = self.claim_free(before, site.uses_before);
-        let free_after = self.claim_free(after, site.uses_after);
-        self.unlink_hollow(site.hollow);
-        if self.blocks[site.hollow].bytes > site.backed_bytes {
-            let rest = self.blocks.cut(site.hollow, site.backed_bytes);
+    /// Before memory is created, that of other streams is waited for, if the request may.
+    fn plan_sharing(
+        &mut self,
+        wanted: Wanted,
+        reach: Reach,
+        victims: &Victims,
+        missing_bytes: u64,
+    ) -> Option<Plan> {
+        if missing_bytes == 0 || reach != Reach::Wait {
+            return None;
+        }
+        let run = self.plan_order(wanted);
+        run.or_else(|| self.plan_victim_order(wanted, victims, missing_bytes))
+    }
+
+    /// Claims a site, and plans what makes it a block.
+    fn claim_site(
+        &mut self,
+        wanted: Wanted,
+        site: &Site,
+        picked: Vec<GranuleId>,
+        harvested: Vec<BlockIndex>,
+    ) -> Plan {
+        let hollow = site.hollow;
+        for free in [site.before, site.after].into_iter().filter_map(BlockIndex::some) {
+            self.remove_free(free);
+            self.blocks[free].state = BlockState::Claimed;
+        }
+        self.unlink_hollow(hollow);
+        let bytes = site.granules as u64 * self.config.granule_bytes;
+        if self.blocks[hollow].bytes > bytes {
+            let rest = self.blocks.cut(hollow, bytes);
             self.link_hollow(rest);
         }
-        self.blocks[site.hollow].state = BlockState::Claimed;
-        self.refile(before);
-        let steps = self.backing_steps(self.blocks[site.hollow].address, granules);
-        Ok(Plan {
-            steps,
-            intent: Intent::Back { wanted, free_before, hollow: site.hollow, free_after },
-        })
+        self.blocks[hollow].state = BlockState::Claimed;
+        self.refile(self.blocks[hollow].previous);
+        let (steps, backing) = self.backing_steps(site, picked);
+        let (free_before, free_after) = (site.before, site.after);
+        let backing = Backing { hollow, granules: backing, harvested };
+        Plan { steps, intent: Intent::Back { wanted, free_before, backing, free_after } }
     }
 
-    /// Where to grow for a request: the fewest bytes to back, then the lowest address.
-    fn best_site(&self, wanted: Wanted) -> Option<Site> {
-        let mut best: Option<(u64, u64, Site)> = None;
-        let mut next = self.list(wanted.list).hollow;
-        while let Some(index) = next.some() {
-            let hollow = &self.blocks[index];
-            next = hollow.home_next;
-            if let Some(site) = self.site_at(index, wanted) {
-                let rank = (site.backed_bytes, hollow.address);
-                if best.is_none_or(|best| rank < (best.0, best.1)) {
-                    best = Some((rank.0, rank.1, site));
-                }
-            }
-        }
-        best.map(|(_, _, site)| site)
-    }
-
-    fn site_at(&self, index: BlockIndex, wanted: Wanted) -> Option<Site> {
-        let hollow = &self.blocks[index];
-        let before = self.free_bytes(hollow.previous, wanted.list);
-        let after = self.free_bytes(hollow.next, wanted.list);
-        let missing = wanted.bytes.saturating_sub(before).max(1);
-        let backed_bytes = round_up(missing, self.config.granule_bytes)?;
-        if backed_bytes <= hollow.bytes {
-            let uses_before = before > 0;
-            return Some(Site { hollow: index, backed_bytes, uses_before, uses_after: false });
-        }
-        (before + hollow.bytes + after >= wanted.bytes).then_some(Site {
-            hollow: index,
-            backed_bytes: hollow.bytes,
-            uses_before: before > 0,
-            uses_after: true,
-        })
-    }
-
-    /// Size of a block if it is free in this list, else 0.
-    fn free_bytes(&self, index: BlockIndex, list: u32) -> u64 {
-        match index.some().map(|index| &self.blocks[index]) {
-            Some(block) if block.state == BlockState::Free && block.list == list => block.bytes,
-            _ => 0,
-        }
-    }
-
-    fn claim_free(&mut self, index: BlockIndex, is_used: bool) -> BlockIndex {
-        if !is_used {
-            return BlockIndex::NONE;
-        }
-        self.remove_free(index);
-        self.blocks[index].state = BlockState::Claimed;
-        index
-    }
-
-    /// Steps that back a range: idle granules first, new ones for the rest, then one access call.
-    fn backing_steps(&mut self, address: u64, granules: usize) -> Vec<Step> {
+    /// Steps that back a site, and the granules that will: those still mapped there stay, picked
+    /// ones are mapped, new ones created for the rest; then access, once for each range.
+    fn backing_steps(
+        &mut self,
+        site: &Site,
+        picked: Vec<GranuleId>,
+    ) -> (Vec<Step>, Vec<GranuleId>) {
         let bytes = self.config.granule_bytes;
-        let mut steps = Vec::with_capacity(2 * granules + 1);
-        for slot in 0..granules {
-            let granule = self.granules.take_idle().unwrap_or_else(|| {
+        let start = self.blocks[site.hollow].address;
+        let mut picked = picked.into_iter();
+        let mut kept = site.kept.iter().peekable();
+        let mut steps = Vec::with_capacity(2 * site.unmapped() + 1);
+        let mut backing = Vec::with_capacity(site.granules);
+        let mut open_from = None;
+        for at in 0..site.granules {
+            let address = start + at as u64 * bytes;
+            if let Some(&(_, granule)) = kept.next_if(|&&(place, _)| place == at) {
+                open(&mut steps, open_from.take(), address);
+                backing.push(granule);
+                continue;
+            }
+            let granule = picked.next().unwrap_or_else(|| {
                 let granule = self.granules.name();
                 steps.push(Step::Create { granule, bytes });
                 granule
             });
-            steps.push(Step::Map { address: address + slot as u64 * bytes, bytes, granule });
+            steps.push(Step::Map { address, bytes, granule });
+            backing.push(granule);
+            open_from = open_from.or(Some(address));
         }
-        steps.push(Step::SetAccess { address, bytes: granules as u64 * bytes });
-        steps
+        open(&mut steps, open_from, start + site.granules as u64 * bytes);
+        (steps, backing)
     }
 
     fn plan_reservation(&mut self, wanted: Wanted) -> Result<Plan, RequestError> {
@@ -136,10 +155,6 @@ impl Heap {
         let scale = self.list(wanted.list).scale;
         let bytes = policy::reservation_bytes(scale, wanted.bytes, device_bytes, granule_bytes)
             .ok_or(SizeError::TooLarge { bytes: wanted.requested })?;
-        // Before addresses are taken: would the memory be allowed at all?
-        let backed_bytes = round_up(wanted.bytes, granule_bytes).unwrap_or(u64::MAX);
-        let idle_bytes = self.granules.idle_count() as u64 * granule_bytes;
-        self.within_limit(backed_bytes.saturating_sub(idle_bytes))?;
         Ok(Plan {
             steps: vec![Step::Reserve { bytes, alignment: granule_bytes }],
             intent: Intent::Reserve { list: wanted.list, bytes },
@@ -160,65 +175,6 @@ impl Heap {
             return Err(RequestError::Limit { bytes, reserved_bytes, limit_bytes });
         }
         Ok(())
-    }
-
-    // Hollow blocks: chained through their home links, in the list their segment was made for.
-
-    /// Makes a homeless block hollow, joined with the hollow blocks around it.
-    pub(super) fn hollow_out(&mut self, index: BlockIndex) {
-        let mut index = index;
-        let Some(segment) = self.segments.get(self.blocks[index].segment) else {
-            return;
-        };
-        let list = segment.list;
-        if self.is_hollow(self.blocks[index].next) {
-            self.unlink_hollow(self.blocks[index].next);
-            self.blocks.absorb_next(index);
-        }
-        let previous = self.blocks[index].previous;
-        if self.is_hollow(previous) {
-            self.unlink_hollow(previous);
-            self.blocks.absorb_next(previous);
-            index = previous;
-        }
-        self.blocks[index].list = list;
-        self.link_hollow(index);
-        self.refile(self.blocks[index].previous);
-    }
-
-    /// Adds a block to the chain of hollow blocks of its list.
-    fn link_hollow(&mut self, index: BlockIndex) {
-        let list = self.blocks[index].list as usize;
-        let head = self.lists[list].hollow;
-        let block = &mut self.blocks[index];
-        block.state = BlockState::Hollow;
-        block.home_previous = BlockIndex::NONE;
-        block.home_next = head;
-        if let Some(head) = head.some() {
-            self.blocks[head].home_previous = index;
-        }
-        self.lists[list].hollow = index;
-    }
-
-    pub(super) fn unlink_hollow(&mut self, index: BlockIndex) {
-        let block = self.blocks[index];
-        if let Some(next) = block.home_next.some() {
-            self.blocks[next].home_previous = block.home_previous;
-        }
-        match block.home_previous.some() {
-            Some(previous) => self.blocks[previous].home_next = block.home_next,
-            None => self.lists[block.list as usize].hollow = block.home_next,
-        }
-    }
-
-    /// Files a free block anew after the block behind it became hollow or ceased to be.
-    pub(super) fn refile(&mut self, index: BlockIndex) {
-        if let Some(index) = index.some()
-            && self.blocks[index].state == BlockState::Free
-        {
-            self.remove_free(index);
-            self.insert_free(index);
-        }
     }
 
     /// A new segment with one homeless block over all of it.

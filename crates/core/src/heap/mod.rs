@@ -1,14 +1,18 @@
 //! The heap: all pools of one device, and the operations on them.
 //!
-//! `request` and `grow`: the way of a malloc. `free`: the way of a free. `commit`: what becomes of
-//! a plan. `trim`: giving memory back. `stream`: streams, fences and pools. This file: the state,
-//! and the two moves everything is made of: filing a free block, and occupying one.
+//! `request`, `grow`, `site`, `harvest` and `alias`: the way of a malloc. `free`: the way of a free.
+//! `commit`: what becomes of a plan. `trim`: giving memory back. `stream`: streams, fences and
+//! pools. This file: the state, and the two moves everything is made of: filing a free block, and
+//! occupying one.
 //! Invariants are numbered I1.. and proved by [`Heap::check`].
 
+mod alias;
 mod commit;
 mod free;
 mod grow;
+mod harvest;
 mod request;
+mod site;
 mod stream;
 mod trim;
 
@@ -56,7 +60,6 @@ pub struct Heap {
     pub(crate) pools: Pools,
     pub(crate) uses: UseTable,
     pub(crate) quarantine: Vec<BlockIndex>,
-    pub(crate) stranded: Vec<BlockIndex>,
     pub(crate) stats: Stats,
     /// Bytes that plans under way will add to the reserved bytes.
     pub(crate) planned_bytes: u64,
@@ -79,7 +82,6 @@ impl Heap {
             pools: Pools::new(config.kind),
             uses: UseTable::default(),
             quarantine: Vec::new(),
-            stranded: Vec::new(),
             stats: Stats::default(),
             planned_bytes: 0,
             addresses_are_scarce: false,

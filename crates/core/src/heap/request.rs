@@ -66,18 +66,11 @@ impl Heap {
         if let Some(index) = self.list(list).search(&self.blocks, bytes) {
             return Ok(Answer::Granted(self.occupy_free(index, wanted)));
         }
-        let policy = self.config.cross_stream;
-        if reach != Reach::Own && policy != CrossStream::Never {
-            if let Some(run) = self.find_run(wanted, Readiness::Ordered) {
-                return Ok(Answer::Granted(self.take_run(wanted, run)));
-            }
-            if reach == Reach::Wait
-                && let Some(plan) = self.plan_order(wanted)
-            {
-                return Ok(Answer::Plan(plan));
-            }
+        let may_share = reach != Reach::Own && self.config.cross_stream != CrossStream::Never;
+        if may_share && let Some(run) = self.find_run(wanted, Readiness::Ordered) {
+            return Ok(Answer::Granted(self.take_run(wanted, run)));
         }
-        self.grow(wanted)
+        self.grow(wanted, reach)
     }
 
     /// The smallest run of adjacent free blocks that serves a request and holds a block of another
@@ -137,16 +130,25 @@ impl Heap {
         self.occupy(index, wanted)
     }
 
-    /// Plans for the request's stream to wait for those that have a run for it. Where the policy
-    /// forbids the wait, only the fences are recorded that will tell when the run can be used.
-    fn plan_order(&mut self, wanted: Wanted) -> Option<Plan> {
+    /// Plans for the request's stream to wait for those that have a run for it.
+    pub(super) fn plan_order(&mut self, wanted: Wanted) -> Option<Plan> {
+        if self.config.cross_stream == CrossStream::Never {
+            return None;
+        }
         let run = self.find_run(wanted, Readiness::Unrecorded)?;
+        let points = self.points_to_wait_for(wanted, run);
+        self.plan_wait(wanted, points)
+    }
+
+    /// Plans for the request's stream to wait for points of others. Where the policy forbids the
+    /// wait, only the fences are recorded that will tell when they have passed.
+    pub(super) fn plan_wait(&mut self, wanted: Wanted, points: Vec<(u32, u64)>) -> Option<Plan> {
         let mut steps = Vec::new();
         let mut waits = Vec::new();
         let mut fences = Vec::new();
         let user = self.streams.id_at(self.list(wanted.list).stream);
         let may_wait = self.config.cross_stream == CrossStream::Wait;
-        for (owner, point) in self.points_to_wait_for(wanted, run) {
+        for (owner, point) in points {
             let stream = self.streams.id_at(owner);
             let state = self.streams.at_mut(owner);
             let mut fence = Fence { stream, point };
@@ -192,7 +194,7 @@ impl Heap {
     }
 
     /// What it takes for a free block to be used on another stream than its own.
-    fn readiness(&self, index: BlockIndex, user: u32) -> Readiness {
+    pub(super) fn readiness(&self, index: BlockIndex, user: u32) -> Readiness {
         let block = &self.blocks[index];
         let owner_index = self.list(block.list).stream;
         let owner = self.streams.at(owner_index);
@@ -230,7 +232,7 @@ struct Run {
 
 /// How a block free on one stream can be ordered before its use on another, cheapest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Readiness {
+pub(super) enum Readiness {
     /// Its last use is complete, or the other stream waits for it already.
     Ordered,
     /// A fence that covers it is recorded: to be waited for.

@@ -27,13 +27,13 @@ impl Heap {
             }
         }
         // Last, since giving these back has failed before: nothing waits behind them.
-        while let Some(granule) = self.granules.take_idle() {
-            steps.push(Step::Release { granule });
-            gifts.push(Gift::Idle { granule });
-        }
-        for stranded in std::mem::take(&mut self.stranded) {
-            self.blocks[stranded].state = BlockState::Claimed;
-            gifts.push(self.gift_of(stranded, true, &mut steps));
+        for granule in self.granules.idle().to_vec() {
+            if self.is_releasable(granule) {
+                self.granules.take_idle(granule);
+                self.evict_aliases(granule, &mut gifts, &mut steps);
+                steps.push(Step::Release { granule });
+                gifts.push(Gift::Idle { granule });
+            }
         }
         (!gifts.is_empty()).then_some(Plan { steps, intent: Intent::Trim { gifts } })
     }
@@ -78,6 +78,16 @@ impl Heap {
         let (kind, first, address, bytes) = (of.kind, of.first, of.address, of.bytes);
         let whole = self.blocks[first].bytes == bytes;
         if kind == SegmentKind::Mapped && whole && self.is_hollow(first) {
+            let places = self.places_of(first);
+            if !places.is_empty() {
+                for (place, granule) in places {
+                    let alias = self.granules.alias(granule, place);
+                    if alias.is_some_and(|alias| self.is_evictable(alias)) {
+                        self.evict(granule, place, gifts, steps);
+                    }
+                }
+                return;
+            }
             self.unlink_hollow(first);
             self.blocks[first].state = BlockState::Claimed;
             self.segments.withdraw(segment);
@@ -90,24 +100,23 @@ impl Heap {
             let end = self.idle_run_end(index);
             if end > self.blocks[index].address {
                 let (start, end) = match kind {
-                    SegmentKind::Mapped => {
-                        let granule_bytes = self.config.granule_bytes;
-                        let start = round_up(self.blocks[index].address, granule_bytes);
-                        (start.unwrap_or(u64::MAX), round_down(end, granule_bytes))
-                    }
+                    SegmentKind::Mapped => self.releasable_range(index, end),
                     SegmentKind::Plain => (self.blocks[index].address, end),
                 };
                 let is_whole = start == address && end == address + bytes;
                 if start < end && (kind == SegmentKind::Mapped || is_whole) {
                     let claimed = self.claim_range(index, start, end);
-                    gifts.push(match kind {
-                        SegmentKind::Mapped => self.gift_of(claimed, false, steps),
+                    // All its uses are complete; points of different streams would not compare.
+                    self.blocks[claimed].free_after = 0;
+                    let gift = match kind {
+                        SegmentKind::Mapped => self.gift_of(claimed, gifts, steps),
                         SegmentKind::Plain => {
                             self.segments.withdraw(segment);
                             steps.push(Step::Free { address });
                             Gift::Plain { segment }
                         }
-                    });
+                    };
+                    gifts.push(gift);
                     next = self.blocks[claimed].next;
                     continue;
                 }
@@ -134,9 +143,42 @@ impl Heap {
         end
     }
 
+    /// The first granules in the run of free blocks from `index` to `end` that can all be
+    /// released; an empty range if there are none.
+    fn releasable_range(&self, index: BlockIndex, end: u64) -> (u64, u64) {
+        let granule_bytes = self.config.granule_bytes;
+        let block = &self.blocks[index];
+        let start = round_up(block.address, granule_bytes).unwrap_or(u64::MAX);
+        let end = round_down(end, granule_bytes);
+        let Some(segment) = self.segments.get(block.segment).filter(|_| start < end) else {
+            return (end, end);
+        };
+        let is_releasable = |&address: &u64| {
+            let slot = (address - segment.address) / granule_bytes;
+            segment.granule(slot as usize).is_some_and(|granule| self.is_releasable(granule))
+        };
+        let mut addresses = (start..end).step_by(granule_bytes as usize);
+        let start = addresses.find(is_releasable).unwrap_or(end);
+        let end = addresses.find(|address| !is_releasable(address)).unwrap_or(end);
+        (start, end)
+    }
+
+    /// Whether every other address that leads to a granule can be unmapped.
+    fn is_releasable(&self, granule: GranuleId) -> bool {
+        self.granules.aliases(granule).iter().all(|alias| self.is_evictable(alias))
+    }
+
+    /// Adds the unmapping of all other addresses of a granule to a plan.
+    fn evict_aliases(&mut self, granule: GranuleId, gifts: &mut Vec<Gift>, steps: &mut Vec<Step>) {
+        let places: Vec<_> = self.granules.aliases(granule).iter().map(|a| a.place).collect();
+        for place in places {
+            self.evict(granule, place, gifts, steps);
+        }
+    }
+
     /// Claims the addresses from `start` to `end`, which free blocks from `index` on cover, as one
     /// block. What free blocks have beyond both ends stays free in the lists they stand in.
-    fn claim_range(&mut self, index: BlockIndex, start: u64, end: u64) -> BlockIndex {
+    pub(super) fn claim_range(&mut self, index: BlockIndex, start: u64, end: u64) -> BlockIndex {
         let mut first = index;
         while self.blocks[first].end() <= start {
             first = self.blocks[first].next;
@@ -154,10 +196,7 @@ impl Heap {
             self.cut_free_rest(next, end);
             self.blocks.absorb_next(first);
         }
-        let claimed = &mut self.blocks[first];
-        claimed.state = BlockState::Claimed;
-        // All its uses are complete; points of different streams would not compare.
-        claimed.free_after = 0;
+        self.blocks[first].state = BlockState::Claimed;
         first
     }
 
@@ -170,23 +209,20 @@ impl Heap {
         }
     }
 
-    /// The backing of a claimed block as a gift.
-    fn gift_of(&mut self, index: BlockIndex, was_stranded: bool, steps: &mut Vec<Step>) -> Gift {
+    /// The backing of a claimed block as a gift, after those of its granules' aliases.
+    fn gift_of(&mut self, index: BlockIndex, gifts: &mut Vec<Gift>, steps: &mut Vec<Step>) -> Gift {
         let block = self.blocks[index];
-        let granule_bytes = self.config.granule_bytes;
-        steps.push(Step::Unmap { address: block.address, bytes: block.bytes });
-        let mut granules = Vec::new();
-        if let Some(segment) = self.segments.get_mut(block.segment) {
-            let first = (block.address - segment.address) / granule_bytes;
-            for slot in first..first + block.bytes / granule_bytes {
-                if let Some(granule) = segment.granule(slot as usize) {
-                    granules.push(granule);
-                    steps.push(Step::Release { granule });
-                }
-            }
+        let granules: Vec<GranuleId> =
+            self.places_of(index).into_iter().map(|(_, granule)| granule).collect();
+        for &granule in &granules {
+            self.evict_aliases(granule, gifts, steps);
         }
-        granules.iter().for_each(|&granule| self.granules.plan(granule));
-        Gift::Backing { block: index, granules, was_stranded }
+        steps.push(Step::Unmap { address: block.address, bytes: block.bytes });
+        for &granule in &granules {
+            steps.push(Step::Release { granule });
+            self.granules.plan(granule);
+        }
+        Gift::Backing { block: index, granules }
     }
 
     /// Takes back a trim of which the first `done` steps were done.
@@ -200,13 +236,14 @@ impl Heap {
         for gift in gifts {
             match gift {
                 Gift::Idle { granule } => self.finish_release(granule, take()),
-                Gift::Backing { block, granules, was_stranded } => {
+                Gift::Alias { granule, place } => self.finish_eviction(granule, place, take()),
+                Gift::Backing { block, granules } => {
                     let is_unmapped = take();
                     let released: Vec<bool> = granules.iter().map(|_| take()).collect();
                     if is_unmapped {
                         self.finish_unmap(block, &granules, &released);
                     } else {
-                        self.keep_backing(block, &granules, was_stranded);
+                        self.keep_backing(block);
                     }
                 }
                 Gift::Plain { segment } => self.finish_free_plain(segment, take()),
@@ -225,14 +262,11 @@ impl Heap {
     }
 
     /// A claimed block could not be unmapped: it is what it was before.
-    fn keep_backing(&mut self, index: BlockIndex, granules: &[GranuleId], was_stranded: bool) {
-        granules.iter().for_each(|&granule| self.granules.set_mapped(granule));
-        if was_stranded {
-            self.blocks[index].state = BlockState::Stranded;
-            self.stranded.push(index);
-        } else {
-            self.file(index);
+    fn keep_backing(&mut self, index: BlockIndex) {
+        for (place, granule) in self.places_of(index) {
+            self.granules.set_backing(granule, place);
         }
+        self.file(index);
     }
 
     fn finish_unmap(&mut self, index: BlockIndex, granules: &[GranuleId], released: &[bool]) {

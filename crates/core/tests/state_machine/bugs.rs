@@ -3,6 +3,7 @@
 //! every step.
 
 mod faults;
+mod harvest;
 mod memory;
 mod order;
 

@@ -35,6 +35,8 @@ struct Physical {
 #[derive(Debug)]
 pub struct Device {
     pub clocks: Clocks,
+    /// Calls about memory so far.
+    pub calls: u64,
     capacity_bytes: u64,
     addresses_bytes: u64,
     granule_bytes: u64,
@@ -47,6 +49,8 @@ pub struct Device {
     next_physical: u64,
     /// Work on physical bytes that were given back by the program.
     worked: Vec<(Range<u64>, Clock)>,
+    /// The same by the addresses it was done through.
+    worked_through: Vec<(Range<u64>, Clock)>,
 }
 
 const LOWEST_ADDRESS: u64 = 1 << 40;
@@ -55,6 +59,7 @@ impl Device {
     pub fn new(capacity_bytes: u64, addresses_bytes: u64, granule_bytes: u64) -> Self {
         Self {
             clocks: Clocks::default(),
+            calls: 0,
             capacity_bytes,
             addresses_bytes,
             granule_bytes,
@@ -64,11 +69,13 @@ impl Device {
             granules: BTreeMap::new(),
             next_physical: 0,
             worked: Vec::new(),
+            worked_through: Vec::new(),
         }
     }
 
     /// Does a step. Returns the address that a `Reserve` or `Malloc` gives.
     pub fn step(&mut self, step: &Step) -> Result<Option<u64>, Refusal> {
+        self.calls += 1;
         match *step {
             Step::Reserve { bytes, alignment } => return self.reserve(bytes, alignment).map(Some),
             Step::Malloc { bytes } => return self.malloc(bytes).map(Some),
@@ -182,7 +189,7 @@ impl Device {
             panic!("{address:#x} is freed, but not allocated");
         };
         self.reserved.remove(&address);
-        self.assert_complete(&(physical.start..physical.start + physical.bytes));
+        self.assert_complete(&(address..address + physical.bytes));
     }
 
     fn release(&mut self, granule: GranuleId) {
@@ -196,7 +203,6 @@ impl Device {
         };
         assert_eq!((bytes, address % bytes), (physical.bytes, 0), "{granule:?} is mapped in part");
         physical.mappings += 1;
-        assert_eq!(physical.mappings, 1, "{granule:?} is mapped twice");
         let segment = self.reserved.range(..=address).next_back();
         let is_reserved = segment.is_some_and(|(&start, &size)| address + bytes <= start + size)
             && !self.plain.contains_key(&address);
@@ -215,9 +221,8 @@ impl Device {
                 && let Some(physical) = self.granules.get_mut(&mapping.granule)
             {
                 physical.mappings -= 1;
-                let range = physical.start..physical.start + physical.bytes;
-                self.assert_complete(&range);
             }
+            self.assert_complete(&(at..at + self.granule_bytes));
         }
     }
 
@@ -231,12 +236,6 @@ impl Device {
             end = at + mapping.bytes;
         }
         bytes > 0 && end == address + bytes
-    }
-
-    /// Whether nothing is mapped in a range.
-    pub fn is_bare(&self, address: u64, bytes: u64) -> bool {
-        let below = self.mappings.range(..address + bytes).next_back();
-        below.is_none_or(|(&at, mapping)| at + mapping.bytes <= address)
     }
 
     /// The physical bytes behind a range of addresses, if all of it is backed and accessible.
@@ -264,24 +263,33 @@ impl Device {
     }
 
     /// Notes that the program gave bytes back after this work on them.
-    pub fn note_work(&mut self, ranges: &[Range<u64>], work: &Clock) {
-        for range in ranges {
+    pub fn note_work(&mut self, addresses: Range<u64>, physical: &[Range<u64>], work: &Clock) {
+        for range in physical {
             // Replaces what was known of the very same bytes: that work came before this.
             self.worked.retain(|(old, _)| !(range.start <= old.start && old.end <= range.end));
             self.worked.push((range.clone(), work.clone()));
         }
+        // Work through the same addresses may have been on other bytes, so both count.
+        self.worked_through.push((addresses, work.clone()));
     }
 
     /// Whether all work on these bytes is covered by a clock (I10).
     pub fn is_ordered(&self, range: &Range<u64>, clock: &Clock) -> bool {
-        let mut overlapping =
-            self.worked.iter().filter(|(old, _)| old.start < range.end && range.start < old.end);
-        overlapping.all(|(_, work)| clock.covers(work))
+        covers(clock, &self.worked, range)
     }
 
     /// Unmapping and freeing do not wait for kernels: the host must know them complete (B13).
-    fn assert_complete(&self, range: &Range<u64>) {
-        let is_complete = self.is_ordered(range, self.clocks.host());
-        assert!(is_complete, "memory is given back before its last use is known to be complete");
+    fn assert_complete(&mut self, addresses: &Range<u64>) {
+        let host = self.clocks.host();
+        let is_complete = covers(host, &self.worked_through, addresses);
+        assert!(is_complete, "{addresses:x?} is given back before its last use is complete");
+        self.worked_through.retain(|(_, work)| !host.covers(work));
     }
+}
+
+/// Whether a clock covers all work that was done in a range.
+fn covers(clock: &Clock, worked: &[(Range<u64>, Clock)], range: &Range<u64>) -> bool {
+    let mut overlapping =
+        worked.iter().filter(|(old, _)| old.start < range.end && range.start < old.end);
+    overlapping.all(|(_, work)| clock.covers(work))
 }

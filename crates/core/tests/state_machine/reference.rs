@@ -25,6 +25,7 @@ pub fn scale_of(requested: u64) -> Scale {
 /// One block that the program has, or that waits.
 #[derive(Clone, Debug)]
 pub struct Block {
+    pub address: u64,
     pub requested: u64,
     pub bytes: u64,
     pub pool: usize,
@@ -85,6 +86,14 @@ impl Reference {
         let live = self.live.range(..end).next_back().map(|(at, block)| at + block.bytes);
         let away = self.away.range(..end).next_back().map(|(at, (block, _))| at + block.bytes);
         live.max(away).is_some_and(|last| last > address)
+    }
+
+    /// The address of a block that is live or away and shares physical bytes with these.
+    pub fn sharing(&self, physical: &[Range<u64>]) -> Option<u64> {
+        let away = self.away.values().map(|(block, _)| block);
+        let meet = |a: &Range<u64>| physical.iter().any(|b| a.start < b.end && b.start < a.end);
+        let mut blocks = self.live.values().chain(away);
+        blocks.find(|block| block.physical.iter().any(meet)).map(|block| block.address)
     }
 
     pub fn grant(&mut self, address: u64, block: Block) {

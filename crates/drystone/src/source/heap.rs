@@ -70,6 +70,7 @@ impl Books for Heap {
             .map_err(|error| AllocateError::Driver { error, bytes })?;
         let mut reach = if captured == Captured::Own { Reach::Own } else { Reach::Wait };
         let mut addresses_were_refused = false;
+        let mut mappings_were_refused = false;
         loop {
             let answer = device.books.lock().request(pool, stream, bytes, reach);
             let plan = match answer {
@@ -99,6 +100,11 @@ impl Books for Heap {
                     device.books.lock().abandon(plan, failure.in_effect);
                     if is_reservation && !addresses_were_refused {
                         addresses_were_refused = true;
+                    } else if failure.error.call == Call::SetAccess
+                        && !mappings_were_refused
+                        && device.evict_aliases()
+                    {
+                        mappings_were_refused = true;
                     } else if failure.error.is_out_of_memory() && !is_order {
                         return Ok(Err(Refused(Some(failure.error))));
                     } else if !is_order {
@@ -139,6 +145,13 @@ impl Books for Heap {
 }
 
 impl Device<Heap> {
+    /// Unmaps what only saves driver calls later: the driver has no mappings left. True if that
+    /// was anything.
+    fn evict_aliases(&self) -> bool {
+        let plan = self.books.lock().plan_eviction();
+        plan.is_some_and(|plan| self.settle(plan).is_ok())
+    }
+
     /// Gives a peer access to all memory, mapped before or after.
     pub(crate) fn enable_peer_access(&self, peer_ordinal: u32) -> Result<(), PeerError> {
         let failed = |open_bytes, closed_bytes| {

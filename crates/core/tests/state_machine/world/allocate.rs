@@ -47,14 +47,15 @@ impl World {
                 }
             };
             assert!(!plan.is_order() || reach == Reach::Wait, "waits for other streams");
-            assert!(!has_waited, "{request:?} waits for other streams in vain");
+            let waits_again = has_waited && plan.is_order();
+            assert!(!waits_again, "{request:?} waits for other streams in vain");
             let (is_order, is_reservation) = (plan.is_order(), plan.is_reservation());
             let fate = if round == fated { fate } else { Fate::Complete };
             match self.launch(plan, Purpose::Request(request), fate) {
                 Outcome::Committed(Committed::Granted(grant)) => return Some(grant.address),
                 // One that only records fences promises nothing.
                 Outcome::Committed(committed) => {
-                    has_waited = is_order && committed == Committed::Prepared;
+                    has_waited |= is_order && committed == Committed::Prepared;
                 }
                 Outcome::Abandoned if is_reservation && refused == 0 => refused += 1,
                 Outcome::Abandoned | Outcome::Open => return None,
@@ -127,6 +128,7 @@ impl World {
         assert!(!self.reference.overlaps(address, bytes), "{grant:?} overlaps (I1)");
         let physical = self.device.physical(address, bytes);
         let physical = physical.unwrap_or_else(|| panic!("{grant:?} is not backed (I13)"));
+        assert_eq!(self.reference.sharing(&physical), None, "{grant:?} shares memory (P1)");
         let is_usable = self.reference.streams.contains(&request.stream);
         let mut work = Clock::default();
         if is_usable {
@@ -140,7 +142,8 @@ impl World {
         let Request { pool, stream, bytes: requested } = request;
         let uses = Vec::new();
         let is_worked = is_usable;
-        let block = Block { requested, bytes, pool, stream, uses, work, is_worked, physical };
+        let block =
+            Block { address, requested, bytes, pool, stream, uses, work, is_worked, physical };
         self.reference.grant(address, block);
         assert_eq!(self.heap.size_of(address), Ok((bytes, requested)));
         address

@@ -81,7 +81,8 @@ impl World {
 
     pub(super) fn note_complete(&mut self, block: &Block) {
         if block.is_worked {
-            self.device.note_work(&block.physical, &block.work);
+            let addresses = block.address..block.address + block.bytes;
+            self.device.note_work(addresses, &block.physical, &block.work);
         }
     }
 

@@ -1,0 +1,147 @@
+//! Harvest: granules go where they are needed, once, and only when nobody uses them.
+
+use drystone_core::{CrossStream, Reach};
+
+use super::{GRANULE, world};
+use crate::world::{Fate, Setup, World};
+
+#[test]
+fn free_granules_serve_what_fits_nowhere_and_nothing_is_created() {
+    let (mut world, [stream]) = world(8 * GRANULE, CrossStream::Wait);
+    let blocks: Vec<u64> = (0..4).map(|_| world.allocate(stream, 2 * GRANULE).unwrap()).collect();
+    // Every other block is free: four granules, two and two.
+    world.free(blocks[0]);
+    world.free(blocks[2]);
+    let taken = world.allocate(stream, 4 * GRANULE).unwrap();
+    assert_eq!(world.device.held_bytes(), 8 * GRANULE);
+    assert_eq!(world.heap.stats().harvested_granules, 4);
+    world.free(taken);
+    world.finish();
+}
+
+#[test]
+fn small_blocks_are_backed_by_what_large_ones_left() {
+    let (mut world, [stream]) = world(4 * GRANULE, CrossStream::Wait);
+    let large = world.allocate(stream, 4 * GRANULE).unwrap();
+    world.free(large);
+    let small = world.allocate(stream, 512).unwrap();
+    assert_eq!(world.device.held_bytes(), 4 * GRANULE);
+    world.free(small);
+    // And back again: the small segment's granule is wholly free.
+    assert_eq!(world.allocate(stream, 4 * GRANULE), Some(large));
+    world.finish();
+}
+
+#[test]
+fn a_program_that_repeats_itself_settles_without_driver_calls() {
+    let (mut world, [stream]) = world(9 * GRANULE, CrossStream::Wait);
+    let mut calls = Vec::new();
+    for _ in 0..6 {
+        // Each of the three needs granules that the one before had.
+        let large = world.allocate(stream, 9 * GRANULE).unwrap();
+        world.free(large);
+        let [small, middle] = [512, 8 * GRANULE].map(|b| world.allocate(stream, b).unwrap());
+        world.free(small);
+        world.free(middle);
+        calls.push(world.device.calls);
+    }
+    assert!(calls[5] == calls[1], "calls after each round: {calls:?}");
+    assert!(world.heap.stats().harvested_granules >= 6, "one a round");
+    world.finish();
+}
+
+#[test]
+fn b13_an_alias_stays_mapped_until_its_last_use_is_complete() {
+    let (mut world, [stream]) = world(4 * GRANULE, CrossStream::Wait);
+    let first = world.allocate(stream, 4 * GRANULE).unwrap();
+    world.free(first);
+    // In stream order the granules may move at once, but the device still works through `first`.
+    let small = world.allocate(stream, 512).unwrap();
+    world.free(small);
+    // The world panics if anything is unmapped that the host does not know to be complete.
+    while world.trim(Fate::Complete) {}
+    assert_eq!(world.device.held_bytes(), 4 * GRANULE);
+    world.synchronize(Fate::Complete);
+    while world.trim(Fate::Complete) {}
+    assert_eq!(world.device.held_bytes(), 0);
+    world.finish();
+}
+
+#[test]
+fn granules_of_another_stream_are_waited_for_before_any_is_created() {
+    let (mut world, [a, b]) = world(16 * GRANULE, CrossStream::Wait);
+    let [low, high] = [4, 4].map(|granules| world.allocate(a, granules * GRANULE).unwrap());
+    let between = world.allocate(b, GRANULE).unwrap();
+    world.free(low);
+    let other = world.allocate(b, 3 * GRANULE).unwrap();
+    assert_eq!(world.device.held_bytes(), 9 * GRANULE);
+    for address in [high, between, other] {
+        world.free(address);
+    }
+    world.finish();
+}
+
+#[test]
+fn i12_private_pools_are_not_harvested() {
+    let (mut world, [stream]) = world(16 * GRANULE, CrossStream::Wait);
+    world.add_pool();
+    let in_pool = |world: &mut World, bytes| {
+        world.allocate_with(1, stream, bytes, Reach::Wait, (0, Fate::Complete)).unwrap()
+    };
+    let private = in_pool(&mut world, 4 * GRANULE);
+    world.free(private);
+    world.synchronize(Fate::Complete);
+    let public = world.allocate(stream, 2 * GRANULE).unwrap();
+    assert_eq!(world.device.held_bytes(), 6 * GRANULE);
+    // The other way round is fine, and so is a pool that was released.
+    world.free(public);
+    let wide = in_pool(&mut world, 6 * GRANULE);
+    world.free(wide);
+    world.release_pool(1);
+    assert!(world.allocate(stream, 6 * GRANULE).is_some());
+    assert!(world.device.held_bytes() <= 8 * GRANULE);
+    world.finish();
+}
+
+#[test]
+fn i11_a_captured_stream_takes_only_what_nobody_uses() {
+    let (mut world, [stream]) = world(16 * GRANULE, CrossStream::Wait);
+    world.add_pool();
+    let captured = |world: &mut World| {
+        world.allocate_with(1, stream, 2 * GRANULE, Reach::Own, (0, Fate::Complete)).unwrap()
+    };
+    let eager = world.allocate(stream, 4 * GRANULE).unwrap();
+    world.free(eager);
+    let first = captured(&mut world);
+    assert_eq!(world.device.held_bytes(), 6 * GRANULE, "the device still works on the rest");
+    world.synchronize(Fate::Complete);
+    let second = captured(&mut world);
+    assert_eq!(world.device.held_bytes(), 6 * GRANULE);
+    world.free(first);
+    world.free(second);
+    world.finish();
+}
+
+#[test]
+fn b48_b49_a_harvest_fails_at_every_step_and_can_be_tried_again() {
+    for after in 0..12 {
+        for stop in std::iter::once(None).chain((0..12).map(Some)) {
+            let mut world = World::new(&Setup { capacity_bytes: 8 * GRANULE, ..Setup::default() });
+            let stream = world.reference.streams[0];
+            let blocks: Vec<u64> =
+                (0..3).map(|_| world.allocate(stream, 2 * GRANULE).unwrap()).collect();
+            world.free(blocks[0]);
+            world.free(blocks[2]);
+            // Four are taken from two blocks, one of which the request grows from; one is new.
+            let fate = Fate::Fail { after, stop };
+            world.allocate_with(0, stream, 5 * GRANULE, Reach::Wait, (0, fate));
+            world.verify();
+            assert!(world.allocate(stream, 5 * GRANULE).is_some(), "after {fate:?}");
+            world.synchronize(Fate::Complete);
+            while world.trim(Fate::Complete) {
+                world.verify();
+            }
+            world.finish();
+        }
+    }
+}
