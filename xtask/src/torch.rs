@@ -81,15 +81,14 @@ pub fn set_up() -> Result<TorchVenv> {
     Ok(TorchVenv { python, libraries })
 }
 
-/// Runs Python on the simulated device.
+/// Runs Python on the simulated device, from where the caller is; ends as it ends.
 pub fn torch(arguments: &[String]) -> Result<()> {
-    let mut python = set_up()?.python();
-    // A script is named from where the caller is.
-    python.current_dir(std::env::current_dir().context("find the current folder")?);
-    run({
-        python.args(arguments);
-        python
-    })
+    let status = set_up()?.python().args(arguments).status().context("cannot start Python")?;
+    match status.code() {
+        Some(0) => Ok(()),
+        Some(code) => std::process::exit(code),
+        None => bail!("Python ended: {status}"),
+    }
 }
 
 /// Runs the tests of PyTorch on the simulated device, or says why they skip.

@@ -279,8 +279,110 @@ ANSWER(cudnnGetBatchNormalizationBackwardExWorkspaceSize, size_t, 11, 11, WORKSP
 ANSWER(cudnnGetBatchNormalizationTrainingExReserveSpaceSize, size_t, 6, 6, WORKSPACE)
 ANSWER(cudnnGetCTCLossWorkspaceSize, size_t, 9, 9, WORKSPACE)
 ANSWER(cudnnGetCTCLossWorkspaceSize_v8, size_t, 6, 6, WORKSPACE)
-ANSWER_2(cudnnGetRNNTempSpaceSizes, size_t, 6, 5, WORKSPACE, 6, WORKSPACE)
 ANSWER(cudnnGetStream, void*, 2, 2, own_stream)
+
+/* Recurrent networks: PyTorch keeps all weights in one block and asks where each matrix lies in it.
+ * Here they lie behind each other, layer by layer, and the biases behind all of them. */
+ANSWER_2(cudnnGetRNNTempSpaceSizes, size_t, 6, 5, WORKSPACE, 6, WORKSPACE)
+struct tensor {
+  int rows, columns;
+};
+struct recurrent {
+  int gates, element_bytes, input, hidden, projection, layers, directions, has_bias;
+};
+int cudnnCreateTensorDescriptor(struct tensor** made) {
+  COUNT;
+  *made = calloc(1, sizeof **made);
+  return *made ? 0 : 2002;
+}
+int cudnnDestroyTensorDescriptor(struct tensor* tensor) {
+  COUNT;
+  free(tensor);
+  return 0;
+}
+int cudnnGetTensorNdDescriptor(struct tensor* tensor, int wanted, int* type, int* dimensions,
+                               int sizes[], int strides[]) {
+  int all[3] = {1, tensor->rows, tensor->columns};
+  int steps[3] = {tensor->rows * tensor->columns, tensor->columns, 1};
+  COUNT;
+  *type = 0;
+  *dimensions = 3;
+  for (int i = 0; i < wanted && i < 3; i++) sizes[i] = all[i], strides[i] = steps[i];
+  return 0;
+}
+int cudnnCreateRNNDescriptor(struct recurrent** made) {
+  COUNT;
+  *made = calloc(1, sizeof **made);
+  return *made ? 0 : 2002;
+}
+int cudnnDestroyRNNDescriptor(struct recurrent* network) {
+  COUNT;
+  free(network);
+  return 0;
+}
+int cudnnSetRNNDescriptor_v8(struct recurrent* network, int algorithm, int cell, int bias,
+                             int direction, int input_mode, int type, int precision, int math,
+                             int input, int hidden, int projection, int layers, long dropout,
+                             int flags) {
+  /* Of a plain cell with either function, a long short-term memory, a gated unit. */
+  static const int gates[] = {1, 1, 4, 3};
+  enum { DOUBLE = 1, HALF = 2, BFLOAT16 = 9 };
+  COUNT;
+  network->gates = gates[cell & 3];
+  network->element_bytes = type == DOUBLE ? 8 : type == HALF || type == BFLOAT16 ? 2 : 4;
+  network->input = input;
+  network->hidden = hidden;
+  network->projection = projection == hidden ? 0 : projection;
+  network->layers = layers;
+  network->directions = direction ? 2 : 1;
+  network->has_bias = bias != 0;
+  return 0;
+}
+/* A matrix of a layer and direction: of the input, of the state, or the projection behind both. */
+static struct tensor matrix(const struct recurrent* network, int layer, int which) {
+  int state = network->projection ? network->projection : network->hidden;
+  int input = layer < network->directions ? network->input : state * network->directions;
+  if (which < network->gates) return (struct tensor){network->hidden, input};
+  if (which < 2 * network->gates) return (struct tensor){network->hidden, state};
+  return (struct tensor){network->projection, network->hidden};
+}
+/* Elements before a matrix; before the biases, for the layer behind the last. */
+static size_t elements_before(const struct recurrent* network, int layer, int which) {
+  int matrices = 2 * network->gates + (network->projection != 0);
+  size_t before = 0;
+  for (int i = 0; i <= layer; i++)
+    for (int k = 0; k < (i < layer ? matrices : which); k++) {
+      struct tensor one = matrix(network, i, k);
+      before += (size_t)one.rows * one.columns;
+    }
+  return before;
+}
+static size_t biases(const struct recurrent* network) {
+  return network->has_bias ? (size_t)2 * network->gates * network->hidden : 0;
+}
+int cudnnGetRNNWeightSpaceSize(long cudnn, struct recurrent* network, size_t* bytes) {
+  int layers = network->layers * network->directions;
+  COUNT;
+  *bytes = (elements_before(network, layers, 0) + layers * biases(network)) * network->element_bytes;
+  return 0;
+}
+int cudnnGetRNNWeightParams(long cudnn, struct recurrent* network, int layer, size_t bytes,
+                            char* weights, int which, struct tensor* weight, char** weight_at,
+                            struct tensor* bias, char** bias_at) {
+  int layers = network->layers * network->directions;
+  int is_projection = which == 2 * network->gates;
+  size_t before = elements_before(network, layers, 0) + layer * biases(network) +
+                  (size_t)which * network->hidden;
+  COUNT;
+  /* PyTorch asks for one of the two at a time, and has no room for the other. */
+  if (weight) *weight = matrix(network, layer, which);
+  if (weight_at)
+    *weight_at = weights + elements_before(network, layer, which) * network->element_bytes;
+  if (bias) *bias = (struct tensor){network->hidden, 1};
+  if (bias_at)
+    *bias_at = network->has_bias && !is_projection ? weights + before * network->element_bytes : 0;
+  return 0;
+}
 
 /* ---- NCCL: communicators know their size and rank; nothing is sent ---- */
 

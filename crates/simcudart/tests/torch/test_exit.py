@@ -75,6 +75,10 @@ sparse = square.to_sparse_csr()
 sparse @ square
 torch.nn.functional.ctc_loss(
     on_device(50, 4, 20).log_softmax(2), torch.ones(4, 10, dtype=torch.int), [50] * 4, [10] * 4)
+for kind in (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN):
+    network = kind(32, 64, 2, batch_first=True, bidirectional=True).cuda()
+    network(on_device(4, 10, 32))[0].sum().backward()
+torch.nn.LSTM(32, 64, proj_size=16).cuda()(on_device(10, 4, 32))[0].sum().backward()
 with torch.profiler.profile():
     square @ square
 assert torch.cuda.max_memory_allocated() < 64 << 20, torch.cuda.max_memory_allocated()
