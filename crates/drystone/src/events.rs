@@ -158,19 +158,24 @@ impl Events {
         self.lanes.iter().flatten().filter_map(|lane| lane.stream).collect()
     }
 
-    /// The handle of a stream that is neither retired nor another stream's by now.
-    pub(crate) fn identified(
+    /// The handle of a stream that is neither retired nor, as far as that may be asked, another
+    /// stream's by now; and whether it is captured.
+    pub(crate) fn look_up(
         events: &Mutex<Events>,
         driver: &dyn Driver,
         call: Call,
         id: StreamId,
-    ) -> Result<Stream, DriverError> {
+    ) -> Result<(Stream, CaptureStatus), DriverError> {
         let known = events.lock().lane(id).and_then(|lane| Some((lane.stream?, lane.uid)));
         let Some((stream, uid)) = known else {
             return Err(DriverError::new(call, ErrorCode::InvalidHandle));
         };
-        check_identity(driver, call, stream, uid)?;
-        Ok(stream)
+        let status = driver.capture_status(stream)?;
+        // In a capture a stream is not asked who it is: drivers refuse that.
+        if status == CaptureStatus::None {
+            check_identity(driver, call, stream, uid)?;
+        }
+        Ok((stream, status))
     }
 
     /// All streams that are not retired.

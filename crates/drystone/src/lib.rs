@@ -37,10 +37,11 @@ mod execute;
 mod grow;
 mod lookup;
 mod options;
+mod room;
 mod source;
 
 pub use allocation::Allocation;
-pub use allocator::{Allocator, PoolOptions};
+pub use allocator::Allocator;
 pub use device::PressureCallback;
 pub use drystone_core::{
     BlockState, BlockView, Broken, CrossStream, FreeError, Gauge, Grant, PoolId, RecordStreamError,
@@ -50,3 +51,4 @@ pub use drystone_core::{
 pub use drystone_driver as driver;
 pub use error::{AllocateError, BuildError, OutOfMemory, PeerError, TrimError};
 pub use options::{Options, OptionsError, Source};
+pub use room::PoolOptions;

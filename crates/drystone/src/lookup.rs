@@ -5,7 +5,8 @@
 
 use drystone_core::{BlockView, FreeError, Freed};
 
-use crate::allocator::{Allocator, Room, in_room};
+use crate::allocator::Allocator;
+use crate::room::{Room, in_room};
 use crate::source::Books;
 
 impl Allocator {

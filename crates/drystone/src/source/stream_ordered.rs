@@ -219,8 +219,8 @@ impl Device<Ledger> {
     ) -> Result<Given, DriverError> {
         let driver = &*self.driver;
         let call = Call::MallocAsync;
-        let stream = Events::identified(&self.events, driver, call, stream)?;
-        let is_graphs = match driver.capture_status(stream)? {
+        let (stream, status) = Events::look_up(&self.events, driver, call, stream)?;
+        let is_graphs = match status {
             CaptureStatus::None => false,
             CaptureStatus::Active => true,
             CaptureStatus::Invalidated => {
@@ -289,10 +289,9 @@ impl Device<Ledger> {
 
     /// The handle of a stream that is itself, and not captured.
     fn uncaptured(&self, stream: StreamId) -> Result<Stream, DriverError> {
-        let driver = &*self.driver;
-        let stream = Events::identified(&self.events, driver, Call::FreeAsync, stream)?;
-        match driver.capture_status(stream)? {
-            CaptureStatus::None => Ok(stream),
+        let call = Call::FreeAsync;
+        match Events::look_up(&self.events, &*self.driver, call, stream)? {
+            (stream, CaptureStatus::None) => Ok(stream),
             _ => Err(DriverError::new(Call::FreeAsync, ErrorCode::CaptureUnsupported)),
         }
     }
