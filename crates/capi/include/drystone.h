@@ -24,7 +24,8 @@
 #define DRYSTONE_VERSION_MINOR 1
 #define DRYSTONE_VERSION_PATCH 0
 #define DRYSTONE_VERSION \
-    (DRYSTONE_VERSION_MAJOR * 1000000 + DRYSTONE_VERSION_MINOR * 1000 + DRYSTONE_VERSION_PATCH)
+    (DRYSTONE_VERSION_MAJOR * 1000000 + DRYSTONE_VERSION_MINOR * 1000 \
+     + DRYSTONE_VERSION_PATCH)
 
 /** The binary interface that this header describes. */
 #define DRYSTONE_ABI_VERSION 1
@@ -97,8 +98,8 @@ struct drystone_gauge {
 };
 
 /**
- * Statistics of a device. Sizes in bytes. Requested <= allocated <= active <= reserved, except that
- * requested and active still count a block that is pending.
+ * Statistics of a device. Sizes in bytes. Requested <= allocated <= active <= reserved, except
+ * that requested and active still count a block that is pending.
  */
 struct drystone_stats {
     /**
@@ -151,8 +152,8 @@ int drystone_version_number(void);
 int drystone_abi_version(void);
 
 /**
- * The name of a status, such as "DRYSTONE_STATUS_OUT_OF_MEMORY"; "unknown status" for a number that
- * is none. Valid for ever, never null.
+ * The name of a status, such as "DRYSTONE_STATUS_OUT_OF_MEMORY"; "unknown status" for a number
+ * that is none. Valid for ever, never null.
  */
 const char *drystone_status_name(int status);
 
@@ -174,7 +175,8 @@ void drystone_clear_error(void);
 /**
  * Allocates `size` bytes on a stream of a device and writes the address to `out`: a multiple of
  * 512, or null for size 0, which is no error. `stream` is a `cudaStream_t` or `CUstream`; null and
- * `cudaStreamLegacy` are the legacy default stream, `cudaStreamPerThread` the calling thread's own.
+ * `cudaStreamLegacy` are the legacy default stream, `cudaStreamPerThread` the calling thread's
+ * own.
  *
  * The block may be used on that stream at once, and on others once they are ordered behind it. On
  * failure `out` is set to null. Statuses: INVALID_VALUE (`out` is null), INVALID_SIZE,
@@ -207,8 +209,8 @@ enum drystone_status drystone_allocate_from_pool(void **out,
 /**
  * Frees a block of any device in the order of the stream it was allocated on. Null is ignored.
  *
- * Statuses: UNKNOWN_POINTER, INTERIOR_POINTER, ALREADY_FREE, FORKED; nothing has changed then. Once
- * the process exits it does nothing and succeeds. Any thread.
+ * Statuses: UNKNOWN_POINTER, INTERIOR_POINTER, ALREADY_FREE, FORKED; nothing has changed then.
+ * Once the process exits it does nothing and succeeds. Any thread.
  */
 enum drystone_status drystone_deallocate(void *ptr);
 
@@ -236,27 +238,27 @@ enum drystone_status drystone_record_use(void *ptr, struct CUstream_st *stream);
  * later; its free memory serves other streams once its work is complete. Without this call that
  * memory serves again only once the device was idle.
  *
- * Statuses: INVALID_VALUE (the default stream), INVALID_DEVICE, UNKNOWN_STREAM, EXITING, FORKED. Any
- * thread; a thread ends its own `cudaStreamPerThread` with it.
+ * Statuses: INVALID_VALUE (the default stream), INVALID_DEVICE, UNKNOWN_STREAM, EXITING, FORKED.
+ * Any thread; a thread ends its own `cudaStreamPerThread` with it.
  */
-enum drystone_status drystone_retire_stream(int device,
-                                            struct CUstream_st *stream);
+enum drystone_status drystone_retire_stream(int device, struct CUstream_st *stream);
 
 /**
  * Allocates on a stream (PyTorch's `alloc_fn`).
  *
  * `size` in bytes; `device` counts from 0; `stream` is a `cudaStream_t` or `CUstream` of that
- * device. Returns an address that is a multiple of 512, or null: for size 0, which is no error, and
- * on failure, which `drystone_last_error` tells. Any thread; the current device does not matter.
+ * device. Returns an address that is a multiple of 512, or null: for size 0, which is no error,
+ * and on failure, which `drystone_last_error` tells. Any thread; the current device does not
+ * matter.
  */
 void *drystone_malloc(ptrdiff_t size, int device, struct CUstream_st *stream);
 
 /**
  * Frees a block in the order of the stream it was allocated on (PyTorch's `free_fn`).
  *
- * `size` and `device` are those of its allocation; `stream` is ignored. Null is ignored. A pointer,
- * size or device that is wrong changes nothing, is the thread's last error, and is said in one line
- * on standard error, a few times. Any thread, also while the process exits.
+ * `size` and `device` are those of its allocation; `stream` is ignored. Null is ignored. A
+ * pointer, size or device that is wrong changes nothing, is the thread's last error, and is said
+ * in one line on standard error, a few times. Any thread, also while the process exits.
  */
 void drystone_free(void *ptr, ptrdiff_t size, int device, struct CUstream_st *stream);
 
@@ -269,15 +271,15 @@ void drystone_free(void *ptr, ptrdiff_t size, int device, struct CUstream_st *st
 void drystone_record_stream(void *ptr, struct CUstream_st *stream);
 
 /**
- * Prepares for use (PyTorch's `init_fn`). Calls no driver and opens no device: that happens at each
- * device's first allocation. Says early what is wrong with `DRYSTONE_CONF`.
+ * Prepares for use (PyTorch's `init_fn`). Calls no driver and opens no device: that happens at
+ * each device's first allocation. Says early what is wrong with `DRYSTONE_CONF`.
  */
 void drystone_init(int device_count);
 
 /**
- * Gives unused memory of every device back (PyTorch's `reset_fn`, which `empty_cache` calls). Waits
- * until the devices are idle. While a stream is being captured nothing is given back, and the last
- * error says so.
+ * Gives unused memory of every device back (PyTorch's `reset_fn`, which `empty_cache` calls).
+ * Waits until the devices are idle. While a stream is being captured nothing is given back, and
+ * the last error says so.
  */
 void drystone_reset(void);
 
@@ -325,8 +327,8 @@ void drystone_release_pool(int device, uint64_t id0, uint64_t id1);
 
 /**
  * Settles the options of a device before its first use, or with device -1 of every device that is
- * given none of its own. `options` is text as in the environment variable `DRYSTONE_CONF`, which it
- * replaces: `key:value,...`; null takes the environment's again.
+ * given none of its own. `options` is text as in the environment variable `DRYSTONE_CONF`, which
+ * it replaces: `key:value,...`; null takes the environment's again.
  *
  * Statuses: BAD_OPTION (the message says what is valid), ALREADY_IN_USE, INVALID_DEVICE, EXITING,
  * FORKED. Calls no driver. Any thread.
@@ -358,10 +360,11 @@ enum drystone_status drystone_trim(int device, size_t *given_back);
 enum drystone_status drystone_set_limit(int device, size_t bytes);
 
 /**
- * Lets another device use this one's memory, from its next growth on; asking again is harmless.
+ * Lets another device use all of this one's memory, whether it is held now or later; asking again
+ * is harmless.
  *
- * Statuses: INVALID_DEVICE, INVALID_VALUE (a device and itself), NOT_SUPPORTED (the two are not
- * connected), DRIVER_ERROR, EXITING, FORKED. Any thread.
+ * Statuses: INVALID_DEVICE (either), INVALID_VALUE (a device and itself), NOT_SUPPORTED (the two
+ * are not connected), DRIVER_ERROR, EXITING, FORKED. Any thread.
  */
 enum drystone_status drystone_enable_peer_access(int device, int peer);
 
@@ -385,18 +388,19 @@ enum drystone_status drystone_pool_destroy(int device, uint64_t id0, uint64_t id
 /**
  * The largest free block of a device, in bytes, of any pool and stream.
  *
- * Statuses: INVALID_VALUE (`bytes` is null), INVALID_DEVICE, NO_DRIVER, EXITING, FORKED. Any thread.
+ * Statuses: INVALID_VALUE (`bytes` is null), INVALID_DEVICE, NO_DRIVER, EXITING, FORKED. Any
+ * thread.
  *
  * Pointers:
  * `bytes` is null or writable.
  */
-enum drystone_status drystone_largest_free(int device,
-                                           size_t *bytes);
+enum drystone_status drystone_largest_free(int device, size_t *bytes);
 
 /**
  * Proves every invariant of a device's heap. Slow: for tests and for hunting a defect.
  *
- * Statuses: INTERNAL (the message names the invariant), INVALID_DEVICE, EXITING, FORKED. Any thread.
+ * Statuses: INTERNAL (the message names the invariant), INVALID_DEVICE, EXITING, FORKED. Any
+ * thread.
  */
 enum drystone_status drystone_check(int device);
 

@@ -44,8 +44,8 @@ const fn number(text: &str) -> c_int {
     value
 }
 
-/// The name of a status, such as "DRYSTONE_STATUS_OUT_OF_MEMORY"; "unknown status" for a number that
-/// is none. Valid for ever, never null.
+/// The name of a status, such as "DRYSTONE_STATUS_OUT_OF_MEMORY"; "unknown status" for a number
+/// that is none. Valid for ever, never null.
 #[unsafe(no_mangle)]
 pub extern "C" fn drystone_status_name(status: c_int) -> *const c_char {
     let status = usize::try_from(status).ok().and_then(|status| Status::ALL.get(status));

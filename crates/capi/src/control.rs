@@ -10,8 +10,8 @@ use crate::status::{Failure, Status};
 use crate::{process, registry};
 
 /// Settles the options of a device before its first use, or with device -1 of every device that is
-/// given none of its own. `options` is text as in the environment variable `DRYSTONE_CONF`, which it
-/// replaces: `key:value,...`; null takes the environment's again.
+/// given none of its own. `options` is text as in the environment variable `DRYSTONE_CONF`, which
+/// it replaces: `key:value,...`; null takes the environment's again.
 ///
 /// Statuses: BAD_OPTION (the message says what is valid), ALREADY_IN_USE, INVALID_DEVICE, EXITING,
 /// FORKED. Calls no driver. Any thread.
@@ -97,23 +97,23 @@ pub(crate) fn set_fraction(fraction: c_double, ordinal: c_int) -> Result<(), Fai
     Ok(())
 }
 
-/// Lets another device use this one's memory, from its next growth on; asking again is harmless.
+/// Lets another device use all of this one's memory, whether it is held now or later; asking again
+/// is harmless.
 ///
-/// Statuses: INVALID_DEVICE, INVALID_VALUE (a device and itself), NOT_SUPPORTED (the two are not
-/// connected), DRIVER_ERROR, EXITING, FORKED. Any thread.
+/// Statuses: INVALID_DEVICE (either), INVALID_VALUE (a device and itself), NOT_SUPPORTED (the two
+/// are not connected), DRIVER_ERROR, EXITING, FORKED. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn drystone_enable_peer_access(device: c_int, peer: c_int) -> Status {
     answer(|| {
         process::check()?;
         let device = registry::get(device)?;
-        let no_device =
-            || Failure::new(Status::InvalidDevice, format!("there is no device {peer}"));
-        let peer = u32::try_from(peer).map_err(|_| no_device())?;
+        registry::check(peer)?;
+        let peer = peer.cast_unsigned();
         if peer == device.ordinal {
             let message = format!("device {peer} is its own peer");
             return Err(Failure::new(Status::InvalidValue, message));
         }
-        Ok(device.driver.enable_peer_access(peer)?)
+        Ok(device.allocator.enable_peer_access(peer)?)
     })
 }
 
@@ -148,7 +148,8 @@ pub(crate) fn release_pool(ordinal: c_int, id0: u64, id1: u64) -> Result<(), Fai
 
 /// The largest free block of a device, in bytes, of any pool and stream.
 ///
-/// Statuses: INVALID_VALUE (`bytes` is null), INVALID_DEVICE, NO_DRIVER, EXITING, FORKED. Any thread.
+/// Statuses: INVALID_VALUE (`bytes` is null), INVALID_DEVICE, NO_DRIVER, EXITING, FORKED. Any
+/// thread.
 ///
 /// # Safety
 /// `bytes` is null or writable.
@@ -166,7 +167,8 @@ pub unsafe extern "C" fn drystone_largest_free(device: c_int, bytes: *mut usize)
 
 /// Proves every invariant of a device's heap. Slow: for tests and for hunting a defect.
 ///
-/// Statuses: INTERNAL (the message names the invariant), INVALID_DEVICE, EXITING, FORKED. Any thread.
+/// Statuses: INTERNAL (the message names the invariant), INVALID_DEVICE, EXITING, FORKED. Any
+/// thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn drystone_check(device: c_int) -> Status {
     answer(|| {

@@ -9,7 +9,8 @@ use crate::{free, plugin, process, registry};
 
 /// Allocates `size` bytes on a stream of a device and writes the address to `out`: a multiple of
 /// 512, or null for size 0, which is no error. `stream` is a `cudaStream_t` or `CUstream`; null and
-/// `cudaStreamLegacy` are the legacy default stream, `cudaStreamPerThread` the calling thread's own.
+/// `cudaStreamLegacy` are the legacy default stream, `cudaStreamPerThread` the calling thread's
+/// own.
 ///
 /// The block may be used on that stream at once, and on others once they are ordered behind it. On
 /// failure `out` is set to null. Statuses: INVALID_VALUE (`out` is null), INVALID_SIZE,
@@ -64,8 +65,8 @@ pub unsafe extern "C" fn drystone_allocate_from_pool(
 
 /// Frees a block of any device in the order of the stream it was allocated on. Null is ignored.
 ///
-/// Statuses: UNKNOWN_POINTER, INTERIOR_POINTER, ALREADY_FREE, FORKED; nothing has changed then. Once
-/// the process exits it does nothing and succeeds. Any thread.
+/// Statuses: UNKNOWN_POINTER, INTERIOR_POINTER, ALREADY_FREE, FORKED; nothing has changed then.
+/// Once the process exits it does nothing and succeeds. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn drystone_deallocate(ptr: *mut c_void) -> Status {
     answer(|| match ptr.is_null() || !process::takes_frees()? {
@@ -107,8 +108,8 @@ pub extern "C" fn drystone_record_use(ptr: *mut c_void, stream: *mut CUstream_st
 /// later; its free memory serves other streams once its work is complete. Without this call that
 /// memory serves again only once the device was idle.
 ///
-/// Statuses: INVALID_VALUE (the default stream), INVALID_DEVICE, UNKNOWN_STREAM, EXITING, FORKED. Any
-/// thread; a thread ends its own `cudaStreamPerThread` with it.
+/// Statuses: INVALID_VALUE (the default stream), INVALID_DEVICE, UNKNOWN_STREAM, EXITING, FORKED.
+/// Any thread; a thread ends its own `cudaStreamPerThread` with it.
 #[unsafe(no_mangle)]
 pub extern "C" fn drystone_retire_stream(device: c_int, stream: *mut CUstream_st) -> Status {
     answer(|| {

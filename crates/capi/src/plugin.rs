@@ -1,7 +1,7 @@
 //! The functions of `torch.cuda.memory.CUDAPluggableAllocator`, with exactly its signatures.
 //!
-//! None of them can return an error: they keep it as the thread's last error, and those that PyTorch
-//! cannot notice print a line.
+//! None of them can return an error: they keep it as the thread's last error, and those that
+//! PyTorch cannot notice print a line.
 
 use std::ffi::{c_double, c_int, c_void};
 use std::ptr;
@@ -19,8 +19,9 @@ use crate::{control, free, last_error, process, registry};
 /// Allocates on a stream (PyTorch's `alloc_fn`).
 ///
 /// `size` in bytes; `device` counts from 0; `stream` is a `cudaStream_t` or `CUstream` of that
-/// device. Returns an address that is a multiple of 512, or null: for size 0, which is no error, and
-/// on failure, which `drystone_last_error` tells. Any thread; the current device does not matter.
+/// device. Returns an address that is a multiple of 512, or null: for size 0, which is no error,
+/// and on failure, which `drystone_last_error` tells. Any thread; the current device does not
+/// matter.
 #[unsafe(no_mangle)]
 pub extern "C" fn drystone_malloc(
     size: isize,
@@ -58,9 +59,9 @@ fn not_allocated(failure: &Failure) {
 
 /// Frees a block in the order of the stream it was allocated on (PyTorch's `free_fn`).
 ///
-/// `size` and `device` are those of its allocation; `stream` is ignored. Null is ignored. A pointer,
-/// size or device that is wrong changes nothing, is the thread's last error, and is said in one line
-/// on standard error, a few times. Any thread, also while the process exits.
+/// `size` and `device` are those of its allocation; `stream` is ignored. Null is ignored. A
+/// pointer, size or device that is wrong changes nothing, is the thread's last error, and is said
+/// in one line on standard error, a few times. Any thread, also while the process exits.
 #[unsafe(no_mangle)]
 pub extern "C" fn drystone_free(
     ptr: *mut c_void,
@@ -123,8 +124,8 @@ pub(crate) fn record_use(address: u64, stream: u64) -> Result<(), Failure> {
     Ok(device.allocator.record_stream(address, stream)?)
 }
 
-/// Prepares for use (PyTorch's `init_fn`). Calls no driver and opens no device: that happens at each
-/// device's first allocation. Says early what is wrong with `DRYSTONE_CONF`.
+/// Prepares for use (PyTorch's `init_fn`). Calls no driver and opens no device: that happens at
+/// each device's first allocation. Says early what is wrong with `DRYSTONE_CONF`.
 #[unsafe(no_mangle)]
 pub extern "C" fn drystone_init(device_count: c_int) {
     let _ = device_count;
@@ -135,9 +136,9 @@ pub extern "C" fn drystone_init(device_count: c_int) {
     });
 }
 
-/// Gives unused memory of every device back (PyTorch's `reset_fn`, which `empty_cache` calls). Waits
-/// until the devices are idle. While a stream is being captured nothing is given back, and the last
-/// error says so.
+/// Gives unused memory of every device back (PyTorch's `reset_fn`, which `empty_cache` calls).
+/// Waits until the devices are idle. While a stream is being captured nothing is given back, and
+/// the last error says so.
 #[unsafe(no_mangle)]
 pub extern "C" fn drystone_reset() {
     answer(|| control::trim(registry::ALL).map(|_| ()));

@@ -24,8 +24,8 @@ pub struct CGauge {
     pub total: u64,
 }
 
-/// Statistics of a device. Sizes in bytes. Requested <= allocated <= active <= reserved, except that
-/// requested and active still count a block that is pending.
+/// Statistics of a device. Sizes in bytes. Requested <= allocated <= active <= reserved, except
+/// that requested and active still count a block that is pending.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct CStats {

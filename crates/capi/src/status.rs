@@ -4,7 +4,7 @@
 
 use drystone::driver::{DriverError, ErrorCode};
 use drystone::{
-    AllocateError, BuildError, FreeError, OptionsError, RecordStreamError, RequestError,
+    AllocateError, BuildError, FreeError, OptionsError, PeerError, RecordStreamError, RequestError,
     StreamError, TrimError,
 };
 use drystone_cuda::OpenError;
@@ -224,6 +224,17 @@ impl From<RecordStreamError> for Failure {
 impl From<TrimError> for Failure {
     fn from(error: TrimError) -> Self {
         Failure::of(status_of(error.error.code), &error)
+    }
+}
+
+impl From<PeerError> for Failure {
+    fn from(error: PeerError) -> Self {
+        let status = match error.error.code {
+            // Of the peer, which is the only argument.
+            ErrorCode::InvalidValue => Status::InvalidDevice,
+            code => status_of(code),
+        };
+        Failure::of(status, &error)
     }
 }
 

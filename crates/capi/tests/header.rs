@@ -39,7 +39,8 @@ fn generated() -> String {
          #define DRYSTONE_VERSION_MINOR {minor}\n\
          #define DRYSTONE_VERSION_PATCH {patch}\n\
          #define DRYSTONE_VERSION \\\n    \
-         (DRYSTONE_VERSION_MAJOR * 1000000 + DRYSTONE_VERSION_MINOR * 1000 + DRYSTONE_VERSION_PATCH)",
+         (DRYSTONE_VERSION_MAJOR * 1000000 + DRYSTONE_VERSION_MINOR * 1000 \\\n     \
+         + DRYSTONE_VERSION_PATCH)",
         major = env!("CARGO_PKG_VERSION_MAJOR"),
         minor = env!("CARGO_PKG_VERSION_MINOR"),
         patch = env!("CARGO_PKG_VERSION_PATCH"),
