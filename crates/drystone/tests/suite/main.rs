@@ -4,7 +4,7 @@
 //! and devices a test runs on, `program` is the program around an allocator and tells the device's
 //! oracle of every block. On top: `behaviour` (the contract, on any device), `ending` (what only a
 //! simulated device can be made to do), `faults` (every driver call fails once), `seeds` (random
-//! runs), `mutants` (the oracle catches what it must), `sources`, `threads`, `traces` (real programs).
+//! runs), `mutants` (the oracle catches what it must), `sources`, `threads`, `traces` (real ones).
 //! Test names cite invariants (`i14_`), promises (`p4_`) and the bugs of other allocators they
 //! guard against (`b29_`).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails fails its test")]
