@@ -4,7 +4,7 @@
 /// Distance between two handle values.
 const STRIDE: u64 = 16;
 
-/// Objects behind handle values that start at `first` and are [`STRIDE`] apart.
+/// Objects behind handle values that start at `first`, 16 apart.
 #[derive(Debug)]
 pub struct HandleTable<T> {
     first: u64,

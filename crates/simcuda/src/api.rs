@@ -109,7 +109,10 @@ macro_rules! export_all {
 
 /// Defines one exported function. Its record has the same name, among the modules.
 macro_rules! export {
-    ($name:ident $is_per_thread:literal ($($argument:ident: $type:ty),* $(,)?) |$call:ident| $body:block) => {
+    (
+        $name:ident $is_per_thread:literal ($($argument:ident: $type:ty),* $(,)?) |$call:ident|
+            $body:block
+    ) => {
         #[allow(non_snake_case, reason = "CUDA's name")]
         pub(crate) mod $name {
             pub(crate) static FUNCTION: $crate::api::Function =

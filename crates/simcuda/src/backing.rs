@@ -9,6 +9,7 @@ use crate::device::Device;
 use crate::status::{OPERATING_SYSTEM, OUT_OF_MEMORY, Outcome};
 use drystone_sim::SimConfig;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const PAGE: u64 = 4096;
 const NOTHING: i32 = libc::PROT_NONE;
@@ -21,7 +22,14 @@ pub(crate) struct Backing(());
 impl Backing {
     /// Reserves the device's addresses, or ends the process: nothing can run without them.
     pub(crate) fn new(config: &SimConfig) -> Self {
-        if reserve(config.first_address, config.address_space_bytes).is_err() {
+        static OWN: AtomicU64 = AtomicU64::new(0);
+        let (first, bytes) = (config.first_address, config.address_space_bytes);
+        let bit = 1 << config.ordinal;
+        // A device that takes another's place has its addresses, too.
+        let is_own = OWN.fetch_or(bit, Ordering::Relaxed) & bit != 0;
+        let only = libc::MAP_FIXED_NOREPLACE;
+        let reserved = if is_own { reserve(first, bytes) } else { take(first, bytes, only) };
+        if reserved.is_err() {
             eprintln!(
                 "simcuda: cannot reserve {:#x} (+{:#x}) for device {}: something lies there, or \
                  addresses are limited (ulimit -v); set address_space lower, or backing:false",
@@ -35,7 +43,11 @@ impl Backing {
 
 /// Maps fresh pages without access over a range of device addresses.
 fn reserve(address: u64, bytes: u64) -> Outcome {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    take(address, bytes, libc::MAP_FIXED)
+}
+
+fn take(address: u64, bytes: u64, how: i32) -> Outcome {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | how;
     place(address, bytes, NOTHING, flags, -1)
 }
 

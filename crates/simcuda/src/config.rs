@@ -137,7 +137,8 @@ mod tests {
         let text = "memory:1.5GiB, devices:2,compute:8.6,driver:12080,strict:true,backing:true,\
                     debug:true,kernel_us:2.5,stats:stderr,address_space:1TiB,mapping_limit:9,\
                     vmm:false,pools:false,shareable:false,oracle:true,event_latency_us:3,\
-                    event_jitter_us:4,clock_jitter_us:5,check_kernel_us:6,calls_take_time:true,seed:7";
+                    event_jitter_us:4,clock_jitter_us:5,check_kernel_us:6,calls_take_time:true,\
+                    seed:7";
         let config = Config::default().with(text).unwrap();
         assert_eq!((config.devices, config.compute, config.driver_version), (2, (8, 6), 12080));
         assert!(config.strict && config.backing && config.debug);

@@ -32,7 +32,9 @@ api! {
         process::init()
     }
 
-    fn cuDriverGetVersion(version: Out<i32>) |call| { version.set(process::config().driver_version) }
+    fn cuDriverGetVersion(version: Out<i32>) |call| {
+        version.set(process::config().driver_version)
+    }
 
     fn cuGetErrorName(error: i32, name: Out<*const c_char>) |call| {
         let found = Status(error).describe();

@@ -187,8 +187,9 @@ api! {
     }
 
     fn cuDeviceGetGraphMemAttribute(device: i32, attribute: i32, value: Out<u64>) |call| {
-        device_at(device)?;
-        if (0..=3).contains(&attribute) { value.set(0) } else { Err(INVALID_VALUE) }
+        // Used and reserved, now and at most: all the memory that graphs own is theirs throughout.
+        let bytes = device_at(device)?.sim.graph_bytes();
+        if (0..=3).contains(&attribute) { value.set(bytes) } else { Err(INVALID_VALUE) }
     }
 
     fn cuDeviceSetGraphMemAttribute(device: i32, attribute: i32, value: In<u64>) |call| {

@@ -41,8 +41,9 @@ fn devices() -> String {
     let rows = process::devices().map(|device| {
         let sim = &device.sim;
         format!(
-            "{{\"ordinal\": {}, \"physical_bytes\": {}, \"peak_physical_bytes\": {}, \"calls\": {}, \
-             \"driver_time_us\": {:.1}, \"kernels\": {}, \"violations\": {}, \"now_ns\": {}}}",
+            "{{\"ordinal\": {}, \"physical_bytes\": {}, \"peak_physical_bytes\": {}, \
+             \"calls\": {}, \"driver_time_us\": {:.1}, \"kernels\": {}, \"violations\": {}, \
+             \"now_ns\": {}}}",
             device.ordinal,
             sim.physical_bytes(),
             sim.peak_physical_bytes(),

@@ -65,11 +65,17 @@ impl Physicals {
     }
 
     /// The handle of this very memory gets one more reference.
-    pub(crate) fn retain(&mut self, physical: &Arc<Physical>) -> Option<u64> {
+    fn retain(&mut self, physical: &Arc<Physical>) -> Option<u64> {
         let is_it = |(_, held): &(&u64, &mut Held)| Arc::ptr_eq(&held.physical, physical);
         let (&value, held) = self.held.iter_mut().find(is_it)?;
         held.references += 1;
         Some(value)
+    }
+
+    /// Where the memory is mapped, if it is.
+    fn address_of(&self, physical: &Arc<Physical>) -> Option<u64> {
+        let found = self.mapped.iter().find(|(_, one)| Arc::ptr_eq(&one.physical, physical));
+        found.map(|(&address, _)| address)
     }
 
     pub(crate) fn hold(&mut self, value: u64, physical: Arc<Physical>) {
@@ -77,7 +83,7 @@ impl Physicals {
     }
 
     /// Memory of this device that the file is of.
-    pub(crate) fn of_file(&self, is_it: impl Fn(&OwnedFd) -> bool) -> Option<Arc<Physical>> {
+    fn of_file(&self, is_it: impl Fn(&OwnedFd) -> bool) -> Option<Arc<Physical>> {
         let held = self.held.values().map(|held| &held.physical);
         let mapped = self.mapped.values().map(|mapping| &mapping.physical);
         held.chain(mapped).find(|one| one.file.get().is_some_and(&is_it)).cloned()
@@ -190,15 +196,37 @@ fn retain(address: u64) -> Outcome<Raw> {
     let tables = &mut *device.tables.lock();
     let mapping = tables.physicals.mapping_at(address).ok_or(INVALID_VALUE)?;
     let physical = Arc::clone(&mapping.physical);
-    let value = match tables.physicals.retain(&physical) {
+    handle_of(&device, &mut tables.physicals, physical, address)
+}
+
+/// The handle of physical memory with one more reference; a fresh one of memory that is only
+/// mapped, at this address, any more.
+fn handle_of(
+    device: &Device,
+    physicals: &mut Physicals,
+    physical: Arc<Physical>,
+    address: u64,
+) -> Outcome<Raw> {
+    let value = match physicals.retain(&physical) {
         Some(value) => value,
         None => {
             let again = device.sim.handle_again(address)?;
-            tables.physicals.hold(again.0, physical);
+            physicals.hold(again.0, physical);
             again.0
         }
     };
     Ok(device.handle(Kind::Memory, value))
+}
+
+/// The handle of the memory that a file stands for, if it is this device's.
+pub(crate) fn handle_of_file(
+    device: &Device,
+    is_it: impl Fn(&OwnedFd) -> bool,
+) -> Option<Outcome<Raw>> {
+    let physicals = &mut device.tables.lock().physicals;
+    let physical = physicals.of_file(is_it)?;
+    let address = physicals.address_of(&physical).unwrap_or(0);
+    Some(handle_of(device, physicals, physical, address))
 }
 
 api! {

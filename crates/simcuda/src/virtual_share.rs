@@ -10,7 +10,7 @@ use crate::device::{current, resolve};
 use crate::handle::Kind;
 use crate::process;
 use crate::status::{INVALID_VALUE, NOT_SUPPORTED, OPERATING_SYSTEM, Outcome};
-use crate::virtual_memory::{POSIX_FD, Physical, create};
+use crate::virtual_memory::{POSIX_FD, Physical, create, handle_of_file};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
@@ -66,10 +66,9 @@ fn import(number: u64, kind: i32) -> Outcome<Raw> {
     let (own, bytes) = identity(file.as_fd()).ok_or(INVALID_VALUE)?;
     let is_it = |other: &OwnedFd| identity(other.as_fd()).is_some_and(|(id, _)| id == own);
     for device in process::devices() {
-        let physicals = &mut device.tables.lock().physicals;
-        let Some(physical) = physicals.of_file(is_it) else { continue };
-        let value = physicals.retain(&physical).ok_or(INVALID_VALUE)?;
-        return Ok(device.handle(Kind::Memory, value));
+        if let Some(handle) = handle_of_file(&device, is_it) {
+            return handle;
+        }
     }
     let device = current()?;
     let location = crate::abi::Location { kind: 1, id: device.ordinal as i32 };

@@ -1,6 +1,8 @@
 //! Copies and memsets, with and without real memory behind device memory.
 
-use crate::program::{GRANULE, access, allocate, create, cu, passes, reserve, start, stream};
+use crate::program::{
+    GRANULE, access, allocate, create, cu, passes, reserve, reset, start, stream,
+};
 use cudarc::driver::sys;
 use std::ptr::null_mut;
 
@@ -49,6 +51,21 @@ fn two_mappings_of_one_handle_are_one_memory() {
         cu!(cuMemMap(address, 2 * GRANULE, 0, handle, 0));
         cu!(cuMemSetAccess(address, 2 * GRANULE, &access(0), 1));
         cu!(cuMemcpyDtoH_v2((&raw mut number).cast(), other, 4));
+        assert_eq!(number, 0);
+    });
+}
+
+#[test]
+fn a_fresh_device_remembers_nothing() {
+    passes("backing:true", "copies::a_fresh_device_remembers_nothing", || {
+        start();
+        let (device, stream, mut number) = (allocate(4096), stream(), 0u32);
+        cu!(cuMemsetD32_v2(device, 9, 1024));
+        reset();
+        cu!(cuMemFree_v2(device) => CUDA_ERROR_INVALID_VALUE);
+        cu!(cuStreamQuery(stream) => CUDA_ERROR_INVALID_HANDLE);
+        assert_eq!(allocate(4096), device);
+        cu!(cuMemcpyDtoH_v2((&raw mut number).cast(), device, 4));
         assert_eq!(number, 0);
     });
 }

@@ -83,8 +83,8 @@ fn a_lost_context_refuses_every_call() {
 }
 
 #[test]
-fn b54_calls_after_exit_began_are_told_so() {
-    passes("", "ending::b54_calls_after_exit_began_are_told_so", || {
+fn b55_calls_after_exit_began_are_told_so() {
+    passes("", "ending::b55_calls_after_exit_began_are_told_so", || {
         start();
         let (address, stream) = (allocate(512), stream());
         control("simcuda_begin_exit", 0, 0);
@@ -95,13 +95,13 @@ fn b54_calls_after_exit_began_are_told_so() {
 }
 
 #[test]
-fn b54_destructors_that_run_after_the_driver_ended_are_told_so() {
+fn b55_destructors_that_run_after_the_driver_ended_are_told_so() {
     // Registered before CUDA is initialised, so it runs after the driver's own handler.
     extern "C" fn late() {
         cu!(cuMemFree_v2(512) => CUDA_ERROR_DEINITIALIZED);
         eprintln!("late call answered");
     }
-    let test = "ending::b54_destructors_that_run_after_the_driver_ended_are_told_so";
+    let test = "ending::b55_destructors_that_run_after_the_driver_ended_are_told_so";
     let Some(output) = run("strict:true,stats:stderr", test, || {
         // SAFETY: the handler is a function of this program.
         unsafe { libc::atexit(late) };

@@ -145,6 +145,12 @@ pub(crate) fn control(name: &str, ordinal: i32, number: u64) -> u64 {
     unsafe { function(ordinal, number) }
 }
 
+/// Puts a fresh device in the place of the first one.
+pub(crate) fn reset() {
+    // Null settings are the environment's.
+    assert_eq!(control("simcuda_reset_device", 0, 0) as i32, 0);
+}
+
 pub(crate) fn launch(stream: sys::CUstream, ns: u64) {
     // SAFETY: the driver is loaded already.
     let library = unsafe { libloading::Library::new("libcuda.so.1") }.unwrap();

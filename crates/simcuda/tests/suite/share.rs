@@ -29,8 +29,13 @@ fn a_descriptor_gives_the_same_memory_again() {
         let mut seen = 0u32;
         cu!(cuMemcpyDtoH_v2((&raw mut seen).cast(), address + GRANULE as u64, 4));
         assert_eq!(seen, 77);
-        cu!(cuMemUnmap(address, 2 * GRANULE));
+        cu!(cuMemUnmap(address + GRANULE as u64, GRANULE));
         cu!(cuMemRelease(handle));
+        cu!(cuMemRelease(imported));
+        // Only a mapping keeps the memory now; the descriptor still leads to it.
+        cu!(cuMemImportFromShareableHandle(&mut imported, as_pointer, POSIX_FD));
+        cu!(cuMemUnmap(address, GRANULE));
+        assert_eq!(used_bytes(), GRANULE);
         cu!(cuMemRelease(imported));
         assert_eq!(used_bytes(), 0);
         cu!(cuMemImportFromShareableHandle(&mut imported, 9999 as *mut c_void, POSIX_FD) =>
