@@ -29,8 +29,8 @@ const PACKAGES: [&str; 11] = [
     "typing-extensions",
 ];
 /// The simulated libraries that a program may load.
-const SIMULATED: [&str; 4] =
-    ["libcuda.so.1", "libcudart.so.12", "libcudart.so.13", "libnvidia-ml.so.1"];
+const SIMULATED: [&str; 5] =
+    ["libcuda.so", "libcuda.so.1", "libcudart.so.12", "libcudart.so.13", "libnvidia-ml.so.1"];
 
 /// Test files of `crates/simcudart/tests/torch`, each with its devices and PyTorch's allocator.
 const SUITES: [(&str, &str, &str); 4] = [
@@ -58,6 +58,8 @@ impl TorchVenv {
         let mut python = Command::new(&self.python);
         // PyTorch's own libraries look in this folder; others, such as a client of NVML, here.
         python.env("LD_LIBRARY_PATH", &self.libraries);
+        // Triton, if it is installed, links what it compiles with the driver it finds here.
+        python.env("TRITON_LIBCUDA_PATH", &self.libraries);
         python
     }
 }
