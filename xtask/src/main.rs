@@ -5,8 +5,10 @@
 
 mod bindings;
 mod capi;
+mod fuzz;
 mod simcuda;
 mod stubs;
+mod test;
 mod torch;
 
 use std::path::PathBuf;
@@ -14,9 +16,6 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
-
-/// Fuzz targets, as in `fuzz/Cargo.toml`.
-const FUZZ_TARGETS: [&str; 5] = ["pickle", "csv", "rmm", "options", "heap"];
 
 /// The PyTorch whose snapshots are written and whose viewer must read them.
 const TORCH_VERSION: &str = "2.11.0";
@@ -80,7 +79,7 @@ enum Task {
 
 fn main() -> Result<()> {
     match Arguments::parse().command {
-        Task::Test => test(),
+        Task::Test => test::test(),
         Task::Lint => lint(),
         Task::Bindings => bindings::bindings(),
         Task::Capi { out } => {
@@ -94,41 +93,10 @@ fn main() -> Result<()> {
         }
         Task::Stubs { wheel_libs, out } => stubs::stubs(&wheel_libs, &out),
         Task::Torch { arguments } => torch::torch(&arguments),
-        Task::Fuzz { seconds } => fuzz(seconds),
+        Task::Fuzz { seconds } => fuzz::fuzz(seconds),
         Task::Bench => bench(&["hit_path", "replay", "decode"]),
         Task::Instructions => instructions(),
     }
-}
-
-fn test() -> Result<()> {
-    let simulated = simcuda::build()?;
-    let mut paths = vec![simulated.clone()];
-    paths.extend(std::env::var_os("LD_LIBRARY_PATH").iter().flat_map(std::env::split_paths));
-    let mut tests = Command::new("cargo");
-    tests.args(["test", "--workspace", "--no-fail-fast"]);
-    tests.env("LD_LIBRARY_PATH", std::env::join_paths(paths)?).env("DRYSTONE_SIMCUDA", simulated);
-    match memory_viz() {
-        Ok(path) => {
-            tests.env("MEMORY_VIZ", path);
-        }
-        // Without a network the test that needs it says that it skips.
-        Err(error) => eprintln!("PyTorch's viewer is not at hand: {error:#}"),
-    }
-    let (all, torch) = (run(tests), torch::test());
-    all.and(torch)
-}
-
-/// PyTorch's own snapshot viewer, fetched once.
-fn memory_viz() -> Result<PathBuf> {
-    let folder = root().join("target/memory_viz");
-    let path = folder.join(format!("torch-{TORCH_VERSION}.py"));
-    if !path.exists() {
-        std::fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
-        let mut fetch = Command::new("python3");
-        fetch.args(["xtask/fetch_memory_viz.py", TORCH_VERSION]).arg(&path);
-        run(fetch)?;
-    }
-    path.canonicalize().with_context(|| format!("find {}", path.display()))
 }
 
 fn lint() -> Result<()> {
@@ -149,29 +117,6 @@ fn instructions() -> Result<()> {
     // The runner must have the version of the library.
     cargo(&["install", "--locked", "--version", GUNGRAUN_VERSION, "gungraun-runner"])?;
     bench(&["instructions"])
-}
-
-fn fuzz(seconds: u32) -> Result<()> {
-    let is_installed = Command::new("cargo")
-        .args(["fuzz", "--version"])
-        .output()
-        .is_ok_and(|output| output.status.success());
-    if !is_installed {
-        cargo(&["install", "--locked", "cargo-fuzz"])?;
-    }
-    for target in FUZZ_TARGETS {
-        // What a run finds goes to a folder that git ignores; the committed seeds stay as they are.
-        let found = root().join("fuzz/corpus").join(target);
-        let seeds = root().join("fuzz/seeds").join(target);
-        std::fs::create_dir_all(&found).with_context(|| format!("make {}", found.display()))?;
-        let mut command = Command::new("cargo");
-        // Without a sanitizer the stable toolchain can build the targets.
-        command.args(["fuzz", "run", "--sanitizer", "none", target]);
-        command.arg(found).arg(seeds).args(["--", "-rss_limit_mb=2048", "-timeout=10"]);
-        command.arg(format!("-max_total_time={seconds}")).current_dir(root().join("fuzz"));
-        run(command)?;
-    }
-    Ok(())
 }
 
 fn cargo(arguments: &[&str]) -> Result<()> {
