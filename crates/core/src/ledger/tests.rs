@@ -229,13 +229,20 @@ fn b34_the_limit_is_checked_before_and_after_the_driver_grew() {
     world.ledger.check().unwrap();
     assert_eq!(world.ledger.stats().all.allocations.total, 0);
     assert_eq!(world.ledger.stats().all.reserved_bytes.current, 65 * MIB);
-    // What it holds unused may serve, whatever the limit; a graph's memory comes on top.
+    // As long as it is too large, nothing is handed out of it either.
+    let order = request(&mut world, 33 * MIB, false).unwrap();
+    let given = world.give(33 * MIB, false, 0);
+    let departure = world.ledger.admit(order, given).unwrap_err();
+    world.ledger.departed(departure, true);
+    world.reserved_bytes = 64 * MIB;
+    world.ledger.observe(0, 64 * MIB);
+    // What it holds unused may serve; a graph's memory comes on top.
     let order = request(&mut world, 33 * MIB, false).unwrap();
     assert!(request(&mut world, 512, true).is_err());
     let given = world.give(33 * MIB, false, 0);
     let address = world.ledger.admit(order, given).unwrap().address;
     world.ledger.check().unwrap();
-    assert_eq!(request(&mut world, 33 * MIB, false).unwrap_err(), limited(65 * MIB, 33 * MIB));
+    assert_eq!(request(&mut world, 33 * MIB, false).unwrap_err(), limited(64 * MIB, 33 * MIB));
     world.ledger.observe(0, 40 * MIB);
     world.ledger.check().unwrap();
     let order = request(&mut world, 24 * MIB, true).unwrap();
@@ -250,6 +257,12 @@ fn b34_the_limit_is_checked_before_and_after_the_driver_grew() {
     world.ledger.departed(departure, false);
     world.ledger.check().unwrap();
     assert_eq!(world.ledger.stats().all.reserved_bytes.current, 40 * MIB);
+    // A limit lowered below what is held stops growth only.
+    let order = request(&mut world, 7 * MIB, false).unwrap();
+    world.ledger.set_limit(MIB);
+    let given = world.give(7 * MIB, false, 0);
+    let given = Given { reserved_bytes: Some(40 * MIB), ..given };
+    assert!(world.ledger.admit(order, given).is_ok());
     assert!(matches!(world.leave(address), Leaving::Now(_)));
 }
 
