@@ -34,7 +34,11 @@ const SIMULATED: [&str; 5] =
 
 /// Test files of `crates/simcudart/tests/torch`, each with its devices and PyTorch's allocator.
 const SUITES: [(&str, &str, &str); 4] = [
-    ("test_native", "memory:8GiB,devices:2,backing:true,oracle:true", ""),
+    (
+        "test_native",
+        "memory:8GiB,devices:2,backing:true,oracle:true,kernel_us:20,event_latency_us:50",
+        "",
+    ),
     (
         "test_expandable",
         "memory:8GiB,backing:true,oracle:true,strict:true",
