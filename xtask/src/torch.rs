@@ -134,16 +134,12 @@ fn install() -> Result<(PathBuf, PathBuf)> {
         return Ok((folder, python));
     }
     let mut make = Command::new("python3");
-    run({
-        make.args(["-m", "venv"]).arg(&venv);
-        make
-    })?;
+    make.args(["-m", "venv"]).arg(&venv);
+    run(make)?;
     let mut pip = Command::new(&python);
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]);
-    run({
-        pip.args(["--only-binary", ":all:"]).args(wanted.split_whitespace());
-        pip
-    })?;
+    pip.args(["--only-binary", ":all:"]).args(wanted.split_whitespace());
+    run(pip)?;
     write_if_changed(&installed, &wanted)?;
     Ok((folder, python))
 }

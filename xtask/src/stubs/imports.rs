@@ -1,0 +1,176 @@
+//! What a wheel's libraries import from NVIDIA's, read from their symbol tables.
+//!
+//! A versioned name says which library it comes from; one without is known by how it begins.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use object::elf::{DT_NEEDED, FileHeader64, SHN_UNDEF};
+use object::read::elf::{ElfFile, Sym};
+use object::read::{ReadCache, ReadRef};
+use object::{Endianness, SymbolIndex};
+
+/// Libraries that are simulated, not stubs.
+const SIMULATED: [&str; 3] = ["libcuda.so", "libcudart.so", "libnvidia-ml.so"];
+/// How the names of NVIDIA's libraries begin.
+const NVIDIAS: [&str; 3] = ["libcu", "libnv", "libnccl"];
+/// Where names without a version come from, by how they begin.
+const UNVERSIONED: [(&str, &str); 5] = [
+    ("cusparseLt", "libcusparseLt.so"),
+    ("curand", "libcurand.so"),
+    ("nccl", "libnccl.so"),
+    ("cuFile", "libcufile.so"),
+    ("nvshmem", "libnvshmem_host.so"),
+];
+/// Names by version; the empty version is none.
+pub type Names = BTreeMap<String, BTreeSet<String>>;
+
+/// What libraries import, by the library they import it from.
+#[derive(Default)]
+pub struct Imports(pub BTreeMap<String, Names>);
+
+/// What the libraries in a folder import from libraries of NVIDIA's outside it.
+pub fn read(folder: &Path) -> Result<Imports> {
+    let mut imports = Imports::default();
+    let entries = fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
+    let mut files: Vec<PathBuf> = Vec::new();
+    for entry in entries {
+        files.push(entry.with_context(|| format!("read {}", folder.display()))?.path());
+    }
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "so"));
+    files.sort();
+    // Whom a library needs is known before what it wants of whom.
+    let mut wanted = Vec::new();
+    for file in &files {
+        let (needed, symbols) = read_library(file)
+            .with_context(|| format!("read the symbols of {}", file.display()))?;
+        for library in needed.into_iter().filter(|library| is_stubbed(library)) {
+            imports.0.entry(library).or_default();
+        }
+        wanted.extend(symbols);
+    }
+    for Wanted { name, version, library } in wanted {
+        if let Some(library) = library.or_else(|| imports.guess(&name))
+            && let Some(names) = imports.0.get_mut(&library)
+        {
+            names.entry(version).or_default().insert(name);
+        }
+    }
+    imports.0.values_mut().for_each(give_versions);
+    Ok(imports)
+}
+
+/// Puts names without a version under one if there is any: linkers refuse to mix them, and whoever
+/// wants no version is served by every.
+fn give_versions(names: &mut Names) {
+    if names.keys().any(|version| !version.is_empty())
+        && let Some(plain) = names.remove("")
+        && let Some(mut first) = names.first_entry()
+    {
+        first.get_mut().extend(plain);
+    }
+}
+
+impl Imports {
+    /// The library that a name without a version must come from.
+    fn guess(&self, name: &str) -> Option<String> {
+        let (_, begin) = UNVERSIONED.iter().find(|(begin, _)| name.starts_with(begin))?;
+        self.0.keys().find(|library| library.starts_with(begin)).cloned()
+    }
+}
+
+fn is_stubbed(library: &str) -> bool {
+    let begins = |begin: &&str| library.starts_with(begin);
+    NVIDIAS.iter().any(begins) && !SIMULATED.iter().any(begins)
+}
+
+/// A symbol that a library lacks.
+struct Wanted {
+    name: String,
+    /// Empty if it has none.
+    version: String,
+    library: Option<String>,
+}
+
+/// The libraries that one needs, and the symbols it lacks.
+fn read_library(file: &Path) -> Result<(Vec<String>, Vec<Wanted>)> {
+    let cache = ReadCache::new(File::open(file)?);
+    let elf = ElfFile::<FileHeader64<Endianness>, _>::parse(&cache)?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let table = elf.elf_dynamic_table()?;
+    let mut needed = Vec::new();
+    for entry in &table {
+        if entry.tag == DT_NEEDED {
+            needed.push(text(table.string(entry)?));
+        }
+    }
+    Ok((needed, undefined(&elf)?))
+}
+
+fn undefined<'data, R: ReadRef<'data>>(
+    elf: &ElfFile<'data, FileHeader64<Endianness>, R>,
+) -> Result<Vec<Wanted>> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let endian = elf.endian();
+    let versions = elf.elf_section_table().versions(endian, elf.data())?;
+    let symbols = elf.elf_dynamic_symbol_table();
+    let mut wanted = Vec::new();
+    for (at, symbol) in symbols.iter().enumerate() {
+        let name = text(symbols.symbol_name(endian, symbol)?);
+        if symbol.st_shndx(endian) != SHN_UNDEF || name.is_empty() {
+            continue;
+        }
+        let version = match &versions {
+            Some(table) => table.version(table.version_index(endian, SymbolIndex(at)).index())?,
+            None => None,
+        };
+        wanted.push(Wanted {
+            name,
+            version: version.map(|version| text(version.name())).unwrap_or_default(),
+            library: version.and_then(|version| version.file()).map(text),
+        });
+    }
+    Ok(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(list: &[(&str, &str)]) -> Names {
+        let mut names = Names::new();
+        for (version, name) in list {
+            names.entry((*version).to_owned()).or_default().insert((*name).to_owned());
+        }
+        names
+    }
+
+    #[test]
+    fn simulated_and_foreign_libraries_get_no_stub() {
+        assert!(is_stubbed("libcublas.so.13"));
+        assert!(is_stubbed("libnccl.so.2"));
+        assert!(!is_stubbed("libcuda.so.1"));
+        assert!(!is_stubbed("libcudart.so.13"));
+        assert!(!is_stubbed("libc10_cuda.so"));
+    }
+
+    #[test]
+    fn names_with_and_without_versions_are_not_mixed() {
+        let mut mixed = names(&[("", "nvshmem_init"), ("NVSHMEM", "nvshmem_ptr")]);
+        give_versions(&mut mixed);
+        assert_eq!(mixed, names(&[("NVSHMEM", "nvshmem_init"), ("NVSHMEM", "nvshmem_ptr")]));
+        let mut plain = names(&[("", "ncclSend")]);
+        give_versions(&mut plain);
+        assert_eq!(plain, names(&[("", "ncclSend")]));
+    }
+
+    #[test]
+    fn a_name_without_version_is_looked_for_where_it_must_be() {
+        let mut imports = Imports::default();
+        imports.0.insert("libnccl.so.2".into(), Names::new());
+        assert_eq!(imports.guess("ncclSend").as_deref(), Some("libnccl.so.2"));
+        assert_eq!(imports.guess("cuFileRead"), None);
+    }
+}
