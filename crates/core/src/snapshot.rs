@@ -5,6 +5,7 @@ use crate::error::FreeError;
 use crate::heap::Heap;
 use crate::policy::SegmentKind;
 use crate::pool::Scale;
+use crate::size::{round_down, round_up};
 
 /// One segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +46,28 @@ impl Heap {
     pub fn largest_free_bytes(&self) -> u64 {
         let free = self.lists.iter().flat_map(|list| list.bins(&self.blocks));
         free.map(|(_, index)| self.blocks[index].bytes).max().unwrap_or(0)
+    }
+
+    /// Unused bytes of the default pool and of released ones that can be put to any use: whole
+    /// granules of free blocks, idle granules, and plain segments that are wholly free.
+    pub fn unused_bytes(&self) -> u64 {
+        let granule_bytes = self.config.granule_bytes;
+        let idle_bytes = self.granules.idle().len() as u64 * granule_bytes;
+        let lists = self.lists.iter().filter(|list| self.is_open_pool(list.pool));
+        let free = lists.flat_map(|list| {
+            list.filed(&self.blocks).map(|index| {
+                let block = &self.blocks[index];
+                let segment = self.segments.get(block.segment);
+                match list.kind {
+                    SegmentKind::Mapped => whole_bytes(block.address, block.end(), granule_bytes),
+                    SegmentKind::Plain if segment.is_some_and(|s| s.bytes == block.bytes) => {
+                        block.bytes
+                    }
+                    SegmentKind::Plain => 0,
+                }
+            })
+        });
+        idle_bytes + free.sum::<u64>()
     }
 
     /// The live block that starts at an address.
@@ -110,4 +133,10 @@ impl Heap {
             })
             .collect()
     }
+}
+
+/// Bytes of the whole granules in a range.
+fn whole_bytes(start: u64, end: u64, granule_bytes: u64) -> u64 {
+    let start = round_up(start, granule_bytes).unwrap_or(u64::MAX);
+    round_down(end, granule_bytes).saturating_sub(start)
 }

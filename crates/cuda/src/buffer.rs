@@ -10,8 +10,35 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{
-    CudaStream, DevicePtr, DevicePtrMut, DeviceSlice, LaunchArgs, PushKernelArg, SyncOnDrop,
+    CudaStream, DevicePtr, DevicePtrMut, DeviceRepr, DeviceSlice, LaunchArgs, PushKernelArg,
+    SyncOnDrop, ValidAsZeroBits,
 };
+
+/// Device memory that is given back when this is dropped.
+pub trait DeviceMemory {
+    /// Where it starts on the device; aligned for every element type.
+    fn address(&self) -> CUdeviceptr;
+
+    /// Its size in bytes.
+    fn bytes(&self) -> u64;
+}
+
+/// A type of which any bytes are a value, so that memory nobody has written may be read.
+///
+/// # Safety
+/// Every pattern of `size_of::<Self>()` bytes is a value of the type.
+pub unsafe trait AnyBits: DeviceRepr + ValidAsZeroBits {}
+
+macro_rules! any_bits {
+    ($($type:ty),*) => {$(
+        // SAFETY: a number without invalid patterns.
+        unsafe impl AnyBits for $type {}
+    )*};
+}
+
+any_bits!(u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize, f32, f64);
+#[cfg(feature = "f16")]
+any_bits!(half::f16, half::bf16);
 
 /// `len` elements of device memory, which belong to an owner and are given back when that is
 /// dropped.
@@ -45,6 +72,23 @@ pub struct BufferViewMut<'a, T> {
     len: usize,
     stream: &'a Arc<CudaStream>,
     marker: PhantomData<&'a mut T>,
+}
+
+impl<T: AnyBits, Owner: DeviceMemory> Buffer<T, Owner> {
+    /// The front of an owner's memory as `len` elements. What they contain is whatever is there.
+    ///
+    /// As safe as cudarc's [`DevicePtr`], which anybody may implement: a wrong address is a wrong
+    /// device address.
+    ///
+    /// # Errors
+    /// The owner, whose memory is too small.
+    pub fn of(owner: Owner, len: usize, stream: Arc<CudaStream>) -> Result<Self, Owner> {
+        let bytes = len.checked_mul(size_of::<T>()).map(|bytes| bytes as u64);
+        if bytes.is_none_or(|bytes| bytes > owner.bytes()) {
+            return Err(owner);
+        }
+        Ok(Self { pointer: owner.address(), owner, len, stream, marker: PhantomData })
+    }
 }
 
 impl<T, Owner> Buffer<T, Owner> {

@@ -29,8 +29,11 @@
 
 mod allocation;
 mod allocator;
+mod budget;
 mod capture;
 mod device;
+#[cfg(feature = "cudarc")]
+pub mod embed;
 mod error;
 mod events;
 mod execute;
@@ -42,6 +45,7 @@ mod source;
 
 pub use allocation::Allocation;
 pub use allocator::Allocator;
+pub use budget::Budget;
 pub use device::PressureCallback;
 pub use drystone_core::{
     BlockState, BlockView, Broken, CrossStream, FreeError, Gauge, Grant, PoolId, RecordStreamError,

@@ -1,7 +1,7 @@
 //! Growth: what to ask of the driver when no free block serves.
 //!
-//! A mapped segment grows where the fewest mappings do, with granules that are free elsewhere before
-//! new ones. Reserved bytes plus those under way never pass the limit (one step: B19).
+//! A mapped segment grows where the fewest mappings do, with granules that are free elsewhere
+//! before new ones. Reserved bytes plus those under way never pass the limit (one step: B19).
 
 use super::Heap;
 use super::harvest::Victims;

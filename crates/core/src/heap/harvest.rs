@@ -11,7 +11,6 @@ use super::Heap;
 use super::request::{Reach, Readiness};
 use crate::block::{BlockIndex, BlockState};
 use crate::granule::{GranuleId, GranuleState, Place};
-use crate::id::PoolId;
 use crate::plan::{Plan, Wanted};
 use crate::policy::{CrossStream, SegmentKind};
 use crate::size::{round_down, round_up};
@@ -53,11 +52,10 @@ impl Heap {
     pub(super) fn victims(&self, wanted: Wanted, reach: Reach) -> Victims {
         let granule_bytes = self.config.granule_bytes;
         let mut victims = Vec::new();
-        let lists = self.lists.iter().filter(|list| {
-            let is_open =
-                list.pool == PoolId::DEFAULT.index || self.pools.at(list.pool).is_released;
-            is_open && list.kind == SegmentKind::Mapped
-        });
+        let lists = self
+            .lists
+            .iter()
+            .filter(|list| self.is_open_pool(list.pool) && list.kind == SegmentKind::Mapped);
         for list in lists {
             for block in list.filed_from(&self.blocks, granule_bytes) {
                 let start = round_up(self.blocks[block].address, granule_bytes);

@@ -67,7 +67,12 @@ impl Heap {
         let Some(segment) = self.segments.get(segment) else {
             return false;
         };
-        let pool = self.list(segment.list).pool;
+        self.is_open_pool(self.list(segment.list).pool)
+    }
+
+    /// Whether unused memory of a pool may go elsewhere: that of the default pool and of released
+    /// ones.
+    pub(crate) fn is_open_pool(&self, pool: u32) -> bool {
         pool == PoolId::DEFAULT.index || self.pools.at(pool).is_released
     }
 

@@ -14,6 +14,9 @@ use crate::device::{Device, nothing_yet};
 use crate::error::{AllocateError, PeerError, TrimError};
 use crate::grow::{Miss, Refused};
 
+/// Large plain segments are whole multiples of this.
+const PLAIN_UNIT_BYTES: u64 = 2 << 20;
+
 impl Books for Heap {
     fn add_stream(&mut self) -> StreamId {
         self.add_stream()
@@ -53,6 +56,17 @@ impl Books for Heap {
 
     fn largest_free_bytes(&self) -> u64 {
         self.largest_free_bytes()
+    }
+
+    fn unused_bytes(&self) -> u64 {
+        self.unused_bytes()
+    }
+
+    fn unit_bytes(&self) -> u64 {
+        match self.config().kind {
+            SegmentKind::Mapped => self.config().granule_bytes,
+            SegmentKind::Plain => PLAIN_UNIT_BYTES,
+        }
     }
 
     fn granule_bytes(&self, pool: PoolId) -> Option<u64> {

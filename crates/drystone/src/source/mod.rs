@@ -30,6 +30,10 @@ pub(crate) trait Books: Sized {
     fn stats(&self) -> &Stats;
     fn limit_bytes(&self) -> u64;
     fn largest_free_bytes(&self) -> u64;
+    /// Unused bytes that serve requests of any size.
+    fn unused_bytes(&self) -> u64;
+    /// The unit in which memory is taken from the device, in bytes.
+    fn unit_bytes(&self) -> u64;
     /// Size of a granule of a pool's memory; `None` where it comes in plain allocations.
     fn granule_bytes(&self, pool: PoolId) -> Option<u64>;
 

@@ -21,6 +21,9 @@ use crate::error::{AllocateError, PeerError, TrimError, is_final};
 use crate::events::Events;
 use crate::grow::{Miss, Refused};
 
+/// What the driver's pools round requests to.
+const QUANTUM_BYTES: u64 = 512;
+
 impl Books for Ledger {
     fn add_stream(&mut self) -> StreamId {
         self.add_stream()
@@ -52,6 +55,15 @@ impl Books for Ledger {
 
     fn stats(&self) -> &Stats {
         self.stats()
+    }
+
+    fn unused_bytes(&self) -> u64 {
+        let all = &self.stats().all;
+        all.reserved_bytes.current - all.active_bytes.current
+    }
+
+    fn unit_bytes(&self) -> u64 {
+        QUANTUM_BYTES
     }
 
     fn limit_bytes(&self) -> u64 {
