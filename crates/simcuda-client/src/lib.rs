@@ -75,6 +75,7 @@ macro_rules! functions {
 }
 
 functions! {
+    simcuda_configure: fn(*const c_char) -> c_int;
     simcuda_reset_device: fn(c_int, *const c_char) -> c_int;
     simcuda_launch: fn(c_int, StreamHandle, u64) -> c_int;
     simcuda_advance_ns: fn(c_int, u64) -> c_int;
@@ -136,6 +137,15 @@ impl SimCuda {
         let found = Self::from_library(&library);
         std::mem::forget(library);
         found
+    }
+
+    /// Changes the environment's settings for this process, before anybody has looked at a device.
+    ///
+    /// # Errors
+    /// The devices have been made already, or a setting that is not one.
+    pub fn configure(&self, conf: &str) -> Result<(), Refused> {
+        let conf = c_string("simcuda_configure", conf)?;
+        ask!(self.simcuda_configure(conf.as_ptr()))
     }
 
     /// Replaces a device by a fresh one, which goes by `conf` (as in `SIMCUDA_CONF`) over the

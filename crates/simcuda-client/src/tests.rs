@@ -36,6 +36,9 @@ fn every_control_function_answers() {
     assert!(sim.stats_json().contains("\"cublasSgemm\": 1"));
     sim.lose_context(0).unwrap();
     sim.begin_exit(0).unwrap();
+    // From here on its time is its own.
+    sim.reset_device(0, "own_clock:true").unwrap();
+    assert_eq!(sim.now_ns(0), 0);
     sim.reset_device(0, "").unwrap();
     assert_eq!(sim.violation_count(0), 0);
 }
@@ -47,6 +50,8 @@ fn what_cannot_be_is_refused() {
     assert_eq!(sim.advance_ns(77, 1), no_device);
     assert_eq!(sim.reset_device(0, "memroy:1GiB").unwrap_err().status, 1);
     assert_eq!(sim.reset_device(0, "a\0b").unwrap_err().status, 1);
+    // Too late, once there are devices.
+    assert_eq!(sim.configure("memory:1GiB").unwrap_err().status, 1);
     assert_eq!(sim.calls(77), 0);
     assert_eq!(sim.launch(0, 0x1234 as *mut _, 1).unwrap_err().status, 400);
 }
@@ -71,5 +76,5 @@ fn a_library_that_is_no_simulated_driver_is_refused_by_name() {
     // SAFETY: the C library is loaded already.
     let library = unsafe { libloading::os::unix::Library::new("libc.so.6") }.unwrap();
     let error = SimCuda::from_library(&library).unwrap_err();
-    assert!(matches!(error, NotSimulated::Real { missing: "simcuda_reset_device" }), "{error}");
+    assert!(matches!(error, NotSimulated::Real { missing: "simcuda_configure" }), "{error}");
 }

@@ -19,6 +19,8 @@ pub(crate) struct Config {
     pub(crate) backing: bool,
     /// Whether functions that were asked for and do not exist are named on stderr.
     pub(crate) debug: bool,
+    /// Whether a device that is reset goes by a clock of its own from then on.
+    pub(crate) own_clock: bool,
     /// How long a kernel runs, in nanoseconds.
     pub(crate) kernel_ns: u64,
     /// Where statistics go at exit: a file, or `stderr`.
@@ -36,6 +38,7 @@ impl Default for Config {
             strict: false,
             backing: false,
             debug: false,
+            own_clock: false,
             kernel_ns: 0,
             stats: None,
             sim: SimConfig { strict: true, ..SimConfig::default() },
@@ -66,6 +69,7 @@ impl Config {
             "strict" => self.strict = boolean(key, value)?,
             "backing" => self.backing = boolean(key, value)?,
             "debug" => self.debug = boolean(key, value)?,
+            "own_clock" => self.own_clock = boolean(key, value)?,
             "kernel_us" => self.kernel_ns = nanoseconds(key, value)?,
             "stats" => self.stats = Some(value.to_owned()),
             "memory" => self.sim.total_bytes = bytes(key, value)?,
@@ -138,10 +142,10 @@ mod tests {
                     debug:true,kernel_us:2.5,stats:stderr,address_space:1TiB,mapping_limit:9,\
                     vmm:false,pools:false,shareable:false,oracle:true,event_latency_us:3,\
                     event_jitter_us:4,clock_jitter_us:5,check_kernel_us:6,calls_take_time:true,\
-                    seed:7";
+                    seed:7,own_clock:true";
         let config = Config::default().with(text).unwrap();
         assert_eq!((config.devices, config.compute, config.driver_version), (2, (8, 6), 12080));
-        assert!(config.strict && config.backing && config.debug);
+        assert!(config.strict && config.backing && config.debug && config.own_clock);
         assert_eq!((config.kernel_ns, config.stats.as_deref()), (2500, Some("stderr")));
         let sim = &config.sim;
         assert_eq!((sim.total_bytes, sim.address_space_bytes), (3 << 29, 1 << 40));

@@ -65,6 +65,16 @@ fn with_report(name: &str, arguments: &dyn Fn() -> String, body: impl FnOnce() -
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn simcuda_configure(conf: Text) -> i32 {
+    done(|| {
+        process::configure(&conf.get()?).map_err(|error| {
+            eprintln!("simcuda: simcuda_configure: {error}");
+            INVALID_VALUE
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn simcuda_reset_device(ordinal: i32, conf: Text) -> i32 {
     done(|| {
         let mut config = process::config().clone();

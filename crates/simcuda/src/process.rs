@@ -11,7 +11,7 @@ use crate::status::{
 use crate::{stats, violation};
 use arc_swap::{ArcSwap, Guard};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 /// What the process may do.
 const BEFORE_INIT: u8 = 0;
@@ -47,10 +47,25 @@ pub(crate) fn admit(name: &str) -> Outcome {
     }
 }
 
-static CONFIG: LazyLock<Result<Config, String>> = LazyLock::new(|| {
-    let text = std::env::var("SIMCUDA_CONF").unwrap_or_default();
-    Config::default().with(&text).inspect_err(|error| eprintln!("simcuda: SIMCUDA_CONF: {error}"))
-});
+/// The process's settings, from the first time that anybody looks.
+static CONFIG: OnceLock<Result<Config, String>> = OnceLock::new();
+
+fn settings() -> &'static Result<Config, String> {
+    CONFIG.get_or_init(|| from_environment("").inspect_err(|error| eprintln!("simcuda: {error}")))
+}
+
+/// The environment's settings with what `text` says changed.
+fn from_environment(text: &str) -> Result<Config, String> {
+    let environment = std::env::var("SIMCUDA_CONF").unwrap_or_default();
+    let config = Config::default().with(&environment);
+    config.map_err(|error| format!("SIMCUDA_CONF: {error}"))?.with(text)
+}
+
+/// Changes the environment's settings for this process, which must not have looked yet.
+pub(crate) fn configure(text: &str) -> Result<(), String> {
+    let config = from_environment(text)?;
+    CONFIG.set(Ok(config)).map_err(|_| "the devices have been made already".to_owned())
+}
 
 static DEVICES: LazyLock<Box<[ArcSwap<Device>]>> = LazyLock::new(|| {
     let config = config();
@@ -65,7 +80,7 @@ static DEVICES: LazyLock<Box<[ArcSwap<Device>]>> = LazyLock::new(|| {
 /// The environment's settings, or the initial ones where it has none that can be.
 pub(crate) fn config() -> &'static Config {
     static INITIAL: LazyLock<Config> = LazyLock::new(Config::default);
-    CONFIG.as_ref().unwrap_or(&INITIAL)
+    settings().as_ref().unwrap_or(&INITIAL)
 }
 
 pub(crate) fn device_count() -> usize {
@@ -90,14 +105,15 @@ pub(crate) fn device_of_address(address: u64) -> Option<Guard<Arc<Device>>> {
 pub(crate) fn replace_device(ordinal: usize, config: &Config) -> Outcome {
     let place = DEVICES.get(ordinal).ok_or(INVALID_DEVICE)?;
     let before = place.load();
-    let fresh = Device::new(ordinal, before.generation.wrapping_add(1), config, Some(&before.sim));
+    let beside = (!config.own_clock).then_some(&before.sim);
+    let fresh = Device::new(ordinal, before.generation.wrapping_add(1), config, beside);
     place.store(Arc::new(fresh));
     Ok(())
 }
 
 /// `cuInit`
 pub(crate) fn init() -> Outcome {
-    CONFIG.as_ref().map_err(|_| SYSTEM_NOT_READY)?;
+    settings().as_ref().map_err(|_| SYSTEM_NOT_READY)?;
     if device_count() == 0 {
         return Err(NO_DEVICE);
     }
