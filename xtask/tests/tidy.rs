@@ -14,7 +14,8 @@ const LINES_MAX: usize = 500;
 /// Lines of a top comment.
 const TOP_COMMENT_LINES_MAX: usize = 15;
 /// Crates that may hold unsafe code: those that talk to a foreign ABI. There are none yet.
-const UNSAFE_CRATES: [&str; 5] = ["cuda", "simcuda", "simcudart", "simcuda-client", "capi"];
+const UNSAFE_CRATES: [&str; 6] =
+    ["cuda", "simcuda", "simcudart", "simcuda-client", "gpu-work", "capi"];
 /// Words that the glossary has another word for, with that word.
 const WORDS: [(&str, &str); 5] = [
     ("chunk", "block, segment or granule"),
