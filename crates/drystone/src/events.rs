@@ -96,10 +96,15 @@ impl Events {
             lane.recorded.iter().find(|&&(point, _)| point >= fence.point).map(|&(_, event)| event)
         });
         let Some(event) = event else { return Ok(()) };
-        match self.stream(stream) {
-            Some(stream) => driver.wait(stream, event),
-            None => Err(DriverError::new(Call::Wait, ErrorCode::InvalidHandle)),
+        let known = self.lane(stream).and_then(|lane| Some((lane.stream?, lane.uid)));
+        let Some((stream, uid)) = known else {
+            return Err(DriverError::new(Call::Wait, ErrorCode::InvalidHandle));
+        };
+        // In another thread the handle is that thread's stream, and it would wait (B4).
+        if stream == Stream::PER_THREAD {
+            check_identity(driver, Call::Wait, stream, uid)?;
         }
+        driver.wait(stream, event)
     }
 
     /// The last fence that has passed of each stream that passed one since the last look.
