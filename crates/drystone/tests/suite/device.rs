@@ -1,15 +1,23 @@
-//! [`TestDevice`]: what the behaviour suite asks of a device. The simulated one is in `sim`; a
-//! real one answers the same questions with kernels that spin and fill blocks with cookies.
+//! [`TestDevice`]: what the behaviour suite asks of a device, and [`FaultyDevice`]: one that can be
+//! made to fail. The simulated one is in `sim`, the simulated driver library in `simcuda`; a real
+//! device, in `gpu`, answers the same questions with kernels that spin and with patterns.
 
 use std::sync::Arc;
 
-use drystone::driver::{CaptureMode, Driver, Stream};
+use drystone::driver::{Call, CaptureMode, Driver, ErrorCode, Stream};
+use drystone_sim::FaultMode;
 
 /// A device to test on, seen as the program around an allocator sees it. None of the methods
 /// counts as a driver call of the allocator.
 pub trait TestDevice: Send + Sync {
     /// What the allocator is given.
     fn driver(&self) -> Arc<dyn Driver>;
+
+    /// Whether a handle that is no stream's, or no longer one's, is refused. A real driver may do
+    /// anything with it.
+    fn checks_handles(&self) -> bool {
+        true
+    }
 
     /// Creates a stream. Its handle may be one that was destroyed before.
     fn create_stream(&self) -> Stream;
@@ -49,4 +57,29 @@ pub trait TestDevice: Send + Sync {
 
     /// Fails with what the allocator has not given back.
     fn emptiness(&self) -> Result<(), String>;
+}
+
+/// A call of the device that is to fail.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault {
+    /// CUDA's name of what fails.
+    pub function: &'static str,
+    /// The call of the driver trait behind it, where it stands for just one.
+    pub call: Option<Call>,
+    /// Counted from 1.
+    pub nth: u64,
+    pub mode: FaultMode,
+    pub code: ErrorCode,
+}
+
+/// A device that can be made to fail.
+pub trait FaultyDevice: TestDevice {
+    /// Plans a failure.
+    fn plan(&self, fault: &Fault);
+
+    /// Removes all planned failures.
+    fn clear_faults(&self);
+
+    /// How often a plan has struck since they were last removed.
+    fn faults_fired(&self) -> u64;
 }

@@ -10,7 +10,8 @@ use drystone::{AllocateError, Allocator, CrossStream, Options, OutOfMemory, Sour
 use drystone_sim::{FaultMode, FaultPlan, SimConfig, SimDevice, Violation};
 
 use crate::altered::{Alteration, Altered};
-use crate::program::{Lane, Program};
+use crate::device::TestDevice;
+use crate::program::{Block, Lane, Program};
 use crate::setup::{SOURCES, Setup, VMM_2MIB};
 use crate::sim::{MIB, watched};
 
@@ -170,20 +171,59 @@ fn b55_b56_after_the_end_hits_work_and_nothing_hangs() {
     ];
     for (setup, (end, code)) in SOURCES.iter().flat_map(|setup| ends.map(|end| (setup, end))) {
         let sim = SimDevice::new(watched());
-        let program = Program::new(Arc::new(sim.clone()), setup.options());
+        let eve = Eve::new(setup, Program::new(Arc::new(sim.clone()), setup.options()));
+        end(&sim);
+        eve.frees_and_hits();
+        assert!(sim.violations().is_empty() || !setup.is_caching());
+        let allocator = eve.bears(code);
+        let calls = Call::ALL.map(|call| sim.calls_of(call)).iter().sum::<u64>();
+        drop(allocator);
+        let last = Call::ALL.map(|call| sim.calls_of(call)).iter().sum::<u64>() - calls;
+        assert!(last <= 1, "{last} calls from a drop that cannot succeed");
+        let illegal = |found: &Violation| !matches!(found, Violation::CallAfterEnd { .. });
+        assert!(!sim.violations().iter().any(illegal), "{:?}", sim.violations());
+    }
+}
+
+/// An allocator with all that it may have when the driver ends.
+pub struct Eve {
+    setup: Setup,
+    /// Not another test's before this is over.
+    _device: Arc<dyn TestDevice>,
+    allocator: Allocator,
+    lane: Lane,
+    other: Lane,
+    hit: Block,
+    used: Block,
+    kept: Block,
+}
+
+impl Eve {
+    pub fn new(setup: &Setup, program: Program) -> Self {
         let (lane, other) = (program.lane(), program.lane());
         let [hit, used, kept] = [3 * MIB, 5 * MIB, 30 * MIB].map(|b| program.allocate(lane, b));
         program.use_on(&used, other);
-        let kept = kept.address;
-        end(&sim);
-        // Hits and plain frees make no driver call. Where the driver does the caching there are no
-        // hits, and what is freed stays where it is.
-        let allocator = program.allocator;
-        allocator.free(hit.address).unwrap();
-        let hit = allocator.allocate(lane.id, 3 * MIB);
-        assert_eq!(hit.is_ok(), setup.is_caching());
-        assert!(sim.violations().is_empty() || !setup.is_caching());
-        // A miss says what has happened, a free with uses keeps its block out of the way.
+        let Program { device, allocator, .. } = program;
+        Self { setup: *setup, _device: device, allocator, lane, other, hit, used, kept }
+    }
+
+    /// Before the end everything works.
+    pub fn is_served(&self) -> bool {
+        let is_served = self.allocator.allocate(self.lane.id, 300 * MIB).is_ok();
+        is_served && self.allocator.trim().is_ok()
+    }
+
+    /// Hits and plain frees make no driver call. Where the driver does the caching there are no
+    /// hits, and what is freed stays where it is.
+    pub fn frees_and_hits(&self) {
+        self.allocator.free(self.hit.address).unwrap();
+        let hit = self.allocator.allocate(self.lane.id, 3 * MIB);
+        assert_eq!(hit.is_ok(), self.setup.is_caching());
+    }
+
+    /// A miss says what has happened, a free with uses keeps its block out of the way.
+    pub fn bears(self, code: ErrorCode) -> Allocator {
+        let Self { allocator, lane, other, used, kept, .. } = self;
         match allocator.allocate(lane.id, 300 * MIB).unwrap_err() {
             AllocateError::Driver { error, bytes } => {
                 assert_eq!((error.code, bytes), (code, 300 * MIB));
@@ -195,14 +235,8 @@ fn b55_b56_after_the_end_hits_work_and_nothing_hangs() {
         assert!(allocator.trim().is_err() && allocator.add_stream(lane.stream).is_err());
         allocator.retire_stream(other.id).unwrap();
         allocator.check().unwrap();
-        allocator.free(kept).unwrap();
-        drop(hit);
-        let calls = Call::ALL.map(|call| sim.calls_of(call)).iter().sum::<u64>();
-        drop(allocator);
-        let last = Call::ALL.map(|call| sim.calls_of(call)).iter().sum::<u64>() - calls;
-        assert!(last <= 1, "{last} calls from a drop that cannot succeed");
-        let illegal = |found: &Violation| !matches!(found, Violation::CallAfterEnd { .. });
-        assert!(!sim.violations().iter().any(illegal), "{:?}", sim.violations());
+        allocator.free(kept.address).unwrap();
+        allocator
     }
 }
 

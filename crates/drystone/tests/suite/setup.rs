@@ -1,14 +1,18 @@
-//! [`Setup`]: a source and a device to run a test on. A real device joins the suite with a constant
-//! here and a line in [`on_every_setup`].
+//! [`Setup`]: a source and a device to run a test on, and which of them every test runs on. Where
+//! a setup's device is not there, its tests say so once and pass.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::sync::{Arc, Mutex};
 
 use drystone::{Options, Source};
 use drystone_sim::{SimConfig, SimDevice};
 
 use crate::device::TestDevice;
+use crate::gpu;
 use crate::program::Program;
 use crate::sim::{MIB, watched};
+use crate::simcuda;
 
 /// A source on a device.
 #[derive(Clone, Copy)]
@@ -16,17 +20,37 @@ pub struct Setup {
     pub source: Source,
     pub granule_bytes: u64,
     pub device: fn() -> Arc<dyn TestDevice>,
+    /// Whether there is such a device, or why not.
+    pub presence: fn() -> Result<(), &'static str>,
 }
 
-pub const VMM_2MIB: Setup =
-    Setup { source: Source::Vmm, granule_bytes: 2 * MIB, device: prompt_device };
+pub const VMM_2MIB: Setup = Setup {
+    source: Source::Vmm,
+    granule_bytes: 2 * MIB,
+    device: prompt_device,
+    presence: || Ok(()),
+};
 pub const VMM_8MIB: Setup = Setup { granule_bytes: 8 * MIB, ..VMM_2MIB };
 pub const MALLOC: Setup = Setup { source: Source::Malloc, ..VMM_2MIB };
 pub const ASYNC: Setup = Setup { source: Source::Async, ..VMM_2MIB };
 pub const VMM_LATE: Setup = Setup { device: late_device, ..VMM_2MIB };
 pub const MALLOC_LATE: Setup = Setup { device: late_device, ..MALLOC };
-
 pub const ASYNC_LATE: Setup = Setup { device: late_device, ..ASYNC };
+
+/// Through cudarc, on the simulated `libcuda`.
+pub const CUDA_VMM: Setup =
+    Setup { device: simcuda::prompt_device, presence: simcuda::presence, ..VMM_2MIB };
+pub const CUDA_MALLOC: Setup = Setup { source: Source::Malloc, ..CUDA_VMM };
+pub const CUDA_ASYNC: Setup = Setup { source: Source::Async, ..CUDA_VMM };
+pub const CUDA_VMM_LATE: Setup = Setup { device: simcuda::late_device, ..CUDA_VMM };
+pub const CUDA_MALLOC_LATE: Setup = Setup { device: simcuda::late_device, ..CUDA_MALLOC };
+pub const CUDA_ASYNC_LATE: Setup = Setup { device: simcuda::late_device, ..CUDA_ASYNC };
+pub const CUDA_SOURCES: [Setup; 3] = [CUDA_VMM, CUDA_MALLOC, CUDA_ASYNC];
+
+/// Through cudarc, on a GPU.
+pub const GPU_VMM: Setup = Setup { device: gpu::device, presence: gpu::presence, ..VMM_2MIB };
+pub const GPU_MALLOC: Setup = Setup { source: Source::Malloc, ..GPU_VMM };
+pub const GPU_ASYNC: Setup = Setup { source: Source::Async, ..GPU_VMM };
 
 /// The sources, on a simulated device that answers at once.
 pub const SOURCES: [Setup; 4] = [VMM_2MIB, VMM_8MIB, MALLOC, ASYNC];
@@ -45,7 +69,24 @@ fn late_device() -> Arc<dyn TestDevice> {
     }))
 }
 
+/// Says once why tests are skipped, past the harness, which shows what failing tests say only.
+pub fn skip(reason: &'static str) {
+    static SAID: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
+    if SAID.lock().unwrap().insert(reason) {
+        let line = format!("skipped: {reason}\n");
+        std::io::stderr().write_all(line.as_bytes()).unwrap();
+    }
+}
+
 impl Setup {
+    /// Runs a test, if there is a device to run it on.
+    pub fn run(&self, test: impl FnOnce(&Setup)) {
+        match (self.presence)() {
+            Ok(()) => test(self),
+            Err(reason) => skip(reason),
+        }
+    }
+
     pub fn options(&self) -> Options {
         Options {
             source: Some(self.source),
@@ -104,13 +145,20 @@ impl Setup {
 /// Runs functions of a `&Setup` as tests, on every setup.
 macro_rules! on_every_setup {
     ($($test:ident),* $(,)?) => {
-        mod vmm_2mib { $(#[test] fn $test() { super::$test(&crate::setup::VMM_2MIB); })* }
-        mod vmm_8mib { $(#[test] fn $test() { super::$test(&crate::setup::VMM_8MIB); })* }
-        mod vmm_late { $(#[test] fn $test() { super::$test(&crate::setup::VMM_LATE); })* }
-        mod malloc { $(#[test] fn $test() { super::$test(&crate::setup::MALLOC); })* }
-        mod pooled { $(#[test] fn $test() { super::$test(&crate::setup::ASYNC); })* }
-        mod pooled_late { $(#[test] fn $test() { super::$test(&crate::setup::ASYNC_LATE); })* }
-        mod malloc_late { $(#[test] fn $test() { super::$test(&crate::setup::MALLOC_LATE); })* }
+        crate::setup::on_every_setup! { @($($test)*)
+            vmm_2mib: VMM_2MIB, vmm_8mib: VMM_8MIB, malloc: MALLOC, pooled: ASYNC,
+            vmm_late: VMM_LATE, malloc_late: MALLOC_LATE, pooled_late: ASYNC_LATE,
+            cuda_vmm: CUDA_VMM, cuda_malloc: CUDA_MALLOC, cuda_pooled: CUDA_ASYNC,
+            cuda_vmm_late: CUDA_VMM_LATE, cuda_malloc_late: CUDA_MALLOC_LATE,
+            cuda_pooled_late: CUDA_ASYNC_LATE,
+            gpu_vmm: GPU_VMM, gpu_malloc: GPU_MALLOC, gpu_pooled: GPU_ASYNC,
+        }
+    };
+    (@$tests:tt $($module:ident: $setup:ident),* $(,)?) => {
+        $(crate::setup::on_every_setup! { @@$module $setup $tests })*
+    };
+    (@@$module:ident $setup:ident ($($test:ident)*)) => {
+        mod $module { $(#[test] fn $test() { crate::setup::$setup.run(super::$test); })* }
     };
 }
 pub(crate) use on_every_setup;

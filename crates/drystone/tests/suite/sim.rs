@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use drystone::driver::{CaptureMode, Driver, Stream};
-use drystone_sim::{SimConfig, SimDevice};
+use drystone_sim::{FaultPlan, SimConfig, SimDevice};
 
-use crate::device::TestDevice;
+use crate::device::{Fault, FaultyDevice, TestDevice};
 
 pub const MIB: u64 = 1 << 20;
 pub const GIB: u64 = 1 << 30;
@@ -77,5 +77,20 @@ impl TestDevice for SimDevice {
         let left = self.live_objects();
         let bytes = self.physical_bytes();
         if left.is_empty() && bytes == 0 { Ok(()) } else { Err(format!("{left:?}, {bytes} bytes")) }
+    }
+}
+
+impl FaultyDevice for SimDevice {
+    fn plan(&self, &Fault { function, call, nth, mode, code }: &Fault) {
+        let call = call.unwrap_or_else(|| panic!("{function} stands for no call"));
+        self.install_fault(FaultPlan { call, nth, mode, code });
+    }
+
+    fn clear_faults(&self) {
+        SimDevice::clear_faults(self);
+    }
+
+    fn faults_fired(&self) -> u64 {
+        SimDevice::faults_fired(self)
     }
 }

@@ -115,9 +115,10 @@ fn out_of_memory_has_the_figures_and_leaves_the_allocator_usable(setup: &Setup) 
     assert_eq!(error.device_bytes, program.device.driver().info().total_bytes);
     assert_eq!((error.is_capturing, &error.refusal), (false, &None));
     let text = error.to_string();
+    let ordinal = program.device.driver().info().ordinal;
     for part in [
         "Tried to allocate 72.00 MiB",
-        "GPU 0",
+        &format!("GPU {ordinal} has"),
         "; 128.00 MiB allowed",
         "Drystone holds 64.00 MiB: 64.00 MiB allocated, 0 bytes pending",
         "raise limit or limit_fraction",

@@ -25,7 +25,9 @@ fn the_same_stream_has_the_same_key(setup: &Setup) {
     let default = program.default_lane();
     assert_eq!(program.lane_of(Stream::DEFAULT).id, default.id);
     assert!(default.id != one.id && default.id != other.id);
-    assert!(program.allocator.add_stream(Stream(0xdead)).is_err(), "nobody's handle");
+    if program.device.checks_handles() {
+        assert!(program.allocator.add_stream(Stream(0xdead)).is_err(), "nobody's handle");
+    }
     let block = program.allocate(default, MIB);
     program.free(block);
     program.end();
@@ -70,6 +72,9 @@ fn a_retired_stream_is_unknown(setup: &Setup) {
 fn b01_free_blocks_of_a_destroyed_stream_are_safe(setup: &Setup) {
     for is_announced in [true, false] {
         let program = setup.program();
+        if !is_announced && !program.device.checks_handles() {
+            continue;
+        }
         let (gone, lane) = (program.lane(), program.lane());
         let blocks = [program.allocate(gone, 12 * MIB), program.allocate(gone, 700)];
         program.device.work(gone.stream, 1_000_000);
@@ -112,6 +117,9 @@ fn b02_a_recycled_handle_is_another_stream(setup: &Setup) {
 /// block is freed: that stream's progress says nothing about the block.
 fn b02_b06_uses_on_a_stream_destroyed_unannounced_are_waited_for(setup: &Setup) {
     let program = setup.program();
+    if !program.device.checks_handles() {
+        return;
+    }
     let lane = program.lane();
     let gone = program.lane();
     let block = program.allocate(lane, 12 * MIB);
@@ -135,6 +143,9 @@ fn b02_b06_uses_on_a_stream_destroyed_unannounced_are_waited_for(setup: &Setup) 
 fn b14_blocks_outlive_their_stream(setup: &Setup) {
     for is_announced in [true, false] {
         let program = setup.program();
+        if !is_announced && !program.device.checks_handles() {
+            continue;
+        }
         let (gone, lane) = (program.lane(), program.lane());
         let blocks = [program.allocate(gone, 12 * MIB), program.allocate(gone, 700)];
         program.use_on(&blocks[0], lane);

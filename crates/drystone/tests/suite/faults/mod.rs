@@ -4,6 +4,7 @@
 //! (P4). Every invariant holds after every step, nothing illegal is done, nothing is left (I15).
 //! Covers B8, B16, B23, B48, B49, B57.
 
+mod libcuda;
 mod scenarios;
 mod script;
 
@@ -13,6 +14,7 @@ use drystone::Options;
 use drystone::driver::{Call, Driver, ErrorCode, Stream};
 use drystone_sim::{FaultMode, FaultPlan, SimConfig, SimDevice};
 
+use crate::device::{Fault, FaultyDevice};
 use crate::program::Program;
 use crate::setup::{ASYNC, MALLOC, SOURCES, Setup, VMM_2MIB, VMM_8MIB};
 use crate::sim::{MIB, watched};
@@ -36,46 +38,59 @@ const FAULTS: [(FaultMode, ErrorCode); 5] = [
     (FaultMode::Forever, ErrorCode::Deinitialized),
 ];
 
+/// Makes the device of a run.
+type Make = fn() -> Arc<dyn FaultyDevice>;
+
 fn device() -> SimDevice {
     SimDevice::new(SimConfig { total_bytes: 128 * MIB, event_latency_ns: 10_000, ..watched() })
 }
 
-fn program(sim: &SimDevice, setup: &Setup, scenario: &Scenario) -> Program {
+fn simulated() -> Arc<dyn FaultyDevice> {
+    Arc::new(device())
+}
+
+fn program(device: Arc<dyn FaultyDevice>, setup: &Setup, scenario: &Scenario) -> Program {
     let options = Options { limit_bytes: scenario.limit_bytes, ..setup.options() };
-    Program::new(Arc::new(sim.clone()), options)
+    Program::new(device, options)
 }
 
 /// Runs a scenario with a fault, or none. Returns how often it struck.
-fn run(setup: &Setup, scenario: &Scenario, plan: Option<FaultPlan>) -> u64 {
-    let sim = device();
-    let program = program(&sim, setup, scenario);
-    let mut script = Script::new(&program, sim.clone(), plan);
+fn run(make: Make, setup: &Setup, scenario: &Scenario, fault: Option<Fault>) -> u64 {
+    let device = make();
+    let program = program(Arc::clone(&device), setup, scenario);
+    let mut script = Script::new(&program, &*device, fault);
     (scenario.steps)(&mut script);
     let fired = script.end();
     program.end();
     fired
 }
 
+/// Runs a scenario for n = 1, 2, ... until the fault no longer strikes. Returns how often it did.
+fn run_for_each_n(make: Make, setup: &Setup, scenario: &Scenario, fault: Fault) -> u64 {
+    let mut struck = 0;
+    for nth in 1.. {
+        let fault = Fault { nth, ..fault };
+        let result = std::panic::catch_unwind(|| run(make, setup, scenario, Some(fault)));
+        match result {
+            Ok(0) => break,
+            Ok(fired) => struck += fired,
+            Err(_) => panic!("`{}`, {fault:?}: see the panic above", scenario.name),
+        }
+    }
+    struck
+}
+
 fn sweep(setup: &Setup) {
-    let mut runs = 0;
     for scenario in &SCENARIOS {
-        assert_eq!(run(setup, scenario, None), 0);
+        assert_eq!(run(simulated, setup, scenario, None), 0);
         for call in Call::ALL {
             for (mode, code) in FAULTS {
-                for nth in 1.. {
-                    let plan = FaultPlan { call, nth, mode, code };
-                    let result = std::panic::catch_unwind(|| run(setup, scenario, Some(plan)));
-                    runs += 1;
-                    match result {
-                        Ok(0) => break,
-                        Ok(_) => {}
-                        Err(_) => panic!("`{}`, {plan:?}: see the panic above", scenario.name),
-                    }
-                }
+                let function = call.cuda_name();
+                let fault = Fault { function, call: Some(call), nth: 1, mode, code };
+                run_for_each_n(simulated, setup, scenario, fault);
             }
         }
     }
-    println!("{runs} runs");
 }
 
 #[test]
@@ -105,8 +120,8 @@ fn every_method_the_library_calls_is_swept() {
     for setup in &SOURCES {
         for scenario in &SCENARIOS {
             let sim = device();
-            let program = program(&sim, setup, scenario);
-            let mut script = Script::new(&program, sim.clone(), None);
+            let program = program(Arc::new(sim.clone()), setup, scenario);
+            let mut script = Script::new(&program, &sim, None);
             (scenario.steps)(&mut script);
             script.end();
             program.end();
@@ -126,7 +141,7 @@ fn b57_teardown_bears_every_fault() {
     for setup in &SOURCES {
         for (call, code) in Call::ALL.into_iter().flat_map(|call| CODES.map(|code| (call, code))) {
             let sim = device();
-            let program = program(&sim, setup, &SCENARIOS[0]);
+            let program = program(Arc::new(sim.clone()), setup, &SCENARIOS[0]);
             let (lane, other) = (program.lane(), program.lane());
             let blocks = [700, 12 * MIB, 30 * MIB].map(|bytes| program.allocate(lane, bytes));
             blocks.iter().for_each(|block| program.use_on(block, other));
