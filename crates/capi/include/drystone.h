@@ -326,6 +326,25 @@ void drystone_end_allocate_to_pool(int device, uint64_t id0, uint64_t id1);
 void drystone_release_pool(int device, uint64_t id0, uint64_t id1);
 
 /**
+ * As `drystone_malloc`, but failure is a C++ exception: `c10::OutOfMemoryError`, in Python
+ * `torch.OutOfMemoryError`, for a lack of memory, and `c10::Error`, in Python `RuntimeError`, for
+ * everything else. Only PyTorch can call it: elsewhere it returns null, as `drystone_malloc` does.
+ */
+void *drystone_torch_malloc(ptrdiff_t size, int device, struct CUstream_st *stream);
+
+/**
+ * Finds what throwing takes, in the PyTorch that is loaded. Optional: says early whether
+ * `drystone_torch_malloc` can throw.
+ *
+ * Statuses: NOT_SUPPORTED (no PyTorch is loaded, or it is none that this version knows), EXITING,
+ * FORKED. Any thread.
+ */
+enum drystone_status drystone_torch_bind(void);
+
+/** How often `drystone_torch_malloc` found no memory on a device; 0 if there is no such device. */
+uint64_t drystone_torch_refusals(int device);
+
+/**
  * Settles the options of a device before its first use, or with device -1 of every device that is
  * given none of its own. `options` is text as in the environment variable `DRYSTONE_CONF`, which
  * it replaces: `key:value,...`; null takes the environment's again.

@@ -7,7 +7,7 @@
 //! panic crosses into C (P5). Bottom first: `status` and `last_error` (how a call ends), `barrier`
 //! (what surrounds each), `process`, `pools`, `device`, `streams`, `registry` (devices by ordinal),
 //! `free` (what is wrong with a free), `report` and `snapshot`; then what is exported: `plugin`
-//! (PyTorch's functions), `memory`, `control`, `statistics`, `about`.
+//! (PyTorch's functions), `torch` (those that throw), `memory`, `control`, `statistics`, `about`.
 
 mod about;
 mod barrier;
@@ -25,6 +25,7 @@ mod snapshot;
 mod statistics;
 mod status;
 mod streams;
+mod torch;
 
 #[cfg(test)]
 mod tests;

@@ -46,7 +46,8 @@ fn generated() -> String {
         patch = env!("CARGO_PKG_VERSION_PATCH"),
     ));
     // In the order in which a reader wants them.
-    let modules = ["status", "streams", "about", "memory", "plugin", "control", "statistics"];
+    let modules =
+        ["status", "streams", "about", "memory", "plugin", "torch", "control", "statistics"];
     let paths = modules.iter().map(|module| folder().join(format!("src/{module}.rs")));
     let builder = paths.fold(cbindgen::Builder::new(), cbindgen::Builder::with_src);
     let mut text = Vec::new();

@@ -1,0 +1,295 @@
+//! Allocating for PyTorch, which wants a C++ exception where there is no memory.
+//!
+//! The exception is made by PyTorch's own constructor and thrown by the C++ library that PyTorch
+//! has loaded, both found by name at run time, so that this library needs neither.
+//!
+//! Invariant: when the exception leaves, the frames here own nothing, and so have nothing that
+//! would have to be cleaned up by a foreign unwinder.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::mem;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::barrier::{answer, barrier};
+use crate::status::{Failure, Status};
+use crate::streams::CUstream_st;
+use crate::{last_error, plugin, process, registry};
+
+/// It leads to everything that is looked up: PyTorch's core and the C++ library are among what it
+/// needs.
+const LIBRARY: &CStr = c"libc10_cuda.so";
+/// More than `c10::Error` has in any version: 150 bytes or so.
+const EXCEPTION_BYTES: usize = 1024;
+/// More than a `std::string` has, of either kind: 32 bytes.
+type CxxString = [u64; 8];
+
+/// Where in a message on a lack of memory the allocator's own figures begin.
+const OWN_WORDS: &str = "Drystone holds";
+
+/// Devices beyond are not counted; there are none.
+const DEVICES_MAX: usize = 64;
+static REFUSALS: [AtomicU64; DEVICES_MAX] = [const { AtomicU64::new(0) }; DEVICES_MAX];
+
+/// `c10::SourceLocation`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct SourceLocation {
+    function: *const c_char,
+    file: *const c_char,
+    line: c_uint,
+}
+
+type AllocateException = unsafe extern "C" fn(usize) -> *mut c_void;
+type Throw = unsafe extern "C-unwind" fn(*mut c_void, *const c_void, *const c_void);
+type MakeString = unsafe extern "C" fn(*mut CxxString, *const c_char, usize, *const u8);
+type DropString = unsafe extern "C" fn(*mut CxxString);
+type MakeError = unsafe extern "C" fn(*mut c_void, SourceLocation, *mut CxxString);
+
+/// What making and throwing an exception takes.
+#[derive(Clone, Copy)]
+struct Cxx {
+    allocate_exception: AllocateException,
+    throw: Throw,
+    make_string: MakeString,
+    drop_string: DropString,
+    make_error: MakeError,
+    /// The table of `c10::OutOfMemoryError`, which differs from `c10::Error` in nothing else.
+    out_of_memory: *const c_void,
+}
+
+// SAFETY: addresses of code and constants in a library that is never unloaded.
+unsafe impl Send for Cxx {}
+// SAFETY: as above.
+unsafe impl Sync for Cxx {}
+
+/// An exception to throw. Owns nothing by Rust's rules.
+#[derive(Clone, Copy)]
+struct Exception {
+    object: *mut c_void,
+    type_info: *const c_void,
+    destructor: *const c_void,
+    throw: Throw,
+}
+
+/// As `drystone_malloc`, but failure is a C++ exception: `c10::OutOfMemoryError`, in Python
+/// `torch.OutOfMemoryError`, for a lack of memory, and `c10::Error`, in Python `RuntimeError`, for
+/// everything else. Only PyTorch can call it: elsewhere it returns null, as `drystone_malloc` does.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn drystone_torch_malloc(
+    size: isize,
+    device: c_int,
+    stream: *mut CUstream_st,
+) -> *mut c_void {
+    let address = plugin::drystone_malloc(size, device, stream);
+    if address.is_null() && size != 0 {
+        refuse(size, device);
+    }
+    address
+}
+
+/// Finds what throwing takes, in the PyTorch that is loaded. Optional: says early whether
+/// `drystone_torch_malloc` can throw.
+///
+/// Statuses: NOT_SUPPORTED (no PyTorch is loaded, or it is none that this version knows), EXITING,
+/// FORKED. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_torch_bind() -> Status {
+    answer(|| {
+        process::check()?;
+        cxx().as_ref().map(|_| ()).map_err(|missing| {
+            let message =
+                format!("cannot throw PyTorch's exceptions: {missing} is not in this process");
+            Failure::new(Status::NotSupported, message)
+        })
+    })
+}
+
+/// How often `drystone_torch_malloc` found no memory on a device; 0 if there is no such device.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_torch_refusals(device: c_int) -> u64 {
+    REFUSALS.get(device as usize).map_or(0, |count| count.load(Ordering::Relaxed))
+}
+
+/// Throws, or returns where it cannot.
+#[cold]
+#[inline(never)]
+extern "C-unwind" fn refuse(size: isize, device: c_int) {
+    if let Some(thrown) = barrier(None, || exception(size, device)) {
+        // SAFETY: a whole C++ object in memory of the C++ library, with its own type.
+        unsafe { (thrown.throw)(thrown.object, thrown.type_info, thrown.destructor) }
+    }
+}
+
+fn exception(size: isize, device: c_int) -> Option<Exception> {
+    let status = last_error::status();
+    // SAFETY: the text stays until this thread's next failure, and is copied at once.
+    let cause = unsafe { CStr::from_ptr(last_error::message()) }.to_string_lossy().into_owned();
+    let is_out_of_memory = status == Status::OutOfMemory;
+    if is_out_of_memory && let Some(count) = REFUSALS.get(device as usize) {
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+    let cxx = cxx().as_ref().ok()?;
+    let text = match is_out_of_memory {
+        true => out_of_memory(size as u64, device, &cause),
+        false => format!("drystone: {cause}"),
+    };
+    Some(make(cxx, &text, is_out_of_memory))
+}
+
+/// Has the exception made.
+fn make(cxx: &Cxx, text: &str, is_out_of_memory: bool) -> Exception {
+    let location = SourceLocation {
+        function: c"drystone_torch_malloc".as_ptr(),
+        file: c"drystone".as_ptr(),
+        line: 0,
+    };
+    let mut string: CxxString = [0; 8];
+    let allocator = 0_u8;
+    // SAFETY: there is room for a string; the text is as long as said; `std::allocator` is empty.
+    unsafe { (cxx.make_string)(&raw mut string, text.as_ptr().cast(), text.len(), &allocator) };
+    // SAFETY: any size may be asked for; what is returned is never null.
+    let object = unsafe { (cxx.allocate_exception)(EXCEPTION_BYTES) };
+    // SAFETY: there is room for an exception. By its value's rules the string is passed by address.
+    unsafe { (cxx.make_error)(object, location, &raw mut string) };
+    // SAFETY: a string, if an empty one by now.
+    unsafe { (cxx.drop_string)(&raw mut string) };
+    let table: *mut *const *const c_void = object.cast();
+    if is_out_of_memory {
+        // The table begins with two words that are no functions.
+        let functions = cxx.out_of_memory.cast::<*const c_void>().wrapping_add(2);
+        // SAFETY: an object begins with the address of its class's functions.
+        unsafe { table.write(functions) };
+    }
+    // SAFETY: as above.
+    let functions = unsafe { table.read() };
+    // SAFETY: the destructor is the first function of every such class.
+    let destructor = unsafe { functions.read() };
+    // SAFETY: the type lies before the functions.
+    let type_info = unsafe { functions.wrapping_sub(1).read() };
+    Exception { object, type_info, destructor, throw: cxx.throw }
+}
+
+/// What is to be said: PyTorch's words and figures, then what only the allocator knows.
+fn out_of_memory(bytes: u64, device: c_int, cause: &str) -> String {
+    let start = format!("CUDA out of memory. Tried to allocate {}. GPU {device} ", Size(bytes));
+    let Some(found) = registry::find(device) else { return format!("{start}: {cause}") };
+    let total = found.driver.info().total_bytes;
+    let free = found.driver.memory_info().map_or(0, |info| info.free_bytes);
+    let all = found.allocator.stats().all;
+    // The allocator's own words begin as PyTorch's do.
+    let own = cause.find(OWN_WORDS).map_or(cause, |at| &cause[at..]);
+    let (allocated, reserved) = (all.allocated_bytes.current, all.reserved_bytes.current);
+    format!(
+        "{start}has a total capacity of {} of which {} is free. Of the allocated memory {} is \
+         allocated by PyTorch, and {} is reserved by PyTorch but unallocated. {own}",
+        Size(total),
+        Size(free),
+        Size(allocated),
+        Size(reserved.saturating_sub(allocated)),
+    )
+}
+
+/// Bytes as PyTorch writes them.
+struct Size(u64);
+
+impl std::fmt::Display for Size {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let bytes = self.0 as f64;
+        match self.0 {
+            0..=1024 => write!(f, "{} bytes", self.0),
+            1025..=0x10_0000 => write!(f, "{:.2} KiB", bytes / 1024.0),
+            0x10_0001..=0x4000_0000 => write!(f, "{:.2} MiB", bytes / 1_048_576.0),
+            _ => write!(f, "{:.2} GiB", bytes / 1_073_741_824.0),
+        }
+    }
+}
+
+/// Looked up once there is a PyTorch; until then at each call.
+fn cxx() -> &'static Result<Cxx, &'static str> {
+    static FOUND: OnceLock<Result<Cxx, &'static str>> = OnceLock::new();
+    static NO_PYTORCH: Result<Cxx, &'static str> = Err("libc10_cuda.so");
+    if let Some(found) = FOUND.get() {
+        return found;
+    }
+    // SAFETY: the name is a C string; nothing is loaded that is not yet.
+    let library = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
+    match library.is_null() {
+        true => &NO_PYTORCH,
+        // The handle is kept, so that the library stays.
+        false => FOUND.get_or_init(|| look_up(library)),
+    }
+}
+
+/// With the strings of today's C++, or with those of wheels up to PyTorch 2.6.
+fn look_up(library: *mut c_void) -> Result<Cxx, &'static str> {
+    let today = [
+        c"_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEC1EPKcmRKS3_",
+        c"_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEED1Ev",
+        c"_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
+    ];
+    let former = [c"_ZNSsC1EPKcmRKSaIcE", c"_ZNSsD1Ev", c"_ZN3c105ErrorC1ENS_14SourceLocationESs"];
+    let find = |name: &'static CStr| {
+        // SAFETY: the library is loaded, the name a C string.
+        let address = unsafe { libc::dlsym(library, name.as_ptr()) };
+        match address.is_null() {
+            true => Err(name.to_str().unwrap_or("a function")),
+            false => Ok(address),
+        }
+    };
+    let names = if find(former[2]).is_ok() { former } else { today };
+    let [make_string, drop_string, make_error] =
+        [find(names[0])?, find(names[1])?, find(names[2])?];
+    let allocate_exception = find(c"__cxa_allocate_exception")?;
+    let throw = find(c"__cxa_throw")?;
+    let out_of_memory = find(c"_ZTVN3c1016OutOfMemoryErrorE")?.cast_const();
+    type Address = *mut c_void;
+    Ok(Cxx {
+        // SAFETY: the C++ ABI's function of that name.
+        allocate_exception: unsafe {
+            mem::transmute::<Address, AllocateException>(allocate_exception)
+        },
+        // SAFETY: as above.
+        throw: unsafe { mem::transmute::<Address, Throw>(throw) },
+        // SAFETY: the constructor of a string from an address, a length and an allocator.
+        make_string: unsafe { mem::transmute::<Address, MakeString>(make_string) },
+        // SAFETY: its destructor.
+        drop_string: unsafe { mem::transmute::<Address, DropString>(drop_string) },
+        // SAFETY: the constructor from a place, and a string that is passed by address.
+        make_error: unsafe { mem::transmute::<Address, MakeError>(make_error) },
+        out_of_memory,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+
+    use super::*;
+
+    #[test]
+    fn sizes_are_written_as_pytorch_writes_them() {
+        let texts: Vec<String> =
+            [0, 1024, 1025, 1 << 20, 3 << 19, 1 << 30, 6 << 30].map(|n| Size(n).to_string()).into();
+        let as_pytorch = [
+            "0 bytes",
+            "1024 bytes",
+            "1.00 KiB",
+            "1024.00 KiB",
+            "1.50 MiB",
+            "1024.00 MiB",
+            "6.00 GiB",
+        ];
+        assert_eq!(texts, as_pytorch);
+    }
+
+    #[test]
+    fn without_pytorch_failure_is_null_and_binding_says_what_is_missing() {
+        assert_eq!(drystone_torch_bind(), Status::NotSupported);
+        // SAFETY: the message lives until this thread's next failure.
+        let text = unsafe { CStr::from_ptr(last_error::message()) }.to_string_lossy();
+        assert!(text.contains("libc10_cuda.so"), "{text}");
+        assert!(drystone_torch_malloc(-1, 0, ptr::null_mut()).is_null());
+        assert!(drystone_torch_malloc(0, 0, ptr::null_mut()).is_null());
+    }
+}
