@@ -6,6 +6,8 @@
 mod bindings;
 mod capi;
 mod fuzz;
+mod gpu;
+mod python;
 mod simcuda;
 mod stubs;
 mod test;
@@ -43,6 +45,16 @@ enum Task {
         #[arg(long)]
         out: Option<PathBuf>,
     },
+    /// Run tests, examples and measurements on this machine's GPU; where there is none, pack them
+    /// for a machine that has one and needs no Rust.
+    Gpu {
+        /// Run them on the simulated device: the measurements then mean nothing.
+        #[arg(long)]
+        simulated: bool,
+        /// Where they go; `target/gpu` unless said otherwise.
+        #[arg(long)]
+        out: Option<PathBuf>,
+    },
     /// Build the simulated CUDA libraries, for programs to run on with no GPU.
     Simcuda {
         /// Where they go; `target/simcuda` unless said otherwise.
@@ -63,6 +75,12 @@ enum Task {
         /// What Python is given: a script and its arguments.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
+    },
+    /// Build the Python package's wheel.
+    Wheel {
+        /// Where it goes; `target/wheel` unless said otherwise.
+        #[arg(long)]
+        out: Option<PathBuf>,
     },
     /// Run every fuzz target from its corpus; installs cargo-fuzz if it is missing.
     Fuzz {
@@ -86,6 +104,7 @@ fn main() -> Result<()> {
             println!("{}", capi::build(out)?.display());
             Ok(())
         }
+        Task::Gpu { simulated, out } => gpu::gpu(simulated, out),
         Task::Simcuda { out } => {
             let folder = out.map_or_else(simcuda::build, |out| simcuda::build_in(&out))?;
             println!("{}", folder.display());
@@ -93,6 +112,10 @@ fn main() -> Result<()> {
         }
         Task::Stubs { wheel_libs, out } => stubs::stubs(&wheel_libs, &out),
         Task::Torch { arguments } => torch::torch(&arguments),
+        Task::Wheel { out } => {
+            println!("{}", python::wheel(out)?.display());
+            Ok(())
+        }
         Task::Fuzz { seconds } => fuzz::fuzz(seconds),
         Task::Bench => bench(&["hit_path", "replay", "decode"]),
         Task::Instructions => instructions(),

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::{TORCH_VERSION, root, run, simcuda, torch};
+use crate::{TORCH_VERSION, python, root, run, simcuda, torch};
 
 /// Runs them all, and says at the end whether any failed.
 pub fn test() -> Result<()> {
@@ -25,8 +25,8 @@ pub fn test() -> Result<()> {
         // Without a network the test that needs it says that it skips.
         Err(error) => eprintln!("PyTorch's viewer is not at hand: {error:#}"),
     }
-    let (all, torch) = (run(tests), torch::test());
-    all.and(torch)
+    let (all, torch, python) = (run(tests), torch::test(), python::test());
+    all.and(torch).and(python)
 }
 
 /// PyTorch's own snapshot viewer, fetched once.

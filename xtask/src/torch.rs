@@ -122,7 +122,7 @@ pub fn test() -> Result<()> {
 }
 
 /// The environment's folder and interpreter, with everything installed.
-fn install() -> Result<(PathBuf, PathBuf)> {
+pub fn install() -> Result<(PathBuf, PathBuf)> {
     let folder = simcuda::target().join("torch");
     fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
     let folder = folder.canonicalize().with_context(|| format!("find {}", folder.display()))?;

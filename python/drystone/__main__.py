@@ -1,0 +1,59 @@
+"""`python -m drystone [--conf OPTIONS] SCRIPT ARGS...`, and the command `drystone-run`.
+
+Both become the program itself, in an environment in which every interpreter enables Drystone when
+PyTorch is imported. Nothing of this process is left, so the program runs as it does without.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+
+from ._errors import DrystoneError
+from ._hook import environment
+
+
+def main() -> None:
+    """`python -m drystone`: a script, or with -m a module, in this interpreter."""
+    parser = _parser("python -m drystone")
+    parser.add_argument("-m", dest="module", action="store_true", help="what follows is a module")
+    parser.add_argument("program", help="a script, as python takes it")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    given = parser.parse_args()
+    command = [sys.executable, *subprocess._args_from_interpreter_flags()]
+    command += ["-m"] if given.module else []
+    _become([*command, given.program, *given.arguments], given.conf)
+
+
+def run() -> None:
+    """`drystone-run`: any command, such as `torchrun train.py`."""
+    parser = _parser("drystone-run")
+    parser.add_argument("program", help="a command")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    given = parser.parse_args()
+    _become([given.program, *given.arguments], given.conf)
+
+
+def _parser(name: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        name, description="Runs a program with Drystone as PyTorch's CUDA allocator.")
+    parser.add_argument(
+        "--conf", metavar="KEY:VALUE,...", help="options, in place of DRYSTONE_CONF")
+    return parser
+
+
+def _become(command: list[str], options: str | None) -> None:
+    try:
+        if options:
+            # A wrong option is told before anything runs.
+            from . import _library
+            _library.configure(options)
+        os.execvpe(command[0], command, environment(os.environ, options))
+    except (DrystoneError, OSError) as error:
+        sys.exit(f"drystone: cannot run {command[0]}: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Installing Drystone as PyTorch's allocator.
+
+Invariant: everything that can stand in the way is looked at before anything is changed, since
+PyTorch's allocator can be changed once, and not back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import ModuleType
+
+from . import _library
+from ._errors import DrystoneError
+
+# Versions whose hooks are known.
+OLDEST, NEWEST = (2, 6), (2, 15)
+
+# PyTorch's setter, and what it is given.
+HOOKS = {
+    "set_init_fn": "drystone_init",
+    "set_reset_fn": "drystone_reset",
+    "set_memory_fraction_fn": "drystone_set_memory_fraction",
+    "set_base_alloc_fn": "drystone_base_allocation",
+    "set_record_stream_fn": "drystone_record_stream",
+    "set_begin_allocate_to_pool": "drystone_begin_allocate_to_pool",
+    "set_end_allocate_to_pool_fn": "drystone_end_allocate_to_pool",
+    "set_release_pool": "drystone_release_pool",
+}
+
+is_enabled = False
+
+
+def enable(options: Mapping[str, object], needs_device: bool = True) -> None:
+    """See `drystone.enable`. Without a device nothing is looked for, and CUDA not touched."""
+    global is_enabled
+    if is_enabled:
+        raise DrystoneError(
+            "drystone.enable() was called before, and its options are settled: call it once, or "
+            "leave it out where DRYSTONE_ENABLE is set")
+    torch = _torch()
+    _library.library()
+    if options:
+        _library.configure(text_of(options))
+    if needs_device:
+        _check_devices(torch)
+    _library.bind_to_torch()
+    _install(torch)
+    is_enabled = True
+    from . import _parity
+    _parity.install(torch)
+
+
+def text_of(options: Mapping[str, object]) -> str:
+    """Options as `DRYSTONE_CONF` has them."""
+    def text(value: object) -> str:
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    return ",".join(f"{key}:{text(value)}" for key, value in options.items())
+
+
+def _torch() -> ModuleType:
+    """PyTorch, if it is one that can be used."""
+    try:
+        import torch
+    except ImportError as error:
+        raise DrystoneError(
+            f"PyTorch cannot be imported ({error}): install torch {_name(OLDEST)} or newer "
+            "beside drystone") from error
+    check_version(torch.__version__)
+    if torch.version.cuda is None:
+        raise DrystoneError(
+            f"PyTorch {torch.__version__} is built without CUDA: install a CUDA build from "
+            "pytorch.org, or do not enable drystone")
+    if torch.cuda.is_initialized():
+        raise DrystoneError(
+            "CUDA is in use already: call drystone.enable() right after importing torch, before "
+            "the first tensor or query on a GPU, or start the program by python -m drystone")
+    return torch
+
+
+def check_version(version: str) -> None:
+    """Refuses what is too old or too new."""
+    numbers = tuple(int(part) for part in version.split("+")[0].split(".")[:2])
+    if numbers < OLDEST:
+        raise DrystoneError(
+            f"PyTorch {version} is too old: drystone needs {_name(OLDEST)} or newer")
+    if numbers > NEWEST:
+        raise DrystoneError(
+            f"PyTorch {version} is newer than what this drystone knows, {_name(NEWEST)}: "
+            "install a newer drystone")
+
+
+def _check_devices(torch: ModuleType) -> None:
+    # Asks the monitor where it can, so that children may still be forked.
+    if torch.cuda.device_count() == 0:
+        raise DrystoneError(
+            "there is no GPU, or no driver for it: see whether nvidia-smi lists one and whether "
+            "CUDA_VISIBLE_DEVICES hides it, or do not enable drystone here")
+
+
+def _install(torch: ModuleType) -> None:
+    plug_in = torch.cuda.memory.CUDAPluggableAllocator(
+        _library.path(), "drystone_torch_malloc", "drystone_free")
+    hooks = plug_in.allocator()
+    for setter, function in HOOKS.items():
+        getattr(hooks, setter)(_library.address(function))
+    try:
+        torch.cuda.memory.change_current_allocator(plug_in)
+    except RuntimeError as error:
+        raise DrystoneError(
+            f"PyTorch keeps the allocator it has ({error}): call drystone.enable() right after "
+            "importing torch, and let nothing else change the allocator") from error
+
+
+def _name(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))

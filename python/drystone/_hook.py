@@ -1,0 +1,79 @@
+"""Enabling Drystone as soon as a program imports PyTorch.
+
+Lives here: what a started interpreter does (`install`), and what the environment of a program must
+be for every interpreter in it to do so (`environment`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+ENABLE = "DRYSTONE_ENABLE"
+CONF = "DRYSTONE_CONF"
+# Holds nothing but a `sitecustomize`, which every interpreter imports at its start.
+START = str(Path(__file__).with_name("_start"))
+
+
+def environment(given: Mapping[str, str], options: str | None) -> dict[str, str]:
+    """The environment of a program that is to run with Drystone, and of all it starts."""
+    paths = [START, *filter(None, given.get("PYTHONPATH", "").split(os.pathsep))]
+    changed = {**given, ENABLE: "1", "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+    if options:
+        changed[CONF] = options
+    return changed
+
+
+def install() -> None:
+    """Waits for PyTorch, if the environment says so."""
+    if os.environ.get(ENABLE, "0") not in ("", "0") and "torch" not in sys.modules:
+        sys.meta_path.insert(0, _Finder())
+
+
+class _Finder(MetaPathFinder):
+    """Finds PyTorch, once, as the others do."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(name)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader)
+        return spec
+
+
+class _Loader(Loader):
+    """Loads PyTorch, and enables Drystone when that is done."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        _enable()
+
+
+def _enable() -> None:
+    from ._enable import enable
+    from ._errors import DrystoneError
+    try:
+        # A program may start helpers that have no GPU, or fork before it uses one.
+        enable({}, needs_device=False)
+    except DrystoneError as error:
+        # PyTorch is there and works, only with its own allocator.
+        print(f"drystone: not enabled in process {os.getpid()}: {error}", file=sys.stderr)

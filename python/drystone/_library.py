@@ -1,0 +1,96 @@
+"""`libdrystone.so` as Python calls it. Imports no PyTorch.
+
+Invariant: the library is loaded once, and stays.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+from ._errors import DrystoneError
+
+ABI_VERSION = 1
+_BUFFER_TOO_SMALL = 22
+
+
+def path() -> str:
+    """Where the library is."""
+    named = os.environ.get("DRYSTONE_LIBRARY")
+    return named or str(Path(__file__).with_name("libdrystone.so"))
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The library, loaded at the first call."""
+    try:
+        found = ctypes.CDLL(path())
+    except OSError as error:
+        raise DrystoneError(
+            f"cannot load libdrystone.so: {error}; install the drystone wheel for this platform, "
+            "or name the file in DRYSTONE_LIBRARY") from None
+    found.drystone_last_error_message.restype = ctypes.c_char_p
+    found.drystone_torch_refusals.restype = ctypes.c_uint64
+    version = found.drystone_abi_version()
+    if version != ABI_VERSION:
+        raise DrystoneError(
+            f"{path()} has interface {version}, this package needs {ABI_VERSION}: install both "
+            "from one release")
+    return found
+
+
+def address(name: str) -> int:
+    """Where a function is, for PyTorch to call."""
+    return ctypes.cast(getattr(library(), name), ctypes.c_void_p).value or 0
+
+
+def check(status: int) -> None:
+    """Raises what went wrong, if something did."""
+    if status != 0:
+        raise DrystoneError(library().drystone_last_error_message().decode(errors="replace"))
+
+
+def configure(options: str) -> None:
+    """Settles the options of all devices."""
+    check(library().drystone_configure(-1, options.encode()))
+
+
+def bind_to_torch() -> None:
+    """Finds how to raise PyTorch's exceptions."""
+    check(library().drystone_torch_bind())
+
+
+def stats(device: int) -> dict[str, Any]:
+    """The statistics of a device."""
+    size = 4096
+    while True:
+        room, needed = ctypes.create_string_buffer(size), ctypes.c_size_t()
+        status = library().drystone_stats_json(
+            device, room, ctypes.c_size_t(size), ctypes.byref(needed))
+        if status != _BUFFER_TOO_SMALL:
+            check(status)
+            return json.loads(room.value)
+        size = needed.value
+
+
+def refusals(device: int) -> int:
+    """How often PyTorch was told that a device has no memory left."""
+    return library().drystone_torch_refusals(device)
+
+
+def reset_peaks(device: int) -> None:
+    """Peaks become what is held now."""
+    check(library().drystone_reset_peaks(device))
+
+
+def snapshot() -> dict[str, Any]:
+    """What all devices in use hold, as PyTorch describes it."""
+    with os.fdopen(os.memfd_create("drystone-snapshot"), "rb") as file:
+        name = f"/proc/self/fd/{file.fileno()}"
+        check(library().drystone_snapshot(name.encode()))
+        return pickle.load(file)

@@ -1,0 +1,184 @@
+"""What PyTorch asks its own allocator for, answered by Drystone.
+
+PyTorch's functions on memory are Python over a few functions of `torch._C`. Those are replaced
+there, so that every function above them, under whatever name a program has it, keeps its meaning
+with its own checks and its own formatting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NoReturn
+
+from . import _library
+from ._errors import NotSupportedError
+
+Tree = dict[str, Any]
+
+SCALES = {"all": None, "small_pool": "small", "large_pool": "large"}
+# PyTorch's group of figures, and Drystone's gauge.
+GAUGES = {
+    "allocation": "allocations",
+    "segment": "segments",
+    "active": "active_blocks",
+    "allocated_bytes": "allocated_bytes",
+    "reserved_bytes": "reserved_bytes",
+    "active_bytes": "active_bytes",
+    "requested_bytes": "requested_bytes",
+}
+# Blocks that keep a segment from being given back. Drystone gives back every whole granule that is
+# free, so there are none, as with expandable segments.
+SPLIT = ("inactive_split", "inactive_split_bytes")
+# Blocks above max_split_size, which is not limited.
+OVERSIZE = ("oversize_allocations", "oversize_segments")
+NOTHING = {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
+
+# What stands in the way, by the function of `torch._C`.
+REFUSED = {
+    "_cuda_attach_out_of_memory_observer": (
+        "observers of out of memory are called by PyTorch's own allocator only; catch "
+        "torch.OutOfMemoryError instead"),
+    "_cuda_getCheckpointState": "checkpoints of a pool, which torch.compile's cudagraph trees need",
+    "_cuda_setCheckpointPoolState":
+        "checkpoints of a pool, which torch.compile's cudagraph trees need",
+    "_cuda_checkPoolLiveAllocations":
+        "a pool's live allocations, which torch.compile's cudagraph trees need",
+}
+
+
+class Accumulated:
+    """Totals since the last reset, of one device, where the library's are since its start."""
+
+    def __init__(self) -> None:
+        self._at_reset: dict[tuple[str, str], tuple[int, int]] = {}
+        self._refusals_at_reset = 0
+
+    def reset(self, device: int) -> None:
+        stats = _library.stats(device)
+        for group, scale, gauge in _gauges(stats):
+            freed = gauge["total"] - gauge["current"]
+            self._at_reset[group, scale] = (gauge["total"], freed)
+        self._refusals_at_reset = _library.refusals(device)
+
+    def tree(self, device: int) -> Tree:
+        """The statistics as PyTorch has them."""
+        stats = _library.stats(device)
+        tree: Tree = {group: {} for group in (*GAUGES, *SPLIT)}
+        for group, scale, gauge in _gauges(stats):
+            allocated, freed = self._at_reset.get((group, scale), (0, 0))
+            tree[group][scale] = {
+                "current": gauge["current"],
+                "peak": gauge["peak"],
+                "allocated": gauge["total"] - allocated,
+                "freed": gauge["total"] - gauge["current"] - freed,
+            }
+        for group in SPLIT:
+            tree[group] = {scale: dict(NOTHING) for scale in SCALES}
+        tree.update({group: dict(NOTHING) for group in OVERSIZE})
+        tree.update(self._counters(device, tree["segment"]["all"]))
+        return tree
+
+    def _counters(self, device: int, segments: dict[str, int]) -> dict[str, int]:
+        refusals = _library.refusals(device) - self._refusals_at_reset
+        return {
+            "num_alloc_retries": refusals,
+            "num_ooms": refusals,
+            "num_sync_all_streams": 0,
+            "num_device_alloc": segments["allocated"],
+            "num_device_free": segments["freed"],
+            "max_split_size": -1,
+        }
+
+
+def _gauges(stats: Tree) -> list[tuple[str, str, dict[str, int]]]:
+    """Every gauge with its group and its scale in PyTorch's names."""
+    found = []
+    for group, name in GAUGES.items():
+        for scale, part in SCALES.items():
+            found.append((group, scale, (stats if part is None else stats[part])[name]))
+    return found
+
+
+class Replacements:
+    """The functions that take the place of those of `torch._C`, by name."""
+
+    def __init__(self, torch: ModuleType) -> None:
+        self._torch = torch
+        self._accumulated: dict[int, Accumulated] = {}
+        self._fractions: dict[int, float] = {}
+        self._set_fraction = torch._C._cuda_setMemoryFraction
+        self._empty_cache = torch._C._cuda_emptyCache
+
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        cuda = {
+            "_cuda_memoryStats": self.stats,
+            "_cuda_resetPeakMemoryStats": _library.reset_peaks,
+            "_cuda_resetAccumulatedMemoryStats": self.reset_accumulated,
+            "_cuda_memorySnapshot": self.snapshot,
+            "_cuda_setMemoryFraction": self.set_fraction,
+            "_cuda_getMemoryFraction": self.fraction,
+            "_cuda_isHistoryEnabled": lambda: False,
+            "_cuda_record_memory_history": refuse_history,
+            "_cuda_record_memory_history_legacy": refuse_history,
+        }
+        accelerator = {
+            "_accelerator_isAllocatorInitialized": self._torch.cuda.is_initialized,
+            "_accelerator_emptyCache": self._empty_cache,
+            "_accelerator_getDeviceStats": self.stats,
+            "_accelerator_resetPeakStats": _library.reset_peaks,
+            "_accelerator_resetAccumulatedStats": self.reset_accumulated,
+            "_accelerator_getMemoryInfo": self._torch.cuda.mem_get_info,
+        }
+        refused = {name: _refusing(reason) for name, reason in REFUSED.items()}
+        return cuda | accelerator | refused
+
+    def _of(self, device: int) -> Accumulated:
+        return self._accumulated.setdefault(device, Accumulated())
+
+    def stats(self, device: int) -> Tree:
+        return self._of(device).tree(device)
+
+    def reset_accumulated(self, device: int) -> None:
+        self._of(device).reset(device)
+
+    def set_fraction(self, fraction: float, device: int) -> None:
+        self._set_fraction(fraction, device)
+        self._fractions[device] = fraction
+
+    def fraction(self, device: int) -> float:
+        return self._fractions.get(device, 1.0)
+
+    def snapshot(self, pool: tuple[int, ...] | None = None) -> Tree:
+        """All, or the segments of one pool. There is no history."""
+        found = _library.snapshot()
+        if pool is not None and tuple(pool[:2]) != (0, 0):
+            wanted = tuple(pool[:2])
+            found["segments"] = [
+                one for one in found["segments"] if tuple(one["segment_pool_id"]) == wanted]
+        return found
+
+
+def install(torch: ModuleType) -> None:
+    """Puts everything in its place."""
+    for name, function in Replacements(torch).functions().items():
+        # What this version of PyTorch does not have nothing asks for.
+        if hasattr(torch._C, name):
+            setattr(torch._C, name, function)
+    torch.cuda.memory.MemPool.__init__ = _refusing(
+        "torch.cuda.MemPool is a pool of PyTorch's own allocator; torch.cuda.graph and "
+        "torch.cuda.graph_pool_handle() work")
+
+
+def refuse_history(enabled: object = None, *_: object, **__: object) -> None:
+    """Recording cannot begin; that it should stop is no error."""
+    if enabled:
+        _refusing(
+            "history of allocations with stacks is recorded by PyTorch's own allocator only; "
+            "torch.cuda.memory._snapshot() gives the present state")()
+
+
+def _refusing(reason: str) -> Callable[..., NoReturn]:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise NotSupportedError(f"not possible while drystone is PyTorch's allocator: {reason}")
+    return refuse

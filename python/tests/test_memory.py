@@ -1,0 +1,364 @@
+"""PyTorch's functions on memory, out of memory, streams and graphs with Drystone enabled.
+
+Every test begins with a device that PyTorch holds nothing of, and ends without a violation.
+"""
+
+import gc
+import pickle
+import sys
+import tempfile
+import threading
+import unittest
+
+import torch
+from torch import nn
+
+import drystone
+import simulated
+from support import GIB, MIB
+
+drystone.enable()
+
+
+def empty(size, device="cuda"):
+    return torch.empty(size, dtype=torch.uint8, device=device)
+
+
+class OnDevice(unittest.TestCase):
+    def setUp(self):
+        gc.collect()
+        torch.cuda.synchronize()
+        torch._C._cuda_clearCublasWorkspaces()
+        torch.cuda.empty_cache()
+        self.assertEqual(torch.cuda.memory_allocated(), 0)
+        torch.cuda.reset_peak_memory_stats()
+        torch.cuda.reset_accumulated_memory_stats()
+        self.violations = simulated.violation_count()
+
+    def tearDown(self):
+        torch.cuda.set_per_process_memory_fraction(1.0)
+        self.assertEqual(simulated.violation_count(), self.violations, simulated.violations())
+
+
+class Memory(OnDevice):
+    def test_figures_are_those_of_the_device(self):
+        held = simulated.physical_bytes()
+        block = empty(64 * MIB)
+        self.assertEqual(torch.cuda.memory_allocated(), 64 * MIB)
+        self.assertEqual(torch.cuda.memory_reserved(), simulated.physical_bytes() - held)
+        free, total = torch.cuda.mem_get_info()
+        self.assertEqual((free + simulated.physical_bytes(), total), (total, 8 * GIB))
+        del block
+        self.assertEqual(torch.cuda.memory_allocated(), 0)
+        self.assertEqual(torch.cuda.max_memory_allocated(), 64 * MIB)
+        self.assertGreaterEqual(torch.cuda.max_memory_reserved(), 64 * MIB)
+        torch.cuda.empty_cache()
+        self.assertEqual(torch.cuda.memory_reserved(), 0)
+        self.assertEqual(simulated.physical_bytes(), held)
+
+    def test_peaks_and_totals_are_reset(self):
+        kept = empty(4 * MIB)
+        del_me = empty(32 * MIB)
+        del del_me
+        torch.cuda.reset_peak_memory_stats()
+        torch.cuda.reset_accumulated_memory_stats()
+        figures = torch.cuda.memory_stats()
+        self.assertEqual(figures["allocated_bytes.all.peak"], 4 * MIB)
+        self.assertEqual(figures["allocated_bytes.all.current"], 4 * MIB)
+        self.assertEqual(figures["allocation.all.allocated"], 0)
+        self.assertEqual(figures["allocation.all.freed"], 0)
+        del kept
+        self.assertEqual(torch.cuda.memory_stats()["allocation.all.freed"], 1)
+
+    def test_the_summary(self):
+        kept = empty(5 * MIB)
+        text = torch.cuda.memory_summary()
+        self.assertIn("GPU reserved memory", text)
+        self.assertRegex(text, r"Allocated memory +\| +5120 KiB")
+        del kept
+
+    def test_devices_are_counted_apart(self):
+        there = empty(7 * MIB, "cuda:1")
+        self.assertEqual(torch.cuda.memory_allocated(0), 0)
+        self.assertEqual(torch.cuda.memory_allocated(1), 7 * MIB)
+        here = there.to("cuda:0")
+        self.assertEqual(torch.cuda.memory_allocated(0), 7 * MIB)
+        del here, there
+
+    def test_the_accelerators_functions(self):
+        kept = empty(3 * MIB)
+        accelerator = torch.accelerator
+        self.assertEqual(accelerator.memory_allocated(), 3 * MIB)
+        self.assertEqual(accelerator.memory_reserved(), torch.cuda.memory_reserved())
+        self.assertEqual(accelerator.memory_stats(), torch.cuda.memory_stats())
+        self.assertEqual(accelerator.get_memory_info(), torch.cuda.mem_get_info())
+        del kept
+        self.assertEqual(accelerator.max_memory_allocated(), 3 * MIB)
+        accelerator.reset_peak_memory_stats()
+        self.assertEqual(accelerator.max_memory_allocated(), 0)
+        accelerator.reset_accumulated_memory_stats()
+        self.assertEqual(accelerator.memory_stats()["allocation.all.allocated"], 0)
+        accelerator.empty_cache()
+        self.assertEqual(torch.cuda.memory_reserved(), 0)
+
+    def test_the_fraction_is_kept(self):
+        self.assertEqual(torch.cuda.get_per_process_memory_fraction(), 1.0)
+        torch.cuda.set_per_process_memory_fraction(0.25)
+        self.assertEqual(torch.cuda.get_per_process_memory_fraction(), 0.25)
+        kept = empty(1 * GIB)
+        with self.assertRaisesRegex(torch.OutOfMemoryError, "limit of 2.00 GiB"):
+            empty(3 * GIB // 2)
+        with self.assertRaises(ValueError):
+            torch.cuda.set_per_process_memory_fraction(2.0)
+        del kept
+
+    def test_snapshots_tell_every_block(self):
+        kept = [empty(1000), empty(3 * MIB)]
+        segments = torch.cuda.memory_snapshot()
+        blocks = [block for segment in segments for block in segment["blocks"]
+                  if block["state"] == "active_allocated"]
+        self.assertEqual({block["address"]: block["requested_size"] for block in blocks},
+                         {one.data_ptr(): one.numel() for one in kept})
+        for segment in segments:
+            self.assertEqual(sum(block["size"] for block in segment["blocks"]),
+                             segment["total_size"])
+        self.assertEqual(sum(segment["total_size"] for segment in segments),
+                         torch.cuda.memory_reserved())
+        with tempfile.NamedTemporaryFile() as file:
+            torch.cuda.memory._dump_snapshot(file.name)
+            self.assertEqual(pickle.load(file)["segments"], torch.cuda.memory_snapshot())
+        from torch.cuda import _memory_viz
+        snapshot = torch.cuda.memory._snapshot()
+        self.assertIn("MiB", _memory_viz.segsum(snapshot))
+        _memory_viz.segment_plot(snapshot)
+
+    def test_raw_allocations(self):
+        address = torch.cuda.caching_allocator_alloc(5 * MIB)
+        self.assertEqual(torch.cuda.memory_allocated(), 5 * MIB)
+        torch.cuda.caching_allocator_delete(address)
+        self.assertEqual(torch.cuda.memory_allocated(), 0)
+
+    def test_nothing_of_size_zero(self):
+        kept = [empty(0) for _ in range(10)]
+        self.assertEqual([one.data_ptr() for one in kept], [0] * 10)
+        self.assertEqual(torch.cuda.memory_stats()["allocation.all.allocated"], 0)
+
+
+class Refused(OnDevice):
+    """What no plug-in can do says so."""
+
+    def test_reasons(self):
+        def pool():
+            return torch.cuda.MemPool()
+
+        def history():
+            return torch.cuda.memory._record_memory_history()
+
+        def observer():
+            return torch._C._cuda_attach_out_of_memory_observer(print)
+
+        for what, reason in (
+                (pool, "MemPool"), (history, "_snapshot"), (observer, "OutOfMemoryError")):
+            with self.assertRaisesRegex(drystone.NotSupportedError, reason):
+                what()
+        self.assertTrue(issubclass(drystone.NotSupportedError, RuntimeError))
+        # That it should stop is no error.
+        torch.cuda.memory._record_memory_history(enabled=None)
+
+
+class OutOfMemory(OnDevice):
+    def test_words_and_figures_are_pytorchs(self):
+        kept = empty(5 * GIB)
+        with self.assertRaises(torch.OutOfMemoryError) as raised:
+            empty(6 * GIB)
+        text = str(raised.exception)
+        self.assertTrue(text.startswith("CUDA out of memory. Tried to allocate 6.00 GiB. GPU 0 has "
+                                        "a total capacity of 8.00 GiB of which 3.00 GiB is free. "), text)
+        self.assertIn("Of the allocated memory 5.00 GiB is allocated by PyTorch, and ", text)
+        self.assertIn("is reserved by PyTorch but unallocated. Drystone holds 5.00 GiB", text)
+        self.assertEqual(text.count("CUDA out of memory"), 1)
+        self.assertEqual(torch.cuda.memory_stats()["num_ooms"], 1)
+        del kept
+
+    def test_a_smaller_batch_is_found(self):
+        batch, tried = 64, []
+        while True:
+            tried.append(batch)
+            try:
+                found = torch.empty(batch, 300 * MIB, dtype=torch.uint8, device="cuda")
+                break
+            except torch.OutOfMemoryError:
+                batch //= 2
+        self.assertEqual(tried, [64, 32, 16])
+        self.assertEqual(torch.cuda.memory_allocated(), 4800 * MIB)
+        self.assertNotEqual(found.data_ptr(), 0)
+        del found
+
+    def test_a_thousand_failures_leak_nothing(self):
+        def fail(times):
+            for _ in range(times):
+                with self.assertRaises(torch.OutOfMemoryError):
+                    empty(100 * GIB)
+        fail(200)
+        before, held = resident_bytes(), simulated.physical_bytes()
+        fail(1000)
+        # An exception's object of 1 KiB alone would be 1 MB.
+        self.assertLess(resident_bytes() - before, 256 * 1024)
+        self.assertEqual(simulated.physical_bytes(), held)
+        self.assertEqual(torch.cuda.memory_stats()["num_ooms"], 1200)
+        kept = empty(6 * GIB)
+        self.assertEqual(torch.cuda.memory_allocated(), 6 * GIB)
+        del kept
+
+    def test_threads_fail_and_go_on(self):
+        wrong = []
+
+        def work():
+            for _ in range(100):
+                try:
+                    empty(9 * GIB)
+                    wrong.append("got 9 GiB")
+                except torch.OutOfMemoryError:
+                    kept = empty(MIB)
+                    if kept.data_ptr() == 0:
+                        wrong.append("null")
+        workers = [threading.Thread(target=work) for _ in range(4)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        self.assertEqual(wrong, [])
+        self.assertEqual(torch.cuda.memory_stats()["num_ooms"], 400)
+
+    def test_it_passes_through_the_autograd_engine(self):
+        class Huge(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x.clone()
+
+            @staticmethod
+            def backward(ctx, gradient):
+                empty(50 * GIB)
+                return gradient
+        with self.assertRaises(torch.OutOfMemoryError):
+            Huge.apply(torch.ones(3, device="cuda", requires_grad=True)).sum().backward()
+
+    def test_in_a_capture(self):
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with self.assertRaises(torch.OutOfMemoryError):
+            with torch.cuda.graph(graph):
+                empty(50 * GIB)
+        del graph
+        kept = empty(MIB)
+        self.assertNotEqual(kept.data_ptr(), 0)
+
+
+class Streams(OnDevice):
+    def test_a_recorded_use_delays_reuse(self):
+        side = torch.cuda.Stream()
+        block = empty(32 * MIB)
+        address = block.data_ptr()
+        simulated.launch(side, 50_000_000)
+        block.record_stream(side)
+        del block
+        other = empty(32 * MIB)
+        self.assertNotEqual(other.data_ptr(), address)
+        self.assertEqual(torch.cuda.memory_stats()["active_bytes.all.current"], 64 * MIB)
+        side.synchronize()
+        again = empty(32 * MIB)
+        self.assertEqual(again.data_ptr(), address)
+        del other, again
+
+    def test_two_streams_work_in_turns(self):
+        streams = [torch.cuda.Stream() for _ in range(2)]
+        for step in range(50):
+            for at, stream in enumerate(streams):
+                with torch.cuda.stream(stream):
+                    part = empty((step % 7 + 1) * MIB)
+                    simulated.launch(stream, 1000)
+                    part.record_stream(streams[1 - at])
+                    del part
+        torch.cuda.synchronize()
+        self.assertEqual(torch.cuda.memory_allocated(), 0)
+
+    def test_threads_with_streams_of_their_own(self):
+        def work():
+            stream = torch.cuda.Stream()
+            with torch.cuda.stream(stream):
+                for step in range(200):
+                    kept = [empty(step * 4096 + 1), empty(MIB)]
+                    del kept
+        workers = [threading.Thread(target=work) for _ in range(4)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        self.assertEqual(torch.cuda.memory_stats()["allocation.all.allocated"], 1600)
+        self.assertEqual(torch.cuda.memory_allocated(), 0)
+
+
+class Graphs(OnDevice):
+    def test_a_graphs_memory_is_apart_until_it_is_dropped(self):
+        static = torch.ones(4 * MIB, dtype=torch.uint8, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = static * 2
+            scratch = out * 3
+            del scratch
+        pools = {tuple(segment["segment_pool_id"]) for segment in torch.cuda.memory_snapshot()}
+        self.assertEqual(len(pools), 2)
+        mine = torch.cuda.memory_snapshot(graph.pool())
+        self.assertTrue(mine)
+        inside = range(mine[0]["address"], mine[0]["address"] + mine[0]["total_size"])
+        outside = [empty(4 * MIB) for _ in range(8)]
+        self.assertFalse(any(one.data_ptr() in inside for one in outside))
+        graph.replay()
+        torch.cuda.synchronize()
+        del graph, out, outside, static
+        torch.cuda.empty_cache()
+        self.assertEqual(torch.cuda.memory_reserved(), 0)
+
+    def test_graphs_share_a_pool(self):
+        pool = torch.cuda.graph_pool_handle()
+        kept = []
+        for _ in range(2):
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=pool):
+                kept.append((graph, torch.empty(MIB, device="cuda")))
+        self.assertEqual({graph.pool() for graph, _ in kept}, {pool})
+        for graph, _ in kept:
+            graph.replay()
+        del kept, graph
+
+
+class Training(OnDevice):
+    def test_every_step_takes_the_same_memory(self):
+        layer = nn.TransformerEncoderLayer(256, 8, 1024, batch_first=True, norm_first=True)
+        model = nn.Sequential(
+            nn.Embedding(1000, 256), nn.TransformerEncoder(layer, 3, enable_nested_tensor=False),
+            nn.Linear(256, 1000)).cuda()
+        optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+        held = []
+        for _ in range(5):
+            tokens = torch.zeros(4, 128, dtype=torch.long, device="cuda")
+            with torch.autocast("cuda", torch.bfloat16):
+                loss = nn.functional.cross_entropy(
+                    model(tokens).flatten(0, 1), tokens.flatten())
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            del loss, tokens
+            torch.cuda.synchronize()
+            held.append((torch.cuda.memory_allocated(), torch.cuda.memory_reserved()))
+        self.assertEqual(len(set(held[2:])), 1, held)
+        self.assertEqual(torch.cuda.memory_stats()["num_ooms"], 0)
+
+
+def resident_bytes():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())

@@ -1,0 +1,137 @@
+"""Importing the package, and everything that can stand in the way of enabling it."""
+
+import json
+import os
+import statistics
+import sys
+import unittest
+
+from support import python
+
+IMPORT_MS_MAX = 20
+
+ENABLE = """
+    import sys, drystone
+    {before}
+    try:
+        drystone.enable({options})
+    except drystone.DrystoneError as error:
+        print("refused:", error)
+        {after}
+"""
+
+
+class Import(unittest.TestCase):
+    def test_import_is_quick_and_imports_no_pytorch(self):
+        code = """
+            import time
+            begin = time.perf_counter()
+            import drystone
+            end = time.perf_counter()
+            import json, sys
+            print(json.dumps([(end - begin) * 1e3, "torch" in sys.modules, "ctypes" in sys.modules]))
+        """
+        runs = [json.loads(python(code).stdout) for _ in range(5)]
+        self.assertEqual([run[1:] for run in runs], [[False, False]] * 5)
+        self.assertLess(statistics.median(run[0] for run in runs), IMPORT_MS_MAX)
+
+    def test_waiting_for_pytorch_adds_little_to_a_start(self):
+        code = """
+            import json, sys, time
+            begin = time.perf_counter()
+            import drystone._hook
+            drystone._hook.install()
+            print(json.dumps([(time.perf_counter() - begin) * 1e3, "torch" in sys.modules]))
+        """
+        runs = [json.loads(python(code, DRYSTONE_ENABLE="1").stdout) for _ in range(5)]
+        self.assertEqual([run[1] for run in runs], [False] * 5)
+        self.assertLess(statistics.median(run[0] for run in runs), IMPORT_MS_MAX)
+
+
+class BadInput(unittest.TestCase):
+    """Each is one exception that says what to do, and nothing crashes afterwards."""
+
+    def refusal(self, before="", options="", after="pass", **changes):
+        done = python(ENABLE.format(before=before, options=options, after=after), **changes)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(done.stdout.startswith("refused: "), done.stdout)
+        self.assertEqual(done.stderr, "")
+        return done.stdout
+
+    def test_twice(self):
+        self.assertIn("call it once", self.refusal("drystone.enable()"))
+
+    def test_after_cuda_is_in_use(self):
+        before = "import torch; kept = torch.empty(1, device='cuda')"
+        text = self.refusal(before, after="print(torch.cuda.memory_allocated())")
+        self.assertIn("CUDA is in use already: call drystone.enable() right after", text)
+        # PyTorch's own allocator goes on.
+        self.assertTrue(text.endswith("\n512\n"), text)
+
+    def test_after_another_allocator_was_used(self):
+        before = f"""import torch
+    other = torch.cuda.memory.CUDAPluggableAllocator(
+        {os.environ["DRYSTONE_LIBRARY"]!r}, "drystone_malloc", "drystone_free")
+    torch.cuda.memory.change_current_allocator(other)
+    torch._C._cuda_init()"""
+        self.assertIn("PyTorch keeps the allocator it has", self.refusal(before))
+
+    def test_unknown_option_and_bad_value(self):
+        text = self.refusal(options="limti='20GiB'")
+        self.assertIn("limti", text)
+        self.assertIn("limit (", text)
+        self.assertIn("20GiX", self.refusal(options="limit='20GiX'"))
+        # The same again, with what is right: nothing was settled.
+        after = "drystone.enable(limit='1GiB'); print(drystone.is_enabled())"
+        self.assertIn("True", self.refusal(options="limit='20GiX'", after=after))
+
+    def test_no_gpu(self):
+        text = self.refusal(CUDA_VISIBLE_DEVICES="")
+        self.assertIn("there is no GPU", text)
+        self.assertIn("CUDA_VISIBLE_DEVICES", text)
+
+    def test_no_pytorch(self):
+        text = self.refusal("sys.modules['torch'] = None")
+        self.assertIn("install torch 2.6 or newer", text)
+
+    def test_no_library(self):
+        text = self.refusal(DRYSTONE_LIBRARY="/nowhere/libdrystone.so")
+        self.assertIn("/nowhere/libdrystone.so", text)
+        self.assertIn("DRYSTONE_LIBRARY", text)
+
+    def test_pytorch_without_cuda(self):
+        self.assertIn("CUDA build", self.refusal("import torch; torch.version.cuda = None"))
+
+    def test_versions_of_pytorch(self):
+        from drystone import DrystoneError
+        from drystone._enable import check_version
+        for known in ("2.6.0", "2.6.0+cu124", "2.11.0+cu130", "2.15.1", "2.10.0a0+git1234"):
+            check_version(known)
+        for old in ("1.13.1", "2.5.1+cu121"):
+            with self.assertRaisesRegex(DrystoneError, f"{old.split('+')[0]}.* too old"):
+                check_version(old)
+        with self.assertRaisesRegex(DrystoneError, "install a newer drystone"):
+            check_version("2.16.0")
+
+
+class Options(unittest.TestCase):
+    def test_options_are_those_of_the_environment_variable(self):
+        from drystone._enable import text_of
+        self.assertEqual(
+            text_of({"limit": "20GiB", "shareable": True, "granule": 2 << 20}),
+            "limit:20GiB,shareable:true,granule:2097152")
+
+    def test_an_option_takes_effect(self):
+        done = python("""
+            import torch, drystone
+            drystone.enable(limit="1GiB")
+            try:
+                torch.empty(2 << 30, dtype=torch.uint8, device="cuda")
+            except torch.OutOfMemoryError as error:
+                print(error)
+        """)
+        self.assertIn("limit of 1.00 GiB stands in the way", done.stdout, done.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())

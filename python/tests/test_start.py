@@ -1,0 +1,171 @@
+"""Programs that run with Drystone without a change, in every interpreter they start."""
+
+import json
+import os
+import sys
+import tempfile
+import textwrap
+import unittest
+from pathlib import Path
+
+from support import answer, python, run
+
+BACKEND = "torch.cuda.get_allocator_backend()"
+SCRIPT = """
+    import json, sys, torch
+    x = torch.ones(1000, device="cuda")
+    print(json.dumps([torch.cuda.get_allocator_backend(), sys.argv, __name__, sys.path[0]]))
+"""
+
+
+class Started(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def write(self, name, code):
+        path = self.folder / name
+        path.write_text(textwrap.dedent(code))
+        return str(path)
+
+    def drystone(self, *arguments, **changes):
+        return answer(sys.executable, "-B", "-m", "drystone", *arguments, **changes)
+
+    def test_a_script_runs_as_it_does_by_itself(self):
+        script = self.write("train.py", SCRIPT)
+        command = [script, "--conf", "x", "-m"]
+        self.assertEqual(answer(sys.executable, "-B", *command)[1:],
+                         [command, "__main__", str(self.folder)])
+        self.assertEqual(self.drystone(*command),
+                         ["pluggable", command, "__main__", str(self.folder)])
+
+    def test_a_module(self):
+        self.write("training.py", SCRIPT)
+        path = os.pathsep.join([str(self.folder), os.environ.get("PYTHONPATH", "")])
+        self.assertEqual(self.drystone("-m", "training", "1", PYTHONPATH=path)[0], "pluggable")
+
+    def test_any_command_and_its_options(self):
+        script = self.write("limited.py", """
+            import json, torch
+            try:
+                torch.empty(2 << 30, dtype=torch.uint8, device="cuda")
+            except torch.OutOfMemoryError as error:
+                print(json.dumps(str(error)))
+        """)
+        run_it = "import drystone.__main__ as m; m.run()"
+        text = answer(sys.executable, "-c", run_it, "--conf", "limit:1GiB",
+                      "env", "A=b", sys.executable, script)
+        self.assertIn("limit of 1.00 GiB", text)
+
+    def test_a_wrong_option_is_told_before_anything_runs(self):
+        done = run(sys.executable, "-m", "drystone", "--conf", "limti:1", "nothing.py")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("limti", done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+
+    def test_spawned_processes(self):
+        script = self.write("spawning.py", f"""
+            import json, torch, torch.multiprocessing as mp
+            def work(queue):
+                kept = torch.ones(3, device="cuda")
+                queue.put({BACKEND})
+            if __name__ == "__main__":
+                context = mp.get_context("spawn")
+                queue = context.SimpleQueue()
+                child = context.Process(target=work, args=(queue,))
+                child.start(); there = queue.get(); child.join()
+                print(json.dumps([{BACKEND}, there, child.exitcode]))
+        """)
+        self.assertEqual(self.drystone(script), ["pluggable", "pluggable", 0])
+
+    def test_forks_and_workers(self):
+        script = self.write("forking.py", f"""
+            import json, torch, torch.multiprocessing as mp
+            from torch.utils.data import DataLoader, TensorDataset
+            def work(queue):
+                queue.put([{BACKEND}, torch.ones(5, device="cuda").numel()])
+            if __name__ == "__main__":
+                context = mp.get_context("fork")
+                queue = context.SimpleQueue()
+                child = context.Process(target=work, args=(queue,))
+                child.start(); child.join()
+                early = None if child.exitcode else queue.get()
+                data = TensorDataset(torch.arange(64.0))
+                total = 0
+                for (batch,) in DataLoader(data, 8, num_workers=2, pin_memory=True):
+                    total += len(batch.to("cuda", non_blocking=True))
+                print(json.dumps([early, child.exitcode, total, torch.cuda.max_memory_allocated() > 0]))
+        """)
+        self.assertEqual(self.drystone(script), [["pluggable", 5], 0, 64, True])
+
+    def test_torchrun(self):
+        script = self.write("rank.py", f"""
+            import json, os, torch
+            rank = int(os.environ["LOCAL_RANK"])
+            torch.cuda.set_device(rank)
+            kept = torch.ones(1 << 20, device="cuda")
+            with open(f"rank{{rank}}.json", "w") as file:
+                json.dump([{BACKEND}, torch.cuda.memory_allocated(rank)], file)
+        """)
+        done = run(sys.executable, "-B", "-m", "drystone", "-m", "torch.distributed.run",
+                   "--standalone", "--nproc-per-node", "2", script, folder=self.folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for rank in range(2):
+            text = (self.folder / f"rank{rank}.json").read_text()
+            self.assertEqual(json.loads(text), ["pluggable", 4 << 20])
+
+    def test_the_start_file_that_was_there_still_runs(self):
+        self.write("sitecustomize.py", "import sys; sys.was_here = True")
+        script = self.write("asks.py", "import json, sys; print(json.dumps(sys.was_here))")
+        path = os.pathsep.join([str(self.folder), os.environ.get("PYTHONPATH", "")])
+        self.assertEqual(self.drystone(script, PYTHONPATH=path), True)
+
+    def test_a_process_without_gpu_runs(self):
+        script = self.write("cpu.py", "import torch; print(int(torch.ones(3).sum()))")
+        done = run(sys.executable, "-m", "drystone", script, CUDA_VISIBLE_DEVICES="")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "3\n", ""))
+
+    def test_what_stands_in_the_way_is_told_and_the_program_runs(self):
+        script = self.write("cpu.py", "import torch; print(torch.cuda.get_allocator_backend())")
+        done = run(sys.executable, "-m", "drystone", script, DRYSTONE_LIBRARY="/nowhere.so")
+        self.assertEqual((done.returncode, done.stdout), (0, "native\n"), done.stderr)
+        self.assertRegex(done.stderr, "^drystone: not enabled in process .*/nowhere.so")
+
+
+class End(unittest.TestCase):
+    def test_exit_with_tensors_alive(self):
+        done = python("""
+            import torch, drystone, threading
+            drystone.enable()
+            kept = [torch.ones(n, device="cuda") for n in (1, 1000, 1 << 22)]
+            side = torch.cuda.Stream()
+            with torch.cuda.stream(side):
+                kept.append(torch.ones(5000, device="cuda"))
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                out = kept[1] * 2
+            import sys; sys.kept = kept  # Outlives this module.
+        """)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+
+    def test_a_child_forked_after_the_first_use_is_refused_and_the_parent_goes_on(self):
+        done = python("""
+            import os, torch, drystone
+            drystone.enable()
+            kept = torch.ones(4, device="cuda")
+            child = os.fork()
+            if child == 0:
+                try:
+                    torch.ones(4, device="cuda")
+                except RuntimeError as error:
+                    os._exit(7)
+                os._exit(0)
+            _, status = os.waitpid(child, 0)
+            print(os.waitstatus_to_exitcode(status), torch.ones(9, device="cuda").numel())
+        """)
+        self.assertEqual(done.stdout, "7 9\n", done.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())

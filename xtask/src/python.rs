@@ -1,0 +1,59 @@
+//! The Python package: its tests, and its wheel.
+//!
+//! The tests run on the simulated device with PyTorch from its wheel, against the library as it is
+//! shipped.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::simcuda::target;
+use crate::{capi, root, run, torch};
+
+const SUITES: [&str; 5] =
+    ["test_package", "test_wheel", "test_statistics", "test_memory", "test_start"];
+/// Two devices that keep what is copied to them, tell what is done wrong, and take their time.
+const DEVICES: &str =
+    "memory:8GiB,devices:2,backing:true,oracle:true,kernel_us:20,event_latency_us:50";
+
+/// Runs the tests of the package, or says why they skip.
+pub fn test() -> Result<()> {
+    if let Err(error) = torch::install() {
+        // Without a network there is nothing to run.
+        eprintln!("skipped: tests of the Python package, for want of PyTorch: {error:#}");
+        return Ok(());
+    }
+    let torch = torch::set_up()?;
+    let library = capi::build(None)?.join("lib/libdrystone.so");
+    let paths = [root().join("python"), root().join("crates/simcudart/tests/torch")];
+    let paths: Vec<PathBuf> =
+        paths.iter().map(|path| path.canonicalize()).collect::<Result<_, _>>()?;
+    let mut failed = Vec::new();
+    for suite in SUITES {
+        let mut tests = torch.python();
+        tests.args(["-B", "-m", "unittest", suite]).current_dir(root().join("python/tests"));
+        tests.env("PYTHONPATH", std::env::join_paths(&paths)?);
+        tests.env("DRYSTONE_LIBRARY", &library).env("SIMCUDA_CONF", DEVICES);
+        if run(tests).is_err() {
+            failed.push(suite);
+        }
+    }
+    if !failed.is_empty() {
+        bail!("tests of the Python package failed: {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+/// Builds the wheel, and returns the folder it is in.
+pub fn wheel(out: Option<PathBuf>) -> Result<PathBuf> {
+    let library = capi::build(None)?.join("lib/libdrystone.so");
+    let out = out.unwrap_or_else(|| target().join("wheel"));
+    std::fs::create_dir_all(&out).with_context(|| format!("make {}", out.display()))?;
+    let out = out.canonicalize().with_context(|| format!("find {}", out.display()))?;
+    let mut build = Command::new("python3");
+    build.args(["-c", "import sys, build_wheel; build_wheel.build_wheel(sys.argv[1])"]).arg(&out);
+    build.current_dir(root().join("python")).env("DRYSTONE_LIBRARY", library);
+    run(build)?;
+    Ok(out)
+}
