@@ -12,7 +12,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::stubs::{self, write_if_changed};
-use crate::{TORCH_VERSION, root, run, simcuda};
+use crate::{TORCH_VERSION, cargo, root, run, simcuda};
 
 /// What PyTorch imports, without NVIDIA's libraries, and a client of NVML.
 const PACKAGES: [&str; 11] = [
@@ -115,10 +115,26 @@ pub fn test() -> Result<()> {
             failed.push(file);
         }
     }
+    if run(preloaded(&torch)?).is_err() {
+        failed.push("test_preload");
+    }
     if !failed.is_empty() {
         bail!("PyTorch on the simulated device failed: {}", failed.join(", "));
     }
     Ok(())
+}
+
+/// Tests of PyTorch with Drystone's library preloaded.
+fn preloaded(torch: &TorchVenv) -> Result<Command> {
+    cargo(&["build", "--release", "--package", "drystone-capi"])?;
+    let library = simcuda::target().join("release/libdrystone.so");
+    let mut tests = torch.python();
+    tests.args(["-B", "-m", "unittest", "test_preload"]);
+    tests.current_dir(root().join("crates/capi/tests/preload_torch"));
+    tests.env("SIMCUDA_CONF", "memory:8GiB,backing:true,oracle:true,strict:true");
+    tests.env("PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync");
+    tests.env("LD_PRELOAD", library.canonicalize().context("find libdrystone.so")?);
+    Ok(tests)
 }
 
 /// The environment's folder and interpreter, with everything installed.

@@ -7,7 +7,8 @@
 //! panic crosses into C (P5). Bottom first: `status` and `last_error` (how a call ends), `barrier`
 //! (what surrounds each), `process`, `pools`, `device`, `streams`, `registry` (devices by ordinal),
 //! `free` (what is wrong with a free), `report` and `snapshot`; then what is exported: `plugin`
-//! (PyTorch's functions), `torch` (those that throw), `memory`, `control`, `statistics`, `about`.
+//! (PyTorch's functions), `torch` (those that throw), `memory`, `control`, `statistics`, `about`;
+//! and `preload` (the CUDA runtime's, for programs that the library is preloaded to).
 
 mod about;
 mod barrier;
@@ -18,6 +19,7 @@ mod last_error;
 mod memory;
 mod plugin;
 mod pools;
+mod preload;
 mod process;
 mod registry;
 mod report;
