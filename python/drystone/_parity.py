@@ -7,6 +7,7 @@ with its own checks and its own formatting.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NoReturn
@@ -109,6 +110,7 @@ class Replacements:
         self._fractions: dict[int, float] = {}
         self._set_fraction = torch._C._cuda_setMemoryFraction
         self._empty_cache = torch._C._cuda_emptyCache
+        self._set_benchmark = torch._C._set_cudnn_benchmark
 
     def functions(self) -> dict[str, Callable[..., Any]]:
         cuda = {
@@ -121,6 +123,7 @@ class Replacements:
             "_cuda_isHistoryEnabled": lambda: False,
             "_cuda_record_memory_history": refuse_history,
             "_cuda_record_memory_history_legacy": refuse_history,
+            "_set_cudnn_benchmark": self.set_benchmark,
         }
         accelerator = {
             "_accelerator_isAllocatorInitialized": self._torch.cuda.is_initialized,
@@ -149,6 +152,15 @@ class Replacements:
     def fraction(self, device: int) -> float:
         return self._fractions.get(device, 1.0)
 
+    def set_benchmark(self, value: bool) -> None:
+        """Stays off, aloud: with it, every convolution would fail. Results are the same."""
+        if value:
+            warnings.warn(
+                "torch.backends.cudnn.benchmark stays off while drystone is PyTorch's allocator: "
+                "it asks PyTorch's own allocator how much it could give",
+                RuntimeWarning, stacklevel=3)
+        self._set_benchmark(False)
+
     def snapshot(self, pool: tuple[int, ...] | None = None) -> Tree:
         """All, or the segments of one pool. There is no history."""
         found = _library.snapshot()
@@ -161,10 +173,18 @@ class Replacements:
 
 def install(torch: ModuleType) -> None:
     """Puts everything in its place."""
-    for name, function in Replacements(torch).functions().items():
+    replacements = Replacements(torch)
+    for name, function in replacements.functions().items():
         # What this version of PyTorch does not have nothing asks for.
         if hasattr(torch._C, name):
             setattr(torch._C, name, function)
+    # The property `torch.backends.cudnn.benchmark` has kept the function it replaces.
+    vars(type(torch.backends.cudnn))["benchmark"].setter = replacements.set_benchmark
+    if torch.backends.cudnn.benchmark:
+        replacements.set_benchmark(True)
+    torch.UntypedStorage._share_cuda_ = _refusing(
+        "memory of one process is shared with another by PyTorch's own allocator only; send a "
+        "copy on the CPU")
     torch.cuda.memory.MemPool.__init__ = _refusing(
         "torch.cuda.MemPool is a pool of PyTorch's own allocator; torch.cuda.graph and "
         "torch.cuda.graph_pool_handle() work")

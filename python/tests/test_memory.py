@@ -157,13 +157,28 @@ class Refused(OnDevice):
         def observer():
             return torch._C._cuda_attach_out_of_memory_observer(print)
 
+        def share():
+            return torch.ones(3, device="cuda").untyped_storage()._share_cuda_()
+
+        def trees():
+            return torch.compile(torch.sin, backend="cudagraphs")(torch.ones(3, device="cuda"))
+
         for what, reason in (
-                (pool, "MemPool"), (history, "_snapshot"), (observer, "OutOfMemoryError")):
+                (pool, "MemPool"), (history, "_snapshot"), (observer, "OutOfMemoryError"),
+                (share, "another"), (trees, "cudagraph trees")):
             with self.assertRaisesRegex(drystone.NotSupportedError, reason):
                 what()
         self.assertTrue(issubclass(drystone.NotSupportedError, RuntimeError))
         # That it should stop is no error.
         torch.cuda.memory._record_memory_history(enabled=None)
+
+
+    def test_benchmarking_stays_off_aloud(self):
+        with self.assertWarnsRegex(RuntimeWarning, "benchmark stays off"):
+            torch.backends.cudnn.benchmark = True
+        self.assertFalse(torch.backends.cudnn.benchmark)
+        convolution = nn.Conv2d(3, 4, 3).cuda()
+        self.assertEqual(convolution(torch.ones(1, 3, 8, 8, device="cuda")).shape, (1, 4, 6, 6))
 
 
 class OutOfMemory(OnDevice):
@@ -172,8 +187,9 @@ class OutOfMemory(OnDevice):
         with self.assertRaises(torch.OutOfMemoryError) as raised:
             empty(6 * GIB)
         text = str(raised.exception)
-        self.assertTrue(text.startswith("CUDA out of memory. Tried to allocate 6.00 GiB. GPU 0 has "
-                                        "a total capacity of 8.00 GiB of which 3.00 GiB is free. "), text)
+        begin = ("CUDA out of memory. Tried to allocate 6.00 GiB. GPU 0 has a total capacity of "
+                 "8.00 GiB of which 3.00 GiB is free. ")
+        self.assertTrue(text.startswith(begin), text)
         self.assertIn("Of the allocated memory 5.00 GiB is allocated by PyTorch, and ", text)
         self.assertIn("is reserved by PyTorch but unallocated. Drystone holds 5.00 GiB", text)
         self.assertEqual(text.count("CUDA out of memory"), 1)
