@@ -76,6 +76,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Run the tests of the Python package.
+    Python,
     /// Build the Python package's wheel.
     Wheel {
         /// Where it goes; `target/wheel` unless said otherwise.
@@ -112,6 +114,7 @@ fn main() -> Result<()> {
         }
         Task::Stubs { wheel_libs, out } => stubs::stubs(&wheel_libs, &out),
         Task::Torch { arguments } => torch::torch(&arguments),
+        Task::Python => python::test(),
         Task::Wheel { out } => {
             println!("{}", python::wheel(out)?.display());
             Ok(())
