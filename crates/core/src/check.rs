@@ -374,7 +374,7 @@ impl Heap {
     fn is_backed(&self, place: Place) -> bool {
         let segment = self.segments.get(place.segment);
         let granule = segment.and_then(|segment| segment.granule(place.slot as usize));
-        granule.is_some_and(|granule| self.granules.alias(granule, place).is_none())
+        granule.is_some() && self.alias(place).is_none()
     }
 
     /// Outside of plans under way, a place is backed if and only if it is not hollow; a granule
@@ -385,7 +385,7 @@ impl Heap {
             for slot in 0..segment.slot_count() {
                 let Some(granule) = segment.granule(slot) else { continue };
                 let place = Place { segment: number, slot: slot as u32 };
-                let is_alias = self.granules.alias(granule, place).is_some();
+                let is_alias = segment.alias(slot).is_some();
                 aliases += usize::from(is_alias);
                 let agrees = match self.granules.state(granule) {
                     GranuleState::Backing(backed) => is_alias != (backed == place),
@@ -401,7 +401,7 @@ impl Heap {
         }
         let mut known = 0;
         for (id, state) in self.granules.iter() {
-            let own = self.granules.aliases(id).iter().map(|alias| alias.place);
+            let own = self.granules.aliases(id).iter().copied();
             let backed = match state {
                 GranuleState::Backing(place) => Some(place),
                 _ => None,

@@ -5,8 +5,6 @@
 //! granules, mapped or not. A granule backs one place at most; other addresses that still lead to
 //! it are its aliases, and hollow.
 
-use crate::fence::Fence;
-
 /// Names a granule. Reused after the granule was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GranuleId(pub(crate) u32);
@@ -28,18 +26,6 @@ pub(crate) struct Place {
     pub(crate) slot: u32,
 }
 
-/// Addresses that lead to a granule without being backed by it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Alias {
-    pub(crate) place: Place,
-    /// The last use through these addresses; unmapping does not wait for it. `None`: complete.
-    pub(crate) fence: Option<Fence>,
-    /// The device has access: the granule can back the place again with no driver call.
-    pub(crate) is_open: bool,
-    /// A plan under way unmaps it.
-    pub(crate) is_claimed: bool,
-}
-
 /// What a granule is at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GranuleState {
@@ -56,7 +42,8 @@ pub(crate) enum GranuleState {
 #[derive(Debug)]
 struct Granule {
     state: GranuleState,
-    aliases: Vec<Alias>,
+    /// The places that lead here beside the one it backs.
+    aliases: Vec<Place>,
 }
 
 /// All granules of a heap, of one size.
@@ -122,31 +109,22 @@ impl Granules {
         self.table.iter().enumerate().map(|(i, granule)| (GranuleId(i as u32), granule.state))
     }
 
-    /// The addresses that lead to a granule beside those it backs.
-    pub(crate) fn aliases(&self, id: GranuleId) -> &[Alias] {
+    /// The places that lead to a granule beside the one it backs.
+    pub(crate) fn aliases(&self, id: GranuleId) -> &[Place] {
         &self.table[id.index()].aliases
     }
 
-    /// The alias of a granule at a place, if it is one.
-    pub(crate) fn alias(&self, id: GranuleId, place: Place) -> Option<&Alias> {
-        self.aliases(id).iter().find(|alias| alias.place == place)
-    }
-
-    pub(crate) fn alias_mut(&mut self, id: GranuleId, place: Place) -> Option<&mut Alias> {
-        self.table[id.index()].aliases.iter_mut().find(|alias| alias.place == place)
-    }
-
-    pub(crate) fn add_alias(&mut self, id: GranuleId, alias: Alias) {
-        self.table[id.index()].aliases.push(alias);
+    pub(crate) fn add_alias(&mut self, id: GranuleId, place: Place) {
+        self.table[id.index()].aliases.push(place);
         self.alias_count += 1;
     }
 
-    /// A place is no alias of a granule any more, if it was one.
     pub(crate) fn remove_alias(&mut self, id: GranuleId, place: Place) {
         let aliases = &mut self.table[id.index()].aliases;
-        let before = aliases.len();
-        aliases.retain(|alias| alias.place != place);
-        self.alias_count -= before - aliases.len();
+        if let Some(at) = aliases.iter().position(|&alias| alias == place) {
+            aliases.swap_remove(at);
+            self.alias_count -= 1;
+        }
     }
 
     /// How many aliases there are.
@@ -189,14 +167,11 @@ mod tests {
         let mut granules = Granules::default();
         let id = granules.name();
         let place = |slot| Place { segment: 0, slot };
-        for slot in [1, 2] {
-            let alias = Alias { place: place(slot), fence: None, is_open: true, is_claimed: false };
-            granules.add_alias(id, alias);
-        }
+        granules.add_alias(id, place(1));
+        granules.add_alias(id, place(2));
         granules.remove_alias(id, place(3));
         assert_eq!(granules.alias_count(), 2);
         granules.remove_alias(id, place(1));
-        assert_eq!(granules.alias_count(), 1);
-        assert!(granules.alias(id, place(1)).is_none() && granules.alias(id, place(2)).is_some());
+        assert_eq!((granules.alias_count(), granules.aliases(id)), (1, &[place(2)][..]));
     }
 }

@@ -169,7 +169,7 @@ pub(crate) enum Gift {
     /// The backing of a claimed block: one unmap, then a release for each granule.
     Backing { block: BlockIndex, granules: Vec<GranuleId> },
     /// Addresses that lead to a granule without being backed by it: one unmap.
-    Alias { granule: GranuleId, place: Place },
+    Alias { place: Place },
     /// A plain segment, whose only block is claimed: one step.
     Plain { segment: u32 },
     /// The addresses of a mapped segment, whose only block is claimed: one step.

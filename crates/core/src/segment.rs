@@ -1,12 +1,13 @@
 //! Segments: contiguous ranges of device addresses obtained from the driver, tiled by blocks (I1).
 //!
 //! A plain segment is one allocation of the driver and always backed throughout. A mapped segment
-//! is a reserved range of addresses, backed granule by granule; I13: a granule's slot is filled if
-//! and only if the addresses of that granule are not hollow.
+//! is a reserved range of addresses, backed granule by granule; I13: a piece is backed if and only if
+//! it is not hollow, and a hollow piece that leads to a granule is its alias.
 
 use std::collections::BTreeMap;
 
 use crate::block::BlockIndex;
+use crate::fence::Fence;
 use crate::granule::{GranuleId, NO_GRANULE};
 use crate::policy::SegmentKind;
 
@@ -20,8 +21,30 @@ pub(crate) struct Segment {
     pub(crate) list: u32,
     /// The block at the lowest address.
     pub(crate) first: BlockIndex,
-    /// Mapped segments: the granule behind each granule-sized piece, as far as ever backed.
-    slots: Vec<u32>,
+    /// Mapped segments: what each granule-sized piece leads to, as far as ever mapped.
+    slots: Vec<Slot>,
+}
+
+/// What a granule-sized piece of a mapped segment leads to.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    granule: u32,
+    alias: Option<Alias>,
+}
+
+const EMPTY: Slot = Slot { granule: NO_GRANULE, alias: None };
+
+/// Says of a piece that its granule backs another place, or none: it is an alias.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Alias {
+    /// The last use through these addresses; unmapping does not wait for it. `None`: complete.
+    pub(crate) fence: Option<Fence>,
+    /// The device has access: the granule can back the place again with no driver call.
+    pub(crate) is_open: bool,
+    /// A plan under way unmaps it.
+    pub(crate) is_claimed: bool,
+    /// Tells it from others that were or will be at the same place.
+    pub(crate) number: u64,
 }
 
 impl Segment {
@@ -29,17 +52,34 @@ impl Segment {
         Self { kind, address, bytes, list, first: BlockIndex::NONE, slots: Vec::new() }
     }
 
-    /// The granule behind a granule-sized piece, by its position in the segment.
+    /// The granule that a granule-sized piece leads to, by the piece's position in the segment.
     pub(crate) fn granule(&self, slot: usize) -> Option<GranuleId> {
-        self.slots.get(slot).copied().filter(|&id| id != NO_GRANULE).map(GranuleId)
+        let granule = self.slots.get(slot)?.granule;
+        (granule != NO_GRANULE).then_some(GranuleId(granule))
     }
 
-    /// Backs a piece with a granule, or empties it.
+    /// Whether that granule backs another place, and what is known of it here.
+    pub(crate) fn alias(&self, slot: usize) -> Option<&Alias> {
+        self.slots.get(slot)?.alias.as_ref()
+    }
+
+    pub(crate) fn alias_mut(&mut self, slot: usize) -> Option<&mut Alias> {
+        self.slots.get_mut(slot)?.alias.as_mut()
+    }
+
+    /// Makes a piece an alias of its granule, or no more one.
+    pub(crate) fn set_alias(&mut self, slot: usize, alias: Option<Alias>) {
+        if let Some(slot) = self.slots.get_mut(slot) {
+            slot.alias = alias;
+        }
+    }
+
+    /// Lets a piece lead to a granule that backs it, or nowhere.
     pub(crate) fn set_granule(&mut self, slot: usize, granule: Option<GranuleId>) {
         if slot >= self.slots.len() {
-            self.slots.resize(slot + 1, NO_GRANULE);
+            self.slots.resize(slot + 1, EMPTY);
         }
-        self.slots[slot] = granule.map_or(NO_GRANULE, |id| id.0);
+        self.slots[slot] = granule.map_or(EMPTY, |id| Slot { granule: id.0, alias: None });
     }
 
     /// How many pieces have a slot.

@@ -7,7 +7,7 @@ use super::Heap;
 use super::request::Grant;
 use crate::block::BlockIndex;
 use crate::fence::Fence;
-use crate::granule::{Alias, GranuleId, GranuleState, Place};
+use crate::granule::{GranuleId, GranuleState, Place};
 use crate::id::StreamId;
 use crate::plan::{Backing, Intent, Plan, Step, Wanted};
 
@@ -148,9 +148,8 @@ impl Heap {
                 }
                 Step::Map { address, granule, .. } if at < in_effect => {
                     let place = self.place_at(segment, address);
-                    let alias = Alias { place, fence: None, is_open: false, is_claimed: false };
-                    self.granules.add_alias(granule, alias);
                     self.set_slot(place, Some(granule));
+                    self.add_alias(place, granule, None, false);
                 }
                 _ => {}
             }

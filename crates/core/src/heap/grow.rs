@@ -57,7 +57,7 @@ impl Heap {
         if let Some(plan) = self.plan_eviction_at(&site.in_the_way) {
             return Ok(plan);
         }
-        if let Some(plan) = self.plan_within_budget(site.unmapped()) {
+        if let Some(plan) = self.plan_within_budget(wanted, reach, site.unmapped()) {
             return Ok(plan);
         }
         let kept: Vec<GranuleId> = site.kept.iter().map(|&(_, granule)| granule).collect();

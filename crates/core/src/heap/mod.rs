@@ -16,6 +16,8 @@ mod site;
 mod stream;
 mod trim;
 
+use std::collections::VecDeque;
+
 pub use commit::Committed;
 pub use free::Freed;
 pub use request::{Answer, Grant, Reach};
@@ -24,7 +26,7 @@ use crate::address_map::AddressMap;
 use crate::block::{Block, BlockIndex, BlockState, Blocks, NO_USES};
 use crate::fence::Streams;
 use crate::free_list::FreeList;
-use crate::granule::Granules;
+use crate::granule::{Granules, Place};
 use crate::id::{PoolId, StreamId};
 use crate::plan::Wanted;
 use crate::policy::{self, CrossStream, SegmentKind};
@@ -63,6 +65,10 @@ pub struct Heap {
     pub(crate) stats: Stats,
     /// Bytes that plans under way will add to the reserved bytes.
     pub(crate) planned_bytes: u64,
+    /// Aliases with their numbers, oldest first; some are none any more.
+    pub(crate) oldest_aliases: VecDeque<(Place, u64)>,
+    /// How many aliases there ever were.
+    pub(crate) aliases_made: u64,
     /// The device refused a generous reservation: ask for no more addresses than needed.
     pub(crate) addresses_are_scarce: bool,
 }
@@ -84,6 +90,8 @@ impl Heap {
             quarantine: Vec::new(),
             stats: Stats::default(),
             planned_bytes: 0,
+            oldest_aliases: VecDeque::new(),
+            aliases_made: 0,
             addresses_are_scarce: false,
         }
     }

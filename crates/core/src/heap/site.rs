@@ -3,6 +3,8 @@
 //! A site is the front of a hollow block together with the free blocks around it. Where its
 //! addresses still lead to a granule that is free, backing them again costs no driver call.
 
+use std::collections::BTreeSet;
+
 use super::Heap;
 use super::harvest::Victims;
 use crate::block::{BlockIndex, BlockState};
@@ -19,7 +21,7 @@ pub(super) struct Site {
     /// Places in it, by position, whose alias leads to a granule that is free.
     pub(super) kept: Vec<(usize, GranuleId)>,
     /// Aliases in it that must be unmapped first.
-    pub(super) in_the_way: Vec<(GranuleId, Place)>,
+    pub(super) in_the_way: Vec<Place>,
     /// The free blocks before and after, if they are part of it.
     pub(super) before: BlockIndex,
     pub(super) after: BlockIndex,
@@ -104,23 +106,25 @@ impl Heap {
         let last = (first + site.granules).min(segment.slot_count());
         let never_mapped = site.granules - last.saturating_sub(first);
         let mut cost = never_mapped;
+        // One granule may have two aliases here.
+        let mut seen = BTreeSet::new();
         for slot in first..last {
             let place = Place { segment: hollow.segment, slot: slot as u32 };
             let Some(granule) = segment.granule(slot) else {
                 cost += 1;
                 continue;
             };
-            let alias = self.granules.alias(granule, place)?;
-            let is_new = !site.kept.iter().any(|&(_, kept)| kept == granule);
+            let alias = segment.alias(slot)?;
             let spared = [site.before, site.after];
             if alias.is_open
                 && !alias.is_claimed
-                && is_new
+                && !seen.contains(&granule)
                 && self.is_takeable(granule, victims, spared)
             {
                 site.kept.push((slot - first, granule));
+                seen.insert(granule);
             } else if self.is_evictable(alias) {
-                site.in_the_way.push((granule, place));
+                site.in_the_way.push(place);
                 cost += 2;
             } else {
                 return None;

@@ -85,10 +85,9 @@ impl Heap {
         if kind == SegmentKind::Mapped && whole && self.is_hollow(first) {
             let places = self.places_of(first);
             if !places.is_empty() {
-                for (place, granule) in places {
-                    let alias = self.granules.alias(granule, place);
-                    if alias.is_some_and(|alias| self.is_evictable(alias)) {
-                        self.evict(granule, place, gifts, steps);
+                for (place, _) in places {
+                    if self.alias(place).is_some_and(|alias| self.is_evictable(alias)) {
+                        self.evict(place, gifts, steps);
                     }
                 }
                 return;
@@ -170,14 +169,14 @@ impl Heap {
 
     /// Whether every other address that leads to a granule can be unmapped.
     fn is_releasable(&self, granule: GranuleId) -> bool {
-        self.granules.aliases(granule).iter().all(|alias| self.is_evictable(alias))
+        let mut aliases = self.granules.aliases(granule).iter();
+        aliases.all(|&place| self.alias(place).is_some_and(|alias| self.is_evictable(alias)))
     }
 
     /// Adds the unmapping of all other addresses of a granule to a plan.
     fn evict_aliases(&mut self, granule: GranuleId, gifts: &mut Vec<Gift>, steps: &mut Vec<Step>) {
-        let places: Vec<_> = self.granules.aliases(granule).iter().map(|a| a.place).collect();
-        for place in places {
-            self.evict(granule, place, gifts, steps);
+        for place in self.granules.aliases(granule).to_vec() {
+            self.evict(place, gifts, steps);
         }
     }
 
@@ -241,7 +240,7 @@ impl Heap {
         for gift in gifts {
             match gift {
                 Gift::Idle { granule } => self.finish_release(granule, take()),
-                Gift::Alias { granule, place } => self.finish_eviction(granule, place, take()),
+                Gift::Alias { place } => self.finish_eviction(place, take()),
                 Gift::Backing { block, granules } => {
                     let is_unmapped = take();
                     let released: Vec<bool> = granules.iter().map(|_| take()).collect();
