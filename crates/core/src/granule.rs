@@ -132,6 +132,11 @@ impl Granules {
         self.alias_count
     }
 
+    /// How many names there are: one more than the largest index.
+    pub(crate) const fn names(&self) -> usize {
+        self.table.len()
+    }
+
     /// How many granules exist, or will once the plans under way are done.
     pub(crate) const fn len(&self) -> usize {
         self.table.len() - self.vacant.len()

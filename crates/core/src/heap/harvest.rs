@@ -40,6 +40,14 @@ impl Victims {
         self.0[..after].last().filter(|victim| end <= victim.end)
     }
 
+    /// The whole granules of these blocks, as ranges of addresses; empty for what is no victim.
+    pub(super) fn ranges_of(&self, blocks: [BlockIndex; 2]) -> [(u64, u64); 2] {
+        blocks.map(|block| {
+            let victim = block.some().and_then(|b| self.0.iter().find(|victim| victim.block == b));
+            victim.map_or((0, 0), |victim| (victim.start, victim.end))
+        })
+    }
+
     /// How many bytes could be taken at once.
     pub(super) fn ordered_bytes(&self) -> u64 {
         let ordered = self.0.iter().filter(|victim| victim.is_ordered);
@@ -93,23 +101,20 @@ impl Heap {
         }
     }
 
-    /// Whether a granule can be taken at once: it is idle, or wholly free outside of the blocks a
-    /// request is to be served with.
-    pub(super) fn is_takeable(
-        &self,
-        granule: GranuleId,
-        victims: &Victims,
-        spared: [BlockIndex; 2],
-    ) -> bool {
-        match self.granules.state(granule) {
-            GranuleState::Idle => true,
-            GranuleState::Backing(place) => {
-                let address = self.address_of(place);
-                let found = victims.holding(address, address + self.config.granule_bytes);
-                found.is_some_and(|v| v.is_ordered && !spared.contains(&v.block))
-            }
-            GranuleState::Vacant | GranuleState::Planned => false,
-        }
+    /// Every granule that can be taken at once.
+    pub(super) fn takeable(&self, victims: &Victims) -> impl Iterator<Item = GranuleId> {
+        let free = victims.0.iter().filter(|victim| victim.is_ordered);
+        let idle = self.granules.idle().iter().copied();
+        idle.chain(free.flat_map(|victim| self.granules_in(victim)))
+    }
+
+    /// Whether the place that a granule backs lies in one of these ranges.
+    pub(super) fn is_within(&self, granule: GranuleId, ranges: [(u64, u64); 2]) -> bool {
+        let GranuleState::Backing(place) = self.granules.state(granule) else {
+            return false;
+        };
+        let address = self.address_of(place);
+        ranges.iter().any(|&(start, end)| start <= address && address < end)
     }
 
     /// Up to `count` granules for a request, other than those it takes already: idle ones, then

@@ -33,6 +33,7 @@ use crate::policy::{self, CrossStream, SegmentKind};
 use crate::pool::{Pools, Scale};
 use crate::segment::Segments;
 use crate::stats::Stats;
+use site::Marks;
 
 /// How a heap behaves. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +70,8 @@ pub struct Heap {
     pub(crate) oldest_aliases: VecDeque<(Place, u64)>,
     /// How many aliases there ever were.
     pub(crate) aliases_made: u64,
+    /// Of the last search for a site.
+    marks: Marks,
     /// The device refused a generous reservation: ask for no more addresses than needed.
     pub(crate) addresses_are_scarce: bool,
 }
@@ -92,6 +95,7 @@ impl Heap {
             planned_bytes: 0,
             oldest_aliases: VecDeque::new(),
             aliases_made: 0,
+            marks: Marks::default(),
             addresses_are_scarce: false,
         }
     }

@@ -3,8 +3,6 @@
 //! A site is the front of a hollow block together with the free blocks around it. Where its
 //! addresses still lead to a granule that is free, backing them again costs no driver call.
 
-use std::collections::BTreeSet;
-
 use super::Heap;
 use super::harvest::Victims;
 use crate::block::{BlockIndex, BlockState};
@@ -39,17 +37,63 @@ impl Site {
     }
 }
 
+/// What one search for a site knows of each granule: whether it can be taken, and whether the site
+/// that is being looked at takes it already. Kept from search to search for its memory alone.
+#[derive(Debug, Default)]
+pub(crate) struct Marks {
+    /// By granule: below `first` nothing, from `first` on it can be taken; equal to `site`, it is.
+    stamps: Vec<u64>,
+    first: u64,
+    site: u64,
+}
+
+impl Marks {
+    /// Forgets everything.
+    fn begin(&mut self, granules: usize) {
+        self.stamps.resize(granules, 0);
+        self.site += 1;
+        self.first = self.site;
+    }
+
+    fn allow(&mut self, granule: GranuleId) {
+        self.stamps[granule.index()] = self.first;
+    }
+
+    fn begin_site(&mut self) {
+        self.site += 1;
+    }
+
+    /// Takes a granule for the site, if it can be taken and is not yet.
+    fn take(&mut self, granule: GranuleId) -> bool {
+        let stamp = &mut self.stamps[granule.index()];
+        let can = *stamp >= self.first && *stamp != self.site;
+        if can {
+            *stamp = self.site;
+        }
+        can
+    }
+}
+
 impl Heap {
     /// Where to grow for a request: the fewest mappings to make, then the fewest granules, then
     /// the lowest address.
-    pub(super) fn best_site(&self, wanted: Wanted, victims: &Victims) -> Option<Site> {
+    pub(super) fn best_site(&mut self, wanted: Wanted, victims: &Victims) -> Option<Site> {
+        let mut marks = std::mem::take(&mut self.marks);
+        marks.begin(self.granules.names());
+        self.takeable(victims).for_each(|granule| marks.allow(granule));
+        let best = self.find_site(wanted, victims, &mut marks);
+        self.marks = marks;
+        best
+    }
+
+    fn find_site(&self, wanted: Wanted, victims: &Victims, marks: &mut Marks) -> Option<Site> {
         let mut best: Option<((usize, usize, u64), Site)> = None;
         let mut next = self.list(wanted.list).hollow;
         while let Some(index) = next.some() {
             let hollow = &self.blocks[index];
             next = hollow.home_next;
             let most = best.as_ref().map_or(usize::MAX, |(rank, _)| rank.0);
-            if let Some(site) = self.site_at(index, wanted, victims, most) {
+            if let Some(site) = self.site_at(index, wanted, (victims, &mut *marks), most) {
                 let (mappings, granules) = site.rank();
                 let rank = (mappings, granules, hollow.address);
                 if best.as_ref().is_none_or(|best| rank < best.0) {
@@ -66,7 +110,7 @@ impl Heap {
         &self,
         index: BlockIndex,
         wanted: Wanted,
-        victims: &Victims,
+        (victims, marks): (&Victims, &mut Marks),
         most: usize,
     ) -> Option<Site> {
         let hollow = &self.blocks[index];
@@ -93,21 +137,26 @@ impl Heap {
             before,
             after,
         };
-        self.look_at_aliases(&mut site, victims, most)?;
+        marks.begin_site();
+        self.look_at_aliases(&mut site, (victims, marks), most)?;
         Some(site)
     }
 
     /// Sorts the aliases of a site; `None` if one is in the way and cannot be unmapped yet, or if
     /// the site costs too much.
-    fn look_at_aliases(&self, site: &mut Site, victims: &Victims, most: usize) -> Option<()> {
+    fn look_at_aliases(
+        &self,
+        site: &mut Site,
+        (victims, marks): (&Victims, &mut Marks),
+        most: usize,
+    ) -> Option<()> {
         let hollow = &self.blocks[site.hollow];
         let segment = self.segments.get(hollow.segment)?;
         let first = ((hollow.address - segment.address) / self.config.granule_bytes) as usize;
         let last = (first + site.granules).min(segment.slot_count());
         let never_mapped = site.granules - last.saturating_sub(first);
         let mut cost = never_mapped;
-        // One granule may have two aliases here.
-        let mut seen = BTreeSet::new();
+        let spared = victims.ranges_of([site.before, site.after]);
         for slot in first..last {
             let place = Place { segment: hollow.segment, slot: slot as u32 };
             let Some(granule) = segment.granule(slot) else {
@@ -115,14 +164,12 @@ impl Heap {
                 continue;
             };
             let alias = segment.alias(slot)?;
-            let spared = [site.before, site.after];
             if alias.is_open
                 && !alias.is_claimed
-                && !seen.contains(&granule)
-                && self.is_takeable(granule, victims, spared)
+                && !self.is_within(granule, spared)
+                && marks.take(granule)
             {
                 site.kept.push((slot - first, granule));
-                seen.insert(granule);
             } else if self.is_evictable(alias) {
                 site.in_the_way.push(place);
                 cost += 2;
