@@ -1,7 +1,7 @@
 """Enabling Drystone as soon as a program imports PyTorch.
 
 Lives here: what a started interpreter does (`install`), and what the environment of a program must
-be for every interpreter in it to do so (`environment`).
+be for every interpreter in it to do so (`environment`). Imports little, since every start pays.
 """
 
 from __future__ import annotations
@@ -9,16 +9,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
-from pathlib import Path
 from types import ModuleType
 
 ENABLE = "DRYSTONE_ENABLE"
 CONF = "DRYSTONE_CONF"
 # Holds nothing but a `sitecustomize`, which every interpreter imports at its start.
-START = str(Path(__file__).with_name("_start"))
+START = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_start")
 
 
 def environment(given: Mapping[str, str], options: str | None) -> dict[str, str]:
@@ -36,29 +33,30 @@ def install() -> None:
         sys.meta_path.insert(0, _Finder())
 
 
-class _Finder(MetaPathFinder):
-    """Finds PyTorch, once, as the others do."""
+class _Finder:
+    """Finds PyTorch as the others do. Programs also ask for it without importing it."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None,
     ) -> ModuleSpec | None:
         if name != "torch":
             return None
-        sys.meta_path.remove(self)
-        spec = find_spec(name)
+        others = [finder for finder in sys.meta_path if finder is not self]
+        found = (finder.find_spec(name, path, target) for finder in others)
+        spec = next((spec for spec in found if spec is not None), None)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)
+            spec.loader = _Loader(spec)
         return spec
 
 
-class _Loader(Loader):
-    """Loads PyTorch, and enables Drystone when that is done."""
+class _Loader:
+    """Loads PyTorch, and enables Drystone when that is done; in all else PyTorch's own loader."""
 
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
+    def __init__(self, spec: ModuleSpec) -> None:
+        self._loader = spec.loader
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._loader, name)
 
     def exec_module(self, module: ModuleType) -> None:
         module.__loader__ = self._loader

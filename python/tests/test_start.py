@@ -45,6 +45,16 @@ class Started(unittest.TestCase):
         path = os.pathsep.join([str(self.folder), os.environ.get("PYTHONPATH", "")])
         self.assertEqual(self.drystone("-m", "training", "1", PYTHONPATH=path)[0], "pluggable")
 
+    def test_a_program_that_looks_for_pytorch_before_it_imports_it(self):
+        script = self.write("looks.py", f"""
+            import importlib.util, json
+            found = importlib.util.find_spec("torch")
+            assert found.loader.is_package("torch") and found.origin.endswith("__init__.py")
+            import torch
+            print(json.dumps([{BACKEND}, type(torch.__spec__.loader).__name__]))
+        """)
+        self.assertEqual(self.drystone(script), ["pluggable", "SourceFileLoader"])
+
     def test_any_command_and_its_options(self):
         script = self.write("limited.py", """
             import json, torch
