@@ -1,5 +1,5 @@
-//! [`TestDevice`] for `CudaDevice`, through cudarc, on the simulated `libcuda.so.1`, with its oracle
-//! on. Skipped where the process has another one, or none.
+//! [`TestDevice`] for `CudaDevice`, through cudarc, on the simulated `libcuda.so.1`, with its
+//! oracle on. Skipped where the process has another one, or none.
 //!
 //! All tests share the library. So each test device is a device of it under a number of its own,
 //! made fresh and with its own clock: none sees what happens on another.
