@@ -1,8 +1,8 @@
 //! Segments: contiguous ranges of device addresses obtained from the driver, tiled by blocks (I1).
 //!
 //! A plain segment is one allocation of the driver and always backed throughout. A mapped segment
-//! is a reserved range of addresses, backed granule by granule; I13: a piece is backed if and only if
-//! it is not hollow, and a hollow piece that leads to a granule is its alias.
+//! is a reserved range of addresses, backed granule by granule; I13: a piece is backed if and only
+//! if it is not hollow, and a hollow piece that leads to a granule is its alias.
 
 use std::collections::BTreeMap;
 
