@@ -1,6 +1,6 @@
 //! [`TestDevice`] for a GPU. Skipped where there is none, or only a simulated one.
 //!
-//! Work is a kernel that spins. A block is filled with a pattern of its own on its stream when it
+//! Work is a kernel that spins. A block is filled with a pattern of its own, on its stream, when it
 //! is handed out; each later use is a kernel that verifies it, and the last such kernels are queued
 //! on every stream of the block right before it is freed. Memory given to another too early, or
 //! mapped twice, is overwritten under them. Streams that are captured are left out: what is queued
