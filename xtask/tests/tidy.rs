@@ -13,7 +13,7 @@ const COLUMNS_MAX: usize = 100;
 const LINES_MAX: usize = 500;
 /// Lines of a top comment.
 const TOP_COMMENT_LINES_MAX: usize = 15;
-/// Crates that may hold unsafe code: those that talk to a foreign ABI. There are none yet.
+/// Crates that may hold unsafe code: those that talk to a foreign ABI.
 const UNSAFE_CRATES: [&str; 6] =
     ["cuda", "simcuda", "simcudart", "simcuda-client", "gpu-work", "capi"];
 /// Words that the glossary has another word for, with that word.

@@ -10,6 +10,10 @@ use crate::granule::{GranuleId, Place};
 use crate::plan::Wanted;
 use crate::size::round_up;
 
+/// How many hollow blocks a search looks at, as long as one of them will do. Any site holds the
+/// same granules, so what a longer search could save is a few mappings.
+const LOOK: usize = 16;
+
 /// A place to grow.
 #[derive(Clone, Debug)]
 pub(super) struct Site {
@@ -75,8 +79,8 @@ impl Marks {
 }
 
 impl Heap {
-    /// Where to grow for a request: the fewest mappings to make, then the fewest granules, then
-    /// the lowest address.
+    /// Where to grow for a request, among the blocks that became hollow last: the fewest mappings
+    /// to make, then the fewest granules, then the lowest address.
     pub(super) fn best_site(&mut self, wanted: Wanted, victims: &Victims) -> Option<Site> {
         let mut marks = std::mem::take(&mut self.marks);
         marks.begin(self.granules.names());
@@ -89,7 +93,12 @@ impl Heap {
     fn find_site(&self, wanted: Wanted, victims: &Victims, marks: &mut Marks) -> Option<Site> {
         let mut best: Option<((usize, usize, u64), Site)> = None;
         let mut next = self.list(wanted.list).hollow;
+        let mut looks = 0;
         while let Some(index) = next.some() {
+            looks += 1;
+            if looks > LOOK && best.is_some() {
+                break;
+            }
             let hollow = &self.blocks[index];
             next = hollow.home_next;
             let most = best.as_ref().map_or(usize::MAX, |(rank, _)| rank.0);
