@@ -14,8 +14,8 @@ use cudarc::driver::{
     SyncOnDrop, ValidAsZeroBits,
 };
 
-/// Device memory that is given back when this is dropped.
-pub trait DeviceMemory {
+/// A block of device memory that is given back when this is dropped.
+pub trait DeviceBlock {
     /// Where it starts on the device; aligned for every element type.
     fn address(&self) -> CUdeviceptr;
 
@@ -74,7 +74,7 @@ pub struct BufferViewMut<'a, T> {
     marker: PhantomData<&'a mut T>,
 }
 
-impl<T: AnyBits, Owner: DeviceMemory> Buffer<T, Owner> {
+impl<T: AnyBits, Owner: DeviceBlock> Buffer<T, Owner> {
     /// The front of an owner's memory as `len` elements. What they contain is whatever is there.
     ///
     /// As safe as cudarc's [`DevicePtr`], which anybody may implement: a wrong address is a wrong

@@ -23,7 +23,7 @@ mod process;
 mod properties;
 mod sharing;
 
-pub use buffer::{AnyBits, Buffer, BufferView, BufferViewMut, DeviceMemory};
+pub use buffer::{AnyBits, Buffer, BufferView, BufferViewMut, DeviceBlock};
 pub use device::{CudaDevice, CudaOptions, device_count};
 pub use open_error::OpenError;
 pub use process::{ProcessState, process_state};

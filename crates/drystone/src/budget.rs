@@ -24,7 +24,7 @@ pub struct Budget {
 
 impl Budget {
     /// Whether a request of so many bytes would be served now.
-    pub const fn fits(&self, bytes: u64) -> bool {
+    pub const fn would_fit(&self, bytes: u64) -> bool {
         if bytes <= self.largest_free_bytes {
             return true;
         }
@@ -53,9 +53,9 @@ impl Allocator {
     /// let stream = allocator.add_stream(Stream::DEFAULT)?;
     /// let weights = allocator.allocate(stream, 700 << 20)?;
     /// let budget = allocator.budget()?;
-    /// assert!(budget.fits(324 << 20) && !budget.fits(325 << 20));
+    /// assert!(budget.would_fit(324 << 20) && !budget.would_fit(325 << 20));
     /// drop(weights); // unused now, and as good as free on the device
-    /// assert!(allocator.budget()?.fits(1 << 30));
+    /// assert!(allocator.budget()?.would_fit(1 << 30));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -89,10 +89,10 @@ mod tests {
             device_bytes: 2 << 20,
             unit_bytes: 2 << 20,
         };
-        assert!(budget.fits(7 << 20));
-        assert!(!budget.fits((7 << 20) + 1), "6 MiB in whole units");
+        assert!(budget.would_fit(7 << 20));
+        assert!(!budget.would_fit((7 << 20) + 1), "6 MiB in whole units");
         let wide = Budget { device_bytes: 100 << 20, ..budget };
-        assert!(wide.fits(104 << 20) && !wide.fits((104 << 20) + 1));
-        assert!(!wide.fits(u64::MAX));
+        assert!(wide.would_fit(104 << 20) && !wide.would_fit((104 << 20) + 1));
+        assert!(!wide.would_fit(u64::MAX));
     }
 }

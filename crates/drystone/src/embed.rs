@@ -17,7 +17,7 @@
 //! let weights = memory.copied(&[1.0f32; 1024])?;
 //! let mut scratch = memory.zeros::<f32>(4096)?;
 //! stream.memcpy_dtod(&weights, &mut scratch)?;
-//! assert!(memory.budget()?.fits(1 << 30));
+//! assert!(memory.budget()?.would_fit(1 << 30));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -74,7 +74,7 @@ pub enum EmbedError {
     Cuda(#[from] cudarc::driver::DriverError),
 }
 
-impl drystone_cuda::DeviceMemory for Allocation {
+impl drystone_cuda::DeviceBlock for Allocation {
     fn address(&self) -> u64 {
         self.address()
     }
@@ -174,7 +174,7 @@ impl StreamMemory {
     ///
     /// # Errors
     /// The buffer belongs to another allocator.
-    pub fn note_use<T>(&self, buffer: &Buffer<T>) -> Result<(), crate::RecordStreamError> {
+    pub fn record_stream<T>(&self, buffer: &Buffer<T>) -> Result<(), crate::RecordStreamError> {
         buffer.owner().record_stream(self.id)
     }
 
@@ -188,7 +188,7 @@ impl StreamMemory {
 
     /// Whether so many bytes could be had now in one buffer. False if the driver cannot say.
     pub fn would_fit(&self, bytes: u64) -> bool {
-        self.budget().is_ok_and(|budget| budget.fits(bytes))
+        self.budget().is_ok_and(|budget| budget.would_fit(bytes))
     }
 
     /// The stream.

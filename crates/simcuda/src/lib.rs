@@ -2,7 +2,7 @@
 //! `drystone-sim`.
 //!
 //! Lives here: the ABI (`abi`, `status`, `api`), the process and its devices (`process`, `device`,
-//! `config`, `faults`, `violation`, `stats`, `backing`), and one module for each part of the API.
+//! `config`, `fault`, `violation`, `stats`, `backing`), and one module for each part of the API.
 //! Every exported function is defined by the macro in `api`, which counts it, lets planned faults
 //! strike, stops panics at the boundary and lists the function for `cuGetProcAddress`.
 //! Keeps: no argument crashes the library; a handle that is stale, foreign or of another kind is

@@ -128,7 +128,7 @@ fn b01_a_buffer_may_be_used_on_another_stream_that_is_noted() {
         let (own, other) = (device.on(own.stream()).unwrap(), device.on(&other).unwrap());
         let shared = own.uninitialised::<u8>(3 * MIB).unwrap();
         let address = shared.address();
-        other.note_use(&shared).unwrap();
+        other.record_stream(&shared).unwrap();
         let sim = SimCuda::find().unwrap();
         sim.launch(0, other.stream().cu_stream().cast(), 5_000).unwrap();
         drop(shared);
