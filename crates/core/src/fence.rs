@@ -139,6 +139,38 @@ impl Streams {
         (stream.generation == fence.stream.generation).then_some(stream)
     }
 
+    /// Retires a stream, with the fence that is its last.
+    pub(crate) fn retire(&mut self, stream: StreamId) -> Result<Fence, StreamError> {
+        let state = self.live_mut(stream)?;
+        let fence = Fence { stream, point: state.issue() };
+        state.is_retired = true;
+        Ok(fence)
+    }
+
+    /// The fences that an idle device has passed: a new one on each stream that takes any.
+    pub(crate) fn fences_when_idle(&mut self) -> Vec<Fence> {
+        (0..self.table.len() as u32)
+            .map(|index| {
+                let state = self.at_mut(index);
+                let point = if state.is_retired { state.issued } else { state.issue() };
+                Fence { stream: self.id_at(index), point }
+            })
+            .collect()
+    }
+
+    /// The fence that a use on a stream is over with, and whether it is to be recorded first;
+    /// `None` if the use is over.
+    pub(crate) fn fence_of_use(&mut self, stream: StreamId) -> Option<(Fence, bool)> {
+        let state = self.at_mut(stream.index);
+        let is_succeeded = state.generation != stream.generation;
+        if is_succeeded || (state.is_retired && state.passed == state.issued) {
+            return None;
+        }
+        let is_new = !state.is_retired;
+        let point = if is_new { state.issue() } else { state.issued };
+        Some((Fence { stream, point }, is_new))
+    }
+
     /// Whether a fence has passed; those of a stream that was succeeded all have.
     pub(crate) fn has_passed(&self, fence: Fence) -> bool {
         let stream = self.table.get(fence.stream.index());

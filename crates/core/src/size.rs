@@ -4,6 +4,7 @@
 //! on sizes that can leave the range is here and checked; nothing else rounds.
 
 use std::fmt;
+use std::ops::Range;
 
 /// Every block is a multiple of this many bytes: what CUDA promises of `cudaMalloc`'s alignment at
 /// the most (256) doubled, and the same as PyTorch's, so that statistics compare.
@@ -11,6 +12,13 @@ pub const QUANTUM: u64 = 512;
 
 /// The largest block, in bytes: all of CUDA's 47-bit address space.
 pub const BYTES_MAX: u64 = 1 << 47;
+
+/// The whole multiples of `unit`, a power of two, within a range; empty if there is none.
+pub(crate) fn whole_units(start: u64, end: u64, unit: u64) -> Range<u64> {
+    let end = round_down(end, unit);
+    let start = round_up(start, unit).unwrap_or(end);
+    start.min(end)..end
+}
 
 const _: () = assert!(QUANTUM.is_power_of_two() && BYTES_MAX.is_multiple_of(QUANTUM));
 

@@ -5,7 +5,7 @@ use crate::error::FreeError;
 use crate::heap::Heap;
 use crate::policy::SegmentKind;
 use crate::pool::Scale;
-use crate::size::{round_down, round_up};
+use crate::size::whole_units;
 
 /// One segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +59,10 @@ impl Heap {
                 let block = &self.blocks[index];
                 let segment = self.segments.get(block.segment);
                 match list.kind {
-                    SegmentKind::Mapped => whole_bytes(block.address, block.end(), granule_bytes),
+                    SegmentKind::Mapped => {
+                        let whole = whole_units(block.address, block.end(), granule_bytes);
+                        whole.end - whole.start
+                    }
                     SegmentKind::Plain if segment.is_some_and(|s| s.bytes == block.bytes) => {
                         block.bytes
                     }
@@ -133,10 +136,4 @@ impl Heap {
             })
             .collect()
     }
-}
-
-/// Bytes of the whole granules in a range.
-fn whole_bytes(start: u64, end: u64, granule_bytes: u64) -> u64 {
-    let start = round_up(start, granule_bytes).unwrap_or(u64::MAX);
-    round_down(end, granule_bytes).saturating_sub(start)
 }

@@ -138,16 +138,12 @@ impl Heap {
         let mut fences = Vec::new();
         let mut steps = Vec::new();
         for stream in self.uses.get(uses).to_vec() {
-            let state = self.streams.at_mut(stream.index);
-            let is_succeeded = state.generation != stream.generation;
-            if is_succeeded || (state.is_retired && state.passed == state.issued) {
+            let Some((fence, is_new)) = self.streams.fence_of_use(stream) else {
                 self.uses.remove(uses, stream);
                 continue;
-            }
-            let point = if state.is_retired { state.issued } else { state.issue() };
-            let fence = Fence { stream, point };
+            };
             fences.push(fence);
-            if !state.is_retired {
+            if is_new {
                 steps.push(Step::Record { fence });
             }
         }

@@ -3,6 +3,8 @@
 //! A mapped segment grows where the fewest mappings do, with granules that are free elsewhere
 //! before new ones. Reserved bytes plus those under way never pass the limit (one step: B19).
 
+use std::collections::BTreeSet;
+
 use super::Heap;
 use super::harvest::Victims;
 use super::request::{Answer, Reach};
@@ -60,7 +62,7 @@ impl Heap {
         if let Some(plan) = self.plan_within_budget(wanted, reach, site.unmapped()) {
             return Ok(plan);
         }
-        let kept: Vec<GranuleId> = site.kept.iter().map(|&(_, granule)| granule).collect();
+        let kept: BTreeSet<GranuleId> = site.kept.iter().map(|&(_, granule)| granule).collect();
         let spared = [site.before, site.after];
         let picked = self.pick(site.unmapped(), &victims, spared, &kept);
         let missing_bytes = (site.unmapped() - picked.len()) as u64 * self.config.granule_bytes;
@@ -68,7 +70,7 @@ impl Heap {
             return Ok(plan);
         }
         self.reserve_within_limit(missing_bytes)?;
-        let taken = [kept, picked.clone()].concat();
+        let taken: Vec<GranuleId> = kept.into_iter().chain(picked.iter().copied()).collect();
         let harvested = self.claim_granules(&taken, &victims);
         Ok(self.claim_site(wanted, &site, picked, harvested))
     }

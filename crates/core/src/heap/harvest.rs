@@ -6,6 +6,8 @@
 //! last use of what it takes.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::ops::Range;
 
 use super::Heap;
 use super::request::{Reach, Readiness};
@@ -13,7 +15,7 @@ use crate::block::{BlockIndex, BlockState};
 use crate::granule::{GranuleId, GranuleState, Place};
 use crate::plan::{Plan, Wanted};
 use crate::policy::{CrossStream, SegmentKind};
-use crate::size::{round_down, round_up};
+use crate::size::whole_units;
 
 /// A free block with whole granules in it.
 #[derive(Clone, Copy, Debug)]
@@ -66,9 +68,8 @@ impl Heap {
             .filter(|list| self.is_open_pool(list.pool) && list.kind == SegmentKind::Mapped);
         for list in lists {
             for block in list.filed_from(&self.blocks, granule_bytes) {
-                let start = round_up(self.blocks[block].address, granule_bytes);
-                let start = start.unwrap_or(u64::MAX);
-                let end = round_down(self.blocks[block].end(), granule_bytes);
+                let free = &self.blocks[block];
+                let Range { start, end } = whole_units(free.address, free.end(), granule_bytes);
                 if start < end
                     && let Some(is_ordered) = self.is_ordered(block, wanted, reach)
                 {
@@ -125,7 +126,7 @@ impl Heap {
         count: usize,
         victims: &Victims,
         spared: [BlockIndex; 2],
-        taken: &[GranuleId],
+        taken: &BTreeSet<GranuleId>,
     ) -> Vec<GranuleId> {
         let idle = self.granules.idle().iter().rev().copied();
         let mut picked: Vec<GranuleId> =

@@ -19,9 +19,7 @@ impl Heap {
     /// # Errors
     /// The stream is unknown.
     pub fn retire_stream(&mut self, stream: StreamId) -> Result<Plan, StreamError> {
-        let state = self.streams.live_mut(stream)?;
-        let fence = Fence { stream, point: state.issue() };
-        state.is_retired = true;
+        let fence = self.streams.retire(stream)?;
         Ok(Plan { steps: vec![Step::Record { fence }], intent: Intent::Retire { fence } })
     }
 

@@ -3,6 +3,8 @@
 //! Only memory whose last use is known to be complete is given back: unmapping does not wait for
 //! kernels. Private pools keep theirs while they live (I12), since graphs hold their addresses.
 
+use std::ops::Range;
+
 use super::Heap;
 use crate::block::{BlockIndex, BlockState};
 use crate::fence::Fence;
@@ -10,7 +12,7 @@ use crate::granule::GranuleId;
 use crate::id::PoolId;
 use crate::plan::{Gift, Intent, Plan, Step};
 use crate::policy::SegmentKind;
-use crate::size::{round_down, round_up};
+use crate::size::whole_units;
 
 impl Heap {
     /// Plans to give back all that can be given back without waiting; `None` if there is nothing.
@@ -41,12 +43,7 @@ impl Heap {
     /// Plans to wait until the device is idle. Afterwards every block freed before is usable
     /// everywhere, pending ones are free, and a trim gives all of it back.
     pub fn plan_synchronize(&mut self) -> Plan {
-        let mut fences = Vec::with_capacity(self.streams.len());
-        for index in 0..self.streams.len() as u32 {
-            let stream = self.streams.at_mut(index);
-            let point = if stream.is_retired { stream.issued } else { stream.issue() };
-            fences.push(Fence { stream: self.streams.id_at(index), point });
-        }
+        let fences = self.streams.fences_when_idle();
         let quarantined = std::mem::take(&mut self.quarantine);
         let intent = Intent::Synchronize { fences, quarantined };
         Plan { steps: vec![Step::SynchronizeDevice], intent }
@@ -152,8 +149,7 @@ impl Heap {
     fn releasable_range(&self, index: BlockIndex, end: u64) -> (u64, u64) {
         let granule_bytes = self.config.granule_bytes;
         let block = &self.blocks[index];
-        let start = round_up(block.address, granule_bytes).unwrap_or(u64::MAX);
-        let end = round_down(end, granule_bytes);
+        let Range { start, end } = whole_units(block.address, end, granule_bytes);
         let Some(segment) = self.segments.get(block.segment).filter(|_| start < end) else {
             return (end, end);
         };

@@ -111,16 +111,13 @@ impl Ledger {
     fn fences_of(&mut self, uses: &[StreamId], own: StreamId) -> (Vec<Fence>, Vec<Step>) {
         let (mut fences, mut steps) = (Vec::new(), Vec::new());
         for &stream in uses.iter().chain([&own]) {
-            let state = self.streams.at_mut(stream.index);
-            let is_succeeded = state.generation != stream.generation;
-            let is_over = is_succeeded || (state.is_retired && state.passed == state.issued);
-            if is_over || (stream == own && !state.is_retired) {
+            // Its own order needs no fence, as long as something can be queued in it.
+            if stream == own && !self.streams.at(stream.index).is_retired {
                 continue;
             }
-            let point = if state.is_retired { state.issued } else { state.issue() };
-            let fence = Fence { stream, point };
+            let Some((fence, is_new)) = self.streams.fence_of_use(stream) else { continue };
             fences.push(fence);
-            if !state.is_retired {
+            if is_new {
                 steps.push(Step::Record { fence });
             }
         }

@@ -166,9 +166,7 @@ impl Ledger {
     /// # Errors
     /// The stream is unknown.
     pub fn retire_stream(&mut self, stream: StreamId) -> Result<Plan, StreamError> {
-        let state = self.streams.live_mut(stream)?;
-        let fence = Fence { stream, point: state.issue() };
-        state.is_retired = true;
+        let fence = self.streams.retire(stream)?;
         Ok(Plan { steps: vec![Step::Record { fence }], intent: Intent::Retire { fence } })
     }
 
@@ -186,12 +184,7 @@ impl Ledger {
     /// Plans to wait until the device is idle. Afterwards every block freed before may go back to
     /// the driver in the order of any stream.
     pub fn plan_synchronize(&mut self) -> Plan {
-        let mut fences = Vec::with_capacity(self.streams.len());
-        for index in 0..self.streams.len() as u32 {
-            let stream = self.streams.at_mut(index);
-            let point = if stream.is_retired { stream.issued } else { stream.issue() };
-            fences.push(Fence { stream: self.streams.id_at(index), point });
-        }
+        let fences = self.streams.fences_when_idle();
         let held = self.quarantine.drain(..).chain(self.ready.drain(..));
         let quarantined = held.map(BlockIndex).collect();
         let intent = Intent::Synchronize { fences, quarantined };

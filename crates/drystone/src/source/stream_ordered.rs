@@ -6,6 +6,7 @@
 //! it allocated (I11). Whoever allocates or trims holds the growth lock, so that what the books
 //! know of a memory pool is never older than what they know of its blocks.
 
+use drystone_core::size::QUANTUM;
 use drystone_core::{
     Departure, Fence, FreeError, Given, Grant, Leaving, Ledger, Order, Plan, PoolId, RequestError,
     Route, Stats, StreamError, StreamId,
@@ -20,9 +21,6 @@ use crate::device::{Device, nothing_yet};
 use crate::error::{AllocateError, PeerError, TrimError, is_final};
 use crate::events::Events;
 use crate::grow::{Miss, Refused};
-
-/// What the driver's pools round requests to.
-const QUANTUM_BYTES: u64 = 512;
 
 impl Books for Ledger {
     fn add_stream(&mut self) -> StreamId {
@@ -63,7 +61,7 @@ impl Books for Ledger {
     }
 
     fn unit_bytes(&self) -> u64 {
-        QUANTUM_BYTES
+        QUANTUM
     }
 
     fn limit_bytes(&self) -> u64 {
