@@ -130,6 +130,13 @@ struct drystone_stats {
     uint64_t quarantined_bytes;
     /** Physical memory of the device. */
     uint64_t device_bytes;
+    /** Granules that were taken from free blocks to back others. */
+    uint64_t harvested_granules;
+    /**
+     * Memory, event, stream and synchronisation calls of the driver's; what only asks is not
+     * counted.
+     */
+    uint64_t driver_calls;
 };
 
 #ifdef __cplusplus
@@ -440,6 +447,9 @@ enum drystone_status drystone_get_stats(int device, struct drystone_stats *stats
  * Statuses: INVALID_DEVICE, BAD_OPTION, NO_DRIVER, EXITING, FORKED. Any thread.
  */
 enum drystone_status drystone_reset_peaks(int device);
+
+/** The devices in use, as a set of bits: bit 0 is device 0. Opens none. Any thread. */
+uint64_t drystone_devices_in_use(void);
 
 /**
  * Writes the statistics of a device as JSON to `out`, ending with a NUL, and the number of bytes

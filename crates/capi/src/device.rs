@@ -6,6 +6,7 @@ use drystone::driver::{Driver, Stream};
 use drystone::{AllocateError, Allocator, Options, PoolId, RequestError, StreamId};
 use parking_lot::Mutex;
 
+use crate::counted::Counted;
 use crate::pools::Pools;
 use crate::status::Failure;
 use crate::streams;
@@ -14,6 +15,8 @@ use crate::streams;
 pub(crate) struct Device {
     pub(crate) ordinal: u32,
     pub(crate) driver: Arc<dyn Driver>,
+    /// The same, as the allocator calls it.
+    pub(crate) counted: Arc<Counted>,
     pub(crate) allocator: Allocator,
     pub(crate) pools: Pools,
     /// The legacy default stream, under either of its two handles.
@@ -28,11 +31,13 @@ impl Device {
         driver: Arc<dyn Driver>,
         options: &Options,
     ) -> Result<Self, Failure> {
-        let allocator = Allocator::new(Arc::clone(&driver), options)?;
+        let counted = Arc::new(Counted::new(Arc::clone(&driver)));
+        let allocator = Allocator::new(Arc::clone(&counted) as Arc<dyn Driver>, options)?;
         let default_stream = allocator.add_stream(Stream::DEFAULT)?;
         Ok(Self {
             ordinal,
             driver,
+            counted,
             allocator,
             pools: Pools::default(),
             default_stream,

@@ -17,7 +17,7 @@ use crate::device::Device;
 use crate::process;
 use crate::status::{Failure, Status};
 
-/// Devices beyond are refused. Far more than a machine has.
+/// Devices beyond are refused. Far more than a machine has, and as many as `u64` has bits.
 const DEVICES_MAX: usize = 64;
 
 static DEVICES: [AtomicPtr<Device>; DEVICES_MAX] =

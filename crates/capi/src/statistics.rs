@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use drystone::{Gauge, ScaleStats, Stats};
+use drystone::{Gauge, ScaleStats};
 
-use crate::barrier::answer;
+use crate::barrier::{answer, barrier};
+use crate::device::Device;
 use crate::memory::{not_null, put};
 use crate::status::{Failure, Status};
 use crate::{process, registry, snapshot};
@@ -53,6 +54,11 @@ pub struct CStats {
     pub quarantined_bytes: u64,
     /// Physical memory of the device.
     pub device_bytes: u64,
+    /// Granules that were taken from free blocks to back others.
+    pub harvested_granules: u64,
+    /// Memory, event, stream and synchronisation calls of the driver's; what only asks is not
+    /// counted.
+    pub driver_calls: u64,
 }
 
 impl From<Gauge> for CGauge {
@@ -62,7 +68,8 @@ impl From<Gauge> for CGauge {
 }
 
 impl CStats {
-    fn new(stats: &Stats, device_bytes: u64, struct_size: usize) -> Self {
+    fn new(device: &Device, struct_size: usize) -> Self {
+        let stats = device.allocator.stats();
         let all = &stats.all;
         CStats {
             struct_size,
@@ -75,7 +82,9 @@ impl CStats {
             segments: all.segments.into(),
             cross_stream_reuses: stats.cross_stream_reuses,
             quarantined_bytes: stats.quarantined_bytes,
-            device_bytes,
+            device_bytes: device.driver.info().total_bytes,
+            harvested_granules: stats.harvested_granules,
+            driver_calls: device.counted.calls(),
         }
     }
 }
@@ -100,8 +109,7 @@ pub unsafe extern "C" fn drystone_get_stats(device: c_int, stats: *mut CStats) -
         process::check()?;
         let device = registry::get(device)?;
         let written = size.min(size_of::<CStats>());
-        let found =
-            CStats::new(&device.allocator.stats(), device.driver.info().total_bytes, written);
+        let found = CStats::new(device, written);
         let from = (&raw const found).cast::<u8>();
         // SAFETY: the program's struct has as many bytes by the caller's word, ours has no fewer.
         unsafe { from.copy_to(stats.cast::<u8>(), written) };
@@ -119,6 +127,12 @@ pub extern "C" fn drystone_reset_peaks(device: c_int) -> Status {
         registry::get(device)?.allocator.reset_peaks();
         Ok(())
     })
+}
+
+/// The devices in use, as a set of bits: bit 0 is device 0. Opens none. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_devices_in_use() -> u64 {
+    barrier(0, || registry::in_use().fold(0, |bits, device| bits | 1 << device.ordinal))
 }
 
 /// Writes the statistics of a device as JSON to `out`, ending with a NUL, and the number of bytes
@@ -144,7 +158,7 @@ pub unsafe extern "C" fn drystone_stats_json(
         }
         process::check()?;
         let device = registry::get(device)?;
-        let mut text = json(&device.allocator.stats(), device.driver.info().total_bytes);
+        let mut text = json(device);
         text.push('\0');
         // SAFETY: by the caller's word.
         unsafe { put(needed, text.len()) };
@@ -162,14 +176,20 @@ pub unsafe extern "C" fn drystone_stats_json(
 }
 
 /// Writing to a text cannot fail.
-fn json(stats: &Stats, device_bytes: u64) -> String {
+fn json(device: &Device) -> String {
+    let stats = device.allocator.stats();
     let mut text = String::from("{");
     gauges(&mut text, &stats.all);
-    let _ = write!(
-        text,
-        "\"cross_stream_reuses\":{},\"quarantined_bytes\":{},\"device_bytes\":{device_bytes}",
-        stats.cross_stream_reuses, stats.quarantined_bytes
-    );
+    for (name, number) in [
+        ("cross_stream_reuses", stats.cross_stream_reuses),
+        ("quarantined_bytes", stats.quarantined_bytes),
+        ("device_bytes", device.driver.info().total_bytes),
+        ("harvested_granules", stats.harvested_granules),
+        ("driver_calls", device.counted.calls()),
+    ] {
+        let _ = write!(text, "\"{name}\":{number},");
+    }
+    text.pop();
     for (name, scale) in ["small", "large"].into_iter().zip(&stats.scales) {
         let _ = write!(text, ",\"{name}\":{{");
         gauges(&mut text, scale);
