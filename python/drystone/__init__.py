@@ -4,10 +4,22 @@ Lives here: what the package offers, and nothing that imports PyTorch or loads a
 is asked to.
 """
 
+from __future__ import annotations
+
 from ._errors import DrystoneError, NotSupportedError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import logging
+    import os
+
+    from ._monitor import Monitor
+
 __version__ = "0.1.0"
-__all__ = ["DrystoneError", "NotSupportedError", "enable", "is_enabled", "library_path"]
+__all__ = [
+    "DrystoneError", "NotSupportedError", "enable", "is_enabled", "library_path", "metrics",
+    "monitor", "report",
+]
 
 
 def enable(**options: object) -> None:
@@ -32,3 +44,39 @@ def library_path() -> str:
     """Where ``libdrystone.so`` is: what ``DRYSTONE_LIBRARY`` says, else inside this package."""
     from ._library import path
     return path()
+
+
+def report(
+    html: str | os.PathLike[str] | None = None, *,
+    recording: str | os.PathLike[str] | None = None,
+) -> str:
+    """What every device in use holds, as text; with ``html`` also as a page, written to that file.
+
+    What PyTorch's own allocators would hold is told by the ``drystone`` command, if it is
+    installed, from the history of allocations, if that is being recorded, else from
+    ``recording``: a snapshot or trace of this program made before.
+    """
+    from ._report import report as report_now
+    return report_now(html, recording)
+
+
+def metrics() -> str:
+    """The figures of every device in use, in Prometheus' text format."""
+    from ._metrics import metrics as metrics_now
+    return metrics_now()
+
+
+def monitor(
+    interval_s: float = 10.0, *, logger: logging.Logger | None = None,
+    file: str | os.PathLike[str] | None = None, port: int | None = None,
+    address: str = "127.0.0.1",
+) -> Monitor:
+    """Tells the figures of every device in use again and again, from a thread of its own.
+
+    Each time is a line per device in the log (``logging.getLogger("drystone")``, unless
+    ``logger`` is given). With ``file``, Prometheus' text format is written to that file each
+    time, whole or not at all; with ``port``, it is served at ``http://address:port/metrics``,
+    where port 0 takes any that is free. The result stops it: ``stop()``, or the end of a ``with``.
+    """
+    from ._monitor import Monitor
+    return Monitor(interval_s, logger, file, port, address)

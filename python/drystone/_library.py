@@ -19,9 +19,28 @@ ABI_VERSION = 1
 _BUFFER_TOO_SMALL = 22
 
 
+class _FoundAt(ctypes.Structure):
+    """What `dladdr` knows of an address (`Dl_info`)."""
+
+    _fields_ = [("file", ctypes.c_char_p), ("base", ctypes.c_void_p),
+                ("symbol", ctypes.c_char_p), ("address", ctypes.c_void_p)]
+
+
+@functools.cache
+def preloaded() -> str | None:
+    """Where the library is that LD_PRELOAD has loaded: one process has one allocator."""
+    everything = ctypes.CDLL(None)
+    if "LD_PRELOAD" not in os.environ or not hasattr(everything, "drystone_abi_version"):
+        return None
+    found = _FoundAt()
+    where = ctypes.cast(everything.drystone_abi_version, ctypes.c_void_p)
+    known = everything.dladdr(where, ctypes.byref(found))
+    return os.fsdecode(found.file) if known and found.file else None
+
+
 def path() -> str:
     """Where the library is."""
-    named = os.environ.get("DRYSTONE_LIBRARY")
+    named = preloaded() or os.environ.get("DRYSTONE_LIBRARY")
     return named or str(Path(__file__).with_name("libdrystone.so"))
 
 
@@ -36,6 +55,7 @@ def library() -> ctypes.CDLL:
             "or name the file in DRYSTONE_LIBRARY") from None
     found.drystone_last_error_message.restype = ctypes.c_char_p
     found.drystone_torch_refusals.restype = ctypes.c_uint64
+    found.drystone_devices_in_use.restype = ctypes.c_uint64
     version = found.drystone_abi_version()
     if version != ABI_VERSION:
         raise DrystoneError(
@@ -76,6 +96,19 @@ def stats(device: int) -> dict[str, Any]:
             check(status)
             return json.loads(room.value)
         size = needed.value
+
+
+def devices() -> list[int]:
+    """The devices in use. To ask of another one opens it."""
+    bits = library().drystone_devices_in_use()
+    return [device for device in range(64) if bits >> device & 1]
+
+
+def largest_free(device: int) -> int:
+    """The bytes of a device's largest free block."""
+    found = ctypes.c_size_t()
+    check(library().drystone_largest_free(device, ctypes.byref(found)))
+    return found.value
 
 
 def refusals(device: int) -> int:

@@ -9,10 +9,17 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::simcuda::target;
-use crate::{capi, root, run, torch};
+use crate::{capi, cargo, root, run, torch};
 
-const SUITES: [&str; 5] =
-    ["test_package", "test_wheel", "test_statistics", "test_memory", "test_start"];
+const SUITES: [&str; 7] = [
+    "test_package",
+    "test_wheel",
+    "test_statistics",
+    "test_memory",
+    "test_start",
+    "test_report",
+    "test_monitor",
+];
 /// Two devices that keep what is copied to them, tell what is done wrong, and take their time.
 const DEVICES: &str =
     "memory:8GiB,devices:2,backing:true,oracle:true,kernel_us:20,event_latency_us:50";
@@ -26,6 +33,12 @@ pub fn test() -> Result<()> {
     }
     let torch = torch::set_up()?;
     let library = capi::build(None)?.join("lib/libdrystone.so");
+    // Reports ask the command.
+    cargo(&["build", "--package", "drystone-cli"])?;
+    let commands = target().join("debug").canonicalize().context("find the drystone command")?;
+    let mut programs = vec![commands];
+    programs.extend(std::env::var_os("PATH").iter().flat_map(std::env::split_paths));
+    let programs = std::env::join_paths(programs)?;
     let paths = [root().join("python"), root().join("crates/simcudart/tests/torch")];
     let paths: Vec<PathBuf> =
         paths.iter().map(|path| path.canonicalize()).collect::<Result<_, _>>()?;
@@ -35,6 +48,7 @@ pub fn test() -> Result<()> {
         tests.args(["-B", "-m", "unittest", suite]).current_dir(root().join("python/tests"));
         tests.env("PYTHONPATH", std::env::join_paths(&paths)?);
         tests.env("DRYSTONE_LIBRARY", &library).env("SIMCUDA_CONF", DEVICES);
+        tests.env("PATH", &programs);
         if run(tests).is_err() {
             failed.push(suite);
         }

@@ -1,0 +1,70 @@
+"""The figures of every device in use, in Prometheus' text format (version 0.0.4).
+
+Invariant: names keep Prometheus' conventions: bytes as unit, `_total` on what only grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from . import _figures, _library
+from ._figures import Device
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Value = Callable[[Device], int]
+
+
+def _gauge(name: str, part: str) -> Value:
+    return lambda device: device.stats[name][part]
+
+
+def _plain(name: str) -> Value:
+    return lambda device: device.stats[name]
+
+
+# Name, kind, help, value.
+FAMILIES: list[tuple[str, str, str, Value]] = []
+for _name, _help in (
+        ("requested", "Bytes that the program asked for, of blocks that are live or pending"),
+        ("allocated", "Bytes of live blocks, after rounding"),
+        ("active", "Bytes of live and pending blocks"),
+        ("reserved", "Physical bytes held from the driver")):
+    FAMILIES += [
+        (f"{_name}_bytes", "gauge", _help, _gauge(f"{_name}_bytes", "current")),
+        (f"{_name}_peak_bytes", "gauge", f"{_help}: the most there ever were, or since the reset",
+         _gauge(f"{_name}_bytes", "peak")),
+    ]
+FAMILIES += [
+    ("device_bytes", "gauge", "Physical memory of the device", _plain("device_bytes")),
+    ("largest_free_bytes", "gauge", "Bytes of the largest free block",
+     lambda device: device.largest_free),
+    ("quarantined_bytes", "gauge", "Bytes freed, but not used before the device was idle",
+     _plain("quarantined_bytes")),
+    ("live_blocks", "gauge", "Number of live blocks", _gauge("allocations", "current")),
+    ("segments", "gauge", "Number of segments", _gauge("segments", "current")),
+    ("allocations_total", "counter", "Blocks allocated", _gauge("allocations", "total")),
+    ("allocated_bytes_total", "counter", "Bytes of blocks allocated, after rounding",
+     _gauge("allocated_bytes", "total")),
+    ("driver_calls_total", "counter", "Memory, event, stream and synchronisation calls",
+     _plain("driver_calls")),
+    ("harvested_granules_total", "counter", "Granules taken from free blocks to back others",
+     _plain("harvested_granules")),
+    ("cross_stream_reuses_total", "counter", "Blocks taken from another stream's free memory",
+     _plain("cross_stream_reuses")),
+    ("out_of_memory_total", "counter", "Requests of PyTorch's that were refused for want of memory",
+     lambda device: _library.refusals(device.ordinal)),
+]
+
+
+def metrics() -> str:
+    """See `drystone.metrics`."""
+    return "".join(lines(_figures.totals()))
+
+
+def lines(devices: list[Device]) -> Iterable[str]:
+    """Each family with its help, kind and a sample per device."""
+    for name, kind, text, value in FAMILIES:
+        yield f"# HELP drystone_{name} {text}.\n# TYPE drystone_{name} {kind}\n"
+        for device in devices:
+            yield f'drystone_{name}{{device="{device.ordinal}"}} {value(device)}\n'

@@ -1,0 +1,22 @@
+"""Writing a file whole or not at all: whoever reads it at that moment sees the old one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from ._errors import DrystoneError
+
+
+def write(path: str | os.PathLike[str], content: str) -> None:
+    """Puts a file in its place. No file is left where that fails."""
+    path = os.fspath(path)
+    part = f"{path}.{os.getpid()}.part"
+    try:
+        with open(part, "w", encoding="utf-8") as file:
+            file.write(content)
+        os.replace(part, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+        raise DrystoneError(f"cannot write {path}: {error.strerror or error}") from error

@@ -1,0 +1,185 @@
+"""The monitor: log, file and endpoint; its end; and what Prometheus reads."""
+
+import logging
+import os
+import re
+import socket
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import torch
+
+import drystone
+from support import MIB, python
+
+drystone.enable()
+
+SAMPLE = re.compile(r'(drystone_[a-z_]+)\{device="(\d+)"\} (\d+)')
+GROWS = ("allocations_total", "allocated_bytes_total", "driver_calls_total",
+         "harvested_granules_total", "cross_stream_reuses_total", "out_of_memory_total")
+
+
+def samples(text):
+    """Every sample of an exposition, whose every line is checked."""
+    found, kinds = {}, {}
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split()
+            kinds[name] = kind
+        elif not line.startswith("# HELP "):
+            name, device, value = SAMPLE.fullmatch(line).groups()
+            assert (name.endswith("_total")) == (kinds[name] == "counter"), name
+            found[name.removeprefix("drystone_"), int(device)] = int(value)
+    return found
+
+
+def until(true, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > end:
+            raise AssertionError("it never was so")
+        time.sleep(0.01)
+
+
+def threads():
+    return [thread.name for thread in threading.enumerate() if "drystone" in thread.name]
+
+
+class Metrics(unittest.TestCase):
+    def test_figures_are_those_of_pytorchs_statistics(self):
+        kept, gone = torch.empty(6 * MIB, device="cuda"), torch.empty(9 * MIB, device="cuda")
+        del gone
+        text = drystone.metrics()
+        found, stats = samples(text), torch.cuda.memory_stats()
+        for name in ("requested", "allocated", "active", "reserved"):
+            for ours, theirs in (("bytes", "current"), ("peak_bytes", "peak")):
+                self.assertEqual(
+                    found[f"{name}_{ours}", 0], stats[f"{name}_bytes.all.{theirs}"])
+        self.assertEqual(found["live_blocks", 0], stats["allocation.all.current"])
+        self.assertEqual(found["device_bytes", 0], torch.cuda.mem_get_info()[1])
+        self.assertEqual({name for name, _ in found if name.endswith("_total")}, set(GROWS))
+        self.assertTrue(text.endswith("\n"))
+        self.assertEqual(len(re.findall("^# HELP ", text, re.M)), len(found))
+        del kept
+
+    def test_what_only_grows_grows(self):
+        before = samples(drystone.metrics())
+        with self.assertRaises(torch.OutOfMemoryError):
+            torch.empty(1 << 40, dtype=torch.uint8, device="cuda")
+        kept = torch.empty(300 * MIB, device="cuda")
+        after = samples(drystone.metrics())
+        for name in ("allocations", "driver_calls", "out_of_memory"):
+            self.assertGreater(after[f"{name}_total", 0], before.get((f"{name}_total", 0), 0))
+        del kept
+        torch.cuda.empty_cache()
+
+
+class Monitoring(unittest.TestCase):
+    def setUp(self):
+        self.kept = torch.empty(5 * MIB, device="cuda")
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def test_a_line_per_device_again_and_again(self):
+        with self.assertLogs("drystone", logging.INFO) as logs, drystone.monitor(0.01):
+            until(lambda: len(logs.output) >= 3)
+        self.assertRegex(
+            logs.output[0],
+            r"^INFO:drystone:GPU 0: [\d.]+ MiB in use of [\d.]+ MiB reserved \(peak [\d.]+ \w+\), "
+            r"largest free [\d.]+ \w+, \d+ driver calls since$")
+        self.assertIn(" 0 driver calls since", logs.output[2])
+        self.assertEqual(threads(), [])
+
+    def test_a_logger_of_ones_own(self):
+        with self.assertLogs("mine", logging.INFO) as logs:
+            running = drystone.monitor(1000, logger=logging.getLogger("mine"))
+            until(lambda: logs.output)
+            running.stop()
+            running.stop()
+        self.assertEqual(threads(), [])
+
+    def test_the_file_is_always_whole(self):
+        path = self.folder / "drystone.prom"
+        with drystone.monitor(0.001, file=path):
+            full = len(samples(path.read_text()))
+            for _ in range(100):
+                self.assertEqual(len(samples(path.read_text())), full)
+        self.assertEqual(os.listdir(self.folder), ["drystone.prom"])
+
+    def test_the_endpoint(self):
+        with drystone.monitor(1000, port=0) as running:
+            there = f"http://127.0.0.1:{running.port}"
+            with urllib.request.urlopen(f"{there}/metrics", timeout=10) as answer:
+                self.assertTrue(answer.headers["Content-Type"].startswith("text/plain; version="))
+                found = samples(answer.read().decode())
+            self.assertEqual(found["reserved_bytes", 0], torch.cuda.memory_reserved())
+            with self.assertRaisesRegex(urllib.error.HTTPError, "404"):
+                urllib.request.urlopen(f"{there}/", timeout=10)
+            self.assertEqual(len(threads()), 2)
+        self.assertIsNone(running.port)
+        self.assertEqual(threads(), [])
+        with self.assertRaises(urllib.error.URLError):
+            urllib.request.urlopen(f"{there}/metrics", timeout=10)
+
+    def test_what_fails_later_is_a_line_in_the_log(self):
+        path = self.folder / "there/drystone.prom"
+        path.parent.mkdir()
+        with self.assertLogs("drystone", logging.WARNING) as logs, \
+                drystone.monitor(0.01, file=path):
+            os.rename(path.parent, self.folder / "moved")
+            until(lambda: logs.output)
+        self.assertRegex(logs.output[0], "cannot be monitored: cannot write .*/drystone.prom: No")
+
+    def test_bad_input_starts_nothing(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            for options, reason in (
+                    ({"interval_s": 0}, "an interval of 0 s: it must be above 0"),
+                    ({"interval_s": float("nan")}, "must be above 0"),
+                    ({"interval_s": 1e30}, "must be above 0"),
+                    ({"file": "/no/such/folder/x.prom"}, "cannot write /no/such/folder/x.prom"),
+                    ({"port": port}, f"cannot serve metrics at 127.0.0.1:{port}: .*in use"),
+                    ({"port": 1 << 20}, "cannot serve metrics at 127.0.0.1:1048576")):
+                with self.assertRaisesRegex(drystone.DrystoneError, reason) as raised:
+                    drystone.monitor(**options)
+                self.assertEqual(len(str(raised.exception).splitlines()), 1)
+        self.assertEqual(threads(), [])
+
+
+class End(unittest.TestCase):
+    def test_the_program_ends_quietly_while_it_runs(self):
+        done = python("""
+            import logging, torch, drystone
+            logging.basicConfig(level=logging.WARNING)
+            drystone.enable()
+            running = drystone.monitor(0.001, port=0)
+            kept = torch.ones(1000, device="cuda")
+        """)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+
+    def test_a_forked_child_ends_and_the_parent_goes_on(self):
+        done = python("""
+            import os, sys, torch, drystone, urllib.request
+            drystone.enable()
+            kept = torch.ones(1000, device="cuda")
+            running = drystone.monitor(0.01, port=0)
+            child = os.fork()
+            if child == 0:
+                sys.exit(3)
+            _, status = os.waitpid(child, 0)
+            there = f"http://127.0.0.1:{running.port}/metrics"
+            found = urllib.request.urlopen(there, timeout=10).read()
+            print(os.waitstatus_to_exitcode(status), b"drystone_reserved_bytes{" in found)
+        """)
+        self.assertEqual((done.returncode, done.stdout), (0, "3 True\n"), done.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())

@@ -1,0 +1,302 @@
+"""The report: its figures are the device's, its page stands alone, and it says what is not known."""
+
+import gc
+import os
+import pickle
+import re
+import shutil
+import sys
+import tempfile
+import unittest
+from html.parser import HTMLParser
+from pathlib import Path
+from unittest import mock
+
+import torch
+
+import drystone
+from drystone import _figures, _replay, _report
+from support import GIB, MIB, python
+
+drystone.enable()
+
+# A history as PyTorch records it: one tensor with a stack, of a program with two streams.
+STACK = [
+    {"filename": "/lib/torch/nn/linear.py", "line": 7, "name": "forward"},
+    {"filename": "/home/me/train.py", "line": 42, "name": "<module>"},
+]
+HOLDERS = "Who holds live blocks"
+
+
+def history(sizes=((MIB, 0), (3 * MIB, 7))):
+    trace, segments, at = [], [], 0x10000000
+    for size, stream in sizes:
+        entry = {"addr": at, "size": size, "stream": stream, "frames": STACK, "time_us": 1 + at}
+        trace += [{**entry, "action": action} for action in ("segment_alloc", "alloc")]
+        block = {"address": at, "size": size, "requested_size": size, "frames": STACK,
+                 "state": "active_allocated"}
+        segments.append({
+            "device": 0, "address": at, "total_size": size, "allocated_size": size,
+            "active_size": size, "requested_size": size, "stream": stream,
+            "segment_type": "large", "segment_pool_id": (0, 0), "is_expandable": False,
+            "blocks": [block]})
+        at += 64 * MIB
+    return {"segments": segments, "device_traces": [trace]}
+
+
+class Page(HTMLParser):
+    """What a page consists of."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.references, self.open, self.words = [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.references += [text for name, text in attributes if name in ("src", "href")]
+        if tag not in ("meta", "rect"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        if self.open.pop() != tag:
+            raise AssertionError(f"{tag} ends where it is not open")
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+class OnDevice(unittest.TestCase):
+    def setUp(self):
+        gc.collect()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def empty(self, size, device="cuda"):
+        return torch.empty(size, dtype=torch.uint8, device=device)
+
+
+class Report(OnDevice):
+    def test_figures_are_those_of_pytorchs_statistics(self):
+        kept, gone = self.empty(40 * MIB), self.empty(100 * MIB)
+        del gone
+        small = self.empty(1000)
+        lines = drystone.report().splitlines()
+        self.assertRegex(lines[0], r"^Drystone 0\.1\.0, PyTorch's allocator, process \d+, ")
+        reserved = torch.cuda.memory_reserved()
+        headline = next(line for line in lines if line.startswith("GPU 0: "))
+        text = _figures.text_of_bytes
+        self.assertEqual(
+            headline,
+            f"GPU 0: {text(reserved)} reserved of 8.00 GiB, {text(40 * MIB + 1024)} in use "
+            f"({(40 * MIB + 1024) / reserved:.1%})")
+        row = next(line.split() for line in lines if line.startswith("  requested"))
+        self.assertEqual(row[1:5], [*text(40 * MIB + 1000).split(), *text(140 * MIB).split()])
+        self.assertEqual(row[5:7], ["1000", "B"])
+        del kept, small
+
+    def test_pools_and_streams_are_told_apart_and_cover_what_is_reserved(self):
+        side = torch.cuda.Stream()
+        kept = [self.empty(30 * MIB)]
+        with torch.cuda.stream(side):
+            kept += [self.empty(10 * MIB), self.empty(2000)]
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            kept.append(self.empty(4 * MIB))
+        gone = self.empty(6 * MIB)
+        gone.record_stream(side)
+        [device] = _figures.gather()
+        names = {place.name: place for place in device.places}
+        handle = f"stream {side.cuda_stream:#x}"
+        self.assertEqual(names["default pool, large, default stream"].live, 36 * MIB)
+        self.assertEqual(names[f"default pool, large, {handle}"].live, 10 * MIB)
+        self.assertGreaterEqual(names[f"default pool, small, {handle}"].live, 2048)
+        private = next(place for name, place in names.items() if not name.startswith("default"))
+        self.assertEqual((private.live, private.name.split(", ")[1]), (4 * MIB, "large"))
+        self.assertEqual(
+            sum(place.reserved for place in device.places) + device.idle,
+            torch.cuda.memory_reserved())
+        for place in device.places:
+            self.assertEqual(place.reserved, place.live + place.pending + place.free)
+            self.assertLessEqual(place.largest_free, place.free)
+            self.assertIn(place.name, drystone.report())
+        self.assertLessEqual(
+            max(place.largest_free for place in device.places), device.largest_free)
+        del kept, graph, gone
+
+    def test_harvests_and_driver_calls_are_counted(self):
+        [before] = _figures.totals()
+        parts = [self.empty(20 * MIB) for _ in range(10)]
+        del parts[::2]
+        kept = self.empty(60 * MIB)
+        [after] = _figures.totals()
+        self.assertGreater(after.stats["driver_calls"], before.stats["driver_calls"])
+        self.assertGreaterEqual(
+            after.stats["harvested_granules"] - before.stats["harvested_granules"], 30)
+        text = drystone.report()
+        self.assertIn(f"{after.stats['harvested_granules']} granules harvested", text)
+        self.assertRegex(text, r"largest free block [\d.]+ \w+, idle granules")
+        del parts, kept
+
+    def test_only_devices_in_use_are_told(self):
+        kept = self.empty(MIB)
+        self.assertNotIn("GPU 1", drystone.report())
+        done = python("""
+            import torch, drystone
+            drystone.enable()
+            print(drystone.report())
+            kept = torch.ones(1, device="cuda:1")
+            print([line.split(":")[0] for line in drystone.report().splitlines()
+                   if line.startswith("GPU")])
+        """)
+        self.assertIn("No device is in use yet.", done.stdout, done.stderr)
+        self.assertEqual(done.stdout.splitlines()[-1], "['GPU 1']")
+        del kept
+
+    def test_the_page_stands_alone_and_tells_the_same(self):
+        kept = [self.empty(size) for size in (30 * MIB, 700, 5 * MIB)]
+        del kept[0]
+        path = self.folder / "report.html"
+        path.write_text("old")
+        text = drystone.report(path)
+        page = Page(path.read_text())
+        self.assertEqual((page.open, page.references), ([], []))
+        self.assertFalse({"script", "link", "img", "iframe"} & set(page.tags))
+        self.assertGreaterEqual(page.tags.count("rect"), 3)
+        words = " ".join(page.words)
+        for line in text.splitlines():
+            for cell in filter(None, re.split(r"  +", line)):
+                self.assertIn(cell.removeprefix("GPU 0: "), words)
+        self.assertEqual(os.listdir(self.folder), ["report.html"])
+
+    def test_without_a_history_it_says_what_is_missing(self):
+        text = drystone.report()
+        self.assertIn("not known: nothing is recorded. Record once", text)
+        self.assertIn("not known: history, with its stacks, is not recorded", text)
+
+    def test_the_history_names_who_holds_live_blocks(self):
+        kept = self.empty(MIB)
+        with mock.patch.object(_replay, "history", history), \
+                mock.patch.object(shutil, "which", return_value=None):
+            text = drystone.report(self.folder / "page.html")
+        self.assertRegex(text, r" 4\.00 MiB +2  /home/me/train\.py:42 <module>\n")
+        self.assertIn("the drystone command is not on PATH", text)
+        page = Page((self.folder / "page.html").read_text())
+        self.assertEqual(page.open, [])
+        self.assertIn("/home/me/train.py:42 <module>", page.words)
+        del kept
+
+    def test_history_is_taken_where_pytorch_records_it(self):
+        kept = self.empty(MIB)
+        self.assertIsNone(_replay.history())
+        with mock.patch.object(torch.cuda.memory, "_snapshot", history):
+            self.assertEqual(len(_replay.history()["segments"]), 2)
+        with mock.patch.object(torch.cuda.memory, "_snapshot", side_effect=RuntimeError("none")):
+            self.assertIsNone(_replay.history())
+        del kept
+
+
+@unittest.skipUnless(shutil.which("drystone"), "the drystone command is not on PATH")
+class Replayed(OnDevice):
+    def test_the_command_tells_what_pytorch_would_hold(self):
+        kept = self.empty(MIB)
+        path = self.folder / "mine.pickle"
+        path.write_bytes(pickle.dumps(history()))
+        text = drystone.report(self.folder / "page.html", recording=path)
+        self.assertIn("mine: peak requested 4.00 MiB", text)
+        # PyTorch takes 2 MiB for the small block and 20 MiB for the other.
+        self.assertRegex(text, r"  PyTorch +22\.00 MiB +5\.5000 +\d+ +0\n")
+        self.assertRegex(text, r"  PyTorch, expandable segments +22\.00 MiB ")
+        self.assertRegex(text, r"  Drystone +6\.00 MiB ")
+        self.assertRegex(text, r"  stream 1 +3\.00 MiB +1\n")
+        self.assertRegex(text, r" 2  nn/linear\.py:7 forward, from me/train\.py:42 <module>\n")
+        self.assertIn("PyTorch, expandable segments", (self.folder / "page.html").read_text())
+        with mock.patch.object(_replay, "history", history):
+            self.assertIn("history: peak requested 4.00 MiB", drystone.report())
+        del kept
+
+    def test_a_recording_that_is_none_is_one_line(self):
+        path = self.folder / "mine.pickle"
+        path.write_text("nothing")
+        with self.assertRaisesRegex(drystone.DrystoneError, "mine.pickle") as raised:
+            drystone.report(recording=path)
+        self.assertEqual(len(str(raised.exception).splitlines()), 1)
+
+
+class BadInput(OnDevice):
+    def test_a_file_that_is_not_there_or_cannot_be_written(self):
+        with self.assertRaisesRegex(drystone.DrystoneError, "there is no recording /no/such"):
+            drystone.report(recording="/no/such.pickle")
+        with self.assertRaisesRegex(drystone.DrystoneError, "cannot write /no/page.html: No such"):
+            drystone.report("/no/page.html")
+
+    def test_something_else_by_the_commands_name(self):
+        for script, reason in (
+                ("echo hello", "is not the drystone command"),
+                ("""echo '{"schema": 9}'""", "form 9, this package knows 1"),
+                ("echo broken >&2; exit 2", "compare: broken")):
+            command = self.folder / "drystone"
+            command.write_text(f"#!/bin/sh\n{script}\n")
+            command.chmod(0o755)
+            with mock.patch.object(shutil, "which", return_value=str(command)), \
+                    self.assertRaisesRegex(drystone.DrystoneError, reason):
+                drystone.report(recording=__file__)
+
+    def test_where_drystone_serves_nothing(self):
+        done = python("""
+            import drystone
+            for what in (drystone.report, drystone.metrics, drystone.monitor):
+                try:
+                    what()
+                except drystone.DrystoneError as error:
+                    print(error)
+        """)
+        lines = done.stdout.splitlines()
+        self.assertEqual(len(lines), 3, done.stderr)
+        for line in lines:
+            self.assertIn("serves nothing in this process: call drystone.enable()", line)
+
+
+class Preloaded(unittest.TestCase):
+    def test_the_same_where_the_library_is_preloaded(self):
+        done = python("""
+            import os, torch, drystone
+            kept = torch.empty(40 << 20, dtype=torch.uint8, device="cuda")
+            side = torch.cuda.Stream()
+            with torch.cuda.stream(side):
+                more = torch.empty(3 << 20, dtype=torch.uint8, device="cuda")
+            print(drystone.report())
+            print(drystone.library_path() == os.environ["LD_PRELOAD"], drystone.is_enabled())
+        """, LD_PRELOAD=os.environ["DRYSTONE_LIBRARY"], DRYSTONE_LIBRARY="/no/such.so",
+            PYTORCH_ALLOC_CONF="backend:cudaMallocAsync")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"^Drystone 0\.1\.0, preloaded, ")
+        self.assertRegex(done.stdout, r"  requested +43\.00 MiB")
+        self.assertRegex(done.stdout, r"  default pool, large, stream 0x\w+ +4\.00 MiB +3\.00 MiB")
+        self.assertEqual(done.stdout.splitlines()[-1], "True False")
+
+
+class Words(unittest.TestCase):
+    def test_sizes(self):
+        for count, text in ((0, "0 B"), (1023, "1023 B"), (1024, "1.00 KiB"), (5 * MIB, "5.00 MiB"),
+                            (3 * GIB // 2, "1.50 GiB"), (2 << 40, "2.00 TiB")):
+            self.assertEqual(_figures.text_of_bytes(count), text)
+
+    def test_the_place_of_a_stack(self):
+        inside = {"filename": "/x/torch/nn/functional.py", "line": 1, "name": "linear"}
+        self.assertEqual(_report.place_of(STACK), "/home/me/train.py:42 <module>")
+        self.assertEqual(_report.place_of([inside]), "/x/torch/nn/functional.py:1 linear")
+        self.assertIn("no Python stack", _report.place_of([]))
+        cpp = {"filename": "??", "line": 0, "name": "at::empty()"}
+        self.assertEqual(_report.place_of([cpp, *STACK]), "/home/me/train.py:42 <module>")
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())
