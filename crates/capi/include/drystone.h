@@ -98,6 +98,29 @@ struct drystone_gauge {
 };
 
 /**
+ * Statistics of the blocks of one size: small ones, up to 1 MiB, or large ones. The fields mean
+ * what they mean in `struct drystone_stats`.
+ */
+struct drystone_scale_stats {
+    /** See there. */
+    struct drystone_gauge requested_bytes;
+    /** See there. */
+    struct drystone_gauge allocated_bytes;
+    /** See there. */
+    struct drystone_gauge active_bytes;
+    /**
+     * See there. Unused memory that belongs to neither size is in `struct drystone_stats` alone.
+     */
+    struct drystone_gauge reserved_bytes;
+    /** See there. */
+    struct drystone_gauge allocations;
+    /** See there. */
+    struct drystone_gauge active_blocks;
+    /** See there. */
+    struct drystone_gauge segments;
+};
+
+/**
  * Statistics of a device. Sizes in bytes. Requested <= allocated <= active <= reserved, except
  * that requested and active still count a block that is pending.
  */
@@ -137,6 +160,50 @@ struct drystone_stats {
      * counted.
      */
     uint64_t driver_calls;
+    /** Of blocks up to 1 MiB. */
+    struct drystone_scale_stats small;
+    /** Of larger blocks. */
+    struct drystone_scale_stats large;
+    /** Requests that had memory given back before they were served or refused. */
+    uint64_t retries;
+};
+
+/** Contiguous memory, tiled by blocks. */
+struct drystone_segment {
+    /** Where it starts. */
+    void *address;
+    /** Its size. */
+    size_t bytes;
+    /** The stream that it was obtained for. */
+    struct CUstream_st *stream;
+    /** Its pool; 0, 0 is the default pool, and one that was released. */
+    uint64_t id0;
+    /** See `id0`. */
+    uint64_t id1;
+    /** How many blocks it has. */
+    size_t block_count;
+    /** 1 if it holds blocks up to 1 MiB, 0 if larger ones. */
+    uint8_t is_small;
+    /** 1 if it is virtual memory, 0 if one allocation of the driver. */
+    uint8_t is_mapped;
+};
+
+/** A piece of a segment. */
+struct drystone_block {
+    /** Where it starts. */
+    void *address;
+    /** Its size. */
+    size_t bytes;
+    /** What the program asked for; 0 if it is neither live nor pending. */
+    size_t requested_bytes;
+    /** The stream in whose order it is used. */
+    struct CUstream_st *stream;
+    /** The device. */
+    int device;
+    /** 1 if it is in the program's hands. */
+    uint8_t is_live;
+    /** 1 if the program freed it, but another stream may still be using it. */
+    uint8_t is_pending;
 };
 
 #ifdef __cplusplus
@@ -212,6 +279,23 @@ enum drystone_status drystone_allocate_from_pool(void **out,
                                                  struct CUstream_st *stream,
                                                  uint64_t id0,
                                                  uint64_t id1);
+
+/**
+ * Allocates free memory of a private pool at `ptr`, as a block of `block_bytes` bytes that was
+ * there when `drystone_layout` told so: for putting a pool's blocks back as they were. It is not
+ * ordered behind what other streams have queued there, and no driver call is made.
+ *
+ * Statuses: INVALID_VALUE (the memory is not all free, or no such block can be there; nothing has
+ * changed), INVALID_SIZE, INVALID_DEVICE, UNKNOWN_STREAM, UNKNOWN_POOL, EXITING, FORKED. Any
+ * thread.
+ */
+enum drystone_status drystone_allocate_at(void *ptr,
+                                          size_t block_bytes,
+                                          size_t size,
+                                          int device,
+                                          struct CUstream_st *stream,
+                                          uint64_t id0,
+                                          uint64_t id1);
 
 /**
  * Frees a block of any device in the order of the stream it was allocated on. Null is ignored.
@@ -476,6 +560,33 @@ enum drystone_status drystone_stats_json(int device, char *out, size_t size, siz
  * `path` is null or a C string.
  */
 enum drystone_status drystone_snapshot(const char *path);
+
+/**
+ * Writes what a device holds: segments in address order, and all their blocks in the same order.
+ * The counts are of what there is room for, and become those of what there is.
+ *
+ * Statuses: BUFFER_TOO_SMALL (nothing is written but the counts), INVALID_VALUE (a count is null,
+ * or an array that has room), INVALID_DEVICE, BAD_OPTION, NO_DRIVER, EXITING, FORKED. Any thread.
+ *
+ * Pointers:
+ * The counts are null or readable and writable, and each array has room for as many.
+ */
+enum drystone_status drystone_layout(int device,
+                                     struct drystone_segment *segments,
+                                     size_t *segment_count,
+                                     struct drystone_block *blocks,
+                                     size_t *block_count);
+
+/**
+ * Writes what is known of the live block that starts at an address, on whichever device.
+ *
+ * Statuses: INVALID_VALUE (`block` is null), UNKNOWN_POINTER, INTERIOR_POINTER, ALREADY_FREE,
+ * EXITING, FORKED. Any thread.
+ *
+ * Pointers:
+ * `block` is null or writable.
+ */
+enum drystone_status drystone_block_at(void *ptr, struct drystone_block *block);
 
 #ifdef __cplusplus
 }  // extern "C"

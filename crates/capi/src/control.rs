@@ -2,10 +2,11 @@
 
 use std::ffi::{CStr, c_char, c_double, c_int};
 
-use drystone::{BlockState, FreeError};
+use drystone::FreeError;
 
 use crate::barrier::answer;
 use crate::memory::{not_null, put};
+use crate::snapshot::backed_runs;
 use crate::status::{Failure, Status};
 use crate::{process, registry};
 
@@ -185,12 +186,8 @@ pub(crate) fn base_of(address: u64) -> Result<(u64, u64), Failure> {
     for device in registry::in_use() {
         let segments = device.allocator.snapshot();
         let Some(segment) = segments.iter().find(|s| holds(s.address, s.bytes)) else { continue };
-        let mut runs = segment.blocks.split(|block| block.state == BlockState::Hollow);
-        let ends = |run: &[drystone::BlockView]| {
-            let (first, last) = (run.first()?, run.last()?);
-            Some((first.address, last.address + last.bytes - first.address))
-        };
-        if let Some(found) = runs.find_map(|run| ends(run).filter(|run| holds(run.0, run.1))) {
+        let mut runs = backed_runs(segment).map(|(start, bytes, _)| (start, bytes));
+        if let Some(found) = runs.find(|&(start, bytes)| holds(start, bytes)) {
             return Ok(found);
         }
     }

@@ -23,8 +23,16 @@ pub(crate) fn sized(address: u64, bytes: u64, ordinal: c_int) -> Result<(), Fail
 }
 
 /// Frees a block of any device.
+#[inline]
 pub(crate) fn anywhere(address: u64) -> Result<(), Failure> {
-    Ok(owner(address)?.allocator.free(address)?)
+    let unknown = FreeError::Unknown { address };
+    for device in registry::in_use() {
+        match device.allocator.free(address) {
+            Err(error) if error == unknown => {}
+            freed => return Ok(freed?),
+        }
+    }
+    Err(unknown.into())
 }
 
 /// Frees a block if everything the program says of it is so.

@@ -8,7 +8,8 @@
 //! (what surrounds each), `process`, `pools`, `counted`, `device`, `streams`, `registry` (devices
 //! by ordinal), `free` (what is wrong with a free), `report` and `snapshot`; then what is exported:
 //! `plugin` (PyTorch's functions), `torch` (those that throw), `memory`, `control`, `statistics`,
-//! `about`; and `preload` (the CUDA runtime's, for programs that the library is preloaded to).
+//! `layout`, `about`; and `preload` (the CUDA runtime's, for programs that the library is preloaded
+//! to).
 
 mod about;
 mod barrier;
@@ -17,6 +18,7 @@ mod counted;
 mod device;
 mod free;
 mod last_error;
+mod layout;
 mod memory;
 mod plugin;
 mod pools;

@@ -63,6 +63,42 @@ pub unsafe extern "C" fn drystone_allocate_from_pool(
     status
 }
 
+/// Allocates free memory of a private pool at `ptr`, as a block of `block_bytes` bytes that was
+/// there when `drystone_layout` told so: for putting a pool's blocks back as they were. It is not
+/// ordered behind what other streams have queued there, and no driver call is made.
+///
+/// Statuses: INVALID_VALUE (the memory is not all free, or no such block can be there; nothing has
+/// changed), INVALID_SIZE, INVALID_DEVICE, UNKNOWN_STREAM, UNKNOWN_POOL, EXITING, FORKED. Any
+/// thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_allocate_at(
+    ptr: *mut c_void,
+    block_bytes: usize,
+    size: usize,
+    device: c_int,
+    stream: *mut CUstream_st,
+    id0: u64,
+    id1: u64,
+) -> Status {
+    answer(|| {
+        process::check()?;
+        let device = registry::get(device)?;
+        let (start, bytes) = (ptr as u64, block_bytes as u64);
+        let (pool, stream) = (device.pools.find((id0, id1))?, device.stream(stream as u64)?);
+        let place = start..start.saturating_add(bytes);
+        match device.allocator.allocate_at(pool, stream, size as u64, place)? {
+            Some(_) => Ok(()),
+            None => {
+                let message = format!(
+                    "no block of {bytes} bytes can be put at {start:#x}: the memory is not all \
+                     free memory of pool {id0}, {id1}"
+                );
+                Err(Failure::new(Status::InvalidValue, message))
+            }
+        }
+    })
+}
+
 /// Frees a block of any device in the order of the stream it was allocated on. Null is ignored.
 ///
 /// Statuses: UNKNOWN_POINTER, INTERIOR_POINTER, ALREADY_FREE, FORKED; nothing has changed then.

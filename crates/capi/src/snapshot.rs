@@ -33,19 +33,33 @@ fn settings() -> serde_json::Value {
     serde_json::json!({ "PYTORCH_CUDA_ALLOC_CONF": "", "backend": "drystone" })
 }
 
-fn backed_parts(device: &Device, segment: &SegmentView) -> Vec<Segment> {
+/// The backed parts of a segment: where each starts, its bytes, and the blocks that tile it.
+pub(crate) fn backed_runs(segment: &SegmentView) -> impl Iterator<Item = (u64, u64, &[BlockView])> {
     let runs = segment.blocks.split(|block| block.state == BlockState::Hollow);
-    runs.filter_map(|run| backed_part(device, segment, run)).collect()
+    runs.filter_map(|run| {
+        let (first, last) = (run.first()?, run.last()?);
+        Some((first.address, last.address + last.bytes - first.address, run))
+    })
 }
 
-fn backed_part(device: &Device, segment: &SegmentView, run: &[BlockView]) -> Option<Segment> {
-    let (first, last) = (run.first()?, run.last()?);
+fn backed_parts(device: &Device, segment: &SegmentView) -> Vec<Segment> {
+    let parts = backed_runs(segment);
+    parts.map(|(address, bytes, run)| backed_part(device, segment, address, bytes, run)).collect()
+}
+
+fn backed_part(
+    device: &Device,
+    segment: &SegmentView,
+    address: u64,
+    bytes: u64,
+    run: &[BlockView],
+) -> Segment {
     let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     let pool = device.pools.name_of(segment.pool).map(|(id0, id1)| PoolId(small(id0), small(id1)));
     let mut part = Segment {
         device: device.ordinal,
-        address: first.address,
-        bytes: last.address + last.bytes - first.address,
+        address,
+        bytes,
         allocated_bytes: 0,
         active_bytes: 0,
         requested_bytes: 0,
@@ -57,7 +71,7 @@ fn backed_part(device: &Device, segment: &SegmentView, run: &[BlockView]) -> Opt
         blocks: run.iter().map(block).collect(),
     };
     part.sum_blocks();
-    Some(part)
+    part
 }
 
 fn block(block: &BlockView) -> snapshot::Block {

@@ -25,6 +25,27 @@ pub struct CGauge {
     pub total: u64,
 }
 
+/// Statistics of the blocks of one size: small ones, up to 1 MiB, or large ones. The fields mean
+/// what they mean in `struct drystone_stats`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct CScaleStats {
+    /// See there.
+    pub requested_bytes: CGauge,
+    /// See there.
+    pub allocated_bytes: CGauge,
+    /// See there.
+    pub active_bytes: CGauge,
+    /// See there. Unused memory that belongs to neither size is in `struct drystone_stats` alone.
+    pub reserved_bytes: CGauge,
+    /// See there.
+    pub allocations: CGauge,
+    /// See there.
+    pub active_blocks: CGauge,
+    /// See there.
+    pub segments: CGauge,
+}
+
 /// Statistics of a device. Sizes in bytes. Requested <= allocated <= active <= reserved, except
 /// that requested and active still count a block that is pending.
 #[repr(C)]
@@ -59,6 +80,12 @@ pub struct CStats {
     /// Memory, event, stream and synchronisation calls of the driver's; what only asks is not
     /// counted.
     pub driver_calls: u64,
+    /// Of blocks up to 1 MiB.
+    pub small: CScaleStats,
+    /// Of larger blocks.
+    pub large: CScaleStats,
+    /// Requests that had memory given back before they were served or refused.
+    pub retries: u64,
 }
 
 impl From<Gauge> for CGauge {
@@ -67,10 +94,24 @@ impl From<Gauge> for CGauge {
     }
 }
 
+impl From<&ScaleStats> for CScaleStats {
+    fn from(scale: &ScaleStats) -> Self {
+        CScaleStats {
+            requested_bytes: scale.requested_bytes.into(),
+            allocated_bytes: scale.allocated_bytes.into(),
+            active_bytes: scale.active_bytes.into(),
+            reserved_bytes: scale.reserved_bytes.into(),
+            allocations: scale.allocations.into(),
+            active_blocks: scale.active_blocks.into(),
+            segments: scale.segments.into(),
+        }
+    }
+}
+
 impl CStats {
     fn new(device: &Device, struct_size: usize) -> Self {
         let stats = device.allocator.stats();
-        let all = &stats.all;
+        let (all, [small, large]) = (&stats.all, &stats.scales);
         CStats {
             struct_size,
             requested_bytes: all.requested_bytes.into(),
@@ -85,6 +126,9 @@ impl CStats {
             device_bytes: device.driver.info().total_bytes,
             harvested_granules: stats.harvested_granules,
             driver_calls: device.counted.calls(),
+            small: small.into(),
+            large: large.into(),
+            retries: stats.retries,
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::streams::CUstream_st;
 use crate::{about, last_error, registry};
 
 mod fuzz;
+mod layout;
 
 /// Ordinals from here on are no devices.
 const NO_DEVICE: u32 = 32;

@@ -46,8 +46,17 @@ fn generated() -> String {
         patch = env!("CARGO_PKG_VERSION_PATCH"),
     ));
     // In the order in which a reader wants them.
-    let modules =
-        ["status", "streams", "about", "memory", "plugin", "torch", "control", "statistics"];
+    let modules = [
+        "status",
+        "streams",
+        "about",
+        "memory",
+        "plugin",
+        "torch",
+        "control",
+        "statistics",
+        "layout",
+    ];
     let paths = modules.iter().map(|module| folder().join(format!("src/{module}.rs")));
     let builder = paths.fold(cbindgen::Builder::new(), cbindgen::Builder::with_src);
     let mut text = Vec::new();

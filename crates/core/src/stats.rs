@@ -74,6 +74,8 @@ pub struct Stats {
     pub harvested_granules: u64,
     /// Bytes freed, but quarantined because their last use could not be recorded.
     pub quarantined_bytes: u64,
+    /// Requests that had memory given back before they were served or refused.
+    pub retries: u64,
 }
 
 impl Stats {
@@ -87,6 +89,7 @@ impl Stats {
         self.each(|gauge| gauge.total = gauge.current);
         self.cross_stream_reuses = 0;
         self.harvested_granules = 0;
+        self.retries = 0;
     }
 
     fn each(&mut self, mut change: impl FnMut(&mut Gauge)) {

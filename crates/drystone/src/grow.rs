@@ -80,6 +80,9 @@ impl<B: Books> Device<B> {
             if !rung.is_legal(captured) {
                 continue;
             }
+            if rung == Rung::TrimPassed {
+                self.books.lock().stats_mut().retries += 1;
+            }
             let is_climbed = match rung {
                 Rung::Callbacks => MutexGuard::unlocked(&mut growth, || self.ask(miss)),
                 Rung::AwaitPending => self.await_pending(),

@@ -3,7 +3,9 @@
 //!
 //! Invariant: a refusal changes nothing.
 
-use drystone_core::{BlockView, FreeError, Freed};
+use std::ops::Range;
+
+use drystone_core::{BlockView, FreeError, Freed, Grant, PoolId, RequestError, StreamId};
 
 use crate::allocator::Allocator;
 use crate::room::{Room, in_room};
@@ -41,6 +43,25 @@ impl Allocator {
                 Ok(())
             }
             Room::Ledger(device) => device.free_sized(address, bytes),
+        }
+    }
+
+    /// Allocates free memory of a pool just where the caller says, as a block that was there. It
+    /// is not ordered behind what other streams have queued there. `None`, and nothing has
+    /// changed, if it is not all free, or the driver chooses where blocks are (source `async`).
+    ///
+    /// # Errors
+    /// As [`allocate_raw`](Self::allocate_raw), but for a lack of memory.
+    pub fn allocate_at(
+        &self,
+        pool: PoolId,
+        stream: StreamId,
+        bytes: u64,
+        place: Range<u64>,
+    ) -> Result<Option<Grant>, RequestError> {
+        match &self.room {
+            Room::Heap(device) => device.books.lock().allocate_at(pool, stream, bytes, place),
+            Room::Ledger(_) => Ok(None),
         }
     }
 

@@ -1,9 +1,9 @@
 //! The heap: all pools of one device, and the operations on them.
 //!
-//! `request`, `grow`, `site`, `harvest` and `alias`: the way of a malloc. `free`: the way of a
-//! free. `commit`: what becomes of a plan. `trim`: giving memory back. `stream`: streams, fences
-//! and pools. This file: the state, and the two moves everything is made of: filing a free block,
-//! and occupying one.
+//! `request`, `grow`, `site`, `harvest` and `alias`: the way of a malloc. `place`: a block at an
+//! address that is named. `free`: the way of a free. `commit`: what becomes of a plan. `trim`:
+//! giving memory back. `stream`: streams, fences and pools. This file: the state, and the two moves
+//! everything is made of: filing a free block, and occupying one.
 //! Invariants are numbered I1.. and proved by [`Heap::check`].
 
 mod alias;
@@ -11,6 +11,7 @@ mod commit;
 mod free;
 mod grow;
 mod harvest;
+mod place;
 mod request;
 mod site;
 mod stream;

@@ -50,6 +50,10 @@ impl Books for Heap {
         self.stats()
     }
 
+    fn stats_mut(&mut self) -> &mut Stats {
+        self.stats_mut()
+    }
+
     fn limit_bytes(&self) -> u64 {
         self.config().limit_bytes
     }

@@ -28,6 +28,7 @@ pub(crate) trait Books: Sized {
     fn abandon(&mut self, plan: Plan, in_effect: usize);
     fn release_all_pools(&mut self);
     fn stats(&self) -> &Stats;
+    fn stats_mut(&mut self) -> &mut Stats;
     fn limit_bytes(&self) -> u64;
     fn largest_free_bytes(&self) -> u64;
     /// Unused bytes that serve requests of any size.

@@ -55,6 +55,10 @@ impl Books for Ledger {
         self.stats()
     }
 
+    fn stats_mut(&mut self) -> &mut Stats {
+        self.stats_mut()
+    }
+
     fn unused_bytes(&self) -> u64 {
         let all = &self.stats().all;
         all.reserved_bytes.current - all.active_bytes.current

@@ -1,0 +1,107 @@
+//! What a device holds as arrays, and blocks that are put back where they were.
+
+use super::*;
+use crate::layout::*;
+
+fn layout(device: c_int, room: usize) -> (Status, Vec<CSegment>, Vec<CBlock>) {
+    let (mut segment_count, mut block_count) = (room, room);
+    let mut segments = Vec::with_capacity(room);
+    let mut blocks = Vec::with_capacity(room);
+    // SAFETY: there is room for as many.
+    let status = unsafe {
+        drystone_layout(
+            device,
+            segments.as_mut_ptr(),
+            &raw mut segment_count,
+            blocks.as_mut_ptr(),
+            &raw mut block_count,
+        )
+    };
+    if status == Status::Ok {
+        // SAFETY: as many were written.
+        unsafe { segments.set_len(segment_count) };
+        // SAFETY: as above.
+        unsafe { blocks.set_len(block_count) };
+    } else {
+        assert!(segment_count <= 1 << 20 && block_count <= 1 << 20);
+    }
+    (status, segments, blocks)
+}
+
+fn in_pool(device: c_int, size: usize) -> *mut c_void {
+    let mut out = ptr::null_mut();
+    // SAFETY: the pointer is that of a local.
+    let status = unsafe { drystone_allocate_from_pool(&raw mut out, size, device, DEFAULT, 5, 6) };
+    assert_eq!(status, Status::Ok, "{}", message());
+    out
+}
+
+#[test]
+fn the_layout_has_every_block_once_and_its_pool() {
+    let device = 26;
+    assert_eq!(layout(device, 4).1.len(), 0);
+    assert_eq!(drystone_pool_create(device, 5, 6), Status::Ok);
+    let (_, plain) = allocate(1000, device, DEFAULT);
+    let private = in_pool(device, 3 * MIB);
+    assert_eq!(layout(device, 1).0, Status::BufferTooSmall);
+    assert!(message().contains("room for 1 segments and 1 blocks; there are 2 and 4"));
+    let (status, segments, blocks) = layout(device, 8);
+    assert_eq!(status, Status::Ok);
+    let described: Vec<_> = segments
+        .iter()
+        .map(|one| (one.bytes, one.id0, one.id1, one.is_small, one.is_mapped, one.block_count))
+        .collect();
+    assert_eq!(described, [(2 * MIB, 0, 0, 1, 1, 2), (4 * MIB, 5, 6, 0, 1, 2)]);
+    let live: Vec<_> = blocks.iter().filter(|block| block.is_live == 1).collect();
+    assert_eq!(live.len(), 2);
+    for (block, ptr, size) in [(live[0], plain, 1000), (live[1], private, 3 * MIB)] {
+        assert_eq!((block.address, block.requested_bytes, block.device), (ptr, size, device));
+        let mut found = *block;
+        found.bytes = 0;
+        // SAFETY: the pointer is that of a local.
+        assert_eq!(unsafe { drystone_block_at(ptr, &raw mut found) }, Status::Ok);
+        assert_eq!(found.bytes, block.bytes);
+    }
+    let inside = plain.wrapping_byte_add(1);
+    let mut found = blocks[0];
+    // SAFETY: the pointer is that of a local.
+    assert_eq!(unsafe { drystone_block_at(inside, &raw mut found) }, Status::InteriorPointer);
+    // SAFETY: null is refused.
+    let refused = unsafe { drystone_block_at(plain, ptr::null_mut()) };
+    assert_eq!(refused, Status::InvalidValue);
+    for ptr in [plain, private] {
+        assert_eq!(drystone_deallocate(ptr), Status::Ok);
+    }
+}
+
+#[test]
+fn blocks_of_a_pool_are_put_back_as_they_were() {
+    let device = 27;
+    assert_eq!(drystone_pool_create(device, 5, 6), Status::Ok);
+    let sizes = [3 * MIB, 5 * MIB + 1, 2 * MIB];
+    let blocks = sizes.map(|size| in_pool(device, size));
+    let before = layout(device, 16).2;
+    for ptr in blocks {
+        assert_eq!(drystone_deallocate(ptr), Status::Ok);
+    }
+    let other = in_pool(device, 7 * MIB);
+    let put = |at: usize| {
+        let known = before.iter().find(|block| block.address == blocks[at]).unwrap();
+        drystone_allocate_at(blocks[at], known.bytes, sizes[at], device, DEFAULT, 5, 6)
+    };
+    assert_eq!(put(1), Status::InvalidValue);
+    assert!(message().contains("the memory is not all free memory of pool 5, 6"), "{}", message());
+    assert_eq!(drystone_deallocate(other), Status::Ok);
+    assert_eq!([put(2), put(0), put(1)], [Status::Ok; 3]);
+    let now = layout(device, 16).2;
+    let brief = |blocks: &[CBlock]| -> Vec<_> {
+        blocks
+            .iter()
+            .map(|one| (one.address, one.bytes, one.requested_bytes, one.is_live))
+            .collect()
+    };
+    assert_eq!(brief(&now), brief(&before));
+    assert_eq!(drystone_check(device), Status::Ok);
+    let unknown = drystone_allocate_at(blocks[0], 512, 1, device, DEFAULT, 9, 9);
+    assert_eq!(unknown, Status::UnknownPool);
+}
