@@ -16,6 +16,9 @@ import zipfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+HEADER = HERE.parent / "crates/capi/include/drystone.h"
+# Python, and the C++ that is compiled where the package is used.
+SOURCES = ("*.py", "*.h", "*.cpp")
 NAME, VERSION = "drystone", "0.1.0"
 INFO = f"{NAME}-{VERSION}.dist-info"
 METADATA = f"""\
@@ -43,7 +46,8 @@ def build_wheel(
     tag = "py3-none-" + sysconfig.get_platform().replace("-", "_").replace(".", "_")
     contents = {
         **{str(path.relative_to(HERE)): path.read_bytes()
-           for path in sorted((HERE / NAME).rglob("*.py"))},
+           for pattern in SOURCES for path in sorted((HERE / NAME).rglob(pattern))},
+        f"{NAME}/_cpp/drystone.h": HEADER.read_bytes(),
         f"{NAME}/libdrystone.so": library().read_bytes(),
         f"{INFO}/METADATA": METADATA.encode(),
         f"{INFO}/WHEEL":

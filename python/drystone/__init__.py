@@ -22,15 +22,18 @@ __all__ = [
 ]
 
 
-def enable(**options: object) -> None:
+def enable(*, native: bool = False, **options: object) -> None:
     """Makes Drystone PyTorch's allocator for CUDA, for as long as the process lives.
 
     Must be called before CUDA is used, once. The options are those of ``DRYSTONE_CONF``, such as
     ``limit="20GiB"`` or ``source="vmm"``; without any that variable's hold. Whatever stands in the
     way is one `DrystoneError` that says what to do.
+
+    With ``native`` nothing of PyTorch's is lost: history, snapshots, pools, graph trees. That takes
+    a C++ compiler, once for each version of PyTorch.
     """
     from ._enable import enable as enable_now
-    enable_now(options)
+    enable_now(options, native)
 
 
 def is_enabled() -> bool:

@@ -24,7 +24,7 @@ def main() -> None:
     given = parser.parse_args()
     command = [sys.executable, *subprocess._args_from_interpreter_flags()]
     command += ["-m"] if given.module else []
-    _become([*command, given.program, *given.arguments], given.conf)
+    _become([*command, given.program, *given.arguments], given)
 
 
 def run() -> None:
@@ -33,7 +33,7 @@ def run() -> None:
     parser.add_argument("program", help="a command")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     given = parser.parse_args()
-    _become([given.program, *given.arguments], given.conf)
+    _become([given.program, *given.arguments], given)
 
 
 def _parser(name: str) -> argparse.ArgumentParser:
@@ -41,16 +41,18 @@ def _parser(name: str) -> argparse.ArgumentParser:
         name, description="Runs a program with Drystone as PyTorch's CUDA allocator.")
     parser.add_argument(
         "--conf", metavar="KEY:VALUE,...", help="options, in place of DRYSTONE_CONF")
+    parser.add_argument(
+        "--native", action="store_true", help="as drystone.enable(native=True); compiles once")
     return parser
 
 
-def _become(command: list[str], options: str | None) -> None:
+def _become(command: list[str], given: argparse.Namespace) -> None:
     try:
-        if options:
+        if given.conf:
             # A wrong option is told before anything runs.
             from . import _library
-            _library.configure(options)
-        os.execvpe(command[0], command, environment(os.environ, options))
+            _library.configure(given.conf)
+        os.execvpe(command[0], command, environment(os.environ, given.conf, given.native))
     except (DrystoneError, OSError) as error:
         sys.exit(f"drystone: cannot run {command[0]}: {error}")
 

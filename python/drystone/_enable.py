@@ -1,4 +1,4 @@
-"""Installing Drystone as PyTorch's allocator.
+"""Installing Drystone as PyTorch's allocator, as a plug-in or as one of PyTorch's own kind.
 
 Invariant: everything that can stand in the way is looked at before anything is changed, since
 PyTorch's allocator can be changed once, and not back.
@@ -30,7 +30,9 @@ HOOKS = {
 is_enabled = False
 
 
-def enable(options: Mapping[str, object], needs_device: bool = True) -> None:
+def enable(
+    options: Mapping[str, object], native: bool = False, needs_device: bool = True,
+) -> None:
     """See `drystone.enable`. Without a device nothing is looked for, and CUDA not touched."""
     global is_enabled
     if is_enabled:
@@ -43,6 +45,11 @@ def enable(options: Mapping[str, object], needs_device: bool = True) -> None:
         _library.configure(text_of(options))
     if needs_device:
         _check_devices(torch)
+    if native:
+        from . import _native
+        _native.install(torch)
+        is_enabled = True
+        return
     _library.bind_to_torch()
     _install(torch)
     is_enabled = True

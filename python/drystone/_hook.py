@@ -13,15 +13,18 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 ENABLE = "DRYSTONE_ENABLE"
+NATIVE = "native"
 CONF = "DRYSTONE_CONF"
 # Holds nothing but a `sitecustomize`, which every interpreter imports at its start.
 START = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_start")
 
 
-def environment(given: Mapping[str, str], options: str | None) -> dict[str, str]:
+def environment(
+    given: Mapping[str, str], options: str | None, native: bool = False,
+) -> dict[str, str]:
     """The environment of a program that is to run with Drystone, and of all it starts."""
     paths = [START, *filter(None, given.get("PYTHONPATH", "").split(os.pathsep))]
-    changed = {**given, ENABLE: "1", "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+    changed = {**given, ENABLE: NATIVE if native else "1", "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
     if options:
         changed[CONF] = options
     return changed
@@ -71,7 +74,7 @@ def _enable() -> None:
     from ._errors import DrystoneError
     try:
         # A program may start helpers that have no GPU, or fork before it uses one.
-        enable({}, needs_device=False)
+        enable({}, native=os.environ.get(ENABLE) == NATIVE, needs_device=False)
     except DrystoneError as error:
         # PyTorch is there and works, only with its own allocator.
         print(f"drystone: not enabled in process {os.getpid()}: {error}", file=sys.stderr)

@@ -32,9 +32,9 @@ def python(code: str, **changes: str | None) -> subprocess.CompletedProcess[str]
     return run(sys.executable, "-B", "-c", textwrap.dedent(code), **changes)
 
 
-def answer(*command: str, **changes: str | None) -> Any:
+def answer(*command: str, folder: Path = FOLDER, **changes: str | None) -> Any:
     """The last line of a program that must succeed, as JSON."""
-    done = run(*command, **changes)
+    done = run(*command, folder=folder, **changes)
     if done.returncode != 0:
         raise AssertionError(f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])

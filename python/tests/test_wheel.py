@@ -23,7 +23,8 @@ class Wheel(unittest.TestCase):
     def test_contents(self):
         self.assertRegex(self.name, r"^drystone-0\.1\.0-py3-none-linux_\w+\.whl$")
         names = zipfile.ZipFile(self.folder / self.name).namelist()
-        for name in ("__init__.py", "__main__.py", "_start/sitecustomize.py", "libdrystone.so"):
+        for name in ("__init__.py", "__main__.py", "_start/sitecustomize.py", "libdrystone.so",
+                     "_cpp/drystone_torch.cpp", "_cpp/drystone.h", "_cpp/cuda/cuda.h"):
             self.assertIn(f"drystone/{name}", names)
         self.assertFalse([name for name in names if "test" in name or name.endswith(".pyc")])
 
@@ -49,6 +50,12 @@ class Wheel(unittest.TestCase):
                    "import torch; print(torch.cuda.get_allocator_backend())",
                    folder=self.folder, PYTHONPATH=str(there), DRYSTONE_LIBRARY=None)
         self.assertEqual(done.stdout, "pluggable\n", done.stderr)
+        # Compiled from what is installed, and nothing else.
+        code = ("import drystone, torch; drystone.enable(native=True);"
+                "print(torch.ones(3, device='cuda').numel(), torch.cuda.get_allocator_backend())")
+        done = run(sys.executable, "-c", code, folder=self.folder, PYTHONPATH=str(there),
+                   DRYSTONE_LIBRARY=None, DRYSTONE_CACHE=str(self.folder / "cache"))
+        self.assertEqual(done.stdout, "3 drystone\n", done.stderr)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,24 @@ def train() -> None:
         optimizer.zero_grad()
 
 
+def history() -> list[list[object]]:
+    """What a training step asks for, with the names of who asks."""
+    torch.cuda.memory._record_memory_history(stacks="python")
+    train()
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        kept = torch.empty(700, device="cuda")
+    kept.record_stream(torch.cuda.default_stream())
+    del kept
+    gc.collect()
+    torch.cuda.synchronize()
+    del side
+    found = torch.cuda.memory._snapshot()["device_traces"][0]
+    # A free is completed at some later call, and when, no program can tell.
+    return [[one["action"], one["size"], one["stream"] != 0, [f["name"] for f in one["frames"]]]
+            for one in found if one["action"] in ("alloc", "free_requested")]
+
+
 def main() -> None:
     kept = [torch.empty(size, dtype=torch.uint8, device="cuda")
             for size in (1, 511, 513, 1 << 20, (1 << 20) + 1, 5 << 20, 30 << 20)]
@@ -44,6 +62,8 @@ def main() -> None:
         "segment": sorted(torch.cuda.memory_snapshot()[0]),
         "block": sorted(torch.cuda.memory_snapshot()[0]["blocks"][0]),
     }
+    if torch.cuda.get_allocator_backend() != "pluggable":
+        figures["history"] = history()
     print(json.dumps(figures))
 
 

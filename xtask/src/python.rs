@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::simcuda::target;
 use crate::{capi, cargo, root, run, torch};
 
-const SUITES: [&str; 7] = [
+const SUITES: [&str; 10] = [
     "test_package",
     "test_wheel",
     "test_statistics",
@@ -19,6 +19,9 @@ const SUITES: [&str; 7] = [
     "test_start",
     "test_report",
     "test_monitor",
+    "test_native",
+    "test_native_memory",
+    "test_native_start",
 ];
 /// Two devices that keep what is copied to them, tell what is done wrong, and take their time.
 const DEVICES: &str =
@@ -42,6 +45,8 @@ pub fn test() -> Result<()> {
     let paths = [root().join("python"), root().join("crates/simcudart/tests/torch")];
     let paths: Vec<PathBuf> =
         paths.iter().map(|path| path.canonicalize()).collect::<Result<_, _>>()?;
+    // What is compiled for PyTorch, once for all of them.
+    let cache = target().canonicalize().context("find the target folder")?.join("torch-native");
     let mut failed = Vec::new();
     for suite in SUITES {
         let mut tests = torch.python();
@@ -49,6 +54,7 @@ pub fn test() -> Result<()> {
         tests.env("PYTHONPATH", std::env::join_paths(&paths)?);
         tests.env("DRYSTONE_LIBRARY", &library).env("SIMCUDA_CONF", DEVICES);
         tests.env("PATH", &programs);
+        tests.env("DRYSTONE_CACHE", &cache);
         if run(tests).is_err() {
             failed.push(suite);
         }

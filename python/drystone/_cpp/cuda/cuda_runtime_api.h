@@ -1,0 +1,53 @@
+// What PyTorch's headers and this folder mention of CUDA's runtime: declarations alone.
+//
+// CUDA's own headers are not part of PyTorch's wheels, and nothing of them is needed but these
+// names, whose values are the same in CUDA 11 to 13. The functions are those of the runtime that
+// PyTorch has loaded.
+
+#pragma once
+
+#include <cstddef>
+
+extern "C" {
+
+struct CUstream_st;
+struct CUevent_st;
+typedef CUstream_st* cudaStream_t;
+typedef CUevent_st* cudaEvent_t;
+
+enum cudaError { cudaSuccess = 0, cudaErrorPeerAccessAlreadyEnabled = 704 };
+typedef cudaError cudaError_t;
+
+enum cudaMemcpyKind { cudaMemcpyDeviceToDevice = 3 };
+
+enum cudaStreamCaptureStatus {
+  cudaStreamCaptureStatusNone = 0,
+  cudaStreamCaptureStatusActive = 1,
+  cudaStreamCaptureStatusInvalidated = 2
+};
+enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal = 0 };
+
+struct cudaIpcMemHandle_t {
+  char reserved[64];
+};
+enum { cudaIpcMemLazyEnablePeerAccess = 1 };
+
+cudaError_t cudaGetLastError(void);
+const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);
+cudaError_t cudaMemcpyAsync(
+    void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemcpyPeerAsync(
+    void* to, int to_device, const void* from, int from_device, size_t bytes, cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority);
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest);
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode);
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* address);
+cudaError_t cudaIpcOpenMemHandle(void** address, cudaIpcMemHandle_t handle, unsigned flags);
+cudaError_t cudaIpcCloseMemHandle(void* address);
+
+}  // extern "C"

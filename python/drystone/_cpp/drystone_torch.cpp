@@ -1,0 +1,25 @@
+// Drystone as PyTorch's own kind of allocator: the one file that is compiled.
+//
+// Invariant: PyTorch's allocator is changed before CUDA is used, at both places where PyTorch keeps
+// it, and never again.
+
+#include "allocator.h"
+#include "checkpoint.h"
+#include "memory.h"
+#include "service.h"
+
+extern "C" {
+
+// Null, or why nothing was changed. Valid for ever.
+__attribute__((visibility("default"))) const char* drystone_native_install() {
+  auto& current = c10::cuda::CUDACachingAllocator::allocator;
+  if (current.load() != nullptr && current.load()->initialized()) {
+    return "CUDA is in use already";
+  }
+  drystone::Allocator& own = drystone::Allocator::get();
+  current.store(&own);
+  c10::SetAllocator(c10::DeviceType::CUDA, &own);
+  return nullptr;
+}
+
+}  // extern "C"

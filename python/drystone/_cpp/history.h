@@ -1,0 +1,357 @@
+// What is told of a device's memory: its history, and those who follow it as it happens.
+//
+// Drystone keeps no history. While somebody wants one, every operation on the device is made under
+// this one lock and followed by a look at what it changed: which blocks are no longer pending, and
+// which memory came and went. Invariant: the entries since recording began lead from what was held
+// then to what is held now.
+
+#pragma once
+
+#include <c10/util/ApproximateClock.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <stack>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "library.h"
+
+namespace drystone {
+
+using c10::CachingDeviceAllocator::AllocatorTraceTracker;
+using c10::CachingDeviceAllocator::CreateContextFn;
+using c10::CachingDeviceAllocator::RecordContext;
+using c10::CachingDeviceAllocator::TraceEntry;
+
+// A request to allocate, or a block that it gave.
+struct Request {
+  size_t bytes;
+  cudaStream_t stream;
+  PoolName pool;
+  Context context;
+};
+
+// The text that a thread is compiling, as PyTorch names it.
+inline std::stack<std::string>& compile_contexts() {
+  thread_local std::stack<std::string> texts;
+  return texts;
+}
+
+struct Recording {
+  bool is_on = false;
+  size_t entries_max = 1;
+  RecordContext contexts = RecordContext::NEVER;
+  std::unordered_set<int> skipped;
+};
+
+class History {
+ public:
+  using Lock = std::unique_lock<std::recursive_mutex>;
+
+  explicit History(DeviceIndex device) : device_(device) {}
+
+  // Whether operations are to be made under the lock and told.
+  bool is_wanted() const {
+    return is_wanted_.load(std::memory_order_acquire);
+  }
+
+  Lock lock() {
+    return is_wanted() ? Lock(mutex_) : Lock();
+  }
+
+  void record(Recording recording, bool clears) {
+    Lock lock(mutex_);
+    recording_ = std::move(recording);
+    if (clears) {
+      entries_.clear();
+      oldest_ = 0;
+    } else {
+      keep_newest(recording_.entries_max);
+    }
+    begin();
+  }
+
+  void attach(AllocatorTraceTracker tracker) {
+    Lock lock(mutex_);
+    trackers_.push_back(std::move(tracker));
+    begin();
+  }
+
+  void set_metadata(const std::string& text) {
+    Lock lock(mutex_);
+    metadata_ = text;
+  }
+
+  std::string metadata() {
+    Lock lock(mutex_);
+    return metadata_;
+  }
+
+  // The lock is held.
+  void allocated(void* address, const Request& request) {
+    settle(request.context);
+    live_[address] = request;
+    tell(TraceEntry::ALLOC, number(address), request, request.bytes);
+  }
+
+  // The lock is held, and the block still live.
+  void frees(const drystone_block& block, const Context& context) {
+    Request freed{block.requested_bytes, block.stream, DEFAULT_POOL, nullptr};
+    if (auto known = live_.extract(block.address)) {
+      freed = std::move(known.mapped());
+    }
+    if (context) {
+      freed.context = context;
+    }
+    tell(TraceEntry::FREE_REQUESTED, number(block.address), freed, freed.bytes);
+    leaving_[block.address] = std::move(freed);
+  }
+
+  // Says what the last operation changed beside its own block. The lock is held.
+  void settle(const Context& cause) {
+    if (!is_wanted()) {
+      return;
+    }
+    drystone_stats stats = stats_of(device_);
+    size_t pending = stats.active_blocks.current - stats.allocations.current;
+    bool has_memory_changed = !(Held(stats) == held_);
+    if (!has_memory_changed && pending == leaving_.size()) {
+      return;
+    }
+    if (!has_memory_changed && pending == 0) {
+      complete([](void*) { return true; });
+      return;
+    }
+    Layout layout = layout_of(device_);
+    held_ = Held(stats);
+    std::unordered_set<void*> waiting;
+    for (const drystone_block& block : layout.blocks) {
+      if (block.is_pending) {
+        waiting.insert(block.address);
+      }
+    }
+    complete([&](void* address) { return waiting.count(address) == 0; });
+    compare(ranges_of(layout), cause);
+  }
+
+  void refused(const Request& request, size_t free_bytes) {
+    Lock lock = this->lock();
+    tell(TraceEntry::OOM, free_bytes, request, request.bytes);
+  }
+
+  void looked_at(size_t active_bytes) {
+    Lock lock = this->lock();
+    tell(TraceEntry::SNAPSHOT, 0, {0, nullptr, DEFAULT_POOL, nullptr}, active_bytes);
+  }
+
+  // Oldest first. The lock is held.
+  std::vector<TraceEntry> entries() const {
+    std::vector<TraceEntry> ordered;
+    ordered.reserve(entries_.size());
+    for (size_t at = 0; at < entries_.size(); ++at) {
+      ordered.push_back(entries_[(oldest_ + at) % entries_.size()]);
+    }
+    return ordered;
+  }
+
+  // Where a live block was allocated. The lock is held.
+  Context context_of(void* address) const {
+    auto found = live_.find(address);
+    return found == live_.end() ? nullptr : found->second.context;
+  }
+
+  // Where a segment was obtained. The lock is held.
+  Context context_of_segment(void* address) const {
+    auto found = segment_contexts_.find(number(address));
+    return found == segment_contexts_.end() ? nullptr : found->second;
+  }
+
+ private:
+  // Figures that change whenever memory comes or goes.
+  struct Held {
+    Held() = default;
+    explicit Held(const drystone_stats& stats) {
+      size_t* to = figures;
+      for (const auto* scale : {&stats.small, &stats.large}) {
+        for (const auto* gauge : {&scale->reserved_bytes, &scale->segments}) {
+          *to++ = gauge->current;
+          *to++ = gauge->total;
+        }
+      }
+    }
+    bool operator==(const Held& other) const {
+      return std::equal(std::begin(figures), std::end(figures), other.figures);
+    }
+    size_t figures[8] = {};
+  };
+
+  // Contiguous memory of one stream. Its pool's name is no part of it, since memory outlives pools.
+  struct Range {
+    size_t start;
+    size_t end;
+    drystone_segment segment;
+
+    bool is_of(const Range& other) const {
+      return segment.stream == other.segment.stream &&
+          segment.is_mapped == other.segment.is_mapped;
+    }
+    // What is allocated as one goes as one.
+    bool overlaps(const Range& other) const {
+      bool is_whole = start == other.start && end == other.end;
+      return is_of(other) && (segment.is_mapped || is_whole) && start < other.end &&
+          other.start < end;
+    }
+  };
+
+  static std::vector<Range> ranges_of(const Layout& layout) {
+    std::vector<Range> ranges;
+    for (const drystone_segment& segment : layout.segments) {
+      size_t start = number(segment.address);
+      ranges.push_back({start, start + segment.bytes, segment});
+    }
+    return ranges;
+  }
+
+  // Takes what is held now as the start, as far as nothing is known yet.
+  void begin() {
+    bool was_wanted = is_wanted();
+    bool is_wanted = recording_.is_on || !trackers_.empty();
+    is_wanted_.store(is_wanted, std::memory_order_release);
+    if (was_wanted == is_wanted) {
+      return;
+    }
+    live_.clear();
+    leaving_.clear();
+    ranges_.clear();
+    segment_contexts_.clear();
+    if (!is_wanted) {
+      return;
+    }
+    held_ = Held(stats_of(device_));
+    Layout layout = layout_of(device_);
+    ranges_ = ranges_of(layout);
+    each_segment(layout, [this](const drystone_segment& segment, const drystone_block* block) {
+      for (size_t at = 0; at < segment.block_count; ++at, ++block) {
+        Request known{block->requested_bytes, block->stream, {segment.id0, segment.id1}, nullptr};
+        if (block->is_live) {
+          live_[block->address] = known;
+        } else if (block->is_pending) {
+          leaving_[block->address] = known;
+        }
+      }
+    });
+  }
+
+  template <typename Function>
+  void complete(Function is_complete) {
+    for (auto at = leaving_.begin(); at != leaving_.end();) {
+      if (is_complete(at->first)) {
+        tell(TraceEntry::FREE_COMPLETED, number(at->first), at->second, at->second.bytes);
+        at = leaving_.erase(at);
+      } else {
+        ++at;
+      }
+    }
+  }
+
+  // What went, then what came.
+  void compare(std::vector<Range> now, const Context& cause) {
+    each_difference(ranges_, now, [&](const Range& range, size_t start, size_t end) {
+      segment_contexts_.erase(start);
+      auto action = range.segment.is_mapped ? TraceEntry::SEGMENT_UNMAP : TraceEntry::SEGMENT_FREE;
+      tell_segment(action, range, start, end, cause);
+    });
+    each_difference(now, ranges_, [&](const Range& range, size_t start, size_t end) {
+      segment_contexts_[start] = cause;
+      auto action = range.segment.is_mapped ? TraceEntry::SEGMENT_MAP : TraceEntry::SEGMENT_ALLOC;
+      tell_segment(action, range, start, end, cause);
+    });
+    ranges_ = std::move(now);
+  }
+
+  // The parts of some ranges that the others do not cover. Both are in address order.
+  template <typename Function>
+  static void each_difference(
+      const std::vector<Range>& some, const std::vector<Range>& others, Function function) {
+    auto other = others.begin();
+    for (const Range& range : some) {
+      while (other != others.end() && other->end <= range.start) {
+        ++other;
+      }
+      size_t start = range.start;
+      for (auto at = other; at != others.end() && at->start < range.end; ++at) {
+        if (!at->overlaps(range)) {
+          continue;
+        }
+        if (at->start > start) {
+          function(range, start, at->start);
+        }
+        start = std::max(start, at->end);
+      }
+      if (start < range.end) {
+        function(range, start, range.end);
+      }
+    }
+  }
+
+  void tell_segment(
+      TraceEntry::Action action, const Range& range, size_t start, size_t end, const Context& cause) {
+    const drystone_segment& segment = range.segment;
+    tell(action, start, {0, segment.stream, {segment.id0, segment.id1}, cause}, end - start);
+  }
+
+  void tell(TraceEntry::Action action, size_t address, const Request& of, size_t bytes) {
+    if (!is_wanted() || recording_.skipped.count(action) != 0) {
+      return;
+    }
+    auto& texts = compile_contexts();
+    TraceEntry entry(
+        action, device_, address, bytes, of.stream, of.pool, c10::getApproximateTime(),
+        recording_.contexts >= RecordContext::ALLOC ? of.context : nullptr,
+        texts.empty() ? "N/A" : texts.top(), metadata_);
+    for (const AllocatorTraceTracker& tracker : trackers_) {
+      tracker(entry);
+    }
+    if (!recording_.is_on || recording_.entries_max == 0) {
+      return;
+    }
+    if (entries_.size() < recording_.entries_max) {
+      entries_.push_back(std::move(entry));
+    } else {
+      entries_[oldest_] = std::move(entry);
+      oldest_ = (oldest_ + 1) % entries_.size();
+    }
+  }
+
+  void keep_newest(size_t count) {
+    std::vector<TraceEntry> ordered = entries();
+    size_t surplus = ordered.size() - std::min(ordered.size(), count);
+    entries_.assign(
+        std::make_move_iterator(ordered.begin() + static_cast<ptrdiff_t>(surplus)),
+        std::make_move_iterator(ordered.end()));
+    oldest_ = 0;
+  }
+
+  const DeviceIndex device_;
+  std::recursive_mutex mutex_;
+  std::atomic<bool> is_wanted_{false};
+  Recording recording_;
+  std::vector<AllocatorTraceTracker> trackers_;
+  std::string metadata_;
+
+  // A ring once it is full.
+  std::vector<TraceEntry> entries_;
+  size_t oldest_ = 0;
+
+  // Blocks in the program's hands, and those it freed that are pending.
+  std::unordered_map<void*, Request> live_;
+  std::unordered_map<void*, Request> leaving_;
+  // Memory as far as it was told.
+  std::vector<Range> ranges_;
+  std::unordered_map<size_t, Context> segment_contexts_;
+  Held held_;
+};
+
+}  // namespace drystone

@@ -1,0 +1,76 @@
+// Drystone's C interface as the rest of this folder calls it.
+//
+// Invariant: a failure that nobody here deals with is an exception of PyTorch's, with Drystone's
+// words.
+
+#pragma once
+
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/util/Exception.h>
+
+#include <string>
+#include <vector>
+
+#include "drystone.h"
+
+namespace drystone {
+
+using c10::DeviceIndex;
+using PoolName = c10::MempoolId_t;
+using Context = std::shared_ptr<c10::GatheredContext>;
+
+inline const PoolName DEFAULT_POOL{0, 0};
+
+inline void check(drystone_status status) {
+  TORCH_CHECK(status == DRYSTONE_STATUS_OK, "drystone: ", drystone_last_error_message());
+}
+
+inline drystone_stats stats_of(DeviceIndex device) {
+  drystone_stats stats{};
+  stats.struct_size = sizeof stats;
+  check(drystone_get_stats(device, &stats));
+  return stats;
+}
+
+// What a device holds: segments, and the blocks that tile them, in the same order.
+struct Layout {
+  std::vector<drystone_segment> segments;
+  std::vector<drystone_block> blocks;
+};
+
+inline Layout layout_of(DeviceIndex device) {
+  Layout layout;
+  size_t segments = 64;
+  size_t blocks = 1024;
+  for (;;) {
+    layout.segments.resize(segments);
+    layout.blocks.resize(blocks);
+    drystone_status status = drystone_layout(
+        device, layout.segments.data(), &segments, layout.blocks.data(), &blocks);
+    if (status != DRYSTONE_STATUS_BUFFER_TOO_SMALL) {
+      check(status);
+      layout.segments.resize(segments);
+      layout.blocks.resize(blocks);
+      return layout;
+    }
+    // Others may allocate meanwhile.
+    segments += segments / 8 + 8;
+    blocks += blocks / 8 + 8;
+  }
+}
+
+// Calls a function with every segment and its first block.
+template <typename Function>
+void each_segment(const Layout& layout, Function function) {
+  const drystone_block* block = layout.blocks.data();
+  for (const drystone_segment& segment : layout.segments) {
+    function(segment, block);
+    block += segment.block_count;
+  }
+}
+
+inline size_t number(const void* address) {
+  return reinterpret_cast<size_t>(address);
+}
+
+}  // namespace drystone

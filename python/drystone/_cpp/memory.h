@@ -1,0 +1,260 @@
+// Allocating and freeing: the way of every tensor.
+//
+// Invariant: no lock is held while contexts are gathered, callbacks asked or observers told, since
+// they may take Python's lock.
+
+#pragma once
+
+#include "allocator.h"
+
+namespace drystone {
+
+// The deleter of every tensor. Must not throw: tensors end in destructors.
+inline void deallocate(void* address) {
+  drystone_status status = Allocator::get().give(address);
+  // A forked child, or an ending process, leaves everything as it is.
+  if (status != DRYSTONE_STATUS_OK && status != DRYSTONE_STATUS_FORKED &&
+      status != DRYSTONE_STATUS_EXITING) {
+    TORCH_WARN("drystone: ", drystone_last_error_message());
+  }
+}
+
+inline Allocator& Allocator::get() {
+  // Never destroyed: tensors end at any time.
+  static Allocator* allocator = new Allocator();
+  return *allocator;
+}
+
+inline Device& Allocator::at(DeviceIndex index) {
+  bool is_valid = index >= 0 && index < device_count_.load(std::memory_order_acquire);
+  TORCH_CHECK(
+      is_valid, "Allocator not initialized for device ", static_cast<int>(index),
+      ": did you call init?");
+  return *devices_[static_cast<size_t>(index)].load(std::memory_order_acquire);
+}
+
+inline DataPtr Allocator::allocate(size_t bytes) {
+  DeviceIndex device = 0;
+  C10_CUDA_CHECK(cuda::GetDevice(&device));
+  void* address = nullptr;
+  if (bytes != 0) {
+    address = take(bytes, device, cuda::getCurrentCUDAStream(device));
+  }
+  return {address, address, &deallocate, c10::Device(c10::DeviceType::CUDA, device)};
+}
+
+inline c10::DeleterFnPtr Allocator::raw_deleter() const {
+  return &deallocate;
+}
+
+inline void* Allocator::raw_alloc(size_t bytes) {
+  if (bytes == 0) {
+    return nullptr;
+  }
+  DeviceIndex device = cuda::current_device();
+  return take(bytes, device, cuda::getCurrentCUDAStream(device));
+}
+
+inline void* Allocator::raw_alloc_with_stream(size_t bytes, cudaStream_t stream) {
+  return bytes == 0 ? nullptr : take(bytes, cuda::current_device(), stream);
+}
+
+inline void Allocator::raw_delete(void* address) {
+  drystone_status status = give(address);
+  TORCH_CHECK(
+      status != DRYSTONE_STATUS_UNKNOWN_POINTER, "invalid device pointer: ", address);
+  if (status != DRYSTONE_STATUS_FORKED) {
+    check(status);
+  }
+}
+
+inline void* Allocator::take(size_t bytes, DeviceIndex index, cudaStream_t stream) {
+  Device& device = at(index);
+  void* address = nullptr;
+  if (C10_UNLIKELY(device.is_watched())) {
+    address = take_watched(device, bytes, stream);
+  } else if (C10_UNLIKELY(drystone_allocate(&address, bytes, index, stream) != 0)) {
+    address = take_watched(device, bytes, stream);
+  }
+  if (C10_UNLIKELY(!device.is_used.load(std::memory_order_relaxed))) {
+    device.is_used = true;
+  }
+  if (C10_UNLIKELY(c10::memoryProfilingEnabled())) {
+    tell_profiler(address, 1, index);
+  }
+  if (const c10::impl::PyInterpreter* tracer = c10::impl::GPUTrace::get_trace()) {
+    (*tracer)->trace_gpu_memory_allocation(c10::kCUDA, number(address));
+  }
+  return address;
+}
+
+// A request that is told of, goes to a pool, or was refused once.
+inline void* Allocator::take_watched(Device& device, size_t bytes, cudaStream_t stream) {
+  constexpr size_t ONE_EXABYTE = 1152921504606846976ULL;
+  TORCH_CHECK_WITH(
+      OutOfMemoryError, bytes < ONE_EXABYTE,
+      "CUDA out of memory. Tried to allocate more than 1EB memory.");
+  Request request{bytes, stream, device.pools.of(stream), gather(RecordContext::STATE)};
+  for (bool is_last = false;; is_last = true) {
+    if (void* address = attempt(device, request)) {
+      return address;
+    }
+    drystone_status status = drystone_last_error();
+    std::string cause = drystone_last_error_message();
+    bool is_memory =
+        status == DRYSTONE_STATUS_OUT_OF_MEMORY || status == DRYSTONE_STATUS_INVALID_SIZE;
+    bool has_freed = false;
+    if (is_memory && !is_last) {
+      for (const auto& name : c10::FreeCudaMemoryCallbacksRegistry()->Keys()) {
+        has_freed |= c10::FreeCudaMemoryCallbacksRegistry()->Create(name)->Execute();
+      }
+    }
+    if (!has_freed) {
+      refuse(device, request, status, cause);
+    }
+  }
+}
+
+// Null if there is no memory, also not in pools that lend theirs; the reason is the last error.
+inline void* Allocator::attempt(Device& device, const Request& request) {
+  History::Lock lock = device.history.lock();
+  void* address = nullptr;
+  auto from = [&](PoolName pool) {
+    return drystone_allocate_from_pool(
+        &address, request.bytes, device.index, request.stream, pool.first, pool.second);
+  };
+  drystone_status status = from(request.pool);
+  Request served = request;
+  if (status == DRYSTONE_STATUS_OUT_OF_MEMORY && request.pool == DEFAULT_POOL) {
+    for (PoolName spare : device.pools.spare()) {
+      served.pool = spare;
+      if (from(spare) == DRYSTONE_STATUS_OK) {
+        break;
+      }
+    }
+  }
+  if (lock && address != nullptr) {
+    device.history.allocated(address, served);
+  } else if (lock) {
+    device.history.settle(request.context);
+  }
+  return address;
+}
+
+inline void Allocator::refuse(
+    Device& device, const Request& request, drystone_status status, const std::string& cause) {
+  bool is_memory =
+      status == DRYSTONE_STATUS_OUT_OF_MEMORY || status == DRYSTONE_STATUS_INVALID_SIZE;
+  TORCH_CHECK(is_memory, "drystone: ", cause);
+  drystone_stats stats = stats_of(device.index);
+  Shortage shortage{device.index, request.bytes, 0, stats.device_bytes, std::nullopt,
+                    stats.allocated_bytes.current, 0, stats.reserved_bytes.current, cause};
+  {
+    c10::DeviceGuard guard({c10::DeviceType::CUDA, device.index});
+    (void)cudaMemGetInfo(&shortage.device_free, &shortage.device_total);
+  }
+  double fraction = device.fraction;
+  if (fraction < 1.0) {
+    shortage.allowed = static_cast<size_t>(fraction * static_cast<double>(shortage.device_total));
+  }
+  each_segment(layout_of(device.index), [&](const drystone_segment& segment, const auto* block) {
+    for (size_t at = 0; at < segment.block_count && (segment.id0 | segment.id1) != 0; ++at) {
+      shortage.allocated_in_pools += block[at].is_live ? block[at].bytes : 0;
+    }
+  });
+  ++device.refusals;
+  device.history.refused(request, shortage.device_free);
+  c10::reportOutOfMemoryToProfiler(
+      static_cast<int64_t>(request.bytes), shortage.allocated, shortage.reserved,
+      c10::Device(c10::DeviceType::CUDA, device.index));
+  std::vector<caching::OutOfMemoryObserver> observers;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    observers = observers_;
+  }
+  for (const auto& observer : observers) {
+    observer(
+        device.index, request.bytes, shortage.allowed.value_or(shortage.device_total),
+        shortage.device_free);
+  }
+  TORCH_CHECK_WITH(OutOfMemoryError, false, shortage_text(shortage));
+}
+
+inline drystone_status Allocator::give(void* address) {
+  if (address == nullptr) {
+    return DRYSTONE_STATUS_OK;
+  }
+  if (const c10::impl::PyInterpreter* tracer = c10::impl::GPUTrace::get_trace()) {
+    (*tracer)->trace_gpu_memory_deallocation(c10::kCUDA, number(address));
+  }
+  bool is_watched = watched_histories_.load(std::memory_order_acquire) > 0;
+  if (C10_UNLIKELY(is_watched || c10::memoryProfilingEnabled())) {
+    return give_watched(address);
+  }
+  return drystone_deallocate(address);
+}
+
+inline drystone_status Allocator::give_watched(void* address) {
+  drystone_block block{};
+  drystone_status status = drystone_block_at(address, &block);
+  if (status != DRYSTONE_STATUS_OK) {
+    return status;
+  }
+  auto index = static_cast<DeviceIndex>(block.device);
+  Device& device = at(index);
+  if (device.history.is_wanted()) {
+    Context context = gather(RecordContext::ALL);
+    History::Lock lock = device.history.lock();
+    device.history.frees(block, context);
+    status = drystone_deallocate(address);
+    device.history.settle(context);
+  } else {
+    status = drystone_deallocate(address);
+  }
+  tell_profiler(address, -static_cast<int64_t>(block.bytes), index);
+  return status;
+}
+
+// Bytes above 0 stand for those of the block.
+inline void Allocator::tell_profiler(void* address, int64_t bytes, DeviceIndex device) {
+  if (!c10::memoryProfilingEnabled()) {
+    return;
+  }
+  drystone_block block{};
+  if (bytes > 0 && drystone_block_at(address, &block) == DRYSTONE_STATUS_OK) {
+    bytes = static_cast<int64_t>(block.bytes);
+  }
+  drystone_stats stats = stats_of(device);
+  c10::reportMemoryUsageToProfiler(
+      address, bytes, stats.allocated_bytes.current, stats.reserved_bytes.current,
+      c10::Device(c10::DeviceType::CUDA, device));
+}
+
+inline Context Allocator::gather(RecordContext least) {
+  CreateContextFn make = make_context_.load();
+  return make != nullptr && contexts_.load() >= least ? make() : nullptr;
+}
+
+inline void Allocator::recordStream(const DataPtr& data, cuda::CUDAStream stream) {
+  // PyTorch asks it of everything, also of what is not this allocator's.
+  if (data.get() == nullptr || data.get_deleter() != &deallocate) {
+    return;
+  }
+  check(drystone_record_use(data.get(), stream.stream()));
+}
+
+inline void Allocator::copy_data(void* to, const void* from, size_t bytes) const {
+  C10_CUDA_CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice));
+}
+
+inline void* Allocator::getBaseAllocation(void* address, size_t* bytes) {
+  size_t size = 0;
+  void* base = drystone_base_allocation(address, &size);
+  TORCH_CHECK(base != nullptr, "invalid device pointer: ", address);
+  if (bytes != nullptr) {
+    *bytes = size;
+  }
+  return base;
+}
+
+}  // namespace drystone
