@@ -24,7 +24,8 @@ def environment(
 ) -> dict[str, str]:
     """The environment of a program that is to run with Drystone, and of all it starts."""
     paths = [START, *filter(None, given.get("PYTHONPATH", "").split(os.pathsep))]
-    changed = {**given, ENABLE: NATIVE if native else "1", "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+    how = NATIVE if native else "1"
+    changed = {**given, ENABLE: how, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
     if options:
         changed[CONF] = options
     return changed

@@ -444,9 +444,10 @@ class Rest(OnDevice):
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
             block = empty(5 * MIB)
             del block
-        events = [one for one in seen.profiler.kineto_results.events()
-                  if one.name() == "[memory]" and one.device_type() == torch.autograd.DeviceType.CUDA]
-        self.assertEqual([one.nbytes() for one in events], [5 * MIB, -5 * MIB])
+        cuda = torch.autograd.DeviceType.CUDA
+        sizes = [one.nbytes() for one in seen.profiler.kineto_results.events()
+                 if one.name() == "[memory]" and one.device_type() == cuda]
+        self.assertEqual(sizes, [5 * MIB, -5 * MIB])
 
     def test_what_is_not_the_allocators(self):
         with self.assertRaisesRegex(RuntimeError, "invalid device pointer"):

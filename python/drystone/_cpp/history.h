@@ -297,7 +297,8 @@ class History {
   }
 
   void tell_segment(
-      TraceEntry::Action action, const Range& range, size_t start, size_t end, const Context& cause) {
+      TraceEntry::Action action, const Range& range, size_t start, size_t end,
+      const Context& cause) {
     const drystone_segment& segment = range.segment;
     tell(action, start, {0, segment.stream, {segment.id0, segment.id1}, cause}, end - start);
   }
