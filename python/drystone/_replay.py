@@ -89,8 +89,9 @@ def replay(
     if recording is not None and not os.path.exists(recording):
         raise DrystoneError(f"there is no recording {os.fspath(recording)}")
     if recorded is None and recording is None:
-        return ("not known: nothing is recorded. Record once with PyTorch's own allocator "
-                "(torch.cuda.memory._record_memory_history) and give the snapshot as recording=")
+        return ("not known: nothing is recorded. Call torch.cuda.memory._record_memory_history() "
+                "under enable(native=True), or give recording= a snapshot of this program made "
+                "with PyTorch's own allocator")
     command = shutil.which(COMMAND)
     if command is None:
         return ("not known: the drystone command is not on PATH (cargo install --path crates/cli)")

@@ -22,7 +22,7 @@ from ._write import write
 GAUGES = ("requested", "allocated", "active", "reserved")
 # How many of the largest are told.
 SIZES_MAX, HOLDERS_MAX, PLACES_MAX = 5, 10, 20
-NO_STACKS = "not known: history, with its stacks, is not recorded"
+NO_STACKS = "not known: history, with its stacks, is not being recorded"
 
 
 @dataclass

@@ -178,8 +178,8 @@ class Report(OnDevice):
 
     def test_without_a_history_it_says_what_is_missing(self):
         text = drystone.report()
-        self.assertIn("not known: nothing is recorded. Record once", text)
-        self.assertIn("not known: history, with its stacks, is not recorded", text)
+        self.assertIn("not known: nothing is recorded. Call torch.cuda", text)
+        self.assertIn("not known: history, with its stacks, is not being recorded", text)
 
     def test_the_history_names_who_holds_live_blocks(self):
         kept = self.empty(MIB)
@@ -262,6 +262,26 @@ class BadInput(OnDevice):
         self.assertEqual(len(lines), 3, done.stderr)
         for line in lines:
             self.assertIn("serves nothing in this process: call drystone.enable()", line)
+
+
+class Compiled(unittest.TestCase):
+    def test_a_history_that_is_being_recorded_is_told_and_replayed(self):
+        done = python("""
+            import torch, drystone
+            drystone.enable(native=True)
+            torch.cuda.memory._record_memory_history(stacks="python")
+            def load():
+                return torch.empty(30 << 20, dtype=torch.uint8, device="cuda")
+            kept = load()
+            gone = torch.empty(50 << 20, dtype=torch.uint8, device="cuda")
+            del gone
+            print(drystone.report())
+        """)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r" 30\.00 MiB +1  <string>:6 load\n")
+        if shutil.which("drystone"):
+            self.assertIn("history: peak requested 80.00 MiB", done.stdout)
+            self.assertRegex(done.stdout, r"  PyTorch +80\.00 MiB +1\.0000")
 
 
 class Preloaded(unittest.TestCase):

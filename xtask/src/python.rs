@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::simcuda::target;
 use crate::{capi, cargo, root, run, torch};
 
-const SUITES: [&str; 10] = [
+const SUITES: [&str; 11] = [
     "test_package",
     "test_wheel",
     "test_statistics",
@@ -22,6 +22,7 @@ const SUITES: [&str; 10] = [
     "test_native",
     "test_native_memory",
     "test_native_start",
+    "test_models",
 ];
 /// Two devices that keep what is copied to them, tell what is done wrong, and take their time.
 const DEVICES: &str =

@@ -28,6 +28,25 @@ const PACKAGES: [&str; 11] = [
     "sympy",
     "typing-extensions",
 ];
+/// Models to run, in the versions that go with that PyTorch, and what they import.
+const MODEL_PACKAGES: [&str; 16] = [
+    "torchvision==0.26.0",
+    "transformers==5.23.0",
+    "huggingface-hub==2.4.0",
+    "tokenizers==0.23.3",
+    "anyio",
+    "h11",
+    "httpcore2",
+    "httpx2",
+    "idna",
+    "packaging",
+    "pillow",
+    "pyyaml",
+    "regex",
+    "safetensors",
+    "tqdm",
+    "truststore",
+];
 /// The simulated libraries that a program may load.
 const SIMULATED: [&str; 5] =
     ["libcuda.so", "libcuda.so.1", "libcudart.so.12", "libcudart.so.13", "libnvidia-ml.so.1"];
@@ -142,7 +161,8 @@ pub fn install() -> Result<(PathBuf, PathBuf)> {
     let folder = simcuda::target().join("torch");
     fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
     let folder = folder.canonicalize().with_context(|| format!("find {}", folder.display()))?;
-    let wanted = format!("torch=={TORCH_VERSION} {}\n", PACKAGES.join(" "));
+    let packages = [&PACKAGES[..], &MODEL_PACKAGES].concat().join(" ");
+    let wanted = format!("torch=={TORCH_VERSION} {packages}\n");
     let venv = folder.join("venv");
     let python = venv.join("bin/python");
     let installed = folder.join("installed.txt");
