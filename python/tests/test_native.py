@@ -1,227 +1,49 @@
-"""What only native=True gives: history, observers, pools, checkpoints, with Drystone's memory.
+"""What only native=True gives beside history: observers, pools, checkpoints and the rest."""
 
-Every test begins with a device that PyTorch holds nothing of, and ends without a violation.
-"""
-
-import contextlib
-import gc
-import io
-import pickle
+import ctypes
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
+from pathlib import Path
 
 import torch
 from torch import nn
-from torch.cuda import _memory_viz
 
-import drystone
 import simulated
-from support import FOLDER, GIB, MIB
+from native_device import OnDevice, empty, entries, record
+from support import GIB, MIB
 
-if not drystone.is_enabled():
-    drystone.enable(native=True)
-
-VIEWER = FOLDER.parents[1] / "crates/trace/tests/memory_viz.py"
-
-
-def empty(size, device="cuda"):
-    return torch.empty(size, dtype=torch.uint8, device=device)
-
-
-def record(enabled="all", **options):
-    torch.cuda.memory._record_memory_history(enabled, **options)
-
-
-def entries(device=0, *actions):
-    found = torch.cuda.memory._snapshot()["device_traces"][device]
-    return [entry for entry in found if not actions or entry["action"] in actions]
-
-
-class OnDevice(unittest.TestCase):
-    def setUp(self):
-        gc.collect()
-        torch.cuda.synchronize()
-        torch._C._cuda_clearCublasWorkspaces()
-        torch.cuda.empty_cache()
-        self.assertEqual(torch.cuda.memory_allocated(), 0)
-        torch.cuda.reset_peak_memory_stats()
-        torch.cuda.reset_accumulated_memory_stats()
-        self.violations = simulated.violation_count()
-
-    def tearDown(self):
-        record(None)
-        torch.cuda.set_per_process_memory_fraction(1.0)
-        self.assertEqual(simulated.violation_count(), self.violations, simulated.violations())
+# An allocator such as NCCL's, which has no memory beyond 1 GiB.
+SUPPLIER = """
+    #include <stddef.h>
+    int cudaMalloc(void** address, size_t bytes);
+    int cudaFree(void* address);
+    static int out, back;
+    void* supply(ptrdiff_t bytes, int device, void* stream) {
+        void* address = 0;
+        if (bytes > 1 << 30 || cudaMalloc(&address, bytes) != 0) return 0;
+        ++out;
+        return address;
+    }
+    void take_back(void* address, size_t bytes, int device, void* stream) {
+        ++back;
+        cudaFree(address);
+    }
+    int supplied(void) { return out; }
+    int taken_back(void) { return back; }
+"""
 
 
-class History(OnDevice):
-    def test_entries_tell_sizes_streams_and_who_asked(self):
-        record()
-        side = torch.cuda.Stream()
-        with torch.cuda.stream(side):
-            block = empty(1000)
-        address = block.data_ptr()
-        del block
-        found = entries()
-        self.assertEqual([entry["action"] for entry in found],
-                         ["segment_map", "alloc", "free_requested", "free_completed"])
-        segment, *rest = found
-        self.assertEqual((segment["addr"], segment["size"]), (address, 2 * MIB))
-        for entry in rest:
-            self.assertEqual((entry["addr"], entry["size"], entry["stream"]),
-                             (address, 1000, side.cuda_stream))
-            self.assertEqual(entry["compile_context"], "N/A")
-        names = [frame["name"] for frame in rest[0]["frames"]]
-        self.assertIn("empty", names)
-        self.assertIn("test_entries_tell_sizes_streams_and_who_asked", names)
-        times = [entry["time_us"] for entry in found]
-        self.assertEqual(times, sorted(times))
-
-    def test_only_the_newest_entries_are_kept(self):
-        record(max_entries=10)
-        for size in range(1, 21):
-            empty(size)
-        found = entries()
-        self.assertEqual(len(found), 10)
-        self.assertEqual([entry["size"] for entry in found if entry["action"] == "alloc"],
-                         [18, 19, 20])
-        self.assertEqual(found[-1]["action"], "free_completed")
-
-    def test_contexts(self):
-        record("state", stacks="python", context="state")
-        kept = empty(5 * MIB)
-        self.assertFalse(any(entry.get("frames") for entry in entries()))
-        blocks = torch.cuda.memory_snapshot()[0]["blocks"]
-        frames = next(one["frames"] for one in blocks if one["state"] == "active_allocated")
-        self.assertIn("test_contexts", [frame["name"] for frame in frames])
-        record(None)
-        self.assertFalse(torch._C._cuda_isHistoryEnabled())
-        record("all", context="alloc", stacks="python")
-        other = empty(5 * MIB)
-        del other
-        with_frames = {entry["action"] for entry in entries() if entry.get("frames")}
-        self.assertEqual(with_frames, {"segment_map", "alloc", "free_requested", "free_completed"})
-        record("all", context=None, clear_history=True)
-        other = empty(6 * MIB)
-        self.assertFalse(any(entry.get("frames") for entry in entries()))
-        del kept, other
-
-    def test_a_pending_block_is_completed_when_it_is_free(self):
-        record(context=None)
-        side = torch.cuda.Stream()
-        block = empty(4 * MIB)
-        simulated.launch(side, 50_000_000)
-        block.record_stream(side)
-        del block
-        self.assertEqual(entries()[-1]["action"], "free_requested")
-        states = [block["state"] for segment in torch.cuda.memory_snapshot()
-                  for block in segment["blocks"]]
-        self.assertEqual(states, ["active_pending_free"])
-        side.synchronize()
-        other = empty(30 * MIB)
-        # The snapshots that were taken are entries, too.
-        found = [entry["action"] for entry in entries() if entry["action"] != "snapshot"]
-        self.assertEqual(found, ["segment_map", "alloc", "free_requested", "free_completed",
-                                 "segment_map", "alloc"])
-        del other
-
-    def test_memory_is_what_its_entries_add_up_to(self):
-        before = [empty(3 * MIB), empty(100)]
-        record(context=None)
-        held = ranges()
-        sizes = [size * MIB // 3 for size in (1, 7, 30, 2, 90, 12, 5)]
-        blocks = {}
-        for step in range(300):
-            blocks[step % 11] = empty(sizes[step * step % 7])
-            if step % 50 == 49:
-                torch.cuda.empty_cache()
-        del before, blocks[3]
-        try:
-            empty(9 * GIB)
-        except torch.OutOfMemoryError:
-            pass
-        snapshot = torch.cuda.memory._snapshot()
-        for entry in snapshot["device_traces"][0]:
-            pieces = set(range(entry.get("addr", 0), entry.get("addr", 0) + entry["size"], 2 * MIB))
-            if entry["action"] in ("segment_map", "segment_alloc"):
-                self.assertFalse(pieces & held, entry)
-                held |= pieces
-            elif entry["action"] in ("segment_unmap", "segment_free"):
-                self.assertLessEqual(pieces, held, entry)
-                held -= pieces
-            elif entry["action"] == "alloc":
-                first = entry["addr"] // (2 * MIB) * 2 * MIB
-                self.assertLessEqual(
-                    set(range(first, entry["addr"] + entry["size"], 2 * MIB)), held, entry)
-        self.assertEqual(held, ranges())
-        actions = {entry["action"] for entry in snapshot["device_traces"][0]}
-        self.assertLessEqual({"segment_map", "segment_unmap", "oom"}, actions)
-
-    def test_every_view_of_memory_viz_opens_it(self):
-        record()
-        model = nn.Sequential(nn.Linear(300, 3000), nn.GELU(), nn.Linear(3000, 10)).cuda()
-        optimizer = torch.optim.AdamW(model.parameters())
-        before = torch.cuda.memory._snapshot()
-        for step in range(4):
-            model(torch.ones(100 + step, 300, device="cuda")).sum().backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        torch.cuda.empty_cache()
-        with tempfile.NamedTemporaryFile(suffix=".pickle") as file:
-            torch.cuda.memory._dump_snapshot(file.name)
-            done = subprocess.run(
-                [sys.executable, str(VIEWER), _memory_viz.__file__, file.name],
-                capture_output=True, text=True)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            with open(file.name, "rb") as written:
-                snapshot = pickle.load(written)
-        segments = snapshot["segments"]
-        self.assertIn("MiB", _memory_viz.segsum(snapshot))
-        self.assertIn("alloc", _memory_viz.trace(snapshot))
-        # These are drawn by a script that is fetched, from the lines that are looked at here.
-        def lines(text, flamegraph_script=None):
-            return text
-
-        self.assertIn("test_every_view_of_memory_viz_opens_it", _memory_viz.memory(snapshot, lines))
-        self.assertIn("active_allocated", _memory_viz.segments(snapshot, lines))
-        with contextlib.redirect_stdout(io.StringIO()):
-            self.assertIn("only_after", _memory_viz.compare(before["segments"], segments, lines))
-        for segment in segments:
-            self.assertEqual(sum(block["size"] for block in segment["blocks"]),
-                             segment["total_size"])
-        del model, optimizer
-
-    def test_annotations_and_metadata(self):
-        record(context=None)
-        with torch.autograd.profiler.record_function("a step"):
-            pass
-        torch.cuda.memory._set_memory_metadata("first")
-        self.assertEqual(torch.cuda.memory._get_memory_metadata(), "first")
-        kept = empty(100)
-        torch.cuda.memory._set_memory_metadata("")
-        [alloc] = entries(0, "alloc")
-        self.assertEqual(alloc["user_metadata"], "first")
-        del kept
-
-    def test_devices_have_traces_of_their_own(self):
-        record(context=None)
-        there = empty(100, "cuda:1")
-        self.assertEqual(entries(0), [])
-        self.assertEqual([entry["action"] for entry in entries(1)][:2], ["segment_map", "alloc"])
-        del there
-
-    def test_actions_that_are_not_wanted(self):
-        record(context=None, skip_actions=["free_requested", "free_completed"])
-        empty(100)
-        self.assertEqual([entry["action"] for entry in entries()], ["segment_map", "alloc"])
-
-
-def ranges():
-    """Every granule that is held."""
-    return {piece for segment in torch.cuda.memory_snapshot() for piece in
-            range(segment["address"], segment["address"] + segment["total_size"], 2 * MIB)}
+def compiled(folder, code):
+    """A library made of C, which finds the runtime that PyTorch has loaded."""
+    source, library = folder / "code.c", folder / "library.so"
+    source.write_text(code)
+    runtime = Path(torch.__file__).parents[1] / "nvidia/cu13/lib/libcudart.so.13"
+    subprocess.run(["cc", "-shared", "-fPIC", str(source), str(runtime), "-o", str(library)],
+                   check=True)
+    return str(library)
 
 
 class OutOfMemory(OnDevice):
@@ -292,8 +114,32 @@ class Pools(OnDevice):
         self.assertEqual(torch.cuda.memory_allocated(), 4 * GIB)
         del kept, pool
 
+    def test_a_pool_over_another_allocator(self):
+        with tempfile.TemporaryDirectory() as folder:
+            library = compiled(Path(folder), SUPPLIER)
+            other = torch.cuda.memory.CUDAPluggableAllocator(library, "supply", "take_back")
+            counts = ctypes.CDLL(library)
+        pool = torch.cuda.MemPool(other.allocator())
+        with torch.cuda.use_mem_pool(pool):
+            blocks = [empty(size) for size in (1000, 3 * MIB, 5 * MIB, 1 << 20, 50 * MIB)]
+            self.assertEqual((counts.supplied(), counts.taken_back()), (3, 0))
+            segments = torch.cuda.memory_snapshot(pool.id)
+            self.assertEqual([one["is_expandable"] for one in segments], [False] * 3)
+            self.assertEqual(sum(one["total_size"] for one in segments),
+                             torch.cuda.memory_reserved())
+            with self.assertRaises(torch.OutOfMemoryError):
+                empty(7 * GIB)
+        address = blocks[1].data_ptr()
+        del blocks
+        with torch.cuda.use_mem_pool(pool):
+            self.assertEqual(empty(3 * MIB).data_ptr(), address)
+        outside = empty(3 * MIB)
+        self.assertEqual(counts.supplied(), 3)
+        del pool
+        self.assertEqual((counts.supplied(), counts.taken_back()), (3, 3))
+        del outside
+
     def test_only_the_thread_that_uses_a_pool_takes_from_it(self):
-        import threading
         pool, others = torch.cuda.MemPool(), []
         with torch.cuda.use_mem_pool(pool):
             thread = threading.Thread(target=lambda: others.append(empty(8 * MIB)))

@@ -20,6 +20,7 @@ const SUITES: [&str; 11] = [
     "test_report",
     "test_monitor",
     "test_native",
+    "test_native_history",
     "test_native_memory",
     "test_native_start",
     "test_models",

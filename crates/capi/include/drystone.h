@@ -588,6 +588,28 @@ enum drystone_status drystone_layout(int device,
  */
 enum drystone_status drystone_block_at(void *ptr, struct drystone_block *block);
 
+/**
+ * As `drystone_pool_create`, but the pool's memory is what `supply` gives: the address of so many
+ * bytes of the device, a multiple of 512, or null if there are none. `take_back` is called with
+ * each of them once it is not used any more, after the pool was released. A pool that is there
+ * already keeps its memory, and has one use more.
+ *
+ * Both functions are called with `data`, from any thread but never by two at once, and must
+ * neither throw nor call this library. They must stay for as long as the process lives.
+ *
+ * Statuses: INVALID_VALUE (0, 0 is the default pool; a function is null), INVALID_DEVICE,
+ * BAD_OPTION (also: source `async` has no such pools), NO_DRIVER, EXITING, FORKED. Any thread.
+ *
+ * Pointers:
+ * The functions are null or such functions.
+ */
+enum drystone_status drystone_pool_create_over(int device,
+                                               uint64_t id0,
+                                               uint64_t id1,
+                                               void *(*supply)(void *data, size_t bytes),
+                                               void (*take_back)(void *data, void *ptr, size_t bytes),
+                                               void *data);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus

@@ -8,7 +8,7 @@
 //! (what surrounds each), `process`, `pools`, `counted`, `device`, `streams`, `registry` (devices
 //! by ordinal), `free` (what is wrong with a free), `report` and `snapshot`; then what is exported:
 //! `plugin` (PyTorch's functions), `torch` (those that throw), `memory`, `control`, `statistics`,
-//! `layout`, `about`; and `preload` (the CUDA runtime's, for programs that the library is preloaded
+//! `layout`, `supply`, `about`; and `preload` (the CUDA runtime's, for programs that the library is preloaded
 //! to).
 
 mod about;
@@ -30,6 +30,7 @@ mod snapshot;
 mod statistics;
 mod status;
 mod streams;
+mod supply;
 mod torch;
 
 #[cfg(test)]

@@ -110,7 +110,7 @@ pub extern "C" fn drystone_record_stream(ptr: *mut c_void, stream: *mut CUstream
 }
 
 /// Notes a use on another stream than the block's own.
-#[inline]
+#[inline(never)]
 pub(crate) fn record_use(address: u64, stream: u64) -> Result<(), Failure> {
     process::check()?;
     let mut devices = registry::in_use();

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use drystone::{Allocator, PoolId};
+use drystone::{Allocator, BuildError, PoolId, Supplier};
 use parking_lot::Mutex;
 
 use crate::status::{Failure, Status};
@@ -44,13 +44,22 @@ struct Pool {
 
 impl Table {
     fn acquire(&mut self, allocator: &Allocator, name: Name) -> Result<(), Failure> {
+        self.acquire_or_make(name, || Ok(allocator.add_pool()))
+    }
+
+    fn acquire_or_make(
+        &mut self,
+        name: Name,
+        make: impl FnOnce() -> Result<PoolId, BuildError>,
+    ) -> Result<(), Failure> {
         if name == (0, 0) {
             let message = "0, 0 is the default pool, which is always there";
             return Err(Failure::new(Status::InvalidValue, message));
         }
-        let pool =
-            self.pools.entry(name).or_insert_with(|| Pool { id: allocator.add_pool(), uses: 0 });
-        pool.uses += 1;
+        match self.pools.get_mut(&name) {
+            Some(pool) => pool.uses += 1,
+            None => drop(self.pools.insert(name, Pool { id: make()?, uses: 1 })),
+        }
         Ok(())
     }
 }
@@ -59,6 +68,16 @@ impl Pools {
     /// Takes a use of a pool, which is made if it is not there.
     pub(crate) fn acquire(&self, allocator: &Allocator, name: Name) -> Result<(), Failure> {
         self.table.lock().acquire(allocator, name)
+    }
+
+    /// The same for a pool whose memory the program gives.
+    pub(crate) fn acquire_over(
+        &self,
+        allocator: &Allocator,
+        name: Name,
+        supplier: Arc<dyn Supplier>,
+    ) -> Result<(), Failure> {
+        self.table.lock().acquire_or_make(name, || allocator.add_pool_over(supplier))
     }
 
     /// Gives up a use. With the last one the pool is released: its unused memory goes back with the

@@ -56,6 +56,7 @@ fn generated() -> String {
         "control",
         "statistics",
         "layout",
+        "supply",
     ];
     let paths = modules.iter().map(|module| folder().join(format!("src/{module}.rs")));
     let builder = paths.fold(cbindgen::Builder::new(), cbindgen::Builder::with_src);

@@ -2,14 +2,14 @@
 //!
 //! Lock order: `growth`, which whoever moves memory between heap and device holds across driver
 //! calls; or `streams`, while a stream is added; then one of the others alone: the books' for
-//! decisions, the events' for record, query and wait, the handles' and callbacks' for a copy. I14:
+//! decisions, the events' for record, query and wait, the handles', suppliers' and callbacks' for a copy. I14:
 //! no callback happens under any lock, no blocking driver call under any but `growth`, which hits
 //! and frees never take.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use drystone_core::{Plan, StreamError, StreamId};
+use drystone_core::{Plan, PoolId, StreamError, StreamId};
 use drystone_driver::{Call, Driver, DriverError, ErrorCode, Stream, StreamUid};
 use parking_lot::Mutex;
 
@@ -18,6 +18,7 @@ use crate::error::{TrimError, is_final};
 use crate::events::Events;
 use crate::execute::{Executor, Handles};
 use crate::source::Books;
+use crate::supply::Suppliers;
 
 /// Called when memory runs out, with the bytes asked for and no lock held. Returns whether it
 /// freed something, so that the request is worth another try.
@@ -30,6 +31,7 @@ pub(crate) struct Device<B: Books> {
     pub(crate) books: Mutex<B>,
     pub(crate) events: Mutex<Events>,
     pub(crate) handles: Mutex<Handles>,
+    pub(crate) suppliers: Mutex<Suppliers>,
     /// Held by whoever moves memory between the books and the device.
     pub(crate) growth: Mutex<()>,
     pub(crate) callbacks: Mutex<Vec<PressureCallback>>,
@@ -43,6 +45,7 @@ impl<B: Books> Device<B> {
             books: Mutex::new(books),
             events: Mutex::default(),
             handles: Mutex::new(handles),
+            suppliers: Mutex::default(),
             growth: Mutex::default(),
             callbacks: Mutex::default(),
             streams: Mutex::default(),
@@ -87,10 +90,22 @@ impl<B: Books> Device<B> {
     }
 
     pub(crate) fn executor(&self) -> Executor<'_> {
-        Executor { driver: &*self.driver, events: &self.events, handles: &self.handles }
+        Executor {
+            driver: &*self.driver,
+            events: &self.events,
+            handles: &self.handles,
+            suppliers: &self.suppliers,
+            supplier: None,
+        }
+    }
+
+    /// For the plans of a request to a pool.
+    pub(crate) fn executor_for(&self, pool: PoolId) -> Executor<'_> {
+        Executor { supplier: self.suppliers.lock().of(pool), ..self.executor() }
     }
 
     /// Carries out a plan and hands it back to the heap, done or undone.
+    #[inline(never)]
     pub(crate) fn settle(&self, plan: Plan) -> Result<(), DriverError> {
         match self.executor().carry_out(&plan) {
             Ok(address) => {

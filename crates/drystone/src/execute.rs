@@ -3,11 +3,14 @@
 //! Keeps the driver's half of P4 and I13: when a step of an all-or-nothing plan fails, the steps
 //! before it are undone in reverse order, and the heap is told how many could not be.
 
+use std::sync::Arc;
+
 use drystone_core::{GranuleId, Plan, Step};
 use drystone_driver::{Driver, DriverError, Handle, MemoryPool, MemoryPoolConfig};
 use parking_lot::Mutex;
 
 use crate::events::Events;
+use crate::supply::{Supplier, Suppliers, supplied};
 
 /// A plan that was not carried out.
 #[derive(Debug)]
@@ -23,6 +26,9 @@ pub(crate) struct Executor<'a> {
     pub(crate) driver: &'a dyn Driver,
     pub(crate) events: &'a Mutex<Events>,
     pub(crate) handles: &'a Mutex<Handles>,
+    pub(crate) suppliers: &'a Mutex<Suppliers>,
+    /// Who gives plain memory in the driver's place.
+    pub(crate) supplier: Option<Arc<dyn Supplier>>,
 }
 
 impl Executor<'_> {
@@ -47,7 +53,7 @@ impl Executor<'_> {
         let driver = self.driver;
         match *step {
             Step::Reserve { bytes, alignment } => driver.reserve(bytes, alignment).map(Some),
-            Step::Malloc { bytes } => driver.malloc(bytes).map(Some),
+            Step::Malloc { bytes } => self.malloc(bytes).map(Some),
             Step::Unreserve { address, bytes } => driver.unreserve(address, bytes).map(|()| None),
             Step::Create { granule, bytes } => {
                 let handle = driver.create(bytes)?;
@@ -64,12 +70,32 @@ impl Executor<'_> {
             }
             Step::SetAccess { address, bytes } => driver.set_access(address, bytes).map(|()| None),
             Step::Unmap { address, bytes } => driver.unmap(address, bytes).map(|()| None),
-            Step::Free { address } => driver.free(address).map(|()| None),
+            Step::Free { address } => self.free(address).map(|()| None),
             Step::Record { fence } => self.events.lock().record(driver, fence).map(|()| None),
             Step::Wait { stream, fence } => {
                 self.events.lock().wait(driver, stream, fence).map(|()| None)
             }
             Step::SynchronizeDevice => driver.synchronize_device().map(|()| None),
+        }
+    }
+
+    #[inline(never)]
+    fn malloc(&self, bytes: u64) -> Result<u64, DriverError> {
+        let Some(supplier) = &self.supplier else { return self.driver.malloc(bytes) };
+        let address = supplied(&**supplier, bytes)?;
+        self.suppliers.lock().note(address, bytes, Arc::clone(supplier));
+        Ok(address)
+    }
+
+    #[inline(never)]
+    fn free(&self, address: u64) -> Result<(), DriverError> {
+        let supplied = self.suppliers.lock().leave(address);
+        match supplied {
+            Some((bytes, supplier)) => {
+                supplier.take_back(address, bytes);
+                Ok(())
+            }
+            None => self.driver.free(address),
         }
     }
 

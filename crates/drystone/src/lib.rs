@@ -42,6 +42,7 @@ mod lookup;
 mod options;
 mod room;
 mod source;
+mod supply;
 
 pub use allocation::Allocation;
 pub use allocator::Allocator;
@@ -56,3 +57,4 @@ pub use drystone_driver as driver;
 pub use error::{AllocateError, BuildError, OutOfMemory, PeerError, TrimError};
 pub use options::{Options, OptionsError, Source};
 pub use room::PoolOptions;
+pub use supply::Supplier;

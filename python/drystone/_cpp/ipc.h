@@ -22,11 +22,12 @@ inline c10::cuda::CUDACachingAllocator::ShareableHandle share(void* address) {
   void* base = drystone_base_allocation(address, &bytes);
   TORCH_CHECK(base != nullptr, "drystone: ", drystone_last_error_message());
   cudaIpcMemHandle_t handle;
-  if (cudaIpcGetMemHandle(&handle, base) != cudaSuccess) {
+  cudaError_t error = cudaIpcGetMemHandle(&handle, base);
+  if (error != cudaSuccess) {
     (void)cudaGetLastError();
     TORCH_CHECK(
-        false, "this memory cannot be shared with another process: drystone maps it piece by "
-        "piece, and the driver shares what is allocated as one; enable drystone with "
+        false, "this memory cannot be shared with another process (", cudaGetErrorString(error),
+        "): the driver shares only what cudaMalloc gave; enable drystone with "
         "source=\"malloc\", or send a copy on the CPU");
   }
   std::string text(handle.reserved, sizeof handle.reserved);

@@ -10,21 +10,56 @@
 #include <mutex>
 #include <set>
 
+#include <c10/core/DeviceGuard.h>
+
 #include "library.h"
 
 namespace drystone {
 
 using Filter = std::function<bool(cudaStream_t)>;
+using Other = std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator>;
+
+// Where a pool's memory comes from if it is not Drystone's to get. Lives as long as the process.
+struct Origin {
+  DeviceIndex device;
+  Other allocator;
+};
+
+inline void* supply(void* origin, size_t bytes) {
+  auto* from = static_cast<Origin*>(origin);
+  try {
+    c10::DeviceGuard guard({c10::DeviceType::CUDA, from->device});
+    return from->allocator->raw_alloc(bytes);
+  } catch (const std::exception&) {
+    // Drystone goes on as where there is no memory.
+    return nullptr;
+  }
+}
+
+inline void take_back(void* origin, void* address, size_t) {
+  auto* to = static_cast<Origin*>(origin);
+  try {
+    c10::DeviceGuard guard({c10::DeviceType::CUDA, to->device});
+    to->allocator->raw_delete(address);
+  } catch (const std::exception& error) {
+    TORCH_WARN("drystone: a pool's memory was not taken back: ", error.what());
+  }
+}
 
 class Pools {
  public:
   explicit Pools(DeviceIndex device) : device_(device) {}
 
-  // One use more of a pool, which is made if it is not there.
-  void acquire(PoolName name) {
+  // One use more of a pool, which is made if it is not there, over another allocator if that is
+  // not null.
+  void acquire(PoolName name, const Other& other = nullptr) {
     Lock lock(mutex_);
-    if (uses_.count(name) == 0) {
+    if (uses_.count(name) == 0 && other == nullptr) {
       check(drystone_pool_create(device_, name.first, name.second));
+    } else if (uses_.count(name) == 0) {
+      auto* origin = new Origin{device_, other};
+      check(drystone_pool_create_over(
+          device_, name.first, name.second, &supply, &take_back, origin));
     }
     ++uses_[name];
   }
@@ -54,12 +89,12 @@ class Pools {
 
   // From now on the pool takes the requests of streams that the filter says yes to.
   void begin(PoolName name, Filter filter) {
-    acquire(name);
     Lock lock(mutex_);
     for (const Route& route : routes_) {
       TORCH_CHECK(
           route.pool != name, "beginAllocateToPool: already recording to mempool_id ", text(name));
     }
+    acquire(name);
     routes_.push_back({name, std::move(filter)});
     route_count_.store(routes_.size(), std::memory_order_release);
   }

@@ -290,12 +290,9 @@ inline int Allocator::getPoolUseCount(DeviceIndex device, c10::MempoolId_t pool)
 
 inline void Allocator::createOrIncrefPool(
     DeviceIndex device, c10::MempoolId_t pool, std::shared_ptr<CUDAAllocator> allocator) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      allocator == nullptr,
-      "torch.cuda.MemPool(allocator) is not possible with drystone: a pool's memory is its own; "
-      "leave the allocator out");
   at(device).is_used = true;
-  at(device).pools.acquire(pool);
+  // Drystone over itself is Drystone.
+  at(device).pools.acquire(pool, allocator.get() == this ? nullptr : allocator);
 }
 
 inline void Allocator::setUseOnOOM(DeviceIndex device, c10::MempoolId_t pool, bool is_spare) {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::layout::*;
+use crate::supply::drystone_pool_create_over;
 
 fn layout(device: c_int, room: usize) -> (Status, Vec<CSegment>, Vec<CBlock>) {
     let (mut segment_count, mut block_count) = (room, room);
@@ -104,4 +105,51 @@ fn blocks_of_a_pool_are_put_back_as_they_were() {
     assert_eq!(drystone_check(device), Status::Ok);
     let unknown = drystone_allocate_at(blocks[0], 512, 1, device, DEFAULT, 9, 9);
     assert_eq!(unknown, Status::UnknownPool);
+}
+
+/// Counts what it gave and got back; its memory is no device's.
+unsafe extern "C" fn supply(counts: *mut c_void, bytes: usize) -> *mut c_void {
+    if bytes > 64 * MIB {
+        return ptr::null_mut();
+    }
+    // SAFETY: the test's own counters.
+    let counts = unsafe { &mut *counts.cast::<[usize; 2]>() };
+    counts[0] += 1;
+    (counts[0] << 42) as *mut c_void
+}
+
+unsafe extern "C" fn take_back(counts: *mut c_void, ptr: *mut c_void, bytes: usize) {
+    assert!(!ptr.is_null() && bytes >= 2 * MIB);
+    // SAFETY: as above.
+    let counts = unsafe { &mut *counts.cast::<[usize; 2]>() };
+    counts[1] += 1;
+}
+
+#[test]
+fn a_pools_memory_is_what_the_program_gives() {
+    let device = 28;
+    let mut counts = [0_usize; 2];
+    let data = (&raw mut counts).cast::<c_void>();
+    let over = |supply, id1| {
+        // SAFETY: such functions, or null.
+        unsafe { drystone_pool_create_over(device, 5, id1, supply, Some(take_back), data) }
+    };
+    assert_eq!(over(None, 6), Status::InvalidValue);
+    assert_eq!([over(Some(supply), 6), over(Some(supply), 6)], [Status::Ok; 2]);
+    let block = in_pool(device, 3 * MIB);
+    assert_eq!(block as usize, 1 << 42);
+    let mut out = ptr::null_mut();
+    // SAFETY: the pointer is that of a local.
+    let refused =
+        unsafe { drystone_allocate_from_pool(&raw mut out, 100 * MIB, device, DEFAULT, 5, 6) };
+    assert_eq!(refused, Status::OutOfMemory);
+    assert_eq!(drystone_deallocate(block), Status::Ok);
+    for _ in 0..2 {
+        // SAFETY: the counters are not in use.
+        assert_eq!(unsafe { data.cast::<[usize; 2]>().read() }, [1, 0]);
+        assert_eq!(drystone_pool_destroy(device, 5, 6), Status::Ok);
+    }
+    // SAFETY: nothing is written.
+    assert_eq!(unsafe { drystone_trim(device, ptr::null_mut()) }, Status::Ok);
+    assert_eq!(counts, [1, 1]);
 }

@@ -103,7 +103,7 @@ impl Books for Heap {
                 // captured, what is not ordered then is left alone.
                 reach = Reach::Ordered;
             }
-            match device.executor().carry_out(&plan) {
+            match device.executor_for(pool).carry_out(&plan) {
                 Ok(address) => {
                     let committed = device.books.lock().commit(plan, address);
                     match committed {

@@ -3,11 +3,13 @@
 
 use std::sync::Arc;
 
-use drystone::driver::{Call, CaptureMode, Driver, ErrorCode};
+use drystone::driver::{Call, CaptureMode, Driver, ErrorCode, Stream};
 use drystone::{
     AllocateError, Allocator, BuildError, CrossStream, Options, PoolOptions, SegmentKind, Source,
+    Supplier,
 };
 use drystone_sim::{FaultMode, FaultPlan, SimConfig, SimDevice};
+use parking_lot::Mutex;
 
 use crate::program::Program;
 use crate::setup::{ASYNC, MALLOC, SOURCES, Setup, VMM_2MIB};
@@ -241,4 +243,73 @@ fn b14_blocks_outlive_every_stream() {
     assert_eq!(program.allocator.trim().unwrap(), 32 * MIB);
     program.check();
     program.end();
+}
+
+/// Supplies memory of a device's, a few times.
+struct Generous {
+    device: SimDevice,
+    left: Mutex<u32>,
+    out: Mutex<Vec<(u64, u64)>>,
+}
+
+impl Supplier for Generous {
+    fn supply(&self, bytes: u64) -> Option<u64> {
+        let mut left = self.left.lock();
+        *left = left.checked_sub(1)?;
+        let address = self.device.malloc(bytes).ok()?;
+        self.out.lock().push((address, bytes));
+        Some(address)
+    }
+
+    fn take_back(&self, address: u64, bytes: u64) {
+        let mut out = self.out.lock();
+        let at = out.iter().position(|&one| one == (address, bytes)).unwrap();
+        out.remove(at);
+        self.device.free(address).unwrap();
+    }
+}
+
+#[test]
+fn a_pools_memory_comes_from_its_supplier_and_goes_back_there() {
+    let device = SimDevice::new(watched());
+    let allocator = Allocator::new(Arc::new(device.clone()), &Options::default()).unwrap();
+    let stream = allocator.add_stream(Stream::DEFAULT).unwrap();
+    let supplier = Arc::new(Generous { device, left: Mutex::new(2), out: Mutex::default() });
+    let pool = allocator.add_pool_over(Arc::clone(&supplier) as Arc<dyn Supplier>).unwrap();
+    let first = allocator.allocate_raw(pool, stream, 3 * MIB).unwrap().address;
+    let second = allocator.allocate_raw(pool, stream, 40 * MIB).unwrap().address;
+    let segments = supplier.out.lock().clone();
+    assert_eq!(segments.len(), 2);
+    assert!([first, second].iter().all(|block| segments.iter().any(|(start, _)| start == block)));
+    assert_eq!(allocator.stats().all.reserved_bytes.current, segments[0].1 + segments[1].1);
+    // A supplier without memory is a device without.
+    let refused = allocator.allocate_raw(pool, stream, 60 * MIB).unwrap_err();
+    assert!(matches!(refused, AllocateError::OutOfMemory(_)), "{refused}");
+    allocator.free(first).unwrap();
+    allocator.trim().unwrap();
+    assert_eq!(supplier.out.lock().len(), 2, "a pool keeps its memory while it lives");
+    allocator.release_pool(pool).unwrap();
+    allocator.trim().unwrap();
+    assert_eq!(*supplier.out.lock(), [segments[1]], "one block lives on");
+    // Whoever comes in the pool's place is served by the driver.
+    allocator.free(second).unwrap();
+    allocator.trim().unwrap();
+    assert!(supplier.out.lock().is_empty());
+    *supplier.left.lock() = 9;
+    let plain = PoolOptions { source: Some(Source::Malloc) };
+    let next = allocator.add_pool_with(&plain).unwrap();
+    assert_eq!(next.index(), pool.index());
+    let block = allocator.allocate_raw(next, stream, 3 * MIB).unwrap();
+    assert!(supplier.out.lock().is_empty());
+    allocator.free(block.address).unwrap();
+    allocator.check().unwrap();
+}
+
+#[test]
+fn the_drivers_own_pools_take_no_supplier() {
+    let device = SimDevice::new(watched());
+    let allocator = Allocator::new(Arc::new(device.clone()), &ASYNC.options()).unwrap();
+    let supplier = Generous { device, left: Mutex::new(2), out: Mutex::default() };
+    let refused = BuildError::OtherSource { pool: Source::Malloc, allocator: Source::Async };
+    assert_eq!(allocator.add_pool_over(Arc::new(supplier)).err(), Some(refused));
 }

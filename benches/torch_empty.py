@@ -1,0 +1,63 @@
+"""Times `torch.empty` and its free under PyTorch's own allocator and Drystone, in turns.
+
+Run by `cargo xtask torch -- benches/torch_empty.py` after `cargo xtask capi`, with `PYTHONPATH=python`
+and `DRYSTONE_LIBRARY=target/capi/lib/libdrystone.so`. Each kind of allocator is a process of its own, asked for short runs in turns, so that a busy machine
+slows all of them alike; of each the smallest is given, in nanoseconds of the thread's own time.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+KINDS = ("native", "native=True", "plug-in")
+CASES = {
+    "4 KiB": (4 << 10, False),
+    "8 MiB": (8 << 20, False),
+    "4 KiB, a created stream": (4 << 10, True),
+}
+ROUNDS, RUNS, TIMES = 40, 10, 4000
+
+
+def serve(kind: str) -> None:
+    """Answers each case that is named on a line with its best run."""
+    import torch
+    if kind != "native":
+        import drystone
+        drystone.enable(native=kind == "native=True")
+    streams = (torch.cuda.default_stream(), torch.cuda.Stream())
+    for line in sys.stdin:
+        size, is_created = CASES[line.strip()]
+        with torch.cuda.stream(streams[is_created]):
+            print(min(run(torch, size) for _ in range(RUNS)), flush=True)
+
+
+def run(torch: object, size: int) -> float:
+    begin = time.thread_time_ns()
+    for _ in range(TIMES):
+        torch.empty(size, dtype=torch.uint8, device="cuda")
+    return (time.thread_time_ns() - begin) / TIMES
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        return serve(sys.argv[1])
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    servers = {kind: subprocess.Popen([sys.executable, __file__, kind], **pipes) for kind in KINDS}
+    best: dict[tuple[str, str], float] = {}
+    for _ in range(ROUNDS):
+        for case in CASES:
+            for kind, server in servers.items():
+                server.stdin.write(case + "\n")
+                server.stdin.flush()
+                taken = float(server.stdout.readline())
+                best[kind, case] = min(best.get((kind, case), taken), taken)
+    for server in servers.values():
+        server.communicate()
+    for case in CASES:
+        print(f"{case:24}", *(f"{kind} {best[kind, case]:.0f}  " for kind in KINDS))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
