@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::simcuda::target;
 use crate::{capi, cargo, root, run, torch};
 
-const SUITES: [&str; 11] = [
+const SUITES: [&str; 12] = [
     "test_package",
     "test_wheel",
     "test_statistics",
