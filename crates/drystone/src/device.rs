@@ -2,9 +2,9 @@
 //!
 //! Lock order: `growth`, which whoever moves memory between heap and device holds across driver
 //! calls; or `streams`, while a stream is added; then one of the others alone: the books' for
-//! decisions, the events' for record, query and wait, the handles', suppliers' and callbacks' for a copy. I14:
-//! no callback happens under any lock, no blocking driver call under any but `growth`, which hits
-//! and frees never take.
+//! decisions, the events' for record, query and wait, the handles', suppliers' and callbacks' for a
+//! copy. I14: no callback happens under any lock, no blocking driver call under any but `growth`,
+//! which hits and frees never take. A supplier is a driver in this.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
