@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::simcuda::target;
 use crate::{capi, cargo, root, run, torch};
 
-const SUITES: [&str; 12] = [
+const SUITES: [&str; 13] = [
     "test_package",
     "test_wheel",
     "test_statistics",
@@ -24,6 +24,7 @@ const SUITES: [&str; 12] = [
     "test_native_memory",
     "test_native_start",
     "test_models",
+    "test_traces",
 ];
 /// Two devices that keep what is copied to them, tell what is done wrong, and take their time.
 const DEVICES: &str =
