@@ -1,6 +1,5 @@
-"""What is compiled for native=True, how programs start with it, and what can stand in the way."""
+"""native=True in programs of its own: what is compiled, what stands in the way, plain memory, exit."""
 
-import os
 import sys
 import tempfile
 import textwrap
@@ -9,13 +8,9 @@ from pathlib import Path
 
 from support import answer, python
 
-SCRIPT = """
-    import json, torch
-    x = torch.ones(1000, device="cuda")
-    print(json.dumps([torch.cuda.get_allocator_backend(), torch.cuda.memory_allocated()]))
-"""
 ATTEMPTS = """
-    import json, os, torch, drystone
+    import json, os, threading, torch, drystone
+    from drystone import _native
     found = {}
     def attempt(name):
         try:
@@ -40,6 +35,12 @@ ATTEMPTS = """
     found["kept"] = [name for name in os.listdir("cache") if name.endswith(".so")]
     compiler("while [ $1 != -o ]; do shift; done; echo nothing > $2")
     attempt("useless compiler")
+    compiler("echo >> log; exec c++ \\"$@\\" -O0")
+    os.environ["DRYSTONE_CACHE"] = os.path.abspath("fresh")
+    threads = [threading.Thread(target=_native.library, args=(torch,)) for _ in range(3)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    found["compiled"] = [open("log").read(), sorted(name[-3:] for name in os.listdir("fresh"))]
     os.environ["DRYSTONE_CACHE"] = "/proc/nowhere"
     attempt("no folder")
     del os.environ["CXX"]
@@ -81,31 +82,50 @@ class Refusals(unittest.TestCase):
         self.assertEqual(self.found["at last"], "enabled")
         self.check("twice", "call it once")
 
-    def test_after_cuda_is_in_use(self):
-        done = python("""
-            import drystone, torch
-            kept = torch.empty(1, device="cuda")
-            try:
-                drystone.enable(native=True)
-            except drystone.DrystoneError as error:
-                print(error, torch.cuda.get_allocator_backend())
-        """)
-        self.assertIn("CUDA is in use already", done.stdout, done.stderr)
-        self.assertTrue(done.stdout.endswith("native\n"), done.stdout)
+    def test_it_is_compiled_once_however_many_start(self):
+        self.assertEqual(self.found["compiled"], ["\n", [".so", "ock"]])
 
 
-class Programs(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.script = os.path.join(folder.name, "train.py")
-        Path(self.script).write_text(textwrap.dedent(SCRIPT))
+class Plain(unittest.TestCase):
+    """With source="malloc": memory goes back to serve others, and other processes can have it."""
 
-    def test_without_a_change(self):
-        found = answer(sys.executable, "-B", "-m", "drystone", "--native", "--conf", "limit:1GiB",
-                       self.script)
-        self.assertEqual(found, ["drystone", 4096])
+    @classmethod
+    def setUpClass(cls):
+        cls.found = answer(sys.executable, "-B", "-c", textwrap.dedent("""
+            import json, torch, drystone
+            drystone.enable(native=True, source="malloc")
+            torch.cuda.memory._record_memory_history(context=None)
+            block = torch.empty(5 << 30, dtype=torch.uint8, device="cuda")
+            del block
+            block = torch.empty(6 << 30, dtype=torch.uint8, device="cuda")
+            small = torch.empty(3000, dtype=torch.uint8, device="cuda")
+            figures = torch.cuda.memory_stats()
+            entries = torch.cuda.memory._snapshot()["device_traces"][0]
+            sent = small.untyped_storage()._share_cuda_()
+            print(json.dumps({
+                "figures": [figures[key] for key in ("num_alloc_retries", "num_ooms")],
+                "entries": [(one["action"], one["size"] >> 20) for one in entries],
+                "sent": [sent[0], len(sent[1]), sent[2]],
+            }), flush=True)
+            import os
+            os._exit(0)
+        """))
 
+    def test_a_request_that_took_a_trim_is_a_retry(self):
+        self.assertEqual(self.found["figures"], [1, 0])
+
+    def test_segments_are_allocated_and_freed(self):
+        five, six = 5 << 10, 6 << 10
+        self.assertEqual(self.found["entries"], [list(one) for one in (
+            ("segment_alloc", five), ("alloc", five), ("free_requested", five),
+            ("free_completed", five), ("segment_free", five), ("segment_alloc", six),
+            ("alloc", six), ("segment_alloc", 2), ("alloc", 0))])
+
+    def test_a_tensor_is_sent_by_the_handle_of_its_segment(self):
+        self.assertEqual(self.found["sent"], [0, 64, 3000])
+
+
+class Ends(unittest.TestCase):
     def test_exit_and_forks_are_quiet(self):
         done = python("""
             import os, sys, threading, torch, drystone
@@ -127,23 +147,6 @@ class Programs(unittest.TestCase):
             late.kept = torch.ones(5, device="cuda")
         """)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "7\n", ""))
-
-    def test_it_is_compiled_once_for_all_processes(self):
-        with tempfile.TemporaryDirectory() as folder:
-            code = "import torch, drystone; drystone.enable(native=True)"
-            many = f"""
-                import subprocess, sys
-                all = [subprocess.Popen([sys.executable, "-B", "-c", {code!r}]) for _ in range(2)]
-                sys.exit(max(one.wait() for one in all))
-            """
-            compiler, log = Path(folder) / "c++", Path(folder) / "log"
-            compiler.write_text(f"#!/bin/sh\necho >> {log}; exec c++ -O0 \"$@\" -O0\n")
-            compiler.chmod(0o755)
-            done = python(many, DRYSTONE_CACHE=f"{folder}/cache", CXX=str(compiler))
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertEqual(log.read_text(), "\n")
-            names = sorted(path.suffix for path in (Path(folder) / "cache").iterdir())
-            self.assertEqual(names, [".lock", ".so"])
 
 
 if __name__ == "__main__":

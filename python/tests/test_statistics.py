@@ -35,6 +35,8 @@ class SameProgram(unittest.TestCase):
                     {key: found[key] for key in keys}, {key: native[key] for key in keys}, when)
 
     def test_the_program_did_something(self):
+        kinds = (self.native, self.drystone, self.compiled)
+        self.assertEqual([kind["backend"] for kind in kinds], ["native", "pluggable", "drystone"])
         self.assertGreater(self.native["end"]["allocation.all.freed"], 100)
         self.assertGreater(self.native["end"]["requested_bytes.all.peak"], 40 << 20)
 

@@ -62,7 +62,8 @@ def main() -> None:
         "segment": sorted(torch.cuda.memory_snapshot()[0]),
         "block": sorted(torch.cuda.memory_snapshot()[0]["blocks"][0]),
     }
-    if torch.cuda.get_allocator_backend() != "pluggable":
+    figures["backend"] = torch.cuda.get_allocator_backend()
+    if figures["backend"] != "pluggable":
         figures["history"] = history()
     print(json.dumps(figures))
 
