@@ -1,4 +1,4 @@
-"""native=True in programs of its own: what is compiled, what stands in the way, plain memory, exit."""
+"""native=True in programs of its own: what is compiled, what stands in the way, how they end."""
 
 import sys
 import tempfile
