@@ -1,7 +1,7 @@
 //! Who replays: the allocators a command line names, and the device each is given.
 
 use anyhow::Result;
-use drystone_peers::{COMPARABLE, Contestant, NAMES, TORCH_EXPANDABLE, TORCH_NATIVE};
+use drystone_peers::{COMPARABLE, Contestant, DRYSTONE_VMM, NAMES, TORCH_EXPANDABLE, TORCH_NATIVE};
 use drystone_sim::{SimConfig, SimDevice};
 use drystone_trace::model::Trace;
 use drystone_trace::replay::Replayed;
@@ -27,16 +27,33 @@ impl Device {
     }
 }
 
+/// Configurations to show beside the default ones.
+#[derive(Debug, clap::Args)]
+pub struct Configurations {
+    /// Also compare with Drystone over virtual memory in this configuration (DRYSTONE_CONF); may be
+    /// given several times
+    #[arg(long, value_name = "KEY:VALUE,...")]
+    drystone_conf: Vec<String>,
+
+    /// Also compare with PyTorch's allocator in this configuration (PYTORCH_CUDA_ALLOC_CONF);
+    /// may be given several times
+    #[arg(long, value_name = "KEY:VALUE,...")]
+    torch_conf: Vec<String>,
+}
+
 /// Drystone as it is by default.
 pub const DEFAULT: &str = NAMES[0];
 
-/// Every allocator whose figures compare in its default configuration, and PyTorch's in some more.
-pub fn all(torch_configurations: &[String]) -> Result<Vec<Contestant>> {
-    let mut contestants = Vec::with_capacity(COMPARABLE.len() + torch_configurations.len());
+/// Every allocator whose figures compare in its default configuration, and some in more.
+pub fn all(more: &Configurations) -> Result<Vec<Contestant>> {
+    let mut contestants = Vec::new();
     for name in COMPARABLE {
         contestants.push(Contestant::named(name, "")?);
     }
-    for configuration in torch_configurations {
+    for configuration in &more.drystone_conf {
+        contestants.push(Contestant::named(DRYSTONE_VMM, configuration)?);
+    }
+    for configuration in &more.torch_conf {
         let is_expandable = configuration.replace(' ', "").contains("expandable_segments:True");
         let name = if is_expandable { TORCH_EXPANDABLE } else { TORCH_NATIVE };
         contestants.push(Contestant::named(name, configuration)?);

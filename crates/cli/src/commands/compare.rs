@@ -14,10 +14,8 @@ pub struct Args {
     #[command(flatten)]
     files: Files,
 
-    /// Also compare with PyTorch's allocator in this configuration (PYTORCH_CUDA_ALLOC_CONF);
-    /// may be given several times
-    #[arg(long, value_name = "KEY:VALUE,...")]
-    torch_conf: Vec<String>,
+    #[command(flatten)]
+    configurations: contestants::Configurations,
 
     /// Also show drystone-async, over the driver's own memory pools. The simulated ones pack almost
     /// perfectly, which real ones do not: a lower bound
@@ -33,7 +31,7 @@ pub struct Args {
 
 /// Does it.
 pub fn run(args: &Args) -> Result<Ended> {
-    let mut contestants = contestants::all(&args.torch_conf)?;
+    let mut contestants = contestants::all(&args.configurations)?;
     if args.with_async {
         contestants.push(Contestant::named(DRYSTONE_ASYNC, "")?);
     }

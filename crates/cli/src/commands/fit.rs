@@ -25,10 +25,8 @@ pub struct Args {
     #[command(flatten)]
     files: Files,
 
-    /// Also fit PyTorch's allocator in this configuration (PYTORCH_CUDA_ALLOC_CONF);
-    /// may be given several times
-    #[arg(long, value_name = "KEY:VALUE,...")]
-    torch_conf: Vec<String>,
+    #[command(flatten)]
+    configurations: contestants::Configurations,
 
     #[command(flatten)]
     latency: Latency,
@@ -62,7 +60,7 @@ struct Fit {
 
 /// Does it.
 pub fn run(args: &Args) -> Result<Ended> {
-    let contestants = contestants::all(&args.torch_conf)?;
+    let contestants = contestants::all(&args.configurations)?;
     let work = |input: &Input, progress: &Progress| {
         let file = input.name();
         let traces = input::read(input)?;
