@@ -35,7 +35,7 @@ fn settings() -> serde_json::Value {
 
 /// The backed parts of a segment: where each starts, its bytes, and the blocks that tile it.
 pub(crate) fn backed_runs(segment: &SegmentView) -> impl Iterator<Item = (u64, u64, &[BlockView])> {
-    let runs = segment.blocks.split(|block| block.state == BlockState::Hollow);
+    let runs = segment.blocks.split(|block| !block.state.is_backed());
     runs.filter_map(|run| {
         let (first, last) = (run.first()?, run.last()?);
         Some((first.address, last.address + last.bytes - first.address, run))

@@ -1,6 +1,6 @@
 //! Address map: from an address to the block that starts there. The only way in for a free.
 //!
-//! A hash table whose chains run through the blocks' home links, so that a hit does not allocate:
+//! A hash table whose chains run through the blocks' filing links, so that a hit does not allocate:
 //! only when more blocks are live than ever before do the heads double. Holds exactly the blocks
 //! that are live, pending, or quarantined, or claimed by a free in flight (I6).
 
@@ -37,10 +37,10 @@ impl AddressMap {
         let bucket = self.bucket(address);
         let head = self.heads[bucket];
         let block = &mut blocks[index];
-        block.home_previous = BlockIndex::NONE;
-        block.home_next = head;
+        block.filed_previous = BlockIndex::NONE;
+        block.filed_next = head;
         if let Some(head) = head.some() {
-            blocks[head].home_previous = index;
+            blocks[head].filed_previous = index;
         }
         self.heads[bucket] = index;
         self.len += 1;
@@ -49,12 +49,12 @@ impl AddressMap {
     #[inline]
     pub(crate) fn remove(&mut self, blocks: &mut Blocks, index: BlockIndex) {
         let block = &blocks[index];
-        let (address, previous, next) = (block.address, block.home_previous, block.home_next);
+        let (address, previous, next) = (block.address, block.filed_previous, block.filed_next);
         if let Some(next) = next.some() {
-            blocks[next].home_previous = previous;
+            blocks[next].filed_previous = previous;
         }
         if let Some(previous) = previous.some() {
-            blocks[previous].home_next = next;
+            blocks[previous].filed_next = next;
         } else {
             let bucket = self.bucket(address);
             self.heads[bucket] = next;
@@ -70,7 +70,7 @@ impl AddressMap {
             if block.address == address {
                 return Some(index);
             }
-            next = block.home_next;
+            next = block.filed_next;
         }
         None
     }
@@ -88,7 +88,7 @@ impl AddressMap {
         for head in old {
             let mut next = head;
             while let Some(index) = next.some() {
-                next = blocks[index].home_next;
+                next = blocks[index].filed_next;
                 self.insert(blocks, index, blocks[index].address);
             }
         }

@@ -4,9 +4,6 @@
 //! leading bits after the first are the bit. Below 64 quanta every size has its own bin; above,
 //! bins are at most 1/64 wide. Blocks are filed by rounding down and asked for by rounding up.
 //! Keeps I4: every block in bin *b* satisfies every request of bin *b*.
-//!
-//! One bin beyond the sizes, [`TAIL`], holds the free blocks that a hollow block follows: they can
-//! grow in place, so they are used last.
 
 use crate::size::{BYTES_MAX, QUANTUM};
 
@@ -17,13 +14,8 @@ const OCTAVE_BINS: u32 = 1 << OCTAVE_BITS;
 const QUANTA_MAX: u64 = BYTES_MAX / QUANTUM;
 /// Words of the bitmap: the exact sizes, one for each octave above them.
 const WORDS: usize = (QUANTA_MAX.ilog2() - OCTAVE_BITS + 2) as usize;
-/// Number of bins that sizes map to.
-const SIZED: u16 = (WORDS * OCTAVE_BINS as usize) as u16;
-
-/// The bin of blocks that a hollow block follows.
-pub(crate) const TAIL: Bin = Bin(SIZED);
-/// Number of bins in all.
-pub(crate) const BINS: usize = SIZED as usize + 1;
+/// Number of bins.
+pub(crate) const BINS: usize = WORDS * OCTAVE_BINS as usize;
 
 const _: () = assert!(OCTAVE_BINS == u64::BITS && WORDS <= u64::BITS as usize);
 
@@ -82,24 +74,20 @@ impl Bitmap {
     #[inline]
     pub(crate) fn set(&mut self, bin: Bin) {
         let word = bin.index() >> OCTAVE_BITS;
-        if word < WORDS {
-            self.words[word] |= 1 << (bin.index() as u32 % OCTAVE_BINS);
-            self.top |= 1 << word;
-        }
+        self.words[word] |= 1 << (bin.index() as u32 % OCTAVE_BINS);
+        self.top |= 1 << word;
     }
 
     #[inline]
     pub(crate) fn clear(&mut self, bin: Bin) {
         let word = bin.index() >> OCTAVE_BITS;
-        if word < WORDS {
-            self.words[word] &= !(1 << (bin.index() as u32 % OCTAVE_BINS));
-            if self.words[word] == 0 {
-                self.top &= !(1 << word);
-            }
+        self.words[word] &= !(1 << (bin.index() as u32 % OCTAVE_BINS));
+        if self.words[word] == 0 {
+            self.top &= !(1 << word);
         }
     }
 
-    /// The first bin at or above `bin` that holds a block; never [`TAIL`].
+    /// The first bin at or above `bin` that holds a block.
     #[inline]
     pub(crate) fn first_from(&self, bin: Bin) -> Option<Bin> {
         let word = bin.index() >> OCTAVE_BITS;
@@ -130,7 +118,7 @@ impl Bitmap {
     #[inline]
     pub(crate) fn contains(&self, bin: Bin) -> bool {
         let word = bin.index() >> OCTAVE_BITS;
-        word < WORDS && self.words[word] & (1 << (bin.index() as u32 % OCTAVE_BINS)) != 0
+        self.words[word] & (1 << (bin.index() as u32 % OCTAVE_BINS)) != 0
     }
 }
 
@@ -162,9 +150,9 @@ mod tests {
             smallest_block[block] = smallest_block[block].min(q);
             let request = Bin::of_request(q * QUANTUM).index();
             largest_request[request] = largest_request[request].max(q);
-            assert!(request < TAIL.index());
+            assert!(request < BINS);
         }
-        for bin in 0..TAIL.index() {
+        for bin in 0..BINS {
             assert!(largest_request[bin] <= smallest_block[bin], "bin {bin}");
         }
     }
@@ -187,7 +175,7 @@ mod tests {
     fn bitmap_finds_the_next_set_bin() {
         let mut bitmap = Bitmap::new();
         assert_eq!(bitmap.first_from(Bin(0)), None);
-        for bin in [3, 64, 65, 500, SIZED - 1] {
+        for bin in [3, 64, 65, 500, BINS as u16 - 1] {
             bitmap.set(Bin(bin));
         }
         let mut found = Vec::new();
@@ -196,13 +184,13 @@ mod tests {
             found.push(bin.0);
             from = bin.0 + 1;
         }
-        assert_eq!(found, [3, 64, 65, 500, SIZED - 1]);
+        assert_eq!(found, [3, 64, 65, 500, BINS as u16 - 1]);
         for bin in found {
             assert!(bitmap.contains(Bin(bin)));
             bitmap.clear(Bin(bin));
         }
         assert_eq!(bitmap.first_from(Bin(0)), None);
         assert_eq!(bitmap.top, 0);
-        assert_eq!(bitmap.first_from(TAIL), None);
+        assert_eq!(bitmap.first_from(Bin(BINS as u16)), None);
     }
 }

@@ -1,8 +1,8 @@
 //! Blocks: contiguous pieces of segments, kept out of line in one table.
 //!
 //! Blocks of a segment are linked by address (`previous`, `next`); that chain is what I1 is about.
-//! The second pair of links belongs to the block's home (I3: a block has exactly one): the bin of
-//! a free block, the list of hollow blocks, the address map of live and pending ones.
+//! The second pair of links belongs to where the block is filed (I3: in one place): the bin of a
+//! free block, the list of hollow blocks, the address map of live and pending ones.
 
 use std::ops::{Index, IndexMut};
 
@@ -33,12 +33,24 @@ pub enum BlockState {
     Live,
     /// Freed by the program, but another stream may still be using it.
     Pending,
-    /// Addresses with no memory of their own behind them.
+    /// Addresses that lead nowhere.
     Hollow,
+    /// The home of granules that are on loan, and will come back.
+    Lent,
+    /// An empty berth, or an empty part of one: its addresses still lead to granules that back
+    /// other places.
+    Alias,
     /// Part of a plan that is being carried out.
     Claimed,
     /// Freed, but its last use could not be recorded: not reused before the device was idle.
     Quarantined,
+}
+
+impl BlockState {
+    /// Whether there is memory behind the block's addresses that is nobody else's.
+    pub const fn is_backed(self) -> bool {
+        !matches!(self, BlockState::Hollow | BlockState::Lent | BlockState::Alias)
+    }
 }
 
 /// `Block::uses` of a block that only its own stream uses.
@@ -49,7 +61,8 @@ pub(crate) const NO_USES: u32 = u32::MAX;
 pub(crate) struct Block {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
-    /// Live and pending blocks: what the program asked for, in bytes.
+    /// Live and pending blocks: what the program asked for, in bytes. Aliases: when they became
+    /// aliases, as a number.
     pub(crate) requested: u64,
     /// Blocks the program gave back: the point of their stream that another stream must know to
     /// have passed, or wait for, before it uses them; 0 if never used.
@@ -59,13 +72,15 @@ pub(crate) struct Block {
     pub(crate) list: u32,
     pub(crate) previous: BlockIndex,
     pub(crate) next: BlockIndex,
-    pub(crate) home_previous: BlockIndex,
-    pub(crate) home_next: BlockIndex,
+    pub(crate) filed_previous: BlockIndex,
+    pub(crate) filed_next: BlockIndex,
     /// Index of the recorded uses on other streams, or [`NO_USES`].
     pub(crate) uses: u32,
     /// Free blocks: the bin they are filed in.
     pub(crate) bin: u16,
     pub(crate) state: BlockState,
+    /// It stands in a segment for loans.
+    pub(crate) is_loan: bool,
 }
 
 const _: () = assert!(size_of::<Block>() == 64);
@@ -185,11 +200,12 @@ pub(crate) mod tests {
             list: 0,
             previous: BlockIndex::NONE,
             next: BlockIndex::NONE,
-            home_previous: BlockIndex::NONE,
-            home_next: BlockIndex::NONE,
+            filed_previous: BlockIndex::NONE,
+            filed_next: BlockIndex::NONE,
             uses: NO_USES,
             bin: 0,
             state: BlockState::Free,
+            is_loan: false,
         }
     }
 

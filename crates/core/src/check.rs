@@ -2,12 +2,13 @@
 //!
 //! O(n) in the number of blocks: for tests, fuzzing and debugging, not for every operation.
 
+mod backing;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
 
-use crate::bin::{Bin, TAIL};
+use crate::bin::{BINS, Bin};
 use crate::block::{Block, BlockIndex, BlockState, NO_USES};
 use crate::granule::{GranuleState, Place};
 use crate::heap::Heap;
@@ -55,10 +56,11 @@ impl Heap {
         self.check_i5_bitmaps_agree_with_lists()?;
         self.check_i6_live_addresses_lead_to_their_block(&tiles)?;
         self.check_i7_sizes_are_whole_quanta(&tiles)?;
+        self.check_i13_granules_and_places_agree()?;
         self.check_i8_counters_agree(&tiles)?;
         self.check_i9_pending_blocks_wait(&tiles)?;
         self.check_i12_pools_keep_to_themselves(&tiles)?;
-        self.check_i13_places_agree_with_hollows(&tiles)
+        self.check_i13_blocks_are_backed(&tiles)
     }
 
     fn check_i1_blocks_tile_their_segment(&self) -> Result<Tiles, Broken> {
@@ -106,11 +108,12 @@ impl Heap {
             let block = &self.blocks[index];
             homes[index.0 as usize] += 1;
             hold(3, block.state == state, || format!("{block:?} stands among the {state:?}"))?;
-            let Some(next) = block.home_next.some() else {
+            let Some(next) = block.filed_next.some() else {
                 return Ok(());
             };
-            let is_chained = matches!(state, BlockState::Free | BlockState::Hollow);
-            hold(3, !is_chained || self.blocks[next].home_previous == index, || {
+            let is_chained =
+                matches!(state, BlockState::Free | BlockState::Hollow | BlockState::Alias);
+            hold(3, !is_chained || self.blocks[next].filed_previous == index, || {
                 format!("{:?} does not know that it follows {block:?}", self.blocks[next])
             })
         };
@@ -118,15 +121,20 @@ impl Heap {
             for (_, index) in list.bins(&self.blocks) {
                 stands(index, BlockState::Free)?;
             }
-            let mut next = list.hollow;
-            while let Some(index) = next.some() {
-                stands(index, BlockState::Hollow)?;
-                let block = &self.blocks[index];
-                let home = self.segments.get(block.segment).map(|segment| segment.list as usize);
-                hold(3, home == Some(number) && block.list as usize == number, || {
-                    format!("{block:?} is hollow in list {number}, not in its segment's")
-                })?;
-                next = block.home_next;
+            let berths = list.berths.values().map(|&head| (head, BlockState::Alias));
+            let hollows = list.hollow.map(|head| (head, BlockState::Hollow));
+            for (head, state) in hollows.into_iter().chain(berths) {
+                let mut next = head;
+                while let Some(index) = next.some() {
+                    stands(index, state)?;
+                    let block = &self.blocks[index];
+                    let home = self.segments.get(block.segment).map(|s| s.list as usize);
+                    let is_own = home == Some(number) || state == BlockState::Alias;
+                    hold(3, is_own && block.list as usize == number, || {
+                        format!("{block:?} stands in list {number}, not in its segment's")
+                    })?;
+                    next = block.filed_next;
+                }
             }
         }
         for &index in &self.quarantine {
@@ -136,9 +144,14 @@ impl Heap {
             let found = homes[index.0 as usize];
             let expected = match block.state {
                 BlockState::Free | BlockState::Hollow => 1..=1,
+                BlockState::Alias if self.is_whole_berth(index) => 1..=1,
                 // A synchronisation under way has taken them along.
                 BlockState::Quarantined => 0..=1,
-                BlockState::Live | BlockState::Pending | BlockState::Claimed => 0..=0,
+                BlockState::Live
+                | BlockState::Pending
+                | BlockState::Claimed
+                | BlockState::Lent
+                | BlockState::Alias => 0..=0,
             };
             hold(3, expected.contains(&found), || format!("{block:?} has {found} homes"))?;
         }
@@ -149,8 +162,7 @@ impl Heap {
         for list in &self.lists {
             for (bin, index) in list.bins(&self.blocks) {
                 let block = self.blocks[index];
-                let is_tail = self.can_grow(&block);
-                let right = if is_tail { TAIL } else { Bin::of_block(block.bytes) };
+                let right = Bin::of_block(block.bytes);
                 hold(4, bin == right && block.bin == bin.0, || {
                     format!("{block:?} stands in bin {bin:?}, not in {right:?}")
                 })?;
@@ -161,14 +173,14 @@ impl Heap {
 
     fn check_i5_bitmaps_agree_with_lists(&self) -> Result<(), Broken> {
         for (number, list) in self.lists.iter().enumerate() {
-            let mut filled = vec![false; TAIL.index() + 1];
+            let mut filled = vec![false; BINS];
             for (bin, index) in list.bins(&self.blocks) {
                 filled[bin.index()] = true;
                 hold(5, self.blocks[index].list as usize == number, || {
                     format!("{:?} stands in list {number}", self.blocks[index])
                 })?;
             }
-            for bin in 0..TAIL.0 {
+            for bin in 0..BINS as u16 {
                 let says = list.bitmap.contains(Bin(bin));
                 hold(5, says == filled[bin as usize], || {
                     format!("list {number} says {says} of bin {bin}")
@@ -366,78 +378,6 @@ impl Heap {
             hold(12, segment.kind == home.kind && home.kind == pool.kind, || {
                 format!("a {:?} segment in a pool of {:?} ones", segment.kind, pool.kind)
             })?;
-        }
-        Ok(())
-    }
-
-    /// What is mapped at a place, if it backs it.
-    fn is_backed(&self, place: Place) -> bool {
-        let segment = self.segments.get(place.segment);
-        let granule = segment.and_then(|segment| segment.granule(place.slot as usize));
-        granule.is_some() && self.alias(place).is_none()
-    }
-
-    /// Outside of plans under way, a place is backed if and only if it is not hollow; a granule
-    /// backs one place at most, and every other place that leads to it is one of its aliases.
-    fn check_i13_places_agree_with_hollows(&self, tiles: &Tiles) -> Result<(), Broken> {
-        let mut aliases = 0;
-        for (number, segment) in self.segments.iter() {
-            for slot in 0..segment.slot_count() {
-                let Some(granule) = segment.granule(slot) else { continue };
-                let place = Place { segment: number, slot: slot as u32 };
-                let is_alias = segment.alias(slot).is_some();
-                aliases += usize::from(is_alias);
-                let agrees = match self.granules.state(granule) {
-                    GranuleState::Backing(backed) => is_alias != (backed == place),
-                    GranuleState::Idle => is_alias,
-                    GranuleState::Planned => true,
-                    GranuleState::Vacant => false,
-                };
-                hold(13, agrees, || {
-                    let state = self.granules.state(granule);
-                    format!("{granule:?} is {state:?} and stands at {place:?}, alias: {is_alias}")
-                })?;
-            }
-        }
-        let mut known = 0;
-        for (id, state) in self.granules.iter() {
-            let own = self.granules.aliases(id).iter().copied();
-            let backed = match state {
-                GranuleState::Backing(place) => Some(place),
-                _ => None,
-            };
-            for place in own.chain(backed) {
-                let segment = self.segments.get(place.segment);
-                let found = segment.and_then(|segment| segment.granule(place.slot as usize));
-                hold(13, found == Some(id), || format!("{id:?} is not at {place:?}: {found:?}"))?;
-            }
-            known += self.granules.aliases(id).len();
-        }
-        hold(13, known == aliases && known == self.granules.alias_count(), || {
-            format!("{aliases} aliases in segments, {known} known to granules")
-        })?;
-        self.check_i13_blocks_are_backed_throughout(tiles)
-    }
-
-    fn check_i13_blocks_are_backed_throughout(&self, tiles: &Tiles) -> Result<(), Broken> {
-        for (_, block) in tiles {
-            let Some(segment) = self.segments.get(block.segment) else {
-                continue;
-            };
-            if segment.kind == SegmentKind::Plain || block.state == BlockState::Claimed {
-                continue;
-            }
-            let size = self.config.granule_bytes;
-            let first = (block.address - segment.address) / size;
-            let last = (block.end() - 1 - segment.address) / size;
-            let must_be_backed = block.state != BlockState::Hollow;
-            for slot in first..=last {
-                let place = Place { segment: block.segment, slot: slot as u32 };
-                let is_backed = self.is_backed(place);
-                hold(13, is_backed == must_be_backed, || {
-                    format!("{block:?} at {place:?}: backed {is_backed}")
-                })?;
-            }
         }
         Ok(())
     }

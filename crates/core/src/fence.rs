@@ -171,14 +171,6 @@ impl Streams {
         Some((Fence { stream, point }, is_new))
     }
 
-    /// Whether a fence has passed; those of a stream that was succeeded all have.
-    pub(crate) fn has_passed(&self, fence: Fence) -> bool {
-        let stream = self.table.get(fence.stream.index());
-        stream.is_none_or(|stream| {
-            stream.generation != fence.stream.generation || stream.passed >= fence.point
-        })
-    }
-
     #[inline]
     pub(crate) fn at(&self, index: u32) -> &StreamState {
         &self.table[index as usize]

@@ -3,7 +3,9 @@
 //! Keeps I5 (bitmap and lists agree). Within a bin the block freed last comes first; a search looks
 //! at the first few blocks only, so that it stays O(1).
 
-use crate::bin::{BINS, Bin, Bitmap, TAIL};
+use std::collections::BTreeMap;
+
+use crate::bin::{BINS, Bin, Bitmap};
 use crate::block::{BlockIndex, Blocks};
 use crate::policy::SegmentKind;
 use crate::pool::Scale;
@@ -22,8 +24,10 @@ pub(crate) struct FreeList {
     pub(crate) scale: Scale,
     /// Index of the stream in whose order the blocks are free.
     pub(crate) stream: u32,
-    /// First hollow block of the segments obtained for this list.
-    pub(crate) hollow: BlockIndex,
+    /// First hollow block of the segments obtained for this list: of homes, and of loans.
+    pub(crate) hollow: [BlockIndex; 2],
+    /// First of the empty berths, by their size in granules: the one emptied last.
+    pub(crate) berths: BTreeMap<u32, BlockIndex>,
     pub(crate) bitmap: Bitmap,
     heads: Box<[BlockIndex; BINS]>,
 }
@@ -35,7 +39,8 @@ impl FreeList {
             kind,
             scale,
             stream,
-            hollow: BlockIndex::NONE,
+            hollow: [BlockIndex::NONE; 2],
+            berths: BTreeMap::new(),
             bitmap: Bitmap::new(),
             heads: Box::new([BlockIndex::NONE; BINS]),
         }
@@ -43,15 +48,15 @@ impl FreeList {
 
     /// Files a free block.
     #[inline]
-    pub(crate) fn insert(&mut self, blocks: &mut Blocks, index: BlockIndex, is_tail: bool) {
-        let bin = if is_tail { TAIL } else { Bin::of_block(blocks[index].bytes) };
+    pub(crate) fn insert(&mut self, blocks: &mut Blocks, index: BlockIndex) {
+        let bin = Bin::of_block(blocks[index].bytes);
         let head = self.heads[bin.index()];
         let block = &mut blocks[index];
         block.bin = bin.0;
-        block.home_previous = BlockIndex::NONE;
-        block.home_next = head;
+        block.filed_previous = BlockIndex::NONE;
+        block.filed_next = head;
         if let Some(head) = head.some() {
-            blocks[head].home_previous = index;
+            blocks[head].filed_previous = index;
         } else {
             self.bitmap.set(bin);
         }
@@ -62,12 +67,12 @@ impl FreeList {
     #[inline]
     pub(crate) fn remove(&mut self, blocks: &mut Blocks, index: BlockIndex) {
         let block = &blocks[index];
-        let (bin, previous, next) = (Bin(block.bin), block.home_previous, block.home_next);
+        let (bin, previous, next) = (Bin(block.bin), block.filed_previous, block.filed_next);
         if let Some(next) = next.some() {
-            blocks[next].home_previous = previous;
+            blocks[next].filed_previous = previous;
         }
         if let Some(previous) = previous.some() {
-            blocks[previous].home_next = next;
+            blocks[previous].filed_next = next;
         } else {
             self.heads[bin.index()] = next;
             if next.is_none() {
@@ -79,7 +84,7 @@ impl FreeList {
     /// The block that serves a request of this many bytes best; it stays filed.
     ///
     /// Looks in the bin that the size itself falls into, where some blocks may fit, then in the
-    /// next bin that has a block, where all do, and only then among the blocks that can grow.
+    /// next bin that has a block, where all do.
     #[inline]
     pub(crate) fn find(&self, blocks: &Blocks, bytes: u64) -> Option<BlockIndex> {
         let (floor, ceiling) = (Bin::of_block(bytes), Bin::of_request(bytes));
@@ -89,10 +94,7 @@ impl FreeList {
         {
             return Some(found);
         }
-        match self.bitmap.first_from(ceiling) {
-            Some(bin) => self.best_of(blocks, bin, bytes),
-            None => self.best_of(blocks, TAIL, bytes),
-        }
+        self.bitmap.first_from(ceiling).and_then(|bin| self.best_of(blocks, bin, bytes))
     }
 
     /// As [`find`](Self::find), but looks at every block that may fit, however many do not: for
@@ -100,8 +102,8 @@ impl FreeList {
     #[cold]
     pub(crate) fn search(&self, blocks: &Blocks, bytes: u64) -> Option<BlockIndex> {
         self.find(blocks, bytes).or_else(|| {
-            let maybe = [Bin::of_block(bytes), TAIL].map(|bin| self.bin(blocks, bin));
-            let fitting = maybe.into_iter().flatten().filter(|&i| blocks[i].bytes >= bytes);
+            let maybe = self.bin(blocks, Bin::of_block(bytes));
+            let fitting = maybe.filter(|&i| blocks[i].bytes >= bytes);
             fitting.min_by_key(|&i| (blocks[i].bytes, blocks[i].address))
         })
     }
@@ -119,7 +121,7 @@ impl FreeList {
             {
                 best = Some((block.bytes, block.address, index));
             }
-            next = block.home_next;
+            next = block.filed_next;
         }
         best.map(|(_, _, index)| index)
     }
@@ -141,11 +143,11 @@ impl FreeList {
             from = Some(Bin(bin.0 + 1));
             Some(bin)
         });
-        sized.chain(std::iter::once(TAIL)).flat_map(move |bin| {
+        sized.flat_map(move |bin| {
             let mut next = self.heads[bin.index()];
             std::iter::from_fn(move || {
                 let index = next.some()?;
-                next = blocks[index].home_next;
+                next = blocks[index].filed_next;
                 Some(index)
             })
         })
@@ -165,7 +167,7 @@ impl FreeList {
         let mut next = self.heads[bin.index()];
         std::iter::from_fn(move || {
             let index = next.some()?;
-            next = blocks[index].home_next;
+            next = blocks[index].filed_next;
             Some(index)
         })
     }
@@ -182,7 +184,7 @@ mod tests {
         let mut indices = Vec::new();
         for (at, &bytes) in sizes.iter().enumerate() {
             let index = blocks.insert(homeless((at as u64 + 1) << 30, bytes));
-            list.insert(&mut blocks, index, false);
+            list.insert(&mut blocks, index);
             indices.push(index);
         }
         (list, blocks, indices)
@@ -213,26 +215,10 @@ mod tests {
         let (large, small) = ((1 << 20) + 1024, (1 << 20) + 512);
         let mut sizes = vec![small; LOOK + 1];
         sizes[0] = large;
-        let (mut list, mut blocks, indices) = list_of(&sizes);
+        let (list, blocks, indices) = list_of(&sizes);
         assert_eq!(list.find(&blocks, large), None);
         assert_eq!(list.search(&blocks, large), Some(indices[0]));
         assert_eq!(list.search(&blocks, large + 512), None);
-        for &index in &indices {
-            list.remove(&mut blocks, index);
-            list.insert(&mut blocks, index, true);
-        }
-        assert_eq!(list.find(&blocks, large), None);
-        assert_eq!(list.search(&blocks, large), Some(indices[0]));
-    }
-
-    #[test]
-    fn blocks_that_can_grow_are_used_last() {
-        let (mut list, mut blocks, indices) = list_of(&[1024, 1 << 20]);
-        list.remove(&mut blocks, indices[0]);
-        list.insert(&mut blocks, indices[0], true);
-        assert_eq!(list.find(&blocks, 1024), Some(indices[1]));
-        list.remove(&mut blocks, indices[1]);
-        assert_eq!(list.find(&blocks, 1024), Some(indices[0]));
     }
 
     /// I5, for blocks taken from the front, the middle and the end of a bin.

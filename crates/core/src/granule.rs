@@ -2,8 +2,11 @@
 //!
 //! The heap names granules, whoever carries plans out keeps their handles by that name. Keeps I13:
 //! each granule is created once and released once, and reserved bytes are the bytes of created
-//! granules, mapped or not. A granule backs one place at most; other addresses that still lead to
-//! it are its aliases, and hollow.
+//! granules, mapped or not. A granule has a home, where it was mapped first and stays mapped, and
+//! backs one place at most: its home, or one it is on loan to. Every place that leads to it beside
+//! its home is known.
+
+use crate::block::BlockIndex;
 
 /// Names a granule. Reused after the granule was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,7 +23,7 @@ impl GranuleId {
 pub(crate) const NO_GRANULE: u32 = u32::MAX;
 
 /// A granule-sized piece of a mapped segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub(crate) segment: u32,
     pub(crate) slot: u32,
@@ -42,8 +45,12 @@ pub(crate) enum GranuleState {
 #[derive(Debug)]
 struct Granule {
     state: GranuleState,
-    /// The places that lead here beside the one it backs.
-    aliases: Vec<Place>,
+    /// Where it belongs, from when it first backed a place.
+    home: Option<Place>,
+    /// On loan: the block at its home.
+    lent: BlockIndex,
+    /// The places beside its home that lead here.
+    mappings: Vec<Place>,
 }
 
 /// All granules of a heap, of one size.
@@ -52,14 +59,19 @@ pub(crate) struct Granules {
     table: Vec<Granule>,
     vacant: Vec<GranuleId>,
     idle: Vec<GranuleId>,
-    alias_count: usize,
+    mapping_count: usize,
 }
 
 impl Granules {
     /// A name for a granule that a plan will create.
     pub(crate) fn name(&mut self) -> GranuleId {
         let id = self.vacant.pop().unwrap_or_else(|| {
-            self.table.push(Granule { state: GranuleState::Vacant, aliases: Vec::new() });
+            self.table.push(Granule {
+                state: GranuleState::Vacant,
+                home: None,
+                lent: BlockIndex::NONE,
+                mappings: Vec::new(),
+            });
             GranuleId((self.table.len() - 1) as u32)
         });
         self.table[id.index()].state = GranuleState::Planned;
@@ -72,6 +84,13 @@ impl Granules {
         self.table[id.index()].state = GranuleState::Planned;
     }
 
+    /// Takes some idle granule for a plan.
+    pub(crate) fn take_last_idle(&mut self) -> Option<GranuleId> {
+        let id = self.idle.pop()?;
+        self.table[id.index()].state = GranuleState::Planned;
+        Some(id)
+    }
+
     /// Granules that are created and back nothing.
     pub(crate) fn idle(&self) -> &[GranuleId] {
         &self.idle
@@ -82,20 +101,42 @@ impl Granules {
         self.table[id.index()].state = GranuleState::Planned;
     }
 
-    /// A plan left the granule behind a place.
+    /// A plan left the granule behind a place; the first such place is its home.
+    #[inline]
     pub(crate) fn set_backing(&mut self, id: GranuleId, place: Place) {
-        self.table[id.index()].state = GranuleState::Backing(place);
+        let granule = &mut self.table[id.index()];
+        granule.state = GranuleState::Backing(place);
+        granule.home.get_or_insert(place);
+    }
+
+    /// Where a granule belongs.
+    #[inline]
+    pub(crate) fn home(&self, id: GranuleId) -> Option<Place> {
+        self.table[id.index()].home
+    }
+
+    /// A granule is on loan: the block at its home.
+    pub(crate) fn set_lent(&mut self, id: GranuleId, block: BlockIndex) {
+        self.table[id.index()].lent = block;
+    }
+
+    /// The block at the home of a granule that is on loan.
+    #[inline]
+    pub(crate) fn lent(&self, id: GranuleId) -> BlockIndex {
+        self.table[id.index()].lent
     }
 
     /// A plan left the granule created and backing nothing.
     pub(crate) fn set_idle(&mut self, id: GranuleId) {
         self.table[id.index()].state = GranuleState::Idle;
+        self.table[id.index()].home = None;
         self.idle.push(id);
     }
 
     /// A plan left the granule without a handle.
     pub(crate) fn set_vacant(&mut self, id: GranuleId) {
         self.table[id.index()].state = GranuleState::Vacant;
+        self.table[id.index()].home = None;
         self.vacant.push(id);
     }
 
@@ -109,32 +150,27 @@ impl Granules {
         self.table.iter().enumerate().map(|(i, granule)| (GranuleId(i as u32), granule.state))
     }
 
-    /// The places that lead to a granule beside the one it backs.
-    pub(crate) fn aliases(&self, id: GranuleId) -> &[Place] {
-        &self.table[id.index()].aliases
+    /// The places beside its home that lead to a granule.
+    pub(crate) fn mappings(&self, id: GranuleId) -> &[Place] {
+        &self.table[id.index()].mappings
     }
 
-    pub(crate) fn add_alias(&mut self, id: GranuleId, place: Place) {
-        self.table[id.index()].aliases.push(place);
-        self.alias_count += 1;
+    pub(crate) fn add_mapping(&mut self, id: GranuleId, place: Place) {
+        self.table[id.index()].mappings.push(place);
+        self.mapping_count += 1;
     }
 
-    pub(crate) fn remove_alias(&mut self, id: GranuleId, place: Place) {
-        let aliases = &mut self.table[id.index()].aliases;
-        if let Some(at) = aliases.iter().position(|&alias| alias == place) {
-            aliases.swap_remove(at);
-            self.alias_count -= 1;
+    pub(crate) fn remove_mapping(&mut self, id: GranuleId, place: Place) {
+        let mappings = &mut self.table[id.index()].mappings;
+        if let Some(at) = mappings.iter().position(|&other| other == place) {
+            mappings.swap_remove(at);
+            self.mapping_count -= 1;
         }
     }
 
-    /// How many aliases there are.
-    pub(crate) const fn alias_count(&self) -> usize {
-        self.alias_count
-    }
-
-    /// How many names there are: one more than the largest index.
-    pub(crate) const fn names(&self) -> usize {
-        self.table.len()
+    /// How many places beside their homes lead to granules.
+    pub(crate) const fn mapping_count(&self) -> usize {
+        self.mapping_count
     }
 
     /// How many granules exist, or will once the plans under way are done.
@@ -168,15 +204,27 @@ mod tests {
     }
 
     #[test]
-    fn aliases_are_known_by_their_place() {
+    fn mappings_are_known_by_their_place() {
         let mut granules = Granules::default();
         let id = granules.name();
         let place = |slot| Place { segment: 0, slot };
-        granules.add_alias(id, place(1));
-        granules.add_alias(id, place(2));
-        granules.remove_alias(id, place(3));
-        assert_eq!(granules.alias_count(), 2);
-        granules.remove_alias(id, place(1));
-        assert_eq!((granules.alias_count(), granules.aliases(id)), (1, &[place(2)][..]));
+        granules.add_mapping(id, place(1));
+        granules.add_mapping(id, place(2));
+        granules.remove_mapping(id, place(3));
+        assert_eq!(granules.mapping_count(), 2);
+        granules.remove_mapping(id, place(1));
+        assert_eq!((granules.mapping_count(), granules.mappings(id)), (1, &[place(2)][..]));
+    }
+
+    #[test]
+    fn the_first_place_is_the_home_until_the_granule_is_released() {
+        let mut granules = Granules::default();
+        let id = granules.name();
+        let [home, loan] = [1, 2].map(|slot| Place { segment: 0, slot });
+        granules.set_backing(id, home);
+        granules.set_backing(id, loan);
+        assert_eq!(granules.home(id), Some(home));
+        granules.set_vacant(id);
+        assert_eq!((granules.name(), granules.home(id)), (id, None));
     }
 }

@@ -7,7 +7,7 @@
 
 use crate::block::BlockIndex;
 use crate::fence::Fence;
-use crate::granule::{GranuleId, Place};
+use crate::granule::GranuleId;
 use crate::id::StreamId;
 
 /// One thing to do to the device. Sizes and addresses are in bytes.
@@ -132,12 +132,15 @@ pub(crate) struct Wanted {
 /// What a plan is for, with the blocks it claims.
 #[derive(Debug)]
 pub(crate) enum Intent {
-    /// Addresses for a mapped segment.
-    Reserve { list: u32, bytes: u64 },
+    /// Addresses for a mapped segment, of homes or for loans.
+    Reserve { list: u32, bytes: u64, is_loan: bool },
     /// A plain segment, and a block of it for a request.
     Malloc { wanted: Wanted, bytes: u64 },
-    /// Backing for a hollow block, to serve a request together with the free blocks around it.
-    Back { wanted: Wanted, free_before: BlockIndex, backing: Backing, free_after: BlockIndex },
+    /// New granules for a hollow block: to serve a request together with the free blocks around
+    /// it, or just to be there.
+    Grow { wanted: Option<Wanted>, site: Site, granules: Vec<GranuleId> },
+    /// Granules, in order, for a berth to serve a request; they come from claimed blocks.
+    Lend { wanted: Wanted, berth: BlockIndex, granules: Vec<GranuleId>, lenders: Vec<BlockIndex> },
     /// Fences of other streams to record, and those that a stream is to wait for.
     Order { user: StreamId, fences: Vec<Fence> },
     /// Fences that a freed block waits for.
@@ -150,15 +153,13 @@ pub(crate) enum Intent {
     Trim { gifts: Vec<Gift> },
 }
 
-/// What backs a hollow block, and where from.
-#[derive(Debug)]
-pub(crate) struct Backing {
-    /// The block.
+/// Where memory grows, at home: a claimed hollow block with the claimed free blocks around it, if
+/// they are part of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Site {
+    pub(crate) before: BlockIndex,
     pub(crate) hollow: BlockIndex,
-    /// The granule behind each of its places, in order.
-    pub(crate) granules: Vec<GranuleId>,
-    /// Claimed blocks that the granules are taken from.
-    pub(crate) harvested: Vec<BlockIndex>,
+    pub(crate) after: BlockIndex,
 }
 
 /// One thing given back to the device, with the number of steps that takes.
@@ -168,8 +169,9 @@ pub(crate) enum Gift {
     Idle { granule: GranuleId },
     /// The backing of a claimed block: one unmap, then a release for each granule.
     Backing { block: BlockIndex, granules: Vec<GranuleId> },
-    /// Addresses that lead to a granule without being backed by it: one unmap.
-    Alias { place: Place },
+    /// Slots of a claimed block that lead to granules without being backed by them: one unmap for
+    /// each range, of a first slot and a count.
+    Aliases { block: BlockIndex, ranges: Vec<(u32, u32)> },
     /// A plain segment, whose only block is claimed: one step.
     Plain { segment: u32 },
     /// The addresses of a mapped segment, whose only block is claimed: one step.

@@ -1,13 +1,13 @@
 //! Segments: contiguous ranges of device addresses obtained from the driver, tiled by blocks (I1).
 //!
 //! A plain segment is one allocation of the driver and always backed throughout. A mapped segment
-//! is a reserved range of addresses, backed granule by granule; I13: a piece is backed if and only
-//! if it is not hollow, and a hollow piece that leads to a granule is its alias.
+//! is a reserved range of addresses in granule-sized pieces, its slots. In a segment of homes each
+//! slot has a granule of its own for as long as that exists; in one for loans slots lead to
+//! granules whose home is elsewhere.
 
 use std::collections::BTreeMap;
 
 use crate::block::BlockIndex;
-use crate::fence::Fence;
 use crate::granule::{GranuleId, NO_GRANULE};
 use crate::policy::SegmentKind;
 
@@ -21,68 +21,79 @@ pub(crate) struct Segment {
     pub(crate) list: u32,
     /// The block at the lowest address.
     pub(crate) first: BlockIndex,
+    /// For loans, not for homes.
+    pub(crate) is_loan: bool,
     /// Mapped segments: what each granule-sized piece leads to, as far as ever mapped.
     slots: Vec<Slot>,
 }
 
-/// What a granule-sized piece of a mapped segment leads to.
+/// A granule-sized piece of a mapped segment.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     granule: u32,
-    alias: Option<Alias>,
+    /// The first of a berth's slots: how many the berth has. Else 0.
+    berth_slots: u32,
+    /// The device has access.
+    is_open: bool,
 }
 
-const EMPTY: Slot = Slot { granule: NO_GRANULE, alias: None };
-
-/// Says of a piece that its granule backs another place, or none: it is an alias.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Alias {
-    /// The last use through these addresses; unmapping does not wait for it. `None`: complete.
-    pub(crate) fence: Option<Fence>,
-    /// The device has access: the granule can back the place again with no driver call.
-    pub(crate) is_open: bool,
-    /// A plan under way unmaps it.
-    pub(crate) is_claimed: bool,
-    /// Tells it from others that were or will be at the same place.
-    pub(crate) number: u64,
-}
+const EMPTY: Slot = Slot { granule: NO_GRANULE, berth_slots: 0, is_open: false };
 
 impl Segment {
-    pub(crate) fn new(kind: SegmentKind, address: u64, bytes: u64, list: u32) -> Self {
-        Self { kind, address, bytes, list, first: BlockIndex::NONE, slots: Vec::new() }
+    pub(crate) fn new(
+        kind: SegmentKind,
+        address: u64,
+        bytes: u64,
+        list: u32,
+        is_loan: bool,
+    ) -> Self {
+        Self { kind, address, bytes, list, first: BlockIndex::NONE, is_loan, slots: Vec::new() }
     }
 
-    /// The granule that a granule-sized piece leads to, by the piece's position in the segment.
+    /// The granule that a slot leads to.
+    #[inline]
     pub(crate) fn granule(&self, slot: usize) -> Option<GranuleId> {
         let granule = self.slots.get(slot)?.granule;
         (granule != NO_GRANULE).then_some(GranuleId(granule))
     }
 
-    /// Whether that granule backs another place, and what is known of it here.
-    pub(crate) fn alias(&self, slot: usize) -> Option<&Alias> {
-        self.slots.get(slot)?.alias.as_ref()
+    /// Whether the device has access through a slot.
+    #[inline]
+    pub(crate) fn is_open(&self, slot: usize) -> bool {
+        self.slots.get(slot).is_some_and(|slot| slot.is_open)
     }
 
-    pub(crate) fn alias_mut(&mut self, slot: usize) -> Option<&mut Alias> {
-        self.slots.get_mut(slot)?.alias.as_mut()
+    /// How many slots the berth has that begins at this one; 0 if none does.
+    #[inline]
+    pub(crate) fn berth_slots(&self, slot: usize) -> u32 {
+        self.slots.get(slot).map_or(0, |slot| slot.berth_slots)
     }
 
-    /// Makes a piece an alias of its granule, or no more one.
-    pub(crate) fn set_alias(&mut self, slot: usize, alias: Option<Alias>) {
-        if let Some(slot) = self.slots.get_mut(slot) {
-            slot.alias = alias;
-        }
-    }
-
-    /// Lets a piece lead to a granule that backs it, or nowhere.
-    pub(crate) fn set_granule(&mut self, slot: usize, granule: Option<GranuleId>) {
+    fn slot_mut(&mut self, slot: usize) -> &mut Slot {
         if slot >= self.slots.len() {
             self.slots.resize(slot + 1, EMPTY);
         }
-        self.slots[slot] = granule.map_or(EMPTY, |id| Slot { granule: id.0, alias: None });
+        &mut self.slots[slot]
     }
 
-    /// How many pieces have a slot.
+    /// Lets a slot lead to a granule.
+    pub(crate) fn map(&mut self, slot: usize, granule: GranuleId, is_open: bool) {
+        let slot = self.slot_mut(slot);
+        (slot.granule, slot.is_open) = (granule.0, is_open);
+    }
+
+    /// Lets a slot lead nowhere.
+    pub(crate) fn unmap(&mut self, slot: usize) {
+        let slot = self.slot_mut(slot);
+        (slot.granule, slot.is_open) = (NO_GRANULE, false);
+    }
+
+    /// Notes that a berth of so many slots begins at this one; 0: none any more.
+    pub(crate) fn set_berth(&mut self, slot: usize, berth_slots: u32) {
+        self.slot_mut(slot).berth_slots = berth_slots;
+    }
+
+    /// How many slots were ever mapped.
     pub(crate) fn slot_count(&self) -> usize {
         self.slots.len()
     }
@@ -166,8 +177,9 @@ mod tests {
 
     fn segments() -> (Segments, [u32; 3]) {
         let mut segments = Segments::default();
-        let indices = [4096, 1024, 8192]
-            .map(|address| segments.insert(Segment::new(SegmentKind::Plain, address, 1024, 0)));
+        let indices = [4096, 1024, 8192].map(|address| {
+            segments.insert(Segment::new(SegmentKind::Plain, address, 1024, 0, false))
+        });
         (segments, indices)
     }
 
@@ -195,7 +207,7 @@ mod tests {
         let (mut segments, [at_4096, at_1024, at_8192]) = segments();
         segments.withdraw(at_4096);
         segments.withdraw(at_1024);
-        let next = segments.insert(Segment::new(SegmentKind::Mapped, 4096, 512, 0));
+        let next = segments.insert(Segment::new(SegmentKind::Mapped, 4096, 512, 0, false));
         assert_eq!(segments.containing(4096), Some(next));
         assert_eq!(segments.iter().count(), 4);
         segments.restore(at_1024);
@@ -203,17 +215,17 @@ mod tests {
         let order: Vec<u32> = segments.in_address_order().map(|(index, _)| index).collect();
         assert_eq!(order, [at_1024, next, at_8192]);
         // The slot of the removed one is used again.
-        let again = segments.insert(Segment::new(SegmentKind::Plain, 0, 512, 0));
+        let again = segments.insert(Segment::new(SegmentKind::Plain, 0, 512, 0, false));
         assert_eq!(again, at_4096);
     }
 
     #[test]
     fn pieces_that_were_never_backed_are_empty() {
-        let mut segment = Segment::new(SegmentKind::Mapped, 0, 8 << 20, 0);
+        let mut segment = Segment::new(SegmentKind::Mapped, 0, 8 << 20, 0, true);
         assert_eq!((segment.granule(3), segment.slot_count()), (None, 0));
-        segment.set_granule(2, Some(GranuleId(7)));
+        segment.map(2, GranuleId(7), true);
         assert_eq!((segment.granule(1), segment.granule(2)), (None, Some(GranuleId(7))));
-        segment.set_granule(2, None);
+        segment.unmap(2);
         assert_eq!((segment.granule(2), segment.slot_count()), (None, 3));
     }
 }

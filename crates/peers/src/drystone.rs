@@ -128,7 +128,7 @@ fn segment_layout(segment: &SegmentView) -> replay::LayoutSegment {
         state: match block.state {
             BlockState::Live => replay::BlockState::Live,
             BlockState::Pending | BlockState::Quarantined => replay::BlockState::Pending,
-            BlockState::Hollow => replay::BlockState::Hollow,
+            BlockState::Hollow | BlockState::Lent | BlockState::Alias => replay::BlockState::Hollow,
             BlockState::Free | BlockState::Claimed => replay::BlockState::Free,
         },
     });

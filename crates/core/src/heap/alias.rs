@@ -1,144 +1,146 @@
-//! Aliases: addresses that still lead to a granule which backs another place, or none.
+//! Aliases: addresses that lead to a granule which backs another place, or none.
 //!
-//! They are kept: when the same request comes again and the granule is free, the place is backed
-//! again with no driver call. They are unmapped when something else is to be mapped there, when the
-//! granule is released, and, the oldest first, when there are too many mappings; never before the
-//! last use through them is known to be complete, since unmapping does not wait for kernels.
+//! Empty berths keep them: while the granule is free the place is backed again with no driver call.
+//! They are unmapped when something else is to be mapped there, when memory is given back, and, the
+//! oldest first, when there are too many mappings; never before the last use through them is known
+//! to be complete, since unmapping does not wait for kernels.
+
+use std::ops::Range;
 
 use super::Heap;
+use super::berth::Berth;
 use super::request::Reach;
-use crate::block::BlockIndex;
+use crate::block::{BlockIndex, BlockState};
 use crate::fence::Fence;
 use crate::granule::{GranuleId, Place};
 use crate::plan::{Gift, Intent, Plan, Step, Wanted};
 use crate::policy;
-use crate::segment::Alias;
+use crate::size::whole_units;
 
-/// How many aliases, beyond those wanted, one look at the oldest passes over.
+/// How many berths, beyond those wanted, one look at the oldest passes over.
 const LOOK: usize = 64;
 
 impl Heap {
-    /// What is known of a place that is an alias.
-    pub(crate) fn alias(&self, place: Place) -> Option<&Alias> {
-        self.segments.get(place.segment)?.alias(place.slot as usize)
+    /// Whether an empty berth can be unmapped: the last use through it is known to be complete.
+    pub(super) fn is_evictable(&self, index: BlockIndex) -> bool {
+        let block = &self.blocks[index];
+        block.free_after <= self.streams.at(self.list(block.list).stream).passed
     }
 
-    fn alias_mut(&mut self, place: Place) -> Option<&mut Alias> {
-        self.segments.get_mut(place.segment)?.alias_mut(place.slot as usize)
-    }
-
-    /// Makes a place an alias of the granule it leads to.
-    pub(super) fn add_alias(
+    /// Claims a homeless block without backing, and adds the unmapping of these of its slots.
+    pub(super) fn clear_slots(
         &mut self,
-        place: Place,
-        granule: GranuleId,
-        fence: Option<Fence>,
-        is_open: bool,
+        index: BlockIndex,
+        slots: &[u32],
+        gifts: &mut Vec<Gift>,
+        steps: &mut Vec<Step>,
     ) {
-        self.aliases_made += 1;
-        let number = self.aliases_made;
-        if let Some(segment) = self.segments.get_mut(place.segment) {
-            let alias = Alias { fence, is_open, is_claimed: false, number };
-            segment.set_alias(place.slot as usize, Some(alias));
-        }
-        self.granules.add_alias(granule, place);
-        self.oldest_aliases.push_back((place, number));
-        // Of those that are none any more only a few are kept in the queue.
-        if self.oldest_aliases.len() > 2 * self.granules.alias_count() + LOOK {
-            let mut queue = std::mem::take(&mut self.oldest_aliases);
-            queue.retain(|&(place, number)| self.alias(place).is_some_and(|a| a.number == number));
-            self.oldest_aliases = queue;
-        }
-    }
-
-    /// The granules behind a claimed block back other places from now on.
-    pub(super) fn leave_aliases(&mut self, index: BlockIndex) {
-        let block = self.blocks[index];
-        let owner = self.list(block.list).stream;
-        let is_over = block.free_after <= self.streams.at(owner).passed;
-        let stream = self.streams.id_at(owner);
-        let fence = (!is_over).then_some(Fence { stream, point: block.free_after });
-        for (place, granule) in self.places_of(index) {
-            self.add_alias(place, granule, fence, true);
-        }
-        let scale = self.list(block.list).scale as usize;
-        self.stats.scales[scale].reserved_bytes.take(block.bytes);
-        self.stats.harvested_granules += block.bytes / self.config.granule_bytes;
-    }
-
-    /// Whether an alias can be unmapped: the last use through it is known to be complete.
-    pub(super) fn is_evictable(&self, alias: &Alias) -> bool {
-        let is_over = alias.fence.is_none_or(|fence| self.streams.has_passed(fence));
-        !alias.is_claimed && is_over
-    }
-
-    /// Adds the unmapping of an alias to a plan.
-    pub(super) fn evict(&mut self, place: Place, gifts: &mut Vec<Gift>, steps: &mut Vec<Step>) {
-        if let Some(alias) = self.alias_mut(place) {
-            alias.is_claimed = true;
-            let address = self.address_of(place);
-            steps.push(Step::Unmap { address, bytes: self.config.granule_bytes });
-            gifts.push(Gift::Alias { place });
-        }
-    }
-
-    /// An alias was unmapped, or is still there.
-    pub(super) fn finish_eviction(&mut self, place: Place, is_done: bool) {
-        if is_done {
-            let segment = self.segments.get(place.segment);
-            if let Some(granule) = segment.and_then(|s| s.granule(place.slot as usize)) {
-                self.granules.remove_alias(granule, place);
+        self.blocks[index].state = BlockState::Claimed;
+        let mut ranges: Vec<(u32, u32)> = Vec::new();
+        for &slot in slots {
+            match ranges.last_mut() {
+                Some((first, count)) if *first + *count == slot => *count += 1,
+                _ => ranges.push((slot, 1)),
             }
-            self.set_slot(place, None);
-        } else if let Some(alias) = self.alias_mut(place) {
-            alias.is_claimed = false;
-            let number = alias.number;
-            self.oldest_aliases.push_front((place, number));
+        }
+        let (segment, granule_bytes) = (self.blocks[index].segment, self.config.granule_bytes);
+        steps.extend(ranges.iter().map(|&(slot, count)| Step::Unmap {
+            address: self.address_of(Place { segment, slot }),
+            bytes: u64::from(count) * granule_bytes,
+        }));
+        gifts.push(Gift::Aliases { block: index, ranges });
+    }
+
+    /// The slots of a block that lead to granules.
+    pub(super) fn mapped_slots(&self, index: BlockIndex) -> Vec<u32> {
+        self.places_of(index).map(|(place, _)| place.slot).collect()
+    }
+
+    /// A range of slots was unmapped.
+    pub(super) fn finish_unmapping(&mut self, index: BlockIndex, (first, count): (u32, u32)) {
+        let number = self.blocks[index].segment;
+        for slot in first..first + count {
+            let place = Place { segment: number, slot };
+            let Some(segment) = self.segments.get_mut(number) else { return };
+            if let Some(granule) = segment.granule(slot as usize) {
+                self.granules.remove_mapping(granule, place);
+            }
+            segment.unmap(slot as usize);
+        }
+    }
+
+    /// A claimed block of which aliases were unmapped stands where it belongs again.
+    pub(super) fn finish_clearing(&mut self, index: BlockIndex) {
+        if !self.blocks[index].is_loan {
+            self.hollow_out(index);
+        } else if self.is_whole_berth(index) && self.leads_nowhere(index) {
+            let first = self.slots_of(index).start;
+            if let Some(segment) = self.segments.get_mut(self.blocks[index].segment) {
+                segment.set_berth(first, 0);
+            }
+            self.hollow_out(index);
+        } else {
+            self.empty_berth(index);
         }
     }
 
     /// Plans to unmap aliases whose use is over: all of them, for when the driver has no mappings
     /// left. `None` if there are none.
     pub fn plan_eviction(&mut self) -> Option<Plan> {
-        self.plan_eviction_of(self.granules.alias_count())
+        self.plan_eviction_of(usize::MAX)
     }
 
-    /// Plans to unmap up to so many of the oldest aliases.
+    /// Plans to unmap up to so many aliases, and those of the same berths: of the oldest.
     fn plan_eviction_of(&mut self, count: usize) -> Option<Plan> {
-        let mut places = Vec::new();
-        for _ in 0..(count + LOOK).min(self.oldest_aliases.len()) {
-            let Some((place, number)) = self.oldest_aliases.pop_front() else { break };
-            let Some(alias) = self.alias(place).filter(|alias| alias.number == number) else {
+        let (mut gifts, mut steps) = (Vec::new(), Vec::new());
+        let (mut evicted, mut passed_over) = (0, 0);
+        for _ in 0..self.oldest_berths.len() {
+            if evicted >= count || passed_over >= LOOK {
+                break;
+            }
+            let Some((index, number)) = self.oldest_berths.pop_front() else { break };
+            if !self.is_empty_since(index, number) {
                 continue;
-            };
-            if places.len() < count && self.is_evictable(alias) {
-                places.push(place);
-            } else if !alias.is_claimed {
+            }
+            let slots = self.mapped_slots(index);
+            if self.is_evictable(index) && !slots.is_empty() {
+                self.unlink_berth(index);
+                evicted += slots.len();
+                self.clear_slots(index, &slots, &mut gifts, &mut steps);
+            } else {
                 // A slow stream holds up no other's.
-                self.oldest_aliases.push_back((place, number));
+                passed_over += 1;
+                self.oldest_berths.push_back((index, number));
             }
         }
-        self.plan_eviction_at(&places)
-    }
-
-    /// Plans to unmap these aliases.
-    pub(super) fn plan_eviction_at(&mut self, places: &[Place]) -> Option<Plan> {
-        let (mut gifts, mut steps) = (Vec::new(), Vec::new());
-        places.iter().for_each(|&place| self.evict(place, &mut gifts, &mut steps));
         (!gifts.is_empty()).then_some(Plan { steps, intent: Intent::Trim { gifts } })
     }
 
-    /// Plans to keep within the budget of mappings before `more` are made. Where the uses of the
-    /// oldest are not known to be over, only a fence is recorded that will tell.
+    /// Whether a berth is empty and has been since it was noted to be.
+    fn is_empty_since(&self, index: BlockIndex, number: u64) -> bool {
+        self.blocks[index].requested == number
+    }
+
+    /// Forgets those of the noted berths that were used since, once they are many.
+    pub(super) fn tidy_oldest_berths(&mut self) {
+        if self.oldest_berths.len() > 2 * self.granules.mapping_count() + LOOK {
+            let mut noted = std::mem::take(&mut self.oldest_berths);
+            noted.retain(|&(index, number)| self.is_empty_since(index, number));
+            self.oldest_berths = noted;
+        }
+    }
+
+    /// Plans to keep within the budget of mappings before a loan. Where the uses of the oldest
+    /// aliases are not known to be over, only a fence is recorded that will tell.
     pub(super) fn plan_within_budget(
         &mut self,
         wanted: Wanted,
         reach: Reach,
-        more: usize,
+        berth: Berth,
     ) -> Option<Plan> {
         let budget = policy::mapping_budget(self.granules.len());
-        let mappings = self.granules.len() + self.granules.alias_count() + more;
-        if mappings <= budget {
+        let mappings = self.granules.len() + self.granules.mapping_count() + berth.calls;
+        if mappings <= budget || berth.calls == 0 {
             return None;
         }
         // An eighth more than needed, so that it is not done again at once.
@@ -147,107 +149,249 @@ impl Heap {
     }
 
     fn plan_fence_of_oldest(&mut self, wanted: Wanted) -> Option<Plan> {
-        let mut oldest = self.oldest_aliases.iter();
-        let mut fence = oldest.find_map(|&(place, number)| {
-            self.alias(place).filter(|alias| alias.number == number)?.fence
-        })?;
+        let oldest = self.oldest_berths.iter();
+        let index = oldest.copied().find(|&(index, number)| self.is_empty_since(index, number))?.0;
+        self.plan_fence_of(index, wanted)
+    }
+
+    /// Plans to record a fence that will tell whether the last use through a berth is over; `None`
+    /// if one is recorded.
+    pub(super) fn plan_fence_of(&mut self, index: BlockIndex, wanted: Wanted) -> Option<Plan> {
+        let block = self.blocks[index];
+        let stream = self.streams.id_at(self.list(block.list).stream);
         let user = self.streams.id_at(self.list(wanted.list).stream);
-        let stream = self.streams.of_fence(fence)?;
-        if stream.is_retired || fence.point <= stream.recorded {
+        let state = self.streams.at_mut(stream.index);
+        if state.is_retired || block.free_after <= state.recorded {
             return None;
         }
-        fence.point = stream.issue();
+        let fence = Fence { stream, point: state.issue() };
         let steps = vec![Step::Record { fence }];
         Some(Plan { steps, intent: Intent::Order { user, fences: Vec::new() } })
+    }
+
+    /// Adds the unmapping of what keeps granules from being released, and forgets empty berths that
+    /// lead nowhere.
+    pub(super) fn clear_aliases(&mut self, gifts: &mut Vec<Gift>, steps: &mut Vec<Step>) {
+        let idle = self.idle_ranges();
+        let blocks: Vec<BlockIndex> =
+            self.segments.iter().flat_map(|(_, segment)| self.chain_from(segment.first)).collect();
+        for index in blocks {
+            let state = self.blocks[index].state;
+            let is_alias = state == BlockState::Alias && self.is_evictable(index);
+            if !is_alias && state != BlockState::Hollow {
+                continue;
+            }
+            let is_in_the_way = self.places_of(index).any(|(_, granule)| {
+                self.address_behind(granule).is_none_or(|address| {
+                    let after = idle.partition_point(|range| range.start <= address);
+                    idle[..after].last().is_some_and(|range| address < range.end)
+                })
+            });
+            let is_whole = is_alias && self.is_whole_berth(index);
+            if is_in_the_way {
+                match state {
+                    BlockState::Hollow => self.unlink_hollow(index),
+                    _ if is_whole => self.unlink_berth(index),
+                    _ => {}
+                }
+                let slots = self.mapped_slots(index);
+                self.clear_slots(index, &slots, gifts, steps);
+            } else if is_whole && self.leads_nowhere(index) {
+                self.unlink_berth(index);
+                self.finish_clearing(index);
+            }
+        }
+    }
+
+    /// Where granules of trimmable segments are free and their last uses complete, by address.
+    fn idle_ranges(&self) -> Vec<Range<u64>> {
+        let mut ranges = Vec::new();
+        let segments = self.segments.in_address_order();
+        for (_, segment) in segments.filter(|&(number, _)| self.is_trimmable(number)) {
+            let mut end = 0;
+            for index in self.chain_from(segment.first) {
+                let start = self.blocks[index].address;
+                if start >= end {
+                    end = self.idle_run_end(index);
+                    ranges.push(whole_units(start, end, self.config.granule_bytes));
+                }
+            }
+        }
+        ranges.retain(|range| !range.is_empty());
+        ranges
+    }
+
+    fn chain_from(&self, first: BlockIndex) -> impl Iterator<Item = BlockIndex> + '_ {
+        std::iter::successors(first.some(), |&index| self.blocks[index].next.some())
+    }
+
+    // Slots and places.
+
+    /// The slots that a block of whole granules covers.
+    pub(super) fn slots_of(&self, index: BlockIndex) -> Range<usize> {
+        let block = &self.blocks[index];
+        let base = self.segments.get(block.segment).map_or(block.address, |s| s.address);
+        let slot = |address| ((address - base) / self.config.granule_bytes) as usize;
+        slot(block.address)..slot(block.end())
+    }
+
+    /// The places of a block of whole granules that lead to a granule, with what they lead to.
+    pub(super) fn places_of(
+        &self,
+        index: BlockIndex,
+    ) -> impl Iterator<Item = (Place, GranuleId)> + '_ {
+        let number = self.blocks[index].segment;
+        let segment = self.segments.get(number);
+        let place = move |slot| Place { segment: number, slot: slot as u32 };
+        let slots = self.slots_of(index);
+        let mapped = slots.start..slots.end.min(segment.map_or(0, |s| s.slot_count()));
+        mapped.filter_map(move |slot| Some((place(slot), segment?.granule(slot)?)))
+    }
+
+    /// Whether no slot of a block leads to a granule.
+    pub(super) fn leads_nowhere(&self, index: BlockIndex) -> bool {
+        self.places_of(index).next().is_none()
+    }
+
+    pub(super) fn place_at(&self, segment: u32, address: u64) -> Place {
+        let base = self.segments.get(segment).map_or(address, |segment| segment.address);
+        Place { segment, slot: ((address - base) / self.config.granule_bytes) as u32 }
+    }
+
+    pub(super) fn address_of(&self, place: Place) -> u64 {
+        let base = self.segments.get(place.segment).map_or(0, |segment| segment.address);
+        base + u64::from(place.slot) * self.config.granule_bytes
+    }
+
+    pub(super) fn map_slot(&mut self, place: Place, granule: GranuleId, is_open: bool) {
+        if let Some(segment) = self.segments.get_mut(place.segment) {
+            segment.map(place.slot as usize, granule, is_open);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Answer, Config, CrossStream, PoolId, SegmentKind, StreamId};
+    use crate::{Answer, Committed, Config, CrossStream, PoolId, SegmentKind, StreamId};
 
-    /// A heap with two granules, as many aliases of the first, and a stream; through the last
-    /// alias work is under way.
-    fn heap_with_aliases(count: u32) -> (Heap, StreamId) {
-        let mut heap = Heap::new(Config {
-            kind: SegmentKind::Mapped,
-            granule_bytes: 2 << 20,
-            device_bytes: 1 << 36,
-            limit_bytes: u64::MAX,
-            cross_stream: CrossStream::Wait,
-        });
-        let stream = heap.add_stream();
-        while let Answer::Plan(plan) =
-            heap.request(PoolId::DEFAULT, stream, 4 << 20, Reach::Wait).unwrap()
-        {
-            if matches!(heap.commit(plan, 1 << 40), crate::Committed::Granted(_)) {
-                break;
-            }
-        }
-        for slot in 2..2 + count {
-            let place = Place { segment: 0, slot };
-            let fence = (slot == 1 + count).then_some(Fence { stream, point: 7 });
-            heap.set_slot(place, Some(GranuleId(0)));
-            heap.add_alias(place, GranuleId(0), fence, true);
-        }
-        heap.check().unwrap();
-        (heap, stream)
+    const GRANULE: u64 = 2 << 20;
+
+    struct Sample {
+        heap: Heap,
+        stream: StreamId,
+        address: u64,
     }
 
-    const WANTED: Wanted = Wanted { list: 0, requested: 512, bytes: 512 };
+    impl Sample {
+        fn new() -> Self {
+            let mut heap = Heap::new(Config {
+                kind: SegmentKind::Mapped,
+                granule_bytes: GRANULE,
+                device_bytes: 1 << 40,
+                limit_bytes: u64::MAX,
+                cross_stream: CrossStream::Wait,
+            });
+            let stream = heap.add_stream();
+            Self { heap, stream, address: 0 }
+        }
+
+        fn allocate(&mut self, bytes: u64) -> u64 {
+            if let Some(grant) = self.heap.allocate(PoolId::DEFAULT, self.stream, bytes).unwrap() {
+                return grant.address;
+            }
+            loop {
+                let request = self.heap.request(PoolId::DEFAULT, self.stream, bytes, Reach::Wait);
+                let plan = match request.unwrap() {
+                    Answer::Granted(grant) => return grant.address,
+                    Answer::Plan(plan) => plan,
+                };
+                self.address += 1 << 41;
+                if let Committed::Granted(grant) = self.heap.commit(plan, self.address) {
+                    return grant.address;
+                }
+            }
+        }
+
+        fn free(&mut self, address: u64) {
+            assert!(matches!(self.heap.free(address), Ok(crate::Freed::Done)));
+        }
+
+        /// A loan of so many granules from between live blocks, which leaves an empty berth.
+        fn lend(&mut self, granules: u64) {
+            let lent = self.allocate(granules * GRANULE);
+            self.free(lent);
+        }
+
+        /// `pieces` free granules at home, none beside another.
+        fn scatter(&mut self, pieces: usize) {
+            let blocks: Vec<u64> = (0..2 * pieces).map(|_| self.allocate(GRANULE)).collect();
+            blocks.iter().step_by(2).for_each(|&address| self.free(address));
+        }
+
+        fn settle(&mut self) {
+            let plan = self.heap.plan_synchronize();
+            self.heap.commit(plan, 0);
+        }
+    }
+
+    #[test]
+    fn b13_a_berth_in_use_by_the_device_is_not_unmapped_and_none_twice() {
+        let mut sample = Sample::new();
+        sample.scatter(4);
+        sample.lend(4);
+        assert_eq!(sample.heap.granules.mapping_count(), 4);
+        assert!(sample.heap.plan_eviction().is_none(), "its last use is not known to be complete");
+        sample.settle();
+        let plan = sample.heap.plan_eviction().unwrap();
+        assert_eq!(plan.steps().len(), 1, "one range");
+        assert!(sample.heap.plan_eviction().is_none());
+        sample.heap.abandon(plan, 0);
+        sample.heap.check().unwrap();
+        let plan = sample.heap.plan_eviction().unwrap();
+        sample.heap.commit(plan, 0);
+        sample.heap.check().unwrap();
+        assert_eq!(sample.heap.granules.mapping_count(), 0);
+    }
 
     #[test]
     fn mappings_beyond_the_budget_are_given_up_and_some_more() {
-        let budget = policy::mapping_budget(2);
-        let aliases = budget - 10;
-        let (mut heap, _) = heap_with_aliases(aliases as u32);
-        // Two granules, their aliases, and eight more are just within it.
-        assert!(heap.plan_within_budget(WANTED, Reach::Wait, 8).is_none());
-        let plan = heap.plan_within_budget(WANTED, Reach::Wait, 9).unwrap();
-        assert_eq!(plan.steps().len(), 1 + budget / 8);
-        heap.commit(plan, 0);
-        heap.check().unwrap();
-        assert_eq!(heap.granules.alias_count(), aliases - 1 - budget / 8);
-        assert!(heap.plan_within_budget(WANTED, Reach::Wait, 9).is_none());
-    }
-
-    #[test]
-    fn b13_an_alias_in_use_is_not_given_up_and_none_twice() {
-        let (mut heap, _) = heap_with_aliases(5);
-        let plan = heap.plan_eviction().unwrap();
-        assert_eq!(plan.steps().len(), 4, "the fifth is in use");
-        assert!(heap.plan_eviction().is_none());
-        heap.abandon(plan, 3);
-        heap.check().unwrap();
-        assert_eq!(heap.plan_eviction().map(|plan| plan.steps().len()), Some(1));
-    }
-
-    #[test]
-    fn what_keeps_the_oldest_alias_mapped_is_recorded_once() {
-        let (mut heap, stream) = heap_with_aliases(1);
-        let many = policy::mapping_budget(2);
-        assert!(heap.plan_within_budget(WANTED, Reach::Ordered, many).is_none());
-        let plan = heap.plan_within_budget(WANTED, Reach::Wait, many).unwrap();
-        let [Step::Record { fence }] = *plan.steps() else { panic!("{plan:?}") };
-        heap.commit(plan, 0);
-        // The alias of this test is of a later point than any issued here.
-        heap.fence_passed(Fence { stream, point: 6 });
-        assert!(heap.plan_eviction().is_none());
-        heap.fence_passed(Fence { stream, point: fence.point.max(7) });
-        assert!(heap.plan_eviction().is_some());
-    }
-
-    #[test]
-    fn the_queue_forgets_aliases_that_are_none_any_more() {
-        let (mut heap, _) = heap_with_aliases(3);
-        let place = Place { segment: 0, slot: 2 };
-        for _ in 0..1000 {
-            heap.granules.remove_alias(GranuleId(0), place);
-            heap.set_slot(place, Some(GranuleId(0)));
-            heap.add_alias(place, GranuleId(0), None, true);
+        let mut sample = Sample::new();
+        sample.scatter(200);
+        let granules = sample.heap.granules.len();
+        let budget = policy::mapping_budget(granules);
+        // Loans of every size: none fits into the berth of one before.
+        for size in 2..=200 {
+            sample.lend(size);
+            sample.settle();
+            let mappings = granules + sample.heap.granules.mapping_count();
+            assert!(mappings <= budget, "{mappings} mappings of {budget}");
         }
-        assert!(heap.oldest_aliases.len() <= 2 * 3 + LOOK + 1);
-        assert_eq!(heap.plan_eviction().map(|plan| plan.steps().len()), Some(2));
+        sample.heap.check().unwrap();
+    }
+
+    #[test]
+    fn what_keeps_the_oldest_berth_mapped_is_recorded_once() {
+        let mut sample = Sample::new();
+        sample.scatter(2);
+        sample.lend(2);
+        let wanted = Wanted { list: 0, requested: 512, bytes: 512 };
+        let plan = sample.heap.plan_fence_of_oldest(wanted).unwrap();
+        let [Step::Record { fence }] = *plan.steps() else { panic!("{plan:?}") };
+        sample.heap.commit(plan, 0);
+        assert!(sample.heap.plan_fence_of_oldest(wanted).is_none());
+        sample.heap.fence_passed(fence);
+        assert!(sample.heap.plan_eviction().is_some());
+    }
+
+    #[test]
+    fn berths_that_were_used_again_are_forgotten() {
+        let mut sample = Sample::new();
+        sample.scatter(3);
+        for _ in 0..1000 {
+            sample.lend(3);
+        }
+        assert!(sample.heap.oldest_berths.len() <= 2 * 3 + LOOK + 1);
+        assert_eq!(sample.heap.granules.mapping_count(), 3, "one berth serves all");
     }
 }

@@ -9,7 +9,7 @@ use crate::block::BlockIndex;
 use crate::fence::Fence;
 use crate::granule::{GranuleId, GranuleState, Place};
 use crate::id::StreamId;
-use crate::plan::{Backing, Intent, Plan, Step, Wanted};
+use crate::plan::{Intent, Plan, Site, Step};
 
 /// What a committed plan led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,28 +30,31 @@ impl Heap {
     pub fn commit(&mut self, plan: Plan, address: u64) -> Committed {
         let steps = plan.steps;
         match plan.intent {
-            Intent::Reserve { list, bytes } => {
-                let index = self.add_segment(address, bytes, list);
+            Intent::Reserve { list, bytes, is_loan } => {
+                let index = self.add_segment(address, bytes, list, is_loan);
                 self.hollow_out(index);
                 Committed::Prepared
             }
             Intent::Malloc { wanted, bytes } => {
                 self.planned_bytes -= bytes;
-                let index = self.add_segment(address, bytes, wanted.list);
+                let index = self.add_segment(address, bytes, wanted.list, false);
                 self.add_reserved(wanted.list, bytes);
                 Committed::Granted(self.occupy(index, wanted))
             }
-            Intent::Back { wanted, free_before, backing, free_after } => {
-                self.finish_backing(wanted, &steps, &backing);
-                let mut index = backing.hollow;
-                if free_after.some().is_some() {
-                    self.blocks.absorb_next(index);
+            Intent::Grow { wanted, site, granules } => {
+                self.finish_growth(site.hollow, &steps, &granules);
+                let index = self.join_site(site);
+                match wanted {
+                    Some(wanted) => Committed::Granted(self.occupy(index, wanted)),
+                    None => {
+                        self.file(index);
+                        Committed::Prepared
+                    }
                 }
-                if free_before.some().is_some() {
-                    self.blocks.absorb_next(free_before);
-                    index = free_before;
-                }
-                Committed::Granted(self.occupy(index, wanted))
+            }
+            Intent::Lend { wanted, berth, granules, lenders } => {
+                self.finish_lending(wanted, berth, &granules, &lenders);
+                Committed::Granted(self.occupy(berth, wanted))
             }
             Intent::Order { user, fences } => {
                 self.note_steps_recorded(&steps);
@@ -84,12 +87,10 @@ impl Heap {
         match plan.intent {
             Intent::Reserve { .. } => self.addresses_are_scarce = true,
             Intent::Malloc { bytes, .. } => self.planned_bytes -= bytes,
-            Intent::Back { free_before, backing, free_after, .. } => {
-                self.undo_backing(&plan.steps, in_effect, &backing);
-                for index in [free_before, free_after].into_iter().filter_map(BlockIndex::some) {
-                    self.file(index);
-                }
+            Intent::Grow { site, granules, .. } => {
+                self.undo_growth(site, &plan.steps, in_effect, &granules);
             }
+            Intent::Lend { berth, lenders, .. } => self.undo_lending(berth, steps, &lenders),
             Intent::Order { .. } => self.note_steps_recorded(steps),
             Intent::Free { block, .. } => {
                 self.note_steps_recorded(steps);
@@ -102,39 +103,39 @@ impl Heap {
         }
     }
 
-    /// All granules of a plan are mapped and accessible.
-    fn finish_backing(&mut self, wanted: Wanted, steps: &[Step], backing: &Backing) {
+    /// All granules of a growth are mapped and accessible: this is their home.
+    fn finish_growth(&mut self, hollow: BlockIndex, steps: &[Step], granules: &[GranuleId]) {
         let granule_bytes = self.config.granule_bytes;
         let is_created = |step: &&Step| matches!(step, Step::Create { .. });
         let created_bytes = steps.iter().filter(is_created).count() as u64 * granule_bytes;
         self.planned_bytes -= created_bytes;
         self.stats.all.reserved_bytes.add(created_bytes);
-
-        backing.harvested.iter().for_each(|&index| self.leave_aliases(index));
-        let hollow = self.blocks[backing.hollow];
-        let mut place = self.place_at(hollow.segment, hollow.address);
-        for &granule in &backing.granules {
-            self.granules.remove_alias(granule, place);
-            self.set_slot(place, Some(granule));
+        let segment = self.blocks[hollow].segment;
+        for (slot, &granule) in self.slots_of(hollow).zip(granules) {
+            let place = Place { segment, slot: slot as u32 };
+            self.map_slot(place, granule, true);
             self.granules.set_backing(granule, place);
-            place.slot += 1;
         }
-        let scale = self.list(hollow.list).scale as usize;
-        self.stats.scales[scale].reserved_bytes.add(hollow.bytes);
-        if !backing.harvested.is_empty() {
-            // What is left over is free to the request's stream at once; to others from its next
-            // fence on, which covers those of the streams it waited for.
-            let user = self.list(wanted.list).stream;
-            self.blocks[backing.hollow].free_after = self.streams.at(user).free_after();
-        }
-        backing.harvested.iter().for_each(|&index| self.hollow_out(index));
+        let scale = self.list(self.blocks[hollow].list).scale as usize;
+        self.stats.scales[scale].reserved_bytes.add(self.blocks[hollow].bytes);
     }
 
-    /// A backing plan failed. What could not be released stays idle; what could not be unmapped
-    /// stays an alias, without access as far as anybody knows.
-    fn undo_backing(&mut self, steps: &[Step], in_effect: usize, backing: &Backing) {
+    /// Makes one homeless block of a site.
+    fn join_site(&mut self, site: Site) -> BlockIndex {
+        if site.after.some().is_some() {
+            self.blocks.absorb_next(site.hollow);
+        }
+        if site.before.some().is_some() {
+            self.blocks.absorb_next(site.before);
+            return site.before;
+        }
+        site.hollow
+    }
+
+    /// A growth failed. What could not be released stays idle; what could not be unmapped still
+    /// leads to it, without access as far as anybody knows.
+    fn undo_growth(&mut self, site: Site, steps: &[Step], in_effect: usize, of: &[GranuleId]) {
         let granule_bytes = self.config.granule_bytes;
-        let segment = self.blocks[backing.hollow].segment;
         for (at, step) in steps.iter().enumerate() {
             match *step {
                 Step::Create { granule, .. } => {
@@ -147,30 +148,21 @@ impl Heap {
                     }
                 }
                 Step::Map { address, granule, .. } if at < in_effect => {
-                    let place = self.place_at(segment, address);
-                    self.set_slot(place, Some(granule));
-                    self.add_alias(place, granule, None, false);
+                    let place = self.place_at(self.blocks[site.hollow].segment, address);
+                    self.map_slot(place, granule, false);
+                    self.granules.add_mapping(granule, place);
                 }
                 _ => {}
             }
         }
-        for &granule in &backing.granules {
+        for &granule in of {
             if self.granules.state(granule) == GranuleState::Planned {
                 self.granules.set_idle(granule);
             }
         }
-        self.return_claimed(&backing.harvested);
-        self.hollow_out(backing.hollow);
-    }
-
-    fn place_at(&self, segment: u32, address: u64) -> Place {
-        let base = self.segments.get(segment).map_or(address, |segment| segment.address);
-        Place { segment, slot: ((address - base) / self.config.granule_bytes) as u32 }
-    }
-
-    pub(super) fn set_slot(&mut self, place: Place, granule: Option<GranuleId>) {
-        if let Some(segment) = self.segments.get_mut(place.segment) {
-            segment.set_granule(place.slot as usize, granule);
+        self.hollow_out(site.hollow);
+        for index in [site.before, site.after].into_iter().filter_map(BlockIndex::some) {
+            self.file(index);
         }
     }
 

@@ -1,31 +1,24 @@
 //! Growth: what to ask of the driver when no free block serves.
 //!
-//! A mapped segment grows where the fewest mappings do, with granules that are free elsewhere
-//! before new ones. Reserved bytes plus those under way never pass the limit (one step: B19).
-
-use std::collections::BTreeSet;
+//! Granules that are free come first, as a loan; only what is missing is created, at home.
+//! Reserved bytes plus those under way never pass the limit (one step: B19).
 
 use super::Heap;
 use super::harvest::Victims;
 use super::request::{Answer, Reach};
-use super::site::Site;
+use super::site::Growth;
 use crate::block::{BlockIndex, BlockState};
 use crate::error::RequestError;
 use crate::granule::GranuleId;
-use crate::plan::{Backing, Intent, Plan, Step, Wanted};
+use crate::plan::{Intent, Plan, Step, Wanted};
 use crate::policy::{self, SegmentKind};
 use crate::size::{SizeError, round_up};
-
-/// Adds access to a range of new mappings, if there is one.
-fn open(steps: &mut Vec<Step>, from: Option<u64>, end: u64) {
-    steps.extend(from.map(|address| Step::SetAccess { address, bytes: end - address }));
-}
 
 impl Heap {
     pub(super) fn grow(&mut self, wanted: Wanted, reach: Reach) -> Result<Answer, RequestError> {
         match self.list(wanted.list).kind {
             SegmentKind::Plain => self.plan_malloc(wanted, reach).map(Answer::Plan),
-            SegmentKind::Mapped => self.plan_backing(wanted, reach).map(Answer::Plan),
+            SegmentKind::Mapped => self.back(wanted, reach),
         }
     }
 
@@ -42,37 +35,42 @@ impl Heap {
         Ok(Plan { steps: vec![Step::Malloc { bytes }], intent: Intent::Malloc { wanted, bytes } })
     }
 
-    fn plan_backing(&mut self, wanted: Wanted, reach: Reach) -> Result<Plan, RequestError> {
+    /// Backs a request: with granules that are free, as far as there are enough of them, else with
+    /// new ones.
+    fn back(&mut self, wanted: Wanted, reach: Reach) -> Result<Answer, RequestError> {
+        let granule_bytes = self.config.granule_bytes;
+        let too_large = SizeError::TooLarge { bytes: wanted.requested };
+        let lent_bytes = round_up(wanted.bytes, granule_bytes).ok_or(too_large)?;
         let victims = self.victims(wanted, reach);
-        let Some(site) = self.best_site(wanted, &victims) else {
-            let idle_bytes = self.granules.idle().len() as u64 * self.config.granule_bytes;
-            let held_bytes = idle_bytes + victims.ordered_bytes();
-            let backed_bytes = round_up(wanted.bytes, self.config.granule_bytes);
-            let missing_bytes = backed_bytes.unwrap_or(u64::MAX).saturating_sub(held_bytes);
-            let shared = self.plan_sharing(wanted, reach, &victims, missing_bytes);
-            // Before addresses are taken: would the memory be allowed at all?
-            return shared.map_or_else(
-                || self.within_limit(missing_bytes).and_then(|()| self.plan_reservation(wanted)),
-                Ok,
-            );
-        };
-        if let Some(plan) = self.plan_eviction_at(&site.in_the_way) {
-            return Ok(plan);
+        let free_bytes = victims.ordered_bytes();
+        if lent_bytes <= free_bytes {
+            if let Some(answer) = self.lend(wanted, reach, &victims) {
+                return Ok(answer);
+            }
+            if !self.addresses_are_scarce {
+                return self.plan_reservation(wanted, true).map(Answer::Plan);
+            }
         }
-        if let Some(plan) = self.plan_within_budget(wanted, reach, site.unmapped()) {
-            return Ok(plan);
-        }
-        let kept: BTreeSet<GranuleId> = site.kept.iter().map(|&(_, granule)| granule).collect();
-        let spared = [site.before, site.after];
-        let picked = self.pick(site.unmapped(), &victims, spared, &kept);
-        let missing_bytes = (site.unmapped() - picked.len()) as u64 * self.config.granule_bytes;
+        let missing_bytes = lent_bytes.saturating_sub(free_bytes);
         if let Some(plan) = self.plan_sharing(wanted, reach, &victims, missing_bytes) {
-            return Ok(plan);
+            return Ok(Answer::Plan(plan));
         }
-        self.reserve_within_limit(missing_bytes)?;
-        let taken: Vec<GranuleId> = kept.into_iter().chain(picked.iter().copied()).collect();
-        let harvested = self.claim_granules(&taken, &victims);
-        Ok(self.claim_site(wanted, &site, picked, harvested))
+        let growth = self.best_growth(wanted);
+        // Where growth in place takes no more than a loan would need, it saves the mappings.
+        let grown_bytes = growth.map_or(lent_bytes, |g| g.granules as u64 * granule_bytes);
+        let is_loan = free_bytes > 0 && missing_bytes < grown_bytes && missing_bytes > 0;
+        let bytes = if is_loan { missing_bytes } else { grown_bytes };
+        let created_bytes = bytes.saturating_sub(self.granules.idle().len() as u64 * granule_bytes);
+        self.within_limit(created_bytes)?;
+        let growth = if is_loan {
+            self.room_for((bytes / granule_bytes) as usize, wanted.list)
+        } else {
+            growth
+        };
+        let Some(growth) = growth else {
+            return self.plan_reservation(wanted, false).map(Answer::Plan);
+        };
+        Ok(Answer::Plan(self.plan_growth((!is_loan).then_some(wanted), growth)))
     }
 
     /// Before memory is created, that of other streams is waited for, if the request may.
@@ -90,68 +88,38 @@ impl Heap {
         run.or_else(|| self.plan_victim_order(wanted, victims, missing_bytes))
     }
 
-    /// Claims a site, and plans what makes it a block.
-    fn claim_site(
-        &mut self,
-        wanted: Wanted,
-        site: &Site,
-        picked: Vec<GranuleId>,
-        harvested: Vec<BlockIndex>,
-    ) -> Plan {
-        let hollow = site.hollow;
-        for free in [site.before, site.after].into_iter().filter_map(BlockIndex::some) {
-            self.remove_free(free);
-            self.blocks[free].state = BlockState::Claimed;
+    /// Plans to back a site with granules that back nothing, then with new ones; or, if that has to
+    /// be done first, to unmap what it leads to.
+    fn plan_growth(&mut self, wanted: Option<Wanted>, growth: Growth) -> Plan {
+        let hollow = growth.site.hollow;
+        let stale = self.mapped_slots(hollow);
+        if !stale.is_empty() {
+            let (mut gifts, mut steps) = (Vec::new(), Vec::new());
+            self.unlink_hollow(hollow);
+            self.clear_slots(hollow, &stale, &mut gifts, &mut steps);
+            return Plan { steps, intent: Intent::Trim { gifts } };
         }
-        self.unlink_hollow(hollow);
-        let bytes = site.granules as u64 * self.config.granule_bytes;
-        if self.blocks[hollow].bytes > bytes {
-            let rest = self.blocks.cut(hollow, bytes);
-            self.link_hollow(rest);
-        }
-        self.blocks[hollow].state = BlockState::Claimed;
-        self.refile(self.blocks[hollow].previous);
-        let (steps, backing) = self.backing_steps(site, picked);
-        let (free_before, free_after) = (site.before, site.after);
-        let backing = Backing { hollow, granules: backing, harvested };
-        Plan { steps, intent: Intent::Back { wanted, free_before, backing, free_after } }
-    }
-
-    /// Steps that back a site, and the granules that will: those still mapped there stay, picked
-    /// ones are mapped, new ones created for the rest; then access, once for each range.
-    fn backing_steps(
-        &mut self,
-        site: &Site,
-        picked: Vec<GranuleId>,
-    ) -> (Vec<Step>, Vec<GranuleId>) {
+        self.claim_site(growth);
         let bytes = self.config.granule_bytes;
-        let start = self.blocks[site.hollow].address;
-        let mut picked = picked.into_iter();
-        let mut kept = site.kept.iter().peekable();
-        let mut steps = Vec::with_capacity(2 * site.unmapped() + 1);
-        let mut backing = Vec::with_capacity(site.granules);
-        let mut open_from = None;
-        for at in 0..site.granules {
-            let address = start + at as u64 * bytes;
-            if let Some(&(_, granule)) = kept.next_if(|&&(place, _)| place == at) {
-                open(&mut steps, open_from.take(), address);
-                backing.push(granule);
-                continue;
-            }
-            let granule = picked.next().unwrap_or_else(|| {
+        let start = self.blocks[hollow].address;
+        let mut steps = Vec::with_capacity(2 * growth.granules + 1);
+        let mut granules: Vec<GranuleId> = Vec::with_capacity(growth.granules);
+        for at in 0..growth.granules as u64 {
+            let granule = self.granules.take_last_idle().unwrap_or_else(|| {
                 let granule = self.granules.name();
                 steps.push(Step::Create { granule, bytes });
+                self.planned_bytes += bytes;
                 granule
             });
-            steps.push(Step::Map { address, bytes, granule });
-            backing.push(granule);
-            open_from = open_from.or(Some(address));
+            steps.push(Step::Map { address: start + at * bytes, bytes, granule });
+            granules.push(granule);
         }
-        open(&mut steps, open_from, start + site.granules as u64 * bytes);
-        (steps, backing)
+        let all_bytes = self.blocks[hollow].bytes;
+        steps.push(Step::SetAccess { address: start, bytes: all_bytes });
+        Plan { steps, intent: Intent::Grow { wanted, site: growth.site, granules } }
     }
 
-    fn plan_reservation(&mut self, wanted: Wanted) -> Result<Plan, RequestError> {
+    fn plan_reservation(&mut self, wanted: Wanted, is_loan: bool) -> Result<Plan, RequestError> {
         let granule_bytes = self.config.granule_bytes;
         let device_bytes = if self.addresses_are_scarce { 0 } else { self.config.device_bytes };
         let scale = self.list(wanted.list).scale;
@@ -159,7 +127,7 @@ impl Heap {
             .ok_or(SizeError::TooLarge { bytes: wanted.requested })?;
         Ok(Plan {
             steps: vec![Step::Reserve { bytes, alignment: granule_bytes }],
-            intent: Intent::Reserve { list: wanted.list, bytes },
+            intent: Intent::Reserve { list: wanted.list, bytes, is_loan },
         })
     }
 
@@ -180,10 +148,16 @@ impl Heap {
     }
 
     /// A new segment with one homeless block over all of it.
-    pub(super) fn add_segment(&mut self, address: u64, bytes: u64, list: u32) -> BlockIndex {
+    pub(super) fn add_segment(
+        &mut self,
+        address: u64,
+        bytes: u64,
+        list: u32,
+        is_loan: bool,
+    ) -> BlockIndex {
         let kind = self.list(list).kind;
         let segment =
-            self.segments.insert(crate::segment::Segment::new(kind, address, bytes, list));
+            self.segments.insert(crate::segment::Segment::new(kind, address, bytes, list, is_loan));
         let index = self.blocks.insert(crate::block::Block {
             address,
             bytes,
@@ -193,11 +167,12 @@ impl Heap {
             list,
             previous: BlockIndex::NONE,
             next: BlockIndex::NONE,
-            home_previous: BlockIndex::NONE,
-            home_next: BlockIndex::NONE,
+            filed_previous: BlockIndex::NONE,
+            filed_next: BlockIndex::NONE,
             uses: crate::block::NO_USES,
             bin: 0,
             state: BlockState::Claimed,
+            is_loan,
         });
         if let Some(segment) = self.segments.get_mut(segment) {
             segment.first = index;

@@ -1,18 +1,16 @@
 //! Harvest: wholly free granules, wherever they are free, for a request that fits nowhere.
 //!
 //! Taken are granules of which every byte is free, of the default pool and of released ones: graphs
-//! hold the addresses of a private pool. The addresses a granule is taken from become hollow; they
-//! still lead to it, and are its alias from then on. I10: the request's stream is ordered after the
-//! last use of what it takes.
+//! hold the addresses of a private pool. I10: the request's stream is ordered after the last use of
+//! what it takes.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::Heap;
 use super::request::{Reach, Readiness};
-use crate::block::{BlockIndex, BlockState};
-use crate::granule::{GranuleId, GranuleState, Place};
+use crate::block::BlockIndex;
+use crate::granule::{GranuleId, GranuleState};
 use crate::plan::{Plan, Wanted};
 use crate::policy::{CrossStream, SegmentKind};
 use crate::size::whole_units;
@@ -42,12 +40,12 @@ impl Victims {
         self.0[..after].last().filter(|victim| end <= victim.end)
     }
 
-    /// The whole granules of these blocks, as ranges of addresses; empty for what is no victim.
-    pub(super) fn ranges_of(&self, blocks: [BlockIndex; 2]) -> [(u64, u64); 2] {
-        blocks.map(|block| {
-            let victim = block.some().and_then(|b| self.0.iter().find(|victim| victim.block == b));
-            victim.map_or((0, 0), |victim| (victim.start, victim.end))
-        })
+    /// The whole granules around an address that can be taken at once; empty if that is in none.
+    pub(super) fn range_at(&self, address: u64) -> Range<u64> {
+        match self.holding(address, address + 1) {
+            Some(victim) if victim.is_ordered => victim.start..victim.end,
+            _ => 0..0,
+        }
     }
 
     /// How many bytes could be taken at once.
@@ -102,42 +100,37 @@ impl Heap {
         }
     }
 
-    /// Every granule that can be taken at once.
-    pub(super) fn takeable(&self, victims: &Victims) -> impl Iterator<Item = GranuleId> {
-        let free = victims.0.iter().filter(|victim| victim.is_ordered);
-        let idle = self.granules.idle().iter().copied();
-        idle.chain(free.flat_map(|victim| self.granules_in(victim)))
+    /// Where the place lies that a granule backs.
+    pub(super) fn address_behind(&self, granule: GranuleId) -> Option<u64> {
+        match self.granules.state(granule) {
+            GranuleState::Backing(place) => Some(self.address_of(place)),
+            _ => None,
+        }
     }
 
-    /// Whether the place that a granule backs lies in one of these ranges.
-    pub(super) fn is_within(&self, granule: GranuleId, ranges: [(u64, u64); 2]) -> bool {
-        let GranuleState::Backing(place) = self.granules.state(granule) else {
-            return false;
-        };
-        let address = self.address_of(place);
-        ranges.iter().any(|&(start, end)| start <= address && address < end)
-    }
-
-    /// Up to `count` granules for a request, other than those it takes already: idle ones, then
-    /// those of the request's own stream, from large blocks first and there from the end, so that
-    /// few blocks are cut.
+    /// Up to `count` granules for a request, other than those it takes already: of its own stream
+    /// first, from large blocks first and there from the end, so that few blocks are cut.
     pub(super) fn pick(
         &self,
         count: usize,
         victims: &Victims,
-        spared: [BlockIndex; 2],
-        taken: &BTreeSet<GranuleId>,
+        taken: &mut [GranuleId],
     ) -> Vec<GranuleId> {
-        let idle = self.granules.idle().iter().rev().copied();
-        let mut picked: Vec<GranuleId> =
-            idle.filter(|granule| !taken.contains(granule)).take(count).collect();
-        let mut order: Vec<&Victim> = victims.0.iter().collect();
-        order.retain(|victim| victim.is_ordered && !spared.contains(&victim.block));
+        let mut picked = Vec::with_capacity(count);
+        if count == 0 {
+            return picked;
+        }
+        taken.sort_unstable();
+        let mut order: Vec<&Victim> = victims.0.iter().filter(|v| v.is_ordered).collect();
         order.sort_by_key(|victim| (victim.is_foreign, Reverse(victim.end - victim.start)));
         for victim in order {
             let granules = self.granules_in(victim).rev();
             let left = count - picked.len();
-            picked.extend(granules.filter(|granule| !taken.contains(granule)).take(left));
+            let fresh = granules.filter(|granule| taken.binary_search(granule).is_err());
+            picked.extend(fresh.take(left));
+            if picked.len() == count {
+                break;
+            }
         }
         picked
     }
@@ -150,20 +143,15 @@ impl Heap {
         slots.filter_map(move |slot| segment.and_then(|segment| segment.granule(slot)))
     }
 
-    /// Claims the places that granules are taken from. Idle granules become part of the plan.
+    /// Claims the places that granules are taken from, as few blocks as possible.
     pub(super) fn claim_granules(
         &mut self,
         granules: &[GranuleId],
         victims: &Victims,
     ) -> Vec<BlockIndex> {
         let granule_bytes = self.config.granule_bytes;
-        let mut starts = Vec::with_capacity(granules.len());
-        for &granule in granules {
-            match self.granules.state(granule) {
-                GranuleState::Backing(place) => starts.push(self.address_of(place)),
-                _ => self.granules.take_idle(granule),
-            }
-        }
+        let places = granules.iter().filter_map(|&granule| self.address_behind(granule));
+        let mut starts: Vec<u64> = places.collect();
         // From the last to the first: what is cut off a block stands behind what it keeps.
         starts.sort_unstable();
         let mut claimed = Vec::new();
@@ -182,23 +170,6 @@ impl Heap {
             claimed.push(self.claim_range(victim.block, start, last + granule_bytes));
         }
         claimed
-    }
-
-    /// The granule-sized places of a block that starts and ends on granules, with what is mapped.
-    pub(super) fn places_of(&self, index: BlockIndex) -> Vec<(Place, GranuleId)> {
-        let block = self.blocks[index];
-        let Some(segment) = self.segments.get(block.segment) else {
-            return Vec::new();
-        };
-        let first = (block.address - segment.address) / self.config.granule_bytes;
-        let slots = first..first + block.bytes / self.config.granule_bytes;
-        let place = |slot| Place { segment: block.segment, slot: slot as u32 };
-        slots.filter_map(|slot| Some((place(slot), segment.granule(slot as usize)?))).collect()
-    }
-
-    pub(super) fn address_of(&self, place: Place) -> u64 {
-        let base = self.segments.get(place.segment).map_or(0, |segment| segment.address);
-        base + u64::from(place.slot) * self.config.granule_bytes
     }
 
     /// Plans for a request's stream to wait for those that have granules to take, the largest
@@ -226,13 +197,5 @@ impl Heap {
             }
         }
         self.plan_wait(wanted, points)
-    }
-
-    /// A claimed block that is to be free again.
-    pub(super) fn return_claimed(&mut self, claimed: &[BlockIndex]) {
-        for &index in claimed {
-            debug_assert_eq!(self.blocks[index].state, BlockState::Claimed);
-            self.file(index);
-        }
     }
 }

@@ -1,16 +1,19 @@
 //! The heap: all pools of one device, and the operations on them.
 //!
-//! `request`, `grow`, `site`, `harvest` and `alias`: the way of a malloc. `place`: a block at an
-//! address that is named. `free`: the way of a free. `commit`: what becomes of a plan. `trim`:
-//! giving memory back. `stream`: streams, fences and pools. This file: the state, and the two moves
-//! everything is made of: filing a free block, and occupying one.
+//! `request`, `grow`, `site`, `harvest`, `berth`, `loan` and `alias`: the way of a malloc. `place`:
+//! a block at an address that is named. `free` and `home`: the way of a free. `commit`: what
+//! becomes of a plan. `trim`: giving memory back. `stream`: streams, fences and pools. This file:
+//! the state, and the two moves everything is made of: filing a free block, and occupying one.
 //! Invariants are numbered I1.. and proved by [`Heap::check`].
 
 mod alias;
+mod berth;
 mod commit;
 mod free;
 mod grow;
 mod harvest;
+mod home;
+mod loan;
 mod place;
 mod request;
 mod site;
@@ -24,17 +27,17 @@ pub use free::Freed;
 pub use request::{Answer, Grant, Reach};
 
 use crate::address_map::AddressMap;
-use crate::block::{Block, BlockIndex, BlockState, Blocks, NO_USES};
+use crate::block::{BlockIndex, BlockState, Blocks, NO_USES};
 use crate::fence::Streams;
 use crate::free_list::FreeList;
-use crate::granule::{Granules, Place};
+use crate::granule::Granules;
 use crate::id::{PoolId, StreamId};
 use crate::plan::Wanted;
 use crate::policy::{self, CrossStream, SegmentKind};
 use crate::pool::{Pools, Scale};
 use crate::segment::Segments;
 use crate::stats::Stats;
-use site::Marks;
+use berth::Marks;
 
 /// How a heap behaves. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,11 +70,11 @@ pub struct Heap {
     pub(crate) stats: Stats,
     /// Bytes that plans under way will add to the reserved bytes.
     pub(crate) planned_bytes: u64,
-    /// Aliases with their numbers, oldest first; some are none any more.
-    pub(crate) oldest_aliases: VecDeque<(Place, u64)>,
-    /// How many aliases there ever were.
-    pub(crate) aliases_made: u64,
-    /// Of the last search for a site.
+    /// Berths with the numbers they had when they became empty, oldest first; some are used again.
+    pub(crate) oldest_berths: VecDeque<(BlockIndex, u64)>,
+    /// How often a berth became empty.
+    pub(crate) berths_emptied: u64,
+    /// Of the last look at a berth.
     marks: Marks,
     /// The device refused a generous reservation: ask for no more addresses than needed.
     pub(crate) addresses_are_scarce: bool,
@@ -94,8 +97,8 @@ impl Heap {
             quarantine: Vec::new(),
             stats: Stats::default(),
             planned_bytes: 0,
-            oldest_aliases: VecDeque::new(),
-            aliases_made: 0,
+            oldest_berths: VecDeque::new(),
+            berths_emptied: 0,
             marks: Marks::default(),
             addresses_are_scarce: false,
         }
@@ -172,14 +175,16 @@ impl Heap {
             index = previous;
         }
         self.insert_free(index);
+        if block.is_loan {
+            self.send_home(index, block.address..block.end());
+        }
     }
 
     /// Puts a free block into its bin.
     #[inline]
     fn insert_free(&mut self, index: BlockIndex) {
-        let block = &self.blocks[index];
-        let is_tail = self.can_grow(block);
-        self.lists[block.list as usize].insert(&mut self.blocks, index, is_tail);
+        let list = self.blocks[index].list;
+        self.lists[list as usize].insert(&mut self.blocks, index);
     }
 
     /// Takes a free block out of its bin.
@@ -187,17 +192,6 @@ impl Heap {
     fn remove_free(&mut self, index: BlockIndex) {
         let list = self.blocks[index].list;
         self.lists[list as usize].remove(&mut self.blocks, index);
-    }
-
-    /// Whether hollow addresses of its own list follow a block: then it can grow in place.
-    #[inline]
-    pub(crate) fn can_grow(&self, block: &Block) -> bool {
-        self.is_hollow(block.next) && self.blocks[block.next].list == block.list
-    }
-
-    #[inline]
-    pub(crate) fn is_hollow(&self, index: BlockIndex) -> bool {
-        index.some().is_some_and(|index| self.blocks[index].state == BlockState::Hollow)
     }
 
     /// Makes a homeless block live for a request. What it has too much is cut off and filed as

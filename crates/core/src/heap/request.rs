@@ -32,7 +32,7 @@ impl Heap {
     /// Serves a request from the free list of its own pool and stream, if that can.
     ///
     /// This is the path almost every request takes: O(1), and no memory is allocated but when the
-    /// tables of blocks grow.
+    /// tables of blocks grow. A request that was served by a loan before may be so again.
     ///
     /// # Errors
     /// A size no block can have; an unknown stream or pool.
@@ -45,8 +45,11 @@ impl Heap {
     ) -> Result<Option<Grant>, RequestError> {
         let bytes = block_bytes(requested)?;
         let list = self.list_of(pool, stream, bytes)?;
-        let found = self.list(list).find(&self.blocks, bytes);
-        Ok(found.map(|index| self.occupy_free(index, Wanted { list, requested, bytes })))
+        let wanted = Wanted { list, requested, bytes };
+        match self.list(list).find(&self.blocks, bytes) {
+            Some(index) => Ok(Some(self.occupy_free(index, wanted))),
+            None => Ok(self.lend_again(wanted)),
+        }
     }
 
     /// Serves a request from its own free list, from another stream's, or by growth.
@@ -77,10 +80,13 @@ impl Heap {
     /// stream; at the lowest address if equal. Linear in the free blocks of the other streams.
     fn find_run(&self, wanted: Wanted, worst: Readiness) -> Option<Run> {
         let user = self.list(wanted.list).stream;
+        // What an open pool has on loan goes home in its own stream's order.
+        let stays = !self.is_open_pool(self.list(wanted.list).pool);
         let joins = |index: BlockIndex| {
             index.some().is_some_and(|index| {
                 let block = &self.blocks[index];
                 block.state == BlockState::Free
+                    && (stays || !block.is_loan)
                     && (block.list == wanted.list || self.readiness(index, user) <= worst)
             })
         };

@@ -20,24 +20,30 @@ impl Heap {
     /// Addresses follow in a plan of their own once nothing is mapped behind them, so: trim until
     /// there is nothing, or a plan fails.
     pub fn plan_trim(&mut self) -> Option<Plan> {
-        let mut gifts = Vec::new();
-        let mut steps = Vec::new();
+        self.send_all_home();
+        let (mut gifts, mut steps) = (Vec::new(), Vec::new());
+        self.clear_aliases(&mut gifts, &mut steps);
+        if gifts.is_empty() {
+            self.claim_all_gifts(&mut gifts, &mut steps);
+        }
+        (!gifts.is_empty()).then_some(Plan { steps, intent: Intent::Trim { gifts } })
+    }
+
+    fn claim_all_gifts(&mut self, gifts: &mut Vec<Gift>, steps: &mut Vec<Step>) {
         let segments: Vec<u32> = self.segments.in_address_order().map(|(index, _)| index).collect();
         for segment in segments {
             if self.is_trimmable(segment) {
-                self.claim_gifts(segment, &mut gifts, &mut steps);
+                self.claim_gifts(segment, gifts, steps);
             }
         }
         // Last, since giving these back has failed before: nothing waits behind them.
         for granule in self.granules.idle().to_vec() {
-            if self.is_releasable(granule) {
+            if self.granules.mappings(granule).is_empty() {
                 self.granules.take_idle(granule);
-                self.evict_aliases(granule, &mut gifts, &mut steps);
                 steps.push(Step::Release { granule });
                 gifts.push(Gift::Idle { granule });
             }
         }
-        (!gifts.is_empty()).then_some(Plan { steps, intent: Intent::Trim { gifts } })
     }
 
     /// Plans to wait until the device is idle. Afterwards every block freed before is usable
@@ -60,7 +66,7 @@ impl Heap {
     }
 
     /// Memory of the default pool, and of pools that were released.
-    fn is_trimmable(&self, segment: u32) -> bool {
+    pub(super) fn is_trimmable(&self, segment: u32) -> bool {
         let Some(segment) = self.segments.get(segment) else {
             return false;
         };
@@ -77,23 +83,22 @@ impl Heap {
         let Some(of) = self.segments.get(segment) else {
             return;
         };
-        let (kind, first, address, bytes) = (of.kind, of.first, of.address, of.bytes);
+        let (kind, is_loan, first) = (of.kind, of.is_loan, of.first);
+        let (address, bytes) = (of.address, of.bytes);
         let whole = self.blocks[first].bytes == bytes;
-        if kind == SegmentKind::Mapped && whole && self.is_hollow(first) {
-            let places = self.places_of(first);
-            if !places.is_empty() {
-                for (place, _) in places {
-                    if self.alias(place).is_some_and(|alias| self.is_evictable(alias)) {
-                        self.evict(place, gifts, steps);
-                    }
-                }
-                return;
+        let is_hollow = self.blocks[first].state == BlockState::Hollow;
+        if kind == SegmentKind::Mapped && whole && is_hollow {
+            if self.leads_nowhere(first) {
+                self.unlink_hollow(first);
+                self.blocks[first].state = BlockState::Claimed;
+                self.segments.withdraw(segment);
+                steps.push(Step::Unreserve { address, bytes });
+                gifts.push(Gift::Addresses { segment });
             }
-            self.unlink_hollow(first);
-            self.blocks[first].state = BlockState::Claimed;
-            self.segments.withdraw(segment);
-            steps.push(Step::Unreserve { address, bytes });
-            gifts.push(Gift::Addresses { segment });
+            return;
+        }
+        if is_loan {
+            // Its granules are released at their homes.
             return;
         }
         let mut next = first;
@@ -110,7 +115,7 @@ impl Heap {
                     // All its uses are complete; points of different streams would not compare.
                     self.blocks[claimed].free_after = 0;
                     let gift = match kind {
-                        SegmentKind::Mapped => self.gift_of(claimed, gifts, steps),
+                        SegmentKind::Mapped => self.gift_of(claimed, steps),
                         SegmentKind::Plain => {
                             self.segments.withdraw(segment);
                             steps.push(Step::Free { address });
@@ -128,7 +133,7 @@ impl Heap {
 
     /// Where the run of free blocks with complete last uses that starts at this block ends; the
     /// block's own address if it is none.
-    fn idle_run_end(&self, index: BlockIndex) -> u64 {
+    pub(super) fn idle_run_end(&self, index: BlockIndex) -> u64 {
         let mut end = self.blocks[index].address;
         let mut next = index;
         while let Some(index) = next.some() {
@@ -155,25 +160,12 @@ impl Heap {
         };
         let is_releasable = |&address: &u64| {
             let slot = (address - segment.address) / granule_bytes;
-            segment.granule(slot as usize).is_some_and(|granule| self.is_releasable(granule))
+            segment.granule(slot as usize).is_some_and(|id| self.granules.mappings(id).is_empty())
         };
         let mut addresses = (start..end).step_by(granule_bytes as usize);
         let start = addresses.find(is_releasable).unwrap_or(end);
         let end = addresses.find(|address| !is_releasable(address)).unwrap_or(end);
         (start, end)
-    }
-
-    /// Whether every other address that leads to a granule can be unmapped.
-    fn is_releasable(&self, granule: GranuleId) -> bool {
-        let mut aliases = self.granules.aliases(granule).iter();
-        aliases.all(|&place| self.alias(place).is_some_and(|alias| self.is_evictable(alias)))
-    }
-
-    /// Adds the unmapping of all other addresses of a granule to a plan.
-    fn evict_aliases(&mut self, granule: GranuleId, gifts: &mut Vec<Gift>, steps: &mut Vec<Step>) {
-        for place in self.granules.aliases(granule).to_vec() {
-            self.evict(place, gifts, steps);
-        }
     }
 
     /// Claims the addresses from `start` to `end`, which free blocks from `index` on cover, as one
@@ -209,14 +201,10 @@ impl Heap {
         }
     }
 
-    /// The backing of a claimed block as a gift, after those of its granules' aliases.
-    fn gift_of(&mut self, index: BlockIndex, gifts: &mut Vec<Gift>, steps: &mut Vec<Step>) -> Gift {
+    /// The backing of a claimed block as a gift.
+    fn gift_of(&mut self, index: BlockIndex, steps: &mut Vec<Step>) -> Gift {
         let block = self.blocks[index];
-        let granules: Vec<GranuleId> =
-            self.places_of(index).into_iter().map(|(_, granule)| granule).collect();
-        for &granule in &granules {
-            self.evict_aliases(granule, gifts, steps);
-        }
+        let granules: Vec<GranuleId> = self.places_of(index).map(|(_, granule)| granule).collect();
         steps.push(Step::Unmap { address: block.address, bytes: block.bytes });
         for &granule in &granules {
             steps.push(Step::Release { granule });
@@ -236,7 +224,14 @@ impl Heap {
         for gift in gifts {
             match gift {
                 Gift::Idle { granule } => self.finish_release(granule, take()),
-                Gift::Alias { place } => self.finish_eviction(place, take()),
+                Gift::Aliases { block, ranges } => {
+                    for range in ranges {
+                        if take() {
+                            self.finish_unmapping(block, range);
+                        }
+                    }
+                    self.finish_clearing(block);
+                }
                 Gift::Backing { block, granules } => {
                     let is_unmapped = take();
                     let released: Vec<bool> = granules.iter().map(|_| take()).collect();
@@ -263,7 +258,8 @@ impl Heap {
 
     /// A claimed block could not be unmapped: it is what it was before.
     fn keep_backing(&mut self, index: BlockIndex) {
-        for (place, granule) in self.places_of(index) {
+        let places: Vec<_> = self.places_of(index).collect();
+        for (place, granule) in places {
             self.granules.set_backing(granule, place);
         }
         self.file(index);
@@ -275,7 +271,7 @@ impl Heap {
         if let Some(segment) = self.segments.get_mut(block.segment) {
             let first = (block.address - segment.address) / granule_bytes;
             for slot in 0..block.bytes / granule_bytes {
-                segment.set_granule((first + slot) as usize, None);
+                segment.unmap((first + slot) as usize);
             }
             let scale = self.lists[segment.list as usize].scale as usize;
             self.stats.scales[scale].reserved_bytes.take(block.bytes);

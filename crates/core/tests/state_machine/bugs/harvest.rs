@@ -145,3 +145,38 @@ fn b48_b49_a_harvest_fails_at_every_step_and_can_be_tried_again() {
         }
     }
 }
+
+/// Sizes that hardly repeat: berths are used in part, and lead to the same granules again and
+/// again. The world checks every block's physical bytes after every step.
+#[test]
+fn berths_used_in_part_never_share_a_granule() {
+    for seed in 1..=12u64 {
+        let mut world = World::new(&Setup { capacity_bytes: 300 * GRANULE, ..Setup::default() });
+        let stream = world.reference.streams[0];
+        let mut state = seed;
+        let mut random = |below: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % below
+        };
+        let mut live: Vec<(u64, u64)> = Vec::new();
+        for _ in 0..400 {
+            let live_bytes: u64 = live.iter().map(|block| block.1).sum();
+            let bytes = 1 + random(40 * GRANULE);
+            if live_bytes + bytes < 200 * GRANULE && random(5) > 0 {
+                let address = world.allocate(stream, bytes);
+                live.push((address.unwrap_or_else(|| panic!("seed {seed}: no room")), bytes));
+            } else if !live.is_empty() {
+                let (address, _) = live.swap_remove(random(live.len() as u64) as usize);
+                world.free(address);
+                if random(8) == 0 {
+                    world.synchronize(Fate::Complete);
+                }
+            }
+            world.verify();
+        }
+        assert!(world.heap.stats().harvested_granules > 1000, "seed {seed}");
+        world.finish();
+    }
+}

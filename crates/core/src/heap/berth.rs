@@ -1,0 +1,333 @@
+//! Berths: where loans stand, and which of the empty ones serves a request best.
+//!
+//! A berth is a range of addresses in a segment for loans, a whole number of granules. Emptied, it
+//! keeps its mappings: as long as they lead to granules that are free, the next loan there costs no
+//! driver call. The front of a larger one serves as well. An empty berth stands in the chain of
+//! its list and size, the one emptied last first.
+
+use super::Heap;
+use super::harvest::Victims;
+use crate::block::{BlockIndex, BlockState};
+use crate::granule::GranuleId;
+use crate::plan::Wanted;
+use crate::size::round_up;
+
+/// How many granules of empty berths a search looks at, and how many berths at least.
+const LOOK_GRANULES: usize = 256;
+const LOOK_BERTHS: usize = 3;
+
+/// A search ends at a berth that saves all but one in so many driver calls.
+const GOOD_ENOUGH: usize = 32;
+
+/// An empty berth that a request could be served in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Berth {
+    pub(super) index: BlockIndex,
+    pub(super) granules: usize,
+    /// Driver calls that are needed before it is backed.
+    pub(super) calls: usize,
+}
+
+/// Which berths may have to be repaired before they are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Repairs {
+    /// Those that can be now.
+    Now,
+    /// Also those whose last use is not known to be complete.
+    Later,
+}
+
+/// What a slot of an empty berth leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lead {
+    /// A granule that can be taken: nothing to do.
+    Kept(GranuleId),
+    /// Nothing: to be mapped.
+    Nowhere,
+    /// A granule that cannot be taken: to be unmapped first.
+    Astray,
+}
+
+/// Which granules one look at a berth came across. Kept from look to look for its memory alone.
+#[derive(Debug, Default)]
+pub(crate) struct Marks {
+    /// By granule: the number of the last look that came across it.
+    seen: Vec<u64>,
+    look: u64,
+}
+
+impl Marks {
+    fn begin(&mut self) {
+        self.look += 1;
+    }
+
+    /// Whether this look comes across a granule for the first time.
+    fn is_first(&mut self, granule: GranuleId) -> bool {
+        if granule.index() >= self.seen.len() {
+            self.seen.resize(granule.index() + 1, 0);
+        }
+        std::mem::replace(&mut self.seen[granule.index()], self.look) != self.look
+    }
+}
+
+impl Heap {
+    /// The berth in which a request is served with the fewest driver calls; `None` if addresses
+    /// have to be reserved first.
+    pub(super) fn best_berth(
+        &mut self,
+        wanted: Wanted,
+        victims: &Victims,
+        repairs: Repairs,
+    ) -> Option<Berth> {
+        let granules = self.granules_for(wanted)?;
+        // A fresh one costs a mapping for each granule.
+        let emptied = self.emptied_berth(wanted, victims, repairs, granules + 1);
+        if emptied.is_some() {
+            return emptied;
+        }
+        let bytes = granules as u64 * self.config.granule_bytes;
+        if let Some(index) = self.fresh_addresses(wanted.list, bytes) {
+            return Some(Berth { index, granules, calls: granules });
+        }
+        self.emptied_berth(wanted, victims, Repairs::Now, usize::MAX)
+    }
+
+    pub(super) fn granules_for(&self, wanted: Wanted) -> Option<usize> {
+        let bytes = round_up(wanted.bytes, self.config.granule_bytes)?;
+        Some((bytes / self.config.granule_bytes) as usize)
+    }
+
+    /// The empty berth that costs the fewest driver calls, and fewer than `most`.
+    pub(super) fn emptied_berth(
+        &mut self,
+        wanted: Wanted,
+        victims: &Victims,
+        repairs: Repairs,
+        most: usize,
+    ) -> Option<Berth> {
+        let granules = self.granules_for(wanted)?;
+        let mut marks = std::mem::take(&mut self.marks);
+        let mut best: Option<Berth> = None;
+        let large_enough = self.berths_from(wanted.list, granules as u32);
+        for index in large_enough.take((LOOK_GRANULES / granules).max(LOOK_BERTHS)) {
+            let most = best.as_ref().map_or(most, |best| best.calls);
+            let leads = self.leads(index, victims, &mut marks).take(granules);
+            let can_repair = repairs == Repairs::Later || self.is_evictable(index);
+            if let Some(calls) = calls_for(leads, can_repair, most) {
+                best = Some(Berth { index, granules, calls });
+                // Near enough: looking at a large berth takes as long as a driver call.
+                if calls <= granules / GOOD_ENOUGH {
+                    break;
+                }
+            }
+        }
+        self.marks = marks;
+        best
+    }
+
+    /// The empty berths of a list that have so many granules, the smallest first.
+    fn berths_from(&self, list: u32, granules: u32) -> impl Iterator<Item = BlockIndex> {
+        let heads = self.list(list).berths.range(granules..).map(|(_, &head)| head);
+        heads.flat_map(|head| {
+            std::iter::successors(head.some(), |&index| self.blocks[index].filed_next.some())
+        })
+    }
+
+    /// The first hollow block for loans that is large enough.
+    fn fresh_addresses(&self, list: u32, bytes: u64) -> Option<BlockIndex> {
+        let mut next = self.list(list).hollow[1];
+        while let Some(index) = next.some() {
+            if self.blocks[index].bytes >= bytes {
+                return Some(index);
+            }
+            next = self.blocks[index].filed_next;
+        }
+        None
+    }
+
+    /// What the slots of an empty berth lead to, in order.
+    fn leads(
+        &self,
+        index: BlockIndex,
+        victims: &Victims,
+        marks: &mut Marks,
+    ) -> impl Iterator<Item = Lead> {
+        marks.begin();
+        let segment = self.segments.get(self.blocks[index].segment);
+        let slots = self.slots_of(index);
+        let mut known = 0..0;
+        slots.map(move |slot| {
+            let Some((segment, granule)) = segment.and_then(|s| Some((s, s.granule(slot)?))) else {
+                return Lead::Nowhere;
+            };
+            let is_free = segment.is_open(slot)
+                && marks.is_first(granule)
+                && self.address_behind(granule).is_some_and(|address| {
+                    if !known.contains(&address) {
+                        known = victims.range_at(address);
+                    }
+                    known.contains(&address)
+                });
+            if is_free { Lead::Kept(granule) } else { Lead::Astray }
+        })
+    }
+
+    /// What the slots lead to that a request would be served in.
+    pub(super) fn leads_of(&mut self, berth: Berth, victims: &Victims) -> Vec<Lead> {
+        if self.blocks[berth.index].state != BlockState::Alias {
+            return vec![Lead::Nowhere; berth.granules];
+        }
+        let mut marks = std::mem::take(&mut self.marks);
+        let mut leads = Vec::with_capacity(berth.granules);
+        leads.extend(self.leads(berth.index, victims, &mut marks).take(berth.granules));
+        self.marks = marks;
+        leads
+    }
+
+    pub(super) fn claim_berth(&mut self, berth: Berth) {
+        let index = berth.index;
+        let bytes = berth.granules as u64 * self.config.granule_bytes;
+        if self.blocks[index].state == BlockState::Alias {
+            self.unlink_berth(index);
+            if self.blocks[index].bytes > bytes {
+                self.blocks.cut(index, bytes);
+            }
+            self.blocks[index].state = BlockState::Claimed;
+            return;
+        }
+        self.claim_hollow(index, bytes);
+        let first = self.slots_of(index).start;
+        if let Some(segment) = self.segments.get_mut(self.blocks[index].segment) {
+            segment.set_berth(first, berth.granules as u32);
+        }
+    }
+
+    /// Makes a homeless block of a segment for loans empty: whole berths in it can be used again.
+    pub(super) fn empty_berth(&mut self, index: BlockIndex) {
+        let granule_bytes = self.config.granule_bytes;
+        let mut index = index;
+        // From the last berth in it to the first.
+        for slot in self.slots_of(index).skip(1).rev() {
+            let Some(segment) = self.segments.get(self.blocks[index].segment) else { return };
+            if segment.berth_slots(slot) > 0 {
+                let address = segment.address + slot as u64 * granule_bytes;
+                let part = self.blocks.cut(index, address - self.blocks[index].address);
+                self.empty_part(part);
+            }
+        }
+        index = self.empty_part(index);
+        debug_assert_eq!(self.blocks[index].state, BlockState::Alias);
+    }
+
+    /// Makes a block within one berth empty, joined with the empty parts around it that were used
+    /// in the same stream's order, or not at all.
+    fn empty_part(&mut self, index: BlockIndex) -> BlockIndex {
+        let mut index = index;
+        self.blocks[index].state = BlockState::Alias;
+        if self.leads_nowhere(index)
+            && let Some(segment) = self.segments.get(self.blocks[index].segment)
+        {
+            (self.blocks[index].list, self.blocks[index].free_after) = (segment.list, 0);
+        }
+        let next = self.blocks[index].next;
+        if self.is_empty_part(next) && self.berth_slots_at(next) == 0 && self.joins(index, next) {
+            self.blocks.absorb_next(index);
+        }
+        let previous = self.blocks[index].previous;
+        if self.is_empty_part(previous)
+            && self.berth_slots_at(index) == 0
+            && self.joins(previous, index)
+        {
+            self.blocks.absorb_next(previous);
+            index = previous;
+        }
+        if self.is_whole_berth(index) {
+            self.link_berth(index);
+        }
+        index
+    }
+
+    fn joins(&self, index: BlockIndex, next: BlockIndex) -> bool {
+        self.blocks[index].list == self.blocks[next].list
+    }
+
+    fn is_empty_part(&self, index: BlockIndex) -> bool {
+        index.some().is_some_and(|index| self.blocks[index].state == BlockState::Alias)
+    }
+
+    fn berth_slots_at(&self, index: BlockIndex) -> u32 {
+        let segment = self.segments.get(self.blocks[index].segment);
+        segment.map_or(0, |segment| segment.berth_slots(self.slots_of(index).start))
+    }
+
+    /// Whether an empty block is a berth from end to end.
+    pub(crate) fn is_whole_berth(&self, index: BlockIndex) -> bool {
+        let slots = self.berth_slots_at(index);
+        u64::from(slots) * self.config.granule_bytes == self.blocks[index].bytes
+    }
+
+    fn link_berth(&mut self, index: BlockIndex) {
+        let granules = self.slots_of(index).len() as u32;
+        let list = self.blocks[index].list as usize;
+        let head = self.lists[list].berths.insert(granules, index).unwrap_or(BlockIndex::NONE);
+        self.berths_emptied += 1;
+        // No size of a request: whatever else a block was, the number is a berth's.
+        let number = u64::MAX - self.berths_emptied;
+        self.oldest_berths.push_back((index, number));
+        self.tidy_oldest_berths();
+        let block = &mut self.blocks[index];
+        block.requested = number;
+        block.filed_previous = BlockIndex::NONE;
+        block.filed_next = head;
+        if let Some(head) = head.some() {
+            self.blocks[head].filed_previous = index;
+        }
+    }
+
+    pub(super) fn unlink_berth(&mut self, index: BlockIndex) {
+        let block = self.blocks[index];
+        self.blocks[index].requested = 0;
+        if let Some(next) = block.filed_next.some() {
+            self.blocks[next].filed_previous = block.filed_previous;
+        }
+        if let Some(previous) = block.filed_previous.some() {
+            self.blocks[previous].filed_next = block.filed_next;
+            return;
+        }
+        let granules = self.slots_of(index).len() as u32;
+        let berths = &mut self.lists[block.list as usize].berths;
+        match block.filed_next.some() {
+            Some(next) => berths.insert(granules, next),
+            None => berths.remove(&granules),
+        };
+    }
+}
+
+impl Lead {
+    pub(super) fn granule(&self) -> Option<GranuleId> {
+        match *self {
+            Lead::Kept(granule) => Some(granule),
+            Lead::Nowhere | Lead::Astray => None,
+        }
+    }
+}
+
+/// Driver calls to back slots that lead like this, if fewer than `most`: what leads astray is
+/// unmapped range by range, and mapped granule by granule.
+fn calls_for(leads: impl Iterator<Item = Lead>, can_repair: bool, most: usize) -> Option<usize> {
+    let mut calls = 0;
+    let mut was_astray = false;
+    for lead in leads {
+        let is_astray = lead == Lead::Astray;
+        if is_astray && !can_repair {
+            return None;
+        }
+        calls += usize::from(is_astray && !was_astray);
+        calls += usize::from(lead.granule().is_none());
+        was_astray = is_astray;
+        if calls >= most {
+            return None;
+        }
+    }
+    (calls < most).then_some(calls)
+}
