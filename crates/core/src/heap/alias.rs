@@ -94,8 +94,9 @@ impl Heap {
     fn plan_eviction_of(&mut self, count: usize) -> Option<Plan> {
         let (mut gifts, mut steps) = (Vec::new(), Vec::new());
         let (mut evicted, mut passed_over) = (0, 0);
+        let patience = if count == usize::MAX { usize::MAX } else { LOOK };
         for _ in 0..self.oldest_berths.len() {
-            if evicted >= count || passed_over >= LOOK {
+            if evicted >= count || passed_over >= patience {
                 break;
             }
             let Some((index, number)) = self.oldest_berths.pop_front() else { break };

@@ -58,7 +58,10 @@ impl Heap {
         let growth = self.best_growth(wanted);
         // Where growth in place takes no more than a loan would need, it saves the mappings.
         let grown_bytes = growth.map_or(lent_bytes, |g| g.granules as u64 * granule_bytes);
-        let is_loan = free_bytes > 0 && missing_bytes < grown_bytes && missing_bytes > 0;
+        // What is created for a private pool, or beside memory in use, would not be lent.
+        let may_lend = reach != Reach::Own && self.is_open_pool(self.list(wanted.list).pool);
+        let is_loan =
+            may_lend && free_bytes > 0 && missing_bytes < grown_bytes && missing_bytes > 0;
         let bytes = if is_loan { missing_bytes } else { grown_bytes };
         let created_bytes = bytes.saturating_sub(self.granules.idle().len() as u64 * granule_bytes);
         self.within_limit(created_bytes)?;

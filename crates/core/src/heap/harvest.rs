@@ -48,6 +48,12 @@ impl Victims {
         }
     }
 
+    /// Those that are free in the order of the request's stream.
+    pub(super) fn of_own_stream(mut self) -> Self {
+        self.0.retain(|victim| !victim.is_foreign);
+        self
+    }
+
     /// How many bytes could be taken at once.
     pub(super) fn ordered_bytes(&self) -> u64 {
         let ordered = self.0.iter().filter(|victim| victim.is_ordered);

@@ -121,7 +121,10 @@ impl Heap {
 
     /// Sends everything home that can go: before memory is given back.
     pub(super) fn send_all_home(&mut self) {
-        let loans = self.segments.iter().filter(|(_, segment)| segment.is_loan);
+        let loans = self
+            .segments
+            .iter()
+            .filter(|&(number, segment)| segment.is_loan && self.is_trimmable(number));
         let mut free = Vec::new();
         for first in loans.map(|(_, segment)| segment.first).collect::<Vec<_>>() {
             let mut next = first;
@@ -146,8 +149,19 @@ impl Heap {
     fn join_idle(&mut self, index: BlockIndex) {
         let end = self.idle_run_end(index);
         while self.blocks[index].end() < end {
+            let next = self.blocks[index].next;
+            // One of the same list whose last use is not complete must stay apart (I2).
+            let stays = |&after: &BlockIndex| {
+                let after = &self.blocks[after];
+                after.address >= end
+                    && after.state == BlockState::Free
+                    && after.list == self.blocks[index].list
+            };
+            if self.blocks[next].next.some().as_ref().is_some_and(stays) {
+                break;
+            }
             self.remove_free(index);
-            self.remove_free(self.blocks[index].next);
+            self.remove_free(next);
             self.blocks.absorb_next(index);
             // Complete: points of different streams would not compare.
             self.blocks[index].free_after = 0;

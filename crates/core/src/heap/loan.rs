@@ -27,7 +27,7 @@ impl Heap {
         if self.list(wanted.list).search(&self.blocks, wanted.bytes).is_some() {
             return None;
         }
-        let victims = self.victims(wanted, Reach::Ordered);
+        let victims = self.victims(wanted, Reach::Ordered).of_own_stream();
         let berth = self.emptied_berth(wanted, &victims, Repairs::Now, 1)?;
         let leads = self.leads_of(berth, &victims);
         let loan = self.claim_loan(berth, &leads, &victims);

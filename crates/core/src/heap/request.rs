@@ -220,7 +220,7 @@ impl Heap {
 /// How far a request may go for memory before it grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Its own free list only: for streams under capture.
+    /// Its own free list, and memory that nobody uses any more: for streams under capture.
     Own,
     /// Also other streams' blocks, if ordered before this stream already.
     Ordered,
