@@ -122,6 +122,35 @@ impl Blocks {
         self.spare.push(index);
     }
 
+    /// Files a block in front of the others of a chain. The caller makes it the head.
+    pub(crate) fn file_before(&mut self, index: BlockIndex, head: BlockIndex) {
+        self[index].filed_previous = BlockIndex::NONE;
+        self[index].filed_next = head;
+        if let Some(head) = head.some() {
+            self[head].filed_previous = index;
+        }
+    }
+
+    /// Takes a block out of a chain. Returns the new head if the block was the head.
+    pub(crate) fn unfile(&mut self, index: BlockIndex) -> Option<BlockIndex> {
+        let (previous, next) = (self[index].filed_previous, self[index].filed_next);
+        if let Some(next) = next.some() {
+            self[next].filed_previous = previous;
+        }
+        match previous.some() {
+            Some(previous) => {
+                self[previous].filed_next = next;
+                None
+            }
+            None => Some(next),
+        }
+    }
+
+    /// A chain of filed blocks, from this one on.
+    pub(crate) fn filed_from(&self, head: BlockIndex) -> impl Iterator<Item = BlockIndex> + '_ {
+        std::iter::successors(head.some(), |&index| self[index].filed_next.some())
+    }
+
     /// Slots in use or spare: an upper bound of every index.
     pub(crate) fn capacity(&self) -> usize {
         self.table.len()

@@ -128,21 +128,13 @@ impl Heap {
     /// The empty berths of a list that have so many granules, the smallest first.
     fn berths_from(&self, list: u32, granules: u32) -> impl Iterator<Item = BlockIndex> {
         let heads = self.list(list).berths.range(granules..).map(|(_, &head)| head);
-        heads.flat_map(|head| {
-            std::iter::successors(head.some(), |&index| self.blocks[index].filed_next.some())
-        })
+        heads.flat_map(|head| self.blocks.filed_from(head))
     }
 
     /// The first hollow block for loans that is large enough.
     fn fresh_addresses(&self, list: u32, bytes: u64) -> Option<BlockIndex> {
-        let mut next = self.list(list).hollow[1];
-        while let Some(index) = next.some() {
-            if self.blocks[index].bytes >= bytes {
-                return Some(index);
-            }
-            next = self.blocks[index].filed_next;
-        }
-        None
+        let mut hollow = self.blocks.filed_from(self.list(list).hollow[1]);
+        hollow.find(|&index| self.blocks[index].bytes >= bytes)
     }
 
     /// What the slots of an empty berth lead to, in order.
@@ -205,7 +197,6 @@ impl Heap {
     /// Makes a homeless block of a segment for loans empty: whole berths in it can be used again.
     pub(super) fn empty_berth(&mut self, index: BlockIndex) {
         let granule_bytes = self.config.granule_bytes;
-        let mut index = index;
         // From the last berth in it to the first.
         for slot in self.slots_of(index).skip(1).rev() {
             let Some(segment) = self.segments.get(self.blocks[index].segment) else { return };
@@ -215,13 +206,12 @@ impl Heap {
                 self.empty_part(part);
             }
         }
-        index = self.empty_part(index);
-        debug_assert_eq!(self.blocks[index].state, BlockState::Alias);
+        self.empty_part(index);
     }
 
     /// Makes a block within one berth empty, joined with the empty parts around it that were used
     /// in the same stream's order, or not at all.
-    fn empty_part(&mut self, index: BlockIndex) -> BlockIndex {
+    fn empty_part(&mut self, index: BlockIndex) {
         let mut index = index;
         self.blocks[index].state = BlockState::Alias;
         if self.leads_nowhere(index)
@@ -244,7 +234,6 @@ impl Heap {
         if self.is_whole_berth(index) {
             self.link_berth(index);
         }
-        index
     }
 
     fn joins(&self, index: BlockIndex, next: BlockIndex) -> bool {
@@ -275,29 +264,17 @@ impl Heap {
         let number = u64::MAX - self.berths_emptied;
         self.oldest_berths.push_back((index, number));
         self.tidy_oldest_berths();
-        let block = &mut self.blocks[index];
-        block.requested = number;
-        block.filed_previous = BlockIndex::NONE;
-        block.filed_next = head;
-        if let Some(head) = head.some() {
-            self.blocks[head].filed_previous = index;
-        }
+        self.blocks[index].requested = number;
+        self.blocks.file_before(index, head);
     }
 
     pub(super) fn unlink_berth(&mut self, index: BlockIndex) {
-        let block = self.blocks[index];
         self.blocks[index].requested = 0;
-        if let Some(next) = block.filed_next.some() {
-            self.blocks[next].filed_previous = block.filed_previous;
-        }
-        if let Some(previous) = block.filed_previous.some() {
-            self.blocks[previous].filed_next = block.filed_next;
-            return;
-        }
+        let Some(head) = self.blocks.unfile(index) else { return };
         let granules = self.slots_of(index).len() as u32;
-        let berths = &mut self.lists[block.list as usize].berths;
-        match block.filed_next.some() {
-            Some(next) => berths.insert(granules, next),
+        let berths = &mut self.lists[self.blocks[index].list as usize].berths;
+        match head.some() {
+            Some(head) => berths.insert(granules, head),
             None => berths.remove(&granules),
         };
     }

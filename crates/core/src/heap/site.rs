@@ -34,12 +34,7 @@ impl Heap {
     }
 
     fn hollow_blocks(&self, list: u32) -> impl Iterator<Item = BlockIndex> + '_ {
-        let mut next = self.list(list).hollow[0];
-        std::iter::from_fn(move || {
-            let index = next.some()?;
-            next = self.blocks[index].filed_next;
-            Some(index)
-        })
+        self.blocks.filed_from(self.list(list).hollow[0])
     }
 
     /// The site at a hollow block; `None` if it cannot hold the request.
@@ -122,24 +117,13 @@ impl Heap {
         let chain = &mut self.lists[block.list as usize].hollow[usize::from(block.is_loan)];
         let head = std::mem::replace(chain, index);
         block.state = BlockState::Hollow;
-        block.filed_previous = BlockIndex::NONE;
-        block.filed_next = head;
-        if let Some(head) = head.some() {
-            self.blocks[head].filed_previous = index;
-        }
+        self.blocks.file_before(index, head);
     }
 
     pub(super) fn unlink_hollow(&mut self, index: BlockIndex) {
         let block = self.blocks[index];
-        if let Some(next) = block.filed_next.some() {
-            self.blocks[next].filed_previous = block.filed_previous;
-        }
-        match block.filed_previous.some() {
-            Some(previous) => self.blocks[previous].filed_next = block.filed_next,
-            None => {
-                let chains = &mut self.lists[block.list as usize].hollow;
-                chains[usize::from(block.is_loan)] = block.filed_next;
-            }
+        if let Some(head) = self.blocks.unfile(index) {
+            self.lists[block.list as usize].hollow[usize::from(block.is_loan)] = head;
         }
     }
 }
