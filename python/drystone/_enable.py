@@ -12,7 +12,7 @@ from types import ModuleType
 from . import _library
 from ._errors import DrystoneError
 
-# Versions whose hooks are known.
+# Versions whose hooks and whose C++ are known.
 OLDEST, NEWEST = (2, 6), (2, 15)
 
 # PyTorch's setter, and what it is given.
@@ -26,6 +26,10 @@ HOOKS = {
     "set_end_allocate_to_pool_fn": "drystone_end_allocate_to_pool",
     "set_release_pool": "drystone_release_pool",
 }
+
+# Up to 2.8 PyTorch forgets no address that a tensor had: what is later freed there by its address
+# alone, such as a sort's scratch, comes with the tensor's size, device and stream.
+REMEMBERS = (2, 9)
 
 is_enabled = False
 
@@ -84,13 +88,18 @@ def _torch() -> ModuleType:
     return torch
 
 
+def numbers(version: str) -> tuple[int, ...]:
+    """Major and minor of a version."""
+    return tuple(int(part) for part in version.split("+")[0].split(".")[:2])
+
+
 def check_version(version: str) -> None:
     """Refuses what is too old or too new."""
-    numbers = tuple(int(part) for part in version.split("+")[0].split(".")[:2])
-    if numbers < OLDEST:
+    found = numbers(version)
+    if found < OLDEST:
         raise DrystoneError(
             f"PyTorch {version} is too old: drystone needs {_name(OLDEST)} or newer")
-    if numbers > NEWEST:
+    if found > NEWEST:
         raise DrystoneError(
             f"PyTorch {version} is newer than what this drystone knows, {_name(NEWEST)}: "
             "install a newer drystone")
@@ -105,8 +114,10 @@ def _check_devices(torch: ModuleType) -> None:
 
 
 def _install(torch: ModuleType) -> None:
+    # The second one takes the address alone.
+    free = "drystone_free" if numbers(torch.__version__) >= REMEMBERS else "drystone_deallocate"
     plug_in = torch.cuda.memory.CUDAPluggableAllocator(
-        _library.path(), "drystone_torch_malloc", "drystone_free")
+        _library.path(), "drystone_torch_malloc", free)
     hooks = plug_in.allocator()
     for setter, function in HOOKS.items():
         getattr(hooks, setter)(_library.address(function))

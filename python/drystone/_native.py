@@ -17,11 +17,11 @@ import tempfile
 from pathlib import Path
 from types import ModuleType
 
-from . import _library
+from . import _enable, _library
 from ._errors import DrystoneError
 
-# Versions that the source knows, and the one that it was tested with.
-OLDEST, NEWEST = (2, 11), (2, 11)
+# The first PyTorch whose headers are C++20. What else differs is in `_cpp/version.h`.
+CXX20 = (2, 14)
 SOURCE = Path(__file__).with_name("_cpp")
 MAIN = "drystone_torch.cpp"
 OTHERWISE = "or leave native=True out: without it nothing is compiled"
@@ -29,7 +29,6 @@ OTHERWISE = "or leave native=True out: without it nothing is compiled"
 
 def install(torch: ModuleType) -> None:
     """Makes Drystone PyTorch's allocator, at both places where PyTorch keeps it."""
-    check_version(torch.__version__)
     native = load(library(torch))
     native.drystone_native_install.restype = ctypes.c_char_p
     reason = native.drystone_native_install()
@@ -39,22 +38,12 @@ def install(torch: ModuleType) -> None:
             "after importing torch")
 
 
-def check_version(version: str) -> None:
-    """Refuses versions whose C++ is not known."""
-    numbers = tuple(int(part) for part in version.split("+")[0].split(".")[:2])
-    if not OLDEST <= numbers <= NEWEST:
-        known = " to ".join(dict.fromkeys(".".join(map(str, one)) for one in (OLDEST, NEWEST)))
-        raise DrystoneError(
-            f"native=True knows the C++ of PyTorch {known}, and this is {version}: install one of "
-            f"those, {OTHERWISE}")
-
-
 def library(torch: ModuleType) -> Path:
     """The compiled library for this PyTorch, compiled now if it is not there."""
     include = Path(torch.__file__).with_name("include")
     header = _header()
-    flags = _flags(torch)
-    compiled = folder() / f"drystone-torch-{torch.__version__}-{_digest(header, flags)}.so"
+    command = [*compiler(), *flags(torch.__version__, torch._C._GLIBCXX_USE_CXX11_ABI)]
+    compiled = folder() / f"drystone-torch-{torch.__version__}-{_digest(header, command)}.so"
     if compiled.exists():
         return compiled
     try:
@@ -63,7 +52,7 @@ def library(torch: ModuleType) -> Path:
             # Of many processes that start at once, one compiles.
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not compiled.exists():
-                _compile(compiled, [*flags, f"-I{header.parent}", f"-isystem{include}"],
+                _compile(compiled, [*command, f"-I{header.parent}", f"-isystem{include}"],
                          Path(torch.__file__).with_name("lib"))
     except OSError as error:
         raise DrystoneError(
@@ -101,34 +90,35 @@ def _header() -> Path:
         "the library by cargo xtask capi")
 
 
-def _flags(torch: ModuleType) -> list[str]:
-    abi = int(torch._C._GLIBCXX_USE_CXX11_ABI)
+def flags(version: str, is_new_abi: bool) -> list[str]:
+    """What the compiler is to be told for a version of PyTorch. The last one names a folder."""
+    standard = "c++20" if _enable.numbers(version) >= CXX20 else "c++17"
     return [
-        "-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w",
-        f"-D_GLIBCXX_USE_CXX11_ABI={abi}", f"-I{SOURCE / 'cuda'}"]
+        f"-std={standard}", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w",
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(is_new_abi)}", f"-I{SOURCE / 'cuda'}"]
 
 
-def _digest(header: Path, flags: list[str]) -> str:
+def _digest(header: Path, command: list[str]) -> str:
     """Of all that the compiled library depends on, beside PyTorch's version."""
-    digest = hashlib.sha256("\0".join([*flags[:-1], *_compiler()]).encode())
+    digest = hashlib.sha256("\0".join(command[:-1]).encode())
     for path in [header, *sorted(SOURCE.rglob("*.*"))]:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def _compiler() -> list[str]:
+def compiler() -> list[str]:
+    """The C++ compiler's command."""
     named = os.environ.get("CXX", "").split()
     return named or [next(filter(shutil.which, ("c++", "g++", "clang++")), "c++")]
 
 
-def _compile(to: Path, flags: list[str], libraries: Path) -> None:
+def _compile(to: Path, command: list[str], libraries: Path) -> None:
     with tempfile.TemporaryDirectory(dir=to.parent) as scratch:
         made = Path(scratch) / to.name
-        command = [
-            *_compiler(), *flags, str(SOURCE / MAIN), "-o", str(made), _library.path(),
-            f"-L{libraries}", "-lc10_cuda", "-lc10", "-Wl,-z,now"]
+        link = ["-o", str(made), _library.path(), f"-L{libraries}", "-lc10_cuda", "-lc10"]
         try:
-            done = subprocess.run(command, capture_output=True, text=True)
+            done = subprocess.run(
+                [*command, str(SOURCE / MAIN), *link, "-Wl,-z,now"], capture_output=True, text=True)
         except OSError as error:
             raise DrystoneError(
                 f"native=True needs a C++ compiler, and there is none ({error}): install one, such "

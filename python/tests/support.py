@@ -7,12 +7,29 @@ import os
 import subprocess
 import sys
 import textwrap
+import unittest
+from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent
 MIB = 1 << 20
 GIB = 1 << 30
+
+
+def since(major: int, minor: int) -> Callable[..., Any]:
+    """Skips a test of what older versions of PyTorch do not have."""
+    from drystone._enable import numbers
+    is_older = numbers(version("torch")) < (major, minor)
+    return unittest.skipIf(is_older, f"PyTorch {major}.{minor} added it")
+
+
+def segments_of(pool: tuple[int, int]) -> list[dict[str, Any]]:
+    """A pool's part of a snapshot; before 2.8 PyTorch tells the whole only."""
+    import torch
+    segments = torch.cuda.memory_snapshot()
+    return [one for one in segments if tuple(one["segment_pool_id"]) == tuple(pool)]
 
 
 def run(

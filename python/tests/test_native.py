@@ -13,7 +13,7 @@ from torch import nn
 
 import simulated
 from native_device import OnDevice, empty, entries, record
-from support import GIB, MIB
+from support import GIB, MIB, segments_of, since
 
 # An allocator such as NCCL's, which has no memory beyond 1 GiB.
 SUPPLIER = """
@@ -40,7 +40,9 @@ def compiled(folder, code):
     """A library made of C, which finds the runtime that PyTorch has loaded."""
     source, library = folder / "code.c", folder / "library.so"
     source.write_text(code)
-    runtime = Path(torch.__file__).parents[1] / "nvidia/cu13/lib/libcudart.so.13"
+    version = torch.version.cuda.split(".")[0]
+    packages = Path(torch.__file__).parents[1]
+    [runtime, *_] = packages.glob(f"nvidia/*/lib/libcudart.so.{version}")
     subprocess.run(["cc", "-shared", "-fPIC", str(source), str(runtime), "-o", str(library)],
                    check=True)
     return str(library)
@@ -78,6 +80,7 @@ class OutOfMemory(OnDevice):
 
 
 class Pools(OnDevice):
+    @since(2, 8)
     def test_a_pools_memory_is_apart_and_goes_with_it(self):
         pool = torch.cuda.MemPool()
         with torch.cuda.use_mem_pool(pool):
@@ -95,6 +98,7 @@ class Pools(OnDevice):
         torch.cuda.empty_cache()
         self.assertEqual(torch.cuda.memory_reserved(), 0)
 
+    @since(2, 8)
     def test_a_pool_lends_its_memory_where_there_is_no_other(self):
         pool = torch.cuda.MemPool(use_on_oom=True)
         with torch.cuda.use_mem_pool(pool):
@@ -113,7 +117,7 @@ class Pools(OnDevice):
         with torch.cuda.use_mem_pool(pool):
             blocks = [empty(size) for size in (1000, 3 * MIB, 5 * MIB, 1 << 20, 50 * MIB)]
             self.assertEqual((counts.supplied(), counts.taken_back()), (3, 0))
-            segments = torch.cuda.memory_snapshot(pool.id)
+            segments = segments_of(pool.id)
             self.assertEqual([one["is_expandable"] for one in segments], [False] * 3)
             self.assertEqual(sum(one["total_size"] for one in segments),
                              torch.cuda.memory_reserved())
@@ -129,13 +133,14 @@ class Pools(OnDevice):
         self.assertEqual((counts.supplied(), counts.taken_back()), (3, 3))
         del outside
 
+    @since(2, 8)
     def test_only_the_thread_that_uses_a_pool_takes_from_it(self):
         pool, others = torch.cuda.MemPool(), []
         with torch.cuda.use_mem_pool(pool):
             thread = threading.Thread(target=lambda: others.append(empty(8 * MIB)))
             thread.start()
             thread.join()
-        self.assertEqual(pool.snapshot(), [])
+        self.assertEqual(segments_of(pool.id), [])
         others.clear()
         del pool
 
@@ -145,12 +150,13 @@ class Pools(OnDevice):
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool):
             out = static * 2
-        self.assertTrue(torch.cuda.memory_snapshot(pool))
+        self.assertTrue(segments_of(pool))
         with self.assertRaisesRegex(torch.OutOfMemoryError, "allocated in private pools"):
             empty(8 * GIB)
         graph.replay()
         del graph, out, static
 
+    @since(2, 10)
     def test_what_no_pool_can_be(self):
         with self.assertRaisesRegex(NotImplementedError, "no_split"):
             torch.cuda.MemPool(no_split=True)
@@ -183,7 +189,7 @@ class Checkpoints(OnDevice):
 
     def live(self):
         return {block["address"]: block["requested_size"]
-                for segment in torch.cuda.memory_snapshot(self.pool)
+                for segment in segments_of(self.pool)
                 for block in segment["blocks"] if block["state"] == "active_allocated"}
 
     def state(self):

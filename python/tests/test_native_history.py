@@ -16,7 +16,7 @@ from torch.cuda import _memory_viz
 
 import simulated
 from native_device import OnDevice, empty, entries, record
-from support import FOLDER, MIB
+from support import FOLDER, MIB, since
 
 GRANULE = 2 * MIB
 VIEWER = FOLDER.parents[1] / "crates/trace/tests/memory_viz.py"
@@ -38,7 +38,8 @@ class History(OnDevice):
         for entry in rest:
             self.assertEqual((entry["addr"], entry["size"], entry["stream"]),
                              (address, 1000, side.cuda_stream))
-            self.assertEqual(entry["compile_context"], "N/A")
+            # Before 2.8 it is not told.
+            self.assertEqual(entry.get("compile_context", "N/A"), "N/A")
         names = [frame["name"] for frame in rest[0]["frames"]]
         self.assertIn("empty", names)
         self.assertIn("test_entries_tell_sizes_streams_and_who_asked", names)
@@ -69,6 +70,13 @@ class History(OnDevice):
         del other
         with_frames = {entry["action"] for entry in entries() if entry.get("frames")}
         self.assertEqual(with_frames, {"segment_map", "alloc", "free_requested", "free_completed"})
+        del kept
+
+    @since(2, 8)
+    def test_a_history_is_cleared(self):
+        record("all", context="alloc", stacks="python")
+        kept = empty(5 * MIB)
+        self.assertTrue(any(entry.get("frames") for entry in entries()))
         record("all", context=None, clear_history=True)
         other = empty(6 * MIB)
         self.assertFalse(any(entry.get("frames") for entry in entries()))
@@ -169,6 +177,7 @@ class History(OnDevice):
                              segment["total_size"])
         del model, optimizer
 
+    @since(2, 10)
     def test_annotations_and_metadata(self):
         record(context=None)
         with torch.autograd.profiler.record_function("a step"):
@@ -176,9 +185,25 @@ class History(OnDevice):
         torch.cuda.memory._set_memory_metadata("first")
         self.assertEqual(torch.cuda.memory._get_memory_metadata(), "first")
         kept = empty(100)
+        # Of this thread alone.
+        others = []
+        thread = threading.Thread(target=lambda: others.append(empty(200)))
+        thread.start()
+        thread.join()
         torch.cuda.memory._set_memory_metadata("")
-        [alloc] = entries(0, "alloc")
-        self.assertEqual(alloc["user_metadata"], "first")
+        texts = [entry["user_metadata"] for entry in entries(0, "alloc")]
+        self.assertEqual(texts, ["first", ""])
+        del kept, others
+
+    @since(2, 14)
+    def test_a_block_is_annotated_after_its_request(self):
+        record(context=None)
+        kept = empty(100)
+        torch._C._cuda_annotateMemory(kept.data_ptr(), "of no use")
+        torch._C._cuda_annotateMemory(kept.data_ptr() + (1 << 30), "of nothing")
+        [entry] = entries(0, "annotate")
+        self.assertEqual((entry["addr"], entry["size"], entry["user_metadata"]),
+                         (kept.data_ptr(), 100, "of no use"))
         del kept
 
     def test_devices_have_traces_of_their_own(self):
@@ -188,6 +213,7 @@ class History(OnDevice):
         self.assertEqual([entry["action"] for entry in entries(1)][:2], ["segment_map", "alloc"])
         del there
 
+    @since(2, 11)
     def test_actions_that_are_not_wanted(self):
         record(context=None, skip_actions=["free_requested", "free_completed"])
         empty(100)

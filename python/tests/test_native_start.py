@@ -24,7 +24,7 @@ ATTEMPTS = """
         os.chmod("c++", 0o755)
         os.environ["CXX"] = os.path.abspath("c++")
     version, cache = torch.__version__, os.environ["DRYSTONE_CACHE"]
-    for other in ("2.10.0+cu128", "2.12.0"):
+    for other in ("2.5.1+cu124", "2.16.0"):
         torch.__version__ = other
         attempt(other)
     torch.__version__ = version
@@ -65,9 +65,8 @@ class Refusals(unittest.TestCase):
             self.assertIn(word, self.found[attempt])
 
     def test_another_version_of_pytorch(self):
-        for version in ("2.10.0+cu128", "2.12.0"):
-            self.check(version, f"knows the C++ of PyTorch 2.11, and this is {version}",
-                       "leave native=True out")
+        self.check("2.5.1+cu124", "2.5.1+cu124 is too old: drystone needs 2.6 or newer")
+        self.check("2.16.0", "2.16.0 is newer than what this drystone knows, 2.15")
 
     def test_the_compiler(self):
         self.check("no compiler", "needs a C++ compiler", "/nowhere/c++", "name it in CXX")

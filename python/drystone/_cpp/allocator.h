@@ -20,7 +20,6 @@
 namespace drystone {
 
 namespace cuda = c10::cuda;
-namespace caching = c10::cuda::CUDACachingAllocator;
 
 using c10::DataPtr;
 
@@ -47,7 +46,7 @@ struct Device {
   Baseline baseline;
 };
 
-class Allocator final : public caching::CUDAAllocator {
+class Allocator final : public Interface {
  public:
   static Allocator& get();
 
@@ -59,7 +58,7 @@ class Allocator final : public caching::CUDAAllocator {
   void raw_delete(void* address) override;
   void recordStream(const DataPtr& data, cuda::CUDAStream stream) override;
   void copy_data(void* to, const void* from, size_t bytes) const override;
-  void emptyCache(c10::MempoolId_t pool) override;
+  void emptyCache(PoolName pool) override;
   void* getBaseAllocation(void* address, size_t* bytes) override;
 
   // The whole.
@@ -76,37 +75,39 @@ class Allocator final : public caching::CUDAAllocator {
   DeviceStats getDeviceStats(DeviceIndex device) override;
   void resetAccumulatedStats(DeviceIndex device) override;
   void resetPeakStats(DeviceIndex device) override;
-  caching::SnapshotInfo snapshot(c10::MempoolId_t pool, bool include_traces) override;
-  std::vector<caching::StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex device) override;
+  caching::SnapshotInfo snapshot(PoolName pool, bool include_traces) override;
+  std::vector<StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex device) override;
 
   // History and observers.
   bool isHistoryEnabled() override;
   void recordHistory(
       bool enabled, CreateContextFn context, size_t entries_max, RecordContext when, bool clears,
-      const std::vector<std::string>& skipped) override;
+      const Texts& skipped) override;
   void recordAnnotation(const std::vector<std::pair<std::string, std::string>>& texts) override;
   void pushCompileContext(std::string& text) override;
   void popCompileContext() override;
   void setUserMetadata(const std::string& text) override;
   std::string getUserMetadata() override;
+  bool supportsUserMetadata() override;
+  void annotateMemory(const void* address, const std::string& text) override;
+  Context getContextForPointer(const void* address) override;
   void attachOutOfMemoryObserver(caching::OutOfMemoryObserver observer) override;
+  void attachOomRejectionObserver(OomRejectionObserver observer) override;
   void attachAllocatorTraceTracker(AllocatorTraceTracker tracker) override;
 
   // Pools.
-  void beginAllocateToPool(DeviceIndex device, c10::MempoolId_t pool, Filter filter) override;
-  void endAllocateToPool(DeviceIndex device, c10::MempoolId_t pool) override;
-  void releasePool(DeviceIndex device, c10::MempoolId_t pool) override;
-  int getPoolUseCount(DeviceIndex device, c10::MempoolId_t pool) override;
-  void createOrIncrefPool(
-      DeviceIndex device, c10::MempoolId_t pool,
-      std::shared_ptr<CUDAAllocator> allocator) override;
-  void setUseOnOOM(DeviceIndex device, c10::MempoolId_t pool, bool is_spare) override;
-  void setNoSplit(DeviceIndex device, c10::MempoolId_t pool) override;
+  void beginAllocateToPool(DeviceIndex device, PoolName pool, Filter filter) override;
+  void endAllocateToPool(DeviceIndex device, PoolName pool) override;
+  void releasePool(DeviceIndex device, PoolName pool) override;
+  int getPoolUseCount(DeviceIndex device, PoolName pool) override;
+  void createOrIncrefPool(DeviceIndex device, PoolName pool, Other allocator) override;
+  void setUseOnOOM(DeviceIndex device, PoolName pool, bool is_spare) override;
+  void setNoSplit(DeviceIndex device, PoolName pool) override;
   bool checkPoolLiveAllocations(
-      DeviceIndex device, c10::MempoolId_t pool,
+      DeviceIndex device, PoolName pool,
       const std::unordered_set<void*>& expected) override;
   std::shared_ptr<caching::AllocatorState> getCheckpointState(
-      DeviceIndex device, c10::MempoolId_t pool) override;
+      DeviceIndex device, PoolName pool) override;
   caching::CheckpointDelta setCheckpointPoolState(
       DeviceIndex device, std::shared_ptr<caching::AllocatorState> state) override;
 
@@ -132,7 +133,7 @@ class Allocator final : public caching::CUDAAllocator {
   drystone_status give_watched(void* address);
   static void tell_profiler(void* address, int64_t bytes, DeviceIndex device);
   Context gather(RecordContext least);
-  void add_segments(Device& device, c10::MempoolId_t pool, caching::SnapshotInfo& into);
+  void add_segments(Device& device, PoolName pool, caching::SnapshotInfo& into);
 
   friend void deallocate(void* address);
 
@@ -144,7 +145,7 @@ class Allocator final : public caching::CUDAAllocator {
   std::mutex mutex_;
   std::vector<caching::OutOfMemoryObserver> observers_;
   std::vector<AllocatorTraceTracker> trackers_;
-  std::vector<c10::CachingDeviceAllocator::AnnotationEntry> annotations_;
+  std::vector<AnnotationEntry> annotations_;
   size_t annotations_max_ = 0;
   // Of the recording under way.
   std::atomic<bool> is_recording_{false};

@@ -10,15 +10,15 @@
 namespace drystone {
 
 struct Checkpoint final : caching::AllocatorState {
-  c10::MempoolId_t pool;
+  PoolName pool;
   std::vector<drystone_block> blocks;
 };
 
 // The live blocks of a pool, in address order.
-inline std::vector<drystone_block> live_blocks(DeviceIndex device, c10::MempoolId_t pool) {
+inline std::vector<drystone_block> live_blocks(DeviceIndex device, PoolName pool) {
   std::vector<drystone_block> live;
   each_segment(layout_of(device), [&](const drystone_segment& segment, const auto* block) {
-    if (c10::MempoolId_t{segment.id0, segment.id1} != pool) {
+    if (PoolName{segment.id0, segment.id1} != pool) {
       return;
     }
     for (size_t at = 0; at < segment.block_count; ++at) {
@@ -34,7 +34,7 @@ inline std::vector<drystone_block> live_blocks(DeviceIndex device, c10::MempoolI
 }
 
 inline bool Allocator::checkPoolLiveAllocations(
-    DeviceIndex device, c10::MempoolId_t pool, const std::unordered_set<void*>& expected) {
+    DeviceIndex device, PoolName pool, const std::unordered_set<void*>& expected) {
   TORCH_CHECK(at(device).pools.uses(pool) > 0, "Could not find pool of id");
   std::vector<drystone_block> live = live_blocks(device, pool);
   auto is_expected = [&](const drystone_block& block) {
@@ -44,7 +44,7 @@ inline bool Allocator::checkPoolLiveAllocations(
 }
 
 inline std::shared_ptr<caching::AllocatorState> Allocator::getCheckpointState(
-    DeviceIndex device, c10::MempoolId_t pool) {
+    DeviceIndex device, PoolName pool) {
   TORCH_CHECK(at(device).pools.uses(pool) > 0, "Could not find pool of id");
   auto state = std::make_shared<Checkpoint>();
   state->pool = pool;

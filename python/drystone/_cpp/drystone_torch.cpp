@@ -12,13 +12,14 @@ extern "C" {
 
 // Null, or why nothing was changed. Valid for ever.
 __attribute__((visibility("default"))) const char* drystone_native_install() {
-  auto& current = c10::cuda::CUDACachingAllocator::allocator;
+  auto& current = drystone::caching::allocator;
   if (current.load() != nullptr && current.load()->initialized()) {
     return "CUDA is in use already";
   }
   drystone::Allocator& own = drystone::Allocator::get();
   current.store(&own);
-  c10::SetAllocator(c10::DeviceType::CUDA, &own);
+  // Before those of PyTorch, of any priority.
+  c10::SetAllocator(c10::DeviceType::CUDA, &own, UINT8_MAX);
   return nullptr;
 }
 

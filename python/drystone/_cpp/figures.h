@@ -10,10 +10,6 @@
 
 namespace drystone {
 
-using c10::CachingAllocator::Stat;
-using c10::CachingAllocator::StatType;
-using c10::CachingDeviceAllocator::DeviceStats;
-
 // Where totals were when they were reset, and what Drystone does not count.
 struct Baseline {
   DeviceStats stats;

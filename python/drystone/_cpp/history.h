@@ -20,11 +20,6 @@
 
 namespace drystone {
 
-using c10::CachingDeviceAllocator::AllocatorTraceTracker;
-using c10::CachingDeviceAllocator::CreateContextFn;
-using c10::CachingDeviceAllocator::RecordContext;
-using c10::CachingDeviceAllocator::TraceEntry;
-
 // A request to allocate, or a block that it gave.
 struct Request {
   size_t bytes;
@@ -37,6 +32,12 @@ struct Request {
 inline std::stack<std::string>& compile_contexts() {
   thread_local std::stack<std::string> texts;
   return texts;
+}
+
+// What a thread says of its requests.
+inline std::string& metadata() {
+  thread_local std::string text;
+  return text;
 }
 
 struct Recording {
@@ -77,16 +78,6 @@ class History {
     Lock lock(mutex_);
     trackers_.push_back(std::move(tracker));
     begin();
-  }
-
-  void set_metadata(const std::string& text) {
-    Lock lock(mutex_);
-    metadata_ = text;
-  }
-
-  std::string metadata() {
-    Lock lock(mutex_);
-    return metadata_;
   }
 
   // The lock is held.
@@ -134,6 +125,18 @@ class History {
     }
     complete([&](void* address) { return waiting.count(address) == 0; });
     compare(ranges_of(layout), cause);
+  }
+
+  // Says something of a block after its request.
+  void annotate(const drystone_block& block, const std::string& text) {
+    Lock lock = this->lock();
+    auto known = live_.find(block.address);
+    if (known == live_.end()) {
+      return;
+    }
+    std::string before = std::exchange(metadata(), text);
+    tell(ANNOTATION, number(block.address), known->second, known->second.bytes);
+    metadata() = std::move(before);
   }
 
   void refused(const Request& request, size_t free_bytes) {
@@ -308,10 +311,10 @@ class History {
       return;
     }
     auto& texts = compile_contexts();
-    TraceEntry entry(
-        action, device_, address, bytes, of.stream, of.pool, c10::getApproximateTime(),
+    TraceEntry entry = entry_of(
+        action, device_, address, bytes, of.stream, of.pool,
         recording_.contexts >= RecordContext::ALLOC ? of.context : nullptr,
-        texts.empty() ? "N/A" : texts.top(), metadata_);
+        texts.empty() ? "N/A" : texts.top(), metadata());
     for (const AllocatorTraceTracker& tracker : trackers_) {
       tracker(entry);
     }
@@ -340,7 +343,6 @@ class History {
   std::atomic<bool> is_wanted_{false};
   Recording recording_;
   std::vector<AllocatorTraceTracker> trackers_;
-  std::string metadata_;
 
   // A ring once it is full.
   std::vector<TraceEntry> entries_;

@@ -17,7 +17,7 @@ namespace drystone {
 
 // The handle of the allocation that an address lies in. Every version of PyTorch takes it as bare
 // bytes.
-inline c10::cuda::CUDACachingAllocator::ShareableHandle share(void* address) {
+inline caching::ShareableHandle share(void* address) {
   size_t bytes = 0;
   void* base = drystone_base_allocation(address, &bytes);
   TORCH_CHECK(base != nullptr, "drystone: ", drystone_last_error_message());

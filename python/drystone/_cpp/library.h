@@ -5,21 +5,15 @@
 
 #pragma once
 
-#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/util/Exception.h>
 
 #include <string>
 #include <vector>
 
 #include "drystone.h"
+#include "version.h"
 
 namespace drystone {
-
-using c10::DeviceIndex;
-using PoolName = c10::MempoolId_t;
-using Context = std::shared_ptr<c10::GatheredContext>;
-
-inline const PoolName DEFAULT_POOL{0, 0};
 
 inline void check(drystone_status status) {
   TORCH_CHECK(status == DRYSTONE_STATUS_OK, "drystone: ", drystone_last_error_message());

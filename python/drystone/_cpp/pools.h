@@ -1,6 +1,7 @@
 // Private pools of a device, by PyTorch's names: who uses them, and which requests they take.
 //
-// Invariant: a pool of Drystone's has one use while the pool here has any.
+// Invariant: a pool of Drystone's is there from the first time that it takes requests until its last
+// use here ends.
 
 #pragma once
 
@@ -8,7 +9,6 @@
 #include <functional>
 #include <map>
 #include <mutex>
-#include <set>
 
 #include <c10/core/DeviceGuard.h>
 
@@ -17,7 +17,6 @@
 namespace drystone {
 
 using Filter = std::function<bool(cudaStream_t)>;
-using Other = std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator>;
 
 // Where a pool's memory comes from if it is not Drystone's to get. Lives as long as the process.
 struct Origin {
@@ -50,30 +49,29 @@ class Pools {
  public:
   explicit Pools(DeviceIndex device) : device_(device) {}
 
-  // One use more of a pool, which is made if it is not there, over another allocator if that is
-  // not null.
-  void acquire(PoolName name, const Other& other = nullptr) {
+  // One use more of a pool, over another allocator if that is not null.
+  void acquire(PoolName name, Other origin = nullptr) {
     Lock lock(mutex_);
-    if (uses_.count(name) == 0 && other == nullptr) {
-      check(drystone_pool_create(device_, name.first, name.second));
-    } else if (uses_.count(name) == 0) {
-      auto* origin = new Origin{device_, other};
-      check(drystone_pool_create_over(
-          device_, name.first, name.second, &supply, &take_back, origin));
+    Pool& pool = pools_[name];
+    ++pool.uses;
+    if (origin != nullptr) {
+      pool.origin = std::move(origin);
     }
-    ++uses_[name];
   }
 
   // One use less. With the last one its memory goes back as far as it is free.
   void release(PoolName name) {
     Lock lock(mutex_);
-    auto found = uses_.find(name);
-    TORCH_CHECK(found != uses_.end(), "releasePool: there is no pool ", text(name));
-    if (--found->second > 0) {
+    auto found = pools_.find(name);
+    TORCH_CHECK(found != pools_.end(), "releasePool: there is no pool ", text(name));
+    if (--found->second.uses > 0) {
       return;
     }
-    uses_.erase(found);
-    spare_.erase(name);
+    bool is_made = found->second.is_made;
+    pools_.erase(found);
+    if (!is_made) {
+      return;
+    }
     // At exit nothing is left to release.
     drystone_status status = drystone_pool_destroy(device_, name.first, name.second);
     if (status != DRYSTONE_STATUS_EXITING && status != DRYSTONE_STATUS_FORKED) {
@@ -83,8 +81,8 @@ class Pools {
 
   int uses(PoolName name) {
     Lock lock(mutex_);
-    auto found = uses_.find(name);
-    return found == uses_.end() ? 0 : found->second;
+    auto found = pools_.find(name);
+    return found == pools_.end() ? 0 : found->second.uses;
   }
 
   // From now on the pool takes the requests of streams that the filter says yes to.
@@ -94,7 +92,8 @@ class Pools {
       TORCH_CHECK(
           route.pool != name, "beginAllocateToPool: already recording to mempool_id ", text(name));
     }
-    acquire(name);
+    acquire(name, origin_of(name));
+    make(name);
     routes_.push_back({name, std::move(filter)});
     route_count_.store(routes_.size(), std::memory_order_release);
   }
@@ -132,20 +131,29 @@ class Pools {
   // Whether unused memory of a pool serves requests for which there is no other.
   void set_spare(PoolName name, bool is_spare) {
     Lock lock(mutex_);
-    if (is_spare) {
-      spare_.insert(name);
-    } else {
-      spare_.erase(name);
-    }
+    pools_[name].is_spare = is_spare;
   }
 
   std::vector<PoolName> spare() {
     Lock lock(mutex_);
-    return {spare_.begin(), spare_.end()};
+    std::vector<PoolName> names;
+    for (const auto& [name, pool] : pools_) {
+      if (pool.is_spare && pool.is_made) {
+        names.push_back(name);
+      }
+    }
+    return names;
   }
 
  private:
   using Lock = std::lock_guard<std::recursive_mutex>;
+
+  struct Pool {
+    int uses = 0;
+    Other origin;
+    bool is_made = false;
+    bool is_spare = false;
+  };
 
   struct Route {
     PoolName pool;
@@ -156,6 +164,22 @@ class Pools {
     }
   };
 
+  // The lock is held.
+  void make(PoolName name) {
+    Pool& pool = pools_.at(name);
+    if (pool.is_made) {
+      return;
+    }
+    if (pool.origin == nullptr) {
+      check(drystone_pool_create(device_, name.first, name.second));
+    } else {
+      auto* origin = new Origin{device_, pool.origin};
+      check(drystone_pool_create_over(
+          device_, name.first, name.second, &supply, &take_back, origin));
+    }
+    pool.is_made = true;
+  }
+
   static std::string text(PoolName name) {
     return c10::str("(", name.first, ", ", name.second, ")");
   }
@@ -163,8 +187,7 @@ class Pools {
   const DeviceIndex device_;
   // Filters may ask for streams and devices, but not for pools.
   std::recursive_mutex mutex_;
-  std::map<PoolName, int> uses_;
-  std::set<PoolName> spare_;
+  std::map<PoolName, Pool> pools_;
   std::vector<Route> routes_;
   std::atomic<size_t> route_count_{0};
 };

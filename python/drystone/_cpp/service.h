@@ -64,7 +64,7 @@ inline void Allocator::cacheInfo(DeviceIndex device, size_t* largest) {
 }
 
 // Of all pools: memory that is not used serves nobody while it waits in one of them.
-inline void Allocator::emptyCache(c10::MempoolId_t) {
+inline void Allocator::emptyCache(PoolName) {
   Context context = gather(RecordContext::ALL);
   drystone_status status = drystone_trim(-1, nullptr);
   // What a capture, a fork or the end of the process forbids is left.
@@ -111,7 +111,7 @@ inline void Allocator::resetPeakStats(DeviceIndex device) {
   }
 }
 
-inline std::vector<caching::StreamSegmentSize> Allocator::getExpandableSegmentSizes(
+inline std::vector<StreamSegmentSize> Allocator::getExpandableSegmentSizes(
     DeviceIndex device) {
   std::map<std::pair<cudaStream_t, bool>, size_t> bytes;
   for (const drystone_segment& segment : layout_of(device).segments) {
@@ -119,14 +119,14 @@ inline std::vector<caching::StreamSegmentSize> Allocator::getExpandableSegmentSi
       bytes[{segment.stream, segment.is_small != 0}] += segment.bytes;
     }
   }
-  std::vector<caching::StreamSegmentSize> sizes;
+  std::vector<StreamSegmentSize> sizes;
   for (const auto& [of, total] : bytes) {
     sizes.emplace_back(of.first, of.second, total);
   }
   return sizes;
 }
 
-inline caching::SnapshotInfo Allocator::snapshot(c10::MempoolId_t pool, bool include_traces) {
+inline caching::SnapshotInfo Allocator::snapshot(PoolName pool, bool include_traces) {
   caching::SnapshotInfo found{};
   found.config_metadata.max_split_size = std::numeric_limits<size_t>::max();
   found.config_metadata.pinned_num_register_threads = 1;
@@ -158,9 +158,9 @@ inline caching::SnapshotInfo Allocator::snapshot(c10::MempoolId_t pool, bool inc
 }
 
 inline void Allocator::add_segments(
-    Device& device, c10::MempoolId_t pool, caching::SnapshotInfo& into) {
+    Device& device, PoolName pool, caching::SnapshotInfo& into) {
   auto add = [&](const drystone_segment& segment, const drystone_block* block) {
-    c10::MempoolId_t owner{segment.id0, segment.id1};
+    PoolName owner{segment.id0, segment.id1};
     if (pool != DEFAULT_POOL && pool != owner) {
       return;
     }
@@ -196,14 +196,14 @@ inline bool Allocator::isHistoryEnabled() {
 
 inline void Allocator::recordHistory(
     bool enabled, CreateContextFn context, size_t entries_max, RecordContext when, bool clears,
-    const std::vector<std::string>& skipped) {
+    const Texts& skipped) {
   TORCH_CHECK(when == RecordContext::NEVER || context != nullptr);
   Recording recording;
   recording.is_on = enabled;
   recording.entries_max = std::max<size_t>(entries_max, 1);
   recording.contexts = enabled ? when : RecordContext::NEVER;
   for (const std::string& action : skipped) {
-    recording.skipped.insert(c10::CachingDeviceAllocator::parseTraceEntryAction(action));
+    recording.skipped.insert(action_of(action));
   }
   std::lock_guard<std::mutex> lock(mutex_);
   annotations_max_ = entries_max;
@@ -225,7 +225,7 @@ inline void Allocator::recordAnnotation(
     return;
   }
   DeviceIndex device = cuda::current_device();
-  c10::CachingDeviceAllocator::AnnotationEntry entry(device, c10::getApproximateTime());
+  AnnotationEntry entry(device, c10::getApproximateTime());
   for (const auto& [key, text] : texts) {
     entry.recordUserMetadata(key, text);
   }
@@ -247,19 +247,42 @@ inline void Allocator::popCompileContext() {
 }
 
 inline void Allocator::setUserMetadata(const std::string& text) {
-  for (int index = 0; index < device_count_; ++index) {
-    at(static_cast<DeviceIndex>(index)).history.set_metadata(text);
-  }
+  metadata() = text;
 }
 
 inline std::string Allocator::getUserMetadata() {
-  return at(0).history.metadata();
+  return metadata();
+}
+
+inline bool Allocator::supportsUserMetadata() {
+  return true;
+}
+
+inline void Allocator::annotateMemory(const void* address, const std::string& text) {
+  drystone_block block{};
+  if (drystone_block_at(const_cast<void*>(address), &block) == DRYSTONE_STATUS_OK) {
+    at(static_cast<DeviceIndex>(block.device)).history.annotate(block, text);
+  }
+}
+
+inline Context Allocator::getContextForPointer(const void* address) {
+  drystone_block block{};
+  auto* known = const_cast<void*>(address);
+  if (drystone_block_at(known, &block) != DRYSTONE_STATUS_OK) {
+    return nullptr;
+  }
+  History& history = at(static_cast<DeviceIndex>(block.device)).history;
+  History::Lock lock = history.lock();
+  return lock ? history.context_of(known) : nullptr;
 }
 
 inline void Allocator::attachOutOfMemoryObserver(caching::OutOfMemoryObserver observer) {
   std::lock_guard<std::mutex> lock(mutex_);
   observers_.push_back(std::move(observer));
 }
+
+// Nothing is refused before it is tried.
+inline void Allocator::attachOomRejectionObserver(OomRejectionObserver) {}
 
 inline void Allocator::attachAllocatorTraceTracker(AllocatorTraceTracker tracker) {
   std::lock_guard<std::mutex> lock(mutex_);
@@ -271,35 +294,35 @@ inline void Allocator::attachAllocatorTraceTracker(AllocatorTraceTracker tracker
 }
 
 inline void Allocator::beginAllocateToPool(
-    DeviceIndex device, c10::MempoolId_t pool, Filter filter) {
+    DeviceIndex device, PoolName pool, Filter filter) {
   at(device).is_used = true;
   at(device).pools.begin(pool, std::move(filter));
 }
 
-inline void Allocator::endAllocateToPool(DeviceIndex device, c10::MempoolId_t pool) {
+inline void Allocator::endAllocateToPool(DeviceIndex device, PoolName pool) {
   at(device).pools.end(pool);
 }
 
-inline void Allocator::releasePool(DeviceIndex device, c10::MempoolId_t pool) {
+inline void Allocator::releasePool(DeviceIndex device, PoolName pool) {
   at(device).pools.release(pool);
 }
 
-inline int Allocator::getPoolUseCount(DeviceIndex device, c10::MempoolId_t pool) {
+inline int Allocator::getPoolUseCount(DeviceIndex device, PoolName pool) {
   return at(device).pools.uses(pool);
 }
 
 inline void Allocator::createOrIncrefPool(
-    DeviceIndex device, c10::MempoolId_t pool, std::shared_ptr<CUDAAllocator> allocator) {
+    DeviceIndex device, PoolName pool, Other allocator) {
   at(device).is_used = true;
   // Drystone over itself is Drystone.
   at(device).pools.acquire(pool, allocator.get() == this ? nullptr : allocator);
 }
 
-inline void Allocator::setUseOnOOM(DeviceIndex device, c10::MempoolId_t pool, bool is_spare) {
+inline void Allocator::setUseOnOOM(DeviceIndex device, PoolName pool, bool is_spare) {
   at(device).pools.set_spare(pool, is_spare);
 }
 
-inline void Allocator::setNoSplit(DeviceIndex, c10::MempoolId_t) {
+inline void Allocator::setNoSplit(DeviceIndex, PoolName) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, "torch.cuda.MemPool(no_split=True) is not possible with drystone, which cuts "
       "segments in every pool; leave no_split out");
