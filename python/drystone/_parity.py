@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NoReturn
 
-from . import _library
+from . import _enable, _library
 from ._errors import NotSupportedError
 
 Tree = dict[str, Any]
@@ -106,6 +106,7 @@ class Replacements:
 
     def __init__(self, torch: ModuleType) -> None:
         self._torch = torch
+        self._version = _enable.numbers(torch.__version__)
         self._accumulated: dict[int, Accumulated] = {}
         self._fractions: dict[int, float] = {}
         self._set_fraction = torch._C._cuda_setMemoryFraction
@@ -128,7 +129,7 @@ class Replacements:
         accelerator = {
             "_accelerator_isAllocatorInitialized": self._torch.cuda.is_initialized,
             "_accelerator_emptyCache": self._empty_cache,
-            "_accelerator_getDeviceStats": self.stats,
+            "_accelerator_getDeviceStats": self.accelerator_stats,
             "_accelerator_resetPeakStats": _library.reset_peaks,
             "_accelerator_resetAccumulatedStats": self.reset_accumulated,
             "_accelerator_getMemoryInfo": self._torch.cuda.mem_get_info,
@@ -140,6 +141,13 @@ class Replacements:
         return self._accumulated.setdefault(device, Accumulated())
 
     def stats(self, device: int) -> Tree:
+        found = self.accelerator_stats(device)
+        if self._version >= (2, 12):
+            # Nothing is refused before it is tried.
+            found["num_oom_rejections"] = 0
+        return found
+
+    def accelerator_stats(self, device: int) -> Tree:
         return self._of(device).tree(device)
 
     def reset_accumulated(self, device: int) -> None:
@@ -164,6 +172,9 @@ class Replacements:
     def snapshot(self, pool: tuple[int, ...] | None = None) -> Tree:
         """All, or the segments of one pool. There is no history."""
         found = _library.snapshot()
+        if self._version >= (2, 14):
+            # Of pinned memory, as far as it is recorded.
+            found.update(host_segments=[], host_traces=[])
         if pool is not None and tuple(pool[:2]) != (0, 0):
             wanted = tuple(pool[:2])
             found["segments"] = [

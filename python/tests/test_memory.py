@@ -15,7 +15,7 @@ from torch import nn
 
 import drystone
 import simulated
-from support import GIB, MIB
+from support import GIB, MIB, segments_of, since
 
 if not drystone.is_enabled():
     drystone.enable()
@@ -86,12 +86,15 @@ class Memory(OnDevice):
         self.assertEqual(torch.cuda.memory_allocated(0), 7 * MIB)
         del here, there
 
+    @since(2, 9)
     def test_the_accelerators_functions(self):
         kept = empty(3 * MIB)
         accelerator = torch.accelerator
         self.assertEqual(accelerator.memory_allocated(), 3 * MIB)
         self.assertEqual(accelerator.memory_reserved(), torch.cuda.memory_reserved())
-        self.assertEqual(accelerator.memory_stats(), torch.cuda.memory_stats())
+        figures, cuda = accelerator.memory_stats(), torch.cuda.memory_stats()
+        self.assertEqual(figures, {key: cuda[key] for key in figures})
+        self.assertGreater(len(figures), 100)
         self.assertEqual(accelerator.get_memory_info(), torch.cuda.mem_get_info())
         del kept
         self.assertEqual(accelerator.max_memory_allocated(), 3 * MIB)
@@ -134,7 +137,10 @@ class Memory(OnDevice):
         _memory_viz.segment_plot(snapshot)
 
     def test_raw_allocations(self):
+        # Where a tensor of another size was before.
+        before = empty(4 * MIB).data_ptr()
         address = torch.cuda.caching_allocator_alloc(5 * MIB)
+        self.assertEqual(address, before)
         self.assertEqual(torch.cuda.memory_allocated(), 5 * MIB)
         torch.cuda.caching_allocator_delete(address)
         self.assertEqual(torch.cuda.memory_allocated(), 0)
@@ -325,7 +331,7 @@ class Graphs(OnDevice):
             del scratch
         pools = {tuple(segment["segment_pool_id"]) for segment in torch.cuda.memory_snapshot()}
         self.assertEqual(len(pools), 2)
-        mine = torch.cuda.memory_snapshot(graph.pool())
+        mine = segments_of(graph.pool())
         self.assertTrue(mine)
         inside = range(mine[0]["address"], mine[0]["address"] + mine[0]["total_size"])
         outside = [empty(4 * MIB) for _ in range(8)]
@@ -335,6 +341,16 @@ class Graphs(OnDevice):
         del graph, out, outside, static
         torch.cuda.empty_cache()
         self.assertEqual(torch.cuda.memory_reserved(), 0)
+
+    @since(2, 8)
+    def test_a_snapshot_of_one_pool(self):
+        static = torch.ones(4 * MIB, dtype=torch.uint8, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = static * 2
+        self.assertEqual(torch.cuda.memory_snapshot(graph.pool()), segments_of(graph.pool()))
+        self.assertTrue(segments_of(graph.pool()))
+        del graph, out, static
 
     def test_graphs_share_a_pool(self):
         pool = torch.cuda.graph_pool_handle()

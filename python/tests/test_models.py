@@ -28,7 +28,7 @@ class Models(unittest.TestCase):
     def setUpClass(cls):
         cls.native, *cls.others = cls.told("as-started", "plug-in", "compiled")
         preloaded = cls.told("as-started", LD_PRELOAD=os.environ["DRYSTONE_LIBRARY"],
-                             PYTORCH_ALLOC_CONF="backend:cudaMallocAsync")
+                             PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
         cls.others += preloaded
 
     @classmethod

@@ -295,7 +295,7 @@ class Preloaded(unittest.TestCase):
             print(drystone.report())
             print(drystone.library_path() == os.environ["LD_PRELOAD"], drystone.is_enabled())
         """, LD_PRELOAD=os.environ["DRYSTONE_LIBRARY"], DRYSTONE_LIBRARY="/no/such.so",
-            PYTORCH_ALLOC_CONF="backend:cudaMallocAsync")
+            PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stdout, r"^Drystone 0\.1\.0, preloaded, ")
         self.assertRegex(done.stdout, r"  requested +43\.00 MiB")

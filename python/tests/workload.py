@@ -55,8 +55,9 @@ def main() -> None:
     again = torch.empty(3 << 20, dtype=torch.uint8, device="cuda")
     del again
     figures["after"] = torch.cuda.memory_stats()
-    accelerator = torch.accelerator.memory_stats()
-    figures["accelerator"] = accelerator
+    # Before 2.9 it has none.
+    accelerator = getattr(torch.accelerator, "memory_stats", torch.cuda.memory_stats)
+    figures["accelerator"] = accelerator()
     figures["snapshot"] = {
         "top": sorted(torch.cuda.memory._snapshot()),
         "segment": sorted(torch.cuda.memory_snapshot()[0]),
