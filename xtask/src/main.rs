@@ -21,6 +21,10 @@ use clap::{Parser, Subcommand};
 
 /// The PyTorch whose snapshots are written and whose viewer must read them.
 const TORCH_VERSION: &str = "2.11.0";
+/// All that the Python package takes.
+const TORCH_VERSIONS: [&str; 10] = [
+    "2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0",
+];
 /// As in `Cargo.lock`.
 const GUNGRAUN_VERSION: &str = "0.20.0";
 
@@ -72,12 +76,25 @@ enum Task {
     },
     /// Run Python with PyTorch on the simulated device; installs PyTorch the first time.
     Torch {
+        /// Which PyTorch.
+        #[arg(long, value_name = "VERSION", default_value = TORCH_VERSION)]
+        torch: String,
         /// What Python is given: a script and its arguments.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
     /// Run the tests of the Python package.
-    Python,
+    Python {
+        /// The PyTorch that they run with; installed the first time.
+        #[arg(long, value_name = "VERSION", default_value = TORCH_VERSION)]
+        torch: String,
+    },
+    /// Check that what the Python package compiles does so with the headers of other PyTorches.
+    Headers {
+        /// Their versions; unless said otherwise, the last of each minor one.
+        #[arg(default_values = TORCH_VERSIONS)]
+        versions: Vec<String>,
+    },
     /// Build the Python package's wheel.
     Wheel {
         /// Where it goes; `target/wheel` unless said otherwise.
@@ -113,8 +130,9 @@ fn main() -> Result<()> {
             Ok(())
         }
         Task::Stubs { wheel_libs, out } => stubs::stubs(&wheel_libs, &out),
-        Task::Torch { arguments } => torch::torch(&arguments),
-        Task::Python => python::test(),
+        Task::Torch { torch, arguments } => torch::torch(&torch, &arguments),
+        Task::Python { torch } => python::test(&torch),
+        Task::Headers { versions } => python::headers(&versions),
         Task::Wheel { out } => {
             println!("{}", python::wheel(out)?.display());
             Ok(())

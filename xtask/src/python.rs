@@ -9,9 +9,9 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::simcuda::target;
-use crate::{capi, cargo, root, run, torch};
+use crate::{TORCH_VERSION, capi, cargo, root, run, torch};
 
-const SUITES: [&str; 13] = [
+const SUITES: [&str; 11] = [
     "test_package",
     "test_wheel",
     "test_statistics",
@@ -23,21 +23,21 @@ const SUITES: [&str; 13] = [
     "test_native_history",
     "test_native_memory",
     "test_native_start",
-    "test_models",
-    "test_traces",
 ];
+/// Those that run models, which are there for the usual PyTorch only.
+const MODEL_SUITES: [&str; 2] = ["test_models", "test_traces"];
 /// Two devices that keep what is copied to them, tell what is done wrong, and take their time.
 const DEVICES: &str =
     "memory:8GiB,devices:2,backing:true,oracle:true,kernel_us:20,event_latency_us:50";
 
-/// Runs the tests of the package, or says why they skip.
-pub fn test() -> Result<()> {
-    if let Err(error) = torch::install() {
+/// Runs the tests of the package with a PyTorch, or says why they skip.
+pub fn test(version: &str) -> Result<()> {
+    if let Err(error) = torch::install(version) {
         // Without a network there is nothing to run.
         eprintln!("skipped: tests of the Python package, for want of PyTorch: {error:#}");
         return Ok(());
     }
-    let torch = torch::set_up()?;
+    let torch = torch::set_up(version)?;
     let library = capi::build(None)?.join("lib/libdrystone.so");
     // Reports ask the command.
     cargo(&["build", "--package", "drystone-cli"])?;
@@ -51,7 +51,8 @@ pub fn test() -> Result<()> {
     // What is compiled for PyTorch, once for all of them.
     let cache = target().canonicalize().context("find the target folder")?.join("torch-native");
     let mut failed = Vec::new();
-    for suite in SUITES {
+    let models = if version == TORCH_VERSION { &MODEL_SUITES[..] } else { &[] };
+    for &suite in SUITES.iter().chain(models) {
         let mut tests = torch.python();
         tests.args(["-B", "-m", "unittest", suite]).current_dir(root().join("python/tests"));
         tests.env("PYTHONPATH", std::env::join_paths(&paths)?);
@@ -66,6 +67,17 @@ pub fn test() -> Result<()> {
         bail!("tests of the Python package failed: {}", failed.join(", "));
     }
     Ok(())
+}
+
+/// Compiles the source of `native=True` against the headers of other PyTorches.
+pub fn headers(versions: &[String]) -> Result<()> {
+    let mut check = Command::new("python3");
+    check.args(["-B", "xtask/torch_headers.py"]).current_dir(root());
+    let folder = target().join("torch-headers");
+    std::fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
+    check.arg(folder.canonicalize().with_context(|| format!("find {}", folder.display()))?);
+    check.arg("crates/capi/include").args(versions);
+    run(check)
 }
 
 /// Builds the wheel, and returns the folder it is in.

@@ -25,7 +25,7 @@ pub fn test() -> Result<()> {
         // Without a network the test that needs it says that it skips.
         Err(error) => eprintln!("PyTorch's viewer is not at hand: {error:#}"),
     }
-    let (all, torch, python) = (run(tests), torch::test(), python::test());
+    let (all, torch, python) = (run(tests), torch::test(), python::test(TORCH_VERSION));
     all.and(torch).and(python)
 }
 

@@ -1,8 +1,9 @@
 //! The whole of PyTorch on the simulated device: `cargo xtask torch -- script.py`.
 //!
-//! Lives here: a virtual environment in `target/torch` whose PyTorch finds the simulated and stub
-//! libraries where its wheel looks for NVIDIA's, so that programs run in it unchanged, in as many
-//! processes as they start. It is made once; libraries are linked anew when their source changed.
+//! Lives here: a virtual environment in `target/torch`, and one beside it for each other version
+//! asked for, whose PyTorch finds the simulated and stub libraries where its wheel looks for
+//! NVIDIA's, so that programs run in it unchanged, in as many processes as they start. It is made
+//! once; libraries are linked anew when their source changed.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -28,7 +29,7 @@ const PACKAGES: [&str; 11] = [
     "sympy",
     "typing-extensions",
 ];
-/// Models to run, in the versions that go with that PyTorch, and what they import.
+/// Models to run, in the versions that go with the usual PyTorch, and what they import.
 const MODEL_PACKAGES: [&str; 16] = [
     "torchvision==0.26.0",
     "transformers==5.23.0",
@@ -87,15 +88,15 @@ impl TorchVenv {
     }
 }
 
-/// Makes the environment, or what of it is missing or out of date.
-pub fn set_up() -> Result<TorchVenv> {
+/// Makes the environment of a PyTorch, or what of it is missing or out of date.
+pub fn set_up(version: &str) -> Result<TorchVenv> {
     let simulated = simcuda::build()?;
-    let (folder, python) = install()?;
+    let (folder, python) = install(version)?;
     let packages = site_packages(&python)?;
     let stub_folder = folder.join("stubs");
     let stubs = stubs::make(&packages.join("torch/lib"), &simulated, &stub_folder)?;
     // Where the wheel's libraries look for NVIDIA's before anywhere else.
-    let libraries = packages.join("nvidia/cu13/lib");
+    let libraries = packages.join(runtime_folder(version)?);
     fs::create_dir_all(&libraries).with_context(|| format!("make {}", libraries.display()))?;
     for name in SIMULATED {
         link(&simulated.join(name), &libraries.join(name))?;
@@ -106,9 +107,20 @@ pub fn set_up() -> Result<TorchVenv> {
     Ok(TorchVenv { python, libraries })
 }
 
+/// Where a wheel's libraries look for CUDA's runtime, among other places.
+fn runtime_folder(version: &str) -> Result<&'static str> {
+    let mut parts = version.split('.').map(str::parse::<u32>);
+    let (Some(Ok(major)), Some(Ok(minor))) = (parts.next(), parts.next()) else {
+        bail!("{version} is no version of PyTorch: give one as 2.8.0");
+    };
+    let has_cuda_13 = (major, minor) >= (2, 11);
+    Ok(if has_cuda_13 { "nvidia/cu13/lib" } else { "nvidia/cuda_runtime/lib" })
+}
+
 /// Runs Python on the simulated device, from where the caller is; ends as it ends.
-pub fn torch(arguments: &[String]) -> Result<()> {
-    let status = set_up()?.python().args(arguments).status().context("cannot start Python")?;
+pub fn torch(version: &str, arguments: &[String]) -> Result<()> {
+    let status =
+        set_up(version)?.python().args(arguments).status().context("cannot start Python")?;
     match status.code() {
         Some(0) => Ok(()),
         Some(code) => std::process::exit(code),
@@ -118,12 +130,12 @@ pub fn torch(arguments: &[String]) -> Result<()> {
 
 /// Runs the tests of PyTorch on the simulated device, or says why they skip.
 pub fn test() -> Result<()> {
-    if let Err(error) = install() {
+    if let Err(error) = install(TORCH_VERSION) {
         // Without a network there is nothing to run.
         eprintln!("skipped: tests of PyTorch, which cannot be installed: {error:#}");
         return Ok(());
     }
-    let torch = set_up()?;
+    let torch = set_up(TORCH_VERSION)?;
     let mut failed = Vec::new();
     for (file, devices, allocator) in SUITES {
         let mut tests = torch.python();
@@ -157,12 +169,15 @@ fn preloaded(torch: &TorchVenv) -> Result<Command> {
 }
 
 /// The environment's folder and interpreter, with everything installed.
-pub fn install() -> Result<(PathBuf, PathBuf)> {
-    let folder = simcuda::target().join("torch");
+pub fn install(version: &str) -> Result<(PathBuf, PathBuf)> {
+    let is_usual = version == TORCH_VERSION;
+    let name = if is_usual { "torch".to_owned() } else { format!("torch-{version}") };
+    let folder = simcuda::target().join(name);
     fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
     let folder = folder.canonicalize().with_context(|| format!("find {}", folder.display()))?;
-    let packages = [&PACKAGES[..], &MODEL_PACKAGES].concat().join(" ");
-    let wanted = format!("torch=={TORCH_VERSION} {packages}\n");
+    let models = if is_usual { &MODEL_PACKAGES[..] } else { &[] };
+    let packages = [&PACKAGES[..], models].concat().join(" ");
+    let wanted = format!("torch=={version} {packages}\n");
     let venv = folder.join("venv");
     let python = venv.join("bin/python");
     let installed = folder.join("installed.txt");
