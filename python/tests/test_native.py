@@ -254,21 +254,6 @@ class Checkpoints(OnDevice):
             self.put_back(state)
         del kept
 
-    def test_cudagraphs_of_torch_compile(self):
-        model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)).cuda()
-        compiled = torch.compile(model, backend="cudagraphs")
-        x = torch.ones(16, 64, device="cuda")
-        held = []
-        with torch.no_grad():
-            for _ in range(6):
-                torch.compiler.cudagraph_mark_step_begin()
-                self.assertEqual(compiled(x).shape, (16, 8))
-                torch.cuda.synchronize()
-                held.append(torch.cuda.memory_reserved())
-        self.assertEqual(len(set(held[3:])), 1, held)
-        torch._dynamo.reset()
-        del model, compiled, x
-
 
 class Rest(OnDevice):
     def test_benchmarking_convolutions(self):

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::simcuda::target;
 use crate::{TORCH_VERSION, capi, cargo, root, run, torch};
 
-const SUITES: [&str; 11] = [
+const SUITES: [&str; 12] = [
     "test_package",
     "test_wheel",
     "test_statistics",
@@ -22,6 +22,7 @@ const SUITES: [&str; 11] = [
     "test_native",
     "test_native_history",
     "test_native_memory",
+    "test_native_compile",
     "test_native_start",
 ];
 /// Those that run models, which are there for the usual PyTorch only.
@@ -48,8 +49,9 @@ pub fn test(version: &str) -> Result<()> {
     let paths = [root().join("python"), root().join("crates/simcudart/tests/torch")];
     let paths: Vec<PathBuf> =
         paths.iter().map(|path| path.canonicalize()).collect::<Result<_, _>>()?;
-    // What is compiled for PyTorch, once for all of them.
-    let cache = target().canonicalize().context("find the target folder")?.join("torch-native");
+    // What is compiled for PyTorch, and by it, once for all of them.
+    let folder = target().canonicalize().context("find the target folder")?;
+    let (cache, inductor) = (folder.join("torch-native"), folder.join("torch-inductor"));
     let mut failed = Vec::new();
     let models = if version == TORCH_VERSION { &MODEL_SUITES[..] } else { &[] };
     for &suite in SUITES.iter().chain(models) {
@@ -59,6 +61,7 @@ pub fn test(version: &str) -> Result<()> {
         tests.env("DRYSTONE_LIBRARY", &library).env("SIMCUDA_CONF", DEVICES);
         tests.env("PATH", &programs);
         tests.env("DRYSTONE_CACHE", &cache);
+        tests.env("TORCHINDUCTOR_CACHE_DIR", &inductor).env("TRITON_CACHE_DIR", &inductor);
         if run(tests).is_err() {
             failed.push(suite);
         }
