@@ -35,16 +35,16 @@ SPLIT = ("inactive_split", "inactive_split_bytes")
 OVERSIZE = ("oversize_allocations", "oversize_segments")
 NOTHING = {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
 
-# What stands in the way, by the function of `torch._C`.
+# What no plug-in can do and what does instead, by the function of `torch._C`.
+TREES = (
+    "a tree of CUDA graphs, such as torch.compile(mode=\"reduce-overhead\") makes,",
+    "choose another mode, or torch.cuda.graph")
 REFUSED = {
     "_cuda_attach_out_of_memory_observer": (
-        "observers of out of memory are called by PyTorch's own allocator only; catch "
-        "torch.OutOfMemoryError instead"),
-    "_cuda_getCheckpointState": "checkpoints of a pool, which torch.compile's cudagraph trees need",
-    "_cuda_setCheckpointPoolState":
-        "checkpoints of a pool, which torch.compile's cudagraph trees need",
-    "_cuda_checkPoolLiveAllocations":
-        "a pool's live allocations, which torch.compile's cudagraph trees need",
+        "an observer of out of memory", "catch torch.OutOfMemoryError"),
+    "_cuda_getCheckpointState": TREES,
+    "_cuda_setCheckpointPoolState": TREES,
+    "_cuda_checkPoolLiveAllocations": TREES,
 }
 
 
@@ -134,7 +134,7 @@ class Replacements:
             "_accelerator_resetAccumulatedStats": self.reset_accumulated,
             "_accelerator_getMemoryInfo": self._torch.cuda.mem_get_info,
         }
-        refused = {name: _refusing(reason) for name, reason in REFUSED.items()}
+        refused = {name: _refusing(*reason) for name, reason in REFUSED.items()}
         return cuda | accelerator | refused
 
     def _of(self, device: int) -> Accumulated:
@@ -164,8 +164,9 @@ class Replacements:
         """Stays off, aloud: with it, every convolution would fail. Results are the same."""
         if value:
             warnings.warn(
-                "torch.backends.cudnn.benchmark stays off while drystone is PyTorch's allocator: "
-                "it asks PyTorch's own allocator how much it could give",
+                "torch.backends.cudnn.benchmark stays off while drystone is a plug-in of PyTorch: "
+                "it asks the allocator how much it could give, which no plug-in is asked; "
+                "drystone.enable(native=True) can tell",
                 RuntimeWarning, stacklevel=3)
         self._set_benchmark(False)
 
@@ -194,22 +195,24 @@ def install(torch: ModuleType) -> None:
     if torch.backends.cudnn.benchmark:
         replacements.set_benchmark(True)
     torch.UntypedStorage._share_cuda_ = _refusing(
-        "memory of one process is shared with another by PyTorch's own allocator only; send a "
-        "copy on the CPU")
+        "memory that another process sees", "send a copy on the CPU",
+        "native=True, source=\"malloc\"")
     torch.cuda.memory.MemPool.__init__ = _refusing(
-        "torch.cuda.MemPool is a pool of PyTorch's own allocator; torch.cuda.graph and "
-        "torch.cuda.graph_pool_handle() work")
+        "torch.cuda.MemPool", "use torch.cuda.graph_pool_handle() for graphs")
 
 
 def refuse_history(enabled: object = None, *_: object, **__: object) -> None:
     """Recording cannot begin; that it should stop is no error."""
     if enabled:
         _refusing(
-            "history of allocations with stacks is recorded by PyTorch's own allocator only; "
-            "torch.cuda.memory._snapshot() gives the present state")()
+            "a history of allocations", "take the present state by torch.cuda.memory._snapshot()")()
 
 
-def _refusing(reason: str) -> Callable[..., NoReturn]:
+def _refusing(
+    what: str, instead: str, options: str = "native=True",
+) -> Callable[..., NoReturn]:
     def refuse(*_: object, **__: object) -> NoReturn:
-        raise NotSupportedError(f"not possible while drystone is PyTorch's allocator: {reason}")
+        raise NotSupportedError(
+            f"{what} is not possible while drystone is a plug-in of PyTorch: enable it by "
+            f"drystone.enable({options}), or {instead}")
     return refuse

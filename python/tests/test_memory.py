@@ -172,13 +172,13 @@ class Refused(OnDevice):
 
         for what, reason in (
                 (pool, "MemPool"), (history, "_snapshot"), (observer, "OutOfMemoryError"),
-                (share, "another"), (trees, "cudagraph trees")):
-            with self.assertRaisesRegex(drystone.NotSupportedError, reason):
+                (share, "another"), (trees, "tree of CUDA graphs")):
+            with self.assertRaisesRegex(drystone.NotSupportedError, reason) as raised:
                 what()
+            self.assertIn("drystone.enable(native=True", str(raised.exception))
         self.assertTrue(issubclass(drystone.NotSupportedError, RuntimeError))
         # That it should stop is no error.
         torch.cuda.memory._record_memory_history(enabled=None)
-
 
     def test_benchmarking_stays_off_aloud(self):
         with self.assertWarnsRegex(RuntimeWarning, "benchmark stays off"):
