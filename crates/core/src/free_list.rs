@@ -101,11 +101,15 @@ impl FreeList {
     /// a request that would have to grow otherwise.
     #[cold]
     pub(crate) fn search(&self, blocks: &Blocks, bytes: u64) -> Option<BlockIndex> {
-        self.find(blocks, bytes).or_else(|| {
-            let maybe = self.bin(blocks, Bin::of_block(bytes));
-            let fitting = maybe.filter(|&i| blocks[i].bytes >= bytes);
-            fitting.min_by_key(|&i| (blocks[i].bytes, blocks[i].address))
-        })
+        self.find(blocks, bytes).or_else(|| self.overlooked(blocks, bytes))
+    }
+
+    /// What a [`find`](Self::find) that found nothing did not look at, but would have served.
+    #[cold]
+    pub(crate) fn overlooked(&self, blocks: &Blocks, bytes: u64) -> Option<BlockIndex> {
+        let maybe = self.bin(blocks, Bin::of_block(bytes));
+        let fitting = maybe.filter(|&i| blocks[i].bytes >= bytes);
+        fitting.min_by_key(|&i| (blocks[i].bytes, blocks[i].address))
     }
 
     /// The smallest block that fits among the first few of a bin, at the lowest address if equal.

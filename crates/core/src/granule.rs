@@ -6,8 +6,6 @@
 //! backs one place at most: its home, or one it is on loan to. Every place that leads to it beside
 //! its home is known.
 
-use crate::block::BlockIndex;
-
 /// Names a granule. Reused after the granule was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GranuleId(pub(crate) u32);
@@ -42,21 +40,20 @@ pub(crate) enum GranuleState {
     Backing(Place),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Granule {
     state: GranuleState,
     /// Where it belongs, from when it first backed a place.
     home: Option<Place>,
-    /// On loan: the block at its home.
-    lent: BlockIndex,
-    /// The places beside its home that lead here.
-    mappings: Vec<Place>,
 }
 
 /// All granules of a heap, of one size.
 #[derive(Debug, Default)]
 pub(crate) struct Granules {
     table: Vec<Granule>,
+    /// By granule: the places beside its home that lead to it. Apart, since a loan into a berth of
+    /// before does not touch them.
+    mappings: Vec<Vec<Place>>,
     vacant: Vec<GranuleId>,
     idle: Vec<GranuleId>,
     mapping_count: usize,
@@ -66,12 +63,8 @@ impl Granules {
     /// A name for a granule that a plan will create.
     pub(crate) fn name(&mut self) -> GranuleId {
         let id = self.vacant.pop().unwrap_or_else(|| {
-            self.table.push(Granule {
-                state: GranuleState::Vacant,
-                home: None,
-                lent: BlockIndex::NONE,
-                mappings: Vec::new(),
-            });
+            self.table.push(Granule { state: GranuleState::Vacant, home: None });
+            self.mappings.push(Vec::new());
             GranuleId((self.table.len() - 1) as u32)
         });
         self.table[id.index()].state = GranuleState::Planned;
@@ -115,17 +108,6 @@ impl Granules {
         self.table[id.index()].home
     }
 
-    /// A granule is on loan: the block at its home.
-    pub(crate) fn set_lent(&mut self, id: GranuleId, block: BlockIndex) {
-        self.table[id.index()].lent = block;
-    }
-
-    /// The block at the home of a granule that is on loan.
-    #[inline]
-    pub(crate) fn lent(&self, id: GranuleId) -> BlockIndex {
-        self.table[id.index()].lent
-    }
-
     /// A plan left the granule created and backing nothing.
     pub(crate) fn set_idle(&mut self, id: GranuleId) {
         self.table[id.index()].state = GranuleState::Idle;
@@ -141,6 +123,7 @@ impl Granules {
     }
 
     /// What a granule is.
+    #[inline]
     pub(crate) fn state(&self, id: GranuleId) -> GranuleState {
         self.table[id.index()].state
     }
@@ -152,16 +135,16 @@ impl Granules {
 
     /// The places beside its home that lead to a granule.
     pub(crate) fn mappings(&self, id: GranuleId) -> &[Place] {
-        &self.table[id.index()].mappings
+        &self.mappings[id.index()]
     }
 
     pub(crate) fn add_mapping(&mut self, id: GranuleId, place: Place) {
-        self.table[id.index()].mappings.push(place);
+        self.mappings[id.index()].push(place);
         self.mapping_count += 1;
     }
 
     pub(crate) fn remove_mapping(&mut self, id: GranuleId, place: Place) {
-        let mappings = &mut self.table[id.index()].mappings;
+        let mappings = &mut self.mappings[id.index()];
         if let Some(at) = mappings.iter().position(|&other| other == place) {
             mappings.swap_remove(at);
             self.mapping_count -= 1;

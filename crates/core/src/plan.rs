@@ -139,8 +139,8 @@ pub(crate) enum Intent {
     /// New granules for a hollow block: to serve a request together with the free blocks around
     /// it, or just to be there.
     Grow { wanted: Option<Wanted>, site: Site, granules: Vec<GranuleId> },
-    /// Granules, in order, for a berth to serve a request; they come from claimed blocks.
-    Lend { wanted: Wanted, berth: BlockIndex, granules: Vec<GranuleId>, lenders: Vec<BlockIndex> },
+    /// Granules for a berth to serve a request; they come from claimed blocks.
+    Lend { wanted: Wanted, berth: BlockIndex, lenders: Vec<BlockIndex> },
     /// Fences of other streams to record, and those that a stream is to wait for.
     Order { user: StreamId, fences: Vec<Fence> },
     /// Fences that a freed block waits for.

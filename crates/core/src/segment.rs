@@ -6,6 +6,7 @@
 //! granules whose home is elsewhere.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::block::BlockIndex;
 use crate::granule::{GranuleId, NO_GRANULE};
@@ -33,11 +34,14 @@ struct Slot {
     granule: u32,
     /// The first of a berth's slots: how many the berth has. Else 0.
     berth_slots: u32,
+    /// While its granule is on loan: the block here.
+    lent: BlockIndex,
     /// The device has access.
     is_open: bool,
 }
 
-const EMPTY: Slot = Slot { granule: NO_GRANULE, berth_slots: 0, is_open: false };
+const EMPTY: Slot =
+    Slot { granule: NO_GRANULE, berth_slots: 0, lent: BlockIndex::NONE, is_open: false };
 
 impl Segment {
     pub(crate) fn new(
@@ -91,6 +95,19 @@ impl Segment {
     /// Notes that a berth of so many slots begins at this one; 0: none any more.
     pub(crate) fn set_berth(&mut self, slot: usize, berth_slots: u32) {
         self.slot_mut(slot).berth_slots = berth_slots;
+    }
+
+    /// Notes the lent block that covers slots.
+    pub(crate) fn set_lent(&mut self, slots: Range<usize>, block: BlockIndex) {
+        for slot in self.slots.get_mut(slots).into_iter().flatten() {
+            slot.lent = block;
+        }
+    }
+
+    /// The block at a slot whose granule is on loan.
+    #[inline]
+    pub(crate) fn lent(&self, slot: usize) -> BlockIndex {
+        self.slots.get(slot).map_or(BlockIndex::NONE, |slot| slot.lent)
     }
 
     /// How many slots were ever mapped.

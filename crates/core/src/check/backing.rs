@@ -97,7 +97,7 @@ impl Heap {
             |id| matches!(self.granules.state(id), GranuleState::Backing(place) if place != at),
         );
         let is_lent = of.state == BlockState::Lent;
-        let knows = owner.is_none_or(|id| !is_lent || self.granules.lent(id) == index);
+        let knows = !is_lent || segment.is_some_and(|s| s.lent(at.slot as usize) == index);
         hold(13, is_away == is_lent && knows, || {
             format!("{of:?} at {at:?}: its granule {owner:?} is away: {is_away}")
         })?;

@@ -8,7 +8,6 @@
 use std::ops::Range;
 
 use super::Heap;
-use super::berth::Berth;
 use super::request::Reach;
 use crate::block::{BlockIndex, BlockState};
 use crate::fence::Fence;
@@ -137,11 +136,11 @@ impl Heap {
         &mut self,
         wanted: Wanted,
         reach: Reach,
-        berth: Berth,
+        calls: usize,
     ) -> Option<Plan> {
         let budget = policy::mapping_budget(self.granules.len());
-        let mappings = self.granules.len() + self.granules.mapping_count() + berth.calls;
-        if mappings <= budget || berth.calls == 0 {
+        let mappings = self.granules.len() + self.granules.mapping_count() + calls;
+        if mappings <= budget || calls == 0 {
             return None;
         }
         // An eighth more than needed, so that it is not done again at once.

@@ -7,8 +7,8 @@
 
 use super::Heap;
 use super::harvest::Victims;
+use super::lead::Leads;
 use crate::block::{BlockIndex, BlockState};
-use crate::granule::GranuleId;
 use crate::plan::Wanted;
 use crate::size::round_up;
 
@@ -20,12 +20,11 @@ const LOOK_BERTHS: usize = 3;
 const GOOD_ENOUGH: usize = 32;
 
 /// An empty berth that a request could be served in.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Berth {
     pub(super) index: BlockIndex,
     pub(super) granules: usize,
-    /// Driver calls that are needed before it is backed.
-    pub(super) calls: usize,
+    pub(super) leads: Leads,
 }
 
 /// Which berths may have to be repaired before they are used.
@@ -37,44 +36,11 @@ pub(super) enum Repairs {
     Later,
 }
 
-/// What a slot of an empty berth leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lead {
-    /// A granule that can be taken: nothing to do.
-    Kept(GranuleId),
-    /// Nothing: to be mapped.
-    Nowhere,
-    /// A granule that cannot be taken: to be unmapped first.
-    Astray,
-}
-
-/// Which granules one look at a berth came across. Kept from look to look for its memory alone.
-#[derive(Debug, Default)]
-pub(crate) struct Marks {
-    /// By granule: the number of the last look that came across it.
-    seen: Vec<u64>,
-    look: u64,
-}
-
-impl Marks {
-    fn begin(&mut self) {
-        self.look += 1;
-    }
-
-    /// Whether this look comes across a granule for the first time.
-    fn is_first(&mut self, granule: GranuleId) -> bool {
-        if granule.index() >= self.seen.len() {
-            self.seen.resize(granule.index() + 1, 0);
-        }
-        std::mem::replace(&mut self.seen[granule.index()], self.look) != self.look
-    }
-}
-
 impl Heap {
     /// The berth in which a request is served with the fewest driver calls; `None` if addresses
     /// have to be reserved first.
     pub(super) fn best_berth(
-        &mut self,
+        &self,
         wanted: Wanted,
         victims: &Victims,
         repairs: Repairs,
@@ -87,7 +53,7 @@ impl Heap {
         }
         let bytes = granules as u64 * self.config.granule_bytes;
         if let Some(index) = self.fresh_addresses(wanted.list, bytes) {
-            return Some(Berth { index, granules, calls: granules });
+            return Some(Berth { index, granules, leads: Leads::fresh(granules) });
         }
         self.emptied_berth(wanted, victims, Repairs::Now, usize::MAX)
     }
@@ -99,29 +65,27 @@ impl Heap {
 
     /// The empty berth that costs the fewest driver calls, and fewer than `most`.
     pub(super) fn emptied_berth(
-        &mut self,
+        &self,
         wanted: Wanted,
         victims: &Victims,
         repairs: Repairs,
         most: usize,
     ) -> Option<Berth> {
         let granules = self.granules_for(wanted)?;
-        let mut marks = std::mem::take(&mut self.marks);
         let mut best: Option<Berth> = None;
         let large_enough = self.berths_from(wanted.list, granules as u32);
         for index in large_enough.take((LOOK_GRANULES / granules).max(LOOK_BERTHS)) {
-            let most = best.as_ref().map_or(most, |best| best.calls);
-            let leads = self.leads(index, victims, &mut marks).take(granules);
+            let most = best.as_ref().map_or(most, |best| best.leads.calls);
             let can_repair = repairs == Repairs::Later || self.is_evictable(index);
-            if let Some(calls) = calls_for(leads, can_repair, most) {
-                best = Some(Berth { index, granules, calls });
+            if let Some(leads) = self.leads(index, granules, victims, can_repair, most) {
                 // Near enough: looking at a large berth takes as long as a driver call.
-                if calls <= granules / GOOD_ENOUGH {
+                let is_good = leads.calls <= granules / GOOD_ENOUGH;
+                best = Some(Berth { index, granules, leads });
+                if is_good {
                     break;
                 }
             }
         }
-        self.marks = marks;
         best
     }
 
@@ -137,46 +101,7 @@ impl Heap {
         hollow.find(|&index| self.blocks[index].bytes >= bytes)
     }
 
-    /// What the slots of an empty berth lead to, in order.
-    fn leads(
-        &self,
-        index: BlockIndex,
-        victims: &Victims,
-        marks: &mut Marks,
-    ) -> impl Iterator<Item = Lead> {
-        marks.begin();
-        let segment = self.segments.get(self.blocks[index].segment);
-        let slots = self.slots_of(index);
-        let mut known = 0..0;
-        slots.map(move |slot| {
-            let Some((segment, granule)) = segment.and_then(|s| Some((s, s.granule(slot)?))) else {
-                return Lead::Nowhere;
-            };
-            let is_free = segment.is_open(slot)
-                && marks.is_first(granule)
-                && self.address_behind(granule).is_some_and(|address| {
-                    if !known.contains(&address) {
-                        known = victims.range_at(address);
-                    }
-                    known.contains(&address)
-                });
-            if is_free { Lead::Kept(granule) } else { Lead::Astray }
-        })
-    }
-
-    /// What the slots lead to that a request would be served in.
-    pub(super) fn leads_of(&mut self, berth: Berth, victims: &Victims) -> Vec<Lead> {
-        if self.blocks[berth.index].state != BlockState::Alias {
-            return vec![Lead::Nowhere; berth.granules];
-        }
-        let mut marks = std::mem::take(&mut self.marks);
-        let mut leads = Vec::with_capacity(berth.granules);
-        leads.extend(self.leads(berth.index, victims, &mut marks).take(berth.granules));
-        self.marks = marks;
-        leads
-    }
-
-    pub(super) fn claim_berth(&mut self, berth: Berth) {
+    pub(super) fn claim_berth(&mut self, berth: &Berth) {
         let index = berth.index;
         let bytes = berth.granules as u64 * self.config.granule_bytes;
         if self.blocks[index].state == BlockState::Alias {
@@ -197,6 +122,9 @@ impl Heap {
     /// Makes a homeless block of a segment for loans empty: whole berths in it can be used again.
     pub(super) fn empty_berth(&mut self, index: BlockIndex) {
         let granule_bytes = self.config.granule_bytes;
+        if self.berth_slots_at(index) as usize >= self.slots_of(index).len() {
+            return self.empty_part(index);
+        }
         // From the last berth in it to the first.
         for slot in self.slots_of(index).skip(1).rev() {
             let Some(segment) = self.segments.get(self.blocks[index].segment) else { return };
@@ -278,33 +206,4 @@ impl Heap {
             None => berths.remove(&granules),
         };
     }
-}
-
-impl Lead {
-    pub(super) fn granule(&self) -> Option<GranuleId> {
-        match *self {
-            Lead::Kept(granule) => Some(granule),
-            Lead::Nowhere | Lead::Astray => None,
-        }
-    }
-}
-
-/// Driver calls to back slots that lead like this, if fewer than `most`: what leads astray is
-/// unmapped range by range, and mapped granule by granule.
-fn calls_for(leads: impl Iterator<Item = Lead>, can_repair: bool, most: usize) -> Option<usize> {
-    let mut calls = 0;
-    let mut was_astray = false;
-    for lead in leads {
-        let is_astray = lead == Lead::Astray;
-        if is_astray && !can_repair {
-            return None;
-        }
-        calls += usize::from(is_astray && !was_astray);
-        calls += usize::from(lead.granule().is_none());
-        was_astray = is_astray;
-        if calls >= most {
-            return None;
-        }
-    }
-    (calls < most).then_some(calls)
 }

@@ -52,8 +52,8 @@ impl Heap {
                     }
                 }
             }
-            Intent::Lend { wanted, berth, granules, lenders } => {
-                self.finish_lending(wanted, berth, &granules, &lenders);
+            Intent::Lend { wanted, berth, lenders } => {
+                self.finish_lending(wanted, berth, &steps, &lenders);
                 Committed::Granted(self.occupy(berth, wanted))
             }
             Intent::Order { user, fences } => {

@@ -10,10 +10,14 @@ use std::ops::Range;
 use super::Heap;
 use super::request::{Reach, Readiness};
 use crate::block::BlockIndex;
+use crate::free_list::FreeList;
 use crate::granule::{GranuleId, GranuleState};
 use crate::plan::{Plan, Wanted};
 use crate::policy::{CrossStream, SegmentKind};
 use crate::size::whole_units;
+
+/// Room for so many from the start: few requests find more.
+const VICTIMS: usize = 32;
 
 /// A free block with whole granules in it.
 #[derive(Clone, Copy, Debug)]
@@ -40,18 +44,10 @@ impl Victims {
         self.0[..after].last().filter(|victim| end <= victim.end)
     }
 
-    /// The whole granules around an address that can be taken at once; empty if that is in none.
-    pub(super) fn range_at(&self, address: u64) -> Range<u64> {
-        match self.holding(address, address + 1) {
-            Some(victim) if victim.is_ordered => victim.start..victim.end,
-            _ => 0..0,
-        }
-    }
-
-    /// Those that are free in the order of the request's stream.
-    pub(super) fn of_own_stream(mut self) -> Self {
-        self.0.retain(|victim| !victim.is_foreign);
-        self
+    /// Where the whole granules around an address start that can be taken at once, if it is in any.
+    pub(super) fn start_around(&self, address: u64) -> Option<u64> {
+        let victim = self.holding(address, address + 1)?;
+        victim.is_ordered.then_some(victim.start)
     }
 
     /// How many bytes could be taken at once.
@@ -64,13 +60,27 @@ impl Victims {
 impl Heap {
     /// The free memory from which a request may take whole granules.
     pub(super) fn victims(&self, wanted: Wanted, reach: Reach) -> Victims {
+        self.victims_in(wanted, reach, |_| true)
+    }
+
+    /// That of the request's own stream.
+    pub(super) fn own_victims(&self, wanted: Wanted) -> Victims {
+        let stream = self.list(wanted.list).stream;
+        self.victims_in(wanted, Reach::Ordered, |list| list.stream == stream)
+    }
+
+    fn victims_in(
+        &self,
+        wanted: Wanted,
+        reach: Reach,
+        is_among: impl Fn(&FreeList) -> bool,
+    ) -> Victims {
         let granule_bytes = self.config.granule_bytes;
-        let mut victims = Vec::new();
-        let lists = self
-            .lists
-            .iter()
-            .filter(|list| self.is_open_pool(list.pool) && list.kind == SegmentKind::Mapped);
-        for list in lists {
+        let mut victims = Vec::with_capacity(VICTIMS);
+        let is_open = |list: &&FreeList| {
+            list.kind == SegmentKind::Mapped && self.is_open_pool(list.pool) && is_among(list)
+        };
+        for list in self.lists.iter().filter(is_open) {
             for block in list.filed_from(&self.blocks, granule_bytes) {
                 let free = &self.blocks[block];
                 let Range { start, end } = whole_units(free.address, free.end(), granule_bytes);
@@ -114,66 +124,68 @@ impl Heap {
         }
     }
 
-    /// Up to `count` granules for a request, other than those it takes already: of its own stream
-    /// first, from large blocks first and there from the end, so that few blocks are cut.
+    /// Where so many granules for a request are free, other than those it takes already, by address:
+    /// of its own stream first, from large blocks first and there from the end, so that few
+    /// blocks are cut.
     pub(super) fn pick(
         &self,
         count: usize,
         victims: &Victims,
-        taken: &mut [GranuleId],
-    ) -> Vec<GranuleId> {
-        let mut picked = Vec::with_capacity(count);
-        if count == 0 {
+        taken: &[Range<u64>],
+    ) -> Vec<Range<u64>> {
+        let mut left = count as u64 * self.config.granule_bytes;
+        let mut picked = Vec::new();
+        if left == 0 {
             return picked;
         }
-        taken.sort_unstable();
         let mut order: Vec<&Victim> = victims.0.iter().filter(|v| v.is_ordered).collect();
         order.sort_by_key(|victim| (victim.is_foreign, Reverse(victim.end - victim.start)));
         for victim in order {
-            let granules = self.granules_in(victim).rev();
-            let left = count - picked.len();
-            let fresh = granules.filter(|granule| taken.binary_search(granule).is_err());
-            picked.extend(fresh.take(left));
-            if picked.len() == count {
+            let after = taken.partition_point(|range| range.start < victim.end);
+            let mut end = victim.end;
+            for range in taken[..after].iter().rev().take_while(|range| range.end > victim.start) {
+                picked.extend(last_of(range.end..end, &mut left));
+                end = range.start;
+            }
+            picked.extend(last_of(victim.start..end, &mut left));
+            if left == 0 {
                 break;
             }
         }
         picked
     }
 
-    fn granules_in(&self, victim: &Victim) -> impl DoubleEndedIterator<Item = GranuleId> + '_ {
-        let segment = self.segments.get(self.blocks[victim.block].segment);
-        let base = segment.map_or(victim.start, |segment| segment.address);
+    /// The granules behind a range of addresses, the last first.
+    pub(super) fn granules_at(&self, range: &Range<u64>) -> impl Iterator<Item = GranuleId> + '_ {
+        let segment = self.segments.containing(range.start).and_then(|at| self.segments.get(at));
+        let base = segment.map_or(range.start, |segment| segment.address);
         let slot = |address| ((address - base) / self.config.granule_bytes) as usize;
-        let slots = slot(victim.start)..slot(victim.end);
-        slots.filter_map(move |slot| segment.and_then(|segment| segment.granule(slot)))
+        let slots = slot(range.start)..slot(range.end);
+        slots.rev().filter_map(move |slot| segment.and_then(|segment| segment.granule(slot)))
     }
 
-    /// Claims the places that granules are taken from, as few blocks as possible.
-    pub(super) fn claim_granules(
+    /// Claims what is taken, given by address, as few blocks as possible.
+    pub(super) fn claim_ranges(
         &mut self,
-        granules: &[GranuleId],
+        taken: &[Range<u64>],
         victims: &Victims,
     ) -> Vec<BlockIndex> {
-        let granule_bytes = self.config.granule_bytes;
-        let places = granules.iter().filter_map(|&granule| self.address_behind(granule));
-        let mut starts: Vec<u64> = places.collect();
+        let mut claimed = Vec::with_capacity(taken.len());
+        let mut left = taken;
         // From the last to the first: what is cut off a block stands behind what it keeps.
-        starts.sort_unstable();
-        let mut claimed = Vec::new();
-        while let Some(last) = starts.pop() {
-            let Some(victim) = victims.holding(last, last + granule_bytes).copied() else {
-                continue;
-            };
-            let mut start = last;
-            while let Some(&before) = starts.last()
-                && before + granule_bytes == start
-                && before >= victim.start
-            {
-                start = before;
-                starts.pop();
+        while let Some((last, mut before)) = left.split_last() {
+            let mut start = last.start;
+            if let Some(victim) = victims.holding(last.start, last.end).copied() {
+                while let Some((next, others)) = before.split_last()
+                    && next.end == start
+                    && next.start >= victim.start
+                {
+                    start = next.start;
+                    before = others;
+                }
+                claimed.push(self.claim_range(victim.block, start, last.end));
             }
-            claimed.push(self.claim_range(victim.block, start, last + granule_bytes));
+            left = before;
         }
         claimed
     }
@@ -204,4 +216,11 @@ impl Heap {
         }
         self.plan_wait(wanted, points)
     }
+}
+
+/// The last `left` bytes of a gap, or all of it; `None` if that is nothing.
+fn last_of(gap: Range<u64>, left: &mut u64) -> Option<Range<u64>> {
+    let bytes = gap.end.saturating_sub(gap.start).min(*left);
+    *left -= bytes;
+    (bytes > 0).then(|| gap.end - bytes..gap.end)
 }

@@ -3,12 +3,23 @@
 //! Whatever a program does, a granule that is free ends where it was before: so a program that
 //! repeats itself finds the same memory at the same addresses, and makes no driver call.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 
 use super::Heap;
 use crate::block::{Block, BlockIndex, BlockState};
-use crate::granule::{GranuleId, Place};
+use crate::granule::Place;
 use crate::size::{round_down, round_up, whole_units};
+
+/// Slots of a loan whose granules belong beside each other in one lent block, in the opposite
+/// order (see `lead`).
+#[derive(Clone, Debug)]
+pub(super) struct Return {
+    slots: Range<usize>,
+    /// Where the last of them belongs.
+    home: Place,
+    lent: BlockIndex,
+}
 
 impl Heap {
     /// Sends those granules of a free block home that became wholly free with `freed`, as far as
@@ -23,75 +34,77 @@ impl Heap {
         let granule_bytes = self.config.granule_bytes;
         let whole = whole_units(block.address, block.end(), granule_bytes);
         let start = whole.start.max(round_down(freed.start, granule_bytes));
-        let mut end = whole.end.min(round_up(freed.end, granule_bytes).unwrap_or(whole.end));
+        let end = whole.end.min(round_up(freed.end, granule_bytes).unwrap_or(whole.end));
+        if start >= end {
+            return;
+        }
+        let [start, mut end] =
+            [start, end].map(|address| self.place_at(block.segment, address).slot as usize);
+        let mut returns = std::mem::take(&mut self.returns);
         // From the last to the first: what is cut off stands behind what the block keeps.
         while start < end {
-            let from = self.last_to_stay(&block, start, end);
-            if from < end {
-                let claimed = self.claim_range(index, from, end);
-                self.bring_home(claimed);
+            let mut from = end;
+            while let Some(last) = self.last_return(&block, start..from) {
+                from = last.slots.start;
+                returns.push(last);
             }
-            end = from.saturating_sub(granule_bytes);
+            if from < end {
+                let claimed = self.claim_slots(index, from..end);
+                self.bring_home(claimed, &mut returns);
+            }
+            end = from.saturating_sub(1);
         }
+        self.returns = returns;
     }
 
-    /// Where the last granule between two addresses of a free block ends that stays there; the
-    /// first address if all can go home.
-    fn last_to_stay(&self, block: &Block, start: u64, end: u64) -> u64 {
-        let granule_bytes = self.config.granule_bytes;
-        let mut from = end;
-        while from > start && self.may_go_home(block, from - granule_bytes) {
-            from -= granule_bytes;
+    /// The last of these slots of a free block whose granules belong beside each other, if they
+    /// may go there.
+    fn last_return(&self, block: &Block, slots: Range<usize>) -> Option<Return> {
+        let segment = self.segments.get(block.segment)?;
+        let home_of = |slot: usize| self.granules.home(segment.granule(slot)?);
+        let last = slots.clone().next_back()?;
+        let home = home_of(last)?;
+        let lent = self.segments.get(home.segment)?.lent(home.slot as usize).some()?;
+        let [from, to] = [block.list, self.blocks[lent].list].map(|list| self.list(list).stream);
+        if from != to && block.free_after > self.streams.at(from).passed {
+            return None;
         }
-        from
+        let room = (self.blocks[lent].end() - self.address_of(home)) / self.config.granule_bytes;
+        let before = (slots.start..last).rev().take(room as usize - 1).zip(home.slot + 1..);
+        let is_beside = |&(at, slot): &(usize, u32)| home_of(at) == Some(Place { slot, ..home });
+        let beside = before.take_while(is_beside).count();
+        Some(Return { slots: last - beside..slots.end, home, lent })
     }
 
-    /// Whether the granule at an address of a free block belongs elsewhere and can go there.
-    fn may_go_home(&self, block: &Block, address: u64) -> bool {
-        let place = self.place_at(block.segment, address);
-        let segment = self.segments.get(place.segment);
-        let Some(granule) = segment.and_then(|s| s.granule(place.slot as usize)) else {
-            return false;
-        };
-        let lent = &self.blocks[self.granules.lent(granule)];
-        let [from, to] = [block.list, lent.list].map(|list| self.list(list).stream);
-        from == to || block.free_after <= self.streams.at(from).passed
+    /// Claims slots of a free block.
+    fn claim_slots(&mut self, index: BlockIndex, slots: Range<usize>) -> BlockIndex {
+        let segment = self.blocks[index].segment;
+        let [start, end] = [slots.start, slots.end]
+            .map(|slot| self.address_of(Place { segment, slot: slot as u32 }));
+        self.claim_range(index, start, end)
     }
 
     /// A claimed piece of a loan is empty again, and its granules are free at home.
-    fn bring_home(&mut self, claimed: BlockIndex) {
-        let mut homes: Vec<(Place, GranuleId)> = Vec::with_capacity(self.slots_of(claimed).len());
-        let granules = self.places_of(claimed).map(|(_, granule)| granule);
-        homes.extend(granules.filter_map(|id| Some((self.granules.home(id)?, id))));
-        homes.sort_unstable();
+    fn bring_home(&mut self, claimed: BlockIndex, returns: &mut Vec<Return>) {
         let loan = self.blocks[claimed];
         self.empty_berth(claimed);
         // From the last to the first: what is cut off stands behind what a lent block keeps.
-        let mut end = homes.len();
-        while end > 0 {
-            let lent = self.granules.lent(homes[end - 1].1);
-            let last = homes[end - 1].0;
-            let mut start = end - 1;
-            while start > 0
-                && homes[start - 1].0.segment == last.segment
-                && homes[start - 1].0.slot + 1 == homes[start].0.slot
-                && self.granules.lent(homes[start - 1].1) == lent
-            {
-                start -= 1;
-            }
-            self.settle_at_home(&homes[start..end], lent, &loan);
-            end = start;
+        returns.sort_unstable_by_key(|piece| Reverse(piece.home));
+        for piece in returns.drain(..) {
+            self.settle_at_home(piece, &loan);
         }
     }
 
     /// Granules of one lent block, in order, are free there again.
-    fn settle_at_home(&mut self, homes: &[(Place, GranuleId)], lent: BlockIndex, loan: &Block) {
-        let Some(&(first, _)) = homes.first() else { return };
-        let bytes = homes.len() as u64 * self.config.granule_bytes;
-        let address = self.address_of(first);
+    fn settle_at_home(&mut self, Return { slots, home, lent }: Return, loan: &Block) {
+        let bytes = slots.len() as u64 * self.config.granule_bytes;
+        let address = self.address_of(home);
         let piece = self.cut_lent(lent, address, address + bytes);
-        for &(home, granule) in homes {
-            self.granules.set_backing(granule, home);
+        if let Some(segment) = self.segments.get(loan.segment) {
+            let granules = slots.rev().filter_map(|slot| segment.granule(slot));
+            for (slot, granule) in (home.slot..).zip(granules) {
+                self.granules.set_backing(granule, Place { slot, ..home });
+            }
         }
         let [from, to] = [loan.list, self.blocks[piece].list].map(|list| self.list(list));
         let is_same_stream = from.stream == to.stream;
@@ -105,7 +118,7 @@ impl Heap {
         self.file(piece);
     }
 
-    /// Cuts a lent block so that one block covers the addresses from `start` to `end`.
+    /// Cuts a lent block so that one homeless block covers the addresses from `start` to `end`.
     fn cut_lent(&mut self, lent: BlockIndex, start: u64, end: u64) -> BlockIndex {
         debug_assert_eq!(self.blocks[lent].state, BlockState::Lent);
         let mut piece = lent;
@@ -117,6 +130,14 @@ impl Heap {
             self.note_lent(rest);
         }
         piece
+    }
+
+    /// Notes which block is lent: granules that come back find it by that.
+    pub(super) fn note_lent(&mut self, index: BlockIndex) {
+        let slots = self.slots_of(index);
+        if let Some(segment) = self.segments.get_mut(self.blocks[index].segment) {
+            segment.set_lent(slots, index);
+        }
     }
 
     /// Sends everything home that can go: before memory is given back.

@@ -4,8 +4,9 @@
 //! freed there goes home at once (`home`).
 
 use super::Heap;
-use super::berth::{Berth, Lead, Repairs};
+use super::berth::{Berth, Repairs};
 use super::harvest::Victims;
+use super::lead::{Lead, To};
 use super::request::{Answer, Grant, Reach};
 use crate::block::{BlockIndex, BlockState};
 use crate::granule::{GranuleId, Place};
@@ -24,14 +25,16 @@ impl Heap {
         if !has_berth || !self.is_open_pool(list.pool) {
             return None;
         }
-        if self.list(wanted.list).search(&self.blocks, wanted.bytes).is_some() {
+        if self.list(wanted.list).overlooked(&self.blocks, wanted.bytes).is_some() {
             return None;
         }
-        let victims = self.victims(wanted, Reach::Ordered).of_own_stream();
+        let victims = self.own_victims(wanted);
+        if victims.ordered_bytes() < granules as u64 * self.config.granule_bytes {
+            return None;
+        }
         let berth = self.emptied_berth(wanted, &victims, Repairs::Now, 1)?;
-        let leads = self.leads_of(berth, &victims);
-        let loan = self.claim_loan(berth, &leads, &victims);
-        self.finish_lending(wanted, berth.index, &loan.granules, &loan.lenders);
+        let (lenders, _) = self.claim_loan(&berth, &victims);
+        self.finish_lending(wanted, berth.index, &[], &lenders);
         Some(self.occupy(berth.index, wanted))
     }
 
@@ -44,8 +47,7 @@ impl Heap {
         victims: &Victims,
     ) -> Option<Answer> {
         let mut berth = self.best_berth(wanted, victims, Repairs::Later)?;
-        let mut leads = self.leads_of(berth, victims);
-        if leads.contains(&Lead::Astray) && !self.is_evictable(berth.index) {
+        if berth.leads.is_astray() && !self.is_evictable(berth.index) {
             // Worth a fence: if it has passed already, the berth can be used.
             if reach == Reach::Wait
                 && let Some(plan) = self.plan_fence_of(berth.index, wanted)
@@ -53,83 +55,84 @@ impl Heap {
                 return Some(Answer::Plan(plan));
             }
             berth = self.best_berth(wanted, victims, Repairs::Now)?;
-            leads = self.leads_of(berth, victims);
         }
-        if leads.contains(&Lead::Astray) {
-            return Some(Answer::Plan(self.plan_to_clear(berth.index, &leads)));
+        if berth.leads.is_astray() {
+            return Some(Answer::Plan(self.plan_to_clear(&berth)));
         }
-        if let Some(plan) = self.plan_within_budget(wanted, reach, berth) {
+        if let Some(plan) = self.plan_within_budget(wanted, reach, berth.leads.calls) {
             return Some(Answer::Plan(plan));
         }
-        let Loan { granules, lenders } = self.claim_loan(berth, &leads, victims);
         let index = berth.index;
-        let steps = self.lending_steps(index, &leads, &granules);
-        if steps.is_empty() {
-            self.finish_lending(wanted, index, &granules, &lenders);
+        let (lenders, picked) = self.claim_loan(&berth, victims);
+        if picked.is_empty() {
+            self.finish_lending(wanted, index, &[], &lenders);
             return Some(Answer::Granted(self.occupy(index, wanted)));
         }
-        let intent = Intent::Lend { wanted, berth: index, granules, lenders };
+        let steps = self.lending_steps(&berth, &picked);
+        let intent = Intent::Lend { wanted, berth: index, lenders };
         Some(Answer::Plan(Plan { steps, intent }))
     }
 
-    /// Claims a berth and granules for all of its slots.
-    fn claim_loan(&mut self, berth: Berth, leads: &[Lead], victims: &Victims) -> Loan {
-        let mut granules = Vec::with_capacity(leads.len());
-        granules.extend(leads.iter().filter_map(Lead::granule));
-        let picked = self.pick(leads.len() - granules.len(), victims, &mut granules);
+    /// Claims a berth and granules for all of its slots: the blocks those come from, and the
+    /// granules for the slots that lead nowhere, in order.
+    fn claim_loan(
+        &mut self,
+        berth: &Berth,
+        victims: &Victims,
+    ) -> (Vec<BlockIndex>, Vec<GranuleId>) {
+        let mut taken = berth.leads.kept(self.config.granule_bytes);
+        let picked = self.pick(berth.leads.missing(), victims, &taken);
+        let granules = picked.iter().flat_map(|range| self.granules_at(range)).collect();
         if !picked.is_empty() {
-            let mut picked = picked.into_iter();
-            granules.clear();
-            granules.extend(leads.iter().filter_map(|l| l.granule().or_else(|| picked.next())));
+            taken.extend(picked);
+            taken.sort_unstable_by_key(|range| range.start);
         }
-        debug_assert_eq!(granules.len(), leads.len());
         self.claim_berth(berth);
-        let lenders = self.claim_granules(&granules, victims);
-        Loan { granules, lenders }
+        (self.claim_ranges(&taken, victims), granules)
     }
 
     /// Plans to unmap what leads astray in an empty berth.
-    fn plan_to_clear(&mut self, index: BlockIndex, leads: &[Lead]) -> Plan {
-        let first = self.slots_of(index).start as u32;
-        let astray = leads.iter().enumerate().filter(|(_, lead)| **lead == Lead::Astray);
-        let slots: Vec<u32> = astray.map(|(at, _)| first + at as u32).collect();
+    fn plan_to_clear(&mut self, berth: &Berth) -> Plan {
+        let mut first = self.slots_of(berth.index).start as u32;
+        let mut slots: Vec<u32> = Vec::new();
+        for lead in &berth.leads.runs {
+            let end = first + lead.slots as u32;
+            if lead.to == To::Astray {
+                slots.extend(first..end);
+            }
+            first = end;
+        }
         let (mut gifts, mut steps) = (Vec::new(), Vec::new());
-        self.unlink_berth(index);
-        self.clear_slots(index, &slots, &mut gifts, &mut steps);
+        self.unlink_berth(berth.index);
+        self.clear_slots(berth.index, &slots, &mut gifts, &mut steps);
         Plan { steps, intent: Intent::Trim { gifts } }
     }
 
-    /// One map for each granule that is not mapped there, then access, once for each range.
-    fn lending_steps(
-        &self,
-        berth: BlockIndex,
-        leads: &[Lead],
-        granules: &[GranuleId],
-    ) -> Vec<Step> {
+    /// One map for each slot that leads nowhere, then access, once for each range.
+    fn lending_steps(&self, berth: &Berth, granules: &[GranuleId]) -> Vec<Step> {
         let bytes = self.config.granule_bytes;
-        let start = self.blocks[berth].address;
-        let mut steps = Vec::new();
-        let mut open_from = None;
-        for (at, (lead, &granule)) in leads.iter().zip(granules).enumerate() {
-            let address = start + at as u64 * bytes;
-            if *lead == Lead::Nowhere {
-                steps.push(Step::Map { address, bytes, granule });
-                open_from = open_from.or(Some(address));
-            } else if let Some(from) = open_from.take() {
-                steps.push(Step::SetAccess { address: from, bytes: address - from });
+        let mut steps = Vec::with_capacity(granules.len() + berth.leads.runs.len());
+        let mut granules = granules.iter();
+        let mut address = self.blocks[berth.index].address;
+        for &Lead { slots, to } in &berth.leads.runs {
+            let end = address + slots as u64 * bytes;
+            if to == To::Nowhere {
+                let addresses = (address..end).step_by(bytes as usize);
+                let maps = addresses.zip(granules.by_ref());
+                steps.extend(maps.map(|(address, &granule)| Step::Map { address, bytes, granule }));
+                steps.push(Step::SetAccess { address, bytes: end - address });
             }
+            address = end;
         }
-        let end = start + granules.len() as u64 * bytes;
-        steps.extend(open_from.map(|address| Step::SetAccess { address, bytes: end - address }));
         steps
     }
 
-    /// All granules of a loan are mapped and accessible at its berth.
+    /// All granules of a loan are mapped and accessible at its berth, the last by these steps.
     pub(super) fn finish_lending(
         &mut self,
         wanted: Wanted,
         berth: BlockIndex,
-        granules: &[GranuleId],
+        steps: &[Step],
         lenders: &[BlockIndex],
     ) {
         for &index in lenders {
@@ -138,16 +141,15 @@ impl Heap {
             self.stats.harvested_granules += self.blocks[index].bytes / self.config.granule_bytes;
             self.leave(index);
         }
+        self.note_mapped(berth, steps, true);
         let number = self.blocks[berth].segment;
         let slots = self.slots_of(berth);
-        if let Some(segment) = self.segments.get_mut(number) {
-            for (slot, &granule) in slots.zip(granules) {
+        if let Some(segment) = self.segments.get(number) {
+            for slot in slots {
                 let place = Place { segment: number, slot: slot as u32 };
-                if segment.granule(slot) != Some(granule) {
-                    self.granules.add_mapping(granule, place);
-                    segment.map(slot, granule, true);
+                if let Some(granule) = segment.granule(slot) {
+                    self.granules.set_backing(granule, place);
                 }
-                self.granules.set_backing(granule, place);
             }
         }
         let list = self.list(wanted.list);
@@ -157,6 +159,17 @@ impl Heap {
         // on, which covers those of the streams it waited for.
         self.blocks[berth].list = wanted.list;
         self.blocks[berth].free_after = self.streams.at(stream).free_after();
+    }
+
+    /// Slots of a berth lead to what steps mapped there.
+    fn note_mapped(&mut self, berth: BlockIndex, steps: &[Step], is_open: bool) {
+        for step in steps {
+            if let Step::Map { address, granule, .. } = *step {
+                let place = self.place_at(self.blocks[berth].segment, address);
+                self.granules.add_mapping(granule, place);
+                self.map_slot(place, granule, is_open);
+            }
+        }
     }
 
     /// A claimed block's granules back other places from now on.
@@ -169,16 +182,6 @@ impl Heap {
         self.note_lent(index);
     }
 
-    /// Lets the granules whose home a block is know it.
-    pub(super) fn note_lent(&mut self, index: BlockIndex) {
-        let slots = self.slots_of(index);
-        if let Some(segment) = self.segments.get(self.blocks[index].segment) {
-            for granule in slots.filter_map(|slot| segment.granule(slot)) {
-                self.granules.set_lent(granule, index);
-            }
-        }
-    }
-
     /// A loan failed. What could not be unmapped leads to its granule without access, as far as
     /// anybody knows.
     pub(super) fn undo_lending(
@@ -187,20 +190,8 @@ impl Heap {
         done: &[Step],
         lenders: &[BlockIndex],
     ) {
-        for step in done {
-            if let Step::Map { address, granule, .. } = *step {
-                let place = self.place_at(self.blocks[berth].segment, address);
-                self.granules.add_mapping(granule, place);
-                self.map_slot(place, granule, false);
-            }
-        }
+        self.note_mapped(berth, done, false);
         self.finish_clearing(berth);
         lenders.iter().for_each(|&index| self.file(index));
     }
-}
-
-/// What is claimed for a loan: its granules, in order, and the blocks they come from.
-struct Loan {
-    granules: Vec<GranuleId>,
-    lenders: Vec<BlockIndex>,
 }

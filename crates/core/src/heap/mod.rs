@@ -1,6 +1,6 @@
 //! The heap: all pools of one device, and the operations on them.
 //!
-//! `request`, `grow`, `site`, `harvest`, `berth`, `loan` and `alias`: the way of a malloc. `place`:
+//! `request`, `grow`, `site`, `harvest`, `berth`, `lead`, `loan` and `alias`: the way of a malloc. `place`:
 //! a block at an address that is named. `free` and `home`: the way of a free. `commit`: what
 //! becomes of a plan. `trim`: giving memory back. `stream`: streams, fences and pools. This file:
 //! the state, and the two moves everything is made of: filing a free block, and occupying one.
@@ -13,6 +13,7 @@ mod free;
 mod grow;
 mod harvest;
 mod home;
+mod lead;
 mod loan;
 mod place;
 mod request;
@@ -37,7 +38,7 @@ use crate::policy::{self, CrossStream, SegmentKind};
 use crate::pool::{Pools, Scale};
 use crate::segment::Segments;
 use crate::stats::Stats;
-use berth::Marks;
+use home::Return;
 
 /// How a heap behaves. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,8 +75,8 @@ pub struct Heap {
     pub(crate) oldest_berths: VecDeque<(BlockIndex, u64)>,
     /// How often a berth became empty.
     pub(crate) berths_emptied: u64,
-    /// Of the last look at a berth.
-    marks: Marks,
+    /// What goes home with the block that is being freed. Kept for its memory alone.
+    returns: Vec<Return>,
     /// The device refused a generous reservation: ask for no more addresses than needed.
     pub(crate) addresses_are_scarce: bool,
 }
@@ -99,7 +100,7 @@ impl Heap {
             planned_bytes: 0,
             oldest_berths: VecDeque::new(),
             berths_emptied: 0,
-            marks: Marks::default(),
+            returns: Vec::new(),
             addresses_are_scarce: false,
         }
     }

@@ -1,0 +1,211 @@
+//! Leads: what the slots of an empty berth lead to, run by run.
+//!
+//! A berth whose slots lead to granules that are free is backed again with no driver call. Loans
+//! take granules from the end of a free block, the last of them first, and small ones use the front
+//! of berths: so what is wanted most often leads to the same granules. Therefore slots beside each
+//! other mostly lead to granules that lie beside each other in the opposite order. A loan of
+//! hundreds of granules is a few such runs, and is looked at and claimed by runs.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use super::Heap;
+use super::harvest::Victims;
+use crate::block::BlockIndex;
+use crate::granule::{GranuleState, Place};
+use crate::segment::Segment;
+
+/// Slots beside each other in an empty berth, and what they lead to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lead {
+    pub(super) slots: usize,
+    pub(super) to: To,
+}
+
+/// What slots lead to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum To {
+    /// Granules that can be taken, from the one that is free at this address down: nothing to do.
+    Kept(u64),
+    /// Nothing: to be mapped.
+    Nowhere,
+    /// Granules that cannot be taken: to be unmapped first.
+    Astray,
+}
+
+impl Lead {
+    /// Driver calls to back the slots: what leads astray is unmapped at once, and mapped granule by
+    /// granule.
+    fn calls(&self) -> usize {
+        match self.to {
+            To::Kept(_) => 0,
+            To::Nowhere => self.slots,
+            To::Astray => self.slots + 1,
+        }
+    }
+
+    /// Whether the slot after these belongs to the same run.
+    fn continues_with(&self, to: To, granule_bytes: u64) -> bool {
+        match (self.to, to) {
+            (To::Kept(last), To::Kept(next)) => next + self.slots as u64 * granule_bytes == last,
+            (this, next) => this == next,
+        }
+    }
+}
+
+/// What all slots of a berth lead to that a request would be served in.
+#[derive(Debug)]
+pub(super) struct Leads {
+    /// In the order of the slots.
+    pub(super) runs: Vec<Lead>,
+    /// Driver calls before all slots are backed.
+    pub(super) calls: usize,
+}
+
+impl Leads {
+    /// Those of addresses that were never used.
+    pub(super) fn fresh(slots: usize) -> Self {
+        Self { runs: vec![Lead { slots, to: To::Nowhere }], calls: slots }
+    }
+
+    pub(super) fn is_astray(&self) -> bool {
+        self.runs.iter().any(|lead| lead.to == To::Astray)
+    }
+
+    /// How many slots lead nowhere.
+    pub(super) fn missing(&self) -> usize {
+        let nowhere = self.runs.iter().filter(|lead| lead.to == To::Nowhere);
+        nowhere.map(|lead| lead.slots).sum()
+    }
+
+    /// Where the granules are free that are kept, by address.
+    pub(super) fn kept(&self, granule_bytes: u64) -> Vec<Range<u64>> {
+        let range = |lead: &Lead| match lead.to {
+            To::Kept(last) => {
+                let end = last + granule_bytes;
+                Some(end - lead.slots as u64 * granule_bytes..end)
+            }
+            To::Nowhere | To::Astray => None,
+        };
+        let mut kept: Vec<Range<u64>> = self.runs.iter().filter_map(range).collect();
+        kept.sort_unstable_by_key(|range| range.start);
+        kept
+    }
+
+    /// Of slots that lead to the same granule the first keeps it.
+    fn lose_doubles(&mut self, granule_bytes: u64) {
+        let kept = self.kept(granule_bytes);
+        if kept.windows(2).all(|pair| pair[0].end <= pair[1].start) {
+            return;
+        }
+        let mut seen = BTreeSet::new();
+        let mut runs: Vec<Lead> = Vec::new();
+        for lead in &self.runs {
+            for at in 0..lead.slots as u64 {
+                let to = match lead.to {
+                    To::Kept(last) if seen.insert(last - at * granule_bytes) => {
+                        To::Kept(last - at * granule_bytes)
+                    }
+                    To::Kept(_) | To::Astray => To::Astray,
+                    To::Nowhere => To::Nowhere,
+                };
+                match runs.last_mut() {
+                    Some(run) if run.continues_with(to, granule_bytes) => run.slots += 1,
+                    _ => runs.push(Lead { slots: 1, to }),
+                }
+            }
+        }
+        self.calls = runs.iter().map(Lead::calls).sum();
+        self.runs = runs;
+    }
+}
+
+impl Heap {
+    /// What the first slots of an empty berth lead to; `None` if to back them takes as many driver
+    /// calls as `most`, or repairs that are not possible.
+    pub(super) fn leads(
+        &self,
+        berth: BlockIndex,
+        granules: usize,
+        victims: &Victims,
+        can_repair: bool,
+        most: usize,
+    ) -> Option<Leads> {
+        let segment = self.segments.get(self.blocks[berth].segment)?;
+        let first = self.slots_of(berth).start;
+        let mut look = Look { heap: self, segment, victims, slots: first..first + granules };
+        let mut leads = Leads { runs: Vec::new(), calls: 0 };
+        while let Some(lead) = look.next_run() {
+            leads.calls += lead.calls();
+            if leads.calls >= most || (lead.to == To::Astray && !can_repair) {
+                return None;
+            }
+            leads.runs.push(lead);
+        }
+        leads.lose_doubles(self.config.granule_bytes);
+        (leads.calls < most && (can_repair || !leads.is_astray())).then_some(leads)
+    }
+}
+
+/// A walk over the slots of a berth.
+struct Look<'a> {
+    heap: &'a Heap,
+    segment: &'a Segment,
+    victims: &'a Victims,
+    slots: Range<usize>,
+}
+
+impl Look<'_> {
+    fn next_run(&mut self) -> Option<Lead> {
+        let start = self.slots.next()?;
+        let place = self.place_behind(start);
+        let to = self.to(start, place);
+        let ends = match (to, place) {
+            (To::Kept(address), Some(place)) => self.end_of_kept(place, address),
+            _ => {
+                let mut others = self.slots.clone();
+                let end = others.find(|&slot| self.to(slot, self.place_behind(slot)) != to);
+                end.unwrap_or(self.slots.end)
+            }
+        };
+        self.slots.start = ends;
+        Some(Lead { slots: ends - start, to })
+    }
+
+    /// What a slot leads to, given the place that its granule backs.
+    fn to(&self, slot: usize, place: Option<Place>) -> To {
+        if self.segment.granule(slot).is_none() {
+            return To::Nowhere;
+        }
+        let address = place.map(|place| self.heap.address_of(place));
+        match address.filter(|&address| self.victims.start_around(address).is_some()) {
+            Some(address) => To::Kept(address),
+            None => To::Astray,
+        }
+    }
+
+    /// The place that the granule of a slot backs, if the device has access through the slot.
+    #[inline]
+    fn place_behind(&self, slot: usize) -> Option<Place> {
+        let granule = self.segment.granule(slot).filter(|_| self.segment.is_open(slot))?;
+        match self.heap.granules.state(granule) {
+            GranuleState::Backing(place) => Some(place),
+            _ => None,
+        }
+    }
+
+    /// The slot after the last of a run of kept granules that begins at a place.
+    fn end_of_kept(&self, place: Place, address: u64) -> usize {
+        let start = self.victims.start_around(address).unwrap_or(address);
+        let more = ((address - start) / self.heap.config.granule_bytes) as usize;
+        let first = self.slots.start;
+        let mut candidates = first..self.slots.end.min(first + more);
+        let below = |slot: usize| place.slot.checked_sub((slot + 1 - first) as u32);
+        let continues = |slot: usize| {
+            self.place_behind(slot)
+                .is_some_and(|next| next.segment == place.segment && Some(next.slot) == below(slot))
+        };
+        let last = candidates.end;
+        candidates.find(|&slot| !continues(slot)).unwrap_or(last)
+    }
+}
