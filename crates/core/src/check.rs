@@ -111,8 +111,7 @@ impl Heap {
             let Some(next) = block.filed_next.some() else {
                 return Ok(());
             };
-            let is_chained =
-                matches!(state, BlockState::Free | BlockState::Hollow | BlockState::Alias);
+            let is_chained = matches!(state, BlockState::Free | BlockState::Hollow);
             hold(3, !is_chained || self.blocks[next].filed_previous == index, || {
                 format!("{:?} does not know that it follows {block:?}", self.blocks[next])
             })
@@ -121,20 +120,19 @@ impl Heap {
             for (_, index) in list.bins(&self.blocks) {
                 stands(index, BlockState::Free)?;
             }
-            let berths = list.berths.values().map(|&head| (head, BlockState::Alias));
-            let hollows = list.hollow.map(|head| (head, BlockState::Hollow));
-            for (head, state) in hollows.into_iter().chain(berths) {
-                let mut next = head;
-                while let Some(index) = next.some() {
-                    stands(index, state)?;
-                    let block = &self.blocks[index];
-                    let home = self.segments.get(block.segment).map(|s| s.list as usize);
-                    let is_own = home == Some(number) || state == BlockState::Alias;
-                    hold(3, is_own && block.list as usize == number, || {
-                        format!("{block:?} stands in list {number}, not in its segment's")
-                    })?;
-                    next = block.filed_next;
-                }
+            for (&key, &index) in &list.berths {
+                stands(index, BlockState::Alias)?;
+                let block = &self.blocks[index];
+                let is_own = self.size_and_address(index) == key && block.list as usize == number;
+                hold(3, is_own, || format!("{block:?} stands in list {number} as {key:?}"))?;
+            }
+            for index in list.hollow.into_iter().flat_map(|head| self.blocks.filed_from(head)) {
+                stands(index, BlockState::Hollow)?;
+                let block = &self.blocks[index];
+                let home = self.segments.get(block.segment).map(|s| s.list as usize);
+                hold(3, home == Some(number) && block.list as usize == number, || {
+                    format!("{block:?} stands in list {number}, not in its segment's")
+                })?;
             }
         }
         for &index in &self.quarantine {

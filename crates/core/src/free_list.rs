@@ -26,8 +26,8 @@ pub(crate) struct FreeList {
     pub(crate) stream: u32,
     /// First hollow block of the segments obtained for this list: of homes, and of loans.
     pub(crate) hollow: [BlockIndex; 2],
-    /// First of the empty berths, by their size in granules: the one emptied last.
-    pub(crate) berths: BTreeMap<u32, BlockIndex>,
+    /// The empty berths, by their size in granules and their address.
+    pub(crate) berths: BTreeMap<(u32, u64), BlockIndex>,
     pub(crate) bitmap: Bitmap,
     heads: Box<[BlockIndex; BINS]>,
 }

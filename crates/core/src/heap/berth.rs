@@ -2,8 +2,11 @@
 //!
 //! A berth is a range of addresses in a segment for loans, a whole number of granules. Emptied, it
 //! keeps its mappings: as long as they lead to granules that are free, the next loan there costs no
-//! driver call. The front of a larger one serves as well. An empty berth stands in the chain of
-//! its list and size, the one emptied last first.
+//! driver call. The front of a larger one serves as well.
+//!
+//! Of berths that serve equally well the smallest is taken, at the lowest address: not the one
+//! emptied last, which would depend on what the program did before. With the same memory free, the
+//! same request is served by the same granules, and a program that repeats itself settles.
 
 use super::Heap;
 use super::harvest::Victims;
@@ -14,7 +17,12 @@ use crate::size::round_up;
 
 /// How many granules of empty berths a search looks at, and how many berths at least.
 const LOOK_GRANULES: usize = 256;
-const LOOK_BERTHS: usize = 3;
+const LOOK_BERTHS: usize = 16;
+
+/// A berth is repaired if that takes so many times fewer driver calls than a fresh one, with its one
+/// mapping for each granule. At 1, requests that take turns at a berth repair it for each other
+/// for ever; at 4, a program whose sizes never repeat maps half as many granules again.
+const WORTH_REPAIR: usize = 2;
 
 /// A search ends at a berth that saves all but one in so many driver calls.
 const GOOD_ENOUGH: usize = 32;
@@ -46,8 +54,7 @@ impl Heap {
         repairs: Repairs,
     ) -> Option<Berth> {
         let granules = self.granules_for(wanted)?;
-        // A fresh one costs a mapping for each granule.
-        let emptied = self.emptied_berth(wanted, victims, repairs, granules + 1);
+        let emptied = self.emptied_berth(wanted, victims, repairs, granules / WORTH_REPAIR + 1);
         if emptied.is_some() {
             return emptied;
         }
@@ -91,8 +98,7 @@ impl Heap {
 
     /// The empty berths of a list that have so many granules, the smallest first.
     fn berths_from(&self, list: u32, granules: u32) -> impl Iterator<Item = BlockIndex> {
-        let heads = self.list(list).berths.range(granules..).map(|(_, &head)| head);
-        heads.flat_map(|head| self.blocks.filed_from(head))
+        self.list(list).berths.range((granules, 0)..).map(|(_, &index)| index)
     }
 
     /// The first hollow block for loans that is large enough.
@@ -184,26 +190,24 @@ impl Heap {
     }
 
     fn link_berth(&mut self, index: BlockIndex) {
-        let granules = self.slots_of(index).len() as u32;
+        let size_and_address = self.size_and_address(index);
         let list = self.blocks[index].list as usize;
-        let head = self.lists[list].berths.insert(granules, index).unwrap_or(BlockIndex::NONE);
+        self.lists[list].berths.insert(size_and_address, index);
         self.berths_emptied += 1;
         // No size of a request: whatever else a block was, the number is a berth's.
         let number = u64::MAX - self.berths_emptied;
         self.oldest_berths.push_back((index, number));
         self.tidy_oldest_berths();
         self.blocks[index].requested = number;
-        self.blocks.file_before(index, head);
     }
 
     pub(super) fn unlink_berth(&mut self, index: BlockIndex) {
         self.blocks[index].requested = 0;
-        let Some(head) = self.blocks.unfile(index) else { return };
-        let granules = self.slots_of(index).len() as u32;
-        let berths = &mut self.lists[self.blocks[index].list as usize].berths;
-        match head.some() {
-            Some(head) => berths.insert(granules, head),
-            None => berths.remove(&granules),
-        };
+        let size_and_address = self.size_and_address(index);
+        self.lists[self.blocks[index].list as usize].berths.remove(&size_and_address);
+    }
+
+    pub(crate) fn size_and_address(&self, index: BlockIndex) -> (u32, u64) {
+        (self.slots_of(index).len() as u32, self.blocks[index].address)
     }
 }

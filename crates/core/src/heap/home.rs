@@ -1,12 +1,15 @@
 //! The way home: granules on loan go back to where they belong when nothing there uses them.
 //!
 //! Whatever a program does, a granule that is free ends where it was before: so a program that
-//! repeats itself finds the same memory at the same addresses, and makes no driver call.
+//! repeats itself finds the same memory at the same addresses, and makes no driver call. It is free
+//! there in the order of the stream that used it last, until its own stream is known to be ordered
+//! after that.
 
 use std::cmp::Reverse;
 use std::ops::Range;
 
 use super::Heap;
+use super::request::Readiness;
 use crate::block::{Block, BlockIndex, BlockState};
 use crate::granule::Place;
 use crate::size::{round_down, round_up, whole_units};
@@ -22,8 +25,7 @@ pub(super) struct Return {
 }
 
 impl Heap {
-    /// Sends those granules of a free block home that became wholly free with `freed`, as far as
-    /// its stream is the one in whose order they are free at home, or its last use is complete.
+    /// Sends those granules of a free block home that became wholly free with `freed`.
     ///
     /// Granules that a private pool borrows stay: graphs hold their addresses.
     pub(super) fn send_home(&mut self, index: BlockIndex, freed: Range<u64>) {
@@ -38,61 +40,41 @@ impl Heap {
         if start >= end {
             return;
         }
-        let [start, mut end] =
-            [start, end].map(|address| self.place_at(block.segment, address).slot as usize);
-        let mut returns = std::mem::take(&mut self.returns);
-        // From the last to the first: what is cut off stands behind what the block keeps.
-        while start < end {
-            let mut from = end;
-            while let Some(last) = self.last_return(&block, start..from) {
-                from = last.slots.start;
-                returns.push(last);
-            }
-            if from < end {
-                let claimed = self.claim_slots(index, from..end);
-                self.bring_home(claimed, &mut returns);
-            }
-            end = from.saturating_sub(1);
-        }
-        self.returns = returns;
-    }
-
-    /// The last of these slots of a free block whose granules belong beside each other, if they
-    /// may go there.
-    fn last_return(&self, block: &Block, slots: Range<usize>) -> Option<Return> {
-        let segment = self.segments.get(block.segment)?;
-        let home_of = |slot: usize| self.granules.home(segment.granule(slot)?);
-        let last = slots.clone().next_back()?;
-        let home = home_of(last)?;
-        let lent = self.segments.get(home.segment)?.lent(home.slot as usize).some()?;
-        let [from, to] = [block.list, self.blocks[lent].list].map(|list| self.list(list).stream);
-        if from != to && block.free_after > self.streams.at(from).passed {
-            return None;
-        }
-        let room = (self.blocks[lent].end() - self.address_of(home)) / self.config.granule_bytes;
-        let before = (slots.start..last).rev().take(room as usize - 1).zip(home.slot + 1..);
-        let is_beside = |&(at, slot): &(usize, u32)| home_of(at) == Some(Place { slot, ..home });
-        let beside = before.take_while(is_beside).count();
-        Some(Return { slots: last - beside..slots.end, home, lent })
-    }
-
-    /// Claims slots of a free block.
-    fn claim_slots(&mut self, index: BlockIndex, slots: Range<usize>) -> BlockIndex {
-        let segment = self.blocks[index].segment;
-        let [start, end] = [slots.start, slots.end]
-            .map(|slot| self.address_of(Place { segment, slot: slot as u32 }));
-        self.claim_range(index, start, end)
+        let claimed = self.claim_range(index, start, end);
+        self.bring_home(claimed);
     }
 
     /// A claimed piece of a loan is empty again, and its granules are free at home.
-    fn bring_home(&mut self, claimed: BlockIndex, returns: &mut Vec<Return>) {
+    fn bring_home(&mut self, claimed: BlockIndex) {
         let loan = self.blocks[claimed];
+        let mut slots = self.slots_of(claimed);
+        let mut returns = std::mem::take(&mut self.returns);
+        while let Some(last) = self.last_return(&loan, slots.clone()) {
+            slots.end = last.slots.start;
+            returns.push(last);
+        }
+        debug_assert!(slots.is_empty());
         self.empty_berth(claimed);
         // From the last to the first: what is cut off stands behind what a lent block keeps.
         returns.sort_unstable_by_key(|piece| Reverse(piece.home));
         for piece in returns.drain(..) {
             self.settle_at_home(piece, &loan);
         }
+        self.returns = returns;
+    }
+
+    /// The last of these slots of a loan whose granules belong beside each other.
+    fn last_return(&self, loan: &Block, slots: Range<usize>) -> Option<Return> {
+        let segment = self.segments.get(loan.segment)?;
+        let home_of = |slot: usize| self.granules.home(segment.granule(slot)?);
+        let last = slots.clone().next_back()?;
+        let home = home_of(last)?;
+        let lent = self.segments.get(home.segment)?.lent(home.slot as usize).some()?;
+        let room = (self.blocks[lent].end() - self.address_of(home)) / self.config.granule_bytes;
+        let before = (slots.start..last).rev().take(room as usize - 1).zip(home.slot + 1..);
+        let is_beside = |&(at, slot): &(usize, u32)| home_of(at) == Some(Place { slot, ..home });
+        let beside = before.take_while(is_beside).count();
+        Some(Return { slots: last - beside..slots.end, home, lent })
     }
 
     /// Granules of one lent block, in order, are free there again.
@@ -107,14 +89,18 @@ impl Heap {
             }
         }
         let [from, to] = [loan.list, self.blocks[piece].list].map(|list| self.list(list));
-        let is_same_stream = from.stream == to.stream;
-        let [from, to] = [from.scale as usize, to.scale as usize];
-        self.stats.scales[from].reserved_bytes.take(bytes);
-        self.stats.scales[to].reserved_bytes.add(bytes);
-        if is_same_stream {
+        let (from_scale, to_scale) = (from.scale as usize, to.scale as usize);
+        if from.stream == to.stream {
             let block = &mut self.blocks[piece];
             block.free_after = block.free_after.max(loan.free_after);
+        } else if loan.free_after > self.streams.at(from.stream).passed {
+            // Free in the order of the stream that used it last, which is that of all uses before.
+            let (pool, scale, stream) = (to.pool, to.scale, from.stream);
+            self.blocks[piece].list = self.list_in(pool, scale, stream);
+            self.blocks[piece].free_after = loan.free_after;
         }
+        self.stats.scales[from_scale].reserved_bytes.take(bytes);
+        self.stats.scales[to_scale].reserved_bytes.add(bytes);
         self.file(piece);
     }
 
@@ -138,6 +124,39 @@ impl Heap {
         if let Some(segment) = self.segments.get_mut(self.blocks[index].segment) {
             segment.set_lent(slots, index);
         }
+    }
+
+    /// Gives free memory at home back to the stream it was obtained for, as far as that is ordered
+    /// after its last use by now: it is joined with what is free around it.
+    pub(super) fn restore_owners(&mut self) {
+        let lists = self.lists.iter().filter(|list| self.is_open_pool(list.pool));
+        let free = lists.flat_map(|list| list.filed_from(&self.blocks, self.config.granule_bytes));
+        let is_restorable = |&index: &BlockIndex| {
+            let block = &self.blocks[index];
+            self.owner_of(block).is_some_and(|owner| {
+                let owner = self.list(owner).stream;
+                owner != self.list(block.list).stream
+                    && self.readiness(index, owner) == Readiness::Ordered
+            })
+        };
+        let restorable: Vec<BlockIndex> = free.filter(is_restorable).collect();
+        for index in restorable {
+            let block = self.blocks[index];
+            let Some(owner) = self.owner_of(&block) else { continue };
+            let is_over = block.free_after <= self.streams.at(self.list(block.list).stream).passed;
+            // Where its stream waits for the last use only, its next fence covers that for others.
+            let next = self.streams.at(self.list(owner).stream).free_after();
+            self.remove_free(index);
+            self.blocks[index].list = owner;
+            self.blocks[index].free_after = if is_over { 0 } else { next };
+            self.file(index);
+        }
+    }
+
+    /// The list that the memory of a block at home was obtained for.
+    fn owner_of(&self, block: &Block) -> Option<u32> {
+        let segment = self.segments.get(block.segment)?;
+        (!segment.is_loan).then_some(segment.list)
     }
 
     /// Sends everything home that can go: before memory is given back.

@@ -21,7 +21,7 @@ impl Heap {
     pub(super) fn lend_again(&mut self, wanted: Wanted) -> Option<Grant> {
         let list = self.list(wanted.list);
         let granules = self.granules_for(wanted)?;
-        let has_berth = list.berths.range(granules as u32..).next().is_some();
+        let has_berth = list.berths.range((granules as u32, 0)..).next().is_some();
         if !has_berth || !self.is_open_pool(list.pool) {
             return None;
         }

@@ -134,18 +134,22 @@ impl Heap {
         bytes: u64,
     ) -> Result<u32, crate::RequestError> {
         let scale = policy::scale(bytes);
-        let home = self.pools.live(pool)?;
+        self.pools.live(pool)?;
         self.streams.live(stream)?;
-        match home.list(scale, stream.index) {
-            Some(list) => Ok(list),
-            None => {
-                let kind = home.kind;
-                self.lists.push(FreeList::new(pool.index, kind, scale, stream.index));
-                let list = (self.lists.len() - 1) as u32;
-                self.pools.at_mut(pool.index).set_list(scale, stream.index, list);
-                Ok(list)
-            }
+        Ok(self.list_in(pool.index, scale, stream.index))
+    }
+
+    /// The free list of a pool, scale and stream, made if there is none yet.
+    #[inline]
+    fn list_in(&mut self, pool: u32, scale: Scale, stream: u32) -> u32 {
+        let of = self.pools.at(pool);
+        if let Some(list) = of.list(scale, stream) {
+            return list;
         }
+        self.lists.push(FreeList::new(pool, of.kind, scale, stream));
+        let list = (self.lists.len() - 1) as u32;
+        self.pools.at_mut(pool).set_list(scale, stream, list);
+        list
     }
 
     #[inline]

@@ -66,6 +66,10 @@ impl Heap {
         let bytes = block_bytes(requested)?;
         let list = self.list_of(pool, stream, bytes)?;
         let wanted = Wanted { list, requested, bytes };
+        // What waits for others is no memory that nobody uses.
+        if reach != Reach::Own {
+            self.restore_owners();
+        }
         if let Some(index) = self.list(list).search(&self.blocks, bytes) {
             return Ok(Answer::Granted(self.occupy_free(index, wanted)));
         }
@@ -80,7 +84,7 @@ impl Heap {
     /// stream; at the lowest address if equal. Linear in the free blocks of the other streams.
     fn find_run(&self, wanted: Wanted, worst: Readiness) -> Option<Run> {
         let user = self.list(wanted.list).stream;
-        // What an open pool has on loan goes home in its own stream's order.
+        // Rests of loans of an open pool go home with the last use of their granule.
         let stays = !self.is_open_pool(self.list(wanted.list).pool);
         let joins = |index: BlockIndex| {
             index.some().is_some_and(|index| {

@@ -1,6 +1,6 @@
 //! Harvest: granules go where they are needed, once, and only when nobody uses them.
 
-use drystone_core::{CrossStream, Reach};
+use drystone_core::{BlockState, CrossStream, Reach, StreamId};
 
 use super::{GRANULE, world};
 use crate::world::{Fate, Setup, World};
@@ -47,6 +47,46 @@ fn a_program_that_repeats_itself_settles_without_driver_calls() {
     }
     assert!(calls[5] == calls[1], "calls after each round: {calls:?}");
     assert!(world.heap.stats().harvested_granules >= 6, "one a round");
+    world.finish();
+}
+
+/// Whatever order its loans end in: a berth that was emptied last is no better than another.
+#[test]
+fn the_same_requests_get_the_same_berths() {
+    let (mut world, [stream]) = world(16 * GRANULE, CrossStream::Wait);
+    let blocks: Vec<u64> = (0..16).map(|_| world.allocate(stream, GRANULE).unwrap()).collect();
+    blocks.iter().step_by(2).for_each(|&address| world.free(address));
+    let mut rounds = Vec::new();
+    for round in 0..6 {
+        let mut loans = [3; 2].map(|n| world.allocate(stream, n * GRANULE).unwrap());
+        rounds.push(loans);
+        loans.rotate_left(round % 2);
+        loans.into_iter().for_each(|address| world.free(address));
+    }
+    assert!(rounds.iter().all(|loans| *loans == rounds[0]), "{rounds:?}");
+    world.finish();
+}
+
+#[test]
+fn b64_a_loan_of_another_stream_goes_home_and_back_to_its_owner() {
+    let (mut world, [a, b]) = world(4 * GRANULE, CrossStream::Wait);
+    let blocks = [GRANULE; 4].map(|bytes| world.allocate(a, bytes).unwrap());
+    world.free(blocks[0]);
+    world.free(blocks[2]);
+    let free_of = |world: &World, stream: StreamId| {
+        let segments = world.heap.snapshot();
+        let all = segments.iter().flat_map(|segment| &segment.blocks);
+        let free = all.filter(|b| b.state == BlockState::Free && b.stream == stream.index());
+        free.map(|block| block.address).collect::<Vec<u64>>()
+    };
+    let lent = world.allocate(b, 2 * GRANULE).unwrap();
+    assert!(!blocks.contains(&lent));
+    world.free(lent);
+    assert_eq!(free_of(&world, b), [blocks[0], blocks[2]], "at home, in the order of its last use");
+    // a waits for b: all of it is its own again.
+    let taken = world.allocate(a, GRANULE).unwrap();
+    world.free(taken);
+    assert_eq!(free_of(&world, a), [blocks[0], blocks[2]]);
     world.finish();
 }
 

@@ -37,11 +37,14 @@ impl World {
         let mut refused = 0;
         let mut has_waited = false;
         for round in 0..PLANS_MAX {
-            let before = self.state();
             let plan = match self.heap.request(self.pools[pool].0, stream, bytes, reach) {
                 Ok(Answer::Granted(grant)) => return Some(self.take(request, grant)),
                 Ok(Answer::Plan(plan)) => plan,
                 Err(error) => {
+                    // Free blocks may have gone back to their owners. That is done once.
+                    let before = self.state();
+                    let again = self.heap.request(self.pools[pool].0, stream, bytes, reach);
+                    assert_eq!(again.map(|_| ()), Err(error));
                     self.assert_refusal(request, error, &before);
                     return None;
                 }
