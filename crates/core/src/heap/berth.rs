@@ -19,9 +19,9 @@ use crate::size::round_up;
 const LOOK_GRANULES: usize = 256;
 const LOOK_BERTHS: usize = 16;
 
-/// A berth is repaired if that takes so many times fewer driver calls than a fresh one, with its one
-/// mapping for each granule. At 1, requests that take turns at a berth repair it for each other
-/// for ever; at 4, a program whose sizes never repeat maps half as many granules again.
+/// A berth is repaired if that takes so many times fewer driver calls than a fresh one, with its
+/// one mapping for each granule. At 1, requests that take turns at a berth repair it for each
+/// other for ever; at 4, a program whose sizes never repeat maps half as many granules again.
 const WORTH_REPAIR: usize = 2;
 
 /// A search ends at a berth that saves all but one in so many driver calls.

@@ -124,9 +124,8 @@ impl Heap {
         }
     }
 
-    /// Where so many granules for a request are free, other than those it takes already, by address:
-    /// of its own stream first, from large blocks first and there from the end, so that few
-    /// blocks are cut.
+    /// Where so many granules for a request are free, other than those it takes already: of its
+    /// own stream first, from large blocks first and there from the end, so that few are cut.
     pub(super) fn pick(
         &self,
         count: usize,
