@@ -50,6 +50,17 @@ impl Victims {
         victim.is_ordered.then_some(victim.start)
     }
 
+    /// The addresses around one in none that can be taken at once, as far as they are alike.
+    pub(super) fn gap_around(&self, address: u64) -> Range<u64> {
+        let after = self.0.partition_point(|victim| victim.start <= address);
+        let end = self.0.get(after).map_or(u64::MAX, |victim| victim.start);
+        match self.0[..after].last() {
+            Some(victim) if victim.end > address => victim.start..victim.end,
+            Some(victim) => victim.end..end,
+            None => 0..end,
+        }
+    }
+
     /// How many bytes could be taken at once.
     pub(super) fn ordered_bytes(&self) -> u64 {
         let ordered = self.0.iter().filter(|victim| victim.is_ordered);

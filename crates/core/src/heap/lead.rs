@@ -135,7 +135,7 @@ impl Heap {
         let first = self.slots_of(berth).start;
         let mut look = Look { heap: self, segment, victims, slots: first..first + granules };
         let mut leads = Leads { runs: Vec::new(), calls: 0 };
-        while let Some(lead) = look.next_run() {
+        while let Some(lead) = look.next_run(most - leads.calls) {
             leads.calls += lead.calls();
             if leads.calls >= most || (lead.to == To::Astray && !can_repair) {
                 return None;
@@ -156,20 +156,41 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    fn next_run(&mut self) -> Option<Lead> {
+    /// The next run, but no more of it than takes so many driver calls.
+    fn next_run(&mut self, most: usize) -> Option<Lead> {
         let start = self.slots.next()?;
         let place = self.place_behind(start);
         let to = self.to(start, place);
-        let ends = match (to, place) {
+        let few = self.slots.start..self.slots.end.min(start.saturating_add(most));
+        let end = match (to, place) {
             (To::Kept(address), Some(place)) => self.end_of_kept(place, address),
-            _ => {
-                let mut others = self.slots.clone();
-                let end = others.find(|&slot| self.to(slot, self.place_behind(slot)) != to);
-                end.unwrap_or(self.slots.end)
-            }
+            (To::Nowhere, _) => self.end_of(few, |slot| self.segment.granule(slot).is_none()),
+            _ => self.end_of_astray(few),
         };
-        self.slots.start = ends;
-        Some(Lead { slots: ends - start, to })
+        self.slots.start = end;
+        Some(Lead { slots: end - start, to })
+    }
+
+    /// The first of these slots that a run does not go on with.
+    fn end_of(&self, mut slots: Range<usize>, mut goes_on: impl FnMut(usize) -> bool) -> usize {
+        let end = slots.end;
+        slots.find(|&slot| !goes_on(slot)).unwrap_or(end)
+    }
+
+    /// The first of these slots that does not lead astray. What is astray lies between two victims,
+    /// mostly the same two.
+    fn end_of_astray(&self, slots: Range<usize>) -> usize {
+        let mut between = 0..0;
+        self.end_of(slots, |slot| {
+            let Some(place) = self.place_behind(slot) else {
+                return self.segment.granule(slot).is_some();
+            };
+            let address = self.heap.address_of(place);
+            if !between.contains(&address) && self.victims.start_around(address).is_none() {
+                between = self.victims.gap_around(address);
+            }
+            between.contains(&address)
+        })
     }
 
     /// What a slot leads to, given the place that its granule backs.
@@ -199,13 +220,11 @@ impl Look<'_> {
         let start = self.victims.start_around(address).unwrap_or(address);
         let more = ((address - start) / self.heap.config.granule_bytes) as usize;
         let first = self.slots.start;
-        let mut candidates = first..self.slots.end.min(first + more);
+        let candidates = first..self.slots.end.min(first + more);
         let below = |slot: usize| place.slot.checked_sub((slot + 1 - first) as u32);
-        let continues = |slot: usize| {
+        self.end_of(candidates, |slot| {
             self.place_behind(slot)
                 .is_some_and(|next| next.segment == place.segment && Some(next.slot) == below(slot))
-        };
-        let last = candidates.end;
-        candidates.find(|&slot| !continues(slot)).unwrap_or(last)
+        })
     }
 }
