@@ -166,6 +166,14 @@ struct drystone_stats {
     struct drystone_scale_stats large;
     /** Requests that had memory given back before they were served or refused. */
     uint64_t retries;
+    /** Granules that back another place than their home now. */
+    uint64_t lent_granules;
+    /** Mappings beyond homes now: of places for loans, in use or empty. */
+    uint64_t aliases;
+    /** Addresses that lead to memory which backs another place now. */
+    uint64_t alias_bytes;
+    /** Memory that is pinned, in whole granules. */
+    uint64_t pinned_bytes;
 };
 
 /** Contiguous memory, tiled by blocks. */
@@ -513,6 +521,48 @@ enum drystone_status drystone_largest_free(int device, size_t *bytes);
  * thread.
  */
 enum drystone_status drystone_check(int device);
+
+/**
+ * Pins a live block of any device: its memory stays where it is, also once the block is free,
+ * until `drystone_unpin` was called as often. For memory that a network card, NCCL or another
+ * process knows by its address: it is not lent, moved or given back, and serves requests at its
+ * own place as ever. A pin covers whole granules.
+ *
+ * Statuses: UNKNOWN_POINTER, INTERIOR_POINTER, ALREADY_FREE, NOT_SUPPORTED (source `async`),
+ * EXITING, FORKED. Any thread.
+ */
+enum drystone_status drystone_pin(void *ptr);
+
+/**
+ * Takes a pin of an address back, whether its block is live still or not.
+ *
+ * Statuses: UNKNOWN_POINTER (nothing is pinned there), EXITING, FORKED. Any thread.
+ */
+enum drystone_status drystone_unpin(void *ptr);
+
+/**
+ * Calls a function whenever addresses of a device are backed by memory anew (`is_backed` 1), or by
+ * none any more (0), with `data`: after it was done, in the order of the changes, and before
+ * anybody is given memory there. For tables by address, such as registrations, to drop a range.
+ *
+ * It is called from any thread but never by two at once, while memory grows or goes back. It may
+ * free, pin, unpin and ask; allocations that need more memory, and trims, are refused from within
+ * (NOT_SUPPORTED). It must not throw, nor wait for a thread that allocates or trims, and stays for
+ * as long as the process lives.
+ *
+ * Statuses: INVALID_VALUE (the function is null), NOT_SUPPORTED (source `async`), INVALID_DEVICE,
+ * BAD_OPTION, NO_DRIVER, EXITING, FORKED. Any thread.
+ *
+ * Pointers:
+ * The function is null or such a function.
+ */
+enum drystone_status drystone_on_backing_change(int device,
+                                                void (*function)(void *data,
+                                                                 int device,
+                                                                 void *ptr,
+                                                                 size_t bytes,
+                                                                 int is_backed),
+                                                void *data);
 
 /**
  * Writes the statistics of a device to `stats`, whose `struct_size` is set.

@@ -20,6 +20,7 @@ mod free;
 mod last_error;
 mod layout;
 mod memory;
+mod pins;
 mod plugin;
 mod pools;
 mod preload;

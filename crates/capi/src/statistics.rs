@@ -86,6 +86,14 @@ pub struct CStats {
     pub large: CScaleStats,
     /// Requests that had memory given back before they were served or refused.
     pub retries: u64,
+    /// Granules that back another place than their home now.
+    pub lent_granules: u64,
+    /// Mappings beyond homes now: of places for loans, in use or empty.
+    pub aliases: u64,
+    /// Addresses that lead to memory which backs another place now.
+    pub alias_bytes: u64,
+    /// Memory that is pinned, in whole granules.
+    pub pinned_bytes: u64,
 }
 
 impl From<Gauge> for CGauge {
@@ -112,6 +120,7 @@ impl CStats {
     fn new(device: &Device, struct_size: usize) -> Self {
         let stats = device.allocator.stats();
         let (all, [small, large]) = (&stats.all, &stats.scales);
+        let loans = device.allocator.loans();
         CStats {
             struct_size,
             requested_bytes: all.requested_bytes.into(),
@@ -129,6 +138,10 @@ impl CStats {
             small: small.into(),
             large: large.into(),
             retries: stats.retries,
+            lent_granules: loans.lent_granules,
+            aliases: loans.aliases,
+            alias_bytes: loans.alias_bytes(),
+            pinned_bytes: loans.pinned_bytes,
         }
     }
 }
@@ -221,7 +234,7 @@ pub unsafe extern "C" fn drystone_stats_json(
 
 /// Writing to a text cannot fail.
 fn json(device: &Device) -> String {
-    let stats = device.allocator.stats();
+    let (stats, loans) = (device.allocator.stats(), device.allocator.loans());
     let mut text = String::from("{");
     gauges(&mut text, &stats.all);
     for (name, number) in [
@@ -230,6 +243,10 @@ fn json(device: &Device) -> String {
         ("device_bytes", device.driver.info().total_bytes),
         ("harvested_granules", stats.harvested_granules),
         ("driver_calls", device.counted.calls()),
+        ("lent_granules", loans.lent_granules),
+        ("aliases", loans.aliases),
+        ("alias_bytes", loans.alias_bytes()),
+        ("pinned_bytes", loans.pinned_bytes),
     ] {
         let _ = write!(text, "\"{name}\":{number},");
     }

@@ -4,8 +4,8 @@
 
 use drystone::driver::{DriverError, ErrorCode};
 use drystone::{
-    AllocateError, BuildError, FreeError, OptionsError, PeerError, RecordStreamError, RequestError,
-    StreamError, TrimError,
+    AllocateError, BuildError, FreeError, OptionsError, PeerError, PinError, RecordStreamError,
+    RequestError, StreamError, TrimError,
 };
 use drystone_cuda::OpenError;
 
@@ -161,7 +161,7 @@ const fn status_of(code: ErrorCode) -> Status {
         ErrorCode::CaptureUnsupported | ErrorCode::CapturedEvent => Status::Capturing,
         ErrorCode::Deinitialized => Status::Exiting,
         ErrorCode::NotInitialized => Status::Forked,
-        ErrorCode::NotSupported => Status::NotSupported,
+        ErrorCode::NotSupported | ErrorCode::InCallback => Status::NotSupported,
         _ => Status::DriverError,
     }
 }
@@ -218,6 +218,17 @@ impl From<RecordStreamError> for Failure {
             RecordStreamError::Block(error) => error.into(),
             RecordStreamError::Stream(error) => error.into(),
         }
+    }
+}
+
+impl From<PinError> for Failure {
+    fn from(error: PinError) -> Self {
+        let status = match error {
+            PinError::Block(error) => return error.into(),
+            PinError::NotPinned { .. } => Status::UnknownPointer,
+            PinError::DriversOwn => Status::NotSupported,
+        };
+        Failure::of(status, &error)
     }
 }
 

@@ -22,6 +22,7 @@ use crate::{about, last_error, registry};
 
 mod fuzz;
 mod layout;
+mod pins;
 
 /// Ordinals from here on are no devices.
 const NO_DEVICE: u32 = 32;

@@ -54,6 +54,7 @@ fn generated() -> String {
         "plugin",
         "torch",
         "control",
+        "pins",
         "statistics",
         "layout",
         "supply",

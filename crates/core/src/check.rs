@@ -60,7 +60,8 @@ impl Heap {
         self.check_i8_counters_agree(&tiles)?;
         self.check_i9_pending_blocks_wait(&tiles)?;
         self.check_i12_pools_keep_to_themselves(&tiles)?;
-        self.check_i13_blocks_are_backed(&tiles)
+        self.check_i13_blocks_are_backed(&tiles)?;
+        self.check_i16_pinned_memory_stays()
     }
 
     fn check_i1_blocks_tile_their_segment(&self) -> Result<Tiles, Broken> {

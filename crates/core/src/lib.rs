@@ -7,7 +7,8 @@
 //!
 //! Modules, bottom first; a module uses only those above it:
 //! `size` `bin` `id` `block` `segment` `free_list` `address_map` `granule` `fence` `pool` `stats`
-//! `policy` `plan` `error` `heap` (with the way of a malloc and of a free), `snapshot`, `check`,
+//! `policy` `plan` `error` `heap` (with the way of a malloc and of a free), `pin`, `snapshot`,
+//! `check`,
 //! and beside the heap `ledger`, for a driver that pools by itself.
 #![forbid(unsafe_code)]
 
@@ -22,6 +23,7 @@ mod granule;
 mod heap;
 mod id;
 mod ledger;
+mod pin;
 mod plan;
 mod policy;
 mod pool;
@@ -38,6 +40,7 @@ pub use granule::GranuleId;
 pub use heap::{Answer, Committed, Config, Freed, Grant, Heap, Reach};
 pub use id::{PoolId, StreamId};
 pub use ledger::{Departure, Given, Leaving, Ledger, Order, Route};
+pub use pin::Loans;
 pub use plan::{Plan, Step};
 pub use policy::{CrossStream, SegmentKind};
 pub use pool::Scale;

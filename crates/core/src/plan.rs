@@ -71,6 +71,8 @@ pub enum Step {
     Free {
         /// Its address.
         address: u64,
+        /// Its size.
+        bytes: u64,
     },
     /// Record a fence.
     Record {

@@ -49,7 +49,8 @@ impl Heap {
     }
 
     /// Unused bytes of the default pool and of released ones that can be put to any use: whole
-    /// granules of free blocks, idle granules, and plain segments that are wholly free.
+    /// granules of free blocks, but for pinned ones, idle granules, and plain segments that are
+    /// wholly free.
     pub fn unused_bytes(&self) -> u64 {
         let granule_bytes = self.config.granule_bytes;
         let idle_bytes = self.granules.idle().len() as u64 * granule_bytes;
@@ -61,7 +62,8 @@ impl Heap {
                 match list.kind {
                     SegmentKind::Mapped => {
                         let whole = whole_units(block.address, block.end(), granule_bytes);
-                        whole.end - whole.start
+                        let unpinned = self.pins.free_of(whole).into_iter();
+                        unpinned.map(|range| range.end - range.start).sum()
                     }
                     SegmentKind::Plain if segment.is_some_and(|s| s.bytes == block.bytes) => {
                         block.bytes

@@ -36,6 +36,10 @@ pub enum ErrorCode {
     /// The device does not offer this call (`CUDA_ERROR_NOT_SUPPORTED`).
     #[error("not supported by this device")]
     NotSupported,
+    /// Memory was to be taken or given back from within a callback that is told of such changes; no
+    /// driver was asked.
+    #[error("not permitted from within a callback on changes of backing")]
+    InCallback,
     /// Any other code, by its number in the driver's API.
     #[error("driver error {0}")]
     Other(i32),

@@ -4,7 +4,8 @@
 //! calls; or `streams`, while a stream is added; then one of the others alone: the books' for
 //! decisions, the events' for record, query and wait, the handles', suppliers' and callbacks' for a
 //! copy. I14: no callback happens under any lock, no blocking driver call under any but `growth`,
-//! which hits and frees never take. A supplier is a driver in this.
+//! which hits and frees never take. A supplier is a driver in this, and so is who is told of
+//! changes of backing (`backing`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use drystone_core::{Plan, PoolId, StreamError, StreamId};
 use drystone_driver::{Call, Driver, DriverError, ErrorCode, Stream, StreamUid};
 use parking_lot::Mutex;
 
+use crate::backing::Announcer;
 use crate::capture::{Relaxed, is_any_captured};
 use crate::error::{TrimError, is_final};
 use crate::events::Events;
@@ -35,6 +37,7 @@ pub(crate) struct Device<B: Books> {
     /// Held by whoever moves memory between the books and the device.
     pub(crate) growth: Mutex<()>,
     pub(crate) callbacks: Mutex<Vec<PressureCallback>>,
+    pub(crate) announcer: Announcer,
     streams: Mutex<BTreeMap<StreamUid, StreamId>>,
 }
 
@@ -48,6 +51,7 @@ impl<B: Books> Device<B> {
             suppliers: Mutex::default(),
             growth: Mutex::default(),
             callbacks: Mutex::default(),
+            announcer: Announcer::default(),
             streams: Mutex::default(),
         }
     }
@@ -95,6 +99,7 @@ impl<B: Books> Device<B> {
             events: &self.events,
             handles: &self.handles,
             suppliers: &self.suppliers,
+            announcer: &self.announcer,
             supplier: None,
         }
     }
@@ -208,8 +213,9 @@ impl<B: Books> Device<B> {
     }
 
     /// Asked before the locks of growth and events are taken: in a forked child nobody may be left
-    /// to release them (B56).
+    /// to release them (B56), and a callback that is told of changes runs under the former.
     pub(crate) fn refuse_at_the_end(&self) -> Result<(), DriverError> {
+        self.announcer.refuse_within()?;
         match self.driver.capture_status(Stream::DEFAULT) {
             Err(error) if is_final(error.code) => Err(error),
             _ => Ok(()),

@@ -9,6 +9,7 @@ use drystone_core::{GranuleId, Plan, Step};
 use drystone_driver::{Driver, DriverError, Handle, MemoryPool, MemoryPoolConfig};
 use parking_lot::Mutex;
 
+use crate::backing::Announcer;
 use crate::events::Events;
 use crate::supply::{Supplier, Suppliers, supplied};
 
@@ -27,13 +28,26 @@ pub(crate) struct Executor<'a> {
     pub(crate) events: &'a Mutex<Events>,
     pub(crate) handles: &'a Mutex<Handles>,
     pub(crate) suppliers: &'a Mutex<Suppliers>,
+    pub(crate) announcer: &'a Announcer,
     /// Who gives plain memory in the driver's place.
     pub(crate) supplier: Option<Arc<dyn Supplier>>,
 }
 
 impl Executor<'_> {
     /// Does every step. Returns the address that a `Reserve` or `Malloc` step gave, else 0.
+    /// Whatever is in effect then, is announced.
     pub(crate) fn carry_out(&self, plan: &Plan) -> Result<u64, Failure> {
+        let carried_out = self.do_steps(plan);
+        let (in_effect, given) = match &carried_out {
+            Ok(given) => (plan.steps().len(), *given),
+            Err(failure) => (failure.in_effect, 0),
+        };
+        let ordinal = || self.driver.info().ordinal;
+        self.announcer.announce(ordinal, &plan.steps()[..in_effect], given);
+        carried_out
+    }
+
+    fn do_steps(&self, plan: &Plan) -> Result<u64, Failure> {
         let mut given = 0;
         for (at, step) in plan.steps().iter().enumerate() {
             match self.step(step) {
@@ -70,7 +84,7 @@ impl Executor<'_> {
             }
             Step::SetAccess { address, bytes } => driver.set_access(address, bytes).map(|()| None),
             Step::Unmap { address, bytes } => driver.unmap(address, bytes).map(|()| None),
-            Step::Free { address } => self.free(address).map(|()| None),
+            Step::Free { address, .. } => self.free(address).map(|()| None),
             Step::Record { fence } => self.events.lock().record(driver, fence).map(|()| None),
             Step::Wait { stream, fence } => {
                 self.events.lock().wait(driver, stream, fence).map(|()| None)

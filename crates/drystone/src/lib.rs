@@ -29,6 +29,7 @@
 
 mod allocation;
 mod allocator;
+mod backing;
 mod budget;
 mod capture;
 mod device;
@@ -46,12 +47,13 @@ mod supply;
 
 pub use allocation::Allocation;
 pub use allocator::Allocator;
+pub use backing::{BackingCallback, BackingChange, PinError};
 pub use budget::Budget;
 pub use device::PressureCallback;
 pub use drystone_core::{
-    BlockState, BlockView, Broken, CrossStream, FreeError, Gauge, Grant, PoolId, RecordStreamError,
-    RequestError, Scale, ScaleStats, SegmentKind, SegmentView, SizeError, Stats, StreamError,
-    StreamId,
+    BlockState, BlockView, Broken, CrossStream, FreeError, Gauge, Grant, Loans, PoolId,
+    RecordStreamError, RequestError, Scale, ScaleStats, SegmentKind, SegmentView, SizeError, Stats,
+    StreamError, StreamId,
 };
 pub use drystone_driver as driver;
 pub use error::{AllocateError, BuildError, OutOfMemory, PeerError, TrimError};

@@ -1,4 +1,5 @@
-//! I13: what stands behind the blocks. Granules, their homes and loans, and the mappings.
+//! I13: what stands behind the blocks. Granules, their homes and loans, and the mappings. I16: what
+//! is pinned.
 
 use super::{Broken, Tiles, hold};
 use crate::block::{Block, BlockIndex, BlockState};
@@ -84,6 +85,23 @@ impl Heap {
                 })?;
                 self.check_i13_lent(index, &block, place)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Whatever is pinned is in a segment, and backed.
+    pub(super) fn check_i16_pinned_memory_stays(&self) -> Result<(), Broken> {
+        let granule_bytes = self.config().granule_bytes;
+        for (address, end) in self.pins.ranges() {
+            let number = self.segments.containing(address);
+            let found = number.and_then(|number| Some((number, self.segments.get(number)?)));
+            let is_kept = found.is_some_and(|(number, segment)| {
+                let slot = |address| (address - segment.address) / granule_bytes;
+                let mut places = (slot(address)..=slot(end - 1))
+                    .map(|slot| Place { segment: number, slot: slot as u32 });
+                segment.kind == SegmentKind::Plain || places.all(|place| self.is_backed(place))
+            });
+            hold(16, is_kept, || format!("pinned {address:#x} to {end:#x} is not backed"))?;
         }
         Ok(())
     }

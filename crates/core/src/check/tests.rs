@@ -307,6 +307,17 @@ fn i13_a_hollow_piece_with_a_granule_and_a_live_one_without() {
 }
 
 #[test]
+fn i16_a_pinned_piece_without_a_granule() {
+    let Sample { mut heap, live, .. } = sample();
+    heap.pin(heap.blocks[live].address).unwrap();
+    heap.check().unwrap();
+    let number = heap.blocks[live].segment;
+    heap.segments.get_mut(number).unwrap().unmap(1);
+    let found = heap.check_i16_pinned_memory_stays().unwrap_err();
+    assert_eq!(found.invariant, 16, "{found}");
+}
+
+#[test]
 fn fences_of_unknown_streams_break_nothing() {
     let Sample { mut heap, mut used_by, .. } = sample();
     used_by.generation += 1;

@@ -1,8 +1,8 @@
 //! Harvest: wholly free granules, wherever they are free, for a request that fits nowhere.
 //!
-//! Taken are granules of which every byte is free, of the default pool and of released ones: graphs
-//! hold the addresses of a private pool. I10: the request's stream is ordered after the last use of
-//! what it takes.
+//! Taken are granules of which every byte is free and none pinned, of the default pool and of
+//! released ones: graphs hold the addresses of a private pool. I10: the request's stream is
+//! ordered after the last use of what it takes.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -99,7 +99,17 @@ impl Heap {
                     && let Some(is_ordered) = self.is_ordered(block, wanted, reach)
                 {
                     let is_foreign = list.stream != self.list(wanted.list).stream;
-                    victims.push(Victim { block, start, end, is_foreign, is_ordered });
+                    let victim = Victim { block, start, end, is_foreign, is_ordered };
+                    if !self.pins.touch(start..end) {
+                        victims.push(victim);
+                        continue;
+                    }
+                    let parts = self.pins.free_of(start..end).into_iter();
+                    victims.extend(parts.map(|Range { start, end }| Victim {
+                        start,
+                        end,
+                        ..victim
+                    }));
                 }
             }
         }

@@ -27,7 +27,8 @@ pub(super) struct Return {
 impl Heap {
     /// Sends those granules of a free block home that became wholly free with `freed`.
     ///
-    /// Granules that a private pool borrows stay: graphs hold their addresses.
+    /// Granules that a private pool borrows stay, since graphs hold their addresses, and so does
+    /// what is pinned.
     pub(super) fn send_home(&mut self, index: BlockIndex, freed: Range<u64>) {
         let block = self.blocks[index];
         if !self.is_open_pool(self.list(block.list).pool) {
@@ -40,8 +41,15 @@ impl Heap {
         if start >= end {
             return;
         }
-        let claimed = self.claim_range(index, start, end);
-        self.bring_home(claimed);
+        if !self.pins.touch(start..end) {
+            let claimed = self.claim_range(index, start, end);
+            return self.bring_home(claimed);
+        }
+        // From the last to the first: what is cut off stands behind what the block keeps.
+        for range in self.pins.free_of(start..end).into_iter().rev() {
+            let claimed = self.claim_range(index, range.start, range.end);
+            self.bring_home(claimed);
+        }
     }
 
     /// A claimed piece of a loan is empty again, and its granules are free at home.
@@ -159,8 +167,8 @@ impl Heap {
         (!segment.is_loan).then_some(segment.list)
     }
 
-    /// Sends everything home that can go: before memory is given back.
-    pub(super) fn send_all_home(&mut self) {
+    /// Sends everything home that can go: before memory is given back, and once it is not pinned.
+    pub(crate) fn send_all_home(&mut self) {
         let loans = self
             .segments
             .iter()

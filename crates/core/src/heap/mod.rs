@@ -33,6 +33,7 @@ use crate::fence::Streams;
 use crate::free_list::FreeList;
 use crate::granule::Granules;
 use crate::id::{PoolId, StreamId};
+use crate::pin::Pins;
 use crate::plan::Wanted;
 use crate::policy::{self, CrossStream, SegmentKind};
 use crate::pool::{Pools, Scale};
@@ -67,6 +68,7 @@ pub struct Heap {
     pub(crate) streams: Streams,
     pub(crate) pools: Pools,
     pub(crate) uses: UseTable,
+    pub(crate) pins: Pins,
     pub(crate) quarantine: Vec<BlockIndex>,
     pub(crate) stats: Stats,
     /// Bytes that plans under way will add to the reserved bytes.
@@ -95,6 +97,7 @@ impl Heap {
             streams: Streams::default(),
             pools: Pools::new(config.kind),
             uses: UseTable::default(),
+            pins: Pins::new(config.granule_bytes),
             quarantine: Vec::new(),
             stats: Stats::default(),
             planned_bytes: 0,

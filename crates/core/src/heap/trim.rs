@@ -1,7 +1,8 @@
 //! Trim: giving unused memory and addresses back to the device.
 //!
-//! Only memory whose last use is known to be complete is given back: unmapping does not wait for
-//! kernels. Private pools keep theirs while they live (I12), since graphs hold their addresses.
+//! Only memory whose last use is known to be complete is given back, and none that is pinned:
+//! unmapping does not wait for kernels. Private pools keep theirs while they live (I12), since
+//! graphs hold their addresses.
 
 use std::ops::Range;
 
@@ -109,7 +110,8 @@ impl Heap {
                     SegmentKind::Mapped => self.releasable_range(index, end),
                     SegmentKind::Plain => (self.blocks[index].address, end),
                 };
-                let is_whole = start == address && end == address + bytes;
+                let is_whole =
+                    start == address && end == address + bytes && !self.pins.touch(start..end);
                 if start < end && (kind == SegmentKind::Mapped || is_whole) {
                     let claimed = self.claim_range(index, start, end);
                     // All its uses are complete; points of different streams would not compare.
@@ -118,7 +120,7 @@ impl Heap {
                         SegmentKind::Mapped => self.gift_of(claimed, steps),
                         SegmentKind::Plain => {
                             self.segments.withdraw(segment);
-                            steps.push(Step::Free { address });
+                            steps.push(Step::Free { address, bytes });
                             Gift::Plain { segment }
                         }
                     };
@@ -160,7 +162,10 @@ impl Heap {
         };
         let is_releasable = |&address: &u64| {
             let slot = (address - segment.address) / granule_bytes;
-            segment.granule(slot as usize).is_some_and(|id| self.granules.mappings(id).is_empty())
+            !self.pins.touch(address..address + granule_bytes)
+                && segment
+                    .granule(slot as usize)
+                    .is_some_and(|id| self.granules.mappings(id).is_empty())
         };
         let mut addresses = (start..end).step_by(granule_bytes as usize);
         let start = addresses.find(is_releasable).unwrap_or(end);

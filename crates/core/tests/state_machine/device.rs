@@ -95,7 +95,7 @@ impl Device {
                 }
             }
             Step::Unmap { address, bytes } => self.unmap(address, bytes),
-            Step::Free { address } => self.free(address),
+            Step::Free { address, .. } => self.free(address),
             Step::Record { fence } => {
                 if self.clocks.is_destroyed(fence.stream) {
                     return Err(Refusal::StreamIsGone);

@@ -74,6 +74,12 @@ pub enum Transition {
     SetLimit {
         bytes: u64,
     },
+    Pin {
+        nth: usize,
+    },
+    Unpin {
+        nth: usize,
+    },
 }
 
 fn fate() -> impl Strategy<Value = Fate> {
@@ -179,6 +185,8 @@ fn transitions(granule_bytes: u64) -> impl Strategy<Value = Transition> {
         1 => kind().prop_map(|kind| Transition::AddPool { kind }),
         1 => (0..4usize).prop_map(|nth| Transition::ReleasePool { nth }),
         1 => limit(granule_bytes).prop_map(|bytes| Transition::SetLimit { bytes }),
+        2 => nth().prop_map(|nth| Transition::Pin { nth }),
+        2 => nth().prop_map(|nth| Transition::Unpin { nth }),
     ]
 }
 
@@ -275,6 +283,12 @@ impl World {
                 }
             }
             Transition::SetLimit { bytes } => self.heap.set_limit(bytes),
+            Transition::Pin { nth } => {
+                if let Some(address) = self.nth_live(nth) {
+                    self.pin(address);
+                }
+            }
+            Transition::Unpin { nth } => self.unpin(nth),
             other => self.apply_to_device(other),
         }
     }

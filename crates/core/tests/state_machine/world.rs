@@ -6,6 +6,7 @@
 
 mod allocate;
 mod free;
+mod pins;
 mod plans;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use drystone_core::{
 
 use crate::device::Device;
 use crate::reference::{Away, Block, Reference, scale_of};
+use pins::Pinned;
 pub use plans::{Fate, Outcome};
 use plans::{Flight, Purpose};
 
@@ -62,6 +64,7 @@ pub struct World {
     /// Of each pool, how its segments are obtained.
     kinds: Vec<SegmentKind>,
     flights: Vec<Flight>,
+    pins: BTreeMap<u64, Pinned>,
 }
 
 impl World {
@@ -80,6 +83,7 @@ impl World {
             pools: vec![(PoolId::DEFAULT, false)],
             kinds: vec![setup.kind],
             flights: Vec::new(),
+            pins: BTreeMap::new(),
         };
         for _ in 0..setup.streams {
             world.add_stream();
@@ -189,7 +193,7 @@ impl World {
         for step in plan.steps() {
             let address = match *step {
                 Step::Unmap { address, .. }
-                | Step::Free { address }
+                | Step::Free { address, .. }
                 | Step::Unreserve { address, .. } => address,
                 Step::Release { .. } => continue,
                 other => panic!("a trim needs {other:?}"),
@@ -216,6 +220,7 @@ impl World {
 
     /// Everything that must hold after every operation.
     pub fn verify(&self) {
+        self.verify_pins();
         if let Err(broken) = self.heap.check() {
             panic!("{broken}");
         }
@@ -304,6 +309,7 @@ impl World {
 
     /// The program ends: one synchronisation later nothing may be left anywhere (I15).
     pub fn finish(mut self) {
+        self.unpin_all();
         while !self.flights.is_empty() {
             self.resume(0, Fate::Complete);
             self.verify();

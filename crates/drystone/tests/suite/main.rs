@@ -3,10 +3,10 @@
 //! `device` says what a test device can do: the simulated one (`sim`), one through cudarc on the
 //! simulated libcuda (`simcuda`), and a GPU (`gpu`). `setup` lists the sources and devices a test
 //! runs on, `program` is the program around an allocator and tells the device's oracle of every
-//! block. On top: `behaviour` (the contract, on any device), `ending` (what only a simulated device
-//! can be made to do), `cuda` (contexts, threads, exit and forks), `faults` (every driver call
-//! fails once), `seeds` (random runs), `mutants` (the oracle catches what it must), `sources`,
-//! `threads`, `traces` (real ones).
+//! block. On top: `behaviour` (the contract, on any device), `announce` (of failures), `ending`
+//! (what only a simulated device can be made to do), `cuda` (contexts, threads, exit and forks),
+//! `faults` (every driver call fails once), `seeds` (random runs), `mutants` (the oracle catches
+//! what it must), `sources`, `threads`, `traces` (real ones).
 //! Test names cite invariants (`i14_`), promises (`p4_`) and the bugs of other allocators they
 //! guard against (`b29_`).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails fails its test")]
@@ -19,6 +19,7 @@ mod setup;
 mod sim;
 mod simcuda;
 
+mod announce;
 mod behaviour;
 mod cuda;
 mod ending;

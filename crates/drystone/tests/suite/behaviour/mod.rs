@@ -3,6 +3,7 @@
 
 mod capture;
 mod limits;
+mod pins;
 mod pools;
 mod pressure;
 mod reuse;

@@ -1,0 +1,106 @@
+//! Pins of blocks, and announcements of what addresses are backed by.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use drystone::{BackingChange, PinError};
+
+use crate::barrier::answer;
+use crate::status::{Failure, Status};
+use crate::{free, process, registry};
+
+type OnChange = unsafe extern "C" fn(
+    data: *mut c_void,
+    device: c_int,
+    ptr: *mut c_void,
+    bytes: usize,
+    is_backed: c_int,
+);
+
+/// A function of the program, and what it is to be called with.
+struct Listener {
+    function: OnChange,
+    data: *mut c_void,
+}
+
+// SAFETY: the header says that it is called from any thread.
+unsafe impl Send for Listener {}
+// SAFETY: as above.
+unsafe impl Sync for Listener {}
+
+impl Listener {
+    fn tell(&self, change: &BackingChange) {
+        let address = change.address as usize as *mut c_void;
+        let (bytes, is_backed) = (change.bytes as usize, c_int::from(change.is_backed));
+        let device = change.ordinal.cast_signed();
+        // SAFETY: the program's own function, called as the header says.
+        unsafe { (self.function)(self.data, device, address, bytes, is_backed) };
+    }
+}
+
+/// Pins a live block of any device: its memory stays where it is, also once the block is free,
+/// until `drystone_unpin` was called as often. For memory that a network card, NCCL or another
+/// process knows by its address: it is not lent, moved or given back, and serves requests at its
+/// own place as ever. A pin covers whole granules.
+///
+/// Statuses: UNKNOWN_POINTER, INTERIOR_POINTER, ALREADY_FREE, NOT_SUPPORTED (source `async`),
+/// EXITING, FORKED. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_pin(ptr: *mut c_void) -> Status {
+    answer(|| {
+        process::check()?;
+        Ok(free::owner(ptr as u64)?.allocator.pin(ptr as u64)?)
+    })
+}
+
+/// Takes a pin of an address back, whether its block is live still or not.
+///
+/// Statuses: UNKNOWN_POINTER (nothing is pinned there), EXITING, FORKED. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_unpin(ptr: *mut c_void) -> Status {
+    answer(|| {
+        process::check()?;
+        let address = ptr as u64;
+        let unpinned = registry::in_use().any(|device| device.allocator.unpin(address).is_ok());
+        if unpinned { Ok(()) } else { Err(PinError::NotPinned { address }.into()) }
+    })
+}
+
+/// Calls a function whenever addresses of a device are backed by memory anew (`is_backed` 1), or by
+/// none any more (0), with `data`: after it was done, in the order of the changes, and before
+/// anybody is given memory there. For tables by address, such as registrations, to drop a range.
+///
+/// It is called from any thread but never by two at once, while memory grows or goes back. It may
+/// free, pin, unpin and ask; allocations that need more memory, and trims, are refused from within
+/// (NOT_SUPPORTED). It must not throw, nor wait for a thread that allocates or trims, and stays for
+/// as long as the process lives.
+///
+/// Statuses: INVALID_VALUE (the function is null), NOT_SUPPORTED (source `async`), INVALID_DEVICE,
+/// BAD_OPTION, NO_DRIVER, EXITING, FORKED. Any thread.
+///
+/// # Safety
+/// The function is null or such a function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn drystone_on_backing_change(
+    device: c_int,
+    function: Option<
+        unsafe extern "C" fn(
+            data: *mut c_void,
+            device: c_int,
+            ptr: *mut c_void,
+            bytes: usize,
+            is_backed: c_int,
+        ),
+    >,
+    data: *mut c_void,
+) -> Status {
+    answer(|| {
+        let Some(function) = function else {
+            return Err(Failure::new(Status::InvalidValue, "the function is a null pointer"));
+        };
+        process::check()?;
+        let listener = Listener { function, data };
+        let tell = move |change: &BackingChange| listener.tell(change);
+        Ok(registry::get(device)?.allocator.on_backing_change(Arc::new(tell))?)
+    })
+}

@@ -1,0 +1,194 @@
+//! Pins: memory that stays where it is, whoever frees it.
+//!
+//! Who gave an address to a network card, to NCCL or to another process pins the block there. I16:
+//! whatever lies in a granule-sized unit of addresses that a pin covers stays backed by the same
+//! memory until the last such pin is taken back, also once the block is free: it is not lent, not
+//! sent home and not released. It serves requests of its own free list as ever.
+
+use std::ops::Range;
+
+use crate::error::FreeError;
+use crate::granule::GranuleState;
+use crate::heap::Heap;
+
+/// What was pinned at an address: where it ends, and how often it was.
+#[derive(Clone, Copy, Debug)]
+struct Pinned {
+    address: u64,
+    end: u64,
+    times: u64,
+}
+
+/// What is pinned.
+#[derive(Debug)]
+pub(crate) struct Pins {
+    unit_bytes: u64,
+    /// By address.
+    pinned: Vec<Pinned>,
+    /// The whole units that are covered, joined, by address.
+    covered: Vec<Range<u64>>,
+}
+
+impl Pins {
+    pub(crate) const fn new(unit_bytes: u64) -> Self {
+        Self { unit_bytes, pinned: Vec::new(), covered: Vec::new() }
+    }
+
+    fn pin(&mut self, address: u64, end: u64) {
+        match self.pinned.binary_search_by_key(&address, |pinned| pinned.address) {
+            Ok(at) => {
+                let pinned = &mut self.pinned[at];
+                pinned.end = pinned.end.max(end);
+                pinned.times += 1;
+            }
+            Err(at) => self.pinned.insert(at, Pinned { address, end, times: 1 }),
+        }
+        self.cover();
+    }
+
+    fn unpin(&mut self, address: u64) -> bool {
+        let found = self.pinned.binary_search_by_key(&address, |pinned| pinned.address);
+        let Ok(at) = found else { return false };
+        self.pinned[at].times -= 1;
+        if self.pinned[at].times == 0 {
+            self.pinned.remove(at);
+            self.cover();
+        }
+        true
+    }
+
+    /// Joins what is pinned to whole units.
+    fn cover(&mut self) {
+        self.covered.clear();
+        for pinned in &self.pinned {
+            let start = pinned.address / self.unit_bytes * self.unit_bytes;
+            let end = pinned.end.next_multiple_of(self.unit_bytes);
+            match self.covered.last_mut() {
+                Some(last) if start <= last.end => last.end = last.end.max(end),
+                _ => self.covered.push(start..end),
+            }
+        }
+    }
+
+    /// What of the covered ranges overlaps a range, in order.
+    fn within(&self, addresses: &Range<u64>) -> impl Iterator<Item = &Range<u64>> {
+        let first = self.covered.partition_point(|covered| covered.end <= addresses.start);
+        let end = addresses.end;
+        self.covered[first..].iter().take_while(move |covered| covered.start < end)
+    }
+
+    /// Whether anything in a range is pinned.
+    pub(crate) fn touch(&self, addresses: Range<u64>) -> bool {
+        self.within(&addresses).next().is_some()
+    }
+
+    /// What of a range of whole units is not pinned, in order.
+    pub(crate) fn free_of(&self, addresses: Range<u64>) -> Vec<Range<u64>> {
+        let (mut start, mut free) = (addresses.start, Vec::with_capacity(1));
+        for covered in self.within(&addresses) {
+            if start < covered.start {
+                free.push(start..covered.start);
+            }
+            start = covered.end;
+        }
+        if start < addresses.end {
+            free.push(start..addresses.end);
+        }
+        free
+    }
+
+    /// What was pinned: start and end.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.pinned.iter().map(|pinned| (pinned.address, pinned.end))
+    }
+
+    fn bytes(&self) -> u64 {
+        self.covered.iter().map(|covered| covered.end - covered.start).sum()
+    }
+}
+
+/// What a heap has out on loan, and what is pinned, at this moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loans {
+    /// Size of a granule in bytes.
+    pub granule_bytes: u64,
+    /// Granules that back another place than their home.
+    pub lent_granules: u64,
+    /// Mappings beyond homes: of berths, those in use and the empty ones.
+    pub aliases: u64,
+    /// Bytes of granule-sized units that are pinned.
+    pub pinned_bytes: u64,
+}
+
+impl Loans {
+    /// Addresses that are mapped to memory which backs another place: lent homes and empty berths,
+    /// in bytes. Each mapping beyond a home leaves one such place.
+    pub const fn alias_bytes(&self) -> u64 {
+        self.aliases * self.granule_bytes
+    }
+}
+
+impl Heap {
+    /// Pins the live block that starts at an address. Pins of one address add up.
+    ///
+    /// # Errors
+    /// There is no such block.
+    pub fn pin(&mut self, address: u64) -> Result<(), FreeError> {
+        let index = self.find_live(address)?;
+        self.pins.pin(address, self.blocks[index].end());
+        Ok(())
+    }
+
+    /// Takes a pin of an address back, whether the block is live still or not. False if there is
+    /// none.
+    pub fn unpin(&mut self, address: u64) -> bool {
+        let is_unpinned = self.pins.unpin(address);
+        if is_unpinned {
+            self.send_all_home();
+        }
+        is_unpinned
+    }
+
+    /// What is out on loan and what is pinned. Looks at every granule.
+    pub fn loans(&self) -> Loans {
+        let is_lent = |&(id, state): &(_, GranuleState)| match state {
+            GranuleState::Backing(place) => self.granules.home(id) != Some(place),
+            _ => false,
+        };
+        Loans {
+            granule_bytes: self.config().granule_bytes,
+            lent_granules: self.granules.iter().filter(is_lent).count() as u64,
+            aliases: self.granules.mapping_count() as u64,
+            pinned_bytes: self.pins.bytes(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Pins;
+
+    #[test]
+    fn pins_of_one_address_add_up_and_the_longest_counts() {
+        let mut pins = Pins::new(10);
+        pins.pin(15, 20);
+        assert_eq!(pins.free_of(0..40), [0..10, 20..40]);
+        pins.pin(15, 35);
+        assert!(pins.touch(39..40) && !pins.touch(40..50) && !pins.touch(0..10));
+        assert_eq!(pins.free_of(0..60), [0..10, 40..60]);
+        assert!(pins.unpin(15));
+        assert_eq!(pins.free_of(10..40), []);
+        assert!(pins.unpin(15) && !pins.unpin(15));
+        assert!(!pins.touch(0..40));
+        assert!(pins.covered.is_empty() && pins.pinned.is_empty());
+    }
+
+    #[test]
+    fn a_unit_that_two_blocks_share_stays_pinned_for_the_other() {
+        let mut pins = Pins::new(10);
+        pins.pin(0, 15);
+        pins.pin(15, 30);
+        pins.unpin(0);
+        assert_eq!(pins.free_of(0..40), [0..10, 30..40]);
+    }
+}

@@ -1,0 +1,226 @@
+//! Pins: freed memory that stays where it is. Announcements: who keeps tables by address is told of
+//! every change of what is behind it.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use drystone::driver::ErrorCode;
+use drystone::{AllocateError, Allocator, BackingChange, FreeError, PinError};
+
+use crate::program::{Block, Lane, Program};
+use crate::setup::{Setup, on_every_setup};
+use crate::sim::MIB;
+
+on_every_setup!(
+    i16_pinned_memory_stays_where_it_is_once_freed,
+    i16_a_pinned_loan_stays_in_its_berth,
+    pins_add_up_and_name_live_blocks,
+    changes_of_backing_are_announced_before_memory_is_handed_out,
+    b15_a_callback_on_changes_may_free_and_ask_but_not_grow,
+);
+
+fn i16_pinned_memory_stays_where_it_is_once_freed(setup: &Setup) {
+    let program = setup.program();
+    let lane = program.default_lane();
+    let bytes = 4 * setup.unit_bytes();
+    let block = program.allocate(lane, bytes);
+    let address = block.address;
+    if !setup.is_caching() {
+        assert_eq!(program.allocator.pin(address), Err(PinError::DriversOwn));
+        program.free(block);
+        return program.end();
+    }
+    // So that the block cannot grow where it is.
+    let behind = setup.is_vmm().then(|| program.allocate(lane, bytes));
+    program.allocator.pin(address).unwrap();
+    program.free(block);
+    let pinned = program.reserved();
+    assert_eq!(program.allocator.trim(), Ok(0), "given back");
+    let larger = program.allocate(lane, 2 * bytes);
+    if setup.is_vmm() {
+        assert_eq!(program.reserved(), pinned + 2 * bytes, "lent");
+    }
+    program.free(larger);
+    program.check();
+    // At its own place it serves as ever.
+    let again = program.allocate(lane, bytes);
+    assert_eq!(again.address, address);
+    program.free(again);
+    behind.into_iter().for_each(|block| program.free(block));
+    program.allocator.unpin(address).unwrap();
+    program.allocator.trim().unwrap();
+    assert_eq!(program.reserved(), 0);
+    program.end();
+}
+
+/// A loan of so many granules, none of them beside another at home, and what keeps them apart.
+fn lend(program: &Program, setup: &Setup, lane: Lane, granules: u64) -> (Block, Vec<Block>) {
+    let bytes = setup.granule_bytes;
+    let mut apart: Vec<Block> = Vec::new();
+    let mut freed = Vec::new();
+    for at in 0..2 * granules {
+        let block = program.allocate(lane, bytes);
+        if at % 2 == 0 { freed.push(block) } else { apart.push(block) }
+    }
+    freed.into_iter().for_each(|block| program.free(block));
+    (program.allocate(lane, granules * bytes), apart)
+}
+
+fn i16_a_pinned_loan_stays_in_its_berth(setup: &Setup) {
+    if !setup.is_vmm() {
+        return;
+    }
+    let program = setup.program();
+    let lane = program.default_lane();
+    let (loan, apart) = lend(&program, setup, lane, 4);
+    let held = program.reserved();
+    let loans = program.allocator.loans();
+    assert_eq!((loans.lent_granules, loans.aliases), (4, 4));
+    assert_eq!(loans.alias_bytes(), 4 * setup.granule_bytes);
+    let address = loan.address;
+    program.allocator.pin(address).unwrap();
+    assert_eq!(program.allocator.loans().pinned_bytes, loan.bytes);
+    program.free(loan);
+    program.check();
+    assert_eq!(program.allocator.loans().lent_granules, 4, "went home");
+    // Other sizes take none of it, nor does a trim, and a request of its size is served there.
+    let other = program.allocate(lane, 5 * setup.granule_bytes);
+    assert_eq!(program.reserved(), held + 5 * setup.granule_bytes);
+    program.free(other);
+    program.allocator.trim().unwrap();
+    let again = program.allocate(lane, 4 * setup.granule_bytes);
+    assert_eq!(again.address, address);
+    program.free(again);
+    program.allocator.unpin(address).unwrap();
+    apart.into_iter().for_each(|block| program.free(block));
+    program.allocator.trim().unwrap();
+    assert_eq!((program.reserved(), program.allocator.loans().lent_granules), (0, 0));
+    program.end();
+}
+
+fn pins_add_up_and_name_live_blocks(setup: &Setup) {
+    let program = setup.program();
+    let lane = program.default_lane();
+    let block = program.allocate(lane, 3 * MIB);
+    let (allocator, address) = (&program.allocator, block.address);
+    assert_eq!(allocator.unpin(address), Err(PinError::NotPinned { address }));
+    if setup.is_caching() {
+        let inside = allocator.pin(address + 512);
+        assert!(matches!(inside, Err(PinError::Block(FreeError::Interior { .. }))), "{inside:?}");
+        allocator.pin(address).unwrap();
+        allocator.pin(address).unwrap();
+        program.free(block);
+        assert_eq!(allocator.pin(address), Err(FreeError::AlreadyFree { address }.into()));
+        allocator.unpin(address).unwrap();
+        assert_eq!(allocator.trim(), Ok(0), "pinned once more than unpinned");
+        allocator.unpin(address).unwrap();
+        assert!(allocator.unpin(address).unwrap_err().to_string().contains("no block is pinned"));
+    } else {
+        program.free(block);
+    }
+    program.end();
+}
+
+/// What is backed, as announced, granule by granule of 2 MiB or quantum by quantum.
+#[derive(Default)]
+struct Announced {
+    unit: u64,
+    backed: BTreeSet<u64>,
+    changes: usize,
+}
+
+impl Announced {
+    fn note(&mut self, change: &BackingChange) {
+        assert!(change.bytes > 0 && change.bytes.is_multiple_of(self.unit), "{change:?}");
+        self.changes += 1;
+        for at in (change.address..change.address + change.bytes).step_by(self.unit as usize) {
+            let is_new =
+                if change.is_backed { self.backed.insert(at) } else { self.backed.remove(&at) };
+            assert!(is_new, "twice: {change:?}");
+        }
+    }
+
+    fn covers(&self, block: &Block) -> bool {
+        let (first, last) = (block.address, block.address + block.bytes - 1);
+        let mut units = (first - first % self.unit..=last).step_by(self.unit as usize);
+        units.all(|at| self.backed.contains(&at))
+    }
+}
+
+fn announced(program: &Program, setup: &Setup) -> Arc<Mutex<Announced>> {
+    let unit = if setup.is_vmm() { setup.granule_bytes } else { 512 };
+    let announced = Arc::new(Mutex::new(Announced { unit, ..Announced::default() }));
+    let noting = Arc::clone(&announced);
+    let note = move |change: &BackingChange| noting.lock().unwrap().note(change);
+    let listens = program.allocator.on_backing_change(Arc::new(note));
+    assert_eq!(listens.is_ok(), setup.is_caching());
+    announced
+}
+
+fn changes_of_backing_are_announced_before_memory_is_handed_out(setup: &Setup) {
+    let program = setup.program();
+    let announced = announced(&program, setup);
+    if !setup.is_caching() {
+        return program.end();
+    }
+    let (lane, other) = (program.default_lane(), program.lane());
+    let mut of_last_round = 0;
+    for _ in 0..3 {
+        let before = announced.lock().unwrap().changes;
+        let (loan, mut live) = lend(&program, setup, lane, 3);
+        live.push(loan);
+        live.push(program.allocate(lane, 700));
+        live.push(program.allocate(other, 5 * MIB));
+        let seen = announced.lock().unwrap();
+        assert!(live.iter().all(|block| seen.covers(block)), "handed out unannounced");
+        let held = program.reserved() + program.allocator.loans().alias_bytes();
+        assert_eq!(seen.backed.len() as u64 * seen.unit, held);
+        of_last_round = seen.changes - before;
+        drop(seen);
+        live.into_iter().for_each(|block| program.free(block));
+    }
+    assert_eq!(of_last_round, 0, "the same again changes nothing");
+    program.allocator.trim().unwrap();
+    assert_eq!(announced.lock().unwrap().backed.len(), 0);
+    program.end();
+}
+
+fn b15_a_callback_on_changes_may_free_and_ask_but_not_grow(setup: &Setup) {
+    if !setup.is_caching() {
+        return;
+    }
+    let program = setup.program();
+    let lane = program.default_lane();
+    let kept = program.allocate(lane, 700);
+    let to_free = Arc::new(Mutex::new(Some(program.allocate(lane, 700).address)));
+    program.device.taken_back(to_free.lock().unwrap().unwrap());
+    // A handle that the callback keeps would keep the allocator: given for the call alone.
+    let handle: Arc<OnceLock<Mutex<Option<Allocator>>>> = Arc::default();
+    handle.get_or_init(|| Mutex::new(Some(program.allocator.clone())));
+    let refusals = Arc::new(Mutex::new(Vec::new()));
+    let (inner, seen, freed) = (Arc::clone(&handle), Arc::clone(&refusals), Arc::clone(&to_free));
+    let unit_bytes = setup.unit_bytes();
+    let callback = move |_: &BackingChange| {
+        let allocator = inner.get().unwrap().lock().unwrap();
+        let Some(allocator) = allocator.as_ref() else { return };
+        if let Some(address) = freed.lock().unwrap().take() {
+            allocator.free(address).unwrap();
+        }
+        assert!(allocator.stats().all.allocations.current >= 1);
+        let grown = allocator.allocate(lane.id, 64 * unit_bytes).map(|_| ());
+        let Err(AllocateError::Driver { error, .. }) = grown else { panic!("{grown:?}") };
+        let trimmed = allocator.trim().unwrap_err().error;
+        let passed = allocator.trim_passed().unwrap_err().error;
+        seen.lock().unwrap().extend([error.code, trimmed.code, passed.code]);
+    };
+    program.allocator.on_backing_change(Arc::new(callback)).unwrap();
+    let large = program.allocate(lane, 3 * setup.unit_bytes());
+    assert_eq!(*refusals.lock().unwrap(), [ErrorCode::InCallback; 3]);
+    assert!(to_free.lock().unwrap().is_none());
+    *handle.get().unwrap().lock().unwrap() = None;
+    // Outside all goes on.
+    let larger = program.allocate(lane, 64 * setup.unit_bytes());
+    [kept, large, larger].into_iter().for_each(|block| program.free(block));
+    program.allocator.trim().unwrap();
+    program.end();
+}
