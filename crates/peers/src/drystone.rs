@@ -9,7 +9,7 @@ use ::drystone::{
 };
 use drystone_driver::{DriverError, Stream};
 use drystone_sim::SimDevice;
-use drystone_trace::replay::{self, DriverCost, Layout, Refusal, Replayed, Usage};
+use drystone_trace::replay::{self, DriverCost, Harvest, Layout, Refusal, Replayed, Usage};
 use std::sync::Arc;
 
 use crate::busy::keep_busy;
@@ -106,6 +106,16 @@ impl Replayed for Replay {
 
     fn driver_cost(&self) -> DriverCost {
         DriverCost { calls: self.device.calls(), time_us: self.device.driver_time_us() }
+    }
+
+    fn harvest(&self) -> Harvest {
+        let (stats, loans) = (self.allocator.stats(), self.allocator.loans());
+        Harvest {
+            harvested_granules: stats.harvested_granules,
+            lent_granules: loans.lent_granules,
+            aliases: loans.aliases,
+            alias_bytes: loans.alias_bytes(),
+        }
     }
 
     fn layout(&self) -> Option<Layout> {

@@ -11,7 +11,7 @@ pub use holders::{Holder, holders};
 pub use summary::{Lifetimes, Share, SizeClass, Summary, live_at};
 
 use crate::model::{Kind, Trace};
-use crate::replay::DriverCost;
+use crate::replay::{DriverCost, Harvest};
 
 /// What one allocator made of one trace.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
@@ -36,6 +36,11 @@ pub struct Metrics {
     pub steady_driver_time_us: f64,
     /// Driver calls of each iteration.
     pub driver_calls_per_iteration: Vec<u64>,
+    /// What was harvested in all, and is on loan at the end.
+    #[serde(flatten)]
+    pub harvest: Harvest,
+    /// Whether the allocator settles down.
+    pub convergence: Convergence,
     /// Requests the allocator refused; the replay went on without them.
     pub out_of_memory_events: u64,
     /// Processor time per operation in a warm pass, the simulated driver included; absent when
@@ -51,6 +56,51 @@ impl Metrics {
         (self.peak_requested_bytes > 0)
             .then(|| self.peak_reserved_bytes as f64 / self.peak_requested_bytes as f64)
     }
+}
+
+/// What each part of a trace has cost, in order: of each iteration, or of each sixteenth of the
+/// events where there are fewer than four iterations.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Convergence {
+    /// Whether the parts are iterations.
+    pub is_by_iteration: bool,
+    /// Driver calls in each part.
+    pub driver_calls: Vec<u64>,
+    /// Granules lent in each part.
+    pub harvested_granules: Vec<u64>,
+}
+
+impl Convergence {
+    /// From the totals at the ends of the parts.
+    pub fn from_totals(is_by_iteration: bool, ends: &[(DriverCost, Harvest)]) -> Self {
+        Self {
+            is_by_iteration,
+            driver_calls: differences(ends.iter().map(|(cost, _)| cost.calls)),
+            harvested_granules: differences(ends.iter().map(|end| end.1.harvested_granules)),
+        }
+    }
+
+    /// Up to `most` neighbouring groups of parts, of sizes that differ by one at most: a range of
+    /// parts each, with its driver calls and its granules.
+    pub fn groups(&self, most: usize) -> Vec<(std::ops::Range<usize>, u64, u64)> {
+        let parts = self.driver_calls.len();
+        let groups = parts.min(most);
+        let edge = |group: usize| group * parts / groups.max(1);
+        let sum = |of: &[u64], range: std::ops::Range<usize>| of[range].iter().sum();
+        (0..groups)
+            .map(|group| {
+                let range = edge(group)..edge(group + 1);
+                let calls = sum(&self.driver_calls, range.clone());
+                (range.clone(), calls, sum(&self.harvested_granules, range))
+            })
+            .collect()
+    }
+}
+
+/// Running totals as what was added by each.
+pub(crate) fn differences(totals: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut before = 0;
+    totals.map(|total| total - std::mem::replace(&mut before, total)).collect()
 }
 
 /// The steady window of a trace: the last quarter of its iterations, or of its operations where it
@@ -107,7 +157,7 @@ fn nth_step(trace: &Trace, count: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{DriverCost, Window};
+    use super::{Convergence, DriverCost, Harvest, Window};
     use crate::model::{Event, Kind, Trace};
 
     fn event(kind: Kind, block: u32) -> Event {
@@ -129,6 +179,19 @@ mod tests {
 
     fn cost(calls: u64) -> DriverCost {
         DriverCost { calls, time_us: calls as f64 }
+    }
+
+    #[test]
+    fn parts_are_what_was_added_and_groups_are_even() {
+        let harvest = |granules| Harvest { harvested_granules: granules, ..Harvest::default() };
+        let ends: Vec<_> =
+            [(9, 0), (9, 4), (12, 5), (13, 5), (13, 7)].map(|(c, g)| (cost(c), harvest(g))).into();
+        let of = Convergence::from_totals(true, &ends);
+        assert_eq!(of.driver_calls, [9, 0, 3, 1, 0]);
+        assert_eq!(of.harvested_granules, [0, 4, 1, 0, 2]);
+        assert_eq!(of.groups(2), [(0..2, 9, 4), (2..5, 4, 3)]);
+        assert_eq!(of.groups(8).len(), 5);
+        assert_eq!(Convergence::default().groups(8), []);
     }
 
     #[test]

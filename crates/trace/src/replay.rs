@@ -39,6 +39,20 @@ pub struct DriverCost {
     pub time_us: f64,
 }
 
+/// What an allocator that maps memory anew has moved so far, and what is mapped so now. All zero
+/// for one that does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Harvest {
+    /// Granules that were lent, in all.
+    pub harvested_granules: u64,
+    /// Granules that back another place than their home now.
+    pub lent_granules: u64,
+    /// Mappings beyond homes now.
+    pub aliases: u64,
+    /// Addresses that lead to memory which backs another place now, in bytes.
+    pub alias_bytes: u64,
+}
+
 /// The allocator could not serve a request; it stays usable. The text is its own message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -77,6 +91,11 @@ pub trait Replayed {
 
     /// What the driver has cost so far. Read at iteration ends only.
     fn driver_cost(&self) -> DriverCost;
+
+    /// What was moved so far. Read at the ends of iterations, or of parts of the trace.
+    fn harvest(&self) -> Harvest {
+        Harvest::default()
+    }
 
     /// The address map at this moment, sorted by address; `None` where the allocator has none to
     /// show. Need not be cheap: it is read a few times in a run, for pictures and snapshots.

@@ -1,5 +1,7 @@
 //! The table on standard output.
 
+use std::ops::Range;
+
 use crate::output::printable;
 use crate::runs::{Run, TraceReport};
 use crate::table::Table;
@@ -19,7 +21,10 @@ const HEADS: [&str; 10] = [
     "OOM",
 ];
 
-/// One trace: a headline, one row per contestant, and what ran out of memory.
+/// Columns of the table of convergence, at most.
+const GROUPS: usize = 8;
+
+/// One trace: a headline, one row per contestant, how they settle down, and what ran out of memory.
 pub fn trace(report: &TraceReport) -> String {
     let summary = &report.summary;
     let mut text = format!(
@@ -36,6 +41,7 @@ pub fn trace(report: &TraceReport) -> String {
         table.row(cells(run));
     }
     text.push_str(&table.render("  "));
+    text.push_str(&convergence(report));
     for run in &report.runs {
         if let Some(first) = &run.first_out_of_memory {
             let message = printable(&first.message);
@@ -60,6 +66,54 @@ fn cells(run: &Run) -> Vec<String> {
         metrics.cpu_ns_per_operation.map_or("-".into(), |ns| format!("{ns:.1}")),
         count(metrics.out_of_memory_events),
     ]
+}
+
+/// Driver calls of each part of a trace, and where granules were lent their number below, with what
+/// is on loan at the end. Empty for a trace that is too short to tell.
+fn convergence(report: &TraceReport) -> String {
+    let Some(first) = report.runs.first().map(|run| &run.metrics.convergence) else {
+        return String::new();
+    };
+    let parts = first.groups(GROUPS);
+    if parts.len() < 4 || report.summary.events < 100 {
+        return String::new();
+    }
+    let head = if first.is_by_iteration { "calls per iteration" } else { "calls by part" };
+    let mut heads = vec![head.to_owned()];
+    heads.extend(parts.iter().map(|(range, ..)| match range.len() {
+        1 => format!("{}", range.start + 1),
+        _ => format!("{}-{}", range.start + 1, range.end),
+    }));
+    let mut table = Table::new(&heads.iter().map(String::as_str).collect::<Vec<_>>());
+    for run in &report.runs {
+        let groups = run.metrics.convergence.groups(GROUPS);
+        let mean = |total: u64, length: usize| match first.is_by_iteration && length > 1 {
+            true => format!("{:.1}", total as f64 / length as f64),
+            false => count(total),
+        };
+        let row = |name: String, pick: fn(&(Range<usize>, u64, u64)) -> u64| {
+            let cells = groups.iter().map(|group| mean(pick(group), group.0.len()));
+            std::iter::once(name).chain(cells).collect()
+        };
+        table.row(row(run.label(), |group| group.1));
+        let harvest = &run.metrics.harvest;
+        if harvest.harvested_granules > 0 {
+            table.row(row("  granules lent".into(), |group| group.2));
+        }
+    }
+    let mut text = table.render("  ");
+    for run in report.runs.iter().filter(|run| run.metrics.harvest.harvested_granules > 0) {
+        let harvest = &run.metrics.harvest;
+        text.push_str(&format!(
+            "  {}: {} lent in all, {} at the end; {}, {} of addresses that lead elsewhere\n",
+            run.label(),
+            plural(harvest.harvested_granules, "granule"),
+            count(harvest.lent_granules),
+            plural_of(harvest.aliases, "alias", "aliases"),
+            bytes(harvest.alias_bytes),
+        ));
+    }
+    text
 }
 
 /// All traces together, one row per contestant: sums, and geometric means and worst cases.
@@ -118,7 +172,11 @@ fn geometric_mean(values: &[f64]) -> Option<f64> {
 
 /// `1 stream`, `3 streams`.
 pub fn plural(number: u64, noun: &str) -> String {
-    format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
+    plural_of(number, noun, &format!("{noun}s"))
+}
+
+fn plural_of(number: u64, one: &str, more: &str) -> String {
+    format!("{} {}", count(number), if number == 1 { one } else { more })
 }
 
 #[cfg(test)]

@@ -19,6 +19,37 @@ fn compare_sets_drystone_beside_pytorch() {
 }
 
 #[test]
+fn compare_shows_how_each_allocator_settles_down() {
+    let path = shipped("resnet50_train_eval_amp.csv.zst");
+    let ran = drystone(["compare".as_ref(), path.as_os_str()]).expect(0);
+    let line = |start: &str| {
+        let mut lines = ran.stdout.lines().map(str::trim).skip(6);
+        lines.find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{}", ran.stdout))
+    };
+    assert!(line("calls per iteration").ends_with("12-13  14-15"), "{}", ran.stdout);
+    let cells: Vec<_> = line("drystone-vmm").split("  ").map(str::trim).collect();
+    assert_eq!((cells.first(), cells.last()), (Some(&"drystone-vmm"), Some(&"0.0")));
+    assert!(line("granules lent").split_whitespace().count() == 2 + 8);
+    assert!(line("drystone-vmm: ").contains(" granules lent in all, "));
+
+    let ran = drystone(["compare".as_ref(), path.as_os_str(), "--json".as_ref()]).expect(0);
+    for run in ran.json()["traces"][0]["runs"].as_array().unwrap() {
+        let of = &run["convergence"];
+        let column = |name: &str| -> Vec<u64> {
+            of[name].as_array().unwrap().iter().map(|cell| cell.as_u64().unwrap()).collect()
+        };
+        let (calls, granules) = (column("driver_calls"), column("harvested_granules"));
+        assert_eq!((calls.len(), &of["is_by_iteration"]), (15, &true.into()));
+        assert!(calls.iter().sum::<u64>() <= run["driver_calls"].as_u64().unwrap());
+        let is_ours = run["allocator"] == "drystone-vmm";
+        assert_eq!(granules.iter().sum::<u64>() > 0, is_ours, "{run}");
+        assert_eq!(run["aliases"].as_u64() > Some(0), is_ours);
+        let lent = run["harvested_granules"].as_u64();
+        assert!(lent >= run["lent_granules"].as_u64());
+    }
+}
+
+#[test]
 fn json_has_every_figure_with_its_unit() {
     let path = shipped("llama_1b_fsdp2_8way.csv.zst");
     let ran = drystone(["compare".as_ref(), path.as_os_str(), "--json".as_ref()]).expect(0);

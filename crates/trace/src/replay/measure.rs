@@ -9,12 +9,14 @@ use std::time::{Duration, Instant};
 
 use super::curve::Recorder;
 use super::engine::{Addresses, Probe, Silent, pass};
-use super::{Curve, DriverCost, Refusal, Replayed, clock};
-use crate::metrics::{Metrics, Window};
+use super::{Curve, DriverCost, Harvest, Refusal, Replayed, clock};
+use crate::metrics::{Convergence, Metrics, Window, differences};
 use crate::model::{Event, Kind, Trace};
 
 /// Time between two passes on the trace's clock, long enough for every fence to pass.
 const PAUSE_NS: u64 = 1_000_000_000;
+/// Equal parts of a trace that marks no iterations.
+const PARTS: usize = 16;
 /// Timed passes end early once they have taken this long together.
 const TIMED_BUDGET: Duration = Duration::from_millis(500);
 
@@ -56,8 +58,8 @@ struct Measure {
     peak_event: usize,
     out_of_memory: u64,
     first_refusal: Option<(usize, Refusal)>,
-    /// Driver cost at every iteration end.
-    iterations: Vec<DriverCost>,
+    /// What there was at every iteration end.
+    iterations: Vec<(DriverCost, Harvest)>,
 }
 
 impl Measure {
@@ -107,7 +109,7 @@ impl<R: Replayed + ?Sized> Probe<R> for Measure {
 
     fn passed(&mut self, index: usize, event: &Event, allocator: &R) {
         if event.kind == Kind::Iteration {
-            self.iterations.push(allocator.driver_cost());
+            self.iterations.push((allocator.driver_cost(), allocator.harvest()));
         } else {
             self.recorder.enter(index, event.time_ns);
             self.recorder.sample(self.requested_bytes, allocator.usage());
@@ -123,15 +125,26 @@ pub fn run<R: Replayed + ?Sized>(trace: &Trace, allocator: &mut R, options: &Opt
     let mut measure = Measure::new(trace, options);
     let events = trace.events.len();
     let started = Instant::now();
-    // The probe never breaks off, so the outcome of a pass says nothing.
-    let _ = pass(trace, 0..window.split, 0, &mut addresses, allocator, &mut measure);
-    let at_split = allocator.driver_cost();
-    let _ = pass(trace, window.split..events, 0, &mut addresses, allocator, &mut measure);
+    let (mut at_split, mut parts, mut at) = (DriverCost::default(), Vec::new(), 0);
+    for stop in stops(events, window.split) {
+        // The probe never breaks off, so the outcome of a pass says nothing.
+        let _ = pass(trace, at..stop, 0, &mut addresses, allocator, &mut measure);
+        at = stop;
+        if stop == window.split {
+            at_split = allocator.driver_cost();
+        }
+        if is_part_end(events, stop) {
+            parts.push((allocator.driver_cost(), allocator.harvest()));
+        }
+    }
     let wall = started.elapsed();
-    let total = allocator.driver_cost();
+    let (total, harvest) = (allocator.driver_cost(), allocator.harvest());
 
     let best_ns = time(trace, &mut addresses, allocator, options);
-    let steady = window.cost(&measure.iterations, at_split, total);
+    let ends: Vec<DriverCost> = measure.iterations.iter().map(|end| end.0).collect();
+    let steady = window.cost(&ends, at_split, total);
+    let is_by_iteration = window.iterations.is_some();
+    let parts = if is_by_iteration { &measure.iterations } else { &parts };
     let metrics = Metrics {
         events: events as u64,
         operations: window.operations,
@@ -142,7 +155,9 @@ pub fn run<R: Replayed + ?Sized>(trace: &Trace, allocator: &mut R, options: &Opt
         driver_time_us: total.time_us,
         steady_driver_calls: steady.calls,
         steady_driver_time_us: steady.time_us,
-        driver_calls_per_iteration: per_iteration(&measure.iterations),
+        driver_calls_per_iteration: differences(ends.iter().map(|end| end.calls)),
+        harvest,
+        convergence: Convergence::from_totals(is_by_iteration, parts),
         out_of_memory_events: measure.out_of_memory,
         cpu_ns_per_operation: best_ns
             .filter(|_| window.operations > 0)
@@ -157,10 +172,18 @@ pub fn run<R: Replayed + ?Sized>(trace: &Trace, allocator: &mut R, options: &Opt
     }
 }
 
-/// Driver calls of each iteration, from the running totals at their ends.
-fn per_iteration(ends: &[DriverCost]) -> Vec<u64> {
-    let mut before = 0;
-    ends.iter().map(|end| end.calls - std::mem::replace(&mut before, end.calls)).collect()
+/// Where a pass pauses: at the ends of the parts and at the split, in order.
+fn stops(events: usize, split: usize) -> Vec<usize> {
+    let mut stops: Vec<usize> = (1..=PARTS).map(|part| part * events / PARTS).collect();
+    stops.push(split);
+    stops.sort_unstable();
+    stops.dedup();
+    stops
+}
+
+/// Whether a part of the trace ends before an event, with the one part of an empty trace.
+fn is_part_end(events: usize, stop: usize) -> bool {
+    (1..=PARTS).any(|part| part * events / PARTS == stop)
 }
 
 /// Replays again and again with nothing looking on, and returns the processor time of the fastest

@@ -54,15 +54,15 @@ function steps(max, wanted) {
 }
 
 // One chart of curves: `series` is [{name, colour, values, fill}], sharing `xs`.
-function chart(xs, series, label, height = 300) {
+function chart(xs, series, label, height = 300, unit = bytes, marks = steps) {
   const W = 1120, H = height, left = 66, right = 8, top = 8, bottom = 24;
   const max = Math.max(1, ...series.flatMap(s => s.values.reduce((a, b) => Math.max(a, b), 0)));
   const last = Math.max(1, xs[xs.length - 1]);
   const X = v => left + (W - left - right) * v / last, Y = v => H - bottom - (H - top - bottom) * v / max;
   const svg = make("svg", { viewBox: `0 0 ${W} ${H}`, role: "img" });
-  for (const v of steps(max, 6)) {
+  for (const v of marks(max, 6)) {
     svg.append(make("line", { class: "grid", x1: left, x2: W - right, y1: Y(v), y2: Y(v) }),
-      make("text", { x: left - 8, y: Y(v) + 4, "text-anchor": "end" }, v === 0 ? "0" : bytes(v)));
+      make("text", { x: left - 8, y: Y(v) + 4, "text-anchor": "end" }, v === 0 ? "0" : unit(v)));
   }
   for (let i = 0; i <= 5; i++)
     svg.append(make("text", { x: X(last * i / 5), y: H - 6, "text-anchor": i === 0 ? "start" : i === 5 ? "end" : "middle" }, label(last * i / 5)));
@@ -87,10 +87,34 @@ function chart(xs, series, label, height = 300) {
     while (low < high) { const mid = (low + high + 1) >> 1; if (xs[mid] <= want) low = mid; else high = mid - 1; }
     cursor.setAttribute("x1", X(xs[low])); cursor.setAttribute("x2", X(xs[low]));
     cursor.setAttribute("visibility", "visible");
-    showTip(event, `${label(xs[low])}\n` + series.map(s => `${s.name}: ${bytes(s.values[low])}`).join("\n"));
+    showTip(event, `${label(xs[low])}\n` + series.map(s => `${s.name}: ${unit(s.values[low])}`).join("\n"));
   });
   svg.addEventListener("mouseleave", () => { cursor.setAttribute("visibility", "hidden"); hideTip(); });
   return svg;
+}
+
+// Whether each allocator settles down: what each part of the trace has cost.
+function convergence(trace) {
+  const of = trace.runs[0].convergence, parts = of.driver_calls.length;
+  if (parts < 2) return [];
+  const name = of.is_by_iteration ? "iteration" : "part", xs = [...Array(parts + 1).keys()];
+  const shown = trace.runs.map((r, i) => [r, i]).filter(([r]) => !view.hidden.has(r.label));
+  // Each part is a step; the last one is drawn to its end. Logarithms: start-up would hide the rest.
+  const log = v => Math.log10(1 + v), whole = v => count(Math.round(10 ** v - 1));
+  const line = key => ([r, i]) => ({ name: r.label, colour: colour(i), values: [...r.convergence[key], r.convergence[key][parts - 1]].map(log) });
+  const decades = max => [0, ...Array(Math.ceil(max)).keys()].map((d, i) => i ? Math.log10(1 + 10 ** d) : 0).filter(v => v <= max);
+  const label = v => `${name} ${Math.min(parts, Math.floor(v) + 1)}`;
+  const section = make("section", {}, make("h2", {}, "Convergence"), make("p", { class: "note" },
+    `Driver calls of each ${name}${of.is_by_iteration ? "" : ", a sixteenth of the events"}.`),
+    chart(xs, shown.map(line("driver_calls")), label, 200, whole, decades));
+  const lending = shown.filter(([r]) => r.harvest.harvested_granules);
+  if (lending.length) section.append(make("p", { class: "note" }, `Granules lent in each ${name}.`),
+    chart(xs, lending.map(line("harvested_granules")), label, 160, whole, decades));
+  for (const [r] of lending) {
+    const h = r.harvest;
+    section.append(make("p", { class: "note" }, `${r.label}: ${count(h.harvested_granules)} granules lent in all, ${count(h.lent_granules)} at the end; ${count(h.aliases)} aliases, ${bytes(h.alias_bytes)} of addresses that lead elsewhere.`));
+  }
+  return [section];
 }
 
 function axisOf(trace) {
@@ -250,6 +274,7 @@ function draw() {
   main.replaceChildren(
     make("section", {}, make("h2", {}, trace.name), facts(trace), figures(trace)),
     ...overTime(trace),
+    ...convergence(trace),
     make("section", {}, make("h2", {}, "Address maps"), make("p", { class: "note" },
       "Each allocator's segments end to end, wrapped like text, at the event where its reserved memory first reached its peak. A bar marks the end of a segment.")),
     make("div", { class: "maps" }, ...maps.map(([card]) => card)));

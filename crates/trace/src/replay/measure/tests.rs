@@ -179,3 +179,21 @@ fn a_broken_trace_is_passed_over_without_a_panic() {
     assert_eq!(layout.segments.len(), 1);
     assert_eq!(layout.segments[0].blocks[0].state, BlockState::Live);
 }
+
+#[test]
+fn parts_of_a_trace_without_iterations_add_up() {
+    let mut builder = Builder::default();
+    for block in 0..50 {
+        builder = builder.allocate(block, KIB);
+    }
+    let metrics = run(&builder.0, &mut Reference::new(1 << 30), &untimed()).metrics;
+    let parts = metrics.convergence;
+    assert!(!parts.is_by_iteration);
+    assert_eq!(parts.driver_calls.len(), 16);
+    assert_eq!(parts.driver_calls.iter().sum::<u64>(), metrics.driver_calls);
+    // A growth for each allocation: the parts differ by one event at most.
+    assert!(parts.driver_calls.iter().all(|calls| (3..=4).contains(calls)), "{parts:?}");
+    assert_eq!(parts.harvested_granules, [0; 16]);
+    let metrics = run(&Trace::default(), &mut Reference::new(1 << 30), &untimed()).metrics;
+    assert_eq!(metrics.convergence.driver_calls, [0]);
+}
