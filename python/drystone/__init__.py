@@ -13,12 +13,15 @@ if TYPE_CHECKING:
     import logging
     import os
 
+    from torch import Tensor
+
     from ._monitor import Monitor
+    from ._pin import Pin
 
 __version__ = "0.1.0"
 __all__ = [
     "DrystoneError", "NotSupportedError", "enable", "is_enabled", "library_path", "metrics",
-    "monitor", "report",
+    "monitor", "pin", "report",
 ]
 
 
@@ -83,3 +86,14 @@ def monitor(
     """
     from ._monitor import Monitor
     return Monitor(interval_s, logger, file, port, address)
+
+
+def pin(memory: Tensor | int) -> Pin:
+    """Keeps a tensor's memory, or the block at an address, where it is, also once it is freed.
+
+    For memory that was registered with a network card or NCCL, or given to another process: it is
+    not lent, moved or given back before ``unpin()`` of the result, or the end of a ``with``. Other
+    tensors may be placed there as ever. Not with ``source="async"``.
+    """
+    from ._pin import Pin, address_of
+    return Pin(address_of(memory))

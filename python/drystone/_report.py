@@ -108,9 +108,13 @@ def facts(device: Device) -> list[str]:
         f"largest free block {text_of_bytes(device.largest_free)}",
         f"idle granules {text_of_bytes(device.idle)}",
         f"{text_of_count(stats['harvested_granules'])} granules harvested",
+        f"{text_of_count(stats['lent_granules'])} on loan now",
+        f"{text_of_count(stats['aliases'])} aliases ({text_of_bytes(stats['alias_bytes'])})",
         f"{text_of_count(stats['cross_stream_reuses'])} blocks reused across streams",
         f"{text_of_count(stats['driver_calls'])} driver calls",
     ]
+    if stats["pinned_bytes"]:
+        found.append(f"{text_of_bytes(stats['pinned_bytes'])} pinned")
     if stats["quarantined_bytes"]:
         found.append(f"{text_of_bytes(stats['quarantined_bytes'])} quarantined")
     return found

@@ -142,8 +142,32 @@ class Report(OnDevice):
             after.stats["harvested_granules"] - before.stats["harvested_granules"], 30)
         text = drystone.report()
         self.assertIn(f"{after.stats['harvested_granules']} granules harvested", text)
+        self.assertGreaterEqual(after.stats["lent_granules"], 30)
+        self.assertIn(f"{after.stats['lent_granules']} on loan now", text)
+        size = _figures.text_of_bytes(after.stats["alias_bytes"])
+        self.assertIn(f"{after.stats['aliases']} aliases ({size})", text)
+        self.assertIn(
+            f'drystone_lent_granules{{device="0"}} {after.stats["lent_granules"]}\n',
+            drystone.metrics())
         self.assertRegex(text, r"largest free block [\d.]+ \w+, idle granules")
         del parts, kept
+
+    def test_what_is_pinned_stays_when_its_tensor_is_gone(self):
+        tensor = self.empty(24 * MIB)
+        address = tensor.data_ptr()
+        with drystone.pin(tensor) as pin:
+            self.assertIn("24.00 MiB pinned", drystone.report())
+            del tensor
+            torch.cuda.empty_cache()
+            self.assertGreaterEqual(torch.cuda.memory_reserved(), 24 * MIB)
+            with self.assertRaisesRegex(drystone.DrystoneError, "freed already|free already"):
+                drystone.pin(address)
+        torch.cuda.empty_cache()
+        self.assertLess(torch.cuda.memory_reserved(), 24 * MIB)
+        self.assertNotIn("pinned", drystone.report())
+        pin.unpin()
+        with self.assertRaisesRegex(drystone.DrystoneError, "is not an address of this allocator"):
+            drystone.pin(64)
 
     def test_only_devices_in_use_are_told(self):
         kept = self.empty(MIB)
