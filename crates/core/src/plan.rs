@@ -8,7 +8,7 @@
 use crate::block::BlockIndex;
 use crate::fence::Fence;
 use crate::granule::GranuleId;
-use crate::id::StreamId;
+use crate::id::{PoolId, StreamId};
 
 /// One thing to do to the device. Sizes and addresses are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,8 +149,9 @@ pub(crate) enum Intent {
     Free { block: BlockIndex, fences: Vec<Fence> },
     /// The last fence of a stream.
     Retire { fence: Fence },
-    /// An idle device: every fence issued so far, and every quarantined block.
-    Synchronize { fences: Vec<Fence>, quarantined: Vec<BlockIndex> },
+    /// An idle device: every fence issued so far, every quarantined block,
+    /// and the pools released by then.
+    Synchronize { fences: Vec<Fence>, quarantined: Vec<BlockIndex>, pools: Vec<PoolId> },
     /// Memory and addresses to give back.
     Trim { gifts: Vec<Gift> },
 }

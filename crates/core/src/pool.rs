@@ -31,13 +31,17 @@ pub(crate) struct Pool {
     pub(crate) kind: SegmentKind,
     pub(crate) generation: u32,
     pub(crate) is_released: bool,
+    /// Its unused memory may serve anybody: it was released, and the device was idle after that.
+    /// Before, graphs that were captured in the pool may still run, on whatever stream.
+    pub(crate) is_open: bool,
     /// The free list of each stream, by scale and the stream's index.
     lists: [Vec<u32>; 2],
 }
 
 impl Pool {
     const fn new(kind: SegmentKind) -> Self {
-        Self { kind, generation: 0, is_released: false, lists: [Vec::new(), Vec::new()] }
+        let lists = [Vec::new(), Vec::new()];
+        Self { kind, generation: 0, is_released: false, is_open: false, lists }
     }
 
     #[inline]
@@ -81,7 +85,7 @@ impl Pools {
         });
         if let Some(index) = ended {
             let pool = self.at_mut(index);
-            pool.is_released = false;
+            (pool.is_released, pool.is_open) = (false, false);
             pool.generation += 1;
             return PoolId { index, generation: pool.generation };
         }
@@ -96,6 +100,19 @@ impl Pools {
             Some(pool) if pool.generation == id.generation && !pool.is_released => Ok(pool),
             _ => Err(RequestError::UnknownPool { pool: id }),
         }
+    }
+
+    /// The pools that will be open once the device was idle.
+    pub(crate) fn open_when_idle(&self) -> Vec<PoolId> {
+        let pools = self.table.iter().enumerate();
+        let closed = pools.filter(|(_, pool)| pool.is_released && !pool.is_open);
+        closed.map(|(at, pool)| PoolId { index: at as u32, generation: pool.generation }).collect()
+    }
+
+    /// The device was idle after a pool was released.
+    pub(crate) fn open(&mut self, id: PoolId) {
+        let pool = self.at_mut(id.index);
+        pool.is_open |= pool.is_released && pool.generation == id.generation;
     }
 
     /// Releases every pool, the default pool too.

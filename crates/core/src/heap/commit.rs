@@ -69,8 +69,8 @@ impl Heap {
                 self.note_recorded(fence);
                 Committed::Done
             }
-            Intent::Synchronize { fences, quarantined } => {
-                self.finish_synchronize(&fences, quarantined);
+            Intent::Synchronize { fences, quarantined, pools } => {
+                self.finish_synchronize(&fences, quarantined, &pools);
                 Committed::Prepared
             }
             Intent::Trim { gifts } => {

@@ -55,8 +55,8 @@ impl Heap {
         Ok(self.pools.live(pool)?.kind)
     }
 
-    /// Releases a private pool: it serves no further request, and a trim gives its memory back.
-    /// Its live blocks stay valid.
+    /// Releases a private pool: it serves no further request, and once the device was idle a trim
+    /// gives its memory back, or other pools borrow it. Its live blocks stay valid.
     ///
     /// # Errors
     /// The pool is unknown or the default pool.

@@ -1,8 +1,8 @@
 //! Trim: giving unused memory and addresses back to the device.
 //!
 //! Only memory whose last use is known to be complete is given back, and none that is pinned:
-//! unmapping does not wait for kernels. Private pools keep theirs while they live (I12), since
-//! graphs hold their addresses.
+//! unmapping does not wait for kernels. Private pools keep theirs while they live (I12), and until
+//! the device was idle after that: graphs hold their addresses, and may still run.
 
 use std::ops::Range;
 
@@ -52,11 +52,20 @@ impl Heap {
     pub fn plan_synchronize(&mut self) -> Plan {
         let fences = self.streams.fences_when_idle();
         let quarantined = std::mem::take(&mut self.quarantine);
-        let intent = Intent::Synchronize { fences, quarantined };
+        let intent =
+            Intent::Synchronize { fences, quarantined, pools: self.pools.open_when_idle() };
         Plan { steps: vec![Step::SynchronizeDevice], intent }
     }
 
-    pub(super) fn finish_synchronize(&mut self, fences: &[Fence], quarantined: Vec<BlockIndex>) {
+    pub(super) fn finish_synchronize(
+        &mut self,
+        fences: &[Fence],
+        quarantined: Vec<BlockIndex>,
+        pools: &[PoolId],
+    ) {
+        for &pool in pools {
+            self.pools.open(pool);
+        }
         for &fence in fences {
             self.fence_passed(fence);
         }
@@ -66,7 +75,7 @@ impl Heap {
         }
     }
 
-    /// Memory of the default pool, and of pools that were released.
+    /// Memory of open pools.
     pub(super) fn is_trimmable(&self, segment: u32) -> bool {
         let Some(segment) = self.segments.get(segment) else {
             return false;
@@ -74,10 +83,10 @@ impl Heap {
         self.is_open_pool(self.list(segment.list).pool)
     }
 
-    /// Whether unused memory of a pool may go elsewhere: that of the default pool and of released
-    /// ones.
+    /// Whether unused memory of a pool may go elsewhere: that of the default pool, and of those that
+    /// were released before the device was idle.
     pub(crate) fn is_open_pool(&self, pool: u32) -> bool {
-        pool == PoolId::DEFAULT.index || self.pools.at(pool).is_released
+        pool == PoolId::DEFAULT.index || self.pools.at(pool).is_open
     }
 
     fn claim_gifts(&mut self, segment: u32, gifts: &mut Vec<Gift>, steps: &mut Vec<Step>) {

@@ -187,7 +187,7 @@ impl Ledger {
         let fences = self.streams.fences_when_idle();
         let held = self.quarantine.drain(..).chain(self.ready.drain(..));
         let quarantined = held.map(BlockIndex).collect();
-        let intent = Intent::Synchronize { fences, quarantined };
+        let intent = Intent::Synchronize { fences, quarantined, pools: Vec::new() };
         Plan { steps: vec![Step::SynchronizeDevice], intent }
     }
 
@@ -244,7 +244,7 @@ impl Ledger {
     pub fn commit(&mut self, plan: Plan) -> Committed {
         match plan.intent {
             Intent::Free { block, fences } => self.wait_for(block.0, &fences),
-            Intent::Synchronize { fences, quarantined } => {
+            Intent::Synchronize { fences, quarantined, .. } => {
                 for fence in fences {
                     self.fence_passed(fence);
                 }

@@ -317,11 +317,11 @@ impl World {
         while let Some((&address, _)) = self.reference.live.first_key_value() {
             self.free(address);
         }
+        self.heap.release_all_pools();
+        self.pools.iter_mut().for_each(|pool| pool.1 = true);
         self.synchronize(Fate::Complete);
         self.verify();
         assert!(self.reference.away.is_empty(), "blocks wait for nothing");
-        self.heap.release_all_pools();
-        self.pools.iter_mut().for_each(|pool| pool.1 = true);
         while self.trim(Fate::Complete) {
             self.verify();
         }
