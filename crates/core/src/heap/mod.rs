@@ -2,9 +2,9 @@
 //!
 //! `request`, `grow`, `site`, `harvest`, `berth`, `lead`, `loan` and `alias`: the way of a malloc.
 //! `place`: a block at an address that is named. `free` and `home`: the way of a free. `commit`:
-//! what becomes of a plan. `trim`: giving memory back. `stream`: streams, fences and pools. This
-//! file: the state, and the two moves everything is made of: filing a free block, and occupying
-//! one. Invariants are numbered I1.. and proved by [`Heap::check`].
+//! what becomes of a plan. `trim`: giving memory back. `stream`: streams, fences and pools. Here:
+//! the state, and the two moves everything is made of: filing a free block, and occupying one.
+//! Invariants are numbered I1.. and proved by [`Heap::check`].
 
 mod alias;
 mod berth;

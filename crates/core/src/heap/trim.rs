@@ -83,8 +83,8 @@ impl Heap {
         self.is_open_pool(self.list(segment.list).pool)
     }
 
-    /// Whether unused memory of a pool may go elsewhere: that of the default pool, and of those that
-    /// were released before the device was idle.
+    /// Whether unused memory of a pool may go elsewhere: that of the default pool, and of those
+    /// that were released before the device was idle.
     pub(crate) fn is_open_pool(&self, pool: u32) -> bool {
         pool == PoolId::DEFAULT.index || self.pools.at(pool).is_open
     }
