@@ -134,28 +134,27 @@ impl Heap {
         }
     }
 
-    /// Gives free memory at home back to the stream it was obtained for, as far as that is ordered
-    /// after its last use by now: it is joined with what is free around it.
-    pub(super) fn restore_owners(&mut self) {
-        let lists = self.lists.iter().filter(|list| self.is_open_pool(list.pool));
-        let free = lists.flat_map(|list| list.filed_from(&self.blocks, self.config.granule_bytes));
-        let is_restorable = |&index: &BlockIndex| {
+    /// Gives a stream back what is free at home of the memory obtained for it, as far as it is
+    /// ordered after the last use by now: that is joined with what is free around it.
+    ///
+    /// Others' stays where it is, even if complete: joined with what its owner freed just now it
+    /// would have to be waited for again.
+    pub(super) fn restore_to(&mut self, owner: u32) {
+        let lists = self.lists.iter();
+        let others = lists.filter(|list| list.stream != owner && self.is_open_pool(list.pool));
+        let free = others.flat_map(|list| list.filed_from(&self.blocks, self.config.granule_bytes));
+        let restorable: Vec<(BlockIndex, u32)> = free
+            .filter(|&index| self.readiness(index, owner) == Readiness::Ordered)
+            .filter_map(|index| Some((index, self.owner_of(&self.blocks[index])?)))
+            .filter(|&(_, list)| self.list(list).stream == owner)
+            .collect();
+        for (index, list) in restorable {
             let block = &self.blocks[index];
-            self.owner_of(block).is_some_and(|owner| {
-                let owner = self.list(owner).stream;
-                owner != self.list(block.list).stream
-                    && self.readiness(index, owner) == Readiness::Ordered
-            })
-        };
-        let restorable: Vec<BlockIndex> = free.filter(is_restorable).collect();
-        for index in restorable {
-            let block = self.blocks[index];
-            let Some(owner) = self.owner_of(&block) else { continue };
             let is_over = block.free_after <= self.streams.at(self.list(block.list).stream).passed;
-            // Where its stream waits for the last use only, its next fence covers that for others.
-            let next = self.streams.at(self.list(owner).stream).free_after();
+            // Where the owner waits for the last use only, its next fence covers that for others.
+            let next = self.streams.at(owner).free_after();
             self.remove_free(index);
-            self.blocks[index].list = owner;
+            self.blocks[index].list = list;
             self.blocks[index].free_after = if is_over { 0 } else { next };
             self.file(index);
         }

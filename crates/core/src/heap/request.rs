@@ -68,7 +68,7 @@ impl Heap {
         let wanted = Wanted { list, requested, bytes };
         // What waits for others is no memory that nobody uses.
         if reach != Reach::Own {
-            self.restore_owners();
+            self.restore_to(stream.index);
         }
         if let Some(index) = self.list(list).search(&self.blocks, bytes) {
             return Ok(Answer::Granted(self.occupy_free(index, wanted)));

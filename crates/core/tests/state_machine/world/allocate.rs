@@ -2,7 +2,7 @@
 
 use drystone_core::{
     Answer, BlockState, Committed, Grant, Reach, RequestError, SegmentKind, SegmentView, SizeError,
-    Stats, StreamError, StreamId, size,
+    Stats, Step, StreamError, StreamId, size,
 };
 
 use super::World;
@@ -50,7 +50,8 @@ impl World {
                 }
             };
             assert!(!plan.is_order() || reach == Reach::Wait, "waits for other streams");
-            let waits_again = has_waited && plan.is_order();
+            let waits = plan.steps().iter().any(|step| matches!(step, Step::Wait { .. }));
+            let waits_again = has_waited && waits;
             assert!(!waits_again, "{request:?} waits for other streams in vain");
             let (is_order, is_reservation) = (plan.is_order(), plan.is_reservation());
             let fate = if round == fated { fate } else { Fate::Complete };
