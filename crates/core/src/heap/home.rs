@@ -12,6 +12,7 @@ use super::Heap;
 use super::request::Readiness;
 use crate::block::{Block, BlockIndex, BlockState};
 use crate::granule::Place;
+use crate::policy::SegmentKind;
 use crate::size::{round_down, round_up, whole_units};
 
 /// Slots of a loan whose granules belong beside each other in one lent block, in the opposite
@@ -140,8 +141,10 @@ impl Heap {
     /// Others' stays where it is, even if complete: joined with what its owner freed just now it
     /// would have to be waited for again.
     pub(super) fn restore_to(&mut self, owner: u32) {
-        let lists = self.lists.iter();
-        let others = lists.filter(|list| list.stream != owner && self.is_open_pool(list.pool));
+        let others = self.lists.iter().filter(|list| {
+            let is_mapped = list.kind == SegmentKind::Mapped;
+            is_mapped && list.stream != owner && self.is_open_pool(list.pool)
+        });
         let free = others.flat_map(|list| list.filed_from(&self.blocks, self.config.granule_bytes));
         let restorable: Vec<(BlockIndex, u32)> = free
             .filter(|&index| self.readiness(index, owner) == Readiness::Ordered)
