@@ -109,7 +109,8 @@ impl Blocks {
         }
         let index = BlockIndex(self.table.len() as u32);
         self.table.push(block);
-        // A slot has room in `spare` from the start, so that freeing never allocates.
+        // A slot has room in `spare` from the start, so that giving it back allocates
+        // nothing.
         if self.spare.capacity() < self.table.len() {
             self.spare.reserve(self.table.capacity());
         }

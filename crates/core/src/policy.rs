@@ -22,7 +22,7 @@ pub enum SegmentKind {
 /// When a free block serves another stream than the one it is free on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum CrossStream {
-    /// Never, until its memory went back to the device.
+    /// Never. Whole granules whose last use is complete are lent all the same.
     Never,
     /// Once a fence beyond its last use has passed. Fences are recorded when a request could use
     /// them, so the next request finds what this one did not.

@@ -1,6 +1,6 @@
 //! Pools: segments and free lists with one purpose and lifetime, in two scales.
 //!
-//! Small blocks have segments of their own, so that they do not pin large ones. I12: a pool never
+//! Small blocks have segments of their own, so that they do not hold large ones. P8: a pool never
 //! lends address space to another pool while it lives, and its segments are all of its kind.
 
 use crate::error::RequestError;

@@ -48,7 +48,7 @@ impl Heap {
         free.map(|(_, index)| self.blocks[index].bytes).max().unwrap_or(0)
     }
 
-    /// Unused bytes of the default pool and of released ones that can be put to any use: whole
+    /// Unused bytes of the default pool and of open ones that can be put to any use: whole
     /// granules of free blocks, but for pinned ones, idle granules, and plain segments that are
     /// wholly free.
     pub fn unused_bytes(&self) -> u64 {

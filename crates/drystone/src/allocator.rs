@@ -138,7 +138,7 @@ impl Allocator {
     }
 
     /// Releases a private pool: it serves no further request, and a trim gives its memory back as
-    /// far as it is free.
+    /// far as it is free. Other pools borrow it once the allocator has waited for the device.
     ///
     /// # Errors
     /// The pool is unknown, released before, or the default pool.
@@ -156,7 +156,8 @@ impl Allocator {
         in_room!(self, device => device.trim())
     }
 
-    /// Like [`trim`](Self::trim) for memory whose last use is known to be complete: never waits.
+    /// Like [`trim`](Self::trim) for memory whose last use is known to be complete: never waits,
+    /// and leaves pools alone that were released since the last wait for the device.
     ///
     /// # Errors
     /// As [`trim`](Self::trim).

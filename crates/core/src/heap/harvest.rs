@@ -1,7 +1,7 @@
 //! Harvest: wholly free granules, wherever they are free, for a request that fits nowhere.
 //!
 //! Taken are granules of which every byte is free and none pinned, of the default pool and of
-//! released ones: graphs hold the addresses of a private pool. I10: the request's stream is
+//! open ones: graphs hold the addresses of a private pool. I10: the request's stream is
 //! ordered after the last use of what it takes.
 
 use std::cmp::Reverse;
@@ -204,6 +204,8 @@ impl Heap {
                     before = others;
                 }
                 claimed.push(self.claim_range(victim.block, start, last.end));
+            } else {
+                debug_assert!(false, "{last:?} is in no one victim");
             }
             left = before;
         }

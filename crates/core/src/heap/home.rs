@@ -2,8 +2,8 @@
 //!
 //! Whatever a program does, a granule that is free ends where it was before: so a program that
 //! repeats itself finds the same memory at the same addresses, and makes no driver call. It is free
-//! there in the order of the stream that used it last, until its own stream is known to be ordered
-//! after that.
+//! there in the order of the stream that used it last, or, if that use is complete, of the one it
+//! was lent from, until its own stream takes it back.
 
 use std::cmp::Reverse;
 use std::ops::Range;

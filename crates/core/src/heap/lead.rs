@@ -110,7 +110,8 @@ impl Leads {
                     To::Nowhere => To::Nowhere,
                 };
                 match runs.last_mut() {
-                    Some(run) if run.continues_with(to, granule_bytes) => run.slots += 1,
+                    // Never with the run before: what is kept lies in one victim.
+                    Some(run) if at > 0 && run.continues_with(to, granule_bytes) => run.slots += 1,
                     _ => runs.push(Lead { slots: 1, to }),
                 }
             }
@@ -226,5 +227,41 @@ impl Look<'_> {
             self.place_behind(slot)
                 .is_some_and(|next| next.segment == place.segment && Some(next.slot) == below(slot))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRANULE: u64 = 2 << 20;
+
+    fn kept(slots: usize, last: u64) -> Lead {
+        Lead { slots, to: To::Kept(last * GRANULE) }
+    }
+
+    fn astray(slots: usize) -> Lead {
+        Lead { slots, to: To::Astray }
+    }
+
+    /// Two runs that go on from each other lie in two free blocks, of two streams: each is claimed
+    /// on its own.
+    #[test]
+    fn i13_runs_of_two_victims_stay_apart_where_others_lose_doubles() {
+        let runs = vec![kept(2, 9), kept(3, 7), kept(4, 20), kept(2, 18)];
+        let mut leads = Leads { runs, calls: 0 };
+        leads.lose_doubles(GRANULE);
+        assert_eq!(leads.runs, [kept(2, 9), kept(3, 7), kept(4, 20), astray(2)]);
+        assert_eq!((leads.calls, leads.missing()), (3, 0));
+        let taken = leads.kept(GRANULE);
+        assert!(taken.windows(2).all(|pair| pair[0].end <= pair[1].start), "{taken:?}");
+        assert_eq!(taken.len(), 3);
+    }
+
+    #[test]
+    fn of_a_run_only_the_slots_are_lost_that_are_doubled() {
+        let mut leads = Leads { runs: vec![kept(3, 9), kept(4, 10)], calls: 0 };
+        leads.lose_doubles(GRANULE);
+        assert_eq!(leads.runs, [kept(3, 9), kept(1, 10), astray(3)]);
     }
 }

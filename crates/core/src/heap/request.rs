@@ -31,8 +31,9 @@ pub enum Answer {
 impl Heap {
     /// Serves a request from the free list of its own pool and stream, if that can.
     ///
-    /// This is the path almost every request takes: O(1), and no memory is allocated but when the
-    /// tables of blocks grow. A request that was served by a loan before may be so again.
+    /// This is the path almost every request takes: O(1), and no host memory is allocated but when
+    /// the tables of blocks grow. A request that was served by a loan before may be so again, which
+    /// takes some tens of times as long, and host memory for lists of what is lent.
     ///
     /// # Errors
     /// A size no block can have; an unknown stream or pool.
@@ -66,7 +67,7 @@ impl Heap {
         let bytes = block_bytes(requested)?;
         let list = self.list_of(pool, stream, bytes)?;
         let wanted = Wanted { list, requested, bytes };
-        // What waits for others is no memory that nobody uses.
+        // A captured request takes only what is complete.
         if reach != Reach::Own {
             self.restore_to(stream.index);
         }
