@@ -36,28 +36,16 @@ impl AddressMap {
         }
         let bucket = self.bucket(address);
         let head = self.heads[bucket];
-        let block = &mut blocks[index];
-        block.filed_previous = BlockIndex::NONE;
-        block.filed_next = head;
-        if let Some(head) = head.some() {
-            blocks[head].filed_previous = index;
-        }
+        blocks.file_before(index, head);
         self.heads[bucket] = index;
         self.len += 1;
     }
 
     #[inline]
     pub(crate) fn remove(&mut self, blocks: &mut Blocks, index: BlockIndex) {
-        let block = &blocks[index];
-        let (address, previous, next) = (block.address, block.filed_previous, block.filed_next);
-        if let Some(next) = next.some() {
-            blocks[next].filed_previous = previous;
-        }
-        if let Some(previous) = previous.some() {
-            blocks[previous].filed_next = next;
-        } else {
-            let bucket = self.bucket(address);
-            self.heads[bucket] = next;
+        if let Some(head) = blocks.unfile(index) {
+            let bucket = self.bucket(blocks[index].address);
+            self.heads[bucket] = head;
         }
         self.len -= 1;
     }

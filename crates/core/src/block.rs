@@ -124,6 +124,7 @@ impl Blocks {
     }
 
     /// Files a block in front of the others of a chain. The caller makes it the head.
+    #[inline]
     pub(crate) fn file_before(&mut self, index: BlockIndex, head: BlockIndex) {
         self[index].filed_previous = BlockIndex::NONE;
         self[index].filed_next = head;
@@ -133,6 +134,7 @@ impl Blocks {
     }
 
     /// Takes a block out of a chain. Returns the new head if the block was the head.
+    #[inline]
     pub(crate) fn unfile(&mut self, index: BlockIndex) -> Option<BlockIndex> {
         let (previous, next) = (self[index].filed_previous, self[index].filed_next);
         if let Some(next) = next.some() {

@@ -51,13 +51,9 @@ impl FreeList {
     pub(crate) fn insert(&mut self, blocks: &mut Blocks, index: BlockIndex) {
         let bin = Bin::of_block(blocks[index].bytes);
         let head = self.heads[bin.index()];
-        let block = &mut blocks[index];
-        block.bin = bin.0;
-        block.filed_previous = BlockIndex::NONE;
-        block.filed_next = head;
-        if let Some(head) = head.some() {
-            blocks[head].filed_previous = index;
-        } else {
+        blocks[index].bin = bin.0;
+        blocks.file_before(index, head);
+        if head.is_none() {
             self.bitmap.set(bin);
         }
         self.heads[bin.index()] = index;
@@ -66,16 +62,10 @@ impl FreeList {
     /// Takes a filed block out of its bin.
     #[inline]
     pub(crate) fn remove(&mut self, blocks: &mut Blocks, index: BlockIndex) {
-        let block = &blocks[index];
-        let (bin, previous, next) = (Bin(block.bin), block.filed_previous, block.filed_next);
-        if let Some(next) = next.some() {
-            blocks[next].filed_previous = previous;
-        }
-        if let Some(previous) = previous.some() {
-            blocks[previous].filed_next = next;
-        } else {
-            self.heads[bin.index()] = next;
-            if next.is_none() {
+        let bin = Bin(blocks[index].bin);
+        if let Some(head) = blocks.unfile(index) {
+            self.heads[bin.index()] = head;
+            if head.is_none() {
                 self.bitmap.clear(bin);
             }
         }
@@ -147,14 +137,7 @@ impl FreeList {
             from = Some(Bin(bin.0 + 1));
             Some(bin)
         });
-        sized.flat_map(move |bin| {
-            let mut next = self.heads[bin.index()];
-            std::iter::from_fn(move || {
-                let index = next.some()?;
-                next = blocks[index].filed_next;
-                Some(index)
-            })
-        })
+        sized.flat_map(move |bin| self.bin(blocks, bin))
     }
 
     /// The blocks of every bin with the bin, found without the bitmap: for checks.
@@ -168,12 +151,7 @@ impl FreeList {
 
     /// The blocks of one bin.
     fn bin<'a>(&self, blocks: &'a Blocks, bin: Bin) -> impl Iterator<Item = BlockIndex> + use<'a> {
-        let mut next = self.heads[bin.index()];
-        std::iter::from_fn(move || {
-            let index = next.some()?;
-            next = blocks[index].filed_next;
-            Some(index)
-        })
+        blocks.filed_from(self.heads[bin.index()])
     }
 }
 
