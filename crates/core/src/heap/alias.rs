@@ -27,7 +27,7 @@ impl Heap {
     }
 
     /// Claims a homeless block without backing, and adds the unmapping of these of its slots.
-    pub(super) fn clear_slots(
+    fn clear_slots(
         &mut self,
         index: BlockIndex,
         slots: &[u32],
@@ -48,6 +48,13 @@ impl Heap {
             bytes: u64::from(count) * granule_bytes,
         }));
         gifts.push(Gift::Aliases { block: index, ranges });
+    }
+
+    /// Plans to unmap these slots of a homeless block without backing.
+    pub(super) fn plan_to_clear(&mut self, index: BlockIndex, slots: &[u32]) -> Plan {
+        let (mut gifts, mut steps) = (Vec::new(), Vec::new());
+        self.clear_slots(index, slots, &mut gifts, &mut steps);
+        Plan { steps, intent: Intent::Trim { gifts } }
     }
 
     /// The slots of a block that lead to granules.

@@ -97,10 +97,8 @@ impl Heap {
         let hollow = growth.site.hollow;
         let stale = self.mapped_slots(hollow);
         if !stale.is_empty() {
-            let (mut gifts, mut steps) = (Vec::new(), Vec::new());
             self.unlink_hollow(hollow);
-            self.clear_slots(hollow, &stale, &mut gifts, &mut steps);
-            return Plan { steps, intent: Intent::Trim { gifts } };
+            return self.plan_to_clear(hollow, &stale);
         }
         self.claim_site(growth);
         let bytes = self.config.granule_bytes;

@@ -57,7 +57,7 @@ impl Heap {
             berth = self.best_berth(wanted, victims, Repairs::Now)?;
         }
         if berth.leads.is_astray() {
-            return Some(Answer::Plan(self.plan_to_clear(&berth)));
+            return Some(Answer::Plan(self.plan_to_repair(&berth)));
         }
         if let Some(plan) = self.plan_within_budget(wanted, reach, berth.leads.calls) {
             return Some(Answer::Plan(plan));
@@ -92,7 +92,7 @@ impl Heap {
     }
 
     /// Plans to unmap what leads astray in an empty berth.
-    fn plan_to_clear(&mut self, berth: &Berth) -> Plan {
+    fn plan_to_repair(&mut self, berth: &Berth) -> Plan {
         let mut first = self.slots_of(berth.index).start as u32;
         let mut slots: Vec<u32> = Vec::new();
         for lead in &berth.leads.runs {
@@ -102,10 +102,8 @@ impl Heap {
             }
             first = end;
         }
-        let (mut gifts, mut steps) = (Vec::new(), Vec::new());
         self.unlink_berth(berth.index);
-        self.clear_slots(berth.index, &slots, &mut gifts, &mut steps);
-        Plan { steps, intent: Intent::Trim { gifts } }
+        self.plan_to_clear(berth.index, &slots)
     }
 
     /// One map for each slot that leads nowhere, then access, once for each range.
