@@ -5,6 +5,7 @@
 //! memory until the last such pin is taken back, also once the block is free: it is not lent, not
 //! sent home and not released. It serves requests of its own free list as ever.
 
+use std::iter::once;
 use std::ops::Range;
 
 use crate::error::FreeError;
@@ -46,15 +47,17 @@ impl Pins {
         self.cover();
     }
 
-    fn unpin(&mut self, address: u64) -> bool {
+    /// How many pins of an address are left; `None` if there was none.
+    fn unpin(&mut self, address: u64) -> Option<u64> {
         let found = self.pinned.binary_search_by_key(&address, |pinned| pinned.address);
-        let Ok(at) = found else { return false };
+        let at = found.ok()?;
         self.pinned[at].times -= 1;
-        if self.pinned[at].times == 0 {
+        let left = self.pinned[at].times;
+        if left == 0 {
             self.pinned.remove(at);
             self.cover();
         }
-        true
+        Some(left)
     }
 
     /// Joins what is pinned to whole units.
@@ -71,30 +74,22 @@ impl Pins {
     }
 
     /// What of the covered ranges overlaps a range, in order.
-    fn within(&self, addresses: &Range<u64>) -> impl Iterator<Item = &Range<u64>> {
-        let first = self.covered.partition_point(|covered| covered.end <= addresses.start);
-        let end = addresses.end;
+    fn within(&self, Range { start, end }: Range<u64>) -> impl Iterator<Item = &Range<u64>> {
+        let first = self.covered.partition_point(|covered| covered.end <= start);
         self.covered[first..].iter().take_while(move |covered| covered.start < end)
     }
 
     /// Whether anything in a range is pinned.
     pub(crate) fn touch(&self, addresses: Range<u64>) -> bool {
-        self.within(&addresses).next().is_some()
+        self.within(addresses).next().is_some()
     }
 
     /// What of a range of whole units is not pinned, in order.
-    pub(crate) fn free_of(&self, addresses: Range<u64>) -> Vec<Range<u64>> {
-        let (mut start, mut free) = (addresses.start, Vec::with_capacity(1));
-        for covered in self.within(&addresses) {
-            if start < covered.start {
-                free.push(start..covered.start);
-            }
-            start = covered.end;
-        }
-        if start < addresses.end {
-            free.push(start..addresses.end);
-        }
-        free
+    pub(crate) fn free_of(&self, addresses: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let Range { start, end } = addresses;
+        let starts = once(start).chain(self.within(start..end).map(|covered| covered.end));
+        let ends = self.within(start..end).map(|covered| covered.start).chain(once(end));
+        starts.zip(ends).map(|(start, end)| start..end).filter(|range| !range.is_empty())
     }
 
     /// What was pinned: start and end.
@@ -142,11 +137,11 @@ impl Heap {
     /// Takes a pin of an address back, whether the block is live still or not. False if there is
     /// none.
     pub fn unpin(&mut self, address: u64) -> bool {
-        let is_unpinned = self.pins.unpin(address);
-        if is_unpinned {
+        let left = self.pins.unpin(address);
+        if left == Some(0) {
             self.send_all_home();
         }
-        is_unpinned
+        left.is_some()
     }
 
     /// What is out on loan and what is pinned. Looks at every granule.
@@ -167,18 +162,23 @@ impl Heap {
 #[cfg(test)]
 mod tests {
     use super::Pins;
+    use std::ops::Range;
+
+    fn free_of(pins: &Pins, addresses: Range<u64>) -> Vec<Range<u64>> {
+        pins.free_of(addresses).collect()
+    }
 
     #[test]
     fn pins_of_one_address_add_up_and_the_longest_counts() {
         let mut pins = Pins::new(10);
         pins.pin(15, 20);
-        assert_eq!(pins.free_of(0..40), [0..10, 20..40]);
+        assert_eq!(free_of(&pins, 0..40), [0..10, 20..40]);
         pins.pin(15, 35);
         assert!(pins.touch(39..40) && !pins.touch(40..50) && !pins.touch(0..10));
-        assert_eq!(pins.free_of(0..60), [0..10, 40..60]);
-        assert!(pins.unpin(15));
-        assert_eq!(pins.free_of(10..40), []);
-        assert!(pins.unpin(15) && !pins.unpin(15));
+        assert_eq!(free_of(&pins, 0..60), [0..10, 40..60]);
+        assert_eq!(pins.unpin(15), Some(1));
+        assert_eq!(free_of(&pins, 10..40), []);
+        assert_eq!((pins.unpin(15), pins.unpin(15)), (Some(0), None));
         assert!(!pins.touch(0..40));
         assert!(pins.covered.is_empty() && pins.pinned.is_empty());
     }
@@ -189,6 +189,6 @@ mod tests {
         pins.pin(0, 15);
         pins.pin(15, 30);
         pins.unpin(0);
-        assert_eq!(pins.free_of(0..40), [0..10, 30..40]);
+        assert_eq!(free_of(&pins, 0..40), [0..10, 30..40]);
     }
 }

@@ -62,7 +62,7 @@ impl Heap {
                 match list.kind {
                     SegmentKind::Mapped => {
                         let whole = whole_units(block.address, block.end(), granule_bytes);
-                        let unpinned = self.pins.free_of(whole).into_iter();
+                        let unpinned = self.pins.free_of(whole);
                         unpinned.map(|range| range.end - range.start).sum()
                     }
                     SegmentKind::Plain if segment.is_some_and(|s| s.bytes == block.bytes) => {

@@ -99,16 +99,13 @@ impl Heap {
                     && let Some(is_ordered) = self.is_ordered(block, wanted, reach)
                 {
                     let is_foreign = list.stream != self.list(wanted.list).stream;
-                    let victim = Victim { block, start, end, is_foreign, is_ordered };
-                    if !self.pins.touch(start..end) {
-                        victims.push(victim);
-                        continue;
-                    }
-                    let parts = self.pins.free_of(start..end).into_iter();
+                    let parts = self.pins.free_of(start..end);
                     victims.extend(parts.map(|Range { start, end }| Victim {
+                        block,
                         start,
                         end,
-                        ..victim
+                        is_foreign,
+                        is_ordered,
                     }));
                 }
             }
