@@ -39,6 +39,9 @@ impl Heap {
         let whole = whole_units(block.address, block.end(), granule_bytes);
         let start = whole.start.max(round_down(freed.start, granule_bytes));
         let end = whole.end.min(round_up(freed.end, granule_bytes).unwrap_or(whole.end));
+        if start >= end {
+            return;
+        }
         let mut parts: Vec<Range<u64>> = self.pins.free_of(start..end).collect();
         // From the last to the first: what is cut off stands behind what the block keeps.
         while let Some(range) = parts.pop() {
