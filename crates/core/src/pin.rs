@@ -9,7 +9,6 @@ use std::iter::once;
 use std::ops::Range;
 
 use crate::error::FreeError;
-use crate::granule::GranuleState;
 use crate::heap::Heap;
 
 /// What was pinned at an address: where it ends, and how often it was.
@@ -144,15 +143,11 @@ impl Heap {
         left.is_some()
     }
 
-    /// What is out on loan and what is pinned. Looks at every granule.
+    /// What is out on loan and what is pinned.
     pub fn loans(&self) -> Loans {
-        let is_lent = |&(id, state): &(_, GranuleState)| match state {
-            GranuleState::Backing(place) => self.granules.home(id) != Some(place),
-            _ => false,
-        };
         Loans {
             granule_bytes: self.config().granule_bytes,
-            lent_granules: self.granules.iter().filter(is_lent).count() as u64,
+            lent_granules: self.lent_granules,
             aliases: self.granules.mapping_count() as u64,
             pinned_bytes: self.pins.bytes(),
         }

@@ -107,8 +107,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// What is out on loan and pinned at this moment. Looks at every granule; nothing with source
-    /// `async`.
+    /// What is out on loan and pinned at this moment; nothing with source `async`.
     pub fn loans(&self) -> Loans {
         match &self.room {
             Room::Heap(device) => device.books.lock().loans(),

@@ -61,7 +61,10 @@ impl Heap {
         let counted = homes.count() + self.granules.mapping_count();
         hold(13, known == counted && known == places, || {
             format!("{places} places lead to granules, {known} are known, {counted} counted")
-        })
+        })?;
+        let is_away = |&(id, state): &(_, GranuleState)| matches!(state, GranuleState::Backing(place) if self.granules.home(id) != Some(place));
+        let (away, noted) = (self.granules.iter().filter(is_away).count(), self.lent_granules);
+        hold(13, away as u64 == noted, || format!("{away} granules are away, {noted} noted"))
     }
 
     /// Outside of plans under way, blocks that are hollow, lent or aliases have no memory of their

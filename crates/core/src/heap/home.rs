@@ -85,7 +85,9 @@ impl Heap {
 
     /// Granules of one lent block, in order, are free there again.
     fn settle_at_home(&mut self, Return { slots, home, lent }: Return, loan: &Block) {
-        let bytes = slots.len() as u64 * self.config.granule_bytes;
+        let granules = slots.len() as u64;
+        let bytes = granules * self.config.granule_bytes;
+        self.lent_granules -= granules;
         let address = self.address_of(home);
         let piece = self.cut_lent(lent, address, address + bytes);
         if let Some(segment) = self.segments.get(loan.segment) {

@@ -177,6 +177,7 @@ impl Heap {
             return;
         }
         self.blocks[index].state = BlockState::Lent;
+        self.lent_granules += self.blocks[index].bytes / self.config.granule_bytes;
         self.note_lent(index);
     }
 

@@ -77,6 +77,8 @@ pub struct Heap {
     pub(crate) oldest_berths: VecDeque<(BlockIndex, u64)>,
     /// How often a berth became empty.
     pub(crate) berths_emptied: u64,
+    /// Granules that back another place than their home.
+    pub(crate) lent_granules: u64,
     /// What goes home with the block that is being freed. Kept for its memory alone.
     returns: Vec<Return>,
     /// The device refused a generous reservation: ask for no more addresses than needed.
@@ -103,6 +105,7 @@ impl Heap {
             planned_bytes: 0,
             oldest_berths: VecDeque::new(),
             berths_emptied: 0,
+            lent_granules: 0,
             returns: Vec::new(),
             addresses_are_scarce: false,
         }
