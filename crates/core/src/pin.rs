@@ -8,9 +8,6 @@
 use std::iter::once;
 use std::ops::Range;
 
-use crate::error::FreeError;
-use crate::heap::Heap;
-
 /// What was pinned at an address: where it ends, and how often it was.
 #[derive(Clone, Copy, Debug)]
 struct Pinned {
@@ -34,7 +31,8 @@ impl Pins {
         Self { unit_bytes, pinned: Vec::new(), covered: Vec::new() }
     }
 
-    fn pin(&mut self, address: u64, end: u64) {
+    /// Adds a pin.
+    pub(crate) fn pin(&mut self, address: u64, end: u64) {
         match self.pinned.binary_search_by_key(&address, |pinned| pinned.address) {
             Ok(at) => {
                 let pinned = &mut self.pinned[at];
@@ -47,7 +45,7 @@ impl Pins {
     }
 
     /// How many pins of an address are left; `None` if there was none.
-    fn unpin(&mut self, address: u64) -> Option<u64> {
+    pub(crate) fn unpin(&mut self, address: u64) -> Option<u64> {
         let found = self.pinned.binary_search_by_key(&address, |pinned| pinned.address);
         let at = found.ok()?;
         self.pinned[at].times -= 1;
@@ -96,61 +94,9 @@ impl Pins {
         self.pinned.iter().map(|pinned| (pinned.address, pinned.end))
     }
 
-    fn bytes(&self) -> u64 {
+    /// Bytes of the whole units that are covered.
+    pub(crate) fn bytes(&self) -> u64 {
         self.covered.iter().map(|covered| covered.end - covered.start).sum()
-    }
-}
-
-/// What a heap has out on loan, and what is pinned, at this moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Loans {
-    /// Size of a granule in bytes.
-    pub granule_bytes: u64,
-    /// Granules that back another place than their home.
-    pub lent_granules: u64,
-    /// Mappings beyond homes: of berths, those in use and the empty ones.
-    pub aliases: u64,
-    /// Bytes of granule-sized units that are pinned.
-    pub pinned_bytes: u64,
-}
-
-impl Loans {
-    /// Addresses that are mapped to memory which backs another place: lent homes and empty berths,
-    /// in bytes. Each mapping beyond a home leaves one such place.
-    pub const fn alias_bytes(&self) -> u64 {
-        self.aliases * self.granule_bytes
-    }
-}
-
-impl Heap {
-    /// Pins the live block that starts at an address. Pins of one address add up.
-    ///
-    /// # Errors
-    /// There is no such block.
-    pub fn pin(&mut self, address: u64) -> Result<(), FreeError> {
-        let index = self.find_live(address)?;
-        self.pins.pin(address, self.blocks[index].end());
-        Ok(())
-    }
-
-    /// Takes a pin of an address back, whether the block is live still or not. False if there is
-    /// none.
-    pub fn unpin(&mut self, address: u64) -> bool {
-        let left = self.pins.unpin(address);
-        if left == Some(0) {
-            self.send_all_home();
-        }
-        left.is_some()
-    }
-
-    /// What is out on loan and what is pinned.
-    pub fn loans(&self) -> Loans {
-        Loans {
-            granule_bytes: self.config().granule_bytes,
-            lent_granules: self.lent_granules,
-            aliases: self.granules.mapping_count() as u64,
-            pinned_bytes: self.pins.bytes(),
-        }
     }
 }
 

@@ -128,3 +128,24 @@ impl Stats {
         }
     }
 }
+
+/// What a heap has out on loan, and what is pinned, at this moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loans {
+    /// Size of a granule in bytes.
+    pub granule_bytes: u64,
+    /// Granules that back another place than their home.
+    pub lent_granules: u64,
+    /// Mappings beyond homes: of berths, those in use and the empty ones.
+    pub aliases: u64,
+    /// Bytes of granule-sized units that are pinned.
+    pub pinned_bytes: u64,
+}
+
+impl Loans {
+    /// Addresses that are mapped to memory which backs another place: lent homes and empty berths,
+    /// in bytes. Each mapping beyond a home leaves one such place.
+    pub const fn alias_bytes(&self) -> u64 {
+        self.aliases * self.granule_bytes
+    }
+}

@@ -5,7 +5,7 @@
 //! decisions, the events' for record, query and wait, the handles', suppliers' and callbacks' for a
 //! copy. I14: no callback happens under any lock, no blocking driver call under any but `growth`,
 //! which hits and frees never take. A supplier is a driver in this, and so is who is told of
-//! changes of backing (`backing`).
+//! changes of backing (`announcer`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use drystone_core::{Plan, PoolId, StreamError, StreamId};
 use drystone_driver::{Call, Driver, DriverError, ErrorCode, Stream, StreamUid};
 use parking_lot::Mutex;
 
-use crate::backing::Announcer;
+use crate::announcer::Announcer;
 use crate::capture::{Relaxed, is_any_captured};
 use crate::error::{TrimError, is_final};
 use crate::events::Events;

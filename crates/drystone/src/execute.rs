@@ -9,7 +9,7 @@ use drystone_core::{GranuleId, Plan, Step};
 use drystone_driver::{Driver, DriverError, Handle, MemoryPool, MemoryPoolConfig};
 use parking_lot::Mutex;
 
-use crate::backing::Announcer;
+use crate::announcer::Announcer;
 use crate::events::Events;
 use crate::supply::{Supplier, Suppliers, supplied};
 

@@ -29,6 +29,7 @@
 
 mod allocation;
 mod allocator;
+mod announcer;
 mod backing;
 mod budget;
 mod capture;
@@ -47,7 +48,8 @@ mod supply;
 
 pub use allocation::Allocation;
 pub use allocator::Allocator;
-pub use backing::{BackingCallback, BackingChange, PinError};
+pub use announcer::{BackingCallback, BackingChange};
+pub use backing::PinError;
 pub use budget::Budget;
 pub use device::PressureCallback;
 pub use drystone_core::{

@@ -1,9 +1,10 @@
 //! The heap: all pools of one device, and the operations on them.
 //!
 //! `request`, `grow`, `site`, `harvest`, `berth`, `lead`, `loan` and `alias`: the way of a malloc.
-//! `place`: a block at an address that is named. `free` and `home`: the way of a free. `commit`:
-//! what becomes of a plan. `trim`: giving memory back. `stream`: streams, fences and pools. Here:
-//! the state, and the two moves everything is made of: filing a free block, and occupying one.
+//! `place`: a block at an address that is named. `free` and `home`: the way of a free. `pin`: what
+//! stays. `commit`: what becomes of a plan. `trim`: giving memory back. `stream`: streams, fences
+//! and pools. Here: the state, and the two moves everything is made of: filing a free block, and
+//! occupying one.
 //! Invariants are numbered I1.. and proved by [`Heap::check`].
 
 mod alias;
@@ -15,6 +16,7 @@ mod harvest;
 mod home;
 mod lead;
 mod loan;
+mod pin;
 mod place;
 mod request;
 mod site;

@@ -1,0 +1,37 @@
+//! Pinning blocks, and what is pinned and on loan (I16, `crate::pin`).
+
+use super::Heap;
+use crate::error::FreeError;
+use crate::stats::Loans;
+
+impl Heap {
+    /// Pins the live block that starts at an address. Pins of one address add up.
+    ///
+    /// # Errors
+    /// There is no such block.
+    pub fn pin(&mut self, address: u64) -> Result<(), FreeError> {
+        let index = self.find_live(address)?;
+        self.pins.pin(address, self.blocks[index].end());
+        Ok(())
+    }
+
+    /// Takes a pin of an address back, whether the block is live still or not. False if there is
+    /// none.
+    pub fn unpin(&mut self, address: u64) -> bool {
+        let left = self.pins.unpin(address);
+        if left == Some(0) {
+            self.send_all_home();
+        }
+        left.is_some()
+    }
+
+    /// What is out on loan and what is pinned.
+    pub fn loans(&self) -> Loans {
+        Loans {
+            granule_bytes: self.config().granule_bytes,
+            lent_granules: self.lent_granules,
+            aliases: self.granules.mapping_count() as u64,
+            pinned_bytes: self.pins.bytes(),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Announcements of what addresses are backed by.
+//!
+//! Others keep tables by address: an announcement says that addresses lead to new memory, or to
+//! none, so that such a table can drop them. Invariants: a change is announced once, in the order
+//! of the changes, after it was done and before anybody is given memory there; what was done and
+//! undone is not announced.
+
+use std::sync::Arc;
+use std::thread::{self, ThreadId};
+
+use drystone_core::Step;
+use drystone_driver::{Call, DriverError, ErrorCode};
+use parking_lot::Mutex;
+
+/// A change of what a range of addresses is backed by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackingChange {
+    /// The device.
+    pub ordinal: u32,
+    /// Where the range starts.
+    pub address: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// Whether there is memory now, other than before; else there is none any more.
+    pub is_backed: bool,
+}
+
+/// Called with each change, while the allocator holds the lock under which memory grows and goes
+/// back. It may free, pin, unpin and ask; allocating and trimming from within is refused, and it
+/// must not wait for another thread that does either.
+pub type BackingCallback = Arc<dyn Fn(&BackingChange) + Send + Sync>;
+
+/// Tells the program of changes.
+#[derive(Default)]
+pub(crate) struct Announcer {
+    pub(crate) callbacks: Mutex<Vec<BackingCallback>>,
+    /// The thread that runs callbacks.
+    announcing: Mutex<Option<ThreadId>>,
+}
+
+impl Announcer {
+    /// Tells of the steps of a plan that are in effect; `given` is the address that one gave.
+    pub(crate) fn announce(&self, ordinal: impl Fn() -> u32, steps: &[Step], given: u64) {
+        let callbacks = self.callbacks.lock().clone();
+        if callbacks.is_empty() {
+            return;
+        }
+        let changes = changes(ordinal(), steps, given);
+        if changes.is_empty() {
+            return;
+        }
+        *self.announcing.lock() = Some(thread::current().id());
+        // Also when a callback unwinds.
+        let _announced = Announced(self);
+        for change in &changes {
+            callbacks.iter().for_each(|callback| callback(change));
+        }
+    }
+
+    /// Refuses to take the lock that this thread has while it announces.
+    pub(crate) fn refuse_within(&self) -> Result<(), DriverError> {
+        match *self.announcing.lock() {
+            Some(thread) if thread == thread::current().id() => {
+                Err(DriverError::new(Call::Map, ErrorCode::InCallback))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+struct Announced<'a>(&'a Announcer);
+
+impl Drop for Announced<'_> {
+    fn drop(&mut self) {
+        *self.0.announcing.lock() = None;
+    }
+}
+
+/// What steps change, adjacent ranges as one.
+fn changes(ordinal: u32, steps: &[Step], given: u64) -> Vec<BackingChange> {
+    let mut changes: Vec<BackingChange> = Vec::new();
+    for step in steps {
+        let (address, bytes, is_backed) = match *step {
+            Step::Map { address, bytes, .. } => (address, bytes, true),
+            Step::Malloc { bytes } => (given, bytes, true),
+            Step::Unmap { address, bytes } | Step::Free { address, bytes } => {
+                (address, bytes, false)
+            }
+            _ => continue,
+        };
+        match changes.last_mut() {
+            Some(last) if last.is_backed == is_backed && last.address + last.bytes == address => {
+                last.bytes += bytes;
+            }
+            _ => changes.push(BackingChange { ordinal, address, bytes, is_backed }),
+        }
+    }
+    changes
+}
