@@ -62,7 +62,10 @@ impl Heap {
         hold(13, known == counted && known == places, || {
             format!("{places} places lead to granules, {known} are known, {counted} counted")
         })?;
-        let is_away = |&(id, state): &(_, GranuleState)| matches!(state, GranuleState::Backing(place) if self.granules.home(id) != Some(place));
+        let is_away = |&(id, state): &(_, GranuleState)| match state {
+            GranuleState::Backing(place) => self.granules.home(id) != Some(place),
+            _ => false,
+        };
         let (away, noted) = (self.granules.iter().filter(is_away).count(), self.lent_granules);
         hold(13, away as u64 == noted, || format!("{away} granules are away, {noted} noted"))
     }
