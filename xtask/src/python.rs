@@ -85,13 +85,19 @@ pub fn headers(versions: &[String]) -> Result<()> {
 
 /// Builds the wheel, and returns the folder it is in.
 pub fn wheel(out: Option<PathBuf>) -> Result<PathBuf> {
-    let library = capi::build(None)?.join("lib/libdrystone.so");
     let out = out.unwrap_or_else(|| target().join("wheel"));
     std::fs::create_dir_all(&out).with_context(|| format!("make {}", out.display()))?;
     let out = out.canonicalize().with_context(|| format!("find {}", out.display()))?;
-    let mut build = Command::new("python3");
-    build.args(["-c", "import sys, build_wheel; build_wheel.build_wheel(sys.argv[1])"]).arg(&out);
-    build.current_dir(root().join("python")).env("DRYSTONE_LIBRARY", library);
-    run(build)?;
+    let venv = target().join("wheel-venv");
+    let pip = venv.join("bin/pip");
+    if !pip.exists() {
+        let mut make = Command::new("python3");
+        make.args(["-m", "venv"]).arg(&venv);
+        run(make)?;
+    }
+    let mut pip = Command::new(pip);
+    pip.args(["wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]);
+    pip.arg("--wheel-dir").arg(&out).arg(root().join("python"));
+    run(pip)?;
     Ok(out)
 }

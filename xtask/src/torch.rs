@@ -15,23 +15,30 @@ use anyhow::{Context, Result, bail};
 use crate::stubs::{self, write_if_changed};
 use crate::{TORCH_VERSION, cargo, root, run, simcuda};
 
-/// What PyTorch imports, without NVIDIA's libraries, and a client of NVML.
-const PACKAGES: [&str; 11] = [
+/// What PyTorch imports, without NVIDIA's libraries; a client of NVML; and what builds the wheel of
+/// Drystone's package.
+const PACKAGES: [&str; 17] = [
     "filelock",
     "fsspec",
+    "hatchling",
     "jinja2",
     "markupsafe",
     "mpmath",
     "networkx",
     "numpy",
     "nvidia-ml-py",
+    "packaging",
+    "pathspec",
+    "pluggy",
     "setuptools",
     "sympy",
+    "tomli",
+    "trove-classifiers",
     "typing-extensions",
 ];
 /// Models to run and what compiles them, in the versions that go with the usual PyTorch, and what
 /// they import.
-const MODEL_PACKAGES: [&str; 17] = [
+const MODEL_PACKAGES: [&str; 16] = [
     "torchvision==0.26.0",
     "triton==3.6.0",
     "transformers==5.23.0",
@@ -42,7 +49,6 @@ const MODEL_PACKAGES: [&str; 17] = [
     "httpcore2",
     "httpx2",
     "idna",
-    "packaging",
     "pillow",
     "pyyaml",
     "regex",
