@@ -249,13 +249,17 @@ class Checkpoints(OnDevice):
         self.assertEqual(self.live(), {})
 
     def test_an_empty_state_frees_everything(self):
+        def count():
+            return torch.cuda.memory_stats()["allocation.all.current"]
+
         state = self.state_of_nothing()
-        count = torch.cuda.memory_stats()["allocation.all.current"]
         kept = self.captured(MIB, 4 * MIB)
+        # Less those of the pool: from 2.12 on each graph keeps blocks for random numbers, too.
+        others = count() - len(kept)
         self.put_back(state, stale=kept)
         self.assertEqual(self.live(), {})
-        del kept
-        self.assertEqual(torch.cuda.memory_stats()["allocation.all.current"], count)
+        kept.clear()
+        self.assertEqual(count(), others)
 
     def state_of_nothing(self):
         for one in self.captured():
