@@ -21,15 +21,24 @@ FREE = "inactive"
 
 
 @dataclass
-class Place:
-    """The memory of one pool, scale and stream, in bytes."""
+class Account:
+    """What one pool, scale and stream have, in bytes."""
 
     name: str
-    reserved: int = 0
-    live: int = 0
-    pending: int = 0
-    free: int = 0
-    largest_free: int = 0
+    active: int
+    # The most that was in use at one time.
+    peak: int
+    live: int
+    free: int
+    largest_free: int
+
+    @property
+    def pending(self) -> int:
+        return self.active - self.live
+
+    @property
+    def reserved(self) -> int:
+        return self.active + self.free
 
 
 @dataclass
@@ -40,7 +49,7 @@ class Device:
     # As `drystone_stats_json` has them.
     stats: Tree
     largest_free: int
-    places: list[Place] = field(default_factory=list)
+    accounts: list[Account] = field(default_factory=list)
     # As a snapshot has them.
     segments: list[Tree] = field(default_factory=list)
 
@@ -51,7 +60,8 @@ class Device:
     @property
     def idle(self) -> int:
         """Bytes held that back nothing: they serve whatever is asked for next."""
-        return max(self.now("reserved_bytes") - sum(place.reserved for place in self.places), 0)
+        accounted = sum(account.reserved for account in self.accounts)
+        return max(self.now("reserved_bytes") - accounted, 0)
 
 
 def route() -> str:
@@ -67,7 +77,7 @@ def route() -> str:
 
 
 def totals() -> list[Device]:
-    """Every device in use, without its pools and segments."""
+    """Every device in use, without its accounts and segments."""
     route()
     return [Device(ordinal, _library.stats(ordinal), _library.largest_free(ordinal))
             for ordinal in _library.devices()]
@@ -79,37 +89,38 @@ def gather() -> list[Device]:
     segments = _library.snapshot()["segments"] if found else []
     for device in found:
         device.segments = [one for one in segments if one["device"] == device.ordinal]
-        device.places = places(device.segments)
+        device.accounts = accounts(device.ordinal)
     return found
 
 
-def places(segments: list[Tree]) -> list[Place]:
-    """Segments summed up by pool, scale and stream: the most memory first."""
-    found: dict[str, Place] = {}
-    for segment in segments:
-        name = place_of(segment)
-        place = found.setdefault(name, Place(name))
-        place.reserved += segment["total_size"]
-        for block in segment["blocks"]:
-            size = block["size"]
-            if block["state"] == LIVE:
-                place.live += size
-            elif block["state"] == FREE:
-                place.free += size
-                place.largest_free = max(place.largest_free, size)
-            else:
-                place.pending += size
-    return sorted(found.values(), key=lambda place: -place.reserved)
+def accounts(ordinal: int) -> list[Account]:
+    """What each pool, scale and stream of a device has: the most memory first."""
+    found = [
+        Account(
+            name_of(
+                "released pool" if one.is_released else pool_name(one.id0, one.id1),
+                "small" if one.is_small else "large", one.stream),
+            one.active_bytes.current, one.active_bytes.peak, one.allocated_bytes,
+            one.free_bytes, one.largest_free_bytes)
+        for one in _library.accounts(ordinal)]
+    return sorted(found, key=lambda account: (-account.reserved, -account.peak))
+
+
+def pool_name(id0: int, id1: int) -> str:
+    """A pool in words."""
+    return f"pool {id0}.{id1}" if id0 or id1 else "default pool"
+
+
+def name_of(pool: str, scale: str, stream: int) -> str:
+    """A pool, scale and stream in words."""
+    handle = "default stream" if stream in (0, 1) else f"stream {stream:#x}"
+    return f"{pool}, {scale}, {handle}"
 
 
 def place_of(segment: Tree) -> str:
     """The pool, scale and stream of a segment, in words."""
-    pool = tuple(segment["segment_pool_id"])
-    scale = segment["segment_type"]
-    stream = segment["stream"]
-    return ", ".join((
-        "default pool" if pool == (0, 0) else f"pool {pool[0]}.{pool[1]}", scale,
-        "default stream" if stream in (0, 1) else f"stream {stream:#x}"))
+    pool = pool_name(*segment["segment_pool_id"])
+    return name_of(pool, segment["segment_type"], segment["stream"])
 
 
 def sizes(segments: list[Tree], most: int) -> list[tuple[int, int]]:

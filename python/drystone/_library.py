@@ -26,6 +26,22 @@ class _FoundAt(ctypes.Structure):
                 ("symbol", ctypes.c_char_p), ("address", ctypes.c_void_p)]
 
 
+class _Gauge(ctypes.Structure):
+    """`struct drystone_gauge`."""
+
+    _fields_ = [(name, ctypes.c_uint64) for name in ("current", "peak", "total")]
+
+
+class Account(ctypes.Structure):
+    """`struct drystone_account`."""
+
+    _fields_ = [
+        ("stream", ctypes.c_size_t), ("id0", ctypes.c_uint64), ("id1", ctypes.c_uint64),
+        ("active_bytes", _Gauge), ("allocated_bytes", ctypes.c_uint64),
+        ("free_bytes", ctypes.c_uint64), ("largest_free_bytes", ctypes.c_uint64),
+        ("is_small", ctypes.c_uint8), ("is_released", ctypes.c_uint8)]
+
+
 @functools.cache
 def preloaded() -> str | None:
     """Where the library is that LD_PRELOAD has loaded: one process has one allocator."""
@@ -96,6 +112,17 @@ def stats(device: int) -> dict[str, Any]:
             check(status)
             return json.loads(room.value)
         size = needed.value
+
+
+def accounts(device: int) -> list[Account]:
+    """What each pool, scale and stream of a device has."""
+    count = ctypes.c_size_t(64)
+    while True:
+        room = (Account * count.value)()
+        status = library().drystone_accounts(device, room, ctypes.byref(count))
+        if status != _BUFFER_TOO_SMALL:
+            check(status)
+            return room[:count.value]
 
 
 def devices() -> list[int]:

@@ -67,7 +67,7 @@ def _device(device: Device) -> str:
         f"<section><h2>GPU {device.ordinal}: {escape(_report.headline(device))}</h2>"
         f"{_bar(device)}<p>{escape(', '.join(_report.facts(device)))}</p>"
         f"<h3>Now and at most</h3>{_table(_report.GAUGE_TITLES, _report.gauges(device))}"
-        f"<h3>Pools and streams</h3>{_table(_report.PLACE_TITLES, _report.place_rows(device))}"
+        f"<h3>Pools and streams</h3>{_table(_report.ACCOUNT_TITLES, _report.account_rows(device))}"
         f"<h3>Sizes that hold most</h3>{_table(_report.SIZE_TITLES, _report.size_rows(device))}"
         f"<h3>Segments</h3>{_segments(device)}</section>")
 
@@ -75,7 +75,7 @@ def _device(device: Device) -> str:
 def _bar(device: Device) -> str:
     """The device's memory in one line, with its key."""
     total = device.stats["device_bytes"]
-    parts = {kind: sum(getattr(place, kind) for place in device.places)
+    parts = {kind: sum(getattr(account, kind) for account in device.accounts)
              for kind in ("live", "pending", "free")}
     parts["idle"] = device.idle
     parts["rest"] = max(total - sum(parts.values()), 0)

@@ -21,7 +21,7 @@ from ._write import write
 
 GAUGES = ("requested", "allocated", "active", "reserved")
 # How many of the largest are told.
-SIZES_MAX, HOLDERS_MAX, PLACES_MAX = 5, 10, 20
+SIZES_MAX, HOLDERS_MAX, ACCOUNTS_MAX = 5, 10, 20
 NO_STACKS = "not known: history, with its stacks, is not being recorded"
 
 
@@ -129,12 +129,13 @@ def gauges(device: Device) -> list[Sequence[str]]:
         for name in GAUGES]
 
 
-def place_rows(device: Device) -> list[Sequence[str]]:
+def account_rows(device: Device) -> list[Sequence[str]]:
     """Pools and streams."""
     return [
-        (place.name, *map(text_of_bytes, (
-            place.reserved, place.live, place.pending, place.free, place.largest_free)))
-        for place in device.places[:PLACES_MAX]]
+        (account.name, *map(text_of_bytes, (
+            account.reserved, account.active, account.peak, account.pending, account.free,
+            account.largest_free)))
+        for account in device.accounts[:ACCOUNTS_MAX]]
 
 
 def size_rows(device: Device) -> list[Sequence[str]]:
@@ -151,7 +152,8 @@ def held_rows(replayed: _replay.Replayed) -> list[Sequence[str]]:
 
 
 GAUGE_TITLES = ("", "now", "peak", "small", "peak", "large", "peak")
-PLACE_TITLES = ("pool, scale, stream", "reserved", "live", "pending", "free", "largest free")
+ACCOUNT_TITLES = (
+    "pool, scale, stream", "reserved", "in use", "peak", "pending", "free", "largest free")
 SIZE_TITLES = ("size of live blocks", "blocks", "together")
 HELD_TITLES = ("allocator", "peak reserved", "per requested", "driver calls", "refused")
 PEAK_TITLES = ("part", "peak requested", "allocations")
@@ -162,8 +164,8 @@ def _device(device: Device) -> Iterable[str]:
     yield f"GPU {device.ordinal}: {headline(device)}"
     yield from table(GAUGE_TITLES, gauges(device))
     yield ""
-    yield from table(PLACE_TITLES, place_rows(device))
-    left = len(device.places) - PLACES_MAX
+    yield from table(ACCOUNT_TITLES, account_rows(device))
+    left = len(device.accounts) - ACCOUNTS_MAX
     if left > 0:
         yield f"  and {left} more"
     yield ""

@@ -113,23 +113,61 @@ class Report(OnDevice):
         gone = self.empty(6 * MIB)
         gone.record_stream(side)
         [device] = _figures.gather()
-        names = {place.name: place for place in device.places}
+        names = {account.name: account for account in device.accounts}
         handle = f"stream {side.cuda_stream:#x}"
         self.assertEqual(names["default pool, large, default stream"].live, 36 * MIB)
         self.assertEqual(names[f"default pool, large, {handle}"].live, 10 * MIB)
         self.assertGreaterEqual(names[f"default pool, small, {handle}"].live, 2048)
-        private = next(place for name, place in names.items() if not name.startswith("default"))
+        private = next(one for name, one in names.items() if re.match(r"pool \d", name))
         self.assertEqual((private.live, private.name.split(", ")[1]), (4 * MIB, "large"))
         self.assertEqual(
-            sum(place.reserved for place in device.places) + device.idle,
+            sum(account.reserved for account in device.accounts) + device.idle,
             torch.cuda.memory_reserved())
-        for place in device.places:
-            self.assertEqual(place.reserved, place.live + place.pending + place.free)
-            self.assertLessEqual(place.largest_free, place.free)
-            self.assertIn(place.name, drystone.report())
-        self.assertLessEqual(
-            max(place.largest_free for place in device.places), device.largest_free)
+        for account in device.accounts:
+            self.assertGreaterEqual(account.pending, 0)
+            self.assertGreaterEqual(account.peak, account.active)
+            self.assertLessEqual(account.largest_free, account.free)
+            self.assertIn(account.name, drystone.report())
+        self.assertEqual(
+            max(account.largest_free for account in device.accounts), device.largest_free)
+        self.assertEqual(
+            sum(account.active for account in device.accounts),
+            torch.cuda.memory_stats()["active_bytes.all.current"])
         del kept, graph, gone
+
+    def test_each_pool_and_stream_has_its_peak_with_no_recording(self):
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            gone = self.empty(50 * MIB)
+            del gone
+        # In memory that the other stream had.
+        kept = self.empty(20 * MIB)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            first = self.empty(6 * MIB)
+            del first
+            second = self.empty(4 * MIB)
+
+        def peaks():
+            [device] = _figures.gather()
+            return {one.name: (one.active, one.peak) for one in device.accounts}
+        mine, other = "default pool, large, default stream", (
+            f"default pool, large, stream {side.cuda_stream:#x}")
+        found = peaks()
+        self.assertEqual((found[mine], found[other]), ((20 * MIB, 20 * MIB), (0, 50 * MIB)))
+        private = next(name for name in found if re.match(r"pool \d", name))
+        self.assertEqual(found[private], (4 * MIB, 6 * MIB))
+        row = next(line for line in drystone.report().splitlines() if other in line)
+        self.assertEqual(re.split("  +", row.strip())[2:4], ["0 B", "50.00 MiB"])
+        torch.cuda.reset_peak_memory_stats()
+        found = peaks()
+        self.assertEqual(found[private], (4 * MIB, 4 * MIB))
+        self.assertEqual(found.get(other, (0, 0)), (0, 0))
+        del kept, second, graph
+        gc.collect()
+        private = private.split(", ")[0]
+        self.assertNotIn(private, drystone.report())
+        self.assertIn("released pool, large", drystone.report())
 
     def test_harvests_and_driver_calls_are_counted(self):
         [before] = _figures.totals()
@@ -299,13 +337,22 @@ class Compiled(unittest.TestCase):
             kept = load()
             gone = torch.empty(50 << 20, dtype=torch.uint8, device="cuda")
             del gone
+            pool, side = torch.cuda.MemPool(), torch.cuda.Stream()
+            with torch.cuda.use_mem_pool(pool), torch.cuda.stream(side):
+                gone = torch.empty(9 << 20, dtype=torch.uint8, device="cuda")
+                del gone
+                more = torch.empty(3 << 20, dtype=torch.uint8, device="cuda")
             print(drystone.report())
         """)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stdout, r" 30\.00 MiB +1  <string>:6 load\n")
+        self.assertRegex(
+            done.stdout, r"  pool \d+\.\d+, large, stream 0x\w+ .* 3\.00 MiB +9\.00 MiB +0 B")
+        self.assertRegex(
+            done.stdout, r"  default pool, large, default stream .* 30\.00 MiB +80\.00 MiB +0 B")
         if shutil.which("drystone"):
             self.assertIn("history: peak requested 80.00 MiB", done.stdout)
-            self.assertRegex(done.stdout, r"  PyTorch +80\.00 MiB +1\.0000")
+            self.assertRegex(done.stdout, r"  PyTorch +100\.00 MiB +1\.2500")
 
 
 class Preloaded(unittest.TestCase):
@@ -316,6 +363,8 @@ class Preloaded(unittest.TestCase):
             side = torch.cuda.Stream()
             with torch.cuda.stream(side):
                 more = torch.empty(3 << 20, dtype=torch.uint8, device="cuda")
+                gone = torch.empty(5 << 20, dtype=torch.uint8, device="cuda")
+                del gone
             print(drystone.report())
             print(drystone.library_path() == os.environ["LD_PRELOAD"], drystone.is_enabled())
         """, LD_PRELOAD=os.environ["DRYSTONE_LIBRARY"], DRYSTONE_LIBRARY="/no/such.so",
@@ -323,7 +372,7 @@ class Preloaded(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stdout, r"^Drystone 0\.1\.0, preloaded, ")
         self.assertRegex(done.stdout, r"  requested +43\.00 MiB")
-        self.assertRegex(done.stdout, r"  default pool, large, stream 0x\w+ +4\.00 MiB +3\.00 MiB")
+        self.assertRegex(done.stdout, r"  default pool, large, stream 0x\w+ +8\.00 MiB +3\.00 MiB +8\.00 MiB")
         self.assertEqual(done.stdout.splitlines()[-1], "True False")
 
 

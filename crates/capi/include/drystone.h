@@ -176,6 +176,31 @@ struct drystone_stats {
     uint64_t pinned_bytes;
 };
 
+/**
+ * What one pool, size of blocks and stream have, in bytes. A block counts for the pool and stream
+ * that it was requested for. The peaks of several accounts need not have been at one time.
+ */
+struct drystone_account {
+    /** The stream. */
+    struct CUstream_st *stream;
+    /** The pool; 0, 0 is the default pool, and one that was released. */
+    uint64_t id0;
+    /** See `id0`. */
+    uint64_t id1;
+    /** Live and pending blocks. */
+    struct drystone_gauge active_bytes;
+    /** Live blocks. */
+    uint64_t allocated_bytes;
+    /** Free blocks. With source `async` free memory is in no account. */
+    uint64_t free_bytes;
+    /** The largest free block. */
+    uint64_t largest_free_bytes;
+    /** 1 if it is about blocks up to 1 MiB, 0 if about larger ones. */
+    uint8_t is_small;
+    /** 1 if the pool was released. */
+    uint8_t is_released;
+};
+
 /** Contiguous memory, tiled by blocks. */
 struct drystone_segment {
     /** Where it starts. */
@@ -576,7 +601,7 @@ enum drystone_status drystone_on_backing_change(int device,
 enum drystone_status drystone_get_stats(int device, struct drystone_stats *stats);
 
 /**
- * Sets every peak of a device's statistics to its current value.
+ * Sets every peak of a device's statistics and accounts to its current value.
  *
  * Statuses: INVALID_DEVICE, BAD_OPTION, NO_DRIVER, EXITING, FORKED. Any thread.
  */
@@ -610,6 +635,22 @@ enum drystone_status drystone_stats_json(int device, char *out, size_t size, siz
  * `path` is null or a C string.
  */
 enum drystone_status drystone_snapshot(const char *path);
+
+/**
+ * Writes what each pool, size of blocks and stream of a device has: those that have anything, or
+ * had since `drystone_reset_peaks`, in no particular order. The count is of what there is room
+ * for, and becomes that of what there is.
+ *
+ * Statuses: BUFFER_TOO_SMALL (nothing is written but the count), INVALID_VALUE (the count is null,
+ * or the array, and there is room), INVALID_DEVICE, BAD_OPTION, NO_DRIVER, EXITING, FORKED. Any
+ * thread.
+ *
+ * Pointers:
+ * The count is null or readable and writable, and the array has room for as many.
+ */
+enum drystone_status drystone_accounts(int device,
+                                       struct drystone_account *accounts,
+                                       size_t *count);
 
 /**
  * Writes what a device holds: segments in address order, and all their blocks in the same order.

@@ -8,10 +8,11 @@
 //! (what surrounds each), `process`, `pools`, `counted`, `device`, `streams`, `registry` (devices
 //! by ordinal), `free` (what is wrong with a free), `report` and `snapshot`; then what is exported:
 //! `plugin` (PyTorch's functions), `torch` (those that throw), `memory`, `control`, `statistics`,
-//! `layout`, `supply`, `about`; and `preload` (the CUDA runtime's, for programs that the library is
-//! preloaded to).
+//! `accounts`, `layout`, `supply`, `about`; and `preload` (the CUDA runtime's, for programs that
+//! the library is preloaded to).
 
 mod about;
+mod accounts;
 mod barrier;
 mod control;
 mod counted;

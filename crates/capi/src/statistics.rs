@@ -174,7 +174,7 @@ pub unsafe extern "C" fn drystone_get_stats(device: c_int, stats: *mut CStats) -
     })
 }
 
-/// Sets every peak of a device's statistics to its current value.
+/// Sets every peak of a device's statistics and accounts to its current value.
 ///
 /// Statuses: INVALID_DEVICE, BAD_OPTION, NO_DRIVER, EXITING, FORKED. Any thread.
 #[unsafe(no_mangle)]

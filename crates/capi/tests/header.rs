@@ -56,6 +56,7 @@ fn generated() -> String {
         "control",
         "pins",
         "statistics",
+        "accounts",
         "layout",
         "supply",
     ];

@@ -154,6 +154,11 @@ impl Blocks {
         std::iter::successors(head.some(), |&index| self[index].filed_next.some())
     }
 
+    /// A block, and those after it in its segment.
+    pub(crate) fn onward(&self, first: BlockIndex) -> impl Iterator<Item = BlockIndex> + '_ {
+        std::iter::successors(first.some(), |&index| self[index].next.some())
+    }
+
     /// Slots in use or spare: an upper bound of every index.
     pub(crate) fn capacity(&self) -> usize {
         self.table.len()

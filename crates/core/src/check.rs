@@ -14,6 +14,7 @@ use crate::granule::{GranuleState, Place};
 use crate::heap::Heap;
 use crate::policy::SegmentKind;
 use crate::size::QUANTUM;
+use crate::stats::Gauge;
 
 /// An invariant that does not hold, with what was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +61,7 @@ impl Heap {
         self.check_i8_counters_agree(&tiles)?;
         self.check_i9_pending_blocks_wait(&tiles)?;
         self.check_i12_pools_keep_to_themselves(&tiles)?;
+        self.check_i8_accounts_agree(&tiles)?;
         self.check_i13_blocks_are_backed(&tiles)?;
         self.check_i16_pinned_memory_stays()
     }
@@ -235,15 +237,7 @@ impl Heap {
                     sum[3] += 1;
                     sum[4] += 1;
                 }
-                BlockState::Pending | BlockState::Quarantined => {
-                    sum[0] += block.requested;
-                    sum[2] += block.bytes;
-                    sum[4] += 1;
-                }
-                // Of the claimed ones those whose free is under way.
-                BlockState::Claimed
-                    if self.map.find(&self.blocks, block.address) == Some(index) =>
-                {
+                _ if self.is_active(index, &block) => {
                     sum[0] += block.requested;
                     sum[2] += block.bytes;
                     sum[4] += 1;
@@ -268,6 +262,32 @@ impl Heap {
         }
         self.check_i8_order()?;
         self.check_i8_idle_granules()
+    }
+
+    /// Live, or freed but not settled; of claimed blocks those whose free is under way.
+    fn is_active(&self, index: BlockIndex, block: &Block) -> bool {
+        match block.state {
+            BlockState::Live | BlockState::Pending | BlockState::Quarantined => true,
+            BlockState::Claimed => self.map.find(&self.blocks, block.address) == Some(index),
+            _ => false,
+        }
+    }
+
+    fn check_i8_accounts_agree(&self, tiles: &Tiles) -> Result<(), Broken> {
+        let mut sums = vec![0u64; self.lists.len()];
+        for (index, block) in tiles {
+            if self.is_active(*index, block) {
+                sums[block.list as usize] += block.bytes;
+            }
+        }
+        for (list, bytes) in self.lists.iter().zip(sums) {
+            let Gauge { current, peak, .. } = list.active_bytes;
+            hold(8, bytes == current && current <= peak, || {
+                let (pool, stream) = (list.pool, list.stream);
+                format!("pool {pool}, stream {stream}: walked {bytes}, stored {current} of {peak}")
+            })?;
+        }
+        Ok(())
     }
 
     /// Reserved bytes of all are those of both scales and the idle granules. Of granules in plans

@@ -9,6 +9,7 @@ use crate::bin::{BINS, Bin, Bitmap};
 use crate::block::{BlockIndex, Blocks};
 use crate::policy::SegmentKind;
 use crate::pool::Scale;
+use crate::stats::Gauge;
 
 /// How many blocks of one bin a search looks at. The bins are at most 1/64 wide, so what a longer
 /// search could gain is small; the worst case of a hit grows with it.
@@ -24,6 +25,8 @@ pub(crate) struct FreeList {
     pub(crate) scale: Scale,
     /// Index of the stream in whose order the blocks are free.
     pub(crate) stream: u32,
+    /// Of the live and pending blocks that were requested for this list.
+    pub(crate) active_bytes: Gauge,
     /// First hollow block of the segments obtained for this list: of homes, and of loans.
     pub(crate) hollow: [BlockIndex; 2],
     /// The empty berths, by their size in granules and their address.
@@ -39,6 +42,7 @@ impl FreeList {
             kind,
             scale,
             stream,
+            active_bytes: Gauge::default(),
             hollow: [BlockIndex::NONE; 2],
             berths: BTreeMap::new(),
             bitmap: Bitmap::new(),

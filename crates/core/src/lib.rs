@@ -12,6 +12,7 @@
 //! and beside the heap `ledger`, for a driver that pools by itself.
 #![forbid(unsafe_code)]
 
+mod account;
 mod address_map;
 mod bin;
 mod block;
@@ -32,6 +33,7 @@ pub mod size;
 mod snapshot;
 mod stats;
 
+pub use account::Account;
 pub use block::BlockState;
 pub use check::Broken;
 pub use error::{FreeError, RecordStreamError, RequestError, StreamError};

@@ -120,12 +120,7 @@ impl Heap {
             .in_address_order()
             .map(|(_, segment)| {
                 let list = self.list(segment.list);
-                let mut blocks = Vec::new();
-                let mut next = segment.first;
-                while let Some(index) = next.some() {
-                    next = self.blocks[index].next;
-                    blocks.push(self.view(index));
-                }
+                let blocks = self.blocks.onward(segment.first);
                 SegmentView {
                     address: segment.address,
                     bytes: segment.bytes,
@@ -133,7 +128,7 @@ impl Heap {
                     scale: list.scale,
                     pool: list.pool as usize,
                     stream: list.stream as usize,
-                    blocks,
+                    blocks: blocks.map(|index| self.view(index)).collect(),
                 }
             })
             .collect()

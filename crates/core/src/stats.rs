@@ -26,6 +26,10 @@ impl Gauge {
         debug_assert!(amount <= self.current);
         self.current -= amount;
     }
+
+    pub(crate) const fn reset_peak(&mut self) {
+        self.peak = self.current;
+    }
 }
 
 /// Statistics of one scale, or of both together.
@@ -80,8 +84,8 @@ pub struct Stats {
 
 impl Stats {
     /// Sets every peak to its current value.
-    pub fn reset_peaks(&mut self) {
-        self.each(|gauge| gauge.peak = gauge.current);
+    pub(crate) fn reset_peaks(&mut self) {
+        self.each(Gauge::reset_peak);
     }
 
     /// Sets every total to its current value, so that nothing counts as taken away yet.

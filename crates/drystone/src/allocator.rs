@@ -5,7 +5,7 @@
 //! of this allocator's own or over memory pools of the driver's; which is asked once a call.
 
 use drystone_core::{
-    Broken, CrossStream, FreeError, Freed, Grant, PoolId, RecordStreamError, RequestError,
+    Account, Broken, CrossStream, FreeError, Freed, Grant, PoolId, RecordStreamError, RequestError,
     SegmentView, Stats, StreamError, StreamId,
 };
 use drystone_driver::{DriverError, Stream};
@@ -219,10 +219,35 @@ impl Allocator {
         }
     }
 
-    /// Sets every peak of the statistics to its current value.
+    /// Sets every peak of the statistics and of the accounts to its current value.
     pub fn reset_peaks(&self) {
         self.refresh();
-        in_room!(self, device => device.books.lock().stats_mut().reset_peaks());
+        in_room!(self, device => device.books.lock().reset_peaks());
+    }
+
+    /// What each pool, scale and stream has, and the most it had in use: those that have
+    /// anything, or had since the peaks were reset. With source `async` free memory is in no
+    /// account: the driver gives it to any stream.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use drystone::{Allocator, Options, PoolId};
+    /// # use drystone_driver::Stream;
+    /// # use drystone_sim::{SimConfig, SimDevice};
+    /// # let device = SimDevice::new(SimConfig::default());
+    /// # let allocator = Allocator::new(Arc::new(device.clone()), &Options::default())?;
+    /// # let stream = allocator.add_stream(Stream::DEFAULT)?;
+    /// let kept = allocator.allocate(stream, 3 << 20)?;
+    /// drop(allocator.allocate(stream, 40 << 20)?);
+    /// let account = allocator.accounts()[0];
+    /// assert_eq!((account.pool, account.stream), (PoolId::DEFAULT.index(), stream.index()));
+    /// assert_eq!(account.active_bytes.current, 3 << 20);
+    /// assert_eq!(account.active_bytes.peak, 43 << 20);
+    /// # drop(kept);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn accounts(&self) -> Vec<Account> {
+        in_room!(self, device => device.books.lock().accounts())
     }
 
     /// What is held: segments in address order, tiled by their blocks. With source `async` each

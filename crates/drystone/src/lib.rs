@@ -53,7 +53,7 @@ pub use backing::PinError;
 pub use budget::Budget;
 pub use device::PressureCallback;
 pub use drystone_core::{
-    BlockState, BlockView, Broken, CrossStream, FreeError, Gauge, Grant, Loans, PoolId,
+    Account, BlockState, BlockView, Broken, CrossStream, FreeError, Gauge, Grant, Loans, PoolId,
     RecordStreamError, RequestError, Scale, ScaleStats, SegmentKind, SegmentView, SizeError, Stats,
     StreamError, StreamId,
 };

@@ -3,6 +3,7 @@
 //! `DRYSTONE_SEED` replays a run, `DRYSTONE_SEEDS` makes more of them.
 
 use super::*;
+use crate::accounts::drystone_accounts;
 
 const OPERATIONS: usize = 4_000;
 const DEVICES: [c_int; 9] = [0, 1, 0, 1, -1, 40, 64, c_int::MIN, c_int::MAX];
@@ -195,6 +196,10 @@ impl World {
             }
             15 => {
                 let _ = drystone_reset_peaks(device);
+                // SAFETY: null is refused.
+                let nothing =
+                    unsafe { drystone_accounts(device, ptr::null_mut(), ptr::null_mut()) };
+                assert_eq!(nothing, Status::InvalidValue);
             }
             16 => {
                 // SAFETY: null takes the environment's.

@@ -1,6 +1,7 @@
-//! What a device holds as arrays, and blocks that are put back where they were.
+//! What a device holds and each account has, as arrays; blocks that are put back where they were.
 
 use super::*;
+use crate::accounts::*;
 use crate::layout::*;
 use crate::supply::drystone_pool_create_over;
 
@@ -73,6 +74,65 @@ fn the_layout_has_every_block_once_and_its_pool() {
     for ptr in [plain, private] {
         assert_eq!(drystone_deallocate(ptr), Status::Ok);
     }
+}
+
+fn accounts(device: c_int, room: usize) -> Result<Vec<CAccount>, (Status, usize)> {
+    let (mut count, mut accounts) = (room, Vec::with_capacity(room));
+    // SAFETY: there is room for as many.
+    let status = unsafe { drystone_accounts(device, accounts.as_mut_ptr(), &raw mut count) };
+    if status != Status::Ok {
+        return Err((status, count));
+    }
+    // SAFETY: as many were written.
+    unsafe { accounts.set_len(count) };
+    accounts.sort_by_key(|one| (one.id0, one.is_released, one.stream as usize, one.is_small));
+    Ok(accounts)
+}
+
+#[test]
+fn accounts_have_the_peaks_of_each_pool_size_and_stream() {
+    let device = 29;
+    let side = stream(simulated(29).unwrap().create_stream().0);
+    assert_eq!(drystone_pool_create(device, 5, 6), Status::Ok);
+    let (_, gone) = allocate(40 * MIB, device, DEFAULT);
+    assert_eq!(drystone_deallocate(gone), Status::Ok);
+    let blocks = [
+        allocate(1000, device, DEFAULT).1,
+        allocate(3 * MIB, device, side).1,
+        in_pool(device, MIB),
+    ];
+    assert_eq!(accounts(device, 3).err(), Some((Status::BufferTooSmall, 4)));
+    assert!(message().contains("room for 3 accounts; there are 4"), "{}", message());
+    let brief = |one: &CAccount| {
+        let active = one.active_bytes;
+        let bytes = [active.current, active.peak, one.allocated_bytes].map(|bytes| bytes as usize);
+        ((one.id0, one.id1), one.stream, one.is_small, one.is_released, bytes)
+    };
+    let described = |room| accounts(device, room).unwrap().iter().map(brief).collect::<Vec<_>>();
+    let large = ((0, 0), DEFAULT, 0, 0, [0, 40 * MIB, 0]);
+    let small = ((0, 0), DEFAULT, 1, 0, [1024; 3]);
+    let other = ((0, 0), side, 0, 0, [3 * MIB; 3]);
+    assert_eq!(described(8), [large, small, other, ((5, 6), DEFAULT, 1, 0, [MIB; 3])]);
+    let found = accounts(device, 4).unwrap();
+    assert_eq!(found[0].free_bytes, found[0].largest_free_bytes);
+    let held = found.iter().map(|one| one.active_bytes.current + one.free_bytes).sum::<u64>();
+    assert_eq!(held, stats(device).reserved_bytes.current);
+
+    assert_eq!(drystone_reset_peaks(device), Status::Ok);
+    assert_eq!(drystone_pool_destroy(device, 5, 6), Status::Ok);
+    let released = ((0, 0), DEFAULT, 1, 1, [MIB; 3]);
+    let rested = ((0, 0), DEFAULT, 0, 0, [0; 3]);
+    assert_eq!(described(4), [rested, small, other, released]);
+    for block in blocks {
+        assert_eq!(drystone_deallocate(block), Status::Ok);
+    }
+    // SAFETY: null is refused.
+    let refused = unsafe { drystone_accounts(device, ptr::null_mut(), ptr::null_mut()) };
+    assert_eq!(refused, Status::InvalidValue);
+    let mut room = 1;
+    // SAFETY: as above.
+    let refused = unsafe { drystone_accounts(device, ptr::null_mut(), &raw mut room) };
+    assert_eq!((refused, room), (Status::InvalidValue, 1));
 }
 
 #[test]

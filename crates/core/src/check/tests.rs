@@ -236,6 +236,17 @@ fn i8_every_counter_counts() {
 }
 
 #[test]
+fn i8_an_account_of_what_is_not_there() {
+    let corrupt: [fn(&mut Gauge); 2] = [|gauge| gauge.current += QUANTUM, |gauge| gauge.peak = 0];
+    for corrupt in corrupt {
+        let Sample { mut heap, pending, .. } = sample();
+        let list = heap.blocks[pending].list as usize;
+        corrupt(&mut heap.lists[list].active_bytes);
+        assert_broken(&heap, 8);
+    }
+}
+
+#[test]
 fn i9_a_fence_that_passed_unnoticed() {
     let Sample { mut heap, used_by, .. } = sample();
     let stream = heap.streams.at_mut(used_by.index);

@@ -1,11 +1,13 @@
 //! The way of a free: address to block, then merged at once, or pending until its fences pass.
 
 use super::Heap;
-use crate::block::{BlockIndex, BlockState, NO_USES};
+use crate::block::{Block, BlockIndex, BlockState, NO_USES};
 use crate::error::{FreeError, RecordStreamError};
 use crate::fence::Fence;
+use crate::free_list::FreeList;
 use crate::id::StreamId;
 use crate::plan::{Intent, Plan, Step};
+use crate::stats::Stats;
 
 /// The answer to a free.
 #[derive(Debug)]
@@ -43,18 +45,17 @@ impl Heap {
 
     #[inline]
     fn free_block(&mut self, index: BlockIndex) -> Freed {
-        let list = self.list(self.blocks[index].list);
-        let (scale, stream) = (list.scale as usize, list.stream);
-        // Its own stream's order counts from now, however long other streams' uses last.
-        let free_after = self.streams.at(stream).free_after();
         let block = &mut self.blocks[index];
-        block.free_after = free_after;
-        self.stats.free(scale, block.bytes);
-        if block.uses == NO_USES {
-            self.settle(index);
-            return Freed::Done;
+        let list = &mut self.lists[block.list as usize];
+        // Its own stream's order counts from now, however long other streams' uses last.
+        block.free_after = self.streams.at(list.stream).free_after();
+        self.stats.free(list.scale as usize, block.bytes);
+        if block.uses != NO_USES {
+            return self.free_after_uses(index);
         }
-        self.free_after_uses(index)
+        Self::complete(&mut self.stats, list, block);
+        self.hand_back(index);
+        Freed::Done
     }
 
     /// Notes that a live block is also used on another stream than its own.
@@ -124,11 +125,24 @@ impl Heap {
     /// Makes a block free for its own stream: the last use elsewhere is complete.
     #[inline]
     pub(super) fn settle(&mut self, index: BlockIndex) {
+        let block = &self.blocks[index];
+        let list = &mut self.lists[block.list as usize];
+        Self::complete(&mut self.stats, list, block);
+        self.hand_back(index);
+    }
+
+    /// A block that nobody uses any more is no longer known by its address, and free.
+    #[inline]
+    fn hand_back(&mut self, index: BlockIndex) {
         self.map.remove(&mut self.blocks, index);
-        let block = self.blocks[index];
-        let scale = self.list(block.list).scale as usize;
-        self.stats.complete(scale, block.requested, block.bytes);
         self.file(index);
+    }
+
+    /// No stream uses the block any more.
+    #[inline]
+    fn complete(stats: &mut Stats, list: &mut FreeList, block: &Block) {
+        list.active_bytes.take(block.bytes);
+        stats.complete(list.scale as usize, block.requested, block.bytes);
     }
 
     /// Plans a fence on every stream that uses the block, as far as its work may not be complete.

@@ -128,7 +128,13 @@ impl Heap {
         &self.stats
     }
 
-    /// Statistics, to reset peaks or totals.
+    /// Sets every peak to its current value: those of the statistics, and of the accounts.
+    pub fn reset_peaks(&mut self) {
+        self.stats.reset_peaks();
+        self.lists.iter_mut().for_each(|list| list.active_bytes.reset_peak());
+    }
+
+    /// Statistics, to count a retry or reset totals.
     pub const fn stats_mut(&mut self) -> &mut Stats {
         &mut self.stats
     }
@@ -217,7 +223,7 @@ impl Heap {
             self.blocks[index].state = BlockState::Live;
             self.file(rest);
         }
-        self.make_live(index, wanted, scale)
+        self.make_live(index, wanted)
     }
 
     /// Takes a block out of its bin and makes it live. What it has too much stays free: joined
@@ -230,11 +236,11 @@ impl Heap {
             let rest = self.blocks.cut(index, wanted.bytes);
             self.insert_free(rest);
         }
-        self.make_live(index, wanted, scale)
+        self.make_live(index, wanted)
     }
 
     #[inline]
-    fn make_live(&mut self, index: BlockIndex, wanted: Wanted, scale: Scale) -> Grant {
+    fn make_live(&mut self, index: BlockIndex, wanted: Wanted) -> Grant {
         let block = &mut self.blocks[index];
         block.state = BlockState::Live;
         block.list = wanted.list;
@@ -242,7 +248,9 @@ impl Heap {
         block.uses = NO_USES;
         let grant = Grant { address: block.address, bytes: block.bytes };
         self.map.insert(&mut self.blocks, index, grant.address);
-        self.stats.allocate(scale as usize, wanted.requested, grant.bytes);
+        let list = &mut self.lists[wanted.list as usize];
+        list.active_bytes.add(grant.bytes);
+        self.stats.allocate(list.scale as usize, wanted.requested, grant.bytes);
         grant
     }
 }

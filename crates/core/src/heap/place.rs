@@ -34,8 +34,7 @@ impl Heap {
         }
         let Some(first) = self.free_around(list, &place) else { return Ok(None) };
         let index = self.claim_range(first, place.start, place.end);
-        let scale = self.list(list).scale;
-        Ok(Some(self.make_live(index, Wanted { list, requested, bytes }, scale)))
+        Ok(Some(self.make_live(index, Wanted { list, requested, bytes })))
     }
 
     /// The first of the free blocks that cover a place, in a segment of the list's pool and scale.

@@ -6,11 +6,16 @@ use crate::fence::Fence;
 use crate::id::{PoolId, StreamId};
 use crate::plan::{Intent, Plan, Step};
 use crate::policy::SegmentKind;
+use crate::stats::Gauge;
 
 impl Heap {
     /// Adds a stream. It may succeed a retired stream whose work is complete.
     pub fn add_stream(&mut self) -> StreamId {
-        self.streams.add()
+        let stream = self.streams.add();
+        // What was in use at most before was its predecessor's.
+        let inherited = self.lists.iter_mut().filter(|list| list.stream == stream.index);
+        inherited.for_each(|list| list.active_bytes.reset_peak());
+        stream
     }
 
     /// Retires a stream that is about to be destroyed, and plans its last fence. Its blocks stay
@@ -44,7 +49,10 @@ impl Heap {
     pub fn add_pool_of(&mut self, kind: SegmentKind) -> PoolId {
         let (segments, lists) = (&self.segments, &self.lists);
         let has_segments = |pool| segments.iter().any(|(_, s)| lists[s.list as usize].pool == pool);
-        self.pools.add(kind, has_segments)
+        let pool = self.pools.add(kind, has_segments);
+        let inherited = self.lists.iter_mut().filter(|list| list.pool == pool.index);
+        inherited.for_each(|list| list.active_bytes = Gauge::default());
+        pool
     }
 
     /// How segments of a pool are obtained.

@@ -5,6 +5,7 @@ use super::{Ledger, State};
 use crate::check::{Broken, hold};
 use crate::policy;
 use crate::size::QUANTUM;
+use crate::stats::Gauge;
 
 impl Ledger {
     /// Proves every invariant of the ledger.
@@ -17,6 +18,7 @@ impl Ledger {
         self.check_i6_addresses_lead_to_their_block()?;
         self.check_i7_sizes_are_whole_quanta()?;
         self.check_i8_counters_agree()?;
+        self.check_i8_accounts_agree()?;
         self.check_i8_reserved_bytes_agree()?;
         self.check_i9_pending_blocks_wait()
     }
@@ -111,6 +113,23 @@ impl Ledger {
         hold(8, quarantined == self.stats.quarantined_bytes, || {
             format!("{quarantined} bytes are quarantined, not {}", self.stats.quarantined_bytes)
         })
+    }
+
+    fn check_i8_accounts_agree(&self) -> Result<(), Broken> {
+        let mut sums = vec![0; self.accounts.len()];
+        for (_, entry) in self.entries().filter(|(_, entry)| entry.is_counted) {
+            let account = &self.accounts[entry.account as usize];
+            let is_own = account.pool == entry.pool as usize
+                && account.stream == entry.stream.index()
+                && account.scale == policy::scale(entry.bytes);
+            hold(8, is_own, || format!("{entry:?} counts for {account:?}"))?;
+            sums[entry.account as usize] += entry.bytes;
+        }
+        for (account, bytes) in self.accounts.iter().zip(sums) {
+            let Gauge { current, peak, .. } = account.active_bytes;
+            hold(8, bytes == current && current <= peak, || format!("{bytes} in {account:?}"))?;
+        }
+        Ok(())
     }
 
     /// What is reserved is what the pools were seen to hold, and what graphs own; and a pool holds

@@ -237,7 +237,7 @@ impl Ledger {
             return;
         };
         self.spare.push(index);
-        let Entry { bytes, requested, pool, is_graphs, is_counted, .. } = entry;
+        let Entry { bytes, requested, pool, account, is_graphs, is_counted, .. } = entry;
         let home = &mut self.pools[pool as usize];
         home.entries -= 1;
         if is_graphs {
@@ -246,6 +246,7 @@ impl Ledger {
             home.active_bytes -= bytes;
         }
         if is_counted {
+            self.accounts[account as usize].active_bytes.take(bytes);
             let scale = policy::scale(bytes) as usize;
             self.stats.complete(scale, requested, bytes);
             self.stats.all.segments.take(1);

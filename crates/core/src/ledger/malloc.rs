@@ -104,12 +104,15 @@ impl Ledger {
         self.observe(pool as usize, reserved_bytes);
         let now = self.stats.all.reserved_bytes.current;
         let is_admitted = is_graphs || now <= self.ceiling_bytes;
+        let scale = policy::scale(bytes);
+        let account = self.account_of(pool, scale, stream);
         let entry = Entry {
             address,
             bytes,
             requested,
             pool,
             stream,
+            account,
             uses: Vec::new(),
             state: if is_admitted { State::Live } else { State::Leaving },
             is_graphs,
@@ -125,7 +128,8 @@ impl Ledger {
             return Err(Departure { index, address, route: Route::Own(stream) });
         }
         self.by_address.insert(address, index);
-        let scale = policy::scale(bytes) as usize;
+        self.accounts[account as usize].active_bytes.add(bytes);
+        let scale = scale as usize;
         self.stats.allocate(scale, requested, bytes);
         self.stats.all.segments.add(1);
         self.stats.scales[scale].segments.add(1);

@@ -3,9 +3,11 @@
 //!
 //! A block is one stream-ordered allocation. The ledger never reuses one: it decides when a freed
 //! block may go back to the driver, and in the order of which stream. Until then the block is
-//! pending. `malloc`: the way of a malloc; `free`: the way of a free. This file: the state,
-//! streams and pools. What a graph owns is counted as reserved as long as it is live here.
+//! pending. `malloc`: the way of a malloc; `free`: the way of a free; `account`: what each pool and
+//! stream has. This file: the state, streams and pools. What a graph owns is counted as reserved as
+//! long as it is live here.
 
+mod account;
 mod check;
 mod free;
 mod malloc;
@@ -17,6 +19,7 @@ pub use malloc::{Given, Order};
 
 use std::collections::BTreeMap;
 
+use crate::account::Account;
 use crate::block::{BlockIndex, BlockState};
 use crate::error::{FreeError, RecordStreamError, RequestError, StreamError};
 use crate::fence::{Fence, Streams};
@@ -49,6 +52,8 @@ struct Entry {
     requested: u64,
     pool: u32,
     stream: StreamId,
+    /// Position of its account.
+    account: u32,
     /// Live: the other streams that use it. Waiting: the streams it waits for.
     uses: Vec<StreamId>,
     state: State,
@@ -89,6 +94,7 @@ pub struct Ledger {
     /// In blocks that graphs own.
     graph_bytes: u64,
     stats: Stats,
+    accounts: Vec<Account>,
 }
 
 impl Ledger {
@@ -106,6 +112,7 @@ impl Ledger {
             quarantine: Vec::new(),
             graph_bytes: 0,
             stats: Stats::default(),
+            accounts: Vec::new(),
         }
     }
 
@@ -126,7 +133,7 @@ impl Ledger {
         &self.stats
     }
 
-    /// Statistics, to reset peaks or totals.
+    /// Statistics, to count a retry or reset totals.
     pub const fn stats_mut(&mut self) -> &mut Stats {
         &mut self.stats
     }
@@ -157,7 +164,9 @@ impl Ledger {
 
     /// Adds a stream. It may succeed a retired stream whose work is complete.
     pub fn add_stream(&mut self) -> StreamId {
-        self.streams.add()
+        let stream = self.streams.add();
+        self.succeed_stream(stream);
+        stream
     }
 
     /// Retires a stream that is about to be destroyed, and plans its last fence. Its blocks stay
@@ -198,7 +207,9 @@ impl Ledger {
         if let Some(at) = ended {
             let pool = &mut self.pools[at + 1];
             *pool = Pool { generation: pool.generation + 1, ..Pool::default() };
-            return PoolId { index: at as u32 + 1, generation: pool.generation };
+            let id = PoolId { index: at as u32 + 1, generation: pool.generation };
+            self.succeed_pool(id);
+            return id;
         }
         self.pools.push(Pool::default());
         PoolId { index: self.pools.len() as u32 - 1, generation: 0 }

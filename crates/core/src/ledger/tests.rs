@@ -359,3 +359,86 @@ fn random_runs_leave_nothing() {
         assert_eq!(world.ledger.stats().scales[Scale::Small as usize].segments.current, 0);
     }
 }
+
+/// Pool, stream and scale of each account; in use now and at most, and of it what is live.
+fn accounts(ledger: &Ledger) -> Vec<(usize, usize, Scale, [u64; 3])> {
+    let mut accounts = ledger.accounts();
+    accounts.sort_by_key(|one| (one.pool, one.stream, one.scale as usize));
+    accounts
+        .into_iter()
+        .map(|one| {
+            let active = one.active_bytes;
+            let bytes = [active.current, active.peak, one.allocated_bytes];
+            (one.pool, one.stream, one.scale, bytes)
+        })
+        .collect()
+}
+
+#[test]
+fn accounts_keep_the_peaks_of_each_pool_scale_and_stream() {
+    let mut world = World::new(u64::MAX);
+    let [one, two] = std::array::from_fn(|_| world.ledger.add_stream());
+    let used = world.allocate(one, 3 * MIB);
+    world.ledger.record_stream(used, two).unwrap();
+    let plan = plan(world.leave(used));
+    let fences = fences(&plan);
+    world.ledger.commit(plan);
+    let large = |bytes| (0, 0, Scale::Large, bytes);
+    assert_eq!(accounts(&world.ledger), [large([3 * MIB, 3 * MIB, 0])], "pending");
+    world.ledger.fence_passed(fences[0]);
+    world.depart();
+    world.allocate(one, 700);
+    let kept = world.allocate(two, 2 * MIB);
+    let small = (0, 0, Scale::Small, [1024; 3]);
+    let other = (0, 1, Scale::Large, [2 * MIB; 3]);
+    assert_eq!(accounts(&world.ledger), [small, large([0, 3 * MIB, 0]), other]);
+    world.ledger.reset_peaks();
+    assert_eq!(accounts(&world.ledger), [small, other]);
+
+    // A stream that takes the place of another has its blocks, and no peak from before.
+    let more = world.allocate(two, 4 * MIB);
+    let Leaving::Now(departure) = world.leave(more) else { panic!("nobody else uses it") };
+    world.ledger.departed(departure, true);
+    let retired = world.ledger.retire_stream(two).unwrap();
+    let last = self::fences(&retired)[0];
+    world.ledger.commit(retired);
+    world.ledger.fence_passed(last);
+    assert_eq!(accounts(&world.ledger)[1].3, [2 * MIB, 6 * MIB, 2 * MIB]);
+    assert_eq!(world.ledger.add_stream().index(), two.index());
+    assert_eq!(accounts(&world.ledger)[1], other);
+    world.leave(kept);
+}
+
+#[test]
+fn a_pool_that_takes_the_place_of_another_has_no_peaks_from_before() {
+    let mut world = World::new(u64::MAX);
+    let stream = world.ledger.add_stream();
+    let pool = world.ledger.add_pool();
+    let order = world.ledger.request(pool, stream, 3 * MIB, true).unwrap();
+    let given = world.give(order.bytes(), true, 0);
+    let grant = world.ledger.admit(order, given).unwrap();
+    let Leaving::Now(departure) = world.leave(grant.address) else { panic!("a graph's") };
+    world.ledger.departed(departure, true);
+    world.ledger.release_pool(pool).unwrap();
+    world.ledger.observe(pool.index(), 0);
+    assert_eq!(accounts(&world.ledger), [(1, 0, Scale::Large, [0, 3 * MIB, 0])]);
+    assert_eq!(world.ledger.add_pool().index(), 1);
+    assert_eq!(accounts(&world.ledger), []);
+    world.ledger.check().unwrap();
+}
+
+#[test]
+fn i8_an_account_of_what_is_not_there() {
+    let corrupt: [fn(&mut Account); 3] = [
+        |account| account.active_bytes.current += 512,
+        |account| account.active_bytes.peak = 0,
+        |account| account.scale = Scale::Small,
+    ];
+    for corrupt in corrupt {
+        let mut world = World::new(u64::MAX);
+        let stream = world.ledger.add_stream();
+        world.allocate(stream, 3 * MIB);
+        corrupt(&mut world.ledger.accounts[0]);
+        assert_eq!(world.ledger.check().unwrap_err().invariant, 8);
+    }
+}

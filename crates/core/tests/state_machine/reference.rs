@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use drystone_core::{Fence, Gauge, Scale, ScaleStats, Stats, StreamId};
 
+use crate::accounts::Accounts;
 use crate::clocks::Clock;
 
 /// The largest request that is served from segments of small blocks.
@@ -63,6 +64,7 @@ pub struct Reference {
     pub issued: BTreeMap<StreamId, u64>,
     pub told: BTreeMap<StreamId, u64>,
     stats: Stats,
+    pub accounts: Accounts,
 }
 
 impl Reference {
@@ -104,6 +106,7 @@ impl Reference {
             add(&mut stats.allocations, 1);
             add(&mut stats.active_blocks, 1);
         });
+        self.accounts.grant(&block);
         self.live.insert(address, block);
     }
 
@@ -124,6 +127,23 @@ impl Reference {
             stats.active_bytes.current -= block.bytes;
             stats.active_blocks.current -= 1;
         });
+        self.accounts.complete(block);
+    }
+
+    pub fn reset_peaks(&mut self) {
+        let stats = &mut self.stats;
+        for scale in std::iter::once(&mut stats.all).chain(&mut stats.scales) {
+            for gauge in [
+                &mut scale.requested_bytes,
+                &mut scale.allocated_bytes,
+                &mut scale.active_bytes,
+                &mut scale.allocations,
+                &mut scale.active_blocks,
+            ] {
+                gauge.peak = gauge.current;
+            }
+        }
+        self.accounts.reset_peaks();
     }
 
     /// The uses of a block that the heap must wait for, as fences; those of live streams are
@@ -196,7 +216,7 @@ impl Reference {
     }
 }
 
-fn add(gauge: &mut Gauge, amount: u64) {
+pub fn add(gauge: &mut Gauge, amount: u64) {
     gauge.current += amount;
     gauge.total += amount;
     gauge.peak = gauge.peak.max(gauge.current);

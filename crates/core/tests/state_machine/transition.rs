@@ -56,6 +56,7 @@ pub enum Transition {
     Synchronize {
         fate: Fate,
     },
+    ResetPeaks,
     AddStream,
     RetireStream {
         nth: usize,
@@ -179,6 +180,7 @@ fn transitions(granule_bytes: u64) -> impl Strategy<Value = Transition> {
         6 => (0..4usize, fate()).prop_map(|(nth, fate)| Transition::Resume { nth, fate }),
         5 => fate().prop_map(|fate| Transition::Trim { fate }),
         2 => fate().prop_map(|fate| Transition::Synchronize { fate }),
+        1 => Just(Transition::ResetPeaks),
         2 => Just(Transition::AddStream),
         2 => (0..4usize, fate()).prop_map(|(nth, fate)| Transition::RetireStream { nth, fate }),
         1 => nth().prop_map(|nth| Transition::UseRetired { nth }),
@@ -315,6 +317,7 @@ impl World {
             Transition::Synchronize { fate } => {
                 self.synchronize(fate);
             }
+            Transition::ResetPeaks => self.reset_peaks(),
             Transition::AddStream if self.reference.streams.len() < 4 => {
                 self.add_stream();
             }

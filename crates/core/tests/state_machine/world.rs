@@ -85,6 +85,7 @@ impl World {
             flights: Vec::new(),
             pins: BTreeMap::new(),
         };
+        world.reference.accounts.add_pool(0);
         for _ in 0..setup.streams {
             world.add_stream();
         }
@@ -96,6 +97,7 @@ impl World {
     pub fn add_stream(&mut self) -> StreamId {
         let stream = self.heap.add_stream();
         self.device.clocks.add(stream);
+        self.reference.accounts.add_stream(stream.index());
         self.reference.streams.push(stream);
         stream
     }
@@ -124,6 +126,7 @@ impl World {
         assert!(self.pools.iter().all(|&(other, _)| other != pool), "{pool:?} exists (B47)");
         assert_eq!(self.heap.kind_of(pool), Ok(kind));
         self.pools.push((pool, false));
+        self.reference.accounts.add_pool(pool.index());
         self.kinds.push(kind);
         pool
     }
@@ -137,6 +140,11 @@ impl World {
             assert_eq!(released, Ok(()));
             self.pools[number].1 = true;
         }
+    }
+
+    pub fn reset_peaks(&mut self) {
+        self.heap.reset_peaks();
+        self.reference.reset_peaks();
     }
 
     // The device, and memory that goes back to it.
@@ -235,6 +243,8 @@ impl World {
             assert_eq!(kind.map(|(_, &kind)| kind), Some(segment.kind), "kind of a pool (I12)");
         }
         assert_eq!(stats.all.segments.current, segments.len() as u64 + self.withdrawn_segments());
+        let live = self.reference.live.values();
+        self.reference.accounts.verify(&self.heap.accounts(), live, &segments);
         self.verify_backing(&segments);
         self.verify_blocks(&segments);
     }

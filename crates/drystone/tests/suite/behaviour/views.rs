@@ -1,6 +1,6 @@
 //! What is shown: statistics, snapshots, and the owned [`Allocation`](drystone::Allocation).
 
-use drystone::{Allocator, BlockState, SegmentKind};
+use drystone::{Allocator, BlockState, PoolId, Scale, SegmentKind, StreamId};
 
 use crate::setup::{Setup, on_every_setup};
 use crate::sim::MIB;
@@ -8,6 +8,7 @@ use crate::sim::MIB;
 on_every_setup!(
     statistics_follow_every_step,
     peaks_can_be_reset,
+    each_pool_scale_and_stream_has_a_peak_of_its_own,
     a_snapshot_tiles_its_segments_and_shows_what_is_live,
     an_allocation_frees_itself,
     an_address_taken_out_is_the_programs_to_free,
@@ -60,6 +61,58 @@ fn peaks_can_be_reset(setup: &Setup) {
     let all = program.allocator.stats().all;
     assert_eq!((all.allocated_bytes.peak, all.reserved_bytes.peak), (0, 0));
     assert!(all.allocated_bytes.total >= 40 * MIB, "totals stay");
+    program.end();
+}
+
+/// In use now and at most, and of it what is live.
+fn account(allocator: &Allocator, pool: PoolId, stream: StreamId, scale: Scale) -> [u64; 3] {
+    let is_asked = |one: &&drystone::Account| {
+        (one.pool, one.stream, one.scale) == (pool.index(), stream.index(), scale)
+    };
+    let accounts = allocator.accounts();
+    let mut found = accounts.iter().filter(is_asked);
+    let one = found.next().map_or([0; 3], |one| {
+        [one.active_bytes.current, one.active_bytes.peak, one.allocated_bytes]
+    });
+    assert_eq!(found.next(), None, "told twice");
+    one
+}
+
+fn each_pool_scale_and_stream_has_a_peak_of_its_own(setup: &Setup) {
+    let program = setup.program();
+    let (lane, other) = (program.lane(), program.lane());
+    let allocator = &program.allocator;
+    let private = allocator.add_pool();
+    let of = |pool, stream, scale| account(allocator, pool, stream, scale);
+    let large = |stream| of(PoolId::DEFAULT, stream, Scale::Large);
+
+    let block = program.allocate(lane, 40 * MIB);
+    program.free(block);
+    // Memory that the first stream had, where streams share it.
+    let kept = program.allocate(other, 30 * MIB);
+    let small = program.allocate(other, 512);
+    let granted = program.try_allocate_in(private, lane, 4 * MIB).unwrap();
+    assert_eq!(large(lane.id), [0, 40 * MIB, 0]);
+    assert_eq!(large(other.id), [30 * MIB; 3]);
+    assert_eq!(of(PoolId::DEFAULT, other.id, Scale::Small), [512; 3]);
+    assert_eq!(of(private, lane.id, Scale::Large), [4 * MIB; 3]);
+
+    // Freed, but in use on another stream until its work is done.
+    program.use_on(&kept, lane);
+    program.device.work(lane.stream, 1_000_000);
+    program.free(kept);
+    assert_eq!(large(other.id)[1..], [30 * MIB, 0]);
+    for block in [small, granted] {
+        program.free(block);
+    }
+    allocator.trim().unwrap();
+    assert_eq!(large(other.id), [0, 30 * MIB, 0]);
+    let all = allocator.stats().all;
+    let free: u64 = allocator.accounts().iter().map(|one| one.free_bytes).sum();
+    assert!(free <= all.reserved_bytes.current);
+    allocator.reset_peaks();
+    assert!(allocator.accounts().iter().all(|one| one.active_bytes.peak == 0));
+    allocator.release_pool(private).unwrap();
     program.end();
 }
 

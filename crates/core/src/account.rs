@@ -1,0 +1,75 @@
+//! Accounts: what one pool, scale and stream have of a device's memory, with the peak of what they
+//! had in use (I8).
+//!
+//! A block counts for the pool and stream that it was requested for, free memory for those whose
+//! requests it serves first.
+
+use crate::block::BlockState;
+use crate::heap::Heap;
+use crate::pool::Scale;
+use crate::stats::Gauge;
+
+/// What one pool, scale and stream have, in bytes. Peaks are of their own: those of several
+/// accounts need not fall together, and do not add up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// Position of the pool; 0 is the default pool.
+    pub pool: usize,
+    /// Small or large blocks.
+    pub scale: Scale,
+    /// Position of the stream.
+    pub stream: usize,
+    /// Live and pending blocks.
+    pub active_bytes: Gauge,
+    /// Live blocks.
+    pub allocated_bytes: u64,
+    /// Free blocks.
+    pub free_bytes: u64,
+    /// The largest free block.
+    pub largest_free_bytes: u64,
+}
+
+impl Account {
+    pub(crate) const fn new(pool: u32, scale: Scale, stream: u32, active_bytes: Gauge) -> Self {
+        Self {
+            pool: pool as usize,
+            scale,
+            stream: stream as usize,
+            active_bytes,
+            allocated_bytes: 0,
+            free_bytes: 0,
+            largest_free_bytes: 0,
+        }
+    }
+
+    /// Whether there is anything to tell: something in use since the peaks were reset, or free.
+    pub(crate) const fn is_used(&self) -> bool {
+        self.active_bytes.peak > 0 || self.free_bytes > 0
+    }
+}
+
+impl Heap {
+    /// The accounts that have anything, or had since the peaks were reset. Walks all blocks.
+    pub fn accounts(&self) -> Vec<Account> {
+        let lists = self.lists.iter();
+        let mut accounts: Vec<Account> = lists
+            .map(|list| Account::new(list.pool, list.scale, list.stream, list.active_bytes))
+            .collect();
+        for (_, segment) in self.segments.iter() {
+            for index in self.blocks.onward(segment.first) {
+                let block = &self.blocks[index];
+                let account = &mut accounts[block.list as usize];
+                match block.state {
+                    BlockState::Live => account.allocated_bytes += block.bytes,
+                    BlockState::Free => {
+                        account.free_bytes += block.bytes;
+                        account.largest_free_bytes = account.largest_free_bytes.max(block.bytes);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        accounts.retain(Account::is_used);
+        accounts
+    }
+}
