@@ -23,6 +23,7 @@ mod free_list;
 mod granule;
 mod heap;
 mod id;
+mod lead;
 mod ledger;
 mod pin;
 mod plan;

@@ -3,13 +3,14 @@
 //! A plain segment is one allocation of the driver and always backed throughout. A mapped segment
 //! is a reserved range of addresses in granule-sized pieces, its slots. In a segment of homes each
 //! slot has a granule of its own for as long as that exists; in one for loans slots lead to
-//! granules whose home is elsewhere.
+//! granules whose home is elsewhere, and each berth knows where they lead.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::block::BlockIndex;
 use crate::granule::{GranuleId, NO_GRANULE};
+use crate::lead::{Lead, To};
 use crate::policy::SegmentKind;
 
 /// One segment.
@@ -26,14 +27,14 @@ pub(crate) struct Segment {
     pub(crate) is_loan: bool,
     /// Mapped segments: what each granule-sized piece leads to, as far as ever mapped.
     slots: Vec<Slot>,
+    /// Berths, by their first slot: what their slots lead to, run by run.
+    berths: BTreeMap<usize, Vec<Lead>>,
 }
 
 /// A granule-sized piece of a mapped segment.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     granule: u32,
-    /// The first of a berth's slots: how many the berth has. Else 0.
-    berth_slots: u32,
     /// While its granule is on loan: the block here.
     lent: BlockIndex,
     /// The device has access.
@@ -41,7 +42,7 @@ struct Slot {
 }
 
 const EMPTY: Slot =
-    Slot { granule: NO_GRANULE, berth_slots: 0, lent: BlockIndex::NONE, is_open: false };
+    Slot { granule: NO_GRANULE, lent: BlockIndex::NONE, is_open: false };
 
 impl Segment {
     pub(crate) fn new(
@@ -51,7 +52,9 @@ impl Segment {
         list: u32,
         is_loan: bool,
     ) -> Self {
-        Self { kind, address, bytes, list, first: BlockIndex::NONE, is_loan, slots: Vec::new() }
+        let first = BlockIndex::NONE;
+        let (slots, berths) = (Vec::new(), BTreeMap::new());
+        Self { kind, address, bytes, list, first, is_loan, slots, berths }
     }
 
     /// The granule that a slot leads to.
@@ -68,9 +71,41 @@ impl Segment {
     }
 
     /// How many slots the berth has that begins at this one; 0 if none does.
-    #[inline]
-    pub(crate) fn berth_slots(&self, slot: usize) -> u32 {
-        self.slots.get(slot).map_or(0, |slot| slot.berth_slots)
+    pub(crate) fn berth_slots(&self, slot: usize) -> usize {
+        self.leads(slot).iter().map(|lead| lead.slots).sum()
+    }
+
+    /// What the slots of the berth lead to that begins at this one.
+    pub(crate) fn leads(&self, slot: usize) -> &[Lead] {
+        self.berths.get(&slot).map_or(&[], Vec::as_slice)
+    }
+
+    /// The berths that begin in a range of slots: their first slots, in order.
+    pub(crate) fn berths_in(
+        &self,
+        slots: Range<usize>,
+    ) -> impl DoubleEndedIterator<Item = usize> + '_ {
+        self.berths.range(slots).map(|(&first, _)| first)
+    }
+
+    /// The first slot of the berth that has a slot, or of the last one before it.
+    pub(crate) fn berth_around(&self, slot: usize) -> Option<usize> {
+        Some(*self.berths.range(..=slot).next_back()?.0)
+    }
+
+    /// Notes a berth of slots that lead nowhere.
+    pub(crate) fn add_berth(&mut self, first: usize, slots: usize) {
+        self.set_leads(first, vec![Lead { slots, to: To::Nowhere }]);
+    }
+
+    /// Notes what the slots of a berth lead to.
+    pub(crate) fn set_leads(&mut self, first: usize, leads: Vec<Lead>) {
+        self.berths.insert(first, leads);
+    }
+
+    /// Forgets the berth that begins at a slot.
+    pub(crate) fn remove_berth(&mut self, first: usize) {
+        self.berths.remove(&first);
     }
 
     fn slot_mut(&mut self, slot: usize) -> &mut Slot {
@@ -90,11 +125,6 @@ impl Segment {
     pub(crate) fn unmap(&mut self, slot: usize) {
         let slot = self.slot_mut(slot);
         (slot.granule, slot.is_open) = (NO_GRANULE, false);
-    }
-
-    /// Notes that a berth of so many slots begins at this one; 0: none any more.
-    pub(crate) fn set_berth(&mut self, slot: usize, berth_slots: u32) {
-        self.slot_mut(slot).berth_slots = berth_slots;
     }
 
     /// Notes the lent block that covers slots.

@@ -24,6 +24,12 @@ impl Heap {
     pub(super) fn check_i13_granules_and_places_agree(&self) -> Result<(), Broken> {
         let mut places = 0;
         for (number, segment) in self.segments.iter() {
+            for first in segment.berths_in(0..segment.slot_count()) {
+                let (noted, found) = (segment.leads(first), self.leads_from_slots(segment, first));
+                hold(13, noted == found, || {
+                    format!("berth {first} of segment {number}: {noted:?}, but {found:?}")
+                })?;
+            }
             for slot in 0..segment.slot_count() {
                 let Some(id) = segment.granule(slot) else { continue };
                 let place = Place { segment: number, slot: slot as u32 };

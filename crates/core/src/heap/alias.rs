@@ -77,12 +77,13 @@ impl Heap {
 
     /// A claimed block of which aliases were unmapped stands where it belongs again.
     pub(super) fn finish_clearing(&mut self, index: BlockIndex) {
+        self.renew_leads(index);
         if !self.blocks[index].is_loan {
             self.hollow_out(index);
         } else if self.is_whole_berth(index) && self.leads_nowhere(index) {
             let first = self.slots_of(index).start;
             if let Some(segment) = self.segments.get_mut(self.blocks[index].segment) {
-                segment.set_berth(first, 0);
+                segment.remove_berth(first);
             }
             self.hollow_out(index);
         } else {

@@ -121,24 +121,22 @@ impl Heap {
         self.claim_hollow(index, bytes);
         let first = self.slots_of(index).start;
         if let Some(segment) = self.segments.get_mut(self.blocks[index].segment) {
-            segment.set_berth(first, berth.granules as u32);
+            segment.add_berth(first, berth.granules);
         }
     }
 
     /// Makes a homeless block of a segment for loans empty: whole berths in it can be used again.
     pub(super) fn empty_berth(&mut self, index: BlockIndex) {
         let granule_bytes = self.config.granule_bytes;
-        if self.berth_slots_at(index) as usize >= self.slots_of(index).len() {
-            return self.empty_part(index);
-        }
+        let slots = self.slots_of(index);
+        let Some(segment) = self.segments.get(self.blocks[index].segment) else { return };
+        let address = segment.address;
+        let berths: Vec<usize> = segment.berths_in(slots.start + 1..slots.end).collect();
         // From the last berth in it to the first.
-        for slot in self.slots_of(index).skip(1).rev() {
-            let Some(segment) = self.segments.get(self.blocks[index].segment) else { return };
-            if segment.berth_slots(slot) > 0 {
-                let address = segment.address + slot as u64 * granule_bytes;
-                let part = self.blocks.cut(index, address - self.blocks[index].address);
-                self.empty_part(part);
-            }
+        for slot in berths.into_iter().rev() {
+            let start = address + slot as u64 * granule_bytes;
+            let part = self.blocks.cut(index, start - self.blocks[index].address);
+            self.empty_part(part);
         }
         self.empty_part(index);
     }
@@ -178,15 +176,14 @@ impl Heap {
         index.some().is_some_and(|index| self.blocks[index].state == BlockState::Alias)
     }
 
-    fn berth_slots_at(&self, index: BlockIndex) -> u32 {
+    fn berth_slots_at(&self, index: BlockIndex) -> usize {
         let segment = self.segments.get(self.blocks[index].segment);
         segment.map_or(0, |segment| segment.berth_slots(self.slots_of(index).start))
     }
 
     /// Whether an empty block is a berth from end to end.
     pub(crate) fn is_whole_berth(&self, index: BlockIndex) -> bool {
-        let slots = self.berth_slots_at(index);
-        u64::from(slots) * self.config.granule_bytes == self.blocks[index].bytes
+        self.berth_slots_at(index) == self.slots_of(index).len()
     }
 
     fn link_berth(&mut self, index: BlockIndex) {

@@ -12,6 +12,7 @@ use super::request::{Reach, Readiness};
 use crate::block::BlockIndex;
 use crate::free_list::FreeList;
 use crate::granule::{GranuleId, GranuleState};
+use crate::lead::{Lead, To};
 use crate::plan::{Plan, Wanted};
 use crate::policy::{CrossStream, SegmentKind};
 use crate::size::whole_units;
@@ -44,21 +45,27 @@ impl Victims {
         self.0[..after].last().filter(|victim| end <= victim.end)
     }
 
-    /// Where the whole granules around an address start that can be taken at once, if it is in any.
-    pub(super) fn start_around(&self, address: u64) -> Option<u64> {
-        let victim = self.holding(address, address + 1)?;
-        victim.is_ordered.then_some(victim.start)
+    /// Takes the first run off a lead: as many slots as lead to one victim that can be taken at
+    /// once, or to none; those are astray.
+    pub(super) fn first_run(&self, lead: &mut Lead, granule_bytes: u64) -> Lead {
+        let To::Home(last) = lead.to else {
+            return Lead { slots: std::mem::take(&mut lead.slots), ..*lead };
+        };
+        let (start, to) = match self.holding(last, last + granule_bytes) {
+            Some(victim) if victim.is_ordered => (victim.start, To::Home(last)),
+            Some(victim) => (victim.start, To::Astray),
+            None => (self.end_before(last), To::Astray),
+        };
+        let slots = (((last - start) / granule_bytes) as usize).saturating_add(1).min(lead.slots);
+        lead.slots -= slots;
+        lead.to = To::Home(last.saturating_sub(slots as u64 * granule_bytes));
+        Lead { slots, to }
     }
 
-    /// The addresses around one in none that can be taken at once, as far as they are alike.
-    pub(super) fn gap_around(&self, address: u64) -> Range<u64> {
+    /// Where the last victim before an address ends; 0 if there is none.
+    fn end_before(&self, address: u64) -> u64 {
         let after = self.0.partition_point(|victim| victim.start <= address);
-        let end = self.0.get(after).map_or(u64::MAX, |victim| victim.start);
-        match self.0[..after].last() {
-            Some(victim) if victim.end > address => victim.start..victim.end,
-            Some(victim) => victim.end..end,
-            None => 0..end,
-        }
+        self.0[..after].last().map_or(0, |victim| victim.end)
     }
 
     /// How many bytes could be taken at once.

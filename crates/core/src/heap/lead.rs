@@ -1,10 +1,5 @@
-//! Leads: what the slots of an empty berth lead to, run by run.
-//!
-//! A berth whose slots lead to granules that are free is backed again with no driver call. Loans
-//! take granules from the end of a free block, the last of them first, and small ones use the front
-//! of berths: so what is wanted most often leads to the same granules. Therefore slots beside each
-//! other mostly lead to granules that lie beside each other in the opposite order. A loan of
-//! hundreds of granules is a few such runs, and is looked at and claimed by runs.
+//! What an empty berth would take to serve a request: its leads, as far as they end at granules that
+//! are free.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -12,51 +7,13 @@ use std::ops::Range;
 use super::Heap;
 use super::harvest::Victims;
 use crate::block::BlockIndex;
-use crate::granule::{GranuleState, Place};
+use crate::lead::{self, Lead, To};
 use crate::segment::Segment;
-
-/// Slots beside each other in an empty berth, and what they lead to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lead {
-    pub(super) slots: usize,
-    pub(super) to: To,
-}
-
-/// What slots lead to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum To {
-    /// Granules that can be taken, from the one that is free at this address down: nothing to do.
-    Kept(u64),
-    /// Nothing: to be mapped.
-    Nowhere,
-    /// Granules that cannot be taken: to be unmapped first.
-    Astray,
-}
-
-impl Lead {
-    /// Driver calls to back the slots: what leads astray is unmapped at once, and mapped granule by
-    /// granule.
-    fn calls(&self) -> usize {
-        match self.to {
-            To::Kept(_) => 0,
-            To::Nowhere => self.slots,
-            To::Astray => self.slots + 1,
-        }
-    }
-
-    /// Whether the slot after these belongs to the same run.
-    fn continues_with(&self, to: To, granule_bytes: u64) -> bool {
-        match (self.to, to) {
-            (To::Kept(last), To::Kept(next)) => next + self.slots as u64 * granule_bytes == last,
-            (this, next) => this == next,
-        }
-    }
-}
 
 /// What all slots of a berth lead to that a request would be served in.
 #[derive(Debug)]
 pub(super) struct Leads {
-    /// In the order of the slots.
+    /// In the order of the slots. What leads home can be taken there, each run in one victim.
     pub(super) runs: Vec<Lead>,
     /// Driver calls before all slots are backed.
     pub(super) calls: usize,
@@ -66,6 +23,18 @@ impl Leads {
     /// Those of addresses that were never used.
     pub(super) fn fresh(slots: usize) -> Self {
         Self { runs: vec![Lead { slots, to: To::Nowhere }], calls: slots }
+    }
+
+    fn push(&mut self, run: Lead) {
+        self.calls += run.calls();
+        match self.runs.last_mut() {
+            // Unmapped at once.
+            Some(last) if last.to == To::Astray && run.to == To::Astray => {
+                last.slots += run.slots;
+                self.calls -= 1;
+            }
+            _ => self.runs.push(run),
+        }
     }
 
     pub(super) fn is_astray(&self) -> bool {
@@ -78,10 +47,10 @@ impl Leads {
         nowhere.map(|lead| lead.slots).sum()
     }
 
-    /// Where the granules are free that are kept, by address.
+    /// Where the granules are free that slots lead to, by address.
     pub(super) fn kept(&self, granule_bytes: u64) -> Vec<Range<u64>> {
         let range = |lead: &Lead| match lead.to {
-            To::Kept(last) => {
+            To::Home(last) => {
                 let end = last + granule_bytes;
                 Some(end - lead.slots as u64 * granule_bytes..end)
             }
@@ -101,20 +70,15 @@ impl Leads {
         let mut seen = BTreeSet::new();
         let mut runs: Vec<Lead> = Vec::new();
         for lead in &self.runs {
-            for at in 0..lead.slots as u64 {
-                let to = match lead.to {
-                    To::Kept(last) if seen.insert(last - at * granule_bytes) => {
-                        To::Kept(last - at * granule_bytes)
-                    }
-                    To::Kept(_) | To::Astray => To::Astray,
-                    To::Nowhere => To::Nowhere,
-                };
-                match runs.last_mut() {
-                    // Never with the run before: what is kept lies in one victim.
-                    Some(run) if at > 0 && run.continues_with(to, granule_bytes) => run.slots += 1,
-                    _ => runs.push(Lead { slots: 1, to }),
+            // Never with the run before: what is kept lies in one victim.
+            let slots = (0..lead.slots as u64).map(|at| match lead.to {
+                To::Home(last) if seen.insert(last - at * granule_bytes) => {
+                    To::Home(last - at * granule_bytes)
                 }
-            }
+                To::Home(_) | To::Astray => To::Astray,
+                To::Nowhere => To::Nowhere,
+            });
+            runs.extend(lead::runs(slots, granule_bytes));
         }
         self.calls = runs.iter().map(Lead::calls).sum();
         self.runs = runs;
@@ -132,101 +96,52 @@ impl Heap {
         can_repair: bool,
         most: usize,
     ) -> Option<Leads> {
+        let granule_bytes = self.config.granule_bytes;
         let segment = self.segments.get(self.blocks[berth].segment)?;
-        let first = self.slots_of(berth).start;
-        let mut look = Look { heap: self, segment, victims, slots: first..first + granules };
         let mut leads = Leads { runs: Vec::new(), calls: 0 };
-        while let Some(lead) = look.next_run(most - leads.calls) {
-            leads.calls += lead.calls();
-            if leads.calls >= most || (lead.to == To::Astray && !can_repair) {
-                return None;
+        let mut left = granules;
+        for &lead in segment.leads(self.slots_of(berth).start) {
+            let mut rest = Lead { slots: lead.slots.min(left), ..lead };
+            left -= rest.slots;
+            while rest.slots > 0 {
+                let run = victims.first_run(&mut rest, granule_bytes);
+                leads.push(run);
+                if leads.calls >= most || (run.to == To::Astray && !can_repair) {
+                    return None;
+                }
             }
-            leads.runs.push(lead);
+            if left == 0 {
+                break;
+            }
         }
-        leads.lose_doubles(self.config.granule_bytes);
+        leads.lose_doubles(granule_bytes);
         (leads.calls < most && (can_repair || !leads.is_astray())).then_some(leads)
     }
-}
 
-/// A walk over the slots of a berth.
-struct Look<'a> {
-    heap: &'a Heap,
-    segment: &'a Segment,
-    victims: &'a Victims,
-    slots: Range<usize>,
-}
-
-impl Look<'_> {
-    /// The next run, but no more of it than takes so many driver calls.
-    fn next_run(&mut self, most: usize) -> Option<Lead> {
-        let start = self.slots.next()?;
-        let place = self.place_behind(start);
-        let to = self.to(start, place);
-        let few = self.slots.start..self.slots.end.min(start.saturating_add(most));
-        let end = match (to, place) {
-            (To::Kept(address), Some(place)) => self.end_of_kept(place, address),
-            (To::Nowhere, _) => self.end_of(few, |slot| self.segment.granule(slot).is_none()),
-            _ => self.end_of_astray(few),
-        };
-        self.slots.start = end;
-        Some(Lead { slots: end - start, to })
-    }
-
-    /// The first of these slots that a run does not go on with.
-    fn end_of(&self, mut slots: Range<usize>, mut goes_on: impl FnMut(usize) -> bool) -> usize {
-        let end = slots.end;
-        slots.find(|&slot| !goes_on(slot)).unwrap_or(end)
-    }
-
-    /// The first of these slots that does not lead astray. What is astray lies between two victims,
-    /// mostly the same two.
-    fn end_of_astray(&self, slots: Range<usize>) -> usize {
-        let mut between = 0..0;
-        self.end_of(slots, |slot| {
-            let Some(place) = self.place_behind(slot) else {
-                return self.segment.granule(slot).is_some();
-            };
-            let address = self.heap.address_of(place);
-            if !between.contains(&address) && self.victims.start_around(address).is_none() {
-                between = self.victims.gap_around(address);
-            }
-            between.contains(&address)
-        })
-    }
-
-    /// What a slot leads to, given the place that its granule backs.
-    fn to(&self, slot: usize, place: Option<Place>) -> To {
-        if self.segment.granule(slot).is_none() {
-            return To::Nowhere;
-        }
-        let address = place.map(|place| self.heap.address_of(place));
-        match address.filter(|&address| self.victims.start_around(address).is_some()) {
-            Some(address) => To::Kept(address),
-            None => To::Astray,
+    /// Notes anew what berths lead to of which slots in a block were mapped or unmapped.
+    pub(super) fn renew_leads(&mut self, index: BlockIndex) {
+        let (number, slots) = (self.blocks[index].segment, self.slots_of(index));
+        let Some(segment) = self.segments.get(number) else { return };
+        let first = segment.berth_around(slots.start).unwrap_or(slots.start);
+        let berths = segment.berths_in(first..slots.end);
+        let renewed: Vec<_> =
+            berths.map(|berth| (berth, self.leads_from_slots(segment, berth))).collect();
+        if let Some(segment) = self.segments.get_mut(number) {
+            renewed.into_iter().for_each(|(berth, leads)| segment.set_leads(berth, leads));
         }
     }
 
-    /// The place that the granule of a slot backs, if the device has access through the slot.
-    #[inline]
-    fn place_behind(&self, slot: usize) -> Option<Place> {
-        let granule = self.segment.granule(slot).filter(|_| self.segment.is_open(slot))?;
-        match self.heap.granules.state(granule) {
-            GranuleState::Backing(place) => Some(place),
-            _ => None,
-        }
-    }
-
-    /// The slot after the last of a run of kept granules that begins at a place.
-    fn end_of_kept(&self, place: Place, address: u64) -> usize {
-        let start = self.victims.start_around(address).unwrap_or(address);
-        let more = ((address - start) / self.heap.config.granule_bytes) as usize;
-        let first = self.slots.start;
-        let candidates = first..self.slots.end.min(first + more);
-        let below = |slot: usize| place.slot.checked_sub((slot + 1 - first) as u32);
-        self.end_of(candidates, |slot| {
-            self.place_behind(slot)
-                .is_some_and(|next| next.segment == place.segment && Some(next.slot) == below(slot))
-        })
+    /// What a berth leads to, slot by slot.
+    pub(crate) fn leads_from_slots(&self, segment: &Segment, first: usize) -> Vec<Lead> {
+        let slots = first..first + segment.berth_slots(first);
+        let ends = slots.map(|slot| match segment.granule(slot) {
+            None => To::Nowhere,
+            Some(granule) => match self.granules.home(granule) {
+                Some(home) if segment.is_open(slot) => To::Home(self.address_of(home)),
+                _ => To::Astray,
+            },
+        });
+        lead::runs(ends, self.config.granule_bytes)
     }
 }
 
@@ -237,7 +152,7 @@ mod tests {
     const GRANULE: u64 = 2 << 20;
 
     fn kept(slots: usize, last: u64) -> Lead {
-        Lead { slots, to: To::Kept(last * GRANULE) }
+        Lead { slots, to: To::Home(last * GRANULE) }
     }
 
     fn astray(slots: usize) -> Lead {

@@ -6,10 +6,10 @@
 use super::Heap;
 use super::berth::{Berth, Repairs};
 use super::harvest::Victims;
-use super::lead::{Lead, To};
 use super::request::{Answer, Grant, Reach};
 use crate::block::{BlockIndex, BlockState};
 use crate::granule::{GranuleId, Place};
+use crate::lead::{Lead, To};
 use crate::plan::{Intent, Plan, Step, Wanted};
 
 impl Heap {
@@ -167,6 +167,9 @@ impl Heap {
                 self.granules.add_mapping(granule, place);
                 self.map_slot(place, granule, is_open);
             }
+        }
+        if !steps.is_empty() {
+            self.renew_leads(berth);
         }
     }
 
