@@ -93,41 +93,46 @@ impl Block {
 }
 
 /// The table of all blocks. Slots of merged blocks are reused, last freed first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Blocks {
     table: Vec<Block>,
-    spare: Vec<BlockIndex>,
+    /// The chain of spare slots.
+    spare: BlockIndex,
+    len: usize,
+}
+
+impl Default for Blocks {
+    fn default() -> Self {
+        Self { table: Vec::new(), spare: BlockIndex::NONE, len: 0 }
+    }
 }
 
 impl Blocks {
     /// Puts a block into a slot.
     #[inline]
     pub(crate) fn insert(&mut self, block: Block) -> BlockIndex {
-        if let Some(index) = self.spare.pop() {
-            self[index] = block;
+        self.len += 1;
+        if let Some(slot) = self.table.get_mut(self.spare.0 as usize) {
+            let index = std::mem::replace(&mut self.spare, slot.filed_next);
+            *slot = block;
             return index;
         }
-        let index = BlockIndex(self.table.len() as u32);
         self.table.push(block);
-        // A slot has room in `spare` from the start, so that giving it back allocates
-        // nothing.
-        if self.spare.capacity() < self.table.len() {
-            self.spare.reserve(self.table.capacity());
-        }
-        index
+        BlockIndex((self.table.len() - 1) as u32)
     }
 
     /// Gives a slot back. The caller has unlinked the block everywhere.
     #[inline]
     pub(crate) fn remove(&mut self, index: BlockIndex) {
-        self.spare.push(index);
+        self.len -= 1;
+        self[index].filed_next = std::mem::replace(&mut self.spare, index);
     }
 
     /// Files a block in front of the others of a chain. The caller makes it the head.
     #[inline]
     pub(crate) fn file_before(&mut self, index: BlockIndex, head: BlockIndex) {
-        self[index].filed_previous = BlockIndex::NONE;
-        self[index].filed_next = head;
+        let block = &mut self[index];
+        (block.filed_previous, block.filed_next) = (BlockIndex::NONE, head);
         if let Some(head) = head.some() {
             self[head].filed_previous = index;
         }
@@ -136,7 +141,7 @@ impl Blocks {
     /// Takes a block out of a chain. Returns the new head if the block was the head.
     #[inline]
     pub(crate) fn unfile(&mut self, index: BlockIndex) -> Option<BlockIndex> {
-        let (previous, next) = (self[index].filed_previous, self[index].filed_next);
+        let Block { filed_previous: previous, filed_next: next, .. } = self[index];
         if let Some(next) = next.some() {
             self[next].filed_previous = previous;
         }
@@ -165,8 +170,8 @@ impl Blocks {
     }
 
     /// Blocks in use.
-    pub(crate) fn len(&self) -> usize {
-        self.table.len() - self.spare.len()
+    pub(crate) const fn len(&self) -> usize {
+        self.len
     }
 
     /// Cuts a block: it keeps its low `bytes`, and the rest becomes a block of its own after it.
@@ -181,11 +186,11 @@ impl Blocks {
             previous: index,
             ..whole
         });
+        let block = &mut self[index];
+        (block.bytes, block.next) = (bytes, rest);
         if let Some(next) = whole.next.some() {
             self[next].previous = rest;
         }
-        self[index].bytes = bytes;
-        self[index].next = rest;
         rest
     }
 

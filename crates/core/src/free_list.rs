@@ -53,14 +53,14 @@ impl FreeList {
     /// Files a free block.
     #[inline]
     pub(crate) fn insert(&mut self, blocks: &mut Blocks, index: BlockIndex) {
-        let bin = Bin::of_block(blocks[index].bytes);
-        let head = self.heads[bin.index()];
-        blocks[index].bin = bin.0;
-        blocks.file_before(index, head);
+        let block = &mut blocks[index];
+        let bin = Bin::of_block(block.bytes);
+        block.bin = bin.0;
+        let head = std::mem::replace(&mut self.heads[bin.index()], index);
         if head.is_none() {
             self.bitmap.set(bin);
         }
-        self.heads[bin.index()] = index;
+        blocks.file_before(index, head);
     }
 
     /// Takes a filed block out of its bin.

@@ -41,8 +41,7 @@ struct Slot {
     is_open: bool,
 }
 
-const EMPTY: Slot =
-    Slot { granule: NO_GRANULE, lent: BlockIndex::NONE, is_open: false };
+const EMPTY: Slot = Slot { granule: NO_GRANULE, lent: BlockIndex::NONE, is_open: false };
 
 impl Segment {
     pub(crate) fn new(

@@ -7,6 +7,7 @@ use std::ops::Range;
 use super::Heap;
 use super::harvest::Victims;
 use crate::block::BlockIndex;
+use crate::granule::Place;
 use crate::lead::{self, Lead, To};
 use crate::segment::Segment;
 
@@ -25,16 +26,20 @@ impl Leads {
         Self { runs: vec![Lead { slots, to: To::Nowhere }], calls: slots }
     }
 
-    fn push(&mut self, run: Lead) {
-        self.calls += run.calls();
-        match self.runs.last_mut() {
-            // Unmapped at once.
-            Some(last) if last.to == To::Astray && run.to == To::Astray => {
-                last.slots += run.slots;
-                self.calls -= 1;
-            }
-            _ => self.runs.push(run),
+    /// Adds a run, unless that makes as many driver calls as `most`. What is astray beside each
+    /// other is unmapped at once.
+    fn push(&mut self, run: Lead, most: usize) -> Option<()> {
+        let last =
+            self.runs.last_mut().filter(|last| (last.to, run.to) == (To::Astray, To::Astray));
+        self.calls += run.calls() - usize::from(last.is_some());
+        if self.calls >= most {
+            return None;
         }
+        match last {
+            Some(last) => last.slots += run.slots,
+            None => self.runs.push(run),
+        }
+        Some(())
     }
 
     pub(super) fn is_astray(&self) -> bool {
@@ -63,6 +68,9 @@ impl Leads {
 
     /// Of slots that lead to the same granule the first keeps it.
     fn lose_doubles(&mut self, granule_bytes: u64) {
+        if self.runs.len() < 2 {
+            return;
+        }
         let kept = self.kept(granule_bytes);
         if kept.windows(2).all(|pair| pair[0].end <= pair[1].start) {
             return;
@@ -105,10 +113,10 @@ impl Heap {
             left -= rest.slots;
             while rest.slots > 0 {
                 let run = victims.first_run(&mut rest, granule_bytes);
-                leads.push(run);
-                if leads.calls >= most || (run.to == To::Astray && !can_repair) {
+                if run.to == To::Astray && !can_repair {
                     return None;
                 }
+                leads.push(run, most)?;
             }
             if left == 0 {
                 break;
@@ -131,17 +139,59 @@ impl Heap {
         }
     }
 
-    /// What a berth leads to, slot by slot.
+    /// What a berth leads to, found slot by slot.
     pub(crate) fn leads_from_slots(&self, segment: &Segment, first: usize) -> Vec<Lead> {
-        let slots = first..first + segment.berth_slots(first);
-        let ends = slots.map(|slot| match segment.granule(slot) {
-            None => To::Nowhere,
-            Some(granule) => match self.granules.home(granule) {
-                Some(home) if segment.is_open(slot) => To::Home(self.address_of(home)),
-                _ => To::Astray,
-            },
-        });
-        lead::runs(ends, self.config.granule_bytes)
+        let end = first + segment.berth_slots(first);
+        let behind = |slot| Behind::of(self, segment, slot);
+        let mut leads = Vec::new();
+        let mut start = first;
+        while start < end {
+            let here = behind(start);
+            let mut after = start + 1..end;
+            let next = after.find(|&slot| behind(slot) != here.down(slot - start)).unwrap_or(end);
+            let to = match here {
+                Behind::Nothing => To::Nowhere,
+                Behind::Shut => To::Astray,
+                Behind::Home(place) => To::Home(self.address_of(place)),
+            };
+            leads.push(Lead { slots: next - start, to });
+            start = next;
+        }
+        leads
+    }
+}
+
+/// What is behind a slot of a berth.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Behind {
+    Nothing,
+    /// A granule, but the device has no access.
+    Shut,
+    /// A granule that belongs there.
+    Home(Place),
+}
+
+impl Behind {
+    #[inline]
+    fn of(heap: &Heap, segment: &Segment, slot: usize) -> Self {
+        match segment.granule(slot) {
+            None => Behind::Nothing,
+            Some(granule) if segment.is_open(slot) => {
+                heap.granules.home(granule).map_or(Behind::Shut, Behind::Home)
+            }
+            Some(_) => Behind::Shut,
+        }
+    }
+
+    /// What is behind the slot so many further on, if it belongs to the same run.
+    #[inline]
+    fn down(self, slots: usize) -> Self {
+        match self {
+            Behind::Home(Place { segment, slot }) => {
+                Behind::Home(Place { segment, slot: slot.wrapping_sub(slots as u32) })
+            }
+            other => other,
+        }
     }
 }
 
