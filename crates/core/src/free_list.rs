@@ -125,23 +125,15 @@ impl FreeList {
     }
 
     /// Every filed block, by ascending bin. Skips empty bins.
-    pub(crate) fn filed<'a>(&'a self, blocks: &'a Blocks) -> impl Iterator<Item = BlockIndex> + 'a {
+    #[inline]
+    pub(crate) const fn filed<'a>(&'a self, blocks: &'a Blocks) -> Filed<'a> {
         self.filed_from(blocks, 0)
     }
 
     /// Every filed block that may have so many bytes, by ascending bin.
-    pub(crate) fn filed_from<'a>(
-        &'a self,
-        blocks: &'a Blocks,
-        bytes: u64,
-    ) -> impl Iterator<Item = BlockIndex> + 'a {
-        let mut from = Some(if bytes == 0 { Bin(0) } else { Bin::of_block(bytes) });
-        let sized = std::iter::from_fn(move || {
-            let bin = self.bitmap.first_from(from?)?;
-            from = Some(Bin(bin.0 + 1));
-            Some(bin)
-        });
-        sized.flat_map(move |bin| self.bin(blocks, bin))
+    #[inline]
+    pub(crate) const fn filed_from<'a>(&'a self, blocks: &'a Blocks, bytes: u64) -> Filed<'a> {
+        Filed { list: self, blocks, bin: Bin::of_block(bytes), next: BlockIndex::NONE }
     }
 
     /// The blocks of every bin with the bin, found without the bitmap: for checks.
@@ -156,6 +148,32 @@ impl FreeList {
     /// The blocks of one bin.
     fn bin<'a>(&self, blocks: &'a Blocks, bin: Bin) -> impl Iterator<Item = BlockIndex> + use<'a> {
         blocks.filed_from(self.heads[bin.index()])
+    }
+}
+
+/// A walk over filed blocks.
+#[derive(Debug)]
+pub(crate) struct Filed<'a> {
+    list: &'a FreeList,
+    blocks: &'a Blocks,
+    /// Where the walk goes on after the chain it is in.
+    bin: Bin,
+    next: BlockIndex,
+}
+
+impl Iterator for Filed<'_> {
+    type Item = BlockIndex;
+
+    #[inline]
+    fn next(&mut self) -> Option<BlockIndex> {
+        if self.next.is_none() {
+            let bin = self.list.bitmap.first_from(self.bin)?;
+            self.bin = Bin(bin.0 + 1);
+            self.next = self.list.heads[bin.index()];
+        }
+        let index = self.next.some()?;
+        self.next = self.blocks[index].filed_next;
+        Some(index)
     }
 }
 

@@ -96,28 +96,30 @@ impl Heap {
             })
         };
         let mut best: Option<(u64, u64, Run)> = None;
-        for start in self.other_lists(wanted.list).flat_map(|list| list.filed(&self.blocks)) {
-            let previous = self.blocks[start].previous;
-            let is_within = joins(previous)
-                && (self.blocks[previous].list != wanted.list
-                    || joins(self.blocks[previous].previous));
-            // A run is looked at once, from the first of its blocks that is another stream's.
-            if is_within || !joins(start) {
-                continue;
-            }
-            let mut run = Run { first: start, last: start };
-            while joins(self.blocks[run.first].previous) {
-                run.first = self.blocks[run.first].previous;
-            }
-            while joins(self.blocks[run.last].next) {
-                run.last = self.blocks[run.last].next;
-            }
-            let address = self.blocks[run.first].address;
-            let bytes = self.blocks[run.last].end() - address;
-            if bytes >= wanted.bytes
-                && best.as_ref().is_none_or(|best| (bytes, address) < (best.0, best.1))
-            {
-                best = Some((bytes, address, run));
+        for list in self.other_lists(wanted.list) {
+            for start in list.filed(&self.blocks).filter(|&start| joins(start)) {
+                let previous = self.blocks[start].previous;
+                // A run is looked at once, from the first of its blocks that is another stream's.
+                if joins(previous)
+                    && (self.blocks[previous].list != wanted.list
+                        || joins(self.blocks[previous].previous))
+                {
+                    continue;
+                }
+                let mut run = Run { first: start, last: start };
+                while joins(self.blocks[run.first].previous) {
+                    run.first = self.blocks[run.first].previous;
+                }
+                while joins(self.blocks[run.last].next) {
+                    run.last = self.blocks[run.last].next;
+                }
+                let address = self.blocks[run.first].address;
+                let bytes = self.blocks[run.last].end() - address;
+                if bytes >= wanted.bytes
+                    && best.as_ref().is_none_or(|best| (bytes, address) < (best.0, best.1))
+                {
+                    best = Some((bytes, address, run));
+                }
             }
         }
         best.map(|(_, _, run)| run)
