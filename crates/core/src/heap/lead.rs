@@ -1,5 +1,5 @@
-//! What an empty berth would take to serve a request: its leads, as far as they end at granules that
-//! are free.
+//! What it would take to serve a request in an empty berth: its leads, as far as they end at
+//! granules that are free.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
