@@ -86,7 +86,7 @@ impl AddressMap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block::tests::homeless;
+    use crate::block::tests::unfiled;
 
     /// Grows several times over, with chains of every length, and forgets in another order.
     #[test]
@@ -96,7 +96,7 @@ mod tests {
         let address = |n: u64| (1 << 40) + n * QUANTUM * (1 + n % 3 * 4096);
         let indices: Vec<BlockIndex> = (0..count)
             .map(|n| {
-                let index = blocks.insert(homeless(address(n), QUANTUM));
+                let index = blocks.insert(unfiled(address(n), QUANTUM));
                 map.insert(&mut blocks, index, address(n));
                 index
             })

@@ -175,7 +175,7 @@ impl Blocks {
     }
 
     /// Cuts a block: it keeps its low `bytes`, and the rest becomes a block of its own after it.
-    /// The rest copies the block's fields; homes are the caller's business.
+    /// The rest copies the block's fields; where both are filed is the caller's business.
     #[inline]
     pub(crate) fn cut(&mut self, index: BlockIndex, bytes: u64) -> BlockIndex {
         let whole = self[index];
@@ -232,7 +232,7 @@ pub(crate) mod tests {
     use super::*;
 
     /// A free block that stands nowhere.
-    pub(crate) fn homeless(address: u64, bytes: u64) -> Block {
+    pub(crate) fn unfiled(address: u64, bytes: u64) -> Block {
         Block {
             address,
             bytes,
@@ -254,7 +254,7 @@ pub(crate) mod tests {
     #[test]
     fn cut_and_joined_blocks_stay_in_one_chain() {
         let mut blocks = Blocks::default();
-        let first = blocks.insert(homeless(0, 4096));
+        let first = blocks.insert(unfiled(0, 4096));
         blocks[first].free_after = 3;
         let third = blocks.cut(first, 3072);
         let second = blocks.cut(first, 1024);
@@ -271,6 +271,6 @@ pub(crate) mod tests {
         assert_eq!(chain(&blocks, third), (3072, 1024, first, BlockIndex::NONE, 3));
         assert_eq!((blocks.len(), blocks.capacity()), (2, 3));
         // The slot of the joined block is the next to be used.
-        assert_eq!(blocks.insert(homeless(8192, 512)), second);
+        assert_eq!(blocks.insert(unfiled(8192, 512)), second);
     }
 }

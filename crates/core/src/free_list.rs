@@ -180,14 +180,14 @@ impl Iterator for Filed<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block::tests::homeless;
+    use crate::block::tests::unfiled;
 
     fn list_of(sizes: &[u64]) -> (FreeList, Blocks, Vec<BlockIndex>) {
         let (mut list, mut blocks) =
             (FreeList::new(0, SegmentKind::Mapped, Scale::Large, 0), Blocks::default());
         let mut indices = Vec::new();
         for (at, &bytes) in sizes.iter().enumerate() {
-            let index = blocks.insert(homeless((at as u64 + 1) << 30, bytes));
+            let index = blocks.insert(unfiled((at as u64 + 1) << 30, bytes));
             list.insert(&mut blocks, index);
             indices.push(index);
         }

@@ -26,7 +26,7 @@ impl Heap {
         block.free_after <= self.streams.at(self.list(block.list).stream).passed
     }
 
-    /// Claims a homeless block without backing, and adds the unmapping of these of its slots.
+    /// Claims a unfiled block without backing, and adds the unmapping of these of its slots.
     fn clear_slots(
         &mut self,
         index: BlockIndex,
@@ -50,7 +50,7 @@ impl Heap {
         gifts.push(Gift::Aliases { block: index, ranges });
     }
 
-    /// Plans to unmap these slots of a homeless block without backing.
+    /// Plans to unmap these slots of a unfiled block without backing.
     pub(super) fn plan_to_clear(&mut self, index: BlockIndex, slots: &[u32]) -> Plan {
         let (mut gifts, mut steps) = (Vec::new(), Vec::new());
         self.clear_slots(index, slots, &mut gifts, &mut steps);

@@ -120,7 +120,7 @@ impl Heap {
         self.stats.scales[scale].reserved_bytes.add(self.blocks[hollow].bytes);
     }
 
-    /// Makes one homeless block of a site.
+    /// Makes one unfiled block of a site.
     fn join_site(&mut self, site: Site) -> BlockIndex {
         if site.after.some().is_some() {
             self.blocks.absorb_next(site.hollow);

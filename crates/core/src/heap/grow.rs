@@ -148,7 +148,7 @@ impl Heap {
         Ok(())
     }
 
-    /// A new segment with one homeless block over all of it.
+    /// A new segment with one unfiled block over all of it.
     pub(super) fn add_segment(
         &mut self,
         address: u64,

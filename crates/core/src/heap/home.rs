@@ -112,7 +112,7 @@ impl Heap {
         self.file(piece);
     }
 
-    /// Cuts a lent block so that one homeless block covers the addresses from `start` to `end`.
+    /// Cuts a lent block so that one unfiled block covers the addresses from `start` to `end`.
     fn cut_lent(&mut self, lent: BlockIndex, start: u64, end: u64) -> BlockIndex {
         debug_assert_eq!(self.blocks[lent].state, BlockState::Lent);
         let mut piece = lent;

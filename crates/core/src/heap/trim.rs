@@ -206,7 +206,7 @@ impl Heap {
         first
     }
 
-    /// Files what a free, homeless block has beyond `end` as a block of its own.
+    /// Files what a free, unfiled block has beyond `end` as a block of its own.
     fn cut_free_rest(&mut self, index: BlockIndex, end: u64) {
         let block = self.blocks[index];
         if block.end() > end {
