@@ -6,7 +6,7 @@ use drystone::{Account, PoolId, Scale};
 
 use crate::barrier::answer;
 use crate::device::Device;
-use crate::memory::{not_null, put};
+use crate::out::{not_null, put};
 use crate::statistics::CGauge;
 use crate::status::{Failure, Status};
 use crate::streams::CUstream_st;

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_double, c_int};
 use drystone::FreeError;
 
 use crate::barrier::answer;
-use crate::memory::{not_null, put};
+use crate::out::{not_null, put};
 use crate::snapshot::backed_runs;
 use crate::status::{Failure, Status};
 use crate::{process, registry};

@@ -9,7 +9,12 @@ use parking_lot::Mutex;
 use crate::counted::Counted;
 use crate::pools::Pools;
 use crate::status::Failure;
-use crate::streams;
+
+/// Whether a handle is the legacy default stream's: null, or `cudaStreamLegacy`.
+#[inline]
+pub(crate) const fn is_default(handle: u64) -> bool {
+    handle <= 1
+}
 
 /// One device in use. Never dropped: frees come until the very end.
 pub(crate) struct Device {
@@ -49,7 +54,7 @@ impl Device {
     /// at the moment. `bytes` is not 0.
     #[inline]
     pub(crate) fn allocate(&self, stream: u64, bytes: u64) -> Result<u64, Failure> {
-        if streams::is_default(stream) && !self.pools.any_takes_requests() {
+        if is_default(stream) && !self.pools.any_takes_requests() {
             let granted = self.allocator.allocate_raw(PoolId::DEFAULT, self.default_stream, bytes);
             return granted.map(|grant| grant.address).map_err(Failure::from);
         }

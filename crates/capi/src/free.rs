@@ -7,10 +7,9 @@ use std::ffi::c_int;
 
 use drystone::FreeError;
 
-use crate::device::Device;
+use crate::device::{Device, is_default};
 use crate::registry;
 use crate::status::{Failure, Status};
-use crate::streams;
 
 /// Frees a block of a device by its address and size.
 #[inline]
@@ -96,6 +95,6 @@ impl Device {
     /// may be gone.
     fn is_stream_of(&self, stream: usize, handle: u64) -> bool {
         let own = self.handle_at(stream);
-        own == handle || (streams::is_default(own) && streams::is_default(handle))
+        own == handle || (is_default(own) && is_default(handle))
     }
 }

@@ -8,7 +8,7 @@ use drystone::{BlockState, BlockView, Scale, SegmentKind};
 
 use crate::barrier::answer;
 use crate::device::Device;
-use crate::memory::{not_null, put};
+use crate::out::{not_null, put};
 use crate::snapshot::backed_runs;
 use crate::status::{Failure, Status};
 use crate::streams::CUstream_st;

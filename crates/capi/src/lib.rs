@@ -21,6 +21,7 @@ mod free;
 mod last_error;
 mod layout;
 mod memory;
+mod out;
 mod pins;
 mod plugin;
 mod pools;

@@ -2,10 +2,13 @@
 
 use std::ffi::{c_int, c_void};
 
+use drystone::FreeError;
+
 use crate::barrier::answer;
+use crate::out::{not_null, put};
 use crate::status::{Failure, Status};
 use crate::streams::CUstream_st;
-use crate::{free, plugin, process, registry};
+use crate::{free, process, registry};
 
 /// Allocates `size` bytes on a stream of a device and writes the address to `out`: a multiple of
 /// 512, or null for size 0, which is no error. `stream` is a `cudaStream_t` or `CUstream`; null and
@@ -136,7 +139,7 @@ pub extern "C" fn drystone_deallocate_checked(
 pub extern "C" fn drystone_record_use(ptr: *mut c_void, stream: *mut CUstream_st) -> Status {
     answer(|| match ptr.is_null() {
         true => Ok(()),
-        false => plugin::record_use(ptr as u64, stream as u64),
+        false => record_use(ptr as u64, stream as u64),
     })
 }
 
@@ -154,21 +157,17 @@ pub extern "C" fn drystone_retire_stream(device: c_int, stream: *mut CUstream_st
     })
 }
 
-/// Ok unless a pointer that a function writes to is null.
-pub(crate) fn not_null<T>(pointer: *const T, name: &str) -> Result<(), Failure> {
-    match pointer.is_null() {
-        true => Err(Failure::new(Status::InvalidValue, format!("{name} is a null pointer"))),
-        false => Ok(()),
-    }
-}
-
-/// Writes a result through a pointer that may be null and need not be aligned.
-///
-/// # Safety
-/// The pointer is null or writable.
-pub(crate) unsafe fn put<T>(to: *mut T, value: T) {
-    if !to.is_null() {
-        // SAFETY: not null, and writable by the caller's word.
-        unsafe { to.write_unaligned(value) };
-    }
+/// Notes a use on another stream than the block's own.
+#[inline(never)]
+pub(crate) fn record_use(address: u64, stream: u64) -> Result<(), Failure> {
+    process::check()?;
+    let mut devices = registry::in_use();
+    let unknown = FreeError::Unknown { address };
+    let device = match (devices.next(), devices.next()) {
+        (Some(only), None) => only,
+        (Some(_), Some(_)) => free::owner(address)?,
+        (None, _) => return Err(unknown.into()),
+    };
+    let stream = device.stream(stream)?;
+    Ok(device.allocator.record_stream(address, stream)?)
 }

@@ -6,15 +6,15 @@
 use std::ffi::{c_double, c_int, c_void};
 use std::ptr;
 
-use drystone::{FreeError, Options};
+use drystone::Options;
 
 use crate::barrier::{answer, barrier};
-use crate::memory::put;
+use crate::out::put;
 use crate::pools::{Filter, StdFunction};
 use crate::report::report;
 use crate::status::{Failure, Status};
 use crate::streams::CUstream_st;
-use crate::{control, free, last_error, process, registry};
+use crate::{control, free, last_error, memory, process, registry};
 
 /// Allocates on a stream (PyTorch's `alloc_fn`).
 ///
@@ -97,7 +97,7 @@ pub extern "C" fn drystone_record_stream(ptr: *mut c_void, stream: *mut CUstream
         if ptr.is_null() {
             return;
         }
-        match record_use(ptr as u64, stream as u64) {
+        match memory::record_use(ptr as u64, stream as u64) {
             Ok(()) => {}
             Err(failure) => match failure.status {
                 Status::UnknownPointer | Status::Exiting | Status::Forked => {
@@ -107,21 +107,6 @@ pub extern "C" fn drystone_record_stream(ptr: *mut c_void, stream: *mut CUstream
             },
         }
     });
-}
-
-/// Notes a use on another stream than the block's own.
-#[inline(never)]
-pub(crate) fn record_use(address: u64, stream: u64) -> Result<(), Failure> {
-    process::check()?;
-    let mut devices = registry::in_use();
-    let unknown = FreeError::Unknown { address };
-    let device = match (devices.next(), devices.next()) {
-        (Some(only), None) => only,
-        (Some(_), Some(_)) => free::owner(address)?,
-        (None, _) => return Err(unknown.into()),
-    };
-    let stream = device.stream(stream)?;
-    Ok(device.allocator.record_stream(address, stream)?)
 }
 
 /// Prepares for use (PyTorch's `init_fn`). Calls no driver and opens no device: that happens at

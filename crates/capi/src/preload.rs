@@ -12,7 +12,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::barrier::barrier;
-use crate::memory::put;
+use crate::out::put;
 use crate::{process, registry};
 
 mod blocks;

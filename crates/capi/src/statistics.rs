@@ -9,7 +9,7 @@ use drystone::{Gauge, ScaleStats};
 
 use crate::barrier::{answer, barrier};
 use crate::device::Device;
-use crate::memory::{not_null, put};
+use crate::out::{not_null, put};
 use crate::status::{Failure, Status};
 use crate::{process, registry, snapshot};
 

@@ -10,7 +10,7 @@ use std::cell::Cell;
 use drystone::StreamId;
 use drystone::driver::{Stream, StreamUid};
 
-use crate::device::Device;
+use crate::device::{Device, is_default};
 use crate::status::{Failure, Status};
 
 /// CUDA's stream, as `cudaStream_t` and `CUstream` point to it.
@@ -26,12 +26,6 @@ type Met = Cell<Option<(u32, StreamUid, StreamId)>>;
 thread_local! {
     /// By identity. Has no destructor, so that it serves until the thread's very end.
     static MET: [Met; REMEMBERED] = const { [const { Cell::new(None) }; REMEMBERED] };
-}
-
-/// Whether a handle is the legacy default stream's: null, or `cudaStreamLegacy`.
-#[inline]
-pub(crate) const fn is_default(handle: u64) -> bool {
-    handle <= 1
 }
 
 impl Device {

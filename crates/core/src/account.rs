@@ -6,7 +6,7 @@
 
 use crate::block::BlockState;
 use crate::heap::Heap;
-use crate::pool::Scale;
+use crate::policy::Scale;
 use crate::stats::Gauge;
 
 /// What one pool, scale and stream have, in bytes. Peaks are of their own: those of several

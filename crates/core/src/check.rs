@@ -52,7 +52,7 @@ impl Heap {
     pub fn check(&self) -> Result<(), Broken> {
         let tiles = self.check_i1_blocks_tile_their_segment()?;
         self.check_i2_free_neighbours_are_joined(&tiles)?;
-        self.check_i3_one_home(&tiles)?;
+        self.check_i3_filed_once(&tiles)?;
         self.check_i4_bins_fit_their_blocks()?;
         self.check_i5_bitmaps_agree_with_lists()?;
         self.check_i6_live_addresses_lead_to_their_block(&tiles)?;
@@ -105,7 +105,7 @@ impl Heap {
         Ok(())
     }
 
-    fn check_i3_one_home(&self, tiles: &Tiles) -> Result<(), Broken> {
+    fn check_i3_filed_once(&self, tiles: &Tiles) -> Result<(), Broken> {
         let mut homes = vec![0u8; self.blocks.capacity()];
         let mut stands = |index: BlockIndex, state| {
             let block = &self.blocks[index];

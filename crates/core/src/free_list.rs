@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::bin::{BINS, Bin, Bitmap};
 use crate::block::{BlockIndex, Blocks};
-use crate::policy::SegmentKind;
-use crate::pool::Scale;
+use crate::policy::{Scale, SegmentKind};
 use crate::stats::Gauge;
 
 /// How many blocks of one bin a search looks at. The bins are at most 1/64 wide, so what a longer

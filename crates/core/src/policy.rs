@@ -1,7 +1,6 @@
 //! Policy: pure functions that decide sizes. Which block serves a request is the free list's
 //! matter; what to ask of the driver is decided here.
 
-use crate::pool::Scale;
 use crate::size::round_up;
 
 const KIB: u64 = 1 << 10;
@@ -17,6 +16,20 @@ pub enum SegmentKind {
     Mapped,
     /// One allocation of the driver.
     Plain,
+}
+
+/// Small blocks and large ones never share a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scale {
+    /// Blocks up to 1 MiB.
+    Small,
+    /// Larger blocks.
+    Large,
+}
+
+impl Scale {
+    /// Both scales, small first: `Scale::ALL[scale as usize] == scale`.
+    pub const ALL: [Scale; 2] = [Scale::Small, Scale::Large];
 }
 
 /// When a free block serves another stream than the one it is free on.

@@ -5,21 +5,7 @@
 
 use crate::error::RequestError;
 use crate::id::PoolId;
-use crate::policy::SegmentKind;
-
-/// Small blocks and large ones never share a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Scale {
-    /// Blocks up to 1 MiB.
-    Small,
-    /// Larger blocks.
-    Large,
-}
-
-impl Scale {
-    /// Both scales, small first: `Scale::ALL[scale as usize] == scale`.
-    pub const ALL: [Scale; 2] = [Scale::Small, Scale::Large];
-}
+use crate::policy::{Scale, SegmentKind};
 
 /// Marks a stream for which a pool has no free list yet.
 const NO_LIST: u32 = u32::MAX;

@@ -3,8 +3,7 @@
 use crate::block::{BlockIndex, BlockState};
 use crate::error::FreeError;
 use crate::heap::Heap;
-use crate::policy::SegmentKind;
-use crate::pool::Scale;
+use crate::policy::{Scale, SegmentKind};
 use crate::size::whole_units;
 
 /// One segment.

@@ -11,11 +11,10 @@ use drystone_cuda::{ProcessState, process_state};
 use super::runtime::{self, Code, Handle, MEMORY_ALLOCATION, SUCCESS, StreamHandle};
 use super::{is_active, pools};
 use crate::barrier::barrier;
-use crate::device::Device;
-use crate::memory::put;
+use crate::device::{Device, is_default};
+use crate::out::put;
 use crate::report::report;
 use crate::status::Status;
-use crate::streams::is_default;
 use crate::{free, last_error, process, registry};
 
 /// Who answers a request.

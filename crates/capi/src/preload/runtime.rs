@@ -8,7 +8,7 @@ use std::mem::transmute;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::streams::is_default;
+use crate::device::is_default;
 
 /// How a call of the runtime ended.
 pub(super) type Code = c_int;

@@ -4,7 +4,7 @@
 use super::{Ledger, State};
 use crate::account::Account;
 use crate::id::{PoolId, StreamId};
-use crate::pool::Scale;
+use crate::policy::Scale;
 use crate::stats::Gauge;
 
 impl Ledger {

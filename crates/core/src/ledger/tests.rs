@@ -1,7 +1,7 @@
 //! Tests of the ledger: each rule of when a block goes back, and random runs under the check.
 
 use super::*;
-use crate::pool::Scale;
+use crate::policy::Scale;
 
 const MIB: u64 = 1 << 20;
 
