@@ -11,9 +11,7 @@ from types import ModuleType
 
 from . import _library
 from ._errors import DrystoneError
-
-# Versions whose hooks and whose C++ are known.
-OLDEST, NEWEST = (2, 6), (2, 15)
+from ._version import OLDEST, check_version, name, numbers
 
 # PyTorch's setter, and what it is given.
 HOOKS = {
@@ -74,7 +72,7 @@ def _torch() -> ModuleType:
         import torch
     except ImportError as error:
         raise DrystoneError(
-            f"PyTorch cannot be imported ({error}): install torch {_name(OLDEST)} or newer "
+            f"PyTorch cannot be imported ({error}): install torch {name(OLDEST)} or newer "
             "beside drystone") from error
     check_version(torch.__version__)
     if torch.version.cuda is None:
@@ -86,23 +84,6 @@ def _torch() -> ModuleType:
             "CUDA is in use already: call drystone.enable() right after importing torch, before "
             "the first tensor or query on a GPU, or start the program by python -m drystone")
     return torch
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """Major and minor of a version."""
-    return tuple(int(part) for part in version.split("+")[0].split(".")[:2])
-
-
-def check_version(version: str) -> None:
-    """Refuses what is too old or too new."""
-    found = numbers(version)
-    if found < OLDEST:
-        raise DrystoneError(
-            f"PyTorch {version} is too old: drystone needs {_name(OLDEST)} or newer")
-    if found > NEWEST:
-        raise DrystoneError(
-            f"PyTorch {version} is newer than what this drystone knows, {_name(NEWEST)}: "
-            "install a newer drystone")
 
 
 def _check_devices(torch: ModuleType) -> None:
@@ -127,7 +108,3 @@ def _install(torch: ModuleType) -> None:
         raise DrystoneError(
             f"PyTorch keeps the allocator it has ({error}): call drystone.enable() right after "
             "importing torch, and let nothing else change the allocator") from error
-
-
-def _name(version: tuple[int, int]) -> str:
-    return ".".join(map(str, version))

@@ -17,8 +17,9 @@ import tempfile
 from pathlib import Path
 from types import ModuleType
 
-from . import _enable, _library
+from . import _library
 from ._errors import DrystoneError
+from ._version import numbers
 
 # The first PyTorch whose headers are C++20. What else differs is in `_cpp/version.h`.
 CXX20 = (2, 14)
@@ -92,7 +93,7 @@ def _header() -> Path:
 
 def flags(version: str, is_new_abi: bool) -> list[str]:
     """What the compiler is to be told for a version of PyTorch. The last one names a folder."""
-    standard = "c++20" if _enable.numbers(version) >= CXX20 else "c++17"
+    standard = "c++20" if numbers(version) >= CXX20 else "c++17"
     return [
         f"-std={standard}", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w",
         f"-D_GLIBCXX_USE_CXX11_ABI={int(is_new_abi)}", f"-I{SOURCE / 'cuda'}"]

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NoReturn
 
-from . import _enable, _library
+from . import _library
 from ._errors import NotSupportedError
+from ._version import numbers
 
 Tree = dict[str, Any]
 
@@ -106,7 +107,7 @@ class Replacements:
 
     def __init__(self, torch: ModuleType) -> None:
         self._torch = torch
-        self._version = _enable.numbers(torch.__version__)
+        self._version = numbers(torch.__version__)
         self._accumulated: dict[int, Accumulated] = {}
         self._fractions: dict[int, float] = {}
         self._set_fraction = torch._C._cuda_setMemoryFraction

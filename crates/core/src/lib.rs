@@ -45,7 +45,6 @@ pub use id::{PoolId, StreamId};
 pub use ledger::{Departure, Given, Leaving, Ledger, Order, Route};
 pub use plan::{Plan, Step};
 pub use policy::{CrossStream, Scale, SegmentKind};
-
 pub use size::SizeError;
 pub use snapshot::{BlockView, SegmentView};
 pub use stats::{Gauge, Loans, ScaleStats, Stats};
