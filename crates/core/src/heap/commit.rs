@@ -31,11 +31,13 @@ impl Heap {
         let steps = plan.steps;
         match plan.intent {
             Intent::Reserve { list, bytes, is_loan } => {
+                self.pool_of(list).planned_segments -= 1;
                 let index = self.add_segment(address, bytes, list, is_loan);
                 self.hollow_out(index);
                 Committed::Prepared
             }
             Intent::Malloc { wanted, bytes } => {
+                self.pool_of(wanted.list).planned_segments -= 1;
                 self.planned_bytes -= bytes;
                 let index = self.add_segment(address, bytes, wanted.list, false);
                 self.add_reserved(wanted.list, bytes);
@@ -85,8 +87,14 @@ impl Heap {
     pub fn abandon(&mut self, plan: Plan, in_effect: usize) {
         let steps = &plan.steps[..in_effect.min(plan.steps.len())];
         match plan.intent {
-            Intent::Reserve { .. } => self.addresses_are_scarce = true,
-            Intent::Malloc { bytes, .. } => self.planned_bytes -= bytes,
+            Intent::Reserve { list, .. } => {
+                self.pool_of(list).planned_segments -= 1;
+                self.addresses_are_scarce = true;
+            }
+            Intent::Malloc { wanted, bytes } => {
+                self.pool_of(wanted.list).planned_segments -= 1;
+                self.planned_bytes -= bytes;
+            }
             Intent::Grow { site, granules, .. } => {
                 self.undo_growth(site, &plan.steps, in_effect, &granules);
             }

@@ -12,6 +12,7 @@ use crate::error::RequestError;
 use crate::granule::GranuleId;
 use crate::plan::{Intent, Plan, Step, Wanted};
 use crate::policy::{self, SegmentKind};
+use crate::pool::Pool;
 use crate::size::{SizeError, round_up};
 
 impl Heap {
@@ -32,6 +33,7 @@ impl Heap {
         let bytes = policy::plain_segment_bytes(scale, wanted.bytes)
             .ok_or(SizeError::TooLarge { bytes: wanted.requested })?;
         self.reserve_within_limit(bytes)?;
+        self.pool_of(wanted.list).planned_segments += 1;
         Ok(Plan { steps: vec![Step::Malloc { bytes }], intent: Intent::Malloc { wanted, bytes } })
     }
 
@@ -126,10 +128,16 @@ impl Heap {
         let scale = self.list(wanted.list).scale;
         let bytes = policy::reservation_bytes(scale, wanted.bytes, device_bytes, granule_bytes)
             .ok_or(SizeError::TooLarge { bytes: wanted.requested })?;
+        self.pool_of(wanted.list).planned_segments += 1;
         Ok(Plan {
             steps: vec![Step::Reserve { bytes, alignment: granule_bytes }],
             intent: Intent::Reserve { list: wanted.list, bytes, is_loan },
         })
+    }
+
+    /// The pool that a free list belongs to.
+    pub(super) fn pool_of(&mut self, list: u32) -> &mut Pool {
+        self.pools.at_mut(self.lists[list as usize].pool)
     }
 
     /// Checks growth against the limit, and counts it as under way.
