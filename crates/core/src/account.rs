@@ -19,7 +19,7 @@ pub struct Account {
     pub scale: Scale,
     /// Position of the stream.
     pub stream: usize,
-    /// Live and pending blocks.
+    /// Live and pending blocks. Its `total` counts from the start, whatever was reset.
     pub active_bytes: Gauge,
     /// Live blocks.
     pub allocated_bytes: u64,

@@ -106,10 +106,10 @@ impl Heap {
     }
 
     fn check_i3_filed_once(&self, tiles: &Tiles) -> Result<(), Broken> {
-        let mut homes = vec![0u8; self.blocks.capacity()];
+        let mut filed = vec![0u8; self.blocks.capacity()];
         let mut stands = |index: BlockIndex, state| {
             let block = &self.blocks[index];
-            homes[index.0 as usize] += 1;
+            filed[index.0 as usize] += 1;
             hold(3, block.state == state, || format!("{block:?} stands among the {state:?}"))?;
             let Some(next) = block.filed_next.some() else {
                 return Ok(());
@@ -132,8 +132,8 @@ impl Heap {
             for index in list.hollow.into_iter().flat_map(|head| self.blocks.filed_from(head)) {
                 stands(index, BlockState::Hollow)?;
                 let block = &self.blocks[index];
-                let home = self.segments.get(block.segment).map(|s| s.list as usize);
-                hold(3, home == Some(number) && block.list as usize == number, || {
+                let of = self.segments.get(block.segment).map(|s| s.list as usize);
+                hold(3, of == Some(number) && block.list as usize == number, || {
                     format!("{block:?} stands in list {number}, not in its segment's")
                 })?;
             }
@@ -142,7 +142,7 @@ impl Heap {
             stands(index, BlockState::Quarantined)?;
         }
         for &(index, block) in tiles {
-            let found = homes[index.0 as usize];
+            let found = filed[index.0 as usize];
             let expected = match block.state {
                 BlockState::Free | BlockState::Hollow => 1..=1,
                 BlockState::Alias if self.is_whole_berth(index) => 1..=1,
@@ -154,7 +154,7 @@ impl Heap {
                 | BlockState::Lent
                 | BlockState::Alias => 0..=0,
             };
-            hold(3, expected.contains(&found), || format!("{block:?} has {found} homes"))?;
+            hold(3, expected.contains(&found), || format!("{block:?} is filed {found} times"))?;
         }
         Ok(())
     }

@@ -6,10 +6,9 @@
 //! give the same answers, so every run can be replayed.
 //!
 //! Modules, bottom first; a module uses only those above it:
-//! `size` `bin` `id` `block` `segment` `free_list` `address_map` `granule` `fence` `pool` `stats`
-//! `policy` `plan` `error` `heap` (with the way of a malloc and of a free), `pin`, `snapshot`,
-//! `check`,
-//! and beside the heap `ledger`, for a driver that pools by itself.
+//! `size` `bin` `id` `error` `policy` `stats` `block` `lead` `granule` `segment` `free_list`
+//! `address_map` `fence` `pool` `pin` `plan` `heap` (with the way of a malloc and of a free),
+//! `account`, `snapshot`, `check`, and beside the heap `ledger`, for a driver that pools by itself.
 #![forbid(unsafe_code)]
 
 mod account;

@@ -24,10 +24,14 @@ impl Heap {
     pub(super) fn check_i13_granules_and_places_agree(&self) -> Result<(), Broken> {
         let mut places = 0;
         for (number, segment) in self.segments.iter() {
-            for first in segment.berths_in(0..segment.slot_count()) {
+            let mut end = 0;
+            for first in segment.berths_in(0..usize::MAX) {
                 let (noted, found) = (segment.leads(first), self.leads_from_slots(segment, first));
-                hold(13, noted == found, || {
-                    format!("berth {first} of segment {number}: {noted:?}, but {found:?}")
+                let is_beside = first >= end;
+                end = first + segment.berth_slots(first);
+                let is_within = end as u64 * self.config.granule_bytes <= segment.bytes;
+                hold(13, noted == found && is_beside && is_within, || {
+                    format!("berth {first} to {end} of segment {number}: {noted:?}, not {found:?}")
                 })?;
             }
             for slot in 0..segment.slot_count() {

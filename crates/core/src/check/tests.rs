@@ -124,7 +124,7 @@ fn i3_a_free_block_in_no_bin() {
 }
 
 #[test]
-fn i3_homes_outside_the_bins() {
+fn i3_a_block_filed_twice_outside_the_bins() {
     let Sample { mut heap, .. } = sample();
     let quarantined = heap.quarantine[0];
     heap.quarantine.push(quarantined);

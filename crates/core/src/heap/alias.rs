@@ -26,7 +26,7 @@ impl Heap {
         block.free_after <= self.streams.at(self.list(block.list).stream).passed
     }
 
-    /// Claims a unfiled block without backing, and adds the unmapping of these of its slots.
+    /// Claims an unfiled block without backing, and adds the unmapping of these of its slots.
     fn clear_slots(
         &mut self,
         index: BlockIndex,
@@ -50,7 +50,7 @@ impl Heap {
         gifts.push(Gift::Aliases { block: index, ranges });
     }
 
-    /// Plans to unmap these slots of a unfiled block without backing.
+    /// Plans to unmap these slots of an unfiled block without backing.
     pub(super) fn plan_to_clear(&mut self, index: BlockIndex, slots: &[u32]) -> Plan {
         let (mut gifts, mut steps) = (Vec::new(), Vec::new());
         self.clear_slots(index, slots, &mut gifts, &mut steps);
@@ -77,10 +77,11 @@ impl Heap {
 
     /// A claimed block of which aliases were unmapped stands where it belongs again.
     pub(super) fn finish_clearing(&mut self, index: BlockIndex) {
-        self.renew_leads(index);
         if !self.blocks[index].is_loan {
-            self.hollow_out(index);
-        } else if self.is_whole_berth(index) && self.leads_nowhere(index) {
+            return self.hollow_out(index);
+        }
+        self.renew_leads(index);
+        if self.is_whole_berth(index) && self.leads_nowhere(index) {
             let first = self.slots_of(index).start;
             if let Some(segment) = self.segments.get_mut(self.blocks[index].segment) {
                 segment.remove_berth(first);
@@ -181,8 +182,11 @@ impl Heap {
     /// lead nowhere.
     pub(super) fn clear_aliases(&mut self, gifts: &mut Vec<Gift>, steps: &mut Vec<Step>) {
         let idle = self.idle_ranges();
-        let blocks: Vec<BlockIndex> =
-            self.segments.iter().flat_map(|(_, segment)| self.chain_from(segment.first)).collect();
+        let blocks: Vec<BlockIndex> = self
+            .segments
+            .iter()
+            .flat_map(|(_, segment)| self.blocks.onward(segment.first))
+            .collect();
         for index in blocks {
             let state = self.blocks[index].state;
             let is_alias = state == BlockState::Alias && self.is_evictable(index);
@@ -217,7 +221,7 @@ impl Heap {
         let segments = self.segments.in_address_order();
         for (_, segment) in segments.filter(|&(number, _)| self.is_trimmable(number)) {
             let mut end = 0;
-            for index in self.chain_from(segment.first) {
+            for index in self.blocks.onward(segment.first) {
                 let start = self.blocks[index].address;
                 if start >= end {
                     end = self.idle_run_end(index);
@@ -227,10 +231,6 @@ impl Heap {
         }
         ranges.retain(|range| !range.is_empty());
         ranges
-    }
-
-    fn chain_from(&self, first: BlockIndex) -> impl Iterator<Item = BlockIndex> + '_ {
-        std::iter::successors(first.some(), |&index| self.blocks[index].next.some())
     }
 
     // Slots and places.
@@ -279,127 +279,4 @@ impl Heap {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Answer, Committed, Config, CrossStream, PoolId, SegmentKind, StreamId};
-
-    const GRANULE: u64 = 2 << 20;
-
-    struct Sample {
-        heap: Heap,
-        stream: StreamId,
-        address: u64,
-    }
-
-    impl Sample {
-        fn new() -> Self {
-            let mut heap = Heap::new(Config {
-                kind: SegmentKind::Mapped,
-                granule_bytes: GRANULE,
-                device_bytes: 1 << 40,
-                limit_bytes: u64::MAX,
-                cross_stream: CrossStream::Wait,
-            });
-            let stream = heap.add_stream();
-            Self { heap, stream, address: 0 }
-        }
-
-        fn allocate(&mut self, bytes: u64) -> u64 {
-            if let Some(grant) = self.heap.allocate(PoolId::DEFAULT, self.stream, bytes).unwrap() {
-                return grant.address;
-            }
-            loop {
-                let request = self.heap.request(PoolId::DEFAULT, self.stream, bytes, Reach::Wait);
-                let plan = match request.unwrap() {
-                    Answer::Granted(grant) => return grant.address,
-                    Answer::Plan(plan) => plan,
-                };
-                self.address += 1 << 41;
-                if let Committed::Granted(grant) = self.heap.commit(plan, self.address) {
-                    return grant.address;
-                }
-            }
-        }
-
-        fn free(&mut self, address: u64) {
-            assert!(matches!(self.heap.free(address), Ok(crate::Freed::Done)));
-        }
-
-        /// A loan of so many granules from between live blocks, which leaves an empty berth.
-        fn lend(&mut self, granules: u64) {
-            let lent = self.allocate(granules * GRANULE);
-            self.free(lent);
-        }
-
-        /// `pieces` free granules at home, none beside another.
-        fn scatter(&mut self, pieces: usize) {
-            let blocks: Vec<u64> = (0..2 * pieces).map(|_| self.allocate(GRANULE)).collect();
-            blocks.iter().step_by(2).for_each(|&address| self.free(address));
-        }
-
-        fn settle(&mut self) {
-            let plan = self.heap.plan_synchronize();
-            self.heap.commit(plan, 0);
-        }
-    }
-
-    #[test]
-    fn b13_a_berth_in_use_by_the_device_is_not_unmapped_and_none_twice() {
-        let mut sample = Sample::new();
-        sample.scatter(4);
-        sample.lend(4);
-        assert_eq!(sample.heap.granules.mapping_count(), 4);
-        assert!(sample.heap.plan_eviction().is_none(), "its last use is not known to be complete");
-        sample.settle();
-        let plan = sample.heap.plan_eviction().unwrap();
-        assert_eq!(plan.steps().len(), 1, "one range");
-        assert!(sample.heap.plan_eviction().is_none());
-        sample.heap.abandon(plan, 0);
-        sample.heap.check().unwrap();
-        let plan = sample.heap.plan_eviction().unwrap();
-        sample.heap.commit(plan, 0);
-        sample.heap.check().unwrap();
-        assert_eq!(sample.heap.granules.mapping_count(), 0);
-    }
-
-    #[test]
-    fn mappings_beyond_the_budget_are_given_up_and_some_more() {
-        let mut sample = Sample::new();
-        sample.scatter(200);
-        let granules = sample.heap.granules.len();
-        let budget = policy::mapping_budget(granules);
-        // Loans of every size: none fits into the berth of one before.
-        for size in 2..=200 {
-            sample.lend(size);
-            sample.settle();
-            let mappings = granules + sample.heap.granules.mapping_count();
-            assert!(mappings <= budget, "{mappings} mappings of {budget}");
-        }
-        sample.heap.check().unwrap();
-    }
-
-    #[test]
-    fn what_keeps_the_oldest_berth_mapped_is_recorded_once() {
-        let mut sample = Sample::new();
-        sample.scatter(2);
-        sample.lend(2);
-        let wanted = Wanted { list: 0, requested: 512, bytes: 512 };
-        let plan = sample.heap.plan_fence_of_oldest(wanted).unwrap();
-        let [Step::Record { fence }] = *plan.steps() else { panic!("{plan:?}") };
-        sample.heap.commit(plan, 0);
-        assert!(sample.heap.plan_fence_of_oldest(wanted).is_none());
-        sample.heap.fence_passed(fence);
-        assert!(sample.heap.plan_eviction().is_some());
-    }
-
-    #[test]
-    fn berths_that_were_used_again_are_forgotten() {
-        let mut sample = Sample::new();
-        sample.scatter(3);
-        for _ in 0..1000 {
-            sample.lend(3);
-        }
-        assert!(sample.heap.oldest_berths.len() <= 2 * 3 + LOOK + 1);
-        assert_eq!(sample.heap.granules.mapping_count(), 3, "one berth serves all");
-    }
-}
+mod tests;

@@ -125,7 +125,7 @@ impl Heap {
         }
     }
 
-    /// Makes a unfiled block of a segment for loans empty: whole berths in it can be used again.
+    /// Makes an unfiled block of a segment for loans empty: whole berths in it can be used again.
     pub(super) fn empty_berth(&mut self, index: BlockIndex) {
         let granule_bytes = self.config.granule_bytes;
         let slots = self.slots_of(index);

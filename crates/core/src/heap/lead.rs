@@ -76,7 +76,7 @@ impl Leads {
             return;
         }
         let mut seen = BTreeSet::new();
-        let mut runs: Vec<Lead> = Vec::new();
+        let mut leads = Leads { runs: Vec::new(), calls: 0 };
         for lead in &self.runs {
             // Never with the run before: what is kept lies in one victim.
             let slots = (0..lead.slots as u64).map(|at| match lead.to {
@@ -86,10 +86,11 @@ impl Leads {
                 To::Home(_) | To::Astray => To::Astray,
                 To::Nowhere => To::Nowhere,
             });
-            runs.extend(lead::runs(slots, granule_bytes));
+            for run in lead::runs(slots, granule_bytes) {
+                leads.push(run, usize::MAX);
+            }
         }
-        self.calls = runs.iter().map(Lead::calls).sum();
-        self.runs = runs;
+        *self = leads;
     }
 }
 

@@ -140,6 +140,9 @@ impl Heap {
             self.leave(index);
         }
         self.note_mapped(berth, steps, true);
+        if !steps.is_empty() {
+            self.renew_leads(berth);
+        }
         let number = self.blocks[berth].segment;
         let slots = self.slots_of(berth);
         if let Some(segment) = self.segments.get(number) {
@@ -167,9 +170,6 @@ impl Heap {
                 self.granules.add_mapping(granule, place);
                 self.map_slot(place, granule, is_open);
             }
-        }
-        if !steps.is_empty() {
-            self.renew_leads(berth);
         }
     }
 

@@ -171,7 +171,7 @@ impl Heap {
         &self.lists[index as usize]
     }
 
-    /// Files a unfiled block as free in its list, joined with the free blocks around it (I2).
+    /// Files an unfiled block as free in its list, joined with the free blocks around it (I2).
     #[inline]
     fn file(&mut self, index: BlockIndex) {
         let mut index = index;
@@ -213,7 +213,7 @@ impl Heap {
         self.lists[list as usize].remove(&mut self.blocks, index);
     }
 
-    /// Makes a unfiled block live for a request. What it has too much is cut off and filed as
+    /// Makes an unfiled block live for a request. What it has too much is cut off and filed as
     /// free in the list the block belonged to.
     #[inline]
     fn occupy(&mut self, index: BlockIndex, wanted: Wanted) -> Grant {

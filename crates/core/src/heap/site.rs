@@ -85,7 +85,7 @@ impl Heap {
         self.blocks[index].state = BlockState::Claimed;
     }
 
-    /// Makes a unfiled block hollow, joined with the hollow blocks around it.
+    /// Makes an unfiled block hollow, joined with the hollow blocks around it.
     pub(super) fn hollow_out(&mut self, index: BlockIndex) {
         let mut index = index;
         let Some(segment) = self.segments.get(self.blocks[index].segment) else {

@@ -73,6 +73,10 @@ impl Heap {
             self.stats.quarantined_bytes -= self.blocks[index].bytes;
             self.settle(index);
         }
+        if !pools.is_empty() {
+            // What they had borrowed.
+            self.send_all_home();
+        }
     }
 
     /// Memory of open pools.

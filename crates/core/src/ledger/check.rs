@@ -14,7 +14,7 @@ impl Ledger {
     /// The first invariant that does not hold.
     pub fn check(&self) -> Result<(), Broken> {
         self.check_i1_blocks_do_not_overlap()?;
-        self.check_i3_one_home()?;
+        self.check_i3_filed_once()?;
         self.check_i6_addresses_lead_to_their_block()?;
         self.check_i7_sizes_are_whole_quanta()?;
         self.check_i8_counters_agree()?;
@@ -36,9 +36,9 @@ impl Ledger {
         Ok(())
     }
 
-    fn check_i3_one_home(&self) -> Result<(), Broken> {
+    fn check_i3_filed_once(&self) -> Result<(), Broken> {
         for (index, entry) in self.entries() {
-            let count = |home: &[u32]| home.iter().filter(|&&one| one == index).count();
+            let count = |place: &[u32]| place.iter().filter(|&&one| one == index).count();
             let found = (count(&self.ready), count(&self.quarantine));
             // A synchronisation under way has taken them along.
             let is_right = match entry.state {
@@ -46,7 +46,7 @@ impl Ledger {
                 State::Quarantined => found.0 == 0 && found.1 <= 1,
                 State::Live | State::Waiting | State::Leaving => found == (0, 0),
             };
-            hold(3, is_right, || format!("{entry:?} stands in {found:?} homes"))?;
+            hold(3, is_right, || format!("{entry:?} is filed {found:?} times"))?;
         }
         Ok(())
     }

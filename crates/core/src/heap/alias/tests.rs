@@ -1,0 +1,188 @@
+//! Empty berths and loans, step by step on a small heap.
+
+use super::*;
+use crate::{Answer, Committed, Config, CrossStream, PoolId, SegmentKind, StreamId};
+
+const GRANULE: u64 = 2 << 20;
+
+struct Sample {
+    heap: Heap,
+    stream: StreamId,
+    address: u64,
+}
+
+impl Sample {
+    fn new() -> Self {
+        let mut heap = Heap::new(Config {
+            kind: SegmentKind::Mapped,
+            granule_bytes: GRANULE,
+            device_bytes: 1 << 40,
+            limit_bytes: u64::MAX,
+            cross_stream: CrossStream::Wait,
+        });
+        let stream = heap.add_stream();
+        Self { heap, stream, address: 0 }
+    }
+
+    fn allocate(&mut self, bytes: u64) -> u64 {
+        self.allocate_in(PoolId::DEFAULT, bytes)
+    }
+
+    fn allocate_in(&mut self, pool: PoolId, bytes: u64) -> u64 {
+        if let Some(grant) = self.heap.allocate(pool, self.stream, bytes).unwrap() {
+            return grant.address;
+        }
+        loop {
+            let request = self.heap.request(pool, self.stream, bytes, Reach::Wait);
+            let plan = match request.unwrap() {
+                Answer::Granted(grant) => return grant.address,
+                Answer::Plan(plan) => plan,
+            };
+            self.address += 1 << 41;
+            if let Committed::Granted(grant) = self.heap.commit(plan, self.address) {
+                return grant.address;
+            }
+        }
+    }
+
+    fn free(&mut self, address: u64) {
+        assert!(matches!(self.heap.free(address), Ok(crate::Freed::Done)));
+    }
+
+    /// A loan of so many granules from between live blocks, which leaves an empty berth.
+    fn lend(&mut self, granules: u64) {
+        let lent = self.allocate(granules * GRANULE);
+        self.free(lent);
+    }
+
+    /// `pieces` free granules at home, none beside another.
+    fn scatter(&mut self, pieces: usize) {
+        let blocks: Vec<u64> = (0..2 * pieces).map(|_| self.allocate(GRANULE)).collect();
+        blocks.iter().step_by(2).for_each(|&address| self.free(address));
+    }
+
+    fn settle(&mut self) {
+        let plan = self.heap.plan_synchronize();
+        self.heap.commit(plan, 0);
+    }
+}
+
+#[test]
+fn b13_a_berth_in_use_by_the_device_is_not_unmapped_and_none_twice() {
+    let mut sample = Sample::new();
+    sample.scatter(4);
+    sample.lend(4);
+    assert_eq!(sample.heap.granules.mapping_count(), 4);
+    assert!(sample.heap.plan_eviction().is_none(), "its last use is not known to be complete");
+    sample.settle();
+    let plan = sample.heap.plan_eviction().unwrap();
+    assert_eq!(plan.steps().len(), 1, "one range");
+    assert!(sample.heap.plan_eviction().is_none());
+    sample.heap.abandon(plan, 0);
+    sample.heap.check().unwrap();
+    let plan = sample.heap.plan_eviction().unwrap();
+    sample.heap.commit(plan, 0);
+    sample.heap.check().unwrap();
+    assert_eq!(sample.heap.granules.mapping_count(), 0);
+}
+
+#[test]
+fn what_a_pool_borrowed_goes_home_when_it_opens() {
+    let mut sample = Sample::new();
+    sample.scatter(4);
+    sample.lend(4);
+    sample.settle();
+    let pool = sample.heap.add_pool();
+    let borrowed = sample.allocate_in(pool, 4 * GRANULE);
+    sample.free(borrowed);
+    assert_eq!(sample.heap.loans().lent_granules, 4);
+    sample.heap.release_pool(pool).unwrap();
+    sample.settle();
+    assert_eq!(sample.heap.loans().lent_granules, 0);
+    // So the berth of before leads to free memory again.
+    let granted = sample.heap.allocate(PoolId::DEFAULT, sample.stream, 4 * GRANULE).unwrap();
+    assert!(granted.is_some());
+    sample.heap.check().unwrap();
+}
+
+#[test]
+fn i13_a_berth_that_leads_elsewhere_than_is_noted() {
+    let mut sample = Sample::new();
+    sample.scatter(4);
+    sample.lend(3);
+    let heap = &mut sample.heap;
+    heap.check().unwrap();
+    let &berth = heap.lists.iter().find_map(|list| list.berths.values().next()).unwrap();
+    let (number, first) = (heap.blocks[berth].segment, heap.slots_of(berth).start);
+    let segment = heap.segments.get_mut(number).unwrap();
+    let mut leads = segment.leads(first).to_vec();
+    assert_eq!(segment.berth_slots(first), 3);
+    leads.swap(0, 1);
+    segment.set_leads(first, leads);
+    assert_eq!(heap.check().unwrap_err().invariant, 13);
+}
+
+/// P8: a pool may be released while a plan that gets memory for it is under way.
+#[test]
+fn p8_no_pool_takes_the_place_of_one_that_gets_a_segment() {
+    for succeeds in [false, true] {
+        let Sample { mut heap, stream, .. } = Sample::new();
+        let pool = heap.add_pool();
+        let request = heap.request(pool, stream, 512, Reach::Wait).unwrap();
+        let Answer::Plan(plan) = request else { panic!("{request:?}") };
+        heap.release_pool(pool).unwrap();
+        let idle = heap.plan_synchronize();
+        heap.commit(idle, 0);
+        let other = heap.add_pool();
+        assert_ne!(other.index(), pool.index());
+        if succeeds {
+            heap.commit(plan, 1 << 41);
+        } else {
+            heap.abandon(plan, 0);
+        }
+        let taken = heap.add_pool().index() == pool.index();
+        assert_eq!(taken, !succeeds, "a segment keeps the place");
+        heap.check().unwrap();
+    }
+}
+
+#[test]
+fn mappings_beyond_the_budget_are_given_up_and_some_more() {
+    let mut sample = Sample::new();
+    sample.scatter(200);
+    let granules = sample.heap.granules.len();
+    let budget = policy::mapping_budget(granules);
+    // Loans of every size: none fits into the berth of one before.
+    for size in 2..=200 {
+        sample.lend(size);
+        sample.settle();
+        let mappings = granules + sample.heap.granules.mapping_count();
+        assert!(mappings <= budget, "{mappings} mappings of {budget}");
+    }
+    sample.heap.check().unwrap();
+}
+
+#[test]
+fn what_keeps_the_oldest_berth_mapped_is_recorded_once() {
+    let mut sample = Sample::new();
+    sample.scatter(2);
+    sample.lend(2);
+    let wanted = Wanted { list: 0, requested: 512, bytes: 512 };
+    let plan = sample.heap.plan_fence_of_oldest(wanted).unwrap();
+    let [Step::Record { fence }] = *plan.steps() else { panic!("{plan:?}") };
+    sample.heap.commit(plan, 0);
+    assert!(sample.heap.plan_fence_of_oldest(wanted).is_none());
+    sample.heap.fence_passed(fence);
+    assert!(sample.heap.plan_eviction().is_some());
+}
+
+#[test]
+fn berths_that_were_used_again_are_forgotten() {
+    let mut sample = Sample::new();
+    sample.scatter(3);
+    for _ in 0..1000 {
+        sample.lend(3);
+    }
+    assert!(sample.heap.oldest_berths.len() <= 2 * 3 + LOOK + 1);
+    assert_eq!(sample.heap.granules.mapping_count(), 3, "one berth serves all");
+}
