@@ -7,7 +7,6 @@ use std::ops::Range;
 use super::Heap;
 use super::harvest::Victims;
 use crate::block::BlockIndex;
-use crate::granule::Place;
 use crate::lead::{self, Lead, To};
 use crate::segment::Segment;
 
@@ -142,57 +141,16 @@ impl Heap {
 
     /// What a berth leads to, found slot by slot.
     pub(crate) fn leads_from_slots(&self, segment: &Segment, first: usize) -> Vec<Lead> {
-        let end = first + segment.berth_slots(first);
-        let behind = |slot| Behind::of(self, segment, slot);
-        let mut leads = Vec::new();
-        let mut start = first;
-        while start < end {
-            let here = behind(start);
-            let mut after = start + 1..end;
-            let next = after.find(|&slot| behind(slot) != here.down(slot - start)).unwrap_or(end);
-            let to = match here {
-                Behind::Nothing => To::Nowhere,
-                Behind::Shut => To::Astray,
-                Behind::Home(place) => To::Home(self.address_of(place)),
-            };
-            leads.push(Lead { slots: next - start, to });
-            start = next;
-        }
-        leads
-    }
-}
-
-/// What is behind a slot of a berth.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Behind {
-    Nothing,
-    /// A granule, but the device has no access.
-    Shut,
-    /// A granule that belongs there.
-    Home(Place),
-}
-
-impl Behind {
-    #[inline]
-    fn of(heap: &Heap, segment: &Segment, slot: usize) -> Self {
-        match segment.granule(slot) {
-            None => Behind::Nothing,
-            Some(granule) if segment.is_open(slot) => {
-                heap.granules.home(granule).map_or(Behind::Shut, Behind::Home)
-            }
-            Some(_) => Behind::Shut,
-        }
-    }
-
-    /// What is behind the slot so many further on, if it belongs to the same run.
-    #[inline]
-    fn down(self, slots: usize) -> Self {
-        match self {
-            Behind::Home(Place { segment, slot }) => {
-                Behind::Home(Place { segment, slot: slot.wrapping_sub(slots as u32) })
-            }
-            other => other,
-        }
+        let slots = first..first + segment.berth_slots(first);
+        let ends = slots.map(|slot| match segment.granule(slot) {
+            None => To::Nowhere,
+            // Without access the granule cannot be used there.
+            Some(granule) => match self.granules.home(granule) {
+                Some(home) if segment.is_open(slot) => To::Home(self.address_of(home)),
+                _ => To::Astray,
+            },
+        });
+        lead::runs(ends, self.config.granule_bytes)
     }
 }
 
