@@ -1,9 +1,8 @@
 //! Leads: what the slots of a berth lead to, run by run.
 //!
-//! Loans take granules from the end of a free block, the last of them first, and small ones use the
-//! front of berths: so what is wanted most often leads to the same granules. Therefore slots beside
-//! each other mostly lead to granules that lie beside each other in the opposite order. A loan of
-//! hundreds of granules is a few such runs, and is looked at and claimed by runs.
+//! Loans take granules that lie beside each other from the end of a free block, and map them in that
+//! order. So slots beside each other mostly lead to granules beside each other: a loan of hundreds
+//! of granules is a few such runs, and is looked at and claimed by runs.
 
 /// Slots beside each other in a berth, and what they lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +14,7 @@ pub(crate) struct Lead {
 /// What slots lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum To {
-    /// Granules that lie beside each other at home, from the one at this address down.
+    /// Granules that lie beside each other at home, from the one at this address on.
     Home(u64),
     /// Nothing: to be mapped.
     Nowhere,
@@ -37,7 +36,7 @@ impl Lead {
     /// Whether the slot after these belongs to the same run.
     fn continues_with(&self, to: To, granule_bytes: u64) -> bool {
         match (self.to, to) {
-            (To::Home(last), To::Home(next)) => next + self.slots as u64 * granule_bytes == last,
+            (To::Home(first), To::Home(next)) => first + self.slots as u64 * granule_bytes == next,
             (this, next) => this == next,
         }
     }

@@ -48,24 +48,24 @@ impl Victims {
     /// Takes the first run off a lead: as many slots as lead to one victim that can be taken at
     /// once, or to none; those are astray.
     pub(super) fn first_run(&self, lead: &mut Lead, granule_bytes: u64) -> Lead {
-        let To::Home(last) = lead.to else {
+        let To::Home(first) = lead.to else {
             return Lead { slots: std::mem::take(&mut lead.slots), ..*lead };
         };
-        let (start, to) = match self.holding(last, last + granule_bytes) {
-            Some(victim) if victim.is_ordered => (victim.start, To::Home(last)),
-            Some(victim) => (victim.start, To::Astray),
-            None => (self.end_before(last), To::Astray),
+        let (end, to) = match self.holding(first, first + granule_bytes) {
+            Some(victim) if victim.is_ordered => (victim.end, To::Home(first)),
+            Some(victim) => (victim.end, To::Astray),
+            None => (self.start_after(first), To::Astray),
         };
-        let slots = (((last - start) / granule_bytes) as usize).saturating_add(1).min(lead.slots);
+        let slots = (((end - first) / granule_bytes) as usize).min(lead.slots);
         lead.slots -= slots;
-        lead.to = To::Home(last.saturating_sub(slots as u64 * granule_bytes));
+        lead.to = To::Home(first + slots as u64 * granule_bytes);
         Lead { slots, to }
     }
 
-    /// Where the last victim before an address ends; 0 if there is none.
-    fn end_before(&self, address: u64) -> u64 {
+    /// Where the first victim after an address starts; the end of all addresses if there is none.
+    fn start_after(&self, address: u64) -> u64 {
         let after = self.0.partition_point(|victim| victim.start <= address);
-        self.0[..after].last().map_or(0, |victim| victim.end)
+        self.0.get(after).map_or(u64::MAX, |victim| victim.start)
     }
 
     /// How many bytes could be taken at once.
@@ -179,13 +179,13 @@ impl Heap {
         picked
     }
 
-    /// The granules behind a range of addresses, the last first.
+    /// The granules behind a range of addresses, in order.
     pub(super) fn granules_at(&self, range: &Range<u64>) -> impl Iterator<Item = GranuleId> + '_ {
         let segment = self.segments.containing(range.start).and_then(|at| self.segments.get(at));
         let base = segment.map_or(range.start, |segment| segment.address);
         let slot = |address| ((address - base) / self.config.granule_bytes) as usize;
         let slots = slot(range.start)..slot(range.end);
-        slots.rev().filter_map(move |slot| segment.and_then(|segment| segment.granule(slot)))
+        slots.filter_map(move |slot| segment.and_then(|segment| segment.granule(slot)))
     }
 
     /// Claims what is taken, given by address, as few blocks as possible.

@@ -15,12 +15,11 @@ use crate::granule::Place;
 use crate::policy::SegmentKind;
 use crate::size::{round_down, round_up, whole_units};
 
-/// Slots of a loan whose granules belong beside each other in one lent block, in the opposite
-/// order (see `lead`).
+/// Slots of a loan whose granules belong beside each other in one lent block.
 #[derive(Clone, Debug)]
 pub(super) struct Return {
     slots: Range<usize>,
-    /// Where the last of them belongs.
+    /// Where the first of them belongs.
     home: Place,
     lent: BlockIndex,
 }
@@ -76,10 +75,11 @@ impl Heap {
         let last = slots.clone().next_back()?;
         let home = home_of(last)?;
         let lent = self.segments.get(home.segment)?.lent(home.slot as usize).some()?;
-        let room = (self.blocks[lent].end() - self.address_of(home)) / self.config.granule_bytes;
-        let before = (slots.start..last).rev().take(room as usize - 1).zip(home.slot + 1..);
+        let room = (self.address_of(home) - self.blocks[lent].address) / self.config.granule_bytes;
+        let before = (slots.start..last).rev().take(room as usize).zip((0..home.slot).rev());
         let is_beside = |&(at, slot): &(usize, u32)| home_of(at) == Some(Place { slot, ..home });
         let beside = before.take_while(is_beside).count();
+        let home = Place { slot: home.slot - beside as u32, ..home };
         Some(Return { slots: last - beside..slots.end, home, lent })
     }
 
@@ -91,7 +91,7 @@ impl Heap {
         let address = self.address_of(home);
         let piece = self.cut_lent(lent, address, address + bytes);
         if let Some(segment) = self.segments.get(loan.segment) {
-            let granules = slots.rev().filter_map(|slot| segment.granule(slot));
+            let granules = slots.filter_map(|slot| segment.granule(slot));
             for (slot, granule) in (home.slot..).zip(granules) {
                 self.granules.set_backing(granule, Place { slot, ..home });
             }
