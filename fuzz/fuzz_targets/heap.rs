@@ -19,6 +19,7 @@ const GRANULE_BYTES: u64 = 2 << 20;
 struct Input {
     is_plain: bool,
     cross_stream: u8,
+    held_per_handle: u8,
     limit_mib: u16,
     operations: Vec<Operation>,
 }
@@ -54,6 +55,7 @@ impl World {
             limit_bytes: u64::from(input.limit_mib) << 20,
             cross_stream: [CrossStream::Never, CrossStream::Passed, CrossStream::Wait]
                 [input.cross_stream as usize % 3],
+            held_per_handle: u64::from(input.held_per_handle),
         });
         let streams = vec![heap.add_stream()];
         Self { heap, streams, live: BTreeMap::new(), fences: Vec::new(), next_address: 1 << 30 }

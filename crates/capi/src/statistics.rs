@@ -92,7 +92,7 @@ pub struct CStats {
     pub aliases: u64,
     /// Addresses that lead to memory which backs another place now.
     pub alias_bytes: u64,
-    /// Memory that is pinned, in whole granules.
+    /// Memory that is pinned, in whole handles.
     pub pinned_bytes: u64,
 }
 

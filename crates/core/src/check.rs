@@ -58,6 +58,7 @@ impl Heap {
         self.check_i6_live_addresses_lead_to_their_block(&tiles)?;
         self.check_i7_sizes_are_whole_quanta(&tiles)?;
         self.check_i13_granules_and_places_agree()?;
+        self.check_i13_handles_stay_whole()?;
         self.check_i8_counters_agree(&tiles)?;
         self.check_i9_pending_blocks_wait(&tiles)?;
         self.check_i12_pools_keep_to_themselves(&tiles)?;

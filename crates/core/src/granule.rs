@@ -1,10 +1,16 @@
 //! Granules: the store of physical memory, and who backs what.
 //!
-//! The heap names granules, whoever carries plans out keeps their handles by that name. Keeps I13:
-//! each granule is created once and released once, and reserved bytes are the bytes of created
-//! granules, mapped or not. A granule has a home, where it was mapped first and stays mapped, and
-//! backs one place at most: its home, or one it is on loan to. Every place that leads to it beside
-//! its home is known.
+//! The device creates, maps and releases memory by handles. A handle is one granule or a few that
+//! lie beside each other wherever they are mapped; its first granule names it. The heap names
+//! granules, whoever carries plans out keeps their handles by that name.
+//!
+//! Keeps I13: each granule is created once and released once, and reserved bytes are the bytes of
+//! created granules, mapped or not. A granule has a home, where it was mapped first and stays
+//! mapped, and backs one place at most: its home, or one it is on loan to. Every place that leads
+//! to it beside its home is known. The granules of a handle go everywhere together.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Names a granule. Reused after the granule was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -45,6 +51,10 @@ struct Granule {
     state: GranuleState,
     /// Where it belongs, from when it first backed a place.
     home: Option<Place>,
+    /// How many granules of its handle lie before it.
+    before: u16,
+    /// How many its handle has.
+    of: u16,
 }
 
 /// All granules of a heap, of one size.
@@ -54,44 +64,81 @@ pub(crate) struct Granules {
     /// By granule: the places beside its home that lead to it. Apart, since a loan into a berth of
     /// before does not touch them.
     mappings: Vec<Vec<Place>>,
-    vacant: Vec<GranuleId>,
+    /// Handles without memory, to be used again, by how many granules they have.
+    vacant: BTreeMap<u16, Vec<GranuleId>>,
+    /// Handles that back nothing.
     idle: Vec<GranuleId>,
     mapping_count: usize,
+    /// Some handle has more than one granule.
+    has_large_handles: bool,
 }
 
 impl Granules {
-    /// A name for a granule that a plan will create.
-    pub(crate) fn name(&mut self) -> GranuleId {
-        let id = self.vacant.pop().unwrap_or_else(|| {
-            self.table.push(Granule { state: GranuleState::Vacant, home: None });
+    /// A name for a handle of so many granules that a plan will create.
+    pub(crate) fn name(&mut self, granules: u16) -> GranuleId {
+        if let Some(id) = self.vacant.get_mut(&granules).and_then(Vec::pop) {
+            self.plan(id);
+            return id;
+        }
+        let id = GranuleId(self.table.len() as u32);
+        self.has_large_handles |= granules > 1;
+        for before in 0..granules {
+            let state = GranuleState::Planned;
+            self.table.push(Granule { state, home: None, before, of: granules });
             self.mappings.push(Vec::new());
-            GranuleId((self.table.len() - 1) as u32)
-        });
-        self.table[id.index()].state = GranuleState::Planned;
+        }
         id
     }
 
-    /// Takes an idle granule for a plan.
+    /// Takes an idle handle for a plan.
     pub(crate) fn take_idle(&mut self, id: GranuleId) {
         self.idle.retain(|&other| other != id);
-        self.table[id.index()].state = GranuleState::Planned;
+        self.plan(id);
     }
 
-    /// Takes some idle granule for a plan.
-    pub(crate) fn take_last_idle(&mut self) -> Option<GranuleId> {
-        let id = self.idle.pop()?;
-        self.table[id.index()].state = GranuleState::Planned;
-        Some(id)
-    }
-
-    /// Granules that are created and back nothing.
+    /// Handles that are created and back nothing.
     pub(crate) fn idle(&self) -> &[GranuleId] {
         &self.idle
     }
 
-    /// Marks a granule as part of a plan; it keeps its handle.
+    /// How many granules back nothing.
+    pub(crate) fn idle_count(&self) -> usize {
+        self.idle.iter().map(|&id| self.handle(id).len()).sum()
+    }
+
+    /// Marks a handle as part of a plan; its memory stays.
     pub(crate) fn plan(&mut self, id: GranuleId) {
-        self.table[id.index()].state = GranuleState::Planned;
+        self.set(id, |granule| granule.state = GranuleState::Planned);
+    }
+
+    /// The positions of all granules of a granule's handle.
+    #[inline]
+    pub(crate) fn handle(&self, id: GranuleId) -> Range<usize> {
+        let granule = &self.table[id.index()];
+        let first = id.index() - usize::from(granule.before);
+        first..first + usize::from(granule.of)
+    }
+
+    /// All granules of a granule's handle, in order.
+    pub(crate) fn of_handle(&self, id: GranuleId) -> impl Iterator<Item = GranuleId> + use<> {
+        self.handle(id).map(|at| GranuleId(at as u32))
+    }
+
+    /// How many granules of its handle lie before a granule; 0 for the one that names the handle.
+    #[inline]
+    pub(crate) fn before(&self, id: GranuleId) -> usize {
+        usize::from(self.table[id.index()].before)
+    }
+
+    /// Whether handles may have more than one granule.
+    #[inline]
+    pub(crate) const fn has_large_handles(&self) -> bool {
+        self.has_large_handles
+    }
+
+    fn set(&mut self, id: GranuleId, change: impl Fn(&mut Granule)) {
+        let handle = self.handle(id);
+        self.table[handle].iter_mut().for_each(change);
     }
 
     /// A plan left the granule behind a place; the first such place is its home.
@@ -108,18 +155,16 @@ impl Granules {
         self.table[id.index()].home
     }
 
-    /// A plan left the granule created and backing nothing.
+    /// A plan left the handle created and backing nothing.
     pub(crate) fn set_idle(&mut self, id: GranuleId) {
-        self.table[id.index()].state = GranuleState::Idle;
-        self.table[id.index()].home = None;
+        self.set(id, |granule| (granule.state, granule.home) = (GranuleState::Idle, None));
         self.idle.push(id);
     }
 
-    /// A plan left the granule without a handle.
+    /// A plan left the handle without memory.
     pub(crate) fn set_vacant(&mut self, id: GranuleId) {
-        self.table[id.index()].state = GranuleState::Vacant;
-        self.table[id.index()].home = None;
-        self.vacant.push(id);
+        self.set(id, |granule| (granule.state, granule.home) = (GranuleState::Vacant, None));
+        self.vacant.entry(self.table[id.index()].of).or_default().push(id);
     }
 
     /// What a granule is.
@@ -157,8 +202,9 @@ impl Granules {
     }
 
     /// How many granules exist, or will once the plans under way are done.
-    pub(crate) const fn len(&self) -> usize {
-        self.table.len() - self.vacant.len()
+    pub(crate) fn len(&self) -> usize {
+        let vacant = self.vacant.iter().map(|(&granules, ids)| usize::from(granules) * ids.len());
+        self.table.len() - vacant.sum::<usize>()
     }
 }
 
@@ -169,7 +215,7 @@ mod tests {
     #[test]
     fn a_name_is_used_again_only_after_its_granule_was_released() {
         let mut granules = Granules::default();
-        let [first, second] = [granules.name(), granules.name()];
+        let [first, second] = [granules.name(1), granules.name(1)];
         assert_ne!(first, second);
         let place = Place { segment: 0, slot: 3 };
         granules.set_backing(first, place);
@@ -179,17 +225,34 @@ mod tests {
         // Taken by one plan, it is not there for another.
         granules.take_idle(second);
         assert_eq!((granules.idle(), granules.state(second)), (&[][..], GranuleState::Planned));
-        assert_eq!(granules.name().index(), 2);
+        assert_eq!(granules.name(1).index(), 2);
         granules.set_vacant(second);
         assert_eq!(granules.len(), 2);
-        assert_eq!(granules.name(), second);
+        assert_eq!(granules.name(1), second);
         assert_eq!(granules.iter().count(), 3);
+    }
+
+    #[test]
+    fn a_handle_is_created_and_released_as_one() {
+        let mut granules = Granules::default();
+        let [large, single] = [granules.name(4), granules.name(1)];
+        assert_eq!((granules.handle(large), granules.handle(single)), (0..4, 4..5));
+        let third = GranuleId(2);
+        assert_eq!((granules.before(third), granules.handle(third)), (2, 0..4));
+        granules.set_idle(large);
+        assert_eq!((granules.idle_count(), granules.state(third)), (4, GranuleState::Idle));
+        granules.take_idle(large);
+        granules.set_vacant(large);
+        assert_eq!(granules.len(), 1);
+        // Only a handle of the same size takes its names.
+        assert_eq!((granules.name(2).index(), granules.name(4)), (5, large));
+        assert_eq!(granules.len(), 7);
     }
 
     #[test]
     fn mappings_are_known_by_their_place() {
         let mut granules = Granules::default();
-        let id = granules.name();
+        let id = granules.name(1);
         let place = |slot| Place { segment: 0, slot };
         granules.add_mapping(id, place(1));
         granules.add_mapping(id, place(2));
@@ -202,12 +265,12 @@ mod tests {
     #[test]
     fn the_first_place_is_the_home_until_the_granule_is_released() {
         let mut granules = Granules::default();
-        let id = granules.name();
+        let id = granules.name(1);
         let [home, loan] = [1, 2].map(|slot| Place { segment: 0, slot });
         granules.set_backing(id, home);
         granules.set_backing(id, loan);
         assert_eq!(granules.home(id), Some(home));
         granules.set_vacant(id);
-        assert_eq!((granules.name(), granules.home(id)), (id, None));
+        assert_eq!((granules.name(1), granules.home(id)), (id, None));
     }
 }

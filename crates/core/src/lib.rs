@@ -43,7 +43,7 @@ pub use heap::{Answer, Committed, Config, Freed, Grant, Heap, Reach};
 pub use id::{PoolId, StreamId};
 pub use ledger::{Departure, Given, Leaving, Ledger, Order, Route};
 pub use plan::{Plan, Step};
-pub use policy::{CrossStream, Scale, SegmentKind};
+pub use policy::{CrossStream, HELD_PER_HANDLE, Scale, SegmentKind};
 pub use size::SizeError;
 pub use snapshot::{BlockView, SegmentView};
 pub use stats::{Gauge, Loans, ScaleStats, Stats};

@@ -1,45 +1,43 @@
 //! Pins: memory that stays where it is, whoever frees it.
 //!
 //! Who gave an address to a network card, to NCCL or to another process pins the block there. I16:
-//! whatever lies in a granule-sized unit of addresses that a pin covers stays backed by the same
-//! memory until the last such pin is taken back, also once the block is free: it is not lent, not
-//! sent home and not released. It serves requests of its own free list as ever.
+//! every handle that a pin covers a byte of backs the same addresses until the last such pin is
+//! taken back, also once the block is free: it is not lent, not sent home and not released. It
+//! serves requests of its own free list as ever.
 
 use std::iter::once;
 use std::ops::Range;
 
-/// What was pinned at an address: where it ends, and how often it was.
-#[derive(Clone, Copy, Debug)]
+/// What was pinned at an address: where it ends, what that covers, and how often it was.
+#[derive(Clone, Debug)]
 struct Pinned {
     address: u64,
     end: u64,
+    covered: Range<u64>,
     times: u64,
 }
 
 /// What is pinned.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Pins {
-    unit_bytes: u64,
     /// By address.
     pinned: Vec<Pinned>,
-    /// The whole units that are covered, joined, by address.
+    /// The whole handles that are covered, joined, by address.
     covered: Vec<Range<u64>>,
 }
 
 impl Pins {
-    pub(crate) const fn new(unit_bytes: u64) -> Self {
-        Self { unit_bytes, pinned: Vec::new(), covered: Vec::new() }
-    }
-
-    /// Adds a pin.
-    pub(crate) fn pin(&mut self, address: u64, end: u64) {
+    /// Adds a pin of addresses, which lie in these whole handles.
+    pub(crate) fn pin(&mut self, addresses: Range<u64>, covered: Range<u64>) {
+        let Range { start: address, end } = addresses;
         match self.pinned.binary_search_by_key(&address, |pinned| pinned.address) {
             Ok(at) => {
                 let pinned = &mut self.pinned[at];
                 pinned.end = pinned.end.max(end);
+                pinned.covered.end = pinned.covered.end.max(covered.end);
                 pinned.times += 1;
             }
-            Err(at) => self.pinned.insert(at, Pinned { address, end, times: 1 }),
+            Err(at) => self.pinned.insert(at, Pinned { address, end, covered, times: 1 }),
         }
         self.cover();
     }
@@ -57,15 +55,13 @@ impl Pins {
         Some(left)
     }
 
-    /// Joins what is pinned to whole units.
+    /// Joins what the pins cover.
     fn cover(&mut self) {
         self.covered.clear();
-        for pinned in &self.pinned {
-            let start = pinned.address / self.unit_bytes * self.unit_bytes;
-            let end = pinned.end.next_multiple_of(self.unit_bytes);
+        for Pinned { covered, .. } in &self.pinned {
             match self.covered.last_mut() {
-                Some(last) if start <= last.end => last.end = last.end.max(end),
-                _ => self.covered.push(start..end),
+                Some(last) if covered.start <= last.end => last.end = last.end.max(covered.end),
+                _ => self.covered.push(covered.clone()),
             }
         }
     }
@@ -81,7 +77,7 @@ impl Pins {
         self.within(addresses).next().is_some()
     }
 
-    /// What of a range of whole units is not pinned, in order.
+    /// What of a range of whole handles is not pinned, in order.
     pub(crate) fn free_of(&self, addresses: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let Range { start, end } = addresses;
         let starts = once(start).chain(self.within(start..end).map(|covered| covered.end));
@@ -94,7 +90,7 @@ impl Pins {
         self.pinned.iter().map(|pinned| (pinned.address, pinned.end))
     }
 
-    /// Bytes of the whole units that are covered.
+    /// Bytes of the whole handles that are covered.
     pub(crate) fn bytes(&self) -> u64 {
         self.covered.iter().map(|covered| covered.end - covered.start).sum()
     }
@@ -111,10 +107,10 @@ mod tests {
 
     #[test]
     fn pins_of_one_address_add_up_and_the_longest_counts() {
-        let mut pins = Pins::new(10);
-        pins.pin(15, 20);
+        let mut pins = Pins::default();
+        pins.pin(15..20, 10..20);
         assert_eq!(free_of(&pins, 0..40), [0..10, 20..40]);
-        pins.pin(15, 35);
+        pins.pin(15..35, 10..40);
         assert!(pins.touch(39..40) && !pins.touch(40..50) && !pins.touch(0..10));
         assert_eq!(free_of(&pins, 0..60), [0..10, 40..60]);
         assert_eq!(pins.unpin(15), Some(1));
@@ -125,10 +121,10 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_that_two_blocks_share_stays_pinned_for_the_other() {
-        let mut pins = Pins::new(10);
-        pins.pin(0, 15);
-        pins.pin(15, 30);
+    fn a_handle_that_two_blocks_share_stays_pinned_for_the_other() {
+        let mut pins = Pins::default();
+        pins.pin(0..15, 0..20);
+        pins.pin(15..30, 10..30);
         pins.unpin(0);
         assert_eq!(free_of(&pins, 0..40), [0..10, 30..40]);
     }

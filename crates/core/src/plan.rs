@@ -114,6 +114,12 @@ impl Plan {
         matches!(self.intent, Intent::Reserve { .. })
     }
 
+    /// Whether the plan creates memory in handles of several granules; once refused, the heap asks
+    /// for one granule at a time, and no more than needed.
+    pub const fn creates_large_handles(&self) -> bool {
+        matches!(self.intent, Intent::Grow { has_large: true, .. })
+    }
+
     /// Whether steps that were done are to be undone, in reverse order, when a later one fails.
     /// Otherwise they stand: what was given back is worth keeping, and a recorded fence cannot be
     /// taken back.
@@ -138,9 +144,9 @@ pub(crate) enum Intent {
     Reserve { list: u32, bytes: u64, is_loan: bool },
     /// A plain segment, and a block of it for a request.
     Malloc { wanted: Wanted, bytes: u64 },
-    /// New granules for a hollow block: to serve a request together with the free blocks around
+    /// Handles for a hollow block: to serve a request together with the free blocks around
     /// it, or just to be there.
-    Grow { wanted: Option<Wanted>, site: Site, granules: Vec<GranuleId> },
+    Grow { wanted: Option<Wanted>, site: Site, handles: Vec<GranuleId>, has_large: bool },
     /// Granules for a berth to serve a request; they come from claimed blocks.
     Lend { wanted: Wanted, berth: BlockIndex, lenders: Vec<BlockIndex> },
     /// Fences of other streams to record, and those that a stream is to wait for.
@@ -170,8 +176,8 @@ pub(crate) struct Site {
 pub(crate) enum Gift {
     /// A granule that is mapped nowhere: one step.
     Idle { granule: GranuleId },
-    /// The backing of a claimed block: one unmap, then a release for each granule.
-    Backing { block: BlockIndex, granules: Vec<GranuleId> },
+    /// The backing of a claimed block: one unmap, then a release for each handle.
+    Backing { block: BlockIndex, handles: Vec<GranuleId> },
     /// Slots of a claimed block that lead to granules without being backed by them: one unmap for
     /// each range, of a first slot and a count.
     Aliases { block: BlockIndex, ranges: Vec<(u32, u32)> },

@@ -4,7 +4,6 @@ use crate::block::{BlockIndex, BlockState};
 use crate::error::FreeError;
 use crate::heap::Heap;
 use crate::policy::{Scale, SegmentKind};
-use crate::size::whole_units;
 
 /// One segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,11 +47,10 @@ impl Heap {
     }
 
     /// Unused bytes of the default pool and of open ones that can be put to any use: whole
-    /// granules of free blocks, but for pinned ones, idle granules, and plain segments that are
+    /// handles of free blocks, but for pinned ones, idle granules, and plain segments that are
     /// wholly free.
     pub fn unused_bytes(&self) -> u64 {
-        let granule_bytes = self.config.granule_bytes;
-        let idle_bytes = self.granules.idle().len() as u64 * granule_bytes;
+        let idle_bytes = self.granules.idle_count() as u64 * self.config.granule_bytes;
         let lists = self.lists.iter().filter(|list| self.is_open_pool(list.pool));
         let free = lists.flat_map(|list| {
             list.filed(&self.blocks).map(|index| {
@@ -60,7 +58,7 @@ impl Heap {
                 let segment = self.segments.get(block.segment);
                 match list.kind {
                     SegmentKind::Mapped => {
-                        let whole = whole_units(block.address, block.end(), granule_bytes);
+                        let whole = self.whole_handles(block.segment, block.address..block.end());
                         let unpinned = self.pins.free_of(whole);
                         unpinned.map(|range| range.end - range.start).sum()
                     }

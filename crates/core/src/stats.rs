@@ -142,7 +142,7 @@ pub struct Loans {
     pub lent_granules: u64,
     /// Mappings beyond homes: of berths, those in use and the empty ones.
     pub aliases: u64,
-    /// Bytes of granule-sized units that are pinned.
+    /// Bytes of the handles that are pinned, in part or in whole.
     pub pinned_bytes: u64,
 }
 

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use drystone_core::{
-    Answer, Committed, Config, CrossStream, Freed, Heap, PoolId, Reach, SegmentKind, StreamId,
+    Answer, Committed, Config, CrossStream, Freed, HELD_PER_HANDLE, Heap, PoolId, Reach,
+    SegmentKind, StreamId,
 };
 
 const MIB: u64 = 1 << 20;
@@ -49,6 +50,7 @@ fn a_hit_allocates_no_host_memory() {
             device_bytes: 8192 * MIB,
             limit_bytes: u64::MAX,
             cross_stream: CrossStream::Wait,
+            held_per_handle: HELD_PER_HANDLE,
         });
         let (stream, mut next_address) = (heap.add_stream(), 0);
         let sizes: Vec<u64> = sizes().take(4 * LIVE).collect();
@@ -83,6 +85,7 @@ fn a_miss_is_counted() {
         device_bytes: 64 * MIB,
         limit_bytes: u64::MAX,
         cross_stream: CrossStream::Wait,
+        held_per_handle: HELD_PER_HANDLE,
     });
     let (stream, mut next_address) = (heap.add_stream(), 0);
     let counted = allocation_counter::measure(|| {

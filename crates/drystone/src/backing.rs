@@ -29,7 +29,7 @@ pub enum PinError {
 impl Allocator {
     /// Pins the live block that starts at an address: its memory stays where it is, also once the
     /// block is free, until it is unpinned. It is not lent, moved or given back, and serves
-    /// requests at its own place as ever. Pins add up, and cover whole granules.
+    /// requests at its own place as ever. Pins add up, and cover whole handles.
     ///
     /// ```
     /// # use std::sync::Arc;

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use drystone_core::{Config, Heap, Ledger, PoolId, SegmentKind};
+use drystone_core::{Config, HELD_PER_HANDLE, Heap, Ledger, PoolId, SegmentKind};
 use drystone_driver::{DeviceInfo, Driver, ShareableHandle};
 
 use crate::allocator::Allocator;
@@ -74,6 +74,7 @@ impl Allocator {
             device_bytes: info.total_bytes,
             limit_bytes,
             cross_stream: options.cross_stream,
+            held_per_handle: HELD_PER_HANDLE,
         });
         let device = Device::new(driver, heap, Handles::default());
         Ok(Self { room: Room::Heap(Arc::new(device)) })

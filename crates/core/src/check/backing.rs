@@ -80,6 +80,27 @@ impl Heap {
         hold(13, away as u64 == noted, || format!("{away} granules are away, {noted} noted"))
     }
 
+    /// The granules of a handle lie beside each other, in order, wherever they are.
+    pub(super) fn check_i13_handles_stay_whole(&self) -> Result<(), Broken> {
+        let after = |place: Place| Place { slot: place.slot + 1, ..place };
+        let next_to = |state| match state {
+            GranuleState::Backing(place) => GranuleState::Backing(after(place)),
+            other => other,
+        };
+        for (id, state) in self.granules.iter().filter(|&(id, _)| self.granules.before(id) > 0) {
+            let Some(before) = self.granules.of_handle(id).take_while(|&other| other != id).last()
+            else {
+                continue;
+            };
+            let mappings = self.granules.mappings(before).iter();
+            let is_beside = state == next_to(self.granules.state(before))
+                && self.granules.home(id) == self.granules.home(before).map(after)
+                && mappings.copied().map(after).eq(self.granules.mappings(id).iter().copied());
+            hold(13, is_beside, || format!("{id:?} does not follow {before:?} of its handle"))?;
+        }
+        Ok(())
+    }
+
     /// Outside of plans under way, blocks that are hollow, lent or aliases have no memory of their
     /// own, and all others have it throughout.
     pub(super) fn check_i13_blocks_are_backed(&self, tiles: &Tiles) -> Result<(), Broken> {

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::{
-    Answer, Committed, Config, CrossStream, Fence, Freed, PoolId, Reach, Scale, Step, StreamId,
+    Answer, Committed, Config, CrossStream, Fence, Freed, HELD_PER_HANDLE, PoolId, Reach, Scale,
+    Step, StreamId,
 };
 
 const MIB: u64 = 1 << 20;
@@ -52,6 +53,7 @@ fn sample() -> Sample {
         device_bytes: 64 * MIB,
         limit_bytes: u64::MAX,
         cross_stream: CrossStream::Wait,
+        held_per_handle: HELD_PER_HANDLE,
     });
     let (own, used_by) = (heap.add_stream(), heap.add_stream());
     let private = heap.add_pool();

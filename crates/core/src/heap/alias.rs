@@ -14,7 +14,6 @@ use crate::fence::Fence;
 use crate::granule::{GranuleId, Place};
 use crate::plan::{Gift, Intent, Plan, Step, Wanted};
 use crate::policy;
-use crate::size::whole_units;
 
 /// How many berths, beyond those wanted, one look at the oldest passes over.
 const LOOK: usize = 64;
@@ -219,13 +218,13 @@ impl Heap {
     fn idle_ranges(&self) -> Vec<Range<u64>> {
         let mut ranges = Vec::new();
         let segments = self.segments.in_address_order();
-        for (_, segment) in segments.filter(|&(number, _)| self.is_trimmable(number)) {
+        for (number, segment) in segments.filter(|&(number, _)| self.is_trimmable(number)) {
             let mut end = 0;
             for index in self.blocks.onward(segment.first) {
                 let start = self.blocks[index].address;
                 if start >= end {
                     end = self.idle_run_end(index);
-                    ranges.push(whole_units(start, end, self.config.granule_bytes));
+                    ranges.push(self.whole_handles(number, start..end));
                 }
             }
         }

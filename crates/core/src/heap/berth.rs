@@ -31,7 +31,6 @@ const GOOD_ENOUGH: usize = 32;
 #[derive(Debug)]
 pub(super) struct Berth {
     pub(super) index: BlockIndex,
-    pub(super) granules: usize,
     pub(super) leads: Leads,
 }
 
@@ -58,11 +57,17 @@ impl Heap {
         if emptied.is_some() {
             return emptied;
         }
-        let bytes = granules as u64 * self.config.granule_bytes;
-        if let Some(index) = self.fresh_addresses(wanted.list, bytes) {
-            return Some(Berth { index, granules, leads: Leads::fresh(granules) });
-        }
-        self.emptied_berth(wanted, victims, Repairs::Now, usize::MAX)
+        let fresh = self.fresh_berth(wanted);
+        fresh.or_else(|| self.emptied_berth(wanted, victims, Repairs::Now, usize::MAX))
+    }
+
+    /// A berth of addresses that were never used, with room for all of the last handle after it.
+    pub(super) fn fresh_berth(&self, wanted: Wanted) -> Option<Berth> {
+        let granules = self.granules_for(wanted)?;
+        let bytes = granules as u64 * self.config.granule_bytes + self.room_for_last_handle();
+        let mut hollow = self.blocks.filed_from(self.list(wanted.list).hollow[1]);
+        let index = hollow.find(|&index| self.blocks[index].bytes >= bytes)?;
+        Some(Berth { index, leads: Leads::fresh(granules) })
     }
 
     pub(super) fn granules_for(&self, wanted: Wanted) -> Option<usize> {
@@ -87,7 +92,7 @@ impl Heap {
             if let Some(leads) = self.leads(index, granules, victims, can_repair, most) {
                 // Near enough: looking at a large berth takes as long as a driver call.
                 let is_good = leads.calls <= granules / GOOD_ENOUGH;
-                best = Some(Berth { index, granules, leads });
+                best = Some(Berth { index, leads });
                 if is_good {
                     break;
                 }
@@ -101,15 +106,10 @@ impl Heap {
         self.list(list).berths.range((granules, 0)..).map(|(_, &index)| index)
     }
 
-    /// The first hollow block for loans that is large enough.
-    fn fresh_addresses(&self, list: u32, bytes: u64) -> Option<BlockIndex> {
-        let mut hollow = self.blocks.filed_from(self.list(list).hollow[1]);
-        hollow.find(|&index| self.blocks[index].bytes >= bytes)
-    }
-
     pub(super) fn claim_berth(&mut self, berth: &Berth) {
         let index = berth.index;
-        let bytes = berth.granules as u64 * self.config.granule_bytes;
+        let slots = berth.leads.slots();
+        let bytes = slots as u64 * self.config.granule_bytes;
         if self.blocks[index].state == BlockState::Alias {
             self.unlink_berth(index);
             if self.blocks[index].bytes > bytes {
@@ -121,7 +121,7 @@ impl Heap {
         self.claim_hollow(index, bytes);
         let first = self.slots_of(index).start;
         if let Some(segment) = self.segments.get_mut(self.blocks[index].segment) {
-            segment.add_berth(first, berth.granules);
+            segment.add_berth(first, slots);
         }
     }
 

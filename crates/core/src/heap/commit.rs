@@ -43,8 +43,8 @@ impl Heap {
                 self.add_reserved(wanted.list, bytes);
                 Committed::Granted(self.occupy(index, wanted))
             }
-            Intent::Grow { wanted, site, granules } => {
-                self.finish_growth(site.hollow, &steps, &granules);
+            Intent::Grow { wanted, site, handles, .. } => {
+                self.finish_growth(site.hollow, &steps, &handles);
                 let index = self.join_site(site);
                 match wanted {
                     Some(wanted) => Committed::Granted(self.occupy(index, wanted)),
@@ -95,8 +95,10 @@ impl Heap {
                 self.pool_of(wanted.list).planned_segments -= 1;
                 self.planned_bytes -= bytes;
             }
-            Intent::Grow { site, granules, .. } => {
-                self.undo_growth(site, &plan.steps, in_effect, &granules);
+            Intent::Grow { site, handles, has_large, .. } => {
+                // Perhaps less would have been granted.
+                self.memory_is_scarce |= has_large;
+                self.undo_growth(site, &plan.steps, in_effect, &handles);
             }
             Intent::Lend { berth, lenders, .. } => self.undo_lending(berth, steps, &lenders),
             Intent::Order { .. } => self.note_steps_recorded(steps),
@@ -112,14 +114,18 @@ impl Heap {
     }
 
     /// All granules of a growth are mapped and accessible: this is their home.
-    fn finish_growth(&mut self, hollow: BlockIndex, steps: &[Step], granules: &[GranuleId]) {
-        let granule_bytes = self.config.granule_bytes;
-        let is_created = |step: &&Step| matches!(step, Step::Create { .. });
-        let created_bytes = steps.iter().filter(is_created).count() as u64 * granule_bytes;
+    fn finish_growth(&mut self, hollow: BlockIndex, steps: &[Step], handles: &[GranuleId]) {
+        let created = steps.iter().filter_map(|step| match *step {
+            Step::Create { bytes, .. } => Some(bytes),
+            _ => None,
+        });
+        let created_bytes = created.sum();
         self.planned_bytes -= created_bytes;
         self.stats.all.reserved_bytes.add(created_bytes);
         let segment = self.blocks[hollow].segment;
-        for (slot, &granule) in self.slots_of(hollow).zip(granules) {
+        let granules: Vec<GranuleId> =
+            handles.iter().flat_map(|&handle| self.granules.of_handle(handle)).collect();
+        for (slot, granule) in self.slots_of(hollow).zip(granules) {
             let place = Place { segment, slot: slot as u32 };
             self.map_slot(place, granule, true);
             self.granules.set_backing(granule, place);
@@ -143,26 +149,18 @@ impl Heap {
     /// A growth failed. What could not be released stays idle; what could not be unmapped still
     /// leads to it, without access as far as anybody knows.
     fn undo_growth(&mut self, site: Site, steps: &[Step], in_effect: usize, of: &[GranuleId]) {
-        let granule_bytes = self.config.granule_bytes;
         for (at, step) in steps.iter().enumerate() {
-            match *step {
-                Step::Create { granule, .. } => {
-                    self.planned_bytes -= granule_bytes;
-                    if at < in_effect {
-                        self.stats.all.reserved_bytes.add(granule_bytes);
-                        self.granules.set_idle(granule);
-                    } else {
-                        self.granules.set_vacant(granule);
-                    }
+            if let Step::Create { granule, bytes } = *step {
+                self.planned_bytes -= bytes;
+                if at < in_effect {
+                    self.stats.all.reserved_bytes.add(bytes);
+                    self.granules.set_idle(granule);
+                } else {
+                    self.granules.set_vacant(granule);
                 }
-                Step::Map { address, granule, .. } if at < in_effect => {
-                    let place = self.place_at(self.blocks[site.hollow].segment, address);
-                    self.map_slot(place, granule, false);
-                    self.granules.add_mapping(granule, place);
-                }
-                _ => {}
             }
         }
+        self.note_mapped(site.hollow, &steps[..in_effect.min(steps.len())], false);
         for &granule in of {
             if self.granules.state(granule) == GranuleState::Planned {
                 self.granules.set_idle(granule);

@@ -4,12 +4,12 @@
 //! Reserved bytes plus those under way never pass the limit (one step: B19).
 
 use super::Heap;
+use super::handle::Supply;
 use super::harvest::Victims;
 use super::request::{Answer, Reach};
 use super::site::Growth;
 use crate::block::{BlockIndex, BlockState};
 use crate::error::RequestError;
-use crate::granule::GranuleId;
 use crate::plan::{Intent, Plan, Step, Wanted};
 use crate::policy::{self, SegmentKind};
 use crate::pool::Pool;
@@ -57,25 +57,41 @@ impl Heap {
         if let Some(plan) = self.plan_sharing(wanted, reach, &victims, missing_bytes) {
             return Ok(Answer::Plan(plan));
         }
-        let growth = self.best_growth(wanted);
-        // Where growth in place takes no more than a loan would need, it saves the mappings.
-        let grown_bytes = growth.map_or(lent_bytes, |g| g.granules as u64 * granule_bytes);
         // What is created for a private pool, or beside memory in use, would not be lent.
-        let may_lend = reach != Reach::Own && self.is_open_pool(self.list(wanted.list).pool);
+        let may_lend =
+            free_bytes > 0 && reach != Reach::Own && self.is_open_pool(self.list(wanted.list).pool);
+        let to_lend_bytes = if may_lend { missing_bytes } else { 0 };
+        let most = self.handle_granules(self.list(wanted.list).scale);
+        match self.create(wanted, to_lend_bytes, most) {
+            Err(RequestError::Limit { .. }) if most > 1 => self.create(wanted, to_lend_bytes, 1),
+            answer => answer,
+        }
+    }
+
+    /// Creates, in handles of at most so many granules, what a loan is short of, if that is less
+    /// than growth in place takes: which saves the mappings. No loan if it is short of 0 bytes.
+    fn create(
+        &mut self,
+        wanted: Wanted,
+        to_lend_bytes: u64,
+        most: u16,
+    ) -> Result<Answer, RequestError> {
+        let in_place = self.best_growth(wanted, most);
+        let in_place_granules = in_place.map(|growth| growth.granules);
+        let to_lend = self.whole_growth(to_lend_bytes, most);
         let is_loan =
-            may_lend && free_bytes > 0 && missing_bytes < grown_bytes && missing_bytes > 0;
-        let bytes = if is_loan { missing_bytes } else { grown_bytes };
-        let created_bytes = bytes.saturating_sub(self.granules.idle().len() as u64 * granule_bytes);
-        self.within_limit(created_bytes)?;
-        let growth = if is_loan {
-            self.room_for((bytes / granule_bytes) as usize, wanted.list)
-        } else {
-            growth
-        };
+            to_lend > 0 && Some(to_lend) < in_place_granules.or(self.granules_for(wanted));
+        let granules = if is_loan { Some(to_lend) } else { in_place_granules };
+        let growth =
+            if is_loan { self.room_for(to_lend_bytes, most, wanted.list) } else { in_place };
         let Some(growth) = growth else {
+            let granules = granules.or(self.granules_for(wanted)).unwrap_or(0);
+            self.within_limit(self.created_bytes(&self.supply(granules, 1)))?;
             return self.plan_reservation(wanted, false).map(Answer::Plan);
         };
-        Ok(Answer::Plan(self.plan_growth((!is_loan).then_some(wanted), growth)))
+        let supply = self.supply(growth.granules, most);
+        self.within_limit(self.created_bytes(&supply))?;
+        Ok(Answer::Plan(self.plan_growth((!is_loan).then_some(wanted), growth, supply)))
     }
 
     /// Before memory is created, that of other streams is waited for, if the request may.
@@ -95,7 +111,7 @@ impl Heap {
 
     /// Plans to back a site with granules that back nothing, then with new ones; or, if that has to
     /// be done first, to unmap what it leads to.
-    fn plan_growth(&mut self, wanted: Option<Wanted>, growth: Growth) -> Plan {
+    fn plan_growth(&mut self, wanted: Option<Wanted>, growth: Growth, supply: Supply) -> Plan {
         let hollow = growth.site.hollow;
         let stale = self.mapped_slots(hollow);
         if !stale.is_empty() {
@@ -103,30 +119,37 @@ impl Heap {
             return self.plan_to_clear(hollow, &stale);
         }
         self.claim_site(growth);
-        let bytes = self.config.granule_bytes;
+        let granule_bytes = self.config.granule_bytes;
         let start = self.blocks[hollow].address;
+        let mut address = start;
         let mut steps = Vec::with_capacity(2 * growth.granules + 1);
-        let mut granules: Vec<GranuleId> = Vec::with_capacity(growth.granules);
-        for at in 0..growth.granules as u64 {
-            let granule = self.granules.take_last_idle().unwrap_or_else(|| {
-                let granule = self.granules.name();
+        let has_large = supply.new.iter().any(|&granules| granules > 1);
+        let mut handles = supply.idle;
+        handles.iter().for_each(|&granule| self.granules.take_idle(granule));
+        let idle = handles.len();
+        handles.extend(supply.new.iter().map(|&granules| self.granules.name(granules)));
+        for (at, &granule) in handles.iter().enumerate() {
+            let bytes = self.granules.handle(granule).len() as u64 * granule_bytes;
+            if at >= idle {
                 steps.push(Step::Create { granule, bytes });
                 self.planned_bytes += bytes;
-                granule
-            });
-            steps.push(Step::Map { address: start + at * bytes, bytes, granule });
-            granules.push(granule);
+            }
+            steps.push(Step::Map { address, bytes, granule });
+            address += bytes;
         }
-        let all_bytes = self.blocks[hollow].bytes;
-        steps.push(Step::SetAccess { address: start, bytes: all_bytes });
-        Plan { steps, intent: Intent::Grow { wanted, site: growth.site, granules } }
+        let bytes = self.blocks[hollow].bytes;
+        steps.push(Step::SetAccess { address: start, bytes });
+        Plan { steps, intent: Intent::Grow { wanted, site: growth.site, handles, has_large } }
     }
 
     fn plan_reservation(&mut self, wanted: Wanted, is_loan: bool) -> Result<Plan, RequestError> {
         let granule_bytes = self.config.granule_bytes;
         let device_bytes = if self.addresses_are_scarce { 0 } else { self.config.device_bytes };
         let scale = self.list(wanted.list).scale;
-        let bytes = policy::reservation_bytes(scale, wanted.bytes, device_bytes, granule_bytes)
+        let room = if is_loan { self.room_for_last_handle() } else { 0 };
+        let bytes = wanted.bytes.checked_add(room);
+        let bytes = bytes
+            .and_then(|b| policy::reservation_bytes(scale, b, device_bytes, granule_bytes))
             .ok_or(SizeError::TooLarge { bytes: wanted.requested })?;
         self.pool_of(wanted.list).planned_segments += 1;
         Ok(Plan {

@@ -1,6 +1,6 @@
-//! Harvest: wholly free granules, wherever they are free, for a request that fits nowhere.
+//! Harvest: wholly free handles, wherever they are free, for a request that fits nowhere.
 //!
-//! Taken are granules of which every byte is free and none pinned, of the default pool and of
+//! Taken are handles of which every byte is free and none pinned, of the default pool and of
 //! open ones: graphs hold the addresses of a private pool. I10: the request's stream is
 //! ordered after the last use of what it takes.
 
@@ -15,18 +15,17 @@ use crate::granule::{GranuleId, GranuleState};
 use crate::lead::{Lead, To};
 use crate::plan::{Plan, Wanted};
 use crate::policy::{CrossStream, SegmentKind};
-use crate::size::whole_units;
 
 /// Room for so many from the start: few requests find more.
 const VICTIMS: usize = 32;
 
-/// A free block with whole granules in it.
+/// A free block with whole handles in it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Victim {
     pub(super) block: BlockIndex,
-    /// Where its first whole granule starts.
+    /// Where its first whole handle starts.
     start: u64,
-    /// Where its last whole granule ends.
+    /// Where its last whole handle ends.
     end: u64,
     /// Free in the order of another stream than the request's.
     is_foreign: bool,
@@ -39,7 +38,7 @@ pub(super) struct Victim {
 pub(super) struct Victims(Vec<Victim>);
 
 impl Victims {
-    /// The victim that has a range as whole granules of its own.
+    /// The victim that has a range as part of its whole handles.
     fn holding(&self, address: u64, end: u64) -> Option<&Victim> {
         let after = self.0.partition_point(|victim| victim.start <= address);
         self.0[..after].last().filter(|victim| end <= victim.end)
@@ -68,6 +67,25 @@ impl Victims {
         self.0.get(after).map_or(u64::MAX, |victim| victim.start)
     }
 
+    /// What can be taken at once and is not yet: that of the request's own stream first, large
+    /// blocks first, and the last of each first.
+    fn without(&self, taken: &[Range<u64>]) -> Vec<Range<u64>> {
+        let mut order: Vec<&Victim> = self.0.iter().filter(|v| v.is_ordered).collect();
+        order.sort_by_key(|victim| (victim.is_foreign, Reverse(victim.end - victim.start)));
+        let mut left = Vec::with_capacity(order.len() + taken.len());
+        for victim in order {
+            let after = taken.partition_point(|range| range.start < victim.end);
+            let mut end = victim.end;
+            for range in taken[..after].iter().rev().take_while(|range| range.end > victim.start) {
+                left.push(range.end..end);
+                end = range.start;
+            }
+            left.push(victim.start..end);
+        }
+        left.retain(|range| !range.is_empty());
+        left
+    }
+
     /// How many bytes could be taken at once.
     pub(super) fn ordered_bytes(&self) -> u64 {
         let ordered = self.0.iter().filter(|victim| victim.is_ordered);
@@ -76,7 +94,7 @@ impl Victims {
 }
 
 impl Heap {
-    /// The free memory from which a request may take whole granules.
+    /// The free memory from which a request may take whole handles.
     pub(super) fn victims(&self, wanted: Wanted, reach: Reach) -> Victims {
         self.victims_in(wanted, reach, |_| true)
     }
@@ -101,7 +119,8 @@ impl Heap {
         for list in self.lists.iter().filter(is_open) {
             for block in list.filed_from(&self.blocks, granule_bytes) {
                 let free = &self.blocks[block];
-                let Range { start, end } = whole_units(free.address, free.end(), granule_bytes);
+                let Range { start, end } =
+                    self.whole_handles(free.segment, free.address..free.end());
                 if start < end
                     && let Some(is_ordered) = self.is_ordered(block, wanted, reach)
                 {
@@ -149,34 +168,62 @@ impl Heap {
         }
     }
 
-    /// Where so many granules for a request are free, other than those it takes already: of its
-    /// own stream first, from large blocks first and there from the end, so that few are cut.
+    /// Where whole handles for gaps of so many granules each are free, other than those a request
+    /// takes already: of its own stream first, from large blocks first and there from the end, so
+    /// that few are cut. `None` if none fit together; the last gap may be exceeded, if so said.
     pub(super) fn pick(
         &self,
-        count: usize,
+        gaps: &[usize],
+        may_exceed: bool,
         victims: &Victims,
         taken: &[Range<u64>],
-    ) -> Vec<Range<u64>> {
-        let mut left = count as u64 * self.config.granule_bytes;
+    ) -> Option<Vec<Range<u64>>> {
         let mut picked = Vec::new();
-        if left == 0 {
-            return picked;
+        if gaps.is_empty() {
+            return Some(picked);
         }
-        let mut order: Vec<&Victim> = victims.0.iter().filter(|v| v.is_ordered).collect();
-        order.sort_by_key(|victim| (victim.is_foreign, Reverse(victim.end - victim.start)));
-        for victim in order {
-            let after = taken.partition_point(|range| range.start < victim.end);
-            let mut end = victim.end;
-            for range in taken[..after].iter().rev().take_while(|range| range.end > victim.start) {
-                picked.extend(last_of(range.end..end, &mut left));
-                end = range.start;
+        let mut stock = victims.without(taken);
+        for (at, &gap) in gaps.iter().enumerate() {
+            let mut left = gap as u64 * self.config.granule_bytes;
+            for range in &mut stock {
+                let last = self.last_handles(range, left);
+                left -= last.end - last.start;
+                range.end = last.start;
+                if !last.is_empty() {
+                    picked.push(last);
+                }
+                if left == 0 {
+                    break;
+                }
             }
-            picked.extend(last_of(victim.start..end, &mut left));
-            if left == 0 {
-                break;
+            if left > 0 {
+                if !may_exceed || at + 1 < gaps.len() {
+                    return None;
+                }
+                let lasts = stock.iter().filter_map(|range| self.last_handle(range));
+                picked.push(lasts.min_by_key(|last| last.end - last.start)?);
             }
         }
-        picked
+        Some(picked)
+    }
+
+    /// The last whole handles of a range of them, of so many bytes at most.
+    fn last_handles(&self, range: &Range<u64>, bytes: u64) -> Range<u64> {
+        let last = range.start.max(range.end.saturating_sub(bytes))..range.end;
+        if last.is_empty() || !self.granules.has_large_handles() {
+            return last;
+        }
+        match self.segments.containing(last.start) {
+            Some(segment) => self.whole_handles(segment, last),
+            None => last,
+        }
+    }
+
+    /// The last handle of a range of whole ones; `None` if it is empty.
+    fn last_handle(&self, range: &Range<u64>) -> Option<Range<u64>> {
+        let granule_bytes = self.config.granule_bytes;
+        let segment = self.segments.containing(range.start).filter(|_| !range.is_empty())?;
+        Some(self.handles_around(segment, range.end - granule_bytes..range.end))
     }
 
     /// The granules behind a range of addresses, in order.
@@ -242,11 +289,4 @@ impl Heap {
         }
         self.plan_wait(wanted, points)
     }
-}
-
-/// The last `left` bytes of a gap, or all of it; `None` if that is nothing.
-fn last_of(gap: Range<u64>, left: &mut u64) -> Option<Range<u64>> {
-    let bytes = gap.end.saturating_sub(gap.start).min(*left);
-    *left -= bytes;
-    (bytes > 0).then(|| gap.end - bytes..gap.end)
 }

@@ -13,7 +13,6 @@ use super::request::Readiness;
 use crate::block::{Block, BlockIndex, BlockState};
 use crate::granule::Place;
 use crate::policy::SegmentKind;
-use crate::size::{round_down, round_up, whole_units};
 
 /// Slots of a loan whose granules belong beside each other in one lent block.
 #[derive(Clone, Debug)]
@@ -25,7 +24,7 @@ pub(super) struct Return {
 }
 
 impl Heap {
-    /// Sends those granules of a free block home that became wholly free with `freed`.
+    /// Sends those handles of a free block home that became wholly free with `freed`.
     ///
     /// Granules that a private pool borrows stay, since graphs hold their addresses, and so does
     /// what is pinned.
@@ -34,10 +33,12 @@ impl Heap {
         if !self.is_open_pool(self.list(block.list).pool) {
             return;
         }
-        let granule_bytes = self.config.granule_bytes;
-        let whole = whole_units(block.address, block.end(), granule_bytes);
-        let start = whole.start.max(round_down(freed.start, granule_bytes));
-        let end = whole.end.min(round_up(freed.end, granule_bytes).unwrap_or(whole.end));
+        let whole = self.whole_handles(block.segment, block.address..block.end());
+        if whole.is_empty() {
+            return;
+        }
+        let touched = self.handles_around(block.segment, freed);
+        let (start, end) = (whole.start.max(touched.start), whole.end.min(touched.end));
         if start >= end {
             return;
         }
@@ -194,7 +195,7 @@ impl Heap {
     }
 
     /// Joins a free block with those after it that are free on other streams, as far as their last
-    /// uses are complete: together they may hold whole granules.
+    /// uses are complete: together they may hold whole handles.
     fn join_idle(&mut self, index: BlockIndex) {
         let end = self.idle_run_end(index);
         while self.blocks[index].end() < end {

@@ -45,10 +45,23 @@ impl Leads {
         self.runs.iter().any(|lead| lead.to == To::Astray)
     }
 
-    /// How many slots lead nowhere.
-    pub(super) fn missing(&self) -> usize {
+    /// Adds to the slots of a fresh berth what a last handle has too much.
+    pub(super) fn lengthen(&mut self, picked: usize) {
+        let gaps: usize = self.gaps().iter().sum();
+        if let Some(last) = self.runs.last_mut() {
+            last.slots += picked - gaps;
+        }
+    }
+
+    /// How many slots there are.
+    pub(super) fn slots(&self) -> usize {
+        self.runs.iter().map(|lead| lead.slots).sum()
+    }
+
+    /// How many slots lead nowhere, run by run.
+    pub(super) fn gaps(&self) -> Vec<usize> {
         let nowhere = self.runs.iter().filter(|lead| lead.to == To::Nowhere);
-        nowhere.map(|lead| lead.slots).sum()
+        nowhere.map(|lead| lead.slots).collect()
     }
 
     /// Where the granules are free that slots lead to, by address.
@@ -91,8 +104,8 @@ impl Leads {
 }
 
 impl Heap {
-    /// What the first slots of an empty berth lead to; `None` if to back them takes as many driver
-    /// calls as `most`, or repairs that are not possible.
+    /// What the first slots of an empty berth lead to, so many or up to the end of a handle; `None`
+    /// if to back them takes as many driver calls as `most`, or repairs that are not possible.
     pub(super) fn leads(
         &self,
         berth: BlockIndex,
@@ -104,8 +117,9 @@ impl Heap {
         let granule_bytes = self.config.granule_bytes;
         let segment = self.segments.get(self.blocks[berth].segment)?;
         let mut leads = Leads { runs: Vec::new(), calls: 0 };
-        let mut left = granules;
-        for &lead in segment.leads(self.slots_of(berth).start) {
+        let first = self.slots_of(berth).start;
+        let mut left = self.whole_front(segment, first, granules);
+        for &lead in segment.leads(first) {
             let mut rest = Lead { slots: lead.slots.min(left), ..lead };
             left -= rest.slots;
             while rest.slots > 0 {
@@ -173,7 +187,7 @@ mod tests {
         let mut leads = Leads { runs, calls: 0 };
         leads.lose_doubles(GRANULE);
         assert_eq!(leads.runs, [kept(3, 5), kept(2, 8), kept(4, 17), astray(2)]);
-        assert_eq!((leads.calls, leads.missing()), (3, 0));
+        assert_eq!((leads.calls, leads.gaps()), (3, Vec::new()));
         let taken = leads.kept(GRANULE);
         assert!(taken.windows(2).all(|pair| pair[0].end <= pair[1].start), "{taken:?}");
         assert_eq!(taken.len(), 3);

@@ -3,6 +3,8 @@
 //! The request is served in a berth (`berth`), by granules of free blocks (`harvest`). What is
 //! freed there goes home at once (`home`).
 
+use std::ops::Range;
+
 use super::Heap;
 use super::berth::{Berth, Repairs};
 use super::harvest::Victims;
@@ -33,7 +35,8 @@ impl Heap {
             return None;
         }
         let berth = self.emptied_berth(wanted, &victims, Repairs::Now, 1)?;
-        let (lenders, _) = self.claim_loan(&berth, &victims);
+        let mut berth = berth;
+        let (lenders, _) = self.claim_loan(&mut berth, Vec::new(), &victims);
         self.finish_lending(wanted, berth.index, &[], &lenders);
         Some(self.occupy(berth.index, wanted))
     }
@@ -62,8 +65,16 @@ impl Heap {
         if let Some(plan) = self.plan_within_budget(wanted, reach, berth.leads.calls) {
             return Some(Answer::Plan(plan));
         }
+        let picked = match self.pick_for(&berth, victims) {
+            Some(picked) => picked,
+            None => {
+                // No handles fit into its gaps: fresh addresses have none between mappings.
+                berth = self.fresh_berth(wanted)?;
+                self.pick_for(&berth, victims)?
+            }
+        };
         let index = berth.index;
-        let (lenders, picked) = self.claim_loan(&berth, victims);
+        let (lenders, picked) = self.claim_loan(&mut berth, picked, victims);
         if picked.is_empty() {
             self.finish_lending(wanted, index, &[], &lenders);
             return Some(Answer::Granted(self.occupy(index, wanted)));
@@ -73,16 +84,25 @@ impl Heap {
         Some(Answer::Plan(Plan { steps, intent }))
     }
 
+    /// What is free for the slots of a berth that lead nowhere, in order; `None` if no handles fit.
+    fn pick_for(&self, berth: &Berth, victims: &Victims) -> Option<Vec<Range<u64>>> {
+        let is_fresh = self.blocks[berth.index].state == BlockState::Hollow;
+        let kept = berth.leads.kept(self.config.granule_bytes);
+        self.pick(&berth.leads.gaps(), is_fresh, victims, &kept)
+    }
+
     /// Claims a berth and granules for all of its slots: the blocks those come from, and the
-    /// granules for the slots that lead nowhere, in order.
+    /// granules that were picked for those that lead nowhere, in order.
     fn claim_loan(
         &mut self,
-        berth: &Berth,
+        berth: &mut Berth,
+        picked: Vec<Range<u64>>,
         victims: &Victims,
     ) -> (Vec<BlockIndex>, Vec<GranuleId>) {
         let mut taken = berth.leads.kept(self.config.granule_bytes);
-        let picked = self.pick(berth.leads.missing(), victims, &taken);
-        let granules = picked.iter().flat_map(|range| self.granules_at(range)).collect();
+        let granules: Vec<GranuleId> =
+            picked.iter().flat_map(|range| self.granules_at(range)).collect();
+        berth.leads.lengthen(granules.len());
         if !picked.is_empty() {
             taken.extend(picked);
             taken.sort_unstable_by_key(|range| range.start);
@@ -106,7 +126,7 @@ impl Heap {
         self.plan_to_clear(berth.index, &slots)
     }
 
-    /// One map for each slot that leads nowhere, then access, once for each range.
+    /// One map for each handle where slots lead nowhere, then access, once for each range.
     fn lending_steps(&self, berth: &Berth, granules: &[GranuleId]) -> Vec<Step> {
         let bytes = self.config.granule_bytes;
         let mut steps = Vec::with_capacity(granules.len() + berth.leads.runs.len());
@@ -116,8 +136,12 @@ impl Heap {
             let end = address + slots as u64 * bytes;
             if to == To::Nowhere {
                 let addresses = (address..end).step_by(bytes as usize);
-                let maps = addresses.zip(granules.by_ref());
-                steps.extend(maps.map(|(address, &granule)| Step::Map { address, bytes, granule }));
+                let places = addresses.zip(granules.by_ref());
+                let handles = places.filter(|&(_, &id)| self.granules.before(id) == 0);
+                steps.extend(handles.map(|(address, &granule)| {
+                    let bytes = self.granules.handle(granule).len() as u64 * bytes;
+                    Step::Map { address, bytes, granule }
+                }));
                 steps.push(Step::SetAccess { address, bytes: end - address });
             }
             address = end;
@@ -163,12 +187,15 @@ impl Heap {
     }
 
     /// Slots of a berth lead to what steps mapped there.
-    fn note_mapped(&mut self, berth: BlockIndex, steps: &[Step], is_open: bool) {
+    pub(super) fn note_mapped(&mut self, berth: BlockIndex, steps: &[Step], is_open: bool) {
         for step in steps {
             if let Step::Map { address, granule, .. } = *step {
-                let place = self.place_at(self.blocks[berth].segment, address);
-                self.granules.add_mapping(granule, place);
-                self.map_slot(place, granule, is_open);
+                let first = self.place_at(self.blocks[berth].segment, address);
+                for (slot, granule) in (first.slot..).zip(self.granules.of_handle(granule)) {
+                    let place = Place { slot, ..first };
+                    self.granules.add_mapping(granule, place);
+                    self.map_slot(place, granule, is_open);
+                }
             }
         }
     }

@@ -12,6 +12,7 @@ mod berth;
 mod commit;
 mod free;
 mod grow;
+mod handle;
 mod harvest;
 mod home;
 mod lead;
@@ -56,6 +57,9 @@ pub struct Config {
     pub limit_bytes: u64,
     /// When a free block serves another stream.
     pub cross_stream: CrossStream,
+    /// How many times the granules of a handle must be held before any is made so large:
+    /// [`HELD_PER_HANDLE`](crate::HELD_PER_HANDLE) but in tests.
+    pub held_per_handle: u64,
 }
 
 /// All pools of one device, as a state machine. See the [crate] documentation.
@@ -85,6 +89,8 @@ pub struct Heap {
     returns: Vec<Return>,
     /// The device refused a generous reservation: ask for no more addresses than needed.
     pub(crate) addresses_are_scarce: bool,
+    /// The device refused memory: create no more than needed.
+    pub(crate) memory_is_scarce: bool,
 }
 
 impl Heap {
@@ -101,7 +107,7 @@ impl Heap {
             streams: Streams::default(),
             pools: Pools::new(config.kind),
             uses: UseTable::default(),
-            pins: Pins::new(config.granule_bytes),
+            pins: Pins::default(),
             quarantine: Vec::new(),
             stats: Stats::default(),
             planned_bytes: 0,
@@ -110,6 +116,7 @@ impl Heap {
             lent_granules: 0,
             returns: Vec::new(),
             addresses_are_scarce: false,
+            memory_is_scarce: false,
         }
     }
 

@@ -11,7 +11,10 @@ impl Heap {
     /// There is no such block.
     pub fn pin(&mut self, address: u64) -> Result<(), FreeError> {
         let index = self.find_live(address)?;
-        self.pins.pin(address, self.blocks[index].end());
+        let block = &self.blocks[index];
+        let pinned = address..block.end();
+        let covered = self.handles_around(block.segment, pinned.clone());
+        self.pins.pin(pinned, covered);
         Ok(())
     }
 

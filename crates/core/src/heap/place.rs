@@ -65,7 +65,7 @@ impl Heap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Answer, Committed, Config, CrossStream, SegmentKind};
+    use crate::{Answer, Committed, Config, CrossStream, HELD_PER_HANDLE, SegmentKind};
 
     const MIB: u64 = 1 << 20;
 
@@ -90,6 +90,7 @@ mod tests {
             device_bytes: 1 << 36,
             limit_bytes: u64::MAX,
             cross_stream: CrossStream::Wait,
+            held_per_handle: HELD_PER_HANDLE,
         });
         let (stream, other) = (heap.add_stream(), heap.add_stream());
         let pool = heap.add_pool();

@@ -6,7 +6,6 @@
 use super::Heap;
 use crate::block::{BlockIndex, BlockState};
 use crate::plan::{Site, Wanted};
-use crate::size::round_up;
 
 /// A place to grow, before it is claimed.
 #[derive(Clone, Copy, Debug)]
@@ -17,20 +16,27 @@ pub(super) struct Growth {
 }
 
 impl Heap {
-    /// Where a request can be served by growth: the fewest granules, then the lowest address.
-    pub(super) fn best_growth(&self, wanted: Wanted) -> Option<Growth> {
-        let growths =
-            self.hollow_blocks(wanted.list).filter_map(|hollow| self.growth_at(hollow, wanted));
+    /// Where a request can be served by growth in handles of so many granules: the fewest granules,
+    /// then the lowest address.
+    pub(super) fn best_growth(&self, wanted: Wanted, handle: u16) -> Option<Growth> {
+        let hollows = self.hollow_blocks(wanted.list);
+        let growths = hollows.filter_map(|hollow| self.growth_at(hollow, wanted, handle));
         growths.min_by_key(|growth| (growth.granules, self.blocks[growth.site.hollow].address))
     }
 
-    /// Where there is room for so many granules: the lowest address.
-    pub(super) fn room_for(&self, granules: usize, list: u32) -> Option<Growth> {
-        let bytes = granules as u64 * self.config.granule_bytes;
+    /// Where there is room for so many bytes, in handles of so many granules: the lowest address.
+    pub(super) fn room_for(&self, bytes: u64, handle: u16, list: u32) -> Option<Growth> {
         let hollows = self.hollow_blocks(list).filter(|&index| self.blocks[index].bytes >= bytes);
         let hollow = hollows.min_by_key(|&index| self.blocks[index].address)?;
+        let room = (self.blocks[hollow].bytes / self.config.granule_bytes) as usize;
         let site = Site { before: BlockIndex::NONE, hollow, after: BlockIndex::NONE };
-        Some(Growth { site, granules })
+        Some(Growth { site, granules: self.whole_growth(bytes, handle).min(room) })
+    }
+
+    /// How many granules hold so many bytes, in whole handles.
+    pub(super) fn whole_growth(&self, bytes: u64, handle: u16) -> usize {
+        let handle_bytes = u64::from(handle) * self.config.granule_bytes;
+        bytes.div_ceil(handle_bytes) as usize * usize::from(handle)
     }
 
     fn hollow_blocks(&self, list: u32) -> impl Iterator<Item = BlockIndex> + '_ {
@@ -38,23 +44,22 @@ impl Heap {
     }
 
     /// The site at a hollow block; `None` if it cannot hold the request.
-    fn growth_at(&self, index: BlockIndex, wanted: Wanted) -> Option<Growth> {
+    fn growth_at(&self, index: BlockIndex, wanted: Wanted, handle: u16) -> Option<Growth> {
         let hollow = &self.blocks[index];
         let granule_bytes = self.config.granule_bytes;
         let before_bytes = self.free_bytes(hollow.previous, wanted.list);
         let missing = wanted.bytes.saturating_sub(before_bytes).max(1);
-        let mut backed_bytes = round_up(missing, granule_bytes)?;
+        let room = (hollow.bytes / granule_bytes) as usize;
         let mut after = BlockIndex::NONE;
-        if backed_bytes > hollow.bytes {
+        if missing > hollow.bytes {
             let after_bytes = self.free_bytes(hollow.next, wanted.list);
             if before_bytes + hollow.bytes + after_bytes < wanted.bytes {
                 return None;
             }
-            backed_bytes = hollow.bytes;
             after = hollow.next;
         }
         let before = if before_bytes > 0 { hollow.previous } else { BlockIndex::NONE };
-        let granules = (backed_bytes / granule_bytes) as usize;
+        let granules = self.whole_growth(missing, handle).min(room);
         Some(Growth { site: Site { before, hollow: index, after }, granules })
     }
 

@@ -13,7 +13,6 @@ use crate::granule::GranuleId;
 use crate::id::PoolId;
 use crate::plan::{Gift, Intent, Plan, Step};
 use crate::policy::SegmentKind;
-use crate::size::whole_units;
 
 impl Heap {
     /// Plans to give back all that can be given back without waiting; `None` if there is nothing.
@@ -169,7 +168,7 @@ impl Heap {
     fn releasable_range(&self, index: BlockIndex, end: u64) -> (u64, u64) {
         let granule_bytes = self.config.granule_bytes;
         let block = &self.blocks[index];
-        let Range { start, end } = whole_units(block.address, end, granule_bytes);
+        let Range { start, end } = self.whole_handles(block.segment, block.address..end);
         let Some(segment) = self.segments.get(block.segment).filter(|_| start < end) else {
             return (end, end);
         };
@@ -222,13 +221,15 @@ impl Heap {
     /// The backing of a claimed block as a gift.
     fn gift_of(&mut self, index: BlockIndex, steps: &mut Vec<Step>) -> Gift {
         let block = self.blocks[index];
-        let granules: Vec<GranuleId> = self.places_of(index).map(|(_, granule)| granule).collect();
+        let granules = self.places_of(index).map(|(_, granule)| granule);
+        let handles: Vec<GranuleId> =
+            granules.filter(|&granule| self.granules.before(granule) == 0).collect();
         steps.push(Step::Unmap { address: block.address, bytes: block.bytes });
-        for &granule in &granules {
+        for &granule in &handles {
             steps.push(Step::Release { granule });
             self.granules.plan(granule);
         }
-        Gift::Backing { block: index, granules }
+        Gift::Backing { block: index, handles }
     }
 
     /// Takes back a trim of which the first `done` steps were done.
@@ -250,11 +251,11 @@ impl Heap {
                     }
                     self.finish_clearing(block);
                 }
-                Gift::Backing { block, granules } => {
+                Gift::Backing { block, handles } => {
                     let is_unmapped = take();
-                    let released: Vec<bool> = granules.iter().map(|_| take()).collect();
+                    let released: Vec<bool> = handles.iter().map(|_| take()).collect();
                     if is_unmapped {
-                        self.finish_unmap(block, &granules, &released);
+                        self.finish_unmap(block, &handles, &released);
                     } else {
                         self.keep_backing(block);
                     }
@@ -265,12 +266,13 @@ impl Heap {
         }
     }
 
-    fn finish_release(&mut self, granule: GranuleId, is_done: bool) {
+    fn finish_release(&mut self, handle: GranuleId, is_done: bool) {
         if is_done {
-            self.granules.set_vacant(granule);
-            self.stats.all.reserved_bytes.take(self.config.granule_bytes);
+            let granules = self.granules.handle(handle).len() as u64;
+            self.granules.set_vacant(handle);
+            self.stats.all.reserved_bytes.take(granules * self.config.granule_bytes);
         } else {
-            self.granules.set_idle(granule);
+            self.granules.set_idle(handle);
         }
     }
 
@@ -283,7 +285,7 @@ impl Heap {
         self.file(index);
     }
 
-    fn finish_unmap(&mut self, index: BlockIndex, granules: &[GranuleId], released: &[bool]) {
+    fn finish_unmap(&mut self, index: BlockIndex, handles: &[GranuleId], released: &[bool]) {
         let block = self.blocks[index];
         let granule_bytes = self.config.granule_bytes;
         if let Some(segment) = self.segments.get_mut(block.segment) {
@@ -294,8 +296,8 @@ impl Heap {
             let scale = self.lists[segment.list as usize].scale as usize;
             self.stats.scales[scale].reserved_bytes.take(block.bytes);
         }
-        for (&granule, &is_released) in granules.iter().zip(released) {
-            self.finish_release(granule, is_released);
+        for (&handle, &is_released) in handles.iter().zip(released) {
+            self.finish_release(handle, is_released);
         }
         self.hollow_out(index);
     }

@@ -3,6 +3,7 @@
 //! every step.
 
 mod faults;
+mod handles;
 mod harvest;
 mod memory;
 mod order;

@@ -82,7 +82,7 @@ impl Device {
             Step::Unreserve { address, bytes } => self.unreserve(address, bytes),
             Step::Create { granule, bytes } => {
                 let physical = self.take_physical(bytes)?;
-                assert_eq!(bytes, self.granule_bytes);
+                assert_eq!(bytes % self.granule_bytes, 0);
                 let twice = self.granules.insert(granule, physical);
                 assert!(twice.is_none(), "{granule:?} is created twice");
             }
@@ -127,6 +127,11 @@ impl Device {
     /// Bytes of physical memory that are out.
     pub fn held_bytes(&self) -> u64 {
         self.granules.values().chain(self.plain.values()).map(|physical| physical.bytes).sum()
+    }
+
+    /// How many granules each handle has, by name.
+    pub fn handles(&self) -> Vec<u64> {
+        self.granules.values().map(|physical| physical.bytes / self.granule_bytes).collect()
     }
 
     /// I15: nothing is left of anything.
@@ -201,7 +206,8 @@ impl Device {
         let Some(physical) = self.granules.get_mut(&granule) else {
             panic!("{granule:?} is mapped, but not created");
         };
-        assert_eq!((bytes, address % bytes), (physical.bytes, 0), "{granule:?} is mapped in part");
+        let is_aligned = address.is_multiple_of(self.granule_bytes);
+        assert!(is_aligned && bytes == physical.bytes, "{granule:?} is mapped in part");
         physical.mappings += 1;
         let segment = self.reserved.range(..=address).next_back();
         let is_reserved = segment.is_some_and(|(&start, &size)| address + bytes <= start + size)
@@ -217,12 +223,11 @@ impl Device {
         let inside: Vec<u64> =
             self.mappings.range(address..address + bytes).map(|m| *m.0).collect();
         for at in inside {
-            if let Some(mapping) = self.mappings.remove(&at)
-                && let Some(physical) = self.granules.get_mut(&mapping.granule)
-            {
+            let Some(mapping) = self.mappings.remove(&at) else { continue };
+            if let Some(physical) = self.granules.get_mut(&mapping.granule) {
                 physical.mappings -= 1;
             }
-            self.assert_complete(&(at..at + self.granule_bytes));
+            self.assert_complete(&(at..at + mapping.bytes));
         }
     }
 

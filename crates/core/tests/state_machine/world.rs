@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use drystone_core::{
-    BlockState, BlockView, Config, CrossStream, Fence, Heap, Plan, PoolId, RequestError,
-    SegmentKind, SegmentView, Stats, Step, StreamError, StreamId,
+    BlockState, BlockView, Config, CrossStream, Fence, HELD_PER_HANDLE, Heap, Plan, PoolId,
+    RequestError, SegmentKind, SegmentView, Stats, Step, StreamError, StreamId,
 };
 
 use crate::device::Device;
@@ -29,6 +29,7 @@ pub struct Setup {
     pub kind: SegmentKind,
     pub granule_bytes: u64,
     pub cross_stream: CrossStream,
+    pub held_per_handle: u64,
     /// What the heap believes the device to have.
     pub device_bytes: u64,
     pub limit_bytes: u64,
@@ -45,6 +46,7 @@ impl Default for Setup {
             kind: SegmentKind::Mapped,
             granule_bytes: 2 << 20,
             cross_stream: CrossStream::Wait,
+            held_per_handle: HELD_PER_HANDLE,
             device_bytes: 256 << 20,
             limit_bytes: u64::MAX,
             capacity_bytes: 256 << 20,
@@ -75,6 +77,7 @@ impl World {
             device_bytes: setup.device_bytes,
             limit_bytes: setup.limit_bytes,
             cross_stream: setup.cross_stream,
+            held_per_handle: setup.held_per_handle,
         });
         let mut world = Self {
             heap,

@@ -98,6 +98,7 @@ impl Books for Heap {
                 Err(error) => return Err(error.into()),
             };
             let (is_order, is_reservation) = (plan.is_order(), plan.is_reservation());
+            let is_large = plan.creates_large_handles();
             if is_order {
                 // Once for each request: whether it succeeds or the other stream is gone or
                 // captured, what is not ordered then is left alone.
@@ -123,6 +124,8 @@ impl Books for Heap {
                         && device.evict_aliases()
                     {
                         mappings_were_refused = true;
+                    } else if is_large && failure.error.call == Call::Create {
+                        // The next plan creates single granules.
                     } else if failure.error.is_out_of_memory() && !is_order {
                         return Ok(Err(Refused(Some(failure.error))));
                     } else if !is_order {

@@ -6,7 +6,8 @@
 //! block. On top: `behaviour` (the contract, on any device), `announce` (of failures), `ending`
 //! (what only a simulated device can be made to do), `cuda` (contexts, threads, exit and forks),
 //! `faults` (every driver call fails once), `seeds` (random runs), `mutants` (the oracle catches
-//! what it must), `sources`, `threads`, `traces` (real ones).
+//! what it must), `handles` (of programs that hold much), `sources`, `threads`, `traces` (of real
+//! programs).
 //! Test names cite invariants (`i14_`), promises (`p4_`) and the bugs of other allocators they
 //! guard against (`b29_`).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails fails its test")]
@@ -14,6 +15,7 @@
 mod altered;
 mod device;
 mod gpu;
+mod handles;
 mod program;
 mod setup;
 mod sim;

@@ -1,7 +1,9 @@
 //! Empty berths and loans, step by step on a small heap.
 
 use super::*;
-use crate::{Answer, Committed, Config, CrossStream, PoolId, SegmentKind, StreamId};
+use crate::{
+    Answer, Committed, Config, CrossStream, HELD_PER_HANDLE, PoolId, SegmentKind, StreamId,
+};
 
 const GRANULE: u64 = 2 << 20;
 
@@ -19,6 +21,7 @@ impl Sample {
             device_bytes: 1 << 40,
             limit_bytes: u64::MAX,
             cross_stream: CrossStream::Wait,
+            held_per_handle: HELD_PER_HANDLE,
         });
         let stream = heap.add_stream();
         Self { heap, stream, address: 0 }

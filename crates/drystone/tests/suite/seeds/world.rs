@@ -1,4 +1,6 @@
 //! [`World`]: the device and the program of one seed.
+//!
+//! Some programs hold much from beginning to end: what they get beside it has large handles.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +9,7 @@ use drystone::{CrossStream, Options};
 use drystone_sim::{Rng, SimConfig, SimDevice, Violation};
 
 use super::Alter;
-use crate::program::Program;
+use crate::program::{Block, Program};
 use crate::setup::SOURCES;
 use crate::sim::{MIB, watched};
 
@@ -17,7 +19,11 @@ pub struct World {
     pub rng: Rng,
     /// What the device and the limit allow at one time.
     most_bytes: u64,
+    ballast: Vec<Block>,
 }
+
+/// Enough for handles of 8 MiB.
+const BALLAST_BYTES: u64 = 17 << 30;
 
 /// Why a run is not as it should be.
 #[derive(Debug)]
@@ -33,14 +39,20 @@ impl fmt::Display for Failure {
     }
 }
 
-fn config(rng: &mut Rng, seed: u64) -> SimConfig {
+fn config(rng: &mut Rng, seed: u64, ballast_bytes: u64) -> SimConfig {
     let total_bytes = (64 + rng.below(200)) * MIB / 16 * 16;
     let granules = total_bytes / (2 * MIB);
+    let ballast_granules = ballast_bytes / (2 * MIB);
     SimConfig {
-        total_bytes,
+        total_bytes: total_bytes + ballast_bytes,
         // Room for a few generous reservations, or for any number of them.
-        address_space_bytes: if rng.chance(30) { total_bytes * 5 } else { 1 << 46 },
-        mapping_limit: if rng.chance(20) { granules * 3 / 4 } else { granules * 8 },
+        address_space_bytes: if rng.chance(30) {
+            (total_bytes + ballast_bytes) * 5
+        } else {
+            1 << 46
+        },
+        mapping_limit: ballast_granules
+            + if rng.chance(20) { granules * 3 / 4 } else { granules * 8 },
         event_latency_ns: rng.below(2) * rng.below(50_000),
         event_jitter_ns: rng.below(2) * rng.below(50_000),
         clock_jitter_ns: rng.below(2) * rng.below(5_000),
@@ -55,9 +67,12 @@ impl World {
     pub fn new(seed: u64, alter: Alter<'_>) -> Self {
         let mut rng = Rng::new(seed);
         let setup = SOURCES[rng.below(4) as usize];
-        let config = config(&mut rng, seed);
+        let ballast_bytes = if setup.is_vmm() && rng.chance(15) { BALLAST_BYTES } else { 0 };
+        let config = config(&mut rng, seed, ballast_bytes);
         let total_bytes = config.total_bytes;
-        let limit_bytes = rng.chance(30).then(|| total_bytes / 2 + rng.below(total_bytes));
+        let free_bytes = total_bytes - ballast_bytes;
+        let limit_bytes =
+            rng.chance(30).then(|| ballast_bytes + free_bytes / 2 + rng.below(free_bytes));
         let options = Options {
             limit_bytes,
             cross_stream: match rng.below(5) {
@@ -72,7 +87,10 @@ impl World {
         let sim = SimDevice::new(config);
         let driver = alter(Arc::new(sim.clone()));
         let program = Program::with_driver(Arc::new(sim.clone()), driver, options);
-        Self { sim, program, rng, most_bytes: most_bytes / setup.unit_bytes() * setup.unit_bytes() }
+        let lane = program.default_lane();
+        let ballast = (0..ballast_bytes >> 30).map(|_| program.allocate(lane, 1 << 30)).collect();
+        let most_bytes = most_bytes / setup.unit_bytes() * setup.unit_bytes();
+        Self { sim, program, rng, most_bytes, ballast }
     }
 
     pub fn failure(&self, finding: String) -> Failure {
@@ -99,7 +117,8 @@ impl World {
 
     /// Everything was freed: all the memory there may be can be had in one piece (P4), and once
     /// the allocator is gone, so is everything it held (I15).
-    pub fn end(self) -> Result<(), Failure> {
+    pub fn end(mut self) -> Result<(), Failure> {
+        self.ballast.drain(..).for_each(|block| self.program.free(block));
         self.look(true)?;
         self.sim.end_graphs();
         let lane = self.program.default_lane();

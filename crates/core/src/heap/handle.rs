@@ -1,0 +1,117 @@
+//! Handles: what the device creates, maps and releases at once, and where they begin and end.
+//!
+//! A handle is one granule, or, in programs that hold much, a few. It goes elsewhere as a whole: so
+//! ranges that are lent, sent home, kept or released begin and end where handles do (I13).
+
+use std::ops::Range;
+
+use super::{Config, Heap};
+use crate::granule::GranuleId;
+use crate::policy::{self, Scale};
+use crate::segment::Segment;
+use crate::size::{round_down, round_up, whole_units};
+
+/// Handles for a growth: those that back nothing, and sizes of new ones, in granules.
+#[derive(Debug, Default)]
+pub(super) struct Supply {
+    pub(super) idle: Vec<GranuleId>,
+    pub(super) new: Vec<u16>,
+}
+
+impl Heap {
+    /// The whole handles in a range of a segment's addresses; empty if there is none.
+    pub(crate) fn whole_handles(&self, segment: u32, addresses: Range<u64>) -> Range<u64> {
+        let granule_bytes = self.config.granule_bytes;
+        let Range { start, end } = whole_units(addresses.start, addresses.end, granule_bytes);
+        if start >= end || !self.granules.has_large_handles() {
+            return start..end;
+        }
+        let start = start + self.after(segment, start);
+        let end = end - self.before(segment, end);
+        start.min(end)..end
+    }
+
+    /// The handles that a range of a segment's addresses touches.
+    pub(super) fn handles_around(&self, segment: u32, addresses: Range<u64>) -> Range<u64> {
+        let granule_bytes = self.config.granule_bytes;
+        let start = round_down(addresses.start, granule_bytes);
+        let end = round_up(addresses.end, granule_bytes).unwrap_or(addresses.end);
+        start - self.before(segment, start)..end + self.after(segment, end)
+    }
+
+    /// How many bytes of the handle that an address lies in come before it.
+    fn before(&self, segment: u32, address: u64) -> u64 {
+        let granule = self.granule_at(segment, address);
+        granule.map_or(0, |id| self.granules.before(id) as u64 * self.config.granule_bytes)
+    }
+
+    /// How many bytes of the handle that an address lies in come after it; 0 where one begins.
+    fn after(&self, segment: u32, address: u64) -> u64 {
+        let Some(granule) = self.granule_at(segment, address) else { return 0 };
+        match self.granules.before(granule) {
+            0 => 0,
+            before => {
+                let granules = self.granules.handle(granule).len() - before;
+                granules as u64 * self.config.granule_bytes
+            }
+        }
+    }
+
+    fn granule_at(&self, segment: u32, address: u64) -> Option<GranuleId> {
+        let segment = self.segments.get(segment)?;
+        // A plain segment begins anywhere, and has no granules.
+        let offset = address.checked_sub(segment.address)?;
+        segment.granule((offset / self.config.granule_bytes) as usize)
+    }
+
+    /// How many slots from `first` on, at least so many, end where a handle does.
+    pub(super) fn whole_front(&self, segment: &Segment, first: usize, slots: usize) -> usize {
+        let Some(granule) = segment.granule(first + slots) else { return slots };
+        match self.granules.before(granule) {
+            0 => slots,
+            before => slots + self.granules.handle(granule).len() - before,
+        }
+    }
+
+    /// Addresses that the last handle of a loan may need beyond the request.
+    pub(super) const fn room_for_last_handle(&self) -> u64 {
+        if self.granules.has_large_handles() { policy::HANDLE_MAX_BYTES } else { 0 }
+    }
+
+    /// How many granules new handles of a scale get. Small blocks would pin large ones.
+    pub(super) fn handle_granules(&self, scale: Scale) -> u16 {
+        if scale == Scale::Small || self.memory_is_scarce {
+            return 1;
+        }
+        let Config { held_per_handle, granule_bytes, .. } = self.config;
+        policy::handle_granules(self.granules.len(), held_per_handle, granule_bytes)
+    }
+
+    /// How many bytes a growth would create.
+    pub(super) fn created_bytes(&self, supply: &Supply) -> u64 {
+        let granules: u64 = supply.new.iter().map(|&granules| u64::from(granules)).sum();
+        granules * self.config.granule_bytes
+    }
+
+    /// The handles for a growth by so many granules, of at most this size.
+    pub(super) fn supply(&self, granules: usize, most: u16) -> Supply {
+        let mut supply = Supply::default();
+        let mut left = granules;
+        for &id in self.granules.idle().iter().rev() {
+            let granules = self.granules.handle(id).len();
+            if granules <= left {
+                left -= granules;
+                supply.idle.push(id);
+            }
+        }
+        let mut size = usize::from(most);
+        while left > 0 {
+            while size > left {
+                size /= 2;
+            }
+            left -= size;
+            supply.new.push(size as u16);
+        }
+        supply
+    }
+}

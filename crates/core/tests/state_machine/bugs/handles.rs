@@ -1,0 +1,111 @@
+//! Handles of several granules: larger ones for programs that hold more, lent and given back whole.
+
+use drystone_core::{CrossStream, StreamId};
+
+use super::{GRANULE, world};
+use crate::world::{Fate, Setup, World};
+
+/// A world in which a handle has so many granules as soon as as many are held.
+fn large_handles(limit_bytes: u64, capacity_bytes: u64) -> (World, StreamId) {
+    let setup = Setup { held_per_handle: 1, limit_bytes, capacity_bytes, ..Setup::default() };
+    let world = World::new(&setup);
+    let stream = world.reference.streams[0];
+    (world, stream)
+}
+
+#[test]
+fn handles_grow_with_what_is_held_to_8_mib() {
+    let (mut world, stream) = large_handles(u64::MAX, 256 << 20);
+    for _ in 0..6 {
+        world.allocate(stream, 4 * GRANULE).unwrap();
+    }
+    assert_eq!(world.device.handles(), [1, 1, 1, 1, 4, 4, 4, 4, 4]);
+    // Small blocks would pin large ones.
+    world.allocate(stream, 512).unwrap();
+    assert_eq!(world.device.handles(), [1, 1, 1, 1, 4, 4, 4, 4, 4, 1]);
+    world.finish();
+}
+
+#[test]
+fn programs_that_hold_little_have_handles_of_one_granule() {
+    let (mut world, [stream]) = world(256 << 20, CrossStream::Wait);
+    for _ in 0..8 {
+        world.allocate(stream, 16 * GRANULE).unwrap();
+    }
+    assert_eq!(world.device.handles(), [1; 128]);
+    world.finish();
+}
+
+#[test]
+fn only_handles_of_which_every_granule_is_free_are_lent() {
+    let (mut world, stream) = large_handles(u64::MAX, 256 << 20);
+    let first = world.allocate(stream, 4 * GRANULE).unwrap();
+    let blocks: Vec<u64> = (0..8).map(|_| world.allocate(stream, GRANULE).unwrap()).collect();
+    assert_eq!(world.device.handles(), [1, 1, 1, 1, 4, 4]);
+    // Three granules of the first large handle are free, and all of the second.
+    blocks[1..].iter().for_each(|&address| world.free(address));
+    world.free(first);
+    let loan = world.allocate(stream, 8 * GRANULE).unwrap();
+    assert_eq!(world.device.handles(), [1, 1, 1, 1, 4, 4]);
+    assert_eq!(world.heap.stats().harvested_granules, 8);
+    world.free(loan);
+    world.free(blocks[0]);
+    assert_eq!(world.heap.loans().lent_granules, 0, "went home");
+    world.finish();
+}
+
+/// A loan that needs less than the handles it can have takes the rest of the last one with it.
+#[test]
+fn a_request_is_lent_more_than_it_needs_rather_than_created() {
+    let (mut world, stream) = large_handles(u64::MAX, 256 << 20);
+    let first = world.allocate(stream, 4 * GRANULE).unwrap();
+    let [free, live] = [4, 4].map(|n| world.allocate(stream, n * GRANULE).unwrap());
+    world.free(free);
+    let held = world.device.held_bytes();
+    let small = world.allocate(stream, 512).unwrap();
+    assert_eq!(world.device.held_bytes(), held);
+    [first, live, small].into_iter().for_each(|address| world.free(address));
+    world.finish();
+}
+
+#[test]
+fn a_device_that_refuses_a_large_handle_gives_what_it_has() {
+    let (mut world, stream) = large_handles(u64::MAX, 11 * GRANULE);
+    // A request that is refused is made again, as whoever holds the heap does.
+    let mut refused = 0;
+    for _ in 0..11 {
+        while world.allocate(stream, GRANULE).is_none() {
+            refused += 1;
+            assert!(refused <= 1, "granules are left");
+        }
+    }
+    assert_eq!((refused, world.allocate(stream, GRANULE)), (1, None));
+    assert_eq!(world.device.held_bytes(), 11 * GRANULE);
+    world.finish();
+}
+
+#[test]
+fn the_limit_refuses_nothing_that_fits_in_single_granules() {
+    let (mut world, stream) = large_handles(11 * GRANULE, 256 << 20);
+    for _ in 0..11 {
+        world.allocate(stream, GRANULE).unwrap();
+    }
+    assert_eq!(world.allocate(stream, GRANULE), None);
+    world.finish();
+}
+
+#[test]
+fn i16_a_pin_keeps_all_of_its_handle() {
+    let (mut world, stream) = large_handles(u64::MAX, 256 << 20);
+    world.allocate(stream, 4 * GRANULE).unwrap();
+    let blocks: Vec<u64> = (0..4).map(|_| world.allocate(stream, GRANULE).unwrap()).collect();
+    assert_eq!(world.device.handles(), [1, 1, 1, 1, 4]);
+    world.pin(blocks[2]);
+    blocks.iter().for_each(|&address| world.free(address));
+    assert_eq!(world.heap.loans().pinned_bytes, 4 * GRANULE);
+    world.trim(Fate::Complete);
+    assert_eq!(world.device.handles(), [1, 1, 1, 1, 4]);
+    world.verify_pins();
+    world.unpin_all();
+    world.finish();
+}
