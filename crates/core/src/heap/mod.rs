@@ -87,9 +87,11 @@ pub struct Heap {
     pub(crate) lent_granules: u64,
     /// What goes home with the block that is being freed. Kept for its memory alone.
     returns: Vec<Return>,
-    /// The device refused a generous reservation: ask for no more addresses than needed.
+    /// The device refused a generous reservation, and none was given back since: ask for no more
+    /// addresses than needed.
     pub(crate) addresses_are_scarce: bool,
-    /// The device refused memory: create no more than needed.
+    /// The device refused a large handle, and no memory was given back since: create no more than
+    /// needed.
     pub(crate) memory_is_scarce: bool,
 }
 

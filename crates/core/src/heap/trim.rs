@@ -270,6 +270,7 @@ impl Heap {
         if is_done {
             let granules = self.granules.handle(handle).len() as u64;
             self.granules.set_vacant(handle);
+            self.memory_is_scarce = false;
             self.stats.all.reserved_bytes.take(granules * self.config.granule_bytes);
         } else {
             self.granules.set_idle(handle);
@@ -324,6 +325,7 @@ impl Heap {
         };
         if is_done {
             self.remove_segment(index);
+            self.addresses_are_scarce = false;
         } else {
             self.segments.restore(index);
             self.hollow_out(first);

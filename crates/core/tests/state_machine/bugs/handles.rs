@@ -85,6 +85,23 @@ fn a_device_that_refuses_a_large_handle_gives_what_it_has() {
 }
 
 #[test]
+fn handles_are_large_again_once_memory_was_given_back() {
+    let (mut world, stream) = large_handles(u64::MAX, 11 * GRANULE);
+    let blocks: Vec<Option<u64>> = (0..13).map(|_| world.allocate(stream, GRANULE)).collect();
+    assert_eq!(world.device.handles(), [1, 1, 2, 4, 1, 1, 1]);
+    blocks.into_iter().flatten().for_each(|address| world.free(address));
+    world.synchronize(Fate::Complete);
+    world.trim(Fate::Complete);
+    let blocks = [4, 4].map(|granules| world.allocate(stream, granules * GRANULE).unwrap());
+    // The names of before are used again, in any order.
+    let mut handles = world.device.handles();
+    handles.sort_unstable();
+    assert_eq!(handles, [1, 1, 1, 1, 4]);
+    blocks.into_iter().for_each(|address| world.free(address));
+    world.finish();
+}
+
+#[test]
 fn the_limit_refuses_nothing_that_fits_in_single_granules() {
     let (mut world, stream) = large_handles(11 * GRANULE, 256 << 20);
     for _ in 0..11 {
