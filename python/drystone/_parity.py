@@ -29,7 +29,7 @@ GAUGES = {
     "active_bytes": "active_bytes",
     "requested_bytes": "requested_bytes",
 }
-# Blocks that keep a segment from being given back. Drystone gives back every whole granule that is
+# Blocks that keep a segment from being given back. Drystone gives back every whole handle that is
 # free, so there are none, as with expandable segments.
 SPLIT = ("inactive_split", "inactive_split_bytes")
 # Blocks above max_split_size, which is not limited.

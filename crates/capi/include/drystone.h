@@ -551,7 +551,7 @@ enum drystone_status drystone_check(int device);
  * Pins a live block of any device: its memory stays where it is, also once the block is free,
  * until `drystone_unpin` was called as often. For memory that a network card, NCCL or another
  * process knows by its address: it is not lent, moved or given back, and serves requests at its
- * own place as ever. A pin covers whole handles (2 to 8 MiB).
+ * own place as ever. A pin covers whole handles: a granule each, or up to 8 MiB.
  *
  * Statuses: UNKNOWN_POINTER, INTERIOR_POINTER, ALREADY_FREE, NOT_SUPPORTED (source `async`),
  * EXITING, FORKED. Any thread.

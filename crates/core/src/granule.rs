@@ -12,7 +12,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Names a granule. Reused after the granule was released.
+/// Names a granule, and the handle that begins with it. Reused, by a handle of as many granules,
+/// after its own was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GranuleId(pub(crate) u32);
 
@@ -90,10 +91,11 @@ impl Granules {
         id
     }
 
-    /// Takes an idle handle for a plan.
-    pub(crate) fn take_idle(&mut self, id: GranuleId) {
-        self.idle.retain(|&other| other != id);
-        self.plan(id);
+    /// Takes idle handles for a plan.
+    pub(crate) fn take_idle(&mut self, handles: &[GranuleId]) {
+        handles.iter().for_each(|&id| self.plan(id));
+        let table = &self.table;
+        self.idle.retain(|id| table[id.index()].state == GranuleState::Idle);
     }
 
     /// Handles that are created and back nothing.
@@ -128,6 +130,14 @@ impl Granules {
     #[inline]
     pub(crate) fn before(&self, id: GranuleId) -> usize {
         usize::from(self.table[id.index()].before)
+    }
+
+    /// How many granules of a handle follow where it was cut before this one; 0 where one begins.
+    pub(crate) fn after(&self, id: GranuleId) -> usize {
+        match self.before(id) {
+            0 => 0,
+            before => self.handle(id).len() - before,
+        }
     }
 
     /// Whether handles may have more than one granule.
@@ -223,7 +233,7 @@ mod tests {
         assert_eq!(granules.state(first), GranuleState::Backing(place));
         assert_eq!(granules.idle(), [second]);
         // Taken by one plan, it is not there for another.
-        granules.take_idle(second);
+        granules.take_idle(&[second]);
         assert_eq!((granules.idle(), granules.state(second)), (&[][..], GranuleState::Planned));
         assert_eq!(granules.name(1).index(), 2);
         granules.set_vacant(second);
@@ -241,7 +251,7 @@ mod tests {
         assert_eq!((granules.before(third), granules.handle(third)), (2, 0..4));
         granules.set_idle(large);
         assert_eq!((granules.idle_count(), granules.state(third)), (4, GranuleState::Idle));
-        granules.take_idle(large);
+        granules.take_idle(&[large]);
         granules.set_vacant(large);
         assert_eq!(granules.len(), 1);
         // Only a handle of the same size takes its names.

@@ -23,8 +23,8 @@ pub(crate) enum To {
 }
 
 impl Lead {
-    /// Driver calls to back the slots, if what is at home is free: what leads astray is unmapped at
-    /// once, and mapped granule by granule.
+    /// Driver calls to back the slots, if what is at home is free and each handle is one granule:
+    /// what leads astray is unmapped at once.
     pub(crate) fn calls(&self) -> usize {
         match self.to {
             To::Home(_) => 0,

@@ -27,9 +27,9 @@ pub enum Step {
         /// Size of the range.
         bytes: u64,
     },
-    /// Create physical memory.
+    /// Create physical memory: a handle of one granule, or of several.
     Create {
-        /// Its name from now on.
+        /// The first of its granules, which names it from now on.
         granule: GranuleId,
         /// Its size.
         bytes: u64,
@@ -39,13 +39,13 @@ pub enum Step {
         /// Its name.
         granule: GranuleId,
     },
-    /// Map a granule.
+    /// Map a handle.
     Map {
         /// Where.
         address: u64,
-        /// The granule's size.
+        /// The handle's size.
         bytes: u64,
-        /// The granule.
+        /// Its name.
         granule: GranuleId,
     },
     /// Open a mapped range to the device.
@@ -114,8 +114,8 @@ impl Plan {
         matches!(self.intent, Intent::Reserve { .. })
     }
 
-    /// Whether the plan creates memory in handles of several granules; once refused, the heap asks
-    /// for one granule at a time, and no more than needed.
+    /// Whether the plan creates memory in handles of several granules; once that was refused, the
+    /// heap asks for one granule at a time, and no more than needed.
     pub const fn creates_large_handles(&self) -> bool {
         matches!(self.intent, Intent::Grow { has_large: true, .. })
     }
@@ -174,7 +174,7 @@ pub(crate) struct Site {
 /// One thing given back to the device, with the number of steps that takes.
 #[derive(Debug)]
 pub(crate) enum Gift {
-    /// A granule that is mapped nowhere: one step.
+    /// A handle that is mapped nowhere: one step.
     Idle { granule: GranuleId },
     /// The backing of a claimed block: one unmap, then a release for each handle.
     Backing { block: BlockIndex, handles: Vec<GranuleId> },

@@ -12,7 +12,7 @@ pub(crate) const SMALL_MAX_BYTES: u64 = MIB;
 /// How segments are obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SegmentKind {
-    /// A reserved range of addresses, backed granule by granule as it is needed.
+    /// A reserved range of addresses, backed handle by handle as it is needed.
     Mapped,
     /// One allocation of the driver.
     Plain,
@@ -35,7 +35,7 @@ impl Scale {
 /// When a free block serves another stream than the one it is free on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum CrossStream {
-    /// Never. Whole granules whose last use is complete are lent all the same.
+    /// Never. Whole handles whose last use is complete are lent all the same.
     Never,
     /// Once a fence beyond its last use has passed. Fences are recorded when a request could use
     /// them, so the next request finds what this one did not.
@@ -97,9 +97,9 @@ pub(crate) const fn reservation_bytes(
 /// How many times the granules of a handle are held before any is made so large.
 ///
 /// Coarse handles take fewer driver calls, but what is free in a part of one serves nobody else.
-/// With this share the traces of `docs/measurements.md` hold 0.05 % more on average than with
-/// single granules, with a half of it 0.15 %, and one of them 3 %.
-pub const HELD_PER_HANDLE: u64 = 2000;
+/// With this share the traces of `docs/measurements.md` hold 0.06 % more on average than with
+/// single granules; with twice as large handles 0.2 %, and one of them 3 %.
+pub const HELD_PER_HANDLE: u64 = 1800;
 
 /// The most bytes of a handle: by published costs (`crates/sim/src/cost.rs`) creating 8 MiB at once
 /// takes 46 % of the time that four handles take, and 16 MiB no less than 37 % of that of eight.
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn handles_grow_by_powers_of_two_to_8_mib() {
-        for (held, granules) in [(0, 1), (3999, 1), (4000, 2), (7999, 2), (8000, 4), (1 << 20, 4)] {
+        for (held, granules) in [(0, 1), (3599, 1), (3600, 2), (7199, 2), (7200, 4), (1 << 20, 4)] {
             assert_eq!(handle_granules(held, HELD_PER_HANDLE, 2 * MIB), granules, "{held}");
         }
         assert_eq!(handle_granules(1 << 20, HELD_PER_HANDLE, 4 * MIB), 2);

@@ -19,8 +19,8 @@ use crate::size::round_up;
 const LOOK_GRANULES: usize = 256;
 const LOOK_BERTHS: usize = 16;
 
-/// A berth is repaired if that takes so many times fewer driver calls than a fresh one, with its
-/// one mapping for each granule. At 1, requests that take turns at a berth repair it for each
+/// A berth is repaired if that takes so many times fewer driver calls than a fresh one, with one
+/// mapping for each granule. At 1, requests that take turns at a berth repair it for each
 /// other for ever; at 4, a program whose sizes never repeat maps half as many granules again.
 const WORTH_REPAIR: usize = 2;
 
@@ -62,12 +62,13 @@ impl Heap {
     }
 
     /// A berth of addresses that were never used, with room for all of the last handle after it.
-    pub(super) fn fresh_berth(&self, wanted: Wanted) -> Option<Berth> {
+    fn fresh_berth(&self, wanted: Wanted) -> Option<Berth> {
         let granules = self.granules_for(wanted)?;
         let bytes = granules as u64 * self.config.granule_bytes + self.room_for_last_handle();
         let mut hollow = self.blocks.filed_from(self.list(wanted.list).hollow[1]);
         let index = hollow.find(|&index| self.blocks[index].bytes >= bytes)?;
-        Some(Berth { index, leads: Leads::fresh(granules) })
+        let room = (self.room_for_last_handle() / self.config.granule_bytes) as usize;
+        Some(Berth { index, leads: Leads::fresh(granules, room) })
     }
 
     pub(super) fn granules_for(&self, wanted: Wanted) -> Option<usize> {
@@ -89,7 +90,9 @@ impl Heap {
         for index in large_enough.take((LOOK_GRANULES / granules).max(LOOK_BERTHS)) {
             let most = best.as_ref().map_or(most, |best| best.leads.calls);
             let can_repair = repairs == Repairs::Later || self.is_evictable(index);
-            if let Some(leads) = self.leads(index, granules, victims, can_repair, most) {
+            if let Some(leads) = self.leads(index, granules, victims, can_repair, most)
+                && self.fit(&leads, victims)
+            {
                 // Near enough: looking at a large berth takes as long as a driver call.
                 let is_good = leads.calls <= granules / GOOD_ENOUGH;
                 best = Some(Berth { index, leads });
@@ -99,6 +102,11 @@ impl Heap {
             }
         }
         best
+    }
+
+    /// Whether free handles fit into the gaps between what leads home. Single granules always do.
+    fn fit(&self, leads: &Leads, victims: &Victims) -> bool {
+        !self.granules.has_large_handles() || self.pick_for(leads, victims).is_some()
     }
 
     /// The empty berths of a list that have so many granules, the smallest first.

@@ -96,8 +96,8 @@ impl Heap {
                 self.planned_bytes -= bytes;
             }
             Intent::Grow { site, handles, has_large, .. } => {
-                // Perhaps less would have been granted.
-                self.memory_is_scarce |= has_large;
+                // Perhaps less would have been granted. If that fails, too, size is not the reason.
+                self.memory_is_scarce = has_large;
                 self.undo_growth(site, &plan.steps, in_effect, &handles);
             }
             Intent::Lend { berth, lenders, .. } => self.undo_lending(berth, steps, &lenders),

@@ -86,11 +86,11 @@ impl Heap {
             if is_loan { self.room_for(to_lend_bytes, most, wanted.list) } else { in_place };
         let Some(growth) = growth else {
             let granules = granules.or(self.granules_for(wanted)).unwrap_or(0);
-            self.within_limit(self.created_bytes(&self.supply(granules, 1)))?;
+            self.within_limit(self.missing_bytes(&self.supply(granules, 1)))?;
             return self.plan_reservation(wanted, false).map(Answer::Plan);
         };
         let supply = self.supply(growth.granules, most);
-        self.within_limit(self.created_bytes(&supply))?;
+        self.within_limit(self.missing_bytes(&supply))?;
         Ok(Answer::Plan(self.plan_growth((!is_loan).then_some(wanted), growth, supply)))
     }
 
@@ -123,11 +123,11 @@ impl Heap {
         let start = self.blocks[hollow].address;
         let mut address = start;
         let mut steps = Vec::with_capacity(2 * growth.granules + 1);
-        let has_large = supply.new.iter().any(|&granules| granules > 1);
-        let mut handles = supply.idle;
-        handles.iter().for_each(|&granule| self.granules.take_idle(granule));
-        let idle = handles.len();
-        handles.extend(supply.new.iter().map(|&granules| self.granules.name(granules)));
+        let has_large = supply.most > 1 && supply.missing > 1;
+        let new = self.name_handles(&supply);
+        self.granules.take_idle(&supply.idle);
+        let (idle, mut handles) = (supply.idle.len(), supply.idle);
+        handles.extend(new);
         for (at, &granule) in handles.iter().enumerate() {
             let bytes = self.granules.handle(granule).len() as u64 * granule_bytes;
             if at >= idle {

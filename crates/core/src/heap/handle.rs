@@ -11,11 +11,15 @@ use crate::policy::{self, Scale};
 use crate::segment::Segment;
 use crate::size::{round_down, round_up, whole_units};
 
-/// Handles for a growth: those that back nothing, and sizes of new ones, in granules.
-#[derive(Debug, Default)]
+/// What a growth takes.
+#[derive(Debug)]
 pub(super) struct Supply {
+    /// Handles that back nothing.
     pub(super) idle: Vec<GranuleId>,
-    pub(super) new: Vec<u16>,
+    /// How many granules are missing then.
+    pub(super) missing: usize,
+    /// How many of them a new handle gets at most.
+    pub(super) most: u16,
 }
 
 impl Heap {
@@ -47,14 +51,8 @@ impl Heap {
 
     /// How many bytes of the handle that an address lies in come after it; 0 where one begins.
     fn after(&self, segment: u32, address: u64) -> u64 {
-        let Some(granule) = self.granule_at(segment, address) else { return 0 };
-        match self.granules.before(granule) {
-            0 => 0,
-            before => {
-                let granules = self.granules.handle(granule).len() - before;
-                granules as u64 * self.config.granule_bytes
-            }
-        }
+        let granule = self.granule_at(segment, address);
+        granule.map_or(0, |id| self.granules.after(id) as u64 * self.config.granule_bytes)
     }
 
     fn granule_at(&self, segment: u32, address: u64) -> Option<GranuleId> {
@@ -66,11 +64,7 @@ impl Heap {
 
     /// How many slots from `first` on, at least so many, end where a handle does.
     pub(super) fn whole_front(&self, segment: &Segment, first: usize, slots: usize) -> usize {
-        let Some(granule) = segment.granule(first + slots) else { return slots };
-        match self.granules.before(granule) {
-            0 => slots,
-            before => slots + self.granules.handle(granule).len() - before,
-        }
+        slots + segment.granule(first + slots).map_or(0, |id| self.granules.after(id))
     }
 
     /// Addresses that the last handle of a loan may need beyond the request.
@@ -87,31 +81,34 @@ impl Heap {
         policy::handle_granules(self.granules.len(), held_per_handle, granule_bytes)
     }
 
-    /// How many bytes a growth would create.
-    pub(super) fn created_bytes(&self, supply: &Supply) -> u64 {
-        let granules: u64 = supply.new.iter().map(|&granules| u64::from(granules)).sum();
-        granules * self.config.granule_bytes
-    }
-
-    /// The handles for a growth by so many granules, of at most this size.
+    /// What a growth by so many granules takes: handles that back nothing, then new ones.
     pub(super) fn supply(&self, granules: usize, most: u16) -> Supply {
-        let mut supply = Supply::default();
-        let mut left = granules;
+        let mut supply = Supply { idle: Vec::new(), missing: granules, most };
         for &id in self.granules.idle().iter().rev() {
             let granules = self.granules.handle(id).len();
-            if granules <= left {
-                left -= granules;
+            if granules <= supply.missing {
+                supply.missing -= granules;
                 supply.idle.push(id);
             }
         }
-        let mut size = usize::from(most);
+        supply
+    }
+
+    pub(super) const fn missing_bytes(&self, supply: &Supply) -> u64 {
+        supply.missing as u64 * self.config.granule_bytes
+    }
+
+    /// Names new handles for the granules that are missing, each of a power of two of them.
+    pub(super) fn name_handles(&mut self, supply: &Supply) -> Vec<GranuleId> {
+        let mut handles = Vec::with_capacity(supply.missing / usize::from(supply.most) + 1);
+        let (mut left, mut size) = (supply.missing, supply.most);
         while left > 0 {
-            while size > left {
+            while usize::from(size) > left {
                 size /= 2;
             }
-            left -= size;
-            supply.new.push(size as u16);
+            left -= usize::from(size);
+            handles.push(self.granules.name(size));
         }
-        supply
+        handles
     }
 }

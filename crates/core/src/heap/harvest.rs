@@ -170,11 +170,11 @@ impl Heap {
 
     /// Where whole handles for gaps of so many granules each are free, other than those a request
     /// takes already: of its own stream first, from large blocks first and there from the end, so
-    /// that few are cut. `None` if none fit together; the last gap may be exceeded, if so said.
+    /// that few are cut. `None` if none fit; the last handle may have up to `room` too many.
     pub(super) fn pick(
         &self,
         gaps: &[usize],
-        may_exceed: bool,
+        room: usize,
         victims: &Victims,
         taken: &[Range<u64>],
     ) -> Option<Vec<Range<u64>>> {
@@ -197,10 +197,12 @@ impl Heap {
                 }
             }
             if left > 0 {
-                if !may_exceed || at + 1 < gaps.len() {
+                if at + 1 < gaps.len() {
                     return None;
                 }
+                let most = left + room as u64 * self.config.granule_bytes;
                 let lasts = stock.iter().filter_map(|range| self.last_handle(range));
+                let lasts = lasts.filter(|last| last.end - last.start <= most);
                 picked.push(lasts.min_by_key(|last| last.end - last.start)?);
             }
         }

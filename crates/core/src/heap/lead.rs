@@ -15,14 +15,16 @@ use crate::segment::Segment;
 pub(super) struct Leads {
     /// In the order of the slots. What leads home can be taken there, each run in one victim.
     pub(super) runs: Vec<Lead>,
-    /// Driver calls before all slots are backed.
+    /// Driver calls before all slots are backed, if each handle is one granule.
     pub(super) calls: usize,
+    /// How many slots that lead nowhere follow: the last handle may take them, too.
+    pub(super) room: usize,
 }
 
 impl Leads {
     /// Those of addresses that were never used.
-    pub(super) fn fresh(slots: usize) -> Self {
-        Self { runs: vec![Lead { slots, to: To::Nowhere }], calls: slots }
+    pub(super) fn fresh(slots: usize, room: usize) -> Self {
+        Self { runs: vec![Lead { slots, to: To::Nowhere }], calls: slots, room }
     }
 
     /// Adds a run, unless that makes as many driver calls as `most`. What is astray beside each
@@ -45,11 +47,10 @@ impl Leads {
         self.runs.iter().any(|lead| lead.to == To::Astray)
     }
 
-    /// Adds to the slots of a fresh berth what a last handle has too much.
-    pub(super) fn lengthen(&mut self, picked: usize) {
-        let gaps: usize = self.gaps().iter().sum();
+    /// Adds slots to the last gap, for what the last handle has too much.
+    pub(super) fn lengthen(&mut self, excess: usize) {
         if let Some(last) = self.runs.last_mut() {
-            last.slots += picked - gaps;
+            last.slots += excess;
         }
     }
 
@@ -58,10 +59,11 @@ impl Leads {
         self.runs.iter().map(|lead| lead.slots).sum()
     }
 
-    /// How many slots lead nowhere, run by run.
+    /// How many slots are to be mapped between those that lead home, range by range.
     pub(super) fn gaps(&self) -> Vec<usize> {
-        let nowhere = self.runs.iter().filter(|lead| lead.to == To::Nowhere);
-        nowhere.map(|lead| lead.slots).collect()
+        let leads_home = |lead: &Lead| matches!(lead.to, To::Home(_));
+        let gaps = self.runs.split(leads_home).filter(|gap| !gap.is_empty());
+        gaps.map(|gap| gap.iter().map(|lead| lead.slots).sum()).collect()
     }
 
     /// Where the granules are free that slots lead to, by address.
@@ -85,7 +87,7 @@ impl Leads {
             return;
         }
         let mut seen = BTreeSet::new();
-        let mut leads = Leads { runs: Vec::new(), calls: 0 };
+        let mut leads = Leads { runs: Vec::new(), calls: 0, room: self.room };
         for lead in &self.runs {
             // Never with the run before: what is kept lies in one victim.
             let slots = (0..lead.slots as u64).map(|at| match lead.to {
@@ -116,12 +118,15 @@ impl Heap {
     ) -> Option<Leads> {
         let granule_bytes = self.config.granule_bytes;
         let segment = self.segments.get(self.blocks[berth].segment)?;
-        let mut leads = Leads { runs: Vec::new(), calls: 0 };
+        let mut leads = Leads { runs: Vec::new(), calls: 0, room: 0 };
         let first = self.slots_of(berth).start;
         let mut left = self.whole_front(segment, first, granules);
         for &lead in segment.leads(first) {
             let mut rest = Lead { slots: lead.slots.min(left), ..lead };
             left -= rest.slots;
+            if lead.to == To::Nowhere {
+                leads.room = lead.slots - rest.slots;
+            }
             while rest.slots > 0 {
                 let run = victims.first_run(&mut rest, granule_bytes);
                 if run.to == To::Astray && !can_repair {
@@ -184,10 +189,10 @@ mod tests {
     #[test]
     fn i13_runs_of_two_victims_stay_apart_where_others_lose_doubles() {
         let runs = vec![kept(3, 5), kept(2, 8), kept(4, 17), kept(2, 18)];
-        let mut leads = Leads { runs, calls: 0 };
+        let mut leads = Leads { runs, calls: 0, room: 0 };
         leads.lose_doubles(GRANULE);
         assert_eq!(leads.runs, [kept(3, 5), kept(2, 8), kept(4, 17), astray(2)]);
-        assert_eq!((leads.calls, leads.gaps()), (3, Vec::new()));
+        assert_eq!((leads.calls, leads.gaps()), (3, vec![2]));
         let taken = leads.kept(GRANULE);
         assert!(taken.windows(2).all(|pair| pair[0].end <= pair[1].start), "{taken:?}");
         assert_eq!(taken.len(), 3);
@@ -195,7 +200,7 @@ mod tests {
 
     #[test]
     fn of_a_run_only_the_slots_are_lost_that_are_doubled() {
-        let mut leads = Leads { runs: vec![kept(3, 7), kept(4, 7)], calls: 0 };
+        let mut leads = Leads { runs: vec![kept(3, 7), kept(4, 7)], calls: 0, room: 0 };
         leads.lose_doubles(GRANULE);
         assert_eq!(leads.runs, [kept(3, 7), astray(3), kept(1, 10)]);
     }

@@ -8,6 +8,7 @@ use std::ops::Range;
 use super::Heap;
 use super::berth::{Berth, Repairs};
 use super::harvest::Victims;
+use super::lead::Leads;
 use super::request::{Answer, Grant, Reach};
 use crate::block::{BlockIndex, BlockState};
 use crate::granule::{GranuleId, Place};
@@ -34,8 +35,7 @@ impl Heap {
         if victims.ordered_bytes() < granules as u64 * self.config.granule_bytes {
             return None;
         }
-        let berth = self.emptied_berth(wanted, &victims, Repairs::Now, 1)?;
-        let mut berth = berth;
+        let mut berth = self.emptied_berth(wanted, &victims, Repairs::Now, 1)?;
         let (lenders, _) = self.claim_loan(&mut berth, Vec::new(), &victims);
         self.finish_lending(wanted, berth.index, &[], &lenders);
         Some(self.occupy(berth.index, wanted))
@@ -65,14 +65,7 @@ impl Heap {
         if let Some(plan) = self.plan_within_budget(wanted, reach, berth.leads.calls) {
             return Some(Answer::Plan(plan));
         }
-        let picked = match self.pick_for(&berth, victims) {
-            Some(picked) => picked,
-            None => {
-                // No handles fit into its gaps: fresh addresses have none between mappings.
-                berth = self.fresh_berth(wanted)?;
-                self.pick_for(&berth, victims)?
-            }
-        };
+        let picked = self.pick_for(&berth.leads, victims)?;
         let index = berth.index;
         let (lenders, picked) = self.claim_loan(&mut berth, picked, victims);
         if picked.is_empty() {
@@ -84,11 +77,11 @@ impl Heap {
         Some(Answer::Plan(Plan { steps, intent }))
     }
 
-    /// What is free for the slots of a berth that lead nowhere, in order; `None` if no handles fit.
-    fn pick_for(&self, berth: &Berth, victims: &Victims) -> Option<Vec<Range<u64>>> {
-        let is_fresh = self.blocks[berth.index].state == BlockState::Hollow;
-        let kept = berth.leads.kept(self.config.granule_bytes);
-        self.pick(&berth.leads.gaps(), is_fresh, victims, &kept)
+    /// What is free for the slots of a berth that are to be mapped, in order; `None` if no handles
+    /// fit.
+    pub(super) fn pick_for(&self, leads: &Leads, victims: &Victims) -> Option<Vec<Range<u64>>> {
+        let kept = leads.kept(self.config.granule_bytes);
+        self.pick(&leads.gaps(), leads.room, victims, &kept)
     }
 
     /// Claims a berth and granules for all of its slots: the blocks those come from, and the
@@ -102,7 +95,8 @@ impl Heap {
         let mut taken = berth.leads.kept(self.config.granule_bytes);
         let granules: Vec<GranuleId> =
             picked.iter().flat_map(|range| self.granules_at(range)).collect();
-        berth.leads.lengthen(granules.len());
+        let gaps: usize = berth.leads.gaps().iter().sum();
+        berth.leads.lengthen(granules.len() - gaps);
         if !picked.is_empty() {
             taken.extend(picked);
             taken.sort_unstable_by_key(|range| range.start);

@@ -1,10 +1,10 @@
 //! The heap: all pools of one device, and the operations on them.
 //!
-//! `request`, `grow`, `site`, `harvest`, `berth`, `lead`, `loan` and `alias`: the way of a malloc.
-//! `place`: a block at an address that is named. `free` and `home`: the way of a free. `pin`: what
-//! stays. `commit`: what becomes of a plan. `trim`: giving memory back. `stream`: streams, fences
-//! and pools. Here: the state, and the two moves everything is made of: filing a free block, and
-//! occupying one.
+//! `request`, `grow`, `site`, `handle`, `harvest`, `berth`, `lead`, `loan` and `alias`: the way of
+//! a malloc. `place`: a block at an address that is named. `free` and `home`: the way of a free.
+//! `pin`: what stays. `commit`: what becomes of a plan. `trim`: giving memory back. `stream`:
+//! streams, fences and pools. Here: the state, and the two moves everything is made of: filing a
+//! free block, and occupying one.
 //! Invariants are numbered I1.. and proved by [`Heap::check`].
 
 mod alias;
@@ -90,8 +90,8 @@ pub struct Heap {
     /// The device refused a generous reservation, and none was given back since: ask for no more
     /// addresses than needed.
     pub(crate) addresses_are_scarce: bool,
-    /// The device refused a large handle, and no memory was given back since: create no more than
-    /// needed.
+    /// A growth in large handles failed, none in single granules did after it, and no memory was
+    /// given back since: create no more than needed.
     pub(crate) memory_is_scarce: bool,
 }
 

@@ -39,7 +39,7 @@ impl Heap {
         // Last, since giving these back has failed before: nothing waits behind them.
         for granule in self.granules.idle().to_vec() {
             if self.granules.mappings(granule).is_empty() {
-                self.granules.take_idle(granule);
+                self.granules.take_idle(&[granule]);
                 steps.push(Step::Release { granule });
                 gifts.push(Gift::Idle { granule });
             }
@@ -163,7 +163,7 @@ impl Heap {
         end
     }
 
-    /// The first granules in the run of free blocks from `index` to `end` that can all be
+    /// The first handles in the run of free blocks from `index` to `end` that can all be
     /// released; an empty range if there are none.
     fn releasable_range(&self, index: BlockIndex, end: u64) -> (u64, u64) {
         let granule_bytes = self.config.granule_bytes;

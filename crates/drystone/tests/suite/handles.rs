@@ -30,9 +30,9 @@ fn memory_is_created_in_larger_handles_the_more_is_held() {
             block
         })
         .collect();
-    // One granule each, two from 8 GiB on, and four from 16 GiB on.
-    assert_eq!((created[0], created[7], created[8], created[15]), (512, 512, 256, 256));
-    assert_eq!((created[16], created[19]), (128, 128));
+    // One granule each, two from 7 GiB on, and four from 14 GiB on.
+    assert_eq!((created[0], created[7], created[8], created[14]), (512, 512, 256, 256));
+    assert_eq!((created[15], created[19]), (128, 128));
     blocks.into_iter().for_each(|block| program.free(block));
     program.allocator.trim().unwrap();
     assert_eq!(program.reserved(), 0);

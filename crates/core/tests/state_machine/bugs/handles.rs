@@ -68,6 +68,51 @@ fn a_request_is_lent_more_than_it_needs_rather_than_created() {
     world.finish();
 }
 
+/// A berth with a gap of one granule costs one call, if there is a handle that fits.
+#[test]
+fn a_berth_with_gaps_that_no_handle_fits_is_passed_over() {
+    let (mut world, stream) = large_handles(u64::MAX, 256 << 20);
+    let singles = world.allocate(stream, 4 * GRANULE).unwrap();
+    world.allocate(stream, 4 * GRANULE).unwrap();
+    let long = world.allocate(stream, 32 * GRANULE).unwrap();
+    let mut turns = Vec::new();
+    for _ in 0..6 {
+        world.allocate(stream, 4 * GRANULE).unwrap();
+        turns.push(world.allocate(stream, 4 * GRANULE).unwrap());
+    }
+    world.allocate(stream, 4 * GRANULE).unwrap();
+    [long, singles].into_iter().for_each(|address| world.free(address));
+    // A berth of large handles, but for its last granule, which is another's from then on.
+    let loan = world.allocate(stream, 33 * GRANULE).unwrap();
+    world.free(loan);
+    world.allocate(stream, 4 * GRANULE).unwrap();
+    let mut calls = Vec::new();
+    for free in turns {
+        world.free(free);
+        let before = world.device.calls;
+        let loan = world.allocate(stream, 33 * GRANULE).unwrap();
+        calls.push(world.device.calls - before);
+        world.free(loan);
+        world.synchronize(Fate::Complete);
+        world.allocate(stream, 4 * GRANULE).unwrap();
+    }
+    // What is at hand in each round, beside 32 granules, is another handle: one unmap, one map.
+    assert!(calls[1..].iter().all(|&calls| calls <= 3), "{calls:?}");
+    world.finish();
+}
+
+#[test]
+fn handles_stay_large_after_a_request_that_no_handles_would_have_served() {
+    let (mut world, stream) = large_handles(u64::MAX, 64 * GRANULE);
+    world.allocate(stream, 4 * GRANULE).unwrap();
+    for _ in 0..2 {
+        assert_eq!(world.allocate(stream, 100 * GRANULE), None);
+    }
+    world.allocate(stream, 4 * GRANULE).unwrap();
+    assert_eq!(world.device.handles(), [1, 1, 1, 1, 4]);
+    world.finish();
+}
+
 #[test]
 fn a_device_that_refuses_a_large_handle_gives_what_it_has() {
     let (mut world, stream) = large_handles(u64::MAX, 11 * GRANULE);
