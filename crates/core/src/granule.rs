@@ -1,8 +1,8 @@
 //! Granules: the store of physical memory, and who backs what.
 //!
 //! The device creates, maps and releases memory by handles. A handle is one granule or a few that
-//! lie beside each other wherever they are mapped; its first granule names it. The heap names
-//! granules, whoever carries plans out keeps their handles by that name.
+//! lie beside each other wherever they are mapped; its first granule names it. The heap knows the
+//! names, whoever carries plans out keeps the driver's own value for each.
 //!
 //! Keeps I13: each granule is created once and released once, and reserved bytes are the bytes of
 //! created granules, mapped or not. A granule has a home, where it was mapped first and stays
@@ -37,7 +37,7 @@ pub(crate) struct Place {
 /// What a granule is at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GranuleState {
-    /// No handle: the name is free.
+    /// No memory: the name is free.
     Vacant,
     /// Part of a plan that creates, maps or releases it.
     Planned,
@@ -70,7 +70,7 @@ pub(crate) struct Granules {
     /// Handles that back nothing.
     idle: Vec<GranuleId>,
     mapping_count: usize,
-    /// Some handle has more than one granule.
+    /// Some handle has, or had, more than one granule.
     has_large_handles: bool,
 }
 

@@ -98,7 +98,7 @@ pub(crate) const fn reservation_bytes(
 ///
 /// Coarse handles take fewer driver calls, but what is free in a part of one serves nobody else.
 /// With this share the traces of `docs/measurements.md` hold 0.06 % more on average than with
-/// single granules; with twice as large handles 0.2 %, and one of them 3 %.
+/// single granules; with handles half as large again 0.2 %, and one of them 3 %.
 pub const HELD_PER_HANDLE: u64 = 1800;
 
 /// The most bytes of a handle: by published costs (`crates/sim/src/cost.rs`) creating 8 MiB at once

@@ -194,8 +194,8 @@ impl OutOfMemory {
         }
         match self.granule_bytes {
             Some(granule) if unused >= self.requested_bytes => format!(
-                "{} are unused, in granules of {} or handles of several that live blocks keep: a \
-                 smaller granule keeps less.",
+                "{} are unused, in granules of {} that live blocks keep in part, or with others of \
+                 their handle: a smaller granule keeps less.",
                 Bytes(unused),
                 Bytes(granule)
             ),

@@ -38,8 +38,8 @@ pub struct Options {
     /// When a free block serves another stream than its own.
     pub cross_stream: CrossStream,
     /// Size of a granule in bytes: a power of two, at least the device's granularity (2 MiB).
-    /// Smaller granules hold less unused memory, larger ones cost fewer driver calls. Programs that
-    /// hold much get several at once, up to 8 MiB, whatever is said here.
+    /// Smaller granules hold less unused memory, larger ones cost fewer driver calls. Large blocks
+    /// of programs that hold much get several at once, as many as fit into 8 MiB.
     pub granule_bytes: u64,
     /// Source `async`: how much unused memory the driver keeps when the program synchronises a
     /// stream, an event or the device. `u64::MAX` keeps all until it is trimmed.

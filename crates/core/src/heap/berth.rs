@@ -27,7 +27,7 @@ const WORTH_REPAIR: usize = 2;
 /// A search ends at a berth that saves all but one in so many driver calls.
 const GOOD_ENOUGH: usize = 32;
 
-/// An empty berth that a request could be served in.
+/// An empty berth, or addresses for one, that a request could be served in.
 #[derive(Debug)]
 pub(super) struct Berth {
     pub(super) index: BlockIndex,
@@ -61,7 +61,7 @@ impl Heap {
         fresh.or_else(|| self.emptied_berth(wanted, victims, Repairs::Now, usize::MAX))
     }
 
-    /// A berth of addresses that were never used, with room for all of the last handle after it.
+    /// A berth of addresses that lead nowhere, with room for all of the last handle after it.
     fn fresh_berth(&self, wanted: Wanted) -> Option<Berth> {
         let granules = self.granules_for(wanted)?;
         let bytes = granules as u64 * self.config.granule_bytes + self.room_for_last_handle();

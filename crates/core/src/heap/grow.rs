@@ -49,6 +49,8 @@ impl Heap {
             if let Some(answer) = self.lend(wanted, reach, &victims) {
                 return Ok(answer);
             }
+            // Where generous reservations are refused, memory is created rather than a small range
+            // reserved for one loan.
             if !self.addresses_are_scarce {
                 return self.plan_reservation(wanted, true).map(Answer::Plan);
             }

@@ -72,7 +72,7 @@ impl Heap {
         if self.granules.has_large_handles() { policy::HANDLE_MAX_BYTES } else { 0 }
     }
 
-    /// How many granules new handles of a scale get. Small blocks would pin large ones.
+    /// How many granules new handles of a scale get. Small blocks would hold large ones up.
     pub(super) fn handle_granules(&self, scale: Scale) -> u16 {
         if scale == Scale::Small || self.memory_is_scarce {
             return 1;

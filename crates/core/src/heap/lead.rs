@@ -22,7 +22,7 @@ pub(super) struct Leads {
 }
 
 impl Leads {
-    /// Those of addresses that were never used.
+    /// Those of addresses that lead nowhere.
     pub(super) fn fresh(slots: usize, room: usize) -> Self {
         Self { runs: vec![Lead { slots, to: To::Nowhere }], calls: slots, room }
     }

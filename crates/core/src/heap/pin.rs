@@ -2,6 +2,7 @@
 
 use super::Heap;
 use crate::error::FreeError;
+use crate::policy::SegmentKind;
 use crate::stats::Loans;
 
 impl Heap {
@@ -13,7 +14,10 @@ impl Heap {
         let index = self.find_live(address)?;
         let block = &self.blocks[index];
         let pinned = address..block.end();
-        let covered = self.handles_around(block.segment, pinned.clone());
+        let covered = match self.list(block.list).kind {
+            SegmentKind::Mapped => self.handles_around(block.segment, pinned.clone()),
+            SegmentKind::Plain => pinned.clone(),
+        };
         self.pins.pin(pinned, covered);
         Ok(())
     }

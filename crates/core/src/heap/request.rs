@@ -67,7 +67,7 @@ impl Heap {
         let bytes = block_bytes(requested)?;
         let list = self.list_of(pool, stream, bytes)?;
         let wanted = Wanted { list, requested, bytes };
-        // A captured request takes only what is complete.
+        // A captured request takes nothing back: others' work may run beside it.
         if reach != Reach::Own {
             self.restore_to(stream.index);
         }

@@ -316,6 +316,7 @@ impl Heap {
         let scale = self.list(list).scale as usize;
         self.stats.all.reserved_bytes.take(bytes);
         self.stats.scales[scale].reserved_bytes.take(bytes);
+        self.memory_is_scarce = false;
         self.remove_segment(index);
     }
 

@@ -20,7 +20,7 @@ fn handles_grow_with_what_is_held_to_8_mib() {
         world.allocate(stream, 4 * GRANULE).unwrap();
     }
     assert_eq!(world.device.handles(), [1, 1, 1, 1, 4, 4, 4, 4, 4]);
-    // Small blocks would pin large ones.
+    // Small blocks would hold large ones up.
     world.allocate(stream, 512).unwrap();
     assert_eq!(world.device.handles(), [1, 1, 1, 1, 4, 4, 4, 4, 4, 1]);
     world.finish();

@@ -300,3 +300,21 @@ fn i12_a_pool_keeps_to_its_kind() {
         world.finish();
     }
 }
+
+/// A plain segment has no granules: its neighbours are nobody's part of it.
+#[test]
+fn i16_a_pin_of_plain_memory_covers_no_more_than_the_block() {
+    let granule_bytes = 64 * MIB;
+    let mut world =
+        World::new(&Setup { kind: SegmentKind::Plain, granule_bytes, ..Setup::default() });
+    let stream = world.reference.streams[0];
+    let [pinned, other] = [12, 14].map(|mib| world.allocate(stream, mib * MIB).unwrap());
+    world.pin(pinned);
+    assert_eq!(world.heap.loans().pinned_bytes, 12 * MIB);
+    world.free(other);
+    world.synchronize(Fate::Complete);
+    while world.trim(Fate::Complete) {}
+    assert_eq!(world.device.held_bytes(), 12 * MIB);
+    world.unpin_all();
+    world.finish();
+}
