@@ -9,7 +9,6 @@
 //! mapped, and backs one place at most: its home, or one it is on loan to. Every place that leads
 //! to it beside its home is known. The granules of a handle go everywhere together.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Names a granule, and the handle that begins with it. Reused, by a handle of as many granules,
@@ -65,8 +64,8 @@ pub(crate) struct Granules {
     /// By granule: the places beside its home that lead to it. Apart, since a loan into a berth of
     /// before does not touch them.
     mappings: Vec<Vec<Place>>,
-    /// Handles without memory, to be used again, by how many granules they have.
-    vacant: BTreeMap<u16, Vec<GranuleId>>,
+    /// Handles without memory, to be used again: those of 2^n granules at n.
+    vacant: Vec<Vec<GranuleId>>,
     /// Handles that back nothing.
     idle: Vec<GranuleId>,
     mapping_count: usize,
@@ -75,9 +74,10 @@ pub(crate) struct Granules {
 }
 
 impl Granules {
-    /// A name for a handle of so many granules that a plan will create.
+    /// A name for a handle of so many granules, a power of two, that a plan will create.
     pub(crate) fn name(&mut self, granules: u16) -> GranuleId {
-        if let Some(id) = self.vacant.get_mut(&granules).and_then(Vec::pop) {
+        debug_assert!(granules.is_power_of_two());
+        if let Some(id) = self.vacant.get_mut(granules.ilog2() as usize).and_then(Vec::pop) {
             self.plan(id);
             return id;
         }
@@ -174,7 +174,11 @@ impl Granules {
     /// A plan left the handle without memory.
     pub(crate) fn set_vacant(&mut self, id: GranuleId) {
         self.set(id, |granule| (granule.state, granule.home) = (GranuleState::Vacant, None));
-        self.vacant.entry(self.table[id.index()].of).or_default().push(id);
+        let power = self.table[id.index()].of.ilog2() as usize;
+        if self.vacant.len() <= power {
+            self.vacant.resize_with(power + 1, Vec::new);
+        }
+        self.vacant[power].push(id);
     }
 
     /// What a granule is.
@@ -213,7 +217,7 @@ impl Granules {
 
     /// How many granules exist, or will once the plans under way are done.
     pub(crate) fn len(&self) -> usize {
-        let vacant = self.vacant.iter().map(|(&granules, ids)| usize::from(granules) * ids.len());
+        let vacant = self.vacant.iter().enumerate().map(|(power, ids)| ids.len() << power);
         self.table.len() - vacant.sum::<usize>()
     }
 }

@@ -34,7 +34,7 @@ struct Known {
 
 thread_local! {
     /// The per-thread default stream of each device; gone with its thread.
-    static OF_THREAD: RefCell<BTreeMap<u32, Known>> = const { RefCell::new(BTreeMap::new()) };
+    static OF_THREAD: RefCell<BTreeMap<u64, Known>> = const { RefCell::new(BTreeMap::new()) };
 }
 
 /// The streams of one device.
@@ -66,17 +66,18 @@ impl Identities {
         if stream != PER_THREAD {
             return self.settle(stream, id, &mut self.by_handle.lock(), stream);
         }
-        let settle =
-            |known: &RefCell<_>| self.settle(self.ordinal, id, &mut known.borrow_mut(), stream);
+        let settle = |known: &RefCell<_>| {
+            self.settle(u64::from(self.ordinal), id, &mut known.borrow_mut(), stream)
+        };
         // A thread that is ending has forgotten; the driver's id is enough for it.
         OF_THREAD.try_with(settle).unwrap_or_else(|_| self.uid(stream, id))
     }
 
-    fn settle<K: Ord>(
+    fn settle(
         &self,
-        key: K,
+        key: u64,
         id: Option<u64>,
-        table: &mut BTreeMap<K, Known>,
+        table: &mut BTreeMap<u64, Known>,
         stream: u64,
     ) -> StreamUid {
         let known = table.entry(key).or_insert_with(|| Known { uid: self.uid(stream, id), id });

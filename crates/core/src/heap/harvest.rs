@@ -71,7 +71,7 @@ impl Victims {
     /// blocks first, and the last of each first.
     fn without(&self, taken: &[Range<u64>]) -> Vec<Range<u64>> {
         let mut order: Vec<&Victim> = self.0.iter().filter(|v| v.is_ordered).collect();
-        order.sort_by_key(|victim| (victim.is_foreign, Reverse(victim.end - victim.start)));
+        largest_first(&mut order);
         let mut left = Vec::with_capacity(order.len() + taken.len());
         for victim in order {
             let after = taken.partition_point(|range| range.start < victim.end);
@@ -274,7 +274,7 @@ impl Heap {
         bytes: u64,
     ) -> Option<Plan> {
         let mut unordered: Vec<&Victim> = victims.0.iter().filter(|v| !v.is_ordered).collect();
-        unordered.sort_by_key(|victim| Reverse(victim.end - victim.start));
+        largest_first(&mut unordered);
         let mut points: Vec<(u32, u64)> = Vec::new();
         let mut left = bytes;
         for victim in unordered {
@@ -291,4 +291,9 @@ impl Heap {
         }
         self.plan_wait(wanted, points)
     }
+}
+
+/// Those of the request's own stream first, of these the largest, of equal ones the first.
+fn largest_first(victims: &mut [&Victim]) {
+    victims.sort_by_key(|victim| (victim.is_foreign, Reverse(victim.end - victim.start)));
 }

@@ -1,7 +1,6 @@
 //! What it would take to serve a request in an empty berth: its leads, as far as they end at
 //! granules that are free.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::Heap;
@@ -72,9 +71,7 @@ impl Leads {
             To::Home(first) => Some(first..first + lead.slots as u64 * granule_bytes),
             To::Nowhere | To::Astray => None,
         };
-        let mut kept: Vec<Range<u64>> = self.runs.iter().filter_map(range).collect();
-        kept.sort_unstable_by_key(|range| range.start);
-        kept
+        in_order(self.runs.iter().filter_map(range).collect())
     }
 
     /// Of slots that lead to the same granule the first keeps it.
@@ -86,23 +83,31 @@ impl Leads {
         if kept.windows(2).all(|pair| pair[0].end <= pair[1].start) {
             return;
         }
-        let mut seen = BTreeSet::new();
+        let mut seen: Vec<Range<u64>> = Vec::new();
         let mut leads = Leads { runs: Vec::new(), calls: 0, room: self.room };
         for lead in &self.runs {
             // Never with the run before: what is kept lies in one victim.
+            let is_seen = |granule| seen.iter().any(|range| range.contains(&granule));
             let slots = (0..lead.slots as u64).map(|at| match lead.to {
-                To::Home(first) if seen.insert(first + at * granule_bytes) => {
-                    To::Home(first + at * granule_bytes)
-                }
-                To::Home(_) | To::Astray => To::Astray,
-                To::Nowhere => To::Nowhere,
+                To::Home(first) if is_seen(first + at * granule_bytes) => To::Astray,
+                To::Home(first) => To::Home(first + at * granule_bytes),
+                to => to,
             });
             for run in lead::runs(slots, granule_bytes) {
                 leads.push(run, usize::MAX);
             }
+            if let To::Home(first) = lead.to {
+                seen.push(first..first + lead.slots as u64 * granule_bytes);
+            }
         }
         *self = leads;
     }
+}
+
+/// Ranges of addresses, sorted.
+pub(super) fn in_order(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges
 }
 
 impl Heap {

@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::Heap;
 use super::berth::{Berth, Repairs};
 use super::harvest::Victims;
-use super::lead::Leads;
+use super::lead::{Leads, in_order};
 use super::request::{Answer, Grant, Reach};
 use crate::block::{BlockIndex, BlockState};
 use crate::granule::{GranuleId, Place};
@@ -99,7 +99,7 @@ impl Heap {
         berth.leads.lengthen(granules.len() - gaps);
         if !picked.is_empty() {
             taken.extend(picked);
-            taken.sort_unstable_by_key(|range| range.start);
+            taken = in_order(taken);
         }
         self.claim_berth(berth);
         (self.claim_ranges(&taken, victims), granules)
