@@ -27,7 +27,7 @@ impl Heap {
     pub(crate) fn whole_handles(&self, segment: u32, addresses: Range<u64>) -> Range<u64> {
         let granule_bytes = self.config.granule_bytes;
         let Range { start, end } = whole_units(addresses.start, addresses.end, granule_bytes);
-        if start >= end || !self.granules.has_large_handles() {
+        if start >= end {
             return start..end;
         }
         let start = start + self.after(segment, start);
@@ -55,7 +55,11 @@ impl Heap {
         granule.map_or(0, |id| self.granules.after(id) as u64 * self.config.granule_bytes)
     }
 
+    /// The granule that an address leads to, where its handle may have others.
     fn granule_at(&self, segment: u32, address: u64) -> Option<GranuleId> {
+        if !self.granules.has_large_handles() {
+            return None;
+        }
         let segment = self.segments.get(segment)?;
         // A plain segment begins anywhere, and has no granules.
         let offset = address.checked_sub(segment.address)?;
