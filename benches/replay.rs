@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use drystone_peers::drystone::Replay;
+use drystone_models::drystone::Replay;
 use drystone_sim::{SimConfig, SimDevice};
 use drystone_trace::codec::{Limits, read_path};
 use drystone_trace::replay::{Options, run};

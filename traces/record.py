@@ -312,7 +312,7 @@ def main(arguments: list[str]) -> None:
         sys.exit(f"no trace {unknown[0]}; there are {', '.join(RECORDED)}")
     drystone = shutil.which("drystone")
     if drystone is None:
-        sys.exit("the drystone command is not on PATH: cargo install --path crates/cli")
+        sys.exit("the drystone command is not on PATH: cargo install --path crates/tools/cli")
     for name in arguments or RECORDED:
         make(name, drystone)
 

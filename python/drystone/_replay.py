@@ -94,7 +94,7 @@ def replay(
                 "with PyTorch's own allocator")
     command = shutil.which(COMMAND)
     if command is None:
-        return ("not known: the drystone command is not on PATH (cargo install --path crates/cli)")
+        return ("not known: the drystone command is not on PATH (cargo install --path crates/tools/cli)")
     if recording is not None:
         return _of_file(command, os.fspath(recording))
     with tempfile.TemporaryDirectory(prefix="drystone-") as folder:

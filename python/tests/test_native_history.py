@@ -19,7 +19,7 @@ from native_device import OnDevice, empty, entries, record
 from support import FOLDER, MIB, since
 
 GRANULE = 2 * MIB
-VIEWER = FOLDER.parents[1] / "crates/trace/tests/memory_viz.py"
+VIEWER = FOLDER.parents[1] / "crates/tools/trace/tests/memory_viz.py"
 
 
 class History(OnDevice):

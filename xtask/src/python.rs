@@ -46,7 +46,7 @@ pub fn test(version: &str) -> Result<()> {
     let mut programs = vec![commands];
     programs.extend(std::env::var_os("PATH").iter().flat_map(std::env::split_paths));
     let programs = std::env::join_paths(programs)?;
-    let paths = [root().join("python"), root().join("crates/simcudart/tests/torch")];
+    let paths = [root().join("python"), root().join("crates/lab/simcudart/tests/torch")];
     let paths: Vec<PathBuf> =
         paths.iter().map(|path| path.canonicalize()).collect::<Result<_, _>>()?;
     // What is compiled for PyTorch, and by it, once for all of them.

@@ -60,7 +60,7 @@ const MODEL_PACKAGES: [&str; 16] = [
 const SIMULATED: [&str; 5] =
     ["libcuda.so", "libcuda.so.1", "libcudart.so.12", "libcudart.so.13", "libnvidia-ml.so.1"];
 
-/// Test files of `crates/simcudart/tests/torch`, each with its devices and PyTorch's allocator.
+/// Test files of `crates/lab/simcudart/tests/torch`, each with its devices and PyTorch's allocator.
 const SUITES: [(&str, &str, &str); 4] = [
     (
         "test_native",
@@ -148,7 +148,7 @@ pub fn test() -> Result<()> {
     for (file, devices, allocator) in SUITES {
         let mut tests = torch.python();
         tests.args(["-B", "-m", "unittest", file]);
-        tests.current_dir(root().join("crates/simcudart/tests/torch"));
+        tests.current_dir(root().join("crates/lab/simcudart/tests/torch"));
         tests.env("SIMCUDA_CONF", devices).env("PYTORCH_ALLOC_CONF", allocator);
         if run(tests).is_err() {
             failed.push(file);

@@ -101,8 +101,8 @@ pub(crate) const fn reservation_bytes(
 /// single granules; with handles half as large again 0.2 %, and one of them 3 %.
 pub const HELD_PER_HANDLE: u64 = 1800;
 
-/// The most bytes of a handle: by published costs (`crates/sim/src/cost.rs`) creating 8 MiB at once
-/// takes 46 % of the time that four handles take, and 16 MiB no less than 37 % of that of eight.
+/// The most bytes of a handle: by published costs (`crates/lab/sim/src/cost.rs`) creating 8 MiB at
+/// once takes 46 % of the time that four handles take, 16 MiB no less than 37 % of that of eight.
 pub(crate) const HANDLE_MAX_BYTES: u64 = 8 * MIB;
 
 /// How many granules new handles get in a heap that holds so many: a power of two.

@@ -9,7 +9,7 @@ import sys
 import threading
 import unittest
 
-sys.path.append(str(pathlib.Path(__file__).parents[3] / "simcudart/tests/torch"))
+sys.path.append(str(pathlib.Path(__file__).parents[3] / "lab/simcudart/tests/torch"))
 
 import torch
 

@@ -1,0 +1,185 @@
+//! What calls cost, how they are counted, and faults by plan.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
+
+use drystone_driver::{Call, Driver, ErrorCode, MemoryPoolConfig, Stream};
+use drystone_sim::{CostTable, FaultMode, FaultPlan, GRANULARITY_BYTES as G, SimConfig, SimDevice};
+
+fn device() -> SimDevice {
+    SimDevice::new(SimConfig { total_bytes: 64 * G, ..SimConfig::default() })
+}
+
+#[test]
+fn the_bill_is_the_sum_of_the_calls() {
+    let device = device();
+    let address = device.reserve(8 * G, 0).unwrap();
+    let (one, seven) = (device.create(G).unwrap(), device.create(7 * G).unwrap());
+    device.map(address, G, one).unwrap();
+    device.map(address + G, 7 * G, seven).unwrap();
+    device.set_access(address, 8 * G).unwrap();
+    let create = 2.0 * 193.0 + 6.0 * 54.0;
+    let map = 2.0 * 1.45 + 6.0 * 0.41;
+    let set_access = 36.0 + 7.0 * 10.1;
+    let mut expected = 2.0 + create + map + set_access;
+    assert!((device.driver_time_us() - expected).abs() < 1e-9);
+    device.unmap(address, 8 * G).unwrap();
+    device.release(one).unwrap();
+    expected += 25.6 + 7.0 * 7.2 + 23.0;
+    assert!((device.driver_time_us() - expected).abs() < 1e-9);
+    assert_eq!(device.calls(), 8);
+    assert_eq!((device.calls_of(Call::Create), device.bytes_of(Call::Create)), (2, 8 * G));
+}
+
+/// `"cuMemCreate": (193.0, 54.0),` -> (193.0, 54.0)
+fn rig_cost(table: &str, name: &str) -> Option<(f64, f64)> {
+    let (_, row) = table.split_once(&format!("\"{name}\": ("))?;
+    let (first, further) = row.split_once(')')?.0.split_once(", ")?;
+    Some((first.parse().ok()?, further.parse().ok()?))
+}
+
+/// Calls without a price in the rig: none of PyTorch's allocators that it runs makes them. Peers
+/// are out of its reach, and its `cudaMallocAsync` takes from the default memory pool alone.
+const UNPRICED_BY_THE_RIG: [Call; 4] =
+    [Call::CreateMemoryPool, Call::DestroyMemoryPool, Call::TrimMemoryPool, Call::EnablePeerAccess];
+
+#[test]
+fn the_peer_rig_prices_every_call_alike() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../../shared/rig/compare.py");
+    let Ok(script) = std::fs::read_to_string(path) else {
+        println!("skipped: needs the peer rig in ../shared/rig");
+        return;
+    };
+    let (_, table) = script.split_once("COSTS = {").unwrap();
+    let costs = CostTable::default();
+    for call in Call::ALL.into_iter().filter(|call| !call.is_query()) {
+        let cost = costs.get(call);
+        let own = (cost.first_us, cost.per_further_2mib_us);
+        let expected = (!UNPRICED_BY_THE_RIG.contains(&call)).then_some(own);
+        assert_eq!(rig_cost(table, call.cuda_name()), expected, "{call:?}");
+    }
+}
+
+#[test]
+fn questions_are_not_counted_and_refused_calls_are() {
+    let device = device();
+    device.memory_info().unwrap();
+    device.stream_uid(Stream::DEFAULT).unwrap();
+    device.capture_status(Stream::DEFAULT).unwrap();
+    assert_eq!((device.calls(), device.driver_time_us()), (0, 0.0));
+    assert_eq!(device.calls_of(Call::MemoryInfo), 1);
+    device.malloc(65 * G).unwrap_err();
+    assert_eq!((device.calls(), device.driver_time_us()), (1, 100.0 + 64.0));
+}
+
+#[test]
+fn a_planned_fault_strikes_before_anything_changes() {
+    let device = device();
+    let plan = FaultPlan {
+        call: Call::Create,
+        nth: 2,
+        mode: FaultMode::Once,
+        code: ErrorCode::OutOfMemory,
+    };
+    device.install_fault(plan);
+    let first = device.create(G).unwrap();
+    let error = device.create(3 * G).unwrap_err();
+    assert_eq!((error.code, error.bytes), (ErrorCode::OutOfMemory, 3 * G));
+    assert_eq!((device.physical_bytes(), device.live_objects().handles), (G, 1));
+    let second = device.create(3 * G).unwrap();
+    assert_eq!(device.faults_fired(), 1);
+    device.release(first).unwrap();
+    device.release(second).unwrap();
+
+    device.clear_faults();
+    device.install_fault(FaultPlan { mode: FaultMode::Forever, nth: 1, ..plan });
+    device.create(G).unwrap_err();
+    device.create(G).unwrap_err();
+    device.clear_faults();
+    device.create(G).unwrap();
+    assert_eq!((device.faults_fired(), device.calls_of(Call::Create)), (0, 6));
+}
+
+#[test]
+fn any_call_can_be_made_to_fail_and_a_strict_device_does_not_mind() {
+    for call in Call::ALL {
+        let config =
+            SimConfig { strict: true, oracle: true, peers: vec![1], ..SimConfig::default() };
+        let device = SimDevice::new(config);
+        let event = device.create_event().unwrap();
+        let code = ErrorCode::InvalidValue;
+        device.install_fault(FaultPlan { call, nth: 1, mode: FaultMode::Forever, code });
+        let failed = exercise(&device, event);
+        assert_eq!(failed, [call], "exactly the planned call fails");
+        assert_eq!(device.violations(), [], "{call:?}");
+    }
+}
+
+/// Makes every call once and returns those that failed as planned.
+fn exercise(device: &SimDevice, event: drystone_driver::Event) -> Vec<Call> {
+    let mut failed = Vec::new();
+    let mut note = |result: Result<(), drystone_driver::DriverError>| {
+        failed.extend(result.err().map(|error| error.call));
+    };
+    let stream = Stream::DEFAULT;
+    note(device.memory_info().map(|_| ()));
+    note(device.stream_uid(stream).map(|_| ()));
+    note(device.capture_status(stream).map(|_| ()));
+    note(device.exchange_capture_mode(drystone_driver::CaptureMode::Global).map(|_| ()));
+    note(device.create_event().map(|_| ()));
+    note(device.record(event, stream));
+    note(device.query(event).map(|_| ()));
+    note(device.wait(stream, event));
+    note(device.synchronize_event(event));
+    note(device.synchronize_stream(stream));
+    note(device.synchronize_device());
+    note(device.destroy_event(event));
+    note(device.malloc(G).and_then(|address| device.free(address)));
+    note(device.enable_peer_access(1));
+    note(device.create_memory_pool(&MemoryPoolConfig::default()).and_then(|pool| {
+        let used = device.malloc_async(pool, G, stream).and_then(|address| {
+            device.free_async(address, stream)?;
+            device.memory_pool_usage(pool)
+        });
+        used?;
+        device.trim_memory_pool(pool, 0)?;
+        device.destroy_memory_pool(pool)
+    }));
+    note(device.create(G).and_then(|handle| {
+        let address = device.reserve(G, 0)?;
+        let used = device.map(address, G, handle).and_then(|()| {
+            device.set_access(address, G)?;
+            device.unmap(address, G)
+        });
+        used?;
+        device.release(handle)?;
+        device.unreserve(address, G)
+    }));
+    failed
+}
+
+#[test]
+fn live_objects_counts_every_kind() {
+    let device = device();
+    assert!(device.live_objects().is_empty());
+    let pool = device.create_memory_pool(&MemoryPoolConfig::default()).unwrap();
+    let address = device.reserve(2 * G, 0).unwrap();
+    let handle = device.create(G).unwrap();
+    device.map(address, G, handle).unwrap();
+    device.map(address + G, G, handle).unwrap();
+    let plain = device.malloc(512).unwrap();
+    let pooled = device.malloc_async(pool, 512, Stream::DEFAULT).unwrap();
+    let event = device.create_event().unwrap();
+    let live = device.live_objects();
+    assert_eq!((live.reservations, live.handles, live.mappings), (1, 1, 2));
+    assert_eq!((live.plain_allocations, live.async_allocations, live.events), (1, 1, 1));
+    assert_eq!(live.memory_pools, 1);
+    device.destroy_event(event).unwrap();
+    device.destroy_memory_pool(pool).unwrap();
+    assert_eq!(device.live_objects().memory_pools, 0);
+    device.free_async(pooled, Stream::DEFAULT).unwrap();
+    device.free(plain).unwrap();
+    device.unmap(address, 2 * G).unwrap();
+    device.unreserve(address, 2 * G).unwrap();
+    assert!(!device.live_objects().is_empty());
+    device.release(handle).unwrap();
+    assert!(device.live_objects().is_empty());
+}

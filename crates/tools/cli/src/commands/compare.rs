@@ -1,0 +1,46 @@
+//! `drystone compare`: traces through Drystone and PyTorch's allocators, side by side.
+
+use anyhow::Result;
+use drystone_models::{Contestant, DRYSTONE_ASYNC};
+
+use super::Ended;
+use super::replays::Replays;
+use crate::args::{DeviceArgs, Files, Outputs};
+use crate::contestants;
+
+/// Options of `compare`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    files: Files,
+
+    #[command(flatten)]
+    configurations: contestants::Configurations,
+
+    /// Also show drystone-async, over the driver's own memory pools. The simulated ones pack almost
+    /// perfectly, which real ones do not: a lower bound
+    #[arg(long = "async")]
+    with_async: bool,
+
+    #[command(flatten)]
+    device: DeviceArgs,
+
+    #[command(flatten)]
+    outputs: Outputs,
+}
+
+/// Does it.
+pub fn run(args: &Args) -> Result<Ended> {
+    let mut contestants = contestants::all(&args.configurations)?;
+    if args.with_async {
+        contestants.push(Contestant::named(DRYSTONE_ASYNC, "")?);
+    }
+    let replays = Replays {
+        command: "compare",
+        files: &args.files,
+        device: &args.device,
+        outputs: &args.outputs,
+        contestants: &contestants,
+    };
+    replays.run()
+}

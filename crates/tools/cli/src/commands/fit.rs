@@ -1,0 +1,164 @@
+//! `drystone fit`: the smallest device memory on which each allocator completes a trace.
+//!
+//! Found by halving, to one granule. An allocator need not be monotonic (more memory may in
+//! principle hurt it), so the answer is a size that works next to one that does not.
+
+use anyhow::Result;
+use drystone_models::Contestant;
+use drystone_trace::metrics::Summary;
+use drystone_trace::model::Trace;
+use drystone_trace::replay::{self, Options};
+
+use super::Ended;
+use super::each_file::{self, Tables};
+use crate::args::{AMPLE_BYTES, Capacity, Files, GRANULE_BYTES, Latency};
+use crate::contestants::{self, Device};
+use crate::input::{self, Input};
+use crate::jobs::Progress;
+use crate::output::printable;
+use crate::table::Table;
+use crate::units::{bytes, count, ratio};
+
+/// Options of `fit`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    files: Files,
+
+    #[command(flatten)]
+    configurations: contestants::Configurations,
+
+    #[command(flatten)]
+    latency: Latency,
+
+    /// Print JSON in place of the table
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was found for one trace.
+#[derive(Debug, serde::Serialize)]
+struct Report {
+    file: String,
+    trace: String,
+    peak_requested_bytes: u64,
+    fits: Vec<Fit>,
+}
+
+/// What was found for one contestant.
+#[derive(Debug, serde::Serialize)]
+struct Fit {
+    allocator: String,
+    configuration: String,
+    /// The smallest device that works, in bytes; absent where even an ample one does not.
+    capacity_bytes: Option<u64>,
+    /// Over the peak of the requested bytes.
+    capacity_per_requested: Option<f64>,
+    /// How often the trace was replayed to find it.
+    replays: u32,
+}
+
+/// Does it.
+pub fn run(args: &Args) -> Result<Ended> {
+    let contestants = contestants::all(&args.configurations)?;
+    let work = |input: &Input, progress: &Progress| {
+        let file = input.name();
+        let traces = input::read(input)?;
+        progress.expect_more((traces.len().saturating_sub(1) * contestants.len()) as u64);
+        let fit = |mut trace: Trace| {
+            trace.recording = None; // not needed, and larger than the events
+            fit_trace(&file, &trace, &contestants, args.latency.ns(), progress)
+        };
+        traces.into_iter().map(fit).collect()
+    };
+    let tables = Tables { command: "fit", json: args.json, steps_per_file: contestants.len() };
+    let (reports, errors) = tables.run(&args.files, work, text)?;
+    let fits = reports.iter().flat_map(|report: &Report| &report.fits);
+    let all_fit = fits.into_iter().all(|fit| fit.capacity_bytes.is_some());
+    Ok(each_file::ended(&errors, !all_fit))
+}
+
+fn fit_trace(
+    file: &str,
+    trace: &Trace,
+    contestants: &[Contestant],
+    event_latency_ns: u64,
+    progress: &Progress,
+) -> Result<Report> {
+    let peak_requested_bytes = Summary::of(trace).peak_requested_bytes;
+    let mut fits = Vec::with_capacity(contestants.len());
+    for contestant in contestants {
+        fits.push(fit_one(trace, contestant, peak_requested_bytes, event_latency_ns)?);
+        progress.step(&trace.name);
+    }
+    Ok(Report { file: file.to_owned(), trace: trace.name.clone(), peak_requested_bytes, fits })
+}
+
+fn fit_one(
+    trace: &Trace,
+    contestant: &Contestant,
+    peak_requested_bytes: u64,
+    event_latency_ns: u64,
+) -> Result<Fit> {
+    let mut replays = 1;
+    let mut works = |granules: u64| -> Result<bool> {
+        replays += 1;
+        let device = Device { capacity_bytes: granules * GRANULE_BYTES, event_latency_ns };
+        let mut allocator = device.build(contestant, trace)?;
+        Ok(replay::completes(trace, allocator.as_mut()))
+    };
+    let found = match unhindered(trace, contestant, event_latency_ns)? {
+        None => None,
+        Some(unhindered) => {
+            let mut low = Capacity::Bytes(peak_requested_bytes).resolve(0) / GRANULE_BYTES;
+            let mut high = unhindered.max(low);
+            while !works(high)? {
+                low = high + 1;
+                high += high.div_ceil(16);
+            }
+            while low < high {
+                let middle = low + (high - low) / 2;
+                if works(middle)? { high = middle } else { low = middle + 1 }
+            }
+            Some(high * GRANULE_BYTES)
+        }
+    };
+    Ok(Fit {
+        allocator: contestant.name().to_owned(),
+        configuration: contestant.configuration().to_owned(),
+        capacity_bytes: found,
+        capacity_per_requested: found
+            .filter(|_| peak_requested_bytes > 0)
+            .map(|capacity| capacity as f64 / peak_requested_bytes as f64),
+        replays,
+    })
+}
+
+/// Granules that an allocator takes when nothing stops it: the first size to try. `None` where it
+/// runs out of memory even so.
+fn unhindered(
+    trace: &Trace,
+    contestant: &Contestant,
+    event_latency_ns: u64,
+) -> Result<Option<u64>> {
+    let device = Device { capacity_bytes: AMPLE_BYTES, event_latency_ns };
+    let mut allocator = device.build(contestant, trace)?;
+    let options = Options { timed_passes: 0, curve_points: 1 };
+    let metrics = replay::run(trace, allocator.as_mut(), &options).metrics;
+    let granules = metrics.peak_reserved_bytes.div_ceil(GRANULE_BYTES).max(1);
+    Ok((metrics.out_of_memory_events == 0).then_some(granules))
+}
+
+fn text(report: &Report) -> String {
+    let mut table = Table::new(&["allocator", "fits in", "over requested", "replays"]);
+    for fit in &report.fits {
+        table.row(vec![
+            contestants::label(&fit.allocator, &fit.configuration),
+            fit.capacity_bytes.map_or("nothing".into(), bytes),
+            fit.capacity_per_requested.map_or("-".into(), ratio),
+            count(u64::from(fit.replays)),
+        ]);
+    }
+    let peak = bytes(report.peak_requested_bytes);
+    format!("{}: peak requested {peak}\n{}\n", printable(&report.trace), table.render("  "))
+}

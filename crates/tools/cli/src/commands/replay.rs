@@ -1,0 +1,45 @@
+//! `drystone replay`: traces through one allocator.
+
+use anyhow::Result;
+use drystone_models::{Contestant, NAMES};
+
+use super::Ended;
+use super::replays::Replays;
+use crate::args::{DeviceArgs, Files, Outputs};
+use crate::contestants;
+
+/// Options of `replay`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    files: Files,
+
+    /// Which allocator; what drystone-async reserves is a lower bound, since simulated memory pools
+    /// pack almost perfectly
+    #[arg(short, long, value_name = "NAME", value_parser = NAMES,
+          default_value = contestants::DEFAULT)]
+    allocator: String,
+
+    /// Its configuration, as DRYSTONE_CONF or PYTORCH_CUDA_ALLOC_CONF would give it
+    #[arg(short, long, value_name = "KEY:VALUE,...", default_value = "")]
+    conf: String,
+
+    #[command(flatten)]
+    device: DeviceArgs,
+
+    #[command(flatten)]
+    outputs: Outputs,
+}
+
+/// Does it.
+pub fn run(args: &Args) -> Result<Ended> {
+    let contestants = [Contestant::named(&args.allocator, &args.conf)?];
+    let replays = Replays {
+        command: "replay",
+        files: &args.files,
+        device: &args.device,
+        outputs: &args.outputs,
+        contestants: &contestants,
+    };
+    replays.run()
+}

@@ -1,0 +1,72 @@
+//! What `replay` and `compare` have in common: contestants in, reports out.
+//!
+//! Invariant: report files are opened before any work and written only if there is something in
+//! them.
+
+use std::path::Path;
+
+use anyhow::Result;
+use drystone_models::Contestant;
+
+use super::Ended;
+use super::each_file::{self, Tables};
+use crate::args::{DeviceArgs, Files, Outputs};
+use crate::input::{self, Input};
+use crate::jobs::Progress;
+use crate::output::{self, Pending};
+use crate::report::{html, svg, text};
+use crate::runs::{self, Settings, TraceReport};
+
+/// What is asked for.
+pub struct Replays<'a> {
+    /// Name of the subcommand.
+    pub command: &'a str,
+    /// The files.
+    pub files: &'a Files,
+    /// The device.
+    pub device: &'a DeviceArgs,
+    /// The reports.
+    pub outputs: &'a Outputs,
+    /// Who replays.
+    pub contestants: &'a [Contestant],
+}
+
+impl Replays<'_> {
+    /// Replays everything and reports it.
+    pub fn run(&self) -> Result<Ended> {
+        let targets = [self.outputs.html.as_deref(), self.outputs.svg.as_deref()];
+        let targets: Vec<&Path> = targets.into_iter().flatten().collect();
+        if targets.contains(&Path::new("-")) {
+            anyhow::bail!("-: standard output has the table; name a file for the report");
+        }
+        output::ensure_apart(&targets, &input::expand(&self.files.files).0)?;
+        let html_file = self.outputs.html.as_deref().map(Pending::create).transpose()?;
+        let svg_file = self.outputs.svg.as_deref().map(Pending::create).transpose()?;
+        let settings = Settings {
+            capacity: self.device.capacity,
+            event_latency_ns: self.device.latency.ns(),
+            with_layouts: html_file.is_some(),
+        };
+        let work = |input: &Input, progress: &Progress| {
+            runs::examine_file(input, self.contestants, &settings, progress)
+        };
+        let tables = Tables {
+            command: self.command,
+            json: self.outputs.json,
+            steps_per_file: self.contestants.len(),
+        };
+        let (reports, errors) = tables.run(self.files, work, text::trace)?;
+        if reports.len() > 1 && !self.outputs.json {
+            output::print(&text::overall(&reports))?;
+        }
+        if !reports.is_empty() {
+            if let Some(file) = html_file {
+                file.finish(html::render(&reports)?.as_bytes())?;
+            }
+            if let Some(file) = svg_file {
+                file.finish(svg::render(&reports)?.as_bytes())?;
+            }
+        }
+        Ok(each_file::ended(&errors, reports.iter().any(TraceReport::ran_out_of_memory)))
+    }
+}

@@ -1,0 +1,250 @@
+//! What the subcommands find, in tables and in JSON.
+
+use crate::tool::{SMALL, drystone, drystone_with, folder, shipped};
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn compare_sets_drystone_beside_pytorch() {
+    let path = shipped("resnet50_train_eval_amp.csv.zst");
+    let ran = drystone(["compare".as_ref(), path.as_os_str()]).expect(0);
+    let lines: Vec<_> = ran.stdout.lines().collect();
+    assert!(lines[0].starts_with("resnet50_train_eval_amp: 26\u{2009}488 events, 15 iterations"));
+    let heads: Vec<_> = lines[1].split_whitespace().collect();
+    assert_eq!(heads[..3], ["allocator", "reserved", "res/req"]);
+    let names: Vec<_> = lines[2..6].iter().filter_map(|l| l.split_whitespace().next()).collect();
+    let expected = ["drystone-vmm", "drystone-malloc", "torch-native", "torch-expandable"];
+    assert_eq!(names, expected);
+    assert!(ran.stdout.is_ascii() || ran.stdout.replace('\u{2009}', "").is_ascii());
+}
+
+#[test]
+fn compare_shows_how_each_allocator_settles_down() {
+    let path = shipped("resnet50_train_eval_amp.csv.zst");
+    let ran = drystone(["compare".as_ref(), path.as_os_str()]).expect(0);
+    let line = |start: &str| {
+        let mut lines = ran.stdout.lines().map(str::trim).skip(6);
+        lines.find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{}", ran.stdout))
+    };
+    assert!(line("calls per iteration").ends_with("12-13  14-15"), "{}", ran.stdout);
+    let cells: Vec<_> = line("drystone-vmm").split("  ").map(str::trim).collect();
+    assert_eq!((cells.first(), cells.last()), (Some(&"drystone-vmm"), Some(&"0.0")));
+    assert!(line("granules lent").split_whitespace().count() == 2 + 8);
+    assert!(line("drystone-vmm: ").contains(" granules lent in all, "));
+
+    let ran = drystone(["compare".as_ref(), path.as_os_str(), "--json".as_ref()]).expect(0);
+    for run in ran.json()["traces"][0]["runs"].as_array().unwrap() {
+        let of = &run["convergence"];
+        let column = |name: &str| -> Vec<u64> {
+            of[name].as_array().unwrap().iter().map(|cell| cell.as_u64().unwrap()).collect()
+        };
+        let (calls, granules) = (column("driver_calls"), column("harvested_granules"));
+        assert_eq!((calls.len(), &of["is_by_iteration"]), (15, &true.into()));
+        assert!(calls.iter().sum::<u64>() <= run["driver_calls"].as_u64().unwrap());
+        let is_ours = run["allocator"] == "drystone-vmm";
+        assert_eq!(granules.iter().sum::<u64>() > 0, is_ours, "{run}");
+        assert_eq!(run["aliases"].as_u64() > Some(0), is_ours);
+        let lent = run["harvested_granules"].as_u64();
+        assert!(lent >= run["lent_granules"].as_u64());
+    }
+}
+
+#[test]
+fn json_has_every_figure_with_its_unit() {
+    let path = shipped("llama_1b_fsdp2_8way.csv.zst");
+    let ran = drystone(["compare".as_ref(), path.as_os_str(), "--json".as_ref()]).expect(0);
+    let json = ran.json();
+    assert_eq!((&json["schema"], &json["command"]), (&1.into(), &"compare".into()));
+    let trace = &json["traces"][0];
+    assert_eq!(trace["summary"]["peak_requested_bytes"], 7_806_625_584u64);
+    assert_eq!(trace["summary"]["streams"].as_array().map(Vec::len), Some(3));
+    let runs = trace["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 4);
+    for run in runs {
+        for key in [
+            "peak_requested_bytes",
+            "peak_allocated_bytes",
+            "peak_reserved_bytes",
+            "driver_calls",
+            "steady_driver_calls",
+            "out_of_memory_events",
+            "operations",
+        ] {
+            assert!(run[key].is_u64(), "{key}: {run}");
+        }
+        for key in ["driver_time_us", "cpu_ns_per_operation", "events_per_s"] {
+            assert!(run[key].as_f64().is_some_and(|value| value > 0.0), "{key}: {run}");
+        }
+        let figure = |key: &str| run[key].as_u64().unwrap();
+        assert!(figure("peak_requested_bytes") <= figure("peak_allocated_bytes"));
+        assert!(figure("peak_allocated_bytes") <= figure("peak_reserved_bytes"));
+        assert_eq!(figure("out_of_memory_events"), 0);
+        assert!(run["first_out_of_memory"].is_null());
+    }
+    // The promise of the project, on the trace with several streams.
+    let reserved = |index: usize| runs[index]["peak_reserved_bytes"].as_u64().unwrap();
+    assert!(reserved(0) < reserved(3), "{} {}", reserved(0), reserved(3));
+}
+
+#[test]
+fn one_of_a_thing_is_singular() {
+    let one = "op,id,bytes,stream,time_ns\na,0,512,0,0\n";
+    let ran = drystone_with(["replay", "-"], one.as_bytes()).expect(0);
+    assert!(ran.stdout.starts_with("<stdin>: 1 event, 0 iterations, 1 stream;"), "{ran:?}");
+    let ran = drystone_with(["inspect", "-"], one.as_bytes()).expect(0);
+    assert!(ran.stdout.contains("  1 different size\n"), "{ran:?}");
+}
+
+#[test]
+fn help_names_every_allocator() {
+    for command in ["replay", "convert"] {
+        let help = drystone([command, "--help"]).expect(0).stdout;
+        for name in [
+            "drystone-vmm",
+            "drystone-malloc",
+            "drystone-async",
+            "torch-native",
+            "torch-expandable",
+        ] {
+            assert!(help.contains(name), "{command}: {name}");
+        }
+    }
+}
+
+/// Its figures are a lower bound, so it is there only for those who ask.
+#[test]
+fn the_drivers_own_pools_are_compared_on_request() {
+    let (_folder, path) = folder();
+    let path = path.to_str().unwrap();
+    let rows = |arguments: &[&str]| {
+        let json = drystone(arguments).expect(0).json();
+        json["traces"][0]["runs"].as_array().unwrap().clone()
+    };
+    assert_eq!(rows(&["compare", path, "--json"]).len(), 4);
+    let with = rows(&["compare", path, "--json", "--async"]);
+    assert_eq!(with.len(), 5);
+    assert_eq!(with[4]["allocator"], "drystone-async");
+    let alone = rows(&["replay", path, "--json", "--allocator", "drystone-async"]);
+    assert_eq!(alone[0]["peak_reserved_bytes"], with[4]["peak_reserved_bytes"]);
+    let operations = alone[0]["operations"].as_u64().unwrap();
+    let calls = alone[0]["driver_calls"].as_u64().unwrap();
+    // Every allocation and every free is a call, and the pool has to be made.
+    assert!(calls > operations && alone[0]["out_of_memory_events"] == 0, "{alone:?}");
+    let help = drystone(["compare", "--help"]).expect(0).stdout;
+    assert!(help.contains("a lower bound") && help.contains("--async"), "{help}");
+}
+
+#[test]
+fn further_configurations_get_rows_of_their_own() {
+    let (_folder, path) = folder();
+    let path = path.to_str().unwrap();
+    let confs = ["max_split_size_mb:64", "expandable_segments:True,max_split_size_mb:128"];
+    let ran = drystone(["compare", path, "--torch-conf", confs[0], "--torch-conf", confs[1]]);
+    let stdout = ran.expect(0).stdout;
+    assert!(stdout.contains("torch-native (max_split_size_mb:64)"), "{stdout}");
+    assert!(stdout.contains("torch-expandable (expandable_segments:True,max_split"), "{stdout}");
+}
+
+#[test]
+fn too_small_a_device_is_reported_and_ends_with_1() {
+    let arguments = ["replay", "-", "--capacity", "8MiB", "--json"];
+    let json = drystone_with(arguments, SMALL.as_bytes()).expect(1).json();
+    let run = &json["traces"][0]["runs"][0];
+    // The two 8 MiB blocks do not fit beside the 4 MiB one; everything else is served.
+    assert_eq!(run["out_of_memory_events"], 2);
+    assert_eq!(run["first_out_of_memory"]["event"], 1);
+    assert_eq!(json["traces"][0]["capacity_bytes"], 8 * MIB);
+    let ran = drystone_with(&arguments[..4], SMALL.as_bytes()).expect(1);
+    assert!(ran.stdout.contains("drystone-vmm, event 1: "), "{ran:?}");
+}
+
+#[test]
+fn means_are_over_the_traces_that_every_allocator_served() {
+    let (folder, path) = folder();
+    let fits = folder.path().join("fits.csv");
+    std::fs::write(&fits, "op,id,bytes,stream,time_ns\na,0,2097152,0,0\n").unwrap();
+    let [path, fits] = [&path, &fits].map(|path| path.to_str().unwrap());
+    let ran = drystone(["replay", path, fits]).expect(0);
+    assert!(ran.stdout.contains("all 2 traces: geometric means and worst, else sums\n"), "{ran:?}");
+    let ran = drystone(["replay", path, fits, "--capacity", "8MiB"]).expect(1);
+    let (_, overall) = ran.stdout.split_once("all 2 traces: ").unwrap();
+    assert!(overall.contains("worst over the 1 that every allocator served whole"), "{overall}");
+    // The ratio of the trace that ran out of memory is below one half; it takes no part.
+    let row: Vec<_> = overall.lines().last().unwrap().split_whitespace().collect();
+    assert_eq!((row[1], row[2], row.last()), ("1.0000", "1.0000", Some(&"2")), "{overall}");
+    let ran = drystone(["replay", path, path, "--capacity", "8MiB"]).expect(1);
+    let row: Vec<_> = ran.stdout.lines().last().unwrap().split_whitespace().collect();
+    assert_eq!(row[1..4], ["-", "-", "-"], "{ran:?}");
+}
+
+#[test]
+fn a_factor_of_capacity_follows_the_trace() {
+    let arguments = ["replay", "-", "--capacity", "1.5x", "--json"];
+    let json = drystone_with(arguments, SMALL.as_bytes()).expect(0).json();
+    assert_eq!(json["traces"][0]["capacity_bytes"], 18 * MIB);
+}
+
+#[test]
+fn fit_finds_a_size_that_works_next_to_one_that_does_not() {
+    let (_folder, path) = folder();
+    let json = drystone(["fit", path.to_str().unwrap(), "--json"]).expect(0).json();
+    let fits = json["traces"][0]["fits"].as_array().unwrap();
+    assert_eq!(fits.len(), 4);
+    for fit in fits {
+        let (name, bytes) = (fit["allocator"].as_str().unwrap(), fit["capacity_bytes"].as_u64());
+        let bytes = bytes.unwrap();
+        assert!(bytes >= 12 * MIB && bytes % (2 * MIB) == 0, "{fit}");
+        let replay = |bytes: u64| {
+            let capacity = bytes.to_string();
+            drystone([
+                "replay",
+                path.to_str().unwrap(),
+                "--allocator",
+                name,
+                "--capacity",
+                &capacity,
+            ])
+        };
+        replay(bytes).expect(0);
+        replay(bytes - 2 * MIB).expect(1);
+    }
+}
+
+#[test]
+fn inspect_tells_what_is_in_a_trace() {
+    let ran = drystone_with(["inspect", "-"], SMALL.as_bytes()).expect(0);
+    for part in
+        ["4 allocations, 4 frees, 3 iterations", "peak requested 12.00 MiB at event 1", "to 8 MiB"]
+    {
+        assert!(ran.stdout.contains(part), "{part}: {ran:?}");
+    }
+}
+
+#[test]
+fn inspect_of_a_real_snapshot_names_who_holds_the_peak() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../../../shared/snapshots/resnet50_train.pickle");
+    if !path.exists() {
+        println!("skipped: needs ../shared/snapshots");
+        return;
+    }
+    let ran = drystone(["inspect".as_ref(), path.as_os_str()]).expect(0);
+    assert!(ran.stdout.contains("from models/resnet.py:154 forward"), "{ran:?}");
+    assert!(ran.stdout.contains("recorded   peak reserved 3.354 GiB"), "{ran:?}");
+}
+
+#[test]
+fn replays_repeat_themselves_exactly() {
+    let path = shipped("graphsage_neighbor_sampling.csv.zst");
+    let once = || {
+        let ran = drystone(["compare".as_ref(), path.as_os_str(), "--json".as_ref()]).expect(0);
+        let mut json = ran.json();
+        for run in json["traces"][0]["runs"].as_array_mut().unwrap() {
+            for key in ["cpu_ns_per_operation", "events_per_s"] {
+                assert!(run.as_object_mut().unwrap().remove(key).is_some());
+            }
+        }
+        json
+    };
+    assert_eq!(once(), once());
+}
