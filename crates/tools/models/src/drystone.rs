@@ -138,7 +138,9 @@ fn segment_layout(segment: &SegmentView) -> replay::LayoutSegment {
         state: match block.state {
             BlockState::Live => replay::BlockState::Live,
             BlockState::Pending | BlockState::Quarantined => replay::BlockState::Pending,
-            BlockState::Hollow | BlockState::Lent | BlockState::Alias => replay::BlockState::Hollow,
+            BlockState::Unmapped | BlockState::Remapped | BlockState::IdleWindow => {
+                replay::BlockState::Unmapped
+            }
             BlockState::Free | BlockState::Claimed => replay::BlockState::Free,
         },
     });

@@ -6,10 +6,12 @@
 //!
 //! Keeps I13: each granule is created once and released once, and reserved bytes are the bytes of
 //! created granules, mapped or not. A granule has a home, where it was mapped first and stays
-//! mapped, and backs one place at most: its home, or one it is on loan to. Every place that leads
-//! to it beside its home is known. The granules of a handle go everywhere together.
+//! mapped, and backs one page at most: its home, or one of a window. Every page that leads to it
+//! beside its home is known. The granules of a handle go everywhere together.
 
 use std::ops::Range;
+
+use super::page::PageAddr;
 
 /// Names a granule, and the handle that begins with it. Reused, by a handle of as many granules,
 /// after its own was released.
@@ -23,16 +25,6 @@ impl GranuleId {
     }
 }
 
-/// Marks a piece of a segment with nothing behind it.
-pub(crate) const NO_GRANULE: u32 = u32::MAX;
-
-/// A granule-sized piece of a mapped segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
-    pub(crate) segment: u32,
-    pub(crate) slot: u32,
-}
-
 /// What a granule is at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GranuleState {
@@ -42,15 +34,15 @@ pub(crate) enum GranuleState {
     Planned,
     /// Created, backs nothing.
     Idle,
-    /// Created, backs this place.
-    Backing(Place),
+    /// Created, backs this page.
+    Backing(PageAddr),
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Granule {
     state: GranuleState,
-    /// Where it belongs, from when it first backed a place.
-    home: Option<Place>,
+    /// Where it belongs, from when it first backed a page.
+    home: Option<PageAddr>,
     /// How many granules of its handle lie before it.
     before: u16,
     /// How many its handle has.
@@ -61,9 +53,9 @@ struct Granule {
 #[derive(Debug, Default)]
 pub(crate) struct Granules {
     table: Vec<Granule>,
-    /// By granule: the places beside its home that lead to it. Apart, since a loan into a berth of
-    /// before does not touch them.
-    mappings: Vec<Vec<Place>>,
+    /// By granule: the pages beside its home that lead to it. Apart, since a remap into a window
+    /// of before does not touch them.
+    mappings: Vec<Vec<PageAddr>>,
     /// Handles without memory, to be used again: those of 2^n granules at n.
     vacant: Vec<Vec<GranuleId>>,
     /// Handles that back nothing.
@@ -76,7 +68,7 @@ pub(crate) struct Granules {
 impl Granules {
     /// A name for a handle of so many granules, a power of two, that a plan will create.
     pub(crate) fn name(&mut self, granules: u16) -> GranuleId {
-        debug_assert!(granules.is_power_of_two());
+        assert!(granules.is_power_of_two(), "a handle has a power of two of granules");
         if let Some(id) = self.vacant.get_mut(granules.ilog2() as usize).and_then(Vec::pop) {
             self.plan(id);
             return id;
@@ -151,17 +143,17 @@ impl Granules {
         self.table[handle].iter_mut().for_each(change);
     }
 
-    /// A plan left the granule behind a place; the first such place is its home.
+    /// A plan left the granule behind a page; the first such page is its home.
     #[inline]
-    pub(crate) fn set_backing(&mut self, id: GranuleId, place: Place) {
+    pub(crate) fn set_backing(&mut self, id: GranuleId, page: PageAddr) {
         let granule = &mut self.table[id.index()];
-        granule.state = GranuleState::Backing(place);
-        granule.home.get_or_insert(place);
+        granule.state = GranuleState::Backing(page);
+        granule.home.get_or_insert(page);
     }
 
     /// Where a granule belongs.
     #[inline]
-    pub(crate) fn home(&self, id: GranuleId) -> Option<Place> {
+    pub(crate) fn home(&self, id: GranuleId) -> Option<PageAddr> {
         self.table[id.index()].home
     }
 
@@ -192,25 +184,25 @@ impl Granules {
         self.table.iter().enumerate().map(|(i, granule)| (GranuleId(i as u32), granule.state))
     }
 
-    /// The places beside its home that lead to a granule.
-    pub(crate) fn mappings(&self, id: GranuleId) -> &[Place] {
+    /// The pages beside its home that lead to a granule.
+    pub(crate) fn mappings(&self, id: GranuleId) -> &[PageAddr] {
         &self.mappings[id.index()]
     }
 
-    pub(crate) fn add_mapping(&mut self, id: GranuleId, place: Place) {
-        self.mappings[id.index()].push(place);
+    pub(crate) fn add_mapping(&mut self, id: GranuleId, page: PageAddr) {
+        self.mappings[id.index()].push(page);
         self.mapping_count += 1;
     }
 
-    pub(crate) fn remove_mapping(&mut self, id: GranuleId, place: Place) {
+    pub(crate) fn remove_mapping(&mut self, id: GranuleId, page: PageAddr) {
         let mappings = &mut self.mappings[id.index()];
-        if let Some(at) = mappings.iter().position(|&other| other == place) {
-            mappings.swap_remove(at);
-            self.mapping_count -= 1;
-        }
+        let at = mappings.iter().position(|&other| other == page);
+        assert!(at.is_some(), "a mapping is undone that is not known");
+        at.map(|at| mappings.swap_remove(at));
+        self.mapping_count -= 1;
     }
 
-    /// How many places beside their homes lead to granules.
+    /// How many pages beside their homes lead to granules.
     pub(crate) const fn mapping_count(&self) -> usize {
         self.mapping_count
     }
@@ -225,13 +217,18 @@ impl Granules {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::space::segment::SegmentIx;
+
+    fn page_of(page: u32) -> PageAddr {
+        PageAddr { segment: SegmentIx(0), page }
+    }
 
     #[test]
     fn a_name_is_used_again_only_after_its_granule_was_released() {
         let mut granules = Granules::default();
         let [first, second] = [granules.name(1), granules.name(1)];
         assert_ne!(first, second);
-        let place = Place { segment: 0, slot: 3 };
+        let place = page_of(3);
         granules.set_backing(first, place);
         granules.set_idle(second);
         assert_eq!(granules.state(first), GranuleState::Backing(place));
@@ -267,10 +264,9 @@ mod tests {
     fn mappings_are_known_by_their_place() {
         let mut granules = Granules::default();
         let id = granules.name(1);
-        let place = |slot| Place { segment: 0, slot };
+        let place = page_of;
         granules.add_mapping(id, place(1));
         granules.add_mapping(id, place(2));
-        granules.remove_mapping(id, place(3));
         assert_eq!(granules.mapping_count(), 2);
         granules.remove_mapping(id, place(1));
         assert_eq!((granules.mapping_count(), granules.mappings(id)), (1, &[place(2)][..]));
@@ -280,7 +276,7 @@ mod tests {
     fn the_first_place_is_the_home_until_the_granule_is_released() {
         let mut granules = Granules::default();
         let id = granules.name(1);
-        let [home, loan] = [1, 2].map(|slot| Place { segment: 0, slot });
+        let [home, loan] = [1, 2].map(page_of);
         granules.set_backing(id, home);
         granules.set_backing(id, loan);
         assert_eq!(granules.home(id), Some(home));

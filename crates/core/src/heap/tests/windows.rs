@@ -1,8 +1,10 @@
-//! Empty berths and loans, step by step on a small heap.
+//! Remaps and idle windows, step by step on a small heap.
 
-use super::*;
+use crate::heap::Heap;
+use crate::plan::Step;
+use crate::policy::{self, WINDOWS_TO_PASS_OVER};
 use crate::{
-    Committed, Config, CrossStream, HELD_PER_HANDLE, Outcome, PoolId, SegmentKind, StreamId,
+    Committed, Config, CrossStream, HELD_PER_HANDLE, Outcome, PoolId, Reuse, SegmentKind, StreamId,
 };
 
 const GRANULE: u64 = 2 << 20;
@@ -52,10 +54,10 @@ impl Sample {
         assert!(matches!(self.heap.free(address), Ok(crate::Freed::Done)));
     }
 
-    /// A loan of so many granules from between live blocks, which leaves an empty berth.
-    fn lend(&mut self, granules: u64) {
-        let lent = self.allocate(granules * GRANULE);
-        self.free(lent);
+    /// A remap of so many granules from between live blocks, which leaves an idle window.
+    fn remap(&mut self, granules: u64) {
+        let block = self.allocate(granules * GRANULE);
+        self.free(block);
     }
 
     /// `pieces` free granules at home, none beside another.
@@ -71,11 +73,11 @@ impl Sample {
 }
 
 #[test]
-fn b13_a_berth_in_use_by_the_device_is_not_unmapped_and_none_twice() {
+fn b13_a_window_in_use_by_the_device_is_not_unmapped_and_none_twice() {
     let mut sample = Sample::new();
     sample.scatter(4);
-    sample.lend(4);
-    assert_eq!(sample.heap.granules.mapping_count(), 4);
+    sample.remap(4);
+    assert_eq!(sample.heap.vm.mapping_count(), 4);
     assert!(sample.heap.plan_eviction().is_none(), "its last use is not known to be complete");
     sample.settle();
     let plan = sample.heap.plan_eviction().unwrap();
@@ -86,14 +88,14 @@ fn b13_a_berth_in_use_by_the_device_is_not_unmapped_and_none_twice() {
     let plan = sample.heap.plan_eviction().unwrap();
     sample.heap.commit(plan, 0);
     sample.heap.check().unwrap();
-    assert_eq!(sample.heap.granules.mapping_count(), 0);
+    assert_eq!(sample.heap.vm.mapping_count(), 0);
 }
 
 #[test]
 fn what_a_pool_borrowed_goes_home_when_it_opens() {
     let mut sample = Sample::new();
     sample.scatter(4);
-    sample.lend(4);
+    sample.remap(4);
     sample.settle();
     let pool = sample.heap.add_pool();
     let borrowed = sample.allocate_in(pool, 4 * GRANULE);
@@ -102,26 +104,22 @@ fn what_a_pool_borrowed_goes_home_when_it_opens() {
     sample.heap.release_pool(pool).unwrap();
     sample.settle();
     assert_eq!(sample.heap.remap_stats().remapped_granules, 0);
-    // So the berth of before leads to free memory again.
+    // So the window of before leads to free memory again.
     let granted = sample.heap.allocate(PoolId::DEFAULT, sample.stream, 4 * GRANULE).unwrap();
     assert!(granted.is_some());
     sample.heap.check().unwrap();
 }
 
 #[test]
-fn i13_a_berth_that_leads_elsewhere_than_is_noted() {
+fn i13_a_window_that_leads_elsewhere_than_is_noted() {
     let mut sample = Sample::new();
     sample.scatter(4);
-    sample.lend(3);
+    sample.remap(3);
     let heap = &mut sample.heap;
     heap.check().unwrap();
-    let &berth = heap.lists.iter().find_map(|list| list.berths.values().next()).unwrap();
-    let (number, first) = (heap.blocks[berth].segment, heap.slots_of(berth).start);
-    let segment = heap.segments.get_mut(number).unwrap();
-    let mut leads = segment.leads(first).to_vec();
-    assert_eq!(segment.berth_slots(first), 3);
-    leads.swap(0, 1);
-    segment.set_leads(first, leads);
+    let (_, window) = heap.space.idle_windows.iter().next().unwrap();
+    let block = heap.space.blocks[window];
+    heap.vm.corrupt_runs(block.segment, block.address);
     assert_eq!(heap.check().unwrap_err().invariant, 13);
 }
 
@@ -153,39 +151,41 @@ fn p8_no_pool_takes_the_place_of_one_that_gets_a_segment() {
 fn mappings_beyond_the_budget_are_given_up_and_some_more() {
     let mut sample = Sample::new();
     sample.scatter(200);
-    let granules = sample.heap.granules.len();
+    let granules = sample.heap.vm.granule_count();
     let budget = policy::mapping_budget(granules);
-    // RemapStats of every size: none fits into the berth of one before.
+    // Remaps of every size: none fits into the window of one before.
     for size in 2..=200 {
-        sample.lend(size);
+        sample.remap(size);
         sample.settle();
-        let mappings = granules + sample.heap.granules.mapping_count();
+        let mappings = granules + sample.heap.vm.mapping_count();
         assert!(mappings <= budget, "{mappings} mappings of {budget}");
     }
     sample.heap.check().unwrap();
 }
 
 #[test]
-fn what_keeps_the_oldest_berth_mapped_is_recorded_once() {
+fn what_keeps_the_oldest_window_mapped_is_recorded_once() {
     let mut sample = Sample::new();
     sample.scatter(2);
-    sample.lend(2);
-    let wanted = Wanted { list: 0, requested: 512, bytes: 512 };
-    let plan = sample.heap.plan_fence_of_oldest(wanted).unwrap();
+    sample.remap(2);
+    let list = crate::space::free_list::ListIx(0);
+    let request = crate::plan::Request { list, requested: 512, bytes: 512 };
+    let oldest = sample.heap.space.idle_windows.oldest().unwrap();
+    let plan = sample.heap.plan_fence_of(oldest, request).unwrap();
     let [Step::Record { fence }] = *plan.steps() else { panic!("{plan:?}") };
     sample.heap.commit(plan, 0);
-    assert!(sample.heap.plan_fence_of_oldest(wanted).is_none());
+    assert!(sample.heap.plan_fence_of(oldest, request).is_none());
     sample.heap.fence_passed(fence);
     assert!(sample.heap.plan_eviction().is_some());
 }
 
 #[test]
-fn berths_that_were_used_again_are_forgotten() {
+fn windows_that_were_used_again_are_forgotten() {
     let mut sample = Sample::new();
     sample.scatter(3);
     for _ in 0..1000 {
-        sample.lend(3);
+        sample.remap(3);
     }
-    assert!(sample.heap.oldest_berths.len() <= 2 * 3 + LOOK + 1);
-    assert_eq!(sample.heap.granules.mapping_count(), 3, "one berth serves all");
+    assert!(sample.heap.space.idle_windows.noted() <= 2 * 3 + WINDOWS_TO_PASS_OVER + 1);
+    assert_eq!(sample.heap.vm.mapping_count(), 3, "one window serves all");
 }

@@ -4,7 +4,7 @@
 //! only when more blocks are live than ever before do the heads double. Holds exactly the blocks
 //! that are live, pending, or quarantined, or claimed by a free in flight (I6).
 
-use crate::block::{BlockIndex, Blocks};
+use super::block::{BlockIndex, Blocks};
 use crate::size::QUANTUM;
 
 /// Smallest number of buckets.
@@ -86,7 +86,7 @@ impl AddressMap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block::tests::unfiled;
+    use crate::space::block::tests::unfiled;
 
     /// Grows several times over, with chains of every length, and forgets in another order.
     #[test]

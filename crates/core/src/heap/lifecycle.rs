@@ -13,7 +13,8 @@ impl Heap {
     pub fn add_stream(&mut self) -> StreamId {
         let stream = self.streams.add();
         // What was in use at most before was its predecessor's.
-        let inherited = self.lists.iter_mut().filter(|list| list.stream == stream.index);
+        let inherited =
+            self.space.lists_mut().iter_mut().filter(|list| list.stream == stream.index);
         inherited.for_each(|list| list.active_bytes.reset_peak());
         stream
     }
@@ -47,10 +48,11 @@ impl Heap {
 
     /// Adds a private pool whose segments are of this kind.
     pub fn add_pool_of(&mut self, kind: SegmentKind) -> PoolId {
-        let (segments, lists) = (&self.segments, &self.lists);
-        let has_segments = |pool| segments.iter().any(|(_, s)| lists[s.list as usize].pool == pool);
+        let space = &self.space;
+        let has_segments =
+            |pool| space.segments.iter().any(|(_, s)| space.list(s.list).pool == pool);
         let pool = self.pools.add(kind, has_segments);
-        let inherited = self.lists.iter_mut().filter(|list| list.pool == pool.index);
+        let inherited = self.space.lists_mut().iter_mut().filter(|list| list.pool == pool.index);
         inherited.for_each(|list| list.active_bytes = Gauge::default());
         pool
     }

@@ -2,9 +2,12 @@
 //!
 //! Blocks of a segment are linked by address (`previous`, `next`); that chain is what I1 is about.
 //! The second pair of links belongs to where the block is filed (I3: in one place): the bin of a
-//! free block, the list of hollow blocks, the address map of live and pending ones.
+//! free block, the chain of unmapped blocks, the address map of live and pending ones.
 
-use std::ops::{Index, IndexMut};
+use std::ops::{Index, IndexMut, Range};
+
+use super::free_list::ListIx;
+use super::segment::SegmentIx;
 
 /// Index of a block in [`Blocks`]; [`BlockIndex::NONE`] ends every chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,6 +29,7 @@ impl BlockIndex {
 
 /// What a block is at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BlockState {
     /// Filed in a bin of its list; usable in its stream's order.
     Free,
@@ -33,13 +37,13 @@ pub enum BlockState {
     Live,
     /// Freed by the program, but another stream may still be using it.
     Pending,
-    /// Addresses that lead nowhere.
-    Hollow,
-    /// The home of granules that are on loan, and will come back.
-    Lent,
-    /// An empty berth, or an empty part of one: its addresses still lead to granules that back
-    /// other places.
-    Alias,
+    /// Addresses without memory of their own.
+    Unmapped,
+    /// The home of granules that are mapped elsewhere to back a request, and will come back.
+    Remapped,
+    /// A window, or a part of one, that waits for its next use: its addresses still lead to
+    /// granules that back others.
+    IdleWindow,
     /// Part of a plan that is being carried out.
     Claimed,
     /// Freed, but its last use could not be recorded: not reused before the device was idle.
@@ -49,7 +53,25 @@ pub enum BlockState {
 impl BlockState {
     /// Whether there is memory behind the block's addresses that is nobody else's.
     pub const fn is_backed(self) -> bool {
-        !matches!(self, BlockState::Hollow | BlockState::Lent | BlockState::Alias)
+        !matches!(self, BlockState::Unmapped | BlockState::Remapped | BlockState::IdleWindow)
+    }
+
+    /// Whether a block may go from this state to another at once. Every change of a block's state
+    /// is one of these.
+    #[inline]
+    const fn may_become(self, next: BlockState) -> bool {
+        use BlockState::{
+            Claimed, Free, IdleWindow, Live, Pending, Quarantined, Remapped, Unmapped,
+        };
+        match (self, next) {
+            // The hit path: out of a bin and back.
+            (Free, Live | Claimed | Free) | (Live, Free | Claimed) => true,
+            // A plan takes memory, addresses or a window, and leaves it as anything it may be.
+            (Unmapped | IdleWindow, Claimed) | (Claimed, _) => true,
+            // Uses elsewhere are over; memory comes home.
+            (Pending | Quarantined | Remapped, Free) => true,
+            _ => false,
+        }
     }
 }
 
@@ -61,15 +83,14 @@ pub(crate) const NO_USES: u32 = u32::MAX;
 pub(crate) struct Block {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
-    /// Live and pending blocks: what the program asked for, in bytes. Aliases: when they became
-    /// aliases, as a number.
+    /// Live and pending blocks: what the program asked for, in bytes.
     pub(crate) requested: u64,
     /// Blocks the program gave back: the point of their stream that another stream must know to
     /// have passed, or wait for, before it uses them; 0 if never used.
     pub(crate) free_after: u64,
-    pub(crate) segment: u32,
+    pub(crate) segment: SegmentIx,
     /// The free list (pool, class and stream) this block belongs to.
-    pub(crate) list: u32,
+    pub(crate) list: ListIx,
     pub(crate) previous: BlockIndex,
     pub(crate) next: BlockIndex,
     pub(crate) filed_previous: BlockIndex,
@@ -79,13 +100,45 @@ pub(crate) struct Block {
     /// Free blocks: the bin they are filed in.
     pub(crate) bin: u16,
     pub(crate) state: BlockState,
-    /// It stands in a segment for loans.
-    pub(crate) is_loan: bool,
+    /// It stands in a segment of windows.
+    pub(crate) is_window: bool,
 }
 
 const _: () = assert!(size_of::<Block>() == 64);
 
 impl Block {
+    /// A block of a new segment that stands nowhere yet.
+    pub(crate) const fn claimed(
+        address: u64,
+        bytes: u64,
+        segment: SegmentIx,
+        list: ListIx,
+        is_window: bool,
+    ) -> Self {
+        Self {
+            address,
+            bytes,
+            requested: 0,
+            free_after: 0,
+            segment,
+            list,
+            previous: BlockIndex::NONE,
+            next: BlockIndex::NONE,
+            filed_previous: BlockIndex::NONE,
+            filed_next: BlockIndex::NONE,
+            uses: NO_USES,
+            bin: 0,
+            state: BlockState::Claimed,
+            is_window,
+        }
+    }
+
+    /// Its addresses.
+    #[inline]
+    pub(crate) const fn range(&self) -> Range<u64> {
+        self.address..self.address + self.bytes
+    }
+
     #[inline]
     pub(crate) const fn end(&self) -> u64 {
         self.address + self.bytes
@@ -108,6 +161,14 @@ impl Default for Blocks {
 }
 
 impl Blocks {
+    /// Changes a block's state: the only way there is.
+    #[inline]
+    pub(crate) fn set_state(&mut self, index: BlockIndex, state: BlockState) {
+        let block = &mut self[index];
+        assert!(block.state.may_become(state), "a block cannot change its state so");
+        block.state = state;
+    }
+
     /// Puts a block into a slot.
     #[inline]
     pub(crate) fn insert(&mut self, block: Block) -> BlockIndex {
@@ -179,7 +240,7 @@ impl Blocks {
     #[inline]
     pub(crate) fn cut(&mut self, index: BlockIndex, bytes: u64) -> BlockIndex {
         let whole = self[index];
-        debug_assert!(bytes > 0 && bytes < whole.bytes);
+        assert!(bytes > 0 && bytes < whole.bytes, "a block is cut outside of itself");
         let rest = self.insert(Block {
             address: whole.address + bytes,
             bytes: whole.bytes - bytes,
@@ -199,7 +260,7 @@ impl Blocks {
     pub(crate) fn absorb_next(&mut self, index: BlockIndex) {
         let next = self[index].next;
         let gone = self[next];
-        debug_assert_eq!(self[index].end(), gone.address);
+        assert!(self[index].end() == gone.address, "blocks are joined that are no neighbours");
         let block = &mut self[index];
         block.bytes += gone.bytes;
         block.next = gone.next;
@@ -233,22 +294,8 @@ pub(crate) mod tests {
 
     /// A free block that stands nowhere.
     pub(crate) fn unfiled(address: u64, bytes: u64) -> Block {
-        Block {
-            address,
-            bytes,
-            requested: 0,
-            free_after: 0,
-            segment: 0,
-            list: 0,
-            previous: BlockIndex::NONE,
-            next: BlockIndex::NONE,
-            filed_previous: BlockIndex::NONE,
-            filed_next: BlockIndex::NONE,
-            uses: NO_USES,
-            bin: 0,
-            state: BlockState::Free,
-            is_loan: false,
-        }
+        let state = BlockState::Free;
+        Block { state, ..Block::claimed(address, bytes, SegmentIx(0), ListIx(0), false) }
     }
 
     #[test]

@@ -3,16 +3,25 @@
 //! Keeps I5 (bitmap and lists agree). Within a bin the block freed last comes first; a search looks
 //! at the first few blocks only, so that it stays O(1).
 
-use std::collections::BTreeMap;
-
-use crate::bin::{BINS, Bin, Bitmap};
-use crate::block::{BlockIndex, Blocks};
+use super::bin::{BINS, Bin, Bitmap};
+use super::block::{BlockIndex, Blocks};
 use crate::policy::{SegmentKind, SizeClass};
 use crate::stats::Gauge;
 
 /// How many blocks of one bin a search looks at. The bins are at most 1/64 wide, so what a longer
 /// search could gain is small; the worst case of a hit grows with it.
 const LOOK: usize = 8;
+
+/// Names a free list. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ListIx(pub(crate) u32);
+
+impl ListIx {
+    #[inline]
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// The free blocks of one pool, class and stream.
 #[derive(Debug)]
@@ -26,10 +35,8 @@ pub(crate) struct FreeList {
     pub(crate) stream: u32,
     /// Of the live and pending blocks that were requested for this list.
     pub(crate) active_bytes: Gauge,
-    /// First hollow block of the segments obtained for this list: of homes, and of loans.
-    pub(crate) hollow: [BlockIndex; 2],
-    /// The empty berths, by their size in granules and their address.
-    pub(crate) berths: BTreeMap<(u32, u64), BlockIndex>,
+    /// First unmapped block of the segments obtained for this list: of homes, and of windows.
+    pub(crate) unmapped: [BlockIndex; 2],
     pub(crate) bitmap: Bitmap,
     heads: Box<[BlockIndex; BINS]>,
 }
@@ -42,8 +49,7 @@ impl FreeList {
             class,
             stream,
             active_bytes: Gauge::default(),
-            hollow: [BlockIndex::NONE; 2],
-            berths: BTreeMap::new(),
+            unmapped: [BlockIndex::NONE; 2],
             bitmap: Bitmap::new(),
             heads: Box::new([BlockIndex::NONE; BINS]),
         }
@@ -179,7 +185,7 @@ impl Iterator for Filed<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block::tests::unfiled;
+    use crate::space::block::tests::unfiled;
 
     fn list_of(sizes: &[u64]) -> (FreeList, Blocks, Vec<BlockIndex>) {
         let (mut list, mut blocks) =
