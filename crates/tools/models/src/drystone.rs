@@ -138,10 +138,8 @@ fn segment_layout(segment: &SegmentView) -> replay::LayoutSegment {
         state: match block.state {
             BlockState::Live => replay::BlockState::Live,
             BlockState::Pending | BlockState::Quarantined => replay::BlockState::Pending,
-            BlockState::Unmapped | BlockState::Remapped | BlockState::IdleWindow => {
-                replay::BlockState::Unmapped
-            }
             BlockState::Free | BlockState::Claimed => replay::BlockState::Free,
+            _ => replay::BlockState::Unmapped,
         },
     });
     replay::LayoutSegment {
