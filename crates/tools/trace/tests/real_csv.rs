@@ -1,5 +1,5 @@
-//! Reads every trace of `traces/`, and of `../shared/traces` where that folder exists, and writes it
-//! again.
+//! Reads every trace of `traces/`, and of `../shared/traces` where that folder exists, and writes
+//! it again.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
