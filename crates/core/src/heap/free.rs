@@ -6,7 +6,7 @@ use crate::error::{FreeError, RecordStreamError};
 use crate::fence::Fence;
 use crate::free_list::FreeList;
 use crate::id::StreamId;
-use crate::plan::{Intent, Plan, Step};
+use crate::plan::Plan;
 use crate::stats::Stats;
 
 /// The answer to a free.
@@ -69,9 +69,9 @@ impl Heap {
     ) -> Result<(), RecordStreamError> {
         let index = self.find_live(address)?;
         self.streams.live(stream)?;
-        let block = &self.blocks[index];
-        if self.list(block.list).stream != stream.index {
-            self.blocks[index].uses = self.uses.add(block.uses, stream);
+        let block = &mut self.blocks[index];
+        if self.lists[block.list as usize].stream != stream.index {
+            self.uses.add(&mut block.uses, stream);
         }
         Ok(())
     }
@@ -148,58 +148,36 @@ impl Heap {
     /// Plans a fence on every stream that uses the block, as far as its work may not be complete.
     #[cold]
     fn free_after_uses(&mut self, index: BlockIndex) -> Freed {
-        let uses = self.blocks[index].uses;
-        let mut fences = Vec::new();
-        let mut steps = Vec::new();
-        for stream in self.uses.get(uses).to_vec() {
-            let Some((fence, is_new)) = self.streams.fence_of_use(stream) else {
-                self.uses.remove(uses, stream);
-                continue;
-            };
-            fences.push(fence);
-            if is_new {
-                steps.push(Step::Record { fence });
-            }
-        }
-        if fences.is_empty() {
-            self.blocks[index].uses = NO_USES;
+        let block = &mut self.blocks[index];
+        let Some(plan) = self.streams.plan_free(index, &mut self.uses, &mut block.uses) else {
             self.settle(index);
             return Freed::Done;
-        }
-        self.blocks[index].state = BlockState::Claimed;
-        Freed::Plan(Plan { steps, intent: Intent::Free { block: index, fences } })
+        };
+        block.state = BlockState::Claimed;
+        Freed::Plan(plan)
     }
 
     /// A claimed block's fences are recorded: it waits for those that have not passed yet.
     pub(super) fn publish_pending(&mut self, index: BlockIndex, fences: &[Fence]) {
         self.blocks[index].state = BlockState::Pending;
         for &fence in fences {
-            let state = self.streams.at_mut(fence.stream.index);
-            if !state.is_retired {
-                state.recorded = state.recorded.max(fence.point);
-            }
-            if state.passed >= fence.point {
+            if !self.streams.wait_for(fence, index) {
                 self.pass_use(index, fence.stream);
-            } else {
-                state.enqueue(fence.point, index);
             }
         }
     }
 
     /// A use of a pending block is complete; after the last one the block is free.
     pub(super) fn pass_use(&mut self, index: BlockIndex, stream: StreamId) {
-        let uses = self.blocks[index].uses;
-        if self.uses.remove(uses, stream) {
-            self.blocks[index].uses = NO_USES;
+        if self.uses.remove(&mut self.blocks[index].uses, stream) {
             self.settle(index);
         }
     }
 
     /// Recording failed (B8): the block is not used again before the device was idle.
     pub(super) fn quarantine(&mut self, index: BlockIndex) {
-        self.uses.clear(self.blocks[index].uses);
         let block = &mut self.blocks[index];
-        block.uses = NO_USES;
+        self.uses.clear(&mut block.uses);
         block.state = BlockState::Quarantined;
         self.stats.quarantined_bytes += block.bytes;
         self.quarantine.push(index);

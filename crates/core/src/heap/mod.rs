@@ -36,10 +36,11 @@ use crate::fence::Streams;
 use crate::free_list::FreeList;
 use crate::granule::Granules;
 use crate::id::{PoolId, StreamId};
+use crate::order::uses::UseTable;
 use crate::pin::Pins;
 use crate::plan::Wanted;
 use crate::policy::{self, CrossStream, SegmentKind, SizeClass};
-use crate::pool::Pools;
+use crate::pool::{Pool, Pools};
 use crate::segment::Segments;
 use crate::stats::Stats;
 use home::Return;
@@ -72,7 +73,7 @@ pub struct Heap {
     pub(crate) segments: Segments,
     pub(crate) granules: Granules,
     pub(crate) streams: Streams,
-    pub(crate) pools: Pools,
+    pub(crate) pools: Pools<Pool>,
     pub(crate) uses: UseTable,
     pub(crate) pins: Pins,
     pub(crate) quarantine: Vec<BlockIndex>,
@@ -107,7 +108,7 @@ impl Heap {
             segments: Segments::default(),
             granules: Granules::default(),
             streams: Streams::default(),
-            pools: Pools::new(config.kind),
+            pools: Pools::new(Pool::new(config.kind)),
             uses: UseTable::default(),
             pins: Pins::default(),
             quarantine: Vec::new(),
@@ -137,7 +138,7 @@ impl Heap {
         &self.stats
     }
 
-    /// Sets every peak to its current value: those of the statistics, and of the accounts.
+    /// Sets every peak to its current value: those of the statistics, and of each pool and stream.
     pub fn reset_peaks(&mut self) {
         self.stats.reset_peaks();
         self.lists.iter_mut().for_each(|list| list.active_bytes.reset_peak());
@@ -261,59 +262,5 @@ impl Heap {
         list.active_bytes.add(grant.bytes);
         self.stats.allocate(list.class as usize, wanted.requested, grant.bytes);
         grant
-    }
-}
-
-/// The streams that use a block beside its own, for the few blocks that have such uses.
-#[derive(Debug, Default)]
-pub(crate) struct UseTable {
-    table: Vec<Vec<StreamId>>,
-    spare: Vec<u32>,
-}
-
-impl UseTable {
-    /// Streams recorded under an index; none for [`NO_USES`].
-    pub(crate) fn get(&self, index: u32) -> &[StreamId] {
-        self.table.get(index as usize).map_or(&[], Vec::as_slice)
-    }
-
-    /// How many indices are in use.
-    pub(crate) fn len(&self) -> usize {
-        self.table.len() - self.spare.len()
-    }
-
-    /// Adds a stream, once. Returns the index, which is new if it was [`NO_USES`].
-    fn add(&mut self, index: u32, stream: StreamId) -> u32 {
-        let index = if index == NO_USES {
-            self.spare.pop().unwrap_or_else(|| {
-                self.table.push(Vec::new());
-                (self.table.len() - 1) as u32
-            })
-        } else {
-            index
-        };
-        let streams = &mut self.table[index as usize];
-        if !streams.contains(&stream) {
-            streams.push(stream);
-        }
-        index
-    }
-
-    /// Removes a stream; true if none is left, and the index is free again.
-    fn remove(&mut self, index: u32, stream: StreamId) -> bool {
-        let streams = &mut self.table[index as usize];
-        streams.retain(|&s| s != stream);
-        if streams.is_empty() {
-            self.spare.push(index);
-        }
-        self.table[index as usize].is_empty()
-    }
-
-    /// Removes all streams of an index, which is free again.
-    fn clear(&mut self, index: u32) {
-        if index != NO_USES && !self.table[index as usize].is_empty() {
-            self.table[index as usize].clear();
-            self.spare.push(index);
-        }
     }
 }

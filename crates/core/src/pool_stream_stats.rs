@@ -1,5 +1,5 @@
-//! Accounts: what one pool, class and stream have of a device's memory, with the peak of what they
-//! had in use (I8).
+//! Pool-stream statistics: what one pool, class and stream have of a device's memory, with the peak
+//! of what they had in use (I8).
 //!
 //! A block counts for the pool and stream that it was requested for, free memory for those whose
 //! requests it serves first.
@@ -9,8 +9,8 @@ use crate::heap::Heap;
 use crate::policy::SizeClass;
 use crate::stats::Gauge;
 
-/// What one pool, class and stream have, in bytes. Peaks are of their own: those of several
-/// accounts need not fall together, and do not add up.
+/// What one pool, class and stream have, in bytes. Peaks are of their own: those of several need
+/// not fall together, and do not add up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolStreamStats {
     /// Position of the pool; 0 is the default pool.
@@ -49,27 +49,28 @@ impl PoolStreamStats {
 }
 
 impl Heap {
-    /// The accounts that have anything, or had since the peaks were reset. Walks all blocks.
+    /// What each pool, class and stream has, or had in use since the peaks were reset. Walks all
+    /// blocks.
     pub fn pool_stream_stats(&self) -> Vec<PoolStreamStats> {
         let lists = self.lists.iter();
-        let mut accounts: Vec<PoolStreamStats> = lists
+        let mut stats: Vec<PoolStreamStats> = lists
             .map(|list| PoolStreamStats::new(list.pool, list.class, list.stream, list.active_bytes))
             .collect();
         for (_, segment) in self.segments.iter() {
             for index in self.blocks.onward(segment.first) {
                 let block = &self.blocks[index];
-                let account = &mut accounts[block.list as usize];
+                let of = &mut stats[block.list as usize];
                 match block.state {
-                    BlockState::Live => account.allocated_bytes += block.bytes,
+                    BlockState::Live => of.allocated_bytes += block.bytes,
                     BlockState::Free => {
-                        account.free_bytes += block.bytes;
-                        account.largest_free_bytes = account.largest_free_bytes.max(block.bytes);
+                        of.free_bytes += block.bytes;
+                        of.largest_free_bytes = of.largest_free_bytes.max(block.bytes);
                     }
                     _ => {}
                 }
             }
         }
-        accounts.retain(PoolStreamStats::is_used);
-        accounts
+        stats.retain(PoolStreamStats::is_used);
+        stats
     }
 }
