@@ -3,15 +3,16 @@
 //!
 //! O(n) in the number of blocks: for tests, fuzzing and debugging, not for every operation.
 
+pub(crate) mod common;
 #[cfg(test)]
 mod tests;
 
 use crate::broken::{Broken, hold};
 use crate::heap::Heap;
 use crate::policy::SegmentKind;
-use crate::space::block::{Block, BlockIndex, BlockState, NO_USES};
+use crate::space::block::{Block, BlockIndex, BlockState};
 use crate::space::check::Tiles;
-use crate::stats::Gauge;
+use crate::stats::Stats;
 
 impl Heap {
     /// Proves every invariant of the heap.
@@ -92,42 +93,22 @@ impl Heap {
     }
 
     fn check_i8_counters_agree(&self, tiles: &Tiles) -> Result<(), Broken> {
-        let mut sums = [[0u64; 6]; 2];
-        for &(index, block) in tiles {
+        let mut walked = Stats::default();
+        for (_, block) in tiles.iter().filter(|(index, block)| self.is_active(*index, block)) {
             let class = self.space.list(block.list).class as usize;
-            let sum = &mut sums[class];
-            match block.state {
-                BlockState::Live => {
-                    sum[0] += block.requested;
-                    sum[1] += block.bytes;
-                    sum[2] += block.bytes;
-                    sum[3] += 1;
-                    sum[4] += 1;
-                }
-                _ if self.is_active(index, &block) => {
-                    sum[0] += block.requested;
-                    sum[2] += block.bytes;
-                    sum[4] += 1;
-                }
-                _ => {}
-            }
+            walked.count(class, block.requested, block.bytes, block.state);
         }
-        for (class, sum) in sums.iter_mut().enumerate() {
-            let stats = &self.stats.classes[class];
-            sum[5] = self.reserved_by_walk(class);
-            let stored = [
-                stats.requested_bytes.current,
-                stats.allocated_bytes.current,
-                stats.active_bytes.current,
-                stats.allocations.current,
-                stats.active_blocks.current,
-                stats.reserved_bytes.current,
-            ];
-            hold(8, *sum == stored, || {
-                format!("class {class}: walked {sum:?}, stored {stored:?}")
-            })?;
+        for (ix, segment) in self.space.segments.iter() {
+            let class = &mut walked.classes[self.space.list(segment.list).class as usize];
+            class.reserved_bytes.add(match segment.kind {
+                SegmentKind::Plain => segment.bytes,
+                SegmentKind::Mapped => self.vm.backed_pages(ix) as u64 * self.config.granule_bytes,
+            });
+            class.segments.add(1);
+            walked.all.segments.add(1);
         }
-        self.check_i8_order()?;
+        walked.all.reserved_bytes = self.stats.all.reserved_bytes;
+        common::check_i8_counters(&self.stats, &walked)?;
         self.check_i8_idle_granules()
     }
 
@@ -150,11 +131,8 @@ impl Heap {
             }
         }
         for (list, bytes) in self.space.lists().iter().zip(sums) {
-            let Gauge { current, peak, .. } = list.active_bytes;
-            hold(8, bytes == current && current <= peak, || {
-                let (pool, stream) = (list.pool, list.stream);
-                format!("pool {pool}, stream {stream}: walked {bytes}, stored {current} of {peak}")
-            })?;
+            let of = (list.pool, list.class, list.stream);
+            common::check_i8_gauge(list.active_bytes, bytes, of)?;
         }
         Ok(())
     }
@@ -172,81 +150,11 @@ impl Heap {
         })
     }
 
-    /// Requested <= active, allocated <= active <= reserved, in each class and in all.
-    fn check_i8_order(&self) -> Result<(), Broken> {
-        let stats = &self.stats;
-        for one in [&stats.all, &stats.classes[0], &stats.classes[1]] {
-            let [requested, allocated, active, reserved] = [
-                one.requested_bytes.current,
-                one.allocated_bytes.current,
-                one.active_bytes.current,
-                one.reserved_bytes.current,
-            ];
-            hold(8, requested <= active && allocated <= active && active <= reserved, || {
-                format!(
-                    "requested {requested}, allocated {allocated}, active {active}, \
-                     reserved {reserved}"
-                )
-            })?;
-        }
-        let both = |gauge: fn(&crate::SizeClassStats) -> u64| {
-            gauge(&stats.classes[0]) + gauge(&stats.classes[1]) == gauge(&stats.all)
-        };
-        let sums = both(|s| s.requested_bytes.current)
-            && both(|s| s.allocated_bytes.current)
-            && both(|s| s.active_bytes.current)
-            && both(|s| s.allocations.current)
-            && both(|s| s.active_blocks.current)
-            && both(|s| s.segments.current);
-        hold(8, sums, || format!("classes do not sum to all: {stats:?}"))?;
-        let segments = self.space.segments.iter().count() as u64;
-        hold(8, stats.all.segments.current == segments, || {
-            format!("{segments} segments, {} counted", stats.all.segments.current)
-        })
-    }
-
-    fn reserved_by_walk(&self, class: usize) -> u64 {
-        self.space
-            .segments
-            .iter()
-            .filter(|(_, segment)| self.space.list(segment.list).class as usize == class)
-            .map(|(number, segment)| match segment.kind {
-                SegmentKind::Plain => segment.bytes,
-                SegmentKind::Mapped => {
-                    self.vm.backed_pages(number) as u64 * self.config.granule_bytes
-                }
-            })
-            .sum()
-    }
-
     fn check_i9_pending_blocks_wait(&self, tiles: &Tiles) -> Result<(), Broken> {
-        let mut waits = vec![0usize; self.space.blocks.capacity()];
-        for index in 0..self.streams.len() as u32 {
-            let stream = self.streams.at(index);
-            let mut last = 0;
-            for (point, block) in stream.waiting() {
-                hold(9, point > stream.passed && point >= last, || {
-                    format!("point {point} of stream {index} should have been served")
-                })?;
-                last = point;
-                waits[block.0 as usize] += 1;
-            }
-        }
-        for &(index, block) in tiles {
-            let waiting = waits[index.0 as usize];
-            let expected = match block.state {
-                BlockState::Pending => self.uses.get(block.uses).len(),
-                _ => 0,
-            };
-            let is_pending = block.state == BlockState::Pending;
-            hold(9, waiting == expected && is_pending == (waiting > 0), || {
-                format!("{block:?} waits for {waiting} fences, {expected} uses")
-            })?;
-        }
-        let used = tiles.iter().filter(|(_, block)| block.uses != NO_USES).count();
-        hold(9, used == self.uses.len(), || {
-            format!("{used} blocks have uses, {} are recorded", self.uses.len())
-        })
+        let blocks = tiles
+            .iter()
+            .map(|(index, block)| (*index, block.state == BlockState::Pending, block.uses));
+        common::check_i9_waiting(&self.streams, &self.uses, blocks)
     }
 
     fn check_i12_pools_keep_to_themselves(&self, tiles: &Tiles) -> Result<(), Broken> {

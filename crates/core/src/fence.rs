@@ -158,14 +158,20 @@ impl Streams {
             .collect()
     }
 
+    /// Whether all work of a stream is complete, and none can follow.
+    pub(crate) fn is_over(&self, stream: StreamId) -> bool {
+        let state = self.at(stream.index);
+        let is_succeeded = state.generation != stream.generation;
+        is_succeeded || (state.is_retired && state.passed == state.issued)
+    }
+
     /// The fence that a use on a stream is over with, and whether it is to be recorded first;
     /// `None` if the use is over.
     pub(crate) fn fence_of_use(&mut self, stream: StreamId) -> Option<(Fence, bool)> {
-        let state = self.at_mut(stream.index);
-        let is_succeeded = state.generation != stream.generation;
-        if is_succeeded || (state.is_retired && state.passed == state.issued) {
+        if self.is_over(stream) {
             return None;
         }
+        let state = self.at_mut(stream.index);
         let is_new = !state.is_retired;
         let point = if is_new { state.issue() } else { state.issued };
         Some((Fence { stream, point }, is_new))

@@ -3,8 +3,9 @@
 use super::*;
 use crate::size::QUANTUM;
 use crate::space::bin::Bin;
+use crate::space::block::NO_USES;
 use crate::{
-    Committed, Config, CrossStream, Fence, Freed, HELD_PER_HANDLE, Outcome, PoolId, Reuse,
+    Committed, Config, CrossStream, Fence, Freed, Gauge, HELD_PER_HANDLE, Outcome, PoolId, Reuse,
     SizeClass, Step, StreamId,
 };
 
@@ -237,7 +238,7 @@ fn i8_every_counter_counts() {
 }
 
 #[test]
-fn i8_an_account_of_what_is_not_there() {
+fn i8_a_list_that_counts_what_is_not_there() {
     let corrupt: [fn(&mut Gauge); 2] = [|gauge| gauge.current += QUANTUM, |gauge| gauge.peak = 0];
     for corrupt in corrupt {
         let Sample { mut heap, pending, .. } = sample();

@@ -12,7 +12,7 @@ use super::Heap;
 use crate::error::{FreeError, RecordStreamError};
 use crate::fence::{Fence, StreamOrder};
 use crate::id::StreamId;
-use crate::plan::{Intent, Plan, Step};
+use crate::plan::Plan;
 use crate::policy::SegmentKind;
 use crate::space::block::{Block, BlockIndex, BlockState, NO_USES};
 use crate::vm::remap::Return;
@@ -79,7 +79,7 @@ impl Heap {
         self.streams.live(stream)?;
         if self.space.list_of(index).stream != stream.index {
             let block = &mut self.space.blocks[index];
-            block.uses = self.uses.add(block.uses, stream);
+            self.uses.add(&mut block.uses, stream);
         }
         Ok(())
     }
@@ -110,59 +110,37 @@ impl Heap {
     /// Plans a fence on every stream that uses the block, as far as its work may not be complete.
     #[cold]
     fn free_after_uses(&mut self, index: BlockIndex) -> Freed {
-        let uses = self.space.blocks[index].uses;
-        let mut fences = Vec::new();
-        let mut steps = Vec::new();
-        for stream in self.uses.get(uses).to_vec() {
-            let Some((fence, is_new)) = self.streams.fence_of_use(stream) else {
-                self.uses.remove(uses, stream);
-                continue;
-            };
-            fences.push(fence);
-            if is_new {
-                steps.push(Step::Record { fence });
-            }
-        }
-        if fences.is_empty() {
-            self.space.blocks[index].uses = NO_USES;
+        let block = &mut self.space.blocks[index];
+        let Some(plan) = self.streams.plan_free(index, &mut self.uses, &mut block.uses) else {
             self.finish_free(index);
             return Freed::Done;
-        }
+        };
         self.space.blocks.set_state(index, BlockState::Claimed);
-        Freed::Plan(Plan { steps, intent: Intent::Free { block: index, fences } })
+        Freed::Plan(plan)
     }
 
     /// A claimed block's fences are recorded: it waits for those that have not passed yet.
     pub(super) fn publish_pending(&mut self, index: BlockIndex, fences: &[Fence]) {
         self.space.blocks.set_state(index, BlockState::Pending);
         for &fence in fences {
-            let state = self.streams.at_mut(fence.stream.index);
-            if !state.is_retired {
-                state.recorded = state.recorded.max(fence.point);
-            }
-            if state.passed >= fence.point {
+            if !self.streams.wait_for(fence, index) {
                 self.pass_use(index, fence.stream);
-            } else {
-                state.enqueue(fence.point, index);
             }
         }
     }
 
     /// A use of a pending block is complete; after the last one the block is free.
     pub(super) fn pass_use(&mut self, index: BlockIndex, stream: StreamId) {
-        let uses = self.space.blocks[index].uses;
-        if self.uses.remove(uses, stream) {
-            self.space.blocks[index].uses = NO_USES;
+        if self.uses.remove(&mut self.space.blocks[index].uses, stream) {
             self.finish_free(index);
         }
     }
 
     /// Recording failed (B8): the block is not used again before the device was idle.
     pub(super) fn quarantine(&mut self, index: BlockIndex) {
-        self.uses.clear(self.space.blocks[index].uses);
         self.space.blocks.set_state(index, BlockState::Quarantined);
         let block = &mut self.space.blocks[index];
-        block.uses = NO_USES;
+        self.uses.clear(&mut block.uses);
         self.stats.quarantined_bytes += block.bytes;
         self.quarantine.push(index);
     }

@@ -33,11 +33,8 @@ impl Heap {
     /// Plans to wait until the device is idle. Afterwards every block freed before is usable
     /// everywhere, pending ones are free, and a trim gives all of it back.
     pub fn plan_synchronize(&mut self) -> Plan {
-        let fences = self.streams.fences_when_idle();
         let quarantined = std::mem::take(&mut self.quarantine);
-        let intent =
-            Intent::Synchronize { fences, quarantined, pools: self.pools.open_when_idle() };
-        Plan { steps: vec![Step::SynchronizeDevice], intent }
+        self.streams.plan_idle(quarantined, self.pools.open_when_idle())
     }
 
     pub(super) fn finish_synchronize(

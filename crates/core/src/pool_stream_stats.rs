@@ -1,5 +1,5 @@
-//! Accounts: what one pool, class and stream have of a device's memory, with the peak of what they
-//! had in use (I8).
+//! Pool-stream statistics: what one pool, class and stream have of a device's memory, with the peak
+//! of what they had in use (I8).
 //!
 //! A block counts for the pool and stream that it was requested for, free memory for those whose
 //! requests it serves first.
@@ -9,8 +9,8 @@ use crate::policy::SizeClass;
 use crate::space::block::BlockState;
 use crate::stats::Gauge;
 
-/// What one pool, class and stream have, in bytes. Peaks are of their own: those of several
-/// accounts need not fall together, and do not add up.
+/// What one pool, class and stream have, in bytes. Peaks are of their own: those of several need
+/// not fall together, and do not add up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolStreamStats {
     /// Position of the pool; 0 is the default pool.
