@@ -125,6 +125,12 @@ impl<T> Pools<T> {
 }
 
 impl Pools<Pool> {
+    /// Whether unused memory of a pool may go elsewhere: that of the default pool, and of those
+    /// that were released before the device was idle.
+    pub(crate) fn is_open(&self, pool: u32) -> bool {
+        pool == PoolId::DEFAULT.index || self.at(pool).is_open
+    }
+
     /// The pools that will be open once the device was idle.
     pub(crate) fn open_when_idle(&self) -> Vec<PoolId> {
         let closed = self.iter().filter(|(_, is_released, pool)| *is_released && !pool.is_open);

@@ -13,9 +13,11 @@ mod grow;
 mod lifecycle;
 mod remap;
 mod reuse;
+mod search;
 #[cfg(test)]
 mod tests;
 mod trim;
+mod windows;
 
 pub use alloc::Outcome;
 pub use commit::Committed;
@@ -146,11 +148,9 @@ impl Heap {
         list
     }
 
-    /// Whether unused memory of a list may go elsewhere: that of the default pool, and of pools
-    /// that were released before the device was idle.
+    /// Whether unused memory of a list may go elsewhere.
     pub(crate) fn is_open(&self, list: ListIx) -> bool {
-        let pool = self.space.list(list).pool;
-        pool == PoolId::DEFAULT.index || self.pools.at(pool).is_open
+        self.pools.is_open(self.space.list(list).pool)
     }
 
     // The two moves everything is made of.
@@ -238,8 +238,7 @@ impl Heap {
     /// handles of free blocks, but for pinned ones, idle granules, and plain segments that are
     /// wholly free.
     pub fn unused_bytes(&self) -> u64 {
-        let lists = (0..self.space.lists().len() as u32).map(ListIx);
-        let open = lists.filter(|&list| self.is_open(list)).map(|list| self.space.list(list));
+        let open = self.space.lists().iter().filter(|list| self.pools.is_open(list.pool));
         let free = open.flat_map(|list| {
             list.filed(&self.space.blocks).map(|index| {
                 let block = &self.space.blocks[index];

@@ -22,7 +22,7 @@ use crate::size::{QUANTUM, SizeError, block_bytes};
 use address_map::AddressMap;
 use block::{Block, BlockIndex, BlockState, Blocks};
 use free_list::{FreeList, ListIx};
-use idle_windows::IdleWindows;
+use idle_windows::{IdleWindows, WindowKey};
 use segment::{Segment, SegmentIx, Segments};
 
 /// A block handed out.
@@ -180,6 +180,13 @@ impl Space {
     /// Size of a segment whose only block this is; `None` if there are others beside it.
     pub(crate) fn is_whole_segment(&self, index: BlockIndex) -> bool {
         self.segments[self.blocks[index].segment].bytes == self.blocks[index].bytes
+    }
+
+    /// Where a window stands while it is idle.
+    pub(crate) fn window_key(&self, index: BlockIndex, granule_bytes: u64) -> WindowKey {
+        let block = &self.blocks[index];
+        let granules = (block.bytes / granule_bytes) as u32;
+        WindowKey { list: block.list, granules, address: block.address }
     }
 
     // Free blocks.
