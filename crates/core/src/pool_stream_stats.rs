@@ -5,6 +5,7 @@
 //! requests it serves first.
 
 use crate::heap::Heap;
+use crate::id::{PoolIx, StreamIx};
 use crate::policy::SizeClass;
 use crate::space::block::BlockState;
 use crate::stats::Gauge;
@@ -30,11 +31,16 @@ pub struct PoolStreamStats {
 }
 
 impl PoolStreamStats {
-    pub(crate) const fn new(pool: u32, class: SizeClass, stream: u32, active_bytes: Gauge) -> Self {
+    pub(crate) const fn new(
+        pool: PoolIx,
+        class: SizeClass,
+        stream: StreamIx,
+        active_bytes: Gauge,
+    ) -> Self {
         Self {
-            pool: pool as usize,
+            pool: pool.index(),
             class,
-            stream: stream as usize,
+            stream: stream.index(),
             active_bytes,
             allocated_bytes: 0,
             free_bytes: 0,

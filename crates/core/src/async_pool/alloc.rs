@@ -6,7 +6,7 @@
 use super::free::{DeferredFree, FreeOrder};
 use super::{AsyncPools, Block, State};
 use crate::error::RequestError;
-use crate::id::{PoolId, StreamId};
+use crate::id::{PoolId, PoolIx, StreamId};
 use crate::pool_stream_stats::PoolStreamStats;
 use crate::size::block_bytes;
 use crate::space::Granted;
@@ -101,7 +101,7 @@ impl AsyncPools {
         let DriverAlloc { address, is_graphs, reserved_bytes } = given;
         *self.held_mut(pool, is_graphs) += bytes;
         let reserved_bytes = reserved_bytes.unwrap_or(self.pools.at(pool).reserved_bytes);
-        self.observe(pool as usize, reserved_bytes);
+        self.observe(pool.index(), reserved_bytes);
         let is_counted = is_graphs || self.stats.all.reserved_bytes.current <= self.ceiling_bytes;
         let (state, uses) = (if is_counted { State::Live } else { State::Freeing }, NO_USES);
         let block =
@@ -129,7 +129,7 @@ impl AsyncPools {
     }
 
     /// Where the bytes of a block count as held: in its memory pool, or with the graphs.
-    pub(super) fn held_mut(&mut self, pool: u32, is_graphs: bool) -> &mut u64 {
+    pub(super) fn held_mut(&mut self, pool: PoolIx, is_graphs: bool) -> &mut u64 {
         if is_graphs { &mut self.graph_bytes } else { &mut self.pools.at_mut(pool).active_bytes }
     }
 

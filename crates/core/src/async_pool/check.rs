@@ -105,7 +105,7 @@ impl AsyncPools {
         for (key, stats) in &self.pool_streams {
             let [active, allocated] = sums.remove(key).unwrap_or_default();
             let is_own =
-                (stats.pool, stats.class, stats.stream) == (key.0 as usize, key.1, key.2 as usize);
+                (stats.pool, stats.class, stats.stream) == (key.0.index(), key.1, key.2.index());
             hold(8, is_own && stats.allocated_bytes == allocated, || {
                 format!("{key:?}: {allocated} bytes are live, not as in {stats:?}")
             })?;

@@ -24,7 +24,7 @@ use std::ops::{Index, IndexMut};
 use crate::error::{FreeError, RecordStreamError, RequestError, StreamError};
 use crate::fence::{Fence, Streams};
 use crate::heap::Committed;
-use crate::id::{PoolId, StreamId};
+use crate::id::{PoolId, PoolIx, StreamId, StreamIx};
 use crate::order::uses::UseTable;
 use crate::plan::{Intent, Plan};
 use crate::policy::{self, SegmentKind, SizeClass};
@@ -58,7 +58,7 @@ struct Block {
     address: u64,
     bytes: u64,
     requested: u64,
-    pool: u32,
+    pool: PoolIx,
     stream: StreamId,
     /// Index of the uses on other streams, as recorded or as waited for.
     uses: u32,
@@ -102,7 +102,7 @@ pub struct AsyncPools {
     graph_bytes: u64,
     stats: Stats,
     /// By pool, class and stream.
-    pool_streams: BTreeMap<(u32, SizeClass, u32), PoolStreamStats>,
+    pool_streams: BTreeMap<(PoolIx, SizeClass, StreamIx), PoolStreamStats>,
 }
 
 impl AsyncPools {
@@ -160,7 +160,7 @@ impl AsyncPools {
 
     /// The driver says how much a memory pool holds.
     pub fn observe(&mut self, pool: usize, reserved_bytes: u64) {
-        let pool = self.pools.at_mut(pool as u32);
+        let pool = self.pools.at_mut(PoolIx(pool as u32));
         // Blocks handed out since it was asked are not missing from what it holds.
         pool.reserved_bytes = reserved_bytes.max(pool.active_bytes);
         self.count_reserved();
@@ -168,7 +168,7 @@ impl AsyncPools {
 
     /// What the memory pool of a pool holds, as last observed, in bytes.
     pub fn reserved_bytes_of(&self, pool: usize) -> u64 {
-        self.pools.at(pool as u32).reserved_bytes
+        self.pools.at(PoolIx(pool as u32)).reserved_bytes
     }
 
     fn count_reserved(&mut self) {
@@ -313,7 +313,7 @@ impl AsyncPools {
             bytes: block.bytes,
             kind: SegmentKind::Plain,
             class: block.class(),
-            pool: block.pool as usize,
+            pool: block.pool.index(),
             stream: block.stream.index(),
             blocks: vec![block.view()],
         };

@@ -6,6 +6,7 @@ use std::fmt::Debug;
 
 use crate::broken::{Broken, hold};
 use crate::fence::Streams;
+use crate::id::StreamIx;
 use crate::order::uses::UseTable;
 use crate::space::block::{BlockIndex, BlockState, NO_USES};
 use crate::stats::{Gauge, Stats};
@@ -53,12 +54,12 @@ pub(crate) fn check_i9_waiting(
     blocks: impl Iterator<Item = (BlockIndex, bool, u32)>,
 ) -> Result<(), Broken> {
     let mut queued: BTreeMap<BlockIndex, usize> = BTreeMap::new();
-    for index in 0..streams.len() as u32 {
+    for index in (0..streams.len() as u32).map(StreamIx) {
         let stream = streams.at(index);
         let mut last = 0;
         for (point, block) in stream.waiting() {
             hold(9, point > stream.passed && point >= last, || {
-                format!("point {point} of stream {index} should have been served")
+                format!("point {point} of {index:?} should have been served")
             })?;
             last = point;
             *queued.entry(block).or_default() += 1;

@@ -181,7 +181,7 @@ fn i5_levels_of_the_bitmap_that_differ() {
 #[test]
 fn i5_a_block_in_the_bin_of_another_list() {
     let Sample { mut heap, free, used_by, .. } = sample();
-    let other = heap.pools.at(0).list(SizeClass::Large, used_by.index).unwrap();
+    let other = heap.pools.at(PoolId::DEFAULT.index).list(SizeClass::Large, used_by.index).unwrap();
     heap.space.blocks[free].list = other;
     assert_broken(&heap, 5);
 }

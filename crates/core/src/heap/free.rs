@@ -11,7 +11,7 @@ use std::ops::Range;
 use super::Heap;
 use crate::error::{FreeError, RecordStreamError};
 use crate::fence::{Fence, StreamOrder};
-use crate::id::StreamId;
+use crate::id::{StreamId, StreamIx};
 use crate::plan::Plan;
 use crate::policy::SegmentKind;
 use crate::space::block::{Block, BlockIndex, BlockState, NO_USES};
@@ -218,7 +218,7 @@ impl Heap {
     ///
     /// Others' stays where it is, even if complete: joined with what its owner freed just now it
     /// would have to be waited for again.
-    pub(super) fn restore_to(&mut self, owner: u32) {
+    pub(super) fn restore_to(&mut self, owner: StreamIx) {
         let mut restorable = Vec::new();
         for list in self.space.lists() {
             let is_among = list.kind == SegmentKind::Mapped

@@ -26,7 +26,7 @@ pub use reuse::Reuse;
 
 use crate::error::{FreeError, RequestError};
 use crate::fence::Streams;
-use crate::id::{PoolId, StreamId};
+use crate::id::{PoolId, PoolIx, StreamId, StreamIx};
 use crate::order::uses::UseTable;
 use crate::plan::Request;
 use crate::policy::{self, CrossStream, SegmentKind, SizeClass};
@@ -138,7 +138,7 @@ impl Heap {
 
     /// The free list of a pool, class and stream, made if there is none yet.
     #[inline]
-    fn list_in(&mut self, pool: u32, class: SizeClass, stream: u32) -> ListIx {
+    fn list_in(&mut self, pool: PoolIx, class: SizeClass, stream: StreamIx) -> ListIx {
         let of = self.pools.at(pool);
         if let Some(list) = of.list(class, stream) {
             return list;

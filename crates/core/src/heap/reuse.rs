@@ -3,6 +3,7 @@
 use super::Heap;
 use super::search::Run;
 use crate::fence::{Fence, StreamOrder};
+use crate::id::StreamIx;
 use crate::plan::{Intent, Plan, Request, Step};
 use crate::policy::CrossStream;
 use crate::space::Granted;
@@ -53,7 +54,11 @@ impl Heap {
 
     /// Plans for the request's stream to wait for points of others. Where the policy forbids the
     /// wait, only the fences are recorded that will tell when they have passed.
-    pub(super) fn plan_wait(&mut self, request: Request, points: Vec<(u32, u64)>) -> Option<Plan> {
+    pub(super) fn plan_wait(
+        &mut self,
+        request: Request,
+        points: Vec<(StreamIx, u64)>,
+    ) -> Option<Plan> {
         let mut steps = Vec::new();
         let mut waits = Vec::new();
         let mut fences = Vec::new();

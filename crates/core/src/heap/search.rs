@@ -3,6 +3,7 @@
 
 use super::{Heap, Reuse};
 use crate::fence::{StreamOrder, Streams};
+use crate::id::StreamIx;
 use crate::plan::Request;
 use crate::policy::{self, CrossStream, SegmentKind};
 use crate::pool::{Pool, Pools};
@@ -46,7 +47,7 @@ pub(super) struct Search<'a> {
     granule_bytes: u64,
     request: Request,
     /// The request's stream.
-    user: u32,
+    user: StreamIx,
 }
 
 impl Heap {
@@ -126,8 +127,11 @@ impl Search<'_> {
     }
 
     /// The last point of each stream that blocks are free after.
-    pub(super) fn points_of(&self, blocks: impl Iterator<Item = BlockIndex>) -> Vec<(u32, u64)> {
-        let mut points: Vec<(u32, u64)> = Vec::new();
+    pub(super) fn points_of(
+        &self,
+        blocks: impl Iterator<Item = BlockIndex>,
+    ) -> Vec<(StreamIx, u64)> {
+        let mut points: Vec<(StreamIx, u64)> = Vec::new();
         for index in blocks {
             let point = self.space.blocks[index].free_after;
             let owner = self.space.list_of(index).stream;

@@ -8,7 +8,7 @@ pub(crate) mod uses;
 
 use crate::error::StreamError;
 use crate::fence::{Fence, StreamOrder, Streams};
-use crate::id::{PoolId, StreamId};
+use crate::id::{PoolId, StreamId, StreamIx};
 use crate::plan::{Intent, Plan, Step};
 use crate::space::Space;
 use crate::space::block::{BlockIndex, BlockState, NO_USES};
@@ -82,7 +82,7 @@ impl Streams {
     }
 
     /// What it takes for a free block to be used on another stream than its own.
-    pub(crate) fn order_of(&self, space: &Space, index: BlockIndex, user: u32) -> StreamOrder {
+    pub(crate) fn order_of(&self, space: &Space, index: BlockIndex, user: StreamIx) -> StreamOrder {
         let block = &space.blocks[index];
         self.order(space.list(block.list).stream, block.free_after, user)
     }

@@ -17,6 +17,7 @@ pub(crate) mod segment;
 pub(crate) mod unmapped;
 
 use crate::error::FreeError;
+use crate::id::{PoolIx, StreamIx};
 use crate::policy::{self, SegmentKind, SizeClass};
 use crate::size::{QUANTUM, SizeError, block_bytes};
 use address_map::AddressMap;
@@ -81,7 +82,12 @@ impl Space {
 
     /// Adds a list of free blocks: whoever asks by it is served from its segments alone.
     pub fn add_list(&mut self) -> ListIx {
-        self.insert_list(FreeList::new(0, SegmentKind::Mapped, SizeClass::Large, 0))
+        self.insert_list(FreeList::new(
+            PoolIx(0),
+            SegmentKind::Mapped,
+            SizeClass::Large,
+            StreamIx(0),
+        ))
     }
 
     /// Adds a range of addresses, in whole quanta of 512 bytes, as one free block of a list.
