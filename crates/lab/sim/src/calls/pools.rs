@@ -4,7 +4,6 @@
 //! serves again within the capture once freed there, and goes back when the graph's life ends.
 //! Nobody else can free it before the graph has run; a graph frees nothing that is not a graph's.
 
-use crate::SimDevice;
 use crate::memory::{Asker, FreePoint, Owner};
 use crate::state::State;
 use drystone_driver::{Call, ErrorCode, MemoryPool, MemoryPoolConfig, MemoryPoolUsage, Stream};
@@ -93,7 +92,7 @@ impl State {
     }
 
     /// The life of a capture's graph ends, and with it the graph's memory.
-    fn end_graph(&mut self, capture: u64) {
+    pub(crate) fn end_graph(&mut self, capture: u64) {
         let Some(mut pool) = self.memory.pools.take_graph(capture) else { return };
         let gone = pool.give_all_back(&mut self.memory.supply);
         if let Some(oracle) = &mut self.oracle {
@@ -127,32 +126,5 @@ impl State {
         let capture = queue.capture.as_ref().map(|membership| membership.capture);
         capture.map_or(Ok(()), |capture| self.captures.check_intact(capture))?;
         Ok((queue.index, capture))
-    }
-}
-
-/// Memory that belongs to graphs. A capture is named by its number
-/// ([`capture_of`](SimDevice::capture_of)).
-impl SimDevice {
-    /// The graph of a capture has run: what it left allocated may be freed outside of it.
-    pub fn note_graph_run(&self, capture: u64) {
-        self.inner.state.lock().memory.pools.note_run(capture);
-    }
-
-    /// The life of a capture's graph ends: its memory goes back to the device, live or not.
-    pub fn end_graph(&self, capture: u64) {
-        self.inner.state.lock().end_graph(capture);
-    }
-
-    /// The same for every graph whose capture has ended.
-    pub fn end_graphs(&self) {
-        let mut state = self.inner.state.lock();
-        let mut graphs = state.memory.pools.graphs();
-        graphs.retain(|&capture| !state.captures.is_ongoing(capture));
-        graphs.into_iter().for_each(|capture| state.end_graph(capture));
-    }
-
-    /// Physical memory that belongs to graphs, in bytes.
-    pub fn graph_bytes(&self) -> u64 {
-        self.inner.state.lock().memory.pools.graph_bytes()
     }
 }
