@@ -2,23 +2,23 @@
 //! the value is not simulated.
 
 use crate::abi::{In, Raw};
-use crate::api::Call;
-use crate::capture::Node;
-use crate::copy;
+use crate::effect;
+use crate::entry::Call;
+use crate::queue::queue;
 use crate::status::{INVALID_VALUE, Outcome};
-use crate::stream::queue;
+use crate::tables::Node;
 
 fn write(call: &Call, stream: Raw, address: u64, value: u64, bytes: usize) -> Outcome {
     let queue = queue(call, stream)?;
     if !address.is_multiple_of(bytes as u64) {
         return Err(INVALID_VALUE);
     }
-    copy::check(address, bytes as u64)?;
+    effect::check(address, bytes as u64)?;
     for (index, half) in [value as u32, (value >> 32) as u32].into_iter().enumerate() {
         if index * 4 < bytes {
             let to = address + index as u64 * 4;
             if queue.push(0, || Node::Set { to, value: half, width: 4, count: 1 })? {
-                copy::fill(to, half, 4, 1);
+                effect::fill(to, half, 4, 1);
             }
         }
     }
@@ -30,7 +30,7 @@ fn wait(call: &Call, stream: Raw, address: u64, bytes: usize) -> Outcome {
     if !address.is_multiple_of(bytes as u64) {
         return Err(INVALID_VALUE);
     }
-    copy::check(address, bytes as u64)?;
+    effect::check(address, bytes as u64)?;
     queue.push(0, || Node::Empty).map(drop)
 }
 

@@ -4,13 +4,14 @@
 //! back to the process it is known by its inode and gives the same memory; from another process it
 //! gives memory of its size, which is charged to the importing device, too.
 
-use crate::abi::{In, MemoryProperties, Out, Raw};
-use crate::backing;
-use crate::device::{current, resolve};
+use super::virtual_memory::{create, handle_of_file};
+use crate::abi::{In, Location, MemoryProperties, Out, POSIX_FD, Raw};
+use crate::context::current;
 use crate::handle::Kind;
-use crate::process;
+use crate::process::resolve;
 use crate::status::{INVALID_VALUE, NOT_SUPPORTED, OPERATING_SYSTEM, Outcome};
-use crate::virtual_memory::{POSIX_FD, Physical, create, handle_of_file};
+use crate::tables::Physical;
+use crate::{backing, process};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
@@ -71,7 +72,7 @@ fn import(number: u64, kind: i32) -> Outcome<Raw> {
         }
     }
     let device = current()?;
-    let location = crate::abi::Location { kind: 1, id: device.ordinal as i32 };
+    let location = Location { kind: 1, id: device.ordinal as i32 };
     let properties =
         MemoryProperties { kind: 1, handle_types: POSIX_FD, location, ..Default::default() };
     let handle = create(&device, bytes, properties)?;

@@ -1,18 +1,10 @@
-//! The driver's version, and what can be asked of devices before there is a context.
+//! What can be asked of devices before there is a context.
 
-use crate::abi::{Out, Raw, Text, TextBuffer};
+use crate::abi::{Out, Text, TextBuffer};
 use crate::attribute::attribute;
-use crate::device::Device;
 use crate::process;
-use crate::status::{INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, Outcome, Status};
-use arc_swap::Guard;
-use std::ffi::c_char;
-use std::sync::Arc;
-
-/// The device an ordinal of the API means.
-pub(crate) fn device_at(device: i32) -> Outcome<Guard<Arc<Device>>> {
-    process::device(usize::try_from(device).map_err(|_| INVALID_DEVICE)?)
-}
+use crate::process::device_at;
+use crate::status::{INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, Outcome};
 
 fn pci_bus_id(ordinal: usize) -> String {
     format!("0000:{:02X}:00.0", ordinal + 1)
@@ -25,29 +17,6 @@ fn are_peers(device: i32, peer: i32) -> Outcome<bool> {
 }
 
 api! {
-    fn cuInit(flags: u32) |call| {
-        if flags != 0 {
-            return Err(INVALID_VALUE);
-        }
-        process::init()
-    }
-
-    fn cuDriverGetVersion(version: Out<i32>) |call| {
-        version.set(process::config().driver_version)
-    }
-
-    fn cuGetErrorName(error: i32, name: Out<*const c_char>) |call| {
-        let found = Status(error).describe();
-        name.set(found.map_or(std::ptr::null(), |(name, _)| name.as_ptr().cast()))?;
-        found.map(drop).ok_or(INVALID_VALUE)
-    }
-
-    fn cuGetErrorString(error: i32, text: Out<*const c_char>) |call| {
-        let found = Status(error).describe();
-        text.set(found.map_or(std::ptr::null(), |(_, text)| text.as_ptr().cast()))?;
-        found.map(drop).ok_or(INVALID_VALUE)
-    }
-
     fn cuDeviceGetCount(count: Out<i32>) |call| { count.set(process::device_count() as i32) }
 
     fn cuDeviceGet(device: Out<i32>, ordinal: i32) |call| {
@@ -132,15 +101,4 @@ api! {
     }
 
     fn cuFlushGPUDirectRDMAWrites(target: i32, scope: i32) |call| { Err(NOT_SUPPORTED) }
-
-    fn cuProfilerInitialize(config: Text, output: Text, mode: i32) |call| { Err(NOT_SUPPORTED) }
-
-    fn cuProfilerStart() |call| { Ok(()) }
-
-    fn cuProfilerStop() |call| { Ok(()) }
-
-    fn cuGetExportTable(table: Out<Raw>, id: Raw) |call| {
-        table.set(Raw(0))?;
-        Err(crate::status::NOT_FOUND)
-    }
 }

@@ -1,42 +1,15 @@
 //! Memory pools and stream-ordered memory.
 
-use crate::abi::{Access, In, Location, Out, PoolProperties, Raw};
-use crate::api::Call;
-use crate::backing;
-use crate::capture::{self, Node};
-use crate::device::{Device, resolve};
-use crate::device_query::device_at;
+use crate::abi::{Access, DEVICE, In, Location, Out, POSIX_FD, PoolProperties, Raw};
+use crate::device::Device;
+use crate::entry::Call;
 use crate::handle::Kind;
-use crate::process;
+use crate::process::{device_at, resolve};
+use crate::queue::{Queue, queue};
 use crate::status::{INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, Outcome};
-use crate::stream::{Queue, queue};
-use crate::virtual_memory::{DEVICE, POSIX_FD};
+use crate::tables::Node;
+use crate::{backing, capture, process};
 use drystone_driver::{Driver, MemoryPool, MemoryPoolConfig};
-use drystone_sim::SimDevice;
-use std::collections::HashMap;
-
-/// What the driver API knows of a device's pools, by their values.
-#[derive(Debug, Default)]
-pub(crate) struct Pools {
-    default: Option<u64>,
-    current: Option<u64>,
-    /// Which other devices may reach a pool, as bits.
-    reachable_by: HashMap<u64, u64>,
-    pub(crate) files: HashMap<u64, std::os::fd::OwnedFd>,
-}
-
-impl Pools {
-    /// The pools of a fresh device: its default pool, where it has any.
-    pub(crate) fn new(device: &SimDevice) -> Self {
-        let default = device.add_memory_pool(&MemoryPoolConfig::default());
-        Self { default: default.ok().map(|pool| pool.0), ..Self::default() }
-    }
-
-    /// How many there are that no program made.
-    pub(crate) const fn initial(&self) -> usize {
-        if self.default.is_some() { 1 } else { 0 }
-    }
-}
 
 fn default_pool(device: &Device) -> Outcome<u64> {
     device.tables.lock().pools.default.ok_or(NOT_SUPPORTED)
@@ -143,7 +116,7 @@ fn allocate(call: &Call, bytes: usize, pool: Option<Raw>, stream: Raw) -> Outcom
         None => current_pool(&device)?,
     };
     let address = device.sim.malloc_async(MemoryPool(value), bytes as u64, stream)?;
-    backing::open(&device, address, bytes as u64);
+    backing::open(device.backing.as_ref(), address, bytes as u64);
     if capture::any(&device) {
         capture::add(&device, stream, || Node::Allocate)?;
     }

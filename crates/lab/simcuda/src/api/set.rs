@@ -1,11 +1,11 @@
 //! Memsets, in one dimension and in rows.
 
 use crate::abi::Raw;
-use crate::api::Call;
-use crate::capture::Node;
-use crate::copy::{check, fill};
+use crate::effect::{check, fill};
+use crate::entry::Call;
+use crate::queue::queue;
 use crate::status::{INVALID_VALUE, Outcome};
-use crate::stream::queue;
+use crate::tables::Node;
 
 /// Queues a memset; those without a stream do not wait either, as with CUDA on device memory.
 fn set(call: &Call, to: u64, value: u32, width: usize, count: usize, stream: Raw) -> Outcome {

@@ -3,15 +3,13 @@
 //! In the process the pool came from both give what was exported; another process cannot import
 //! them, which is not modelled.
 
-use crate::abi::{Opaque64, Out, Raw};
-use crate::backing;
-use crate::device::resolve;
+use super::pool::pool_of;
+use super::virtual_share::{borrow, give, identity};
+use crate::abi::{Opaque64, Out, POSIX_FD, Raw};
 use crate::handle::Kind;
-use crate::pool::pool_of;
-use crate::process;
+use crate::process::resolve;
 use crate::status::{INVALID_VALUE, NOT_SUPPORTED, Outcome};
-use crate::virtual_memory::POSIX_FD;
-use crate::virtual_share::{borrow, give, identity};
+use crate::{backing, process};
 use drystone_driver::{Driver, MemoryPool};
 use std::collections::hash_map::Entry;
 use std::os::fd::AsFd;

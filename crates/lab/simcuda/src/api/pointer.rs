@@ -1,13 +1,12 @@
 //! What can be asked of an address.
 
+use super::host::HostKind;
+use super::{host, pool};
 use crate::abi::{In, Out, Raw};
-use crate::capture;
-use crate::context;
-use crate::host::{self, HostKind};
-use crate::ipc;
-use crate::pool;
-use crate::process;
+use crate::queue::queue;
 use crate::status::{INVALID_VALUE, NOT_SUPPORTED, Outcome};
+use crate::tables::Node;
+use crate::{context, opened, process};
 use drystone_sim::ExtentKind;
 
 /// An allocation, mapping or registered range that holds an address.
@@ -38,7 +37,7 @@ pub(crate) fn find(address: u64) -> Option<Range> {
         let kind = RangeKind::Device(extent.kind);
         return Some(Range { address: extent.address, bytes: extent.bytes, ordinal, kind });
     }
-    let (address, bytes) = ipc::find(address)?;
+    let (address, bytes) = opened::find(address)?;
     Some(Range { address, bytes, ordinal, kind: RangeKind::Opened })
 }
 
@@ -138,14 +137,14 @@ api! {
         address: u64, bytes: usize, location: u64, flags: u32, stream: Raw
     ) |call| {
         find(address).ok_or(INVALID_VALUE)?;
-        crate::stream::queue(call, stream)?.push(0, || capture::Node::Empty).map(drop)
+        queue(call, stream)?.push(0, || Node::Empty).map(drop)
     }
 
     fn cuMemPrefetchAsync | cuMemPrefetchAsync_ptsz (
         address: u64, bytes: usize, device: i32, stream: Raw
     ) |call| {
         find(address).ok_or(INVALID_VALUE)?;
-        crate::stream::queue(call, stream)?.push(0, || capture::Node::Empty).map(drop)
+        queue(call, stream)?.push(0, || Node::Empty).map(drop)
     }
 
     fn cuMemRangeGetAttribute(

@@ -75,7 +75,7 @@ pub(crate) fn enter(
         Err(_) => UNKNOWN.0,
     };
     if violation::is_pending() {
-        violation::report(function.name, status, arguments);
+        violation::report(function.name, status, arguments, process::config().strict);
     }
     status
 }
@@ -91,7 +91,7 @@ macro_rules! api {
     )*) => {
         $(export_all! { [$name $($alias)*] [$($own)*] ($($arguments)*) |$call| $body })*
 
-        pub(crate) static FUNCTIONS: &[&$crate::api::Function] = &[$(
+        pub(crate) static FUNCTIONS: &[&$crate::entry::Function] = &[$(
             &$name::FUNCTION,
             $(&$own::FUNCTION,)*
             $(&$alias::FUNCTION,)*
@@ -115,15 +115,15 @@ macro_rules! export {
     ) => {
         #[allow(non_snake_case, reason = "CUDA's name")]
         pub(crate) mod $name {
-            pub(crate) static FUNCTION: $crate::api::Function =
-                $crate::api::Function::new(stringify!($name), super::$name as *const ());
+            pub(crate) static FUNCTION: $crate::entry::Function =
+                $crate::entry::Function::new(stringify!($name), super::$name as *const ());
         }
 
         #[allow(non_snake_case, reason = "CUDA's name")]
         #[allow(unused_variables, reason = "arguments of functions that have nothing to do")]
         #[unsafe(no_mangle)]
         pub(crate) extern "C" fn $name($($argument: $type),*) -> i32 {
-            $crate::api::enter(
+            $crate::entry::enter(
                 &$name::FUNCTION,
                 $is_per_thread,
                 &|| {

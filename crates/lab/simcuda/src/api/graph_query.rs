@@ -1,10 +1,11 @@
 //! What can be asked of graphs; objects that graphs keep; memory that graphs own.
 
+use super::graph::find_exec;
 use crate::abi::{HostFunction, In, Out, Raw, Text};
-use crate::device::{Device, resolve};
-use crate::device_query::device_at;
-use crate::graph::find_exec;
+use crate::context::current;
+use crate::device::Device;
 use crate::handle::Kind;
+use crate::process::{device_at, resolve};
 use crate::status::{INVALID_VALUE, NOT_SUPPORTED, OPERATING_SYSTEM, Outcome};
 use arc_swap::Guard;
 use std::fmt::Write;
@@ -164,7 +165,7 @@ api! {
     ) |call| {
         // Objects are never destroyed: a graph may keep them as long as it likes.
         destroy.ok_or(INVALID_VALUE)?;
-        let device = crate::device::current()?;
+        let device = current()?;
         object.set(device.handle(Kind::UserObject, 16))
     }
 

@@ -1,11 +1,12 @@
 //! Graphs made by hand: nodes and dependencies, and their parameters as far as they matter here.
 
-use crate::abi::{In, Out, Raw};
-use crate::capture::Node;
-use crate::device::resolve;
+use super::graph::find_exec;
+use crate::abi::{HostFunction, In, Out, Raw};
+use crate::effect;
 use crate::handle::Kind;
+use crate::process::resolve;
 use crate::status::{INVALID_VALUE, NOT_SUPPORTED, Outcome};
-use crate::stream::UserData;
+use crate::tables::{Node, UserData};
 use std::ffi::c_void;
 
 /// `CUDA_MEMSET_NODE_PARAMS`
@@ -24,7 +25,7 @@ pub(crate) struct SetParameters {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct HostParameters {
-    function: crate::abi::HostFunction,
+    function: HostFunction,
     data: *mut c_void,
 }
 
@@ -35,7 +36,8 @@ fn add(place: Out<Raw>, graph: Raw, after: In<Raw>, count: usize, node: Node) ->
     for &one in &after {
         device.value(one, Kind::Node)?;
     }
-    place.set(device.tables.lock().graphs.add_node(&device, value, node, after)?)
+    let added = device.tables.lock().graphs.add_node(value, node, after)?;
+    place.set(device.handle(Kind::Node, added))
 }
 
 /// Adds or removes dependencies of nodes on others.
@@ -83,7 +85,7 @@ api! {
             return Err(if height == 1 { INVALID_VALUE } else { NOT_SUPPORTED });
         }
         let (count_of, width) = (width as u64, element as usize);
-        crate::copy::check(to, count_of * width as u64)?;
+        effect::check(to, count_of * width as u64)?;
         add(node, graph, after, count, Node::Set { to, value, width, count: count_of })
     }
 
@@ -151,7 +153,7 @@ api! {
     fn cuGraphExecKernelNodeSetParams_v2 = cuGraphExecKernelNodeSetParams (
         exec: Raw, node: Raw, parameters: In<u64>
     ) |call| {
-        crate::graph::find_exec(exec)?;
+        find_exec(exec)?;
         resolve(node, Kind::Node).map(drop)
     }
 

@@ -3,42 +3,12 @@
 //! Invariant: what it finds is what is exported. A name stands for the newest version of a
 //! function that the asked CUDA version has.
 
+use super::all;
 use crate::abi::{Out, Text};
-use crate::api::Function;
+use crate::entry::Function;
 use crate::fault::base_name;
 use crate::process;
 use crate::status::{INVALID_VALUE, NOT_FOUND, Outcome};
-
-/// Every module's functions.
-const MODULES: &[&[&Function]] = &[
-    crate::capture::FUNCTIONS,
-    crate::context::FUNCTIONS,
-    crate::copy::FUNCTIONS,
-    crate::device_query::FUNCTIONS,
-    crate::event::FUNCTIONS,
-    crate::graph::FUNCTIONS,
-    crate::graph_build::FUNCTIONS,
-    crate::graph_query::FUNCTIONS,
-    crate::host::FUNCTIONS,
-    crate::ipc::FUNCTIONS,
-    crate::launch::FUNCTIONS,
-    crate::library::FUNCTIONS,
-    crate::memory::FUNCTIONS,
-    crate::module::FUNCTIONS,
-    crate::pointer::FUNCTIONS,
-    crate::pool::FUNCTIONS,
-    crate::pool_share::FUNCTIONS,
-    FUNCTIONS,
-    crate::set::FUNCTIONS,
-    crate::stream::FUNCTIONS,
-    crate::stream_wait::FUNCTIONS,
-    crate::virtual_memory::FUNCTIONS,
-    crate::virtual_share::FUNCTIONS,
-];
-
-pub(crate) fn all() -> impl Iterator<Item = &'static Function> {
-    MODULES.iter().copied().flatten().copied()
-}
 
 /// Since which CUDA a name stands for a function with a version; 3020 for the second versions of
 /// old functions, which every program means by now.

@@ -1,58 +1,13 @@
 //! Copies: by address alone, as one address space allows.
-//!
-//! A copy is carried out when it is queued, not in the order of its stream. Device memory without
-//! backing takes what is written and reads as zero; a range of it that is not there is refused.
 
-use crate::abi::{Copy2d, Copy3d, In, Raw};
-use crate::api::Call;
-use crate::capture::{self, Node};
-use crate::device::current;
-use crate::process;
+use crate::abi::{Copy2d, Copy3d, In, Raw, Side2d, Side3d};
+use crate::capture;
+use crate::context::current;
+use crate::effect::{carry_out, check};
+use crate::entry::Call;
+use crate::queue::{Queue, queue};
 use crate::status::{INVALID_VALUE, Outcome};
-use crate::stream::{Queue, queue};
-
-/// Refuses a range of device memory that is not wholly there.
-pub(crate) fn check(address: u64, bytes: u64) -> Outcome {
-    if address == 0 && bytes > 0 {
-        return Err(INVALID_VALUE);
-    }
-    let Some(device) = process::device_of_address(address) else { return Ok(()) };
-    let is_there = bytes == 0
-        || device.sim.is_accessible(address, bytes)
-        || capture::any(&device)
-        || crate::ipc::is_open(address, bytes);
-    if is_there { Ok(()) } else { Err(INVALID_VALUE) }
-}
-
-/// Whether an address can be read and written by the host.
-fn is_real(address: u64) -> bool {
-    process::device_of_address(address).is_none_or(|device| device.backing.is_some())
-}
-
-/// Does what can be seen of a copy.
-pub(crate) fn carry_out(to: u64, from: u64, bytes: u64) {
-    let (to_host, from_host) = (to as *mut u8, from as *const u8);
-    match (is_real(to), is_real(from)) {
-        // SAFETY: the program says that both ranges are memory; those of devices were checked.
-        (true, true) => unsafe { std::ptr::copy(from_host, to_host, bytes as usize) },
-        // SAFETY: as above.
-        (true, false) => unsafe { to_host.write_bytes(0, bytes as usize) },
-        (false, _) => {}
-    }
-}
-
-/// Does what can be seen of a memset of `count` values of `width` bytes.
-pub(crate) fn fill(to: u64, value: u32, width: usize, count: u64) {
-    if !is_real(to) {
-        return;
-    }
-    let value = value.to_le_bytes();
-    for index in 0..count as usize * width {
-        let place = (to as *mut u8).wrapping_add(index);
-        // SAFETY: the range was checked to be memory.
-        unsafe { place.write(value[index % width]) };
-    }
-}
+use crate::tables::Node;
 
 /// Queues a copy. A blocking one waits for its stream, as host memory that is pageable needs.
 fn copy(queue: &Queue, to: u64, from: u64, bytes: u64, is_blocking: bool) -> Outcome {
@@ -108,7 +63,7 @@ struct Rows {
 impl Rows {
     fn of_2d(copy: &Copy2d) -> Outcome<Self> {
         let (from, to) = (&copy.from, &copy.to);
-        let start = |one: &crate::abi::Side2d| -> Outcome<u64> {
+        let start = |one: &Side2d| -> Outcome<u64> {
             let offset = (one.y as u64).wrapping_mul(one.pitch as u64).wrapping_add(one.x as u64);
             Ok(side(one.kind, one.host, one.device)?.wrapping_add(offset))
         };
@@ -127,8 +82,8 @@ impl Rows {
     }
 
     fn of_3d(copy: &Copy3d) -> Outcome<Self> {
-        let plane = |one: &crate::abi::Side3d| (one.pitch as u64).wrapping_mul(one.height as u64);
-        let start = |one: &crate::abi::Side3d| -> Outcome<u64> {
+        let plane = |one: &Side3d| (one.pitch as u64).wrapping_mul(one.height as u64);
+        let start = |one: &Side3d| -> Outcome<u64> {
             let rows = (one.y as u64).wrapping_mul(one.pitch as u64).wrapping_add(one.x as u64);
             let offset = (one.z as u64).wrapping_mul(plane(one)).wrapping_add(rows);
             Ok(side(one.kind, one.host, one.device)?.wrapping_add(offset))

@@ -1,77 +1,24 @@
 //! Streams: created ones, the legacy default stream, and each thread's own default stream.
 
+use super::event::note_poll;
 use crate::abi::{HostFunction, Out, Raw};
-use crate::api::Call;
-use crate::capture::{self, Node};
-use crate::config::DEVICES_MAX;
-use crate::context;
-use crate::device::{Device, StreamRecord, current, resolve};
+use crate::context::current;
 use crate::handle::Kind;
-use crate::status::{INVALID_VALUE, NOT_READY, NOT_SUPPORTED, Outcome};
-use arc_swap::Guard;
+use crate::process::resolve;
+use crate::queue::{Queue, queue};
+use crate::status::{CAPTURE_UNSUPPORTED, INVALID_VALUE, NOT_READY, NOT_SUPPORTED, Outcome};
+use crate::tables::{Node, StreamRecord, UserData};
+use crate::{capture, context};
 use drystone_driver::{Driver, Event, Stream};
-use std::cell::Cell;
 use std::ffi::c_void;
-use std::sync::Arc;
 
-/// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
-const LEGACY: u64 = 1;
-const PER_THREAD: u64 = 2;
 /// Greatest priority; the least is 0.
 const PRIORITY: i32 = -5;
 
-thread_local! {
-    /// The thread's own default stream on each device, as a handle; 0 before its first use.
-    static OWN: Cell<[u64; DEVICES_MAX]> = const { Cell::new([0; DEVICES_MAX]) };
-}
-
-/// A stream and its device.
-pub(crate) struct Queue {
-    pub(crate) device: Guard<Arc<Device>>,
-    pub(crate) stream: Stream,
-}
-
-/// The stream that a handle means in this call.
-pub(crate) fn queue(call: &Call, raw: Raw) -> Outcome<Queue> {
-    let is_own = raw.0 == PER_THREAD || (raw.0 == 0 && call.is_per_thread);
-    if is_own {
-        return own_queue();
-    }
-    if raw.0 == 0 || raw.0 == LEGACY {
-        return Ok(Queue { device: current()?, stream: Stream::DEFAULT });
-    }
-    let (device, value) = resolve(raw, Kind::Stream)?;
-    Ok(Queue { device, stream: Stream(value) })
-}
-
-fn own_queue() -> Outcome<Queue> {
-    let device = current()?;
-    let mut all = OWN.get();
-    let known = device.value(Raw(all[device.ordinal]), Kind::Stream);
-    let stream = known.map(Stream).unwrap_or_else(|_| {
-        let stream = device.sim.create_stream();
-        all[device.ordinal] = device.handle(Kind::Stream, stream.0).0;
-        OWN.set(all);
-        stream
-    });
-    Ok(Queue { device, stream })
-}
-
-impl Queue {
-    /// Queues work, which becomes part of the graph where the stream is being captured, and says
-    /// whether it ran.
-    pub(crate) fn push(&self, duration_ns: u64, node: impl FnOnce() -> Node) -> Outcome<bool> {
-        self.device.sim.launch(self.stream, duration_ns)?;
-        if !capture::any(&self.device) {
-            return Ok(true);
-        }
-        capture::add(&self.device, self.stream, node)
-    }
-
-    fn record(&self) -> StreamRecord {
-        let initial = StreamRecord { flags: 0, priority: 0, context: context::current_raw() };
-        self.device.tables.lock().streams.get(&self.stream.0).copied().unwrap_or(initial)
-    }
+/// How a stream was created.
+fn record_of(queue: &Queue) -> StreamRecord {
+    let initial = StreamRecord { flags: 0, priority: 0, context: context::current_raw() };
+    queue.device.tables.lock().streams.get(&queue.stream.0).copied().unwrap_or(initial)
 }
 
 fn create(stream: Out<Raw>, flags: u32, priority: i32) -> Outcome {
@@ -110,15 +57,6 @@ fn wait(queue: &Queue, event: Raw) -> Outcome {
     Ok(())
 }
 
-/// A pointer that goes along with a function it is for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct UserData(pub(crate) *mut c_void);
-
-// SAFETY: the API hands the pointer to the program's function unread, from whatever thread.
-unsafe impl Send for UserData {}
-// SAFETY: as above.
-unsafe impl Sync for UserData {}
-
 pub(crate) type Callback = Option<unsafe extern "C" fn(Raw, i32, *mut c_void)>;
 
 api! {
@@ -141,7 +79,7 @@ api! {
             return Ok(());
         }
         let until_ns = queue.device.sim.busy_until_ns(queue.stream)?;
-        crate::event::note_poll(&queue.device, until_ns);
+        note_poll(&queue.device, until_ns);
         Err(NOT_READY)
     }
 
@@ -158,11 +96,11 @@ api! {
     }
 
     fn cuStreamGetPriority | cuStreamGetPriority_ptsz (stream: Raw, priority: Out<i32>) |call| {
-        priority.set(queue(call, stream)?.record().priority)
+        priority.set(record_of(&queue(call, stream)?).priority)
     }
 
     fn cuStreamGetFlags | cuStreamGetFlags_ptsz (stream: Raw, flags: Out<u32>) |call| {
-        flags.set(queue(call, stream)?.record().flags)
+        flags.set(record_of(&queue(call, stream)?).flags)
     }
 
     fn cuStreamGetId | cuStreamGetId_ptsz (stream: Raw, id: Out<u64>) |call| {
@@ -179,7 +117,7 @@ api! {
     fn cuStreamGetCtx | cuStreamGetCtx_ptsz (stream: Raw, context: Out<Raw>) |call| {
         let queue = queue(call, stream)?;
         queue.device.sim.stream_uid(queue.stream)?;
-        context.set(queue.record().context)
+        context.set(record_of(&queue).context)
     }
 
     fn cuStreamGetCtx_v2 | cuStreamGetCtx_v2_ptsz (
@@ -187,7 +125,7 @@ api! {
     ) |call| {
         let queue = queue(call, stream)?;
         green.set_if_wanted(Raw(0));
-        context.set(queue.record().context)
+        context.set(record_of(&queue).context)
     }
 
     fn cuStreamAttachMemAsync | cuStreamAttachMemAsync_ptsz (
@@ -203,7 +141,7 @@ api! {
         stream: Raw, attribute: i32, value: Out<[u64; 8]>
     ) |call| {
         let queue = queue(call, stream)?;
-        let priority = queue.record().priority;
+        let priority = record_of(&queue).priority;
         value.set(match attribute {
             8 => [u64::from(priority as u32), 0, 0, 0, 0, 0, 0, 0],
             _ => [0; 8],
@@ -230,7 +168,7 @@ api! {
         let entry = callback.filter(|_| flags == 0).ok_or(INVALID_VALUE)?;
         let queue = queue(call, stream)?;
         if capture::is_active(&queue.device, queue.stream) {
-            return Err(crate::status::CAPTURE_UNSUPPORTED);
+            return Err(CAPTURE_UNSUPPORTED);
         }
         let data = UserData(data.0 as *mut c_void);
         // SAFETY: the program asked for this function to be called with this stream and pointer.

@@ -1,11 +1,10 @@
 //! Plain device memory, and how much of it there is.
 
+use super::pointer;
 use crate::abi::{Out, Raw};
-use crate::backing;
-use crate::device::current;
-use crate::pointer;
-use crate::process;
+use crate::context::current;
 use crate::status::{INVALID_VALUE, NOT_FOUND, OUT_OF_MEMORY, Outcome};
+use crate::{backing, process};
 use drystone_driver::Driver;
 use drystone_sim::ExtentKind;
 
@@ -16,7 +15,7 @@ const PITCH_BYTES: usize = 512;
 pub(crate) fn allocate(bytes: usize) -> Outcome<u64> {
     let device = current()?;
     let address = device.sim.malloc(bytes as u64)?;
-    backing::open(&device, address, bytes as u64);
+    backing::open(device.backing.as_ref(), address, bytes as u64);
     Ok(address)
 }
 
@@ -34,7 +33,7 @@ fn free(address: u64) -> Outcome {
         return Ok(device.sim.free_async(address, drystone_driver::Stream::DEFAULT)?);
     }
     device.sim.free(address)?;
-    backing::close(&device, address, extent.map_or(0, |extent| extent.bytes));
+    backing::close(device.backing.as_ref(), address, extent.map_or(0, |extent| extent.bytes));
     Ok(())
 }
 

@@ -5,10 +5,13 @@
 
 use crate::abi::{Out, Raw};
 use crate::capture;
-use crate::device::{Device, current, resolve};
+use crate::context::current;
+use crate::device::Device;
+use crate::entry::Call;
 use crate::handle::Kind;
+use crate::process::resolve;
+use crate::queue::queue;
 use crate::status::{INVALID_HANDLE, INVALID_VALUE, NOT_READY, Outcome};
-use crate::stream::queue;
 use drystone_driver::{Driver, Event};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,7 +32,7 @@ pub(crate) fn note_poll(device: &Device, ready_ns: u64) {
     }
 }
 
-fn record(call: &crate::api::Call, event: Raw, stream: Raw) -> Outcome {
+fn record(call: &Call, event: Raw, stream: Raw) -> Outcome {
     let queue = queue(call, stream)?;
     let value = queue.device.value(event, Kind::Event)?;
     queue.device.sim.record(Event(value), queue.stream)?;

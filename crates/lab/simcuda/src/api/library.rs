@@ -1,11 +1,11 @@
 //! Libraries of kernels, which belong to no context; here they belong to the first device asked.
 
+use super::module::{attribute_of, set_attribute};
 use crate::abi::{Out, Raw, Text};
-use crate::device::{current, resolve};
-use crate::device_query::device_at;
+use crate::context::current;
 use crate::handle::Kind;
-use crate::module::{attribute_of, set_attribute};
 use crate::process;
+use crate::process::{device_at, resolve};
 use crate::status::{FILE_NOT_FOUND, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, Outcome};
 use std::ffi::c_char;
 

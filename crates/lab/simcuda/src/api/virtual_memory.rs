@@ -4,91 +4,22 @@
 //! is retained, what it was created with, which devices besides its own may reach a mapping.
 //! Memory of one device is mapped at addresses of that device only.
 
-use crate::abi::{Access, In, Location, MemoryProperties, Out, Raw};
-use crate::backing;
-use crate::device::{Device, current, resolve};
+use crate::abi::{Access, DEVICE, In, Location, MemoryProperties, Out, POSIX_FD, Raw};
+use crate::context::current;
+use crate::device::Device;
 use crate::handle::Kind;
-use crate::process;
-use crate::status::{INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, Outcome};
+use crate::process::resolve;
+use crate::status::{INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, Outcome};
+use crate::tables::{Mapped, Physical, Physicals};
+use crate::{backing, process};
 use arc_swap::Guard;
 use drystone_driver::{Driver, Handle as SimHandle};
 use drystone_sim::GRANULARITY_BYTES;
-use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 
-/// `CU_MEM_LOCATION_TYPE_DEVICE` and `CU_MEM_ALLOCATION_TYPE_PINNED`
-pub(crate) const DEVICE: i32 = 1;
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`
 const PINNED: i32 = 1;
-/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
-pub(crate) const POSIX_FD: i32 = 1;
-
-/// Physical memory, as long as a handle or a mapping keeps it.
-#[derive(Debug)]
-pub(crate) struct Physical {
-    pub(crate) properties: MemoryProperties,
-    pub(crate) bytes: u64,
-    /// What lies behind it, once there is something or it was exported.
-    pub(crate) file: OnceLock<OwnedFd>,
-}
-
-#[derive(Debug)]
-struct Held {
-    physical: Arc<Physical>,
-    references: u32,
-}
-
-#[derive(Debug)]
-struct Mapped {
-    bytes: u64,
-    physical: Arc<Physical>,
-    /// Devices that may reach it, as bits.
-    reachable_by: u64,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Physicals {
-    /// By the device's value of the handle.
-    held: HashMap<u64, Held>,
-    mapped: BTreeMap<u64, Mapped>,
-}
-
-impl Physicals {
-    fn mapping_at(&self, address: u64) -> Option<&Mapped> {
-        let (&start, mapping) = self.mapped.range(..=address).next_back()?;
-        (address - start < mapping.bytes).then_some(mapping)
-    }
-
-    /// The physical memory that a handle stands for.
-    pub(crate) fn find(&self, value: u64) -> Outcome<Arc<Physical>> {
-        self.held.get(&value).map(|held| Arc::clone(&held.physical)).ok_or(INVALID_HANDLE)
-    }
-
-    /// The handle of this very memory gets one more reference.
-    fn retain(&mut self, physical: &Arc<Physical>) -> Option<u64> {
-        let is_it = |(_, held): &(&u64, &mut Held)| Arc::ptr_eq(&held.physical, physical);
-        let (&value, held) = self.held.iter_mut().find(is_it)?;
-        held.references += 1;
-        Some(value)
-    }
-
-    /// Where the memory is mapped, if it is.
-    fn address_of(&self, physical: &Arc<Physical>) -> Option<u64> {
-        let found = self.mapped.iter().find(|(_, one)| Arc::ptr_eq(&one.physical, physical));
-        found.map(|(&address, _)| address)
-    }
-
-    pub(crate) fn hold(&mut self, value: u64, physical: Arc<Physical>) {
-        self.held.insert(value, Held { physical, references: 1 });
-    }
-
-    /// Memory of this device that the file is of.
-    fn of_file(&self, is_it: impl Fn(&OwnedFd) -> bool) -> Option<Arc<Physical>> {
-        let held = self.held.values().map(|held| &held.physical);
-        let mapped = self.mapped.values().map(|mapping| &mapping.physical);
-        held.chain(mapped).find(|one| one.file.get().is_some_and(&is_it)).cloned()
-    }
-}
 
 /// Refuses what cannot be allocated, and returns the device it would be on.
 fn device_for(properties: &MemoryProperties) -> Outcome<Guard<Arc<Device>>> {
@@ -161,7 +92,7 @@ fn unmap(address: u64, bytes: u64) -> Outcome {
     while let Some((&start, _)) = tables.physicals.mapped.range(address..end).next() {
         tables.physicals.mapped.remove(&start);
     }
-    backing::close(&device, address, bytes);
+    backing::close(device.backing.as_ref(), address, bytes);
     Ok(())
 }
 
@@ -185,7 +116,13 @@ fn set_access(device: &Device, address: u64, bytes: u64, access: Access) -> Outc
         let before = mapping.reachable_by;
         mapping.reachable_by = if access.flags == 0 { before & !bit } else { before | bit };
         if is_own && mapping.reachable_by != before {
-            backing::show(device, start, mapping.bytes, mapping.physical.file.get(), access.flags)?;
+            backing::show(
+                device.backing.as_ref(),
+                start,
+                mapping.bytes,
+                mapping.physical.file.get(),
+                access.flags,
+            )?;
         }
     }
     Ok(())

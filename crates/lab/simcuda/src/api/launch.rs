@@ -2,12 +2,13 @@
 //! launches are planned with.
 
 use crate::abi::{In, LaunchConfig, Out, Raw};
-use crate::api::Call;
-use crate::capture::Node;
-use crate::device::resolve;
+use crate::attribute::MULTIPROCESSORS;
+use crate::entry::Call;
 use crate::handle::Kind;
+use crate::process::resolve;
+use crate::queue::queue;
 use crate::status::{INVALID_VALUE, NOT_SUPPORTED, Outcome};
-use crate::stream::queue;
+use crate::tables::Node;
 use std::sync::atomic::Ordering;
 
 /// Threads that a multiprocessor and a block can have, and blocks that a multiprocessor can.
@@ -47,7 +48,7 @@ fn potential(grid: Out<i32>, block: Out<i32>, function: Raw, limit: i32) -> Outc
     let most = BLOCK_THREADS as i32;
     let threads = if (1..most).contains(&limit) { limit } else { most };
     let blocks = blocks_for(function, threads)?;
-    grid.set(blocks * crate::attribute::MULTIPROCESSORS)?;
+    grid.set(blocks * MULTIPROCESSORS)?;
     block.set(threads)
 }
 
