@@ -27,7 +27,7 @@ macro_rules! cuda {
         // SAFETY: pointers are to live memory of the right type, or to device memory and objects
         // of CUDA's that whoever called this crate vouches for.
         let result = unsafe { cudarc::driver::sys::$function($($argument),*) };
-        $crate::cuda::outcome(stringify!($function), result)
+        $crate::gpu::cuda::outcome(stringify!($function), result)
     }};
 }
 pub(crate) use cuda;

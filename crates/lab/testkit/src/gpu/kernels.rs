@@ -7,8 +7,8 @@ use std::sync::Arc;
 use cudarc::driver::sys::{CU_MEMHOSTALLOC_DEVICEMAP, CUfunction};
 use drystone_driver::Stream;
 
-use crate::cuda::{Result, cuda};
-use crate::gpu::{Gpu, raw};
+use super::cuda::{Result, cuda};
+use super::device::{Gpu, raw};
 
 /// In PTX, which the driver translates for any device.
 const TEXT: &str = include_str!("kernels.ptx");

@@ -10,7 +10,7 @@ use cudarc::driver::sys::{
 };
 use drystone_driver::{CaptureMode, Stream};
 
-use crate::cuda::{Result, cuda};
+use super::cuda::{Result, cuda};
 
 /// One device. The primary context is retained for the life of the process.
 #[derive(Debug)]

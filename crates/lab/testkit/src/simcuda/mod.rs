@@ -1,7 +1,7 @@
 //! What tests ask of the simulated `libcuda.so.1` they run on: its control functions, in Rust.
 //!
 //! ```no_run
-//! use drystone_simcuda_client::SimCuda;
+//! use drystone_testkit::SimCuda;
 //!
 //! let sim = SimCuda::find()?; // fails plainly on a real driver
 //! sim.reset_device(0, "memory:1GiB,oracle:true")?;
