@@ -48,15 +48,8 @@ struct World {
 
 impl World {
     fn new(input: &Input) -> Self {
-        let mut heap = Heap::new(Config {
-            kind: if input.is_plain { SegmentKind::Plain } else { SegmentKind::Mapped },
-            granule_bytes: GRANULE_BYTES,
-            device_bytes: 1 << 30,
-            limit_bytes: u64::from(input.limit_mib) << 20,
-            cross_stream: [CrossStream::Never, CrossStream::Passed, CrossStream::Wait]
-                [input.cross_stream as usize % 3],
-            held_per_handle: u64::from(input.held_per_handle),
-        });
+        let mut heap = Heap::new(Config::new(if input.is_plain { SegmentKind::Plain } else { SegmentKind::Mapped }, GRANULE_BYTES, 1 << 30).with_limit_bytes(u64::from(input.limit_mib) << 20).with_cross_stream([CrossStream::Never, CrossStream::Passed, CrossStream::Wait]
+                [input.cross_stream as usize % 3]).with_held_per_handle(u64::from(input.held_per_handle)));
         let streams = vec![heap.add_stream()];
         Self { heap, streams, live: BTreeMap::new(), fences: Vec::new(), next_address: 1 << 30 }
     }

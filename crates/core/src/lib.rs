@@ -7,8 +7,10 @@
 //!
 //! Modules, bottom first; a module uses only those above it:
 //! `size` `bin` `id` `error` `policy` `stats` `block` `lead` `granule` `segment` `free_list`
-//! `address_map` `fence` `pool` `pin` `plan` `heap` (with the way of a malloc and of a free),
-//! `account`, `snapshot`, `check`, and beside the heap `ledger`, for a driver that pools by itself.
+//! `address_map` `fence` `pool` `pin` `plan` `scarcity` `heap` (with the way of a malloc and of a
+//! free), `account`, `snapshot`, `check`; beside the heap `ledger`, for a driver that pools by
+//! itself; over both `recovery` (what to try next for a request that misses) and `state_machine` (what
+//! they have in common).
 #![forbid(unsafe_code)]
 
 mod account;
@@ -28,9 +30,12 @@ mod pin;
 mod plan;
 mod policy;
 mod pool;
+mod recovery;
+mod scarcity;
 mod segment;
 pub mod size;
 mod snapshot;
+mod state_machine;
 mod stats;
 
 pub use account::PoolStreamStats;
@@ -44,6 +49,8 @@ pub use id::{PoolId, StreamId};
 pub use ledger::{AsyncPools, DeferredFree, DriverAlloc, FreeOrder, FreeOutcome, PendingAlloc};
 pub use plan::{Plan, Step};
 pub use policy::{CrossStream, HELD_PER_HANDLE, SegmentKind, SizeClass};
+pub use recovery::{Captured, Failure, Miss, Next, Refusal};
 pub use size::SizeError;
 pub use snapshot::{BlockView, SegmentView};
+pub use state_machine::StateMachine;
 pub use stats::{Gauge, RemapStats, SizeClassStats, Stats};

@@ -7,6 +7,7 @@ use crate::policy::{SegmentKind, SizeClass};
 
 /// One segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SegmentView {
     /// Start.
     pub address: u64,
@@ -26,6 +27,7 @@ pub struct SegmentView {
 
 /// One block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BlockView {
     /// Start.
     pub address: u64,

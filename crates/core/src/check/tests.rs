@@ -1,10 +1,7 @@
 //! The checks themselves are checked: one thing is corrupted, and `check` names the invariant.
 
 use super::*;
-use crate::{
-    Committed, Config, CrossStream, Fence, Freed, HELD_PER_HANDLE, Outcome, PoolId, Reuse,
-    SizeClass, Step, StreamId,
-};
+use crate::{Committed, Config, Fence, Freed, Outcome, PoolId, Reuse, SizeClass, Step, StreamId};
 
 const MIB: u64 = 1 << 20;
 
@@ -47,14 +44,7 @@ fn free(heap: &mut Heap, index: BlockIndex, succeeds: bool) {
 }
 
 fn sample() -> Sample {
-    let mut heap = Heap::new(Config {
-        kind: SegmentKind::Mapped,
-        granule_bytes: 2 * MIB,
-        device_bytes: 64 * MIB,
-        limit_bytes: u64::MAX,
-        cross_stream: CrossStream::Wait,
-        held_per_handle: HELD_PER_HANDLE,
-    });
+    let mut heap = Heap::new(Config::new(SegmentKind::Mapped, 2 * MIB, 64 * MIB));
     let (own, used_by) = (heap.add_stream(), heap.add_stream());
     let private = heap.add_pool();
     allocate(&mut heap, private, own, 512);

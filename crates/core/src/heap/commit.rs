@@ -10,6 +10,7 @@ use crate::fence::Fence;
 use crate::granule::{GranuleId, GranuleState, Place};
 use crate::id::StreamId;
 use crate::plan::{Intent, Plan, Site, Step};
+use crate::scarcity::Change;
 
 /// What a committed plan led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,15 +90,14 @@ impl Heap {
         match plan.intent {
             Intent::Reserve { list, .. } => {
                 self.pool_of(list).planned_segments -= 1;
-                self.addresses_are_scarce = true;
+                self.scarcity.note(Change::ReservationRefused);
             }
             Intent::Malloc { wanted, bytes } => {
                 self.pool_of(wanted.list).planned_segments -= 1;
                 self.planned_bytes -= bytes;
             }
             Intent::Grow { site, handles, has_large, .. } => {
-                // Perhaps less would have been granted. If that fails, too, size is not the reason.
-                self.memory_is_scarce = has_large;
+                self.scarcity.note(Change::GrowthFailed { has_large });
                 self.undo_growth(site, &plan.steps, in_effect, &handles);
             }
             Intent::Lend { berth, lenders, .. } => self.undo_lending(berth, steps, &lenders),

@@ -51,7 +51,7 @@ impl Heap {
             }
             // Where generous reservations are refused, memory is created rather than a small range
             // reserved for one loan.
-            if !self.addresses_are_scarce {
+            if !self.scarcity.of_addresses() {
                 return self.plan_reservation(wanted, true).map(Outcome::Plan);
             }
         }
@@ -147,7 +147,7 @@ impl Heap {
 
     fn plan_reservation(&mut self, wanted: Wanted, is_loan: bool) -> Result<Plan, RequestError> {
         let granule_bytes = self.config.granule_bytes;
-        let device_bytes = if self.addresses_are_scarce { 0 } else { self.config.device_bytes };
+        let device_bytes = if self.scarcity.of_addresses() { 0 } else { self.config.device_bytes };
         let class = self.list(wanted.list).class;
         let room = if is_loan { self.room_for_last_handle() } else { 0 };
         let bytes = wanted.bytes.checked_add(room);

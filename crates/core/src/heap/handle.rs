@@ -78,7 +78,7 @@ impl Heap {
 
     /// How many granules new handles of a class get. Small blocks would hold large ones up.
     pub(super) fn handle_granules(&self, class: SizeClass) -> u16 {
-        if class == SizeClass::Small || self.memory_is_scarce {
+        if class == SizeClass::Small || self.scarcity.of_memory() {
             return 1;
         }
         let Config { held_per_handle, granule_bytes, .. } = self.config;

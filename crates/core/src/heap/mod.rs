@@ -40,12 +40,14 @@ use crate::pin::Pins;
 use crate::plan::Wanted;
 use crate::policy::{self, CrossStream, SegmentKind, SizeClass};
 use crate::pool::Pools;
+use crate::scarcity::Scarcity;
 use crate::segment::Segments;
 use crate::stats::Stats;
 use home::Return;
 
 /// How a heap behaves. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Config {
     /// How segments of the default pool are obtained, and of others that do not say.
     pub kind: SegmentKind,
@@ -60,6 +62,41 @@ pub struct Config {
     /// How many times the granules of a handle must be held before any is made so large:
     /// [`HELD_PER_HANDLE`](crate::HELD_PER_HANDLE) but in tests.
     pub held_per_handle: u64,
+}
+
+impl Config {
+    /// A heap without a limit, on a device of so many bytes.
+    pub const fn new(kind: SegmentKind, granule_bytes: u64, device_bytes: u64) -> Self {
+        Self {
+            kind,
+            granule_bytes,
+            device_bytes,
+            limit_bytes: u64::MAX,
+            cross_stream: CrossStream::Wait,
+            held_per_handle: policy::HELD_PER_HANDLE,
+        }
+    }
+
+    /// The same, with a limit of reserved bytes.
+    #[must_use]
+    pub const fn with_limit_bytes(mut self, limit_bytes: u64) -> Self {
+        self.limit_bytes = limit_bytes;
+        self
+    }
+
+    /// The same, with another rule for when a free block serves another stream.
+    #[must_use]
+    pub const fn with_cross_stream(mut self, cross_stream: CrossStream) -> Self {
+        self.cross_stream = cross_stream;
+        self
+    }
+
+    /// The same, with handles that get large sooner or later.
+    #[must_use]
+    pub const fn with_held_per_handle(mut self, held_per_handle: u64) -> Self {
+        self.held_per_handle = held_per_handle;
+        self
+    }
 }
 
 /// All pools of one device, as a state machine. See the [crate] documentation.
@@ -87,12 +124,8 @@ pub struct Heap {
     pub(crate) remapped_granules: u64,
     /// What goes home with the block that is being freed. Kept for its memory alone.
     returns: Vec<Return>,
-    /// The device refused a generous reservation, and none was given back since: ask for no more
-    /// addresses than needed.
-    pub(crate) addresses_are_scarce: bool,
-    /// A growth in large handles failed, none in single granules did after it, and no memory was
-    /// given back since: create no more than needed.
-    pub(crate) memory_is_scarce: bool,
+    /// What the device has refused of late.
+    pub(crate) scarcity: Scarcity,
 }
 
 impl Heap {
@@ -117,8 +150,7 @@ impl Heap {
             berths_emptied: 0,
             remapped_granules: 0,
             returns: Vec::new(),
-            addresses_are_scarce: false,
-            memory_is_scarce: false,
+            scarcity: Scarcity::default(),
         }
     }
 

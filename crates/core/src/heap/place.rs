@@ -65,7 +65,7 @@ impl Heap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Committed, Config, CrossStream, HELD_PER_HANDLE, Outcome, SegmentKind};
+    use crate::{Committed, Config, Outcome, SegmentKind};
 
     const MIB: u64 = 1 << 20;
 
@@ -84,14 +84,7 @@ mod tests {
 
     #[test]
     fn blocks_are_put_back_where_they_were_and_nowhere_else() {
-        let mut heap = Heap::new(Config {
-            kind: SegmentKind::Mapped,
-            granule_bytes: 2 * MIB,
-            device_bytes: 1 << 36,
-            limit_bytes: u64::MAX,
-            cross_stream: CrossStream::Wait,
-            held_per_handle: HELD_PER_HANDLE,
-        });
+        let mut heap = Heap::new(Config::new(SegmentKind::Mapped, 2 * MIB, 1 << 36));
         let (stream, other) = (heap.add_stream(), heap.add_stream());
         let pool = heap.add_pool();
         let sizes = [3 * MIB, 5 * MIB, 2 * MIB, 7 * MIB];

@@ -13,6 +13,7 @@ use crate::granule::GranuleId;
 use crate::id::PoolId;
 use crate::plan::{Gift, Intent, Plan, Step};
 use crate::policy::SegmentKind;
+use crate::scarcity::Change;
 
 impl Heap {
     /// Plans to give back all that can be given back without waiting; `None` if there is nothing.
@@ -270,7 +271,7 @@ impl Heap {
         if is_done {
             let granules = self.granules.handle(handle).len() as u64;
             self.granules.set_vacant(handle);
-            self.memory_is_scarce = false;
+            self.scarcity.note(Change::MemoryGivenBack);
             self.stats.all.reserved_bytes.take(granules * self.config.granule_bytes);
         } else {
             self.granules.set_idle(handle);
@@ -316,7 +317,7 @@ impl Heap {
         let class = self.list(list).class as usize;
         self.stats.all.reserved_bytes.take(bytes);
         self.stats.classes[class].reserved_bytes.take(bytes);
-        self.memory_is_scarce = false;
+        self.scarcity.note(Change::MemoryGivenBack);
         self.remove_segment(index);
     }
 
@@ -326,7 +327,7 @@ impl Heap {
         };
         if is_done {
             self.remove_segment(index);
-            self.addresses_are_scarce = false;
+            self.scarcity.note(Change::AddressesGivenBack);
         } else {
             self.segments.restore(index);
             self.hollow_out(first);

@@ -51,7 +51,7 @@ impl World {
     fn synchronize(&mut self) {
         let plan = self.ledger.plan_synchronize();
         self.ledger.check().unwrap();
-        self.ledger.commit(plan);
+        self.ledger.commit(plan, 0);
         self.ledger.check().unwrap();
     }
 }
@@ -99,7 +99,7 @@ fn b29_a_used_block_waits_for_its_users_alone() {
     let plan = plan(world.leave(address));
     let fences = fences(&plan);
     assert_eq!(fences.iter().map(|fence| fence.stream).collect::<Vec<_>>(), [one, two]);
-    world.ledger.commit(plan);
+    world.ledger.commit(plan, 0);
     world.ledger.check().unwrap();
     let all = world.ledger.stats().all;
     assert_eq!((all.allocated_bytes.current, all.active_bytes.current), (0, 3 * MIB));
@@ -118,13 +118,13 @@ fn b08_a_use_that_could_not_be_recorded_waits_for_an_idle_device() {
     let address = world.allocate(own, 512);
     world.ledger.record_stream(address, other).unwrap();
     let record = plan(world.leave(address));
-    world.ledger.abandon(record);
+    world.ledger.abandon(record, 0);
     world.ledger.check().unwrap();
     assert_eq!(world.ledger.stats().quarantined_bytes, 512);
     assert_eq!(world.ledger.snapshot()[0].blocks[0].state, BlockState::Quarantined);
     assert_eq!(world.depart(), []);
     let failed = world.ledger.plan_synchronize();
-    world.ledger.abandon(failed);
+    world.ledger.abandon(failed, 0);
     assert_eq!((world.depart(), world.ledger.stats().quarantined_bytes), (vec![], 512));
     world.synchronize();
     assert_eq!(
@@ -143,14 +143,14 @@ fn b14_a_block_of_a_retired_stream_waits_for_its_last_fence() {
         let retire = world.ledger.retire_stream(gone).unwrap();
         let last = fences(&retire)[0];
         if is_recorded {
-            world.ledger.commit(retire);
+            world.ledger.commit(retire, 0);
         } else {
-            world.ledger.abandon(retire);
+            world.ledger.abandon(retire, 0);
         }
         let record = plan(world.leave(early));
         assert_eq!(fences(&record).len(), 1, "nothing is recorded on a stream that is gone");
         let used = fences(&record)[0];
-        world.ledger.commit(record);
+        world.ledger.commit(record, 0);
         world.ledger.fence_passed(used);
         assert_eq!(world.depart(), [], "its own stream may still use it");
         if is_recorded {
@@ -324,9 +324,9 @@ fn random_runs_leave_nothing() {
                         }
                         FreeOutcome::Plan(plan) if below(3) > 0 => {
                             recorded.extend(fences(&plan));
-                            world.ledger.commit(plan);
+                            world.ledger.commit(plan, 0);
                         }
-                        FreeOutcome::Plan(plan) => world.ledger.abandon(plan),
+                        FreeOutcome::Plan(plan) => world.ledger.abandon(plan, 0),
                     }
                 }
                 5 if !recorded.is_empty() => {
@@ -338,7 +338,7 @@ fn random_runs_leave_nothing() {
                     streams.retain(|&one| one != stream);
                     let plan = world.ledger.retire_stream(stream).unwrap();
                     recorded.extend(fences(&plan));
-                    world.ledger.commit(plan);
+                    world.ledger.commit(plan, 0);
                 }
                 7 if below(4) == 0 => world.synchronize(),
                 _ => streams.push(world.ledger.add_stream()),
@@ -351,7 +351,7 @@ fn random_runs_leave_nothing() {
             match world.leave(address) {
                 FreeOutcome::Done => {}
                 FreeOutcome::Now(departure) => world.ledger.finish_free(departure, false),
-                FreeOutcome::Plan(plan) => drop(world.ledger.commit(plan)),
+                FreeOutcome::Plan(plan) => drop(world.ledger.commit(plan, 0)),
             }
         }
         world.synchronize();
@@ -384,7 +384,7 @@ fn accounts_keep_the_peaks_of_each_pool_scale_and_stream() {
     world.ledger.record_stream(used, two).unwrap();
     let plan = plan(world.leave(used));
     let fences = fences(&plan);
-    world.ledger.commit(plan);
+    world.ledger.commit(plan, 0);
     let large = |bytes| (0, 0, SizeClass::Large, bytes);
     assert_eq!(accounts(&world.ledger), [large([3 * MIB, 3 * MIB, 0])], "pending");
     world.ledger.fence_passed(fences[0]);
@@ -403,7 +403,7 @@ fn accounts_keep_the_peaks_of_each_pool_scale_and_stream() {
     world.ledger.finish_free(departure, true);
     let retired = world.ledger.retire_stream(two).unwrap();
     let last = self::fences(&retired)[0];
-    world.ledger.commit(retired);
+    world.ledger.commit(retired, 0);
     world.ledger.fence_passed(last);
     assert_eq!(accounts(&world.ledger)[1].3, [2 * MIB, 6 * MIB, 2 * MIB]);
     assert_eq!(world.ledger.add_stream().index(), two.index());

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use drystone_core::{
-    BlockState, BlockView, Config, CrossStream, Fence, HELD_PER_HANDLE, Heap, Plan, PoolId,
-    RequestError, SegmentKind, SegmentView, Stats, Step, StreamError, StreamId,
+    BlockState, Config, CrossStream, Fence, HELD_PER_HANDLE, Heap, Plan, PoolId, RequestError,
+    SegmentKind, SegmentView, Stats, Step, StreamError, StreamId,
 };
 
 use crate::device::Device;
@@ -71,14 +71,12 @@ pub struct World {
 
 impl World {
     pub fn new(setup: &Setup) -> Self {
-        let heap = Heap::new(Config {
-            kind: setup.kind,
-            granule_bytes: setup.granule_bytes,
-            device_bytes: setup.device_bytes,
-            limit_bytes: setup.limit_bytes,
-            cross_stream: setup.cross_stream,
-            held_per_handle: setup.held_per_handle,
-        });
+        let heap = Heap::new(
+            Config::new(setup.kind, setup.granule_bytes, setup.device_bytes)
+                .with_limit_bytes(setup.limit_bytes)
+                .with_cross_stream(setup.cross_stream)
+                .with_held_per_handle(setup.held_per_handle),
+        );
         let mut world = Self {
             heap,
             device: Device::new(setup.capacity_bytes, setup.addresses_bytes, setup.granule_bytes),
@@ -294,16 +292,12 @@ impl World {
         }
         for (address, block, state) in self.expected_blocks() {
             let is_requested = state != BlockState::Quarantined;
-            let view = BlockView {
-                address,
-                bytes: block.bytes,
-                requested_bytes: if is_requested { block.requested } else { 0 },
-                state,
-                stream: block.stream.index(),
-            };
             let pool = self.pools[block.pool].0.index();
-            let expected = (pool, scale_of(block.requested), view);
-            assert_eq!(found.remove(&address), Some(expected));
+            let (found_pool, class, view) = found.remove(&address).expect("a block");
+            assert_eq!((found_pool, class), (pool, scale_of(block.requested)));
+            assert_eq!((view.address, view.bytes, view.state), (address, block.bytes, state));
+            assert_eq!(view.requested_bytes, if is_requested { block.requested } else { 0 });
+            assert_eq!(view.stream, block.stream.index());
             let physical = self.device.physical(address, block.bytes);
             assert_eq!(physical.as_ref(), Some(&block.physical), "{view:?} moved");
         }

@@ -139,7 +139,7 @@ fn segment_layout(segment: &SegmentView) -> replay::LayoutSegment {
             BlockState::Live => replay::BlockState::Live,
             BlockState::Pending | BlockState::Quarantined => replay::BlockState::Pending,
             BlockState::Hollow | BlockState::Lent | BlockState::Alias => replay::BlockState::Hollow,
-            BlockState::Free | BlockState::Claimed => replay::BlockState::Free,
+            _ => replay::BlockState::Free,
         },
     });
     replay::LayoutSegment {

@@ -1,9 +1,7 @@
 //! Empty berths and loans, step by step on a small heap.
 
 use super::*;
-use crate::{
-    Committed, Config, CrossStream, HELD_PER_HANDLE, Outcome, PoolId, SegmentKind, StreamId,
-};
+use crate::{Committed, Config, Outcome, PoolId, SegmentKind, StreamId};
 
 const GRANULE: u64 = 2 << 20;
 
@@ -15,14 +13,7 @@ struct Sample {
 
 impl Sample {
     fn new() -> Self {
-        let mut heap = Heap::new(Config {
-            kind: SegmentKind::Mapped,
-            granule_bytes: GRANULE,
-            device_bytes: 1 << 40,
-            limit_bytes: u64::MAX,
-            cross_stream: CrossStream::Wait,
-            held_per_handle: HELD_PER_HANDLE,
-        });
+        let mut heap = Heap::new(Config::new(SegmentKind::Mapped, GRANULE, 1 << 40));
         let stream = heap.add_stream();
         Self { heap, stream, address: 0 }
     }

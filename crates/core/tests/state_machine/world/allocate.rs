@@ -49,11 +49,13 @@ impl World {
                     return None;
                 }
             };
-            assert!(!plan.is_order() || reuse == Reuse::MayWait, "waits for other streams");
+            let orders = |step: &Step| matches!(step, Step::Record { .. } | Step::Wait { .. });
+            let is_order = plan.steps().iter().all(orders);
+            let is_reservation = matches!(plan.steps(), [Step::Reserve { .. }]);
+            assert!(!is_order || reuse == Reuse::MayWait, "waits for other streams");
             let waits = plan.steps().iter().any(|step| matches!(step, Step::Wait { .. }));
             let waits_again = has_waited && waits;
             assert!(!waits_again, "{request:?} waits for other streams in vain");
-            let (is_order, is_reservation) = (plan.is_order(), plan.is_reservation());
             let fate = if round == fated { fate } else { Fate::Complete };
             match self.launch(plan, Purpose::Request(request), fate) {
                 Carried::Committed(Committed::Granted(grant)) => return Some(grant.address),
