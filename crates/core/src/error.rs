@@ -7,6 +7,7 @@ use crate::size::SizeError;
 
 /// A stream the heap does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum StreamError {
     /// Never added, or retired.
     Unknown {
@@ -138,6 +139,7 @@ impl fmt::Display for FreeError {
 
 /// Why a use on another stream was not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RecordStreamError {
     /// The address is not that of a live block.
     Block(FreeError),

@@ -8,6 +8,7 @@ use crate::space::segment::Segment;
 
 /// One segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SegmentView {
     /// Start.
     pub address: u64,
@@ -27,6 +28,7 @@ pub struct SegmentView {
 
 /// One block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BlockView {
     /// Start.
     pub address: u64,

@@ -2,6 +2,7 @@
 
 /// One quantity over time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Gauge {
     /// Now.
     pub current: u64,
@@ -34,6 +35,7 @@ impl Gauge {
 
 /// Statistics of one class, or of both together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SizeClassStats {
     /// Bytes the program asked for, of blocks that are live or pending.
     pub requested_bytes: Gauge,
@@ -80,6 +82,7 @@ impl SizeClassStats {
 
 /// Statistics of a heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stats {
     /// Both classes together. Reserved bytes count idle granules, which belong to no class.
     pub all: SizeClassStats,
@@ -148,6 +151,7 @@ impl Stats {
 
 /// What a heap has out on loan, and what is pinned, at this moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RemapStats {
     /// Size of a granule in bytes.
     pub granule_bytes: u64,

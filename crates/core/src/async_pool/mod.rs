@@ -245,8 +245,8 @@ impl AsyncPools {
 
     // Plans.
 
-    /// Takes back a plan whose steps are all done.
-    pub fn commit(&mut self, plan: Plan) -> Committed {
+    /// Takes back a plan whose steps are all done. None of them gives an address.
+    pub fn commit(&mut self, plan: Plan, _: u64) -> Committed {
         match plan.intent {
             Intent::Free { block, fences } => self.wait_for(block, &fences),
             Intent::Synchronize { fences, quarantined: deferred, .. } => {
@@ -259,8 +259,8 @@ impl AsyncPools {
         Committed::Done
     }
 
-    /// Takes back a plan that failed.
-    pub fn abandon(&mut self, plan: Plan) {
+    /// Takes back a plan that failed, whatever of it is in effect.
+    pub fn abandon(&mut self, plan: Plan, _: usize) {
         match plan.intent {
             Intent::Free { block, .. } => self.quarantine(block),
             Intent::Synchronize { quarantined: deferred, .. } => self.deferred.extend(deferred),

@@ -51,7 +51,7 @@ impl Heap {
             }
             // Where generous reservations are refused, memory is created rather than a small range
             // reserved for one remap.
-            if !self.addresses_are_scarce {
+            if !self.scarcity.of_addresses() {
                 return self.plan_reservation(request, true).map(Outcome::Plan);
             }
         }
@@ -65,7 +65,7 @@ impl Heap {
         let class = self.space.list(request.list).class;
         let most = policy::handle_granules(
             class,
-            self.memory_is_scarce,
+            self.scarcity.of_memory(),
             self.vm.granule_count(),
             self.config.held_per_handle,
             self.config.granule_bytes,
@@ -151,7 +151,7 @@ impl Heap {
         is_window: bool,
     ) -> Result<Plan, RequestError> {
         let granule_bytes = self.config.granule_bytes;
-        let device_bytes = if self.addresses_are_scarce { 0 } else { self.config.device_bytes };
+        let device_bytes = if self.scarcity.of_addresses() { 0 } else { self.config.device_bytes };
         let class = self.space.list(request.list).class;
         let room = if is_window { self.vm.room_for_last_handle_bytes() } else { 0 };
         let bytes = request.bytes.checked_add(room);

@@ -11,6 +11,7 @@ use crate::fence::Fence;
 use crate::id::PoolId;
 use crate::plan::{Intent, Plan, Release, Step};
 use crate::policy::SegmentKind;
+use crate::scarcity::Change;
 use crate::space::block::{BlockIndex, BlockState};
 use crate::space::segment::{Segment, SegmentIx};
 use crate::vm::granule::GranuleId;
@@ -260,7 +261,9 @@ impl Heap {
     }
 
     fn finish_release(&mut self, handle: GranuleId, is_done: bool) {
-        self.memory_is_scarce &= !is_done;
+        if is_done {
+            self.scarcity.note(Change::MemoryGivenBack);
+        }
         let bytes = self.vm.finish_release(handle, is_done);
         self.stats.all.reserved_bytes.take(bytes);
     }
@@ -296,7 +299,7 @@ impl Heap {
         let class = self.space.list(list).class as usize;
         self.stats.all.reserved_bytes.take(bytes);
         self.stats.classes[class].reserved_bytes.take(bytes);
-        self.memory_is_scarce = false;
+        self.scarcity.note(Change::MemoryGivenBack);
         self.remove_segment(ix);
     }
 
@@ -304,7 +307,7 @@ impl Heap {
         if is_done {
             self.vm.remove_segment(ix);
             self.remove_segment(ix);
-            self.addresses_are_scarce = false;
+            self.scarcity.note(Change::AddressesGivenBack);
         } else {
             let first = self.space.segments[ix].first;
             self.space.segments.restore(ix);

@@ -31,7 +31,7 @@ fn create(properties: &PoolProperties) -> Outcome<Raw> {
         _ => return Err(NOT_SUPPORTED),
     };
     let device = device_at(id)?;
-    let config = MemoryPoolConfig { is_exportable, ..MemoryPoolConfig::default() };
+    let config = MemoryPoolConfig::default().with_export(is_exportable);
     let pool = device.sim.create_memory_pool(&config)?;
     Ok(device.handle(Kind::Pool, pool.0))
 }

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 /// One stream of the heap on the device.
 #[derive(Debug)]
-struct Lane {
+struct StreamEvents {
     id: StreamId,
     /// The device's handle; `None` from retirement on, when it may be anybody's.
     stream: Option<Stream>,
@@ -29,7 +29,7 @@ struct Lane {
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     /// By the position of the stream's id.
-    lanes: Vec<Option<Lane>>,
+    streams: Vec<Option<StreamEvents>>,
     spare: Vec<Event>,
 }
 
@@ -37,20 +37,20 @@ impl Events {
     /// Takes a stream in. One that is succeeded leaves its events, which are all complete, as
     /// spares.
     pub(crate) fn add_stream(&mut self, id: StreamId, stream: Stream, uid: StreamUid) {
-        if self.lanes.len() <= id.index() {
-            self.lanes.resize_with(id.index() + 1, || None);
+        if self.streams.len() <= id.index() {
+            self.streams.resize_with(id.index() + 1, || None);
         }
-        let lane = Lane { id, stream: Some(stream), uid, recorded: VecDeque::new() };
-        if let Some(old) = self.lanes[id.index()].replace(lane) {
+        let of_stream = StreamEvents { id, stream: Some(stream), uid, recorded: VecDeque::new() };
+        if let Some(old) = self.streams[id.index()].replace(of_stream) {
             self.spare.extend(old.recorded.into_iter().map(|(_, event)| event));
         }
     }
 
     /// The stream is retired: its handle is not used again. Its events stay.
     pub(crate) fn forget_handle(&mut self, id: StreamId) {
-        let lane = self.lanes.get_mut(id.index()).and_then(Option::as_mut);
-        if let Some(lane) = lane.filter(|lane| lane.id == id) {
-            lane.stream = None;
+        let events = self.streams.get_mut(id.index()).and_then(Option::as_mut);
+        if let Some(events) = events.filter(|events| events.id == id) {
+            events.stream = None;
         }
     }
 
@@ -60,17 +60,17 @@ impl Events {
     /// complete. So is one that was destroyed without notice, also once its handle is another
     /// stream's, whose progress says nothing (B2).
     pub(crate) fn record(&mut self, driver: &dyn Driver, fence: Fence) -> Result<(), DriverError> {
-        let lane = self.lanes.get_mut(fence.stream.index()).and_then(Option::as_mut);
-        let Some(lane) = lane.filter(|lane| lane.id == fence.stream) else {
+        let events = self.streams.get_mut(fence.stream.index()).and_then(Option::as_mut);
+        let Some(events) = events.filter(|events| events.id == fence.stream) else {
             return Err(DriverError::new(Call::Record, ErrorCode::InvalidHandle));
         };
-        let Some(stream) = lane.stream else {
+        let Some(stream) = events.stream else {
             return Err(DriverError::new(Call::Record, ErrorCode::InvalidHandle));
         };
         if driver.capture_status(stream)? != CaptureStatus::None {
             return Err(DriverError::new(Call::Record, ErrorCode::CapturedEvent));
         }
-        check_identity(driver, Call::Record, stream, lane.uid)?;
+        check_identity(driver, Call::Record, stream, events.uid)?;
         let event = match self.spare.pop() {
             Some(event) => event,
             None => driver.create_event()?,
@@ -79,8 +79,8 @@ impl Events {
             self.spare.push(event);
             return Err(error);
         }
-        let at = lane.recorded.partition_point(|&(point, _)| point < fence.point);
-        lane.recorded.insert(at, (fence.point, event));
+        let at = events.recorded.partition_point(|&(point, _)| point < fence.point);
+        events.recorded.insert(at, (fence.point, event));
         Ok(())
     }
 
@@ -92,11 +92,15 @@ impl Events {
         stream: StreamId,
         fence: Fence,
     ) -> Result<(), DriverError> {
-        let event = self.lane(fence.stream).and_then(|lane| {
-            lane.recorded.iter().find(|&&(point, _)| point >= fence.point).map(|&(_, event)| event)
+        let event = self.of(fence.stream).and_then(|events| {
+            events
+                .recorded
+                .iter()
+                .find(|&&(point, _)| point >= fence.point)
+                .map(|&(_, event)| event)
         });
         let Some(event) = event else { return Ok(()) };
-        let known = self.lane(stream).and_then(|lane| Some((lane.stream?, lane.uid)));
+        let known = self.of(stream).and_then(|events| Some((events.stream?, events.uid)));
         let Some((stream, uid)) = known else {
             return Err(DriverError::new(Call::Wait, ErrorCode::InvalidHandle));
         };
@@ -113,54 +117,54 @@ impl Events {
     /// as anybody knows.
     pub(crate) fn collect(&mut self, driver: &dyn Driver) -> Vec<Fence> {
         let mut passed = Vec::new();
-        for lane in self.lanes.iter_mut().flatten() {
+        for events in self.streams.iter_mut().flatten() {
             let mut last = None;
-            while let Some(&(point, event)) = lane.recorded.front() {
+            while let Some(&(point, event)) = events.recorded.front() {
                 if !driver.query(event).unwrap_or(false) {
                     break;
                 }
-                lane.recorded.pop_front();
+                events.recorded.pop_front();
                 self.spare.push(event);
                 last = Some(point);
             }
-            passed.extend(last.map(|point| Fence { stream: lane.id, point }));
+            passed.extend(last.map(|point| Fence { stream: events.id, point }));
         }
         passed
     }
 
     /// The last recorded fence of each stream, with its event.
     pub(crate) fn last_recorded(&self) -> Vec<(Fence, Event)> {
-        let lanes = self.lanes.iter().flatten();
-        lanes
-            .filter_map(|lane| {
-                let &(point, event) = lane.recorded.back()?;
-                Some((Fence { stream: lane.id, point }, event))
+        let streams = self.streams.iter().flatten();
+        streams
+            .filter_map(|events| {
+                let &(point, event) = events.recorded.back()?;
+                Some((Fence { stream: events.id, point }, event))
             })
             .collect()
     }
 
     /// Whether some fence was not seen complete.
     pub(crate) fn any_recorded(&self) -> bool {
-        self.lanes.iter().flatten().any(|lane| !lane.recorded.is_empty())
+        self.streams.iter().flatten().any(|events| !events.recorded.is_empty())
     }
 
     /// Gives up every event, for teardown.
     pub(crate) fn drain(&mut self) -> Vec<Event> {
-        let mut events = std::mem::take(&mut self.spare);
-        for lane in self.lanes.iter_mut().flatten() {
-            events.extend(lane.recorded.drain(..).map(|(_, event)| event));
+        let mut all = std::mem::take(&mut self.spare);
+        for events in self.streams.iter_mut().flatten() {
+            all.extend(events.recorded.drain(..).map(|(_, event)| event));
         }
-        events
+        all
     }
 
     /// The device's handle of a stream that is not retired.
     pub(crate) fn stream(&self, id: StreamId) -> Option<Stream> {
-        self.lane(id)?.stream
+        self.of(id)?.stream
     }
 
     /// The device's handles of all streams that are not retired.
     pub(crate) fn streams(&self) -> Vec<Stream> {
-        self.lanes.iter().flatten().filter_map(|lane| lane.stream).collect()
+        self.streams.iter().flatten().filter_map(|events| events.stream).collect()
     }
 
     /// The handle of a stream that is neither retired nor, as far as that may be asked, another
@@ -171,7 +175,7 @@ impl Events {
         call: Call,
         id: StreamId,
     ) -> Result<(Stream, CaptureStatus), DriverError> {
-        let known = events.lock().lane(id).and_then(|lane| Some((lane.stream?, lane.uid)));
+        let known = events.lock().of(id).and_then(|events| Some((events.stream?, events.uid)));
         let Some((stream, uid)) = known else {
             return Err(DriverError::new(call, ErrorCode::InvalidHandle));
         };
@@ -185,12 +189,12 @@ impl Events {
 
     /// All streams that are not retired.
     pub(crate) fn ids(&self) -> Vec<StreamId> {
-        let live = self.lanes.iter().flatten().filter(|lane| lane.stream.is_some());
-        live.map(|lane| lane.id).collect()
+        let live = self.streams.iter().flatten().filter(|events| events.stream.is_some());
+        live.map(|events| events.id).collect()
     }
 
-    fn lane(&self, id: StreamId) -> Option<&Lane> {
-        self.lanes.get(id.index())?.as_ref().filter(|lane| lane.id == id)
+    fn of(&self, id: StreamId) -> Option<&StreamEvents> {
+        self.streams.get(id.index())?.as_ref().filter(|events| events.id == id)
     }
 }
 

@@ -1,9 +1,9 @@
-//! Announcements of what addresses are backed by.
+//! [`Observer`]: tells the program of changes of what addresses are backed by.
 //!
-//! Others keep tables by address: an announcement says that addresses lead to new memory, or to
-//! none, so that such a table can drop them. Invariants: a change is announced once, in the order
-//! of the changes, after it was done and before anybody is given memory there; what was done and
-//! undone is not announced.
+//! Others keep tables by address: a change says that addresses lead to new memory, or to none, so
+//! that such a table can drop them. Invariants: a change is told once, in the order of the changes,
+//! after it was done and before anybody is given memory there; what was done and undone is not
+//! told.
 
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 
 /// A change of what a range of addresses is backed by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MappingChange {
     /// The device.
     pub ordinal: u32,
@@ -32,15 +33,15 @@ pub type RemapCallback = Arc<dyn Fn(&MappingChange) + Send + Sync>;
 
 /// Tells the program of changes.
 #[derive(Default)]
-pub(crate) struct Announcer {
+pub(crate) struct Observer {
     pub(crate) callbacks: Mutex<Vec<RemapCallback>>,
     /// The thread that runs callbacks.
-    announcing: Mutex<Option<ThreadId>>,
+    telling: Mutex<Option<ThreadId>>,
 }
 
-impl Announcer {
+impl Observer {
     /// Tells of the steps of a plan that are in effect; `given` is the address that one gave.
-    pub(crate) fn announce(&self, ordinal: impl Fn() -> u32, steps: &[Step], given: u64) {
+    pub(crate) fn tell(&self, ordinal: impl Fn() -> u32, steps: &[Step], given: u64) {
         let callbacks = self.callbacks.lock().clone();
         if callbacks.is_empty() {
             return;
@@ -49,17 +50,17 @@ impl Announcer {
         if changes.is_empty() {
             return;
         }
-        *self.announcing.lock() = Some(thread::current().id());
+        *self.telling.lock() = Some(thread::current().id());
         // Also when a callback unwinds.
-        let _announced = Announced(self);
+        let _told = Told(self);
         for change in &changes {
             callbacks.iter().for_each(|callback| callback(change));
         }
     }
 
-    /// Refuses to take the lock that this thread has while it announces.
+    /// Refuses to take the lock that this thread has while it tells.
     pub(crate) fn refuse_within(&self) -> Result<(), DriverError> {
-        match *self.announcing.lock() {
+        match *self.telling.lock() {
             Some(thread) if thread == thread::current().id() => {
                 Err(DriverError::new(Call::Map, ErrorCode::InCallback))
             }
@@ -68,11 +69,11 @@ impl Announcer {
     }
 }
 
-struct Announced<'a>(&'a Announcer);
+struct Told<'a>(&'a Observer);
 
-impl Drop for Announced<'_> {
+impl Drop for Told<'_> {
     fn drop(&mut self) {
-        *self.0.announcing.lock() = None;
+        *self.0.telling.lock() = None;
     }
 }
 

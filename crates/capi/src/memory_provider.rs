@@ -25,13 +25,13 @@ unsafe impl Send for Program {}
 unsafe impl Sync for Program {}
 
 impl MemoryProvider for Program {
-    fn supply(&self, bytes: u64) -> Option<u64> {
+    fn allocate(&self, bytes: u64) -> Option<u64> {
         // SAFETY: the program's own function, called as the header says.
         let address = unsafe { (self.supply)(self.data, bytes as usize) };
         (!address.is_null()).then_some(address as u64)
     }
 
-    fn take_back(&self, address: u64, bytes: u64) {
+    fn free(&self, address: u64, bytes: u64) {
         // SAFETY: as above.
         unsafe { (self.take_back)(self.data, address as usize as *mut c_void, bytes as usize) };
     }
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn drystone_pool_create_over(
         };
         process::check()?;
         let device = registry::get(device)?;
-        let supplier = Arc::new(Program { supply, take_back, data });
-        device.pools.acquire_over(&device.allocator, (id0, id1), supplier)
+        let provider = Arc::new(Program { supply, take_back, data });
+        device.pools.acquire_over(&device.allocator, (id0, id1), provider)
     })
 }

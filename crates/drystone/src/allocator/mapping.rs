@@ -1,16 +1,17 @@
-//! What the allocator offers to those who know memory by its address: pins and announcements.
-//!
-//! Registrations with network cards and with NCCL, handles sent to other processes: a pin keeps
-//! memory where it is, an announcement tells of a change (`announcer`).
+//! What addresses are backed by: pins, changes, and who else may reach it. For those who know
+//! memory by its address: registrations with network cards and with NCCL, handles sent to other
+//! processes.
 
 use drystone_core::{FreeError, RemapStats};
 
-use crate::allocator::Allocator;
-use crate::announcer::RemapCallback;
-use crate::room::Room;
+use super::Allocator;
+use crate::backend::BackendState;
+use crate::error::PeerError;
+use crate::executor::observe::RemapCallback;
 
 /// Why a block was not pinned, a pin not taken back, or changes are not announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PinError {
     /// The address is not that of a live block.
     #[error(transparent)]
@@ -29,7 +30,8 @@ pub enum PinError {
 impl Allocator {
     /// Pins the live block that starts at an address: its memory stays where it is, also once the
     /// block is free, until it is unpinned. It is not lent, moved or given back, and serves
-    /// requests at its own place as ever. Pins add up, and cover whole handles.
+    /// requests at its own place as ever. Pins add up, and cover whole handles. Makes no driver
+    /// call.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -52,19 +54,19 @@ impl Allocator {
     /// # Errors
     /// There is no such block, or the memory is in the driver's own pools.
     pub fn pin_mapping(&self, address: u64) -> Result<(), PinError> {
-        match &self.room {
-            Room::Heap(device) => Ok(device.books.lock().pin_mapping(address)?),
-            Room::AsyncPools(_) => Err(PinError::DriversOwn),
+        match &self.engine.backend {
+            BackendState::Heap(heap) => Ok(heap.lock().pin_mapping(address)?),
+            BackendState::AsyncPools(_) => Err(PinError::DriversOwn),
         }
     }
 
-    /// Takes a pin back, whether the block is live still or not.
+    /// Takes a pin back, whether the block is live still or not. Makes no driver call.
     ///
     /// # Errors
     /// Nothing is pinned there.
     pub fn unpin_mapping(&self, address: u64) -> Result<(), PinError> {
-        match &self.room {
-            Room::Heap(device) if device.books.lock().unpin_mapping(address) => Ok(()),
+        match &self.engine.backend {
+            BackendState::Heap(heap) if heap.lock().unpin_mapping(address) => Ok(()),
             _ => Err(PinError::NotPinned { address }),
         }
     }
@@ -75,18 +77,27 @@ impl Allocator {
     /// # Errors
     /// The memory is in the driver's own pools, which tell of no change.
     pub fn on_remap(&self, callback: RemapCallback) -> Result<(), PinError> {
-        match &self.room {
-            Room::Heap(device) => device.announcer.callbacks.lock().push(callback),
-            Room::AsyncPools(_) => return Err(PinError::DriversOwn),
+        match &self.engine.backend {
+            BackendState::Heap(_) => self.engine.executor.observer.callbacks.lock().push(callback),
+            BackendState::AsyncPools(_) => return Err(PinError::DriversOwn),
         }
         Ok(())
     }
 
     /// What is out on loan and pinned at this moment; nothing with backend `async`.
     pub fn remap_stats(&self) -> RemapStats {
-        match &self.room {
-            Room::Heap(device) => device.books.lock().remap_stats(),
-            Room::AsyncPools(_) => RemapStats::default(),
+        match &self.engine.backend {
+            BackendState::Heap(heap) => heap.lock().remap_stats(),
+            BackendState::AsyncPools(_) => RemapStats::default(),
         }
+    }
+
+    /// Gives another device access to all memory of this allocator, whether it is mapped now or
+    /// later. Calls the driver for every range, and waits for misses and trims under way.
+    ///
+    /// # Errors
+    /// The two are not connected, or a range could not be opened.
+    pub fn enable_peer_access(&self, peer_ordinal: u32) -> Result<(), PeerError> {
+        self.engine.enable_peer_access(peer_ordinal)
     }
 }

@@ -4,23 +4,12 @@
 //! allocator knows. Growing is always allowed, and events outside the capture may be asked by a
 //! thread that is relaxed; waiting for the device and giving memory back are not.
 
-use drystone_core::StreamId;
+use drystone_core::{Captured, StreamId};
 use drystone_driver::{CaptureMode, CaptureStatus, Driver, DriverError, ErrorCode};
 use parking_lot::Mutex;
 
 use crate::error::is_final;
-use crate::events::Events;
-
-/// Whom a capture under way concerns, as a request sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Captured {
-    /// Nobody: no capture is under way.
-    None,
-    /// Another stream than the request's.
-    Other,
-    /// The request's stream.
-    Own,
-}
+use crate::executor::events::Events;
 
 /// Whether a request's stream is being captured, or another one.
 ///
