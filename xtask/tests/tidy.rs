@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{layers, report, root, rust_files};
+use common::{report, root, rust_files};
 use std::fs;
 use std::path::Path;
 
@@ -25,6 +25,18 @@ const WORDS: [(&str, &str); 5] = [
     ("superblock", "segment"),
     ("zombie", "hollow"),
 ];
+
+/// The crates of `crates/README.md`, bottom first: folder and package.
+fn layers() -> Vec<(String, String)> {
+    let text = fs::read_to_string(root().join("crates/README.md")).unwrap();
+    text.lines()
+        .filter_map(|line| {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            let name = |cell: &str| Some(cell.strip_prefix('`')?.strip_suffix('`')?.to_owned());
+            Some((name(cells.get(1)?)?, name(cells.get(2)?)?))
+        })
+        .collect()
+}
 
 fn dependencies(manifest: &Path) -> (String, Vec<String>) {
     let text = fs::read_to_string(manifest).unwrap();

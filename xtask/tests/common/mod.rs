@@ -1,5 +1,5 @@
-//! What the tests of the house rules share: the repository's files and crates, and a report that
-//! names every finding.
+//! What the tests of the house rules share: the repository's files, and a report that names
+//! every finding.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,16 +36,4 @@ pub fn rust_files() -> BTreeMap<String, String> {
 /// Fails with every finding at once.
 pub fn report(rule: &str, findings: Vec<String>) {
     assert!(findings.is_empty(), "{rule}:\n  {}", findings.join("\n  "));
-}
-
-/// The crates of `crates/README.md`, bottom first: folder and package.
-pub fn layers() -> Vec<(String, String)> {
-    let text = fs::read_to_string(root().join("crates/README.md")).unwrap();
-    text.lines()
-        .filter_map(|line| {
-            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-            let name = |cell: &str| Some(cell.strip_prefix('`')?.strip_suffix('`')?.to_owned());
-            Some((name(cells.get(1)?)?, name(cells.get(2)?)?))
-        })
-        .collect()
 }

@@ -1,5 +1,5 @@
-//! [`Queue`]: the stream that a handle means in a call: a created one, the legacy default stream, or
-//! the thread's own default stream.
+//! [`Queue`]: the stream that a handle means in a call: a created one, the legacy default stream,
+//! or the thread's own default stream.
 
 use crate::abi::Raw;
 use crate::capture;

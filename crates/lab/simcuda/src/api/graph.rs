@@ -61,7 +61,8 @@ api! {
     fn cuGraphClone(clone: Out<Raw>, graph: Raw) |call| {
         let (device, value) = resolve(graph, Kind::Graph)?;
         clone.check()?;
-        let copy = device.tables.lock().graphs.clone_graph(value, |node| device.handle(Kind::Node, node))?;
+        let handle = |node| device.handle(Kind::Node, node);
+        let copy = device.tables.lock().graphs.clone_graph(value, handle)?;
         clone.set(device.handle(Kind::Graph, copy))
     }
 
