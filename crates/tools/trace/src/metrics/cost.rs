@@ -1,0 +1,24 @@
+//! Running totals of an allocator: what its driver calls cost, and what it moved.
+
+/// What an allocator has cost in driver calls since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DriverCost {
+    /// Memory, event, stream and synchronisation calls; queries of device and capture not counted.
+    pub calls: u64,
+    /// The same calls priced by the simulated device's cost table, in microseconds.
+    pub time_us: f64,
+}
+
+/// What an allocator that maps memory anew has moved so far, and what is mapped so now. All zero
+/// for one that does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Harvest {
+    /// Granules that were lent, in all.
+    pub harvested_granules: u64,
+    /// Granules that back another place than their home now.
+    pub lent_granules: u64,
+    /// Mappings beyond homes now.
+    pub aliases: u64,
+    /// Addresses that lead to memory which backs another place now, in bytes.
+    pub alias_bytes: u64,
+}
