@@ -1,7 +1,7 @@
 //! What an allocator under replay must offer.
 
 use super::layout::Layout;
-use crate::metrics::{DriverCost, Harvest};
+use crate::metrics::{DriverCost, Remaps};
 
 /// How much memory an allocator uses at this moment, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,8 +52,8 @@ pub trait Replayed {
     fn driver_cost(&self) -> DriverCost;
 
     /// What was moved so far. Read at the ends of iterations, or of parts of the trace.
-    fn harvest(&self) -> Harvest {
-        Harvest::default()
+    fn remaps(&self) -> Remaps {
+        Remaps::default()
     }
 
     /// The address map at this moment, sorted by address; `None` where the allocator has none to
