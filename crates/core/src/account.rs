@@ -4,9 +4,9 @@
 //! A block counts for the pool and stream that it was requested for, free memory for those whose
 //! requests it serves first.
 
-use crate::block::BlockState;
 use crate::heap::Heap;
 use crate::policy::SizeClass;
+use crate::space::block::BlockState;
 use crate::stats::Gauge;
 
 /// What one pool, class and stream have, in bytes. Peaks are of their own: those of several
@@ -49,27 +49,28 @@ impl PoolStreamStats {
 }
 
 impl Heap {
-    /// The accounts that have anything, or had since the peaks were reset. Walks all blocks.
+    /// What each pool, class and stream has that has anything, or had since the peaks were reset.
+    /// Walks all blocks.
     pub fn pool_stream_stats(&self) -> Vec<PoolStreamStats> {
-        let lists = self.lists.iter();
-        let mut accounts: Vec<PoolStreamStats> = lists
+        let lists = self.space.lists().iter();
+        let mut all: Vec<PoolStreamStats> = lists
             .map(|list| PoolStreamStats::new(list.pool, list.class, list.stream, list.active_bytes))
             .collect();
-        for (_, segment) in self.segments.iter() {
-            for index in self.blocks.onward(segment.first) {
-                let block = &self.blocks[index];
-                let account = &mut accounts[block.list as usize];
+        for (_, segment) in self.space.segments.iter() {
+            for index in self.space.blocks.onward(segment.first) {
+                let block = &self.space.blocks[index];
+                let one = &mut all[block.list.index()];
                 match block.state {
-                    BlockState::Live => account.allocated_bytes += block.bytes,
+                    BlockState::Live => one.allocated_bytes += block.bytes,
                     BlockState::Free => {
-                        account.free_bytes += block.bytes;
-                        account.largest_free_bytes = account.largest_free_bytes.max(block.bytes);
+                        one.free_bytes += block.bytes;
+                        one.largest_free_bytes = one.largest_free_bytes.max(block.bytes);
                     }
                     _ => {}
                 }
             }
         }
-        accounts.retain(PoolStreamStats::is_used);
-        accounts
+        all.retain(PoolStreamStats::is_used);
+        all
     }
 }

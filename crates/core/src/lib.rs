@@ -12,38 +12,35 @@
 #![forbid(unsafe_code)]
 
 mod account;
-mod address_map;
-mod bin;
-mod block;
+mod broken;
 mod check;
 mod error;
 mod fence;
-mod free_list;
-mod granule;
 mod heap;
 mod id;
-mod lead;
 mod ledger;
-mod pin;
 mod plan;
 mod policy;
 mod pool;
-mod segment;
 pub mod size;
 mod snapshot;
+mod space;
 mod stats;
+mod vm;
 
 pub use account::PoolStreamStats;
-pub use block::BlockState;
-pub use check::Broken;
+pub use broken::Broken;
 pub use error::{FreeError, RecordStreamError, RequestError, StreamError};
 pub use fence::Fence;
-pub use granule::GranuleId;
-pub use heap::{Committed, Config, Freed, Granted, Heap, Outcome, Reuse};
+pub use heap::{Committed, Config, Freed, Heap, Outcome, Reuse};
 pub use id::{PoolId, StreamId};
 pub use ledger::{AsyncPools, DeferredFree, DriverAlloc, FreeOrder, FreeOutcome, PendingAlloc};
 pub use plan::{Plan, Step};
 pub use policy::{CrossStream, HELD_PER_HANDLE, SegmentKind, SizeClass};
 pub use size::SizeError;
 pub use snapshot::{BlockView, SegmentView};
+pub use space::block::BlockState;
+pub use space::free_list::ListIx;
+pub use space::{Granted, Space};
 pub use stats::{Gauge, RemapStats, SizeClassStats, Stats};
+pub use vm::granule::GranuleId;

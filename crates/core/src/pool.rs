@@ -6,9 +6,10 @@
 use crate::error::RequestError;
 use crate::id::PoolId;
 use crate::policy::{SegmentKind, SizeClass};
+use crate::space::free_list::ListIx;
 
 /// Marks a stream for which a pool has no free list yet.
-const NO_LIST: u32 = u32::MAX;
+const NO_LIST: ListIx = ListIx(u32::MAX);
 
 /// One pool.
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub(crate) struct Pool {
     /// Segments that plans under way obtain for it.
     pub(crate) planned_segments: u32,
     /// The free list of each stream, by class and the stream's index.
-    lists: [Vec<u32>; 2],
+    lists: [Vec<ListIx>; 2],
 }
 
 impl Pool {
@@ -34,11 +35,11 @@ impl Pool {
     }
 
     #[inline]
-    pub(crate) fn list(&self, class: SizeClass, stream: u32) -> Option<u32> {
+    pub(crate) fn list(&self, class: SizeClass, stream: u32) -> Option<ListIx> {
         self.lists[class as usize].get(stream as usize).copied().filter(|&list| list != NO_LIST)
     }
 
-    pub(crate) fn set_list(&mut self, class: SizeClass, stream: u32, list: u32) {
+    pub(crate) fn set_list(&mut self, class: SizeClass, stream: u32, list: ListIx) {
         let lists = &mut self.lists[class as usize];
         if lists.len() <= stream as usize {
             lists.resize(stream as usize + 1, NO_LIST);
@@ -47,7 +48,7 @@ impl Pool {
     }
 
     /// The free lists of one class, with their streams' indices.
-    pub(crate) fn lists(&self, class: SizeClass) -> impl Iterator<Item = (u32, u32)> + '_ {
+    pub(crate) fn lists(&self, class: SizeClass) -> impl Iterator<Item = (u32, ListIx)> + '_ {
         let lists = self.lists[class as usize].iter().enumerate();
         lists.filter(|&(_, &list)| list != NO_LIST).map(|(stream, &list)| (stream as u32, list))
     }

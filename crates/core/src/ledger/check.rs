@@ -2,7 +2,7 @@
 //! the same as for the heap, where the driver tiles segments and joins blocks.
 
 use super::{AsyncPools, State};
-use crate::check::{Broken, hold};
+use crate::broken::{Broken, hold};
 use crate::policy;
 use crate::size::QUANTUM;
 use crate::stats::Gauge;
@@ -77,7 +77,7 @@ impl AsyncPools {
         let mut sums = [[0u64; 7]; 2];
         let mut quarantined = 0;
         for (_, entry) in self.entries().filter(|(_, entry)| entry.is_counted) {
-            let sum = &mut sums[policy::class(entry.bytes) as usize];
+            let sum = &mut sums[policy::size_class(entry.bytes) as usize];
             if entry.state == State::Live {
                 sum[1] += entry.bytes;
                 sum[3] += 1;
@@ -121,7 +121,7 @@ impl AsyncPools {
             let account = &self.accounts[entry.account as usize];
             let is_own = account.pool == entry.pool as usize
                 && account.stream == entry.stream.index()
-                && account.class == policy::class(entry.bytes);
+                && account.class == policy::size_class(entry.bytes);
             hold(8, is_own, || format!("{entry:?} counts for {account:?}"))?;
             sums[entry.account as usize] += entry.bytes;
         }

@@ -6,12 +6,12 @@
 //! within a capture; afterwards it is the graph's, and only the books forget it.
 
 use super::{AsyncPools, Entry, State};
-use crate::block::BlockIndex;
 use crate::error::FreeError;
 use crate::fence::Fence;
 use crate::id::StreamId;
 use crate::plan::{Intent, Plan, Step};
 use crate::policy;
+use crate::space::block::BlockIndex;
 
 /// In whose order a block goes back to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl AsyncPools {
         entry.state = State::FreeOutcome;
         let (bytes, stream, is_graphs) = (entry.bytes, entry.stream, entry.is_graphs);
         let uses = std::mem::take(&mut entry.uses);
-        self.stats.free(policy::class(bytes) as usize, bytes);
+        self.stats.free(policy::size_class(bytes) as usize, bytes);
         if is_graphs {
             self.by_address.remove(&address);
             if uses.is_empty() {
@@ -254,7 +254,7 @@ impl AsyncPools {
         }
         if is_counted {
             self.accounts[account as usize].active_bytes.take(bytes);
-            let class = policy::class(bytes) as usize;
+            let class = policy::size_class(bytes) as usize;
             self.stats.complete(class, requested, bytes);
             self.stats.all.segments.take(1);
             self.stats.classes[class].segments.take(1);

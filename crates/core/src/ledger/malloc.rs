@@ -6,10 +6,10 @@
 use super::free::{DeferredFree, FreeOrder};
 use super::{AsyncPools, Entry, State};
 use crate::error::RequestError;
-use crate::heap::Granted;
 use crate::id::{PoolId, StreamId};
 use crate::policy;
 use crate::size::block_bytes;
+use crate::space::Granted;
 
 /// A request that the driver is to serve; handed back with what it gave, or cancelled.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ impl AsyncPools {
         self.observe(pool as usize, reserved_bytes);
         let now = self.stats.all.reserved_bytes.current;
         let is_admitted = is_graphs || now <= self.ceiling_bytes;
-        let class = policy::class(bytes);
+        let class = policy::size_class(bytes);
         let account = self.account_of(pool, class, stream);
         let entry = Entry {
             address,

@@ -20,7 +20,6 @@ pub use malloc::{DriverAlloc, PendingAlloc};
 use std::collections::BTreeMap;
 
 use crate::account::PoolStreamStats;
-use crate::block::{BlockIndex, BlockState};
 use crate::error::{FreeError, RecordStreamError, RequestError, StreamError};
 use crate::fence::{Fence, Streams};
 use crate::heap::Committed;
@@ -28,6 +27,7 @@ use crate::id::{PoolId, StreamId};
 use crate::plan::{Intent, Plan, Step};
 use crate::policy::{self, SegmentKind};
 use crate::snapshot::{BlockView, SegmentView};
+use crate::space::block::{BlockIndex, BlockState};
 use crate::stats::Stats;
 
 /// What a block is at this moment.
@@ -336,7 +336,7 @@ impl AsyncPools {
             address: entry.address,
             bytes: entry.bytes,
             kind: SegmentKind::Plain,
-            class: policy::class(entry.bytes),
+            class: policy::size_class(entry.bytes),
             pool: entry.pool as usize,
             stream: entry.stream.index(),
             blocks: vec![entry.view()],
