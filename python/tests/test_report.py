@@ -50,7 +50,7 @@ class Page(HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.references, self.open = [], []
-        self.data = None
+        self.data, self.is_data = None, False
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):

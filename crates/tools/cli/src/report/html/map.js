@@ -65,7 +65,7 @@ function sums(layout) {
 function freeBars(bars) {
   const W = 540, H = 130, left = 62, bottom = 20;
   const max = Math.max(1, ...bars.map(b => b[2])), step = (W - left) / Math.max(8, bars.length);
-  const svg = make("svg", { viewBox: `0 0 ${W} ${H}`, role: "img" });
+  const svg = make("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", class: "bars" });
   for (const v of steps(max, 3)) {
     const y = H - bottom - (H - bottom - 8) * v / max;
     svg.append(make("line", { class: "grid", x1: left, x2: W, y1: y, y2: y }), make("text", { x: left - 6, y: y + 4, "text-anchor": "end" }, v ? bytes(v) : "0"));

@@ -1,8 +1,4 @@
-//! The values of a file into a [`Snapshot`].
-//!
-//! Invariants: nothing recurses; what is shared in the file is looked at once (stacks, notes) or
-//! counts against a budget that no file written by PyTorch can exhaust, so that a small file
-//! cannot unfold into a large snapshot.
+//! A snapshot as a whole: its keys, one by one.
 
 use super::fault::{Fault, Read};
 use super::reader::Reader;
