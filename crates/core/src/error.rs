@@ -18,7 +18,7 @@ pub enum StreamError {
 impl fmt::Display for StreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let StreamError::Unknown { stream } = self;
-        write!(f, "stream {}:{} was never added or is retired", stream.index, stream.generation)
+        write!(f, "stream {}:{} was never added or is retired", stream.index(), stream.generation)
     }
 }
 
@@ -64,7 +64,12 @@ impl fmt::Display for RequestError {
             RequestError::Size(error) => error.fmt(f),
             RequestError::Stream(error) => error.fmt(f),
             RequestError::UnknownPool { pool } => {
-                write!(f, "pool {}:{} was never added or is released", pool.index, pool.generation)
+                write!(
+                    f,
+                    "pool {}:{} was never added or is released",
+                    pool.index(),
+                    pool.generation
+                )
             }
             RequestError::Limit { bytes, reserved_bytes, limit_bytes } => write!(
                 f,

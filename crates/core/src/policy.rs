@@ -19,7 +19,7 @@ pub enum SegmentKind {
 }
 
 /// Small blocks and large ones never share a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SizeClass {
     /// Blocks up to 1 MiB.
     Small,

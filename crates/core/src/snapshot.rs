@@ -60,8 +60,8 @@ impl Heap {
                 bytes: segment.bytes,
                 kind: segment.kind,
                 class: list.class,
-                pool: list.pool as usize,
-                stream: list.stream as usize,
+                pool: list.pool.index(),
+                stream: list.stream.index(),
                 blocks: blocks.map(|index| view(self, index)).collect(),
             }
         };
@@ -77,6 +77,6 @@ fn view(heap: &Heap, index: BlockIndex) -> BlockView {
         bytes: block.bytes,
         requested_bytes: if is_requested { block.requested } else { 0 },
         state: block.state,
-        stream: heap.space.list(block.list).stream as usize,
+        stream: heap.space.list(block.list).stream.index(),
     }
 }

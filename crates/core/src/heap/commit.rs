@@ -105,7 +105,7 @@ impl Heap {
             }
             Intent::Remap { window, donors, .. } => {
                 self.vm.undo_remap(self.space.blocks[window].segment, steps);
-                self.finish_unmapping(window);
+                self.windows().finish_unmapping(window);
                 donors.iter().for_each(|&index| self.file(index));
             }
             Intent::Order { .. } => self.note_recorded(steps),

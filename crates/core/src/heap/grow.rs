@@ -3,6 +3,7 @@
 //! Granules that are free come first, as a remap; only what is missing is created, at home.
 //! Reserved bytes plus those under way never pass the limit (one step: B19).
 
+use super::trim::Trim;
 use super::{Heap, Outcome, Reuse};
 use crate::error::RequestError;
 use crate::plan::{Intent, Plan, Request, Step};
@@ -42,7 +43,7 @@ impl Heap {
     fn back(&mut self, request: Request, reuse: Reuse) -> Result<Outcome, RequestError> {
         let too_large = SizeError::TooLarge { bytes: request.requested };
         let needed_bytes = round_up(request.bytes, self.config.granule_bytes).ok_or(too_large)?;
-        let donors = self.donors(request, reuse);
+        let donors = self.search(request).donors(reuse, false);
         let free_bytes = donors.ordered_bytes();
         if needed_bytes <= free_bytes {
             if let Some(outcome) = self.remap(request, reuse, &donors) {
@@ -117,7 +118,8 @@ impl Heap {
         }
         let run = self.plan_order(request);
         run.or_else(|| {
-            let points = self.points_of(donors.to_wait_for(missing_bytes).into_iter());
+            let waits = donors.to_wait_for(missing_bytes);
+            let points = self.search(request).points_of(waits.into_iter());
             self.plan_wait(request, points)
         })
     }
@@ -134,7 +136,7 @@ impl Heap {
         let stale = self.vm.mapped_ranges(whole.segment, &whole.range());
         if !stale.is_empty() {
             self.space.unlink_unmapped(point.unmapped);
-            return self.plan_to_unmap(point.unmapped, stale);
+            return Trim::unmapping(self, [(point.unmapped, stale)]);
         }
         self.space.claim_growth(point);
         self.planned_bytes += self.vm.created_bytes(&new);

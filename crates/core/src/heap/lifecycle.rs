@@ -4,8 +4,9 @@ use super::Heap;
 use crate::error::{RequestError, StreamError};
 use crate::fence::Fence;
 use crate::id::{PoolId, StreamId};
-use crate::plan::{Intent, Plan, Step};
+use crate::plan::Plan;
 use crate::policy::SegmentKind;
+use crate::pool::Pool;
 use crate::stats::Gauge;
 
 impl Heap {
@@ -25,18 +26,13 @@ impl Heap {
     /// # Errors
     /// The stream is unknown.
     pub fn retire_stream(&mut self, stream: StreamId) -> Result<Plan, StreamError> {
-        let fence = self.streams.retire(stream)?;
-        Ok(Plan { steps: vec![Step::Record { fence }], intent: Intent::Retire { fence } })
+        self.streams.plan_retire(stream)
     }
 
     /// The device has passed a fence: blocks that waited for it, or for an earlier one of its
     /// stream, become free. Fences of streams that were succeeded are ignored.
     pub fn fence_passed(&mut self, fence: Fence) {
-        let Some(stream) = self.streams.of_fence(fence) else {
-            return;
-        };
-        stream.passed = stream.passed.max(fence.point);
-        while let Some(block) = self.streams.at_mut(fence.stream.index).dequeue() {
+        while let Some(block) = self.streams.pass(fence) {
             self.pass_use(block, fence.stream);
         }
     }
@@ -51,7 +47,10 @@ impl Heap {
         let space = &self.space;
         let has_segments =
             |pool| space.segments.iter().any(|(_, s)| space.list(s.list).pool == pool);
-        let pool = self.pools.add(kind, has_segments);
+        let pool = self.pools.add(Pool::new(kind), |index, pool| {
+            pool.kind == kind && pool.planned_segments == 0 && !has_segments(index)
+        });
+        self.pools.at_mut(pool.index).is_open = false;
         let inherited = self.space.lists_mut().iter_mut().filter(|list| list.pool == pool.index);
         inherited.for_each(|list| list.active_bytes = Gauge::default());
         pool
@@ -71,12 +70,7 @@ impl Heap {
     /// # Errors
     /// The pool is unknown or the default pool.
     pub fn release_pool(&mut self, pool: PoolId) -> Result<(), RequestError> {
-        self.pools.live(pool)?;
-        if pool == PoolId::DEFAULT {
-            return Err(RequestError::UnknownPool { pool });
-        }
-        self.pools.at_mut(pool.index).is_released = true;
-        Ok(())
+        self.pools.release(pool)
     }
 
     /// Releases every pool: for teardown, when nobody can make a request any more.

@@ -13,9 +13,11 @@ mod grow;
 mod lifecycle;
 mod remap;
 mod reuse;
+mod search;
 #[cfg(test)]
 mod tests;
 mod trim;
+mod windows;
 
 pub use alloc::Outcome;
 pub use commit::Committed;
@@ -24,10 +26,11 @@ pub use reuse::Reuse;
 
 use crate::error::{FreeError, RequestError};
 use crate::fence::Streams;
-use crate::id::{PoolId, StreamId};
+use crate::id::{PoolId, PoolIx, StreamId, StreamIx};
+use crate::order::uses::UseTable;
 use crate::plan::Request;
 use crate::policy::{self, CrossStream, SegmentKind, SizeClass};
-use crate::pool::Pools;
+use crate::pool::{Pool, Pools};
 use crate::space::block::{BlockIndex, NO_USES};
 use crate::space::free_list::{FreeList, ListIx};
 use crate::space::{Granted, Space};
@@ -59,7 +62,7 @@ pub struct Heap {
     pub(crate) space: Space,
     pub(crate) vm: PageTable,
     pub(crate) streams: Streams,
-    pub(crate) pools: Pools,
+    pub(crate) pools: Pools<Pool>,
     pub(crate) uses: UseTable,
     pub(crate) quarantine: Vec<BlockIndex>,
     pub(crate) stats: Stats,
@@ -81,7 +84,7 @@ impl Heap {
             space: Space::new(),
             vm: PageTable::new(config.granule_bytes),
             streams: Streams::default(),
-            pools: Pools::new(config.kind),
+            pools: Pools::new(Pool::new(config.kind)),
             uses: UseTable::default(),
             quarantine: Vec::new(),
             stats: Stats::default(),
@@ -135,7 +138,7 @@ impl Heap {
 
     /// The free list of a pool, class and stream, made if there is none yet.
     #[inline]
-    fn list_in(&mut self, pool: u32, class: SizeClass, stream: u32) -> ListIx {
+    fn list_in(&mut self, pool: PoolIx, class: SizeClass, stream: StreamIx) -> ListIx {
         let of = self.pools.at(pool);
         if let Some(list) = of.list(class, stream) {
             return list;
@@ -145,11 +148,9 @@ impl Heap {
         list
     }
 
-    /// Whether unused memory of a list may go elsewhere: that of the default pool, and of pools
-    /// that were released before the device was idle.
+    /// Whether unused memory of a list may go elsewhere.
     pub(crate) fn is_open(&self, list: ListIx) -> bool {
-        let pool = self.space.list(list).pool;
-        pool == PoolId::DEFAULT.index || self.pools.at(pool).is_open
+        self.pools.is_open(self.space.list(list).pool)
     }
 
     // The two moves everything is made of.
@@ -237,8 +238,7 @@ impl Heap {
     /// handles of free blocks, but for pinned ones, idle granules, and plain segments that are
     /// wholly free.
     pub fn unused_bytes(&self) -> u64 {
-        let lists = (0..self.space.lists().len() as u32).map(ListIx);
-        let open = lists.filter(|&list| self.is_open(list)).map(|list| self.space.list(list));
+        let open = self.space.lists().iter().filter(|list| self.pools.is_open(list.pool));
         let free = open.flat_map(|list| {
             list.filed(&self.space.blocks).map(|index| {
                 let block = &self.space.blocks[index];
@@ -263,59 +263,5 @@ impl Heap {
             self.vm.mapped_ranges(ix, &(segment.address..segment.address + segment.bytes))
         });
         ranges.map(|range| (range.start, range.end - range.start)).collect()
-    }
-}
-
-/// The streams that use a block beside its own, for the few blocks that have such uses.
-#[derive(Debug, Default)]
-pub(crate) struct UseTable {
-    table: Vec<Vec<StreamId>>,
-    spare: Vec<u32>,
-}
-
-impl UseTable {
-    /// Streams recorded under an index; none for [`NO_USES`].
-    pub(crate) fn get(&self, index: u32) -> &[StreamId] {
-        self.table.get(index as usize).map_or(&[], Vec::as_slice)
-    }
-
-    /// How many indices are in use.
-    pub(crate) fn len(&self) -> usize {
-        self.table.len() - self.spare.len()
-    }
-
-    /// Adds a stream, once. Returns the index, which is new if it was [`NO_USES`].
-    fn add(&mut self, index: u32, stream: StreamId) -> u32 {
-        let index = if index == NO_USES {
-            self.spare.pop().unwrap_or_else(|| {
-                self.table.push(Vec::new());
-                (self.table.len() - 1) as u32
-            })
-        } else {
-            index
-        };
-        let streams = &mut self.table[index as usize];
-        if !streams.contains(&stream) {
-            streams.push(stream);
-        }
-        index
-    }
-
-    /// Removes a stream; true if none is left, and the index is free again.
-    fn remove(&mut self, index: u32, stream: StreamId) -> bool {
-        let streams = &mut self.table[index as usize];
-        streams.retain(|&s| s != stream);
-        if streams.is_empty() {
-            self.spare.push(index);
-        }
-        self.table[index as usize].is_empty()
-    }
-
-    /// Removes all streams of an index, which is free again.
-    fn clear(&mut self, index: u32) {
-        if index != NO_USES && !self.table[index as usize].is_empty() {
-            self.table[index as usize].clear();
-            self.spare.push(index);
-        }
     }
 }

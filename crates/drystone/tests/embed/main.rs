@@ -11,7 +11,7 @@ use std::sync::Arc;
 use cudarc::driver::{CudaContext, CudaFunction, CudaStream, LaunchConfig, PushKernelArg, sys};
 use drystone::embed::{Buffer, DeviceMemory, EmbedError, StreamMemory};
 use drystone::{AllocateError, Backend, Options};
-use drystone_simcuda_client::SimCuda;
+use drystone_testkit::SimCuda;
 
 const MIB: usize = 1 << 20;
 const CHILD: &str = "DRYSTONE_EMBED_TEST";

@@ -1,6 +1,7 @@
 //! [`Driver`] for [`SimDevice`]: each method names its call and its figures, nothing more.
 
-use crate::{GRANULARITY_BYTES, SimDevice};
+use crate::GRANULARITY_BYTES;
+use crate::device::SimDevice;
 use drystone_driver::{
     Call, CaptureMode, CaptureStatus, DeviceInfo, Driver, DriverError, ErrorCode, Event, Handle,
     MemoryInfo, MemoryPool, MemoryPoolConfig, MemoryPoolUsage, ShareableHandle, Stream, StreamUid,

@@ -1,0 +1,125 @@
+//! The order between streams, as far as a heap and the driver's pools share it: who uses a block
+//! (`uses`), and the plans of fences that tell when a use is over.
+//!
+//! Keeps I9: a freed block waits for a fence of each stream whose use of it may not be complete,
+//! until the fence has passed. Nobody's stream is made to wait for another (B29).
+
+pub(crate) mod uses;
+
+use crate::error::StreamError;
+use crate::fence::{Fence, StreamOrder, Streams};
+use crate::id::{PoolId, StreamId, StreamIx};
+use crate::plan::{Intent, Plan, Step};
+use crate::space::Space;
+use crate::space::block::{BlockIndex, BlockState, NO_USES};
+use uses::UseTable;
+
+impl Streams {
+    /// Retires a stream that is about to be destroyed, and plans its last fence.
+    pub(crate) fn plan_retire(&mut self, stream: StreamId) -> Result<Plan, StreamError> {
+        let fence = self.retire(stream)?;
+        Ok(Plan { steps: vec![Step::Record { fence }], intent: Intent::Retire { fence } })
+    }
+
+    /// Plans to wait until the device is idle, for blocks that wait for nothing less and for pools.
+    pub(crate) fn plan_idle(&mut self, quarantined: Vec<BlockIndex>, pools: Vec<PoolId>) -> Plan {
+        let fences = self.fences_when_idle();
+        let intent = Intent::Synchronize { fences, quarantined, pools };
+        Plan { steps: vec![Step::SynchronizeDevice], intent }
+    }
+
+    /// Plans a fence on each stream that uses a freed block, and forgets the uses that are over.
+    /// `None` if none is left.
+    pub(crate) fn plan_free(
+        &mut self,
+        block: BlockIndex,
+        table: &mut UseTable,
+        uses: &mut u32,
+    ) -> Option<Plan> {
+        let (mut fences, mut steps) = (Vec::new(), Vec::new());
+        for stream in table.get(*uses).to_vec() {
+            let Some((fence, is_new)) = self.fence_of_use(stream) else {
+                table.remove(uses, stream);
+                continue;
+            };
+            fences.push(fence);
+            if is_new {
+                steps.push(Step::Record { fence });
+            }
+        }
+        let intent = Intent::Free { block, fences };
+        (*uses != NO_USES).then_some(Plan { steps, intent })
+    }
+
+    /// A fence that a freed block needs is recorded. Queues the block until it passes; false if it
+    /// has passed already.
+    pub(crate) fn wait_for(&mut self, fence: Fence, block: BlockIndex) -> bool {
+        // A stream that took the place of the fence's has passed all fences of that.
+        let stream = self.at_mut(fence.stream.index);
+        if !stream.is_retired {
+            stream.recorded = stream.recorded.max(fence.point);
+        }
+        let waits = fence.point > stream.passed;
+        if waits {
+            stream.enqueue(fence.point, block);
+        }
+        waits
+    }
+
+    /// The device has passed a fence. Takes the next block out of the queue that waits for it or
+    /// for an earlier one of its stream. Fences of streams that were succeeded are ignored.
+    pub(crate) fn pass(&mut self, fence: Fence) -> Option<BlockIndex> {
+        let stream = self.of_fence(fence)?;
+        stream.passed = stream.passed.max(fence.point);
+        stream.dequeue()
+    }
+
+    /// Whether the host knows the last use of a free block to be complete.
+    #[inline]
+    pub(crate) fn is_complete(&self, space: &Space, index: BlockIndex) -> bool {
+        let block = &space.blocks[index];
+        self.has_passed(space.list(block.list).stream, block.free_after)
+    }
+
+    /// What it takes for a free block to be used on another stream than its own.
+    pub(crate) fn order_of(&self, space: &Space, index: BlockIndex, user: StreamIx) -> StreamOrder {
+        let block = &space.blocks[index];
+        self.order(space.list(block.list).stream, block.free_after, user)
+    }
+
+    /// Where the run of free blocks with complete last uses that starts at this block ends; the
+    /// block's own address if it is none.
+    pub(crate) fn complete_run_end(&self, space: &Space, index: BlockIndex) -> u64 {
+        let is_complete = |index: &BlockIndex| {
+            space.blocks[*index].state == BlockState::Free && self.is_complete(space, *index)
+        };
+        let run = space.blocks.onward(index).take_while(is_complete);
+        run.last().map_or(space.blocks[index].address, |last| space.blocks[last].end())
+    }
+
+    /// Joins a free block with those after it that are free on other streams, as far as their last
+    /// uses are complete: together they may hold whole handles.
+    pub(crate) fn join_complete(&self, space: &mut Space, index: BlockIndex) {
+        let end = self.complete_run_end(space, index);
+        while space.blocks[index].end() < end {
+            let blocks = &space.blocks;
+            let next = blocks[index].next;
+            // One of the same list whose last use is not complete must stay apart (I2).
+            let stays = |&after: &BlockIndex| {
+                let after = &blocks[after];
+                after.address >= end
+                    && after.state == BlockState::Free
+                    && after.list == blocks[index].list
+            };
+            if blocks[next].next.some().as_ref().is_some_and(stays) {
+                break;
+            }
+            space.remove_free(index);
+            space.remove_free(next);
+            space.blocks.absorb_next(index);
+            // Complete: points of different streams would not compare.
+            space.blocks[index].free_after = 0;
+            space.insert_free(index);
+        }
+    }
+}
