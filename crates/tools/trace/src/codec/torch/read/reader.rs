@@ -2,12 +2,54 @@
 //!
 //! Invariant: a value of another kind is an error that says what was found and what was expected.
 
-use super::{Fault, Read, Reader};
-use crate::codec::graph::{Id, Node};
-use crate::codec::{Problem, error::quote};
-use crate::snapshot::PoolId;
+use std::collections::HashMap;
+
+use super::fault::{Fault, Read};
+use super::plain::Plain;
+use crate::codec::error::{Problem, quote};
+use crate::codec::graph::{Graph, Id, Node};
+use crate::codec::limits::Limits;
+use crate::snapshot::{PoolId, Snapshot};
+
+/// A value that is no stack or frame, so far.
+pub(super) const UNKNOWN: u32 = u32::MAX;
+
+/// One key or value of an entry's note, comparable by content.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) enum Part {
+    Text(u32),
+    Other(Id),
+}
+
+/// Reads one snapshot.
+pub(super) struct Reader<'g, 'f> {
+    pub(super) graph: &'g Graph<'f>,
+    pub(super) limits: &'g Limits,
+    pub(super) snapshot: Snapshot,
+    pub(super) entries: u64,
+    pub(super) plain: Plain<'g, 'f>,
+    /// By value: the number of the stack or frame that it has become.
+    pub(super) known: Vec<u32>,
+    pub(super) notes: HashMap<Vec<(Part, Part)>, u32>,
+    /// Reused for every stack and note.
+    pub(super) numbers: Vec<u32>,
+}
 
 impl<'g, 'f> Reader<'g, 'f> {
+    /// Over the values of a file.
+    pub(super) fn new(graph: &'g Graph<'f>, limits: &'g Limits) -> Self {
+        Self {
+            graph,
+            limits,
+            snapshot: Snapshot::default(),
+            entries: 0,
+            plain: Plain::new(graph),
+            known: vec![UNKNOWN; graph.len()],
+            notes: HashMap::new(),
+            numbers: Vec::new(),
+        }
+    }
+
     pub(super) fn list(&self, value: Id) -> Read<impl Iterator<Item = Id> + use<'g, 'f>> {
         match self.graph.node(value) {
             Node::List(items) | Node::Tuple(items) => Ok(self.graph.items(items)),

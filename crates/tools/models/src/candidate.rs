@@ -1,6 +1,6 @@
-//! [`Contestant`]: the allocators that can be compared, by name and configuration.
+//! [`Candidate`]: the allocators that can be compared, by name and configuration.
 //!
-//! Invariant: a `Contestant` exists only for a name and a configuration that are valid, so building
+//! Invariant: a `Candidate` exists only for a name and a configuration that are valid, so building
 //! fails only where the device cannot do what the configuration asks.
 
 use drystone_sim::SimDevice;
@@ -23,7 +23,7 @@ pub const TORCH_NATIVE: &str = "torch-native";
 /// The same with `expandable_segments:True` before the configuration.
 pub const TORCH_EXPANDABLE: &str = "torch-expandable";
 
-/// The names of all contestants.
+/// The names of all candidates.
 pub const NAMES: [&str; 5] =
     [DRYSTONE_VMM, DRYSTONE_MALLOC, DRYSTONE_ASYNC, TORCH_NATIVE, TORCH_EXPANDABLE];
 
@@ -32,7 +32,7 @@ pub const COMPARABLE: [&str; 4] = [DRYSTONE_VMM, DRYSTONE_MALLOC, TORCH_NATIVE, 
 
 /// An allocator and its configuration, to be built as often as wanted.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Contestant {
+pub struct Candidate {
     name: &'static str,
     configuration: String,
     kind: Kind,
@@ -44,9 +44,9 @@ enum Kind {
     Torch(torch::Config),
 }
 
-/// Why there is no such contestant.
+/// Why there is no such candidate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ContestantError {
+pub enum CandidateError {
     /// The name is none of [`NAMES`].
     #[error("unknown allocator `{name}`; there are: {}", NAMES.join(", "))]
     UnknownName {
@@ -61,12 +61,12 @@ pub enum ContestantError {
         /// What is wrong with it.
         problem: ::drystone::OptionsError,
     },
-    /// The configuration chooses a source, which the name does.
+    /// The configuration chooses a backend, which the name does.
     #[error(
-        "configuration of {name}: the allocator's name chooses the source; there are \
+        "configuration of {name}: the allocator's name chooses the backend; there are \
          {DRYSTONE_VMM}, {DRYSTONE_MALLOC} and {DRYSTONE_ASYNC}"
     )]
-    Source {
+    Backend {
         /// Whose configuration it is.
         name: &'static str,
     },
@@ -80,9 +80,9 @@ pub enum ContestantError {
     },
 }
 
-impl Contestant {
-    /// The contestant of a name, with a configuration; the empty one is the default.
-    pub fn named(name: &str, configuration: &str) -> Result<Self, ContestantError> {
+impl Candidate {
+    /// The candidate of a name, with a configuration; the empty one is the default.
+    pub fn named(name: &str, configuration: &str) -> Result<Self, CandidateError> {
         let (name, kind) = match name {
             DRYSTONE_VMM => (DRYSTONE_VMM, own_kind(DRYSTONE_VMM, "backend:vmm", configuration)?),
             DRYSTONE_MALLOC => {
@@ -96,7 +96,7 @@ impl Contestant {
                 let text = format!("expandable_segments:True,{configuration}");
                 (TORCH_EXPANDABLE, torch_kind(TORCH_EXPANDABLE, &text)?)
             }
-            _ => return Err(ContestantError::UnknownName { name: name.to_owned() }),
+            _ => return Err(CandidateError::UnknownName { name: name.to_owned() }),
         };
         Ok(Self { name, configuration: configuration.to_owned(), kind })
     }
@@ -130,29 +130,29 @@ impl Contestant {
     }
 }
 
-fn own_kind(name: &'static str, source: &str, text: &str) -> Result<Kind, ContestantError> {
-    if text.split(',').any(|piece| piece.trim_start().starts_with("source:")) {
-        return Err(ContestantError::Source { name });
+fn own_kind(name: &'static str, backend: &str, text: &str) -> Result<Kind, CandidateError> {
+    if text.split(',').any(|piece| piece.trim_start().starts_with("backend:")) {
+        return Err(CandidateError::Backend { name });
     }
-    let options = format!("{source},{text}").parse();
-    options.map(Kind::Drystone).map_err(|problem| ContestantError::Drystone { name, problem })
+    let options = format!("{backend},{text}").parse();
+    options.map(Kind::Drystone).map_err(|problem| CandidateError::Drystone { name, problem })
 }
 
-fn torch_kind(name: &'static str, text: &str) -> Result<Kind, ContestantError> {
+fn torch_kind(name: &'static str, text: &str) -> Result<Kind, CandidateError> {
     let config = torch::Config::parse(text);
-    config.map(Kind::Torch).map_err(|problem| ContestantError::Torch { name, problem })
+    config.map(Kind::Torch).map_err(|problem| CandidateError::Torch { name, problem })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Contestant, NAMES};
+    use super::{Candidate, NAMES};
     use drystone_sim::{SimConfig, SimDevice};
 
     #[test]
     fn every_name_builds_an_allocator_that_serves() {
         for name in NAMES {
             let device = SimDevice::new(SimConfig::default());
-            let mut allocator = Contestant::named(name, "").unwrap().build(&device, 2, 1).unwrap();
+            let mut allocator = Candidate::named(name, "").unwrap().build(&device, 2, 1).unwrap();
             let address = allocator.allocate(1000, 1, 0).unwrap();
             assert_eq!(allocator.usage().allocated_bytes, 1024, "{name}");
             allocator.free(address);
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_built_says_why() {
-        let message = |name, text| Contestant::named(name, text).unwrap_err().to_string();
+        let message = |name, text| Candidate::named(name, text).unwrap_err().to_string();
         assert!(message("drystone-vmm", "backend:malloc").contains("drystone-malloc"));
         assert_eq!(
             message("torch", ""),

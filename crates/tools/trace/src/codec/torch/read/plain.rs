@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Number, Value};
 
-use super::Read;
-use crate::codec::Problem;
+use super::fault::Read;
+use crate::codec::error::Problem;
 use crate::codec::graph::{Graph, Id, Node};
 
 /// Deepest nesting of settings and annotations; real ones have 2.

@@ -1,56 +1,25 @@
-//! A snapshot into traces, one for each device.
+//! One device's trace in the making: event after event, then the whole.
 //!
-//! Blocks live before recording began come first, in address order at time 0, followed by an
-//! iteration mark. The recorder does not say which other streams use a block, only that its free
-//! completed later than it was requested: such a block gets a [`Kind::RecordStream`] on one more
-//! stream right before its free, and the trace a [`Completion`]. Invariants: entries stay in the
-//! order they were recorded in; times that go back (clocks of several threads) are raised to the
-//! latest before them.
+//! Invariants: time never goes back; addresses and stacks run parallel to the events.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Action, Entry, PoolId, Recording, Segment, Snapshot, StackId};
-use crate::builder::{Builder, OTHER_STREAM};
-use crate::codec::{Limits, Place, Problem};
+use super::reserved;
+use crate::codec::builder::{Builder, OTHER_STREAM};
+use crate::codec::error::{Place, Problem};
+use crate::codec::limits::Limits;
 use crate::model::{Completion, Kind, Trace};
-
-mod iterations;
-mod reserved;
-mod start;
-
-#[cfg(test)]
-mod tests;
-
-/// Turns a snapshot into traces.
-pub(crate) fn traces(
-    snapshot: Snapshot,
-    name: &str,
-    limits: &Limits,
-) -> Result<Vec<Trace>, (Place, Problem)> {
-    let mut devices: BTreeSet<u32> = snapshot.segments.iter().map(|s| s.device).collect();
-    let recorded = snapshot.device_traces.iter().zip(0..).filter(|(trace, _)| !trace.is_empty());
-    devices.extend(recorded.map(|(_, device)| device));
-    if devices.is_empty() {
-        return Err((Place::File, Problem::NothingRecorded));
-    }
-    let snapshot = Arc::new(snapshot);
-    let several = devices.len() > 1;
-    let convert = |device: u32| {
-        let name = if several { format!("{name}-{device}") } else { name.to_owned() };
-        Converter::new(&snapshot, device, limits).convert(name, &snapshot)
-    };
-    devices.into_iter().map(convert).collect()
-}
+use crate::snapshot::{Action, Entry, PoolId, Recording, Segment, Snapshot, StackId};
 
 /// One device's trace in the making.
-struct Converter<'s> {
-    snapshot: &'s Snapshot,
-    device: u32,
-    entries: &'s [Entry],
+pub(super) struct Converter<'s> {
+    snapshot: &'s Arc<Snapshot>,
+    pub(super) device: u32,
+    pub(super) entries: &'s [Entry],
     /// The device's segments, by address.
-    segments: Vec<&'s Segment>,
-    base_us: i64,
+    pub(super) segments: Vec<&'s Segment>,
+    pub(super) base_us: i64,
     now_ns: u64,
     builder: Builder,
     addresses: Vec<u64>,
@@ -65,10 +34,12 @@ struct Converter<'s> {
     missed_frees: u32,
 }
 
-type Step<T = ()> = Result<T, Problem>;
+/// What a step gives.
+pub(super) type Step<T = ()> = Result<T, Problem>;
 
 impl<'s> Converter<'s> {
-    fn new(snapshot: &'s Snapshot, device: u32, limits: &Limits) -> Self {
+    /// With nothing taken yet.
+    pub(super) fn new(snapshot: &'s Arc<Snapshot>, device: u32, limits: &Limits) -> Self {
         let entries = snapshot.device_traces.get(device as usize).map_or(&[][..], Vec::as_slice);
         let mut segments: Vec<&Segment> =
             snapshot.segments.iter().filter(|segment| segment.device == device).collect();
@@ -91,61 +62,20 @@ impl<'s> Converter<'s> {
         }
     }
 
-    fn convert(mut self, name: String, shared: &Arc<Snapshot>) -> Result<Trace, (Place, Problem)> {
-        let live_at_start = self.start().map_err(|problem| (Place::File, problem))?;
-        let ends = iterations::ends(&self.snapshot.annotations, self.device);
-        // Annotations reach further back than the entries, of which only the latest are kept.
-        let base_us = self.base_us;
-        let mut ends = ends.skip_while(|end_us| *end_us < base_us).peekable();
-        for (index, entry) in self.entries.iter().enumerate() {
-            while let Some(end_us) = ends.next_if(|end_us| *end_us < entry.time_us) {
-                let time_ns = self.time_ns(end_us);
-                self.mark(time_ns).map_err(|problem| (Place::File, problem))?;
-            }
-            let step = self.entry(index, entry);
-            step.map_err(|problem| (self.place(index), problem))?;
-        }
-        if !self.entries.is_empty() {
-            for end_us in ends {
-                let time_ns = self.time_ns(end_us);
-                self.mark(time_ns).map_err(|problem| (Place::File, problem))?;
-            }
-        }
-        for &index in self.pending.values() {
-            self.completions[index].time_ns = self.now_ns;
-        }
-        let reserved = reserved::curve(self.entries, &self.segments, self.base_us);
-        let built = self.builder.finish(name);
-        let recording = Recording {
-            snapshot: Arc::clone(shared),
-            device: self.device,
-            base_us: self.base_us,
-            addresses: self.addresses,
-            stacks: self.stacks,
-            streams: built.streams,
-            pools: self.pools,
-            reserved,
-            live_at_start,
-            missed_frees: self.missed_frees,
-        };
-        let mut trace = built.trace;
-        trace.completions = self.completions;
-        trace.recording = Some(Box::new(recording));
-        Ok(trace)
-    }
-
-    fn place(&self, index: usize) -> Place {
+    /// Where an entry stands in the file.
+    pub(super) fn place(&self, index: usize) -> Place {
         Place::Item(format!("device_traces[{}][{index}]", self.device))
     }
 
     /// Time on the trace's clock, which never goes back.
-    fn time_ns(&mut self, time_us: i64) -> u64 {
+    pub(super) fn time_ns(&mut self, time_us: i64) -> u64 {
         let us = u64::try_from(time_us.saturating_sub(self.base_us)).unwrap_or(0);
         self.now_ns = self.now_ns.max(us.saturating_mul(1000));
         self.now_ns
     }
 
-    fn entry(&mut self, index: usize, entry: &Entry) -> Step {
+    /// Takes the entry at an index.
+    pub(super) fn entry(&mut self, index: usize, entry: &Entry) -> Step {
         let time_ns = self.time_ns(entry.time_us);
         match entry.action {
             Action::Alloc => self.allocate(time_ns, entry),
@@ -193,7 +123,7 @@ impl<'s> Converter<'s> {
     }
 
     /// Allocates a block, at its recorded address.
-    fn take(
+    pub(super) fn take(
         &mut self,
         time_ns: u64,
         address: u64,
@@ -229,7 +159,8 @@ impl<'s> Converter<'s> {
         Ok(())
     }
 
-    fn mark(&mut self, time_ns: u64) -> Step {
+    /// Marks the end of an iteration.
+    pub(super) fn mark(&mut self, time_ns: u64) -> Step {
         self.builder.mark(time_ns, Kind::Iteration)?;
         self.note(0, None);
         Ok(())
@@ -242,7 +173,7 @@ impl<'s> Converter<'s> {
     }
 
     /// The segment that an address lies in at the end of the recording.
-    fn segment_of(&self, address: u64) -> Option<&'s Segment> {
+    pub(super) fn segment_of(&self, address: u64) -> Option<&'s Segment> {
         let after = self.segments.partition_point(|segment| segment.address <= address);
         let segment = self.segments[after.checked_sub(1)?];
         (address - segment.address < segment.bytes).then_some(segment)
@@ -259,5 +190,30 @@ impl<'s> Converter<'s> {
         // 255 would need a count of 256.
         let number = u8::try_from(index).ok().filter(|number| *number < u8::MAX);
         number.ok_or(Problem::TooMany { what: "pools", limit })
+    }
+
+    /// The trace, with its recording; `live_at_start` of its first events came before that.
+    pub(super) fn finish(mut self, name: String, live_at_start: u32) -> Trace {
+        for &index in self.pending.values() {
+            self.completions[index].time_ns = self.now_ns;
+        }
+        let reserved = reserved::curve(self.entries, &self.segments, self.base_us);
+        let built = self.builder.finish(name);
+        let recording = Recording {
+            snapshot: Arc::clone(self.snapshot),
+            device: self.device,
+            base_us: self.base_us,
+            addresses: self.addresses,
+            stacks: self.stacks,
+            streams: built.streams,
+            pools: self.pools,
+            reserved,
+            live_at_start,
+            missed_frees: self.missed_frees,
+        };
+        let mut trace = built.trace;
+        trace.completions = self.completions;
+        trace.recording = Some(Box::new(recording));
+        trace
     }
 }

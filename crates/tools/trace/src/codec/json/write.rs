@@ -4,9 +4,9 @@
 
 use std::io::{self, Write};
 
-use super::Emit;
+use crate::codec::emit::Emit;
 
-pub(super) struct Writer<W> {
+pub(in crate::codec) struct Writer<W> {
     output: W,
     /// For each open container: how it closes, and whether it has items.
     open: Vec<(u8, bool)>,
@@ -14,11 +14,11 @@ pub(super) struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    pub(super) fn new(output: W) -> Self {
+    pub(in crate::codec) fn new(output: W) -> Self {
         Self { output, open: Vec::new(), after_key: false }
     }
 
-    pub(super) fn finish(mut self) -> io::Result<()> {
+    pub(in crate::codec) fn finish(mut self) -> io::Result<()> {
         self.output.write_all(b"\n")?;
         self.output.flush()
     }

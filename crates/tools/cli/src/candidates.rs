@@ -1,9 +1,7 @@
 //! Who replays: the allocators a command line names, and the device each is given.
 
 use anyhow::Result;
-use drystone_models::{
-    COMPARABLE, Contestant, DRYSTONE_VMM, NAMES, TORCH_EXPANDABLE, TORCH_NATIVE,
-};
+use drystone_models::{COMPARABLE, Candidate, DRYSTONE_VMM, NAMES, TORCH_EXPANDABLE, TORCH_NATIVE};
 use drystone_sim::{SimConfig, SimDevice};
 use drystone_trace::model::Trace;
 use drystone_trace::replay::Replayed;
@@ -19,13 +17,13 @@ pub struct Device {
 
 impl Device {
     /// A fresh allocator for a trace, on a fresh device of its own.
-    pub fn build(&self, contestant: &Contestant, trace: &Trace) -> Result<Box<dyn Replayed>> {
+    pub fn build(&self, candidate: &Candidate, trace: &Trace) -> Result<Box<dyn Replayed>> {
         let device = SimDevice::new(SimConfig {
             total_bytes: self.capacity_bytes,
             event_latency_ns: self.event_latency_ns,
             ..SimConfig::default()
         });
-        Ok(contestant.build(&device, trace.streams, trace.pools)?)
+        Ok(candidate.build(&device, trace.streams, trace.pools)?)
     }
 }
 
@@ -47,20 +45,20 @@ pub struct Configurations {
 pub const DEFAULT: &str = NAMES[0];
 
 /// Every allocator whose figures compare in its default configuration, and some in more.
-pub fn all(more: &Configurations) -> Result<Vec<Contestant>> {
-    let mut contestants = Vec::new();
+pub fn all(more: &Configurations) -> Result<Vec<Candidate>> {
+    let mut candidates = Vec::new();
     for name in COMPARABLE {
-        contestants.push(Contestant::named(name, "")?);
+        candidates.push(Candidate::named(name, "")?);
     }
     for configuration in &more.drystone_conf {
-        contestants.push(Contestant::named(DRYSTONE_VMM, configuration)?);
+        candidates.push(Candidate::named(DRYSTONE_VMM, configuration)?);
     }
     for configuration in &more.torch_conf {
         let is_expandable = configuration.replace(' ', "").contains("expandable_segments:True");
         let name = if is_expandable { TORCH_EXPANDABLE } else { TORCH_NATIVE };
-        contestants.push(Contestant::named(name, configuration)?);
+        candidates.push(Candidate::named(name, configuration)?);
     }
-    Ok(contestants)
+    Ok(candidates)
 }
 
 /// Name and configuration in one.

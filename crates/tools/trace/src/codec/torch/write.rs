@@ -7,64 +7,26 @@ use std::io::{self, BufWriter, Write};
 
 use serde_json::{Map, Value};
 
-use super::{Action, Entry, PoolId, Segment, Snapshot, StackId, Stacks};
-use crate::codec::pickle::Pickler;
-
-mod json;
+use crate::codec::emit::{Emit, Shared};
+use crate::codec::{json, pickle};
+use crate::snapshot::{Action, Entry, PoolId, Segment, Snapshot, StackId, Stacks};
 
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Takes values one after the other; keys come right before their values.
-pub(crate) trait Emit {
-    /// Opens a dictionary.
-    fn dict(&mut self) -> io::Result<()>;
-    /// Opens a list.
-    fn list(&mut self) -> io::Result<()>;
-    /// Closes the innermost dictionary or list.
-    fn end(&mut self) -> io::Result<()>;
-    /// The key of the next value.
-    fn key(&mut self, key: &str) -> io::Result<()>;
-    /// A value.
-    fn text(&mut self, text: &str) -> io::Result<()>;
-    /// A value.
-    fn int(&mut self, number: i128) -> io::Result<()>;
-    /// A value.
-    fn float(&mut self, number: f64) -> io::Result<()>;
-    /// A value.
-    fn bool(&mut self, flag: bool) -> io::Result<()>;
-    /// A value.
-    fn null(&mut self) -> io::Result<()>;
-    /// A value: two numbers.
-    fn pair(&mut self, pair: (u32, u32)) -> io::Result<()>;
-
-    /// Names the value that was just closed, so that it can be had again. Nothing by default.
-    fn remember(&mut self, _shared: Shared) -> io::Result<()> {
-        Ok(())
+impl Snapshot {
+    /// Writes it as PyTorch does, to open in MemoryViz: a pickle of protocol 2.
+    pub fn write_pickle(&self, output: impl Write) -> io::Result<()> {
+        let mut to = pickle::Writer::new(BufWriter::with_capacity(BUFFER_BYTES, output))?;
+        walk(self, &mut to)?;
+        to.finish()
     }
 
-    /// Emits a value that was named before; `false` if it has to be written out.
-    fn recall(&mut self, _shared: Shared) -> io::Result<bool> {
-        Ok(false)
+    /// Writes it as JSON, pairs as lists of two. MemoryViz reads that as well.
+    pub fn write_json(&self, output: impl Write) -> io::Result<()> {
+        let mut to = json::Writer::new(BufWriter::with_capacity(BUFFER_BYTES, output));
+        walk(self, &mut to)?;
+        to.finish()
     }
-}
-
-/// What is worth sharing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Shared {
-    Frame(u32),
-    Stack(StackId),
-}
-
-pub(super) fn pickle(snapshot: &Snapshot, output: impl Write) -> io::Result<()> {
-    let mut pickler = Pickler::new(BufWriter::with_capacity(BUFFER_BYTES, output))?;
-    walk(snapshot, &mut pickler)?;
-    pickler.finish()
-}
-
-pub(super) fn json(snapshot: &Snapshot, output: impl Write) -> io::Result<()> {
-    let mut writer = json::Writer::new(BufWriter::with_capacity(BUFFER_BYTES, output));
-    walk(snapshot, &mut writer)?;
-    writer.finish()
 }
 
 fn walk(snapshot: &Snapshot, to: &mut impl Emit) -> io::Result<()> {

@@ -8,11 +8,12 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-use crate::codec::{Limits, MAX_REQUEST_BYTES, Problem};
+use super::error::Problem;
+use super::limits::{Limits, MAX_REQUEST_BYTES};
 use crate::model::{Event, Kind, Trace};
 
 /// Stream number that stands for "another stream, which one is not recorded".
-pub(crate) const OTHER_STREAM: u16 = u16::MAX;
+pub(super) const OTHER_STREAM: u16 = u16::MAX;
 
 /// Raw stream values, numbered in order of appearance; 0 is always there.
 struct Streams {
@@ -60,21 +61,21 @@ impl Streams {
 
 /// A live block as its allocation described it.
 #[derive(Clone, Copy)]
-pub(crate) struct Live {
-    pub(crate) bytes: u64,
-    pub(crate) stream: u16,
-    pub(crate) pool: u8,
+pub(super) struct Live {
+    pub(super) bytes: u64,
+    pub(super) stream: u16,
+    pub(super) pool: u8,
 }
 
 /// What [`Builder::finish`] returns.
-pub(crate) struct Built {
-    pub(crate) trace: Trace,
+pub(super) struct Built {
+    pub(super) trace: Trace,
     /// Raw stream values by dense number.
-    pub(crate) streams: Vec<u64>,
+    pub(super) streams: Vec<u64>,
 }
 
 /// Takes events in program order.
-pub(crate) struct Builder {
+pub(super) struct Builder {
     events: Vec<Event>,
     most_events: u64,
     /// By block number; entries of free numbers are stale.
@@ -88,7 +89,7 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    pub(crate) fn new(limits: &Limits) -> Self {
+    pub(super) fn new(limits: &Limits) -> Self {
         Self {
             events: Vec::new(),
             most_events: limits.events,
@@ -103,22 +104,22 @@ impl Builder {
     }
 
     /// Events so far: the index of the next one.
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.events.len()
     }
 
     /// The number of a raw stream value.
-    pub(crate) fn stream(&mut self, raw: u64) -> Result<u16, Problem> {
+    pub(super) fn stream(&mut self, raw: u64) -> Result<u16, Problem> {
         self.streams.number(raw)
     }
 
     /// The raw value behind a number that [`stream`](Self::stream) gave out.
-    pub(crate) fn raw_stream(&self, number: u16) -> u64 {
+    pub(super) fn raw_stream(&self, number: u16) -> u64 {
         self.streams.raw.get(usize::from(number)).copied().unwrap_or(0)
     }
 
     /// A live block's allocation.
-    pub(crate) fn live(&self, block: u32) -> Live {
+    pub(super) fn live(&self, block: u32) -> Live {
         self.live[block as usize]
     }
 
@@ -138,7 +139,7 @@ impl Builder {
 
     /// Allocates; returns the number of the block.
     #[inline]
-    pub(crate) fn allocate(
+    pub(super) fn allocate(
         &mut self,
         time_ns: u64,
         bytes: u64,
@@ -173,7 +174,7 @@ impl Builder {
 
     /// Frees a live block.
     #[inline]
-    pub(crate) fn free(&mut self, time_ns: u64, block: u32) -> Result<(), Problem> {
+    pub(super) fn free(&mut self, time_ns: u64, block: u32) -> Result<(), Problem> {
         let Live { bytes, stream, pool } = self.live(block);
         self.free_numbers.push(Reverse(block));
         self.push(time_ns, Event { time_ns, bytes, block, stream, pool, kind: Kind::Free })
@@ -181,7 +182,7 @@ impl Builder {
 
     /// A live block is also used on `stream`, which may be [`OTHER_STREAM`]. That it is used on its
     /// own stream goes without saying, and leaves no event.
-    pub(crate) fn record_stream(
+    pub(super) fn record_stream(
         &mut self,
         time_ns: u64,
         block: u32,
@@ -196,12 +197,12 @@ impl Builder {
     }
 
     /// A kind without a block: [`Kind::EmptyCache`], [`Kind::Iteration`].
-    pub(crate) fn mark(&mut self, time_ns: u64, kind: Kind) -> Result<(), Problem> {
+    pub(super) fn mark(&mut self, time_ns: u64, kind: Kind) -> Result<(), Problem> {
         self.push(time_ns, Event { time_ns, bytes: 0, block: 0, stream: 0, pool: 0, kind })
     }
 
     /// An allocation that failed when recorded.
-    pub(crate) fn out_of_memory(
+    pub(super) fn out_of_memory(
         &mut self,
         time_ns: u64,
         bytes: u64,
@@ -214,7 +215,7 @@ impl Builder {
     }
 
     /// The trace.
-    pub(crate) fn finish(self, name: String) -> Built {
+    pub(super) fn finish(self, name: String) -> Built {
         let Self { mut events, streams, .. } = self;
         let (raw, renumbered) = streams.sorted();
         let mut count = raw.len() as u16;
