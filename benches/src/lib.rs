@@ -10,7 +10,7 @@ use drystone::{AllocateError, Allocator, Options, PoolId, StreamId};
 use drystone_driver::Stream;
 use drystone_sim::{SimConfig, SimDevice};
 
-/// Block sizes to time, in bytes: both scales, exact bins and wide ones.
+/// Block sizes to time, in bytes: both classes, exact bins and wide ones.
 pub const SIZES: [u64; 4] = [1 << 10, 100_000, 5 << 20, 100 << 20];
 
 /// An allocator that holds a few hundred live blocks.

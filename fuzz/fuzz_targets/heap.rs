@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use arbitrary::Arbitrary;
 use drystone_core::{
-    Answer, Committed, Config, CrossStream, Fence, Freed, Heap, Plan, PoolId, Reach, SegmentKind,
+    Outcome, Committed, Config, CrossStream, Fence, Freed, Heap, Plan, PoolId, Reuse, SegmentKind,
     Step, StreamId,
 };
 use libfuzzer_sys::fuzz_target;
@@ -84,10 +84,10 @@ impl World {
     fn allocate(&mut self, stream: StreamId, bytes: u64, fails: bool) {
         // Two preparations at the most (a wait, a reservation), then the growth itself.
         for attempt in 0..4 {
-            let reach = if attempt == 0 { Reach::Wait } else { Reach::Ordered };
-            let grant = match self.heap.request(PoolId::DEFAULT, stream, bytes, reach) {
-                Ok(Answer::Granted(grant)) => Some(grant),
-                Ok(Answer::Plan(plan)) => match self.settle(plan, fails) {
+            let reuse = if attempt == 0 { Reuse::MayWait } else { Reuse::Ordered };
+            let grant = match self.heap.request(PoolId::DEFAULT, stream, bytes, reuse) {
+                Ok(Outcome::Granted(grant)) => Some(grant),
+                Ok(Outcome::Plan(plan)) => match self.settle(plan, fails) {
                     Some(Committed::Granted(grant)) => Some(grant),
                     Some(_) => continue, // prepared, or fences recorded
                     None => return,

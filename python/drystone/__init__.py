@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "DrystoneError", "NotSupportedError", "enable", "is_enabled", "library_path", "metrics",
-    "monitor", "pin", "report",
+    "monitor", "pin_mapping", "report",
 ]
 
 
@@ -29,7 +29,7 @@ def enable(*, native: bool = False, **options: object) -> None:
     """Makes Drystone PyTorch's allocator for CUDA, for as long as the process lives.
 
     Must be called before CUDA is used, once. The options are those of ``DRYSTONE_CONF``, such as
-    ``limit="20GiB"`` or ``source="vmm"``; without any that variable's hold. Whatever stands in the
+    ``limit="20GiB"`` or ``backend="vmm"``; without any that variable's hold. Whatever stands in the
     way is one `DrystoneError` that says what to do.
 
     With ``native`` nothing of PyTorch's is lost: history, snapshots, pools, graph trees. That takes
@@ -88,12 +88,12 @@ def monitor(
     return Monitor(interval_s, logger, file, port, address)
 
 
-def pin(memory: Tensor | int) -> Pin:
+def pin_mapping(memory: Tensor | int) -> Pin:
     """Keeps a tensor's memory, or the block at an address, where it is, also once it is freed.
 
     For memory that was registered with a network card or NCCL, or given to another process: it is
     not lent, moved or given back before ``unpin()`` of the result, or the end of a ``with``. Other
-    tensors may be placed there as ever. Not with ``source="async"``.
+    tensors may be placed there as ever. Not with ``backend="async"``.
     """
     from ._pin import Pin, address_of
     return Pin(address_of(memory))

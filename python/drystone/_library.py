@@ -33,7 +33,7 @@ class _Gauge(ctypes.Structure):
 
 
 class Account(ctypes.Structure):
-    """`struct drystone_account`."""
+    """`struct drystone_pool_stream_stats`."""
 
     _fields_ = [
         ("stream", ctypes.c_size_t), ("id0", ctypes.c_uint64), ("id1", ctypes.c_uint64),
@@ -119,7 +119,7 @@ def accounts(device: int) -> list[Account]:
     count = ctypes.c_size_t(64)
     while True:
         room = (Account * count.value)()
-        status = library().drystone_accounts(device, room, ctypes.byref(count))
+        status = library().drystone_get_pool_stream_stats(device, room, ctypes.byref(count))
         if status != _BUFFER_TOO_SMALL:
             check(status)
             return room[:count.value]

@@ -197,7 +197,7 @@ def install(torch: ModuleType) -> None:
         replacements.set_benchmark(True)
     torch.UntypedStorage._share_cuda_ = _refusing(
         "memory that another process sees", "send a copy on the CPU",
-        "native=True, source=\"malloc\"")
+        "native=True, backend=\"malloc\"")
     torch.cuda.memory.MemPool.__init__ = _refusing(
         "torch.cuda.MemPool", "use torch.cuda.graph_pool_handle() for graphs")
 

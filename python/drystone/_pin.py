@@ -1,6 +1,6 @@
 """Pins: memory that others know by its address stays where it is.
 
-Lives here: what `drystone.pin` returns. Invariant: a pin is taken back once.
+Lives here: what `drystone.pin_mapping` returns. Invariant: a pin is taken back once.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ class Pin:
     def __init__(self, address: int) -> None:
         self.address = address
         _figures.route()
-        check(library().drystone_pin(ctypes.c_void_p(address)))
+        check(library().drystone_pin_mapping(ctypes.c_void_p(address)))
         self._is_held = True
 
     def unpin(self) -> None:
         """Takes the pin back; again does nothing."""
         if self._is_held:
             self._is_held = False
-            check(library().drystone_unpin(ctypes.c_void_p(self.address)))
+            check(library().drystone_unpin_mapping(ctypes.c_void_p(self.address)))
 
     def __enter__(self) -> Pin:
         return self

@@ -107,8 +107,8 @@ def facts(device: Device) -> list[str]:
     found = [
         f"largest free block {text_of_bytes(device.largest_free)}",
         f"idle granules {text_of_bytes(device.idle)}",
-        f"{text_of_count(stats['harvested_granules'])} granules harvested",
-        f"{text_of_count(stats['lent_granules'])} on loan now",
+        f"{text_of_count(stats['granule_remaps'])} granules remapped",
+        f"{text_of_count(stats['remapped_granules'])} away from home now",
         f"{text_of_count(stats['aliases'])} aliases ({text_of_bytes(stats['alias_bytes'])})",
         f"{text_of_count(stats['cross_stream_reuses'])} blocks reused across streams",
         f"{text_of_count(stats['driver_calls'])} driver calls",

@@ -303,7 +303,7 @@ class Rest(OnDevice):
     def test_what_is_not_the_allocators(self):
         with self.assertRaisesRegex(RuntimeError, "invalid device pointer"):
             torch.cuda.caching_allocator_delete(0x1234000)
-        with self.assertRaisesRegex(RuntimeError, "source=\"malloc\""):
+        with self.assertRaisesRegex(RuntimeError, "backend=\"malloc\""):
             torch.ones(3, device="cuda").untyped_storage()._share_cuda_()
 
     def test_figures_of_an_untouched_device_open_nothing(self):

@@ -86,13 +86,13 @@ class Refusals(unittest.TestCase):
 
 
 class Plain(unittest.TestCase):
-    """With source="malloc": memory goes back to serve others, and other processes can have it."""
+    """With backend="malloc": memory goes back to serve others, and other processes can have it."""
 
     @classmethod
     def setUpClass(cls):
         cls.found = answer(sys.executable, "-B", "-c", textwrap.dedent("""
             import json, torch, drystone
-            drystone.enable(native=True, source="malloc")
+            drystone.enable(native=True, backend="malloc")
             torch.cuda.memory._record_memory_history(context=None)
             block = torch.empty(5 << 30, dtype=torch.uint8, device="cuda")
             del block

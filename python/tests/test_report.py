@@ -169,7 +169,7 @@ class Report(OnDevice):
         self.assertNotIn(private, drystone.report())
         self.assertIn("released pool, large", drystone.report())
 
-    def test_harvests_and_driver_calls_are_counted(self):
+    def test_remaps_and_driver_calls_are_counted(self):
         [before] = _figures.totals()
         parts = [self.empty(20 * MIB) for _ in range(10)]
         del parts[::2]
@@ -177,15 +177,15 @@ class Report(OnDevice):
         [after] = _figures.totals()
         self.assertGreater(after.stats["driver_calls"], before.stats["driver_calls"])
         self.assertGreaterEqual(
-            after.stats["harvested_granules"] - before.stats["harvested_granules"], 30)
+            after.stats["granule_remaps"] - before.stats["granule_remaps"], 30)
         text = drystone.report()
-        self.assertIn(f"{after.stats['harvested_granules']} granules harvested", text)
-        self.assertGreaterEqual(after.stats["lent_granules"], 30)
-        self.assertIn(f"{after.stats['lent_granules']} on loan now", text)
+        self.assertIn(f"{after.stats['granule_remaps']} granules remapped", text)
+        self.assertGreaterEqual(after.stats["remapped_granules"], 30)
+        self.assertIn(f"{after.stats['remapped_granules']} away from home now", text)
         size = _figures.text_of_bytes(after.stats["alias_bytes"])
         self.assertIn(f"{after.stats['aliases']} aliases ({size})", text)
         self.assertIn(
-            f'drystone_lent_granules{{device="0"}} {after.stats["lent_granules"]}\n',
+            f'drystone_remapped_granules{{device="0"}} {after.stats["remapped_granules"]}\n',
             drystone.metrics())
         self.assertRegex(text, r"largest free block [\d.]+ \w+, idle granules")
         del parts, kept
@@ -193,19 +193,19 @@ class Report(OnDevice):
     def test_what_is_pinned_stays_when_its_tensor_is_gone(self):
         tensor = self.empty(24 * MIB)
         address = tensor.data_ptr()
-        with drystone.pin(tensor) as pin:
+        with drystone.pin_mapping(tensor) as pin:
             self.assertIn("24.00 MiB pinned", drystone.report())
             del tensor
             torch.cuda.empty_cache()
             self.assertGreaterEqual(torch.cuda.memory_reserved(), 24 * MIB)
             with self.assertRaisesRegex(drystone.DrystoneError, "freed already|free already"):
-                drystone.pin(address)
+                drystone.pin_mapping(address)
         torch.cuda.empty_cache()
         self.assertLess(torch.cuda.memory_reserved(), 24 * MIB)
         self.assertNotIn("pinned", drystone.report())
         pin.unpin()
         with self.assertRaisesRegex(drystone.DrystoneError, "is not an address of this allocator"):
-            drystone.pin(64)
+            drystone.pin_mapping(64)
 
     def test_only_devices_in_use_are_told(self):
         kept = self.empty(MIB)

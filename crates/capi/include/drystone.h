@@ -101,7 +101,7 @@ struct drystone_gauge {
  * Statistics of the blocks of one size: small ones, up to 1 MiB, or large ones. The fields mean
  * what they mean in `struct drystone_stats`.
  */
-struct drystone_scale_stats {
+struct drystone_size_class_stats {
     /** See there. */
     struct drystone_gauge requested_bytes;
     /** See there. */
@@ -154,20 +154,20 @@ struct drystone_stats {
     /** Physical memory of the device. */
     uint64_t device_bytes;
     /** Granules that were taken from free blocks to back others. */
-    uint64_t harvested_granules;
+    uint64_t granule_remaps;
     /**
      * Memory, event, stream and synchronisation calls of the driver's; what only asks is not
      * counted.
      */
     uint64_t driver_calls;
     /** Of blocks up to 1 MiB. */
-    struct drystone_scale_stats small;
+    struct drystone_size_class_stats small;
     /** Of larger blocks. */
-    struct drystone_scale_stats large;
+    struct drystone_size_class_stats large;
     /** Requests that had memory given back before they were served or refused. */
     uint64_t retries;
     /** Granules that back another place than their home now. */
-    uint64_t lent_granules;
+    uint64_t remapped_granules;
     /** Mappings beyond homes now: of places for loans, in use or empty. */
     uint64_t aliases;
     /** Addresses that lead to memory which backs another place now. */
@@ -180,7 +180,7 @@ struct drystone_stats {
  * What one pool, size of blocks and stream have, in bytes. A block counts for the pool and stream
  * that it was requested for. The peaks of several accounts need not have been at one time.
  */
-struct drystone_account {
+struct drystone_pool_stream_stats {
     /** The stream. */
     struct CUstream_st *stream;
     /** The pool; 0, 0 is the default pool, and one that was released. */
@@ -191,7 +191,7 @@ struct drystone_account {
     struct drystone_gauge active_bytes;
     /** Live blocks. */
     uint64_t allocated_bytes;
-    /** Free blocks. With source `async` free memory is in no account. */
+    /** Free blocks. With backend `async` free memory is in no account. */
     uint64_t free_bytes;
     /** The largest free block. */
     uint64_t largest_free_bytes;
@@ -549,21 +549,21 @@ enum drystone_status drystone_check(int device);
 
 /**
  * Pins a live block of any device: its memory stays where it is, also once the block is free,
- * until `drystone_unpin` was called as often. For memory that a network card, NCCL or another
+ * until `drystone_unpin_mapping` was called as often. For memory that a network card, NCCL or another
  * process knows by its address: it is not lent, moved or given back, and serves requests at its
  * own place as ever. A pin covers whole handles: a granule each, or up to 8 MiB.
  *
- * Statuses: UNKNOWN_POINTER, INTERIOR_POINTER, ALREADY_FREE, NOT_SUPPORTED (source `async`),
+ * Statuses: UNKNOWN_POINTER, INTERIOR_POINTER, ALREADY_FREE, NOT_SUPPORTED (backend `async`),
  * EXITING, FORKED. Any thread.
  */
-enum drystone_status drystone_pin(void *ptr);
+enum drystone_status drystone_pin_mapping(void *ptr);
 
 /**
  * Takes a pin of an address back, whether its block is live still or not.
  *
  * Statuses: UNKNOWN_POINTER (nothing is pinned there), EXITING, FORKED. Any thread.
  */
-enum drystone_status drystone_unpin(void *ptr);
+enum drystone_status drystone_unpin_mapping(void *ptr);
 
 /**
  * Calls a function whenever addresses of a device are backed by memory anew (`is_backed` 1), or by
@@ -575,19 +575,17 @@ enum drystone_status drystone_unpin(void *ptr);
  * (NOT_SUPPORTED). It must not throw, nor wait for a thread that allocates or trims, and stays for
  * as long as the process lives.
  *
- * Statuses: INVALID_VALUE (the function is null), NOT_SUPPORTED (source `async`), INVALID_DEVICE,
+ * Statuses: INVALID_VALUE (the function is null), NOT_SUPPORTED (backend `async`), INVALID_DEVICE,
  * BAD_OPTION, NO_DRIVER, EXITING, FORKED. Any thread.
  *
  * Pointers:
  * The function is null or such a function.
  */
-enum drystone_status drystone_on_backing_change(int device,
-                                                void (*function)(void *data,
-                                                                 int device,
-                                                                 void *ptr,
-                                                                 size_t bytes,
-                                                                 int is_backed),
-                                                void *data);
+enum drystone_status drystone_on_remap(int device, void (*function)(void *data,
+                                                                    int device,
+                                                                    void *ptr,
+                                                                    size_t bytes,
+                                                                    int is_backed), void *data);
 
 /**
  * Writes the statistics of a device to `stats`, whose `struct_size` is set.
@@ -648,9 +646,9 @@ enum drystone_status drystone_snapshot(const char *path);
  * Pointers:
  * The count is null or readable and writable, and the array has room for as many.
  */
-enum drystone_status drystone_accounts(int device,
-                                       struct drystone_account *accounts,
-                                       size_t *count);
+enum drystone_status drystone_get_pool_stream_stats(int device,
+                                                    struct drystone_pool_stream_stats *accounts,
+                                                    size_t *count);
 
 /**
  * Writes what a device holds: segments in address order, and all their blocks in the same order.
@@ -689,7 +687,7 @@ enum drystone_status drystone_block_at(void *ptr, struct drystone_block *block);
  * neither throw nor call this library. They must stay for as long as the process lives.
  *
  * Statuses: INVALID_VALUE (0, 0 is the default pool; a function is null), INVALID_DEVICE,
- * BAD_OPTION (also: source `async` has no such pools), NO_DRIVER, EXITING, FORKED. Any thread.
+ * BAD_OPTION (also: backend `async` has no such pools), NO_DRIVER, EXITING, FORKED. Any thread.
  *
  * Pointers:
  * The functions are null or such functions.

@@ -4,7 +4,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use drystone::{BlockState, BlockView, Scale, SegmentKind};
+use drystone::{BlockState, BlockView, SegmentKind, SizeClass};
 
 use crate::barrier::answer;
 use crate::device::Device;
@@ -139,7 +139,7 @@ fn layout(device: &Device) -> (Vec<CSegment>, Vec<CBlock>) {
                 id0,
                 id1,
                 block_count: run.len(),
-                is_small: u8::from(segment.scale == Scale::Small),
+                is_small: u8::from(segment.class == SizeClass::Small),
                 is_mapped: u8::from(segment.kind == SegmentKind::Mapped),
             });
             blocks.extend(run.iter().map(|block| describe(device, block)));

@@ -8,11 +8,10 @@
 //! (what surrounds each), `process`, `pools`, `counted`, `device`, `streams`, `registry` (devices
 //! by ordinal), `free` (what is wrong with a free), `report` and `snapshot`; then what is exported:
 //! `plugin` (PyTorch's functions), `torch` (those that throw), `memory`, `control`, `statistics`,
-//! `accounts`, `layout`, `supply`, `about`; and `preload` (the CUDA runtime's, for programs that
+//! `pool_stream_stats`, `layout`, `supply`, `about`; and `preload` (the CUDA runtime's, for programs that
 //! the library is preloaded to).
 
 mod about;
-mod accounts;
 mod barrier;
 mod control;
 mod counted;
@@ -24,6 +23,7 @@ mod memory;
 mod out;
 mod pins;
 mod plugin;
+mod pool_stream_stats;
 mod pools;
 mod preload;
 mod process;

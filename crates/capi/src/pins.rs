@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use drystone::{BackingChange, PinError};
+use drystone::{MappingChange, PinError};
 
 use crate::barrier::answer;
 use crate::status::{Failure, Status};
@@ -29,7 +29,7 @@ unsafe impl Send for Listener {}
 unsafe impl Sync for Listener {}
 
 impl Listener {
-    fn tell(&self, change: &BackingChange) {
+    fn tell(&self, change: &MappingChange) {
         let address = change.address as usize as *mut c_void;
         let (bytes, is_backed) = (change.bytes as usize, c_int::from(change.is_backed));
         let device = change.ordinal.cast_signed();
@@ -39,17 +39,17 @@ impl Listener {
 }
 
 /// Pins a live block of any device: its memory stays where it is, also once the block is free,
-/// until `drystone_unpin` was called as often. For memory that a network card, NCCL or another
+/// until `drystone_unpin_mapping` was called as often. For memory that a network card, NCCL or another
 /// process knows by its address: it is not lent, moved or given back, and serves requests at its
 /// own place as ever. A pin covers whole handles: a granule each, or up to 8 MiB.
 ///
-/// Statuses: UNKNOWN_POINTER, INTERIOR_POINTER, ALREADY_FREE, NOT_SUPPORTED (source `async`),
+/// Statuses: UNKNOWN_POINTER, INTERIOR_POINTER, ALREADY_FREE, NOT_SUPPORTED (backend `async`),
 /// EXITING, FORKED. Any thread.
 #[unsafe(no_mangle)]
-pub extern "C" fn drystone_pin(ptr: *mut c_void) -> Status {
+pub extern "C" fn drystone_pin_mapping(ptr: *mut c_void) -> Status {
     answer(|| {
         process::check()?;
-        Ok(free::owner(ptr as u64)?.allocator.pin(ptr as u64)?)
+        Ok(free::owner(ptr as u64)?.allocator.pin_mapping(ptr as u64)?)
     })
 }
 
@@ -57,11 +57,12 @@ pub extern "C" fn drystone_pin(ptr: *mut c_void) -> Status {
 ///
 /// Statuses: UNKNOWN_POINTER (nothing is pinned there), EXITING, FORKED. Any thread.
 #[unsafe(no_mangle)]
-pub extern "C" fn drystone_unpin(ptr: *mut c_void) -> Status {
+pub extern "C" fn drystone_unpin_mapping(ptr: *mut c_void) -> Status {
     answer(|| {
         process::check()?;
         let address = ptr as u64;
-        let unpinned = registry::in_use().any(|device| device.allocator.unpin(address).is_ok());
+        let unpinned =
+            registry::in_use().any(|device| device.allocator.unpin_mapping(address).is_ok());
         if unpinned { Ok(()) } else { Err(PinError::NotPinned { address }.into()) }
     })
 }
@@ -75,13 +76,13 @@ pub extern "C" fn drystone_unpin(ptr: *mut c_void) -> Status {
 /// (NOT_SUPPORTED). It must not throw, nor wait for a thread that allocates or trims, and stays for
 /// as long as the process lives.
 ///
-/// Statuses: INVALID_VALUE (the function is null), NOT_SUPPORTED (source `async`), INVALID_DEVICE,
+/// Statuses: INVALID_VALUE (the function is null), NOT_SUPPORTED (backend `async`), INVALID_DEVICE,
 /// BAD_OPTION, NO_DRIVER, EXITING, FORKED. Any thread.
 ///
 /// # Safety
 /// The function is null or such a function.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn drystone_on_backing_change(
+pub unsafe extern "C" fn drystone_on_remap(
     device: c_int,
     function: Option<
         unsafe extern "C" fn(
@@ -100,7 +101,7 @@ pub unsafe extern "C" fn drystone_on_backing_change(
         };
         process::check()?;
         let listener = Listener { function, data };
-        let tell = move |change: &BackingChange| listener.tell(change);
-        Ok(registry::get(device)?.allocator.on_backing_change(Arc::new(tell))?)
+        let tell = move |change: &MappingChange| listener.tell(change);
+        Ok(registry::get(device)?.allocator.on_remap(Arc::new(tell))?)
     })
 }

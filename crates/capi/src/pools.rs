@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use drystone::{Allocator, BuildError, PoolId, Supplier};
+use drystone::{Allocator, BuildError, MemoryProvider, PoolId};
 use parking_lot::Mutex;
 
 use crate::status::{Failure, Status};
@@ -75,7 +75,7 @@ impl Pools {
         &self,
         allocator: &Allocator,
         name: Name,
-        supplier: Arc<dyn Supplier>,
+        supplier: Arc<dyn MemoryProvider>,
     ) -> Result<(), Failure> {
         self.table.lock().acquire_or_make(name, || allocator.add_pool_over(supplier))
     }

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use drystone::{BlockState, BlockView, Scale, SegmentKind, SegmentView};
+use drystone::{BlockState, BlockView, SegmentKind, SegmentView, SizeClass};
 use drystone_trace::snapshot::{self, PoolId, Segment, Snapshot};
 
 use crate::device::Device;
@@ -64,7 +64,7 @@ fn backed_part(
         active_bytes: 0,
         requested_bytes: 0,
         stream: device.handle_at(segment.stream),
-        is_small: segment.scale == Scale::Small,
+        is_small: segment.class == SizeClass::Small,
         pool: Some(pool.unwrap_or_default()),
         is_expandable: Some(segment.kind == SegmentKind::Mapped),
         stack: None,

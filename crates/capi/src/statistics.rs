@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use drystone::{Gauge, ScaleStats};
+use drystone::{Gauge, SizeClassStats};
 
 use crate::barrier::{answer, barrier};
 use crate::device::Device;
@@ -29,7 +29,7 @@ pub struct CGauge {
 /// what they mean in `struct drystone_stats`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-pub struct CScaleStats {
+pub struct CSizeClassStats {
     /// See there.
     pub requested_bytes: CGauge,
     /// See there.
@@ -76,18 +76,18 @@ pub struct CStats {
     /// Physical memory of the device.
     pub device_bytes: u64,
     /// Granules that were taken from free blocks to back others.
-    pub harvested_granules: u64,
+    pub granule_remaps: u64,
     /// Memory, event, stream and synchronisation calls of the driver's; what only asks is not
     /// counted.
     pub driver_calls: u64,
     /// Of blocks up to 1 MiB.
-    pub small: CScaleStats,
+    pub small: CSizeClassStats,
     /// Of larger blocks.
-    pub large: CScaleStats,
+    pub large: CSizeClassStats,
     /// Requests that had memory given back before they were served or refused.
     pub retries: u64,
     /// Granules that back another place than their home now.
-    pub lent_granules: u64,
+    pub remapped_granules: u64,
     /// Mappings beyond homes now: of places for loans, in use or empty.
     pub aliases: u64,
     /// Addresses that lead to memory which backs another place now.
@@ -102,16 +102,16 @@ impl From<Gauge> for CGauge {
     }
 }
 
-impl From<&ScaleStats> for CScaleStats {
-    fn from(scale: &ScaleStats) -> Self {
-        CScaleStats {
-            requested_bytes: scale.requested_bytes.into(),
-            allocated_bytes: scale.allocated_bytes.into(),
-            active_bytes: scale.active_bytes.into(),
-            reserved_bytes: scale.reserved_bytes.into(),
-            allocations: scale.allocations.into(),
-            active_blocks: scale.active_blocks.into(),
-            segments: scale.segments.into(),
+impl From<&SizeClassStats> for CSizeClassStats {
+    fn from(class: &SizeClassStats) -> Self {
+        CSizeClassStats {
+            requested_bytes: class.requested_bytes.into(),
+            allocated_bytes: class.allocated_bytes.into(),
+            active_bytes: class.active_bytes.into(),
+            reserved_bytes: class.reserved_bytes.into(),
+            allocations: class.allocations.into(),
+            active_blocks: class.active_blocks.into(),
+            segments: class.segments.into(),
         }
     }
 }
@@ -119,8 +119,8 @@ impl From<&ScaleStats> for CScaleStats {
 impl CStats {
     fn new(device: &Device, struct_size: usize) -> Self {
         let stats = device.allocator.stats();
-        let (all, [small, large]) = (&stats.all, &stats.scales);
-        let loans = device.allocator.loans();
+        let (all, [small, large]) = (&stats.all, &stats.classes);
+        let loans = device.allocator.remap_stats();
         CStats {
             struct_size,
             requested_bytes: all.requested_bytes.into(),
@@ -133,12 +133,12 @@ impl CStats {
             cross_stream_reuses: stats.cross_stream_reuses,
             quarantined_bytes: stats.quarantined_bytes,
             device_bytes: device.driver.info().total_bytes,
-            harvested_granules: stats.harvested_granules,
+            granule_remaps: stats.granule_remaps,
             driver_calls: device.counted.calls(),
             small: small.into(),
             large: large.into(),
             retries: stats.retries,
-            lent_granules: loans.lent_granules,
+            remapped_granules: loans.remapped_granules,
             aliases: loans.aliases,
             alias_bytes: loans.alias_bytes(),
             pinned_bytes: loans.pinned_bytes,
@@ -234,16 +234,16 @@ pub unsafe extern "C" fn drystone_stats_json(
 
 /// Writing to a text cannot fail.
 fn json(device: &Device) -> String {
-    let (stats, loans) = (device.allocator.stats(), device.allocator.loans());
+    let (stats, loans) = (device.allocator.stats(), device.allocator.remap_stats());
     let mut text = String::from("{");
     gauges(&mut text, &stats.all);
     for (name, number) in [
         ("cross_stream_reuses", stats.cross_stream_reuses),
         ("quarantined_bytes", stats.quarantined_bytes),
         ("device_bytes", device.driver.info().total_bytes),
-        ("harvested_granules", stats.harvested_granules),
+        ("granule_remaps", stats.granule_remaps),
         ("driver_calls", device.counted.calls()),
-        ("lent_granules", loans.lent_granules),
+        ("remapped_granules", loans.remapped_granules),
         ("aliases", loans.aliases),
         ("alias_bytes", loans.alias_bytes()),
         ("pinned_bytes", loans.pinned_bytes),
@@ -251,9 +251,9 @@ fn json(device: &Device) -> String {
         let _ = write!(text, "\"{name}\":{number},");
     }
     text.pop();
-    for (name, scale) in ["small", "large"].into_iter().zip(&stats.scales) {
+    for (name, class) in ["small", "large"].into_iter().zip(&stats.classes) {
         let _ = write!(text, ",\"{name}\":{{");
-        gauges(&mut text, scale);
+        gauges(&mut text, class);
         text.pop();
         text.push('}');
     }
@@ -262,15 +262,15 @@ fn json(device: &Device) -> String {
 }
 
 /// Each with a comma behind it.
-fn gauges(text: &mut String, scale: &ScaleStats) {
+fn gauges(text: &mut String, class: &SizeClassStats) {
     for (name, gauge) in [
-        ("requested_bytes", scale.requested_bytes),
-        ("allocated_bytes", scale.allocated_bytes),
-        ("active_bytes", scale.active_bytes),
-        ("reserved_bytes", scale.reserved_bytes),
-        ("allocations", scale.allocations),
-        ("active_blocks", scale.active_blocks),
-        ("segments", scale.segments),
+        ("requested_bytes", class.requested_bytes),
+        ("allocated_bytes", class.allocated_bytes),
+        ("active_bytes", class.active_bytes),
+        ("reserved_bytes", class.reserved_bytes),
+        ("allocations", class.allocations),
+        ("active_blocks", class.active_blocks),
+        ("segments", class.segments),
     ] {
         let Gauge { current, peak, total } = gauge;
         let _ =

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use drystone::Supplier;
+use drystone::MemoryProvider;
 
 use crate::barrier::answer;
 use crate::status::{Failure, Status};
@@ -24,7 +24,7 @@ unsafe impl Send for Program {}
 // SAFETY: as above.
 unsafe impl Sync for Program {}
 
-impl Supplier for Program {
+impl MemoryProvider for Program {
     fn supply(&self, bytes: u64) -> Option<u64> {
         // SAFETY: the program's own function, called as the header says.
         let address = unsafe { (self.supply)(self.data, bytes as usize) };
@@ -46,7 +46,7 @@ impl Supplier for Program {
 /// neither throw nor call this library. They must stay for as long as the process lives.
 ///
 /// Statuses: INVALID_VALUE (0, 0 is the default pool; a function is null), INVALID_DEVICE,
-/// BAD_OPTION (also: source `async` has no such pools), NO_DRIVER, EXITING, FORKED. Any thread.
+/// BAD_OPTION (also: backend `async` has no such pools), NO_DRIVER, EXITING, FORKED. Any thread.
 ///
 /// # Safety
 /// The functions are null or such functions.

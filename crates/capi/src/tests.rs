@@ -316,7 +316,7 @@ fn statistics_fit_older_and_newer_programs() {
     assert_eq!((all.reserved_bytes.peak, all.device_bytes), (2 << 20, 1 << 30));
     assert_eq!(drystone_devices_in_use() >> 22 & 1, 1);
     // Reserve, create, map, open.
-    assert_eq!((all.driver_calls, all.harvested_granules), (4, 0));
+    assert_eq!((all.driver_calls, all.granule_remaps), (4, 0));
     // Misaligned: written all the same.
     let mut odd = [0_u8; 1 + size_of::<usize>()];
     let place = odd[1..].as_mut_ptr().cast();
@@ -348,7 +348,7 @@ fn statistics_fit_older_and_newer_programs() {
     assert_eq!(json["requested_bytes"]["current"], 700);
     assert_eq!(json["small"]["allocated_bytes"]["current"], 1024);
     assert_eq!(json["large"]["segments"]["total"], 0);
-    assert_eq!((&json["driver_calls"], &json["harvested_granules"]), (&4.into(), &0.into()));
+    assert_eq!((&json["driver_calls"], &json["granule_remaps"]), (&4.into(), &0.into()));
 }
 
 #[test]

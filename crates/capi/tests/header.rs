@@ -56,7 +56,7 @@ fn generated() -> String {
         "control",
         "pins",
         "statistics",
-        "accounts",
+        "pool_stream_stats",
         "layout",
         "supply",
     ];

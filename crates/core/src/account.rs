@@ -1,4 +1,4 @@
-//! Accounts: what one pool, scale and stream have of a device's memory, with the peak of what they
+//! Accounts: what one pool, class and stream have of a device's memory, with the peak of what they
 //! had in use (I8).
 //!
 //! A block counts for the pool and stream that it was requested for, free memory for those whose
@@ -6,17 +6,17 @@
 
 use crate::block::BlockState;
 use crate::heap::Heap;
-use crate::policy::Scale;
+use crate::policy::SizeClass;
 use crate::stats::Gauge;
 
-/// What one pool, scale and stream have, in bytes. Peaks are of their own: those of several
+/// What one pool, class and stream have, in bytes. Peaks are of their own: those of several
 /// accounts need not fall together, and do not add up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Account {
+pub struct PoolStreamStats {
     /// Position of the pool; 0 is the default pool.
     pub pool: usize,
     /// Small or large blocks.
-    pub scale: Scale,
+    pub class: SizeClass,
     /// Position of the stream.
     pub stream: usize,
     /// Live and pending blocks. Its `total` counts from the start, whatever was reset.
@@ -29,11 +29,11 @@ pub struct Account {
     pub largest_free_bytes: u64,
 }
 
-impl Account {
-    pub(crate) const fn new(pool: u32, scale: Scale, stream: u32, active_bytes: Gauge) -> Self {
+impl PoolStreamStats {
+    pub(crate) const fn new(pool: u32, class: SizeClass, stream: u32, active_bytes: Gauge) -> Self {
         Self {
             pool: pool as usize,
-            scale,
+            class,
             stream: stream as usize,
             active_bytes,
             allocated_bytes: 0,
@@ -50,10 +50,10 @@ impl Account {
 
 impl Heap {
     /// The accounts that have anything, or had since the peaks were reset. Walks all blocks.
-    pub fn accounts(&self) -> Vec<Account> {
+    pub fn pool_stream_stats(&self) -> Vec<PoolStreamStats> {
         let lists = self.lists.iter();
-        let mut accounts: Vec<Account> = lists
-            .map(|list| Account::new(list.pool, list.scale, list.stream, list.active_bytes))
+        let mut accounts: Vec<PoolStreamStats> = lists
+            .map(|list| PoolStreamStats::new(list.pool, list.class, list.stream, list.active_bytes))
             .collect();
         for (_, segment) in self.segments.iter() {
             for index in self.blocks.onward(segment.first) {
@@ -69,7 +69,7 @@ impl Heap {
                 }
             }
         }
-        accounts.retain(Account::is_used);
+        accounts.retain(PoolStreamStats::is_used);
         accounts
     }
 }

@@ -68,7 +68,7 @@ pub(crate) struct Block {
     /// have passed, or wait for, before it uses them; 0 if never used.
     pub(crate) free_after: u64,
     pub(crate) segment: u32,
-    /// The free list (pool, scale and stream) this block belongs to.
+    /// The free list (pool, class and stream) this block belongs to.
     pub(crate) list: u32,
     pub(crate) previous: BlockIndex,
     pub(crate) next: BlockIndex,

@@ -228,8 +228,8 @@ impl Heap {
     fn check_i8_counters_agree(&self, tiles: &Tiles) -> Result<(), Broken> {
         let mut sums = [[0u64; 6]; 2];
         for &(index, block) in tiles {
-            let scale = self.list(block.list).scale as usize;
-            let sum = &mut sums[scale];
+            let class = self.list(block.list).class as usize;
+            let sum = &mut sums[class];
             match block.state {
                 BlockState::Live => {
                     sum[0] += block.requested;
@@ -246,9 +246,9 @@ impl Heap {
                 _ => {}
             }
         }
-        for (scale, sum) in sums.iter_mut().enumerate() {
-            let stats = &self.stats.scales[scale];
-            sum[5] = self.reserved_by_walk(scale);
+        for (class, sum) in sums.iter_mut().enumerate() {
+            let stats = &self.stats.classes[class];
+            sum[5] = self.reserved_by_walk(class);
             let stored = [
                 stats.requested_bytes.current,
                 stats.allocated_bytes.current,
@@ -258,7 +258,7 @@ impl Heap {
                 stats.reserved_bytes.current,
             ];
             hold(8, *sum == stored, || {
-                format!("scale {scale}: walked {sum:?}, stored {stored:?}")
+                format!("class {class}: walked {sum:?}, stored {stored:?}")
             })?;
         }
         self.check_i8_order()?;
@@ -291,14 +291,14 @@ impl Heap {
         Ok(())
     }
 
-    /// Reserved bytes of all are those of both scales and the idle granules. Of granules in plans
+    /// Reserved bytes of all are those of both classes and the idle granules. Of granules in plans
     /// under way only the plans know.
     fn check_i8_idle_granules(&self) -> Result<(), Broken> {
-        let [small, large] = &self.stats.scales;
+        let [small, large] = &self.stats.classes;
         let count = |state| self.granules.iter().filter(|granule| granule.1 == state).count();
         let bytes = |state| count(state) as u64 * self.config.granule_bytes;
-        let scales = small.reserved_bytes.current + large.reserved_bytes.current;
-        let least = scales + bytes(GranuleState::Idle);
+        let classes = small.reserved_bytes.current + large.reserved_bytes.current;
+        let least = classes + bytes(GranuleState::Idle);
         let most = least + bytes(GranuleState::Planned);
         let reserved = self.stats.all.reserved_bytes.current;
         hold(8, (least..=most).contains(&reserved), || {
@@ -306,10 +306,10 @@ impl Heap {
         })
     }
 
-    /// Requested <= active, allocated <= active <= reserved, in each scale and in all.
+    /// Requested <= active, allocated <= active <= reserved, in each class and in all.
     fn check_i8_order(&self) -> Result<(), Broken> {
         let stats = &self.stats;
-        for one in [&stats.all, &stats.scales[0], &stats.scales[1]] {
+        for one in [&stats.all, &stats.classes[0], &stats.classes[1]] {
             let [requested, allocated, active, reserved] = [
                 one.requested_bytes.current,
                 one.allocated_bytes.current,
@@ -323,8 +323,8 @@ impl Heap {
                 )
             })?;
         }
-        let both = |gauge: fn(&crate::ScaleStats) -> u64| {
-            gauge(&stats.scales[0]) + gauge(&stats.scales[1]) == gauge(&stats.all)
+        let both = |gauge: fn(&crate::SizeClassStats) -> u64| {
+            gauge(&stats.classes[0]) + gauge(&stats.classes[1]) == gauge(&stats.all)
         };
         let sums = both(|s| s.requested_bytes.current)
             && both(|s| s.allocated_bytes.current)
@@ -332,17 +332,17 @@ impl Heap {
             && both(|s| s.allocations.current)
             && both(|s| s.active_blocks.current)
             && both(|s| s.segments.current);
-        hold(8, sums, || format!("scales do not sum to all: {stats:?}"))?;
+        hold(8, sums, || format!("classes do not sum to all: {stats:?}"))?;
         let segments = self.segments.iter().count() as u64;
         hold(8, stats.all.segments.current == segments, || {
             format!("{segments} segments, {} counted", stats.all.segments.current)
         })
     }
 
-    fn reserved_by_walk(&self, scale: usize) -> u64 {
+    fn reserved_by_walk(&self, class: usize) -> u64 {
         self.segments
             .iter()
-            .filter(|(_, segment)| self.list(segment.list).scale as usize == scale)
+            .filter(|(_, segment)| self.list(segment.list).class as usize == class)
             .map(|(number, segment)| match segment.kind {
                 SegmentKind::Plain => segment.bytes,
                 SegmentKind::Mapped => {
@@ -391,8 +391,8 @@ impl Heap {
                 continue;
             };
             let (own, home) = (self.list(block.list), self.list(segment.list));
-            hold(12, own.pool == home.pool && own.scale == home.scale, || {
-                format!("{block:?} left its pool or scale")
+            hold(12, own.pool == home.pool && own.class == home.class, || {
+                format!("{block:?} left its pool or class")
             })?;
             let pool = self.pools.at(home.pool);
             hold(12, segment.kind == home.kind && home.kind == pool.kind, || {

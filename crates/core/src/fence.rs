@@ -1,4 +1,4 @@
-//! Fences and the streams that reach them.
+//! Fences and the streams that reuse them.
 //!
 //! A fence is "stream S has reached point N". Points count the fences issued on a stream, so a
 //! fence covers everything queued before it was issued, and passing one passes all before it.

@@ -1,4 +1,4 @@
-//! Free lists: the bins of one pool, scale and stream.
+//! Free lists: the bins of one pool, class and stream.
 //!
 //! Keeps I5 (bitmap and lists agree). Within a bin the block freed last comes first; a search looks
 //! at the first few blocks only, so that it stays O(1).
@@ -7,21 +7,21 @@ use std::collections::BTreeMap;
 
 use crate::bin::{BINS, Bin, Bitmap};
 use crate::block::{BlockIndex, Blocks};
-use crate::policy::{Scale, SegmentKind};
+use crate::policy::{SegmentKind, SizeClass};
 use crate::stats::Gauge;
 
 /// How many blocks of one bin a search looks at. The bins are at most 1/64 wide, so what a longer
 /// search could gain is small; the worst case of a hit grows with it.
 const LOOK: usize = 8;
 
-/// The free blocks of one pool, scale and stream.
+/// The free blocks of one pool, class and stream.
 #[derive(Debug)]
 pub(crate) struct FreeList {
     /// Index of the pool.
     pub(crate) pool: u32,
     /// How the segments of its pool are obtained.
     pub(crate) kind: SegmentKind,
-    pub(crate) scale: Scale,
+    pub(crate) class: SizeClass,
     /// Index of the stream in whose order the blocks are free.
     pub(crate) stream: u32,
     /// Of the live and pending blocks that were requested for this list.
@@ -35,11 +35,11 @@ pub(crate) struct FreeList {
 }
 
 impl FreeList {
-    pub(crate) fn new(pool: u32, kind: SegmentKind, scale: Scale, stream: u32) -> Self {
+    pub(crate) fn new(pool: u32, kind: SegmentKind, class: SizeClass, stream: u32) -> Self {
         Self {
             pool,
             kind,
-            scale,
+            class,
             stream,
             active_bytes: Gauge::default(),
             hollow: [BlockIndex::NONE; 2],
@@ -183,7 +183,7 @@ mod tests {
 
     fn list_of(sizes: &[u64]) -> (FreeList, Blocks, Vec<BlockIndex>) {
         let (mut list, mut blocks) =
-            (FreeList::new(0, SegmentKind::Mapped, Scale::Large, 0), Blocks::default());
+            (FreeList::new(0, SegmentKind::Mapped, SizeClass::Large, 0), Blocks::default());
         let mut indices = Vec::new();
         for (at, &bytes) in sizes.iter().enumerate() {
             let index = blocks.insert(unfiled((at as u64 + 1) << 30, bytes));

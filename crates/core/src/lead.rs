@@ -1,6 +1,6 @@
 //! Leads: what the slots of a berth lead to, run by run.
 //!
-//! Loans take granules that lie beside each other from the end of a free block, and map them in
+//! RemapStats take granules that lie beside each other from the end of a free block, and map them in
 //! that order. So slots beside each other mostly lead to granules beside each other: a loan of
 //! hundreds of granules is a few such runs, and is looked at and claimed by runs.
 

@@ -131,7 +131,7 @@ impl Plan {
 /// A request that a plan will serve.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// The free list of the request's pool, scale and stream.
+    /// The free list of the request's pool, class and stream.
     pub(crate) list: u32,
     pub(crate) requested: u64,
     pub(crate) bytes: u64,

@@ -6,7 +6,7 @@ use crate::size::round_up;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// The largest small block. As in PyTorch, so that statistics of the two scales compare.
+/// The largest small block. As in PyTorch, so that statistics of the two classes compare.
 pub(crate) const SMALL_MAX_BYTES: u64 = MIB;
 
 /// How segments are obtained.
@@ -20,16 +20,16 @@ pub enum SegmentKind {
 
 /// Small blocks and large ones never share a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Scale {
+pub enum SizeClass {
     /// Blocks up to 1 MiB.
     Small,
     /// Larger blocks.
     Large,
 }
 
-impl Scale {
-    /// Both scales, small first: `Scale::ALL[scale as usize] == scale`.
-    pub const ALL: [Scale; 2] = [Scale::Small, Scale::Large];
+impl SizeClass {
+    /// Both classes, small first: `SizeClass::ALL[class as usize] == class`.
+    pub const ALL: [SizeClass; 2] = [SizeClass::Small, SizeClass::Large];
 }
 
 /// When a free block serves another stream than the one it is free on.
@@ -46,10 +46,10 @@ pub enum CrossStream {
     Wait,
 }
 
-/// The scale of a block.
+/// The class of a block.
 #[inline]
-pub(crate) const fn scale(bytes: u64) -> Scale {
-    if bytes <= SMALL_MAX_BYTES { Scale::Small } else { Scale::Large }
+pub(crate) const fn class(bytes: u64) -> SizeClass {
+    if bytes <= SMALL_MAX_BYTES { SizeClass::Small } else { SizeClass::Large }
 }
 
 /// Whether what is left of a block after serving a request stays usable as a block of its own.
@@ -57,9 +57,9 @@ pub(crate) const fn scale(bytes: u64) -> Scale {
 /// In plain segments a large block with a small rest serves whole: the rest could serve only
 /// small requests, which have segments of their own.
 #[inline]
-pub(crate) const fn splits(kind: SegmentKind, scale: Scale, rest_bytes: u64) -> bool {
-    match (kind, scale) {
-        (SegmentKind::Plain, Scale::Large) => rest_bytes > SMALL_MAX_BYTES,
+pub(crate) const fn splits(kind: SegmentKind, class: SizeClass, rest_bytes: u64) -> bool {
+    match (kind, class) {
+        (SegmentKind::Plain, SizeClass::Large) => rest_bytes > SMALL_MAX_BYTES,
         _ => rest_bytes > 0,
     }
 }
@@ -68,11 +68,11 @@ pub(crate) const fn splits(kind: SegmentKind, scale: Scale, rest_bytes: u64) -> 
 ///
 /// Small blocks share 2 MiB, which is what a driver allocation takes at the least. A large block
 /// under 10 MiB shares 20 MiB; a larger one has its own, in whole 2 MiB. Figures as in PyTorch.
-pub(crate) const fn plain_segment_bytes(scale: Scale, bytes: u64) -> Option<u64> {
-    match scale {
-        Scale::Small => Some(2 * MIB),
-        Scale::Large if bytes < 10 * MIB => Some(20 * MIB),
-        Scale::Large => round_up(bytes, 2 * MIB),
+pub(crate) const fn plain_segment_bytes(class: SizeClass, bytes: u64) -> Option<u64> {
+    match class {
+        SizeClass::Small => Some(2 * MIB),
+        SizeClass::Large if bytes < 10 * MIB => Some(20 * MIB),
+        SizeClass::Large => round_up(bytes, 2 * MIB),
     }
 }
 
@@ -82,14 +82,14 @@ pub(crate) const fn plain_segment_bytes(scale: Scale, bytes: u64) -> Option<u64>
 /// segment and merge; addresses cost nothing until they are backed. Small ones get an eighth,
 /// which no program seen has filled.
 pub(crate) const fn reservation_bytes(
-    scale: Scale,
+    class: SizeClass,
     bytes: u64,
     device_bytes: u64,
     granule_bytes: u64,
 ) -> Option<u64> {
-    let room = match scale {
-        Scale::Small => device_bytes / 8,
-        Scale::Large => device_bytes,
+    let room = match class {
+        SizeClass::Small => device_bytes / 8,
+        SizeClass::Large => device_bytes,
     };
     round_up(if room > bytes { room } else { bytes }, granule_bytes)
 }
@@ -138,32 +138,32 @@ mod tests {
 
     #[test]
     fn the_largest_small_block_is_a_mebibyte() {
-        assert_eq!(scale(MIB), Scale::Small);
-        assert_eq!(scale(MIB + 512), Scale::Large);
+        assert_eq!(class(MIB), SizeClass::Small);
+        assert_eq!(class(MIB + 512), SizeClass::Large);
     }
 
     #[test]
     fn only_plain_segments_keep_small_rests_of_large_blocks() {
-        for (kind, scale) in [
-            (SegmentKind::Mapped, Scale::Small),
-            (SegmentKind::Mapped, Scale::Large),
-            (SegmentKind::Plain, Scale::Small),
+        for (kind, class) in [
+            (SegmentKind::Mapped, SizeClass::Small),
+            (SegmentKind::Mapped, SizeClass::Large),
+            (SegmentKind::Plain, SizeClass::Small),
         ] {
-            assert!(!splits(kind, scale, 0));
-            assert!(splits(kind, scale, 512));
+            assert!(!splits(kind, class, 0));
+            assert!(splits(kind, class, 512));
         }
-        assert!(!splits(SegmentKind::Plain, Scale::Large, MIB));
-        assert!(splits(SegmentKind::Plain, Scale::Large, MIB + 512));
+        assert!(!splits(SegmentKind::Plain, SizeClass::Large, MIB));
+        assert!(splits(SegmentKind::Plain, SizeClass::Large, MIB + 512));
     }
 
     #[test]
     fn b34_plain_segments_hold_what_they_are_for() {
-        assert_eq!(plain_segment_bytes(Scale::Small, MIB), Some(2 * MIB));
-        assert_eq!(plain_segment_bytes(Scale::Large, MIB + 512), Some(20 * MIB));
-        assert_eq!(plain_segment_bytes(Scale::Large, 10 * MIB - 512), Some(20 * MIB));
-        assert_eq!(plain_segment_bytes(Scale::Large, 10 * MIB), Some(10 * MIB));
-        assert_eq!(plain_segment_bytes(Scale::Large, 10 * MIB + 512), Some(12 * MIB));
-        assert_eq!(plain_segment_bytes(Scale::Large, u64::MAX), None);
+        assert_eq!(plain_segment_bytes(SizeClass::Small, MIB), Some(2 * MIB));
+        assert_eq!(plain_segment_bytes(SizeClass::Large, MIB + 512), Some(20 * MIB));
+        assert_eq!(plain_segment_bytes(SizeClass::Large, 10 * MIB - 512), Some(20 * MIB));
+        assert_eq!(plain_segment_bytes(SizeClass::Large, 10 * MIB), Some(10 * MIB));
+        assert_eq!(plain_segment_bytes(SizeClass::Large, 10 * MIB + 512), Some(12 * MIB));
+        assert_eq!(plain_segment_bytes(SizeClass::Large, u64::MAX), None);
     }
 
     #[test]
@@ -177,11 +177,11 @@ mod tests {
 
     #[test]
     fn reservations_have_room_for_the_device_and_for_the_request() {
-        let reserve = |scale, bytes| reservation_bytes(scale, bytes, 80 * MIB, 2 * MIB);
-        assert_eq!(reserve(Scale::Large, 512), Some(80 * MIB));
-        assert_eq!(reserve(Scale::Large, 80 * MIB + 512), Some(82 * MIB));
-        assert_eq!(reserve(Scale::Small, 512), Some(10 * MIB));
-        assert_eq!(reservation_bytes(Scale::Small, 512, 0, 2 * MIB), Some(2 * MIB));
-        assert_eq!(reserve(Scale::Large, u64::MAX), None);
+        let reserve = |class, bytes| reservation_bytes(class, bytes, 80 * MIB, 2 * MIB);
+        assert_eq!(reserve(SizeClass::Large, 512), Some(80 * MIB));
+        assert_eq!(reserve(SizeClass::Large, 80 * MIB + 512), Some(82 * MIB));
+        assert_eq!(reserve(SizeClass::Small, 512), Some(10 * MIB));
+        assert_eq!(reservation_bytes(SizeClass::Small, 512, 0, 2 * MIB), Some(2 * MIB));
+        assert_eq!(reserve(SizeClass::Large, u64::MAX), None);
     }
 }

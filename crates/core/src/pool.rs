@@ -1,11 +1,11 @@
-//! Pools: segments and free lists with one purpose and lifetime, in two scales.
+//! Pools: segments and free lists with one purpose and lifetime, in two classes.
 //!
 //! Small blocks have segments of their own, so that they do not hold large ones. P8: a pool never
 //! lends address space to another pool while it lives, and its segments are all of its kind.
 
 use crate::error::RequestError;
 use crate::id::PoolId;
-use crate::policy::{Scale, SegmentKind};
+use crate::policy::{SegmentKind, SizeClass};
 
 /// Marks a stream for which a pool has no free list yet.
 const NO_LIST: u32 = u32::MAX;
@@ -22,7 +22,7 @@ pub(crate) struct Pool {
     pub(crate) is_open: bool,
     /// Segments that plans under way obtain for it.
     pub(crate) planned_segments: u32,
-    /// The free list of each stream, by scale and the stream's index.
+    /// The free list of each stream, by class and the stream's index.
     lists: [Vec<u32>; 2],
 }
 
@@ -34,21 +34,21 @@ impl Pool {
     }
 
     #[inline]
-    pub(crate) fn list(&self, scale: Scale, stream: u32) -> Option<u32> {
-        self.lists[scale as usize].get(stream as usize).copied().filter(|&list| list != NO_LIST)
+    pub(crate) fn list(&self, class: SizeClass, stream: u32) -> Option<u32> {
+        self.lists[class as usize].get(stream as usize).copied().filter(|&list| list != NO_LIST)
     }
 
-    pub(crate) fn set_list(&mut self, scale: Scale, stream: u32, list: u32) {
-        let lists = &mut self.lists[scale as usize];
+    pub(crate) fn set_list(&mut self, class: SizeClass, stream: u32, list: u32) {
+        let lists = &mut self.lists[class as usize];
         if lists.len() <= stream as usize {
             lists.resize(stream as usize + 1, NO_LIST);
         }
         lists[stream as usize] = list;
     }
 
-    /// The free lists of one scale, with their streams' indices.
-    pub(crate) fn lists(&self, scale: Scale) -> impl Iterator<Item = (u32, u32)> + '_ {
-        let lists = self.lists[scale as usize].iter().enumerate();
+    /// The free lists of one class, with their streams' indices.
+    pub(crate) fn lists(&self, class: SizeClass) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let lists = self.lists[class as usize].iter().enumerate();
         lists.filter(|&(_, &list)| list != NO_LIST).map(|(stream, &list)| (stream as u32, list))
     }
 }

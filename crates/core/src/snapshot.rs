@@ -3,7 +3,7 @@
 use crate::block::{BlockIndex, BlockState};
 use crate::error::FreeError;
 use crate::heap::Heap;
-use crate::policy::{Scale, SegmentKind};
+use crate::policy::{SegmentKind, SizeClass};
 
 /// One segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct SegmentView {
     /// How it was obtained.
     pub kind: SegmentKind,
     /// Small or large blocks.
-    pub scale: Scale,
+    pub class: SizeClass,
     /// Position of its pool; 0 is the default pool.
     pub pool: usize,
     /// Position of the stream it was obtained for.
@@ -122,7 +122,7 @@ impl Heap {
                     address: segment.address,
                     bytes: segment.bytes,
                     kind: segment.kind,
-                    scale: list.scale,
+                    class: list.class,
                     pool: list.pool as usize,
                     stream: list.stream as usize,
                     blocks: blocks.map(|index| self.view(index)).collect(),

@@ -32,9 +32,9 @@ impl Gauge {
     }
 }
 
-/// Statistics of one scale, or of both together.
+/// Statistics of one class, or of both together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ScaleStats {
+pub struct SizeClassStats {
     /// Bytes the program asked for, of blocks that are live or pending.
     pub requested_bytes: Gauge,
     /// Bytes of live blocks, after rounding.
@@ -51,7 +51,7 @@ pub struct ScaleStats {
     pub segments: Gauge,
 }
 
-impl ScaleStats {
+impl SizeClassStats {
     fn gauges_mut(&mut self) -> [&mut Gauge; 7] {
         [
             &mut self.requested_bytes,
@@ -68,14 +68,14 @@ impl ScaleStats {
 /// Statistics of a heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Both scales together. Reserved bytes count idle granules, which belong to no scale.
-    pub all: ScaleStats,
-    /// Small and large, by `Scale as usize`.
-    pub scales: [ScaleStats; 2],
+    /// Both classes together. Reserved bytes count idle granules, which belong to no class.
+    pub all: SizeClassStats,
+    /// Small and large, by `SizeClass as usize`.
+    pub classes: [SizeClassStats; 2],
     /// Blocks that were taken from another stream's free list.
     pub cross_stream_reuses: u64,
     /// Granules that were taken from free blocks to back others.
-    pub harvested_granules: u64,
+    pub granule_remaps: u64,
     /// Bytes freed, but quarantined because their last use could not be recorded.
     pub quarantined_bytes: u64,
     /// Requests that had memory given back before they were served or refused.
@@ -92,19 +92,19 @@ impl Stats {
     pub fn reset_totals(&mut self) {
         self.each(|gauge| gauge.total = gauge.current);
         self.cross_stream_reuses = 0;
-        self.harvested_granules = 0;
+        self.granule_remaps = 0;
         self.retries = 0;
     }
 
     fn each(&mut self, mut change: impl FnMut(&mut Gauge)) {
-        for scale in std::iter::once(&mut self.all).chain(&mut self.scales) {
-            scale.gauges_mut().into_iter().for_each(&mut change);
+        for class in std::iter::once(&mut self.all).chain(&mut self.classes) {
+            class.gauges_mut().into_iter().for_each(&mut change);
         }
     }
 
     #[inline]
-    pub(crate) fn allocate(&mut self, scale: usize, requested: u64, bytes: u64) {
-        for stats in [&mut self.all, &mut self.scales[scale]] {
+    pub(crate) fn allocate(&mut self, class: usize, requested: u64, bytes: u64) {
+        for stats in [&mut self.all, &mut self.classes[class]] {
             stats.requested_bytes.add(requested);
             stats.allocated_bytes.add(bytes);
             stats.active_bytes.add(bytes);
@@ -115,8 +115,8 @@ impl Stats {
 
     /// The program gave the block back.
     #[inline]
-    pub(crate) fn free(&mut self, scale: usize, bytes: u64) {
-        for stats in [&mut self.all, &mut self.scales[scale]] {
+    pub(crate) fn free(&mut self, class: usize, bytes: u64) {
+        for stats in [&mut self.all, &mut self.classes[class]] {
             stats.allocated_bytes.take(bytes);
             stats.allocations.take(1);
         }
@@ -124,8 +124,8 @@ impl Stats {
 
     /// No stream uses the block any more.
     #[inline]
-    pub(crate) fn complete(&mut self, scale: usize, requested: u64, bytes: u64) {
-        for stats in [&mut self.all, &mut self.scales[scale]] {
+    pub(crate) fn complete(&mut self, class: usize, requested: u64, bytes: u64) {
+        for stats in [&mut self.all, &mut self.classes[class]] {
             stats.requested_bytes.take(requested);
             stats.active_bytes.take(bytes);
             stats.active_blocks.take(1);
@@ -135,18 +135,18 @@ impl Stats {
 
 /// What a heap has out on loan, and what is pinned, at this moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Loans {
+pub struct RemapStats {
     /// Size of a granule in bytes.
     pub granule_bytes: u64,
     /// Granules that back another place than their home.
-    pub lent_granules: u64,
+    pub remapped_granules: u64,
     /// Mappings beyond homes: of berths, those in use and the empty ones.
     pub aliases: u64,
     /// Bytes of the handles that are pinned, in part or in whole.
     pub pinned_bytes: u64,
 }
 
-impl Loans {
+impl RemapStats {
     /// Addresses that are mapped to memory which backs another place: lent homes and empty berths,
     /// in bytes. Each mapping beyond a home leaves one such place.
     pub const fn alias_bytes(&self) -> u64 {

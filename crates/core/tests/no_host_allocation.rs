@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use drystone_core::{
-    Answer, Committed, Config, CrossStream, Freed, HELD_PER_HANDLE, Heap, PoolId, Reach,
+    Committed, Config, CrossStream, Freed, HELD_PER_HANDLE, Heap, Outcome, PoolId, Reuse,
     SegmentKind, StreamId,
 };
 
@@ -25,9 +25,9 @@ fn sizes() -> impl Iterator<Item = u64> {
 /// Makes a request and does its plans to a device that always has room.
 fn request(heap: &mut Heap, stream: StreamId, bytes: u64, next_address: &mut u64) -> u64 {
     loop {
-        match heap.request(PoolId::DEFAULT, stream, bytes, Reach::Own).unwrap() {
-            Answer::Granted(grant) => return grant.address,
-            Answer::Plan(plan) => {
+        match heap.request(PoolId::DEFAULT, stream, bytes, Reuse::OwnStream).unwrap() {
+            Outcome::Granted(grant) => return grant.address,
+            Outcome::Plan(plan) => {
                 *next_address += 1 << 40;
                 if let Committed::Granted(grant) = heap.commit(plan, *next_address) {
                     return grant.address;

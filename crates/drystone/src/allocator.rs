@@ -5,13 +5,13 @@
 //! of this allocator's own or over memory pools of the driver's; which is asked once a call.
 
 use drystone_core::{
-    Account, Broken, CrossStream, FreeError, Freed, Grant, PoolId, RecordStreamError, RequestError,
-    SegmentView, Stats, StreamError, StreamId,
+    Broken, CrossStream, FreeError, Freed, Granted, PoolId, PoolStreamStats, RecordStreamError,
+    RequestError, SegmentView, Stats, StreamError, StreamId,
 };
 use drystone_driver::{DriverError, Stream};
 
 use crate::allocation::Allocation;
-use crate::device::PressureCallback;
+use crate::device::OutOfMemoryCallback;
 use crate::error::{AllocateError, PeerError, TrimError};
 use crate::grow::Miss;
 use crate::room::{Room, in_room};
@@ -80,7 +80,7 @@ impl Allocator {
         pool: PoolId,
         stream: StreamId,
         bytes: u64,
-    ) -> Result<Grant, AllocateError> {
+    ) -> Result<Granted, AllocateError> {
         let miss = Miss { pool, stream, bytes };
         match &self.room {
             Room::Heap(device) => {
@@ -89,7 +89,7 @@ impl Allocator {
                 }
                 device.allocate_slowly(miss)
             }
-            Room::Ledger(device) => {
+            Room::AsyncPools(device) => {
                 device.books.lock().check_request(pool, stream, bytes)?;
                 device.allocate_slowly(miss)
             }
@@ -110,7 +110,7 @@ impl Allocator {
                 }
                 Ok(())
             }
-            Room::Ledger(device) => device.free(address),
+            Room::AsyncPools(device) => device.free(address),
         }
     }
 
@@ -171,7 +171,7 @@ impl Allocator {
     }
 
     /// Adds a callback for when memory runs out, called after everything else was tried.
-    pub fn on_pressure(&self, callback: PressureCallback) {
+    pub fn on_out_of_memory(&self, callback: OutOfMemoryCallback) {
         in_room!(self, device => device.callbacks.lock().push(callback));
     }
 
@@ -214,7 +214,7 @@ impl Allocator {
     /// What the driver's memory pools hold, the driver may change on its own.
     #[inline]
     fn refresh(&self) {
-        if let Room::Ledger(device) = &self.room {
+        if let Room::AsyncPools(device) = &self.room {
             device.refresh();
         }
     }
@@ -225,8 +225,8 @@ impl Allocator {
         in_room!(self, device => device.books.lock().reset_peaks());
     }
 
-    /// What each pool, scale and stream has, and the most it had in use: those that have
-    /// anything, or had since the peaks were reset. With source `async` free memory is in no
+    /// What each pool, class and stream has, and the most it had in use: those that have
+    /// anything, or had since the peaks were reset. With backend `async` free memory is in no
     /// account: the driver gives it to any stream.
     ///
     /// ```
@@ -239,18 +239,18 @@ impl Allocator {
     /// # let stream = allocator.add_stream(Stream::DEFAULT)?;
     /// let kept = allocator.allocate(stream, 3 << 20)?;
     /// drop(allocator.allocate(stream, 40 << 20)?);
-    /// let account = allocator.accounts()[0];
+    /// let account = allocator.pool_stream_stats()[0];
     /// assert_eq!((account.pool, account.stream), (PoolId::DEFAULT.index(), stream.index()));
     /// assert_eq!(account.active_bytes.current, 3 << 20);
     /// assert_eq!(account.active_bytes.peak, 43 << 20);
     /// # drop(kept);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn accounts(&self) -> Vec<Account> {
-        in_room!(self, device => device.books.lock().accounts())
+    pub fn pool_stream_stats(&self) -> Vec<PoolStreamStats> {
+        in_room!(self, device => device.books.lock().pool_stream_stats())
     }
 
-    /// What is held: segments in address order, tiled by their blocks. With source `async` each
+    /// What is held: segments in address order, tiled by their blocks. With backend `async` each
     /// block is a segment of its own: what the driver holds beside them, it does not show.
     ///
     /// ```
@@ -284,7 +284,7 @@ impl Allocator {
     pub fn cross_stream(&self) -> CrossStream {
         match &self.room {
             Room::Heap(device) => device.books.lock().config().cross_stream,
-            Room::Ledger(device) => {
+            Room::AsyncPools(device) => {
                 let config = device.pool_config();
                 match (config.reuse_adds_dependencies, config.reuse_is_opportunistic) {
                     (true, _) => CrossStream::Wait,

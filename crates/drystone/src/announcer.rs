@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 /// A change of what a range of addresses is backed by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BackingChange {
+pub struct MappingChange {
     /// The device.
     pub ordinal: u32,
     /// Where the range starts.
@@ -28,12 +28,12 @@ pub struct BackingChange {
 /// Called with each change, while the allocator holds the lock under which memory grows and goes
 /// back. It may free, pin, unpin and ask; allocating and trimming from within is refused, and it
 /// must not wait for another thread that does either.
-pub type BackingCallback = Arc<dyn Fn(&BackingChange) + Send + Sync>;
+pub type RemapCallback = Arc<dyn Fn(&MappingChange) + Send + Sync>;
 
 /// Tells the program of changes.
 #[derive(Default)]
 pub(crate) struct Announcer {
-    pub(crate) callbacks: Mutex<Vec<BackingCallback>>,
+    pub(crate) callbacks: Mutex<Vec<RemapCallback>>,
     /// The thread that runs callbacks.
     announcing: Mutex<Option<ThreadId>>,
 }
@@ -77,8 +77,8 @@ impl Drop for Announced<'_> {
 }
 
 /// What steps change, adjacent ranges as one.
-fn changes(ordinal: u32, steps: &[Step], given: u64) -> Vec<BackingChange> {
-    let mut changes: Vec<BackingChange> = Vec::new();
+fn changes(ordinal: u32, steps: &[Step], given: u64) -> Vec<MappingChange> {
+    let mut changes: Vec<MappingChange> = Vec::new();
     for step in steps {
         let (address, bytes, is_backed) = match *step {
             Step::Map { address, bytes, .. } => (address, bytes, true),
@@ -92,7 +92,7 @@ fn changes(ordinal: u32, steps: &[Step], given: u64) -> Vec<BackingChange> {
             Some(last) if last.is_backed == is_backed && last.address + last.bytes == address => {
                 last.bytes += bytes;
             }
-            _ => changes.push(BackingChange { ordinal, address, bytes, is_backed }),
+            _ => changes.push(MappingChange { ordinal, address, bytes, is_backed }),
         }
     }
     changes

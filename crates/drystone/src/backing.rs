@@ -3,10 +3,10 @@
 //! Registrations with network cards and with NCCL, handles sent to other processes: a pin keeps
 //! memory where it is, an announcement tells of a change (`announcer`).
 
-use drystone_core::{FreeError, Loans};
+use drystone_core::{FreeError, RemapStats};
 
 use crate::allocator::Allocator;
-use crate::announcer::BackingCallback;
+use crate::announcer::RemapCallback;
 use crate::room::Room;
 
 /// Why a block was not pinned, a pin not taken back, or changes are not announced.
@@ -21,8 +21,8 @@ pub enum PinError {
         /// The address.
         address: u64,
     },
-    /// The driver's own memory pools hold the memory (source `async`).
-    #[error("with source:async the driver moves memory as it likes; use source:vmm or malloc")]
+    /// The driver's own memory pools hold the memory (backend `async`).
+    #[error("with backend:async the driver moves memory as it likes; use backend:vmm or malloc")]
     DriversOwn,
 }
 
@@ -41,20 +41,20 @@ impl Allocator {
     /// # let stream = allocator.add_stream(Stream::DEFAULT)?;
     /// let block = allocator.allocate(stream, 8 << 20)?;
     /// let address = block.address();
-    /// allocator.pin(address)?; // registered with a network card
+    /// allocator.pin_mapping(address)?; // registered with a network card
     /// drop(block);
     /// assert_eq!(allocator.trim()?, 0);
-    /// allocator.unpin(address)?;
+    /// allocator.unpin_mapping(address)?;
     /// assert_eq!(allocator.trim()?, 8 << 20);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     /// There is no such block, or the memory is in the driver's own pools.
-    pub fn pin(&self, address: u64) -> Result<(), PinError> {
+    pub fn pin_mapping(&self, address: u64) -> Result<(), PinError> {
         match &self.room {
-            Room::Heap(device) => Ok(device.books.lock().pin(address)?),
-            Room::Ledger(_) => Err(PinError::DriversOwn),
+            Room::Heap(device) => Ok(device.books.lock().pin_mapping(address)?),
+            Room::AsyncPools(_) => Err(PinError::DriversOwn),
         }
     }
 
@@ -62,9 +62,9 @@ impl Allocator {
     ///
     /// # Errors
     /// Nothing is pinned there.
-    pub fn unpin(&self, address: u64) -> Result<(), PinError> {
+    pub fn unpin_mapping(&self, address: u64) -> Result<(), PinError> {
         match &self.room {
-            Room::Heap(device) if device.books.lock().unpin(address) => Ok(()),
+            Room::Heap(device) if device.books.lock().unpin_mapping(address) => Ok(()),
             _ => Err(PinError::NotPinned { address }),
         }
     }
@@ -74,19 +74,19 @@ impl Allocator {
     ///
     /// # Errors
     /// The memory is in the driver's own pools, which tell of no change.
-    pub fn on_backing_change(&self, callback: BackingCallback) -> Result<(), PinError> {
+    pub fn on_remap(&self, callback: RemapCallback) -> Result<(), PinError> {
         match &self.room {
             Room::Heap(device) => device.announcer.callbacks.lock().push(callback),
-            Room::Ledger(_) => return Err(PinError::DriversOwn),
+            Room::AsyncPools(_) => return Err(PinError::DriversOwn),
         }
         Ok(())
     }
 
-    /// What is out on loan and pinned at this moment; nothing with source `async`.
-    pub fn loans(&self) -> Loans {
+    /// What is out on loan and pinned at this moment; nothing with backend `async`.
+    pub fn remap_stats(&self) -> RemapStats {
         match &self.room {
-            Room::Heap(device) => device.books.lock().loans(),
-            Room::Ledger(_) => Loans::default(),
+            Room::Heap(device) => device.books.lock().remap_stats(),
+            Room::AsyncPools(_) => RemapStats::default(),
         }
     }
 }

@@ -20,11 +20,11 @@ use crate::error::{TrimError, is_final};
 use crate::events::Events;
 use crate::execute::{Executor, Handles};
 use crate::source::Books;
-use crate::supply::Suppliers;
+use crate::supply::MemoryProviders;
 
 /// Called when memory runs out, with the bytes asked for and no lock held. Returns whether it
 /// freed something, so that the request is worth another try.
-pub type PressureCallback = Arc<dyn Fn(u64) -> bool + Send + Sync>;
+pub type OutOfMemoryCallback = Arc<dyn Fn(u64) -> bool + Send + Sync>;
 
 /// What the handles of an allocator share.
 pub(crate) struct Device<B: Books> {
@@ -33,10 +33,10 @@ pub(crate) struct Device<B: Books> {
     pub(crate) books: Mutex<B>,
     pub(crate) events: Mutex<Events>,
     pub(crate) handles: Mutex<Handles>,
-    pub(crate) suppliers: Mutex<Suppliers>,
+    pub(crate) suppliers: Mutex<MemoryProviders>,
     /// Held by whoever moves memory between the books and the device.
     pub(crate) growth: Mutex<()>,
-    pub(crate) callbacks: Mutex<Vec<PressureCallback>>,
+    pub(crate) callbacks: Mutex<Vec<OutOfMemoryCallback>>,
     pub(crate) announcer: Announcer,
     streams: Mutex<BTreeMap<StreamUid, StreamId>>,
 }

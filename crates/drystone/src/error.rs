@@ -5,22 +5,24 @@ use std::fmt;
 use drystone_core::{PoolId, RequestError, StreamError};
 use drystone_driver::{Call, DriverError, ErrorCode};
 
-use crate::options::Source;
+use crate::options::Backend;
 
 /// Why an allocator, or a pool of one, could not be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
     /// The source asked for needs virtual memory management, which the device has not.
-    #[error("device {ordinal} has no virtual memory management; use source:malloc or source:auto")]
+    #[error(
+        "device {ordinal} has no virtual memory management; use backend:malloc or backend:auto"
+    )]
     NoVirtualMemory {
         /// The device.
         ordinal: u32,
     },
     /// The source asked for needs memory pools of the driver's, which the device has not.
     #[error(
-        "device {ordinal} has no stream-ordered memory pools; use source:vmm, source:malloc or \
-         source:auto"
+        "device {ordinal} has no stream-ordered memory pools; use backend:vmm, backend:malloc or \
+         backend:auto"
     )]
     NoMemoryPools {
         /// The device.
@@ -37,11 +39,11 @@ pub enum BuildError {
         "a pool of source {pool:?} cannot be in an allocator of source {allocator:?}: sources vmm \
          and malloc go together, async stands alone"
     )]
-    OtherSource {
+    OtherBackend {
         /// What the pool asked for.
-        pool: Source,
+        pool: Backend,
         /// What the allocator has.
-        allocator: Source,
+        allocator: Backend,
     },
     /// A field of the options has a value that its key would not take.
     #[error("option {option} is {value}; it takes {takes}")]
@@ -109,7 +111,7 @@ impl TrimError {
     }
 }
 
-/// Why another device cannot reach all memory. Its access cannot be taken back: memory of the
+/// Why another device cannot reuse all memory. Its access cannot be taken back: memory of the
 /// allocator stays usable, and the same call may be made again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -153,7 +155,7 @@ pub struct OutOfMemory {
     pub pending_bytes: u64,
     /// Held from the driver.
     pub reserved_bytes: u64,
-    /// The largest free block of any stream; 0 where the driver keeps them (source `async`).
+    /// The largest free block of any stream; 0 where the driver keeps them (backend `async`).
     pub largest_free_bytes: u64,
     /// Size of a granule; `None` where memory comes in plain allocations.
     pub granule_bytes: Option<u64>,
@@ -200,7 +202,7 @@ impl OutOfMemory {
                 Bytes(granule)
             ),
             None if unused >= self.requested_bytes => format!(
-                "{} are unused, in segments that live blocks keep: source:vmm gives parts of them \
+                "{} are unused, in segments that live blocks keep: backend:vmm gives parts of them \
                  back.",
                 Bytes(unused)
             ),
@@ -308,7 +310,7 @@ mod tests {
         let granules = OutOfMemory { reserved_bytes: 9 << 30, ..sample() };
         assert!(granules.to_string().contains("3.00 GiB are unused, in granules of 2.00 MiB"));
         let segments = OutOfMemory { granule_bytes: None, ..granules };
-        assert!(segments.to_string().contains("source:vmm gives parts of them back"));
+        assert!(segments.to_string().contains("backend:vmm gives parts of them back"));
         let mappings = OutOfMemory {
             device_free_bytes: Some(4 << 30),
             refusal: Some(DriverError::new(Call::SetAccess, ErrorCode::OutOfMemory)),

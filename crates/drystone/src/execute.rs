@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::announcer::Announcer;
 use crate::events::Events;
-use crate::supply::{Supplier, Suppliers, supplied};
+use crate::supply::{MemoryProvider, MemoryProviders, supplied};
 
 /// A plan that was not carried out.
 #[derive(Debug)]
@@ -27,10 +27,10 @@ pub(crate) struct Executor<'a> {
     pub(crate) driver: &'a dyn Driver,
     pub(crate) events: &'a Mutex<Events>,
     pub(crate) handles: &'a Mutex<Handles>,
-    pub(crate) suppliers: &'a Mutex<Suppliers>,
+    pub(crate) suppliers: &'a Mutex<MemoryProviders>,
     pub(crate) announcer: &'a Announcer,
     /// Who gives plain memory in the driver's place.
-    pub(crate) supplier: Option<Arc<dyn Supplier>>,
+    pub(crate) supplier: Option<Arc<dyn MemoryProvider>>,
 }
 
 impl Executor<'_> {

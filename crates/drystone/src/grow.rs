@@ -4,7 +4,7 @@
 //! forbids are skipped while any stream is captured (I11, B22). Requests that miss come one at a
 //! time: memory that another thread is about to get or to give back is not missing.
 
-use drystone_core::{Grant, PoolId, StreamId};
+use drystone_core::{Granted, PoolId, StreamId};
 use drystone_driver::DriverError;
 use parking_lot::MutexGuard;
 
@@ -51,7 +51,7 @@ pub(crate) struct Refused(pub(crate) Option<DriverError>);
 impl<B: Books> Device<B> {
     /// Serves a request that its own free list could not, or fails for good.
     #[cold]
-    pub(crate) fn allocate_slowly(&self, miss: Miss) -> Result<Grant, AllocateError> {
+    pub(crate) fn allocate_slowly(&self, miss: Miss) -> Result<Granted, AllocateError> {
         let failed = |error| AllocateError::Driver { error, bytes: miss.bytes };
         self.refuse_at_the_end().map_err(failed)?;
         if miss.bytes > self.driver.info().total_bytes {

@@ -48,17 +48,17 @@ mod supply;
 
 pub use allocation::Allocation;
 pub use allocator::Allocator;
-pub use announcer::{BackingCallback, BackingChange};
+pub use announcer::{MappingChange, RemapCallback};
 pub use backing::PinError;
 pub use budget::Budget;
-pub use device::PressureCallback;
+pub use device::OutOfMemoryCallback;
 pub use drystone_core::{
-    Account, BlockState, BlockView, Broken, CrossStream, FreeError, Gauge, Grant, Loans, PoolId,
-    RecordStreamError, RequestError, Scale, ScaleStats, SegmentKind, SegmentView, SizeError, Stats,
-    StreamError, StreamId,
+    BlockState, BlockView, Broken, CrossStream, FreeError, Gauge, Granted, PoolId, PoolStreamStats,
+    RecordStreamError, RemapStats, RequestError, SegmentKind, SegmentView, SizeClass,
+    SizeClassStats, SizeError, Stats, StreamError, StreamId,
 };
 pub use drystone_driver as driver;
 pub use error::{AllocateError, BuildError, OutOfMemory, PeerError, TrimError};
-pub use options::{Options, OptionsError, Source};
+pub use options::{Backend, Options, OptionsError};
 pub use room::PoolOptions;
-pub use supply::Supplier;
+pub use supply::MemoryProvider;

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use drystone_core::{BlockView, FreeError, Freed, Grant, PoolId, RequestError, StreamId};
+use drystone_core::{BlockView, FreeError, Freed, Granted, PoolId, RequestError, StreamId};
 
 use crate::allocator::Allocator;
 use crate::room::{Room, in_room};
@@ -42,13 +42,13 @@ impl Allocator {
                 }
                 Ok(())
             }
-            Room::Ledger(device) => device.free_sized(address, bytes),
+            Room::AsyncPools(device) => device.free_sized(address, bytes),
         }
     }
 
     /// Allocates free memory of a pool just where the caller says, as a block that was there. It
     /// is not ordered behind what other streams have queued there. `None`, and nothing has
-    /// changed, if it is not all free, or the driver chooses where blocks are (source `async`).
+    /// changed, if it is not all free, or the driver chooses where blocks are (backend `async`).
     ///
     /// # Errors
     /// As [`allocate_raw`](Self::allocate_raw), but for a lack of memory.
@@ -58,10 +58,10 @@ impl Allocator {
         stream: StreamId,
         bytes: u64,
         place: Range<u64>,
-    ) -> Result<Option<Grant>, RequestError> {
+    ) -> Result<Option<Granted>, RequestError> {
         match &self.room {
             Room::Heap(device) => device.books.lock().allocate_at(pool, stream, bytes, place),
-            Room::Ledger(_) => Ok(None),
+            Room::AsyncPools(_) => Ok(None),
         }
     }
 
@@ -74,7 +74,7 @@ impl Allocator {
     }
 
     /// The largest free block of any pool and stream, in bytes. Walks all free blocks. 0 where the
-    /// driver keeps them (source `async`).
+    /// driver keeps them (backend `async`).
     pub fn largest_free_bytes(&self) -> u64 {
         in_room!(self, device => Books::largest_free_bytes(&*device.books.lock()))
     }

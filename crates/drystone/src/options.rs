@@ -16,7 +16,7 @@ const MIB: u64 = 1 << 20;
 
 /// Where memory comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Source {
+pub enum Backend {
     /// Virtual memory: physical granules mapped into reserved addresses.
     Vmm,
     /// Plain allocations of the driver (`cudaMalloc`).
@@ -30,7 +30,7 @@ pub enum Source {
 pub struct Options {
     /// Where memory comes from; `None` takes virtual memory where the device has it, else plain
     /// allocations.
-    pub source: Option<Source>,
+    pub backend: Option<Backend>,
     /// Reserved memory never passes this many bytes.
     pub limit_bytes: Option<u64>,
     /// Reserved memory never passes this fraction of the device's memory: above 0, at most 1.
@@ -41,17 +41,17 @@ pub struct Options {
     /// Smaller granules hold less unused memory, larger ones cost fewer driver calls. Large blocks
     /// of programs that hold much get several at once, as many as fit into 8 MiB.
     pub granule_bytes: u64,
-    /// Source `async`: how much unused memory the driver keeps when the program synchronises a
+    /// Backend `async`: how much unused memory the driver keeps when the program synchronises a
     /// stream, an event or the device. `u64::MAX` keeps all until it is trimmed.
     pub release_threshold_bytes: u64,
-    /// Source `async`: memory pools can be given to other processes.
+    /// Backend `async`: memory pools can be given to other processes.
     pub is_shareable: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
-            source: None,
+            backend: None,
             limit_bytes: None,
             limit_fraction: None,
             cross_stream: CrossStream::Wait,
@@ -66,7 +66,7 @@ impl Default for Options {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
     /// A piece without a colon.
-    #[error("`{piece}` is not key:value; options look like `source:vmm,limit:20GiB`")]
+    #[error("`{piece}` is not key:value; options look like `backend:vmm,limit:20GiB`")]
     NotAPair {
         /// The piece.
         piece: String,
@@ -104,14 +104,14 @@ struct Key {
 
 const KEYS: [Key; 7] = [
     Key {
-        name: "source",
+        name: "backend",
         takes: "auto, vmm, malloc or async",
         set: |options, value| {
-            options.source = match value {
+            options.backend = match value {
                 "auto" => None,
-                "vmm" => Some(Source::Vmm),
-                "malloc" => Some(Source::Malloc),
-                "async" => Some(Source::Async),
+                "vmm" => Some(Backend::Vmm),
+                "malloc" => Some(Backend::Malloc),
+                "async" => Some(Backend::Async),
                 _ => return None,
             };
             Some(())
@@ -262,7 +262,7 @@ impl Options {
         }
     }
 
-    /// How the driver runs the memory pools of source `async`. Freed memory serves other streams
+    /// How the driver runs the memory pools of backend `async`. Freed memory serves other streams
     /// as [`cross_stream`](Self::cross_stream) says, as far as the driver has attributes for it.
     pub(crate) const fn memory_pool_config(&self) -> MemoryPoolConfig {
         let may_pass = !matches!(self.cross_stream, CrossStream::Never);
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn every_key_is_read() {
-        let text = "source:malloc, limit:20GiB,limit_fraction:0.5,cross_stream:passed,granule:4MiB,\
+        let text = "backend:malloc, limit:20GiB,limit_fraction:0.5,cross_stream:passed,granule:4MiB,\
                     release_threshold:1GiB,shareable:true";
         let options: Options = text.parse().unwrap();
         assert_eq!((options.release_threshold_bytes, options.is_shareable), (1 << 30, true));
@@ -296,8 +296,8 @@ mod tests {
             let options: Options = format!("release_threshold:{text}").parse().unwrap();
             assert_eq!(options.release_threshold_bytes, bytes, "{text}");
         }
-        assert_eq!("source:async".parse::<Options>().unwrap().source, Some(Source::Async));
-        assert_eq!(options.source, Some(Source::Malloc));
+        assert_eq!("backend:async".parse::<Options>().unwrap().backend, Some(Backend::Async));
+        assert_eq!(options.backend, Some(Backend::Malloc));
         assert_eq!(options.limit_bytes, Some(20 << 30));
         assert_eq!(options.limit_fraction, Some(0.5));
         assert_eq!(options.cross_stream, CrossStream::Passed);
@@ -309,7 +309,7 @@ mod tests {
             assert_eq!(options.limit_bytes, Some(bytes), "{text}");
         }
         assert_eq!("".parse::<Options>(), Ok(Options::default()));
-        assert_eq!("source:auto".parse::<Options>(), Ok(Options::default()));
+        assert_eq!("backend:auto".parse::<Options>(), Ok(Options::default()));
     }
 
     #[test]
@@ -325,10 +325,10 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_what_is_right() {
         let error = |text: &str| text.parse::<Options>().unwrap_err().to_string();
-        assert!(error("sauce:vmm").contains("unknown option `sauce`; valid options are source"));
-        assert!(error("source:disk").contains("it takes auto, vmm, malloc or async"));
-        assert!(error("source").contains("is not key:value"));
-        assert!(error("source:vmm,source:vmm").contains("twice"));
+        assert!(error("sauce:vmm").contains("unknown option `sauce`; valid options are backend"));
+        assert!(error("backend:disk").contains("it takes auto, vmm, malloc or async"));
+        assert!(error("backend").contains("is not key:value"));
+        assert!(error("backend:vmm,backend:vmm").contains("twice"));
         for bad in ["0", "-1", "0.1", "1.5.1GiB", "99999999999GiB", "12XiB", "", ".", "GiB"] {
             assert!(error(&format!("limit:{bad}")).contains("does not take"), "{bad}");
         }

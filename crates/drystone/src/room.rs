@@ -1,25 +1,25 @@
 //! Rooms: over which books an allocator stands, chosen when it is made, and pools that differ.
 //!
-//! Keeps: what is built, the device can do; a pool has a source that its allocator's room has.
+//! Keeps: what is built, the device can do; a pool has a backend that its allocator's room has.
 
 use std::sync::Arc;
 
-use drystone_core::{Config, HELD_PER_HANDLE, Heap, Ledger, PoolId, SegmentKind};
+use drystone_core::{AsyncPools, Config, HELD_PER_HANDLE, Heap, PoolId, SegmentKind};
 use drystone_driver::{DeviceInfo, Driver, ShareableHandle};
 
 use crate::allocator::Allocator;
 use crate::device::Device;
 use crate::error::BuildError;
 use crate::execute::Handles;
-use crate::options::{Options, Source};
+use crate::options::{Backend, Options};
 
 /// Who keeps the books.
 #[derive(Clone)]
 pub(crate) enum Room {
     /// A heap: sources `vmm` and `malloc`.
     Heap(Arc<Device<Heap>>),
-    /// A ledger of what the driver's memory pools hand out: source `async`.
-    Ledger(Arc<Device<Ledger>>),
+    /// A ledger of what the driver's memory pools hand out: backend `async`.
+    AsyncPools(Arc<Device<AsyncPools>>),
 }
 
 /// The same for both rooms.
@@ -27,7 +27,7 @@ macro_rules! in_room {
     ($allocator:expr, $device:ident => $body:expr) => {
         match &$allocator.room {
             $crate::room::Room::Heap($device) => $body,
-            $crate::room::Room::Ledger($device) => $body,
+            $crate::room::Room::AsyncPools($device) => $body,
         }
     };
 }
@@ -36,10 +36,10 @@ pub(crate) use in_room;
 /// What a private pool is like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolOptions {
-    /// Where its memory comes from; `None` for the allocator's own source. Plain memory within a
-    /// source of virtual memory is for those who cannot use the latter: handles of the old
+    /// Where its memory comes from; `None` for the allocator's own backend. Plain memory within a
+    /// backend of virtual memory is for those who cannot use the latter: handles of the old
     /// inter-process kind, registration with a network card, WSL.
-    pub source: Option<Source>,
+    pub backend: Option<Backend>,
 }
 
 impl Allocator {
@@ -51,18 +51,18 @@ impl Allocator {
         options.check()?;
         let info = driver.info();
         let limit_bytes = options.limit_on(info.total_bytes);
-        let source = options.source.unwrap_or(match info.has_virtual_memory {
-            true => Source::Vmm,
-            false => Source::Malloc,
+        let backend = options.backend.unwrap_or(match info.has_virtual_memory {
+            true => Backend::Vmm,
+            false => Backend::Malloc,
         });
-        let kind = match source {
-            Source::Vmm => SegmentKind::Mapped,
-            Source::Malloc => SegmentKind::Plain,
-            Source::Async => {
+        let kind = match backend {
+            Backend::Vmm => SegmentKind::Mapped,
+            Backend::Malloc => SegmentKind::Plain,
+            Backend::Async => {
                 check_memory_pools(&info, options)?;
                 let handles = Handles::with_config(options.memory_pool_config());
-                let device = Device::new(driver, Ledger::new(limit_bytes), handles);
-                return Ok(Self { room: Room::Ledger(Arc::new(device)) });
+                let device = Device::new(driver, AsyncPools::new(limit_bytes), handles);
+                return Ok(Self { room: Room::AsyncPools(Arc::new(device)) });
             }
         };
         if kind == SegmentKind::Mapped {
@@ -84,13 +84,13 @@ impl Allocator {
     ///
     /// ```
     /// # use std::sync::Arc;
-    /// # use drystone::{Allocator, Options, PoolOptions, Source};
+    /// # use drystone::{Allocator, Options, PoolOptions, Backend};
     /// # use drystone_driver::Stream;
     /// # use drystone_sim::{SimConfig, SimDevice};
     /// # let device = SimDevice::new(SimConfig::default());
     /// # let allocator = Allocator::new(Arc::new(device.clone()), &Options::default())?;
     /// # let stream = allocator.add_stream(Stream::DEFAULT)?;
-    /// let plain = PoolOptions { source: Some(Source::Malloc) };
+    /// let plain = PoolOptions { backend: Some(Backend::Malloc) };
     /// let pool = allocator.add_pool_with(&plain)?;
     /// let block = allocator.allocate_raw(pool, stream, 8 << 20)?;
     /// assert_eq!(device.live_objects().plain_allocations, 1); // from cudaMalloc
@@ -99,18 +99,18 @@ impl Allocator {
     /// ```
     ///
     /// # Errors
-    /// The device, or the allocator's own source, has no room for such a pool.
+    /// The device, or the allocator's own backend, has no room for such a pool.
     pub fn add_pool_with(&self, options: &PoolOptions) -> Result<PoolId, BuildError> {
-        let Some(source) = options.source else {
+        let Some(backend) = options.backend else {
             return Ok(self.add_pool());
         };
-        let device = match (&self.room, source) {
-            (Room::Heap(device), Source::Vmm | Source::Malloc) => device,
-            (Room::Ledger(_), Source::Async) => return Ok(self.add_pool()),
-            (_, pool) => return Err(BuildError::OtherSource { pool, allocator: self.source() }),
+        let device = match (&self.room, backend) {
+            (Room::Heap(device), Backend::Vmm | Backend::Malloc) => device,
+            (Room::AsyncPools(_), Backend::Async) => return Ok(self.add_pool()),
+            (_, pool) => return Err(BuildError::OtherBackend { pool, allocator: self.backend() }),
         };
         let mut heap = device.books.lock();
-        if source == Source::Malloc {
+        if backend == Backend::Malloc {
             return Ok(heap.add_pool_of(SegmentKind::Plain));
         }
         check_virtual_memory(&device.driver.info(), heap.config().granule_bytes)?;
@@ -118,12 +118,12 @@ impl Allocator {
     }
 
     /// Where memory comes from, but for pools that say otherwise.
-    pub fn source(&self) -> Source {
+    pub fn backend(&self) -> Backend {
         match &self.room {
-            Room::Ledger(_) => Source::Async,
+            Room::AsyncPools(_) => Backend::Async,
             Room::Heap(device) => match device.books.lock().config().kind {
-                SegmentKind::Mapped => Source::Vmm,
-                SegmentKind::Plain => Source::Malloc,
+                SegmentKind::Mapped => Backend::Vmm,
+                SegmentKind::Plain => Backend::Malloc,
             },
         }
     }

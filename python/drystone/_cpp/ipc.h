@@ -28,7 +28,7 @@ inline caching::ShareableHandle share(void* address) {
     TORCH_CHECK(
         false, "this memory cannot be shared with another process (", cudaGetErrorString(error),
         "): the driver shares only what cudaMalloc gave; enable drystone with "
-        "source=\"malloc\", or send a copy on the CPU");
+        "backend=\"malloc\", or send a copy on the CPU");
   }
   std::string text(handle.reserved, sizeof handle.reserved);
   return {static_cast<char*>(address) - static_cast<char*>(base), std::move(text)};
@@ -73,7 +73,7 @@ class Imports {
     TORCH_CHECK(
         is_bare || is_marked,
         "the handle of another process's memory is not that of an allocation: run the sender "
-        "with drystone's source=\"malloc\", or without expandable segments");
+        "with drystone's backend=\"malloc\", or without expandable segments");
     std::memcpy(handle.reserved, text.data() + (is_bare ? 0 : 2), bytes);
     return handle;
   }

@@ -18,7 +18,7 @@ use crate::status::Status;
 use crate::{free, last_error, process, registry};
 
 /// Who answers a request.
-enum Answer {
+enum Outcome {
     Block(u64),
     OutOfMemory,
     Runtime,
@@ -26,7 +26,7 @@ enum Answer {
 
 /// Allocates where a request is one for a pool that is stood in for; `None` is the current pool of
 /// the stream's device.
-fn allocate(bytes: usize, pool: Option<Handle>, stream: StreamHandle) -> Answer {
+fn allocate(bytes: usize, pool: Option<Handle>, stream: StreamHandle) -> Outcome {
     let allocated = (|| {
         process::check().ok()?;
         let ordinal = runtime::device_of(stream)?;
@@ -44,13 +44,13 @@ fn allocate(bytes: usize, pool: Option<Handle>, stream: StreamHandle) -> Answer 
         is_running(device, stream).then(|| device.allocate(stream as u64, bytes as u64))
     })();
     match allocated {
-        Some(Ok(address)) => Answer::Block(address),
+        Some(Ok(address)) => Outcome::Block(address),
         Some(Err(failure)) if failure.status == Status::OutOfMemory => {
             // The figures are there for who asks.
             last_error::set(&failure);
-            Answer::OutOfMemory
+            Outcome::OutOfMemory
         }
-        Some(Err(_)) | None => Answer::Runtime,
+        Some(Err(_)) | None => Outcome::Runtime,
     }
 }
 
@@ -74,20 +74,20 @@ pub(super) unsafe fn serve(
 ) -> Code {
     let is_ours = is_active() && bytes > 0 && !to.is_null();
     let ask = || allocate(bytes, pool, stream);
-    match if is_ours { barrier(Answer::Runtime, ask) } else { Answer::Runtime } {
-        Answer::Block(address) => {
+    match if is_ours { barrier(Outcome::Runtime, ask) } else { Outcome::Runtime } {
+        Outcome::Block(address) => {
             // SAFETY: by the caller's word.
             unsafe { put(to, address as usize as *mut c_void) };
             SUCCESS
         }
-        Answer::OutOfMemory => {
+        Outcome::OutOfMemory => {
             let mut none = ptr::null_mut();
             // The thread's last error is the runtime's, so it must fail, too: at what never fits.
             // SAFETY: there is room for an address.
             unsafe { runtime::cudaMallocAsync(&raw mut none, 1 << 60, stream) };
             MEMORY_ALLOCATION
         }
-        Answer::Runtime => with_room(runtimes),
+        Outcome::Runtime => with_room(runtimes),
     }
 }
 

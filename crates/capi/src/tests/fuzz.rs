@@ -3,7 +3,7 @@
 //! `DRYSTONE_SEED` replays a run, `DRYSTONE_SEEDS` makes more of them.
 
 use super::*;
-use crate::accounts::drystone_accounts;
+use crate::pool_stream_stats::drystone_get_pool_stream_stats;
 
 const OPERATIONS: usize = 4_000;
 const DEVICES: [c_int; 9] = [0, 1, 0, 1, -1, 40, 64, c_int::MIN, c_int::MAX];
@@ -197,8 +197,9 @@ impl World {
             15 => {
                 let _ = drystone_reset_peaks(device);
                 // SAFETY: null is refused.
-                let nothing =
-                    unsafe { drystone_accounts(device, ptr::null_mut(), ptr::null_mut()) };
+                let nothing = unsafe {
+                    drystone_get_pool_stream_stats(device, ptr::null_mut(), ptr::null_mut())
+                };
                 assert_eq!(nothing, Status::InvalidValue);
             }
             16 => {

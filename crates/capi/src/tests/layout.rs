@@ -1,8 +1,8 @@
 //! What a device holds and each account has, as arrays; blocks that are put back where they were.
 
 use super::*;
-use crate::accounts::*;
 use crate::layout::*;
+use crate::pool_stream_stats::*;
 use crate::supply::drystone_pool_create_over;
 
 fn layout(device: c_int, room: usize) -> (Status, Vec<CSegment>, Vec<CBlock>) {
@@ -76,10 +76,11 @@ fn the_layout_has_every_block_once_and_its_pool() {
     }
 }
 
-fn accounts(device: c_int, room: usize) -> Result<Vec<CAccount>, (Status, usize)> {
+fn accounts(device: c_int, room: usize) -> Result<Vec<CPoolStreamStats>, (Status, usize)> {
     let (mut count, mut accounts) = (room, Vec::with_capacity(room));
     // SAFETY: there is room for as many.
-    let status = unsafe { drystone_accounts(device, accounts.as_mut_ptr(), &raw mut count) };
+    let status =
+        unsafe { drystone_get_pool_stream_stats(device, accounts.as_mut_ptr(), &raw mut count) };
     if status != Status::Ok {
         return Err((status, count));
     }
@@ -103,7 +104,7 @@ fn accounts_have_the_peaks_of_each_pool_size_and_stream() {
     ];
     assert_eq!(accounts(device, 3).err(), Some((Status::BufferTooSmall, 4)));
     assert!(message().contains("room for 3 accounts; there are 4"), "{}", message());
-    let brief = |one: &CAccount| {
+    let brief = |one: &CPoolStreamStats| {
         let active = one.active_bytes;
         let bytes = [active.current, active.peak, one.allocated_bytes].map(|bytes| bytes as usize);
         ((one.id0, one.id1), one.stream, one.is_small, one.is_released, bytes)
@@ -127,11 +128,12 @@ fn accounts_have_the_peaks_of_each_pool_size_and_stream() {
         assert_eq!(drystone_deallocate(block), Status::Ok);
     }
     // SAFETY: null is refused.
-    let refused = unsafe { drystone_accounts(device, ptr::null_mut(), ptr::null_mut()) };
+    let refused =
+        unsafe { drystone_get_pool_stream_stats(device, ptr::null_mut(), ptr::null_mut()) };
     assert_eq!(refused, Status::InvalidValue);
     let mut room = 1;
     // SAFETY: as above.
-    let refused = unsafe { drystone_accounts(device, ptr::null_mut(), &raw mut room) };
+    let refused = unsafe { drystone_get_pool_stream_stats(device, ptr::null_mut(), &raw mut room) };
     assert_eq!((refused, room), (Status::InvalidValue, 1));
 }
 

@@ -35,9 +35,9 @@ fn i16_pinned_memory_outlives_its_block_and_changes_are_announced() {
     let seen = Box::into_raw(Box::new(Seen { backed: 0, trim: Status::Ok }));
     let data = seen.cast::<c_void>();
     // SAFETY: the function is what it is said to be.
-    assert_eq!(unsafe { drystone_on_backing_change(8, Some(note), data) }, Status::Ok);
+    assert_eq!(unsafe { drystone_on_remap(8, Some(note), data) }, Status::Ok);
     // SAFETY: as above.
-    let refused = unsafe { drystone_on_backing_change(8, None, data) };
+    let refused = unsafe { drystone_on_remap(8, None, data) };
     assert_eq!(refused, Status::InvalidValue);
     let (status, block) = allocate(8 * MIB, 8, DEFAULT);
     assert_eq!(status, Status::Ok);
@@ -47,13 +47,13 @@ fn i16_pinned_memory_outlives_its_block_and_changes_are_announced() {
     // SAFETY: as above.
     assert_eq!(unsafe { (*seen).trim }, Status::NotSupported);
 
-    assert_eq!(drystone_unpin(block), Status::UnknownPointer);
+    assert_eq!(drystone_unpin_mapping(block), Status::UnknownPointer);
     assert!(message().contains("no block is pinned at"), "{}", message());
-    assert_eq!(drystone_pin(block.wrapping_byte_add(512)), Status::InteriorPointer);
-    assert_eq!(drystone_pin(block), Status::Ok);
+    assert_eq!(drystone_pin_mapping(block.wrapping_byte_add(512)), Status::InteriorPointer);
+    assert_eq!(drystone_pin_mapping(block), Status::Ok);
     assert_eq!(stats(8).pinned_bytes, 8 << 20);
     assert_eq!(drystone_deallocate(block), Status::Ok);
-    assert_eq!(drystone_pin(block), Status::AlreadyFree);
+    assert_eq!(drystone_pin_mapping(block), Status::AlreadyFree);
     let trim = || {
         let mut bytes = 0;
         // SAFETY: a local.
@@ -61,7 +61,7 @@ fn i16_pinned_memory_outlives_its_block_and_changes_are_announced() {
         bytes
     };
     assert_eq!((trim(), backed()), (0, 8 * MIB as isize));
-    assert_eq!(drystone_unpin(block), Status::Ok);
+    assert_eq!(drystone_unpin_mapping(block), Status::Ok);
     assert_eq!((trim(), backed()), (8 * MIB, 0));
     assert_eq!((drystone_check(8), stats(8).pinned_bytes), (Status::Ok, 0));
 }
@@ -69,13 +69,13 @@ fn i16_pinned_memory_outlives_its_block_and_changes_are_announced() {
 #[test]
 fn pools_of_the_drivers_own_cannot_be_pinned() {
     // SAFETY: a C string.
-    let configured = unsafe { drystone_configure(9, c"source:async".as_ptr()) };
+    let configured = unsafe { drystone_configure(9, c"backend:async".as_ptr()) };
     assert_eq!(configured, Status::Ok);
     let (_, block) = allocate(MIB, 9, DEFAULT);
-    assert_eq!(drystone_pin(block), Status::NotSupported);
-    assert!(message().contains("use source:vmm or malloc"), "{}", message());
+    assert_eq!(drystone_pin_mapping(block), Status::NotSupported);
+    assert!(message().contains("use backend:vmm or malloc"), "{}", message());
     // SAFETY: the function is what it is said to be, and never called.
-    let refused = unsafe { drystone_on_backing_change(9, Some(note), ptr::null_mut()) };
+    let refused = unsafe { drystone_on_remap(9, Some(note), ptr::null_mut()) };
     assert_eq!(refused, Status::NotSupported);
     assert_eq!(drystone_deallocate(block), Status::Ok);
 }

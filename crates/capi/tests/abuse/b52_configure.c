@@ -13,7 +13,7 @@ int main(void) {
     FAILS(drystone_configure(0, "\xff\xfe"), DRYSTONE_STATUS_BAD_OPTION, "is not key:value");
     FAILS(drystone_configure(64, ""), DRYSTONE_STATUS_INVALID_DEVICE, "there is no device 64");
     OK(drystone_configure(-1, "limit:1GiB"));
-    OK(drystone_configure(1, "source:malloc"));
+    OK(drystone_configure(1, "backend:malloc"));
     OK(drystone_allocate(&block, 8, 0, NULL));
     FAILS(drystone_configure(0, "limit:2GiB"), DRYSTONE_STATUS_ALREADY_IN_USE,
           "device 0 is in use already: options are given before its first allocation");

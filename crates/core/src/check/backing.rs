@@ -76,7 +76,7 @@ impl Heap {
             GranuleState::Backing(place) => self.granules.home(id) != Some(place),
             _ => false,
         };
-        let (away, noted) = (self.granules.iter().filter(is_away).count(), self.lent_granules);
+        let (away, noted) = (self.granules.iter().filter(is_away).count(), self.remapped_granules);
         hold(13, away as u64 == noted, || format!("{away} granules are away, {noted} noted"))
     }
 

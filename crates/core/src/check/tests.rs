@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    Answer, Committed, Config, CrossStream, Fence, Freed, HELD_PER_HANDLE, PoolId, Reach, Scale,
-    Step, StreamId,
+    Committed, Config, CrossStream, Fence, Freed, HELD_PER_HANDLE, Outcome, PoolId, Reuse,
+    SizeClass, Step, StreamId,
 };
 
 const MIB: u64 = 1 << 20;
@@ -20,9 +20,9 @@ struct Sample {
 
 fn allocate(heap: &mut Heap, pool: PoolId, stream: StreamId, bytes: u64) -> BlockIndex {
     loop {
-        let grant = match heap.request(pool, stream, bytes, Reach::Own).unwrap() {
-            Answer::Granted(grant) => grant,
-            Answer::Plan(plan) => {
+        let grant = match heap.request(pool, stream, bytes, Reuse::OwnStream).unwrap() {
+            Outcome::Granted(grant) => grant,
+            Outcome::Plan(plan) => {
                 // Segments far apart, in the order they are made.
                 let address = (heap.segments.iter().count() as u64 + 1) << 40;
                 match heap.commit(plan, address) {
@@ -68,8 +68,8 @@ fn sample() -> Sample {
     free(&mut heap, pending, true);
     free(&mut heap, quarantined, false);
     // A plan that fails leaves two granules idle, one of them still mapped.
-    let request = heap.request(PoolId::DEFAULT, own, 9 * MIB, Reach::Own).unwrap();
-    let Answer::Plan(plan) = request else { panic!("room for 9 MiB") };
+    let request = heap.request(PoolId::DEFAULT, own, 9 * MIB, Reuse::OwnStream).unwrap();
+    let Outcome::Plan(plan) = request else { panic!("room for 9 MiB") };
     assert!(matches!(plan.steps()[..3], [Step::Create { .. }, Step::Map { .. }, _]));
     heap.abandon(plan, 3);
     assert_eq!((heap.granules.mapping_count(), heap.granules.idle().len()), (1, 2));
@@ -181,7 +181,7 @@ fn i5_levels_of_the_bitmap_that_differ() {
 #[test]
 fn i5_a_block_in_the_bin_of_another_list() {
     let Sample { mut heap, free, used_by, .. } = sample();
-    let other = heap.pools.at(0).list(Scale::Large, used_by.index).unwrap();
+    let other = heap.pools.at(0).list(SizeClass::Large, used_by.index).unwrap();
     heap.blocks[free].list = other;
     assert_broken(&heap, 5);
 }
@@ -216,7 +216,7 @@ fn i7_a_block_that_is_too_small_for_its_request() {
 
 #[test]
 fn i8_every_counter_counts() {
-    let corrupt: [fn(&mut crate::ScaleStats); 7] = [
+    let corrupt: [fn(&mut crate::SizeClassStats); 7] = [
         |stats| stats.requested_bytes.current += 1,
         |stats| stats.allocated_bytes.current += QUANTUM,
         |stats| stats.active_bytes.current += QUANTUM,
@@ -226,11 +226,11 @@ fn i8_every_counter_counts() {
         |stats| stats.segments.current += 1,
     ];
     for corrupt in corrupt {
-        for scale in [None, Some(Scale::Small), Some(Scale::Large)] {
+        for class in [None, Some(SizeClass::Small), Some(SizeClass::Large)] {
             let Sample { mut heap, .. } = sample();
-            match scale {
+            match class {
                 None => corrupt(&mut heap.stats.all),
-                Some(scale) => corrupt(&mut heap.stats.scales[scale as usize]),
+                Some(class) => corrupt(&mut heap.stats.classes[class as usize]),
             }
             assert_broken(&heap, 8);
         }
@@ -282,7 +282,7 @@ fn i12_a_block_in_another_pool() {
     let pool = heap.add_pool();
     allocate(&mut heap, pool, own, 2 * MIB);
     heap.check().unwrap();
-    heap.blocks[live].list = heap.pools.at(pool.index).list(Scale::Large, own.index).unwrap();
+    heap.blocks[live].list = heap.pools.at(pool.index).list(SizeClass::Large, own.index).unwrap();
     assert_broken(&heap, 12);
 }
 
@@ -322,7 +322,7 @@ fn i13_a_hollow_piece_with_a_granule_and_a_live_one_without() {
 #[test]
 fn i16_a_pinned_piece_without_a_granule() {
     let Sample { mut heap, live, .. } = sample();
-    heap.pin(heap.blocks[live].address).unwrap();
+    heap.pin_mapping(heap.blocks[live].address).unwrap();
     heap.check().unwrap();
     let number = heap.blocks[live].segment;
     heap.segments.get_mut(number).unwrap().unmap(1);

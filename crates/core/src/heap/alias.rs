@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::Heap;
-use super::request::Reach;
+use super::request::Reuse;
 use crate::block::{BlockIndex, BlockState};
 use crate::fence::Fence;
 use crate::granule::{GranuleId, Place};
@@ -143,7 +143,7 @@ impl Heap {
     pub(super) fn plan_within_budget(
         &mut self,
         wanted: Wanted,
-        reach: Reach,
+        reuse: Reuse,
         calls: usize,
     ) -> Option<Plan> {
         let budget = policy::mapping_budget(self.granules.len());
@@ -153,7 +153,9 @@ impl Heap {
         }
         // An eighth more than needed, so that it is not done again at once.
         let plan = self.plan_eviction_of(mappings - budget + budget / 8);
-        plan.or_else(|| if reach == Reach::Wait { self.plan_fence_of_oldest(wanted) } else { None })
+        plan.or_else(
+            || if reuse == Reuse::MayWait { self.plan_fence_of_oldest(wanted) } else { None },
+        )
     }
 
     fn plan_fence_of_oldest(&mut self, wanted: Wanted) -> Option<Plan> {

@@ -4,7 +4,7 @@
 //! again. I13: slots and granules follow what is really mapped, also after half a plan.
 
 use super::Heap;
-use super::request::Grant;
+use super::request::Granted;
 use crate::block::BlockIndex;
 use crate::fence::Fence;
 use crate::granule::{GranuleId, GranuleState, Place};
@@ -15,7 +15,7 @@ use crate::plan::{Intent, Plan, Site, Step};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Committed {
     /// The request is served.
-    Granted(Grant),
+    Granted(Granted),
     /// The way is free: make the request again.
     Prepared,
     /// Fences are recorded: see which have passed, then make the request again.
@@ -130,8 +130,8 @@ impl Heap {
             self.map_slot(place, granule, true);
             self.granules.set_backing(granule, place);
         }
-        let scale = self.list(self.blocks[hollow].list).scale as usize;
-        self.stats.scales[scale].reserved_bytes.add(self.blocks[hollow].bytes);
+        let class = self.list(self.blocks[hollow].list).class as usize;
+        self.stats.classes[class].reserved_bytes.add(self.blocks[hollow].bytes);
     }
 
     /// Makes one unfiled block of a site.
@@ -173,9 +173,9 @@ impl Heap {
     }
 
     pub(super) fn add_reserved(&mut self, list: u32, bytes: u64) {
-        let scale = self.list(list).scale as usize;
+        let class = self.list(list).class as usize;
         self.stats.all.reserved_bytes.add(bytes);
-        self.stats.scales[scale].reserved_bytes.add(bytes);
+        self.stats.classes[class].reserved_bytes.add(bytes);
     }
 
     /// A stream waits for others now: what they freed before is usable on it.

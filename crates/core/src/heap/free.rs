@@ -49,7 +49,7 @@ impl Heap {
         let list = &mut self.lists[block.list as usize];
         // Its own stream's order counts from now, however long other streams' uses last.
         block.free_after = self.streams.at(list.stream).free_after();
-        self.stats.free(list.scale as usize, block.bytes);
+        self.stats.free(list.class as usize, block.bytes);
         if block.uses != NO_USES {
             return self.free_after_uses(index);
         }
@@ -142,7 +142,7 @@ impl Heap {
     #[inline]
     fn complete(stats: &mut Stats, list: &mut FreeList, block: &Block) {
         list.active_bytes.take(block.bytes);
-        stats.complete(list.scale as usize, block.requested, block.bytes);
+        stats.complete(list.class as usize, block.requested, block.bytes);
     }
 
     /// Plans a fence on every stream that uses the block, as far as its work may not be complete.

@@ -6,7 +6,7 @@
 use super::Heap;
 use super::handle::Supply;
 use super::harvest::Victims;
-use super::request::{Answer, Reach};
+use super::request::{Outcome, Reuse};
 use super::site::Growth;
 use crate::block::{BlockIndex, BlockState};
 use crate::error::RequestError;
@@ -16,21 +16,21 @@ use crate::pool::Pool;
 use crate::size::{SizeError, round_up};
 
 impl Heap {
-    pub(super) fn grow(&mut self, wanted: Wanted, reach: Reach) -> Result<Answer, RequestError> {
+    pub(super) fn grow(&mut self, wanted: Wanted, reuse: Reuse) -> Result<Outcome, RequestError> {
         match self.list(wanted.list).kind {
-            SegmentKind::Plain => self.plan_malloc(wanted, reach).map(Answer::Plan),
-            SegmentKind::Mapped => self.back(wanted, reach),
+            SegmentKind::Plain => self.plan_malloc(wanted, reuse).map(Outcome::Plan),
+            SegmentKind::Mapped => self.back(wanted, reuse),
         }
     }
 
-    fn plan_malloc(&mut self, wanted: Wanted, reach: Reach) -> Result<Plan, RequestError> {
-        if reach == Reach::Wait
+    fn plan_malloc(&mut self, wanted: Wanted, reuse: Reuse) -> Result<Plan, RequestError> {
+        if reuse == Reuse::MayWait
             && let Some(plan) = self.plan_order(wanted)
         {
             return Ok(plan);
         }
-        let scale = self.list(wanted.list).scale;
-        let bytes = policy::plain_segment_bytes(scale, wanted.bytes)
+        let class = self.list(wanted.list).class;
+        let bytes = policy::plain_segment_bytes(class, wanted.bytes)
             .ok_or(SizeError::TooLarge { bytes: wanted.requested })?;
         self.reserve_within_limit(bytes)?;
         self.pool_of(wanted.list).planned_segments += 1;
@@ -39,31 +39,32 @@ impl Heap {
 
     /// Backs a request: with granules that are free, as far as there are enough of them, else with
     /// new ones.
-    fn back(&mut self, wanted: Wanted, reach: Reach) -> Result<Answer, RequestError> {
+    fn back(&mut self, wanted: Wanted, reuse: Reuse) -> Result<Outcome, RequestError> {
         let granule_bytes = self.config.granule_bytes;
         let too_large = SizeError::TooLarge { bytes: wanted.requested };
         let lent_bytes = round_up(wanted.bytes, granule_bytes).ok_or(too_large)?;
-        let victims = self.victims(wanted, reach);
+        let victims = self.victims(wanted, reuse);
         let free_bytes = victims.ordered_bytes();
         if lent_bytes <= free_bytes {
-            if let Some(answer) = self.lend(wanted, reach, &victims) {
+            if let Some(answer) = self.lend(wanted, reuse, &victims) {
                 return Ok(answer);
             }
             // Where generous reservations are refused, memory is created rather than a small range
             // reserved for one loan.
             if !self.addresses_are_scarce {
-                return self.plan_reservation(wanted, true).map(Answer::Plan);
+                return self.plan_reservation(wanted, true).map(Outcome::Plan);
             }
         }
         let missing_bytes = lent_bytes.saturating_sub(free_bytes);
-        if let Some(plan) = self.plan_sharing(wanted, reach, &victims, missing_bytes) {
-            return Ok(Answer::Plan(plan));
+        if let Some(plan) = self.plan_sharing(wanted, reuse, &victims, missing_bytes) {
+            return Ok(Outcome::Plan(plan));
         }
         // What is created for a private pool, or beside memory in use, would not be lent.
-        let may_lend =
-            free_bytes > 0 && reach != Reach::Own && self.is_open_pool(self.list(wanted.list).pool);
+        let may_lend = free_bytes > 0
+            && reuse != Reuse::OwnStream
+            && self.is_open_pool(self.list(wanted.list).pool);
         let to_lend_bytes = if may_lend { missing_bytes } else { 0 };
-        let most = self.handle_granules(self.list(wanted.list).scale);
+        let most = self.handle_granules(self.list(wanted.list).class);
         match self.create(wanted, to_lend_bytes, most) {
             Err(RequestError::Limit { .. }) if most > 1 => self.create(wanted, to_lend_bytes, 1),
             answer => answer,
@@ -77,7 +78,7 @@ impl Heap {
         wanted: Wanted,
         to_lend_bytes: u64,
         most: u16,
-    ) -> Result<Answer, RequestError> {
+    ) -> Result<Outcome, RequestError> {
         let in_place = self.best_growth(wanted, most);
         let in_place_granules = in_place.map(|growth| growth.granules);
         let to_lend = self.whole_growth(to_lend_bytes, most);
@@ -89,22 +90,22 @@ impl Heap {
         let Some(growth) = growth else {
             let granules = granules.or(self.granules_for(wanted)).unwrap_or(0);
             self.within_limit(self.missing_bytes(&self.supply(granules, 1)))?;
-            return self.plan_reservation(wanted, false).map(Answer::Plan);
+            return self.plan_reservation(wanted, false).map(Outcome::Plan);
         };
         let supply = self.supply(growth.granules, most);
         self.within_limit(self.missing_bytes(&supply))?;
-        Ok(Answer::Plan(self.plan_growth((!is_loan).then_some(wanted), growth, supply)))
+        Ok(Outcome::Plan(self.plan_growth((!is_loan).then_some(wanted), growth, supply)))
     }
 
     /// Before memory is created, that of other streams is waited for, if the request may.
     fn plan_sharing(
         &mut self,
         wanted: Wanted,
-        reach: Reach,
+        reuse: Reuse,
         victims: &Victims,
         missing_bytes: u64,
     ) -> Option<Plan> {
-        if missing_bytes == 0 || reach != Reach::Wait {
+        if missing_bytes == 0 || reuse != Reuse::MayWait {
             return None;
         }
         let run = self.plan_order(wanted);
@@ -147,11 +148,11 @@ impl Heap {
     fn plan_reservation(&mut self, wanted: Wanted, is_loan: bool) -> Result<Plan, RequestError> {
         let granule_bytes = self.config.granule_bytes;
         let device_bytes = if self.addresses_are_scarce { 0 } else { self.config.device_bytes };
-        let scale = self.list(wanted.list).scale;
+        let class = self.list(wanted.list).class;
         let room = if is_loan { self.room_for_last_handle() } else { 0 };
         let bytes = wanted.bytes.checked_add(room);
         let bytes = bytes
-            .and_then(|b| policy::reservation_bytes(scale, b, device_bytes, granule_bytes))
+            .and_then(|b| policy::reservation_bytes(class, b, device_bytes, granule_bytes))
             .ok_or(SizeError::TooLarge { bytes: wanted.requested })?;
         self.pool_of(wanted.list).planned_segments += 1;
         Ok(Plan {
@@ -211,9 +212,9 @@ impl Heap {
         if let Some(segment) = self.segments.get_mut(segment) {
             segment.first = index;
         }
-        let scale = self.list(list).scale as usize;
+        let class = self.list(list).class as usize;
         self.stats.all.segments.add(1);
-        self.stats.scales[scale].segments.add(1);
+        self.stats.classes[class].segments.add(1);
         index
     }
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::{Config, Heap};
 use crate::granule::GranuleId;
-use crate::policy::{self, Scale};
+use crate::policy::{self, SizeClass};
 use crate::segment::Segment;
 use crate::size::{round_down, round_up, whole_units};
 
@@ -76,9 +76,9 @@ impl Heap {
         if self.granules.has_large_handles() { policy::HANDLE_MAX_BYTES } else { 0 }
     }
 
-    /// How many granules new handles of a scale get. Small blocks would hold large ones up.
-    pub(super) fn handle_granules(&self, scale: Scale) -> u16 {
-        if scale == Scale::Small || self.memory_is_scarce {
+    /// How many granules new handles of a class get. Small blocks would hold large ones up.
+    pub(super) fn handle_granules(&self, class: SizeClass) -> u16 {
+        if class == SizeClass::Small || self.memory_is_scarce {
             return 1;
         }
         let Config { held_per_handle, granule_bytes, .. } = self.config;

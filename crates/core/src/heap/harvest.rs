@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::ops::Range;
 
 use super::Heap;
-use super::request::{Reach, Readiness};
+use super::request::{Readiness, Reuse};
 use crate::block::BlockIndex;
 use crate::free_list::FreeList;
 use crate::granule::{GranuleId, GranuleState};
@@ -95,20 +95,20 @@ impl Victims {
 
 impl Heap {
     /// The free memory from which a request may take whole handles.
-    pub(super) fn victims(&self, wanted: Wanted, reach: Reach) -> Victims {
-        self.victims_in(wanted, reach, |_| true)
+    pub(super) fn victims(&self, wanted: Wanted, reuse: Reuse) -> Victims {
+        self.victims_in(wanted, reuse, |_| true)
     }
 
     /// That of the request's own stream.
     pub(super) fn own_victims(&self, wanted: Wanted) -> Victims {
         let stream = self.list(wanted.list).stream;
-        self.victims_in(wanted, Reach::Ordered, |list| list.stream == stream)
+        self.victims_in(wanted, Reuse::Ordered, |list| list.stream == stream)
     }
 
     fn victims_in(
         &self,
         wanted: Wanted,
-        reach: Reach,
+        reuse: Reuse,
         is_among: impl Fn(&FreeList) -> bool,
     ) -> Victims {
         let granule_bytes = self.config.granule_bytes;
@@ -122,7 +122,7 @@ impl Heap {
                 let Range { start, end } =
                     self.whole_handles(free.segment, free.address..free.end());
                 if start < end
-                    && let Some(is_ordered) = self.is_ordered(block, wanted, reach)
+                    && let Some(is_ordered) = self.is_ordered(block, wanted, reuse)
                 {
                     let is_foreign = list.stream != self.list(wanted.list).stream;
                     let parts = self.pins.free_of(start..end);
@@ -141,11 +141,11 @@ impl Heap {
     }
 
     /// Whether a request may take of a free block at once; `None` if not even after a wait.
-    fn is_ordered(&self, block: BlockIndex, wanted: Wanted, reach: Reach) -> Option<bool> {
+    fn is_ordered(&self, block: BlockIndex, wanted: Wanted, reuse: Reuse) -> Option<bool> {
         let owner = self.list(self.blocks[block].list).stream;
         let user = self.list(wanted.list).stream;
         let is_over = self.blocks[block].free_after <= self.streams.at(owner).passed;
-        if reach == Reach::Own {
+        if reuse == Reuse::OwnStream {
             // Captured work runs later, on any stream: only memory that nobody uses is safe.
             return is_over.then_some(true);
         }

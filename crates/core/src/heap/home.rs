@@ -88,7 +88,7 @@ impl Heap {
     fn settle_at_home(&mut self, Return { slots, home, lent }: Return, loan: &Block) {
         let granules = slots.len() as u64;
         let bytes = granules * self.config.granule_bytes;
-        self.lent_granules -= granules;
+        self.remapped_granules -= granules;
         let address = self.address_of(home);
         let piece = self.cut_lent(lent, address, address + bytes);
         if let Some(segment) = self.segments.get(loan.segment) {
@@ -98,18 +98,18 @@ impl Heap {
             }
         }
         let [from, to] = [loan.list, self.blocks[piece].list].map(|list| self.list(list));
-        let (from_scale, to_scale) = (from.scale as usize, to.scale as usize);
+        let (from_scale, to_scale) = (from.class as usize, to.class as usize);
         if from.stream == to.stream {
             let block = &mut self.blocks[piece];
             block.free_after = block.free_after.max(loan.free_after);
         } else if loan.free_after > self.streams.at(from.stream).passed {
             // Free in the order of the stream that used it last, which is that of all uses before.
-            let (pool, scale, stream) = (to.pool, to.scale, from.stream);
-            self.blocks[piece].list = self.list_in(pool, scale, stream);
+            let (pool, class, stream) = (to.pool, to.class, from.stream);
+            self.blocks[piece].list = self.list_in(pool, class, stream);
             self.blocks[piece].free_after = loan.free_after;
         }
-        self.stats.scales[from_scale].reserved_bytes.take(bytes);
-        self.stats.scales[to_scale].reserved_bytes.add(bytes);
+        self.stats.classes[from_scale].reserved_bytes.take(bytes);
+        self.stats.classes[to_scale].reserved_bytes.add(bytes);
         self.file(piece);
     }
 

@@ -1,4 +1,4 @@
-//! Loans: granules that are free at home back a request elsewhere, until it is freed.
+//! RemapStats: granules that are free at home back a request elsewhere, until it is freed.
 //!
 //! The request is served in a berth (`berth`), by granules of free blocks (`harvest`). What is
 //! freed there goes home at once (`home`).
@@ -9,7 +9,7 @@ use super::Heap;
 use super::berth::{Berth, Repairs};
 use super::harvest::Victims;
 use super::lead::{Leads, in_order};
-use super::request::{Answer, Grant, Reach};
+use super::request::{Granted, Outcome, Reuse};
 use crate::block::{BlockIndex, BlockState};
 use crate::granule::{GranuleId, Place};
 use crate::lead::{Lead, To};
@@ -21,7 +21,7 @@ impl Heap {
     /// Not in private pools: graphs may be captured there, and what a captured stream may take is
     /// for the full request to say.
     #[cold]
-    pub(super) fn lend_again(&mut self, wanted: Wanted) -> Option<Grant> {
+    pub(super) fn lend_again(&mut self, wanted: Wanted) -> Option<Granted> {
         let list = self.list(wanted.list);
         let granules = self.granules_for(wanted)?;
         let has_berth = list.berths.range((granules as u32, 0)..).next().is_some();
@@ -46,35 +46,35 @@ impl Heap {
     pub(super) fn lend(
         &mut self,
         wanted: Wanted,
-        reach: Reach,
+        reuse: Reuse,
         victims: &Victims,
-    ) -> Option<Answer> {
+    ) -> Option<Outcome> {
         let mut berth = self.best_berth(wanted, victims, Repairs::Later)?;
         if berth.leads.is_astray() && !self.is_evictable(berth.index) {
             // Worth a fence: if it has passed already, the berth can be used.
-            if reach == Reach::Wait
+            if reuse == Reuse::MayWait
                 && let Some(plan) = self.plan_fence_of(berth.index, wanted)
             {
-                return Some(Answer::Plan(plan));
+                return Some(Outcome::Plan(plan));
             }
             berth = self.best_berth(wanted, victims, Repairs::Now)?;
         }
         if berth.leads.is_astray() {
-            return Some(Answer::Plan(self.plan_to_repair(&berth)));
+            return Some(Outcome::Plan(self.plan_to_repair(&berth)));
         }
-        if let Some(plan) = self.plan_within_budget(wanted, reach, berth.leads.calls) {
-            return Some(Answer::Plan(plan));
+        if let Some(plan) = self.plan_within_budget(wanted, reuse, berth.leads.calls) {
+            return Some(Outcome::Plan(plan));
         }
         let picked = self.pick_for(&berth.leads, victims)?;
         let index = berth.index;
         let (lenders, picked) = self.claim_loan(&mut berth, picked, victims);
         if picked.is_empty() {
             self.finish_lending(wanted, index, &[], &lenders);
-            return Some(Answer::Granted(self.occupy(index, wanted)));
+            return Some(Outcome::Granted(self.occupy(index, wanted)));
         }
         let steps = self.lending_steps(&berth, &picked);
         let intent = Intent::Lend { wanted, berth: index, lenders };
-        Some(Answer::Plan(Plan { steps, intent }))
+        Some(Outcome::Plan(Plan { steps, intent }))
     }
 
     /// What is free for the slots of a berth that are to be mapped, in order; `None` if no handles
@@ -152,9 +152,9 @@ impl Heap {
         lenders: &[BlockIndex],
     ) {
         for &index in lenders {
-            let scale = self.list(self.blocks[index].list).scale as usize;
-            self.stats.scales[scale].reserved_bytes.take(self.blocks[index].bytes);
-            self.stats.harvested_granules += self.blocks[index].bytes / self.config.granule_bytes;
+            let class = self.list(self.blocks[index].list).class as usize;
+            self.stats.classes[class].reserved_bytes.take(self.blocks[index].bytes);
+            self.stats.granule_remaps += self.blocks[index].bytes / self.config.granule_bytes;
             self.leave(index);
         }
         self.note_mapped(berth, steps, true);
@@ -172,8 +172,8 @@ impl Heap {
             }
         }
         let list = self.list(wanted.list);
-        let (scale, stream) = (list.scale as usize, list.stream);
-        self.stats.scales[scale].reserved_bytes.add(self.blocks[berth].bytes);
+        let (class, stream) = (list.class as usize, list.stream);
+        self.stats.classes[class].reserved_bytes.add(self.blocks[berth].bytes);
         // What is left over is free to the request's stream at once; to others from its next fence
         // on, which covers those of the streams it waited for.
         self.blocks[berth].list = wanted.list;
@@ -201,7 +201,7 @@ impl Heap {
             return;
         }
         self.blocks[index].state = BlockState::Lent;
-        self.lent_granules += self.blocks[index].bytes / self.config.granule_bytes;
+        self.remapped_granules += self.blocks[index].bytes / self.config.granule_bytes;
         self.note_lent(index);
     }
 

@@ -28,7 +28,7 @@ use std::collections::VecDeque;
 
 pub use commit::Committed;
 pub use free::Freed;
-pub use request::{Answer, Grant, Reach};
+pub use request::{Granted, Outcome, Reuse};
 
 use crate::address_map::AddressMap;
 use crate::block::{BlockIndex, BlockState, Blocks, NO_USES};
@@ -38,7 +38,7 @@ use crate::granule::Granules;
 use crate::id::{PoolId, StreamId};
 use crate::pin::Pins;
 use crate::plan::Wanted;
-use crate::policy::{self, CrossStream, Scale, SegmentKind};
+use crate::policy::{self, CrossStream, SegmentKind, SizeClass};
 use crate::pool::Pools;
 use crate::segment::Segments;
 use crate::stats::Stats;
@@ -84,7 +84,7 @@ pub struct Heap {
     /// How often a berth became empty.
     pub(crate) berths_emptied: u64,
     /// Granules that back another place than their home.
-    pub(crate) lent_granules: u64,
+    pub(crate) remapped_granules: u64,
     /// What goes home with the block that is being freed. Kept for its memory alone.
     returns: Vec<Return>,
     /// The device refused a generous reservation, and none was given back since: ask for no more
@@ -115,7 +115,7 @@ impl Heap {
             planned_bytes: 0,
             oldest_berths: VecDeque::new(),
             berths_emptied: 0,
-            lent_granules: 0,
+            remapped_granules: 0,
             returns: Vec::new(),
             addresses_are_scarce: false,
             memory_is_scarce: false,
@@ -156,22 +156,22 @@ impl Heap {
         stream: StreamId,
         bytes: u64,
     ) -> Result<u32, crate::RequestError> {
-        let scale = policy::scale(bytes);
+        let class = policy::class(bytes);
         self.pools.live(pool)?;
         self.streams.live(stream)?;
-        Ok(self.list_in(pool.index, scale, stream.index))
+        Ok(self.list_in(pool.index, class, stream.index))
     }
 
-    /// The free list of a pool, scale and stream, made if there is none yet.
+    /// The free list of a pool, class and stream, made if there is none yet.
     #[inline]
-    fn list_in(&mut self, pool: u32, scale: Scale, stream: u32) -> u32 {
+    fn list_in(&mut self, pool: u32, class: SizeClass, stream: u32) -> u32 {
         let of = self.pools.at(pool);
-        if let Some(list) = of.list(scale, stream) {
+        if let Some(list) = of.list(class, stream) {
             return list;
         }
-        self.lists.push(FreeList::new(pool, of.kind, scale, stream));
+        self.lists.push(FreeList::new(pool, of.kind, class, stream));
         let list = (self.lists.len() - 1) as u32;
-        self.pools.at_mut(pool).set_list(scale, stream, list);
+        self.pools.at_mut(pool).set_list(class, stream, list);
         list
     }
 
@@ -225,9 +225,9 @@ impl Heap {
     /// Makes an unfiled block live for a request. What it has too much is cut off and filed as
     /// free in the list the block belonged to.
     #[inline]
-    fn occupy(&mut self, index: BlockIndex, wanted: Wanted) -> Grant {
-        let FreeList { kind, scale, .. } = *self.list(wanted.list);
-        if policy::splits(kind, scale, self.blocks[index].bytes - wanted.bytes) {
+    fn occupy(&mut self, index: BlockIndex, wanted: Wanted) -> Granted {
+        let FreeList { kind, class, .. } = *self.list(wanted.list);
+        if policy::splits(kind, class, self.blocks[index].bytes - wanted.bytes) {
             let rest = self.blocks.cut(index, wanted.bytes);
             self.blocks[index].state = BlockState::Live;
             self.file(rest);
@@ -238,10 +238,10 @@ impl Heap {
     /// Takes a block out of its bin and makes it live. What it has too much stays free: joined
     /// with its neighbours it was already (I2).
     #[inline]
-    fn occupy_free(&mut self, index: BlockIndex, wanted: Wanted) -> Grant {
+    fn occupy_free(&mut self, index: BlockIndex, wanted: Wanted) -> Granted {
         self.remove_free(index);
-        let FreeList { kind, scale, .. } = *self.list(wanted.list);
-        if policy::splits(kind, scale, self.blocks[index].bytes - wanted.bytes) {
+        let FreeList { kind, class, .. } = *self.list(wanted.list);
+        if policy::splits(kind, class, self.blocks[index].bytes - wanted.bytes) {
             let rest = self.blocks.cut(index, wanted.bytes);
             self.insert_free(rest);
         }
@@ -249,17 +249,17 @@ impl Heap {
     }
 
     #[inline]
-    fn make_live(&mut self, index: BlockIndex, wanted: Wanted) -> Grant {
+    fn make_live(&mut self, index: BlockIndex, wanted: Wanted) -> Granted {
         let block = &mut self.blocks[index];
         block.state = BlockState::Live;
         block.list = wanted.list;
         block.requested = wanted.requested;
         block.uses = NO_USES;
-        let grant = Grant { address: block.address, bytes: block.bytes };
+        let grant = Granted { address: block.address, bytes: block.bytes };
         self.map.insert(&mut self.blocks, index, grant.address);
         let list = &mut self.lists[wanted.list as usize];
         list.active_bytes.add(grant.bytes);
-        self.stats.allocate(list.scale as usize, wanted.requested, grant.bytes);
+        self.stats.allocate(list.class as usize, wanted.requested, grant.bytes);
         grant
     }
 }

@@ -3,14 +3,14 @@
 use super::Heap;
 use crate::error::FreeError;
 use crate::policy::SegmentKind;
-use crate::stats::Loans;
+use crate::stats::RemapStats;
 
 impl Heap {
     /// Pins the live block that starts at an address. Pins of one address add up.
     ///
     /// # Errors
     /// There is no such block.
-    pub fn pin(&mut self, address: u64) -> Result<(), FreeError> {
+    pub fn pin_mapping(&mut self, address: u64) -> Result<(), FreeError> {
         let index = self.find_live(address)?;
         let block = &self.blocks[index];
         let pinned = address..block.end();
@@ -24,7 +24,7 @@ impl Heap {
 
     /// Takes a pin of an address back, whether the block is live still or not. False if there is
     /// none.
-    pub fn unpin(&mut self, address: u64) -> bool {
+    pub fn unpin_mapping(&mut self, address: u64) -> bool {
         let left = self.pins.unpin(address);
         if left == Some(0) {
             self.send_all_home();
@@ -33,10 +33,10 @@ impl Heap {
     }
 
     /// What is out on loan and what is pinned.
-    pub fn loans(&self) -> Loans {
-        Loans {
+    pub fn remap_stats(&self) -> RemapStats {
+        RemapStats {
             granule_bytes: self.config().granule_bytes,
-            lent_granules: self.lent_granules,
+            remapped_granules: self.remapped_granules,
             aliases: self.granules.mapping_count() as u64,
             pinned_bytes: self.pins.bytes(),
         }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::Heap;
-use super::request::Grant;
+use super::request::Granted;
 use crate::block::{BlockIndex, BlockState};
 use crate::error::RequestError;
 use crate::id::{PoolId, StreamId};
@@ -25,7 +25,7 @@ impl Heap {
         stream: StreamId,
         requested: u64,
         place: Range<u64>,
-    ) -> Result<Option<Grant>, RequestError> {
+    ) -> Result<Option<Granted>, RequestError> {
         let bytes = block_bytes(requested)?;
         let list = self.list_of(pool, stream, bytes)?;
         let is_whole = [place.start, place.end].iter().all(|end| end % QUANTUM == 0);
@@ -37,11 +37,11 @@ impl Heap {
         Ok(Some(self.make_live(index, Wanted { list, requested, bytes })))
     }
 
-    /// The first of the free blocks that cover a place, in a segment of the list's pool and scale.
+    /// The first of the free blocks that cover a place, in a segment of the list's pool and class.
     fn free_around(&self, list: u32, place: &Range<u64>) -> Option<BlockIndex> {
         let segment = self.segments.get(self.segments.containing(place.start)?)?;
         let (owner, user) = (self.list(segment.list), self.list(list));
-        if (owner.pool, owner.scale) != (user.pool, user.scale) {
+        if (owner.pool, owner.class) != (user.pool, user.class) {
             return None;
         }
         let mut first = segment.first;
@@ -65,15 +65,15 @@ impl Heap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Answer, Committed, Config, CrossStream, HELD_PER_HANDLE, SegmentKind};
+    use crate::{Committed, Config, CrossStream, HELD_PER_HANDLE, Outcome, SegmentKind};
 
     const MIB: u64 = 1 << 20;
 
-    fn take(heap: &mut Heap, pool: PoolId, stream: StreamId, bytes: u64) -> Grant {
+    fn take(heap: &mut Heap, pool: PoolId, stream: StreamId, bytes: u64) -> Granted {
         loop {
-            match heap.request(pool, stream, bytes, crate::Reach::Own).unwrap() {
-                Answer::Granted(grant) => return grant,
-                Answer::Plan(plan) => {
+            match heap.request(pool, stream, bytes, crate::Reuse::OwnStream).unwrap() {
+                Outcome::Granted(grant) => return grant,
+                Outcome::Plan(plan) => {
                     if let Committed::Granted(grant) = heap.commit(plan, 1 << 40) {
                         return grant;
                     }
@@ -102,7 +102,7 @@ mod tests {
         // Now two streams' blocks lie there, cut elsewhere.
         let cut = take(&mut heap, pool, stream, 4 * MIB);
         let _ = heap.free(cut.address).unwrap();
-        let place = |grant: Grant| grant.address..grant.address + grant.bytes;
+        let place = |grant: Granted| grant.address..grant.address + grant.bytes;
         for (at, requested) in [(1, 5 * MIB - 7), (3, 7 * MIB), (0, 3 * MIB)] {
             let put = heap.allocate_at(pool, other, requested, place(blocks[at])).unwrap();
             assert_eq!(put, Some(blocks[at]));

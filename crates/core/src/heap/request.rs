@@ -12,7 +12,7 @@ use crate::size::block_bytes;
 
 /// A block handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant {
+pub struct Granted {
     /// Where it starts.
     pub address: u64,
     /// Its size, at least what was asked for.
@@ -21,9 +21,9 @@ pub struct Grant {
 
 /// The answer to a request.
 #[derive(Debug)]
-pub enum Answer {
+pub enum Outcome {
     /// Served.
-    Granted(Grant),
+    Granted(Granted),
     /// To be served once this is done to the device.
     Plan(Plan),
 }
@@ -43,7 +43,7 @@ impl Heap {
         pool: PoolId,
         stream: StreamId,
         requested: u64,
-    ) -> Result<Option<Grant>, RequestError> {
+    ) -> Result<Option<Granted>, RequestError> {
         let bytes = block_bytes(requested)?;
         let list = self.list_of(pool, stream, bytes)?;
         let wanted = Wanted { list, requested, bytes };
@@ -62,23 +62,23 @@ impl Heap {
         pool: PoolId,
         stream: StreamId,
         requested: u64,
-        reach: Reach,
-    ) -> Result<Answer, RequestError> {
+        reuse: Reuse,
+    ) -> Result<Outcome, RequestError> {
         let bytes = block_bytes(requested)?;
         let list = self.list_of(pool, stream, bytes)?;
         let wanted = Wanted { list, requested, bytes };
         // A captured request takes nothing back: others' work may run beside it.
-        if reach != Reach::Own {
+        if reuse != Reuse::OwnStream {
             self.restore_to(stream.index);
         }
         if let Some(index) = self.list(list).search(&self.blocks, bytes) {
-            return Ok(Answer::Granted(self.occupy_free(index, wanted)));
+            return Ok(Outcome::Granted(self.occupy_free(index, wanted)));
         }
-        let may_share = reach != Reach::Own && self.config.cross_stream != CrossStream::Never;
+        let may_share = reuse != Reuse::OwnStream && self.config.cross_stream != CrossStream::Never;
         if may_share && let Some(run) = self.find_run(wanted, Readiness::Ordered) {
-            return Ok(Answer::Granted(self.take_run(wanted, run)));
+            return Ok(Outcome::Granted(self.take_run(wanted, run)));
         }
-        self.grow(wanted, reach)
+        self.grow(wanted, reuse)
     }
 
     /// The smallest run of adjacent free blocks that serves a request and holds a block of another
@@ -126,7 +126,7 @@ impl Heap {
     }
 
     /// Serves a request with the front of a run whose blocks are all ordered before its stream.
-    fn take_run(&mut self, wanted: Wanted, run: Run) -> Grant {
+    fn take_run(&mut self, wanted: Wanted, run: Run) -> Granted {
         let index = run.first;
         self.remove_free(index);
         while self.blocks[index].bytes < wanted.bytes {
@@ -199,10 +199,10 @@ impl Heap {
         points
     }
 
-    /// The lists of the same pool and scale on other streams.
+    /// The lists of the same pool and class on other streams.
     fn other_lists(&self, list: u32) -> impl Iterator<Item = &FreeList> {
         let own = self.list(list);
-        let lists = self.pools.at(own.pool).lists(own.scale);
+        let lists = self.pools.at(own.pool).lists(own.class);
         lists.filter(move |&(_, other)| other != list).map(|(_, other)| self.list(other))
     }
 
@@ -226,14 +226,14 @@ impl Heap {
 
 /// How far a request may go for memory before it grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum Reuse {
     /// Its own free list, and memory that nobody uses any more: for streams under capture.
-    Own,
+    OwnStream,
     /// Also other streams' blocks, if ordered before this stream already.
     Ordered,
     /// Also other streams' blocks that are to be ordered first: by a wait on the device, or by
     /// recording fences that may pass.
-    Wait,
+    MayWait,
 }
 
 /// Adjacent free blocks, from the first to the last.

@@ -294,8 +294,8 @@ impl Heap {
             for slot in 0..block.bytes / granule_bytes {
                 segment.unmap((first + slot) as usize);
             }
-            let scale = self.lists[segment.list as usize].scale as usize;
-            self.stats.scales[scale].reserved_bytes.take(block.bytes);
+            let class = self.lists[segment.list as usize].class as usize;
+            self.stats.classes[class].reserved_bytes.take(block.bytes);
         }
         for (&handle, &is_released) in handles.iter().zip(released) {
             self.finish_release(handle, is_released);
@@ -313,9 +313,9 @@ impl Heap {
             self.file(first);
             return;
         }
-        let scale = self.list(list).scale as usize;
+        let class = self.list(list).class as usize;
         self.stats.all.reserved_bytes.take(bytes);
-        self.stats.scales[scale].reserved_bytes.take(bytes);
+        self.stats.classes[class].reserved_bytes.take(bytes);
         self.memory_is_scarce = false;
         self.remove_segment(index);
     }
@@ -338,10 +338,10 @@ impl Heap {
         let Some(segment) = self.segments.get(index) else {
             return;
         };
-        let scale = self.list(segment.list).scale as usize;
+        let class = self.list(segment.list).class as usize;
         self.blocks.remove(segment.first);
         self.stats.all.segments.take(1);
-        self.stats.scales[scale].segments.take(1);
+        self.stats.classes[class].segments.take(1);
         self.segments.remove(index);
     }
 }

@@ -1,17 +1,17 @@
 //! The accounts of the ledger. What the driver's memory pools hold unused is no stream's, so free
 //! memory is in none of them.
 
-use super::{Ledger, State};
-use crate::account::Account;
+use super::{AsyncPools, State};
+use crate::account::PoolStreamStats;
 use crate::id::{PoolId, StreamId};
-use crate::policy::Scale;
+use crate::policy::SizeClass;
 use crate::stats::Gauge;
 
-impl Ledger {
+impl AsyncPools {
     /// The position of an account, which is made if there is none yet. They are few.
-    pub(super) fn account_of(&mut self, pool: u32, scale: Scale, stream: StreamId) -> u32 {
-        let new = Account::new(pool, scale, stream.index, Gauge::default());
-        let key = |one: &Account| (one.pool, one.scale, one.stream);
+    pub(super) fn account_of(&mut self, pool: u32, class: SizeClass, stream: StreamId) -> u32 {
+        let new = PoolStreamStats::new(pool, class, stream.index, Gauge::default());
+        let key = |one: &PoolStreamStats| (one.pool, one.class, one.stream);
         let known = self.accounts.iter().position(|one| key(one) == key(&new));
         known.unwrap_or_else(|| {
             self.accounts.push(new);
@@ -32,12 +32,12 @@ impl Ledger {
     }
 
     /// The accounts that have anything, or had since the peaks were reset. Walks all blocks.
-    pub fn accounts(&self) -> Vec<Account> {
+    pub fn pool_stream_stats(&self) -> Vec<PoolStreamStats> {
         let mut accounts = self.accounts.clone();
         for entry in self.table.iter().flatten().filter(|entry| entry.state == State::Live) {
             accounts[entry.account as usize].allocated_bytes += entry.bytes;
         }
-        accounts.retain(Account::is_used);
+        accounts.retain(PoolStreamStats::is_used);
         accounts
     }
 

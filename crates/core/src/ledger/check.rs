@@ -1,13 +1,13 @@
 //! The invariants of the ledger, one function each. Numbers as in `docs/invariants.md`: they mean
 //! the same as for the heap, where the driver tiles segments and joins blocks.
 
-use super::{Ledger, State};
+use super::{AsyncPools, State};
 use crate::check::{Broken, hold};
 use crate::policy;
 use crate::size::QUANTUM;
 use crate::stats::Gauge;
 
-impl Ledger {
+impl AsyncPools {
     /// Proves every invariant of the ledger.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ impl Ledger {
             let is_right = match entry.state {
                 State::Ready => found.0 <= 1 && found.1 == 0,
                 State::Quarantined => found.0 == 0 && found.1 <= 1,
-                State::Live | State::Waiting | State::Leaving => found == (0, 0),
+                State::Live | State::Waiting | State::FreeOutcome => found == (0, 0),
             };
             hold(3, is_right, || format!("{entry:?} is filed {found:?} times"))?;
         }
@@ -56,7 +56,7 @@ impl Ledger {
         for (index, entry) in self.entries() {
             let is_known = self.by_address.get(&entry.address) == Some(&index);
             // A block is known until its free is under way.
-            let is_right = is_known || entry.state == State::Leaving;
+            let is_right = is_known || entry.state == State::FreeOutcome;
             hold(6, is_right, || format!("{entry:?} is not found by its address"))?;
             known += usize::from(is_known);
         }
@@ -77,7 +77,7 @@ impl Ledger {
         let mut sums = [[0u64; 7]; 2];
         let mut quarantined = 0;
         for (_, entry) in self.entries().filter(|(_, entry)| entry.is_counted) {
-            let sum = &mut sums[policy::scale(entry.bytes) as usize];
+            let sum = &mut sums[policy::class(entry.bytes) as usize];
             if entry.state == State::Live {
                 sum[1] += entry.bytes;
                 sum[3] += 1;
@@ -89,7 +89,7 @@ impl Ledger {
             sum[6] += 1;
             quarantined += if entry.state == State::Quarantined { entry.bytes } else { 0 };
         }
-        let stored = |of: &crate::ScaleStats| {
+        let stored = |of: &crate::SizeClassStats| {
             [
                 of.requested_bytes.current,
                 of.allocated_bytes.current,
@@ -100,14 +100,14 @@ impl Ledger {
                 of.segments.current,
             ]
         };
-        for (sum, scale) in sums.iter().zip(&self.stats.scales) {
-            hold(8, *sum == stored(scale), || {
-                format!("walked {sum:?}, stored {:?}", stored(scale))
+        for (sum, class) in sums.iter().zip(&self.stats.classes) {
+            hold(8, *sum == stored(class), || {
+                format!("walked {sum:?}, stored {:?}", stored(class))
             })?;
         }
         let all = stored(&self.stats.all);
         let fits = (0..7).all(|at| at == 5 || sums[0][at] + sums[1][at] == all[at]);
-        hold(8, fits, || format!("scales do not sum to all: {:?}", self.stats))?;
+        hold(8, fits, || format!("classes do not sum to all: {:?}", self.stats))?;
         let is_ordered = all[0] <= all[2] && all[1] <= all[2] && all[2] <= all[5];
         hold(8, is_ordered, || format!("{:?}", self.stats.all))?;
         hold(8, quarantined == self.stats.quarantined_bytes, || {
@@ -121,7 +121,7 @@ impl Ledger {
             let account = &self.accounts[entry.account as usize];
             let is_own = account.pool == entry.pool as usize
                 && account.stream == entry.stream.index()
-                && account.scale == policy::scale(entry.bytes);
+                && account.class == policy::class(entry.bytes);
             hold(8, is_own, || format!("{entry:?} counts for {account:?}"))?;
             sums[entry.account as usize] += entry.bytes;
         }

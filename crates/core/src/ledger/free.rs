@@ -5,7 +5,7 @@
 //! quarantined until the device was idle (B5, B8). A block that a graph owns can be freed only
 //! within a capture; afterwards it is the graph's, and only the books forget it.
 
-use super::{Entry, Ledger, State};
+use super::{AsyncPools, Entry, State};
 use crate::block::BlockIndex;
 use crate::error::FreeError;
 use crate::fence::Fence;
@@ -15,7 +15,7 @@ use crate::policy;
 
 /// In whose order a block goes back to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Route {
+pub enum FreeOrder {
     /// Of its own stream, which is not captured.
     Own(StreamId),
     /// Of its own stream, within the capture under way; where there is none, not at all.
@@ -24,44 +24,44 @@ pub enum Route {
     Any(StreamId),
 }
 
-/// A block that goes back to the driver, to be handed back by [`Ledger::departed`].
+/// A block that goes back to the driver, to be handed back by [`AsyncPools::departed`].
 #[derive(Debug)]
 #[must_use = "the block stays in the books until it is said to have departed or not"]
-pub struct Departure {
+pub struct DeferredFree {
     pub(super) index: u32,
     pub(super) address: u64,
-    pub(super) route: Route,
+    pub(super) route: FreeOrder,
 }
 
-impl Departure {
+impl DeferredFree {
     /// Where the block starts.
     pub const fn address(&self) -> u64 {
         self.address
     }
 
     /// In whose order it goes.
-    pub const fn route(&self) -> Route {
+    pub const fn route(&self) -> FreeOrder {
         self.route
     }
 }
 
 /// The answer to a free.
 #[derive(Debug)]
-pub enum Leaving {
+pub enum FreeOutcome {
     /// Done: the graph that owns the block keeps it.
     Done,
     /// Give the block back to the driver.
-    Now(Departure),
+    Now(DeferredFree),
     /// Record the uses: the block waits for them.
     Plan(Plan),
 }
 
-impl Ledger {
+impl AsyncPools {
     /// Frees a live block.
     ///
     /// # Errors
     /// The address is unknown, inside a block, or free already; nothing has changed.
-    pub fn free(&mut self, address: u64) -> Result<Leaving, FreeError> {
+    pub fn free(&mut self, address: u64) -> Result<FreeOutcome, FreeError> {
         let index = self.find_live(address)?;
         self.free_block(index, address)
     }
@@ -70,7 +70,7 @@ impl Ledger {
     ///
     /// # Errors
     /// As [`free`](Self::free), and another size than the block's; nothing has changed.
-    pub fn free_sized(&mut self, address: u64, given_bytes: u64) -> Result<Leaving, FreeError> {
+    pub fn free_sized(&mut self, address: u64, given_bytes: u64) -> Result<FreeOutcome, FreeError> {
         let index = self.find_live(address)?;
         let requested_bytes = self.entry(index).map_or(0, |entry| entry.requested);
         if given_bytes != requested_bytes {
@@ -79,31 +79,38 @@ impl Ledger {
         self.free_block(index, address)
     }
 
-    fn free_block(&mut self, index: u32, address: u64) -> Result<Leaving, FreeError> {
+    fn free_block(&mut self, index: u32, address: u64) -> Result<FreeOutcome, FreeError> {
         let Some(entry) = self.table[index as usize].as_mut() else {
             return Err(FreeError::Unknown { address });
         };
-        entry.state = State::Leaving;
+        entry.state = State::FreeOutcome;
         let (bytes, stream, is_graphs) = (entry.bytes, entry.stream, entry.is_graphs);
         let uses = std::mem::take(&mut entry.uses);
-        self.stats.free(policy::scale(bytes) as usize, bytes);
+        self.stats.free(policy::class(bytes) as usize, bytes);
         if is_graphs {
             self.by_address.remove(&address);
             if uses.is_empty() {
-                return Ok(Leaving::Now(Departure { index, address, route: Route::Graph(stream) }));
+                return Ok(FreeOutcome::Now(DeferredFree {
+                    index,
+                    address,
+                    route: FreeOrder::Graph(stream),
+                }));
             }
             // Ordering the free after other streams could draw them into the capture.
             self.forget(index);
-            return Ok(Leaving::Done);
+            return Ok(FreeOutcome::Done);
         }
         let (fences, steps) = self.fences_of(&uses, stream);
         if fences.is_empty() {
             self.by_address.remove(&address);
             let is_live = self.streams.live(stream).is_ok();
-            let route = if is_live { Route::Own(stream) } else { Route::Any(stream) };
-            return Ok(Leaving::Now(Departure { index, address, route }));
+            let route = if is_live { FreeOrder::Own(stream) } else { FreeOrder::Any(stream) };
+            return Ok(FreeOutcome::Now(DeferredFree { index, address, route }));
         }
-        Ok(Leaving::Plan(Plan { steps, intent: Intent::Free { block: BlockIndex(index), fences } }))
+        Ok(FreeOutcome::Plan(Plan {
+            steps,
+            intent: Intent::Free { block: BlockIndex(index), fences },
+        }))
     }
 
     /// What a freed block waits for: a fence on each stream that uses it, and the last of its own
@@ -185,7 +192,7 @@ impl Ledger {
 
     /// The blocks that may go back to the driver now. To be taken again after each fence that
     /// passes, and after a free that failed.
-    pub fn departures(&mut self) -> Vec<Departure> {
+    pub fn deferred_frees(&mut self) -> Vec<DeferredFree> {
         let mut departures = Vec::new();
         for index in std::mem::take(&mut self.ready) {
             let Some(entry) = self.entry(index) else {
@@ -197,30 +204,30 @@ impl Ledger {
                 || (own.is_retired && own.passed == own.issued)
                 || entry.is_complete;
             let route = match (is_over, own.is_retired) {
-                (true, _) => Route::Any(stream),
-                (false, false) => Route::Own(stream),
+                (true, _) => FreeOrder::Any(stream),
+                (false, false) => FreeOrder::Own(stream),
                 (false, true) => {
                     self.ready.push(index);
                     continue;
                 }
             };
             if let Some(entry) = self.entry_mut(index) {
-                entry.state = State::Leaving;
+                entry.state = State::FreeOutcome;
             }
             self.by_address.remove(&address);
-            departures.push(Departure { index, address, route });
+            departures.push(DeferredFree { index, address, route });
         }
         departures
     }
 
     /// Whether there is a block that may go back to the driver.
-    pub const fn has_departures(&self) -> bool {
+    pub const fn has_deferred_frees(&self) -> bool {
         !self.ready.is_empty()
     }
 
     /// A block has gone back to the driver, or could not.
-    pub fn departed(&mut self, departure: Departure, is_done: bool) {
-        let Departure { index, address, .. } = departure;
+    pub fn finish_free(&mut self, departure: DeferredFree, is_done: bool) {
+        let DeferredFree { index, address, .. } = departure;
         let is_graphs = self.entry(index).is_some_and(|entry| entry.is_graphs);
         if is_done || is_graphs {
             self.forget(index);
@@ -247,11 +254,11 @@ impl Ledger {
         }
         if is_counted {
             self.accounts[account as usize].active_bytes.take(bytes);
-            let scale = policy::scale(bytes) as usize;
-            self.stats.complete(scale, requested, bytes);
+            let class = policy::class(bytes) as usize;
+            self.stats.complete(class, requested, bytes);
             self.stats.all.segments.take(1);
-            self.stats.scales[scale].segments.take(1);
-            self.stats.scales[scale].reserved_bytes.take(bytes);
+            self.stats.classes[class].segments.take(1);
+            self.stats.classes[class].reserved_bytes.take(bytes);
         }
         self.count_reserved();
     }

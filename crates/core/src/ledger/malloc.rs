@@ -3,10 +3,10 @@
 //! How much the driver's pool grows for a request is its own affair, so the limit is checked
 //! twice: before, as far as growth can be foreseen, and after, when the block goes back at once.
 
-use super::free::{Departure, Route};
-use super::{Entry, Ledger, State};
+use super::free::{DeferredFree, FreeOrder};
+use super::{AsyncPools, Entry, State};
 use crate::error::RequestError;
-use crate::heap::Grant;
+use crate::heap::Granted;
 use crate::id::{PoolId, StreamId};
 use crate::policy;
 use crate::size::block_bytes;
@@ -14,14 +14,14 @@ use crate::size::block_bytes;
 /// A request that the driver is to serve; handed back with what it gave, or cancelled.
 #[derive(Debug)]
 #[must_use = "an order keeps its pool from ending"]
-pub struct Order {
+pub struct PendingAlloc {
     pool: u32,
     stream: StreamId,
     requested: u64,
     bytes: u64,
 }
 
-impl Order {
+impl PendingAlloc {
     /// How much to ask the driver for.
     pub const fn bytes(&self) -> u64 {
         self.bytes
@@ -30,7 +30,7 @@ impl Order {
 
 /// What the driver gave.
 #[derive(Clone, Copy, Debug)]
-pub struct Given {
+pub struct DriverAlloc {
     /// Where the block starts.
     pub address: u64,
     /// It became part of a graph, which owns the memory.
@@ -39,7 +39,7 @@ pub struct Given {
     pub reserved_bytes: Option<u64>,
 }
 
-impl Ledger {
+impl AsyncPools {
     /// Whether a request is one that could be served, whatever the limit says.
     ///
     /// # Errors
@@ -66,7 +66,7 @@ impl Ledger {
         stream: StreamId,
         requested: u64,
         is_captured: bool,
-    ) -> Result<Order, RequestError> {
+    ) -> Result<PendingAlloc, RequestError> {
         let bytes = block_bytes(requested)?;
         self.check_request(pool, stream, requested)?;
         let home = self.pools[pool.index()];
@@ -78,11 +78,11 @@ impl Ledger {
             return Err(RequestError::Limit { bytes, reserved_bytes, limit_bytes });
         }
         self.pools[pool.index()].entries += 1;
-        Ok(Order { pool: pool.index, stream, requested, bytes })
+        Ok(PendingAlloc { pool: pool.index, stream, requested, bytes })
     }
 
     /// The driver gave nothing for an order.
-    pub fn cancel(&mut self, order: Order) {
+    pub fn cancel(&mut self, order: PendingAlloc) {
         self.pools[order.pool as usize].entries -= 1;
     }
 
@@ -91,9 +91,13 @@ impl Ledger {
     ///
     /// # Errors
     /// The block that is to be given back.
-    pub fn admit(&mut self, order: Order, given: Given) -> Result<Grant, Departure> {
-        let Order { pool, stream, requested, bytes } = order;
-        let Given { address, is_graphs, reserved_bytes } = given;
+    pub fn admit(
+        &mut self,
+        order: PendingAlloc,
+        given: DriverAlloc,
+    ) -> Result<Granted, DeferredFree> {
+        let PendingAlloc { pool, stream, requested, bytes } = order;
+        let DriverAlloc { address, is_graphs, reserved_bytes } = given;
         let home = &mut self.pools[pool as usize];
         if is_graphs {
             self.graph_bytes += bytes;
@@ -104,8 +108,8 @@ impl Ledger {
         self.observe(pool as usize, reserved_bytes);
         let now = self.stats.all.reserved_bytes.current;
         let is_admitted = is_graphs || now <= self.ceiling_bytes;
-        let scale = policy::scale(bytes);
-        let account = self.account_of(pool, scale, stream);
+        let class = policy::class(bytes);
+        let account = self.account_of(pool, class, stream);
         let entry = Entry {
             address,
             bytes,
@@ -114,7 +118,7 @@ impl Ledger {
             stream,
             account,
             uses: Vec::new(),
-            state: if is_admitted { State::Live } else { State::Leaving },
+            state: if is_admitted { State::Live } else { State::FreeOutcome },
             is_graphs,
             is_complete: false,
             is_counted: is_admitted,
@@ -125,15 +129,15 @@ impl Ledger {
         });
         self.table[index as usize] = Some(entry);
         if !is_admitted {
-            return Err(Departure { index, address, route: Route::Own(stream) });
+            return Err(DeferredFree { index, address, route: FreeOrder::Own(stream) });
         }
         self.by_address.insert(address, index);
         self.accounts[account as usize].active_bytes.add(bytes);
-        let scale = scale as usize;
-        self.stats.allocate(scale, requested, bytes);
+        let class = class as usize;
+        self.stats.allocate(class, requested, bytes);
         self.stats.all.segments.add(1);
-        self.stats.scales[scale].segments.add(1);
-        self.stats.scales[scale].reserved_bytes.add(bytes);
-        Ok(Grant { address, bytes })
+        self.stats.classes[class].segments.add(1);
+        self.stats.classes[class].reserved_bytes.add(bytes);
+        Ok(Granted { address, bytes })
     }
 }

@@ -14,12 +14,12 @@ mod malloc;
 #[cfg(test)]
 mod tests;
 
-pub use free::{Departure, Leaving, Route};
-pub use malloc::{Given, Order};
+pub use free::{DeferredFree, FreeOrder, FreeOutcome};
+pub use malloc::{DriverAlloc, PendingAlloc};
 
 use std::collections::BTreeMap;
 
-use crate::account::Account;
+use crate::account::PoolStreamStats;
 use crate::block::{BlockIndex, BlockState};
 use crate::error::{FreeError, RecordStreamError, RequestError, StreamError};
 use crate::fence::{Fence, Streams};
@@ -40,7 +40,7 @@ enum State {
     /// Freed; may go back to the driver.
     Ready,
     /// Being given back.
-    Leaving,
+    FreeOutcome,
     /// Freed, but its last use could not be recorded: stays until the device was idle.
     Quarantined,
 }
@@ -79,7 +79,7 @@ struct Pool {
 
 /// What the driver's memory pools have handed out. See the top of this file.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct AsyncPools {
     limit_bytes: u64,
     /// The limit, or what was reserved above it when it was lowered, as far as it still is.
     ceiling_bytes: u64,
@@ -94,10 +94,10 @@ pub struct Ledger {
     /// In blocks that graphs own.
     graph_bytes: u64,
     stats: Stats,
-    accounts: Vec<Account>,
+    accounts: Vec<PoolStreamStats>,
 }
 
-impl Ledger {
+impl AsyncPools {
     /// An empty ledger with its default pool and no stream.
     pub fn new(limit_bytes: u64) -> Self {
         Self {
@@ -127,8 +127,8 @@ impl Ledger {
         self.ceiling_bytes = limit_bytes.max(self.stats.all.reserved_bytes.current);
     }
 
-    /// Statistics at this moment. The driver's pool serves both scales: of what is reserved, a
-    /// scale has what its blocks hold, and the rest belongs to none.
+    /// Statistics at this moment. The driver's pool serves both classes: of what is reserved, a
+    /// class has what its blocks hold, and the rest belongs to none.
     pub const fn stats(&self) -> &Stats {
         &self.stats
     }
@@ -336,7 +336,7 @@ impl Ledger {
             address: entry.address,
             bytes: entry.bytes,
             kind: SegmentKind::Plain,
-            scale: policy::scale(entry.bytes),
+            class: policy::class(entry.bytes),
             pool: entry.pool as usize,
             stream: entry.stream.index(),
             blocks: vec![entry.view()],
@@ -359,7 +359,7 @@ impl Entry {
         let state = match self.state {
             State::Live => BlockState::Live,
             State::Quarantined => BlockState::Quarantined,
-            State::Waiting | State::Ready | State::Leaving => BlockState::Pending,
+            State::Waiting | State::Ready | State::FreeOutcome => BlockState::Pending,
         };
         let is_requested = state != BlockState::Quarantined;
         BlockView {

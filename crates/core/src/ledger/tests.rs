@@ -1,27 +1,27 @@
 //! Tests of the ledger: each rule of when a block goes back, and random runs under the check.
 
 use super::*;
-use crate::policy::Scale;
+use crate::policy::SizeClass;
 
 const MIB: u64 = 1 << 20;
 
 /// A ledger over a driver that gives fresh addresses and grows by what is asked for.
 struct World {
-    ledger: Ledger,
+    ledger: AsyncPools,
     next_address: u64,
     reserved_bytes: u64,
 }
 
 impl World {
     fn new(limit_bytes: u64) -> Self {
-        Self { ledger: Ledger::new(limit_bytes), next_address: 1 << 40, reserved_bytes: 0 }
+        Self { ledger: AsyncPools::new(limit_bytes), next_address: 1 << 40, reserved_bytes: 0 }
     }
 
-    fn give(&mut self, bytes: u64, is_graphs: bool, grown_bytes: u64) -> Given {
+    fn give(&mut self, bytes: u64, is_graphs: bool, grown_bytes: u64) -> DriverAlloc {
         self.reserved_bytes += grown_bytes;
         self.next_address += bytes;
         let address = self.next_address - bytes;
-        Given { address, is_graphs, reserved_bytes: Some(self.reserved_bytes) }
+        DriverAlloc { address, is_graphs, reserved_bytes: Some(self.reserved_bytes) }
     }
 
     fn allocate(&mut self, stream: StreamId, bytes: u64) -> u64 {
@@ -32,18 +32,18 @@ impl World {
         grant.address
     }
 
-    fn leave(&mut self, address: u64) -> Leaving {
+    fn leave(&mut self, address: u64) -> FreeOutcome {
         let leaving = self.ledger.free(address).unwrap();
         self.ledger.check().unwrap();
         leaving
     }
 
     /// The routes of everything that may go now; all of it goes.
-    fn depart(&mut self) -> Vec<Route> {
-        let departures = self.ledger.departures();
+    fn depart(&mut self) -> Vec<FreeOrder> {
+        let departures = self.ledger.deferred_frees();
         self.ledger.check().unwrap();
-        let routes = departures.iter().map(Departure::route).collect();
-        departures.into_iter().for_each(|one| self.ledger.departed(one, true));
+        let routes = departures.iter().map(DeferredFree::route).collect();
+        departures.into_iter().for_each(|one| self.ledger.finish_free(one, true));
         self.ledger.check().unwrap();
         routes
     }
@@ -63,8 +63,8 @@ fn fences(plan: &Plan) -> Vec<Fence> {
         .collect()
 }
 
-fn plan(leaving: Leaving) -> Plan {
-    let Leaving::Plan(plan) = leaving else { panic!("{leaving:?}") };
+fn plan(leaving: FreeOutcome) -> Plan {
+    let FreeOutcome::Plan(plan) = leaving else { panic!("{leaving:?}") };
     plan
 }
 
@@ -76,12 +76,12 @@ fn a_block_without_uses_leaves_in_the_order_of_its_stream() {
     world.ledger.record_stream(address, stream).unwrap();
     let all = world.ledger.stats().all;
     assert_eq!((all.requested_bytes.current, all.allocated_bytes.current), (700, 1024));
-    let Leaving::Now(departure) = world.leave(address) else { panic!("nobody else uses it") };
-    assert_eq!((departure.address(), departure.route()), (address, Route::Own(stream)));
-    // Its free may reach the driver before the books hear of it: the address may be given again.
+    let FreeOutcome::Now(departure) = world.leave(address) else { panic!("nobody else uses it") };
+    assert_eq!((departure.address(), departure.route()), (address, FreeOrder::Own(stream)));
+    // Its free may reuse the driver before the books hear of it: the address may be given again.
     let error = world.ledger.free(address).unwrap_err();
     assert_eq!(error, FreeError::Unknown { address });
-    world.ledger.departed(departure, true);
+    world.ledger.finish_free(departure, true);
     world.ledger.check().unwrap();
     let all = world.ledger.stats().all;
     assert_eq!((all.active_bytes.current, all.segments.current), (0, 0));
@@ -107,7 +107,7 @@ fn b29_a_used_block_waits_for_its_users_alone() {
     world.ledger.fence_passed(fences[0]);
     assert_eq!(world.depart(), []);
     world.ledger.fence_passed(fences[1]);
-    assert_eq!(world.depart(), [Route::Own(own)]);
+    assert_eq!(world.depart(), [FreeOrder::Own(own)]);
     assert_eq!(world.ledger.snapshot(), []);
 }
 
@@ -129,7 +129,7 @@ fn b08_a_use_that_could_not_be_recorded_waits_for_an_idle_device() {
     world.synchronize();
     assert_eq!(
         (world.depart(), world.ledger.stats().quarantined_bytes),
-        (vec![Route::Any(own)], 0)
+        (vec![FreeOrder::Any(own)], 0)
     );
 }
 
@@ -158,12 +158,12 @@ fn b14_a_block_of_a_retired_stream_waits_for_its_last_fence() {
         } else {
             world.synchronize();
         }
-        assert_eq!(world.depart(), [Route::Any(gone)]);
+        assert_eq!(world.depart(), [FreeOrder::Any(gone)]);
         // From now on nothing has to be waited for, also when another stream took its place.
         assert_eq!(world.ledger.add_stream().index(), gone.index());
-        let Leaving::Now(departure) = world.leave(late) else { panic!("all is complete") };
-        assert_eq!(departure.route(), Route::Any(gone));
-        world.ledger.departed(departure, true);
+        let FreeOutcome::Now(departure) = world.leave(late) else { panic!("all is complete") };
+        assert_eq!(departure.route(), FreeOrder::Any(gone));
+        world.ledger.finish_free(departure, true);
         world.ledger.check().unwrap();
     }
 }
@@ -173,17 +173,17 @@ fn a_free_that_failed_is_made_again() {
     let mut world = World::new(u64::MAX);
     let stream = world.ledger.add_stream();
     let address = world.allocate(stream, 512);
-    let Leaving::Now(departure) = world.leave(address) else { panic!("nobody else uses it") };
-    world.ledger.departed(departure, false);
+    let FreeOutcome::Now(departure) = world.leave(address) else { panic!("nobody else uses it") };
+    world.ledger.finish_free(departure, false);
     world.ledger.check().unwrap();
-    assert!(world.ledger.has_departures());
+    assert!(world.ledger.has_deferred_frees());
     assert_eq!(world.ledger.free(address).unwrap_err(), FreeError::AlreadyFree { address });
-    let again = world.ledger.departures().pop().unwrap();
-    assert_eq!(again.route(), Route::Own(stream));
-    world.ledger.departed(again, false);
+    let again = world.ledger.deferred_frees().pop().unwrap();
+    assert_eq!(again.route(), FreeOrder::Own(stream));
+    world.ledger.finish_free(again, false);
     // Its stream may be gone for good: an idle device sets it free of that, too.
     world.synchronize();
-    assert_eq!(world.depart(), [Route::Any(stream)]);
+    assert_eq!(world.depart(), [FreeOrder::Any(stream)]);
 }
 
 #[test]
@@ -223,9 +223,9 @@ fn b34_the_limit_is_checked_before_and_after_the_driver_grew() {
     let order = request(&mut world, 33 * MIB, false).unwrap();
     let given = world.give(33 * MIB, false, 65 * MIB);
     let departure = world.ledger.admit(order, given).unwrap_err();
-    assert_eq!(departure.route(), Route::Own(stream));
+    assert_eq!(departure.route(), FreeOrder::Own(stream));
     world.ledger.check().unwrap();
-    world.ledger.departed(departure, true);
+    world.ledger.finish_free(departure, true);
     world.ledger.check().unwrap();
     assert_eq!(world.ledger.stats().all.allocations.total, 0);
     assert_eq!(world.ledger.stats().all.reserved_bytes.current, 65 * MIB);
@@ -233,7 +233,7 @@ fn b34_the_limit_is_checked_before_and_after_the_driver_grew() {
     let order = request(&mut world, 33 * MIB, false).unwrap();
     let given = world.give(33 * MIB, false, 0);
     let departure = world.ledger.admit(order, given).unwrap_err();
-    world.ledger.departed(departure, true);
+    world.ledger.finish_free(departure, true);
     world.reserved_bytes = 64 * MIB;
     world.ledger.observe(0, 64 * MIB);
     // What it holds unused may serve; a graph's memory comes on top.
@@ -247,23 +247,23 @@ fn b34_the_limit_is_checked_before_and_after_the_driver_grew() {
     world.ledger.check().unwrap();
     let order = request(&mut world, 24 * MIB, true).unwrap();
     let given = world.give(24 * MIB, true, 0);
-    let given = Given { reserved_bytes: None, ..given };
+    let given = DriverAlloc { reserved_bytes: None, ..given };
     let graphs = world.ledger.admit(order, given).unwrap().address;
     world.ledger.check().unwrap();
     assert_eq!(world.ledger.stats().all.reserved_bytes.current, 64 * MIB);
-    let Leaving::Now(departure) = world.leave(graphs) else { panic!("nobody else uses it") };
-    assert_eq!(departure.route(), Route::Graph(stream));
+    let FreeOutcome::Now(departure) = world.leave(graphs) else { panic!("nobody else uses it") };
+    assert_eq!(departure.route(), FreeOrder::Graph(stream));
     // Whether the capture takes the free or not: it is the graph's.
-    world.ledger.departed(departure, false);
+    world.ledger.finish_free(departure, false);
     world.ledger.check().unwrap();
     assert_eq!(world.ledger.stats().all.reserved_bytes.current, 40 * MIB);
     // A limit lowered below what is held stops growth only.
     let order = request(&mut world, 7 * MIB, false).unwrap();
     world.ledger.set_limit(MIB);
     let given = world.give(7 * MIB, false, 0);
-    let given = Given { reserved_bytes: Some(40 * MIB), ..given };
+    let given = DriverAlloc { reserved_bytes: Some(40 * MIB), ..given };
     assert!(world.ledger.admit(order, given).is_ok());
-    assert!(matches!(world.leave(address), Leaving::Now(_)));
+    assert!(matches!(world.leave(address), FreeOutcome::Now(_)));
 }
 
 #[test]
@@ -280,8 +280,8 @@ fn b47_a_pool_is_succeeded_only_when_nothing_is_left_of_it() {
     let error = world.ledger.request(pool, stream, MIB, false).unwrap_err();
     assert_eq!(error, RequestError::UnknownPool { pool });
     assert_eq!(world.ledger.snapshot()[0].pool, pool.index());
-    let Leaving::Now(departure) = world.leave(address) else { panic!("nobody else uses it") };
-    world.ledger.departed(departure, true);
+    let FreeOutcome::Now(departure) = world.leave(address) else { panic!("nobody else uses it") };
+    world.ledger.finish_free(departure, true);
     assert_eq!(world.ledger.trimmable_pools(), [(0, false), (1, true)]);
     assert_eq!(world.ledger.add_pool().index(), 3, "its memory is not back yet");
     world.ledger.observe(1, 0);
@@ -318,13 +318,15 @@ fn random_runs_leave_nothing() {
                 4 if !live.is_empty() => {
                     let address = live.swap_remove(below(live.len()));
                     match world.leave(address) {
-                        Leaving::Done => {}
-                        Leaving::Now(departure) => world.ledger.departed(departure, below(3) > 0),
-                        Leaving::Plan(plan) if below(3) > 0 => {
+                        FreeOutcome::Done => {}
+                        FreeOutcome::Now(departure) => {
+                            world.ledger.finish_free(departure, below(3) > 0)
+                        }
+                        FreeOutcome::Plan(plan) if below(3) > 0 => {
                             recorded.extend(fences(&plan));
                             world.ledger.commit(plan);
                         }
-                        Leaving::Plan(plan) => world.ledger.abandon(plan),
+                        FreeOutcome::Plan(plan) => world.ledger.abandon(plan),
                     }
                 }
                 5 if !recorded.is_empty() => {
@@ -347,29 +349,29 @@ fn random_runs_leave_nothing() {
         }
         for address in live {
             match world.leave(address) {
-                Leaving::Done => {}
-                Leaving::Now(departure) => world.ledger.departed(departure, false),
-                Leaving::Plan(plan) => drop(world.ledger.commit(plan)),
+                FreeOutcome::Done => {}
+                FreeOutcome::Now(departure) => world.ledger.finish_free(departure, false),
+                FreeOutcome::Plan(plan) => drop(world.ledger.commit(plan)),
             }
         }
         world.synchronize();
         world.depart();
         assert_eq!(world.ledger.snapshot(), [], "seed {seed}");
         assert_eq!(world.ledger.stats().all.active_bytes.current, 0, "seed {seed}");
-        assert_eq!(world.ledger.stats().scales[Scale::Small as usize].segments.current, 0);
+        assert_eq!(world.ledger.stats().classes[SizeClass::Small as usize].segments.current, 0);
     }
 }
 
-/// Pool, stream and scale of each account; in use now and at most, and of it what is live.
-fn accounts(ledger: &Ledger) -> Vec<(usize, usize, Scale, [u64; 3])> {
-    let mut accounts = ledger.accounts();
-    accounts.sort_by_key(|one| (one.pool, one.stream, one.scale as usize));
+/// Pool, stream and class of each account; in use now and at most, and of it what is live.
+fn accounts(ledger: &AsyncPools) -> Vec<(usize, usize, SizeClass, [u64; 3])> {
+    let mut accounts = ledger.pool_stream_stats();
+    accounts.sort_by_key(|one| (one.pool, one.stream, one.class as usize));
     accounts
         .into_iter()
         .map(|one| {
             let active = one.active_bytes;
             let bytes = [active.current, active.peak, one.allocated_bytes];
-            (one.pool, one.stream, one.scale, bytes)
+            (one.pool, one.stream, one.class, bytes)
         })
         .collect()
 }
@@ -383,22 +385,22 @@ fn accounts_keep_the_peaks_of_each_pool_scale_and_stream() {
     let plan = plan(world.leave(used));
     let fences = fences(&plan);
     world.ledger.commit(plan);
-    let large = |bytes| (0, 0, Scale::Large, bytes);
+    let large = |bytes| (0, 0, SizeClass::Large, bytes);
     assert_eq!(accounts(&world.ledger), [large([3 * MIB, 3 * MIB, 0])], "pending");
     world.ledger.fence_passed(fences[0]);
     world.depart();
     world.allocate(one, 700);
     let kept = world.allocate(two, 2 * MIB);
-    let small = (0, 0, Scale::Small, [1024; 3]);
-    let other = (0, 1, Scale::Large, [2 * MIB; 3]);
+    let small = (0, 0, SizeClass::Small, [1024; 3]);
+    let other = (0, 1, SizeClass::Large, [2 * MIB; 3]);
     assert_eq!(accounts(&world.ledger), [small, large([0, 3 * MIB, 0]), other]);
     world.ledger.reset_peaks();
     assert_eq!(accounts(&world.ledger), [small, other]);
 
     // A stream that takes the place of another has its blocks, and no peak from before.
     let more = world.allocate(two, 4 * MIB);
-    let Leaving::Now(departure) = world.leave(more) else { panic!("nobody else uses it") };
-    world.ledger.departed(departure, true);
+    let FreeOutcome::Now(departure) = world.leave(more) else { panic!("nobody else uses it") };
+    world.ledger.finish_free(departure, true);
     let retired = world.ledger.retire_stream(two).unwrap();
     let last = self::fences(&retired)[0];
     world.ledger.commit(retired);
@@ -417,11 +419,11 @@ fn a_pool_that_takes_the_place_of_another_has_no_peaks_from_before() {
     let order = world.ledger.request(pool, stream, 3 * MIB, true).unwrap();
     let given = world.give(order.bytes(), true, 0);
     let grant = world.ledger.admit(order, given).unwrap();
-    let Leaving::Now(departure) = world.leave(grant.address) else { panic!("a graph's") };
-    world.ledger.departed(departure, true);
+    let FreeOutcome::Now(departure) = world.leave(grant.address) else { panic!("a graph's") };
+    world.ledger.finish_free(departure, true);
     world.ledger.release_pool(pool).unwrap();
     world.ledger.observe(pool.index(), 0);
-    assert_eq!(accounts(&world.ledger), [(1, 0, Scale::Large, [0, 3 * MIB, 0])]);
+    assert_eq!(accounts(&world.ledger), [(1, 0, SizeClass::Large, [0, 3 * MIB, 0])]);
     assert_eq!(world.ledger.add_pool().index(), 1);
     assert_eq!(accounts(&world.ledger), []);
     world.ledger.check().unwrap();
@@ -429,10 +431,10 @@ fn a_pool_that_takes_the_place_of_another_has_no_peaks_from_before() {
 
 #[test]
 fn i8_an_account_of_what_is_not_there() {
-    let corrupt: [fn(&mut Account); 3] = [
+    let corrupt: [fn(&mut PoolStreamStats); 3] = [
         |account| account.active_bytes.current += 512,
         |account| account.active_bytes.peak = 0,
-        |account| account.scale = Scale::Small,
+        |account| account.class = SizeClass::Small,
     ];
     for corrupt in corrupt {
         let mut world = World::new(u64::MAX);

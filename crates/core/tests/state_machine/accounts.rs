@@ -1,12 +1,12 @@
-//! What the slow reference knows of accounts: what each pool, scale and stream has (I8).
+//! What the slow reference knows of accounts: what each pool, class and stream has (I8).
 
 use std::collections::BTreeMap;
 
-use drystone_core::{Account, Gauge, SegmentView};
+use drystone_core::{Gauge, PoolStreamStats, SegmentView};
 
 use crate::reference::{Block, add, scale_of};
 
-/// Positions of a pool and a stream in the heap, and a scale.
+/// Positions of a pool and a stream in the heap, and a class.
 type Key = (usize, usize, usize);
 
 /// What is in use, by account.
@@ -50,7 +50,7 @@ impl Accounts {
     /// The heap's accounts are these, and have the live blocks and the free memory there is.
     pub fn verify<'a>(
         &self,
-        found: &[Account],
+        found: &[PoolStreamStats],
         live: impl Iterator<Item = &'a Block>,
         segments: &[SegmentView],
     ) {
@@ -61,7 +61,7 @@ impl Accounts {
         }
         let mut free = free_bytes(segments);
         for account in found {
-            let key = (account.pool, account.stream, account.scale as usize);
+            let key = (account.pool, account.stream, account.class as usize);
             assert_eq!(account.active_bytes, expected.remove(&key).unwrap_or_default(), "{key:?}");
             assert_eq!(account.allocated_bytes, allocated.remove(&key).unwrap_or(0), "{key:?}");
             let (bytes, largest) = (account.free_bytes, account.largest_free_bytes);
@@ -78,7 +78,7 @@ fn free_bytes(segments: &[SegmentView]) -> BTreeMap<Key, (u64, u64)> {
     for segment in segments {
         let blocks = segment.blocks.iter();
         for block in blocks.filter(|block| block.state == drystone_core::BlockState::Free) {
-            let key = (segment.pool, block.stream, segment.scale as usize);
+            let key = (segment.pool, block.stream, segment.class as usize);
             let (bytes, largest) = free.entry(key).or_default();
             *bytes += block.bytes;
             *largest = block.bytes.max(*largest);

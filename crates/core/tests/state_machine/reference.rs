@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use drystone_core::{Fence, Gauge, Scale, ScaleStats, Stats, StreamId};
+use drystone_core::{Fence, Gauge, SizeClass, SizeClassStats, Stats, StreamId};
 
 use crate::accounts::Accounts;
 use crate::clocks::Clock;
@@ -19,8 +19,8 @@ pub fn rounded(requested: u64) -> u64 {
     requested.div_ceil(512) * 512
 }
 
-pub fn scale_of(requested: u64) -> Scale {
-    if rounded(requested) <= SMALL_MAX_BYTES { Scale::Small } else { Scale::Large }
+pub fn scale_of(requested: u64) -> SizeClass {
+    if rounded(requested) <= SMALL_MAX_BYTES { SizeClass::Small } else { SizeClass::Large }
 }
 
 /// One block that the program has, or that waits.
@@ -132,13 +132,13 @@ impl Reference {
 
     pub fn reset_peaks(&mut self) {
         let stats = &mut self.stats;
-        for scale in std::iter::once(&mut stats.all).chain(&mut stats.scales) {
+        for class in std::iter::once(&mut stats.all).chain(&mut stats.classes) {
             for gauge in [
-                &mut scale.requested_bytes,
-                &mut scale.allocated_bytes,
-                &mut scale.active_bytes,
-                &mut scale.allocations,
-                &mut scale.active_blocks,
+                &mut class.requested_bytes,
+                &mut class.allocated_bytes,
+                &mut class.active_bytes,
+                &mut class.allocations,
+                &mut class.active_blocks,
             ] {
                 gauge.peak = gauge.current;
             }
@@ -191,9 +191,9 @@ impl Reference {
         self.away.iter().filter(|(_, (_, a))| is_quarantined(a)).map(|(&at, _)| at).collect()
     }
 
-    fn each_scale(&mut self, requested: u64, mut change: impl FnMut(&mut ScaleStats)) {
+    fn each_scale(&mut self, requested: u64, mut change: impl FnMut(&mut SizeClassStats)) {
         change(&mut self.stats.all);
-        change(&mut self.stats.scales[scale_of(requested) as usize]);
+        change(&mut self.stats.classes[scale_of(requested) as usize]);
     }
 
     /// The heap's statistics are what was counted here. Reserved bytes and segments are compared
@@ -201,10 +201,10 @@ impl Reference {
     pub fn assert_stats(&self, found: &Stats) {
         for (ours, theirs) in [
             (&self.stats.all, &found.all),
-            (&self.stats.scales[0], &found.scales[0]),
-            (&self.stats.scales[1], &found.scales[1]),
+            (&self.stats.classes[0], &found.classes[0]),
+            (&self.stats.classes[1], &found.classes[1]),
         ] {
-            let theirs = ScaleStats {
+            let theirs = SizeClassStats {
                 reserved_bytes: Gauge::default(),
                 segments: Gauge::default(),
                 ..*theirs

@@ -20,7 +20,7 @@ use drystone_core::{
 use crate::device::Device;
 use crate::reference::{Away, Block, Reference, scale_of};
 use pins::Pinned;
-pub use plans::{Fate, Outcome};
+pub use plans::{Carried, Fate};
 use plans::{Flight, Purpose};
 
 /// Where a run starts (B60). Sizes in bytes.
@@ -171,7 +171,7 @@ impl World {
         self.verify();
     }
 
-    pub fn synchronize(&mut self, fate: Fate) -> Outcome {
+    pub fn synchronize(&mut self, fate: Fate) -> Carried {
         let issued = self.reference.issued.iter();
         let fences = issued.map(|(&stream, &point)| Fence { stream, point }).collect();
         let mut quarantined = self.reference.quarantined();
@@ -189,13 +189,13 @@ impl World {
     pub fn trim(&mut self, fate: Fate) -> bool {
         let before = self.state();
         let Some(plan) = self.heap.plan_trim() else {
-            // Loans may have gone home for it.
+            // RemapStats may have gone home for it.
             assert_eq!(self.heap.stats().all, before.1.all);
             return false;
         };
         assert!(!plan.steps().is_empty(), "a trim of nothing");
         self.assert_spares_live_pools(&plan, &before.0);
-        self.launch(plan, Purpose::Trim, fate) != Outcome::Abandoned
+        self.launch(plan, Purpose::Trim, fate) != Carried::Abandoned
     }
 
     /// I12, B26: no address of a private pool is given up while the pool lives, except where a
@@ -247,7 +247,7 @@ impl World {
         }
         assert_eq!(stats.all.segments.current, segments.len() as u64 + self.withdrawn_segments());
         let live = self.reference.live.values();
-        self.reference.accounts.verify(&self.heap.accounts(), live, &segments);
+        self.reference.accounts.verify(&self.heap.pool_stream_stats(), live, &segments);
         self.verify_backing(&segments);
         self.verify_blocks(&segments);
     }
@@ -288,7 +288,7 @@ impl World {
                     block.state,
                     BlockState::Live | BlockState::Pending | BlockState::Quarantined
                 ) {
-                    found.insert(block.address, (segment.pool, segment.scale, block));
+                    found.insert(block.address, (segment.pool, segment.class, block));
                 }
             }
         }

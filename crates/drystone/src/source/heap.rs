@@ -3,8 +3,8 @@
 //! A request that the heap serves at once never comes here.
 
 use drystone_core::{
-    Answer, Committed, Fence, Grant, Heap, Plan, PoolId, Reach, RequestError, SegmentKind, Stats,
-    StreamError, StreamId,
+    Committed, Fence, Granted, Heap, Outcome, Plan, PoolId, RequestError, Reuse, SegmentKind,
+    Stats, StreamError, StreamId,
 };
 use drystone_driver::{Call, DriverError};
 
@@ -82,18 +82,18 @@ impl Books for Heap {
         device: &Device<Self>,
         miss: Miss,
         captured: Captured,
-    ) -> Result<Result<Grant, Refused>, AllocateError> {
+    ) -> Result<Result<Granted, Refused>, AllocateError> {
         let Miss { pool, stream, bytes } = miss;
         let _relaxed = Relaxed::enter(&*device.driver)
             .map_err(|error| AllocateError::Driver { error, bytes })?;
-        let mut reach = if captured == Captured::Own { Reach::Own } else { Reach::Wait };
+        let mut reuse = if captured == Captured::Own { Reuse::OwnStream } else { Reuse::MayWait };
         let mut addresses_were_refused = false;
         let mut mappings_were_refused = false;
         loop {
-            let answer = device.books.lock().request(pool, stream, bytes, reach);
+            let answer = device.books.lock().request(pool, stream, bytes, reuse);
             let plan = match answer {
-                Ok(Answer::Granted(grant)) => return Ok(Ok(grant)),
-                Ok(Answer::Plan(plan)) => plan,
+                Ok(Outcome::Granted(grant)) => return Ok(Ok(grant)),
+                Ok(Outcome::Plan(plan)) => plan,
                 Err(RequestError::Limit { .. }) => return Ok(Err(Refused(None))),
                 Err(error) => return Err(error.into()),
             };
@@ -102,7 +102,7 @@ impl Books for Heap {
             if is_order {
                 // Once for each request: whether it succeeds or the other stream is gone or
                 // captured, what is not ordered then is left alone.
-                reach = Reach::Ordered;
+                reuse = Reuse::Ordered;
             }
             match device.executor_for(pool).carry_out(&plan) {
                 Ok(address) => {

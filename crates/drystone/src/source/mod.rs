@@ -7,7 +7,7 @@
 mod heap;
 mod stream_ordered;
 
-use drystone_core::{Fence, Grant, Plan, PoolId, Stats, StreamError, StreamId};
+use drystone_core::{Fence, Granted, Plan, PoolId, Stats, StreamError, StreamId};
 use drystone_driver::DriverError;
 
 use crate::capture::Captured;
@@ -43,7 +43,7 @@ pub(crate) trait Books: Sized {
         device: &Device<Self>,
         miss: Miss,
         captured: Captured,
-    ) -> Result<Result<Grant, Refused>, AllocateError>;
+    ) -> Result<Result<Granted, Refused>, AllocateError>;
 
     /// Lets go of freed blocks that waited for what has passed meanwhile. True if any went.
     ///

@@ -8,8 +8,8 @@
 
 use drystone_core::size::QUANTUM;
 use drystone_core::{
-    Departure, Fence, FreeError, Given, Grant, Leaving, Ledger, Order, Plan, PoolId, RequestError,
-    Route, Stats, StreamError, StreamId,
+    AsyncPools, DeferredFree, DriverAlloc, Fence, FreeError, FreeOrder, FreeOutcome, Granted,
+    PendingAlloc, Plan, PoolId, RequestError, Stats, StreamError, StreamId,
 };
 use drystone_driver::{
     Call, CaptureStatus, DriverError, ErrorCode, MemoryPool, MemoryPoolConfig, Stream,
@@ -22,7 +22,7 @@ use crate::error::{AllocateError, PeerError, TrimError, is_final};
 use crate::events::Events;
 use crate::grow::{Miss, Refused};
 
-impl Books for Ledger {
+impl Books for AsyncPools {
     fn add_stream(&mut self) -> StreamId {
         self.add_stream()
     }
@@ -85,7 +85,7 @@ impl Books for Ledger {
         device: &Device<Self>,
         miss: Miss,
         captured: Captured,
-    ) -> Result<Result<Grant, Refused>, AllocateError> {
+    ) -> Result<Result<Granted, Refused>, AllocateError> {
         let Miss { pool, stream, bytes } = miss;
         let failed = |error| AllocateError::Driver { error, bytes };
         let _relaxed = Relaxed::enter(&*device.driver).map_err(failed)?;
@@ -115,11 +115,11 @@ impl Books for Ledger {
 
     fn depart(device: &Device<Self>) -> Result<bool, DriverError> {
         let (mut any, mut end) = (false, None);
-        let departures = device.books.lock().departures();
+        let departures = device.books.lock().deferred_frees();
         // Each is tried, whatever becomes of those before it, but for the end of everything.
         for departure in departures {
             if end.is_some() {
-                device.books.lock().departed(departure, false);
+                device.books.lock().finish_free(departure, false);
                 continue;
             }
             match device.let_go(departure) {
@@ -163,7 +163,7 @@ impl Books for Ledger {
     }
 }
 
-impl Device<Ledger> {
+impl Device<AsyncPools> {
     /// Frees a live block, in the order of its stream.
     pub(crate) fn free(&self, address: u64) -> Result<(), FreeError> {
         let leaving = self.books.lock().free(address)?;
@@ -178,12 +178,12 @@ impl Device<Ledger> {
         Ok(())
     }
 
-    fn see_off(&self, leaving: Leaving) {
+    fn see_off(&self, leaving: FreeOutcome) {
         match leaving {
-            Leaving::Done => {}
+            FreeOutcome::Done => {}
             // To the program it is freed: what could not go is let go of later.
-            Leaving::Now(departure) => drop(self.let_go(departure)),
-            Leaving::Plan(plan) => self.finish(plan),
+            FreeOutcome::Now(departure) => drop(self.let_go(departure)),
+            FreeOutcome::Plan(plan) => self.finish(plan),
         }
     }
 
@@ -229,8 +229,8 @@ impl Device<Ledger> {
         &self,
         pool: PoolId,
         stream: StreamId,
-        order: &Order,
-    ) -> Result<Given, DriverError> {
+        order: &PendingAlloc,
+    ) -> Result<DriverAlloc, DriverError> {
         let driver = &*self.driver;
         let call = Call::MallocAsync;
         let (stream, status) = Events::look_up(&self.events, driver, call, stream)?;
@@ -245,7 +245,7 @@ impl Device<Ledger> {
         let address = driver.malloc_async(memory_pool, order.bytes(), stream)?;
         let usage = driver.memory_pool_usage(memory_pool);
         let reserved_bytes = usage.ok().map(|usage| usage.reserved_bytes);
-        Ok(Given { address, is_graphs, reserved_bytes })
+        Ok(DriverAlloc { address, is_graphs, reserved_bytes })
     }
 
     /// The memory pool of a pool, made if there is none. The growth lock is held.
@@ -270,25 +270,25 @@ impl Device<Ledger> {
     }
 
     /// Gives a block back to the driver, or back to the books, to be tried again later.
-    fn let_go(&self, departure: Departure) -> Result<(), DriverError> {
+    fn let_go(&self, departure: DeferredFree) -> Result<(), DriverError> {
         let freed = self.free_ordered(&departure);
-        self.books.lock().departed(departure, freed.is_ok());
+        self.books.lock().finish_free(departure, freed.is_ok());
         freed
     }
 
-    fn free_ordered(&self, departure: &Departure) -> Result<(), DriverError> {
+    fn free_ordered(&self, departure: &DeferredFree) -> Result<(), DriverError> {
         let _relaxed = Relaxed::enter(&*self.driver)?;
         let address = departure.address();
         match departure.route() {
-            Route::Own(stream) => self.driver.free_async(address, self.uncaptured(stream)?),
-            Route::Graph(stream) => {
+            FreeOrder::Own(stream) => self.driver.free_async(address, self.uncaptured(stream)?),
+            FreeOrder::Graph(stream) => {
                 let Some(stream) = self.events.lock().stream(stream) else { return Ok(()) };
                 match self.driver.capture_status(stream)? {
                     CaptureStatus::Active => self.driver.free_async(address, stream),
                     _ => Ok(()),
                 }
             }
-            Route::Any(stream) => {
+            FreeOrder::Any(stream) => {
                 let others = self.events.lock().ids();
                 let mut streams = std::iter::once(stream).chain(others);
                 let usable = streams.find_map(|one| self.uncaptured(one).ok());

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaFunction, CudaStream, LaunchConfig, PushKernelArg, sys};
 use drystone::embed::{Buffer, DeviceMemory, EmbedError, StreamMemory};
-use drystone::{AllocateError, Options, Source};
+use drystone::{AllocateError, Backend, Options};
 use drystone_simcuda_client::SimCuda;
 
 const MIB: usize = 1 << 20;
@@ -42,8 +42,8 @@ fn memory(options: &Options) -> StreamMemory {
 }
 
 fn each_source(test: impl Fn(StreamMemory)) {
-    for source in [Source::Vmm, Source::Malloc, Source::Async] {
-        test(memory(&Options { source: Some(source), ..Options::default() }));
+    for backend in [Backend::Vmm, Backend::Malloc, Backend::Async] {
+        test(memory(&Options { backend: Some(backend), ..Options::default() }));
     }
 }
 
@@ -189,8 +189,8 @@ fn i15_nothing_is_left_when_the_engine_is_gone() {
         let sim = SimCuda::find().unwrap();
         let stream = CudaContext::new(0).unwrap().new_stream().unwrap();
         let before = sim.live_objects(0);
-        for source in [Source::Vmm, Source::Malloc, Source::Async] {
-            let options = Options { source: Some(source), ..Options::default() };
+        for backend in [Backend::Vmm, Backend::Malloc, Backend::Async] {
+            let options = Options { backend: Some(backend), ..Options::default() };
             let memory = DeviceMemory::new(stream.context(), &options).unwrap();
             let buffer = memory.on(&stream).unwrap().zeros::<f32>(3 * MIB).unwrap();
             drop(memory);
@@ -215,7 +215,7 @@ fn the_example_runs_on_every_source_and_says_what_is_wrong() {
         example.arg(steps).env("LD_LIBRARY_PATH", &libraries).env("DRYSTONE_CONF", conf);
         example.env("SIMCUDA_CONF", "strict:true,memory:8GiB").output().unwrap()
     };
-    for conf in ["source:vmm", "source:malloc", "source:async"] {
+    for conf in ["backend:vmm", "backend:malloc", "backend:async"] {
         let output = run(conf, "300");
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{conf}: {}", String::from_utf8_lossy(&output.stderr));

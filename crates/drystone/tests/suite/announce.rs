@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use drystone::BackingChange;
+use drystone::MappingChange;
 use drystone::driver::{Call, ErrorCode};
 use drystone_sim::{FaultMode, FaultPlan, SimDevice};
 
@@ -21,10 +21,10 @@ fn p4_what_was_undone_is_not_announced_and_what_stands_is() {
     let lane = program.default_lane();
     let seen: Arc<Mutex<Vec<(u64, bool)>>> = Arc::default();
     let noting = Arc::clone(&seen);
-    let note = move |change: &BackingChange| {
+    let note = move |change: &MappingChange| {
         noting.lock().unwrap().push((change.bytes / MIB, change.is_backed));
     };
-    program.allocator.on_backing_change(Arc::new(note)).unwrap();
+    program.allocator.on_remap(Arc::new(note)).unwrap();
     let seen = || std::mem::take(&mut *seen.lock().unwrap());
 
     device.install_fault(fault(Call::SetAccess, 1, FaultMode::Forever));

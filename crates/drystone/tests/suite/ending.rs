@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use drystone::driver::{Call, CaptureMode, Driver, ErrorCode};
-use drystone::{AllocateError, Allocator, CrossStream, Options, OutOfMemory, Source};
+use drystone::{AllocateError, Allocator, Backend, CrossStream, Options, OutOfMemory};
 use drystone_sim::{FaultMode, FaultPlan, SimConfig, SimDevice, Violation};
 
 use crate::altered::{Alteration, Altered};
@@ -15,7 +15,7 @@ use crate::program::{Block, Lane, Program};
 use crate::setup::{SOURCES, Setup, VMM_2MIB};
 use crate::sim::{MIB, watched};
 
-/// Runs a test on every source, on a device of this configuration.
+/// Runs a test on every backend, on a device of this configuration.
 fn on_every_source(config: &SimConfig, test: fn(&SimDevice, Program, &Setup)) {
     for setup in &SOURCES {
         let sim = SimDevice::new(config.clone());
@@ -93,10 +93,10 @@ fn out_of_memory_names_the_drivers_refusal_and_smaller_requests_work() {
         let lane = program.lane();
         let kept = program.allocate(lane, 96 * MIB);
         let error = out_of_memory(&program, lane, 40 * MIB);
-        let call = match setup.source {
-            Source::Vmm => Call::Create,
-            Source::Malloc => Call::Malloc,
-            Source::Async => Call::MallocAsync,
+        let call = match setup.backend {
+            Backend::Vmm => Call::Create,
+            Backend::Malloc => Call::Malloc,
+            Backend::Async => Call::MallocAsync,
         };
         let refusal = error.refusal.as_ref().unwrap();
         assert_eq!((refusal.call, refusal.code), (call, ErrorCode::OutOfMemory));

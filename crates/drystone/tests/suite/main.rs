@@ -22,12 +22,12 @@ mod sim;
 mod simcuda;
 
 mod announce;
+mod backends;
 mod behaviour;
 mod cuda;
 mod ending;
 mod faults;
 mod mutants;
 mod seeds;
-mod sources;
 mod threads;
 mod traces;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use drystone::driver::{Driver, Stream};
-use drystone::{AllocateError, Allocator, FreeError, Options, PoolId, Source, StreamId};
+use drystone::{AllocateError, Allocator, Backend, FreeError, Options, PoolId, StreamId};
 
 use crate::device::TestDevice;
 
@@ -52,8 +52,8 @@ impl Program {
         options: Options,
     ) -> Self {
         let allocator = Allocator::new(driver, &options).unwrap();
-        let slack_bytes = match options.source {
-            Some(Source::Malloc | Source::Async) => u64::MAX / 1024,
+        let slack_bytes = match options.backend {
+            Some(Backend::Malloc | Backend::Async) => u64::MAX / 1024,
             _ => 2 * options.granule_bytes,
         };
         Self { device, allocator, slack_bytes }

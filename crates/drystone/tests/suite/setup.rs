@@ -1,11 +1,11 @@
-//! [`Setup`]: a source and a device to run a test on, and which of them every test runs on. Where
+//! [`Setup`]: a backend and a device to run a test on, and which of them every test runs on. Where
 //! a setup's device is not there, its tests say so once and pass.
 
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use drystone::{Options, Source};
+use drystone::{Backend, Options};
 use drystone_sim::{SimConfig, SimDevice};
 
 use crate::device::TestDevice;
@@ -14,10 +14,10 @@ use crate::program::Program;
 use crate::sim::{MIB, watched};
 use crate::simcuda;
 
-/// A source on a device.
+/// A backend on a device.
 #[derive(Clone, Copy)]
 pub struct Setup {
-    pub source: Source,
+    pub backend: Backend,
     pub granule_bytes: u64,
     pub device: fn() -> Arc<dyn TestDevice>,
     /// Whether there is such a device, or why not.
@@ -25,14 +25,14 @@ pub struct Setup {
 }
 
 pub const VMM_2MIB: Setup = Setup {
-    source: Source::Vmm,
+    backend: Backend::Vmm,
     granule_bytes: 2 * MIB,
     device: prompt_device,
     presence: || Ok(()),
 };
 pub const VMM_8MIB: Setup = Setup { granule_bytes: 8 * MIB, ..VMM_2MIB };
-pub const MALLOC: Setup = Setup { source: Source::Malloc, ..VMM_2MIB };
-pub const ASYNC: Setup = Setup { source: Source::Async, ..VMM_2MIB };
+pub const MALLOC: Setup = Setup { backend: Backend::Malloc, ..VMM_2MIB };
+pub const ASYNC: Setup = Setup { backend: Backend::Async, ..VMM_2MIB };
 pub const VMM_LATE: Setup = Setup { device: late_device, ..VMM_2MIB };
 pub const MALLOC_LATE: Setup = Setup { device: late_device, ..MALLOC };
 pub const ASYNC_LATE: Setup = Setup { device: late_device, ..ASYNC };
@@ -40,8 +40,8 @@ pub const ASYNC_LATE: Setup = Setup { device: late_device, ..ASYNC };
 /// Through cudarc, on the simulated `libcuda`.
 pub const CUDA_VMM: Setup =
     Setup { device: simcuda::prompt_device, presence: simcuda::presence, ..VMM_2MIB };
-pub const CUDA_MALLOC: Setup = Setup { source: Source::Malloc, ..CUDA_VMM };
-pub const CUDA_ASYNC: Setup = Setup { source: Source::Async, ..CUDA_VMM };
+pub const CUDA_MALLOC: Setup = Setup { backend: Backend::Malloc, ..CUDA_VMM };
+pub const CUDA_ASYNC: Setup = Setup { backend: Backend::Async, ..CUDA_VMM };
 pub const CUDA_VMM_LATE: Setup = Setup { device: simcuda::late_device, ..CUDA_VMM };
 pub const CUDA_MALLOC_LATE: Setup = Setup { device: simcuda::late_device, ..CUDA_MALLOC };
 pub const CUDA_ASYNC_LATE: Setup = Setup { device: simcuda::late_device, ..CUDA_ASYNC };
@@ -49,8 +49,8 @@ pub const CUDA_SOURCES: [Setup; 3] = [CUDA_VMM, CUDA_MALLOC, CUDA_ASYNC];
 
 /// Through cudarc, on a GPU.
 pub const GPU_VMM: Setup = Setup { device: gpu::device, presence: gpu::presence, ..VMM_2MIB };
-pub const GPU_MALLOC: Setup = Setup { source: Source::Malloc, ..GPU_VMM };
-pub const GPU_ASYNC: Setup = Setup { source: Source::Async, ..GPU_VMM };
+pub const GPU_MALLOC: Setup = Setup { backend: Backend::Malloc, ..GPU_VMM };
+pub const GPU_ASYNC: Setup = Setup { backend: Backend::Async, ..GPU_VMM };
 
 /// The sources, on a simulated device that answers at once.
 pub const SOURCES: [Setup; 4] = [VMM_2MIB, VMM_8MIB, MALLOC, ASYNC];
@@ -89,7 +89,7 @@ impl Setup {
 
     pub fn options(&self) -> Options {
         Options {
-            source: Some(self.source),
+            backend: Some(self.backend),
             granule_bytes: self.granule_bytes,
             ..Options::default()
         }
@@ -109,27 +109,27 @@ impl Setup {
 
     /// What the first small block takes from the device.
     pub fn small_segment_bytes(&self) -> u64 {
-        match self.source {
-            Source::Vmm => self.granule_bytes,
-            Source::Malloc => 2 * MIB,
-            Source::Async => self.unit_bytes(),
+        match self.backend {
+            Backend::Vmm => self.granule_bytes,
+            Backend::Malloc => 2 * MIB,
+            Backend::Async => self.unit_bytes(),
         }
     }
 
-    /// A size of which the source takes whole multiples from the device for large blocks. Every
-    /// other source's divides the driver's pools'.
+    /// A size of which the backend takes whole multiples from the device for large blocks. Every
+    /// other backend's divides the driver's pools'.
     pub fn unit_bytes(&self) -> u64 {
-        match self.source {
-            Source::Vmm => self.granule_bytes,
-            Source::Malloc => 2 * MIB,
-            Source::Async => 32 * MIB,
+        match self.backend {
+            Backend::Vmm => self.granule_bytes,
+            Backend::Malloc => 2 * MIB,
+            Backend::Async => 32 * MIB,
         }
     }
 
     /// Whether freed blocks are kept and served again without a driver call, placed by the rules of
     /// this allocator. Where they are not, the driver does that, and each free is a call.
     pub fn is_caching(&self) -> bool {
-        self.source != Source::Async
+        self.backend != Backend::Async
     }
 
     /// Driver calls that a free without uses makes.
@@ -138,7 +138,7 @@ impl Setup {
     }
 
     pub fn is_vmm(&self) -> bool {
-        self.source == Source::Vmm
+        self.backend == Backend::Vmm
     }
 }
 

@@ -126,7 +126,7 @@ fn b19_the_limit_holds_for_all_threads_together() {
 fn memory_that_is_on_its_way_is_not_missing() {
     for setup in &SOURCES {
         let refused = fitting_requests(setup);
-        assert_eq!(refused, 0, "{:?}", setup.source);
+        assert_eq!(refused, 0, "{:?}", setup.backend);
     }
 }
 

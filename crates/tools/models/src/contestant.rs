@@ -84,12 +84,12 @@ impl Contestant {
     /// The contestant of a name, with a configuration; the empty one is the default.
     pub fn named(name: &str, configuration: &str) -> Result<Self, ContestantError> {
         let (name, kind) = match name {
-            DRYSTONE_VMM => (DRYSTONE_VMM, own_kind(DRYSTONE_VMM, "source:vmm", configuration)?),
+            DRYSTONE_VMM => (DRYSTONE_VMM, own_kind(DRYSTONE_VMM, "backend:vmm", configuration)?),
             DRYSTONE_MALLOC => {
-                (DRYSTONE_MALLOC, own_kind(DRYSTONE_MALLOC, "source:malloc", configuration)?)
+                (DRYSTONE_MALLOC, own_kind(DRYSTONE_MALLOC, "backend:malloc", configuration)?)
             }
             DRYSTONE_ASYNC => {
-                (DRYSTONE_ASYNC, own_kind(DRYSTONE_ASYNC, "source:async", configuration)?)
+                (DRYSTONE_ASYNC, own_kind(DRYSTONE_ASYNC, "backend:async", configuration)?)
             }
             TORCH_NATIVE => (TORCH_NATIVE, torch_kind(TORCH_NATIVE, configuration)?),
             TORCH_EXPANDABLE => {
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn what_cannot_be_built_says_why() {
         let message = |name, text| Contestant::named(name, text).unwrap_err().to_string();
-        assert!(message("drystone-vmm", "source:malloc").contains("drystone-malloc"));
+        assert!(message("drystone-vmm", "backend:malloc").contains("drystone-malloc"));
         assert_eq!(
             message("torch", ""),
             "unknown allocator `torch`; there are: drystone-vmm, drystone-malloc, drystone-async, \

@@ -4,12 +4,12 @@
 //! and pools are looked up by the trace's dense numbers.
 
 use ::drystone::{
-    AllocateError, Allocator, BlockState, BuildError, Options, PoolId, Scale, SegmentKind,
-    SegmentView, StreamId,
+    AllocateError, Allocator, BlockState, BuildError, Options, PoolId, SegmentKind, SegmentView,
+    SizeClass, StreamId,
 };
 use drystone_driver::{DriverError, Stream};
 use drystone_sim::SimDevice;
-use drystone_trace::replay::{self, DriverCost, Harvest, Layout, Refusal, Replayed, Usage};
+use drystone_trace::replay::{self, DriverCost, Layout, Refusal, Remaps, Replayed, Usage};
 use std::sync::Arc;
 
 use crate::busy::keep_busy;
@@ -108,11 +108,11 @@ impl Replayed for Replay {
         DriverCost { calls: self.device.calls(), time_us: self.device.driver_time_us() }
     }
 
-    fn harvest(&self) -> Harvest {
-        let (stats, loans) = (self.allocator.stats(), self.allocator.loans());
-        Harvest {
-            harvested_granules: stats.harvested_granules,
-            lent_granules: loans.lent_granules,
+    fn remaps(&self) -> Remaps {
+        let (stats, loans) = (self.allocator.stats(), self.allocator.remap_stats());
+        Remaps {
+            granule_remaps: stats.granule_remaps,
+            remapped_granules: loans.remapped_granules,
             aliases: loans.aliases,
             alias_bytes: loans.alias_bytes(),
         }
@@ -147,7 +147,7 @@ fn segment_layout(segment: &SegmentView) -> replay::LayoutSegment {
         bytes: segment.bytes,
         stream: segment.stream as u16,
         pool: segment.pool as u8,
-        is_small: segment.scale == Scale::Small,
+        is_small: segment.class == SizeClass::Small,
         is_expandable: segment.kind == SegmentKind::Mapped,
         blocks: blocks.collect(),
     }

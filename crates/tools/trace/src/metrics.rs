@@ -11,7 +11,7 @@ pub use holders::{Holder, holders};
 pub use summary::{Lifetimes, Share, SizeClass, Summary, live_at};
 
 use crate::model::{Kind, Trace};
-use crate::replay::{DriverCost, Harvest};
+use crate::replay::{DriverCost, Remaps};
 
 /// What one allocator made of one trace.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
@@ -36,9 +36,9 @@ pub struct Metrics {
     pub steady_driver_time_us: f64,
     /// Driver calls of each iteration.
     pub driver_calls_per_iteration: Vec<u64>,
-    /// What was harvested in all, and is on loan at the end.
+    /// What was remapped in all, and is away from home at the end.
     #[serde(flatten)]
-    pub harvest: Harvest,
+    pub remaps: Remaps,
     /// Whether the allocator settles down.
     pub convergence: Convergence,
     /// Requests the allocator refused; the replay went on without them.
@@ -66,17 +66,18 @@ pub struct Convergence {
     pub is_by_iteration: bool,
     /// Driver calls in each part.
     pub driver_calls: Vec<u64>,
-    /// Granules lent in each part.
-    pub harvested_granules: Vec<u64>,
+    /// Granules remapped in each part. In JSON `harvested_granules`.
+    #[serde(rename = "harvested_granules")]
+    pub granule_remaps: Vec<u64>,
 }
 
 impl Convergence {
     /// From the totals at the ends of the parts.
-    pub fn from_totals(is_by_iteration: bool, ends: &[(DriverCost, Harvest)]) -> Self {
+    pub fn from_totals(is_by_iteration: bool, ends: &[(DriverCost, Remaps)]) -> Self {
         Self {
             is_by_iteration,
             driver_calls: differences(ends.iter().map(|(cost, _)| cost.calls)),
-            harvested_granules: differences(ends.iter().map(|end| end.1.harvested_granules)),
+            granule_remaps: differences(ends.iter().map(|end| end.1.granule_remaps)),
         }
     }
 
@@ -91,7 +92,7 @@ impl Convergence {
             .map(|group| {
                 let range = edge(group)..edge(group + 1);
                 let calls = sum(&self.driver_calls, range.clone());
-                (range.clone(), calls, sum(&self.harvested_granules, range))
+                (range.clone(), calls, sum(&self.granule_remaps, range))
             })
             .collect()
     }
@@ -157,7 +158,7 @@ fn nth_step(trace: &Trace, count: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{Convergence, DriverCost, Harvest, Window};
+    use super::{Convergence, DriverCost, Remaps, Window};
     use crate::model::{Event, Kind, Trace};
 
     fn event(kind: Kind, block: u32) -> Event {
@@ -183,12 +184,12 @@ mod tests {
 
     #[test]
     fn parts_are_what_was_added_and_groups_are_even() {
-        let harvest = |granules| Harvest { harvested_granules: granules, ..Harvest::default() };
+        let remaps = |granules| Remaps { granule_remaps: granules, ..Remaps::default() };
         let ends: Vec<_> =
-            [(9, 0), (9, 4), (12, 5), (13, 5), (13, 7)].map(|(c, g)| (cost(c), harvest(g))).into();
+            [(9, 0), (9, 4), (12, 5), (13, 5), (13, 7)].map(|(c, g)| (cost(c), remaps(g))).into();
         let of = Convergence::from_totals(true, &ends);
         assert_eq!(of.driver_calls, [9, 0, 3, 1, 0]);
-        assert_eq!(of.harvested_granules, [0, 4, 1, 0, 2]);
+        assert_eq!(of.granule_remaps, [0, 4, 1, 0, 2]);
         assert_eq!(of.groups(2), [(0..2, 9, 4), (2..5, 4, 3)]);
         assert_eq!(of.groups(8).len(), 5);
         assert_eq!(Convergence::default().groups(8), []);

@@ -42,11 +42,13 @@ pub struct DriverCost {
 /// What an allocator that maps memory anew has moved so far, and what is mapped so now. All zero
 /// for one that does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Harvest {
-    /// Granules that were lent, in all.
-    pub harvested_granules: u64,
-    /// Granules that back another place than their home now.
-    pub lent_granules: u64,
+pub struct Remaps {
+    /// Granules that were mapped elsewhere to back a request, in all. In JSON `harvested_granules`.
+    #[serde(rename = "harvested_granules")]
+    pub granule_remaps: u64,
+    /// Granules that are mapped away from home now. In JSON `lent_granules`.
+    #[serde(rename = "lent_granules")]
+    pub remapped_granules: u64,
     /// Mappings beyond homes now.
     pub aliases: u64,
     /// Addresses that lead to memory which backs another place now, in bytes.
@@ -93,8 +95,8 @@ pub trait Replayed {
     fn driver_cost(&self) -> DriverCost;
 
     /// What was moved so far. Read at the ends of iterations, or of parts of the trace.
-    fn harvest(&self) -> Harvest {
-        Harvest::default()
+    fn remaps(&self) -> Remaps {
+        Remaps::default()
     }
 
     /// The address map at this moment, sorted by address; `None` where the allocator has none to

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    Answer, Committed, Config, CrossStream, HELD_PER_HANDLE, PoolId, SegmentKind, StreamId,
+    Committed, Config, CrossStream, HELD_PER_HANDLE, Outcome, PoolId, SegmentKind, StreamId,
 };
 
 const GRANULE: u64 = 2 << 20;
@@ -36,10 +36,10 @@ impl Sample {
             return grant.address;
         }
         loop {
-            let request = self.heap.request(pool, self.stream, bytes, Reach::Wait);
+            let request = self.heap.request(pool, self.stream, bytes, Reuse::MayWait);
             let plan = match request.unwrap() {
-                Answer::Granted(grant) => return grant.address,
-                Answer::Plan(plan) => plan,
+                Outcome::Granted(grant) => return grant.address,
+                Outcome::Plan(plan) => plan,
             };
             self.address += 1 << 41;
             if let Committed::Granted(grant) = self.heap.commit(plan, self.address) {
@@ -98,10 +98,10 @@ fn what_a_pool_borrowed_goes_home_when_it_opens() {
     let pool = sample.heap.add_pool();
     let borrowed = sample.allocate_in(pool, 4 * GRANULE);
     sample.free(borrowed);
-    assert_eq!(sample.heap.loans().lent_granules, 4);
+    assert_eq!(sample.heap.remap_stats().remapped_granules, 4);
     sample.heap.release_pool(pool).unwrap();
     sample.settle();
-    assert_eq!(sample.heap.loans().lent_granules, 0);
+    assert_eq!(sample.heap.remap_stats().remapped_granules, 0);
     // So the berth of before leads to free memory again.
     let granted = sample.heap.allocate(PoolId::DEFAULT, sample.stream, 4 * GRANULE).unwrap();
     assert!(granted.is_some());
@@ -131,8 +131,8 @@ fn p8_no_pool_takes_the_place_of_one_that_gets_a_segment() {
     for succeeds in [false, true] {
         let Sample { mut heap, stream, .. } = Sample::new();
         let pool = heap.add_pool();
-        let request = heap.request(pool, stream, 512, Reach::Wait).unwrap();
-        let Answer::Plan(plan) = request else { panic!("{request:?}") };
+        let request = heap.request(pool, stream, 512, Reuse::MayWait).unwrap();
+        let Outcome::Plan(plan) = request else { panic!("{request:?}") };
         heap.release_pool(pool).unwrap();
         let idle = heap.plan_synchronize();
         heap.commit(idle, 0);
@@ -155,7 +155,7 @@ fn mappings_beyond_the_budget_are_given_up_and_some_more() {
     sample.scatter(200);
     let granules = sample.heap.granules.len();
     let budget = policy::mapping_budget(granules);
-    // Loans of every size: none fits into the berth of one before.
+    // RemapStats of every size: none fits into the berth of one before.
     for size in 2..=200 {
         sample.lend(size);
         sample.settle();

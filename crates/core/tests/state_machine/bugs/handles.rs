@@ -47,10 +47,10 @@ fn only_handles_of_which_every_granule_is_free_are_lent() {
     world.free(first);
     let loan = world.allocate(stream, 8 * GRANULE).unwrap();
     assert_eq!(world.device.handles(), [1, 1, 1, 1, 4, 4]);
-    assert_eq!(world.heap.stats().harvested_granules, 8);
+    assert_eq!(world.heap.stats().granule_remaps, 8);
     world.free(loan);
     world.free(blocks[0]);
-    assert_eq!(world.heap.loans().lent_granules, 0, "went home");
+    assert_eq!(world.heap.remap_stats().remapped_granules, 0, "went home");
     world.finish();
 }
 
@@ -164,7 +164,7 @@ fn i16_a_pin_keeps_all_of_its_handle() {
     assert_eq!(world.device.handles(), [1, 1, 1, 1, 4]);
     world.pin(blocks[2]);
     blocks.iter().for_each(|&address| world.free(address));
-    assert_eq!(world.heap.loans().pinned_bytes, 4 * GRANULE);
+    assert_eq!(world.heap.remap_stats().pinned_bytes, 4 * GRANULE);
     world.trim(Fate::Complete);
     assert_eq!(world.device.handles(), [1, 1, 1, 1, 4]);
     world.verify_pins();

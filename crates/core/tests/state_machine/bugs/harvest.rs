@@ -1,6 +1,6 @@
 //! Harvest: granules go where they are needed, once, and only when nobody uses them.
 
-use drystone_core::{BlockState, CrossStream, Reach, StreamId};
+use drystone_core::{BlockState, CrossStream, Reuse, StreamId};
 
 use super::{GRANULE, world};
 use crate::world::{Fate, Setup, World};
@@ -14,7 +14,7 @@ fn free_granules_serve_what_fits_nowhere_and_nothing_is_created() {
     world.free(blocks[2]);
     let taken = world.allocate(stream, 4 * GRANULE).unwrap();
     assert_eq!(world.device.held_bytes(), 8 * GRANULE);
-    assert_eq!(world.heap.stats().harvested_granules, 4);
+    assert_eq!(world.heap.stats().granule_remaps, 4);
     world.free(taken);
     world.finish();
 }
@@ -46,7 +46,7 @@ fn a_program_that_repeats_itself_settles_without_driver_calls() {
         calls.push(world.device.calls);
     }
     assert!(calls[5] == calls[1], "calls after each round: {calls:?}");
-    assert!(world.heap.stats().harvested_granules >= 6, "one a round");
+    assert!(world.heap.stats().granule_remaps >= 6, "one a round");
     world.finish();
 }
 
@@ -126,7 +126,7 @@ fn i12_private_pools_are_not_harvested() {
     let (mut world, [stream]) = world(16 * GRANULE, CrossStream::Wait);
     world.add_pool();
     let in_pool = |world: &mut World, bytes| {
-        world.allocate_with(1, stream, bytes, Reach::Wait, (0, Fate::Complete)).unwrap()
+        world.allocate_with(1, stream, bytes, Reuse::MayWait, (0, Fate::Complete)).unwrap()
     };
     let private = in_pool(&mut world, 4 * GRANULE);
     world.free(private);
@@ -158,7 +158,7 @@ fn i11_a_captured_stream_takes_only_what_nobody_uses() {
     let (mut world, [stream]) = world(16 * GRANULE, CrossStream::Wait);
     world.add_pool();
     let captured = |world: &mut World| {
-        world.allocate_with(1, stream, 2 * GRANULE, Reach::Own, (0, Fate::Complete)).unwrap()
+        world.allocate_with(1, stream, 2 * GRANULE, Reuse::OwnStream, (0, Fate::Complete)).unwrap()
     };
     let eager = world.allocate(stream, 4 * GRANULE).unwrap();
     world.free(eager);
@@ -184,7 +184,7 @@ fn b48_b49_a_harvest_fails_at_every_step_and_can_be_tried_again() {
             world.free(blocks[2]);
             // Four are taken from two blocks, one of which the request grows from; one is new.
             let fate = Fate::Fail { after, stop };
-            world.allocate_with(0, stream, 5 * GRANULE, Reach::Wait, (0, fate));
+            world.allocate_with(0, stream, 5 * GRANULE, Reuse::MayWait, (0, fate));
             world.verify();
             assert!(world.allocate(stream, 5 * GRANULE).is_some(), "after {fate:?}");
             world.synchronize(Fate::Complete);
@@ -229,7 +229,7 @@ fn berths_used_in_part_never_share_a_granule() {
             }
             world.verify();
         }
-        assert!(world.heap.stats().harvested_granules > 1000, "seed {seed}");
+        assert!(world.heap.stats().granule_remaps > 1000, "seed {seed}");
         world.finish();
     }
 }

@@ -1,7 +1,7 @@
 //! Limits, sizes, pools, ownership and bad frees.
 
 use drystone_core::{
-    CrossStream, FreeError, PoolId, Reach, RequestError, SegmentKind, SizeError, size,
+    CrossStream, FreeError, PoolId, RequestError, Reuse, SegmentKind, SizeError, size,
 };
 
 use super::{GRANULE, KINDS, MIB, world};
@@ -16,19 +16,22 @@ fn b19_plans_under_way_count_against_the_limit() {
         // Plan 0 of a mapped segment reserves addresses, plan 1 takes memory.
         let growth = (usize::from(kind == SegmentKind::Mapped), Fate::Open { done: 1 });
         for stream in [a, b] {
-            world.allocate_with(0, stream, 512, Reach::Own, growth);
+            world.allocate_with(0, stream, 512, Reuse::OwnStream, growth);
             world.verify();
         }
         assert_eq!(world.open_plans(), 2);
         assert_eq!(world.allocate(c, 512), None);
-        let error = world.heap.request(PoolId::DEFAULT, c, 512, Reach::Own).map(|_| ());
+        let error = world.heap.request(PoolId::DEFAULT, c, 512, Reuse::OwnStream).map(|_| ());
         let (bytes, reserved_bytes, limit_bytes) = (GRANULE, 2 * GRANULE, 2 * GRANULE);
         assert_eq!(error, Err(RequestError::Limit { bytes, reserved_bytes, limit_bytes }));
         // One fails: its share is free again, once.
         world.resume(0, Fate::Fail { after: 1, stop: None });
         world.verify();
         assert!(world.allocate(c, 512).is_some());
-        assert_eq!(world.heap.request(PoolId::DEFAULT, a, 512, Reach::Own).map(|_| ()), error);
+        assert_eq!(
+            world.heap.request(PoolId::DEFAULT, a, 512, Reuse::OwnStream).map(|_| ()),
+            error
+        );
         world.finish();
     }
 }
@@ -60,7 +63,7 @@ fn b26_a_private_pool_keeps_its_memory_while_it_lives() {
         let stream = world.reference.streams[0];
         world.add_pool();
         let of_pool = |world: &mut World, bytes| {
-            world.allocate_with(1, stream, bytes, Reach::Wait, (0, Fate::Complete)).unwrap()
+            world.allocate_with(1, stream, bytes, Reuse::MayWait, (0, Fate::Complete)).unwrap()
         };
         let kept = of_pool(&mut world, 512);
         let freed = of_pool(&mut world, 3 * MIB);
@@ -174,7 +177,7 @@ fn b39_zero_bytes_have_one_answer_any_number_of_times() {
     for _ in 0..3 {
         let zero = Err(RequestError::Size(SizeError::Zero));
         assert_eq!(world.heap.allocate(PoolId::DEFAULT, stream, 0), zero);
-        let request = world.heap.request(PoolId::DEFAULT, stream, 0, Reach::Wait);
+        let request = world.heap.request(PoolId::DEFAULT, stream, 0, Reuse::MayWait);
         assert_eq!(request.map(|_| None), zero);
     }
     assert_eq!(size::block_bytes(0), Err(SizeError::Zero));
@@ -192,7 +195,7 @@ fn b40_blocks_of_every_size_are_freed_in_any_order() {
         for at in 0..addresses.len() {
             world.free(addresses[at * step % addresses.len()]);
         }
-        // All of each scale is one block again.
+        // All of each class is one block again.
         let free = world
             .heap
             .snapshot()
@@ -252,7 +255,7 @@ fn b42_a_second_free_is_refused_in_every_state_of_the_block() {
 fn b43_a_block_goes_back_to_the_pool_it_came_from() {
     let (mut world, [stream]) = world(u64::MAX, CrossStream::Wait);
     world.add_pool();
-    let address = world.allocate_with(1, stream, 512, Reach::Wait, (0, Fate::Complete)).unwrap();
+    let address = world.allocate_with(1, stream, 512, Reuse::MayWait, (0, Fate::Complete)).unwrap();
     let other = world.allocate(stream, 512).unwrap();
     world.release_pool(1);
     world.free(address);
@@ -274,7 +277,7 @@ fn i12_a_pool_keeps_to_its_kind() {
         let [a, b] = std::array::from_fn(|at| world.reference.streams[at]);
         let pool = world.add_pool_of(other);
         let mut allocate = |pool, stream, bytes| {
-            world.allocate_with(pool, stream, bytes, Reach::Wait, (0, Fate::Complete));
+            world.allocate_with(pool, stream, bytes, Reuse::MayWait, (0, Fate::Complete));
             world.verify();
         };
         for stream in [a, b] {
@@ -310,7 +313,7 @@ fn i16_a_pin_of_plain_memory_covers_no_more_than_the_block() {
     let stream = world.reference.streams[0];
     let [pinned, other] = [12, 14].map(|mib| world.allocate(stream, mib * MIB).unwrap());
     world.pin(pinned);
-    assert_eq!(world.heap.loans().pinned_bytes, 12 * MIB);
+    assert_eq!(world.heap.remap_stats().pinned_bytes, 12 * MIB);
     world.free(other);
     world.synchronize(Fate::Complete);
     while world.trim(Fate::Complete) {}

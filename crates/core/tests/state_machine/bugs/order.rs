@@ -1,6 +1,6 @@
 //! Reuse and stream order (promise P2).
 
-use drystone_core::{BlockState, CrossStream, Fence, Reach, StreamError};
+use drystone_core::{BlockState, CrossStream, Fence, Reuse, StreamError};
 
 use super::{GRANULE, MIB, world};
 use crate::world::Fate;
@@ -74,7 +74,7 @@ fn streams_that_share_nothing_get_memory_once_the_device_was_idle() {
     // Not the block, but the granule behind it.
     let other = world.allocate(b, GRANULE).unwrap();
     assert_ne!(other, address);
-    assert_eq!(world.heap.stats().harvested_granules, 1);
+    assert_eq!(world.heap.stats().granule_remaps, 1);
     assert_eq!(world.heap.stats().cross_stream_reuses, 0);
     world.finish();
 }
@@ -214,7 +214,7 @@ fn b47_ids_of_streams_and_pools_do_not_come_back() {
     world.release_pool(1);
     assert_ne!(world.add_pool(), pool);
     world.release_pool(1);
-    world.allocate_with(1, successor, 512, Reach::Wait, (0, Fate::Complete));
+    world.allocate_with(1, successor, 512, Reuse::MayWait, (0, Fate::Complete));
     world.finish();
 }
 

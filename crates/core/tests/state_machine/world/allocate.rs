@@ -1,12 +1,12 @@
 //! Allocating: a request, the plans it takes, and what a granted block must be.
 
 use drystone_core::{
-    Answer, BlockState, Committed, Grant, Reach, RequestError, SegmentKind, SegmentView, SizeError,
-    Stats, Step, StreamError, StreamId, size,
+    BlockState, Committed, Granted, Outcome, RequestError, Reuse, SegmentKind, SegmentView,
+    SizeError, Stats, Step, StreamError, StreamId, size,
 };
 
 use super::World;
-use super::plans::{Fate, Outcome, Purpose, Request};
+use super::plans::{Carried, Fate, Purpose, Request};
 use crate::clocks::Clock;
 use crate::reference::{Block, rounded, scale_of};
 
@@ -21,7 +21,7 @@ impl World {
         pool: usize,
         stream: StreamId,
         bytes: u64,
-        reach: Reach,
+        reuse: Reuse,
         (fated, fate): (usize, Fate),
     ) -> Option<u64> {
         let request = Request { pool, stream, bytes };
@@ -37,32 +37,32 @@ impl World {
         let mut refused = 0;
         let mut has_waited = false;
         for round in 0..PLANS_MAX {
-            let plan = match self.heap.request(self.pools[pool].0, stream, bytes, reach) {
-                Ok(Answer::Granted(grant)) => return Some(self.take(request, grant)),
-                Ok(Answer::Plan(plan)) => plan,
+            let plan = match self.heap.request(self.pools[pool].0, stream, bytes, reuse) {
+                Ok(Outcome::Granted(grant)) => return Some(self.take(request, grant)),
+                Ok(Outcome::Plan(plan)) => plan,
                 Err(error) => {
                     // Free blocks may have gone back to their owners. That is done once.
                     let before = self.state();
-                    let again = self.heap.request(self.pools[pool].0, stream, bytes, reach);
+                    let again = self.heap.request(self.pools[pool].0, stream, bytes, reuse);
                     assert_eq!(again.map(|_| ()), Err(error));
                     self.assert_refusal(request, error, &before);
                     return None;
                 }
             };
-            assert!(!plan.is_order() || reach == Reach::Wait, "waits for other streams");
+            assert!(!plan.is_order() || reuse == Reuse::MayWait, "waits for other streams");
             let waits = plan.steps().iter().any(|step| matches!(step, Step::Wait { .. }));
             let waits_again = has_waited && waits;
             assert!(!waits_again, "{request:?} waits for other streams in vain");
             let (is_order, is_reservation) = (plan.is_order(), plan.is_reservation());
             let fate = if round == fated { fate } else { Fate::Complete };
             match self.launch(plan, Purpose::Request(request), fate) {
-                Outcome::Committed(Committed::Granted(grant)) => return Some(grant.address),
+                Carried::Committed(Committed::Granted(grant)) => return Some(grant.address),
                 // One that only records fences promises nothing.
-                Outcome::Committed(committed) => {
+                Carried::Committed(committed) => {
                     has_waited |= is_order && committed == Committed::Prepared;
                 }
-                Outcome::Abandoned if is_reservation && refused == 0 => refused += 1,
-                Outcome::Abandoned | Outcome::Open => return None,
+                Carried::Abandoned if is_reservation && refused == 0 => refused += 1,
+                Carried::Abandoned | Carried::Open => return None,
             }
         }
         panic!("{request:?} is not served after {PLANS_MAX} plans");
@@ -70,7 +70,7 @@ impl World {
 
     /// A plain request, carried out to its end.
     pub fn allocate(&mut self, stream: StreamId, bytes: u64) -> Option<u64> {
-        let address = self.allocate_with(0, stream, bytes, Reach::Wait, (0, Fate::Complete));
+        let address = self.allocate_with(0, stream, bytes, Reuse::MayWait, (0, Fate::Complete));
         self.verify();
         address
     }
@@ -109,7 +109,7 @@ impl World {
     /// The request's own free list has no block for it: growing is called for (B28).
     pub(super) fn assert_nothing_fits(&self, request: Request) {
         for segment in self.heap.snapshot() {
-            if segment.pool != request.pool || segment.scale != scale_of(request.bytes) {
+            if segment.pool != request.pool || segment.class != scale_of(request.bytes) {
                 continue;
             }
             let fits = segment.blocks.iter().find(|block| {
@@ -121,8 +121,8 @@ impl World {
         }
     }
 
-    pub(super) fn take(&mut self, request: Request, grant: Grant) -> u64 {
-        let Grant { address, bytes } = grant;
+    pub(super) fn take(&mut self, request: Request, grant: Granted) -> u64 {
+        let Granted { address, bytes } = grant;
         let (least, slack) = match self.kinds[request.pool] {
             SegmentKind::Plain if request.bytes > 1 << 20 => (rounded(request.bytes), 1 << 20),
             _ => (rounded(request.bytes), 0),

@@ -19,7 +19,7 @@ fn overlap(one: &[Range<u64>], other: &[Range<u64>]) -> bool {
 impl World {
     pub fn pin(&mut self, address: u64) {
         let block = &self.reference.live[&address];
-        self.heap.pin(address).unwrap();
+        self.heap.pin_mapping(address).unwrap();
         let fresh = Pinned { bytes: block.bytes, times: 0, physical: block.physical.clone() };
         let pinned = self.pins.entry(address).or_insert_with(|| fresh.clone());
         if pinned.bytes < fresh.bytes {
@@ -32,12 +32,12 @@ impl World {
     pub fn unpin(&mut self, nth: usize) {
         let addresses: Vec<u64> = self.pins.keys().copied().collect();
         let Some(&address) = addresses.get(nth % addresses.len().max(1)) else { return };
-        assert!(self.heap.unpin(address));
+        assert!(self.heap.unpin_mapping(address));
         let pinned = self.pins.get_mut(&address).unwrap();
         pinned.times -= 1;
         if pinned.times == 0 {
             self.pins.remove(&address);
-            assert!(!self.heap.unpin(address));
+            assert!(!self.heap.unpin_mapping(address));
         }
     }
 

@@ -23,7 +23,7 @@ pub enum Fate {
 
 /// What happened to a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Carried {
     Committed(Committed),
     Abandoned,
     Open,
@@ -63,12 +63,12 @@ impl World {
     }
 
     /// Takes an open plan on to its fate.
-    pub fn resume(&mut self, nth: usize, fate: Fate) -> Outcome {
+    pub fn resume(&mut self, nth: usize, fate: Fate) -> Carried {
         let flight = self.flights.remove(nth);
         self.carry_out(flight, fate)
     }
 
-    pub(super) fn launch(&mut self, plan: Plan, purpose: Purpose, fate: Fate) -> Outcome {
+    pub(super) fn launch(&mut self, plan: Plan, purpose: Purpose, fate: Fate) -> Carried {
         for step in plan.steps() {
             let user = match *step {
                 Step::Record { fence } => {
@@ -94,7 +94,7 @@ impl World {
         self.carry_out(flight, fate)
     }
 
-    pub(super) fn carry_out(&mut self, mut flight: Flight, fate: Fate) -> Outcome {
+    pub(super) fn carry_out(&mut self, mut flight: Flight, fate: Fate) -> Carried {
         let steps = flight.plan.steps().len();
         let until = match fate {
             Fate::Complete => steps,
@@ -116,7 +116,7 @@ impl World {
             Fate::Complete => self.commit(flight),
             Fate::Open { .. } => {
                 self.flights.push(flight);
-                Outcome::Open
+                Carried::Open
             }
             // A plan of no step cannot fail, nor can one that is done.
             Fate::Fail { .. } if flight.done == steps => self.commit(flight),
@@ -124,7 +124,7 @@ impl World {
         }
     }
 
-    pub(super) fn commit(&mut self, flight: Flight) -> Outcome {
+    pub(super) fn commit(&mut self, flight: Flight) -> Carried {
         let committed = self.heap.commit(flight.plan, flight.given);
         match flight.purpose {
             Purpose::Request(request) => match committed {
@@ -153,7 +153,7 @@ impl World {
             }
             Purpose::Trim => assert_eq!(committed, Committed::Prepared),
         }
-        Outcome::Committed(committed)
+        Carried::Committed(committed)
     }
 
     /// Undoes a plan as far as `stop` lets it, and hands it back failed.
@@ -162,7 +162,7 @@ impl World {
         flight: Flight,
         stop: Option<usize>,
         why: Option<Refusal>,
-    ) -> Outcome {
+    ) -> Carried {
         let done = &flight.plan.steps()[..flight.done];
         let mut in_effect = 0;
         if !flight.plan.is_all_or_nothing() {
@@ -191,7 +191,7 @@ impl World {
             Purpose::Retire(stream) => self.device.clocks.destroy(stream),
             Purpose::Request(_) | Purpose::Synchronize { .. } | Purpose::Trim => {}
         }
-        Outcome::Abandoned
+        Carried::Abandoned
     }
 
     /// What open plans add to it.

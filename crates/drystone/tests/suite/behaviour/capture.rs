@@ -39,7 +39,7 @@ fn b27_growth_is_legal_in_a_capture(setup: &Setup) {
     let mut kept = Vec::new();
     in_every_mode(&program, lane, || {
         let mut bytes = MIB / 2;
-        // New segments of both scales, a hit, a split, and a segment that grows.
+        // New segments of both classes, a hit, a split, and a segment that grows.
         for _ in 0..4 {
             kept.push(program.allocate(lane, bytes));
             let hit = program.allocate(lane, bytes);

@@ -45,7 +45,7 @@ fn b34_the_limit_may_be_reached_but_not_passed(setup: &Setup) {
 fn b33_cached_memory_is_given_back_at_the_limit(setup: &Setup) {
     let program = setup.program_with_limit(64 * MIB);
     let (lane, other) = (program.lane(), program.lane());
-    // Nothing is in use, and what is cached never fits: other sizes, scales and streams.
+    // Nothing is in use, and what is cached never fits: other sizes, classes and streams.
     for bytes in [32 * MIB, MIB / 2, 56 * MIB, 62 * MIB, 12 * MIB, 64 * MIB, 1] {
         for lane in [lane, other] {
             let block = program.allocate(lane, bytes);

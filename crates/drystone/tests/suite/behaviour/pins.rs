@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use drystone::driver::ErrorCode;
-use drystone::{AllocateError, Allocator, BackingChange, FreeError, PinError};
+use drystone::{AllocateError, Allocator, FreeError, MappingChange, PinError};
 
 use crate::program::{Block, Lane, Program};
 use crate::setup::{Setup, on_every_setup};
@@ -26,13 +26,13 @@ fn i16_pinned_memory_stays_where_it_is_once_freed(setup: &Setup) {
     let block = program.allocate(lane, bytes);
     let address = block.address;
     if !setup.is_caching() {
-        assert_eq!(program.allocator.pin(address), Err(PinError::DriversOwn));
+        assert_eq!(program.allocator.pin_mapping(address), Err(PinError::DriversOwn));
         program.free(block);
         return program.end();
     }
     // So that the block cannot grow where it is.
     let behind = setup.is_vmm().then(|| program.allocate(lane, bytes));
-    program.allocator.pin(address).unwrap();
+    program.allocator.pin_mapping(address).unwrap();
     program.free(block);
     let pinned = program.reserved();
     assert_eq!(program.allocator.trim(), Ok(0), "given back");
@@ -47,7 +47,7 @@ fn i16_pinned_memory_stays_where_it_is_once_freed(setup: &Setup) {
     assert_eq!(again.address, address);
     program.free(again);
     behind.into_iter().for_each(|block| program.free(block));
-    program.allocator.unpin(address).unwrap();
+    program.allocator.unpin_mapping(address).unwrap();
     program.allocator.trim().unwrap();
     assert_eq!(program.reserved(), 0);
     program.end();
@@ -74,15 +74,15 @@ fn i16_a_pinned_loan_stays_in_its_berth(setup: &Setup) {
     let lane = program.default_lane();
     let (loan, apart) = lend(&program, setup, lane, 4);
     let held = program.reserved();
-    let loans = program.allocator.loans();
-    assert_eq!((loans.lent_granules, loans.aliases), (4, 4));
+    let loans = program.allocator.remap_stats();
+    assert_eq!((loans.remapped_granules, loans.aliases), (4, 4));
     assert_eq!(loans.alias_bytes(), 4 * setup.granule_bytes);
     let address = loan.address;
-    program.allocator.pin(address).unwrap();
-    assert_eq!(program.allocator.loans().pinned_bytes, loan.bytes);
+    program.allocator.pin_mapping(address).unwrap();
+    assert_eq!(program.allocator.remap_stats().pinned_bytes, loan.bytes);
     program.free(loan);
     program.check();
-    assert_eq!(program.allocator.loans().lent_granules, 4, "went home");
+    assert_eq!(program.allocator.remap_stats().remapped_granules, 4, "went home");
     // Other sizes take none of it, nor does a trim, and a request of its size is served there.
     let other = program.allocate(lane, 5 * setup.granule_bytes);
     assert_eq!(program.reserved(), held + 5 * setup.granule_bytes);
@@ -91,10 +91,10 @@ fn i16_a_pinned_loan_stays_in_its_berth(setup: &Setup) {
     let again = program.allocate(lane, 4 * setup.granule_bytes);
     assert_eq!(again.address, address);
     program.free(again);
-    program.allocator.unpin(address).unwrap();
+    program.allocator.unpin_mapping(address).unwrap();
     apart.into_iter().for_each(|block| program.free(block));
     program.allocator.trim().unwrap();
-    assert_eq!((program.reserved(), program.allocator.loans().lent_granules), (0, 0));
+    assert_eq!((program.reserved(), program.allocator.remap_stats().remapped_granules), (0, 0));
     program.end();
 }
 
@@ -103,18 +103,24 @@ fn pins_add_up_and_name_live_blocks(setup: &Setup) {
     let lane = program.default_lane();
     let block = program.allocate(lane, 3 * MIB);
     let (allocator, address) = (&program.allocator, block.address);
-    assert_eq!(allocator.unpin(address), Err(PinError::NotPinned { address }));
+    assert_eq!(allocator.unpin_mapping(address), Err(PinError::NotPinned { address }));
     if setup.is_caching() {
-        let inside = allocator.pin(address + 512);
+        let inside = allocator.pin_mapping(address + 512);
         assert!(matches!(inside, Err(PinError::Block(FreeError::Interior { .. }))), "{inside:?}");
-        allocator.pin(address).unwrap();
-        allocator.pin(address).unwrap();
+        allocator.pin_mapping(address).unwrap();
+        allocator.pin_mapping(address).unwrap();
         program.free(block);
-        assert_eq!(allocator.pin(address), Err(FreeError::AlreadyFree { address }.into()));
-        allocator.unpin(address).unwrap();
+        assert_eq!(allocator.pin_mapping(address), Err(FreeError::AlreadyFree { address }.into()));
+        allocator.unpin_mapping(address).unwrap();
         assert_eq!(allocator.trim(), Ok(0), "pinned once more than unpinned");
-        allocator.unpin(address).unwrap();
-        assert!(allocator.unpin(address).unwrap_err().to_string().contains("no block is pinned"));
+        allocator.unpin_mapping(address).unwrap();
+        assert!(
+            allocator
+                .unpin_mapping(address)
+                .unwrap_err()
+                .to_string()
+                .contains("no block is pinned")
+        );
     } else {
         program.free(block);
     }
@@ -130,7 +136,7 @@ struct Announced {
 }
 
 impl Announced {
-    fn note(&mut self, change: &BackingChange) {
+    fn note(&mut self, change: &MappingChange) {
         assert!(change.bytes > 0 && change.bytes.is_multiple_of(self.unit), "{change:?}");
         self.changes += 1;
         for at in (change.address..change.address + change.bytes).step_by(self.unit as usize) {
@@ -151,8 +157,8 @@ fn announced(program: &Program, setup: &Setup) -> Arc<Mutex<Announced>> {
     let unit = if setup.is_vmm() { setup.granule_bytes } else { 512 };
     let announced = Arc::new(Mutex::new(Announced { unit, ..Announced::default() }));
     let noting = Arc::clone(&announced);
-    let note = move |change: &BackingChange| noting.lock().unwrap().note(change);
-    let listens = program.allocator.on_backing_change(Arc::new(note));
+    let note = move |change: &MappingChange| noting.lock().unwrap().note(change);
+    let listens = program.allocator.on_remap(Arc::new(note));
     assert_eq!(listens.is_ok(), setup.is_caching());
     announced
 }
@@ -173,7 +179,7 @@ fn changes_of_backing_are_announced_before_memory_is_handed_out(setup: &Setup) {
         live.push(program.allocate(other, 5 * MIB));
         let seen = announced.lock().unwrap();
         assert!(live.iter().all(|block| seen.covers(block)), "handed out unannounced");
-        let held = program.reserved() + program.allocator.loans().alias_bytes();
+        let held = program.reserved() + program.allocator.remap_stats().alias_bytes();
         assert_eq!(seen.backed.len() as u64 * seen.unit, held);
         of_last_round = seen.changes - before;
         drop(seen);
@@ -200,7 +206,7 @@ fn b15_a_callback_on_changes_may_free_and_ask_but_not_grow(setup: &Setup) {
     let refusals = Arc::new(Mutex::new(Vec::new()));
     let (inner, seen, freed) = (Arc::clone(&handle), Arc::clone(&refusals), Arc::clone(&to_free));
     let unit_bytes = setup.unit_bytes();
-    let callback = move |_: &BackingChange| {
+    let callback = move |_: &MappingChange| {
         let allocator = inner.get().unwrap().lock().unwrap();
         let Some(allocator) = allocator.as_ref() else { return };
         if let Some(address) = freed.lock().unwrap().take() {
@@ -213,7 +219,7 @@ fn b15_a_callback_on_changes_may_free_and_ask_but_not_grow(setup: &Setup) {
         let passed = allocator.trim_passed().unwrap_err().error;
         seen.lock().unwrap().extend([error.code, trimmed.code, passed.code]);
     };
-    program.allocator.on_backing_change(Arc::new(callback)).unwrap();
+    program.allocator.on_remap(Arc::new(callback)).unwrap();
     let large = program.allocate(lane, 3 * setup.unit_bytes());
     assert_eq!(*refusals.lock().unwrap(), [ErrorCode::InCallback; 3]);
     assert!(to_free.lock().unwrap().is_none());

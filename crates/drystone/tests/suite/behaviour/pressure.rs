@@ -24,7 +24,7 @@ fn b15_b17_a_callback_may_use_the_allocator(setup: &Setup) {
     let (allocator, device) = (program.allocator.clone(), Arc::clone(&program.device));
     let weak = Arc::new(Mutex::new(Some((allocator, cache))));
     let held = Arc::clone(&weak);
-    program.allocator.on_pressure(Arc::new(move |bytes| {
+    program.allocator.on_out_of_memory(Arc::new(move |bytes| {
         assert_eq!(bytes, 56 * MIB);
         let Some((allocator, cache)) = held.lock().unwrap().take() else { return false };
         assert!(allocator.stats().all.allocated_bytes.current >= 64 * MIB);
@@ -49,7 +49,7 @@ fn b15_b17_a_callback_may_use_the_allocator(setup: &Setup) {
 fn counter(program: &crate::program::Program, frees: bool) -> Arc<AtomicU64> {
     let count = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&count);
-    program.allocator.on_pressure(Arc::new(move |_| {
+    program.allocator.on_out_of_memory(Arc::new(move |_| {
         counted.fetch_add(1, Ordering::Relaxed);
         frees
     }));
@@ -89,7 +89,7 @@ fn b28_what_callbacks_free_in_pieces_serves_the_request(setup: &Setup) {
     let cache = Arc::new(Mutex::new(blocks));
     let (held, allocator) = (Arc::clone(&cache), program.allocator.clone());
     let device = Arc::clone(&program.device);
-    program.allocator.on_pressure(Arc::new(move |_| {
+    program.allocator.on_out_of_memory(Arc::new(move |_| {
         let blocks = std::mem::take(&mut *held.lock().unwrap());
         for block in &blocks {
             device.taken_back(block.address);

@@ -14,7 +14,7 @@ on_every_setup!(
     b37_a_freed_block_never_serves_a_larger_request,
 );
 
-/// Around every edge there is: quantum, scales, granules, segments, bins.
+/// Around every edge there is: quantum, classes, granules, segments, bins.
 fn edges(setup: &Setup) -> Vec<u64> {
     let edges = [512, 64 * 512, MIB, 2 * MIB, 10 * MIB, 20 * MIB, setup.granule_bytes, 96 * MIB];
     let mut sizes: Vec<u64> = edges.iter().flat_map(|&edge| [edge - 1, edge, edge + 1]).collect();

@@ -1,6 +1,6 @@
 //! What is shown: statistics, snapshots, and the owned [`Allocation`](drystone::Allocation).
 
-use drystone::{Allocator, BlockState, PoolId, Scale, SegmentKind, StreamId};
+use drystone::{Allocator, BlockState, PoolId, SegmentKind, SizeClass, StreamId};
 
 use crate::setup::{Setup, on_every_setup};
 use crate::sim::MIB;
@@ -40,8 +40,8 @@ fn statistics_follow_every_step(setup: &Setup) {
         assert_eq!(all.allocations.total, at as u64 + 1);
         assert!(all.allocated_bytes.peak >= peak && all.reserved_bytes.current >= allocated);
         let small = live.iter().filter(|block| block.bytes <= MIB).count() as u64;
-        assert_eq!(stats.scales[0].allocations.current, small);
-        assert_eq!(stats.scales[1].allocations.current, live.len() as u64 - small);
+        assert_eq!(stats.classes[0].allocations.current, small);
+        assert_eq!(stats.classes[1].allocations.current, live.len() as u64 - small);
         let pair = program.allocator.allocated_and_reserved_bytes();
         assert_eq!(pair, (allocated, all.reserved_bytes.current));
         program.check();
@@ -65,11 +65,11 @@ fn peaks_can_be_reset(setup: &Setup) {
 }
 
 /// In use now and at most, and of it what is live.
-fn account(allocator: &Allocator, pool: PoolId, stream: StreamId, scale: Scale) -> [u64; 3] {
-    let is_asked = |one: &&drystone::Account| {
-        (one.pool, one.stream, one.scale) == (pool.index(), stream.index(), scale)
+fn account(allocator: &Allocator, pool: PoolId, stream: StreamId, class: SizeClass) -> [u64; 3] {
+    let is_asked = |one: &&drystone::PoolStreamStats| {
+        (one.pool, one.stream, one.class) == (pool.index(), stream.index(), class)
     };
-    let accounts = allocator.accounts();
+    let accounts = allocator.pool_stream_stats();
     let mut found = accounts.iter().filter(is_asked);
     let one = found.next().map_or([0; 3], |one| {
         [one.active_bytes.current, one.active_bytes.peak, one.allocated_bytes]
@@ -83,8 +83,8 @@ fn each_pool_scale_and_stream_has_a_peak_of_its_own(setup: &Setup) {
     let (lane, other) = (program.lane(), program.lane());
     let allocator = &program.allocator;
     let private = allocator.add_pool();
-    let of = |pool, stream, scale| account(allocator, pool, stream, scale);
-    let large = |stream| of(PoolId::DEFAULT, stream, Scale::Large);
+    let of = |pool, stream, class| account(allocator, pool, stream, class);
+    let large = |stream| of(PoolId::DEFAULT, stream, SizeClass::Large);
 
     let block = program.allocate(lane, 40 * MIB);
     program.free(block);
@@ -94,8 +94,8 @@ fn each_pool_scale_and_stream_has_a_peak_of_its_own(setup: &Setup) {
     let granted = program.try_allocate_in(private, lane, 4 * MIB).unwrap();
     assert_eq!(large(lane.id), [0, 40 * MIB, 0]);
     assert_eq!(large(other.id), [30 * MIB; 3]);
-    assert_eq!(of(PoolId::DEFAULT, other.id, Scale::Small), [512; 3]);
-    assert_eq!(of(private, lane.id, Scale::Large), [4 * MIB; 3]);
+    assert_eq!(of(PoolId::DEFAULT, other.id, SizeClass::Small), [512; 3]);
+    assert_eq!(of(private, lane.id, SizeClass::Large), [4 * MIB; 3]);
 
     // Freed, but in use on another stream until its work is done.
     program.use_on(&kept, lane);
@@ -108,10 +108,10 @@ fn each_pool_scale_and_stream_has_a_peak_of_its_own(setup: &Setup) {
     allocator.trim().unwrap();
     assert_eq!(large(other.id), [0, 30 * MIB, 0]);
     let all = allocator.stats().all;
-    let free: u64 = allocator.accounts().iter().map(|one| one.free_bytes).sum();
+    let free: u64 = allocator.pool_stream_stats().iter().map(|one| one.free_bytes).sum();
     assert!(free <= all.reserved_bytes.current);
     allocator.reset_peaks();
-    assert!(allocator.accounts().iter().all(|one| one.active_bytes.peak == 0));
+    assert!(allocator.pool_stream_stats().iter().all(|one| one.active_bytes.peak == 0));
     allocator.release_pool(private).unwrap();
     program.end();
 }

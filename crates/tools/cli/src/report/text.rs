@@ -96,21 +96,21 @@ fn convergence(report: &TraceReport) -> String {
             std::iter::once(name).chain(cells).collect()
         };
         table.row(row(run.label(), |group| group.1));
-        let harvest = &run.metrics.harvest;
-        if harvest.harvested_granules > 0 {
+        let remaps = &run.metrics.remaps;
+        if remaps.granule_remaps > 0 {
             table.row(row("  granules lent".into(), |group| group.2));
         }
     }
     let mut text = table.render("  ");
-    for run in report.runs.iter().filter(|run| run.metrics.harvest.harvested_granules > 0) {
-        let harvest = &run.metrics.harvest;
+    for run in report.runs.iter().filter(|run| run.metrics.remaps.granule_remaps > 0) {
+        let remaps = &run.metrics.remaps;
         text.push_str(&format!(
             "  {}: {} lent in all, {} at the end; {}, {} of addresses that lead elsewhere\n",
             run.label(),
-            plural(harvest.harvested_granules, "granule"),
-            count(harvest.lent_granules),
-            plural_of(harvest.aliases, "alias", "aliases"),
-            bytes(harvest.alias_bytes),
+            plural(remaps.granule_remaps, "granule"),
+            count(remaps.remapped_granules),
+            plural_of(remaps.aliases, "alias", "aliases"),
+            bytes(remaps.alias_bytes),
         ));
     }
     text

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::curve::Recorder;
 use super::engine::{Addresses, Probe, Silent, pass};
-use super::{Curve, DriverCost, Harvest, Refusal, Replayed, clock};
+use super::{Curve, DriverCost, Refusal, Remaps, Replayed, clock};
 use crate::metrics::{Convergence, Metrics, Window, differences};
 use crate::model::{Event, Kind, Trace};
 
@@ -59,7 +59,7 @@ struct Measure {
     out_of_memory: u64,
     first_refusal: Option<(usize, Refusal)>,
     /// What there was at every iteration end.
-    iterations: Vec<(DriverCost, Harvest)>,
+    iterations: Vec<(DriverCost, Remaps)>,
 }
 
 impl Measure {
@@ -109,7 +109,7 @@ impl<R: Replayed + ?Sized> Probe<R> for Measure {
 
     fn passed(&mut self, index: usize, event: &Event, allocator: &R) {
         if event.kind == Kind::Iteration {
-            self.iterations.push((allocator.driver_cost(), allocator.harvest()));
+            self.iterations.push((allocator.driver_cost(), allocator.remaps()));
         } else {
             self.recorder.enter(index, event.time_ns);
             self.recorder.sample(self.requested_bytes, allocator.usage());
@@ -134,11 +134,11 @@ pub fn run<R: Replayed + ?Sized>(trace: &Trace, allocator: &mut R, options: &Opt
             at_split = allocator.driver_cost();
         }
         if is_part_end(events, stop) {
-            parts.push((allocator.driver_cost(), allocator.harvest()));
+            parts.push((allocator.driver_cost(), allocator.remaps()));
         }
     }
     let wall = started.elapsed();
-    let (total, harvest) = (allocator.driver_cost(), allocator.harvest());
+    let (total, remaps) = (allocator.driver_cost(), allocator.remaps());
 
     let best_ns = time(trace, &mut addresses, allocator, options);
     let ends: Vec<DriverCost> = measure.iterations.iter().map(|end| end.0).collect();
@@ -156,7 +156,7 @@ pub fn run<R: Replayed + ?Sized>(trace: &Trace, allocator: &mut R, options: &Opt
         steady_driver_calls: steady.calls,
         steady_driver_time_us: steady.time_us,
         driver_calls_per_iteration: differences(ends.iter().map(|end| end.calls)),
-        harvest,
+        remaps,
         convergence: Convergence::from_totals(is_by_iteration, parts),
         out_of_memory_events: measure.out_of_memory,
         cpu_ns_per_operation: best_ns

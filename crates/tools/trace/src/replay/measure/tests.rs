@@ -193,7 +193,7 @@ fn parts_of_a_trace_without_iterations_add_up() {
     assert_eq!(parts.driver_calls.iter().sum::<u64>(), metrics.driver_calls);
     // A growth for each allocation: the parts differ by one event at most.
     assert!(parts.driver_calls.iter().all(|calls| (3..=4).contains(calls)), "{parts:?}");
-    assert_eq!(parts.harvested_granules, [0; 16]);
+    assert_eq!(parts.granule_remaps, [0; 16]);
     let metrics = run(&Trace::default(), &mut Reference::new(1 << 30), &untimed()).metrics;
     assert_eq!(metrics.convergence.driver_calls, [0]);
 }

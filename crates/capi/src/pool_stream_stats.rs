@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use drystone::{Account, PoolId, Scale};
+use drystone::{PoolId, PoolStreamStats, SizeClass};
 
 use crate::barrier::answer;
 use crate::device::Device;
@@ -16,7 +16,7 @@ use crate::{process, registry};
 /// that it was requested for. The peaks of several accounts need not have been at one time.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct CAccount {
+pub struct CPoolStreamStats {
     /// The stream.
     pub stream: *mut CUstream_st,
     /// The pool; 0, 0 is the default pool, and one that was released.
@@ -27,7 +27,7 @@ pub struct CAccount {
     pub active_bytes: CGauge,
     /// Live blocks.
     pub allocated_bytes: u64,
-    /// Free blocks. With source `async` free memory is in no account.
+    /// Free blocks. With backend `async` free memory is in no account.
     pub free_bytes: u64,
     /// The largest free block.
     pub largest_free_bytes: u64,
@@ -48,9 +48,9 @@ pub struct CAccount {
 /// # Safety
 /// The count is null or readable and writable, and the array has room for as many.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn drystone_accounts(
+pub unsafe extern "C" fn drystone_get_pool_stream_stats(
     device: c_int,
-    accounts: *mut CAccount,
+    accounts: *mut CPoolStreamStats,
     count: *mut usize,
 ) -> Status {
     answer(|| {
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn drystone_accounts(
         }
         process::check()?;
         let device = registry::get(device)?;
-        let found = device.allocator.accounts();
+        let found = device.allocator.pool_stream_stats();
         let found: Vec<_> = found.iter().map(|account| describe(device, account)).collect();
         // SAFETY: writable by the caller's word.
         unsafe { put(count, found.len()) };
@@ -76,10 +76,10 @@ pub unsafe extern "C" fn drystone_accounts(
     })
 }
 
-fn describe(device: &Device, account: &Account) -> CAccount {
+fn describe(device: &Device, account: &PoolStreamStats) -> CPoolStreamStats {
     let name = device.pools.name_of(account.pool);
     let (id0, id1) = name.unwrap_or((0, 0));
-    CAccount {
+    CPoolStreamStats {
         stream: device.handle_at(account.stream) as usize as *mut CUstream_st,
         id0,
         id1,
@@ -87,7 +87,7 @@ fn describe(device: &Device, account: &Account) -> CAccount {
         allocated_bytes: account.allocated_bytes,
         free_bytes: account.free_bytes,
         largest_free_bytes: account.largest_free_bytes,
-        is_small: u8::from(account.scale == Scale::Small),
+        is_small: u8::from(account.class == SizeClass::Small),
         is_released: u8::from(name.is_none() && account.pool != PoolId::DEFAULT.index()),
     }
 }

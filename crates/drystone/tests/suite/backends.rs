@@ -1,12 +1,12 @@
-//! What differs between sources: which is chosen, pools of another source, who reaches the memory
+//! What differs between sources: which is chosen, pools of another backend, who reaches the memory
 //! from another device, and memory that graphs own.
 
 use std::sync::Arc;
 
 use drystone::driver::{Call, CaptureMode, Driver, ErrorCode, Stream};
 use drystone::{
-    AllocateError, Allocator, BuildError, CrossStream, Options, PoolOptions, SegmentKind, Source,
-    Supplier,
+    AllocateError, Allocator, Backend, BuildError, CrossStream, MemoryProvider, Options,
+    PoolOptions, SegmentKind,
 };
 use drystone_sim::{FaultMode, FaultPlan, SimConfig, SimDevice};
 use parking_lot::Mutex;
@@ -22,23 +22,23 @@ fn build(config: SimConfig, options: &Options) -> Result<Allocator, BuildError> 
 #[test]
 fn the_source_is_chosen_by_what_the_device_can_do() {
     let [none, vmm, malloc, pools] =
-        [None, Some(Source::Vmm), Some(Source::Malloc), Some(Source::Async)];
+        [None, Some(Backend::Vmm), Some(Backend::Malloc), Some(Backend::Async)];
     for (has_virtual_memory, has_async_malloc) in
         [(true, true), (true, false), (false, true), (false, false)]
     {
         let config = SimConfig { has_virtual_memory, has_async_malloc, ordinal: 3, ..watched() };
-        let built = |source| {
-            let allocator = build(config.clone(), &Options { source, ..Options::default() });
-            allocator.map(|allocator| allocator.source())
+        let built = |backend| {
+            let allocator = build(config.clone(), &Options { backend, ..Options::default() });
+            allocator.map(|allocator| allocator.backend())
         };
-        let or = |has, source, error| if has { Ok(source) } else { Err(error) };
-        let chosen = if has_virtual_memory { Source::Vmm } else { Source::Malloc };
+        let or = |has, backend, error| if has { Ok(backend) } else { Err(error) };
+        let chosen = if has_virtual_memory { Backend::Vmm } else { Backend::Malloc };
         assert_eq!(built(none), Ok(chosen), "never the driver's pools unasked");
         let refused = BuildError::NoVirtualMemory { ordinal: 3 };
-        assert_eq!(built(vmm), or(has_virtual_memory, Source::Vmm, refused));
-        assert_eq!(built(malloc), Ok(Source::Malloc));
+        assert_eq!(built(vmm), or(has_virtual_memory, Backend::Vmm, refused));
+        assert_eq!(built(malloc), Ok(Backend::Malloc));
         let refused = BuildError::NoMemoryPools { ordinal: 3 };
-        assert_eq!(built(pools), or(has_async_malloc, Source::Async, refused));
+        assert_eq!(built(pools), or(has_async_malloc, Backend::Async, refused));
     }
 }
 
@@ -87,7 +87,7 @@ fn i12_a_pool_of_plain_memory_within_virtual_memory() {
     let options = Options { limit_bytes: Some(64 * MIB), ..VMM_2MIB.options() };
     let program = Program::new(Arc::new(sim.clone()), options);
     let lane = program.lane();
-    let plain = PoolOptions { source: Some(Source::Malloc) };
+    let plain = PoolOptions { backend: Some(Backend::Malloc) };
     let pool = program.allocator.add_pool_with(&plain).unwrap();
     let blocks = [700, 30 * MIB].map(|b| program.try_allocate_in(pool, lane, b).unwrap());
     let mapped = [700, 20 * MIB].map(|bytes| program.allocate(lane, bytes));
@@ -117,25 +117,25 @@ fn i12_a_pool_of_plain_memory_within_virtual_memory() {
 
 #[test]
 fn pools_of_other_sources_are_allowed_where_they_make_sense() {
-    let allowed = |setup: &Setup, source| {
+    let allowed = |setup: &Setup, backend| {
         let allocator = build(watched(), &setup.options()).unwrap();
-        allocator.add_pool_with(&PoolOptions { source: Some(source) }).map(|_| ())
+        allocator.add_pool_with(&PoolOptions { backend: Some(backend) }).map(|_| ())
     };
-    let other = |pool, allocator| Err(BuildError::OtherSource { pool, allocator });
+    let other = |pool, allocator| Err(BuildError::OtherBackend { pool, allocator });
     for setup in [&VMM_2MIB, &MALLOC] {
-        assert_eq!(allowed(setup, Source::Vmm), Ok(()));
-        assert_eq!(allowed(setup, Source::Malloc), Ok(()));
-        assert_eq!(allowed(setup, Source::Async), other(Source::Async, setup.source));
+        assert_eq!(allowed(setup, Backend::Vmm), Ok(()));
+        assert_eq!(allowed(setup, Backend::Malloc), Ok(()));
+        assert_eq!(allowed(setup, Backend::Async), other(Backend::Async, setup.backend));
     }
-    assert_eq!(allowed(&ASYNC, Source::Async), Ok(()));
-    for source in [Source::Vmm, Source::Malloc] {
-        let error = allowed(&ASYNC, source).unwrap_err();
-        assert_eq!(Err(error.clone()), other(source, Source::Async));
+    assert_eq!(allowed(&ASYNC, Backend::Async), Ok(()));
+    for backend in [Backend::Vmm, Backend::Malloc] {
+        let error = allowed(&ASYNC, backend).unwrap_err();
+        assert_eq!(Err(error.clone()), other(backend, Backend::Async));
         assert!(error.to_string().contains("async stands alone"));
     }
     let config = SimConfig { has_virtual_memory: false, ..watched() };
     let allocator = build(config, &MALLOC.options()).unwrap();
-    let mapped = allocator.add_pool_with(&PoolOptions { source: Some(Source::Vmm) });
+    let mapped = allocator.add_pool_with(&PoolOptions { backend: Some(Backend::Vmm) });
     assert_eq!(mapped, Err(BuildError::NoVirtualMemory { ordinal: 0 }));
     assert!(allocator.add_pool_with(&PoolOptions::default()).is_ok());
 }
@@ -157,7 +157,7 @@ fn a_peer_reaches_memory_mapped_before_and_after() {
             |block: &crate::program::Block| sim.is_reachable_by(1, block.address, block.bytes);
         assert!(!blocks.iter().any(reached));
         program.allocator.enable_peer_access(1).unwrap();
-        assert!(blocks.iter().all(reached), "{:?}", setup.source);
+        assert!(blocks.iter().all(reached), "{:?}", setup.backend);
         blocks.extend([300, 90 * MIB].map(|bytes| program.allocate(other, bytes)));
         assert!(blocks.iter().all(reached));
         // Asking again is harmless, and a device without a link is refused.
@@ -252,7 +252,7 @@ struct Generous {
     out: Mutex<Vec<(u64, u64)>>,
 }
 
-impl Supplier for Generous {
+impl MemoryProvider for Generous {
     fn supply(&self, bytes: u64) -> Option<u64> {
         let mut left = self.left.lock();
         *left = left.checked_sub(1)?;
@@ -275,7 +275,7 @@ fn a_pools_memory_comes_from_its_supplier_and_goes_back_there() {
     let allocator = Allocator::new(Arc::new(device.clone()), &Options::default()).unwrap();
     let stream = allocator.add_stream(Stream::DEFAULT).unwrap();
     let supplier = Arc::new(Generous { device, left: Mutex::new(2), out: Mutex::default() });
-    let pool = allocator.add_pool_over(Arc::clone(&supplier) as Arc<dyn Supplier>).unwrap();
+    let pool = allocator.add_pool_over(Arc::clone(&supplier) as Arc<dyn MemoryProvider>).unwrap();
     let first = allocator.allocate_raw(pool, stream, 3 * MIB).unwrap().address;
     let second = allocator.allocate_raw(pool, stream, 40 * MIB).unwrap().address;
     let segments = supplier.out.lock().clone();
@@ -296,7 +296,7 @@ fn a_pools_memory_comes_from_its_supplier_and_goes_back_there() {
     allocator.trim().unwrap();
     assert!(supplier.out.lock().is_empty());
     *supplier.left.lock() = 9;
-    let plain = PoolOptions { source: Some(Source::Malloc) };
+    let plain = PoolOptions { backend: Some(Backend::Malloc) };
     let next = allocator.add_pool_with(&plain).unwrap();
     assert_eq!(next.index(), pool.index());
     let block = allocator.allocate_raw(next, stream, 3 * MIB).unwrap();
@@ -310,6 +310,6 @@ fn the_drivers_own_pools_take_no_supplier() {
     let device = SimDevice::new(watched());
     let allocator = Allocator::new(Arc::new(device.clone()), &ASYNC.options()).unwrap();
     let supplier = Generous { device, left: Mutex::new(2), out: Mutex::default() };
-    let refused = BuildError::OtherSource { pool: Source::Malloc, allocator: Source::Async };
+    let refused = BuildError::OtherBackend { pool: Backend::Malloc, allocator: Backend::Async };
     assert_eq!(allocator.add_pool_over(Arc::new(supplier)).err(), Some(refused));
 }
