@@ -11,6 +11,9 @@ use anyhow::{Context, Result};
 use crate::parts::{self, Outcome, Part};
 use crate::{TORCH_VERSION, capi, cargo, python, root, run, simcuda, torch};
 
+/// Random runs of each test that counts them; `cargo test` alone makes fewer.
+const SEEDS: &str = "10000";
+
 const PARTS: [Part; 7] = [
     ("house rules and unit tests", unit),
     ("simulated CUDA libraries are built", || simcuda::build().map(|_| Outcome::Passed)),
@@ -49,6 +52,9 @@ fn all() -> Result<Outcome> {
     tests.args(["test", "--workspace", "--no-fail-fast"]);
     tests.env("LD_LIBRARY_PATH", std::env::join_paths(paths)?).env("DRYSTONE_SIMCUDA", simulated);
     tests.env("DRYSTONE_LIBRARY", capi::assemble(None)?.join(capi::LIBRARY));
+    if std::env::var_os("DRYSTONE_SEEDS").is_none() {
+        tests.env("DRYSTONE_SEEDS", SEEDS);
+    }
     match memory_viz() {
         Ok(path) => {
             tests.env("MEMORY_VIZ", path);
