@@ -10,7 +10,7 @@ use drystone_trace::codec::{Limits, read_path};
 
 const FILES: [&str; 4] = [
     "../traces/convnext_base_multires_train.csv.zst",
-    "../../shared/traces/llama3_8b_generate_dyncache.csv.zst",
+    "../traces/llama3_8b_generate_dyncache.csv.zst",
     "../../shared/snapshots/gpt2_train.pickle",
     "../../shared/snapshots/resnet50_train.pickle",
 ];

@@ -7,20 +7,14 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::{cargo, root, run};
+use crate::{install, root, run};
 
 /// Fuzz targets, as in `fuzz/Cargo.toml`.
 const FUZZ_TARGETS: [&str; 5] = ["pickle", "csv", "rmm", "options", "heap"];
 
 /// Runs every target for so many seconds.
 pub fn fuzz(seconds: u32) -> Result<()> {
-    let is_installed = Command::new("cargo")
-        .args(["fuzz", "--version"])
-        .output()
-        .is_ok_and(|output| output.status.success());
-    if !is_installed {
-        cargo(&["install", "--locked", "cargo-fuzz"])?;
-    }
+    install("fuzz")?;
     for target in FUZZ_TARGETS {
         let found = root().join("fuzz/corpus").join(target);
         let seeds = root().join("fuzz/seeds").join(target);

@@ -7,6 +7,7 @@ mod bindings;
 mod capi;
 mod fuzz;
 mod gpu;
+mod package;
 mod parts;
 mod python;
 mod simcuda;
@@ -44,6 +45,11 @@ enum Task {
     Test,
     /// Check formatting, lints and documentation.
     Lint,
+    /// Pack every crate that is published, and build it from its package alone.
+    Package,
+    /// Check the licences, versions and sources of dependencies; installs cargo-deny if it is
+    /// missing. `cargo deny check advisories` asks the network beside.
+    Deny,
     /// Check that the driver crate compiles against every version of CUDA's bindings.
     Bindings,
     /// Build the C library as it is shipped, and check its size and what it needs.
@@ -121,6 +127,11 @@ fn main() -> Result<()> {
     match Arguments::parse().command {
         Task::Test => test::test(),
         Task::Lint => lint(),
+        Task::Package => package::package(),
+        Task::Deny => {
+            install("deny")?;
+            cargo(&["deny", "check", "licenses", "bans", "sources"])
+        }
         Task::Bindings => bindings::bindings(),
         Task::Capi { out } => {
             println!("{}", capi::build(out)?.display());
@@ -175,6 +186,15 @@ fn cargo(arguments: &[&str]) -> Result<()> {
     let mut command = Command::new("cargo");
     command.args(arguments);
     run(command)
+}
+
+/// Installs a command of cargo's unless it is there.
+fn install(name: &str) -> Result<()> {
+    let found = Command::new("cargo").args([name, "--version"]).output();
+    if found.is_ok_and(|output| output.status.success()) {
+        return Ok(());
+    }
+    cargo(&["install", "--locked", &format!("cargo-{name}")])
 }
 
 /// Runs a command in the repository's root and fails if it does.

@@ -7,9 +7,9 @@
 
 use std::collections::VecDeque;
 
-use crate::block::BlockIndex;
 use crate::error::StreamError;
 use crate::id::StreamId;
+use crate::space::block::BlockIndex;
 
 /// "The stream has reached this point."
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -158,14 +158,20 @@ impl Streams {
             .collect()
     }
 
+    /// Whether all work of a stream is complete, and none can follow.
+    pub(crate) fn is_over(&self, stream: StreamId) -> bool {
+        let state = self.at(stream.index);
+        let is_succeeded = state.generation != stream.generation;
+        is_succeeded || (state.is_retired && state.passed == state.issued)
+    }
+
     /// The fence that a use on a stream is over with, and whether it is to be recorded first;
     /// `None` if the use is over.
     pub(crate) fn fence_of_use(&mut self, stream: StreamId) -> Option<(Fence, bool)> {
-        let state = self.at_mut(stream.index);
-        let is_succeeded = state.generation != stream.generation;
-        if is_succeeded || (state.is_retired && state.passed == state.issued) {
+        if self.is_over(stream) {
             return None;
         }
+        let state = self.at_mut(stream.index);
         let is_new = !state.is_retired;
         let point = if is_new { state.issue() } else { state.issued };
         Some((Fence { stream, point }, is_new))
@@ -188,6 +194,57 @@ impl Streams {
     pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
+
+    /// Whether the host knows that a stream has passed a point.
+    #[inline]
+    pub(crate) fn has_passed(&self, stream: u32, point: u64) -> bool {
+        point <= self.at(stream).passed
+    }
+
+    /// What it takes for memory that is free after a point of one stream to be used on another.
+    pub(crate) fn order(&self, owner: u32, point: u64, user: u32) -> StreamOrder {
+        let state = self.at(owner);
+        let fence = Fence { stream: self.id_at(owner), point };
+        if point <= state.passed || self.at(user).has_seen(fence) {
+            StreamOrder::Ordered
+        } else if point <= state.recorded {
+            StreamOrder::Recorded
+        } else if state.is_retired {
+            StreamOrder::Never
+        } else {
+            StreamOrder::Unrecorded
+        }
+    }
+
+    /// A fence was recorded on the device.
+    pub(crate) fn note_recorded(&mut self, fence: Fence) {
+        if let Some(stream) = self.of_fence(fence) {
+            stream.recorded = stream.recorded.max(fence.point);
+        }
+    }
+
+    /// A stream waits for others now: what they freed before is usable on it.
+    pub(crate) fn note_waited(&mut self, user: StreamId, fences: &[Fence]) {
+        for &fence in fences {
+            self.note_recorded(fence);
+            if let Ok(stream) = self.live_mut(user) {
+                stream.note_seen(fence);
+            }
+        }
+    }
+}
+
+/// How a block free on one stream can be ordered before its use on another, cheapest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum StreamOrder {
+    /// Its last use is complete, or the other stream waits for it already.
+    Ordered,
+    /// A fence that covers it is recorded: to be waited for.
+    Recorded,
+    /// A fence must be recorded first, at the end of its stream's queue.
+    Unrecorded,
+    /// Its stream is gone and so is the last chance to record.
+    Never,
 }
 
 #[cfg(test)]

@@ -6,44 +6,42 @@
 //! give the same answers, so every run can be replayed.
 //!
 //! Modules, bottom first; a module uses only those above it:
-//! `size` `bin` `id` `error` `policy` `stats` `block` `lead` `granule` `segment` `free_list`
-//! `address_map` `fence` `pool` `pin` `plan` `heap` (with the way of a malloc and of a free),
-//! `account`, `snapshot`, `check`, and beside the heap `ledger`, for a driver that pools by itself.
+//! `size` `id` `error` `broken` `policy` `stats` `space` (blocks and addresses) `fence` (streams) `plan`
+//! `order` `pool` `vm` (the page table) `heap` (joins them), `pool_stream_stats`, `snapshot`, `check`, and
+//! beside the heap `async_pool`, for a driver that pools by itself.
 #![forbid(unsafe_code)]
 
-mod account;
-mod address_map;
-mod bin;
-mod block;
+mod async_pool;
+mod broken;
 mod check;
 mod error;
 mod fence;
-mod free_list;
-mod granule;
 mod heap;
 mod id;
-mod lead;
-mod ledger;
-mod pin;
+mod order;
 mod plan;
 mod policy;
 mod pool;
-mod segment;
+mod pool_stream_stats;
 pub mod size;
 mod snapshot;
+mod space;
 mod stats;
+mod vm;
 
-pub use account::PoolStreamStats;
-pub use block::BlockState;
-pub use check::Broken;
+pub use async_pool::{AsyncPools, DeferredFree, DriverAlloc, FreeOrder, FreeOutcome, PendingAlloc};
+pub use broken::Broken;
 pub use error::{FreeError, RecordStreamError, RequestError, StreamError};
 pub use fence::Fence;
-pub use granule::GranuleId;
-pub use heap::{Committed, Config, Freed, Granted, Heap, Outcome, Reuse};
+pub use heap::{Committed, Config, Freed, Heap, Outcome, Reuse};
 pub use id::{PoolId, StreamId};
-pub use ledger::{AsyncPools, DeferredFree, DriverAlloc, FreeOrder, FreeOutcome, PendingAlloc};
 pub use plan::{Plan, Step};
 pub use policy::{CrossStream, HELD_PER_HANDLE, SegmentKind, SizeClass};
+pub use pool_stream_stats::PoolStreamStats;
 pub use size::SizeError;
 pub use snapshot::{BlockView, SegmentView};
+pub use space::block::BlockState;
+pub use space::free_list::ListIx;
+pub use space::{Granted, Space};
 pub use stats::{Gauge, RemapStats, SizeClassStats, Stats};
+pub use vm::granule::GranuleId;

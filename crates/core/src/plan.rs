@@ -5,10 +5,15 @@
 //! [`Heap::abandon`](crate::Heap::abandon) with the number of leading steps still in effect. In
 //! between, the blocks and granules it speaks of are claimed and nobody else's.
 
-use crate::block::BlockIndex;
+use std::ops::Range;
+
 use crate::fence::Fence;
-use crate::granule::GranuleId;
 use crate::id::{PoolId, StreamId};
+use crate::space::block::BlockIndex;
+use crate::space::free_list::ListIx;
+use crate::space::segment::SegmentIx;
+use crate::space::unmapped::GrowthPoint;
+use crate::vm::granule::GranuleId;
 
 /// One thing to do to the device. Sizes and addresses are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,11 +133,19 @@ impl Plan {
     }
 }
 
+/// The fences that steps record.
+pub(crate) fn recorded(steps: &[Step]) -> impl Iterator<Item = Fence> + '_ {
+    steps.iter().filter_map(|step| match *step {
+        Step::Record { fence } => Some(fence),
+        _ => None,
+    })
+}
+
 /// A request that a plan will serve.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct Request {
     /// The free list of the request's pool, class and stream.
-    pub(crate) list: u32,
+    pub(crate) list: ListIx,
     pub(crate) requested: u64,
     pub(crate) bytes: u64,
 }
@@ -140,15 +153,15 @@ pub(crate) struct Wanted {
 /// What a plan is for, with the blocks it claims.
 #[derive(Debug)]
 pub(crate) enum Intent {
-    /// Addresses for a mapped segment, of homes or for loans.
-    Reserve { list: u32, bytes: u64, is_loan: bool },
+    /// Addresses for a mapped segment, of homes or of windows.
+    Reserve { list: ListIx, bytes: u64, is_window: bool },
     /// A plain segment, and a block of it for a request.
-    Malloc { wanted: Wanted, bytes: u64 },
-    /// Handles for a hollow block: to serve a request together with the free blocks around
-    /// it, or just to be there.
-    Grow { wanted: Option<Wanted>, site: Site, handles: Vec<GranuleId>, has_large: bool },
-    /// Granules for a berth to serve a request; they come from claimed blocks.
-    Lend { wanted: Wanted, berth: BlockIndex, lenders: Vec<BlockIndex> },
+    Malloc { request: Request, bytes: u64 },
+    /// New memory at home: to serve a request together with the free blocks around it, or just to
+    /// be there.
+    Grow { request: Option<Request>, point: GrowthPoint, handles: Vec<GranuleId>, has_large: bool },
+    /// Granules of claimed donors, mapped in a window to serve a request.
+    Remap { request: Request, window: BlockIndex, donors: Vec<BlockIndex> },
     /// Fences of other streams to record, and those that a stream is to wait for.
     Order { user: StreamId, fences: Vec<Fence> },
     /// Fences that a freed block waits for.
@@ -159,30 +172,20 @@ pub(crate) enum Intent {
     /// and the pools released by then.
     Synchronize { fences: Vec<Fence>, quarantined: Vec<BlockIndex>, pools: Vec<PoolId> },
     /// Memory and addresses to give back.
-    Trim { gifts: Vec<Gift> },
-}
-
-/// Where memory grows, at home: a claimed hollow block with the claimed free blocks around it, if
-/// they are part of it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Site {
-    pub(crate) before: BlockIndex,
-    pub(crate) hollow: BlockIndex,
-    pub(crate) after: BlockIndex,
+    Trim { releases: Vec<Release> },
 }
 
 /// One thing given back to the device, with the number of steps that takes.
 #[derive(Debug)]
-pub(crate) enum Gift {
+pub(crate) enum Release {
     /// A handle that is mapped nowhere: one step.
-    Idle { granule: GranuleId },
+    Idle { handle: GranuleId },
     /// The backing of a claimed block: one unmap, then a release for each handle.
     Backing { block: BlockIndex, handles: Vec<GranuleId> },
-    /// Slots of a claimed block that lead to granules without being backed by them: one unmap for
-    /// each range, of a first slot and a count.
-    Aliases { block: BlockIndex, ranges: Vec<(u32, u32)> },
+    /// Ranges of a claimed block that lead to memory beside its home: one unmap for each.
+    Aliases { block: BlockIndex, ranges: Vec<Range<u64>> },
     /// A plain segment, whose only block is claimed: one step.
-    Plain { segment: u32 },
+    Plain { segment: SegmentIx },
     /// The addresses of a mapped segment, whose only block is claimed: one step.
-    Addresses { segment: u32 },
+    Addresses { segment: SegmentIx },
 }

@@ -19,7 +19,7 @@ pub enum SegmentKind {
 }
 
 /// Small blocks and large ones never share a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SizeClass {
     /// Blocks up to 1 MiB.
     Small,
@@ -48,7 +48,7 @@ pub enum CrossStream {
 
 /// The class of a block.
 #[inline]
-pub(crate) const fn class(bytes: u64) -> SizeClass {
+pub(crate) const fn size_class(bytes: u64) -> SizeClass {
     if bytes <= SMALL_MAX_BYTES { SizeClass::Small } else { SizeClass::Large }
 }
 
@@ -105,12 +105,49 @@ pub const HELD_PER_HANDLE: u64 = 1800;
 /// once takes 46 % of the time that four handles take, 16 MiB no less than 37 % of that of eight.
 pub(crate) const HANDLE_MAX_BYTES: u64 = 8 * MIB;
 
-/// How many granules new handles get in a heap that holds so many: a power of two.
-pub(crate) fn handle_granules(held: usize, held_per_handle: u64, granule_bytes: u64) -> u16 {
+/// How many granules new handles get in a heap that holds so many: a power of two. Small blocks
+/// would hold large handles up, and where memory is scarce the next size may be refused.
+pub(crate) fn handle_granules(
+    class: SizeClass,
+    is_scarce: bool,
+    held: usize,
+    held_per_handle: u64,
+    granule_bytes: u64,
+) -> u16 {
+    if class == SizeClass::Small || is_scarce {
+        return 1;
+    }
     let most = (HANDLE_MAX_BYTES / granule_bytes).max(1);
     let share = (held as u64 / held_per_handle.max(1)).clamp(1, most);
     1 << share.ilog2()
 }
+
+/// Room for so many donors of a remap from the start: few requests find more.
+pub(crate) const DONORS: usize = 32;
+
+/// A window is unmapped in part before its use if that takes so many times fewer driver calls than a
+/// fresh one, with one mapping for each granule. At 1, requests that take turns at a window unmap it
+/// for each other for ever; at 4, a program whose sizes never repeat maps half as many granules
+/// again.
+pub(crate) const WORTH_UNMAPPING: usize = 2;
+
+/// How many idle windows a remap of so many granules looks at: 256 granules of them, or 16 windows.
+/// Looking at more takes longer than the driver calls that it could save.
+pub(crate) const fn windows_to_look_at(granules: usize) -> usize {
+    const GRANULES: usize = 256;
+    const WINDOWS: usize = 16;
+    let look = GRANULES / granules;
+    if look > WINDOWS { look } else { WINDOWS }
+}
+
+/// Whether a window that takes so many driver calls for so many granules ends the search: it saves
+/// all but one in 32. Looking at a large window takes as long as a driver call.
+pub(crate) const fn is_good_enough(calls: usize, granules: usize) -> bool {
+    calls <= granules / 32
+}
+
+/// How many idle windows that cannot be unmapped yet one look at the oldest passes over.
+pub(crate) const WINDOWS_TO_PASS_OVER: usize = 64;
 
 /// How many mappings may exist for so many granules.
 ///
@@ -138,8 +175,8 @@ mod tests {
 
     #[test]
     fn the_largest_small_block_is_a_mebibyte() {
-        assert_eq!(class(MIB), SizeClass::Small);
-        assert_eq!(class(MIB + 512), SizeClass::Large);
+        assert_eq!(size_class(MIB), SizeClass::Small);
+        assert_eq!(size_class(MIB + 512), SizeClass::Large);
     }
 
     #[test]
@@ -168,11 +205,14 @@ mod tests {
 
     #[test]
     fn handles_grow_by_powers_of_two_to_8_mib() {
+        let large =
+            |held, bytes| handle_granules(SizeClass::Large, false, held, HELD_PER_HANDLE, bytes);
         for (held, granules) in [(0, 1), (3599, 1), (3600, 2), (7199, 2), (7200, 4), (1 << 20, 4)] {
-            assert_eq!(handle_granules(held, HELD_PER_HANDLE, 2 * MIB), granules, "{held}");
+            assert_eq!(large(held, 2 * MIB), granules, "{held}");
         }
-        assert_eq!(handle_granules(1 << 20, HELD_PER_HANDLE, 4 * MIB), 2);
-        assert_eq!(handle_granules(1 << 20, HELD_PER_HANDLE, 64 * MIB), 1);
+        assert_eq!((large(1 << 20, 4 * MIB), large(1 << 20, 64 * MIB)), (2, 1));
+        let of = |class, is_scarce| handle_granules(class, is_scarce, 1 << 20, 1800, 2 * MIB);
+        assert_eq!((of(SizeClass::Small, false), of(SizeClass::Large, true)), (1, 1));
     }
 
     #[test]

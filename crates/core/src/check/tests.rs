@@ -1,14 +1,17 @@
 //! The checks themselves are checked: one thing is corrupted, and `check` names the invariant.
 
 use super::*;
+use crate::size::QUANTUM;
+use crate::space::bin::Bin;
+use crate::space::block::NO_USES;
 use crate::{
-    Committed, Config, CrossStream, Fence, Freed, HELD_PER_HANDLE, Outcome, PoolId, Reuse,
+    Committed, Config, CrossStream, Fence, Freed, Gauge, HELD_PER_HANDLE, Outcome, PoolId, Reuse,
     SizeClass, Step, StreamId,
 };
 
 const MIB: u64 = 1 << 20;
 
-/// A heap with a live block, a free one before it, a pending one, and free, hollow, stranded and
+/// A heap with a live block, a free one before it, a pending one, and free, unmapped, stranded and
 /// quarantined memory.
 struct Sample {
     heap: Heap,
@@ -24,19 +27,19 @@ fn allocate(heap: &mut Heap, pool: PoolId, stream: StreamId, bytes: u64) -> Bloc
             Outcome::Granted(grant) => grant,
             Outcome::Plan(plan) => {
                 // Segments far apart, in the order they are made.
-                let address = (heap.segments.iter().count() as u64 + 1) << 40;
+                let address = (heap.space.segments.iter().count() as u64 + 1) << 40;
                 match heap.commit(plan, address) {
                     Committed::Granted(grant) => grant,
                     _ => continue,
                 }
             }
         };
-        return heap.map.find(&heap.blocks, grant.address).unwrap();
+        return heap.space.map.find(&heap.space.blocks, grant.address).unwrap();
     }
 }
 
 fn free(heap: &mut Heap, index: BlockIndex, succeeds: bool) {
-    let address = heap.blocks[index].address;
+    let address = heap.space.blocks[index].address;
     if let Freed::Plan(plan) = heap.free(address).unwrap() {
         if succeeds {
             heap.commit(plan, 0);
@@ -62,7 +65,7 @@ fn sample() -> Sample {
     let [before, live, pending, quarantined] =
         [3, 2, 2, 2].map(|mib| allocate(&mut heap, PoolId::DEFAULT, own, mib * MIB));
     for index in [pending, quarantined] {
-        heap.record_stream(heap.blocks[index].address, used_by).unwrap();
+        heap.record_stream(heap.space.blocks[index].address, used_by).unwrap();
     }
     free(&mut heap, before, true);
     free(&mut heap, pending, true);
@@ -72,7 +75,7 @@ fn sample() -> Sample {
     let Outcome::Plan(plan) = request else { panic!("room for 9 MiB") };
     assert!(matches!(plan.steps()[..3], [Step::Create { .. }, Step::Map { .. }, _]));
     heap.abandon(plan, 3);
-    assert_eq!((heap.granules.mapping_count(), heap.granules.idle().len()), (1, 2));
+    assert_eq!((heap.vm.mapping_count(), heap.vm.idle_bytes()), (1, 4 * MIB));
     heap.check().unwrap();
     Sample { heap, live, free: before, pending, used_by }
 }
@@ -87,41 +90,39 @@ fn assert_broken(heap: &Heap, invariant: u8) {
 #[test]
 fn i1_a_gap_between_blocks() {
     let Sample { mut heap, live, .. } = sample();
-    heap.blocks[live].bytes -= QUANTUM;
+    heap.space.blocks[live].bytes -= QUANTUM;
     assert_broken(&heap, 1);
 }
 
 #[test]
 fn i1_a_block_that_no_segment_reaches() {
     let Sample { mut heap, live, .. } = sample();
-    let block = heap.blocks[live];
-    heap.blocks.insert(block);
+    let block = heap.space.blocks[live];
+    heap.space.blocks.insert(block);
     assert_broken(&heap, 1);
 }
 
 #[test]
 fn i2_free_neighbours_that_are_not_joined() {
     let Sample { mut heap, free, .. } = sample();
-    let list = heap.blocks[free].list as usize;
-    heap.lists[list].remove(&mut heap.blocks, free);
-    let rest = heap.blocks.cut(free, MIB);
-    heap.lists[list].insert(&mut heap.blocks, free);
-    heap.lists[list].insert(&mut heap.blocks, rest);
+    heap.space.remove_free(free);
+    let rest = heap.space.blocks.cut(free, MIB);
+    heap.space.insert_free(free);
+    heap.space.insert_free(rest);
     assert_broken(&heap, 2);
 }
 
 #[test]
 fn i3_a_live_block_in_a_bin() {
     let Sample { mut heap, free, .. } = sample();
-    heap.blocks[free].state = BlockState::Live;
+    heap.space.blocks[free].state = BlockState::Live;
     assert_broken(&heap, 3);
 }
 
 #[test]
 fn i3_a_free_block_in_no_bin() {
     let Sample { mut heap, free, .. } = sample();
-    let list = heap.blocks[free].list as usize;
-    heap.lists[list].remove(&mut heap.blocks, free);
+    heap.space.remove_free(free);
     assert_broken(&heap, 3);
 }
 
@@ -136,45 +137,44 @@ fn i3_a_block_filed_twice_outside_the_bins() {
 #[test]
 fn i3_a_chain_with_a_wrong_link_back() {
     let Sample { mut heap, free, live, .. } = sample();
-    let list = heap.blocks[free].list as usize;
-    let hollow = heap.lists[list].hollow[0];
-    heap.blocks[hollow].filed_next = hollow;
-    heap.blocks[hollow].filed_previous = live;
+    let list = heap.space.blocks[free].list;
+    let unmapped = heap.space.list(list).unmapped[0];
+    heap.space.blocks[unmapped].filed_next = unmapped;
+    heap.space.blocks[unmapped].filed_previous = live;
     assert_broken(&heap, 3);
 }
 
 #[test]
 fn i4_a_block_in_a_bin_of_larger_requests() {
     let Sample { mut heap, free, .. } = sample();
-    let list = heap.blocks[free].list as usize;
-    heap.lists[list].remove(&mut heap.blocks, free);
-    heap.blocks[free].bytes *= 2;
-    heap.lists[list].insert(&mut heap.blocks, free);
-    heap.blocks[free].bytes /= 2;
+    heap.space.remove_free(free);
+    heap.space.blocks[free].bytes *= 2;
+    heap.space.insert_free(free);
+    heap.space.blocks[free].bytes /= 2;
     assert_broken(&heap, 4);
 }
 
 #[test]
 fn i5_a_bit_that_is_lost() {
     let Sample { mut heap, free, .. } = sample();
-    let (list, bin) = (heap.blocks[free].list as usize, Bin(heap.blocks[free].bin));
-    heap.lists[list].bitmap.clear(bin);
+    let (list, bin) = (heap.space.blocks[free].list, Bin(heap.space.blocks[free].bin));
+    heap.space.list_mut(list).bitmap.clear(bin);
     assert_broken(&heap, 5);
 }
 
 #[test]
 fn i5_a_bit_without_a_block() {
     let Sample { mut heap, free, .. } = sample();
-    let list = heap.blocks[free].list as usize;
-    heap.lists[list].bitmap.set(Bin(1));
+    let list = heap.space.blocks[free].list;
+    heap.space.list_mut(list).bitmap.set(Bin(1));
     assert_broken(&heap, 5);
 }
 
 #[test]
 fn i5_levels_of_the_bitmap_that_differ() {
     let Sample { mut heap, free, .. } = sample();
-    let list = heap.blocks[free].list as usize;
-    heap.lists[list].bitmap.top ^= 1;
+    let list = heap.space.blocks[free].list;
+    heap.space.list_mut(list).bitmap.top ^= 1;
     assert_broken(&heap, 5);
 }
 
@@ -182,35 +182,35 @@ fn i5_levels_of_the_bitmap_that_differ() {
 fn i5_a_block_in_the_bin_of_another_list() {
     let Sample { mut heap, free, used_by, .. } = sample();
     let other = heap.pools.at(0).list(SizeClass::Large, used_by.index).unwrap();
-    heap.blocks[free].list = other;
+    heap.space.blocks[free].list = other;
     assert_broken(&heap, 5);
 }
 
 #[test]
 fn i6_a_live_block_that_a_free_does_not_find() {
     let Sample { mut heap, live, .. } = sample();
-    heap.map.remove(&mut heap.blocks, live);
+    heap.space.map.remove(&mut heap.space.blocks, live);
     assert_broken(&heap, 6);
 }
 
 #[test]
 fn i7_a_size_that_is_no_whole_quantum() {
     let Sample { mut heap, live, .. } = sample();
-    let next = heap.blocks[live].next;
-    heap.blocks[live].bytes += 8;
-    heap.blocks[next].address += 8;
-    heap.blocks[next].bytes -= 8;
+    let next = heap.space.blocks[live].next;
+    heap.space.blocks[live].bytes += 8;
+    heap.space.blocks[next].address += 8;
+    heap.space.blocks[next].bytes -= 8;
     // The block after it is pending, and stands in the map.
-    heap.map.remove(&mut heap.blocks, next);
-    let address = heap.blocks[next].address;
-    heap.map.insert(&mut heap.blocks, next, address);
+    heap.space.map.remove(&mut heap.space.blocks, next);
+    let address = heap.space.blocks[next].address;
+    heap.space.map.insert(&mut heap.space.blocks, next, address);
     assert_broken(&heap, 7);
 }
 
 #[test]
 fn i7_a_block_that_is_too_small_for_its_request() {
     let Sample { mut heap, live, .. } = sample();
-    heap.blocks[live].requested = heap.blocks[live].bytes + 1;
+    heap.space.blocks[live].requested = heap.space.blocks[live].bytes + 1;
     assert_broken(&heap, 7);
 }
 
@@ -238,12 +238,12 @@ fn i8_every_counter_counts() {
 }
 
 #[test]
-fn i8_an_account_of_what_is_not_there() {
+fn i8_a_list_that_counts_what_is_not_there() {
     let corrupt: [fn(&mut Gauge); 2] = [|gauge| gauge.current += QUANTUM, |gauge| gauge.peak = 0];
     for corrupt in corrupt {
         let Sample { mut heap, pending, .. } = sample();
-        let list = heap.blocks[pending].list as usize;
-        corrupt(&mut heap.lists[list].active_bytes);
+        let list = heap.space.blocks[pending].list;
+        corrupt(&mut heap.space.list_mut(list).active_bytes);
         assert_broken(&heap, 8);
     }
 }
@@ -269,9 +269,9 @@ fn i9_a_pending_block_that_waits_for_nothing() {
 #[test]
 fn i9_uses_that_no_block_has() {
     let Sample { mut heap, live, used_by, .. } = sample();
-    heap.record_stream(heap.blocks[live].address, used_by).unwrap();
+    heap.record_stream(heap.space.blocks[live].address, used_by).unwrap();
     heap.check().unwrap();
-    heap.blocks[live].uses = NO_USES;
+    heap.space.blocks[live].uses = NO_USES;
     assert_broken(&heap, 9);
 }
 
@@ -282,50 +282,47 @@ fn i12_a_block_in_another_pool() {
     let pool = heap.add_pool();
     allocate(&mut heap, pool, own, 2 * MIB);
     heap.check().unwrap();
-    heap.blocks[live].list = heap.pools.at(pool.index).list(SizeClass::Large, own.index).unwrap();
+    heap.space.blocks[live].list =
+        heap.pools.at(pool.index).list(SizeClass::Large, own.index).unwrap();
     assert_broken(&heap, 12);
 }
 
 #[test]
 fn i12_a_segment_of_another_kind_than_its_pool() {
     let Sample { mut heap, live, .. } = sample();
-    heap.segments.get_mut(heap.blocks[live].segment).unwrap().kind = SegmentKind::Plain;
+    let segment = heap.space.blocks[live].segment;
+    heap.space.segments[segment].kind = SegmentKind::Plain;
     let found = heap.check_i12_pools_keep_to_themselves(&tiles(&heap)).unwrap_err();
     assert_eq!(found.invariant, 12, "{found}");
 }
 
 fn tiles(heap: &Heap) -> Tiles {
-    heap.check_i1_blocks_tile_their_segment().unwrap()
+    heap.space.check_i1_blocks_tile_their_segment().unwrap()
 }
 
 #[test]
-fn i13_a_granule_behind_two_pieces() {
+fn i13_a_granule_behind_two_pages() {
     let Sample { mut heap, live, .. } = sample();
-    let segment = heap.segments.get_mut(heap.blocks[live].segment).unwrap();
-    let granule = segment.granule(1).unwrap();
-    segment.map(0, granule, true);
+    heap.vm.corrupt_map(heap.space.blocks[live].segment, Some(1), 0);
     assert_broken(&heap, 13);
 }
 
 #[test]
-fn i13_a_hollow_piece_with_a_granule_and_a_live_one_without() {
+fn i13_an_unmapped_page_with_a_granule_and_a_live_one_without() {
     let Sample { mut heap, live, .. } = sample();
-    let segment = heap.segments.get_mut(heap.blocks[live].segment).unwrap();
-    let granule = segment.granule(1).unwrap();
-    let last = (segment.bytes / (2 * MIB)) as usize - 1;
-    assert_eq!(segment.granule(last), None);
-    segment.unmap(1);
-    segment.map(last, granule, true);
+    let ix = heap.space.blocks[live].segment;
+    let last = (heap.space.segments[ix].bytes / (2 * MIB)) as usize - 1;
+    heap.vm.corrupt_map(ix, Some(1), last);
+    heap.vm.corrupt_map(ix, None, 1);
     assert_broken(&heap, 13);
 }
 
 #[test]
-fn i16_a_pinned_piece_without_a_granule() {
+fn i16_a_pinned_page_without_a_granule() {
     let Sample { mut heap, live, .. } = sample();
-    heap.pin_mapping(heap.blocks[live].address).unwrap();
+    heap.pin_mapping(heap.space.blocks[live].address).unwrap();
     heap.check().unwrap();
-    let number = heap.blocks[live].segment;
-    heap.segments.get_mut(number).unwrap().unmap(1);
+    heap.vm.corrupt_map(heap.space.blocks[live].segment, None, 1);
     let found = heap.check_i16_pinned_memory_stays().unwrap_err();
     assert_eq!(found.invariant, 16, "{found}");
 }

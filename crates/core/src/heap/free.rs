@@ -1,13 +1,21 @@
-//! The way of a free: address to block, then merged at once, or pending until its fences pass.
+//! The way of a free: address to block, then joined at once, or pending until its fences pass. And
+//! the way home: granules go back to where they belong when nothing uses them.
+//!
+//! Whatever a program does, a granule that is free ends where it was before: so a program that
+//! repeats itself finds the same memory at the same addresses, and makes no driver call. It is free
+//! there in the order of the stream that used it last, or, if that use is complete, of the one it
+//! was taken from, until its own stream takes it back.
+
+use std::ops::Range;
 
 use super::Heap;
-use crate::block::{Block, BlockIndex, BlockState, NO_USES};
 use crate::error::{FreeError, RecordStreamError};
-use crate::fence::Fence;
-use crate::free_list::FreeList;
+use crate::fence::{Fence, StreamOrder};
 use crate::id::StreamId;
-use crate::plan::{Intent, Plan, Step};
-use crate::stats::Stats;
+use crate::plan::Plan;
+use crate::policy::SegmentKind;
+use crate::space::block::{Block, BlockIndex, BlockState, NO_USES};
+use crate::vm::remap::Return;
 
 /// The answer to a free.
 #[derive(Debug)]
@@ -25,7 +33,7 @@ impl Heap {
     /// The address is unknown, inside a block, or free already; the heap is unchanged.
     #[inline]
     pub fn free(&mut self, address: u64) -> Result<Freed, FreeError> {
-        let index = self.find_live(address)?;
+        let index = self.space.find_live(address)?;
         Ok(self.free_block(index))
     }
 
@@ -35,8 +43,8 @@ impl Heap {
     /// As [`free`](Self::free), and another size than the block's; the heap is unchanged.
     #[inline]
     pub fn free_sized(&mut self, address: u64, given_bytes: u64) -> Result<Freed, FreeError> {
-        let index = self.find_live(address)?;
-        let requested_bytes = self.blocks[index].requested;
+        let index = self.space.find_live(address)?;
+        let requested_bytes = self.space.blocks[index].requested;
         if given_bytes != requested_bytes {
             return Err(FreeError::WrongSize { address, given_bytes, requested_bytes });
         }
@@ -45,16 +53,16 @@ impl Heap {
 
     #[inline]
     fn free_block(&mut self, index: BlockIndex) -> Freed {
-        let block = &mut self.blocks[index];
-        let list = &mut self.lists[block.list as usize];
+        let list = self.space.list_of(index);
+        let (class, stream) = (list.class as usize, list.stream);
+        let block = &mut self.space.blocks[index];
         // Its own stream's order counts from now, however long other streams' uses last.
-        block.free_after = self.streams.at(list.stream).free_after();
-        self.stats.free(list.class as usize, block.bytes);
+        block.free_after = self.streams.at(stream).free_after();
+        self.stats.free(class, block.bytes);
         if block.uses != NO_USES {
             return self.free_after_uses(index);
         }
-        Self::complete(&mut self.stats, list, block);
-        self.hand_back(index);
+        self.finish_free(index);
         Freed::Done
     }
 
@@ -67,11 +75,11 @@ impl Heap {
         address: u64,
         stream: StreamId,
     ) -> Result<(), RecordStreamError> {
-        let index = self.find_live(address)?;
+        let index = self.space.find_live(address)?;
         self.streams.live(stream)?;
-        let block = &self.blocks[index];
-        if self.list(block.list).stream != stream.index {
-            self.blocks[index].uses = self.uses.add(block.uses, stream);
+        if self.space.list_of(index).stream != stream.index {
+            let block = &mut self.space.blocks[index];
+            self.uses.add(&mut block.uses, stream);
         }
         Ok(())
     }
@@ -81,127 +89,220 @@ impl Heap {
     /// # Errors
     /// As [`free`](Self::free).
     pub fn size_of(&self, address: u64) -> Result<(u64, u64), FreeError> {
-        let block = &self.blocks[self.find_live(address)?];
+        let block = &self.space.blocks[self.space.find_live(address)?];
         Ok((block.bytes, block.requested))
     }
 
+    /// Makes a block free for its own stream: the last use elsewhere is complete, and it is no
+    /// longer known by its address.
     #[inline]
-    pub(crate) fn find_live(&self, address: u64) -> Result<BlockIndex, FreeError> {
-        match self.map.find(&self.blocks, address) {
-            Some(index) if self.blocks[index].state == BlockState::Live => Ok(index),
-            Some(_) => Err(FreeError::AlreadyFree { address }),
-            None => Err(self.classify(address)),
-        }
-    }
-
-    /// Why an address is not that of a live block.
-    #[cold]
-    fn classify(&self, address: u64) -> FreeError {
-        let Some(segment) = self.segments.containing(address).and_then(|i| self.segments.get(i))
-        else {
-            return FreeError::Unknown { address };
-        };
-        let mut next = segment.first;
-        while let Some(index) = next.some() {
-            let block = &self.blocks[index];
-            if address < block.end() {
-                return match block.state {
-                    BlockState::Hollow => FreeError::Unknown { address },
-                    BlockState::Live | BlockState::Pending if address != block.address => {
-                        FreeError::Interior {
-                            address,
-                            block_address: block.address,
-                            block_bytes: block.bytes,
-                        }
-                    }
-                    _ => FreeError::AlreadyFree { address },
-                };
-            }
-            next = block.next;
-        }
-        FreeError::Unknown { address }
-    }
-
-    /// Makes a block free for its own stream: the last use elsewhere is complete.
-    #[inline]
-    pub(super) fn settle(&mut self, index: BlockIndex) {
-        let block = &self.blocks[index];
-        let list = &mut self.lists[block.list as usize];
-        Self::complete(&mut self.stats, list, block);
-        self.hand_back(index);
-    }
-
-    /// A block that nobody uses any more is no longer known by its address, and free.
-    #[inline]
-    fn hand_back(&mut self, index: BlockIndex) {
-        self.map.remove(&mut self.blocks, index);
+    pub(super) fn finish_free(&mut self, index: BlockIndex) {
+        let Block { bytes, requested, list, .. } = self.space.blocks[index];
+        let list = self.space.list_mut(list);
+        list.active_bytes.take(bytes);
+        self.stats.complete(list.class as usize, requested, bytes);
+        self.space.map.remove(&mut self.space.blocks, index);
         self.file(index);
     }
 
-    /// No stream uses the block any more.
-    #[inline]
-    fn complete(stats: &mut Stats, list: &mut FreeList, block: &Block) {
-        list.active_bytes.take(block.bytes);
-        stats.complete(list.class as usize, block.requested, block.bytes);
-    }
+    // Uses on other streams.
 
     /// Plans a fence on every stream that uses the block, as far as its work may not be complete.
     #[cold]
     fn free_after_uses(&mut self, index: BlockIndex) -> Freed {
-        let uses = self.blocks[index].uses;
-        let mut fences = Vec::new();
-        let mut steps = Vec::new();
-        for stream in self.uses.get(uses).to_vec() {
-            let Some((fence, is_new)) = self.streams.fence_of_use(stream) else {
-                self.uses.remove(uses, stream);
-                continue;
-            };
-            fences.push(fence);
-            if is_new {
-                steps.push(Step::Record { fence });
-            }
-        }
-        if fences.is_empty() {
-            self.blocks[index].uses = NO_USES;
-            self.settle(index);
+        let block = &mut self.space.blocks[index];
+        let Some(plan) = self.streams.plan_free(index, &mut self.uses, &mut block.uses) else {
+            self.finish_free(index);
             return Freed::Done;
-        }
-        self.blocks[index].state = BlockState::Claimed;
-        Freed::Plan(Plan { steps, intent: Intent::Free { block: index, fences } })
+        };
+        self.space.blocks.set_state(index, BlockState::Claimed);
+        Freed::Plan(plan)
     }
 
     /// A claimed block's fences are recorded: it waits for those that have not passed yet.
     pub(super) fn publish_pending(&mut self, index: BlockIndex, fences: &[Fence]) {
-        self.blocks[index].state = BlockState::Pending;
+        self.space.blocks.set_state(index, BlockState::Pending);
         for &fence in fences {
-            let state = self.streams.at_mut(fence.stream.index);
-            if !state.is_retired {
-                state.recorded = state.recorded.max(fence.point);
-            }
-            if state.passed >= fence.point {
+            if !self.streams.wait_for(fence, index) {
                 self.pass_use(index, fence.stream);
-            } else {
-                state.enqueue(fence.point, index);
             }
         }
     }
 
     /// A use of a pending block is complete; after the last one the block is free.
     pub(super) fn pass_use(&mut self, index: BlockIndex, stream: StreamId) {
-        let uses = self.blocks[index].uses;
-        if self.uses.remove(uses, stream) {
-            self.blocks[index].uses = NO_USES;
-            self.settle(index);
+        if self.uses.remove(&mut self.space.blocks[index].uses, stream) {
+            self.finish_free(index);
         }
     }
 
     /// Recording failed (B8): the block is not used again before the device was idle.
     pub(super) fn quarantine(&mut self, index: BlockIndex) {
-        self.uses.clear(self.blocks[index].uses);
-        let block = &mut self.blocks[index];
-        block.uses = NO_USES;
-        block.state = BlockState::Quarantined;
+        self.space.blocks.set_state(index, BlockState::Quarantined);
+        let block = &mut self.space.blocks[index];
+        self.uses.clear(&mut block.uses);
         self.stats.quarantined_bytes += block.bytes;
         self.quarantine.push(index);
+    }
+
+    // The way home.
+
+    /// Sends those handles of a free block of a window home that became wholly free with `freed`.
+    ///
+    /// Granules that a private pool borrows stay, since graphs hold their addresses, and so does
+    /// what is pinned.
+    pub(super) fn send_home(&mut self, index: BlockIndex, freed: Range<u64>) {
+        let Block { list, segment, .. } = self.space.blocks[index];
+        if !self.is_open(list) {
+            return;
+        }
+        let whole = self.vm.whole_handles(segment, self.space.blocks[index].range());
+        if whole.is_empty() {
+            return;
+        }
+        let touched = self.vm.handles_around(segment, freed);
+        let (start, end) = (whole.start.max(touched.start), whole.end.min(touched.end));
+        if start >= end {
+            return;
+        }
+        let mut parts: Vec<Range<u64>> = self.vm.unpinned(start..end).collect();
+        // From the last to the first: what is cut off stands behind what the block keeps.
+        while let Some(range) = parts.pop() {
+            let claimed = self.space.claim_range(index, range.start, range.end);
+            self.bring_home(claimed);
+        }
+    }
+
+    /// A claimed piece of a window is idle, and its granules are free at home.
+    fn bring_home(&mut self, claimed: BlockIndex) {
+        let window = self.space.blocks[claimed];
+        let blocks = &self.space.blocks;
+        let start_of = |index: BlockIndex| blocks[index].address;
+        let returns = self.vm.returns(window.segment, &window.range(), start_of);
+        self.make_idle(claimed);
+        for piece in &returns {
+            self.come_home(piece, &window);
+        }
+        self.vm.keep_returns(returns);
+    }
+
+    /// Granules of one block at home are free there again.
+    fn come_home(&mut self, from: &Return, window: &Block) {
+        let home = self.vm.home_of(from);
+        self.vm.come_home(from);
+        let (piece, rest) = self.space.cut_out(from.block, &home);
+        if let Some(rest) = rest {
+            let block = &self.space.blocks[rest];
+            self.vm.set_remapped_block(block.segment, &block.range(), rest);
+        }
+        let [from, to] = [window.list, self.space.blocks[piece].list].map(|l| self.space.list(l));
+        let (from_class, to_class) = (from.class as usize, to.class as usize);
+        if from.stream == to.stream {
+            let block = &mut self.space.blocks[piece];
+            block.free_after = block.free_after.max(window.free_after);
+        } else if !self.streams.has_passed(from.stream, window.free_after) {
+            // Free in the order of the stream that used it last, which is that of all uses before.
+            let (pool, class, stream) = (to.pool, to.class, from.stream);
+            let list = self.list_in(pool, class, stream);
+            let block = &mut self.space.blocks[piece];
+            (block.list, block.free_after) = (list, window.free_after);
+        }
+        let bytes = home.end - home.start;
+        self.stats.classes[from_class].reserved_bytes.take(bytes);
+        self.stats.classes[to_class].reserved_bytes.add(bytes);
+        self.file(piece);
+    }
+
+    /// Gives a stream back what is free at home of the memory obtained for it, as far as it is
+    /// ordered after the last use by now: that is joined with what is free around it.
+    ///
+    /// Others' stays where it is, even if complete: joined with what its owner freed just now it
+    /// would have to be waited for again.
+    pub(super) fn restore_to(&mut self, owner: u32) {
+        let mut restorable = Vec::new();
+        for (at, list) in self.space.lists().iter().enumerate() {
+            let is_among = list.kind == SegmentKind::Mapped
+                && list.stream != owner
+                && self.is_open(crate::space::free_list::ListIx(at as u32));
+            if !is_among {
+                continue;
+            }
+            for index in list.filed_from(&self.space.blocks, self.config.granule_bytes) {
+                let segment = &self.space.segments[self.space.blocks[index].segment];
+                if !segment.is_window
+                    && self.space.list(segment.list).stream == owner
+                    && self.stream_order(index, owner) == StreamOrder::Ordered
+                {
+                    restorable.push((index, segment.list));
+                }
+            }
+        }
+        for (index, list) in restorable {
+            let is_over = self.is_complete(index);
+            // Where the owner waits for the last use only, its next fence covers that for others.
+            let next = self.streams.at(owner).free_after();
+            self.space.remove_free(index);
+            let block = &mut self.space.blocks[index];
+            (block.list, block.free_after) = (list, if is_over { 0 } else { next });
+            self.file(index);
+        }
+    }
+
+    /// Sends everything home that can go: before memory is given back, and once it is not pinned.
+    pub(crate) fn send_all_home(&mut self) {
+        let segments = self.space.segments.iter();
+        let open = segments.filter(|(_, segment)| segment.is_window && self.is_open(segment.list));
+        let mut free = Vec::new();
+        for first in open.map(|(_, segment)| segment.first).collect::<Vec<_>>() {
+            let mut next = first;
+            while let Some(index) = next.some() {
+                if self.space.blocks[index].state == BlockState::Free {
+                    self.join_complete(index);
+                    free.push(index);
+                }
+                next = self.space.blocks[index].next;
+            }
+        }
+        // What goes home joins no block of a window.
+        for index in free {
+            let whole = self.space.blocks[index].range();
+            self.send_home(index, whole);
+        }
+    }
+
+    /// Joins a free block with those after it that are free on other streams, as far as their last
+    /// uses are complete: together they may hold whole handles.
+    fn join_complete(&mut self, index: BlockIndex) {
+        let end = self.complete_run_end(index);
+        while self.space.blocks[index].end() < end {
+            let blocks = &self.space.blocks;
+            let next = blocks[index].next;
+            // One of the same list whose last use is not complete must stay apart (I2).
+            let stays = |&after: &BlockIndex| {
+                let after = &blocks[after];
+                after.address >= end
+                    && after.state == BlockState::Free
+                    && after.list == blocks[index].list
+            };
+            if blocks[next].next.some().as_ref().is_some_and(stays) {
+                break;
+            }
+            self.space.remove_free(index);
+            self.space.remove_free(next);
+            self.space.blocks.absorb_next(index);
+            // Complete: points of different streams would not compare.
+            self.space.blocks[index].free_after = 0;
+            self.space.insert_free(index);
+        }
+    }
+
+    /// Where the run of free blocks with complete last uses that starts at this block ends; the
+    /// block's own address if it is none.
+    pub(super) fn complete_run_end(&self, index: BlockIndex) -> u64 {
+        let is_idle = |index: &BlockIndex| {
+            self.space.blocks[*index].state == BlockState::Free && self.is_complete(*index)
+        };
+        let run = self.space.blocks.onward(index).take_while(is_idle);
+        run.last().map_or(self.space.blocks[index].address, |last| self.space.blocks[last].end())
     }
 }

@@ -1,48 +1,39 @@
 //! The heap: all pools of one device, and the operations on them.
 //!
-//! `request`, `grow`, `site`, `handle`, `harvest`, `berth`, `lead`, `loan` and `alias`: the way of
-//! a malloc. `place`: a block at an address that is named. `free` and `home`: the way of a free.
-//! `pin`: what stays. `commit`: what becomes of a plan. `trim`: giving memory back. `stream`:
-//! streams, fences and pools. Here: the state, and the two moves everything is made of: filing a
-//! free block, and occupying one.
-//! Invariants are numbered I1.. and proved by [`Heap::check`].
+//! It joins what stands alone below it: the block space (`space`), the page table (`vm`), streams
+//! and fences (`fence`). `alloc` and `reuse`: a request that free memory serves. `grow` and `remap`:
+//! one that needs memory mapped. `free`: the way of a free. `commit`: what becomes of a plan.
+//! `trim`: giving memory back. `lifecycle`: streams and pools that come and go. Here: the state, and
+//! what is told of it. Invariants are numbered I1.. and proved by [`Heap::check`].
 
-mod alias;
-mod berth;
+mod alloc;
 mod commit;
 mod free;
 mod grow;
-mod handle;
-mod harvest;
-mod home;
-mod lead;
-mod loan;
-mod pin;
-mod place;
-mod request;
-mod site;
-mod stream;
+mod lifecycle;
+mod remap;
+mod reuse;
+#[cfg(test)]
+mod tests;
 mod trim;
 
-use std::collections::VecDeque;
-
+pub use alloc::Outcome;
 pub use commit::Committed;
 pub use free::Freed;
-pub use request::{Granted, Outcome, Reuse};
+pub use reuse::Reuse;
 
-use crate::address_map::AddressMap;
-use crate::block::{BlockIndex, BlockState, Blocks, NO_USES};
+use crate::error::{FreeError, RequestError};
 use crate::fence::Streams;
-use crate::free_list::FreeList;
-use crate::granule::Granules;
 use crate::id::{PoolId, StreamId};
-use crate::pin::Pins;
-use crate::plan::Wanted;
+use crate::order::uses::UseTable;
+use crate::plan::Request;
 use crate::policy::{self, CrossStream, SegmentKind, SizeClass};
-use crate::pool::Pools;
-use crate::segment::Segments;
-use crate::stats::Stats;
-use home::Return;
+use crate::pool::{Pool, Pools};
+use crate::space::block::{BlockIndex, NO_USES};
+use crate::space::free_list::{FreeList, ListIx};
+use crate::space::{Granted, Space};
+use crate::stats::{RemapStats, Stats};
+use crate::vm::PageTable;
 
 /// How a heap behaves. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,27 +57,15 @@ pub struct Config {
 #[derive(Debug)]
 pub struct Heap {
     pub(crate) config: Config,
-    pub(crate) blocks: Blocks,
-    pub(crate) lists: Vec<FreeList>,
-    pub(crate) map: AddressMap,
-    pub(crate) segments: Segments,
-    pub(crate) granules: Granules,
+    pub(crate) space: Space,
+    pub(crate) vm: PageTable,
     pub(crate) streams: Streams,
-    pub(crate) pools: Pools,
+    pub(crate) pools: Pools<Pool>,
     pub(crate) uses: UseTable,
-    pub(crate) pins: Pins,
     pub(crate) quarantine: Vec<BlockIndex>,
     pub(crate) stats: Stats,
     /// Bytes that plans under way will add to the reserved bytes.
     pub(crate) planned_bytes: u64,
-    /// Berths with the numbers they had when they became empty, oldest first; some are used again.
-    pub(crate) oldest_berths: VecDeque<(BlockIndex, u64)>,
-    /// How often a berth became empty.
-    pub(crate) berths_emptied: u64,
-    /// Granules that back another place than their home.
-    pub(crate) remapped_granules: u64,
-    /// What goes home with the block that is being freed. Kept for its memory alone.
-    returns: Vec<Return>,
     /// The device refused a generous reservation, and none was given back since: ask for no more
     /// addresses than needed.
     pub(crate) addresses_are_scarce: bool,
@@ -98,25 +77,16 @@ pub struct Heap {
 impl Heap {
     /// An empty heap with its default pool and no stream.
     pub fn new(config: Config) -> Self {
-        debug_assert!(config.granule_bytes.is_power_of_two());
         Self {
             config,
-            blocks: Blocks::default(),
-            lists: Vec::new(),
-            map: AddressMap::new(),
-            segments: Segments::default(),
-            granules: Granules::default(),
+            space: Space::new(),
+            vm: PageTable::new(config.granule_bytes),
             streams: Streams::default(),
-            pools: Pools::new(config.kind),
+            pools: Pools::new(Pool::new(config.kind)),
             uses: UseTable::default(),
-            pins: Pins::default(),
             quarantine: Vec::new(),
             stats: Stats::default(),
             planned_bytes: 0,
-            oldest_berths: VecDeque::new(),
-            berths_emptied: 0,
-            remapped_granules: 0,
-            returns: Vec::new(),
             addresses_are_scarce: false,
             memory_is_scarce: false,
         }
@@ -137,16 +107,18 @@ impl Heap {
         &self.stats
     }
 
-    /// Sets every peak to its current value: those of the statistics, and of the accounts.
+    /// Sets every peak to its current value: those of the statistics, and of each pool and stream.
     pub fn reset_peaks(&mut self) {
         self.stats.reset_peaks();
-        self.lists.iter_mut().for_each(|list| list.active_bytes.reset_peak());
+        self.space.lists_mut().iter_mut().for_each(|list| list.active_bytes.reset_peak());
     }
 
     /// Statistics, to count a retry or reset totals.
     pub const fn stats_mut(&mut self) -> &mut Stats {
         &mut self.stats
     }
+
+    // Lists.
 
     /// The free list of a request, made if there is none yet.
     #[inline]
@@ -155,8 +127,8 @@ impl Heap {
         pool: PoolId,
         stream: StreamId,
         bytes: u64,
-    ) -> Result<u32, crate::RequestError> {
-        let class = policy::class(bytes);
+    ) -> Result<ListIx, RequestError> {
+        let class = policy::size_class(bytes);
         self.pools.live(pool)?;
         self.streams.live(stream)?;
         Ok(self.list_in(pool.index, class, stream.index))
@@ -164,156 +136,133 @@ impl Heap {
 
     /// The free list of a pool, class and stream, made if there is none yet.
     #[inline]
-    fn list_in(&mut self, pool: u32, class: SizeClass, stream: u32) -> u32 {
+    fn list_in(&mut self, pool: u32, class: SizeClass, stream: u32) -> ListIx {
         let of = self.pools.at(pool);
         if let Some(list) = of.list(class, stream) {
             return list;
         }
-        self.lists.push(FreeList::new(pool, of.kind, class, stream));
-        let list = (self.lists.len() - 1) as u32;
+        let list = self.space.insert_list(FreeList::new(pool, of.kind, class, stream));
         self.pools.at_mut(pool).set_list(class, stream, list);
         list
     }
 
-    #[inline]
-    pub(crate) fn list(&self, index: u32) -> &FreeList {
-        &self.lists[index as usize]
+    /// Whether unused memory of a list may go elsewhere: that of the default pool, and of pools
+    /// that were released before the device was idle.
+    pub(crate) fn is_open(&self, list: ListIx) -> bool {
+        let pool = self.space.list(list).pool;
+        pool == PoolId::DEFAULT.index || self.pools.at(pool).is_open
     }
+
+    // The two moves everything is made of.
 
     /// Files an unfiled block as free in its list, joined with the free blocks around it (I2).
     #[inline]
     fn file(&mut self, index: BlockIndex) {
-        let mut index = index;
-        let block = self.blocks[index];
-        let list = block.list;
-        self.blocks[index].state = BlockState::Free;
-        if let Some(next) = block.next.some()
-            && self.blocks[next].state == BlockState::Free
-            && self.blocks[next].list == list
-        {
-            self.lists[list as usize].remove(&mut self.blocks, next);
-            self.blocks.absorb_next(index);
-        }
-        if let Some(previous) = block.previous.some()
-            && self.blocks[previous].state == BlockState::Free
-            && self.blocks[previous].list == list
-        {
-            self.lists[list as usize].remove(&mut self.blocks, previous);
-            self.blocks.absorb_next(previous);
-            index = previous;
-        }
-        self.insert_free(index);
-        if block.is_loan {
-            self.send_home(index, block.address..block.end());
+        let freed = &self.space.blocks[index];
+        let (is_window, range) = (freed.is_window, freed.range());
+        let index = self.space.file(index);
+        if is_window {
+            self.send_home(index, range);
         }
     }
 
-    /// Puts a free block into its bin.
+    /// A free block serves a request.
     #[inline]
-    fn insert_free(&mut self, index: BlockIndex) {
-        let list = self.blocks[index].list;
-        self.lists[list as usize].insert(&mut self.blocks, index);
+    fn occupy_free(&mut self, index: BlockIndex, request: Request) -> Granted {
+        let Request { list, requested, bytes } = request;
+        let granted = self.space.occupy_free(index, list, requested, bytes);
+        self.count_live(index, request, granted)
     }
 
-    /// Takes a free block out of its bin.
+    /// An unfiled block serves a request. What it has too much is cut off and filed as free in the
+    /// list the block belonged to.
     #[inline]
-    fn remove_free(&mut self, index: BlockIndex) {
-        let list = self.blocks[index].list;
-        self.lists[list as usize].remove(&mut self.blocks, index);
-    }
-
-    /// Makes an unfiled block live for a request. What it has too much is cut off and filed as
-    /// free in the list the block belonged to.
-    #[inline]
-    fn occupy(&mut self, index: BlockIndex, wanted: Wanted) -> Granted {
-        let FreeList { kind, class, .. } = *self.list(wanted.list);
-        if policy::splits(kind, class, self.blocks[index].bytes - wanted.bytes) {
-            let rest = self.blocks.cut(index, wanted.bytes);
-            self.blocks[index].state = BlockState::Live;
+    fn occupy(&mut self, index: BlockIndex, request: Request) -> Granted {
+        let rest = self.space.cut_rest(index, request.list, request.bytes);
+        let granted = self.space.make_live(index, request.list, request.requested);
+        if let Some(rest) = rest {
             self.file(rest);
         }
-        self.make_live(index, wanted)
+        self.count_live(index, request, granted)
     }
 
-    /// Takes a block out of its bin and makes it live. What it has too much stays free: joined
-    /// with its neighbours it was already (I2).
     #[inline]
-    fn occupy_free(&mut self, index: BlockIndex, wanted: Wanted) -> Granted {
-        self.remove_free(index);
-        let FreeList { kind, class, .. } = *self.list(wanted.list);
-        if policy::splits(kind, class, self.blocks[index].bytes - wanted.bytes) {
-            let rest = self.blocks.cut(index, wanted.bytes);
-            self.insert_free(rest);
+    fn count_live(&mut self, index: BlockIndex, request: Request, granted: Granted) -> Granted {
+        self.space.blocks[index].uses = NO_USES;
+        let list = self.space.list_mut(request.list);
+        list.active_bytes.add(granted.bytes);
+        self.stats.allocate(list.class as usize, request.requested, granted.bytes);
+        granted
+    }
+
+    // Pins.
+
+    /// Pins the live block that starts at an address: its memory stays where it is (I16). Pins of
+    /// one address add up.
+    ///
+    /// # Errors
+    /// There is no such block.
+    pub fn pin_mapping(&mut self, address: u64) -> Result<(), FreeError> {
+        let index = self.space.find_live(address)?;
+        let block = &self.space.blocks[index];
+        match self.space.list(block.list).kind {
+            SegmentKind::Mapped => self.vm.pin(block.segment, block.range()),
+            SegmentKind::Plain => self.vm.pin_plain(block.range()),
         }
-        self.make_live(index, wanted)
+        Ok(())
     }
 
-    #[inline]
-    fn make_live(&mut self, index: BlockIndex, wanted: Wanted) -> Granted {
-        let block = &mut self.blocks[index];
-        block.state = BlockState::Live;
-        block.list = wanted.list;
-        block.requested = wanted.requested;
-        block.uses = NO_USES;
-        let grant = Granted { address: block.address, bytes: block.bytes };
-        self.map.insert(&mut self.blocks, index, grant.address);
-        let list = &mut self.lists[wanted.list as usize];
-        list.active_bytes.add(grant.bytes);
-        self.stats.allocate(list.class as usize, wanted.requested, grant.bytes);
-        grant
-    }
-}
-
-/// The streams that use a block beside its own, for the few blocks that have such uses.
-#[derive(Debug, Default)]
-pub(crate) struct UseTable {
-    table: Vec<Vec<StreamId>>,
-    spare: Vec<u32>,
-}
-
-impl UseTable {
-    /// Streams recorded under an index; none for [`NO_USES`].
-    pub(crate) fn get(&self, index: u32) -> &[StreamId] {
-        self.table.get(index as usize).map_or(&[], Vec::as_slice)
+    /// Takes a pin of an address back, whether the block is live still or not. False if there is
+    /// none.
+    pub fn unpin_mapping(&mut self, address: u64) -> bool {
+        let left = self.vm.unpin(address);
+        if left == Some(0) {
+            self.send_all_home();
+        }
+        left.is_some()
     }
 
-    /// How many indices are in use.
-    pub(crate) fn len(&self) -> usize {
-        self.table.len() - self.spare.len()
+    /// What is mapped away from home and what is pinned.
+    pub fn remap_stats(&self) -> RemapStats {
+        self.vm.stats()
     }
 
-    /// Adds a stream, once. Returns the index, which is new if it was [`NO_USES`].
-    fn add(&mut self, index: u32, stream: StreamId) -> u32 {
-        let index = if index == NO_USES {
-            self.spare.pop().unwrap_or_else(|| {
-                self.table.push(Vec::new());
-                (self.table.len() - 1) as u32
+    // Figures.
+
+    /// The largest free block of any pool and stream, in bytes. Walks all free blocks.
+    pub fn largest_free_bytes(&self) -> u64 {
+        self.space.largest_free_bytes()
+    }
+
+    /// Unused bytes of the default pool and of open ones that can be put to any use: whole
+    /// handles of free blocks, but for pinned ones, idle granules, and plain segments that are
+    /// wholly free.
+    pub fn unused_bytes(&self) -> u64 {
+        let lists = (0..self.space.lists().len() as u32).map(ListIx);
+        let open = lists.filter(|&list| self.is_open(list)).map(|list| self.space.list(list));
+        let free = open.flat_map(|list| {
+            list.filed(&self.space.blocks).map(|index| {
+                let block = &self.space.blocks[index];
+                match list.kind {
+                    SegmentKind::Mapped => {
+                        let whole = self.vm.whole_handles(block.segment, block.range());
+                        self.vm.unpinned(whole).map(|range| range.end - range.start).sum()
+                    }
+                    SegmentKind::Plain if self.space.is_whole_segment(index) => block.bytes,
+                    SegmentKind::Plain => 0,
+                }
             })
-        } else {
-            index
-        };
-        let streams = &mut self.table[index as usize];
-        if !streams.contains(&stream) {
-            streams.push(stream);
-        }
-        index
+        });
+        self.vm.idle_bytes() + free.sum::<u64>()
     }
 
-    /// Removes a stream; true if none is left, and the index is free again.
-    fn remove(&mut self, index: u32, stream: StreamId) -> bool {
-        let streams = &mut self.table[index as usize];
-        streams.retain(|&s| s != stream);
-        if streams.is_empty() {
-            self.spare.push(index);
-        }
-        self.table[index as usize].is_empty()
-    }
-
-    /// Removes all streams of an index, which is free again.
-    fn clear(&mut self, index: u32) {
-        if index != NO_USES && !self.table[index as usize].is_empty() {
-            self.table[index as usize].clear();
-            self.spare.push(index);
-        }
+    /// The mapped ranges of every segment, in address order: start and size in bytes.
+    pub fn mapped_ranges(&self) -> Vec<(u64, u64)> {
+        let segments = self.space.segments.in_address_order();
+        let mapped = segments.filter(|(_, segment)| segment.kind == SegmentKind::Mapped);
+        let ranges = mapped.flat_map(|(ix, segment)| {
+            self.vm.mapped_ranges(ix, &(segment.address..segment.address + segment.bytes))
+        });
+        ranges.map(|range| (range.start, range.end - range.start)).collect()
     }
 }

@@ -7,12 +7,13 @@
 use std::ops::Range;
 
 use super::Heap;
-use crate::block::{BlockIndex, BlockState};
 use crate::fence::Fence;
-use crate::granule::GranuleId;
 use crate::id::PoolId;
-use crate::plan::{Gift, Intent, Plan, Step};
+use crate::plan::{Intent, Plan, Release, Step};
 use crate::policy::SegmentKind;
+use crate::space::block::{BlockIndex, BlockState};
+use crate::space::segment::{Segment, SegmentIx};
+use crate::vm::granule::GranuleId;
 
 impl Heap {
     /// Plans to give back all that can be given back without waiting; `None` if there is nothing.
@@ -21,39 +22,19 @@ impl Heap {
     /// there is nothing, or a plan fails.
     pub fn plan_trim(&mut self) -> Option<Plan> {
         self.send_all_home();
-        let (mut gifts, mut steps) = (Vec::new(), Vec::new());
-        self.clear_aliases(&mut gifts, &mut steps);
-        if gifts.is_empty() {
-            self.claim_all_gifts(&mut gifts, &mut steps);
+        let (mut releases, mut steps) = (Vec::new(), Vec::new());
+        self.claim_aliases(&mut releases, &mut steps);
+        if releases.is_empty() {
+            self.claim_memory(&mut releases, &mut steps);
         }
-        (!gifts.is_empty()).then_some(Plan { steps, intent: Intent::Trim { gifts } })
-    }
-
-    fn claim_all_gifts(&mut self, gifts: &mut Vec<Gift>, steps: &mut Vec<Step>) {
-        let segments: Vec<u32> = self.segments.in_address_order().map(|(index, _)| index).collect();
-        for segment in segments {
-            if self.is_trimmable(segment) {
-                self.claim_gifts(segment, gifts, steps);
-            }
-        }
-        // Last, since giving these back has failed before: nothing waits behind them.
-        for granule in self.granules.idle().to_vec() {
-            if self.granules.mappings(granule).is_empty() {
-                self.granules.take_idle(&[granule]);
-                steps.push(Step::Release { granule });
-                gifts.push(Gift::Idle { granule });
-            }
-        }
+        (!releases.is_empty()).then_some(Plan { steps, intent: Intent::Trim { releases } })
     }
 
     /// Plans to wait until the device is idle. Afterwards every block freed before is usable
     /// everywhere, pending ones are free, and a trim gives all of it back.
     pub fn plan_synchronize(&mut self) -> Plan {
-        let fences = self.streams.fences_when_idle();
         let quarantined = std::mem::take(&mut self.quarantine);
-        let intent =
-            Intent::Synchronize { fences, quarantined, pools: self.pools.open_when_idle() };
-        Plan { steps: vec![Step::SynchronizeDevice], intent }
+        self.streams.plan_idle(quarantined, self.pools.open_when_idle())
     }
 
     pub(super) fn finish_synchronize(
@@ -69,8 +50,8 @@ impl Heap {
             self.fence_passed(fence);
         }
         for index in quarantined {
-            self.stats.quarantined_bytes -= self.blocks[index].bytes;
-            self.settle(index);
+            self.stats.quarantined_bytes -= self.space.blocks[index].bytes;
+            self.finish_free(index);
         }
         if !pools.is_empty() {
             // What they had borrowed.
@@ -78,270 +59,261 @@ impl Heap {
         }
     }
 
-    /// Memory of open pools.
-    pub(super) fn is_trimmable(&self, segment: u32) -> bool {
-        let Some(segment) = self.segments.get(segment) else {
-            return false;
-        };
-        self.is_open_pool(self.list(segment.list).pool)
+    // Mappings beside homes.
+
+    /// Plans to unmap these ranges of an unfiled block without backing.
+    pub(super) fn plan_to_unmap(&mut self, index: BlockIndex, ranges: Vec<Range<u64>>) -> Plan {
+        let (mut releases, mut steps) = (Vec::new(), Vec::new());
+        self.claim_to_unmap(index, ranges, &mut releases, &mut steps);
+        Plan { steps, intent: Intent::Trim { releases } }
     }
 
-    /// Whether unused memory of a pool may go elsewhere: that of the default pool, and of those
-    /// that were released before the device was idle.
-    pub(crate) fn is_open_pool(&self, pool: u32) -> bool {
-        pool == PoolId::DEFAULT.index || self.pools.at(pool).is_open
+    /// Claims an unfiled block without backing, and adds the unmapping of these of its ranges.
+    pub(super) fn claim_to_unmap(
+        &mut self,
+        index: BlockIndex,
+        ranges: Vec<Range<u64>>,
+        releases: &mut Vec<Release>,
+        steps: &mut Vec<Step>,
+    ) {
+        self.space.blocks.set_state(index, BlockState::Claimed);
+        steps.extend(
+            ranges
+                .iter()
+                .map(|range| Step::Unmap { address: range.start, bytes: range.end - range.start }),
+        );
+        releases.push(Release::Aliases { block: index, ranges });
     }
 
-    fn claim_gifts(&mut self, segment: u32, gifts: &mut Vec<Gift>, steps: &mut Vec<Step>) {
-        let Some(of) = self.segments.get(segment) else {
-            return;
-        };
-        let (kind, is_loan, first) = (of.kind, of.is_loan, of.first);
-        let (address, bytes) = (of.address, of.bytes);
-        let whole = self.blocks[first].bytes == bytes;
-        let is_hollow = self.blocks[first].state == BlockState::Hollow;
-        if kind == SegmentKind::Mapped && whole && is_hollow {
-            if self.leads_nowhere(first) {
-                self.unlink_hollow(first);
-                self.blocks[first].state = BlockState::Claimed;
-                self.segments.withdraw(segment);
+    /// Adds the unmapping of what keeps granules from being released, and forgets idle windows that
+    /// lead nowhere.
+    fn claim_aliases(&mut self, releases: &mut Vec<Release>, steps: &mut Vec<Step>) {
+        let complete = self.complete_ranges();
+        let segments = self.space.segments.iter();
+        let mapped = segments.filter(|(_, segment)| segment.kind == SegmentKind::Mapped);
+        let blocks: Vec<BlockIndex> =
+            mapped.flat_map(|(_, segment)| self.space.blocks.onward(segment.first)).collect();
+        for index in blocks {
+            let block = self.space.blocks[index];
+            let is_idle = block.state == BlockState::IdleWindow && self.is_complete(index);
+            if !is_idle && block.state != BlockState::Unmapped {
+                continue;
+            }
+            let (segment, range) = (block.segment, block.range());
+            let is_whole = is_idle && self.vm.is_whole_window(segment, &range);
+            if self.vm.leads_to_any(segment, &range, &complete) {
+                match block.state {
+                    BlockState::Unmapped => self.space.unlink_unmapped(index),
+                    _ if is_whole => self.space.idle_windows.remove(self.window_key(index)),
+                    _ => {}
+                }
+                let ranges = self.vm.mapped_ranges(segment, &range);
+                self.claim_to_unmap(index, ranges, releases, steps);
+            } else if is_whole && self.vm.is_unmapped(segment, &range) {
+                self.space.idle_windows.remove(self.window_key(index));
+                self.space.blocks.set_state(index, BlockState::Claimed);
+                self.finish_unmapping(index);
+            }
+        }
+    }
+
+    /// Where granules of open pools are free at home and their last uses complete, by address.
+    fn complete_ranges(&self) -> Vec<Range<u64>> {
+        let mut ranges = Vec::new();
+        for (ix, segment) in self.space.segments.in_address_order() {
+            if segment.kind == SegmentKind::Plain || !self.is_open(segment.list) {
+                continue;
+            }
+            let mut end = 0;
+            for index in self.space.blocks.onward(segment.first) {
+                let start = self.space.blocks[index].address;
+                if start >= end {
+                    end = self.complete_run_end(index);
+                    ranges.push(self.vm.whole_handles(ix, start..end));
+                }
+            }
+        }
+        ranges.retain(|range| !range.is_empty());
+        ranges
+    }
+
+    /// A claimed block of which aliases were unmapped stands where it belongs again.
+    pub(super) fn finish_unmapping(&mut self, index: BlockIndex) {
+        let block = self.space.blocks[index];
+        if !block.is_window {
+            return self.space.make_unmapped(index);
+        }
+        let (segment, range) = (block.segment, block.range());
+        self.vm.renew_runs(segment, range.clone());
+        if self.vm.is_whole_window(segment, &range) && self.vm.is_unmapped(segment, &range) {
+            self.vm.forget_window(segment, block.address);
+            self.space.make_unmapped(index);
+        } else {
+            self.make_idle(index);
+        }
+    }
+
+    // Memory and addresses.
+
+    fn claim_memory(&mut self, releases: &mut Vec<Release>, steps: &mut Vec<Step>) {
+        let segments = self.space.segments.in_address_order();
+        let open = segments.filter(|(_, segment)| self.is_open(segment.list));
+        for ix in open.map(|(ix, _)| ix).collect::<Vec<_>>() {
+            self.claim_segment(ix, releases, steps);
+        }
+        // Last, since giving these back has failed before: nothing waits behind them.
+        for granule in self.vm.take_releasable_idle() {
+            steps.push(Step::Release { granule });
+            releases.push(Release::Idle { handle: granule });
+        }
+    }
+
+    /// Claims what a segment can give back.
+    fn claim_segment(&mut self, ix: SegmentIx, releases: &mut Vec<Release>, steps: &mut Vec<Step>) {
+        let Segment { kind, address, bytes, first, is_window, .. } = self.space.segments[ix];
+        let whole = &self.space.blocks[first];
+        if whole.bytes == bytes && whole.state == BlockState::Unmapped {
+            if self.vm.is_unmapped(ix, &(address..address + bytes)) {
+                self.space.unlink_unmapped(first);
+                self.space.blocks.set_state(first, BlockState::Claimed);
+                self.space.segments.withdraw(ix);
                 steps.push(Step::Unreserve { address, bytes });
-                gifts.push(Gift::Addresses { segment });
+                releases.push(Release::Addresses { segment: ix });
             }
             return;
         }
-        if is_loan {
+        if is_window {
             // Its granules are released at their homes.
             return;
         }
         let mut next = first;
         while let Some(index) = next.some() {
-            let end = self.idle_run_end(index);
-            if end > self.blocks[index].address {
-                let (start, end) = match kind {
-                    SegmentKind::Mapped => self.releasable_range(index, end),
-                    SegmentKind::Plain => (self.blocks[index].address, end),
-                };
-                let is_whole =
-                    start == address && end == address + bytes && !self.pins.touch(start..end);
-                if start < end && (kind == SegmentKind::Mapped || is_whole) {
-                    let claimed = self.claim_range(index, start, end);
-                    // All its uses are complete; points of different streams would not compare.
-                    self.blocks[claimed].free_after = 0;
-                    let gift = match kind {
-                        SegmentKind::Mapped => self.gift_of(claimed, steps),
-                        SegmentKind::Plain => {
-                            self.segments.withdraw(segment);
-                            steps.push(Step::Free { address, bytes });
-                            Gift::Plain { segment }
-                        }
-                    };
-                    gifts.push(gift);
-                    next = self.blocks[claimed].next;
-                    continue;
+            let range = self.releasable(ix, index);
+            if range.is_empty() {
+                next = self.space.blocks[index].next;
+                continue;
+            }
+            let claimed = self.space.claim_range(index, range.start, range.end);
+            // All its uses are complete; points of different streams would not compare.
+            self.space.blocks[claimed].free_after = 0;
+            next = self.space.blocks[claimed].next;
+            releases.push(match kind {
+                SegmentKind::Mapped => {
+                    let handles = self.vm.plan_release(ix, &range, steps);
+                    Release::Backing { block: claimed, handles }
                 }
+                SegmentKind::Plain => {
+                    self.space.segments.withdraw(ix);
+                    steps.push(Step::Free { address, bytes });
+                    Release::Plain { segment: ix }
+                }
+            });
+        }
+    }
+
+    /// What can be given back of the run of free blocks that starts at this one.
+    fn releasable(&self, ix: SegmentIx, index: BlockIndex) -> Range<u64> {
+        let start = self.space.blocks[index].address;
+        let run = start..self.complete_run_end(index);
+        match self.space.segments[ix] {
+            _ if run.is_empty() => run,
+            Segment { kind: SegmentKind::Mapped, .. } => self.vm.releasable(ix, run),
+            Segment { address, bytes, .. } => {
+                let is_whole = run == (address..address + bytes) && !self.vm.is_pinned(run.clone());
+                if is_whole { run } else { start..start }
             }
-            next = self.blocks[index].next;
         }
-    }
-
-    /// Where the run of free blocks with complete last uses that starts at this block ends; the
-    /// block's own address if it is none.
-    pub(super) fn idle_run_end(&self, index: BlockIndex) -> u64 {
-        let mut end = self.blocks[index].address;
-        let mut next = index;
-        while let Some(index) = next.some() {
-            let block = &self.blocks[index];
-            if block.state != BlockState::Free
-                || block.free_after > self.streams.at(self.list(block.list).stream).passed
-            {
-                break;
-            }
-            end = block.end();
-            next = block.next;
-        }
-        end
-    }
-
-    /// The first handles in the run of free blocks from `index` to `end` that can all be
-    /// released; an empty range if there are none.
-    fn releasable_range(&self, index: BlockIndex, end: u64) -> (u64, u64) {
-        let granule_bytes = self.config.granule_bytes;
-        let block = &self.blocks[index];
-        let Range { start, end } = self.whole_handles(block.segment, block.address..end);
-        let Some(segment) = self.segments.get(block.segment).filter(|_| start < end) else {
-            return (end, end);
-        };
-        let is_releasable = |&address: &u64| {
-            let slot = (address - segment.address) / granule_bytes;
-            !self.pins.touch(address..address + granule_bytes)
-                && segment
-                    .granule(slot as usize)
-                    .is_some_and(|id| self.granules.mappings(id).is_empty())
-        };
-        let mut addresses = (start..end).step_by(granule_bytes as usize);
-        let start = addresses.find(is_releasable).unwrap_or(end);
-        let end = addresses.find(|address| !is_releasable(address)).unwrap_or(end);
-        (start, end)
-    }
-
-    /// Claims the addresses from `start` to `end`, which free blocks from `index` on cover, as one
-    /// block. What free blocks have beyond both ends stays free in the lists they stand in.
-    pub(super) fn claim_range(&mut self, index: BlockIndex, start: u64, end: u64) -> BlockIndex {
-        let mut first = index;
-        while self.blocks[first].end() <= start {
-            first = self.blocks[first].next;
-        }
-        self.remove_free(first);
-        if self.blocks[first].address < start {
-            let claimed = self.blocks.cut(first, start - self.blocks[first].address);
-            self.insert_free(first);
-            first = claimed;
-        }
-        self.cut_free_rest(first, end);
-        while self.blocks[first].end() < end {
-            let next = self.blocks[first].next;
-            self.remove_free(next);
-            self.cut_free_rest(next, end);
-            self.blocks.absorb_next(first);
-        }
-        self.blocks[first].state = BlockState::Claimed;
-        first
-    }
-
-    /// Files what a free, unfiled block has beyond `end` as a block of its own.
-    fn cut_free_rest(&mut self, index: BlockIndex, end: u64) {
-        let block = self.blocks[index];
-        if block.end() > end {
-            let rest = self.blocks.cut(index, end - block.address);
-            self.insert_free(rest);
-        }
-    }
-
-    /// The backing of a claimed block as a gift.
-    fn gift_of(&mut self, index: BlockIndex, steps: &mut Vec<Step>) -> Gift {
-        let block = self.blocks[index];
-        let granules = self.places_of(index).map(|(_, granule)| granule);
-        let handles: Vec<GranuleId> =
-            granules.filter(|&granule| self.granules.before(granule) == 0).collect();
-        steps.push(Step::Unmap { address: block.address, bytes: block.bytes });
-        for &granule in &handles {
-            steps.push(Step::Release { granule });
-            self.granules.plan(granule);
-        }
-        Gift::Backing { block: index, handles }
     }
 
     /// Takes back a trim of which the first `done` steps were done.
-    pub(super) fn finish_trim(&mut self, gifts: Vec<Gift>, done: usize) {
+    pub(super) fn finish_trim(&mut self, releases: Vec<Release>, done: usize) {
         let mut left = done;
         let mut take = move || {
             let is_done = left > 0;
             left = left.saturating_sub(1);
             is_done
         };
-        for gift in gifts {
-            match gift {
-                Gift::Idle { granule } => self.finish_release(granule, take()),
-                Gift::Aliases { block, ranges } => {
+        for release in releases {
+            match release {
+                Release::Idle { handle } => self.finish_release(handle, take()),
+                Release::Aliases { block, ranges } => {
+                    let segment = self.space.blocks[block].segment;
                     for range in ranges {
                         if take() {
-                            self.finish_unmapping(block, range);
+                            self.vm.unmap_aliases(segment, &range);
                         }
                     }
-                    self.finish_clearing(block);
+                    self.finish_unmapping(block);
                 }
-                Gift::Backing { block, handles } => {
+                Release::Backing { block, handles } => {
                     let is_unmapped = take();
                     let released: Vec<bool> = handles.iter().map(|_| take()).collect();
-                    if is_unmapped {
-                        self.finish_unmap(block, &handles, &released);
-                    } else {
-                        self.keep_backing(block);
-                    }
+                    self.finish_backing(block, is_unmapped, &handles, &released);
                 }
-                Gift::Plain { segment } => self.finish_free_plain(segment, take()),
-                Gift::Addresses { segment } => self.finish_unreserve(segment, take()),
+                Release::Plain { segment } => self.finish_plain(segment, take()),
+                Release::Addresses { segment } => self.finish_addresses(segment, take()),
             }
         }
     }
 
     fn finish_release(&mut self, handle: GranuleId, is_done: bool) {
-        if is_done {
-            let granules = self.granules.handle(handle).len() as u64;
-            self.granules.set_vacant(handle);
-            self.memory_is_scarce = false;
-            self.stats.all.reserved_bytes.take(granules * self.config.granule_bytes);
-        } else {
-            self.granules.set_idle(handle);
-        }
+        self.memory_is_scarce &= !is_done;
+        let bytes = self.vm.finish_release(handle, is_done);
+        self.stats.all.reserved_bytes.take(bytes);
     }
 
-    /// A claimed block could not be unmapped: it is what it was before.
-    fn keep_backing(&mut self, index: BlockIndex) {
-        let places: Vec<_> = self.places_of(index).collect();
-        for (place, granule) in places {
-            self.granules.set_backing(granule, place);
+    /// A claimed block was unmapped and its handles released, as far as that went.
+    fn finish_backing(
+        &mut self,
+        index: BlockIndex,
+        is_unmapped: bool,
+        handles: &[GranuleId],
+        released: &[bool],
+    ) {
+        let block = self.space.blocks[index];
+        if !is_unmapped {
+            self.vm.keep_backing(block.segment, &block.range());
+            return self.file(index);
         }
-        self.file(index);
-    }
-
-    fn finish_unmap(&mut self, index: BlockIndex, handles: &[GranuleId], released: &[bool]) {
-        let block = self.blocks[index];
-        let granule_bytes = self.config.granule_bytes;
-        if let Some(segment) = self.segments.get_mut(block.segment) {
-            let first = (block.address - segment.address) / granule_bytes;
-            for slot in 0..block.bytes / granule_bytes {
-                segment.unmap((first + slot) as usize);
-            }
-            let class = self.lists[segment.list as usize].class as usize;
-            self.stats.classes[class].reserved_bytes.take(block.bytes);
-        }
+        self.vm.unmap_home(block.segment, &block.range());
+        let class = self.space.list(self.space.segments[block.segment].list).class as usize;
+        self.stats.classes[class].reserved_bytes.take(block.bytes);
         for (&handle, &is_released) in handles.iter().zip(released) {
             self.finish_release(handle, is_released);
         }
-        self.hollow_out(index);
+        self.space.make_unmapped(index);
     }
 
-    fn finish_free_plain(&mut self, index: u32, is_done: bool) {
-        let Some(segment) = self.segments.get(index) else {
-            return;
-        };
-        let (first, bytes, list) = (segment.first, segment.bytes, segment.list);
+    fn finish_plain(&mut self, ix: SegmentIx, is_done: bool) {
+        let Segment { first, bytes, list, .. } = self.space.segments[ix];
         if !is_done {
-            self.segments.restore(index);
-            self.file(first);
-            return;
+            self.space.segments.restore(ix);
+            return self.file(first);
         }
-        let class = self.list(list).class as usize;
+        let class = self.space.list(list).class as usize;
         self.stats.all.reserved_bytes.take(bytes);
         self.stats.classes[class].reserved_bytes.take(bytes);
         self.memory_is_scarce = false;
-        self.remove_segment(index);
+        self.remove_segment(ix);
     }
 
-    fn finish_unreserve(&mut self, index: u32, is_done: bool) {
-        let Some(first) = self.segments.get(index).map(|segment| segment.first) else {
-            return;
-        };
+    fn finish_addresses(&mut self, ix: SegmentIx, is_done: bool) {
         if is_done {
-            self.remove_segment(index);
+            self.vm.remove_segment(ix);
+            self.remove_segment(ix);
             self.addresses_are_scarce = false;
         } else {
-            self.segments.restore(index);
-            self.hollow_out(first);
+            let first = self.space.segments[ix].first;
+            self.space.segments.restore(ix);
+            self.space.make_unmapped(first);
         }
     }
 
     /// Forgets a withdrawn segment and the one block that covers it.
-    fn remove_segment(&mut self, index: u32) {
-        let Some(segment) = self.segments.get(index) else {
-            return;
-        };
-        let class = self.list(segment.list).class as usize;
-        self.blocks.remove(segment.first);
+    fn remove_segment(&mut self, ix: SegmentIx) {
+        let class = self.space.list(self.space.segments[ix].list).class as usize;
         self.stats.all.segments.take(1);
         self.stats.classes[class].segments.take(1);
-        self.segments.remove(index);
+        self.space.remove_segment(ix);
     }
 }

@@ -268,9 +268,10 @@ impl World {
                         self.device.physical(block.address, block.bytes).into_iter().flatten(),
                     );
                 }
-                // Hollow addresses may lead somewhere, but nobody uses them.
-                BlockState::Hollow | BlockState::Lent | BlockState::Alias | BlockState::Claimed => {
-                }
+                // Addresses of the others may lead somewhere, but nobody uses them.
+                BlockState::Unmapped | BlockState::Remapped | BlockState::IdleWindow => {}
+                BlockState::Claimed => {}
+                other => panic!("{other:?} is a new state"),
             }
         }
         owned.sort_unstable_by_key(|range| range.start);

@@ -138,8 +138,8 @@ fn segment_layout(segment: &SegmentView) -> replay::LayoutSegment {
         state: match block.state {
             BlockState::Live => replay::BlockState::Live,
             BlockState::Pending | BlockState::Quarantined => replay::BlockState::Pending,
-            BlockState::Hollow | BlockState::Lent | BlockState::Alias => replay::BlockState::Hollow,
             BlockState::Free | BlockState::Claimed => replay::BlockState::Free,
+            _ => replay::BlockState::Unmapped,
         },
     });
     replay::LayoutSegment {

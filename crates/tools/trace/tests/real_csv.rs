@@ -1,28 +1,29 @@
-//! Reads every trace of `../shared/traces`, where that folder exists, and writes it again.
+//! Reads every trace of `traces/`, and of `../shared/traces` where that folder exists, and writes
+//! it again.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use drystone_trace::codec::{self, Limits};
 
-fn traces() -> Vec<PathBuf> {
-    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../../shared/traces"));
-    let mut found: Vec<PathBuf> = ["", "public", "minimalloc"]
+/// Those traces by the names of their files, each once.
+fn traces() -> BTreeMap<OsString, PathBuf> {
+    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));
+    let shared = root.join("../shared/traces");
+    let folders = [shared.join("public"), shared.join("minimalloc"), shared, root.join("traces")];
+    folders
         .iter()
-        .filter_map(|folder| fs::read_dir(root.join(folder)).ok())
+        .filter_map(|folder| fs::read_dir(folder).ok())
         .flatten()
-        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .filter(|path| path.to_string_lossy().ends_with(".csv.zst"))
-        .collect();
-    found.sort();
-    if found.is_empty() {
-        println!("skipped: needs recorded traces in {}", root.display());
-    }
-    found
+        .map(|entry| entry.unwrap())
+        .map(|entry| (entry.file_name(), entry.path()))
+        .filter(|(name, _)| name.to_string_lossy().ends_with(".csv.zst"))
+        .collect()
 }
 
 /// The lines of a file as operation, id, size, stream and time, times counted from the first.
@@ -43,7 +44,9 @@ fn rows(text: &[u8]) -> Vec<(char, [u64; 4])> {
 
 #[test]
 fn real_traces_round_trip_to_the_same_lines() {
-    for path in traces() {
+    let traces = traces();
+    assert!(traces.len() >= 15, "those of this repository: {traces:?}");
+    for path in traces.into_values() {
         let started = Instant::now();
         let traces = codec::read_path(&path, &Limits::default()).unwrap();
         let took = started.elapsed();

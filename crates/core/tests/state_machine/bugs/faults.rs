@@ -68,7 +68,7 @@ fn b48_granules_that_could_not_be_released_back_the_next_block() {
     assert_eq!(world.allocate_with(0, stream, 8 * MIB, Reuse::MayWait, (1, fate)), None);
     world.verify();
     let segments = world.heap.snapshot();
-    assert!(segments[0].blocks.iter().all(|block| block.state == BlockState::Hollow));
+    assert!(segments[0].blocks.iter().all(|block| block.state == BlockState::Unmapped));
     assert_eq!(world.device.held_bytes(), 3 * GRANULE);
     // All three are idle, though two are still mapped; one may still be created.
     assert!(world.allocate(stream, 4 * MIB).is_some());

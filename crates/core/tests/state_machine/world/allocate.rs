@@ -122,7 +122,7 @@ impl World {
     }
 
     pub(super) fn take(&mut self, request: Request, grant: Granted) -> u64 {
-        let Granted { address, bytes } = grant;
+        let Granted { address, bytes, .. } = grant;
         let (least, slack) = match self.kinds[request.pool] {
             SegmentKind::Plain if request.bytes > 1 << 20 => (rounded(request.bytes), 1 << 20),
             _ => (rounded(request.bytes), 0),

@@ -101,7 +101,7 @@ impl World {
         let expected = match block.next() {
             None => FreeError::Unknown { address },
             Some(block) => match block.state {
-                BlockState::Hollow => FreeError::Unknown { address },
+                BlockState::Unmapped => FreeError::Unknown { address },
                 BlockState::Live | BlockState::Pending if block.address != address => {
                     FreeError::Interior {
                         address,

@@ -131,6 +131,6 @@ fn state(state: BlockState) -> usize {
         BlockState::Live => 0,
         BlockState::Pending => 1,
         BlockState::Free => 2,
-        BlockState::Hollow => 3,
+        BlockState::Unmapped => 3,
     }
 }

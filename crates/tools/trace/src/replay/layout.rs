@@ -14,7 +14,7 @@ pub enum BlockState {
     /// Physical memory ready for the next request.
     Free,
     /// Addresses with no physical memory of their own behind them.
-    Hollow,
+    Unmapped,
 }
 
 /// A contiguous piece of a segment.

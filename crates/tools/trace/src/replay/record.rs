@@ -184,7 +184,7 @@ impl Recorder<'_> {
                 state: match block.state {
                     BlockState::Live => snapshot::BlockState::Allocated,
                     BlockState::Pending => snapshot::BlockState::PendingFree,
-                    BlockState::Free | BlockState::Hollow => snapshot::BlockState::Inactive,
+                    BlockState::Free | BlockState::Unmapped => snapshot::BlockState::Inactive,
                 },
                 stack: self.stacks.get(&block.address).copied(),
             };

@@ -31,7 +31,7 @@ pub(super) fn held(layout: &Layout) -> Vec<Held> {
 pub(super) fn runs(segment: &LayoutSegment) -> Vec<(Held, Range<usize>)> {
     let mut runs: Vec<(Held, Range<usize>)> = Vec::new();
     for (index, block) in segment.blocks.iter().enumerate() {
-        if block.state == BlockState::Hollow {
+        if block.state == BlockState::Unmapped {
             continue;
         }
         match runs.last_mut().filter(|(_, range)| range.end == index) {
@@ -114,10 +114,10 @@ mod tests {
             state,
         };
         let blocks = vec![
-            block(0, BlockState::Hollow),
+            block(0, BlockState::Unmapped),
             block(10, BlockState::Live),
             block(20, BlockState::Free),
-            block(30, BlockState::Hollow),
+            block(30, BlockState::Unmapped),
             block(40, BlockState::Pending),
         ];
         let segment =

@@ -1,0 +1,150 @@
+//! Allocations: checked against the limit, made by the driver, and counted.
+//!
+//! How much the driver's pool grows for a request is its own affair, so the limit is checked
+//! twice: before, as far as growth can be foreseen, and after, when the block goes back at once.
+
+use super::free::{DeferredFree, FreeOrder};
+use super::{AsyncPools, Block, State};
+use crate::error::RequestError;
+use crate::id::{PoolId, StreamId};
+use crate::pool_stream_stats::PoolStreamStats;
+use crate::size::block_bytes;
+use crate::space::Granted;
+use crate::space::block::{BlockIndex, NO_USES};
+use crate::stats::{Gauge, Stats};
+
+/// A request that the driver is to serve; handed back with what it gave, or cancelled.
+#[derive(Debug)]
+#[must_use = "a pending allocation keeps its pool from ending"]
+pub struct PendingAlloc {
+    pool: PoolId,
+    stream: StreamId,
+    requested: u64,
+    bytes: u64,
+}
+
+impl PendingAlloc {
+    /// How much to ask the driver for.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// What the driver gave.
+#[derive(Clone, Copy, Debug)]
+pub struct DriverAlloc {
+    /// Where the block starts.
+    pub address: u64,
+    /// It became part of a graph, which owns the memory.
+    pub is_graphs: bool,
+    /// What the memory pool holds now, if the driver said so.
+    pub reserved_bytes: Option<u64>,
+}
+
+impl AsyncPools {
+    /// The size of the block for a request that can be served, whatever the limit says.
+    ///
+    /// # Errors
+    /// A size no block can have; an unknown pool or stream.
+    pub fn check_request(
+        &self,
+        pool: PoolId,
+        stream: StreamId,
+        requested: u64,
+    ) -> Result<u64, RequestError> {
+        let bytes = block_bytes(requested)?;
+        self.pools.live(pool)?;
+        self.streams.live(stream)?;
+        Ok(bytes)
+    }
+
+    /// Checks a request that the driver is to serve.
+    ///
+    /// # Errors
+    /// A size no block can have; an unknown pool or stream; growth that would pass the limit.
+    pub fn request(
+        &mut self,
+        pool: PoolId,
+        stream: StreamId,
+        requested: u64,
+        is_captured: bool,
+    ) -> Result<PendingAlloc, RequestError> {
+        let bytes = self.check_request(pool, stream, requested)?;
+        let (reserved_bytes, limit_bytes) =
+            (self.stats.all.reserved_bytes.current, self.limit_bytes);
+        let of = self.pools.at_mut(pool.index);
+        // What the pool holds unused may serve, but nothing that a graph will own.
+        let is_unused = !is_captured && bytes <= of.reserved_bytes - of.active_bytes;
+        if !is_unused && reserved_bytes.saturating_add(bytes) > limit_bytes {
+            return Err(RequestError::Limit { bytes, reserved_bytes, limit_bytes });
+        }
+        of.blocks += 1;
+        Ok(PendingAlloc { pool, stream, requested, bytes })
+    }
+
+    /// The driver gave nothing for a pending allocation.
+    pub fn cancel(&mut self, pending: PendingAlloc) {
+        self.pools.at_mut(pending.pool.index).blocks -= 1;
+    }
+
+    /// Counts what the driver gave for a pending allocation. Where the pool has grown past the
+    /// limit for it, the block is not handed out: it goes back.
+    ///
+    /// # Errors
+    /// The block that is to be given back.
+    pub fn admit(
+        &mut self,
+        pending: PendingAlloc,
+        given: DriverAlloc,
+    ) -> Result<Granted, DeferredFree> {
+        let PendingAlloc { pool: PoolId { index: pool, .. }, stream, requested, bytes } = pending;
+        let DriverAlloc { address, is_graphs, reserved_bytes } = given;
+        *self.held_mut(pool, is_graphs) += bytes;
+        let reserved_bytes = reserved_bytes.unwrap_or(self.pools.at(pool).reserved_bytes);
+        self.observe(pool as usize, reserved_bytes);
+        let is_counted = is_graphs || self.stats.all.reserved_bytes.current <= self.ceiling_bytes;
+        let (state, uses) = (if is_counted { State::Live } else { State::Freeing }, NO_USES);
+        let block =
+            Block { address, bytes, requested, pool, stream, uses, state, is_graphs, is_counted };
+        let index = self.insert(block);
+        if !is_counted {
+            return Err(DeferredFree { index, address, route: FreeOrder::Own(stream) });
+        }
+        self.by_address.insert(address, index);
+        self.stats.allocate(block.class() as usize, requested, bytes);
+        self.count_segments();
+        let of = self.pool_stream(&block);
+        of.active_bytes.add(bytes);
+        of.allocated_bytes += bytes;
+        Ok(Granted { address, bytes })
+    }
+
+    fn insert(&mut self, block: Block) -> BlockIndex {
+        if let Some(index) = self.spare.pop() {
+            self.blocks[index] = block;
+            return index;
+        }
+        self.blocks.0.push(block);
+        BlockIndex(self.blocks.0.len() as u32 - 1)
+    }
+
+    /// Where the bytes of a block count as held: in its memory pool, or with the graphs.
+    pub(super) fn held_mut(&mut self, pool: u32, is_graphs: bool) -> &mut u64 {
+        if is_graphs { &mut self.graph_bytes } else { &mut self.pools.at_mut(pool).active_bytes }
+    }
+
+    /// The statistics of a block's pool, class and stream.
+    pub(super) fn pool_stream(&mut self, block: &Block) -> &mut PoolStreamStats {
+        let (pool, class, stream) = (block.pool, block.class(), block.stream.index);
+        let new = || PoolStreamStats::new(pool, class, stream, Gauge::default());
+        self.pool_streams.entry((pool, class, stream)).or_insert_with(new)
+    }
+
+    /// Each block is a segment of its own, and all that its class is known to have reserved.
+    pub(super) const fn count_segments(&mut self) {
+        let Stats { all, classes: [small, large], .. } = &mut self.stats;
+        all.segments = all.active_blocks;
+        (small.segments, small.reserved_bytes) = (small.active_blocks, small.active_bytes);
+        (large.segments, large.reserved_bytes) = (large.active_blocks, large.active_bytes);
+    }
+}

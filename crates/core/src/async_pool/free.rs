@@ -1,0 +1,198 @@
+//! Frees: back to the driver at once, in the order of the block's stream; or deferred, where other
+//! streams used the block, until the host knows that they are done with it.
+//!
+//! Nobody's stream is made to wait for another (B29). Where recording a use fails, the block is
+//! quarantined until the device was idle (B5, B8). A block that a graph owns can be freed only
+//! within a capture; afterwards it is the graph's, and is only forgotten here.
+
+use super::{AsyncPools, Block, State};
+use crate::error::FreeError;
+use crate::fence::Fence;
+use crate::id::StreamId;
+use crate::plan::Plan;
+use crate::space::block::{BlockIndex, NO_USES};
+
+/// In whose order a block goes back to the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FreeOrder {
+    /// Of its own stream, which is not captured.
+    Own(StreamId),
+    /// Of its own stream, within the capture under way; where there is none, not at all.
+    Graph(StreamId),
+    /// Of any stream, best of this one: every use is known to be complete.
+    Any(StreamId),
+}
+
+/// A block that goes back to the driver, to be handed back by [`AsyncPools::finish_free`].
+#[derive(Debug)]
+#[must_use = "the block counts as in use until its free is finished"]
+pub struct DeferredFree {
+    pub(super) index: BlockIndex,
+    pub(super) address: u64,
+    pub(super) route: FreeOrder,
+}
+
+impl DeferredFree {
+    /// Where the block starts.
+    pub const fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// In whose order it goes.
+    pub const fn route(&self) -> FreeOrder {
+        self.route
+    }
+}
+
+/// The answer to a free.
+#[derive(Debug)]
+pub enum FreeOutcome {
+    /// Done: the graph that owns the block keeps it, or it waits for the end of its own stream.
+    Done,
+    /// Give the block back to the driver.
+    Now(DeferredFree),
+    /// Record the uses: the block waits for them.
+    Plan(Plan),
+}
+
+impl AsyncPools {
+    /// Frees a live block.
+    ///
+    /// # Errors
+    /// The address is unknown, inside a block, or free already; nothing has changed.
+    pub fn free(&mut self, address: u64) -> Result<FreeOutcome, FreeError> {
+        let index = self.find_live(address)?;
+        self.blocks[index].state = State::Freeing;
+        let block = self.blocks[index];
+        self.stats.free(block.class() as usize, block.bytes);
+        self.pool_stream(&block).allocated_bytes -= block.bytes;
+        let uses = &mut self.blocks[index].uses;
+        if block.is_graphs && *uses != NO_USES {
+            // Ordering the free after other streams could draw them into the capture.
+            self.uses.clear(uses);
+            self.by_address.remove(&address);
+            self.forget(index);
+            return Ok(FreeOutcome::Done);
+        }
+        if let Some(plan) = self.streams.plan_free(index, &mut self.uses, uses) {
+            return Ok(FreeOutcome::Plan(plan));
+        }
+        self.blocks[index].state = State::Ready;
+        Ok(self.start_free(index).map_or(FreeOutcome::Done, FreeOutcome::Now))
+    }
+
+    /// Frees a live block, given the size it was allocated with.
+    ///
+    /// # Errors
+    /// As [`free`](Self::free), and another size than the block's; nothing has changed.
+    pub fn free_sized(&mut self, address: u64, given_bytes: u64) -> Result<FreeOutcome, FreeError> {
+        let requested_bytes = self.block_at(address)?.requested_bytes;
+        if given_bytes != requested_bytes {
+            return Err(FreeError::WrongSize { address, given_bytes, requested_bytes });
+        }
+        self.free(address)
+    }
+
+    /// The blocks that may go back to the driver now. To be taken again after each fence that
+    /// passes, and after a free that failed.
+    pub fn deferred_frees(&mut self) -> Vec<DeferredFree> {
+        let deferred = std::mem::take(&mut self.deferred);
+        deferred.into_iter().filter_map(|index| self.start_free(index)).collect()
+    }
+
+    /// Lets a block go back to the driver, or defers that.
+    fn start_free(&mut self, index: BlockIndex) -> Option<DeferredFree> {
+        let Some(route) = self.route(&self.blocks[index]) else {
+            self.deferred.push(index);
+            return None;
+        };
+        let block = &mut self.blocks[index];
+        block.state = State::Freeing;
+        self.by_address.remove(&block.address);
+        Some(DeferredFree { index, address: block.address, route })
+    }
+
+    /// In whose order a freed block may go. `None` while it may not: it is quarantined, or its
+    /// stream is retired, so that nothing can be queued in its order, but may still use it.
+    fn route(&self, block: &Block) -> Option<FreeOrder> {
+        let Block { stream, state, is_graphs, .. } = *block;
+        match state {
+            State::Ready if is_graphs => Some(FreeOrder::Graph(stream)),
+            State::Ready if self.streams.live(stream).is_ok() => Some(FreeOrder::Own(stream)),
+            State::Ready if !self.streams.is_over(stream) => None,
+            State::Ready | State::Complete => Some(FreeOrder::Any(stream)),
+            _ => None,
+        }
+    }
+
+    /// A block has gone back to the driver, or could not.
+    pub fn finish_free(&mut self, free: DeferredFree, is_done: bool) {
+        let DeferredFree { index, address, route } = free;
+        let state = match route {
+            FreeOrder::Own(_) if !is_done => State::Ready,
+            FreeOrder::Any(_) if !is_done => State::Complete,
+            // Whether the capture took the free of a graph's block or not: it is the graph's.
+            _ => return self.forget(index),
+        };
+        self.blocks[index].state = state;
+        self.deferred.push(index);
+        self.by_address.insert(address, index);
+    }
+
+    fn forget(&mut self, index: BlockIndex) {
+        let block = self.blocks[index];
+        assert!(block.state == State::Freeing, "a block is forgotten that was not being freed");
+        self.blocks[index].state = State::Gone;
+        self.spare.push(index);
+        self.pools.at_mut(block.pool).blocks -= 1;
+        *self.held_mut(block.pool, block.is_graphs) -= block.bytes;
+        if block.is_counted {
+            self.pool_stream(&block).active_bytes.take(block.bytes);
+            self.stats.complete(block.class() as usize, block.requested, block.bytes);
+            self.count_segments();
+        }
+        self.count_reserved();
+    }
+
+    /// The fences of a freed block are recorded: it waits for those that have not passed yet.
+    pub(super) fn wait_for(&mut self, index: BlockIndex, fences: &[Fence]) {
+        self.blocks[index].state = State::Waiting;
+        for &fence in fences {
+            if !self.streams.wait_for(fence, index) {
+                self.pass_use(index, fence.stream);
+            }
+        }
+    }
+
+    /// A use of a waiting block is complete; after the last one it may go.
+    pub(super) fn pass_use(&mut self, index: BlockIndex, stream: StreamId) {
+        let block = &mut self.blocks[index];
+        assert!(
+            block.state == State::Waiting,
+            "a fence is waited for by a block that was not freed"
+        );
+        if self.uses.remove(&mut block.uses, stream) {
+            block.state = State::Ready;
+            self.deferred.push(index);
+        }
+    }
+
+    /// Recording failed (B8): the block stays until the device was idle.
+    pub(super) fn quarantine(&mut self, index: BlockIndex) {
+        let block = &mut self.blocks[index];
+        self.uses.clear(&mut block.uses);
+        block.state = State::Quarantined;
+        self.stats.quarantined_bytes += block.bytes;
+        self.deferred.push(index);
+    }
+
+    /// The device was idle since a deferred block was freed.
+    pub(super) fn complete(&mut self, index: BlockIndex) {
+        let block = &mut self.blocks[index];
+        if block.state == State::Quarantined {
+            self.stats.quarantined_bytes -= block.bytes;
+        }
+        block.state = State::Complete;
+        self.deferred.push(index);
+    }
+}

@@ -1,0 +1,360 @@
+//! [`AsyncPools`]: what the driver's own memory pools (`cudaMallocAsync`) have handed out, as a
+//! state machine. It stands where the heap does with backend `async`, and is as pure.
+//!
+//! A block is one stream-ordered allocation, and never reused here: the driver does that. What is
+//! decided is when a freed block may go back to the driver, and in whose order. A block is in the
+//! table from its allocation until its free is finished, and found by its address until the free
+//! begins, since the driver may give the address out again before the free is known to be done.
+//!
+//! `alloc`: pending allocations. `free`: frees, and those that are deferred. Here: the state,
+//! streams, pools and what can be asked.
+
+mod alloc;
+mod check;
+mod free;
+#[cfg(test)]
+mod tests;
+
+pub use alloc::{DriverAlloc, PendingAlloc};
+pub use free::{DeferredFree, FreeOrder, FreeOutcome};
+
+use std::collections::BTreeMap;
+use std::ops::{Index, IndexMut};
+
+use crate::error::{FreeError, RecordStreamError, RequestError, StreamError};
+use crate::fence::{Fence, Streams};
+use crate::heap::Committed;
+use crate::id::{PoolId, StreamId};
+use crate::order::uses::UseTable;
+use crate::plan::{Intent, Plan};
+use crate::policy::{self, SegmentKind, SizeClass};
+use crate::pool::Pools;
+use crate::pool_stream_stats::PoolStreamStats;
+use crate::snapshot::{BlockView, SegmentView};
+use crate::space::block::{BlockIndex, BlockState};
+use crate::stats::Stats;
+
+/// What a block is at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// In the program's hands.
+    Live,
+    /// Freed: its uses are being recorded, or it is going back to the driver.
+    Freeing,
+    /// Freed: waits for its uses on other streams.
+    Waiting,
+    /// Freed, and no other stream uses it: may go back in its own stream's order.
+    Ready,
+    /// Freed, and the device was idle since: may go back in any stream's order.
+    Complete,
+    /// Freed, but its uses could not be recorded: stays until the device was idle.
+    Quarantined,
+    /// Not a block any more: its place in the table is spare.
+    Gone,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    address: u64,
+    bytes: u64,
+    requested: u64,
+    pool: u32,
+    stream: StreamId,
+    /// Index of the uses on other streams, as recorded or as waited for.
+    uses: u32,
+    state: State,
+    /// Allocated in a capture: the graph owns the memory.
+    is_graphs: bool,
+    /// Whether the program got it. A block that went back at once is in no statistics.
+    is_counted: bool,
+}
+
+/// Blocks by index; of those that are gone some index is used again.
+#[derive(Debug, Default)]
+struct Blocks(Vec<Block>);
+
+/// A pool of the driver's.
+#[derive(Debug, Default)]
+struct MemoryPool {
+    /// What it holds, as last observed.
+    reserved_bytes: u64,
+    /// Of it in blocks.
+    active_bytes: u64,
+    /// Blocks, those of graphs included, and pending allocations.
+    blocks: u64,
+}
+
+/// What the driver's memory pools have handed out. See the top of this file.
+#[derive(Debug)]
+pub struct AsyncPools {
+    limit_bytes: u64,
+    /// The limit, or what was reserved above it when it was lowered, as far as it still is.
+    ceiling_bytes: u64,
+    streams: Streams,
+    uses: UseTable,
+    pools: Pools<MemoryPool>,
+    blocks: Blocks,
+    spare: Vec<BlockIndex>,
+    by_address: BTreeMap<u64, BlockIndex>,
+    /// Blocks that are ready, complete or quarantined. A synchronisation under way has taken them.
+    deferred: Vec<BlockIndex>,
+    /// In blocks that graphs own.
+    graph_bytes: u64,
+    stats: Stats,
+    /// By pool, class and stream.
+    pool_streams: BTreeMap<(u32, SizeClass, u32), PoolStreamStats>,
+}
+
+impl AsyncPools {
+    /// A default pool, no stream and no block.
+    pub fn new(limit_bytes: u64) -> Self {
+        Self {
+            limit_bytes,
+            ceiling_bytes: limit_bytes,
+            streams: Streams::default(),
+            uses: UseTable::default(),
+            pools: Pools::new(MemoryPool::default()),
+            blocks: Blocks::default(),
+            spare: Vec::new(),
+            by_address: BTreeMap::new(),
+            deferred: Vec::new(),
+            graph_bytes: 0,
+            stats: Stats::default(),
+            pool_streams: BTreeMap::new(),
+        }
+    }
+
+    /// The limit of reserved bytes.
+    pub const fn limit_bytes(&self) -> u64 {
+        self.limit_bytes
+    }
+
+    /// Changes the limit of reserved bytes. What is reserved above it stays until trimmed.
+    pub fn set_limit(&mut self, limit_bytes: u64) {
+        self.limit_bytes = limit_bytes;
+        self.ceiling_bytes = limit_bytes.max(self.stats.all.reserved_bytes.current);
+    }
+
+    /// Statistics at this moment. The driver's pool serves both classes: of what is reserved, a
+    /// class has what its blocks hold, and the rest belongs to none.
+    pub const fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Statistics, to count a retry or reset totals.
+    pub const fn stats_mut(&mut self) -> &mut Stats {
+        &mut self.stats
+    }
+
+    /// Sets every peak to its current value: those of the statistics, and of each pool and stream.
+    pub fn reset_peaks(&mut self) {
+        self.stats.reset_peaks();
+        self.pool_streams.values_mut().for_each(|one| one.active_bytes.reset_peak());
+    }
+
+    /// What each pool and stream has in use, or had since the peaks were reset. What the driver's
+    /// pools hold unused is no stream's, so none has free memory.
+    pub fn pool_stream_stats(&self) -> Vec<PoolStreamStats> {
+        self.pool_streams.values().copied().filter(PoolStreamStats::is_used).collect()
+    }
+
+    /// The driver says how much a memory pool holds.
+    pub fn observe(&mut self, pool: usize, reserved_bytes: u64) {
+        let pool = self.pools.at_mut(pool as u32);
+        // Blocks handed out since it was asked are not missing from what it holds.
+        pool.reserved_bytes = reserved_bytes.max(pool.active_bytes);
+        self.count_reserved();
+    }
+
+    /// What the memory pool of a pool holds, as last observed, in bytes.
+    pub fn reserved_bytes_of(&self, pool: usize) -> u64 {
+        self.pools.at(pool as u32).reserved_bytes
+    }
+
+    fn count_reserved(&mut self) {
+        let held: u64 = self.pools.iter().map(|(.., pool)| pool.reserved_bytes).sum();
+        let now = held + self.graph_bytes;
+        let gauge = &mut self.stats.all.reserved_bytes;
+        gauge.add(now.saturating_sub(gauge.current));
+        gauge.take(gauge.current.saturating_sub(now));
+        self.ceiling_bytes = self.limit_bytes.max(self.ceiling_bytes.min(now));
+    }
+
+    // Streams and pools.
+
+    /// Adds a stream. It may succeed a retired stream whose work is complete.
+    pub fn add_stream(&mut self) -> StreamId {
+        let stream = self.streams.add();
+        // What was in use at most before was its predecessor's.
+        let inherited = self.pool_streams.values_mut().filter(|one| one.stream == stream.index());
+        inherited.for_each(|one| one.active_bytes.reset_peak());
+        stream
+    }
+
+    /// Retires a stream that is about to be destroyed, and plans its last fence. Its blocks stay
+    /// valid.
+    ///
+    /// # Errors
+    /// The stream is unknown.
+    pub fn retire_stream(&mut self, stream: StreamId) -> Result<Plan, StreamError> {
+        self.streams.plan_retire(stream)
+    }
+
+    /// The device has passed a fence: blocks that waited for it may go back to the driver.
+    pub fn fence_passed(&mut self, fence: Fence) {
+        while let Some(index) = self.streams.pass(fence) {
+            self.pass_use(index, fence.stream);
+        }
+    }
+
+    /// Plans to wait until the device is idle. Afterwards every block freed before may go back to
+    /// the driver in the order of any stream.
+    pub fn plan_synchronize(&mut self) -> Plan {
+        self.streams.plan_idle(std::mem::take(&mut self.deferred), Vec::new())
+    }
+
+    /// Adds a private pool: a memory pool of the driver's of its own.
+    pub fn add_pool(&mut self) -> PoolId {
+        let has_ended = |_, pool: &MemoryPool| pool.blocks == 0 && pool.reserved_bytes == 0;
+        let id = self.pools.add(MemoryPool::default(), has_ended);
+        self.pool_streams.retain(|&(pool, ..), _| pool != id.index);
+        id
+    }
+
+    /// Releases a private pool: it serves no further request, and a trim gives its memory back.
+    /// Its live blocks stay valid.
+    ///
+    /// # Errors
+    /// The pool is unknown or the default pool.
+    pub fn release_pool(&mut self, pool: PoolId) -> Result<(), RequestError> {
+        self.pools.release(pool)
+    }
+
+    /// Releases every pool: for teardown, when nobody can make a request any more.
+    pub fn release_all_pools(&mut self) {
+        self.pools.release_all();
+    }
+
+    /// The positions of the pools that a trim may take from: the default pool, and those released.
+    /// With each, whether it has ended: released, and without a block.
+    pub fn trimmable_pools(&self) -> Vec<(usize, bool)> {
+        let trimmable = |&(id, is_released, _): &_| id == PoolId::DEFAULT || is_released;
+        let pools = self.pools.iter().filter(trimmable);
+        pools.map(|(id, is_released, pool)| (id.index(), is_released && pool.blocks == 0)).collect()
+    }
+
+    // Plans.
+
+    /// Takes back a plan whose steps are all done.
+    pub fn commit(&mut self, plan: Plan) -> Committed {
+        match plan.intent {
+            Intent::Free { block, fences } => self.wait_for(block, &fences),
+            Intent::Synchronize { fences, quarantined: deferred, .. } => {
+                fences.into_iter().for_each(|fence| self.fence_passed(fence));
+                deferred.into_iter().for_each(|index| self.complete(index));
+            }
+            // The last fence of a stream: the event is what tells of it.
+            _ => {}
+        }
+        Committed::Done
+    }
+
+    /// Takes back a plan that failed.
+    pub fn abandon(&mut self, plan: Plan) {
+        match plan.intent {
+            Intent::Free { block, .. } => self.quarantine(block),
+            Intent::Synchronize { quarantined: deferred, .. } => self.deferred.extend(deferred),
+            // The stream's last fence was never recorded: only an idle device frees its blocks.
+            _ => {}
+        }
+    }
+
+    // Blocks.
+
+    /// The live block that starts at an address.
+    fn find_live(&self, address: u64) -> Result<BlockIndex, FreeError> {
+        let unknown = FreeError::Unknown { address };
+        let (_, &index) = self.by_address.range(..=address).next_back().ok_or(unknown)?;
+        let Block { address: block_address, bytes: block_bytes, state, .. } = self.blocks[index];
+        match address - block_address {
+            0 if state == State::Live => Ok(index),
+            0 => Err(FreeError::AlreadyFree { address }),
+            offset if offset < block_bytes => {
+                Err(FreeError::Interior { address, block_address, block_bytes })
+            }
+            _ => Err(unknown),
+        }
+    }
+
+    /// Notes that a live block is also used on another stream than its own.
+    ///
+    /// # Errors
+    /// The address is not that of a live block, or the stream is unknown.
+    pub fn record_stream(
+        &mut self,
+        address: u64,
+        stream: StreamId,
+    ) -> Result<(), RecordStreamError> {
+        let index = self.find_live(address)?;
+        self.streams.live(stream)?;
+        let block = &mut self.blocks[index];
+        if block.stream != stream {
+            self.uses.add(&mut block.uses, stream);
+        }
+        Ok(())
+    }
+
+    /// What the driver has handed out, in address order: each block a plain segment of its own.
+    /// Where its pools lie, and what they hold unused, the driver does not tell.
+    pub fn snapshot(&self) -> Vec<SegmentView> {
+        let blocks = self.by_address.values().map(|&index| &self.blocks[index]);
+        let segment = |block: &Block| SegmentView {
+            address: block.address,
+            bytes: block.bytes,
+            kind: SegmentKind::Plain,
+            class: block.class(),
+            pool: block.pool as usize,
+            stream: block.stream.index(),
+            blocks: vec![block.view()],
+        };
+        blocks.map(segment).collect()
+    }
+
+    /// The live block that starts at an address.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn block_at(&self, address: u64) -> Result<BlockView, FreeError> {
+        Ok(self.blocks[self.find_live(address)?].view())
+    }
+}
+
+impl Block {
+    const fn class(&self) -> SizeClass {
+        policy::size_class(self.bytes)
+    }
+
+    fn view(&self) -> BlockView {
+        let (state, requested_bytes) = match self.state {
+            State::Live => (BlockState::Live, self.requested),
+            State::Quarantined => (BlockState::Quarantined, 0),
+            _ => (BlockState::Pending, self.requested),
+        };
+        let (Block { address, bytes, .. }, stream) = (*self, self.stream.index());
+        BlockView { address, bytes, requested_bytes, state, stream }
+    }
+}
+
+impl Index<BlockIndex> for Blocks {
+    type Output = Block;
+
+    fn index(&self, index: BlockIndex) -> &Block {
+        &self.0[index.0 as usize]
+    }
+}
+
+impl IndexMut<BlockIndex> for Blocks {
+    fn index_mut(&mut self, index: BlockIndex) -> &mut Block {
+        &mut self.0[index.0 as usize]
+    }
+}

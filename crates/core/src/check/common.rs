@@ -1,0 +1,80 @@
+//! The invariants that hold alike for a heap and for the driver's pools, each of both as a function
+//! of what it speaks of: counters (I8), and blocks that wait for fences (I9).
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use crate::broken::{Broken, hold};
+use crate::fence::Streams;
+use crate::order::uses::UseTable;
+use crate::space::block::{BlockIndex, BlockState, NO_USES};
+use crate::stats::{Gauge, Stats};
+
+impl Stats {
+    /// Counts a block that is live, or freed but still in use, in a walk over all.
+    pub(crate) fn count(&mut self, class: usize, requested: u64, bytes: u64, state: BlockState) {
+        self.allocate(class, requested, bytes);
+        if state != BlockState::Live {
+            self.free(class, bytes);
+        }
+        if state == BlockState::Quarantined {
+            self.quarantined_bytes += bytes;
+        }
+    }
+}
+
+/// The counters are those of a walk, and requested <= active, allocated <= active <= reserved, in
+/// each class and in all.
+pub(crate) fn check_i8_counters(stored: &Stats, walked: &Stats) -> Result<(), Broken> {
+    let counters = |of: &Stats| [of.all, of.classes[0], of.classes[1]].map(|one| one.current());
+    let (found, held) = (counters(walked), counters(stored));
+    hold(8, found == held, || format!("walked {found:?}, stored {held:?}"))?;
+    for [requested, allocated, active, reserved, ..] in held {
+        let is_ordered = requested <= active && allocated <= active && active <= reserved;
+        hold(8, is_ordered, || format!("not in order: {held:?}"))?;
+    }
+    let (found, held) = (walked.quarantined_bytes, stored.quarantined_bytes);
+    hold(8, found == held, || format!("{found} bytes are quarantined, not {held}"))
+}
+
+/// A gauge says what a walk found, and no more than its peak.
+pub(crate) fn check_i8_gauge(gauge: Gauge, walked: u64, of: impl Debug) -> Result<(), Broken> {
+    let Gauge { current, peak, .. } = gauge;
+    hold(8, walked == current && current <= peak, || {
+        format!("{of:?}: walked {walked}, stored {current} of {peak}")
+    })
+}
+
+/// A block is queued once for each of its uses if it is pending, and else not at all; and no fence
+/// that is waited for has passed. Of each block: whether it is pending, and its uses.
+pub(crate) fn check_i9_waiting(
+    streams: &Streams,
+    table: &UseTable,
+    blocks: impl Iterator<Item = (BlockIndex, bool, u32)>,
+) -> Result<(), Broken> {
+    let mut queued: BTreeMap<BlockIndex, usize> = BTreeMap::new();
+    for index in 0..streams.len() as u32 {
+        let stream = streams.at(index);
+        let mut last = 0;
+        for (point, block) in stream.waiting() {
+            hold(9, point > stream.passed && point >= last, || {
+                format!("point {point} of stream {index} should have been served")
+            })?;
+            last = point;
+            *queued.entry(block).or_default() += 1;
+        }
+    }
+    let mut used = 0;
+    for (index, is_pending, uses) in blocks {
+        let (waits, of) = (queued.remove(&index).unwrap_or(0), table.get(uses).len());
+        let expected = if is_pending { of } else { 0 };
+        hold(9, waits == expected && is_pending == (waits > 0), || {
+            format!("{index:?} waits for {waits} fences, {expected} uses")
+        })?;
+        used += usize::from(uses != NO_USES);
+    }
+    hold(9, queued.is_empty(), || format!("no blocks, but queued: {queued:?}"))?;
+    hold(9, used == table.len(), || {
+        format!("{used} blocks have uses, {} are recorded", table.len())
+    })
+}

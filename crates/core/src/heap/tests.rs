@@ -1,0 +1,4 @@
+//! The heap from within: what its own state machine test cannot see.
+
+mod allocate_at;
+mod windows;

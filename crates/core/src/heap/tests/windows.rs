@@ -1,0 +1,191 @@
+//! Remaps and idle windows, step by step on a small heap.
+
+use crate::heap::Heap;
+use crate::plan::Step;
+use crate::policy::{self, WINDOWS_TO_PASS_OVER};
+use crate::{
+    Committed, Config, CrossStream, HELD_PER_HANDLE, Outcome, PoolId, Reuse, SegmentKind, StreamId,
+};
+
+const GRANULE: u64 = 2 << 20;
+
+struct Sample {
+    heap: Heap,
+    stream: StreamId,
+    address: u64,
+}
+
+impl Sample {
+    fn new() -> Self {
+        let mut heap = Heap::new(Config {
+            kind: SegmentKind::Mapped,
+            granule_bytes: GRANULE,
+            device_bytes: 1 << 40,
+            limit_bytes: u64::MAX,
+            cross_stream: CrossStream::Wait,
+            held_per_handle: HELD_PER_HANDLE,
+        });
+        let stream = heap.add_stream();
+        Self { heap, stream, address: 0 }
+    }
+
+    fn allocate(&mut self, bytes: u64) -> u64 {
+        self.allocate_in(PoolId::DEFAULT, bytes)
+    }
+
+    fn allocate_in(&mut self, pool: PoolId, bytes: u64) -> u64 {
+        if let Some(grant) = self.heap.allocate(pool, self.stream, bytes).unwrap() {
+            return grant.address;
+        }
+        loop {
+            let request = self.heap.request(pool, self.stream, bytes, Reuse::MayWait);
+            let plan = match request.unwrap() {
+                Outcome::Granted(grant) => return grant.address,
+                Outcome::Plan(plan) => plan,
+            };
+            self.address += 1 << 41;
+            if let Committed::Granted(grant) = self.heap.commit(plan, self.address) {
+                return grant.address;
+            }
+        }
+    }
+
+    fn free(&mut self, address: u64) {
+        assert!(matches!(self.heap.free(address), Ok(crate::Freed::Done)));
+    }
+
+    /// A remap of so many granules from between live blocks, which leaves an idle window.
+    fn remap(&mut self, granules: u64) {
+        let block = self.allocate(granules * GRANULE);
+        self.free(block);
+    }
+
+    /// `pieces` free granules at home, none beside another.
+    fn scatter(&mut self, pieces: usize) {
+        let blocks: Vec<u64> = (0..2 * pieces).map(|_| self.allocate(GRANULE)).collect();
+        blocks.iter().step_by(2).for_each(|&address| self.free(address));
+    }
+
+    fn settle(&mut self) {
+        let plan = self.heap.plan_synchronize();
+        self.heap.commit(plan, 0);
+    }
+}
+
+#[test]
+fn b13_a_window_in_use_by_the_device_is_not_unmapped_and_none_twice() {
+    let mut sample = Sample::new();
+    sample.scatter(4);
+    sample.remap(4);
+    assert_eq!(sample.heap.vm.mapping_count(), 4);
+    assert!(sample.heap.plan_eviction().is_none(), "its last use is not known to be complete");
+    sample.settle();
+    let plan = sample.heap.plan_eviction().unwrap();
+    assert_eq!(plan.steps().len(), 1, "one range");
+    assert!(sample.heap.plan_eviction().is_none());
+    sample.heap.abandon(plan, 0);
+    sample.heap.check().unwrap();
+    let plan = sample.heap.plan_eviction().unwrap();
+    sample.heap.commit(plan, 0);
+    sample.heap.check().unwrap();
+    assert_eq!(sample.heap.vm.mapping_count(), 0);
+}
+
+#[test]
+fn what_a_pool_borrowed_goes_home_when_it_opens() {
+    let mut sample = Sample::new();
+    sample.scatter(4);
+    sample.remap(4);
+    sample.settle();
+    let pool = sample.heap.add_pool();
+    let borrowed = sample.allocate_in(pool, 4 * GRANULE);
+    sample.free(borrowed);
+    assert_eq!(sample.heap.remap_stats().remapped_granules, 4);
+    sample.heap.release_pool(pool).unwrap();
+    sample.settle();
+    assert_eq!(sample.heap.remap_stats().remapped_granules, 0);
+    // So the window of before leads to free memory again.
+    let granted = sample.heap.allocate(PoolId::DEFAULT, sample.stream, 4 * GRANULE).unwrap();
+    assert!(granted.is_some());
+    sample.heap.check().unwrap();
+}
+
+#[test]
+fn i13_a_window_that_leads_elsewhere_than_is_noted() {
+    let mut sample = Sample::new();
+    sample.scatter(4);
+    sample.remap(3);
+    let heap = &mut sample.heap;
+    heap.check().unwrap();
+    let (_, window) = heap.space.idle_windows.iter().next().unwrap();
+    let block = heap.space.blocks[window];
+    heap.vm.corrupt_runs(block.segment, block.address);
+    assert_eq!(heap.check().unwrap_err().invariant, 13);
+}
+
+/// P8: a pool may be released while a plan that gets memory for it is under way.
+#[test]
+fn p8_no_pool_takes_the_place_of_one_that_gets_a_segment() {
+    for succeeds in [false, true] {
+        let Sample { mut heap, stream, .. } = Sample::new();
+        let pool = heap.add_pool();
+        let request = heap.request(pool, stream, 512, Reuse::MayWait).unwrap();
+        let Outcome::Plan(plan) = request else { panic!("{request:?}") };
+        heap.release_pool(pool).unwrap();
+        let idle = heap.plan_synchronize();
+        heap.commit(idle, 0);
+        let other = heap.add_pool();
+        assert_ne!(other.index(), pool.index());
+        if succeeds {
+            heap.commit(plan, 1 << 41);
+        } else {
+            heap.abandon(plan, 0);
+        }
+        let taken = heap.add_pool().index() == pool.index();
+        assert_eq!(taken, !succeeds, "a segment keeps the place");
+        heap.check().unwrap();
+    }
+}
+
+#[test]
+fn mappings_beyond_the_budget_are_given_up_and_some_more() {
+    let mut sample = Sample::new();
+    sample.scatter(200);
+    let granules = sample.heap.vm.granule_count();
+    let budget = policy::mapping_budget(granules);
+    // Remaps of every size: none fits into the window of one before.
+    for size in 2..=200 {
+        sample.remap(size);
+        sample.settle();
+        let mappings = granules + sample.heap.vm.mapping_count();
+        assert!(mappings <= budget, "{mappings} mappings of {budget}");
+    }
+    sample.heap.check().unwrap();
+}
+
+#[test]
+fn what_keeps_the_oldest_window_mapped_is_recorded_once() {
+    let mut sample = Sample::new();
+    sample.scatter(2);
+    sample.remap(2);
+    let list = crate::space::free_list::ListIx(0);
+    let request = crate::plan::Request { list, requested: 512, bytes: 512 };
+    let oldest = sample.heap.space.idle_windows.oldest().unwrap();
+    let plan = sample.heap.plan_fence_of(oldest, request).unwrap();
+    let [Step::Record { fence }] = *plan.steps() else { panic!("{plan:?}") };
+    sample.heap.commit(plan, 0);
+    assert!(sample.heap.plan_fence_of(oldest, request).is_none());
+    sample.heap.fence_passed(fence);
+    assert!(sample.heap.plan_eviction().is_some());
+}
+
+#[test]
+fn windows_that_were_used_again_are_forgotten() {
+    let mut sample = Sample::new();
+    sample.scatter(3);
+    for _ in 0..1000 {
+        sample.remap(3);
+    }
+    assert!(sample.heap.space.idle_windows.noted() <= 2 * 3 + WINDOWS_TO_PASS_OVER + 1);
+    assert_eq!(sample.heap.vm.mapping_count(), 3, "one window serves all");
+}

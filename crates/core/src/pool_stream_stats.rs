@@ -1,0 +1,76 @@
+//! Pool-stream statistics: what one pool, class and stream have of a device's memory, with the peak
+//! of what they had in use (I8).
+//!
+//! A block counts for the pool and stream that it was requested for, free memory for those whose
+//! requests it serves first.
+
+use crate::heap::Heap;
+use crate::policy::SizeClass;
+use crate::space::block::BlockState;
+use crate::stats::Gauge;
+
+/// What one pool, class and stream have, in bytes. Peaks are of their own: those of several need
+/// not fall together, and do not add up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolStreamStats {
+    /// Position of the pool; 0 is the default pool.
+    pub pool: usize,
+    /// Small or large blocks.
+    pub class: SizeClass,
+    /// Position of the stream.
+    pub stream: usize,
+    /// Live and pending blocks. Its `total` counts from the start, whatever was reset.
+    pub active_bytes: Gauge,
+    /// Live blocks.
+    pub allocated_bytes: u64,
+    /// Free blocks.
+    pub free_bytes: u64,
+    /// The largest free block.
+    pub largest_free_bytes: u64,
+}
+
+impl PoolStreamStats {
+    pub(crate) const fn new(pool: u32, class: SizeClass, stream: u32, active_bytes: Gauge) -> Self {
+        Self {
+            pool: pool as usize,
+            class,
+            stream: stream as usize,
+            active_bytes,
+            allocated_bytes: 0,
+            free_bytes: 0,
+            largest_free_bytes: 0,
+        }
+    }
+
+    /// Whether there is anything to tell: something in use since the peaks were reset, or free.
+    pub(crate) const fn is_used(&self) -> bool {
+        self.active_bytes.peak > 0 || self.free_bytes > 0
+    }
+}
+
+impl Heap {
+    /// What each pool, class and stream has that has anything, or had since the peaks were reset.
+    /// Walks all blocks.
+    pub fn pool_stream_stats(&self) -> Vec<PoolStreamStats> {
+        let lists = self.space.lists().iter();
+        let mut all: Vec<PoolStreamStats> = lists
+            .map(|list| PoolStreamStats::new(list.pool, list.class, list.stream, list.active_bytes))
+            .collect();
+        for (_, segment) in self.space.segments.iter() {
+            for index in self.space.blocks.onward(segment.first) {
+                let block = &self.space.blocks[index];
+                let one = &mut all[block.list.index()];
+                match block.state {
+                    BlockState::Live => one.allocated_bytes += block.bytes,
+                    BlockState::Free => {
+                        one.free_bytes += block.bytes;
+                        one.largest_free_bytes = one.largest_free_bytes.max(block.bytes);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        all.retain(PoolStreamStats::is_used);
+        all
+    }
+}

@@ -1,0 +1,323 @@
+//! Blocks: contiguous pieces of segments, kept out of line in one table.
+//!
+//! Blocks of a segment are linked by address (`previous`, `next`); that chain is what I1 is about.
+//! The second pair of links belongs to where the block is filed (I3: in one place): the bin of a
+//! free block, the chain of unmapped blocks, the address map of live and pending ones.
+
+use std::ops::{Index, IndexMut, Range};
+
+use super::free_list::ListIx;
+use super::segment::SegmentIx;
+
+/// Index of a block in [`Blocks`]; [`BlockIndex::NONE`] ends every chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct BlockIndex(pub(crate) u32);
+
+impl BlockIndex {
+    pub(crate) const NONE: BlockIndex = BlockIndex(u32::MAX);
+
+    #[inline]
+    pub(crate) const fn is_none(self) -> bool {
+        self.0 == u32::MAX
+    }
+
+    #[inline]
+    pub(crate) const fn some(self) -> Option<BlockIndex> {
+        if self.is_none() { None } else { Some(self) }
+    }
+}
+
+/// What a block is at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BlockState {
+    /// Filed in a bin of its list; usable in its stream's order.
+    Free,
+    /// In the program's hands.
+    Live,
+    /// Freed by the program, but another stream may still be using it.
+    Pending,
+    /// Addresses without memory of their own.
+    Unmapped,
+    /// The home of granules that are mapped elsewhere to back a request, and will come back.
+    Remapped,
+    /// A window, or a part of one, that waits for its next use: its addresses still lead to
+    /// granules that back others.
+    IdleWindow,
+    /// Part of a plan that is being carried out.
+    Claimed,
+    /// Freed, but its last use could not be recorded: not reused before the device was idle.
+    Quarantined,
+}
+
+impl BlockState {
+    /// Whether there is memory behind the block's addresses that is nobody else's.
+    pub const fn is_backed(self) -> bool {
+        !matches!(self, BlockState::Unmapped | BlockState::Remapped | BlockState::IdleWindow)
+    }
+
+    /// Whether a block may go from this state to another at once. Every change of a block's state
+    /// is one of these.
+    #[inline]
+    const fn may_become(self, next: BlockState) -> bool {
+        use BlockState::{
+            Claimed, Free, IdleWindow, Live, Pending, Quarantined, Remapped, Unmapped,
+        };
+        match (self, next) {
+            // The hit path: out of a bin and back.
+            (Free, Live | Claimed | Free) | (Live, Free | Claimed) => true,
+            // A plan takes memory, addresses or a window, and leaves it as anything it may be.
+            (Unmapped | IdleWindow, Claimed) | (Claimed, _) => true,
+            // Uses elsewhere are over; memory comes home.
+            (Pending | Quarantined | Remapped, Free) => true,
+            _ => false,
+        }
+    }
+}
+
+/// `Block::uses` of a block that only its own stream uses.
+pub(crate) const NO_USES: u32 = u32::MAX;
+
+/// One block. 64 bytes: one cache line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block {
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
+    /// Live and pending blocks: what the program asked for, in bytes.
+    pub(crate) requested: u64,
+    /// Blocks the program gave back: the point of their stream that another stream must know to
+    /// have passed, or wait for, before it uses them; 0 if never used.
+    pub(crate) free_after: u64,
+    pub(crate) segment: SegmentIx,
+    /// The free list (pool, class and stream) this block belongs to.
+    pub(crate) list: ListIx,
+    pub(crate) previous: BlockIndex,
+    pub(crate) next: BlockIndex,
+    pub(crate) filed_previous: BlockIndex,
+    pub(crate) filed_next: BlockIndex,
+    /// Index of the recorded uses on other streams, or [`NO_USES`].
+    pub(crate) uses: u32,
+    /// Free blocks: the bin they are filed in.
+    pub(crate) bin: u16,
+    pub(crate) state: BlockState,
+    /// It stands in a segment of windows.
+    pub(crate) is_window: bool,
+}
+
+const _: () = assert!(size_of::<Block>() == 64);
+
+impl Block {
+    /// A block of a new segment that stands nowhere yet.
+    pub(crate) const fn claimed(
+        address: u64,
+        bytes: u64,
+        segment: SegmentIx,
+        list: ListIx,
+        is_window: bool,
+    ) -> Self {
+        Self {
+            address,
+            bytes,
+            requested: 0,
+            free_after: 0,
+            segment,
+            list,
+            previous: BlockIndex::NONE,
+            next: BlockIndex::NONE,
+            filed_previous: BlockIndex::NONE,
+            filed_next: BlockIndex::NONE,
+            uses: NO_USES,
+            bin: 0,
+            state: BlockState::Claimed,
+            is_window,
+        }
+    }
+
+    /// Its addresses.
+    #[inline]
+    pub(crate) const fn range(&self) -> Range<u64> {
+        self.address..self.address + self.bytes
+    }
+
+    #[inline]
+    pub(crate) const fn end(&self) -> u64 {
+        self.address + self.bytes
+    }
+}
+
+/// The table of all blocks. Slots of merged blocks are reused, last freed first.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    table: Vec<Block>,
+    /// The chain of spare slots.
+    spare: BlockIndex,
+    len: usize,
+}
+
+impl Default for Blocks {
+    fn default() -> Self {
+        Self { table: Vec::new(), spare: BlockIndex::NONE, len: 0 }
+    }
+}
+
+impl Blocks {
+    /// Changes a block's state: the only way there is.
+    #[inline]
+    pub(crate) fn set_state(&mut self, index: BlockIndex, state: BlockState) {
+        let block = &mut self[index];
+        assert!(block.state.may_become(state), "a block cannot change its state so");
+        block.state = state;
+    }
+
+    /// Puts a block into a slot.
+    #[inline]
+    pub(crate) fn insert(&mut self, block: Block) -> BlockIndex {
+        self.len += 1;
+        if let Some(slot) = self.table.get_mut(self.spare.0 as usize) {
+            let index = std::mem::replace(&mut self.spare, slot.filed_next);
+            *slot = block;
+            return index;
+        }
+        self.table.push(block);
+        BlockIndex((self.table.len() - 1) as u32)
+    }
+
+    /// Gives a slot back. The caller has unlinked the block everywhere.
+    #[inline]
+    pub(crate) fn remove(&mut self, index: BlockIndex) {
+        self.len -= 1;
+        self[index].filed_next = std::mem::replace(&mut self.spare, index);
+    }
+
+    /// Files a block in front of the others of a chain. The caller makes it the head.
+    #[inline]
+    pub(crate) fn file_before(&mut self, index: BlockIndex, head: BlockIndex) {
+        let block = &mut self[index];
+        (block.filed_previous, block.filed_next) = (BlockIndex::NONE, head);
+        if let Some(head) = head.some() {
+            self[head].filed_previous = index;
+        }
+    }
+
+    /// Takes a block out of a chain. Returns the new head if the block was the head.
+    #[inline]
+    pub(crate) fn unfile(&mut self, index: BlockIndex) -> Option<BlockIndex> {
+        let Block { filed_previous: previous, filed_next: next, .. } = self[index];
+        if let Some(next) = next.some() {
+            self[next].filed_previous = previous;
+        }
+        match previous.some() {
+            Some(previous) => {
+                self[previous].filed_next = next;
+                None
+            }
+            None => Some(next),
+        }
+    }
+
+    /// A chain of filed blocks, from this one on.
+    pub(crate) fn filed_from(&self, head: BlockIndex) -> impl Iterator<Item = BlockIndex> + '_ {
+        std::iter::successors(head.some(), |&index| self[index].filed_next.some())
+    }
+
+    /// A block, and those after it in its segment.
+    pub(crate) fn onward(&self, first: BlockIndex) -> impl Iterator<Item = BlockIndex> + '_ {
+        std::iter::successors(first.some(), |&index| self[index].next.some())
+    }
+
+    /// Slots in use or spare: an upper bound of every index.
+    pub(crate) fn capacity(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Blocks in use.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Cuts a block: it keeps its low `bytes`, and the rest becomes a block of its own after it.
+    /// The rest copies the block's fields; where both are filed is the caller's business.
+    #[inline]
+    pub(crate) fn cut(&mut self, index: BlockIndex, bytes: u64) -> BlockIndex {
+        let whole = self[index];
+        assert!(bytes > 0 && bytes < whole.bytes, "a block is cut outside of itself");
+        let rest = self.insert(Block {
+            address: whole.address + bytes,
+            bytes: whole.bytes - bytes,
+            previous: index,
+            ..whole
+        });
+        let block = &mut self[index];
+        (block.bytes, block.next) = (bytes, rest);
+        if let Some(next) = whole.next.some() {
+            self[next].previous = rest;
+        }
+        rest
+    }
+
+    /// Joins a block with the one after it and gives that one's slot back.
+    #[inline]
+    pub(crate) fn absorb_next(&mut self, index: BlockIndex) {
+        let next = self[index].next;
+        let gone = self[next];
+        assert!(self[index].end() == gone.address, "blocks are joined that are no neighbours");
+        let block = &mut self[index];
+        block.bytes += gone.bytes;
+        block.next = gone.next;
+        block.free_after = block.free_after.max(gone.free_after);
+        if let Some(after) = gone.next.some() {
+            self[after].previous = index;
+        }
+        self.remove(next);
+    }
+}
+
+impl Index<BlockIndex> for Blocks {
+    type Output = Block;
+
+    #[inline]
+    fn index(&self, index: BlockIndex) -> &Block {
+        &self.table[index.0 as usize]
+    }
+}
+
+impl IndexMut<BlockIndex> for Blocks {
+    #[inline]
+    fn index_mut(&mut self, index: BlockIndex) -> &mut Block {
+        &mut self.table[index.0 as usize]
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A free block that stands nowhere.
+    pub(crate) fn unfiled(address: u64, bytes: u64) -> Block {
+        let state = BlockState::Free;
+        Block { state, ..Block::claimed(address, bytes, SegmentIx(0), ListIx(0), false) }
+    }
+
+    #[test]
+    fn cut_and_joined_blocks_stay_in_one_chain() {
+        let mut blocks = Blocks::default();
+        let first = blocks.insert(unfiled(0, 4096));
+        blocks[first].free_after = 3;
+        let third = blocks.cut(first, 3072);
+        let second = blocks.cut(first, 1024);
+        let chain = |blocks: &Blocks, index: BlockIndex| {
+            let block = &blocks[index];
+            (block.address, block.bytes, block.previous, block.next, block.free_after)
+        };
+        assert_eq!(chain(&blocks, first), (0, 1024, BlockIndex::NONE, second, 3));
+        assert_eq!(chain(&blocks, second), (1024, 2048, first, third, 3));
+        assert_eq!(chain(&blocks, third), (3072, 1024, second, BlockIndex::NONE, 3));
+        blocks[second].free_after = 7;
+        blocks.absorb_next(first);
+        assert_eq!(chain(&blocks, first), (0, 3072, BlockIndex::NONE, third, 7));
+        assert_eq!(chain(&blocks, third), (3072, 1024, first, BlockIndex::NONE, 3));
+        assert_eq!((blocks.len(), blocks.capacity()), (2, 3));
+        // The slot of the joined block is the next to be used.
+        assert_eq!(blocks.insert(unfiled(8192, 512)), second);
+    }
+}

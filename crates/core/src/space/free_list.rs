@@ -1,0 +1,247 @@
+//! Free lists: the bins of one pool, class and stream.
+//!
+//! Keeps I5 (bitmap and lists agree). Within a bin the block freed last comes first; a search looks
+//! at the first few blocks only, so that it stays O(1).
+
+use super::bin::{BINS, Bin, Bitmap};
+use super::block::{BlockIndex, Blocks};
+use crate::policy::{SegmentKind, SizeClass};
+use crate::stats::Gauge;
+
+/// How many blocks of one bin a search looks at. The bins are at most 1/64 wide, so what a longer
+/// search could gain is small; the worst case of a hit grows with it.
+const LOOK: usize = 8;
+
+/// Names a free list. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ListIx(pub(crate) u32);
+
+impl ListIx {
+    #[inline]
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// The free blocks of one pool, class and stream.
+#[derive(Debug)]
+pub(crate) struct FreeList {
+    /// Index of the pool.
+    pub(crate) pool: u32,
+    /// How the segments of its pool are obtained.
+    pub(crate) kind: SegmentKind,
+    pub(crate) class: SizeClass,
+    /// Index of the stream in whose order the blocks are free.
+    pub(crate) stream: u32,
+    /// Of the live and pending blocks that were requested for this list.
+    pub(crate) active_bytes: Gauge,
+    /// First unmapped block of the segments obtained for this list: of homes, and of windows.
+    pub(crate) unmapped: [BlockIndex; 2],
+    pub(crate) bitmap: Bitmap,
+    heads: Box<[BlockIndex; BINS]>,
+}
+
+impl FreeList {
+    pub(crate) fn new(pool: u32, kind: SegmentKind, class: SizeClass, stream: u32) -> Self {
+        Self {
+            pool,
+            kind,
+            class,
+            stream,
+            active_bytes: Gauge::default(),
+            unmapped: [BlockIndex::NONE; 2],
+            bitmap: Bitmap::new(),
+            heads: Box::new([BlockIndex::NONE; BINS]),
+        }
+    }
+
+    /// Files a free block.
+    #[inline]
+    pub(crate) fn insert(&mut self, blocks: &mut Blocks, index: BlockIndex) {
+        let block = &mut blocks[index];
+        let bin = Bin::of_block(block.bytes);
+        block.bin = bin.0;
+        let head = std::mem::replace(&mut self.heads[bin.index()], index);
+        if head.is_none() {
+            self.bitmap.set(bin);
+        }
+        blocks.file_before(index, head);
+    }
+
+    /// Takes a filed block out of its bin.
+    #[inline]
+    pub(crate) fn remove(&mut self, blocks: &mut Blocks, index: BlockIndex) {
+        let bin = Bin(blocks[index].bin);
+        if let Some(head) = blocks.unfile(index) {
+            self.heads[bin.index()] = head;
+            if head.is_none() {
+                self.bitmap.clear(bin);
+            }
+        }
+    }
+
+    /// The block that serves a request of this many bytes best; it stays filed.
+    ///
+    /// Looks in the bin that the size itself falls into, where some blocks may fit, then in the
+    /// next bin that has a block, where all do.
+    #[inline]
+    pub(crate) fn find(&self, blocks: &Blocks, bytes: u64) -> Option<BlockIndex> {
+        let (floor, ceiling) = (Bin::of_block(bytes), Bin::of_request(bytes));
+        if floor != ceiling
+            && self.bitmap.contains(floor)
+            && let Some(found) = self.best_of(blocks, floor, bytes)
+        {
+            return Some(found);
+        }
+        self.bitmap.first_from(ceiling).and_then(|bin| self.best_of(blocks, bin, bytes))
+    }
+
+    /// As [`find`](Self::find), but looks at every block that may fit, however many do not: for
+    /// a request that would have to grow otherwise.
+    #[cold]
+    pub(crate) fn search(&self, blocks: &Blocks, bytes: u64) -> Option<BlockIndex> {
+        self.find(blocks, bytes).or_else(|| self.overlooked(blocks, bytes))
+    }
+
+    /// What a [`find`](Self::find) that found nothing did not look at, but would have served.
+    #[cold]
+    pub(crate) fn overlooked(&self, blocks: &Blocks, bytes: u64) -> Option<BlockIndex> {
+        let maybe = self.bin(blocks, Bin::of_block(bytes));
+        let fitting = maybe.filter(|&i| blocks[i].bytes >= bytes);
+        fitting.min_by_key(|&i| (blocks[i].bytes, blocks[i].address))
+    }
+
+    /// The smallest block that fits among the first few of a bin, at the lowest address if equal.
+    #[inline]
+    fn best_of(&self, blocks: &Blocks, bin: Bin, bytes: u64) -> Option<BlockIndex> {
+        let mut best: Option<(u64, u64, BlockIndex)> = None;
+        let mut next = self.heads[bin.index()];
+        for _ in 0..LOOK {
+            let Some(index) = next.some() else { break };
+            let block = &blocks[index];
+            if block.bytes >= bytes
+                && best.is_none_or(|b| (block.bytes, block.address) < (b.0, b.1))
+            {
+                best = Some((block.bytes, block.address, index));
+            }
+            next = block.filed_next;
+        }
+        best.map(|(_, _, index)| index)
+    }
+
+    /// Every filed block, by ascending bin. Skips empty bins.
+    #[inline]
+    pub(crate) const fn filed<'a>(&'a self, blocks: &'a Blocks) -> Filed<'a> {
+        self.filed_from(blocks, 0)
+    }
+
+    /// Every filed block that may have so many bytes, by ascending bin.
+    #[inline]
+    pub(crate) const fn filed_from<'a>(&'a self, blocks: &'a Blocks, bytes: u64) -> Filed<'a> {
+        Filed { list: self, blocks, bin: Bin::of_block(bytes), next: BlockIndex::NONE }
+    }
+
+    /// The blocks of every bin with the bin, found without the bitmap: for checks.
+    pub(crate) fn bins<'a>(
+        &'a self,
+        blocks: &'a Blocks,
+    ) -> impl Iterator<Item = (Bin, BlockIndex)> + 'a {
+        (0..BINS as u16)
+            .flat_map(move |bin| self.bin(blocks, Bin(bin)).map(move |index| (Bin(bin), index)))
+    }
+
+    /// The blocks of one bin.
+    fn bin<'a>(&self, blocks: &'a Blocks, bin: Bin) -> impl Iterator<Item = BlockIndex> + use<'a> {
+        blocks.filed_from(self.heads[bin.index()])
+    }
+}
+
+/// A walk over filed blocks.
+#[derive(Debug)]
+pub(crate) struct Filed<'a> {
+    list: &'a FreeList,
+    blocks: &'a Blocks,
+    /// Where the walk goes on after the chain it is in.
+    bin: Bin,
+    next: BlockIndex,
+}
+
+impl Iterator for Filed<'_> {
+    type Item = BlockIndex;
+
+    #[inline]
+    fn next(&mut self) -> Option<BlockIndex> {
+        if self.next.is_none() {
+            let bin = self.list.bitmap.first_from(self.bin)?;
+            self.bin = Bin(bin.0 + 1);
+            self.next = self.list.heads[bin.index()];
+        }
+        let index = self.next.some()?;
+        self.next = self.blocks[index].filed_next;
+        Some(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::space::block::tests::unfiled;
+
+    fn list_of(sizes: &[u64]) -> (FreeList, Blocks, Vec<BlockIndex>) {
+        let (mut list, mut blocks) =
+            (FreeList::new(0, SegmentKind::Mapped, SizeClass::Large, 0), Blocks::default());
+        let mut indices = Vec::new();
+        for (at, &bytes) in sizes.iter().enumerate() {
+            let index = blocks.insert(unfiled((at as u64 + 1) << 30, bytes));
+            list.insert(&mut blocks, index);
+            indices.push(index);
+        }
+        (list, blocks, indices)
+    }
+
+    #[test]
+    fn the_smallest_block_that_fits_is_found_at_the_lowest_address() {
+        let (list, blocks, indices) = list_of(&[4096, 512, 2048, 1024, 1024, 1 << 20]);
+        for (bytes, expected) in
+            [(512, Some(1)), (1024, Some(3)), (1536, Some(2)), (4608, Some(5)), (2 << 20, None)]
+        {
+            assert_eq!(list.find(&blocks, bytes), expected.map(|at| indices[at]), "{bytes}");
+        }
+    }
+
+    /// Sizes that share a bin: the first serves 1 MiB + 512, the second does not.
+    #[test]
+    fn a_block_of_the_bin_below_serves_if_it_is_large_enough() {
+        let (large, small) = ((1 << 20) + 1024, (1 << 20) + 512);
+        let (list, blocks, indices) = list_of(&[large, small]);
+        assert_eq!(Bin::of_block(large), Bin::of_block(small));
+        assert_eq!(list.find(&blocks, large), Some(indices[0]));
+        assert_eq!(list.find(&blocks, large + 512), None);
+    }
+
+    #[test]
+    fn b28_a_search_looks_further_than_a_find() {
+        let (large, small) = ((1 << 20) + 1024, (1 << 20) + 512);
+        let mut sizes = vec![small; LOOK + 1];
+        sizes[0] = large;
+        let (list, blocks, indices) = list_of(&sizes);
+        assert_eq!(list.find(&blocks, large), None);
+        assert_eq!(list.search(&blocks, large), Some(indices[0]));
+        assert_eq!(list.search(&blocks, large + 512), None);
+    }
+
+    /// I5, for blocks taken from the front, the middle and the end of a bin.
+    #[test]
+    fn the_bitmap_follows_the_last_block_of_a_bin() {
+        for order in [[0, 1, 2], [1, 2, 0], [2, 0, 1]] {
+            let (mut list, mut blocks, indices) = list_of(&[1024; 3]);
+            let bin = Bin::of_block(1024);
+            for (left, at) in order.into_iter().enumerate().map(|(n, at)| (2 - n, at)) {
+                assert!(list.bitmap.contains(bin));
+                list.remove(&mut blocks, indices[at]);
+                assert_eq!(list.bins(&blocks).count(), left);
+            }
+            assert!(!list.bitmap.contains(bin) && list.bitmap.levels_agree());
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! The block space: segments of addresses, tiled by blocks, and which of the blocks are free.
+//!
+//! An offset allocator of its own: it knows nothing of CUDA, of streams or of physical memory, only
+//! that a list is whose free blocks serve whom. Lives here: the blocks (`block`), the bins that find
+//! one (`bin`, `free_list`), the way from an address to its block (`address_map`), the segments
+//! (`segment`), addresses without memory (`unmapped`), and windows that wait for their next use
+//! (`idle_windows`). Keeps I1 to I7 and I12, as far as each is about blocks alone.
+
+pub(crate) mod address_map;
+pub(crate) mod bin;
+pub(crate) mod block;
+pub(crate) mod check;
+pub(crate) mod free_list;
+pub(crate) mod idle_windows;
+pub(crate) mod range;
+pub(crate) mod segment;
+pub(crate) mod unmapped;
+
+use crate::error::FreeError;
+use crate::policy::{self, SegmentKind, SizeClass};
+use crate::size::{QUANTUM, SizeError, block_bytes};
+use address_map::AddressMap;
+use block::{Block, BlockIndex, BlockState, Blocks};
+use free_list::{FreeList, ListIx};
+use idle_windows::IdleWindows;
+use segment::{Segment, SegmentIx, Segments};
+
+/// A block handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Granted {
+    /// Where it starts.
+    pub address: u64,
+    /// Its size in bytes, at least what was asked for.
+    pub bytes: u64,
+}
+
+/// Segments tiled by blocks, with the free blocks in bins. O(1) to allocate and to free.
+///
+/// ```
+/// use drystone_core::Space;
+///
+/// let mut space = Space::new();
+/// let list = space.add_list();
+/// space.add_segment(list, 0x1000_0000, 64 << 20); // addresses that the caller owns
+/// let first = space.allocate(list, 1000)?.expect("room for a kibibyte");
+/// assert_eq!((first.address, first.bytes), (0x1000_0000, 1024));
+/// let second = space.allocate(list, 16 << 20)?.expect("room for 16 MiB");
+/// space.free(first.address)?;
+/// assert!(space.free(first.address).is_err()); // found out, and nothing changed
+/// space.free(second.address)?; // joined with its neighbours: one free block again
+/// assert_eq!(space.largest_free_bytes(), 64 << 20);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Space {
+    pub(crate) blocks: Blocks,
+    lists: Vec<FreeList>,
+    pub(crate) map: AddressMap,
+    pub(crate) segments: Segments,
+    pub(crate) idle_windows: IdleWindows,
+}
+
+impl Default for Space {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Space {
+    /// No segment and no list.
+    pub fn new() -> Self {
+        Self {
+            blocks: Blocks::default(),
+            lists: Vec::new(),
+            map: AddressMap::new(),
+            segments: Segments::default(),
+            idle_windows: IdleWindows::default(),
+        }
+    }
+
+    /// Adds a list of free blocks: whoever asks by it is served from its segments alone.
+    pub fn add_list(&mut self) -> ListIx {
+        self.insert_list(FreeList::new(0, SegmentKind::Mapped, SizeClass::Large, 0))
+    }
+
+    /// Adds a range of addresses, in whole quanta of 512 bytes, as one free block of a list.
+    ///
+    /// # Panics
+    /// The range is empty or not of whole quanta.
+    pub fn add_segment(&mut self, list: ListIx, address: u64, bytes: u64) {
+        assert!(bytes > 0 && address.is_multiple_of(QUANTUM) && bytes.is_multiple_of(QUANTUM));
+        let index = self.claim_segment(list, address, bytes, false);
+        self.file(index);
+    }
+
+    /// A block of at least so many bytes from a list; `None` if no free block of it is as large.
+    ///
+    /// # Errors
+    /// A size that no block can have.
+    pub fn allocate(&mut self, list: ListIx, requested: u64) -> Result<Option<Granted>, SizeError> {
+        let bytes = block_bytes(requested)?;
+        let found = self.list(list).search(&self.blocks, bytes);
+        Ok(found.map(|index| self.occupy_free(index, list, requested, bytes)))
+    }
+
+    /// Frees a block, and joins it with the free blocks around it.
+    ///
+    /// # Errors
+    /// The address is not that of a block in use; nothing has changed.
+    pub fn free(&mut self, address: u64) -> Result<(), FreeError> {
+        let index = self.find_live(address)?;
+        self.map.remove(&mut self.blocks, index);
+        self.file(index);
+        Ok(())
+    }
+
+    /// The largest free block of any list, in bytes. Walks all free blocks.
+    pub fn largest_free_bytes(&self) -> u64 {
+        let free = self.lists.iter().flat_map(|list| list.filed(&self.blocks));
+        free.map(|index| self.blocks[index].bytes).max().unwrap_or(0)
+    }
+
+    // Lists.
+
+    pub(crate) fn insert_list(&mut self, list: FreeList) -> ListIx {
+        self.lists.push(list);
+        ListIx((self.lists.len() - 1) as u32)
+    }
+
+    #[inline]
+    pub(crate) fn list(&self, list: ListIx) -> &FreeList {
+        &self.lists[list.index()]
+    }
+
+    #[inline]
+    pub(crate) fn list_mut(&mut self, list: ListIx) -> &mut FreeList {
+        &mut self.lists[list.index()]
+    }
+
+    pub(crate) fn lists(&self) -> &[FreeList] {
+        &self.lists
+    }
+
+    pub(crate) fn lists_mut(&mut self) -> &mut [FreeList] {
+        &mut self.lists
+    }
+
+    /// The list that a block belongs to.
+    #[inline]
+    pub(crate) fn list_of(&self, index: BlockIndex) -> &FreeList {
+        self.list(self.blocks[index].list)
+    }
+
+    // Segments.
+
+    /// A new segment with one claimed block over all of it.
+    pub(crate) fn claim_segment(
+        &mut self,
+        list: ListIx,
+        address: u64,
+        bytes: u64,
+        is_window: bool,
+    ) -> BlockIndex {
+        let kind = self.list(list).kind;
+        let segment = self.segments.insert(Segment::new(kind, address, bytes, list, is_window));
+        let index = self.blocks.insert(Block::claimed(address, bytes, segment, list, is_window));
+        self.segments[segment].first = index;
+        index
+    }
+
+    /// Forgets a withdrawn segment and the one block that covers it.
+    pub(crate) fn remove_segment(&mut self, segment: SegmentIx) {
+        let Segment { first, bytes, .. } = self.segments[segment];
+        assert!(self.blocks[first].bytes == bytes, "a segment is removed with blocks in use");
+        self.blocks.remove(first);
+        self.segments.remove(segment);
+    }
+
+    /// Size of a segment whose only block this is; `None` if there are others beside it.
+    pub(crate) fn is_whole_segment(&self, index: BlockIndex) -> bool {
+        self.segments[self.blocks[index].segment].bytes == self.blocks[index].bytes
+    }
+
+    // Free blocks.
+
+    /// Files an unfiled block as free in its list, joined with the free blocks around it (I2).
+    /// Returns the block that it is part of now.
+    #[inline]
+    pub(crate) fn file(&mut self, index: BlockIndex) -> BlockIndex {
+        let mut index = index;
+        let Block { list, next, previous, .. } = self.blocks[index];
+        self.blocks.set_state(index, BlockState::Free);
+        if self.is_free_in(next, list) {
+            self.remove_free(next);
+            self.blocks.absorb_next(index);
+        }
+        if self.is_free_in(previous, list) {
+            self.remove_free(previous);
+            self.blocks.absorb_next(previous);
+            index = previous;
+        }
+        self.insert_free(index);
+        index
+    }
+
+    #[inline]
+    fn is_free_in(&self, index: BlockIndex, list: ListIx) -> bool {
+        index.some().is_some_and(|index| {
+            let block = &self.blocks[index];
+            block.state == BlockState::Free && block.list == list
+        })
+    }
+
+    /// Puts a free block into its bin.
+    #[inline]
+    pub(crate) fn insert_free(&mut self, index: BlockIndex) {
+        let list = self.blocks[index].list;
+        self.lists[list.index()].insert(&mut self.blocks, index);
+    }
+
+    /// Takes a free block out of its bin.
+    #[inline]
+    pub(crate) fn remove_free(&mut self, index: BlockIndex) {
+        let list = self.blocks[index].list;
+        self.lists[list.index()].remove(&mut self.blocks, index);
+    }
+
+    // Blocks in use.
+
+    /// Takes a block out of its bin for a request of a list. What it has too much stays free: joined
+    /// with its neighbours it was already (I2).
+    #[inline]
+    pub(crate) fn occupy_free(
+        &mut self,
+        index: BlockIndex,
+        list: ListIx,
+        requested: u64,
+        bytes: u64,
+    ) -> Granted {
+        self.remove_free(index);
+        if let Some(rest) = self.cut_rest(index, list, bytes) {
+            self.insert_free(rest);
+        }
+        self.make_live(index, list, requested)
+    }
+
+    /// Cuts off what an unfiled block has more than a request of a list takes, if that stays usable.
+    #[inline]
+    pub(crate) fn cut_rest(
+        &mut self,
+        index: BlockIndex,
+        list: ListIx,
+        bytes: u64,
+    ) -> Option<BlockIndex> {
+        let FreeList { kind, class, .. } = *self.list(list);
+        let rest_bytes = self.blocks[index].bytes - bytes;
+        policy::splits(kind, class, rest_bytes).then(|| self.blocks.cut(index, bytes))
+    }
+
+    /// An unfiled block serves a request of a list from now on.
+    #[inline]
+    pub(crate) fn make_live(&mut self, index: BlockIndex, list: ListIx, requested: u64) -> Granted {
+        self.blocks.set_state(index, BlockState::Live);
+        let block = &mut self.blocks[index];
+        assert!(requested <= block.bytes, "a block is smaller than its request");
+        (block.list, block.requested) = (list, requested);
+        let granted = Granted { address: block.address, bytes: block.bytes };
+        self.map.insert(&mut self.blocks, index, granted.address);
+        granted
+    }
+
+    /// The live block that starts at an address.
+    #[inline]
+    pub(crate) fn find_live(&self, address: u64) -> Result<BlockIndex, FreeError> {
+        match self.map.find(&self.blocks, address) {
+            Some(index) if self.blocks[index].state == BlockState::Live => Ok(index),
+            Some(_) => Err(FreeError::AlreadyFree { address }),
+            None => Err(self.classify(address)),
+        }
+    }
+
+    /// Why an address is not that of a live block.
+    #[cold]
+    fn classify(&self, address: u64) -> FreeError {
+        let Some(segment) = self.segments.containing(address) else {
+            return FreeError::Unknown { address };
+        };
+        let mut blocks = self.blocks.onward(self.segments[segment].first);
+        let around = blocks.find(|&index| address < self.blocks[index].end());
+        let Some(block) = around.map(|index| &self.blocks[index]) else {
+            return FreeError::Unknown { address };
+        };
+        match block.state {
+            BlockState::Unmapped => FreeError::Unknown { address },
+            BlockState::Live | BlockState::Pending if address != block.address => {
+                let (block_address, block_bytes) = (block.address, block.bytes);
+                FreeError::Interior { address, block_address, block_bytes }
+            }
+            _ => FreeError::AlreadyFree { address },
+        }
+    }
+}

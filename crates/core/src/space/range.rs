@@ -1,0 +1,79 @@
+//! Ranges of free blocks: claimed by address, as one block.
+
+use std::ops::Range;
+
+use super::Space;
+use super::block::{BlockIndex, BlockState};
+use super::free_list::ListIx;
+
+impl Space {
+    /// Claims the addresses from `start` to `end`, which free blocks from `index` on cover, as one
+    /// block. What free blocks have beyond both ends stays free in the lists they stand in.
+    pub(crate) fn claim_range(&mut self, index: BlockIndex, start: u64, end: u64) -> BlockIndex {
+        assert!(start < end && self.blocks[index].address <= start);
+        let mut first = index;
+        while self.blocks[first].end() <= start {
+            first = self.blocks[first].next;
+        }
+        self.remove_free(first);
+        if self.blocks[first].address < start {
+            let claimed = self.blocks.cut(first, start - self.blocks[first].address);
+            self.insert_free(first);
+            first = claimed;
+        }
+        self.cut_free_rest(first, end);
+        while self.blocks[first].end() < end {
+            let next = self.blocks[first].next;
+            self.remove_free(next);
+            self.cut_free_rest(next, end);
+            self.blocks.absorb_next(first);
+        }
+        self.blocks.set_state(first, BlockState::Claimed);
+        first
+    }
+
+    /// Files what a free, unfiled block has beyond `end` as a block of its own.
+    fn cut_free_rest(&mut self, index: BlockIndex, end: u64) {
+        let block = self.blocks[index];
+        assert!(block.state == BlockState::Free, "a range of free blocks has one that is not");
+        if block.end() > end {
+            let rest = self.blocks.cut(index, end - block.address);
+            self.insert_free(rest);
+        }
+    }
+
+    /// The first of the free blocks that cover a range, in a segment of the list's pool and class.
+    pub(crate) fn free_around(&self, list: ListIx, range: &Range<u64>) -> Option<BlockIndex> {
+        let segment = &self.segments[self.segments.containing(range.start)?];
+        let (owner, user) = (self.list(segment.list), self.list(list));
+        if (owner.pool, owner.class) != (user.pool, user.class) {
+            return None;
+        }
+        let mut blocks = self.blocks.onward(segment.first);
+        let first = blocks.find(|&index| self.blocks[index].end() > range.start)?;
+        let mut last = first;
+        while self.blocks[last].state == BlockState::Free {
+            if self.blocks[last].end() >= range.end {
+                return Some(first);
+            }
+            last = self.blocks[last].next.some()?;
+        }
+        None
+    }
+
+    /// Cuts a block so that one of the same state covers the addresses from `start` to `end`.
+    /// Returns that, and what is left behind it.
+    pub(crate) fn cut_out(
+        &mut self,
+        index: BlockIndex,
+        range: &Range<u64>,
+    ) -> (BlockIndex, Option<BlockIndex>) {
+        let mut piece = index;
+        if self.blocks[piece].address < range.start {
+            piece = self.blocks.cut(piece, range.start - self.blocks[piece].address);
+        }
+        let rest = self.blocks[piece].end() > range.end;
+        let rest = rest.then(|| self.blocks.cut(piece, range.end - range.start));
+        (piece, rest)
+    }
+}

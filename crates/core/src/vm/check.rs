@@ -1,0 +1,179 @@
+//! Proves I13, as far as it is about pages and granules, and I16: what stands behind the addresses.
+
+use std::ops::Range;
+
+use super::PageTable;
+use super::granule::GranuleState;
+use super::page::PageAddr;
+use crate::broken::{Broken, hold};
+use crate::space::block::BlockIndex;
+use crate::space::segment::SegmentIx;
+
+/// What the checks of the blocks ask of the page that one lies on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PageView {
+    /// Backed by the granule it leads to, or still is until a plan is done.
+    pub(crate) is_backed: bool,
+    /// The home of a granule that backs another page.
+    pub(crate) is_remapped: bool,
+    /// The block that is noted there for that.
+    pub(crate) remapped: BlockIndex,
+}
+
+impl PageTable {
+    /// Proves that the two halves of the map agree, and that handles stay whole.
+    pub(crate) fn check(&self) -> Result<(), Broken> {
+        self.check_i13_windows_know_their_runs()?;
+        self.check_i13_granules_and_pages_agree()?;
+        self.check_i13_handles_stay_whole()
+    }
+
+    /// The mapped segments, by their names.
+    fn tables(&self) -> impl Iterator<Item = (SegmentIx, &super::page::Pages)> {
+        let tables = self.segments.iter().enumerate();
+        tables.filter_map(|(ix, pages)| Some((SegmentIx(ix as u32), pages.as_ref()?)))
+    }
+
+    fn is_backed(&self, page: PageAddr) -> bool {
+        let granule = self[page.segment].granule(page.page as usize);
+        granule.is_some_and(|id| match self.granules.state(id) {
+            GranuleState::Backing(backed) => backed == page,
+            GranuleState::Planned => self.granules.home(id) == Some(page),
+            GranuleState::Idle | GranuleState::Vacant => false,
+        })
+    }
+
+    /// The pages that a range touches.
+    pub(crate) fn views(
+        &self,
+        segment: SegmentIx,
+        range: &Range<u64>,
+    ) -> impl Iterator<Item = PageView> + '_ {
+        let pages = self.page_at(segment, range.start)..=self.page_at(segment, range.end - 1);
+        pages.map(move |at| {
+            let page = PageAddr { segment, page: at as u32 };
+            let granule = self[segment].granule(at);
+            let owner = granule.filter(|&id| self.granules.home(id) == Some(page));
+            let is_remapped = owner.is_some_and(
+                |id| matches!(self.granules.state(id), GranuleState::Backing(other) if other != page),
+            );
+            let remapped = self[segment].remapped(at);
+            PageView { is_backed: self.is_backed(page), is_remapped, remapped }
+        })
+    }
+
+    /// How many pages of a segment are backed.
+    pub(crate) fn backed_pages(&self, segment: SegmentIx) -> usize {
+        let pages = (0..self[segment].len() as u32).map(|page| PageAddr { segment, page });
+        pages.filter(|&page| self.is_backed(page)).count()
+    }
+
+    /// Bytes of granules that back nothing, and of those that are part of plans.
+    pub(crate) fn idle_and_planned_bytes(&self) -> (u64, u64) {
+        let count = |state| self.granules.iter().filter(|granule| granule.1 == state).count();
+        let bytes = |state| count(state) as u64 * self.granule_bytes;
+        (bytes(GranuleState::Idle), bytes(GranuleState::Planned))
+    }
+
+    /// What was pinned, start and end.
+    pub(crate) fn pinned(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.pins.ranges()
+    }
+
+    fn check_i13_windows_know_their_runs(&self) -> Result<(), Broken> {
+        for (ix, pages) in self.tables() {
+            let mut end = 0;
+            for first in pages.windows_in(0..usize::MAX) {
+                let (noted, found) = (pages.runs(first), self.runs_from_pages(ix, first));
+                let is_beside = first >= end;
+                end = first + pages.window_pages(first);
+                hold(13, noted == found && is_beside, || {
+                    format!("window {first} to {end} of {ix:?}: {noted:?}, not {found:?}")
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Every page that leads to a granule is its home or one of its other mappings, and the other
+    /// way round; a granule backs one of them, or none.
+    fn check_i13_granules_and_pages_agree(&self) -> Result<(), Broken> {
+        let mut mapped = 0;
+        for (segment, pages) in self.tables() {
+            for at in 0..pages.len() {
+                let Some(id) = pages.granule(at) else { continue };
+                let page = PageAddr { segment, page: at as u32 };
+                mapped += 1;
+                let is_home = self.granules.home(id) == Some(page);
+                let is_known = is_home || self.granules.mappings(id).contains(&page);
+                hold(13, is_known && !(is_home && pages.is_window), || {
+                    format!("{page:?} leads to {id:?}, which does not know")
+                })?;
+            }
+        }
+        let mut known = 0;
+        for (id, state) in self.granules.iter() {
+            let home = self.granules.home(id);
+            let all: Vec<PageAddr> =
+                home.into_iter().chain(self.granules.mappings(id).iter().copied()).collect();
+            for &page in &all {
+                let pages = self.segments.get(page.segment.index()).and_then(Option::as_ref);
+                let found = pages.and_then(|pages| pages.granule(page.page as usize));
+                let is_planned = state == GranuleState::Planned;
+                hold(13, found == Some(id) || is_planned, || {
+                    format!("{id:?} is not at {page:?}: {found:?}")
+                })?;
+            }
+            let agrees = match state {
+                GranuleState::Backing(page) => all.contains(&page) && home.is_some(),
+                GranuleState::Idle => home.is_none(),
+                GranuleState::Vacant => all.is_empty(),
+                GranuleState::Planned => true,
+            };
+            hold(13, agrees, || format!("{id:?} is {state:?}, home {home:?}, leads from {all:?}"))?;
+            known += all.len();
+        }
+        let homes = self.granules.iter().filter(|&(id, _)| self.granules.home(id).is_some());
+        let counted = homes.count() + self.granules.mapping_count();
+        hold(13, known == counted && known == mapped, || {
+            format!("{mapped} pages lead to granules, {known} are known, {counted} counted")
+        })?;
+        let is_away = |&(id, state): &(_, GranuleState)| match state {
+            GranuleState::Backing(page) => self.granules.home(id) != Some(page),
+            _ => false,
+        };
+        let (away, noted) = (self.granules.iter().filter(is_away).count(), self.remapped_granules);
+        hold(13, away as u64 == noted, || format!("{away} granules are remapped, {noted} noted"))
+    }
+
+    /// The granules of a handle lie beside each other, in order, wherever they are.
+    fn check_i13_handles_stay_whole(&self) -> Result<(), Broken> {
+        let next_to = |state| match state {
+            GranuleState::Backing(page) => GranuleState::Backing(page.next()),
+            other => other,
+        };
+        for (id, state) in self.granules.iter().filter(|&(id, _)| self.granules.before(id) > 0) {
+            let before = self.granules.of_handle(id).take_while(|&other| other != id).last();
+            let Some(before) = before else { continue };
+            let mappings = self.granules.mappings(before).iter();
+            let is_beside = state == next_to(self.granules.state(before))
+                && self.granules.home(id) == self.granules.home(before).map(PageAddr::next)
+                && mappings.copied().map(PageAddr::next).eq(self
+                    .granules
+                    .mappings(id)
+                    .iter()
+                    .copied());
+            hold(13, is_beside, || format!("{id:?} does not follow {before:?} of its handle"))?;
+        }
+        Ok(())
+    }
+
+    /// Lets a page lead where another does, or nowhere, and tells nobody: to check the checks.
+    #[cfg(test)]
+    pub(crate) fn corrupt_map(&mut self, segment: SegmentIx, from: Option<usize>, to: usize) {
+        match from.and_then(|from| self[segment].granule(from)) {
+            Some(granule) => self.pages_mut(segment).map(to, granule, true),
+            None => self.pages_mut(segment).unmap(to),
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Granules: the store of physical memory, and who backs what.
+//!
+//! The device creates, maps and releases memory by handles. A handle is one granule or a few that
+//! lie beside each other wherever they are mapped; its first granule names it. The heap knows the
+//! names, whoever carries plans out keeps the driver's own value for each.
+//!
+//! Keeps I13: each granule is created once and released once, and reserved bytes are the bytes of
+//! created granules, mapped or not. A granule has a home, where it was mapped first and stays
+//! mapped, and backs one page at most: its home, or one of a window. Every page that leads to it
+//! beside its home is known. The granules of a handle go everywhere together.
+
+use std::ops::Range;
+
+use super::page::PageAddr;
+
+/// Names a granule, and the handle that begins with it. Reused, by a handle of as many granules,
+/// after its own was released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GranuleId(pub(crate) u32);
+
+impl GranuleId {
+    /// Position in a table of handles that runs parallel to the heap's granules.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What a granule is at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GranuleState {
+    /// No memory: the name is free.
+    Vacant,
+    /// Part of a plan that creates, maps or releases it.
+    Planned,
+    /// Created, backs nothing.
+    Idle,
+    /// Created, backs this page.
+    Backing(PageAddr),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Granule {
+    state: GranuleState,
+    /// Where it belongs, from when it first backed a page.
+    home: Option<PageAddr>,
+    /// How many granules of its handle lie before it.
+    before: u16,
+    /// How many its handle has.
+    of: u16,
+}
+
+/// All granules of a heap, of one size.
+#[derive(Debug, Default)]
+pub(crate) struct Granules {
+    table: Vec<Granule>,
+    /// By granule: the pages beside its home that lead to it. Apart, since a remap into a window
+    /// of before does not touch them.
+    mappings: Vec<Vec<PageAddr>>,
+    /// Handles without memory, to be used again: those of 2^n granules at n.
+    vacant: Vec<Vec<GranuleId>>,
+    /// Handles that back nothing.
+    idle: Vec<GranuleId>,
+    mapping_count: usize,
+    /// Some handle has, or had, more than one granule.
+    has_large_handles: bool,
+}
+
+impl Granules {
+    /// A name for a handle of so many granules, a power of two, that a plan will create.
+    pub(crate) fn name(&mut self, granules: u16) -> GranuleId {
+        assert!(granules.is_power_of_two(), "a handle has a power of two of granules");
+        if let Some(id) = self.vacant.get_mut(granules.ilog2() as usize).and_then(Vec::pop) {
+            self.plan(id);
+            return id;
+        }
+        let id = GranuleId(self.table.len() as u32);
+        self.has_large_handles |= granules > 1;
+        for before in 0..granules {
+            let state = GranuleState::Planned;
+            self.table.push(Granule { state, home: None, before, of: granules });
+            self.mappings.push(Vec::new());
+        }
+        id
+    }
+
+    /// Takes idle handles for a plan.
+    pub(crate) fn take_idle(&mut self, handles: &[GranuleId]) {
+        handles.iter().for_each(|&id| self.plan(id));
+        let table = &self.table;
+        self.idle.retain(|id| table[id.index()].state == GranuleState::Idle);
+    }
+
+    /// Handles that are created and back nothing.
+    pub(crate) fn idle(&self) -> &[GranuleId] {
+        &self.idle
+    }
+
+    /// How many granules back nothing.
+    pub(crate) fn idle_count(&self) -> usize {
+        self.idle.iter().map(|&id| self.handle(id).len()).sum()
+    }
+
+    /// Marks a handle as part of a plan; its memory stays.
+    pub(crate) fn plan(&mut self, id: GranuleId) {
+        self.set(id, |granule| granule.state = GranuleState::Planned);
+    }
+
+    /// The positions of all granules of a granule's handle.
+    #[inline]
+    pub(crate) fn handle(&self, id: GranuleId) -> Range<usize> {
+        let granule = &self.table[id.index()];
+        let first = id.index() - usize::from(granule.before);
+        first..first + usize::from(granule.of)
+    }
+
+    /// All granules of a granule's handle, in order.
+    pub(crate) fn of_handle(&self, id: GranuleId) -> impl Iterator<Item = GranuleId> + use<> {
+        self.handle(id).map(|at| GranuleId(at as u32))
+    }
+
+    /// How many granules of its handle lie before a granule; 0 for the one that names the handle.
+    #[inline]
+    pub(crate) fn before(&self, id: GranuleId) -> usize {
+        usize::from(self.table[id.index()].before)
+    }
+
+    /// How many granules of a handle follow where it was cut before this one; 0 where one begins.
+    pub(crate) fn after(&self, id: GranuleId) -> usize {
+        match self.before(id) {
+            0 => 0,
+            before => self.handle(id).len() - before,
+        }
+    }
+
+    /// Whether handles may have more than one granule.
+    #[inline]
+    pub(crate) const fn has_large_handles(&self) -> bool {
+        self.has_large_handles
+    }
+
+    fn set(&mut self, id: GranuleId, change: impl Fn(&mut Granule)) {
+        let handle = self.handle(id);
+        self.table[handle].iter_mut().for_each(change);
+    }
+
+    /// A plan left the granule behind a page; the first such page is its home.
+    #[inline]
+    pub(crate) fn set_backing(&mut self, id: GranuleId, page: PageAddr) {
+        let granule = &mut self.table[id.index()];
+        granule.state = GranuleState::Backing(page);
+        granule.home.get_or_insert(page);
+    }
+
+    /// Where a granule belongs.
+    #[inline]
+    pub(crate) fn home(&self, id: GranuleId) -> Option<PageAddr> {
+        self.table[id.index()].home
+    }
+
+    /// A plan left the handle created and backing nothing.
+    pub(crate) fn set_idle(&mut self, id: GranuleId) {
+        self.set(id, |granule| (granule.state, granule.home) = (GranuleState::Idle, None));
+        self.idle.push(id);
+    }
+
+    /// A plan left the handle without memory.
+    pub(crate) fn set_vacant(&mut self, id: GranuleId) {
+        self.set(id, |granule| (granule.state, granule.home) = (GranuleState::Vacant, None));
+        let power = self.table[id.index()].of.ilog2() as usize;
+        if self.vacant.len() <= power {
+            self.vacant.resize_with(power + 1, Vec::new);
+        }
+        self.vacant[power].push(id);
+    }
+
+    /// What a granule is.
+    #[inline]
+    pub(crate) fn state(&self, id: GranuleId) -> GranuleState {
+        self.table[id.index()].state
+    }
+
+    /// Every granule's name and state.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (GranuleId, GranuleState)> + '_ {
+        self.table.iter().enumerate().map(|(i, granule)| (GranuleId(i as u32), granule.state))
+    }
+
+    /// The pages beside its home that lead to a granule.
+    pub(crate) fn mappings(&self, id: GranuleId) -> &[PageAddr] {
+        &self.mappings[id.index()]
+    }
+
+    pub(crate) fn add_mapping(&mut self, id: GranuleId, page: PageAddr) {
+        self.mappings[id.index()].push(page);
+        self.mapping_count += 1;
+    }
+
+    pub(crate) fn remove_mapping(&mut self, id: GranuleId, page: PageAddr) {
+        let mappings = &mut self.mappings[id.index()];
+        let at = mappings.iter().position(|&other| other == page);
+        assert!(at.is_some(), "a mapping is undone that is not known");
+        at.map(|at| mappings.swap_remove(at));
+        self.mapping_count -= 1;
+    }
+
+    /// How many pages beside their homes lead to granules.
+    pub(crate) const fn mapping_count(&self) -> usize {
+        self.mapping_count
+    }
+
+    /// How many granules exist, or will once the plans under way are done.
+    pub(crate) fn len(&self) -> usize {
+        let vacant = self.vacant.iter().enumerate().map(|(power, ids)| ids.len() << power);
+        self.table.len() - vacant.sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::space::segment::SegmentIx;
+
+    fn page_of(page: u32) -> PageAddr {
+        PageAddr { segment: SegmentIx(0), page }
+    }
+
+    #[test]
+    fn a_name_is_used_again_only_after_its_granule_was_released() {
+        let mut granules = Granules::default();
+        let [first, second] = [granules.name(1), granules.name(1)];
+        assert_ne!(first, second);
+        let place = page_of(3);
+        granules.set_backing(first, place);
+        granules.set_idle(second);
+        assert_eq!(granules.state(first), GranuleState::Backing(place));
+        assert_eq!(granules.idle(), [second]);
+        // Taken by one plan, it is not there for another.
+        granules.take_idle(&[second]);
+        assert_eq!((granules.idle(), granules.state(second)), (&[][..], GranuleState::Planned));
+        assert_eq!(granules.name(1).index(), 2);
+        granules.set_vacant(second);
+        assert_eq!(granules.len(), 2);
+        assert_eq!(granules.name(1), second);
+        assert_eq!(granules.iter().count(), 3);
+    }
+
+    #[test]
+    fn a_handle_is_created_and_released_as_one() {
+        let mut granules = Granules::default();
+        let [large, single] = [granules.name(4), granules.name(1)];
+        assert_eq!((granules.handle(large), granules.handle(single)), (0..4, 4..5));
+        let third = GranuleId(2);
+        assert_eq!((granules.before(third), granules.handle(third)), (2, 0..4));
+        granules.set_idle(large);
+        assert_eq!((granules.idle_count(), granules.state(third)), (4, GranuleState::Idle));
+        granules.take_idle(&[large]);
+        granules.set_vacant(large);
+        assert_eq!(granules.len(), 1);
+        // Only a handle of the same size takes its names.
+        assert_eq!((granules.name(2).index(), granules.name(4)), (5, large));
+        assert_eq!(granules.len(), 7);
+    }
+
+    #[test]
+    fn mappings_are_known_by_their_place() {
+        let mut granules = Granules::default();
+        let id = granules.name(1);
+        let place = page_of;
+        granules.add_mapping(id, place(1));
+        granules.add_mapping(id, place(2));
+        assert_eq!(granules.mapping_count(), 2);
+        granules.remove_mapping(id, place(1));
+        assert_eq!((granules.mapping_count(), granules.mappings(id)), (1, &[place(2)][..]));
+    }
+
+    #[test]
+    fn the_first_place_is_the_home_until_the_granule_is_released() {
+        let mut granules = Granules::default();
+        let id = granules.name(1);
+        let [home, loan] = [1, 2].map(page_of);
+        granules.set_backing(id, home);
+        granules.set_backing(id, loan);
+        assert_eq!(granules.home(id), Some(home));
+        granules.set_vacant(id);
+        assert_eq!((granules.name(1), granules.home(id)), (id, None));
+    }
+}

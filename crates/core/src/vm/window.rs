@@ -1,0 +1,273 @@
+//! How a window serves a request: what of its front is backed by free memory already, what is to
+//! be mapped, and what is in the way.
+
+use std::ops::Range;
+
+use super::PageTable;
+use super::donors::Donors;
+use super::run::{self, MappedRun, Target};
+use crate::space::segment::SegmentIx;
+
+/// What the first pages of a window lead to, as many as a request takes.
+#[derive(Debug)]
+pub(crate) struct WindowFit {
+    /// In the order of the pages. What is a hit can be taken there, each run from one donor.
+    pub(super) runs: Vec<MappedRun>,
+    /// Driver calls before all pages are backed, if each handle is one granule.
+    pub(crate) calls: usize,
+    /// How many unmapped pages follow: the last handle may take them, too.
+    pub(super) room: usize,
+}
+
+impl WindowFit {
+    /// That of addresses that lead nowhere.
+    pub(super) fn unmapped(pages: usize, room: usize) -> Self {
+        Self { runs: vec![MappedRun { pages, to: Target::Unmapped }], calls: pages, room }
+    }
+
+    /// Adds a run, unless that makes as many driver calls as `most`. What is stale beside each other
+    /// is unmapped at once.
+    fn push(&mut self, run: MappedRun, most: usize) -> Option<()> {
+        let both_stale =
+            |last: &&mut MappedRun| (last.to, run.to) == (Target::Stale, Target::Stale);
+        let last = self.runs.last_mut().filter(both_stale);
+        self.calls += run.calls() - usize::from(last.is_some());
+        if self.calls >= most {
+            return None;
+        }
+        match last {
+            Some(last) => last.pages += run.pages,
+            None => self.runs.push(run),
+        }
+        Some(())
+    }
+
+    /// Whether something has to be unmapped first.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.runs.iter().any(|run| run.to == Target::Stale)
+    }
+
+    /// Adds pages to the last gap, for what the last handle has too much.
+    pub(super) fn lengthen(&mut self, excess: usize) {
+        if let Some(last) = self.runs.last_mut() {
+            last.pages += excess;
+        }
+    }
+
+    /// How many pages there are.
+    pub(super) fn pages(&self) -> usize {
+        self.runs.iter().map(|run| run.pages).sum()
+    }
+
+    /// How many pages are to be mapped between the hits, range by range.
+    pub(super) fn gaps(&self) -> Vec<usize> {
+        let is_hit = |run: &MappedRun| matches!(run.to, Target::Hit(_));
+        let gaps = self.runs.split(is_hit).filter(|gap| !gap.is_empty());
+        gaps.map(|gap| gap.iter().map(|run| run.pages).sum()).collect()
+    }
+
+    /// Where the granules are free that the hits lead to, by address.
+    pub(super) fn hits(&self, granule_bytes: u64) -> Vec<Range<u64>> {
+        let range = |run: &MappedRun| match run.to {
+            Target::Hit(first) => Some(first..first + run.pages as u64 * granule_bytes),
+            Target::Unmapped | Target::Stale => None,
+        };
+        in_order(self.runs.iter().filter_map(range).collect())
+    }
+
+    /// The addresses that are stale, of a window that starts here, range by range.
+    pub(super) fn stale(&self, window: u64, granule_bytes: u64) -> Vec<Range<u64>> {
+        let mut start = window;
+        let mut stale: Vec<Range<u64>> = Vec::new();
+        for run in &self.runs {
+            let end = start + run.pages as u64 * granule_bytes;
+            if run.to == Target::Stale {
+                match stale.last_mut() {
+                    Some(last) if last.end == start => last.end = end,
+                    _ => stale.push(start..end),
+                }
+            }
+            start = end;
+        }
+        stale
+    }
+
+    /// Of pages that lead to the same granule the first keeps it.
+    fn lose_doubles(&mut self, granule_bytes: u64) {
+        if self.runs.len() < 2 {
+            return;
+        }
+        let hits = self.hits(granule_bytes);
+        if hits.windows(2).all(|pair| pair[0].end <= pair[1].start) {
+            return;
+        }
+        let mut seen: Vec<Range<u64>> = Vec::new();
+        let mut fit = WindowFit { runs: Vec::new(), calls: 0, room: self.room };
+        for run in &self.runs {
+            // Never with the run before: a hit lies in one donor.
+            let is_seen = |granule| seen.iter().any(|range| range.contains(&granule));
+            let pages = (0..run.pages as u64).map(|at| match run.to {
+                Target::Hit(first) if is_seen(first + at * granule_bytes) => Target::Stale,
+                Target::Hit(first) => Target::Hit(first + at * granule_bytes),
+                to => to,
+            });
+            for run in run::runs(pages, granule_bytes) {
+                // Never refused: there is no most.
+                let _ = fit.push(run, usize::MAX);
+            }
+            if let Target::Hit(first) = run.to {
+                seen.push(first..first + run.pages as u64 * granule_bytes);
+            }
+        }
+        *self = fit;
+    }
+}
+
+/// Ranges of addresses, sorted.
+pub(super) fn in_order(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges
+}
+
+impl PageTable {
+    /// How a request of so many granules fits into the front of a window, up to the end of a handle;
+    /// `None` if to back it takes as many driver calls as `most`, or something has to be unmapped
+    /// that cannot be.
+    pub(crate) fn fit_window(
+        &self,
+        segment: SegmentIx,
+        window: u64,
+        granules: usize,
+        donors: &Donors,
+        can_unmap: bool,
+        most: usize,
+    ) -> Option<WindowFit> {
+        let granule_bytes = self.granule_bytes;
+        let pages = &self[segment];
+        let mut fit = WindowFit { runs: Vec::new(), calls: 0, room: 0 };
+        let first = self.page_at(segment, window);
+        let mut left = granules + self.after_in_handle(pages.granule(first + granules));
+        for &run in pages.runs(first) {
+            let mut rest = MappedRun { pages: run.pages.min(left), ..run };
+            left -= rest.pages;
+            if run.to == Target::Unmapped {
+                fit.room = run.pages - rest.pages;
+            }
+            while rest.pages > 0 {
+                let run = donors.first_run(&mut rest, granule_bytes);
+                if run.to == Target::Stale && !can_unmap {
+                    return None;
+                }
+                fit.push(run, most)?;
+            }
+            if left == 0 {
+                break;
+            }
+        }
+        fit.lose_doubles(granule_bytes);
+        (fit.calls < most && (can_unmap || !fit.is_stale())).then_some(fit)
+    }
+
+    /// How a request fits into addresses that lead nowhere; the last handle may take all its room.
+    pub(crate) fn fit_unmapped(&self, granules: usize, room_bytes: u64) -> WindowFit {
+        WindowFit::unmapped(granules, (room_bytes / self.granule_bytes) as usize)
+    }
+
+    /// Notes anew what windows lead to of which pages in a range were mapped or unmapped.
+    pub(crate) fn renew_runs(&mut self, segment: SegmentIx, addresses: Range<u64>) {
+        let range = self.pages_in(segment, &addresses);
+        let pages = &self[segment];
+        let first = pages.window_around(range.start).unwrap_or(range.start);
+        let windows = pages.windows_in(first..range.end);
+        let renewed: Vec<_> =
+            windows.map(|window| (window, self.runs_from_pages(segment, window))).collect();
+        let pages = self.pages_mut(segment);
+        renewed.into_iter().for_each(|(window, runs)| pages.set_runs(window, runs));
+    }
+
+    /// What a window leads to, found page by page.
+    pub(super) fn runs_from_pages(&self, segment: SegmentIx, first: usize) -> Vec<MappedRun> {
+        let pages = &self[segment];
+        let all = first..first + pages.window_pages(first);
+        let targets = all.map(|page| match pages.granule(page) {
+            None => Target::Unmapped,
+            // Without access the granule cannot be used there.
+            Some(granule) => match self.granules.home(granule) {
+                Some(home) if pages.is_open(page) => Target::Hit(self.address_of(home)),
+                _ => Target::Stale,
+            },
+        });
+        run::runs(targets, self.granule_bytes)
+    }
+
+    /// The windows that begin within a range but not at its start, in order.
+    pub(crate) fn windows_within(&self, segment: SegmentIx, addresses: &Range<u64>) -> Vec<u64> {
+        let range = self.pages_in(segment, addresses);
+        let pages = &self[segment];
+        let inside = pages.windows_in(range.start + 1..range.end);
+        inside.map(|page| pages.address + page as u64 * self.granule_bytes).collect()
+    }
+
+    /// Whether a window begins at an address.
+    pub(crate) fn is_window_start(&self, segment: SegmentIx, address: u64) -> bool {
+        !self[segment].runs(self.page_at(segment, address)).is_empty()
+    }
+
+    /// Whether a range is a window from end to end.
+    pub(crate) fn is_whole_window(&self, segment: SegmentIx, addresses: &Range<u64>) -> bool {
+        let range = self.pages_in(segment, addresses);
+        self[segment].window_pages(range.start) == range.len()
+    }
+
+    /// Breaks what is noted of a window: to check the checks.
+    #[cfg(test)]
+    pub(crate) fn corrupt_runs(&mut self, segment: SegmentIx, window: u64) {
+        let first = self.page_at(segment, window);
+        let mut runs = self[segment].runs(first).to_vec();
+        assert!(runs.len() > 1);
+        runs.swap(0, 1);
+        self.pages_mut(segment).set_runs(first, runs);
+    }
+
+    /// Forgets a window that leads nowhere.
+    pub(crate) fn forget_window(&mut self, segment: SegmentIx, window: u64) {
+        let first = self.page_at(segment, window);
+        self.pages_mut(segment).remove_window(first);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRANULE: u64 = 2 << 20;
+
+    fn hit(pages: usize, first: u64) -> MappedRun {
+        MappedRun { pages, to: Target::Hit(first * GRANULE) }
+    }
+
+    fn stale(pages: usize) -> MappedRun {
+        MappedRun { pages, to: Target::Stale }
+    }
+
+    /// Two runs that go on from each other lie in two free blocks, of two streams: each is claimed
+    /// on its own.
+    #[test]
+    fn i13_runs_of_two_donors_stay_apart_where_others_lose_doubles() {
+        let runs = vec![hit(3, 5), hit(2, 8), hit(4, 17), hit(2, 18)];
+        let mut fit = WindowFit { runs, calls: 0, room: 0 };
+        fit.lose_doubles(GRANULE);
+        assert_eq!(fit.runs, [hit(3, 5), hit(2, 8), hit(4, 17), stale(2)]);
+        assert_eq!((fit.calls, fit.gaps()), (3, vec![2]));
+        let taken = fit.hits(GRANULE);
+        assert!(taken.windows(2).all(|pair| pair[0].end <= pair[1].start), "{taken:?}");
+        assert_eq!(taken.len(), 3);
+    }
+
+    #[test]
+    fn of_a_run_only_the_pages_are_lost_that_are_doubled() {
+        let mut fit = WindowFit { runs: vec![hit(3, 7), hit(4, 7)], calls: 0, room: 0 };
+        fit.lose_doubles(GRANULE);
+        assert_eq!(fit.runs, [hit(3, 7), stale(3), hit(1, 10)]);
+    }
+}
