@@ -19,7 +19,7 @@ pub enum SegmentKind {
 }
 
 /// Small blocks and large ones never share a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SizeClass {
     /// Blocks up to 1 MiB.
     Small,

@@ -351,7 +351,7 @@ fn random_runs_leave_nothing() {
             match world.free(address) {
                 FreeOutcome::Done => {}
                 FreeOutcome::Now(deferred) => world.pools.finish_free(deferred, false),
-                FreeOutcome::Plan(plan) => drop(world.pools.commit(plan)),
+                FreeOutcome::Plan(plan) => world.pools.commit(plan),
             }
         }
         world.synchronize();
@@ -440,7 +440,7 @@ fn i8_pool_stream_statistics_of_what_is_not_there() {
         let mut world = World::new(u64::MAX);
         let stream = world.pools.add_stream();
         world.allocate(stream, 3 * MIB);
-        corrupt(world.pools.pool_streams.values_mut().next().unwrap());
+        corrupt(&mut world.pools.pool_streams[0]);
         assert_eq!(world.pools.check().unwrap_err().invariant, 8);
     }
 }
