@@ -7,9 +7,9 @@
 //!
 //! Modules, bottom first; a module uses only those above it:
 //! `size` `bin` `id` `error` `policy` `stats` `block` `lead` `granule` `segment` `free_list`
-//! `address_map` `fence` `pool` `pin` `plan` `order` `heap` (with the way of a malloc and of a free),
-//! `pool_stream_stats`, `snapshot`, `check`, and beside the heap `async_pool`, for a driver that pools
-//! by itself.
+//! `address_map` `fence` `pool` `pin` `plan` `order` `heap` (with the way of a malloc and of a
+//! free), `pool_stream_stats`, `snapshot`, `check`, and beside the heap `async_pool`, for a driver
+//! that pools by itself.
 #![forbid(unsafe_code)]
 
 mod address_map;

@@ -1,4 +1,4 @@
-//! Tests of the driver's pools: each rule of when a block goes back, and random runs under the check.
+//! Tests of the driver's pools: each rule of when a block goes back, random runs under the check.
 
 use super::*;
 use crate::plan::Step;
