@@ -20,7 +20,7 @@ pub enum SegmentKind {
 }
 
 /// Small blocks and large ones never share a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SizeClass {
     /// Blocks up to 1 MiB.

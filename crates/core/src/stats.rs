@@ -54,20 +54,7 @@ pub struct SizeClassStats {
 }
 
 impl SizeClassStats {
-    /// What each gauge says now.
-    pub(crate) const fn current(&self) -> [u64; 7] {
-        [
-            self.requested_bytes.current,
-            self.allocated_bytes.current,
-            self.active_bytes.current,
-            self.reserved_bytes.current,
-            self.allocations.current,
-            self.active_blocks.current,
-            self.segments.current,
-        ]
-    }
-
-    fn gauges_mut(&mut self) -> [&mut Gauge; 7] {
+    pub(crate) fn gauges_mut(&mut self) -> [&mut Gauge; 7] {
         [
             &mut self.requested_bytes,
             &mut self.allocated_bytes,
