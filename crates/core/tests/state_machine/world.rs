@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use drystone_core::{
-    BlockState, Config, CrossStream, Fence, HELD_PER_HANDLE, Heap, Plan, PoolId, RequestError,
-    SegmentKind, SegmentView, Stats, Step, StreamError, StreamId,
+    BlockState, Config, CrossStream, Fence, HELD_PER_HANDLE, Heap, Miss, Plan, PoolId,
+    RequestError, SegmentKind, SegmentView, Stats, Step, StreamError, StreamId,
 };
 
 use crate::device::Device;
@@ -66,6 +66,8 @@ pub struct World {
     /// Of each pool, how its segments are obtained.
     kinds: Vec<SegmentKind>,
     flights: Vec<Flight>,
+    /// Whose plan is being carried out; none for one that was left open.
+    miss: Option<Miss<()>>,
     pins: BTreeMap<u64, Pinned>,
 }
 
@@ -84,6 +86,7 @@ impl World {
             pools: vec![(PoolId::DEFAULT, false)],
             kinds: vec![setup.kind],
             flights: Vec::new(),
+            miss: None,
             pins: BTreeMap::new(),
         };
         world.reference.accounts.add_pool(0);
@@ -267,8 +270,7 @@ impl World {
                     );
                 }
                 // Hollow addresses may lead somewhere, but nobody uses them.
-                BlockState::Hollow | BlockState::Lent | BlockState::Alias | BlockState::Claimed => {
-                }
+                _ => {}
             }
         }
         owned.sort_unstable_by_key(|range| range.start);
