@@ -9,8 +9,8 @@
 //! `size` `bin` `id` `error` `policy` `stats` `block` `lead` `granule` `segment` `free_list`
 //! `address_map` `fence` `pool` `pin` `plan` `scarcity` `heap` (with the way of a malloc and of a
 //! free), `account`, `snapshot`, `check`; beside the heap `ledger`, for a driver that pools by
-//! itself; over both `recovery` (what to try next for a request that misses) and `state_machine` (what
-//! they have in common).
+//! itself; over both `recovery` (what to try next for a request that misses) and `state_machine`
+//! (what they have in common).
 #![forbid(unsafe_code)]
 
 mod account;

@@ -68,8 +68,8 @@ impl Allocation {
         self.engine.backend.lock().record_stream(self.address, stream)
     }
 
-    /// Gives up ownership: the block stays live until [`Allocator::free`](crate::Allocator::free) is called with the
-    /// address.
+    /// Gives up ownership: the block stays live until [`Allocator::free`](crate::Allocator::free)
+    /// is called with the address.
     #[must_use = "the address is the only way to free the block"]
     pub fn into_address(self) -> u64 {
         let address = self.address;

@@ -33,8 +33,8 @@ pub enum BuildError {
     },
     /// A pool cannot have this backend in an allocator of that one.
     #[error(
-        "a pool of backend {pool:?} cannot be in an allocator of backend {allocator:?}: backends vmm \
-         and malloc go together, async stands alone"
+        "a pool of backend {pool:?} cannot be in an allocator of backend {allocator:?}: vmm and \
+         malloc go together, async stands alone"
     )]
     OtherBackend {
         /// What the pool asked for.

@@ -27,9 +27,10 @@
 //! order of the others is written in `engine`.
 //!
 //! Modules, bottom first; a module uses only those above it: `error`, `options`, `build_error`,
-//! `budget`, `memory_provider` (plain types) · `executor` (carries plans out, and joins names of the
-//! heap with handles of the driver) · `backend` (who decides, behind its lock) · `engine` (streams,
-//! waiting, trimming, the way of a miss) · `allocation` · `allocator` (the public handle) ·
+//! `budget`, `memory_provider` (plain types) · `executor` (carries plans out, and joins names of
+//! the heap with handles of the driver) · `backend` (who decides, behind its lock) · `engine`
+//! (streams, waiting, trimming, the way of a miss) · `allocation` · `allocator` (the public handle)
+//! ·
 //! `embed`.
 #![forbid(unsafe_code)]
 

@@ -76,21 +76,24 @@ impl Options {
         self
     }
 
-    /// The same, with [`limit_bytes`](Self::limit_bytes): reserved memory never passes this many bytes.
+    /// The same, with [`limit_bytes`](Self::limit_bytes): reserved memory never passes this many
+    /// bytes.
     #[must_use]
     pub const fn with_limit_bytes(mut self, limit_bytes: u64) -> Self {
         self.limit_bytes = Some(limit_bytes);
         self
     }
 
-    /// The same, with [`limit_fraction`](Self::limit_fraction): reserved memory never passes this fraction of the device's memory: above 0, at most 1.
+    /// The same, with [`limit_fraction`](Self::limit_fraction): reserved memory never passes this
+    /// fraction of the device's memory: above 0, at most 1.
     #[must_use]
     pub const fn with_limit_fraction(mut self, limit_fraction: f64) -> Self {
         self.limit_fraction = Some(limit_fraction);
         self
     }
 
-    /// The same, with [`cross_stream`](Self::cross_stream): when a free block serves another stream than its own.
+    /// The same, with [`cross_stream`](Self::cross_stream): when a free block serves another stream
+    /// than its own.
     #[must_use]
     pub const fn with_cross_stream(mut self, cross_stream: CrossStream) -> Self {
         self.cross_stream = cross_stream;
@@ -104,7 +107,8 @@ impl Options {
         self
     }
 
-    /// The same, with [`release_threshold_bytes`](Self::release_threshold_bytes): backend `async`: how much unused memory the driver keeps.
+    /// The same, with [`release_threshold_bytes`](Self::release_threshold_bytes): backend `async`:
+    /// how much unused memory the driver keeps.
     #[must_use]
     pub const fn with_release_threshold_bytes(mut self, release_threshold_bytes: u64) -> Self {
         self.release_threshold_bytes = release_threshold_bytes;

@@ -15,7 +15,7 @@ use crate::error::AllocateError;
 
 impl Allocator {
     /// Makes a device stream known, and gives its key. The same stream always gives the same key
-    /// until it is retired.
+    /// until it is retired. Asks the driver who the stream is.
     ///
     /// # Errors
     /// The driver does not know the stream.
@@ -25,6 +25,7 @@ impl Allocator {
 
     /// Says that a stream is about to be destroyed. Blocks allocated on it stay valid and may be
     /// freed later; its free memory serves other streams once its queued work is complete.
+    /// Records an event; does not wait.
     ///
     /// # Errors
     /// The stream was retired before.
@@ -33,7 +34,8 @@ impl Allocator {
     }
 
     /// Allocates on a stream from the default pool. Zero bytes give an empty allocation: address
-    /// 0, no block.
+    /// 0, no block. A hit makes no driver call; a miss may call the driver, wait for the device and
+    /// for other misses, and run the program's callbacks.
     ///
     /// # Errors
     /// Out of memory, an unknown stream, a size beyond 2^47 bytes, a failing driver.
@@ -46,7 +48,8 @@ impl Allocator {
         Ok(Allocation::new(Arc::clone(&self.engine), granted.address, granted.bytes, stream))
     }
 
-    /// Allocates on a stream from a pool, to be freed with [`free`](Self::free).
+    /// Allocates on a stream from a pool, to be freed with [`free`](Self::free). Calls and waits as
+    /// [`allocate`](Self::allocate).
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -78,6 +81,7 @@ impl Allocator {
     /// Allocates free memory of a pool just where the caller says, as a block that was there. It
     /// is not ordered behind what other streams have queued there. `None`, and nothing has
     /// changed, if it is not all free, or the driver chooses where blocks are (backend `async`).
+    /// Makes no driver call.
     ///
     /// # Errors
     /// As [`allocate_raw`](Self::allocate_raw), but for a lack of memory.
@@ -94,7 +98,8 @@ impl Allocator {
         }
     }
 
-    /// Frees a block by its address, in the order of its stream.
+    /// Frees a block by its address, in the order of its stream. Never waits; calls the driver only
+    /// to record events on other streams that used the block, and with backend `async`.
     ///
     /// # Errors
     /// The address is not that of a live block; nothing has changed.
@@ -104,7 +109,7 @@ impl Allocator {
     }
 
     /// Frees a block by its address and the size it was allocated with, in the order of its
-    /// stream.
+    /// stream. Calls the driver as [`free`](Self::free).
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -128,7 +133,7 @@ impl Allocator {
         self.engine.free_sized(address, bytes)
     }
 
-    /// Notes that a live block is also used on another stream than its own.
+    /// Notes that a live block is also used on another stream than its own. Makes no driver call.
     ///
     /// # Errors
     /// The address is not that of a live block, or the stream is unknown.

@@ -11,7 +11,8 @@ use crate::budget::Budget;
 use crate::options::Backend;
 
 impl Allocator {
-    /// Statistics at this moment.
+    /// Statistics at this moment. Makes a driver call with backend `async` alone, and waits for
+    /// none.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -76,8 +77,9 @@ impl Allocator {
         self.engine.backend.lock().pool_stream_stats()
     }
 
-    /// What is held: segments in address order, tiled by their blocks. With backend `async` each
-    /// block is a segment of its own: what the driver holds beside them, it does not show.
+    /// What is held, which takes time for each block: segments in address order, tiled by their
+    /// blocks. With backend `async` each block is a segment of its own: what the driver holds
+    /// beside them, it does not show.
     ///
     /// ```
     /// # use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! What addresses are backed by: pins, changes, and who else may reach it. For those who know memory
-//! by its address: registrations with network cards and with NCCL, handles sent to other processes.
+//! What addresses are backed by: pins, changes, and who else may reach it. For those who know
+//! memory by its address: registrations with network cards and with NCCL, handles sent to other
+//! processes.
 
 use drystone_core::{FreeError, RemapStats};
 
@@ -29,7 +30,8 @@ pub enum PinError {
 impl Allocator {
     /// Pins the live block that starts at an address: its memory stays where it is, also once the
     /// block is free, until it is unpinned. It is not lent, moved or given back, and serves
-    /// requests at its own place as ever. Pins add up, and cover whole handles.
+    /// requests at its own place as ever. Pins add up, and cover whole handles. Makes no driver
+    /// call.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -58,7 +60,7 @@ impl Allocator {
         }
     }
 
-    /// Takes a pin back, whether the block is live still or not.
+    /// Takes a pin back, whether the block is live still or not. Makes no driver call.
     ///
     /// # Errors
     /// Nothing is pinned there.
@@ -91,7 +93,7 @@ impl Allocator {
     }
 
     /// Gives another device access to all memory of this allocator, whether it is mapped now or
-    /// later.
+    /// later. Calls the driver for every range, and waits for misses and trims under way.
     ///
     /// # Errors
     /// The two are not connected, or a range could not be opened.

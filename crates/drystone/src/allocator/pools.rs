@@ -15,6 +15,7 @@ use crate::options::{Backend, PoolOptions};
 
 impl Allocator {
     /// Adds a private pool: memory of its own, which serves no other pool and is not trimmed.
+    /// Makes no driver call.
     pub fn add_pool(&self) -> PoolId {
         self.engine.backend.lock().add_pool()
     }
@@ -98,12 +99,14 @@ impl Allocator {
         self.engine.trim_passed()
     }
 
-    /// Sets the limit of reserved bytes. What is reserved above it stays until trimmed.
+    /// Sets the limit of reserved bytes. What is reserved above it stays until trimmed. Makes no
+    /// driver call.
     pub fn set_limit(&self, limit_bytes: u64) {
         self.engine.backend.lock().set_limit(limit_bytes);
     }
 
-    /// Adds a callback for when memory runs out, called after everything else was tried.
+    /// Adds a callback for when memory runs out, called after everything else was tried, by the
+    /// thread that asks for memory, with no lock held: it may use the allocator.
     pub fn on_out_of_memory(&self, callback: OutOfMemoryCallback) {
         self.engine.callbacks.lock().push(callback);
     }

@@ -96,7 +96,7 @@ fn out_of_memory_names_the_drivers_refusal_and_smaller_requests_work() {
         let call = match setup.backend {
             Backend::Vmm => Call::Create,
             Backend::Malloc => Call::Malloc,
-            Backend::Async => Call::MallocAsync,
+            _ => Call::MallocAsync,
         };
         let refusal = error.refusal.as_ref().unwrap();
         assert_eq!((refusal.call, refusal.code), (call, ErrorCode::OutOfMemory));

@@ -108,7 +108,7 @@ impl Setup {
         match self.backend {
             Backend::Vmm => self.granule_bytes,
             Backend::Malloc => 2 * MIB,
-            Backend::Async => self.unit_bytes(),
+            _ => self.unit_bytes(),
         }
     }
 
@@ -118,7 +118,7 @@ impl Setup {
         match self.backend {
             Backend::Vmm => self.granule_bytes,
             Backend::Malloc => 2 * MIB,
-            Backend::Async => 32 * MIB,
+            _ => 32 * MIB,
         }
     }
 
