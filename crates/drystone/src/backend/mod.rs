@@ -16,6 +16,7 @@ use crate::error::TrimError;
 use crate::executor::Executor;
 
 /// Who decides.
+#[expect(clippy::large_enum_variant, reason = "one for each allocator; a hit follows no pointer")]
 pub(crate) enum BackendState {
     /// Backends `vmm` and `malloc`.
     Heap(Mutex<Heap>),
