@@ -18,7 +18,7 @@ use drystone_core::{
 };
 
 use crate::device::Device;
-use crate::reference::{Away, Block, Reference, scale_of};
+use crate::reference::{Away, Block, Reference, size_class};
 use pins::Pinned;
 pub use plans::{Carried, Fate};
 use plans::{Flight, Purpose};
@@ -89,7 +89,7 @@ impl World {
             miss: None,
             pins: BTreeMap::new(),
         };
-        world.reference.accounts.add_pool(0);
+        world.reference.pool_streams.add_pool(0);
         for _ in 0..setup.streams {
             world.add_stream();
         }
@@ -101,7 +101,7 @@ impl World {
     pub fn add_stream(&mut self) -> StreamId {
         let stream = self.heap.add_stream();
         self.device.clocks.add(stream);
-        self.reference.accounts.add_stream(stream.index());
+        self.reference.pool_streams.add_stream(stream.index());
         self.reference.streams.push(stream);
         stream
     }
@@ -130,7 +130,7 @@ impl World {
         assert!(self.pools.iter().all(|&(other, _)| other != pool), "{pool:?} exists (B47)");
         assert_eq!(self.heap.kind_of(pool), Ok(kind));
         self.pools.push((pool, false));
-        self.reference.accounts.add_pool(pool.index());
+        self.reference.pool_streams.add_pool(pool.index());
         self.kinds.push(kind);
         pool
     }
@@ -190,7 +190,7 @@ impl World {
     pub fn trim(&mut self, fate: Fate) -> bool {
         let before = self.state();
         let Some(plan) = self.heap.plan_trim() else {
-            // RemapStats may have gone home for it.
+            // Remapped granules may have gone home for it.
             assert_eq!(self.heap.stats().all, before.1.all);
             return false;
         };
@@ -214,12 +214,12 @@ impl World {
                 .iter()
                 .find(|s| s.address <= address && address < s.address + s.bytes)
                 .expect("a trim within the segments");
-            // What still leads to a granule from hollow addresses is nobody's.
-            let is_hollow = segment.blocks.iter().any(|block| {
+            // What unmapped addresses are still mapped to is nobody's.
+            let is_unmapped = segment.blocks.iter().any(|block| {
                 let holds = block.address <= address && address < block.address + block.bytes;
                 holds && !block.state.is_backed()
             });
-            let may = segment.pool == 0 || self.pools[segment.pool].1 || is_hollow;
+            let may = segment.pool == 0 || self.pools[segment.pool].1 || is_unmapped;
             assert!(may, "{step:?} takes from a pool that lives");
         }
     }
@@ -248,7 +248,7 @@ impl World {
         }
         assert_eq!(stats.all.segments.current, segments.len() as u64 + self.withdrawn_segments());
         let live = self.reference.live.values();
-        self.reference.accounts.verify(&self.heap.pool_stream_stats(), live, &segments);
+        self.reference.pool_streams.verify(&self.heap.pool_stream_stats(), live, &segments);
         self.verify_backing(&segments);
         self.verify_blocks(&segments);
     }
@@ -269,7 +269,7 @@ impl World {
                         self.device.physical(block.address, block.bytes).into_iter().flatten(),
                     );
                 }
-                // Addresses of the others may lead somewhere, but nobody uses them.
+                // Addresses of the others may be mapped, but nobody uses them.
                 BlockState::Unmapped | BlockState::Remapped | BlockState::IdleWindow => {}
                 BlockState::Claimed => {}
                 other => panic!("{other:?} is a new state"),

@@ -21,7 +21,7 @@ fn b48_b49_b51_growth_fails_at_every_step_and_can_be_tried_again() {
             for fate in fates() {
                 let mut world = World::new(&Setup { kind, ..Setup::default() });
                 let stream = world.reference.streams[0];
-                // A free block before the hollow one joins in.
+                // A free block before the unmapped one joins in.
                 let first = world.allocate(stream, 3 * MIB).unwrap();
                 world.free(first);
                 world.allocate_with(0, stream, 9 * MIB, Captured::None, (plan, fate));
@@ -48,7 +48,7 @@ fn b48_growth_between_two_free_blocks_fails_at_every_step() {
         world.synchronize(Fate::Complete);
         assert!(world.trim(Fate::Complete));
         assert_eq!(world.device.held_bytes(), 2 * GRANULE);
-        // The hollow middle is too small without what is free on both its sides.
+        // The unmapped middle is too small without what is free on both its sides.
         let bytes = 27 * MIB / 4;
         world.allocate_with(0, stream, bytes, Captured::None, (0, fate));
         world.verify();

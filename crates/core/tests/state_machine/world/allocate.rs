@@ -8,7 +8,7 @@ use drystone_core::{
 use super::World;
 use super::plans::{Carried, Fate, Purpose, Request};
 use crate::clocks::Clock;
-use crate::reference::{Block, rounded, scale_of};
+use crate::reference::{Block, rounded, size_class};
 
 /// A request makes progress with every plan; no honest one needs more.
 const PLANS_MAX: usize = 8;
@@ -123,7 +123,7 @@ impl World {
     /// The request's own free list has no block for it: growing is called for (B28).
     pub(super) fn assert_nothing_fits(&self, request: Request) {
         for segment in self.heap.snapshot() {
-            if segment.pool != request.pool || segment.class != scale_of(request.bytes) {
+            if segment.pool != request.pool || segment.class != size_class(request.bytes) {
                 continue;
             }
             let fits = segment.blocks.iter().find(|block| {

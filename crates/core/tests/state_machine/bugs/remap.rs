@@ -1,4 +1,4 @@
-//! Harvest: granules go where they are needed, once, and only when nobody uses them.
+//! Remapped granules: they go where they are needed, once, and only when nobody uses them.
 
 use drystone_core::{BlockState, Captured, CrossStream, StreamId};
 
@@ -50,25 +50,25 @@ fn a_program_that_repeats_itself_settles_without_driver_calls() {
     world.finish();
 }
 
-/// Whatever order its loans end in: a berth that was emptied last is no better than another.
+/// In whatever order they are freed: a window that was emptied last is no better than another.
 #[test]
-fn the_same_requests_get_the_same_berths() {
+fn the_same_requests_get_the_same_windows() {
     let (mut world, [stream]) = world(16 * GRANULE, CrossStream::Wait);
     let blocks: Vec<u64> = (0..16).map(|_| world.allocate(stream, GRANULE).unwrap()).collect();
     blocks.iter().step_by(2).for_each(|&address| world.free(address));
     let mut rounds = Vec::new();
     for round in 0..6 {
-        let mut loans = [3; 2].map(|n| world.allocate(stream, n * GRANULE).unwrap());
-        rounds.push(loans);
-        loans.rotate_left(round % 2);
-        loans.into_iter().for_each(|address| world.free(address));
+        let mut blocks = [3; 2].map(|n| world.allocate(stream, n * GRANULE).unwrap());
+        rounds.push(blocks);
+        blocks.rotate_left(round % 2);
+        blocks.into_iter().for_each(|address| world.free(address));
     }
-    assert!(rounds.iter().all(|loans| *loans == rounds[0]), "{rounds:?}");
+    assert!(rounds.iter().all(|blocks| *blocks == rounds[0]), "{rounds:?}");
     world.finish();
 }
 
 #[test]
-fn b64_a_loan_of_another_stream_goes_home_and_back_to_its_owner() {
+fn b64_granules_remapped_for_another_stream_go_home_and_back_to_their_owner() {
     let (mut world, [a, b]) = world(4 * GRANULE, CrossStream::Wait);
     let blocks = [GRANULE; 4].map(|bytes| world.allocate(a, bytes).unwrap());
     world.free(blocks[0]);
@@ -79,9 +79,9 @@ fn b64_a_loan_of_another_stream_goes_home_and_back_to_its_owner() {
         let free = all.filter(|b| b.state == BlockState::Free && b.stream == stream.index());
         free.map(|block| block.address).collect::<Vec<u64>>()
     };
-    let lent = world.allocate(b, 2 * GRANULE).unwrap();
-    assert!(!blocks.contains(&lent));
-    world.free(lent);
+    let remapped = world.allocate(b, 2 * GRANULE).unwrap();
+    assert!(!blocks.contains(&remapped));
+    world.free(remapped);
     assert_eq!(free_of(&world, b), [blocks[0], blocks[2]], "at home, in the order of its last use");
     // a waits for b: all of it is its own again.
     let taken = world.allocate(a, GRANULE).unwrap();
@@ -122,7 +122,7 @@ fn granules_of_another_stream_are_waited_for_before_any_is_created() {
 }
 
 #[test]
-fn i12_private_pools_are_not_harvested() {
+fn i12_granules_of_private_pools_are_not_remapped() {
     let (mut world, [stream]) = world(16 * GRANULE, CrossStream::Wait);
     world.add_pool();
     let in_pool = |world: &mut World, bytes| {
@@ -173,7 +173,7 @@ fn i11_a_captured_stream_takes_only_what_nobody_uses() {
 }
 
 #[test]
-fn b48_b49_a_harvest_fails_at_every_step_and_can_be_tried_again() {
+fn b48_b49_a_remap_fails_at_every_step_and_can_be_tried_again() {
     for after in 0..12 {
         for stop in std::iter::once(None).chain((0..12).map(Some)) {
             let mut world = World::new(&Setup { capacity_bytes: 8 * GRANULE, ..Setup::default() });
@@ -196,10 +196,10 @@ fn b48_b49_a_harvest_fails_at_every_step_and_can_be_tried_again() {
     }
 }
 
-/// Sizes that hardly repeat: berths are used in part, and lead to the same granules again and
+/// Sizes that hardly repeat: windows are used in part, and mapped to the same granules again and
 /// again. The world checks every block's physical bytes after every step.
 #[test]
-fn berths_used_in_part_never_share_a_granule() {
+fn windows_used_in_part_never_share_a_granule() {
     for seed in 1..=12u64 {
         // Every other time on three streams: what is free beside each other is not all one's own.
         let streams = if seed % 2 == 0 { 3 } else { 1 };

@@ -1,25 +1,25 @@
-//! What the slow reference knows of accounts: what each pool, class and stream has (I8).
+//! What the slow reference knows of each pool, size class and stream (I8).
 
 use std::collections::BTreeMap;
 
 use drystone_core::{Gauge, PoolStreamStats, SegmentView};
 
-use crate::reference::{Block, add, scale_of};
+use crate::reference::{Block, add, size_class};
 
-/// Positions of a pool and a stream in the heap, and a class.
+/// Positions of a pool and a stream in the heap, and a size class.
 type Key = (usize, usize, usize);
 
-/// What is in use, by account.
+/// What is in use, by pool, stream and size class.
 #[derive(Debug, Default)]
-pub struct Accounts {
+pub struct PoolStreams {
     gauges: BTreeMap<Key, Gauge>,
     /// The position of each of the program's pools.
     pools: Vec<usize>,
 }
 
-impl Accounts {
+impl PoolStreams {
     fn key(&self, block: &Block) -> Key {
-        (self.pools[block.pool], block.stream.index(), scale_of(block.requested) as usize)
+        (self.pools[block.pool], block.stream.index(), size_class(block.requested) as usize)
     }
 
     pub fn grant(&mut self, block: &Block) {
@@ -47,7 +47,7 @@ impl Accounts {
         self.gauges.values_mut().for_each(|gauge| gauge.peak = gauge.current);
     }
 
-    /// The heap's accounts are these, and have the live blocks and the free memory there is.
+    /// The heap's statistics are these, and have the live blocks and the free memory there is.
     pub fn verify<'a>(
         &self,
         found: &[PoolStreamStats],
@@ -60,11 +60,11 @@ impl Accounts {
             *allocated.entry(self.key(block)).or_default() += block.bytes;
         }
         let mut free = free_bytes(segments);
-        for account in found {
-            let key = (account.pool, account.stream, account.class as usize);
-            assert_eq!(account.active_bytes, expected.remove(&key).unwrap_or_default(), "{key:?}");
-            assert_eq!(account.allocated_bytes, allocated.remove(&key).unwrap_or(0), "{key:?}");
-            let (bytes, largest) = (account.free_bytes, account.largest_free_bytes);
+        for stats in found {
+            let key = (stats.pool, stats.stream, stats.class as usize);
+            assert_eq!(stats.active_bytes, expected.remove(&key).unwrap_or_default(), "{key:?}");
+            assert_eq!(stats.allocated_bytes, allocated.remove(&key).unwrap_or(0), "{key:?}");
+            let (bytes, largest) = (stats.free_bytes, stats.largest_free_bytes);
             assert_eq!((bytes, largest), free.remove(&key).unwrap_or((0, 0)), "{key:?}");
         }
         assert!(expected.values().all(|gauge| gauge.peak == 0), "left out: {expected:?}");
@@ -72,7 +72,7 @@ impl Accounts {
     }
 }
 
-/// The bytes of free blocks in all and of the largest, by account.
+/// The bytes of free blocks in all and of the largest, by stats.
 fn free_bytes(segments: &[SegmentView]) -> BTreeMap<Key, (u64, u64)> {
     let mut free = BTreeMap::<Key, (u64, u64)>::new();
     for segment in segments {
