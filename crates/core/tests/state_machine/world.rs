@@ -298,7 +298,7 @@ impl World {
             let is_requested = state != BlockState::Quarantined;
             let pool = self.pools[block.pool].0.index();
             let (found_pool, class, view) = found.remove(&address).expect("a block");
-            assert_eq!((found_pool, class), (pool, scale_of(block.requested)));
+            assert_eq!((found_pool, class), (pool, size_class(block.requested)));
             assert_eq!((view.address, view.bytes, view.state), (address, block.bytes, state));
             assert_eq!(view.requested_bytes, if is_requested { block.requested } else { 0 });
             assert_eq!(view.stream, block.stream.index());
