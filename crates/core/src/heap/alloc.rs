@@ -97,6 +97,6 @@ impl Heap {
         let Some(first) = self.space.free_around(list, &place) else { return Ok(None) };
         let index = self.space.claim_range(first, place.start, place.end);
         let granted = self.space.make_live(index, list, requested);
-        Ok(Some(self.count_live(index, Request { list, requested, bytes }, granted)))
+        Ok(Some(self.count_live(Request { list, requested, bytes }, granted)))
     }
 }

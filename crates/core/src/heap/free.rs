@@ -53,12 +53,10 @@ impl Heap {
 
     #[inline]
     fn free_block(&mut self, index: BlockIndex) -> Freed {
-        let list = self.space.list_of(index);
-        let (class, stream) = (list.class as usize, list.stream);
-        let block = &mut self.space.blocks[index];
+        let (block, list) = self.space.block_and_list(index);
         // Its own stream's order counts from now, however long other streams' uses last.
-        block.free_after = self.streams.at(stream).free_after();
-        self.stats.free(class, block.bytes);
+        block.free_after = self.streams.at(list.stream).free_after();
+        self.stats.free(list.class as usize, block.bytes);
         if block.uses != NO_USES {
             return self.free_after_uses(index);
         }
@@ -97,10 +95,9 @@ impl Heap {
     /// longer known by its address.
     #[inline]
     pub(super) fn finish_free(&mut self, index: BlockIndex) {
-        let Block { bytes, requested, list, .. } = self.space.blocks[index];
-        let list = self.space.list_mut(list);
-        list.active_bytes.take(bytes);
-        self.stats.complete(list.class as usize, requested, bytes);
+        let (block, list) = self.space.block_and_list(index);
+        list.active_bytes.take(block.bytes);
+        self.stats.complete(list.class as usize, block.requested, block.bytes);
         self.space.map.remove(&mut self.space.blocks, index);
         self.file(index);
     }

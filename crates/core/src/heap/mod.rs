@@ -32,7 +32,7 @@ use crate::plan::Request;
 use crate::policy::{self, CrossStream, SegmentKind, SizeClass};
 use crate::pool::{Pool, Pools};
 use crate::scarcity::Scarcity;
-use crate::space::block::{BlockIndex, NO_USES};
+use crate::space::block::BlockIndex;
 use crate::space::free_list::{FreeList, ListIx};
 use crate::space::{Granted, Space};
 use crate::stats::{RemapStats, Stats};
@@ -203,7 +203,7 @@ impl Heap {
     fn occupy_free(&mut self, index: BlockIndex, request: Request) -> Granted {
         let Request { list, requested, bytes } = request;
         let granted = self.space.occupy_free(index, list, requested, bytes);
-        self.count_live(index, request, granted)
+        self.count_live(request, granted)
     }
 
     /// An unfiled block serves a request. What it has too much is cut off and filed as free in the
@@ -215,12 +215,11 @@ impl Heap {
         if let Some(rest) = rest {
             self.file(rest);
         }
-        self.count_live(index, request, granted)
+        self.count_live(request, granted)
     }
 
     #[inline]
-    fn count_live(&mut self, index: BlockIndex, request: Request, granted: Granted) -> Granted {
-        self.space.blocks[index].uses = NO_USES;
+    fn count_live(&mut self, request: Request, granted: Granted) -> Granted {
         let list = self.space.list_mut(request.list);
         list.active_bytes.add(granted.bytes);
         self.stats.allocate(list.class as usize, request.requested, granted.bytes);

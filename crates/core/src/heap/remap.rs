@@ -30,7 +30,7 @@ impl Heap {
     #[cold]
     pub(super) fn remap_again(&mut self, request: Request) -> Option<Granted> {
         let granules = self.vm.granules_for(request.bytes)?;
-        let mut large_enough = self.space.idle_windows.from_size(request.list, granules as u32);
+        let mut large_enough = self.space.idle_windows.of_size(request.list, granules as u32);
         if large_enough.next().is_none() || !self.is_open(request.list) {
             return None;
         }

@@ -231,7 +231,7 @@ impl Search<'_> {
         most: usize,
     ) -> Option<Window> {
         let mut best: Option<Window> = None;
-        let large_enough = self.space.idle_windows.from_size(self.request.list, granules as u32);
+        let large_enough = self.space.idle_windows.of_size(self.request.list, granules as u32);
         for index in large_enough.take(policy::windows_to_look_at(granules)) {
             let most = best.as_ref().map_or(most, |best| best.fit.calls);
             let can_unmap = stale == Stale::Later || self.streams.is_complete(self.space, index);
