@@ -61,8 +61,7 @@ impl World {
             let fate = if round == fated { fate } else { Fate::Complete };
             self.miss = Some(miss);
             let carried = self.launch(plan, Purpose::Request(request), fate);
-            let Some(handed_back) = self.miss.take() else { return None };
-            miss = handed_back;
+            miss = self.miss.take()?;
             match carried {
                 Carried::Open => return None,
                 Carried::Abandoned => has_failed = true,
