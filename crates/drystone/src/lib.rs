@@ -62,3 +62,7 @@ pub use error::{AllocateError, BuildError, OutOfMemory, PeerError, TrimError};
 pub use options::{Backend, Options, OptionsError};
 pub use room::PoolOptions;
 pub use supply::MemoryProvider;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
