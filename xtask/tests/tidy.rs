@@ -3,9 +3,11 @@
 //! Each rule is one test that names every place that breaks it.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::collections::BTreeMap;
+mod common;
+
+use common::{report, root, rust_files};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Columns of a line, as rustfmt keeps them in code; comments and texts are kept here.
 const COLUMNS_MAX: usize = 100;
@@ -14,8 +16,7 @@ const LINES_MAX: usize = 500;
 /// Lines of a top comment.
 const TOP_COMMENT_LINES_MAX: usize = 15;
 /// Crates that may hold unsafe code: those that talk to a foreign ABI.
-const UNSAFE_CRATES: [&str; 6] =
-    ["cuda", "capi", "lab/simcuda", "lab/simcudart", "lab/simcuda-client", "lab/gpu-work"];
+const UNSAFE_CRATES: [&str; 5] = ["cuda", "capi", "lab/simcuda", "lab/simcudart", "lab/testkit"];
 /// Words that the glossary has another word for, with that word.
 const WORDS: [(&str, &str); 5] = [
     ("chunk", "block, segment or granule"),
@@ -24,38 +25,6 @@ const WORDS: [(&str, &str); 5] = [
     ("superblock", "segment"),
     ("zombie", "hollow"),
 ];
-
-fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
-}
-
-/// Every Rust file of the repository, by its path from the root.
-fn rust_files() -> BTreeMap<String, String> {
-    let mut files = BTreeMap::new();
-    let mut folders = vec![root()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            if path.is_dir() {
-                if name != "target" && !name.starts_with('.') {
-                    folders.push(path);
-                }
-            } else if name.ends_with(".rs") {
-                let text = fs::read_to_string(&path).unwrap();
-                let from_root = path.strip_prefix(root()).unwrap();
-                files.insert(from_root.to_string_lossy().into_owned(), text);
-            }
-        }
-    }
-    assert!(files.len() > 50, "found {} files only", files.len());
-    files
-}
-
-/// Fails with every finding at once.
-fn report(rule: &str, findings: Vec<String>) {
-    assert!(findings.is_empty(), "{rule}:\n  {}", findings.join("\n  "));
-}
 
 /// The crates of `crates/README.md`, bottom first: folder and package.
 fn layers() -> Vec<(String, String)> {

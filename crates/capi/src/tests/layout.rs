@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::layout::*;
+use crate::memory_provider::drystone_pool_create_over;
 use crate::pool_stream_stats::*;
-use crate::supply::drystone_pool_create_over;
 
 fn layout(device: c_int, room: usize) -> (Status, Vec<CSegment>, Vec<CBlock>) {
     let (mut segment_count, mut block_count) = (room, room);

@@ -67,7 +67,7 @@ impl Heap {
             return Ok(Outcome::Granted(self.occupy_free(index, request)));
         }
         let may_share = reuse != Reuse::OwnStream && self.config.cross_stream != CrossStream::Never;
-        if may_share && let Some(run) = self.find_run(request, StreamOrder::Ordered) {
+        if may_share && let Some(run) = self.search(request).run(StreamOrder::Ordered) {
             return Ok(Outcome::Granted(self.take_run(request, run)));
         }
         self.grow(request, reuse)

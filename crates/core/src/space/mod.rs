@@ -17,12 +17,13 @@ pub(crate) mod segment;
 pub(crate) mod unmapped;
 
 use crate::error::FreeError;
+use crate::id::{PoolIx, StreamIx};
 use crate::policy::{self, SegmentKind, SizeClass};
 use crate::size::{QUANTUM, SizeError, block_bytes};
 use address_map::AddressMap;
 use block::{Block, BlockIndex, BlockState, Blocks};
 use free_list::{FreeList, ListIx};
-use idle_windows::IdleWindows;
+use idle_windows::{IdleWindows, WindowKey};
 use segment::{Segment, SegmentIx, Segments};
 
 /// A block handed out.
@@ -81,7 +82,12 @@ impl Space {
 
     /// Adds a list of free blocks: whoever asks by it is served from its segments alone.
     pub fn add_list(&mut self) -> ListIx {
-        self.insert_list(FreeList::new(0, SegmentKind::Mapped, SizeClass::Large, 0))
+        self.insert_list(FreeList::new(
+            PoolIx(0),
+            SegmentKind::Mapped,
+            SizeClass::Large,
+            StreamIx(0),
+        ))
     }
 
     /// Adds a range of addresses, in whole quanta of 512 bytes, as one free block of a list.
@@ -180,6 +186,13 @@ impl Space {
     /// Size of a segment whose only block this is; `None` if there are others beside it.
     pub(crate) fn is_whole_segment(&self, index: BlockIndex) -> bool {
         self.segments[self.blocks[index].segment].bytes == self.blocks[index].bytes
+    }
+
+    /// Where a window stands while it is idle.
+    pub(crate) fn window_key(&self, index: BlockIndex, granule_bytes: u64) -> WindowKey {
+        let block = &self.blocks[index];
+        let granules = (block.bytes / granule_bytes) as u32;
+        WindowKey { list: block.list, granules, address: block.address }
     }
 
     // Free blocks.

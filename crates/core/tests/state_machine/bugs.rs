@@ -4,9 +4,9 @@
 
 mod faults;
 mod handles;
-mod harvest;
 mod memory;
 mod order;
+mod remap;
 
 use drystone_core::{CrossStream, SegmentKind, StreamId};
 

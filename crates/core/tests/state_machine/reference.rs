@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use drystone_core::{Fence, Gauge, SizeClass, SizeClassStats, Stats, StreamId};
 
-use crate::accounts::Accounts;
 use crate::clocks::Clock;
+use crate::pool_streams::PoolStreams;
 
 /// The largest request that is served from segments of small blocks.
 pub const SMALL_MAX_BYTES: u64 = 1 << 20;
@@ -19,7 +19,7 @@ pub fn rounded(requested: u64) -> u64 {
     requested.div_ceil(512) * 512
 }
 
-pub fn scale_of(requested: u64) -> SizeClass {
+pub fn size_class(requested: u64) -> SizeClass {
     if rounded(requested) <= SMALL_MAX_BYTES { SizeClass::Small } else { SizeClass::Large }
 }
 
@@ -64,7 +64,7 @@ pub struct Reference {
     pub issued: BTreeMap<StreamId, u64>,
     pub told: BTreeMap<StreamId, u64>,
     stats: Stats,
-    pub accounts: Accounts,
+    pub pool_streams: PoolStreams,
 }
 
 impl Reference {
@@ -106,7 +106,7 @@ impl Reference {
             add(&mut stats.allocations, 1);
             add(&mut stats.active_blocks, 1);
         });
-        self.accounts.grant(&block);
+        self.pool_streams.grant(&block);
         self.live.insert(address, block);
     }
 
@@ -127,7 +127,7 @@ impl Reference {
             stats.active_bytes.current -= block.bytes;
             stats.active_blocks.current -= 1;
         });
-        self.accounts.complete(block);
+        self.pool_streams.complete(block);
     }
 
     pub fn reset_peaks(&mut self) {
@@ -143,7 +143,7 @@ impl Reference {
                 gauge.peak = gauge.current;
             }
         }
-        self.accounts.reset_peaks();
+        self.pool_streams.reset_peaks();
     }
 
     /// The uses of a block that the heap must wait for, as fences; those of live streams are
@@ -193,7 +193,7 @@ impl Reference {
 
     fn each_scale(&mut self, requested: u64, mut change: impl FnMut(&mut SizeClassStats)) {
         change(&mut self.stats.all);
-        change(&mut self.stats.classes[scale_of(requested) as usize]);
+        change(&mut self.stats.classes[size_class(requested) as usize]);
     }
 
     /// The heap's statistics are what was counted here. Reserved bytes and segments are compared
@@ -204,11 +204,8 @@ impl Reference {
             (&self.stats.classes[0], &found.classes[0]),
             (&self.stats.classes[1], &found.classes[1]),
         ] {
-            let theirs = SizeClassStats {
-                reserved_bytes: Gauge::default(),
-                segments: Gauge::default(),
-                ..*theirs
-            };
+            let mut theirs = *theirs;
+            (theirs.reserved_bytes, theirs.segments) = Default::default();
             assert_eq!(*ours, theirs, "statistics differ (I8, B41)");
         }
         let quarantined = self.quarantined().iter().map(|at| self.away[at].0.bytes).sum::<u64>();

@@ -13,12 +13,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use drystone_core::{
-    BlockState, BlockView, Config, CrossStream, Fence, HELD_PER_HANDLE, Heap, Plan, PoolId,
+    BlockState, Config, CrossStream, Fence, HELD_PER_HANDLE, Heap, Miss, Plan, PoolId,
     RequestError, SegmentKind, SegmentView, Stats, Step, StreamError, StreamId,
 };
 
 use crate::device::Device;
-use crate::reference::{Away, Block, Reference, scale_of};
+use crate::reference::{Away, Block, Reference, size_class};
 use pins::Pinned;
 pub use plans::{Carried, Fate};
 use plans::{Flight, Purpose};
@@ -66,19 +66,19 @@ pub struct World {
     /// Of each pool, how its segments are obtained.
     kinds: Vec<SegmentKind>,
     flights: Vec<Flight>,
+    /// Whose plan is being carried out; none for one that was left open.
+    miss: Option<Miss<()>>,
     pins: BTreeMap<u64, Pinned>,
 }
 
 impl World {
     pub fn new(setup: &Setup) -> Self {
-        let heap = Heap::new(Config {
-            kind: setup.kind,
-            granule_bytes: setup.granule_bytes,
-            device_bytes: setup.device_bytes,
-            limit_bytes: setup.limit_bytes,
-            cross_stream: setup.cross_stream,
-            held_per_handle: setup.held_per_handle,
-        });
+        let heap = Heap::new(
+            Config::new(setup.kind, setup.granule_bytes, setup.device_bytes)
+                .with_limit_bytes(setup.limit_bytes)
+                .with_cross_stream(setup.cross_stream)
+                .with_held_per_handle(setup.held_per_handle),
+        );
         let mut world = Self {
             heap,
             device: Device::new(setup.capacity_bytes, setup.addresses_bytes, setup.granule_bytes),
@@ -86,9 +86,10 @@ impl World {
             pools: vec![(PoolId::DEFAULT, false)],
             kinds: vec![setup.kind],
             flights: Vec::new(),
+            miss: None,
             pins: BTreeMap::new(),
         };
-        world.reference.accounts.add_pool(0);
+        world.reference.pool_streams.add_pool(0);
         for _ in 0..setup.streams {
             world.add_stream();
         }
@@ -100,7 +101,7 @@ impl World {
     pub fn add_stream(&mut self) -> StreamId {
         let stream = self.heap.add_stream();
         self.device.clocks.add(stream);
-        self.reference.accounts.add_stream(stream.index());
+        self.reference.pool_streams.add_stream(stream.index());
         self.reference.streams.push(stream);
         stream
     }
@@ -129,7 +130,7 @@ impl World {
         assert!(self.pools.iter().all(|&(other, _)| other != pool), "{pool:?} exists (B47)");
         assert_eq!(self.heap.kind_of(pool), Ok(kind));
         self.pools.push((pool, false));
-        self.reference.accounts.add_pool(pool.index());
+        self.reference.pool_streams.add_pool(pool.index());
         self.kinds.push(kind);
         pool
     }
@@ -189,7 +190,7 @@ impl World {
     pub fn trim(&mut self, fate: Fate) -> bool {
         let before = self.state();
         let Some(plan) = self.heap.plan_trim() else {
-            // RemapStats may have gone home for it.
+            // Remapped granules may have gone home for it.
             assert_eq!(self.heap.stats().all, before.1.all);
             return false;
         };
@@ -213,12 +214,12 @@ impl World {
                 .iter()
                 .find(|s| s.address <= address && address < s.address + s.bytes)
                 .expect("a trim within the segments");
-            // What still leads to a granule from hollow addresses is nobody's.
-            let is_hollow = segment.blocks.iter().any(|block| {
+            // What unmapped addresses are still mapped to is nobody's.
+            let is_unmapped = segment.blocks.iter().any(|block| {
                 let holds = block.address <= address && address < block.address + block.bytes;
                 holds && !block.state.is_backed()
             });
-            let may = segment.pool == 0 || self.pools[segment.pool].1 || is_hollow;
+            let may = segment.pool == 0 || self.pools[segment.pool].1 || is_unmapped;
             assert!(may, "{step:?} takes from a pool that lives");
         }
     }
@@ -247,7 +248,7 @@ impl World {
         }
         assert_eq!(stats.all.segments.current, segments.len() as u64 + self.withdrawn_segments());
         let live = self.reference.live.values();
-        self.reference.accounts.verify(&self.heap.pool_stream_stats(), live, &segments);
+        self.reference.pool_streams.verify(&self.heap.pool_stream_stats(), live, &segments);
         self.verify_backing(&segments);
         self.verify_blocks(&segments);
     }
@@ -268,7 +269,7 @@ impl World {
                         self.device.physical(block.address, block.bytes).into_iter().flatten(),
                     );
                 }
-                // Addresses of the others may lead somewhere, but nobody uses them.
+                // Addresses of the others may be mapped, but nobody uses them.
                 BlockState::Unmapped | BlockState::Remapped | BlockState::IdleWindow => {}
                 BlockState::Claimed => {}
                 other => panic!("{other:?} is a new state"),
@@ -295,16 +296,12 @@ impl World {
         }
         for (address, block, state) in self.expected_blocks() {
             let is_requested = state != BlockState::Quarantined;
-            let view = BlockView {
-                address,
-                bytes: block.bytes,
-                requested_bytes: if is_requested { block.requested } else { 0 },
-                state,
-                stream: block.stream.index(),
-            };
             let pool = self.pools[block.pool].0.index();
-            let expected = (pool, scale_of(block.requested), view);
-            assert_eq!(found.remove(&address), Some(expected));
+            let (found_pool, class, view) = found.remove(&address).expect("a block");
+            assert_eq!((found_pool, class), (pool, scale_of(block.requested)));
+            assert_eq!((view.address, view.bytes, view.state), (address, block.bytes, state));
+            assert_eq!(view.requested_bytes, if is_requested { block.requested } else { 0 });
+            assert_eq!(view.stream, block.stream.index());
             let physical = self.device.physical(address, block.bytes);
             assert_eq!(physical.as_ref(), Some(&block.physical), "{view:?} moved");
         }

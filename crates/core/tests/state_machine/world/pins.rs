@@ -53,8 +53,8 @@ impl World {
             assert_eq!(physical.as_ref(), Some(&pinned.physical), "pinned {address:#x} moved");
             for (&at, block) in &self.reference.live {
                 let is_elsewhere = at + block.bytes <= address || address + pinned.bytes <= at;
-                let is_lent = is_elsewhere && overlap(&block.physical, &pinned.physical);
-                assert!(!is_lent, "pinned {address:#x} is lent to {at:#x}");
+                let is_remapped = is_elsewhere && overlap(&block.physical, &pinned.physical);
+                assert!(!is_remapped, "pinned {address:#x} is remapped to {at:#x}");
             }
         }
     }

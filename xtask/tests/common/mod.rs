@@ -1,0 +1,39 @@
+//! What the tests of the house rules share: the repository's files, and a report that names
+//! every finding.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+/// The repository's root.
+pub fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+}
+
+/// Every Rust file of the repository, by its path from the root.
+pub fn rust_files() -> BTreeMap<String, String> {
+    let mut files = BTreeMap::new();
+    let mut folders = vec![root()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() {
+                if name != "target" && !name.starts_with('.') {
+                    folders.push(path);
+                }
+            } else if name.ends_with(".rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                let from_root = path.strip_prefix(root()).unwrap();
+                files.insert(from_root.to_string_lossy().into_owned(), text);
+            }
+        }
+    }
+    assert!(files.len() > 50, "found {} files only", files.len());
+    files
+}
+
+/// Fails with every finding at once.
+pub fn report(rule: &str, findings: Vec<String>) {
+    assert!(findings.is_empty(), "{rule}:\n  {}", findings.join("\n  "));
+}
