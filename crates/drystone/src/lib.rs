@@ -62,3 +62,7 @@ pub use error::{AllocateError, OutOfMemory, PeerError, TrimError};
 pub use executor::observe::{MappingChange, RemapCallback};
 pub use memory_provider::MemoryProvider;
 pub use options::{Backend, Options, OptionsError, PoolOptions};
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
