@@ -8,8 +8,8 @@
 //! (what surrounds each), `process`, `pools`, `counted`, `device`, `streams`, `registry` (devices
 //! by ordinal), `free` (what is wrong with a free), `report` and `snapshot`; then what is exported:
 //! `plugin` (PyTorch's functions), `torch` (those that throw), `memory`, `control`, `statistics`,
-//! `pool_stream_stats`, `layout`, `supply`, `about`; and `preload` (the CUDA runtime's, for programs that
-//! the library is preloaded to).
+//! `pool_stream_stats`, `layout`, `memory_provider`, `about`; and `preload` (the CUDA runtime's, for
+//! programs that the library is preloaded to).
 
 mod about;
 mod barrier;
@@ -20,6 +20,7 @@ mod free;
 mod last_error;
 mod layout;
 mod memory;
+mod memory_provider;
 mod out;
 mod pins;
 mod plugin;
@@ -33,7 +34,6 @@ mod snapshot;
 mod statistics;
 mod status;
 mod streams;
-mod supply;
 mod torch;
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ fn generated() -> String {
         "statistics",
         "pool_stream_stats",
         "layout",
-        "supply",
+        "memory_provider",
     ];
     let paths = modules.iter().map(|module| folder().join(format!("src/{module}.rs")));
     let builder = paths.fold(cbindgen::Builder::new(), cbindgen::Builder::with_src);

@@ -38,7 +38,7 @@ pub enum ErrorCode {
     NotSupported,
     /// Memory was to be taken or given back from within a callback that is told of such changes; no
     /// driver was asked.
-    #[error("not permitted from within a callback on changes of backing")]
+    #[error("not permitted from within a callback on mapping changes")]
     InCallback,
     /// Any other code, by its number in the driver's API.
     #[error("driver error {0}")]

@@ -63,7 +63,7 @@ impl Default for MemoryPoolConfig {
     }
 }
 
-/// The driver's account of a memory pool, in bytes (`CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT` and its
+/// What the driver counts for a memory pool, in bytes (`CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT` and its
 /// kin).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryPoolUsage {
