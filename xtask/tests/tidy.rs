@@ -1,11 +1,15 @@
-//! The house rules that no tool checks: layers, top comments, words, lengths, where unsafe may be.
+//! The house rules that no tool checks: layers, top comments, lengths, where unsafe may be.
 //!
 //! Each rule is one test that names every place that breaks it.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use common::{files, report, root};
 
 /// Columns of a line, as rustfmt keeps them in code; comments and texts are kept here.
 const COLUMNS_MAX: usize = 100;
@@ -16,45 +20,11 @@ const TOP_COMMENT_LINES_MAX: usize = 15;
 /// Crates that may hold unsafe code: those that talk to a foreign ABI.
 const UNSAFE_CRATES: [&str; 6] =
     ["cuda", "capi", "lab/simcuda", "lab/simcudart", "lab/simcuda-client", "lab/gpu-work"];
-/// Words that the glossary has another word for, with that word.
-const WORDS: [(&str, &str); 5] = [
-    ("chunk", "block, segment or granule"),
-    ("arena", "pool"),
-    ("slab", "segment"),
-    ("superblock", "segment"),
-    ("zombie", "hollow"),
-];
-
-fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
-}
-
 /// Every Rust file of the repository, by its path from the root.
 fn rust_files() -> BTreeMap<String, String> {
-    let mut files = BTreeMap::new();
-    let mut folders = vec![root()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            if path.is_dir() {
-                if name != "target" && !name.starts_with('.') {
-                    folders.push(path);
-                }
-            } else if name.ends_with(".rs") {
-                let text = fs::read_to_string(&path).unwrap();
-                let from_root = path.strip_prefix(root()).unwrap();
-                files.insert(from_root.to_string_lossy().into_owned(), text);
-            }
-        }
-    }
+    let files = files(&["rs"]);
     assert!(files.len() > 50, "found {} files only", files.len());
     files
-}
-
-/// Fails with every finding at once.
-fn report(rule: &str, findings: Vec<String>) {
-    assert!(findings.is_empty(), "{rule}:\n  {}", findings.join("\n  "));
 }
 
 /// The crates of `crates/README.md`, bottom first: folder and package.
@@ -158,31 +128,6 @@ fn lines_and_files_stay_short() {
         }
     }
     report("lengths", findings);
-}
-
-#[test]
-fn words_are_those_of_the_glossary() {
-    let mut findings = Vec::new();
-    for (path, text) in rust_files() {
-        if path.ends_with("tests/tidy.rs") {
-            continue;
-        }
-        for (at, line) in text.lines().enumerate() {
-            let lower = line.to_lowercase();
-            for (word, instead) in WORDS {
-                let is_whole = lower.match_indices(word).any(|(start, _)| {
-                    let before = lower[..start].chars().next_back();
-                    !before.is_some_and(char::is_alphanumeric)
-                });
-                // The standard library's own names: slices come in chunks.
-                let is_foreign = lower.contains("chunks") || lower.contains("first_chunk");
-                if is_whole && !is_foreign {
-                    findings.push(format!("{path}:{}: {word}; say {instead}", at + 1));
-                }
-            }
-        }
-    }
-    report("words", findings);
 }
 
 #[test]

@@ -1,0 +1,38 @@
+//! What the tests of the house rules share: the repository's files, and a report that names
+//! every finding.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+/// The repository's root.
+pub fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+}
+
+/// Every file of the repository with one of these extensions, by its path from the root.
+pub fn files(extensions: &[&str]) -> BTreeMap<String, String> {
+    let mut files = BTreeMap::new();
+    let mut folders = vec![root()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() {
+                if name != "target" && !name.starts_with('.') {
+                    folders.push(path);
+                }
+            } else if path.extension().is_some_and(|one| extensions.iter().any(|&any| one == any)) {
+                let text = fs::read_to_string(&path).unwrap();
+                let from_root = path.strip_prefix(root()).unwrap();
+                files.insert(from_root.to_string_lossy().into_owned(), text);
+            }
+        }
+    }
+    files
+}
+
+/// Fails with every finding at once.
+pub fn report(rule: &str, findings: Vec<String>) {
+    assert!(findings.is_empty(), "{rule}:\n  {}", findings.join("\n  "));
+}
