@@ -549,9 +549,9 @@ enum drystone_status drystone_check(int device);
 
 /**
  * Pins a live block of any device: its memory stays where it is, also once the block is free,
- * until `drystone_unpin_mapping` was called as often. For memory that a network card, NCCL or another
- * process knows by its address: it is not remapped or given back, and serves requests at its own
- * addresses as ever. A pin covers whole handles: a granule each, or up to 8 MiB.
+ * until `drystone_unpin_mapping` was called as often. For memory that a network card, NCCL or
+ * another process knows by its address: it is not remapped or given back, and serves requests at
+ * its own addresses as ever. A pin covers whole handles: a granule each, or up to 8 MiB.
  *
  * Statuses: UNKNOWN_POINTER, INTERIOR_POINTER, ALREADY_FREE, NOT_SUPPORTED (backend `async`),
  * EXITING, FORKED. Any thread.
@@ -678,10 +678,10 @@ enum drystone_status drystone_layout(int device,
 enum drystone_status drystone_block_at(void *ptr, struct drystone_block *block);
 
 /**
- * As `drystone_pool_create`, but the program provides the pool's memory. `allocate` returns the address
- * of so many bytes of the device, a multiple of 512, or null if there are none. `free` is called
- * with each of them once nothing uses it any more, after the pool was released. A pool that exists
- * already keeps its memory, and has one use more.
+ * As `drystone_pool_create`, but the program provides the pool's memory. `allocate` returns the
+ * address of so many bytes of the device, a multiple of 512, or null if there are none. `free` is
+ * called with each of them once nothing uses it any more, after the pool was released. A pool that
+ * exists already keeps its memory, and has one use more.
  *
  * Both functions are called with `data`, from any thread but never by two at once, and must
  * neither throw nor call this library. They must stay for as long as the process lives.

@@ -37,10 +37,10 @@ impl MemoryProvider for Program {
     }
 }
 
-/// As `drystone_pool_create`, but the program provides the pool's memory. `allocate` returns the address
-/// of so many bytes of the device, a multiple of 512, or null if there are none. `free` is called
-/// with each of them once nothing uses it any more, after the pool was released. A pool that exists
-/// already keeps its memory, and has one use more.
+/// As `drystone_pool_create`, but the program provides the pool's memory. `allocate` returns the
+/// address of so many bytes of the device, a multiple of 512, or null if there are none. `free` is
+/// called with each of them once nothing uses it any more, after the pool was released. A pool that
+/// exists already keeps its memory, and has one use more.
 ///
 /// Both functions are called with `data`, from any thread but never by two at once, and must
 /// neither throw nor call this library. They must stay for as long as the process lives.

@@ -63,8 +63,8 @@ impl Default for MemoryPoolConfig {
     }
 }
 
-/// What the driver counts for a memory pool, in bytes (`CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT` and its
-/// kin).
+/// What the driver counts for a memory pool, in bytes (`CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT` and
+/// its kin).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryPoolUsage {
     /// Physical memory of the pool.

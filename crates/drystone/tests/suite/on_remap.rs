@@ -1,4 +1,4 @@
-//! What `on_remap` is told of failures: nothing of what was undone, all of what could not be undone.
+//! What `on_remap` is told of failures: nothing of what was undone, all of what could not be.
 
 use std::sync::{Arc, Mutex};
 
