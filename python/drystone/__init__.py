@@ -92,7 +92,7 @@ def pin_mapping(memory: Tensor | int) -> Pin:
     """Keeps a tensor's memory, or the block at an address, where it is, also once it is freed.
 
     For memory that was registered with a network card or NCCL, or given to another process: it is
-    not lent, moved or given back before ``unpin()`` of the result, or the end of a ``with``. Other
+    not remapped or given back before ``unpin()`` of the result, or the end of a ``with``. Other
     tensors may be placed there as ever. Not with ``backend="async"``.
     """
     from ._pin import Pin, address_of

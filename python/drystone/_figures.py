@@ -102,7 +102,7 @@ def accounts(ordinal: int) -> list[Account]:
                 "small" if one.is_small else "large", one.stream),
             one.active_bytes.current, one.active_bytes.peak, one.allocated_bytes,
             one.free_bytes, one.largest_free_bytes)
-        for one in _library.accounts(ordinal)]
+        for one in _library.pool_stream_stats(ordinal)]
     return sorted(found, key=lambda account: (-account.reserved, -account.peak))
 
 

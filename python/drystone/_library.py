@@ -32,7 +32,7 @@ class _Gauge(ctypes.Structure):
     _fields_ = [(name, ctypes.c_uint64) for name in ("current", "peak", "total")]
 
 
-class Account(ctypes.Structure):
+class PoolStreamStats(ctypes.Structure):
     """`struct drystone_pool_stream_stats`."""
 
     _fields_ = [
@@ -114,11 +114,11 @@ def stats(device: int) -> dict[str, Any]:
         size = needed.value
 
 
-def accounts(device: int) -> list[Account]:
-    """What each pool, scale and stream of a device has."""
+def pool_stream_stats(device: int) -> list[PoolStreamStats]:
+    """What each pool, size class and stream of a device has."""
     count = ctypes.c_size_t(64)
     while True:
-        room = (Account * count.value)()
+        room = (PoolStreamStats * count.value)()
         status = library().drystone_get_pool_stream_stats(device, room, ctypes.byref(count))
         if status != _BUFFER_TOO_SMALL:
             check(status)

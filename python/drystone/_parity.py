@@ -18,7 +18,7 @@ from ._version import numbers
 
 Tree = dict[str, Any]
 
-SCALES = {"all": None, "small_pool": "small", "large_pool": "large"}
+SIZE_CLASSES = {"all": None, "small_pool": "small", "large_pool": "large"}
 # PyTorch's group of figures, and Drystone's gauge.
 GAUGES = {
     "allocation": "allocations",
@@ -58,25 +58,25 @@ class Accumulated:
 
     def reset(self, device: int) -> None:
         stats = _library.stats(device)
-        for group, scale, gauge in _gauges(stats):
+        for group, size_class, gauge in _gauges(stats):
             freed = gauge["total"] - gauge["current"]
-            self._at_reset[group, scale] = (gauge["total"], freed)
+            self._at_reset[group, size_class] = (gauge["total"], freed)
         self._refusals_at_reset = _library.refusals(device)
 
     def tree(self, device: int) -> Tree:
         """The statistics as PyTorch has them."""
         stats = _library.stats(device)
         tree: Tree = {group: {} for group in (*GAUGES, *SPLIT)}
-        for group, scale, gauge in _gauges(stats):
-            allocated, freed = self._at_reset.get((group, scale), (0, 0))
-            tree[group][scale] = {
+        for group, size_class, gauge in _gauges(stats):
+            allocated, freed = self._at_reset.get((group, size_class), (0, 0))
+            tree[group][size_class] = {
                 "current": gauge["current"],
                 "peak": gauge["peak"],
                 "allocated": gauge["total"] - allocated,
                 "freed": gauge["total"] - gauge["current"] - freed,
             }
         for group in SPLIT:
-            tree[group] = {scale: dict(NOTHING) for scale in SCALES}
+            tree[group] = {size_class: dict(NOTHING) for size_class in SIZE_CLASSES}
         tree.update({group: dict(NOTHING) for group in OVERSIZE})
         tree.update(self._counters(device, tree["segment"]["all"]))
         return tree
@@ -94,11 +94,11 @@ class Accumulated:
 
 
 def _gauges(stats: Tree) -> list[tuple[str, str, dict[str, int]]]:
-    """Every gauge with its group and its scale in PyTorch's names."""
+    """Every gauge with its group and its size class in PyTorch's names."""
     found = []
     for group, name in GAUGES.items():
-        for scale, part in SCALES.items():
-            found.append((group, scale, (stats if part is None else stats[part])[name]))
+        for size_class, part in SIZE_CLASSES.items():
+            found.append((group, size_class, (stats if part is None else stats[part])[name]))
     return found
 
 

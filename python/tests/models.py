@@ -27,7 +27,7 @@ DEVICE = "cuda"
 # PyTorch's group of figures, and Drystone's gauge.
 GAUGES = {"allocation": "allocations", "active": "active_blocks",
           "requested_bytes": "requested_bytes"}
-SCALES = {"all": None, "small_pool": "small", "large_pool": "large"}
+SIZE_CLASSES = {"all": None, "small_pool": "small", "large_pool": "large"}
 # Of a request that no device here can serve.
 TOO_MANY = 1 << 22
 
@@ -352,9 +352,9 @@ class Figures:
         # PyTorch keeps few of them with this backend, the library all.
         stats, found = _library.stats(0), {}
         for group, name in GAUGES.items():
-            for scale, part in SCALES.items():
+            for size_class, part in SIZE_CLASSES.items():
                 gauge = (stats if part is None else stats[part])[name]
-                found |= {f"{group}.{scale}.{key}": value for key, value in (
+                found |= {f"{group}.{size_class}.{key}": value for key, value in (
                     ("current", gauge["current"]), ("peak", gauge["peak"]),
                     ("allocated", gauge["total"]), ("freed", gauge["total"] - gauge["current"]))}
         return found | {"reserved_bytes.all.peak": stats["reserved_bytes"]["peak"]}

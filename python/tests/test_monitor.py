@@ -22,7 +22,7 @@ drystone.enable()
 
 SAMPLE = re.compile(r'(drystone_[a-z_]+)\{device="(\d+)"\} (\d+)')
 GROWS = ("allocations_total", "allocated_bytes_total", "driver_calls_total",
-         "harvested_granules_total", "cross_stream_reuses_total", "out_of_memory_total")
+         "granule_remaps_total", "cross_stream_reuses_total", "out_of_memory_total")
 
 
 def samples(text):

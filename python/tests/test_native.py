@@ -17,23 +17,23 @@ from native_device import OnDevice, empty, entries, record
 from support import GIB, MIB, segments_of, since
 
 # An allocator such as NCCL's, which has no memory beyond 1 GiB.
-SUPPLIER = """
+PROVIDER = """
     #include <stddef.h>
     int cudaMalloc(void** address, size_t bytes);
     int cudaFree(void* address);
     static int out, back;
-    void* supply(ptrdiff_t bytes, int device, void* stream) {
+    void* provide(ptrdiff_t bytes, int device, void* stream) {
         void* address = 0;
         if (bytes > 1 << 30 || cudaMalloc(&address, bytes) != 0) return 0;
         ++out;
         return address;
     }
-    void take_back(void* address, size_t bytes, int device, void* stream) {
+    void give_back(void* address, size_t bytes, int device, void* stream) {
         ++back;
         cudaFree(address);
     }
-    int supplied(void) { return out; }
-    int taken_back(void) { return back; }
+    int provided(void) { return out; }
+    int given_back(void) { return back; }
 """
 
 
@@ -114,7 +114,7 @@ class Pools(OnDevice):
         self.assertEqual(torch.cuda.memory_reserved(), 0)
 
     @since(2, 8)
-    def test_a_pool_lends_its_memory_where_there_is_no_other(self):
+    def test_a_pool_serves_others_where_there_is_no_other_memory(self):
         pool = torch.cuda.MemPool(use_on_oom=True)
         with torch.cuda.use_mem_pool(pool):
             inside = empty(5 * GIB)
@@ -125,13 +125,13 @@ class Pools(OnDevice):
 
     def test_a_pool_over_another_allocator(self):
         with tempfile.TemporaryDirectory() as folder:
-            library = compiled(Path(folder), SUPPLIER)
-            other = torch.cuda.memory.CUDAPluggableAllocator(library, "supply", "take_back")
+            library = compiled(Path(folder), PROVIDER)
+            other = torch.cuda.memory.CUDAPluggableAllocator(library, "provide", "give_back")
             counts = ctypes.CDLL(library)
         pool = torch.cuda.MemPool(other.allocator())
         with torch.cuda.use_mem_pool(pool):
             blocks = [empty(size) for size in (1000, 3 * MIB, 5 * MIB, 1 << 20, 50 * MIB)]
-            self.assertEqual((counts.supplied(), counts.taken_back()), (3, 0))
+            self.assertEqual((counts.provided(), counts.given_back()), (3, 0))
             segments = segments_of(pool.id)
             self.assertEqual([one["is_expandable"] for one in segments], [False] * 3)
             self.assertEqual(sum(one["total_size"] for one in segments),
@@ -143,9 +143,9 @@ class Pools(OnDevice):
         with torch.cuda.use_mem_pool(pool):
             self.assertEqual(empty(3 * MIB).data_ptr(), address)
         outside = empty(3 * MIB)
-        self.assertEqual(counts.supplied(), 3)
+        self.assertEqual(counts.provided(), 3)
         del pool
-        self.assertEqual((counts.supplied(), counts.taken_back()), (3, 3))
+        self.assertEqual((counts.provided(), counts.given_back()), (3, 3))
         del outside
 
     @since(2, 8)

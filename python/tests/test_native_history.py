@@ -115,7 +115,7 @@ class History(OnDevice):
             worker.join()
         del kept[0]
         after = torch.cuda.memory._snapshot()
-        held, live, leaving = granules(before), blocks(before, "active_allocated"), {}
+        held, live, pending = granules(before), blocks(before, "active_allocated"), {}
         for entry in after["device_traces"][0]:
             action, size = entry["action"], entry["size"]
             address = entry.get("addr", 0)
@@ -125,21 +125,21 @@ class History(OnDevice):
                 held |= pieces
             elif action in ("segment_unmap", "segment_free"):
                 self.assertLessEqual(pieces, held, entry)
-                self.assertFalse([one for one in {**live, **leaving} if one // GRANULE * GRANULE
+                self.assertFalse([one for one in {**live, **pending} if one // GRANULE * GRANULE
                                   in pieces], entry)
                 held -= pieces
             elif action == "alloc":
                 self.assertLessEqual(pieces, held, entry)
-                self.assertNotIn(address, {**live, **leaving})
+                self.assertNotIn(address, {**live, **pending})
                 live[address] = size
             elif action == "free_requested":
                 self.assertEqual(live.pop(address), size)
-                leaving[address] = size
+                pending[address] = size
             elif action == "free_completed":
-                self.assertEqual(leaving.pop(address), size)
+                self.assertEqual(pending.pop(address), size)
         self.assertEqual(held, granules(after))
         self.assertEqual(live, blocks(after, "active_allocated"))
-        self.assertEqual(set(leaving), set(blocks(after, "active_pending_free")))
+        self.assertEqual(set(pending), set(blocks(after, "active_pending_free")))
         actions = {entry["action"] for entry in after["device_traces"][0]}
         self.assertLessEqual({"segment_map", "segment_unmap", "oom", "free_completed"}, actions)
 

@@ -1,13 +1,14 @@
-//! The house rules that no tool checks: layers, top comments, words, lengths, where unsafe may be.
+//! The house rules that no tool checks: layers, top comments, lengths, where unsafe may be.
 //!
 //! Each rule is one test that names every place that breaks it.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
-use common::{report, root, rust_files};
 use std::fs;
 use std::path::Path;
+
+use common::{report, root, rust_files};
 
 /// Columns of a line, as rustfmt keeps them in code; comments and texts are kept here.
 const COLUMNS_MAX: usize = 100;
@@ -17,14 +18,6 @@ const LINES_MAX: usize = 500;
 const TOP_COMMENT_LINES_MAX: usize = 15;
 /// Crates that may hold unsafe code: those that talk to a foreign ABI.
 const UNSAFE_CRATES: [&str; 5] = ["cuda", "capi", "lab/simcuda", "lab/simcudart", "lab/testkit"];
-/// Words that the glossary has another word for, with that word.
-const WORDS: [(&str, &str); 5] = [
-    ("chunk", "block, segment or granule"),
-    ("arena", "pool"),
-    ("slab", "segment"),
-    ("superblock", "segment"),
-    ("zombie", "hollow"),
-];
 
 /// The crates of `crates/README.md`, bottom first: folder and package.
 fn layers() -> Vec<(String, String)> {
@@ -127,31 +120,6 @@ fn lines_and_files_stay_short() {
         }
     }
     report("lengths", findings);
-}
-
-#[test]
-fn words_are_those_of_the_glossary() {
-    let mut findings = Vec::new();
-    for (path, text) in rust_files() {
-        if path.ends_with("tests/tidy.rs") {
-            continue;
-        }
-        for (at, line) in text.lines().enumerate() {
-            let lower = line.to_lowercase();
-            for (word, instead) in WORDS {
-                let is_whole = lower.match_indices(word).any(|(start, _)| {
-                    let before = lower[..start].chars().next_back();
-                    !before.is_some_and(char::is_alphanumeric)
-                });
-                // The standard library's own names: slices come in chunks.
-                let is_foreign = lower.contains("chunks") || lower.contains("first_chunk");
-                if is_whole && !is_foreign {
-                    findings.push(format!("{path}:{}: {word}; say {instead}", at + 1));
-                }
-            }
-        }
-    }
-    report("words", findings);
 }
 
 #[test]

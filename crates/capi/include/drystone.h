@@ -153,7 +153,7 @@ struct drystone_stats {
     uint64_t quarantined_bytes;
     /** Physical memory of the device. */
     uint64_t device_bytes;
-    /** Granules that were taken from free blocks to back others. */
+    /** Granules of free blocks that were remapped to back requests, in all. */
     uint64_t granule_remaps;
     /**
      * Memory, event, stream and synchronisation calls of the driver's; what only asks is not
@@ -166,11 +166,11 @@ struct drystone_stats {
     struct drystone_size_class_stats large;
     /** Requests that had memory given back before they were served or refused. */
     uint64_t retries;
-    /** Granules that back another place than their home now. */
+    /** Granules that are mapped away from home now. */
     uint64_t remapped_granules;
-    /** Mappings beyond homes now: of places for loans, in use or empty. */
+    /** Mappings now beyond those of homes: of windows, in use or idle. */
     uint64_t aliases;
-    /** Addresses that lead to memory which backs another place now. */
+    /** Addresses of these that back nothing now, in bytes: their granules back other addresses. */
     uint64_t alias_bytes;
     /** Memory that is pinned, in whole handles. */
     uint64_t pinned_bytes;
@@ -178,7 +178,7 @@ struct drystone_stats {
 
 /**
  * What one pool, size of blocks and stream have, in bytes. A block counts for the pool and stream
- * that it was requested for. The peaks of several accounts need not have been at one time.
+ * that it was requested for. The peaks of several entries need not have been at one time.
  */
 struct drystone_pool_stream_stats {
     /** The stream. */
@@ -191,7 +191,7 @@ struct drystone_pool_stream_stats {
     struct drystone_gauge active_bytes;
     /** Live blocks. */
     uint64_t allocated_bytes;
-    /** Free blocks. With backend `async` free memory is in no account. */
+    /** Free blocks. With backend `async` free memory is in no entry. */
     uint64_t free_bytes;
     /** The largest free block. */
     uint64_t largest_free_bytes;
@@ -549,9 +549,9 @@ enum drystone_status drystone_check(int device);
 
 /**
  * Pins a live block of any device: its memory stays where it is, also once the block is free,
- * until `drystone_unpin_mapping` was called as often. For memory that a network card, NCCL or another
- * process knows by its address: it is not lent, moved or given back, and serves requests at its
- * own place as ever. A pin covers whole handles: a granule each, or up to 8 MiB.
+ * until `drystone_unpin_mapping` was called as often. For memory that a network card, NCCL or
+ * another process knows by its address: it is not remapped or given back, and serves requests at
+ * its own addresses as ever. A pin covers whole handles: a granule each, or up to 8 MiB.
  *
  * Statuses: UNKNOWN_POINTER, INTERIOR_POINTER, ALREADY_FREE, NOT_SUPPORTED (backend `async`),
  * EXITING, FORKED. Any thread.
@@ -599,7 +599,7 @@ enum drystone_status drystone_on_remap(int device, void (*function)(void *data,
 enum drystone_status drystone_get_stats(int device, struct drystone_stats *stats);
 
 /**
- * Sets every peak of a device's statistics and accounts to its current value.
+ * Sets every peak of a device's statistics, also by pool and stream, to its current value.
  *
  * Statuses: INVALID_DEVICE, BAD_OPTION, NO_DRIVER, EXITING, FORKED. Any thread.
  */
@@ -647,7 +647,7 @@ enum drystone_status drystone_snapshot(const char *path);
  * The count is null or readable and writable, and the array has room for as many.
  */
 enum drystone_status drystone_get_pool_stream_stats(int device,
-                                                    struct drystone_pool_stream_stats *accounts,
+                                                    struct drystone_pool_stream_stats *entries,
                                                     size_t *count);
 
 /**
@@ -678,10 +678,10 @@ enum drystone_status drystone_layout(int device,
 enum drystone_status drystone_block_at(void *ptr, struct drystone_block *block);
 
 /**
- * As `drystone_pool_create`, but the pool's memory is what `supply` gives: the address of so many
- * bytes of the device, a multiple of 512, or null if there are none. `take_back` is called with
- * each of them once it is not used any more, after the pool was released. A pool that is there
- * already keeps its memory, and has one use more.
+ * As `drystone_pool_create`, but the program provides the pool's memory. `allocate` returns the
+ * address of so many bytes of the device, a multiple of 512, or null if there are none. `free` is
+ * called with each of them once nothing uses it any more, after the pool was released. A pool that
+ * exists already keeps its memory, and has one use more.
  *
  * Both functions are called with `data`, from any thread but never by two at once, and must
  * neither throw nor call this library. They must stay for as long as the process lives.
@@ -695,8 +695,8 @@ enum drystone_status drystone_block_at(void *ptr, struct drystone_block *block);
 enum drystone_status drystone_pool_create_over(int device,
                                                uint64_t id0,
                                                uint64_t id1,
-                                               void *(*supply)(void *data, size_t bytes),
-                                               void (*take_back)(void *data, void *ptr, size_t bytes),
+                                               void *(*allocate)(void *data, size_t bytes),
+                                               void (*free)(void *data, void *ptr, size_t bytes),
                                                void *data);
 
 #ifdef __cplusplus

@@ -56,7 +56,7 @@ impl Device {
     pub(crate) fn allocate(&self, stream: u64, bytes: u64) -> Result<u64, Failure> {
         if is_default(stream) && !self.pools.any_takes_requests() {
             let granted = self.allocator.allocate_raw(PoolId::DEFAULT, self.default_stream, bytes);
-            return granted.map(|grant| grant.address).map_err(Failure::from);
+            return granted.map(|block| block.address).map_err(Failure::from);
         }
         let pool = self.pools.for_stream(stream);
         self.allocate_from(pool, stream, bytes)
@@ -71,7 +71,7 @@ impl Device {
     ) -> Result<u64, Failure> {
         let id = self.stream(stream)?;
         match self.allocator.allocate_raw(pool, id, bytes) {
-            Ok(grant) => Ok(grant.address),
+            Ok(granted) => Ok(granted.address),
             // The stream was retired by another thread: it is a new one from now on.
             Err(AllocateError::Request(RequestError::Stream(_))) => {
                 let id = self.add_stream(stream)?;

@@ -8,8 +8,8 @@
 //! (what surrounds each), `process`, `pools`, `counted`, `device`, `streams`, `registry` (devices
 //! by ordinal), `free` (what is wrong with a free), `report` and `snapshot`; then what is exported:
 //! `plugin` (PyTorch's functions), `torch` (those that throw), `memory`, `control`, `statistics`,
-//! `pool_stream_stats`, `layout`, `memory_provider`, `about`; and `preload` (the CUDA runtime's, for programs that
-//! the library is preloaded to).
+//! `pool_stream_stats`, `layout`, `memory_provider`, `about`; and `preload` (the CUDA runtime's,
+//! for programs that the library is preloaded to).
 
 mod about;
 mod barrier;

@@ -9,13 +9,13 @@ use crate::barrier::answer;
 use crate::status::{Failure, Status};
 use crate::{process, registry};
 
-type Supply = unsafe extern "C" fn(data: *mut c_void, bytes: usize) -> *mut c_void;
-type TakeBack = unsafe extern "C" fn(data: *mut c_void, ptr: *mut c_void, bytes: usize);
+type Allocate = unsafe extern "C" fn(data: *mut c_void, bytes: usize) -> *mut c_void;
+type Free = unsafe extern "C" fn(data: *mut c_void, ptr: *mut c_void, bytes: usize);
 
 /// Functions of the program, and what they are to be called with.
 struct Program {
-    supply: Supply,
-    take_back: TakeBack,
+    allocate: Allocate,
+    free: Free,
     data: *mut c_void,
 }
 
@@ -27,20 +27,20 @@ unsafe impl Sync for Program {}
 impl MemoryProvider for Program {
     fn allocate(&self, bytes: u64) -> Option<u64> {
         // SAFETY: the program's own function, called as the header says.
-        let address = unsafe { (self.supply)(self.data, bytes as usize) };
+        let address = unsafe { (self.allocate)(self.data, bytes as usize) };
         (!address.is_null()).then_some(address as u64)
     }
 
     fn free(&self, address: u64, bytes: u64) {
         // SAFETY: as above.
-        unsafe { (self.take_back)(self.data, address as usize as *mut c_void, bytes as usize) };
+        unsafe { (self.free)(self.data, address as usize as *mut c_void, bytes as usize) };
     }
 }
 
-/// As `drystone_pool_create`, but the pool's memory is what `supply` gives: the address of so many
-/// bytes of the device, a multiple of 512, or null if there are none. `take_back` is called with
-/// each of them once it is not used any more, after the pool was released. A pool that is there
-/// already keeps its memory, and has one use more.
+/// As `drystone_pool_create`, but the program provides the pool's memory. `allocate` returns the
+/// address of so many bytes of the device, a multiple of 512, or null if there are none. `free` is
+/// called with each of them once nothing uses it any more, after the pool was released. A pool that
+/// exists already keeps its memory, and has one use more.
 ///
 /// Both functions are called with `data`, from any thread but never by two at once, and must
 /// neither throw nor call this library. They must stay for as long as the process lives.
@@ -55,17 +55,17 @@ pub unsafe extern "C" fn drystone_pool_create_over(
     device: c_int,
     id0: u64,
     id1: u64,
-    supply: Option<unsafe extern "C" fn(data: *mut c_void, bytes: usize) -> *mut c_void>,
-    take_back: Option<unsafe extern "C" fn(data: *mut c_void, ptr: *mut c_void, bytes: usize)>,
+    allocate: Option<unsafe extern "C" fn(data: *mut c_void, bytes: usize) -> *mut c_void>,
+    free: Option<unsafe extern "C" fn(data: *mut c_void, ptr: *mut c_void, bytes: usize)>,
     data: *mut c_void,
 ) -> Status {
     answer(|| {
-        let (Some(supply), Some(take_back)) = (supply, take_back) else {
+        let (Some(allocate), Some(free)) = (allocate, free) else {
             return Err(Failure::new(Status::InvalidValue, "a function is a null pointer"));
         };
         process::check()?;
         let device = registry::get(device)?;
-        let provider = Arc::new(Program { supply, take_back, data });
+        let provider = Arc::new(Program { allocate, free, data });
         device.pools.acquire_over(&device.allocator, (id0, id1), provider)
     })
 }

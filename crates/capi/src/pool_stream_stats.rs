@@ -13,7 +13,7 @@ use crate::streams::CUstream_st;
 use crate::{process, registry};
 
 /// What one pool, size of blocks and stream have, in bytes. A block counts for the pool and stream
-/// that it was requested for. The peaks of several accounts need not have been at one time.
+/// that it was requested for. The peaks of several entries need not have been at one time.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CPoolStreamStats {
@@ -27,7 +27,7 @@ pub struct CPoolStreamStats {
     pub active_bytes: CGauge,
     /// Live blocks.
     pub allocated_bytes: u64,
-    /// Free blocks. With backend `async` free memory is in no account.
+    /// Free blocks. With backend `async` free memory is in no entry.
     pub free_bytes: u64,
     /// The largest free block.
     pub largest_free_bytes: u64,
@@ -50,7 +50,7 @@ pub struct CPoolStreamStats {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drystone_get_pool_stream_stats(
     device: c_int,
-    accounts: *mut CPoolStreamStats,
+    entries: *mut CPoolStreamStats,
     count: *mut usize,
 ) -> Status {
     answer(|| {
@@ -58,36 +58,36 @@ pub unsafe extern "C" fn drystone_get_pool_stream_stats(
         // SAFETY: not null, and readable by the caller's word.
         let room = unsafe { count.read_unaligned() };
         if room > 0 {
-            not_null(accounts, "accounts")?;
+            not_null(entries, "entries")?;
         }
         process::check()?;
         let device = registry::get(device)?;
         let found = device.allocator.pool_stream_stats();
-        let found: Vec<_> = found.iter().map(|account| describe(device, account)).collect();
+        let found: Vec<_> = found.iter().map(|stats| describe(device, stats)).collect();
         // SAFETY: writable by the caller's word.
         unsafe { put(count, found.len()) };
         if room < found.len() {
-            let message = format!("room for {room} accounts; there are {}", found.len());
+            let message = format!("room for {room} entries; there are {}", found.len());
             return Err(Failure::new(Status::BufferTooSmall, message));
         }
         // SAFETY: there is room by the caller's word.
-        unsafe { found.as_ptr().copy_to(accounts, found.len()) };
+        unsafe { found.as_ptr().copy_to(entries, found.len()) };
         Ok(())
     })
 }
 
-fn describe(device: &Device, account: &PoolStreamStats) -> CPoolStreamStats {
-    let name = device.pools.name_of(account.pool);
+fn describe(device: &Device, stats: &PoolStreamStats) -> CPoolStreamStats {
+    let name = device.pools.name_of(stats.pool);
     let (id0, id1) = name.unwrap_or((0, 0));
     CPoolStreamStats {
-        stream: device.handle_at(account.stream) as usize as *mut CUstream_st,
+        stream: device.handle_at(stats.stream) as usize as *mut CUstream_st,
         id0,
         id1,
-        active_bytes: account.active_bytes.into(),
-        allocated_bytes: account.allocated_bytes,
-        free_bytes: account.free_bytes,
-        largest_free_bytes: account.largest_free_bytes,
-        is_small: u8::from(account.class == SizeClass::Small),
-        is_released: u8::from(name.is_none() && account.pool != PoolId::DEFAULT.index()),
+        active_bytes: stats.active_bytes.into(),
+        allocated_bytes: stats.allocated_bytes,
+        free_bytes: stats.free_bytes,
+        largest_free_bytes: stats.largest_free_bytes,
+        is_small: u8::from(stats.class == SizeClass::Small),
+        is_released: u8::from(name.is_none() && stats.pool != PoolId::DEFAULT.index()),
     }
 }

@@ -75,9 +75,9 @@ impl Pools {
         &self,
         allocator: &Allocator,
         name: Name,
-        supplier: Arc<dyn MemoryProvider>,
+        provider: Arc<dyn MemoryProvider>,
     ) -> Result<(), Failure> {
-        self.table.lock().acquire_or_make(name, || allocator.add_pool_over(supplier))
+        self.table.lock().acquire_or_make(name, || allocator.add_pool_over(provider))
     }
 
     /// Gives up a use. With the last one the pool is released: its unused memory goes back with the

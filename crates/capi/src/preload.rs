@@ -19,7 +19,7 @@ mod blocks;
 mod pools;
 mod runtime;
 
-use blocks::{serve, take_back, take_back_idle, with_room};
+use blocks::{free_in_order, free_when_idle, serve, with_room};
 use pools::{Access, Properties};
 use runtime::{Code, Handle, SUCCESS, StreamHandle};
 
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn cudaMalloc(to: *mut *mut c_void, bytes: usize) -> Code 
 /// As CUDA's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudaFree(address: *mut c_void) -> Code {
-    if take_back_idle(address) {
+    if free_when_idle(address) {
         return SUCCESS;
     }
     // SAFETY: by the caller's word.
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn cudaMallocFromPoolAsync_ptsz(
 /// As CUDA's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudaFreeAsync(address: *mut c_void, stream: StreamHandle) -> Code {
-    if take_back(address, stream) {
+    if free_in_order(address, stream) {
         return SUCCESS;
     }
     // SAFETY: by the caller's word.
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn cudaFreeAsync(address: *mut c_void, stream: StreamHandl
 /// As CUDA's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudaFreeAsync_ptsz(address: *mut c_void, stream: StreamHandle) -> Code {
-    if take_back(address, per_thread(stream)) {
+    if free_in_order(address, per_thread(stream)) {
         return SUCCESS;
     }
     // SAFETY: by the caller's word.

@@ -75,7 +75,7 @@ pub struct CStats {
     pub quarantined_bytes: u64,
     /// Physical memory of the device.
     pub device_bytes: u64,
-    /// Granules that were taken from free blocks to back others.
+    /// Granules of free blocks that were remapped to back requests, in all.
     pub granule_remaps: u64,
     /// Memory, event, stream and synchronisation calls of the driver's; what only asks is not
     /// counted.
@@ -86,11 +86,11 @@ pub struct CStats {
     pub large: CSizeClassStats,
     /// Requests that had memory given back before they were served or refused.
     pub retries: u64,
-    /// Granules that back another place than their home now.
+    /// Granules that are mapped away from home now.
     pub remapped_granules: u64,
-    /// Mappings beyond homes now: of places for loans, in use or empty.
+    /// Mappings now beyond those of homes: of windows, in use or idle.
     pub aliases: u64,
-    /// Addresses that lead to memory which backs another place now.
+    /// Addresses of these that back nothing now, in bytes: their granules back other addresses.
     pub alias_bytes: u64,
     /// Memory that is pinned, in whole handles.
     pub pinned_bytes: u64,
@@ -120,7 +120,7 @@ impl CStats {
     fn new(device: &Device, struct_size: usize) -> Self {
         let stats = device.allocator.stats();
         let (all, [small, large]) = (&stats.all, &stats.classes);
-        let loans = device.allocator.remap_stats();
+        let remaps = device.allocator.remap_stats();
         CStats {
             struct_size,
             requested_bytes: all.requested_bytes.into(),
@@ -138,10 +138,10 @@ impl CStats {
             small: small.into(),
             large: large.into(),
             retries: stats.retries,
-            remapped_granules: loans.remapped_granules,
-            aliases: loans.aliases,
-            alias_bytes: loans.alias_bytes(),
-            pinned_bytes: loans.pinned_bytes,
+            remapped_granules: remaps.remapped_granules,
+            aliases: remaps.aliases,
+            alias_bytes: remaps.alias_bytes(),
+            pinned_bytes: remaps.pinned_bytes,
         }
     }
 }
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn drystone_get_stats(device: c_int, stats: *mut CStats) -
     })
 }
 
-/// Sets every peak of a device's statistics and accounts to its current value.
+/// Sets every peak of a device's statistics, also by pool and stream, to its current value.
 ///
 /// Statuses: INVALID_DEVICE, BAD_OPTION, NO_DRIVER, EXITING, FORKED. Any thread.
 #[unsafe(no_mangle)]
@@ -234,7 +234,7 @@ pub unsafe extern "C" fn drystone_stats_json(
 
 /// Writing to a text cannot fail.
 fn json(device: &Device) -> String {
-    let (stats, loans) = (device.allocator.stats(), device.allocator.remap_stats());
+    let (stats, remaps) = (device.allocator.stats(), device.allocator.remap_stats());
     let mut text = String::from("{");
     gauges(&mut text, &stats.all);
     for (name, number) in [
@@ -243,10 +243,10 @@ fn json(device: &Device) -> String {
         ("device_bytes", device.driver.info().total_bytes),
         ("granule_remaps", stats.granule_remaps),
         ("driver_calls", device.counted.calls()),
-        ("remapped_granules", loans.remapped_granules),
-        ("aliases", loans.aliases),
-        ("alias_bytes", loans.alias_bytes()),
-        ("pinned_bytes", loans.pinned_bytes),
+        ("remapped_granules", remaps.remapped_granules),
+        ("aliases", remaps.aliases),
+        ("alias_bytes", remaps.alias_bytes()),
+        ("pinned_bytes", remaps.pinned_bytes),
     ] {
         let _ = write!(text, "\"{name}\":{number},");
     }

@@ -38,7 +38,7 @@ pub enum ErrorCode {
     NotSupported,
     /// Memory was to be taken or given back from within a callback that is told of such changes; no
     /// driver was asked.
-    #[error("not permitted from within a callback on changes of backing")]
+    #[error("not permitted from within a callback on mapping changes")]
     InCallback,
     /// The library has no handle for the memory, which is a bug of its own; no driver was asked.
     #[error("the allocator has lost track of a handle, which is a bug of its own")]

@@ -101,8 +101,8 @@ impl MemoryPoolConfig {
     }
 }
 
-/// The driver's account of a memory pool, in bytes (`CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT` and its
-/// kin).
+/// What the driver counts for a memory pool, in bytes (`CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT` and
+/// its kin).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryPoolUsage {

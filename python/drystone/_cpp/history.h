@@ -2,8 +2,8 @@
 //
 // Drystone keeps no history. While somebody wants one, every operation on the device is made under
 // this one lock and followed by a look at what it changed: which blocks are no longer pending, and
-// which memory came and went. Invariant: the entries since recording began lead from what was held
-// then to what is held now.
+// which memory came and went. Invariant: the entries since recording began turn what was held then
+// into what is held now.
 
 #pragma once
 
@@ -177,8 +177,8 @@ class History {
     Held() = default;
     explicit Held(const drystone_stats& stats) {
       size_t* to = figures;
-      for (const auto* scale : {&stats.small, &stats.large}) {
-        for (const auto* gauge : {&scale->reserved_bytes, &scale->segments}) {
+      for (const auto* size_class : {&stats.small, &stats.large}) {
+        for (const auto* gauge : {&size_class->reserved_bytes, &size_class->segments}) {
           *to++ = gauge->current;
           *to++ = gauge->total;
         }

@@ -115,7 +115,8 @@ inline void* Allocator::take_watched(Device& device, size_t bytes, cudaStream_t 
   }
 }
 
-// Null if there is no memory, also not in pools that lend theirs; the reason is the last error.
+// Null if there is no memory, also not in pools that serve others out of memory; the reason is the
+// last error.
 inline void* Allocator::attempt(Device& device, const Request& request) {
   History::Lock lock = device.history.lock();
   void* address = nullptr;

@@ -24,7 +24,7 @@ struct Origin {
   Other allocator;
 };
 
-inline void* supply(void* origin, size_t bytes) {
+inline void* allocate_from(void* origin, size_t bytes) {
   auto* from = static_cast<Origin*>(origin);
   try {
     c10::DeviceGuard guard({c10::DeviceType::CUDA, from->device});
@@ -35,7 +35,7 @@ inline void* supply(void* origin, size_t bytes) {
   }
 }
 
-inline void take_back(void* origin, void* address, size_t) {
+inline void free_to(void* origin, void* address, size_t) {
   auto* to = static_cast<Origin*>(origin);
   try {
     c10::DeviceGuard guard({c10::DeviceType::CUDA, to->device});
@@ -175,7 +175,7 @@ class Pools {
     } else {
       auto* origin = new Origin{device_, pool.origin};
       check(drystone_pool_create_over(
-          device_, name.first, name.second, &supply, &take_back, origin));
+          device_, name.first, name.second, &allocate_from, &free_to, origin));
     }
     pool.is_made = true;
   }

@@ -1,5 +1,6 @@
 //! What the tests of the house rules share: the repository's files, and a report that names
 //! every finding.
+#![allow(dead_code, reason = "each test uses a part")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,8 +11,8 @@ pub fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
 }
 
-/// Every Rust file of the repository, by its path from the root.
-pub fn rust_files() -> BTreeMap<String, String> {
+/// Every file of the repository with one of these extensions, by its path from the root.
+pub fn files(extensions: &[&str]) -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
     let mut folders = vec![root()];
     while let Some(folder) = folders.pop() {
@@ -22,18 +23,24 @@ pub fn rust_files() -> BTreeMap<String, String> {
                 if name != "target" && !name.starts_with('.') {
                     folders.push(path);
                 }
-            } else if name.ends_with(".rs") {
+            } else if path.extension().is_some_and(|one| extensions.iter().any(|&any| one == any)) {
                 let text = fs::read_to_string(&path).unwrap();
                 let from_root = path.strip_prefix(root()).unwrap();
                 files.insert(from_root.to_string_lossy().into_owned(), text);
             }
         }
     }
-    assert!(files.len() > 50, "found {} files only", files.len());
     files
 }
 
 /// Fails with every finding at once.
 pub fn report(rule: &str, findings: Vec<String>) {
     assert!(findings.is_empty(), "{rule}:\n  {}", findings.join("\n  "));
+}
+
+/// Every Rust file of the repository, by its path from the root.
+pub fn rust_files() -> BTreeMap<String, String> {
+    let files = files(&["rs"]);
+    assert!(files.len() > 50, "found {} files only", files.len());
+    files
 }

@@ -1,4 +1,4 @@
-//! Giving blocks and taking them back in the runtime's place.
+//! Serving requests and frees in the place of the runtime.
 //!
 //! Invariant: a block is ordered after the stream it is freed on, whichever that is.
 
@@ -124,7 +124,7 @@ fn owner(address: *mut c_void) -> Option<&'static Device> {
 }
 
 /// Frees a block of ours in the order of a stream; whether it did.
-pub(super) fn take_back(address: *mut c_void, stream: StreamHandle) -> bool {
+pub(super) fn free_in_order(address: *mut c_void, stream: StreamHandle) -> bool {
     let freed = || {
         let device = owner(address)?;
         if process_state() == ProcessState::Exiting {
@@ -146,7 +146,7 @@ pub(super) fn take_back(address: *mut c_void, stream: StreamHandle) -> bool {
 }
 
 /// Frees a block of ours once its device is idle; whether it did.
-pub(super) fn take_back_idle(address: *mut c_void) -> bool {
+pub(super) fn free_when_idle(address: *mut c_void) -> bool {
     let freed = || {
         let device = owner(address)?;
         if process_state() == ProcessState::Exiting {

@@ -65,8 +65,8 @@ impl World {
         let any = self.random(usize::MAX) as *mut c_void;
         let offset = 1 + self.random(511);
         let near = self.live.last().map_or(any, |block| block.ptr.wrapping_byte_add(offset));
-        let hollow = ((1_usize << 40) + (1 << 39)) as *mut c_void;
-        self.pick(&[ptr::null_mut(), ptr::dangling_mut::<u8>().cast(), any, near, hollow])
+        let unmapped = ((1_usize << 40) + (1 << 39)) as *mut c_void;
+        self.pick(&[ptr::null_mut(), ptr::dangling_mut::<u8>().cast(), any, near, unmapped])
     }
 
     fn allocate(&mut self) {

@@ -1,4 +1,4 @@
-//! What a device holds and each account has, as arrays; blocks that are put back where they were.
+//! What a device holds, and each pool and stream, as arrays; blocks put back where they were.
 
 use super::*;
 use crate::layout::*;
@@ -76,22 +76,22 @@ fn the_layout_has_every_block_once_and_its_pool() {
     }
 }
 
-fn accounts(device: c_int, room: usize) -> Result<Vec<CPoolStreamStats>, (Status, usize)> {
-    let (mut count, mut accounts) = (room, Vec::with_capacity(room));
+fn pool_stream_stats(device: c_int, room: usize) -> Result<Vec<CPoolStreamStats>, (Status, usize)> {
+    let (mut count, mut entries) = (room, Vec::with_capacity(room));
     // SAFETY: there is room for as many.
     let status =
-        unsafe { drystone_get_pool_stream_stats(device, accounts.as_mut_ptr(), &raw mut count) };
+        unsafe { drystone_get_pool_stream_stats(device, entries.as_mut_ptr(), &raw mut count) };
     if status != Status::Ok {
         return Err((status, count));
     }
     // SAFETY: as many were written.
-    unsafe { accounts.set_len(count) };
-    accounts.sort_by_key(|one| (one.id0, one.is_released, one.stream as usize, one.is_small));
-    Ok(accounts)
+    unsafe { entries.set_len(count) };
+    entries.sort_by_key(|one| (one.id0, one.is_released, one.stream as usize, one.is_small));
+    Ok(entries)
 }
 
 #[test]
-fn accounts_have_the_peaks_of_each_pool_size_and_stream() {
+fn each_pool_size_and_stream_has_peaks_of_its_own() {
     let device = 29;
     let side = stream(simulated(29).unwrap().create_stream().0);
     assert_eq!(drystone_pool_create(device, 5, 6), Status::Ok);
@@ -102,19 +102,20 @@ fn accounts_have_the_peaks_of_each_pool_size_and_stream() {
         allocate(3 * MIB, device, side).1,
         in_pool(device, MIB),
     ];
-    assert_eq!(accounts(device, 3).err(), Some((Status::BufferTooSmall, 4)));
-    assert!(message().contains("room for 3 accounts; there are 4"), "{}", message());
+    assert_eq!(pool_stream_stats(device, 3).err(), Some((Status::BufferTooSmall, 4)));
+    assert!(message().contains("room for 3 entries; there are 4"), "{}", message());
     let brief = |one: &CPoolStreamStats| {
         let active = one.active_bytes;
         let bytes = [active.current, active.peak, one.allocated_bytes].map(|bytes| bytes as usize);
         ((one.id0, one.id1), one.stream, one.is_small, one.is_released, bytes)
     };
-    let described = |room| accounts(device, room).unwrap().iter().map(brief).collect::<Vec<_>>();
+    let described =
+        |room| pool_stream_stats(device, room).unwrap().iter().map(brief).collect::<Vec<_>>();
     let large = ((0, 0), DEFAULT, 0, 0, [0, 40 * MIB, 0]);
     let small = ((0, 0), DEFAULT, 1, 0, [1024; 3]);
     let other = ((0, 0), side, 0, 0, [3 * MIB; 3]);
     assert_eq!(described(8), [large, small, other, ((5, 6), DEFAULT, 1, 0, [MIB; 3])]);
-    let found = accounts(device, 4).unwrap();
+    let found = pool_stream_stats(device, 4).unwrap();
     assert_eq!(found[0].free_bytes, found[0].largest_free_bytes);
     let held = found.iter().map(|one| one.active_bytes.current + one.free_bytes).sum::<u64>();
     assert_eq!(held, stats(device).reserved_bytes.current);
@@ -170,7 +171,7 @@ fn blocks_of_a_pool_are_put_back_as_they_were() {
 }
 
 /// Counts what it gave and got back; its memory is no device's.
-unsafe extern "C" fn supply(counts: *mut c_void, bytes: usize) -> *mut c_void {
+unsafe extern "C" fn allocate_far(counts: *mut c_void, bytes: usize) -> *mut c_void {
     if bytes > 64 * MIB {
         return ptr::null_mut();
     }
@@ -180,7 +181,7 @@ unsafe extern "C" fn supply(counts: *mut c_void, bytes: usize) -> *mut c_void {
     (counts[0] << 42) as *mut c_void
 }
 
-unsafe extern "C" fn take_back(counts: *mut c_void, ptr: *mut c_void, bytes: usize) {
+unsafe extern "C" fn free_far(counts: *mut c_void, ptr: *mut c_void, bytes: usize) {
     assert!(!ptr.is_null() && bytes >= 2 * MIB);
     // SAFETY: as above.
     let counts = unsafe { &mut *counts.cast::<[usize; 2]>() };
@@ -192,12 +193,12 @@ fn a_pools_memory_is_what_the_program_gives() {
     let device = 28;
     let mut counts = [0_usize; 2];
     let data = (&raw mut counts).cast::<c_void>();
-    let over = |supply, id1| {
+    let over = |allocate, id1| {
         // SAFETY: such functions, or null.
-        unsafe { drystone_pool_create_over(device, 5, id1, supply, Some(take_back), data) }
+        unsafe { drystone_pool_create_over(device, 5, id1, allocate, Some(free_far), data) }
     };
     assert_eq!(over(None, 6), Status::InvalidValue);
-    assert_eq!([over(Some(supply), 6), over(Some(supply), 6)], [Status::Ok; 2]);
+    assert_eq!([over(Some(allocate_far), 6), over(Some(allocate_far), 6)], [Status::Ok; 2]);
     let block = in_pool(device, 3 * MIB);
     assert_eq!(block as usize, 1 << 42);
     let mut out = ptr::null_mut();

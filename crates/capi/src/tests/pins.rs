@@ -1,4 +1,4 @@
-//! Pins and announcements, on device 8; the device of the driver's own pools is 9.
+//! Pins and mapping changes, on device 8; the device of the driver's own pools is 9.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -30,7 +30,7 @@ unsafe extern "C" fn note(
 }
 
 #[test]
-fn i16_pinned_memory_outlives_its_block_and_changes_are_announced() {
+fn i16_pinned_memory_outlives_its_block_and_mapping_changes_are_told() {
     // Leaked: the device keeps it for good.
     let seen = Box::into_raw(Box::new(Seen { backed: 0, trim: Status::Ok }));
     let data = seen.cast::<c_void>();

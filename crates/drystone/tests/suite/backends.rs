@@ -276,33 +276,33 @@ fn a_pools_memory_comes_from_its_supplier_and_goes_back_there() {
     let device = SimDevice::new(watched());
     let allocator = Allocator::new(Arc::new(device.clone()), &Options::default()).unwrap();
     let stream = allocator.add_stream(Stream::DEFAULT).unwrap();
-    let supplier = Arc::new(Generous { device, left: Mutex::new(2), out: Mutex::default() });
-    let pool = allocator.add_pool_over(Arc::clone(&supplier) as Arc<dyn MemoryProvider>).unwrap();
+    let provider = Arc::new(Generous { device, left: Mutex::new(2), out: Mutex::default() });
+    let pool = allocator.add_pool_over(Arc::clone(&provider) as Arc<dyn MemoryProvider>).unwrap();
     let first = allocator.allocate_raw(pool, stream, 3 * MIB).unwrap().address;
     let second = allocator.allocate_raw(pool, stream, 40 * MIB).unwrap().address;
-    let segments = supplier.out.lock().clone();
+    let segments = provider.out.lock().clone();
     assert_eq!(segments.len(), 2);
     assert!([first, second].iter().all(|block| segments.iter().any(|(start, _)| start == block)));
     assert_eq!(allocator.stats().all.reserved_bytes.current, segments[0].1 + segments[1].1);
-    // A supplier without memory is a device without.
+    // A provider without memory is a device without.
     let refused = allocator.allocate_raw(pool, stream, 60 * MIB).unwrap_err();
     assert!(matches!(refused, AllocateError::OutOfMemory(_)), "{refused}");
     allocator.free(first).unwrap();
     allocator.trim().unwrap();
-    assert_eq!(supplier.out.lock().len(), 2, "a pool keeps its memory while it lives");
+    assert_eq!(provider.out.lock().len(), 2, "a pool keeps its memory while it lives");
     allocator.release_pool(pool).unwrap();
     allocator.trim().unwrap();
-    assert_eq!(*supplier.out.lock(), [segments[1]], "one block lives on");
+    assert_eq!(*provider.out.lock(), [segments[1]], "one block lives on");
     // Whoever comes in the pool's place is served by the driver.
     allocator.free(second).unwrap();
     allocator.trim().unwrap();
-    assert!(supplier.out.lock().is_empty());
-    *supplier.left.lock() = 9;
+    assert!(provider.out.lock().is_empty());
+    *provider.left.lock() = 9;
     let plain = PoolOptions::default().with_backend(Backend::Malloc);
     let next = allocator.add_pool_with(&plain).unwrap();
     assert_eq!(next.index(), pool.index());
     let block = allocator.allocate_raw(next, stream, 3 * MIB).unwrap();
-    assert!(supplier.out.lock().is_empty());
+    assert!(provider.out.lock().is_empty());
     allocator.free(block.address).unwrap();
     allocator.check().unwrap();
 }
@@ -311,7 +311,7 @@ fn a_pools_memory_comes_from_its_supplier_and_goes_back_there() {
 fn the_drivers_own_pools_take_no_supplier() {
     let device = SimDevice::new(watched());
     let allocator = Allocator::new(Arc::new(device.clone()), &ASYNC.options()).unwrap();
-    let supplier = Generous { device, left: Mutex::new(2), out: Mutex::default() };
+    let provider = Generous { device, left: Mutex::new(2), out: Mutex::default() };
     let refused = BuildError::OtherBackend { pool: Backend::Malloc, allocator: Backend::Async };
-    assert_eq!(allocator.add_pool_over(Arc::new(supplier)).err(), Some(refused));
+    assert_eq!(allocator.add_pool_over(Arc::new(provider)).err(), Some(refused));
 }

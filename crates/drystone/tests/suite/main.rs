@@ -1,12 +1,12 @@
 //! Every test of the library that needs a device, in one binary.
 //!
 //! `device` says what a test device can do: the simulated one (`sim`), one through cudarc on the
-//! simulated libcuda (`simcuda`), and a GPU (`gpu`). `setup` lists the sources and devices a test
+//! simulated libcuda (`simcuda`), and a GPU (`gpu`). `setup` lists the backends and devices a test
 //! runs on, `program` is the program around an allocator and tells the device's oracle of every
-//! block. On top: `behaviour` (the contract, on any device), `announce` (of failures), `ending`
+//! block. On top: `behaviour` (the contract, on any device), `on_remap` (of failures), `ending`
 //! (what only a simulated device can be made to do), `cuda` (contexts, threads, exit and forks),
 //! `faults` (every driver call fails once), `seeds` (random runs), `mutants` (the oracle catches
-//! what it must), `handles` (of programs that hold much), `sources`, `threads`, `traces` (of real
+//! what it must), `handles` (of programs that hold much), `backends`, `threads`, `traces` (of real
 //! programs).
 //! Test names cite invariants (`i14_`), promises (`p4_`) and the bugs of other allocators they
 //! guard against (`b29_`).
@@ -21,13 +21,13 @@ mod setup;
 mod sim;
 mod simcuda;
 
-mod announce;
 mod backends;
 mod behaviour;
 mod cuda;
 mod ending;
 mod faults;
 mod mutants;
+mod on_remap;
 mod seeds;
 mod threads;
 mod traces;

@@ -109,12 +109,12 @@ impl Replayed for Replay {
     }
 
     fn remaps(&self) -> Remaps {
-        let (stats, loans) = (self.allocator.stats(), self.allocator.remap_stats());
+        let (stats, remapped) = (self.allocator.stats(), self.allocator.remap_stats());
         Remaps {
             granule_remaps: stats.granule_remaps,
-            remapped_granules: loans.remapped_granules,
-            aliases: loans.aliases,
-            alias_bytes: loans.alias_bytes(),
+            remapped_granules: remapped.remapped_granules,
+            aliases: remapped.aliases,
+            alias_bytes: remapped.alias_bytes(),
         }
     }
 

@@ -1,5 +1,5 @@
-//! Pins: freed memory that stays where it is. Announcements: who keeps tables by address is told of
-//! every change of what is behind it.
+//! Pins: freed memory that stays where it is. `on_remap`: who keeps tables by address is told of
+//! every change of a mapping.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -13,9 +13,9 @@ use crate::sim::MIB;
 
 on_every_setup!(
     i16_pinned_memory_stays_where_it_is_once_freed,
-    i16_a_pinned_loan_stays_in_its_berth,
+    i16_pinned_remapped_memory_stays_in_its_window,
     pins_add_up_and_name_live_blocks,
-    changes_of_backing_are_announced_before_memory_is_handed_out,
+    mapping_changes_are_told_before_memory_is_handed_out,
     b15_a_callback_on_changes_may_free_and_ask_but_not_grow,
 );
 
@@ -38,11 +38,11 @@ fn i16_pinned_memory_stays_where_it_is_once_freed(setup: &Setup) {
     assert_eq!(program.allocator.trim(), Ok(0), "given back");
     let larger = program.allocate(lane, 2 * bytes);
     if setup.is_vmm() {
-        assert_eq!(program.reserved(), pinned + 2 * bytes, "lent");
+        assert_eq!(program.reserved(), pinned + 2 * bytes, "remapped");
     }
     program.free(larger);
     program.check();
-    // At its own place it serves as ever.
+    // At its own address it serves as ever.
     let again = program.allocate(lane, bytes);
     assert_eq!(again.address, address);
     program.free(again);
@@ -53,8 +53,8 @@ fn i16_pinned_memory_stays_where_it_is_once_freed(setup: &Setup) {
     program.end();
 }
 
-/// A loan of so many granules, none of them beside another at home, and what keeps them apart.
-fn lend(program: &Program, setup: &Setup, lane: Lane, granules: u64) -> (Block, Vec<Block>) {
+/// A block of so many remapped granules, none beside another at home, and what keeps them apart.
+fn remap(program: &Program, setup: &Setup, lane: Lane, granules: u64) -> (Block, Vec<Block>) {
     let bytes = setup.granule_bytes;
     let mut apart: Vec<Block> = Vec::new();
     let mut freed = Vec::new();
@@ -66,21 +66,21 @@ fn lend(program: &Program, setup: &Setup, lane: Lane, granules: u64) -> (Block, 
     (program.allocate(lane, granules * bytes), apart)
 }
 
-fn i16_a_pinned_loan_stays_in_its_berth(setup: &Setup) {
+fn i16_pinned_remapped_memory_stays_in_its_window(setup: &Setup) {
     if !setup.is_vmm() {
         return;
     }
     let program = setup.program();
     let lane = program.default_lane();
-    let (loan, apart) = lend(&program, setup, lane, 4);
+    let (block, apart) = remap(&program, setup, lane, 4);
     let held = program.reserved();
-    let loans = program.allocator.remap_stats();
-    assert_eq!((loans.remapped_granules, loans.aliases), (4, 4));
-    assert_eq!(loans.alias_bytes(), 4 * setup.granule_bytes);
-    let address = loan.address;
+    let remaps = program.allocator.remap_stats();
+    assert_eq!((remaps.remapped_granules, remaps.aliases), (4, 4));
+    assert_eq!(remaps.alias_bytes(), 4 * setup.granule_bytes);
+    let address = block.address;
     program.allocator.pin_mapping(address).unwrap();
-    assert_eq!(program.allocator.remap_stats().pinned_bytes, loan.bytes);
-    program.free(loan);
+    assert_eq!(program.allocator.remap_stats().pinned_bytes, block.bytes);
+    program.free(block);
     program.check();
     assert_eq!(program.allocator.remap_stats().remapped_granules, 4, "went home");
     // Other sizes take none of it, nor does a trim, and a request of its size is served there.
@@ -127,15 +127,15 @@ fn pins_add_up_and_name_live_blocks(setup: &Setup) {
     program.end();
 }
 
-/// What is backed, as announced, granule by granule of 2 MiB or quantum by quantum.
+/// What is backed, as `on_remap` tells, granule by granule of 2 MiB or quantum by quantum.
 #[derive(Default)]
-struct Announced {
+struct Told {
     unit: u64,
     backed: BTreeSet<u64>,
     changes: usize,
 }
 
-impl Announced {
+impl Told {
     fn note(&mut self, change: &MappingChange) {
         assert!(change.bytes > 0 && change.bytes.is_multiple_of(self.unit), "{change:?}");
         self.changes += 1;
@@ -153,32 +153,32 @@ impl Announced {
     }
 }
 
-fn announced(program: &Program, setup: &Setup) -> Arc<Mutex<Announced>> {
+fn told(program: &Program, setup: &Setup) -> Arc<Mutex<Told>> {
     let unit = if setup.is_vmm() { setup.granule_bytes } else { 512 };
-    let announced = Arc::new(Mutex::new(Announced { unit, ..Announced::default() }));
-    let noting = Arc::clone(&announced);
+    let told = Arc::new(Mutex::new(Told { unit, ..Told::default() }));
+    let noting = Arc::clone(&told);
     let note = move |change: &MappingChange| noting.lock().unwrap().note(change);
     let listens = program.allocator.on_remap(Arc::new(note));
     assert_eq!(listens.is_ok(), setup.is_caching());
-    announced
+    told
 }
 
-fn changes_of_backing_are_announced_before_memory_is_handed_out(setup: &Setup) {
+fn mapping_changes_are_told_before_memory_is_handed_out(setup: &Setup) {
     let program = setup.program();
-    let announced = announced(&program, setup);
+    let told = told(&program, setup);
     if !setup.is_caching() {
         return program.end();
     }
     let (lane, other) = (program.default_lane(), program.lane());
     let mut of_last_round = 0;
     for _ in 0..3 {
-        let before = announced.lock().unwrap().changes;
-        let (loan, mut live) = lend(&program, setup, lane, 3);
-        live.push(loan);
+        let before = told.lock().unwrap().changes;
+        let (block, mut live) = remap(&program, setup, lane, 3);
+        live.push(block);
         live.push(program.allocate(lane, 700));
         live.push(program.allocate(other, 5 * MIB));
-        let seen = announced.lock().unwrap();
-        assert!(live.iter().all(|block| seen.covers(block)), "handed out unannounced");
+        let seen = told.lock().unwrap();
+        assert!(live.iter().all(|block| seen.covers(block)), "handed out untold");
         let held = program.reserved() + program.allocator.remap_stats().alias_bytes();
         assert_eq!(seen.backed.len() as u64 * seen.unit, held);
         of_last_round = seen.changes - before;
@@ -187,7 +187,7 @@ fn changes_of_backing_are_announced_before_memory_is_handed_out(setup: &Setup) {
     }
     assert_eq!(of_last_round, 0, "the same again changes nothing");
     program.allocator.trim().unwrap();
-    assert_eq!(announced.lock().unwrap().backed.len(), 0);
+    assert_eq!(told.lock().unwrap().backed.len(), 0);
     program.end();
 }
 

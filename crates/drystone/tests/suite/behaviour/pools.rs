@@ -1,4 +1,4 @@
-//! Private pools: they lend nothing and borrow nothing while they live (P8, I12), and a trim gives
+//! Private pools: they share nothing while they live (P8, I12), and a trim gives
 //! their memory back only after their release.
 
 use drystone::{AllocateError, PoolId, RequestError};
@@ -7,7 +7,7 @@ use crate::setup::{Setup, on_every_setup};
 use crate::sim::MIB;
 
 on_every_setup!(
-    a_private_pool_neither_lends_nor_borrows,
+    a_private_pool_shares_nothing,
     b26_a_trim_spares_private_pools_until_they_are_released,
     blocks_outlive_the_release_of_their_pool,
     a_released_pool_is_unknown,
@@ -15,7 +15,7 @@ on_every_setup!(
     memory_of_a_private_pool_is_not_taken_at_the_limit,
 );
 
-fn a_private_pool_neither_lends_nor_borrows(setup: &Setup) {
+fn a_private_pool_shares_nothing(setup: &Setup) {
     let program = setup.program();
     let (lane, other) = (program.lane(), program.lane());
     let pools = [PoolId::DEFAULT, program.allocator.add_pool(), program.allocator.add_pool()];
@@ -24,7 +24,7 @@ fn a_private_pool_neither_lends_nor_borrows(setup: &Setup) {
         for pool in pools {
             let block = program.try_allocate_in(pool, lane, bytes).unwrap();
             let address = block.address;
-            assert!(!seen.contains(&address), "{pool:?} lends to another");
+            assert!(!seen.contains(&address), "{pool:?} serves another pool");
             program.free(block);
             // Within the pool, another stream gets it, at the latest once the first is done.
             program.device.pass(1000);

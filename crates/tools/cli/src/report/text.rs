@@ -68,8 +68,8 @@ fn cells(run: &Run) -> Vec<String> {
     ]
 }
 
-/// Driver calls of each part of a trace, and where granules were lent their number below, with what
-/// is on loan at the end. Empty for a trace that is too short to tell.
+/// Driver calls of each part of a trace. Where granules were remapped, their number stands below,
+/// with those away from home at the end. Empty for a trace that is too short to tell.
 fn convergence(report: &TraceReport) -> String {
     let Some(first) = report.runs.first().map(|run| &run.metrics.convergence) else {
         return String::new();
@@ -98,18 +98,19 @@ fn convergence(report: &TraceReport) -> String {
         table.row(row(run.label(), |group| group.1));
         let remaps = &run.metrics.remaps;
         if remaps.granule_remaps > 0 {
-            table.row(row("  granules lent".into(), |group| group.2));
+            table.row(row("  granules remapped".into(), |group| group.2));
         }
     }
     let mut text = table.render("  ");
     for run in report.runs.iter().filter(|run| run.metrics.remaps.granule_remaps > 0) {
         let remaps = &run.metrics.remaps;
         text.push_str(&format!(
-            "  {}: {} lent in all, {} at the end; {}, {} of addresses that lead elsewhere\n",
+            "  {}: {} remapped in all, {} away from home at the end; \
+             {} than homes, over {} of addresses\n",
             run.label(),
             plural(remaps.granule_remaps, "granule"),
             count(remaps.remapped_granules),
-            plural_of(remaps.aliases, "alias", "aliases"),
+            plural_of(remaps.aliases, "more mapping", "more mappings"),
             bytes(remaps.alias_bytes),
         ));
     }

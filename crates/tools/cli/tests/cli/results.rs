@@ -29,8 +29,8 @@ fn compare_shows_how_each_allocator_settles_down() {
     assert!(line("calls per iteration").ends_with("12-13  14-15"), "{}", ran.stdout);
     let cells: Vec<_> = line("drystone-vmm").split("  ").map(str::trim).collect();
     assert_eq!((cells.first(), cells.last()), (Some(&"drystone-vmm"), Some(&"0.0")));
-    assert!(line("granules lent").split_whitespace().count() == 2 + 8);
-    assert!(line("drystone-vmm: ").contains(" granules lent in all, "));
+    assert!(line("granules remapped").split_whitespace().count() == 2 + 8);
+    assert!(line("drystone-vmm: ").contains(" granules remapped in all, "));
 
     let ran = drystone(["compare".as_ref(), path.as_os_str(), "--json".as_ref()]).expect(0);
     for run in ran.json()["traces"][0]["runs"].as_array().unwrap() {
@@ -44,8 +44,8 @@ fn compare_shows_how_each_allocator_settles_down() {
         let is_ours = run["allocator"] == "drystone-vmm";
         assert_eq!(granules.iter().sum::<u64>() > 0, is_ours, "{run}");
         assert_eq!(run["aliases"].as_u64() > Some(0), is_ours);
-        let lent = run["harvested_granules"].as_u64();
-        assert!(lent >= run["lent_granules"].as_u64());
+        let remapped = run["harvested_granules"].as_u64();
+        assert!(remapped >= run["lent_granules"].as_u64());
     }
 }
 

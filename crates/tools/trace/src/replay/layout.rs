@@ -37,7 +37,7 @@ pub struct LayoutBlock {
 pub struct LayoutSegment {
     /// First address.
     pub address: u64,
-    /// Size, in bytes, of the addresses; hollow blocks included.
+    /// Size, in bytes, of the addresses; unmapped blocks included.
     pub bytes: u64,
     /// Dense number of the stream it belongs to.
     pub stream: u16,

@@ -22,7 +22,7 @@ impl Held {
     }
 }
 
-/// The runs of a layout: its segments without their hollow parts, by address.
+/// The runs of a layout: its segments without their unmapped parts, by address.
 pub(super) fn held(layout: &Layout) -> Vec<Held> {
     layout.segments.iter().flat_map(runs).map(|(held, _)| held).collect()
 }
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn hollow_parts_are_not_held() {
+    fn unmapped_parts_are_not_held() {
         let block = |address, state| LayoutBlock {
             address,
             bytes: 10,

@@ -1,4 +1,4 @@
-//! Announcements of failures: what was done and undone was no change, what could not be undone was.
+//! What `on_remap` is told of failures: nothing of what was undone, all of what could not be.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,7 +15,7 @@ fn fault(call: Call, nth: u64, mode: FaultMode) -> FaultPlan {
 }
 
 #[test]
-fn p4_what_was_undone_is_not_announced_and_what_stands_is() {
+fn p4_what_was_undone_is_not_told_and_what_stands_is() {
     let device = SimDevice::new(watched());
     let program = Program::new(Arc::new(device.clone()), VMM_2MIB.options());
     let lane = program.default_lane();

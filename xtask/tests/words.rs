@@ -1,0 +1,113 @@
+//! The house rules of prose: one word for one thing, and lines of Markdown that fit a screen.
+//!
+//! Each rule is one test that names every place that breaks it.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{files, report};
+
+/// Columns of a line of prose in Markdown.
+const MARKDOWN_COLUMNS_MAX: usize = 120;
+/// Words that the glossary has another word for, with that word. A `*` stands for any ending.
+const WORDS: [(&str, &str); 20] = [
+    ("arena*", "pool"),
+    ("astray", "stale"),
+    ("berth*", "window"),
+    ("chunk", "block, segment or granule"),
+    ("contestant*", "candidate"),
+    ("harvest*", "remap"),
+    ("hollow*", "unmapped"),
+    ("ledger*", "async pools"),
+    ("lend", "remap"),
+    ("lender*", "donor"),
+    ("lending", "remap"),
+    ("lends", "remaps"),
+    ("lent", "remapped"),
+    ("loan*", "remap"),
+    ("readiness", "stream order"),
+    ("slab*", "segment"),
+    ("superblock*", "segment"),
+    ("supplier*", "memory provider"),
+    ("victim*", "donor, or candidate for eviction"),
+    ("zombie*", "unmapped"),
+];
+/// Names that stay: fields of what programs read, names of others, the file of a document.
+const NAMES: [&str; 4] = ["harvested_granules", "lent_granules", "first_chunk", "harvest.md"];
+/// Files that speak of the words themselves.
+const EXEMPT: [&str; 1] = ["xtask/tests/words.rs"];
+
+fn is_under(path: &str, list: &[&str]) -> bool {
+    list.iter().any(|one| path.starts_with(one))
+}
+
+/// The words of a line in lower case: `SegmentKind` and `segment_kind` are two each.
+fn words(line: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut was_lower = false;
+    for c in line.chars() {
+        if !c.is_alphanumeric() || (was_lower && c.is_uppercase()) {
+            words.push(String::new());
+        }
+        if let Some(word) = words.last_mut()
+            && c.is_alphanumeric()
+        {
+            word.extend(c.to_lowercase());
+        }
+        was_lower = c.is_lowercase();
+    }
+    words
+}
+
+fn is_meant(pattern: &str, word: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(beginning) => word.starts_with(beginning),
+        None => word == pattern,
+    }
+}
+
+#[test]
+fn words_are_those_of_the_glossary() {
+    let mut findings = Vec::new();
+    let mut seen = 0;
+    for (path, text) in files(&["rs", "md", "py", "h", "c", "cpp", "js", "css", "html"]) {
+        seen += 1;
+        if is_under(&path, &EXEMPT) {
+            continue;
+        }
+        for (at, line) in text.lines().enumerate() {
+            let line = NAMES.iter().fold(line.to_owned(), |line, name| line.replace(name, ""));
+            for word in words(&line) {
+                let instead = WORDS.iter().find(|(pattern, _)| is_meant(pattern, &word));
+                findings.extend(
+                    instead.map(|(_, instead)| format!("{path}:{}: {word}; say {instead}", at + 1)),
+                );
+            }
+        }
+    }
+    assert!(seen > 100, "found {seen} files only");
+    report("words", findings);
+}
+
+#[test]
+fn words_are_found_in_names_of_every_form() {
+    assert_eq!(words("a BerthOf x_lent,HOME"), ["a", "berth", "of", "x", "lent", "home"]);
+    assert!(is_meant("berth*", "berths") && is_meant("lent", "lent") && !is_meant("lent", "lento"));
+}
+
+#[test]
+fn prose_of_documents_fits_a_screen() {
+    let mut findings = Vec::new();
+    for (path, text) in files(&["md"]) {
+        let mut is_code = false;
+        for (at, line) in text.lines().enumerate() {
+            is_code ^= line.trim_start().starts_with("```");
+            let is_prose = !is_code && !line.starts_with('|') && !line.starts_with("    ");
+            let columns = line.chars().count();
+            if is_prose && columns > MARKDOWN_COLUMNS_MAX && !line.contains("://") {
+                findings.push(format!("{path}:{} has {columns} columns", at + 1));
+            }
+        }
+    }
+    report("lengths", findings);
+}
