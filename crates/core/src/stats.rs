@@ -151,8 +151,8 @@ pub struct RemapStats {
 }
 
 impl RemapStats {
-    /// Addresses that lead to memory which backs others: homes of remapped granules and idle windows,
-    /// in bytes. Each mapping beyond a home leaves one such page.
+    /// Addresses that lead to memory which backs others: homes of remapped granules and idle
+    /// windows, in bytes. Each mapping beyond a home leaves one such page.
     pub const fn alias_bytes(&self) -> u64 {
         self.aliases * self.granule_bytes
     }

@@ -272,7 +272,7 @@ impl MemoryProvider for Generous {
 }
 
 #[test]
-fn a_pools_memory_comes_from_its_supplier_and_goes_back_there() {
+fn a_pools_memory_comes_from_its_provider_and_goes_back_there() {
     let device = SimDevice::new(watched());
     let allocator = Allocator::new(Arc::new(device.clone()), &Options::default()).unwrap();
     let stream = allocator.add_stream(Stream::DEFAULT).unwrap();
@@ -308,7 +308,7 @@ fn a_pools_memory_comes_from_its_supplier_and_goes_back_there() {
 }
 
 #[test]
-fn the_drivers_own_pools_take_no_supplier() {
+fn the_drivers_own_pools_take_no_provider() {
     let device = SimDevice::new(watched());
     let allocator = Allocator::new(Arc::new(device.clone()), &ASYNC.options()).unwrap();
     let provider = Generous { device, left: Mutex::new(2), out: Mutex::default() };
