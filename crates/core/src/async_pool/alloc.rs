@@ -114,7 +114,7 @@ impl AsyncPools {
         }
         (block.state, block.is_counted) = (State::Live, true);
         let index = self.insert(block);
-        self.by_address.insert(address, index);
+        self.by_address.insert(address, index.0);
         self.stats.allocate(block.class() as usize, block.requested, block.bytes);
         self.count_segments();
         let of = self.pool_stream(&block);

@@ -39,7 +39,7 @@ impl AsyncPools {
         let mut end = 0;
         for (&address, &index) in &self.by_address {
             hold(1, address >= end, || format!("{address:#x} lies before {end:#x}"))?;
-            end = address + self.blocks[index.slot()].bytes;
+            end = address + self.blocks[BlockIndex(index).slot()].bytes;
         }
         Ok(())
     }
@@ -61,7 +61,7 @@ impl AsyncPools {
     fn check_i6_addresses_lead_to_their_block(&self) -> Result<(), Broken> {
         let mut known = 0;
         for (index, block) in self.iter() {
-            let is_known = self.by_address.get(&block.address) == Some(&index);
+            let is_known = self.by_address.get(&block.address) == Some(&index.0);
             // A block is known until it goes back.
             let is_right = is_known || block.state == State::Freeing;
             hold(6, is_right, || format!("{block:?} is not found by its address"))?;

@@ -136,7 +136,7 @@ impl AsyncPools {
         };
         self.blocks[index.slot()].state = state;
         self.deferred.push(index);
-        self.by_address.insert(address, index);
+        self.by_address.insert(address, index.0);
     }
 
     fn forget(&mut self, index: BlockIndex) {

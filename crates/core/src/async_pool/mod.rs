@@ -91,7 +91,7 @@ pub struct AsyncPools {
     /// By index. The places of those that are gone are spare.
     blocks: Vec<Block>,
     spare: Vec<BlockIndex>,
-    by_address: BTreeMap<u64, BlockIndex>,
+    by_address: BTreeMap<u64, u32>,
     /// Blocks that are ready, complete or quarantined. A synchronisation under way has taken them.
     deferred: Vec<BlockIndex>,
     /// In blocks that graphs own.
@@ -271,6 +271,7 @@ impl AsyncPools {
     fn find_live(&self, address: u64) -> Result<BlockIndex, FreeError> {
         let unknown = FreeError::Unknown { address };
         let (_, &index) = self.by_address.range(..=address).next_back().ok_or(unknown)?;
+        let index = BlockIndex(index);
         let Block { address: block_address, bytes: block_bytes, state, .. } =
             self.blocks[index.slot()];
         match address - block_address {
@@ -304,7 +305,7 @@ impl AsyncPools {
     /// What the driver has handed out, in address order: each block a plain segment of its own.
     /// Where its pools lie, and what they hold unused, the driver does not tell.
     pub fn snapshot(&self) -> Vec<SegmentView> {
-        let blocks = self.by_address.values().map(|&index| &self.blocks[index.slot()]);
+        let blocks = self.by_address.values().map(|&index| &self.blocks[BlockIndex(index).slot()]);
         let segment = |block: &Block| SegmentView {
             address: block.address,
             bytes: block.bytes,

@@ -53,7 +53,7 @@ impl Heap {
                 match request {
                     Some(request) => Committed::Granted(self.occupy(index, request)),
                     None => {
-                        self.file(index);
+                        self.file_again(index);
                         Committed::Prepared
                     }
                 }
@@ -106,7 +106,7 @@ impl Heap {
             Intent::Remap { window, donors, .. } => {
                 self.vm.undo_remap(self.space.blocks[window].segment, steps);
                 self.windows().finish_unmapping(window);
-                donors.iter().for_each(|&index| self.file(index));
+                donors.iter().for_each(|&index| self.file_again(index));
             }
             Intent::Order { .. } => self.note_recorded(steps),
             Intent::Free { block, .. } => {
@@ -167,7 +167,7 @@ impl Heap {
         self.stats.all.reserved_bytes.add(left_bytes);
         self.space.make_unmapped(point.unmapped);
         for index in [point.before, point.after].into_iter().filter_map(BlockIndex::some) {
-            self.file(index);
+            self.file_again(index);
         }
     }
 }

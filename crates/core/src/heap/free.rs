@@ -207,7 +207,7 @@ impl Heap {
         let bytes = home.end - home.start;
         self.stats.classes[from_class].reserved_bytes.take(bytes);
         self.stats.classes[to_class].reserved_bytes.add(bytes);
-        self.file(piece);
+        self.file_again(piece);
     }
 
     /// Gives a stream back what is free at home of the memory obtained for it, as far as it is
@@ -238,10 +238,10 @@ impl Heap {
             let is_over = self.streams.is_complete(&self.space, index);
             // Where the owner waits for the last use only, its next fence covers that for others.
             let next = self.streams.at(owner).free_after();
-            self.space.remove_free(index);
+            self.space.take_out(index);
             let block = &mut self.space.blocks[index];
             (block.list, block.free_after) = (list, if is_over { 0 } else { next });
-            self.file(index);
+            self.file_again(index);
         }
     }
 

@@ -13,9 +13,9 @@ impl Heap {
     /// Serves a request with the front of a run whose blocks are all ordered before its stream.
     pub(super) fn take_run(&mut self, request: Request, run: Run) -> Granted {
         let index = run.first;
-        self.space.remove_free(index);
+        self.space.take_out(index);
         while self.space.blocks[index].bytes < request.bytes {
-            self.space.remove_free(self.space.blocks[index].next);
+            self.space.take_out(self.space.blocks[index].next);
             self.space.blocks.absorb_next(index);
         }
         let FreeList { stream, .. } = *self.space.list(request.list);

@@ -279,7 +279,7 @@ impl Heap {
         let block = self.space.blocks[index];
         if !is_unmapped {
             self.vm.keep_backing(block.segment, &block.range());
-            return self.file(index);
+            return self.file_again(index);
         }
         self.vm.unmap_home(block.segment, &block.range());
         let class = self.space.list(self.space.segments[block.segment].list).class as usize;
@@ -294,7 +294,7 @@ impl Heap {
         let Segment { first, bytes, list, .. } = self.space.segments[ix];
         if !is_done {
             self.space.segments.restore(ix);
-            return self.file(first);
+            return self.file_again(first);
         }
         let class = self.space.list(list).class as usize;
         self.stats.all.reserved_bytes.take(bytes);

@@ -114,12 +114,12 @@ impl Streams {
             if blocks[next].next.some().as_ref().is_some_and(stays) {
                 break;
             }
-            space.remove_free(index);
-            space.remove_free(next);
+            space.take_out(index);
+            space.take_out(next);
             space.blocks.absorb_next(index);
             // Complete: points of different streams would not compare.
             space.blocks[index].free_after = 0;
-            space.insert_free(index);
+            space.put_in(index);
         }
     }
 }

@@ -241,6 +241,18 @@ impl Space {
         self.lists[list.index()].insert(&mut self.blocks, index);
     }
 
+    /// Takes a free block out of its bin, where one copy of the code is enough.
+    #[inline(never)]
+    pub(crate) fn take_out(&mut self, index: BlockIndex) {
+        self.remove_free(index);
+    }
+
+    /// Puts a free block into its bin, where one copy of the code is enough.
+    #[inline(never)]
+    pub(crate) fn put_in(&mut self, index: BlockIndex) {
+        self.insert_free(index);
+    }
+
     /// Takes a free block out of its bin.
     #[inline]
     pub(crate) fn remove_free(&mut self, index: BlockIndex) {

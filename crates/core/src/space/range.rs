@@ -15,16 +15,16 @@ impl Space {
         while self.blocks[first].end() <= start {
             first = self.blocks[first].next;
         }
-        self.remove_free(first);
+        self.take_out(first);
         if self.blocks[first].address < start {
             let claimed = self.blocks.cut(first, start - self.blocks[first].address);
-            self.insert_free(first);
+            self.put_in(first);
             first = claimed;
         }
         self.cut_free_rest(first, end);
         while self.blocks[first].end() < end {
             let next = self.blocks[first].next;
-            self.remove_free(next);
+            self.take_out(next);
             self.cut_free_rest(next, end);
             self.blocks.absorb_next(first);
         }
@@ -38,7 +38,7 @@ impl Space {
         assert!(block.state == BlockState::Free, "a range of free blocks has one that is not");
         if block.end() > end {
             let rest = self.blocks.cut(index, end - block.address);
-            self.insert_free(rest);
+            self.put_in(rest);
         }
     }
 

@@ -45,7 +45,8 @@ impl Segment {
 pub(crate) struct Segments {
     table: Vec<Option<Segment>>,
     spare: Vec<SegmentIx>,
-    by_address: BTreeMap<u64, SegmentIx>,
+    /// As plain numbers: one map type for all is one copy of its code in the library.
+    by_address: BTreeMap<u64, u32>,
 }
 
 impl Segments {
@@ -56,7 +57,7 @@ impl Segments {
             SegmentIx((self.table.len() - 1) as u32)
         });
         self.table[index.index()] = Some(segment);
-        self.by_address.insert(address, index);
+        self.by_address.insert(address, index.0);
         index
     }
 
@@ -64,13 +65,13 @@ impl Segments {
     pub(crate) fn withdraw(&mut self, index: SegmentIx) {
         let address = self[index].address;
         let found = self.by_address.remove(&address);
-        assert!(found == Some(index), "a segment is given back twice");
+        assert!(found == Some(index.0), "a segment is given back twice");
     }
 
     /// A withdrawn segment stays after all.
     pub(crate) fn restore(&mut self, index: SegmentIx) {
         let address = self[index].address;
-        let former = self.by_address.insert(address, index);
+        let former = self.by_address.insert(address, index.0);
         assert!(former.is_none(), "a segment stays where another is");
     }
 
@@ -84,6 +85,7 @@ impl Segments {
     /// The segment that contains an address.
     pub(crate) fn containing(&self, address: u64) -> Option<SegmentIx> {
         let (_, &index) = self.by_address.range(..=address).next_back()?;
+        let index = SegmentIx(index);
         let segment = &self[index];
         (address - segment.address < segment.bytes).then_some(index)
     }
@@ -96,7 +98,7 @@ impl Segments {
 
     /// All segments in address order, but for withdrawn ones.
     pub(crate) fn in_address_order(&self) -> impl Iterator<Item = (SegmentIx, &Segment)> {
-        self.by_address.values().map(|&index| (index, &self[index]))
+        self.by_address.values().map(|&index| (SegmentIx(index), &self[SegmentIx(index)]))
     }
 }
 

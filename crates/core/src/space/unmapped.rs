@@ -83,7 +83,7 @@ impl Space {
     /// takes.
     pub(crate) fn claim_growth(&mut self, point: GrowthPoint) {
         for free in [point.before, point.after].into_iter().filter_map(BlockIndex::some) {
-            self.remove_free(free);
+            self.take_out(free);
             self.blocks.set_state(free, BlockState::Claimed);
         }
         self.claim_unmapped(point.unmapped, point.bytes);
