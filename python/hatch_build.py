@@ -1,4 +1,5 @@
-"""What the wheel has beside the package's files: `libdrystone.so`, built by cargo, and its header.
+"""What the wheel has beside the package's files: `libdrystone.so`, built by cargo, its header, and
+the page of reports.
 
 Invariant: the wheel is for this platform, and for any Python 3.
 """
@@ -22,10 +23,13 @@ class Hook(BuildHookInterface):
             ["cargo", "xtask", "capi"], cwd=Path(self.root).parent, check=True,
             stdout=subprocess.PIPE, text=True)
         made = Path(done.stdout.splitlines()[-1])
+        page = Path(self.root).parent / "crates/tools/cli/src/report/html"
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"py3-none-{platform}"
         build_data["pure_python"] = False
         build_data["force_include"] = {
             str(made / "lib/libdrystone.so"): "drystone/libdrystone.so",
             str(made / "include/drystone.h"): "drystone/_cpp/drystone.h",
+            **{str(file): f"drystone/_html/{file.name}"
+               for file in page.iterdir() if file.suffix != ".md"},
         }

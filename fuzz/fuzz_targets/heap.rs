@@ -6,14 +6,16 @@ use std::collections::BTreeMap;
 
 use arbitrary::Arbitrary;
 use drystone_core::{
-    Outcome, Committed, Config, CrossStream, Fence, Freed, Heap, Plan, PoolId, Reuse, SegmentKind,
-    Step, StreamId,
+    Captured, Config, CrossStream, Failure, Fence, Freed, Granted, Heap, Miss, Next, Plan, PoolId,
+    SegmentKind, Step, StreamId,
 };
 use libfuzzer_sys::fuzz_target;
 
 /// Operations beyond this say nothing new and make `check` slow.
 const OPERATIONS_MAX: usize = 200;
 const GRANULE_BYTES: u64 = 2 << 20;
+/// More answers no miss gets: five plans of a try, and the ladder.
+const ANSWERS_MAX: usize = 16;
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -48,25 +50,20 @@ struct World {
 
 impl World {
     fn new(input: &Input) -> Self {
-        let mut heap = Heap::new(Config {
-            kind: if input.is_plain { SegmentKind::Plain } else { SegmentKind::Mapped },
-            granule_bytes: GRANULE_BYTES,
-            device_bytes: 1 << 30,
-            limit_bytes: u64::from(input.limit_mib) << 20,
-            cross_stream: [CrossStream::Never, CrossStream::Passed, CrossStream::Wait]
-                [input.cross_stream as usize % 3],
-            held_per_handle: u64::from(input.held_per_handle),
-        });
+        let kind = if input.is_plain { SegmentKind::Plain } else { SegmentKind::Mapped };
+        let cross_stream = [CrossStream::Never, CrossStream::Passed, CrossStream::Wait]
+            [input.cross_stream as usize % 3];
+        let config = Config::new(kind, GRANULE_BYTES, 1 << 30)
+            .with_limit_bytes(u64::from(input.limit_mib) << 20)
+            .with_cross_stream(cross_stream)
+            .with_held_per_handle(u64::from(input.held_per_handle));
+        let mut heap = Heap::new(config);
         let streams = vec![heap.add_stream()];
         Self { heap, streams, live: BTreeMap::new(), fences: Vec::new(), next_address: 1 << 30 }
     }
 
-    /// Hands a plan back as done or as undone; fences of done ones are recorded.
-    fn settle(&mut self, plan: Plan, fails: bool) -> Option<Committed> {
-        if fails {
-            self.heap.abandon(plan, 0);
-            return None;
-        }
+    /// The address that a plan's step gives; fences are recorded.
+    fn carry_out(&mut self, plan: &Plan) -> u64 {
         let mut address = 0;
         for step in plan.steps() {
             match *step {
@@ -78,32 +75,46 @@ impl World {
                 _ => {}
             }
         }
-        Some(self.heap.commit(plan, address))
+        address
+    }
+
+    /// Hands a plan back as done or as undone.
+    fn settle(&mut self, plan: Plan, fails: bool) {
+        if fails {
+            self.heap.abandon(plan, 0);
+        } else {
+            let address = self.carry_out(&plan);
+            self.heap.commit(plan, address);
+        }
     }
 
     fn allocate(&mut self, stream: StreamId, bytes: u64, fails: bool) {
-        // Two preparations at the most (a wait, a reservation), then the growth itself.
-        for attempt in 0..4 {
-            let reuse = if attempt == 0 { Reuse::MayWait } else { Reuse::Ordered };
-            let grant = match self.heap.request(PoolId::DEFAULT, stream, bytes, reuse) {
-                Ok(Outcome::Granted(grant)) => Some(grant),
-                Ok(Outcome::Plan(plan)) => match self.settle(plan, fails) {
-                    Some(Committed::Granted(grant)) => Some(grant),
-                    Some(_) => continue, // prepared, or fences recorded
-                    None => return,
-                },
-                Err(_) => return,
-            };
-            if let Some(grant) = grant {
-                assert!(grant.bytes >= bytes);
-                let end = grant.address + grant.bytes;
-                let before = self.live.range(..end).next_back();
-                assert!(before.is_none_or(|(_, &before_end)| before_end <= grant.address));
-                self.live.insert(grant.address, end);
-                return;
+        let mut miss = Miss::new(PoolId::DEFAULT, stream, bytes, Captured::None);
+        for _ in 0..ANSWERS_MAX {
+            match self.heap.next(&mut miss) {
+                Next::Granted(granted) => return self.take(granted, bytes),
+                Next::CarryOut(plan) => {
+                    let failure =
+                        Failure { error: (), is_out_of_memory: true, failed_at: 0, in_effect: 0 };
+                    let done = if fails { Err(failure) } else { Ok(self.carry_out(&plan)) };
+                    self.heap.carried_out(&mut miss, plan, done);
+                }
+                Next::CollectFences => {}
+                Next::GiveUp(_) => return,
+                Next::AwaitFences | Next::Synchronize | Next::Trim | Next::AskProgram => {
+                    miss.note(false);
+                }
             }
         }
-        panic!("a request was prepared four times and never served");
+        panic!("a request is neither served nor refused");
+    }
+
+    fn take(&mut self, granted: Granted, bytes: u64) {
+        assert!(granted.bytes >= bytes);
+        let end = granted.address + granted.bytes;
+        let before = self.live.range(..end).next_back();
+        assert!(before.is_none_or(|(_, &before_end)| before_end <= granted.address));
+        self.live.insert(granted.address, end);
     }
 
     fn nth_live(&self, block: u8) -> Option<u64> {
@@ -182,7 +193,7 @@ fuzz_target!(|input: Input| {
     for address in std::mem::take(&mut world.live).into_keys() {
         match world.heap.free(address).expect("a live block can be freed") {
             Freed::Done => {}
-            Freed::Plan(plan) => drop(world.settle(plan, false)),
+            Freed::Plan(plan) => world.settle(plan, false),
         }
     }
     let plan = world.heap.plan_synchronize();

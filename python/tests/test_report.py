@@ -1,6 +1,7 @@
 """The report: its figures are the device's, its page stands alone, and it says what is not known."""
 
 import gc
+import json
 import os
 import pickle
 import re
@@ -15,7 +16,7 @@ from unittest import mock
 import torch
 
 import drystone
-from drystone import _figures, _replay, _report
+from drystone import _document, _figures, _replay
 from support import GIB, MIB, python
 
 drystone.enable()
@@ -25,7 +26,6 @@ STACK = [
     {"filename": "/lib/torch/nn/linear.py", "line": 7, "name": "forward"},
     {"filename": "/home/me/train.py", "line": 42, "name": "<module>"},
 ]
-HOLDERS = "Who holds live blocks"
 
 
 def history(sizes=((MIB, 0), (3 * MIB, 7))):
@@ -45,28 +45,41 @@ def history(sizes=((MIB, 0), (3 * MIB, 7))):
 
 
 class Page(HTMLParser):
-    """What a page consists of."""
+    """What a page consists of, and what is drawn on it."""
 
     def __init__(self, text):
         super().__init__()
-        self.tags, self.references, self.open, self.words = [], [], [], []
+        self.references, self.open = [], []
+        self.data, self.is_data = None, False
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
-        self.tags.append(tag)
         self.references += [text for name, text in attributes if name in ("src", "href")]
-        if tag not in ("meta", "rect"):
+        self.is_data = ("id", "data") in attributes
+        if tag != "meta":
             self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.tags.append(tag)
 
     def handle_endtag(self, tag):
         if self.open.pop() != tag:
             raise AssertionError(f"{tag} ends where it is not open")
 
     def handle_data(self, data):
-        self.words.append(data)
+        if self.is_data and self.data is None:
+            self.data = json.loads(data)
+
+    def words(self):
+        """Every text of the data, one after the other."""
+        def texts(value):
+            if isinstance(value, dict):
+                value = list(value.values())
+            if isinstance(value, list):
+                return [text for one in value for text in texts(one)]
+            return [value] if isinstance(value, str) else []
+        return texts(self.data)
+
+    def parts(self, kind):
+        return [part[kind] for section in self.data["sections"] for part in section["parts"]
+                if kind in part]
 
 
 class OnDevice(unittest.TestCase):
@@ -230,9 +243,14 @@ class Report(OnDevice):
         text = drystone.report(path)
         page = Page(path.read_text())
         self.assertEqual((page.open, page.references), ([], []))
-        self.assertFalse({"script", "link", "img", "iframe"} & set(page.tags))
-        self.assertGreaterEqual(page.tags.count("rect"), 3)
-        words = " ".join(page.words)
+        for outside in ("http:", "https:", "src=", "<link", "@import", "url(", "fetch(", "{{"):
+            self.assertNotIn(outside, path.read_text())
+        [bar], [drawn] = page.parts("bar"), page.parts("map")
+        self.assertEqual(sum(part["bytes"] for part in bar), 8 * GIB)
+        live = sum(block[0] for segment in drawn["segments"] for block in segment[2]
+                   if block[1] == 0)
+        self.assertEqual(live, bar[0]["bytes"])
+        words = " ".join(page.words())
         for line in text.splitlines():
             for cell in filter(None, re.split(r"  +", line)):
                 self.assertIn(cell.removeprefix("GPU 0: "), words)
@@ -252,7 +270,7 @@ class Report(OnDevice):
         self.assertIn("the drystone command is not on PATH", text)
         page = Page((self.folder / "page.html").read_text())
         self.assertEqual(page.open, [])
-        self.assertIn("/home/me/train.py:42 <module>", page.words)
+        self.assertIn("/home/me/train.py:42 <module>", page.words())
         del kept
 
     def test_history_is_taken_where_pytorch_records_it(self):
@@ -384,11 +402,11 @@ class Words(unittest.TestCase):
 
     def test_the_place_of_a_stack(self):
         inside = {"filename": "/x/torch/nn/functional.py", "line": 1, "name": "linear"}
-        self.assertEqual(_report.place_of(STACK), "/home/me/train.py:42 <module>")
-        self.assertEqual(_report.place_of([inside]), "/x/torch/nn/functional.py:1 linear")
-        self.assertIn("no Python stack", _report.place_of([]))
+        self.assertEqual(_document.place_of(STACK), "/home/me/train.py:42 <module>")
+        self.assertEqual(_document.place_of([inside]), "/x/torch/nn/functional.py:1 linear")
+        self.assertIn("no Python stack", _document.place_of([]))
         cpp = {"filename": "??", "line": 0, "name": "at::empty()"}
-        self.assertEqual(_report.place_of([cpp, *STACK]), "/home/me/train.py:42 <module>")
+        self.assertEqual(_document.place_of([cpp, *STACK]), "/home/me/train.py:42 <module>")
 
 
 if __name__ == "__main__":

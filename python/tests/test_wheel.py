@@ -32,6 +32,9 @@ class Wheel(unittest.TestCase):
                    for path in (PACKAGE / "drystone").rglob(pattern))
         expected = {str(path.relative_to(PACKAGE)) for path in sources}
         expected |= {"drystone/libdrystone.so", "drystone/_cpp/drystone.h"}
+        page = PACKAGE.parent / "crates/tools/cli/src/report/html"
+        expected |= {f"drystone/_html/{path.name}" for path in page.iterdir()} - {
+            "drystone/_html/README.md"}
         self.assertEqual(of_package, expected)
         information = {Path(name).name for name in set(names) - of_package}
         self.assertEqual(information, {"METADATA", "WHEEL", "RECORD", "entry_points.txt"})

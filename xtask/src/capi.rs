@@ -13,25 +13,33 @@ use crate::simcuda::target;
 use crate::{cargo, root, run};
 
 const NAME: &str = "libdrystone.so";
+/// Where the library is in the folder.
+pub const LIBRARY: &str = "lib/libdrystone.so";
+
+/// Assembles the folder, checks the library in it, and returns the folder.
+pub fn build(out: Option<PathBuf>) -> Result<PathBuf> {
+    let out = assemble(out)?;
+    let mut check = Command::new("cargo");
+    check.args(["test", "--quiet", "--package", "drystone-capi", "--test", "library"]);
+    check.env("DRYSTONE_LIBRARY", out.join(LIBRARY));
+    run(check)?;
+    Ok(out)
+}
 
 /// Builds the stripped library, and puts it and its header into a folder, which is returned.
-pub fn build(out: Option<PathBuf>) -> Result<PathBuf> {
+pub fn assemble(out: Option<PathBuf>) -> Result<PathBuf> {
     cargo(&["build", "--release", "--package", "drystone-capi"])?;
     let out = out.unwrap_or_else(|| target().join("capi"));
     let (libraries, headers) = (out.join("lib"), out.join("include"));
     for folder in [&libraries, &headers] {
         fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
     }
-    let library = libraries.join(NAME);
+    let library = out.join(LIBRARY);
     let mut strip = Command::new("strip");
     strip.arg("--strip-unneeded").arg("-o").arg(&library).arg(target().join("release").join(NAME));
     run(strip)?;
     let header = headers.join("drystone.h");
     fs::copy(root().join("crates/capi/include/drystone.h"), &header)
         .with_context(|| format!("write {}", header.display()))?;
-    let mut check = Command::new("cargo");
-    check.args(["test", "--quiet", "--package", "drystone-capi", "--test", "library"]);
-    check.env("DRYSTONE_LIBRARY", library.canonicalize()?);
-    run(check)?;
     out.canonicalize().with_context(|| format!("find {}", out.display()))
 }

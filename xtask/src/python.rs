@@ -8,6 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::parts::Outcome;
 use crate::simcuda::target;
 use crate::{TORCH_VERSION, capi, cargo, root, run, torch};
 
@@ -32,16 +33,16 @@ const DEVICES: &str =
     "memory:8GiB,devices:2,backing:true,oracle:true,kernel_us:20,event_latency_us:50";
 
 /// Runs the tests of the package with a PyTorch, or says why they skip.
-pub fn test(version: &str) -> Result<()> {
+pub fn test(version: &str) -> Result<Outcome> {
     if let Err(error) = torch::install(version) {
         // Without a network there is nothing to run.
-        eprintln!("skipped: tests of the Python package, for want of PyTorch: {error:#}");
-        return Ok(());
+        return Ok(Outcome::Skipped(format!("PyTorch cannot be installed: {error:#}")));
     }
     let torch = torch::set_up(version)?;
-    let library = capi::build(None)?.join("lib/libdrystone.so");
-    // Reports ask the command.
-    cargo(&["build", "--package", "drystone-cli"])?;
+    let library = capi::assemble(None)?.join(capi::LIBRARY);
+    // Reports ask the command. A test beside it makes cargo choose features as for all tests, so
+    // that no crate is built twice.
+    cargo(&["build", "--workspace", "--bin", "drystone", "--test", "tidy"])?;
     let commands = target().join("debug").canonicalize().context("find the drystone command")?;
     let mut programs = vec![commands];
     programs.extend(std::env::var_os("PATH").iter().flat_map(std::env::split_paths));
@@ -69,7 +70,7 @@ pub fn test(version: &str) -> Result<()> {
     if !failed.is_empty() {
         bail!("tests of the Python package failed: {}", failed.join(", "));
     }
-    Ok(())
+    Ok(Outcome::Passed)
 }
 
 /// Compiles the source of `native=True` against the headers of other PyTorches.

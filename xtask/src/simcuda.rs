@@ -33,7 +33,7 @@ pub fn build_in(out: &Path) -> Result<PathBuf> {
     let out = out.canonicalize().with_context(|| format!("find {}", out.display()))?;
     for name in CRATES {
         let archive = target().join(format!("release/lib{name}.a"));
-        let folder = root().join("crates").join(name).join("link");
+        let folder = root().join("crates/lab").join(name).join("link");
         for script in scripts(&folder)? {
             link(&archive, &script, &out, name != CRATES[0])?;
         }

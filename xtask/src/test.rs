@@ -1,23 +1,60 @@
 //! Every test, of every crate: `cargo xtask test`.
 //!
-//! Lives here: what the tests find in their environment. The simulated CUDA libraries are built
-//! first, and come before any real ones; what cannot be had on this machine is left out aloud.
+//! Lives here: the parts, cheap ones first, and what tests find in their environment. The simulated
+//! CUDA libraries come before any real ones; what cannot be had on this machine is left out aloud.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::{TORCH_VERSION, python, root, run, simcuda, torch};
+use crate::parts::{self, Outcome, Part};
+use crate::{TORCH_VERSION, capi, cargo, python, root, run, simcuda, torch};
 
-/// Runs them all, and says at the end whether any failed.
+/// Random runs of each test that counts them; `cargo test` alone makes fewer.
+const SEEDS: &str = "10000";
+
+const PARTS: [Part; 7] = [
+    ("house rules and unit tests", unit),
+    ("simulated CUDA libraries are built", || simcuda::build().map(|_| Outcome::Passed)),
+    ("C library is built as shipped", || capi::assemble(None).map(|_| Outcome::Passed)),
+    ("all tests of all crates, on the simulated CUDA", all),
+    ("PyTorch is installed (2.3 GB, once)", install),
+    ("PyTorch on the simulated CUDA", torch::test),
+    ("Python package", || python::test(TORCH_VERSION)),
+];
+
+/// Runs them all; fails at the end if any did.
 pub fn test() -> Result<()> {
+    parts::run(&PARTS)
+}
+
+/// What needs nothing but the crates: a mistake shows here first.
+fn unit() -> Result<Outcome> {
+    cargo(&[
+        "test",
+        "--workspace",
+        "--no-fail-fast",
+        "--quiet",
+        "--lib",
+        "--bins",
+        "--test",
+        "tidy",
+    ])?;
+    Ok(Outcome::Passed)
+}
+
+fn all() -> Result<Outcome> {
     let simulated = simcuda::build()?;
     let mut paths = vec![simulated.clone()];
     paths.extend(std::env::var_os("LD_LIBRARY_PATH").iter().flat_map(std::env::split_paths));
     let mut tests = Command::new("cargo");
     tests.args(["test", "--workspace", "--no-fail-fast"]);
     tests.env("LD_LIBRARY_PATH", std::env::join_paths(paths)?).env("DRYSTONE_SIMCUDA", simulated);
+    tests.env("DRYSTONE_LIBRARY", capi::assemble(None)?.join(capi::LIBRARY));
+    if std::env::var_os("DRYSTONE_SEEDS").is_none() {
+        tests.env("DRYSTONE_SEEDS", SEEDS);
+    }
     match memory_viz() {
         Ok(path) => {
             tests.env("MEMORY_VIZ", path);
@@ -25,8 +62,16 @@ pub fn test() -> Result<()> {
         // Without a network the test that needs it says that it skips.
         Err(error) => eprintln!("PyTorch's viewer is not at hand: {error:#}"),
     }
-    let (all, torch, python) = (run(tests), torch::test(), python::test(TORCH_VERSION));
-    all.and(torch).and(python)
+    run(tests)?;
+    Ok(Outcome::Passed)
+}
+
+/// Without a network there is none, and what needs it skips.
+fn install() -> Result<Outcome> {
+    Ok(match torch::install(TORCH_VERSION) {
+        Ok(_) => Outcome::Passed,
+        Err(error) => Outcome::Skipped(format!("{error:#}")),
+    })
 }
 
 /// PyTorch's own snapshot viewer, fetched once.

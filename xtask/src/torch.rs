@@ -12,6 +12,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::parts::Outcome;
 use crate::stubs::{self, write_if_changed};
 use crate::{TORCH_VERSION, cargo, root, run, simcuda};
 
@@ -137,11 +138,10 @@ pub fn torch(version: &str, arguments: &[String]) -> Result<()> {
 }
 
 /// Runs the tests of PyTorch on the simulated device, or says why they skip.
-pub fn test() -> Result<()> {
+pub fn test() -> Result<Outcome> {
     if let Err(error) = install(TORCH_VERSION) {
         // Without a network there is nothing to run.
-        eprintln!("skipped: tests of PyTorch, which cannot be installed: {error:#}");
-        return Ok(());
+        return Ok(Outcome::Skipped(format!("PyTorch cannot be installed: {error:#}")));
     }
     let torch = set_up(TORCH_VERSION)?;
     let mut failed = Vec::new();
@@ -160,7 +160,7 @@ pub fn test() -> Result<()> {
     if !failed.is_empty() {
         bail!("PyTorch on the simulated device failed: {}", failed.join(", "));
     }
-    Ok(())
+    Ok(Outcome::Passed)
 }
 
 /// Tests of PyTorch with Drystone's library preloaded.

@@ -32,26 +32,15 @@ const WORDS: [(&str, &str); 20] = [
     ("victim*", "donor, or candidate for eviction"),
     ("zombie*", "unmapped"),
 ];
-/// Names that stay: fields of what programs read, names of others, the file of a document.
-const NAMES: [&str; 4] = ["harvested_granules", "lent_granules", "first_chunk", "harvest.md"];
+/// Names that stay: fields of what programs read, and names of others.
+const NAMES: [&str; 3] = ["harvested_granules", "lent_granules", "first_chunk"];
 /// Files that speak of the words themselves.
-const EXEMPT: [&str; 1] = ["xtask/tests/words.rs"];
+const EXEMPT: [&str; 2] = ["xtask/tests/words.rs", "docs/glossary.md"];
 /// Files and folders that have yet to be rewritten in these words.
-const NOT_YET: [&str; 10] = [
-    "README.md",
-    "ARCHITECTURE.md",
-    "docs/design.md",
-    "docs/glossary.md",
-    "docs/harvest.md",
-    "crates/core/src/",
-    "crates/drystone/src/",
-    "crates/drystone/tests/suite/backends.rs",
-    "crates/tools/cli/src/",
-    "crates/tools/models/",
-];
+const NOT_YET: [&str; 3] =
+    ["crates/core/src/", "crates/drystone/src/", "crates/tools/cli/src/report/"];
 /// Markdown that has yet to be wrapped.
-const NOT_YET_WRAPPED: [&str; 5] =
-    ["README.md", "ARCHITECTURE.md", "docs/design.md", "docs/glossary.md", "docs/harvest.md"];
+const NOT_YET_WRAPPED: [&str; 0] = [];
 
 fn is_under(path: &str, list: &[&str]) -> bool {
     list.iter().any(|one| path.starts_with(one))

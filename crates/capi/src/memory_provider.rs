@@ -25,13 +25,13 @@ unsafe impl Send for Program {}
 unsafe impl Sync for Program {}
 
 impl MemoryProvider for Program {
-    fn supply(&self, bytes: u64) -> Option<u64> {
+    fn allocate(&self, bytes: u64) -> Option<u64> {
         // SAFETY: the program's own function, called as the header says.
         let address = unsafe { (self.allocate)(self.data, bytes as usize) };
         (!address.is_null()).then_some(address as u64)
     }
 
-    fn take_back(&self, address: u64, bytes: u64) {
+    fn free(&self, address: u64, bytes: u64) {
         // SAFETY: as above.
         unsafe { (self.free)(self.data, address as usize as *mut c_void, bytes as usize) };
     }

@@ -272,7 +272,7 @@ fn gauges(text: &mut String, class: &SizeClassStats) {
         ("active_blocks", class.active_blocks),
         ("segments", class.segments),
     ] {
-        let Gauge { current, peak, total } = gauge;
+        let Gauge { current, peak, total, .. } = gauge;
         let _ =
             write!(text, "\"{name}\":{{\"current\":{current},\"peak\":{peak},\"total\":{total}}},");
     }

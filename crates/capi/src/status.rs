@@ -162,6 +162,7 @@ const fn status_of(code: ErrorCode) -> Status {
         ErrorCode::Deinitialized => Status::Exiting,
         ErrorCode::NotInitialized => Status::Forked,
         ErrorCode::NotSupported | ErrorCode::InCallback => Status::NotSupported,
+        ErrorCode::NoHandle => Status::Internal,
         _ => Status::DriverError,
     }
 }
@@ -217,6 +218,7 @@ impl From<RecordStreamError> for Failure {
         match error {
             RecordStreamError::Block(error) => error.into(),
             RecordStreamError::Stream(error) => error.into(),
+            error => Failure::of(Status::Internal, &error),
         }
     }
 }
@@ -227,6 +229,7 @@ impl From<PinError> for Failure {
             PinError::Block(error) => return error.into(),
             PinError::NotPinned { .. } => Status::UnknownPointer,
             PinError::DriversOwn => Status::NotSupported,
+            _ => Status::Internal,
         };
         Failure::of(status, &error)
     }

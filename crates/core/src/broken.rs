@@ -4,6 +4,7 @@ use std::fmt;
 
 /// An invariant that does not hold, with what was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Broken {
     /// The invariant's number: 7 for I7.
     pub invariant: u8,

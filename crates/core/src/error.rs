@@ -7,6 +7,7 @@ use crate::size::SizeError;
 
 /// A stream the heap does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum StreamError {
     /// Never added, or retired.
     Unknown {
@@ -18,7 +19,7 @@ pub enum StreamError {
 impl fmt::Display for StreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let StreamError::Unknown { stream } = self;
-        write!(f, "stream {}:{} was never added or is retired", stream.index, stream.generation)
+        write!(f, "stream {}:{} was never added or is retired", stream.index(), stream.generation)
     }
 }
 
@@ -64,7 +65,12 @@ impl fmt::Display for RequestError {
             RequestError::Size(error) => error.fmt(f),
             RequestError::Stream(error) => error.fmt(f),
             RequestError::UnknownPool { pool } => {
-                write!(f, "pool {}:{} was never added or is released", pool.index, pool.generation)
+                write!(
+                    f,
+                    "pool {}:{} was never added or is released",
+                    pool.index(),
+                    pool.generation
+                )
             }
             RequestError::Limit { bytes, reserved_bytes, limit_bytes } => write!(
                 f,
@@ -133,6 +139,7 @@ impl fmt::Display for FreeError {
 
 /// Why a use on another stream was not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RecordStreamError {
     /// The address is not that of a live block.
     Block(FreeError),

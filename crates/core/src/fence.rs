@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use crate::error::StreamError;
-use crate::id::StreamId;
+use crate::id::{StreamId, StreamIx};
 use crate::space::block::BlockIndex;
 
 /// "The stream has reached this point."
@@ -113,10 +113,10 @@ impl Streams {
             stream.generation += 1;
             stream.is_retired = false;
             stream.seen.clear();
-            return StreamId { index: index as u32, generation: stream.generation };
+            return StreamId { index: StreamIx(index as u32), generation: stream.generation };
         }
         self.table.push(StreamState::new(0));
-        StreamId { index: (self.table.len() - 1) as u32, generation: 0 }
+        StreamId { index: StreamIx((self.table.len() - 1) as u32), generation: 0 }
     }
 
     /// The stream with this id, if it was not retired.
@@ -150,6 +150,7 @@ impl Streams {
     /// The fences that an idle device has passed: a new one on each stream that takes any.
     pub(crate) fn fences_when_idle(&mut self) -> Vec<Fence> {
         (0..self.table.len() as u32)
+            .map(StreamIx)
             .map(|index| {
                 let state = self.at_mut(index);
                 let point = if state.is_retired { state.issued } else { state.issue() };
@@ -178,16 +179,16 @@ impl Streams {
     }
 
     #[inline]
-    pub(crate) fn at(&self, index: u32) -> &StreamState {
-        &self.table[index as usize]
+    pub(crate) fn at(&self, index: StreamIx) -> &StreamState {
+        &self.table[index.index()]
     }
 
-    pub(crate) fn at_mut(&mut self, index: u32) -> &mut StreamState {
-        &mut self.table[index as usize]
+    pub(crate) fn at_mut(&mut self, index: StreamIx) -> &mut StreamState {
+        &mut self.table[index.index()]
     }
 
     /// The id of the stream at a position, retired or not.
-    pub(crate) fn id_at(&self, index: u32) -> StreamId {
+    pub(crate) fn id_at(&self, index: StreamIx) -> StreamId {
         StreamId { index, generation: self.at(index).generation }
     }
 
@@ -197,12 +198,12 @@ impl Streams {
 
     /// Whether the host knows that a stream has passed a point.
     #[inline]
-    pub(crate) fn has_passed(&self, stream: u32, point: u64) -> bool {
+    pub(crate) fn has_passed(&self, stream: StreamIx, point: u64) -> bool {
         point <= self.at(stream).passed
     }
 
     /// What it takes for memory that is free after a point of one stream to be used on another.
-    pub(crate) fn order(&self, owner: u32, point: u64, user: u32) -> StreamOrder {
+    pub(crate) fn order(&self, owner: StreamIx, point: u64, user: StreamIx) -> StreamOrder {
         let state = self.at(owner);
         let fence = Fence { stream: self.id_at(owner), point };
         if point <= state.passed || self.at(user).has_seen(fence) {
@@ -287,7 +288,7 @@ mod tests {
         ended(&mut streams, first);
         streams.at_mut(first.index).enqueue(1, BlockIndex(0));
         let third = streams.add();
-        assert_eq!(third.index, 2);
+        assert_eq!(third.index(), 2);
         assert_eq!(streams.at_mut(first.index).dequeue(), Some(BlockIndex(0)));
         let successor = streams.add();
         assert_eq!((successor.index, successor.generation), (first.index, 1));

@@ -2,33 +2,54 @@
 //!
 //! A stream is a key, never a handle: the device recycles handle values, keys are never reused.
 
+/// Position of a stream in tables. Reused after retirement: [`StreamId`] tells the two apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct StreamIx(pub(crate) u32);
+
+/// Position of a pool in tables. Reused after its release: [`PoolId`] tells the two apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct PoolIx(pub(crate) u32);
+
+macro_rules! position {
+    ($($name:ident)*) => {$(
+        impl $name {
+            #[inline]
+            pub(crate) const fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    )*};
+}
+
+position!(StreamIx PoolIx);
+
 /// Names a stream to the heap. Never reused: a retired stream's id stays invalid for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamId {
-    pub(crate) index: u32,
+    pub(crate) index: StreamIx,
     pub(crate) generation: u32,
 }
 
 impl StreamId {
     /// Position in tables that run parallel to the heap's streams. Reused after retirement.
     pub const fn index(self) -> usize {
-        self.index as usize
+        self.index.index()
     }
 }
 
 /// Names a pool of the heap. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PoolId {
-    pub(crate) index: u32,
+    pub(crate) index: PoolIx,
     pub(crate) generation: u32,
 }
 
 impl PoolId {
     /// The pool that serves every request that names no other.
-    pub const DEFAULT: PoolId = PoolId { index: 0, generation: 0 };
+    pub const DEFAULT: PoolId = PoolId { index: PoolIx(0), generation: 0 };
 
     /// Position in a snapshot. Reused once the pool is released and has no memory left.
     pub const fn index(self) -> usize {
-        self.index as usize
+        self.index.index()
     }
 }

@@ -6,9 +6,10 @@
 //! give the same answers, so every run can be replayed.
 //!
 //! Modules, bottom first; a module uses only those above it:
-//! `size` `id` `error` `broken` `policy` `stats` `space` (blocks and addresses) `fence` (streams) `plan`
-//! `order` `pool` `vm` (the page table) `heap` (joins them), `pool_stream_stats`, `snapshot`, `check`, and
-//! beside the heap `async_pool`, for a driver that pools by itself.
+//! `size` `id` `error` `broken` `policy` `stats` `space` (blocks and addresses) `fence` (streams)
+//! `plan` `scarcity` `order` `pool` `vm` (the page table) `heap` (joins them), `pool_stream_stats`,
+//! `snapshot`, `check`; beside the heap `async_pool`, for a driver that pools by itself; over both
+//! `recovery` (what to try next for a request that misses) and `state_machine` (what they share).
 #![forbid(unsafe_code)]
 
 mod async_pool;
@@ -23,9 +24,12 @@ mod plan;
 mod policy;
 mod pool;
 mod pool_stream_stats;
+mod recovery;
+mod scarcity;
 pub mod size;
 mod snapshot;
 mod space;
+mod state_machine;
 mod stats;
 mod vm;
 
@@ -38,10 +42,12 @@ pub use id::{PoolId, StreamId};
 pub use plan::{Plan, Step};
 pub use policy::{CrossStream, HELD_PER_HANDLE, SegmentKind, SizeClass};
 pub use pool_stream_stats::PoolStreamStats;
+pub use recovery::{Captured, Failure, Miss, Next, Refusal};
 pub use size::SizeError;
 pub use snapshot::{BlockView, SegmentView};
 pub use space::block::BlockState;
 pub use space::free_list::ListIx;
 pub use space::{Granted, Space};
+pub use state_machine::StateMachine;
 pub use stats::{Gauge, RemapStats, SizeClassStats, Stats};
 pub use vm::granule::GranuleId;

@@ -109,22 +109,6 @@ impl Plan {
         &self.steps
     }
 
-    /// Whether the plan only orders other streams' work before a request; growth may do instead.
-    pub const fn is_order(&self) -> bool {
-        matches!(self.intent, Intent::Order { .. })
-    }
-
-    /// Whether the plan reserves addresses; once refused, the heap asks for fewer.
-    pub const fn is_reservation(&self) -> bool {
-        matches!(self.intent, Intent::Reserve { .. })
-    }
-
-    /// Whether the plan creates memory in handles of several granules; once that was refused, the
-    /// heap asks for one granule at a time, and no more than needed.
-    pub const fn creates_large_handles(&self) -> bool {
-        matches!(self.intent, Intent::Grow { has_large: true, .. })
-    }
-
     /// Whether steps that were done are to be undone, in reverse order, when a later one fails.
     /// Otherwise they stand: what was given back is worth keeping, and a recorded fence cannot be
     /// taken back.

@@ -11,6 +11,7 @@ pub(crate) const SMALL_MAX_BYTES: u64 = MIB;
 
 /// How segments are obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum SegmentKind {
     /// A reserved range of addresses, backed handle by handle as it is needed.
     Mapped,
@@ -19,7 +20,8 @@ pub enum SegmentKind {
 }
 
 /// Small blocks and large ones never share a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum SizeClass {
     /// Blocks up to 1 MiB.
     Small,
@@ -34,6 +36,7 @@ impl SizeClass {
 
 /// When a free block serves another stream than the one it is free on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum CrossStream {
     /// Never. Whole handles whose last use is complete are lent all the same.
     Never,
@@ -64,15 +67,19 @@ pub(crate) const fn splits(kind: SegmentKind, class: SizeClass, rest_bytes: u64)
     }
 }
 
+/// Large plain segments are whole multiples of this, which is what a driver allocation takes at the
+/// least.
+pub(crate) const PLAIN_UNIT_BYTES: u64 = 2 * MIB;
+
 /// Bytes of a plain segment for a block that fits nowhere; `None` beyond the range of sizes.
 ///
 /// Small blocks share 2 MiB, which is what a driver allocation takes at the least. A large block
 /// under 10 MiB shares 20 MiB; a larger one has its own, in whole 2 MiB. Figures as in PyTorch.
 pub(crate) const fn plain_segment_bytes(class: SizeClass, bytes: u64) -> Option<u64> {
     match class {
-        SizeClass::Small => Some(2 * MIB),
+        SizeClass::Small => Some(PLAIN_UNIT_BYTES),
         SizeClass::Large if bytes < 10 * MIB => Some(20 * MIB),
-        SizeClass::Large => round_up(bytes, 2 * MIB),
+        SizeClass::Large => round_up(bytes, PLAIN_UNIT_BYTES),
     }
 }
 

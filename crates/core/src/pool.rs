@@ -5,7 +5,7 @@
 //! space to another pool while it lives, and its segments are all of its kind.
 
 use crate::error::RequestError;
-use crate::id::PoolId;
+use crate::id::{PoolId, PoolIx, StreamIx};
 use crate::policy::{SegmentKind, SizeClass};
 use crate::space::free_list::ListIx;
 
@@ -32,22 +32,24 @@ impl Pool {
     }
 
     #[inline]
-    pub(crate) fn list(&self, class: SizeClass, stream: u32) -> Option<ListIx> {
-        self.lists[class as usize].get(stream as usize).copied().filter(|&list| list != NO_LIST)
+    pub(crate) fn list(&self, class: SizeClass, stream: StreamIx) -> Option<ListIx> {
+        self.lists[class as usize].get(stream.index()).copied().filter(|&list| list != NO_LIST)
     }
 
-    pub(crate) fn set_list(&mut self, class: SizeClass, stream: u32, list: ListIx) {
+    pub(crate) fn set_list(&mut self, class: SizeClass, stream: StreamIx, list: ListIx) {
         let lists = &mut self.lists[class as usize];
-        if lists.len() <= stream as usize {
-            lists.resize(stream as usize + 1, NO_LIST);
+        if lists.len() <= stream.index() {
+            lists.resize(stream.index() + 1, NO_LIST);
         }
-        lists[stream as usize] = list;
+        lists[stream.index()] = list;
     }
 
     /// The free lists of one class, with their streams' indices.
-    pub(crate) fn lists(&self, class: SizeClass) -> impl Iterator<Item = (u32, ListIx)> + '_ {
+    pub(crate) fn lists(&self, class: SizeClass) -> impl Iterator<Item = (StreamIx, ListIx)> + '_ {
         let lists = self.lists[class as usize].iter().enumerate();
-        lists.filter(|&(_, &list)| list != NO_LIST).map(|(stream, &list)| (stream as u32, list))
+        lists
+            .filter(|&(_, &list)| list != NO_LIST)
+            .map(|(stream, &list)| (StreamIx(stream as u32), list))
     }
 }
 
@@ -71,23 +73,24 @@ impl<T> Pools<T> {
 
     /// Adds a pool. It takes the place of a released one that has ended, if there is one, with what
     /// that left: so pools that come and go leave nothing behind.
-    pub(crate) fn add(&mut self, new: T, has_ended: impl Fn(u32, &T) -> bool) -> PoolId {
-        let is_place =
-            |(index, slot): (u32, &Slot<T>)| slot.is_released && has_ended(index, &slot.pool);
+    pub(crate) fn add(&mut self, new: T, has_ended: impl Fn(PoolIx, &T) -> bool) -> PoolId {
+        let is_place = |(index, slot): (u32, &Slot<T>)| {
+            slot.is_released && has_ended(PoolIx(index), &slot.pool)
+        };
         if let Some(index) = (0..).zip(&self.table).position(is_place) {
             let slot = &mut self.table[index];
             slot.is_released = false;
             slot.generation += 1;
-            return PoolId { index: index as u32, generation: slot.generation };
+            return PoolId { index: PoolIx(index as u32), generation: slot.generation };
         }
         self.table.push(Slot { generation: 0, is_released: false, pool: new });
-        PoolId { index: (self.table.len() - 1) as u32, generation: 0 }
+        PoolId { index: PoolIx((self.table.len() - 1) as u32), generation: 0 }
     }
 
     /// The pool with this id, if it was not released.
     #[inline]
     pub(crate) fn live(&self, id: PoolId) -> Result<&T, RequestError> {
-        match self.table.get(id.index as usize) {
+        match self.table.get(id.index()) {
             Some(slot) if slot.generation == id.generation && !slot.is_released => Ok(&slot.pool),
             _ => Err(RequestError::UnknownPool { pool: id }),
         }
@@ -111,20 +114,30 @@ impl<T> Pools<T> {
     /// All pools, and whether each is released.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (PoolId, bool, &T)> {
         (0..).zip(&self.table).map(|(index, slot)| {
-            (PoolId { index, generation: slot.generation }, slot.is_released, &slot.pool)
+            (
+                PoolId { index: PoolIx(index), generation: slot.generation },
+                slot.is_released,
+                &slot.pool,
+            )
         })
     }
 
-    pub(crate) fn at(&self, index: u32) -> &T {
-        &self.table[index as usize].pool
+    pub(crate) fn at(&self, index: PoolIx) -> &T {
+        &self.table[index.index()].pool
     }
 
-    pub(crate) fn at_mut(&mut self, index: u32) -> &mut T {
-        &mut self.table[index as usize].pool
+    pub(crate) fn at_mut(&mut self, index: PoolIx) -> &mut T {
+        &mut self.table[index.index()].pool
     }
 }
 
 impl Pools<Pool> {
+    /// Whether unused memory of a pool may go elsewhere: that of the default pool, and of those
+    /// that were released before the device was idle.
+    pub(crate) fn is_open(&self, pool: PoolIx) -> bool {
+        pool == PoolId::DEFAULT.index || self.at(pool).is_open
+    }
+
     /// The pools that will be open once the device was idle.
     pub(crate) fn open_when_idle(&self) -> Vec<PoolId> {
         let closed = self.iter().filter(|(_, is_released, pool)| *is_released && !pool.is_open);

@@ -5,6 +5,7 @@
 //! requests it serves first.
 
 use crate::heap::Heap;
+use crate::id::{PoolIx, StreamIx};
 use crate::policy::SizeClass;
 use crate::space::block::BlockState;
 use crate::stats::Gauge;
@@ -12,6 +13,7 @@ use crate::stats::Gauge;
 /// What one pool, class and stream have, in bytes. Peaks are of their own: those of several need
 /// not fall together, and do not add up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PoolStreamStats {
     /// Position of the pool; 0 is the default pool.
     pub pool: usize,
@@ -30,11 +32,16 @@ pub struct PoolStreamStats {
 }
 
 impl PoolStreamStats {
-    pub(crate) const fn new(pool: u32, class: SizeClass, stream: u32, active_bytes: Gauge) -> Self {
+    pub(crate) const fn new(
+        pool: PoolIx,
+        class: SizeClass,
+        stream: StreamIx,
+        active_bytes: Gauge,
+    ) -> Self {
         Self {
-            pool: pool as usize,
+            pool: pool.index(),
             class,
-            stream: stream as usize,
+            stream: stream.index(),
             active_bytes,
             allocated_bytes: 0,
             free_bytes: 0,

@@ -24,6 +24,7 @@ const _: () = assert!(QUANTUM.is_power_of_two() && BYTES_MAX.is_multiple_of(QUAN
 
 /// A size no block can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SizeError {
     /// Zero bytes.
     Zero,

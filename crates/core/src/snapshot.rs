@@ -8,6 +8,7 @@ use crate::space::segment::Segment;
 
 /// One segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SegmentView {
     /// Start.
     pub address: u64,
@@ -27,6 +28,7 @@ pub struct SegmentView {
 
 /// One block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BlockView {
     /// Start.
     pub address: u64,
@@ -60,8 +62,8 @@ impl Heap {
                 bytes: segment.bytes,
                 kind: segment.kind,
                 class: list.class,
-                pool: list.pool as usize,
-                stream: list.stream as usize,
+                pool: list.pool.index(),
+                stream: list.stream.index(),
                 blocks: blocks.map(|index| view(self, index)).collect(),
             }
         };
@@ -77,6 +79,6 @@ fn view(heap: &Heap, index: BlockIndex) -> BlockView {
         bytes: block.bytes,
         requested_bytes: if is_requested { block.requested } else { 0 },
         state: block.state,
-        stream: heap.space.list(block.list).stream as usize,
+        stream: heap.space.list(block.list).stream.index(),
     }
 }

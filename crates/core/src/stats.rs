@@ -2,6 +2,7 @@
 
 /// One quantity over time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Gauge {
     /// Now.
     pub current: u64,
@@ -34,6 +35,7 @@ impl Gauge {
 
 /// Statistics of one class, or of both together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SizeClassStats {
     /// Bytes the program asked for, of blocks that are live or pending.
     pub requested_bytes: Gauge,
@@ -52,20 +54,7 @@ pub struct SizeClassStats {
 }
 
 impl SizeClassStats {
-    /// What each gauge says now.
-    pub(crate) const fn current(&self) -> [u64; 7] {
-        [
-            self.requested_bytes.current,
-            self.allocated_bytes.current,
-            self.active_bytes.current,
-            self.reserved_bytes.current,
-            self.allocations.current,
-            self.active_blocks.current,
-            self.segments.current,
-        ]
-    }
-
-    fn gauges_mut(&mut self) -> [&mut Gauge; 7] {
+    pub(crate) fn gauges_mut(&mut self) -> [&mut Gauge; 7] {
         [
             &mut self.requested_bytes,
             &mut self.allocated_bytes,
@@ -80,6 +69,7 @@ impl SizeClassStats {
 
 /// Statistics of a heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stats {
     /// Both classes together. Reserved bytes count idle granules, which belong to no class.
     pub all: SizeClassStats,
@@ -148,6 +138,7 @@ impl Stats {
 
 /// What a heap has out on loan, and what is pinned, at this moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RemapStats {
     /// Size of a granule in bytes.
     pub granule_bytes: u64,

@@ -3,8 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use drystone_core::{
-    Committed, Config, CrossStream, Freed, HELD_PER_HANDLE, Heap, Outcome, PoolId, Reuse,
-    SegmentKind, StreamId,
+    Committed, Config, Freed, Heap, Outcome, PoolId, Reuse, SegmentKind, StreamId,
 };
 
 const MIB: u64 = 1 << 20;
@@ -44,14 +43,7 @@ fn free(heap: &mut Heap, address: u64) {
 #[test]
 fn a_hit_allocates_no_host_memory() {
     for kind in [SegmentKind::Mapped, SegmentKind::Plain] {
-        let mut heap = Heap::new(Config {
-            kind,
-            granule_bytes: 2 * MIB,
-            device_bytes: 8192 * MIB,
-            limit_bytes: u64::MAX,
-            cross_stream: CrossStream::Wait,
-            held_per_handle: HELD_PER_HANDLE,
-        });
+        let mut heap = Heap::new(Config::new(kind, 2 * MIB, 8192 * MIB));
         let (stream, mut next_address) = (heap.add_stream(), 0);
         let sizes: Vec<u64> = sizes().take(4 * LIVE).collect();
         // One live block of every size of the run, so that each finds a block of its own later.
@@ -79,14 +71,7 @@ fn a_hit_allocates_no_host_memory() {
 /// The counter counts: a miss makes plans, and those are on the host's heap.
 #[test]
 fn a_miss_is_counted() {
-    let mut heap = Heap::new(Config {
-        kind: SegmentKind::Plain,
-        granule_bytes: 2 * MIB,
-        device_bytes: 64 * MIB,
-        limit_bytes: u64::MAX,
-        cross_stream: CrossStream::Wait,
-        held_per_handle: HELD_PER_HANDLE,
-    });
+    let mut heap = Heap::new(Config::new(SegmentKind::Plain, 2 * MIB, 64 * MIB));
     let (stream, mut next_address) = (heap.add_stream(), 0);
     let counted = allocation_counter::measure(|| {
         request(&mut heap, stream, 512, &mut next_address);

@@ -104,15 +104,11 @@ impl CudaDevice {
             false => USUAL_GRANULARITY_BYTES,
         };
         let pool_handles = cuda.attribute(device, Attribute::MemoryPoolHandles).cast_unsigned();
-        let info = DeviceInfo {
-            ordinal,
-            total_bytes,
-            granularity_bytes,
-            has_virtual_memory,
-            has_async_malloc,
-            has_gpu_direct_rdma,
-            shareable_handle,
-        };
+        let mut info = DeviceInfo::new(ordinal, total_bytes, granularity_bytes);
+        info.has_virtual_memory = has_virtual_memory;
+        info.has_async_malloc = has_async_malloc;
+        info.has_gpu_direct_rdma = has_gpu_direct_rdma;
+        info.shareable_handle = shareable_handle;
         let pool_handle = pool_handle(shareable_handle, pool_handles);
         let sharing = Sharing::new(location);
         Ok(CudaDevice { cuda, primary, info, memory, pool_handle, sharing })

@@ -40,6 +40,9 @@ pub enum ErrorCode {
     /// driver was asked.
     #[error("not permitted from within a callback on mapping changes")]
     InCallback,
+    /// The library has no handle for the memory, which is a bug of its own; no driver was asked.
+    #[error("the allocator has lost track of a handle, which is a bug of its own")]
+    NoHandle,
     /// Any other code, by its number in the driver's API.
     #[error("driver error {0}")]
     Other(i32),
@@ -48,6 +51,7 @@ pub enum ErrorCode {
 /// A failed driver call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} failed: {code}{}", call.cuda_name(), Details(self))]
+#[non_exhaustive]
 pub struct DriverError {
     /// The call that failed.
     pub call: Call,

@@ -34,6 +34,7 @@ pub struct MemoryPool(pub u64);
 
 /// How the driver runs a memory pool (`CUmemPool_attribute`, `CUmemPoolProps`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MemoryPoolConfig {
     /// Idle memory up to this many bytes is kept when a stream, an event or the device is
     /// synchronised (`RELEASE_THRESHOLD`).
@@ -63,9 +64,47 @@ impl Default for MemoryPoolConfig {
     }
 }
 
+impl MemoryPoolConfig {
+    /// The same, keeping so many idle bytes.
+    #[must_use]
+    pub const fn with_release_threshold_bytes(mut self, bytes: u64) -> Self {
+        self.release_threshold_bytes = bytes;
+        self
+    }
+
+    /// The same, with [`reuse_follows_events`](Self::reuse_follows_events) or without.
+    #[must_use]
+    pub const fn with_reuse_after_events(mut self, is_allowed: bool) -> Self {
+        self.reuse_follows_events = is_allowed;
+        self
+    }
+
+    /// The same, with [`reuse_is_opportunistic`](Self::reuse_is_opportunistic) or without.
+    #[must_use]
+    pub const fn with_opportunistic_reuse(mut self, is_allowed: bool) -> Self {
+        self.reuse_is_opportunistic = is_allowed;
+        self
+    }
+
+    /// The same, with [`reuse_adds_dependencies`](Self::reuse_adds_dependencies) or without.
+    #[must_use]
+    pub const fn with_added_dependencies(mut self, is_allowed: bool) -> Self {
+        self.reuse_adds_dependencies = is_allowed;
+        self
+    }
+
+    /// The same, for other processes to import or not.
+    #[must_use]
+    pub const fn with_export(mut self, is_exportable: bool) -> Self {
+        self.is_exportable = is_exportable;
+        self
+    }
+}
+
 /// What the driver counts for a memory pool, in bytes (`CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT` and
 /// its kin).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MemoryPoolUsage {
     /// Physical memory of the pool.
     pub reserved_bytes: u64,
@@ -90,6 +129,7 @@ pub enum ShareableHandle {
 
 /// What a device can do. Fixed for the life of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeviceInfo {
     /// The device's ordinal.
     pub ordinal: u32,
@@ -107,13 +147,36 @@ pub struct DeviceInfo {
     pub shareable_handle: ShareableHandle,
 }
 
+impl DeviceInfo {
+    /// A device that can do nothing but allocate. What more it can do, is to be set.
+    pub const fn new(ordinal: u32, total_bytes: u64, granularity_bytes: u64) -> Self {
+        Self {
+            ordinal,
+            total_bytes,
+            granularity_bytes,
+            has_virtual_memory: false,
+            has_async_malloc: false,
+            has_gpu_direct_rdma: false,
+            shareable_handle: ShareableHandle::None,
+        }
+    }
+}
+
 /// How much physical memory the device has at this moment, over all processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MemoryInfo {
     /// Free physical memory, in bytes.
     pub free_bytes: u64,
     /// Physical memory, in bytes.
     pub total_bytes: u64,
+}
+
+impl MemoryInfo {
+    /// So much free of so much.
+    pub const fn new(free_bytes: u64, total_bytes: u64) -> Self {
+        Self { free_bytes, total_bytes }
+    }
 }
 
 /// Whether work queued on a stream runs or is being recorded into a graph.

@@ -1,7 +1,7 @@
 //! How an inference engine on cudarc takes its memory from Drystone: weights, a key-value cache
 //! that is sized from what is left and grows with the conversation, scratch for each step.
 //!
-//! Runs on any device, and on the simulated libcuda with no GPU at all; see the README.
+//! Runs on any device, and on the simulated libcuda with no GPU at all: `docs/rust.md`.
 
 use std::error::Error;
 use std::process::ExitCode;

@@ -1,23 +1,25 @@
 //! [`Allocation`]: a block that goes back to its pool when dropped. Neither `Clone` nor `Copy`:
 //! there is one owner of a block, and one free.
 
+use std::fmt;
+use std::sync::Arc;
+
 use drystone_core::{RecordStreamError, StreamId};
 
-use crate::allocator::Allocator;
+use crate::engine::Engine;
 
 /// A live block of device memory. Dropping it frees the block in the order of its stream.
-#[derive(Debug)]
 #[must_use = "dropping an allocation frees it"]
 pub struct Allocation {
-    allocator: Allocator,
+    engine: Arc<Engine>,
     address: u64,
     bytes: u64,
     stream: StreamId,
 }
 
 impl Allocation {
-    pub(crate) fn new(allocator: Allocator, address: u64, bytes: u64, stream: StreamId) -> Self {
-        Self { allocator, address, bytes, stream }
+    pub(crate) fn new(engine: Arc<Engine>, address: u64, bytes: u64, stream: StreamId) -> Self {
+        Self { engine, address, bytes, stream }
     }
 
     /// Where the block starts on the device; a multiple of 512. Zero for an empty allocation.
@@ -63,11 +65,11 @@ impl Allocation {
         if self.address == 0 {
             return Ok(());
         }
-        self.allocator.record_stream(self.address, stream)
+        self.engine.backend.lock().record_stream(self.address, stream)
     }
 
-    /// Gives up ownership: the block stays live until [`Allocator::free`] is called with the
-    /// address.
+    /// Gives up ownership: the block stays live until [`Allocator::free`](crate::Allocator::free)
+    /// is called with the address.
     #[must_use = "the address is the only way to free the block"]
     pub fn into_address(self) -> u64 {
         let address = self.address;
@@ -83,7 +85,16 @@ impl Drop for Allocation {
             // The address is that of a live block, which nobody else could free but by `unsafe`
             // bookkeeping of their own (`Allocator::free` with this address): then it is free
             // already, and there is nothing left to do.
-            let _ = self.allocator.free(self.address);
+            let _ = self.engine.free(self.address);
         }
+    }
+}
+
+impl fmt::Debug for Allocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { address, bytes, stream, .. } = self;
+        let mut debug = f.debug_struct("Allocation");
+        debug.field("address", address).field("bytes", bytes).field("stream", stream);
+        debug.finish_non_exhaustive()
     }
 }

@@ -1,16 +1,11 @@
 //! [`Budget`]: what a program may still ask for, before it asks.
 
-use drystone_driver::DriverError;
-
-use crate::allocator::Allocator;
-use crate::room::in_room;
-use crate::source::Books;
-
 /// What an allocator could still hand out at one moment. All figures in bytes.
 ///
 /// Other threads and other processes take memory, too, so it is an estimate: good for choosing the
 /// size of a cache, no promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Budget {
     /// Unused memory of the allocator's own that serves requests of any size.
     pub unused_bytes: u64,
@@ -37,43 +32,6 @@ impl Budget {
     /// The most that can be handed out in all, in large requests.
     pub const fn total_bytes(&self) -> u64 {
         self.unused_bytes + self.device_bytes
-    }
-}
-
-impl Allocator {
-    /// What can still be had: to size a key-value cache, or to choose a batch.
-    ///
-    /// ```
-    /// # use std::sync::Arc;
-    /// # use drystone::{Allocator, Options};
-    /// # use drystone_driver::Stream;
-    /// # use drystone_sim::{SimConfig, SimDevice};
-    /// let device = SimDevice::new(SimConfig { total_bytes: 1 << 30, ..SimConfig::default() });
-    /// let allocator = Allocator::new(Arc::new(device.clone()), &Options::default())?;
-    /// let stream = allocator.add_stream(Stream::DEFAULT)?;
-    /// let weights = allocator.allocate(stream, 700 << 20)?;
-    /// let budget = allocator.budget()?;
-    /// assert!(budget.would_fit(324 << 20) && !budget.would_fit(325 << 20));
-    /// drop(weights); // unused now, and as good as free on the device
-    /// assert!(allocator.budget()?.would_fit(1 << 30));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// The driver cannot say how much memory is free.
-    pub fn budget(&self) -> Result<Budget, DriverError> {
-        in_room!(self, device => {
-            let free_bytes = device.driver.memory_info()?.free_bytes;
-            let books = device.books.lock();
-            let reserved_bytes = books.stats().all.reserved_bytes.current;
-            let within_limit_bytes = books.limit_bytes().saturating_sub(reserved_bytes);
-            Ok(Budget {
-                unused_bytes: books.unused_bytes(),
-                largest_free_bytes: books.largest_free_bytes(),
-                device_bytes: free_bytes.min(within_limit_bytes),
-                unit_bytes: books.unit_bytes(),
-            })
-        })
     }
 }
 

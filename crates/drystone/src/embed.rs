@@ -33,7 +33,8 @@ pub use drystone_cuda::{AnyBits, device_count};
 use crate::allocation::Allocation;
 use crate::allocator::Allocator;
 use crate::budget::Budget;
-use crate::error::{AllocateError, BuildError};
+use crate::build_error::BuildError;
+use crate::error::AllocateError;
 use crate::options::Options;
 
 /// Device memory of `T`s, which goes back into the pool when it is dropped.

@@ -5,69 +5,6 @@ use std::fmt;
 use drystone_core::{PoolId, RequestError, StreamError};
 use drystone_driver::{Call, DriverError, ErrorCode};
 
-use crate::options::Backend;
-
-/// Why an allocator, or a pool of one, could not be made.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum BuildError {
-    /// The source asked for needs virtual memory management, which the device has not.
-    #[error(
-        "device {ordinal} has no virtual memory management; use backend:malloc or backend:auto"
-    )]
-    NoVirtualMemory {
-        /// The device.
-        ordinal: u32,
-    },
-    /// The source asked for needs memory pools of the driver's, which the device has not.
-    #[error(
-        "device {ordinal} has no stream-ordered memory pools; use backend:vmm, backend:malloc or \
-         backend:auto"
-    )]
-    NoMemoryPools {
-        /// The device.
-        ordinal: u32,
-    },
-    /// Memory of the device cannot be given to other processes.
-    #[error("memory of device {ordinal} cannot be shared; leave shareable out")]
-    NotShareable {
-        /// The device.
-        ordinal: u32,
-    },
-    /// A pool cannot have this source in an allocator of that one.
-    #[error(
-        "a pool of source {pool:?} cannot be in an allocator of source {allocator:?}: sources vmm \
-         and malloc go together, async stands alone"
-    )]
-    OtherBackend {
-        /// What the pool asked for.
-        pool: Backend,
-        /// What the allocator has.
-        allocator: Backend,
-    },
-    /// A field of the options has a value that its key would not take.
-    #[error("option {option} is {value}; it takes {takes}")]
-    BadOption {
-        /// The field.
-        option: &'static str,
-        /// Its value.
-        value: String,
-        /// What it takes.
-        takes: &'static str,
-    },
-    /// The granule is smaller than the device's granularity.
-    #[error(
-        "a granule of {granule_bytes} bytes is below the device's granularity of \
-         {granularity_bytes} bytes"
-    )]
-    GranuleTooSmall {
-        /// The option's value.
-        granule_bytes: u64,
-        /// What the device maps at the least.
-        granularity_bytes: u64,
-    },
-}
-
 /// Why an allocation failed. The allocator stays usable, and the same call may be made again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -97,6 +34,7 @@ impl From<StreamError> for AllocateError {
 /// Why memory was not given back. What was given back before the failure stays so.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("gave {given_back_bytes} bytes back, then: {error}")]
+#[non_exhaustive]
 pub struct TrimError {
     /// The failed call.
     pub error: DriverError,
@@ -105,6 +43,11 @@ pub struct TrimError {
 }
 
 impl TrimError {
+    /// A trim that failed before it gave anything back.
+    pub(crate) const fn before_anything(error: DriverError) -> Self {
+        Self { error, given_back_bytes: 0 }
+    }
+
     /// Whether the device may work again later.
     pub const fn is_final(&self) -> bool {
         is_final(self.error.code)
@@ -118,6 +61,7 @@ impl TrimError {
     "device {peer_ordinal} was not given access to all memory: {open_bytes} bytes are open to it, \
      {closed_bytes} are not: {error}"
 )]
+#[non_exhaustive]
 pub struct PeerError {
     /// The other device.
     pub peer_ordinal: u32,
@@ -136,6 +80,7 @@ pub(crate) const fn is_final(code: ErrorCode) -> bool {
 
 /// Out of memory: what was asked for, who holds what, and what to do. All figures in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OutOfMemory {
     /// What the program asked for.
     pub requested_bytes: u64,

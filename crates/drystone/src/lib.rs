@@ -24,41 +24,45 @@
 //!
 //! `drystone-core` decides, this crate acts, an implementation of [`drystone_driver::Driver`]
 //! carries out. The heap's lock is taken for a decision and never held across a driver call; the
-//! order of the others is written in `device`.
+//! order of the others is written in `engine`.
+//!
+//! Modules, bottom first; a module uses only those above it: `error`, `options`, `build_error`,
+//! `budget`, `memory_provider` (plain types) · `executor` (carries plans out, and joins names of
+//! the heap with handles of the driver) · `backend` (who decides, behind its lock) · `engine`
+//! (streams, waiting, trimming, the way of a miss) · `allocation` · `allocator` (the public handle)
+//! ·
+//! `embed`.
 #![forbid(unsafe_code)]
 
 mod allocation;
 mod allocator;
-mod announcer;
-mod backing;
+mod backend;
 mod budget;
-mod capture;
-mod device;
+mod build_error;
 #[cfg(feature = "cudarc")]
 pub mod embed;
+mod engine;
 mod error;
-mod events;
-mod execute;
-mod grow;
-mod lookup;
+mod executor;
+mod memory_provider;
 mod options;
-mod room;
-mod source;
-mod supply;
 
 pub use allocation::Allocation;
-pub use allocator::Allocator;
-pub use announcer::{MappingChange, RemapCallback};
-pub use backing::PinError;
+pub use allocator::{Allocator, PinError};
 pub use budget::Budget;
-pub use device::OutOfMemoryCallback;
+pub use build_error::BuildError;
 pub use drystone_core::{
     BlockState, BlockView, Broken, CrossStream, FreeError, Gauge, Granted, PoolId, PoolStreamStats,
     RecordStreamError, RemapStats, RequestError, SegmentKind, SegmentView, SizeClass,
     SizeClassStats, SizeError, Stats, StreamError, StreamId,
 };
 pub use drystone_driver as driver;
-pub use error::{AllocateError, BuildError, OutOfMemory, PeerError, TrimError};
-pub use options::{Backend, Options, OptionsError};
-pub use room::PoolOptions;
-pub use supply::MemoryProvider;
+pub use engine::OutOfMemoryCallback;
+pub use error::{AllocateError, OutOfMemory, PeerError, TrimError};
+pub use executor::observe::{MappingChange, RemapCallback};
+pub use memory_provider::MemoryProvider;
+pub use options::{Backend, Options, OptionsError, PoolOptions};
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

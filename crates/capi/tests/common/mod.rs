@@ -16,21 +16,16 @@ fn target() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap()
 }
 
-/// `libdrystone.so` as Cargo builds it in a profile: no test links it, so it is built here.
-pub fn library(profile: &str) -> PathBuf {
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--package", "drystone-capi", "--profile", profile]);
-    build.arg("--target-dir").arg(target()).current_dir(root());
-    let output = build.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let folder = if profile == "dev" { "debug" } else { profile };
-    target().join(folder).join("libdrystone.so")
-}
-
-/// The library with its own checks on, built once.
+/// The library with its own checks on, built once: no test links it, so it is built here.
 pub fn checked_library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| library("dev"))
+    LIBRARY.get_or_init(|| {
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--package", "drystone-capi", "--target-dir"]);
+        let output = build.arg(target()).current_dir(root()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        target().join("debug/libdrystone.so")
+    })
 }
 
 /// The folder of the simulated `libcuda.so.1`; says so if there is none.

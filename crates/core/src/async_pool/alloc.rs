@@ -16,17 +16,12 @@ use crate::stats::{Gauge, Stats};
 /// A request that the driver is to serve; handed back with what it gave, or cancelled.
 #[derive(Debug)]
 #[must_use = "a pending allocation keeps its pool from ending"]
-pub struct PendingAlloc {
-    pool: PoolId,
-    stream: StreamId,
-    requested: u64,
-    bytes: u64,
-}
+pub struct PendingAlloc(Block);
 
 impl PendingAlloc {
     /// How much to ask the driver for.
     pub const fn bytes(&self) -> u64 {
-        self.bytes
+        self.0.bytes
     }
 }
 
@@ -79,12 +74,22 @@ impl AsyncPools {
             return Err(RequestError::Limit { bytes, reserved_bytes, limit_bytes });
         }
         of.blocks += 1;
-        Ok(PendingAlloc { pool, stream, requested, bytes })
+        Ok(PendingAlloc(Block {
+            address: 0,
+            bytes,
+            requested,
+            pool: pool.index,
+            stream,
+            uses: NO_USES,
+            state: State::Freeing,
+            is_graphs: is_captured,
+            is_counted: false,
+        }))
     }
 
     /// The driver gave nothing for a pending allocation.
     pub fn cancel(&mut self, pending: PendingAlloc) {
-        self.pools.at_mut(pending.pool.index).blocks -= 1;
+        self.pools.at_mut(pending.0.pool).blocks -= 1;
     }
 
     /// Counts what the driver gave for a pending allocation. Where the pool has grown past the
@@ -97,47 +102,52 @@ impl AsyncPools {
         pending: PendingAlloc,
         given: DriverAlloc,
     ) -> Result<Granted, DeferredFree> {
-        let PendingAlloc { pool: PoolId { index: pool, .. }, stream, requested, bytes } = pending;
         let DriverAlloc { address, is_graphs, reserved_bytes } = given;
-        *self.held_mut(pool, is_graphs) += bytes;
-        let reserved_bytes = reserved_bytes.unwrap_or(self.pools.at(pool).reserved_bytes);
-        self.observe(pool as usize, reserved_bytes);
-        let is_counted = is_graphs || self.stats.all.reserved_bytes.current <= self.ceiling_bytes;
-        let (state, uses) = (if is_counted { State::Live } else { State::Freeing }, NO_USES);
-        let block =
-            Block { address, bytes, requested, pool, stream, uses, state, is_graphs, is_counted };
-        let index = self.insert(block);
-        if !is_counted {
-            return Err(DeferredFree { index, address, route: FreeOrder::Own(stream) });
+        let PendingAlloc(mut block) = pending;
+        (block.address, block.is_graphs) = (address, is_graphs);
+        *self.held_mut(&block) += block.bytes;
+        let of = self.pools.at(block.pool);
+        self.observe(block.pool.index(), reserved_bytes.unwrap_or(of.reserved_bytes));
+        if !is_graphs && self.stats.all.reserved_bytes.current > self.ceiling_bytes {
+            let (index, route) = (self.insert(block), FreeOrder::Own(block.stream));
+            return Err(DeferredFree { index, address, route });
         }
+        (block.state, block.is_counted) = (State::Live, true);
+        let index = self.insert(block);
         self.by_address.insert(address, index);
-        self.stats.allocate(block.class() as usize, requested, bytes);
+        self.stats.allocate(block.class() as usize, block.requested, block.bytes);
         self.count_segments();
         let of = self.pool_stream(&block);
-        of.active_bytes.add(bytes);
-        of.allocated_bytes += bytes;
-        Ok(Granted { address, bytes })
+        of.active_bytes.add(block.bytes);
+        of.allocated_bytes += block.bytes;
+        Ok(Granted { address, bytes: block.bytes })
     }
 
     fn insert(&mut self, block: Block) -> BlockIndex {
         if let Some(index) = self.spare.pop() {
-            self.blocks[index] = block;
+            self.blocks[index.slot()] = block;
             return index;
         }
-        self.blocks.0.push(block);
-        BlockIndex(self.blocks.0.len() as u32 - 1)
+        self.blocks.push(block);
+        BlockIndex(self.blocks.len() as u32 - 1)
     }
 
     /// Where the bytes of a block count as held: in its memory pool, or with the graphs.
-    pub(super) fn held_mut(&mut self, pool: u32, is_graphs: bool) -> &mut u64 {
-        if is_graphs { &mut self.graph_bytes } else { &mut self.pools.at_mut(pool).active_bytes }
+    pub(super) fn held_mut(&mut self, block: &Block) -> &mut u64 {
+        let pool = &mut self.pools.at_mut(block.pool).active_bytes;
+        if block.is_graphs { &mut self.graph_bytes } else { pool }
     }
 
     /// The statistics of a block's pool, class and stream.
     pub(super) fn pool_stream(&mut self, block: &Block) -> &mut PoolStreamStats {
-        let (pool, class, stream) = (block.pool, block.class(), block.stream.index);
-        let new = || PoolStreamStats::new(pool, class, stream, Gauge::default());
-        self.pool_streams.entry((pool, class, stream)).or_insert_with(new)
+        let known = self.pool_streams.iter().position(|one| block.counts_for(one));
+        let at = known.unwrap_or_else(|| {
+            let (pool, class, stream) = (block.pool, block.class(), block.stream.index);
+            let new = PoolStreamStats::new(pool, class, stream, Gauge::default());
+            self.pool_streams.push(new);
+            self.pool_streams.len() - 1
+        });
+        &mut self.pool_streams[at]
     }
 
     /// Each block is a segment of its own, and all that its class is known to have reserved.

@@ -1,7 +1,5 @@
-//! The invariants of the driver's pools, one function each. Numbers as in `docs/invariants.md`: they
-//! mean the same as for the heap, where the driver tiles segments and joins blocks.
-
-use std::collections::BTreeMap;
+//! The invariants of the driver's pools, one function each. Numbers as in `docs/invariants.md`:
+//! they mean the same as for the heap, where the driver tiles segments and joins blocks.
 
 use super::{AsyncPools, Block, State};
 use crate::broken::{Broken, hold};
@@ -29,7 +27,7 @@ impl AsyncPools {
     }
 
     fn iter(&self) -> impl Iterator<Item = (BlockIndex, &Block)> {
-        let all = (0..).map(BlockIndex).zip(&self.blocks.0);
+        let all = (0..).map(BlockIndex).zip(&self.blocks);
         all.filter(|(_, block)| block.state != State::Gone)
     }
 
@@ -41,7 +39,7 @@ impl AsyncPools {
         let mut end = 0;
         for (&address, &index) in &self.by_address {
             hold(1, address >= end, || format!("{address:#x} lies before {end:#x}"))?;
-            end = address + self.blocks[index].bytes;
+            end = address + self.blocks[index.slot()].bytes;
         }
         Ok(())
     }
@@ -56,7 +54,7 @@ impl AsyncPools {
             };
             hold(3, found <= most, || format!("{block:?} is deferred {found} times"))?;
         }
-        let (known, gone) = (self.iter().count() + self.spare.len(), self.blocks.0.len());
+        let (known, gone) = (self.iter().count() + self.spare.len(), self.blocks.len());
         hold(3, known == gone, || format!("{known} blocks or spare places of {gone}"))
     }
 
@@ -96,22 +94,20 @@ impl AsyncPools {
     }
 
     fn check_i8_pool_streams_agree(&self) -> Result<(), Broken> {
-        let mut sums = BTreeMap::<_, [u64; 2]>::new();
-        for block in self.counted() {
-            let sum = sums.entry((block.pool, block.class(), block.stream.index)).or_default();
-            sum[0] += block.bytes;
-            sum[1] += if block.state == State::Live { block.bytes } else { 0 };
+        let mut found = 0;
+        for stats in &self.pool_streams {
+            let (mut active, mut allocated) = (0, 0);
+            for block in self.counted().filter(|block| block.counts_for(stats)) {
+                active += block.bytes;
+                allocated += if block.state == State::Live { block.bytes } else { 0 };
+                found += 1;
+            }
+            let is_right = stats.allocated_bytes == allocated;
+            hold(8, is_right, || format!("{allocated} bytes are live, not as in {stats:?}"))?;
+            common::check_i8_gauge(stats.active_bytes, active, stats)?;
         }
-        for (key, stats) in &self.pool_streams {
-            let [active, allocated] = sums.remove(key).unwrap_or_default();
-            let is_own =
-                (stats.pool, stats.class, stats.stream) == (key.0 as usize, key.1, key.2 as usize);
-            hold(8, is_own && stats.allocated_bytes == allocated, || {
-                format!("{key:?}: {allocated} bytes are live, not as in {stats:?}")
-            })?;
-            common::check_i8_gauge(stats.active_bytes, active, key)?;
-        }
-        hold(8, sums.is_empty(), || format!("counted for no pool and stream: {sums:?}"))
+        let counted = self.counted().count();
+        hold(8, counted == found, || format!("{found} blocks of {counted} have a pool and stream"))
     }
 
     /// What is reserved is what the pools were seen to hold, and what graphs own; and a pool holds

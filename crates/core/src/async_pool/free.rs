@@ -62,11 +62,11 @@ impl AsyncPools {
     /// The address is unknown, inside a block, or free already; nothing has changed.
     pub fn free(&mut self, address: u64) -> Result<FreeOutcome, FreeError> {
         let index = self.find_live(address)?;
-        self.blocks[index].state = State::Freeing;
-        let block = self.blocks[index];
+        self.blocks[index.slot()].state = State::Freeing;
+        let block = self.blocks[index.slot()];
         self.stats.free(block.class() as usize, block.bytes);
         self.pool_stream(&block).allocated_bytes -= block.bytes;
-        let uses = &mut self.blocks[index].uses;
+        let uses = &mut self.blocks[index.slot()].uses;
         if block.is_graphs && *uses != NO_USES {
             // Ordering the free after other streams could draw them into the capture.
             self.uses.clear(uses);
@@ -77,7 +77,7 @@ impl AsyncPools {
         if let Some(plan) = self.streams.plan_free(index, &mut self.uses, uses) {
             return Ok(FreeOutcome::Plan(plan));
         }
-        self.blocks[index].state = State::Ready;
+        self.blocks[index.slot()].state = State::Ready;
         Ok(self.start_free(index).map_or(FreeOutcome::Done, FreeOutcome::Now))
     }
 
@@ -102,11 +102,11 @@ impl AsyncPools {
 
     /// Lets a block go back to the driver, or defers that.
     fn start_free(&mut self, index: BlockIndex) -> Option<DeferredFree> {
-        let Some(route) = self.route(&self.blocks[index]) else {
+        let Some(route) = self.route(&self.blocks[index.slot()]) else {
             self.deferred.push(index);
             return None;
         };
-        let block = &mut self.blocks[index];
+        let block = &mut self.blocks[index.slot()];
         block.state = State::Freeing;
         self.by_address.remove(&block.address);
         Some(DeferredFree { index, address: block.address, route })
@@ -134,18 +134,18 @@ impl AsyncPools {
             // Whether the capture took the free of a graph's block or not: it is the graph's.
             _ => return self.forget(index),
         };
-        self.blocks[index].state = state;
+        self.blocks[index.slot()].state = state;
         self.deferred.push(index);
         self.by_address.insert(address, index);
     }
 
     fn forget(&mut self, index: BlockIndex) {
-        let block = self.blocks[index];
+        let block = self.blocks[index.slot()];
         assert!(block.state == State::Freeing, "a block is forgotten that was not being freed");
-        self.blocks[index].state = State::Gone;
+        self.blocks[index.slot()].state = State::Gone;
         self.spare.push(index);
         self.pools.at_mut(block.pool).blocks -= 1;
-        *self.held_mut(block.pool, block.is_graphs) -= block.bytes;
+        *self.held_mut(&block) -= block.bytes;
         if block.is_counted {
             self.pool_stream(&block).active_bytes.take(block.bytes);
             self.stats.complete(block.class() as usize, block.requested, block.bytes);
@@ -156,7 +156,7 @@ impl AsyncPools {
 
     /// The fences of a freed block are recorded: it waits for those that have not passed yet.
     pub(super) fn wait_for(&mut self, index: BlockIndex, fences: &[Fence]) {
-        self.blocks[index].state = State::Waiting;
+        self.blocks[index.slot()].state = State::Waiting;
         for &fence in fences {
             if !self.streams.wait_for(fence, index) {
                 self.pass_use(index, fence.stream);
@@ -166,7 +166,7 @@ impl AsyncPools {
 
     /// A use of a waiting block is complete; after the last one it may go.
     pub(super) fn pass_use(&mut self, index: BlockIndex, stream: StreamId) {
-        let block = &mut self.blocks[index];
+        let block = &mut self.blocks[index.slot()];
         assert!(
             block.state == State::Waiting,
             "a fence is waited for by a block that was not freed"
@@ -179,7 +179,7 @@ impl AsyncPools {
 
     /// Recording failed (B8): the block stays until the device was idle.
     pub(super) fn quarantine(&mut self, index: BlockIndex) {
-        let block = &mut self.blocks[index];
+        let block = &mut self.blocks[index.slot()];
         self.uses.clear(&mut block.uses);
         block.state = State::Quarantined;
         self.stats.quarantined_bytes += block.bytes;
@@ -188,7 +188,7 @@ impl AsyncPools {
 
     /// The device was idle since a deferred block was freed.
     pub(super) fn complete(&mut self, index: BlockIndex) {
-        let block = &mut self.blocks[index];
+        let block = &mut self.blocks[index.slot()];
         if block.state == State::Quarantined {
             self.stats.quarantined_bytes -= block.bytes;
         }

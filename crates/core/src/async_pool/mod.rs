@@ -19,12 +19,11 @@ pub use alloc::{DriverAlloc, PendingAlloc};
 pub use free::{DeferredFree, FreeOrder, FreeOutcome};
 
 use std::collections::BTreeMap;
-use std::ops::{Index, IndexMut};
 
 use crate::error::{FreeError, RecordStreamError, RequestError, StreamError};
 use crate::fence::{Fence, Streams};
 use crate::heap::Committed;
-use crate::id::{PoolId, StreamId};
+use crate::id::{PoolId, PoolIx, StreamId};
 use crate::order::uses::UseTable;
 use crate::plan::{Intent, Plan};
 use crate::policy::{self, SegmentKind, SizeClass};
@@ -58,7 +57,7 @@ struct Block {
     address: u64,
     bytes: u64,
     requested: u64,
-    pool: u32,
+    pool: PoolIx,
     stream: StreamId,
     /// Index of the uses on other streams, as recorded or as waited for.
     uses: u32,
@@ -68,10 +67,6 @@ struct Block {
     /// Whether the program got it. A block that went back at once is in no statistics.
     is_counted: bool,
 }
-
-/// Blocks by index; of those that are gone some index is used again.
-#[derive(Debug, Default)]
-struct Blocks(Vec<Block>);
 
 /// A pool of the driver's.
 #[derive(Debug, Default)]
@@ -93,7 +88,8 @@ pub struct AsyncPools {
     streams: Streams,
     uses: UseTable,
     pools: Pools<MemoryPool>,
-    blocks: Blocks,
+    /// By index. The places of those that are gone are spare.
+    blocks: Vec<Block>,
     spare: Vec<BlockIndex>,
     by_address: BTreeMap<u64, BlockIndex>,
     /// Blocks that are ready, complete or quarantined. A synchronisation under way has taken them.
@@ -101,8 +97,8 @@ pub struct AsyncPools {
     /// In blocks that graphs own.
     graph_bytes: u64,
     stats: Stats,
-    /// By pool, class and stream.
-    pool_streams: BTreeMap<(u32, SizeClass, u32), PoolStreamStats>,
+    /// One for each pool, class and stream that had a block. They are few.
+    pool_streams: Vec<PoolStreamStats>,
 }
 
 impl AsyncPools {
@@ -114,13 +110,13 @@ impl AsyncPools {
             streams: Streams::default(),
             uses: UseTable::default(),
             pools: Pools::new(MemoryPool::default()),
-            blocks: Blocks::default(),
+            blocks: Vec::new(),
             spare: Vec::new(),
             by_address: BTreeMap::new(),
             deferred: Vec::new(),
             graph_bytes: 0,
             stats: Stats::default(),
-            pool_streams: BTreeMap::new(),
+            pool_streams: Vec::new(),
         }
     }
 
@@ -149,18 +145,18 @@ impl AsyncPools {
     /// Sets every peak to its current value: those of the statistics, and of each pool and stream.
     pub fn reset_peaks(&mut self) {
         self.stats.reset_peaks();
-        self.pool_streams.values_mut().for_each(|one| one.active_bytes.reset_peak());
+        self.pool_streams.iter_mut().for_each(|one| one.active_bytes.reset_peak());
     }
 
     /// What each pool and stream has in use, or had since the peaks were reset. What the driver's
     /// pools hold unused is no stream's, so none has free memory.
     pub fn pool_stream_stats(&self) -> Vec<PoolStreamStats> {
-        self.pool_streams.values().copied().filter(PoolStreamStats::is_used).collect()
+        self.pool_streams.iter().copied().filter(PoolStreamStats::is_used).collect()
     }
 
     /// The driver says how much a memory pool holds.
     pub fn observe(&mut self, pool: usize, reserved_bytes: u64) {
-        let pool = self.pools.at_mut(pool as u32);
+        let pool = self.pools.at_mut(PoolIx(pool as u32));
         // Blocks handed out since it was asked are not missing from what it holds.
         pool.reserved_bytes = reserved_bytes.max(pool.active_bytes);
         self.count_reserved();
@@ -168,7 +164,7 @@ impl AsyncPools {
 
     /// What the memory pool of a pool holds, as last observed, in bytes.
     pub fn reserved_bytes_of(&self, pool: usize) -> u64 {
-        self.pools.at(pool as u32).reserved_bytes
+        self.pools.at(PoolIx(pool as u32)).reserved_bytes
     }
 
     fn count_reserved(&mut self) {
@@ -186,7 +182,7 @@ impl AsyncPools {
     pub fn add_stream(&mut self) -> StreamId {
         let stream = self.streams.add();
         // What was in use at most before was its predecessor's.
-        let inherited = self.pool_streams.values_mut().filter(|one| one.stream == stream.index());
+        let inherited = self.pool_streams.iter_mut().filter(|one| one.stream == stream.index());
         inherited.for_each(|one| one.active_bytes.reset_peak());
         stream
     }
@@ -217,7 +213,7 @@ impl AsyncPools {
     pub fn add_pool(&mut self) -> PoolId {
         let has_ended = |_, pool: &MemoryPool| pool.blocks == 0 && pool.reserved_bytes == 0;
         let id = self.pools.add(MemoryPool::default(), has_ended);
-        self.pool_streams.retain(|&(pool, ..), _| pool != id.index);
+        self.pool_streams.retain(|one| one.pool != id.index());
         id
     }
 
@@ -245,8 +241,8 @@ impl AsyncPools {
 
     // Plans.
 
-    /// Takes back a plan whose steps are all done.
-    pub fn commit(&mut self, plan: Plan) -> Committed {
+    /// Takes back a plan whose steps are all done. None of them gives an address.
+    pub fn commit(&mut self, plan: Plan, _: u64) -> Committed {
         match plan.intent {
             Intent::Free { block, fences } => self.wait_for(block, &fences),
             Intent::Synchronize { fences, quarantined: deferred, .. } => {
@@ -259,8 +255,8 @@ impl AsyncPools {
         Committed::Done
     }
 
-    /// Takes back a plan that failed.
-    pub fn abandon(&mut self, plan: Plan) {
+    /// Takes back a plan that failed, whatever of it is in effect.
+    pub fn abandon(&mut self, plan: Plan, _: usize) {
         match plan.intent {
             Intent::Free { block, .. } => self.quarantine(block),
             Intent::Synchronize { quarantined: deferred, .. } => self.deferred.extend(deferred),
@@ -275,7 +271,8 @@ impl AsyncPools {
     fn find_live(&self, address: u64) -> Result<BlockIndex, FreeError> {
         let unknown = FreeError::Unknown { address };
         let (_, &index) = self.by_address.range(..=address).next_back().ok_or(unknown)?;
-        let Block { address: block_address, bytes: block_bytes, state, .. } = self.blocks[index];
+        let Block { address: block_address, bytes: block_bytes, state, .. } =
+            self.blocks[index.slot()];
         match address - block_address {
             0 if state == State::Live => Ok(index),
             0 => Err(FreeError::AlreadyFree { address }),
@@ -297,7 +294,7 @@ impl AsyncPools {
     ) -> Result<(), RecordStreamError> {
         let index = self.find_live(address)?;
         self.streams.live(stream)?;
-        let block = &mut self.blocks[index];
+        let block = &mut self.blocks[index.slot()];
         if block.stream != stream {
             self.uses.add(&mut block.uses, stream);
         }
@@ -307,13 +304,13 @@ impl AsyncPools {
     /// What the driver has handed out, in address order: each block a plain segment of its own.
     /// Where its pools lie, and what they hold unused, the driver does not tell.
     pub fn snapshot(&self) -> Vec<SegmentView> {
-        let blocks = self.by_address.values().map(|&index| &self.blocks[index]);
+        let blocks = self.by_address.values().map(|&index| &self.blocks[index.slot()]);
         let segment = |block: &Block| SegmentView {
             address: block.address,
             bytes: block.bytes,
             kind: SegmentKind::Plain,
             class: block.class(),
-            pool: block.pool as usize,
+            pool: block.pool.index(),
             stream: block.stream.index(),
             blocks: vec![block.view()],
         };
@@ -325,13 +322,18 @@ impl AsyncPools {
     /// # Errors
     /// There is none.
     pub fn block_at(&self, address: u64) -> Result<BlockView, FreeError> {
-        Ok(self.blocks[self.find_live(address)?].view())
+        Ok(self.blocks[self.find_live(address)?.slot()].view())
     }
 }
 
 impl Block {
     const fn class(&self) -> SizeClass {
         policy::size_class(self.bytes)
+    }
+
+    fn counts_for(&self, stats: &PoolStreamStats) -> bool {
+        let (pool, stream) = (self.pool.index(), self.stream.index());
+        (stats.pool, stats.class, stats.stream) == (pool, self.class(), stream)
     }
 
     fn view(&self) -> BlockView {
@@ -345,16 +347,8 @@ impl Block {
     }
 }
 
-impl Index<BlockIndex> for Blocks {
-    type Output = Block;
-
-    fn index(&self, index: BlockIndex) -> &Block {
-        &self.0[index.0 as usize]
-    }
-}
-
-impl IndexMut<BlockIndex> for Blocks {
-    fn index_mut(&mut self, index: BlockIndex) -> &mut Block {
-        &mut self.0[index.0 as usize]
+impl BlockIndex {
+    const fn slot(self) -> usize {
+        self.0 as usize
     }
 }

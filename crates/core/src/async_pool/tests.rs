@@ -1,4 +1,4 @@
-//! Tests of the driver's pools: each rule of when a block goes back, and random runs under the check.
+//! Tests of the driver's pools: each rule of when a block goes back, random runs under the check.
 
 use super::*;
 use crate::plan::Step;
@@ -52,7 +52,7 @@ impl World {
     fn synchronize(&mut self) {
         let plan = self.pools.plan_synchronize();
         self.pools.check().unwrap();
-        self.pools.commit(plan);
+        self.pools.commit(plan, 0);
         self.pools.check().unwrap();
     }
 }
@@ -100,7 +100,7 @@ fn b29_a_used_block_waits_for_its_users_alone() {
     let plan = plan(world.free(address));
     let fences = fences(&plan);
     assert_eq!(fences.iter().map(|fence| fence.stream).collect::<Vec<_>>(), [one, two]);
-    world.pools.commit(plan);
+    world.pools.commit(plan, 0);
     world.pools.check().unwrap();
     let all = world.pools.stats().all;
     assert_eq!((all.allocated_bytes.current, all.active_bytes.current), (0, 3 * MIB));
@@ -119,13 +119,13 @@ fn b08_a_use_that_could_not_be_recorded_waits_for_an_idle_device() {
     let address = world.allocate(own, 512);
     world.pools.record_stream(address, other).unwrap();
     let record = plan(world.free(address));
-    world.pools.abandon(record);
+    world.pools.abandon(record, 0);
     world.pools.check().unwrap();
     assert_eq!(world.pools.stats().quarantined_bytes, 512);
     assert_eq!(world.pools.snapshot()[0].blocks[0].state, BlockState::Quarantined);
     assert_eq!(world.free_deferred(), []);
     let failed = world.pools.plan_synchronize();
-    world.pools.abandon(failed);
+    world.pools.abandon(failed, 0);
     assert_eq!((world.free_deferred(), world.pools.stats().quarantined_bytes), (vec![], 512));
     world.synchronize();
     assert_eq!(
@@ -144,14 +144,14 @@ fn b14_a_block_of_a_retired_stream_waits_for_its_last_fence() {
         let retire = world.pools.retire_stream(gone).unwrap();
         let last = fences(&retire)[0];
         if is_recorded {
-            world.pools.commit(retire);
+            world.pools.commit(retire, 0);
         } else {
-            world.pools.abandon(retire);
+            world.pools.abandon(retire, 0);
         }
         let record = plan(world.free(early));
         assert_eq!(fences(&record).len(), 1, "nothing is recorded on a stream that is gone");
         let used = fences(&record)[0];
-        world.pools.commit(record);
+        world.pools.commit(record, 0);
         world.pools.fence_passed(used);
         assert_eq!(world.free_deferred(), [], "its own stream may still use it");
         if is_recorded {
@@ -324,9 +324,9 @@ fn random_runs_leave_nothing() {
                         }
                         FreeOutcome::Plan(plan) if below(3) > 0 => {
                             recorded.extend(fences(&plan));
-                            world.pools.commit(plan);
+                            world.pools.commit(plan, 0);
                         }
-                        FreeOutcome::Plan(plan) => world.pools.abandon(plan),
+                        FreeOutcome::Plan(plan) => world.pools.abandon(plan, 0),
                     }
                 }
                 5 if !recorded.is_empty() => {
@@ -338,7 +338,7 @@ fn random_runs_leave_nothing() {
                     streams.retain(|&one| one != stream);
                     let plan = world.pools.retire_stream(stream).unwrap();
                     recorded.extend(fences(&plan));
-                    world.pools.commit(plan);
+                    world.pools.commit(plan, 0);
                 }
                 7 if below(4) == 0 => world.synchronize(),
                 _ => streams.push(world.pools.add_stream()),
@@ -351,7 +351,7 @@ fn random_runs_leave_nothing() {
             match world.free(address) {
                 FreeOutcome::Done => {}
                 FreeOutcome::Now(deferred) => world.pools.finish_free(deferred, false),
-                FreeOutcome::Plan(plan) => drop(world.pools.commit(plan)),
+                FreeOutcome::Plan(plan) => drop(world.pools.commit(plan, 0)),
             }
         }
         world.synchronize();
@@ -384,7 +384,7 @@ fn peaks_are_kept_for_each_pool_class_and_stream() {
     world.pools.record_stream(used, two).unwrap();
     let plan = plan(world.free(used));
     let fences = fences(&plan);
-    world.pools.commit(plan);
+    world.pools.commit(plan, 0);
     let large = |bytes| (0, 0, SizeClass::Large, bytes);
     assert_eq!(pool_streams(&world.pools), [large([3 * MIB, 3 * MIB, 0])], "pending");
     world.pools.fence_passed(fences[0]);
@@ -403,7 +403,7 @@ fn peaks_are_kept_for_each_pool_class_and_stream() {
     world.pools.finish_free(deferred, true);
     let retired = world.pools.retire_stream(two).unwrap();
     let last = self::fences(&retired)[0];
-    world.pools.commit(retired);
+    world.pools.commit(retired, 0);
     world.pools.fence_passed(last);
     assert_eq!(pool_streams(&world.pools)[1].3, [2 * MIB, 6 * MIB, 2 * MIB]);
     assert_eq!(world.pools.add_stream().index(), two.index());
@@ -440,7 +440,7 @@ fn i8_pool_stream_statistics_of_what_is_not_there() {
         let mut world = World::new(u64::MAX);
         let stream = world.pools.add_stream();
         world.allocate(stream, 3 * MIB);
-        corrupt(world.pools.pool_streams.values_mut().next().unwrap());
+        corrupt(&mut world.pools.pool_streams[0]);
         assert_eq!(world.pools.check().unwrap_err().invariant, 8);
     }
 }

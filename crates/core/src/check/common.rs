@@ -1,11 +1,11 @@
 //! The invariants that hold alike for a heap and for the driver's pools, each of both as a function
 //! of what it speaks of: counters (I8), and blocks that wait for fences (I9).
 
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use crate::broken::{Broken, hold};
 use crate::fence::Streams;
+use crate::id::StreamIx;
 use crate::order::uses::UseTable;
 use crate::space::block::{BlockIndex, BlockState, NO_USES};
 use crate::stats::{Gauge, Stats};
@@ -26,7 +26,10 @@ impl Stats {
 /// The counters are those of a walk, and requested <= active, allocated <= active <= reserved, in
 /// each class and in all.
 pub(crate) fn check_i8_counters(stored: &Stats, walked: &Stats) -> Result<(), Broken> {
-    let counters = |of: &Stats| [of.all, of.classes[0], of.classes[1]].map(|one| one.current());
+    let counters = |of: &Stats| {
+        let each = [of.all, of.classes[0], of.classes[1]];
+        each.map(|mut one| one.gauges_mut().map(|gauge| gauge.current))
+    };
     let (found, held) = (counters(walked), counters(stored));
     hold(8, found == held, || format!("walked {found:?}, stored {held:?}"))?;
     for [requested, allocated, active, reserved, ..] in held {
@@ -52,28 +55,31 @@ pub(crate) fn check_i9_waiting(
     table: &UseTable,
     blocks: impl Iterator<Item = (BlockIndex, bool, u32)>,
 ) -> Result<(), Broken> {
-    let mut queued: BTreeMap<BlockIndex, usize> = BTreeMap::new();
-    for index in 0..streams.len() as u32 {
+    let mut queued: Vec<BlockIndex> = Vec::new();
+    for index in (0..streams.len() as u32).map(StreamIx) {
         let stream = streams.at(index);
         let mut last = 0;
         for (point, block) in stream.waiting() {
             hold(9, point > stream.passed && point >= last, || {
-                format!("point {point} of stream {index} should have been served")
+                format!("point {point} of {index:?} should have been served")
             })?;
             last = point;
-            *queued.entry(block).or_default() += 1;
+            queued.push(block);
         }
     }
-    let mut used = 0;
+    queued.sort_unstable();
+    let (mut waited, mut used) = (0, 0);
     for (index, is_pending, uses) in blocks {
-        let (waits, of) = (queued.remove(&index).unwrap_or(0), table.get(uses).len());
-        let expected = if is_pending { of } else { 0 };
+        let waits = queued.partition_point(|&one| one <= index)
+            - queued.partition_point(|&one| one < index);
+        let expected = if is_pending { table.get(uses).len() } else { 0 };
         hold(9, waits == expected && is_pending == (waits > 0), || {
             format!("{index:?} waits for {waits} fences, {expected} uses")
         })?;
+        waited += waits;
         used += usize::from(uses != NO_USES);
     }
-    hold(9, queued.is_empty(), || format!("no blocks, but queued: {queued:?}"))?;
+    hold(9, waited == queued.len(), || format!("{queued:?} wait, of which {waited} are blocks"))?;
     hold(9, used == table.len(), || {
         format!("{used} blocks have uses, {} are recorded", table.len())
     })

@@ -181,7 +181,7 @@ fn i5_levels_of_the_bitmap_that_differ() {
 #[test]
 fn i5_a_block_in_the_bin_of_another_list() {
     let Sample { mut heap, free, used_by, .. } = sample();
-    let other = heap.pools.at(0).list(SizeClass::Large, used_by.index).unwrap();
+    let other = heap.pools.at(PoolId::DEFAULT.index).list(SizeClass::Large, used_by.index).unwrap();
     heap.space.blocks[free].list = other;
     assert_broken(&heap, 5);
 }
@@ -292,7 +292,7 @@ fn i12_a_segment_of_another_kind_than_its_pool() {
     let Sample { mut heap, live, .. } = sample();
     let segment = heap.space.blocks[live].segment;
     heap.space.segments[segment].kind = SegmentKind::Plain;
-    let found = heap.check_i12_pools_keep_to_themselves(&tiles(&heap)).unwrap_err();
+    let found = check_i12_pools_keep_to_themselves(&heap, &tiles(&heap)).unwrap_err();
     assert_eq!(found.invariant, 12, "{found}");
 }
 
@@ -323,7 +323,7 @@ fn i16_a_pinned_page_without_a_granule() {
     heap.pin_mapping(heap.space.blocks[live].address).unwrap();
     heap.check().unwrap();
     heap.vm.corrupt_map(heap.space.blocks[live].segment, None, 1);
-    let found = heap.check_i16_pinned_memory_stays().unwrap_err();
+    let found = check_i16_pinned_memory_stays(&heap).unwrap_err();
     assert_eq!(found.invariant, 16, "{found}");
 }
 

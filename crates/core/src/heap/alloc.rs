@@ -67,7 +67,7 @@ impl Heap {
             return Ok(Outcome::Granted(self.occupy_free(index, request)));
         }
         let may_share = reuse != Reuse::OwnStream && self.config.cross_stream != CrossStream::Never;
-        if may_share && let Some(run) = self.find_run(request, StreamOrder::Ordered) {
+        if may_share && let Some(run) = self.search(request).run(StreamOrder::Ordered) {
             return Ok(Outcome::Granted(self.take_run(request, run)));
         }
         self.grow(request, reuse)
@@ -97,6 +97,6 @@ impl Heap {
         let Some(first) = self.space.free_around(list, &place) else { return Ok(None) };
         let index = self.space.claim_range(first, place.start, place.end);
         let granted = self.space.make_live(index, list, requested);
-        Ok(Some(self.count_live(index, Request { list, requested, bytes }, granted)))
+        Ok(Some(self.count_live(Request { list, requested, bytes }, granted)))
     }
 }

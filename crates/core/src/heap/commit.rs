@@ -6,6 +6,7 @@
 use super::Heap;
 use crate::plan::{self, Intent, Plan, Step};
 use crate::policy::SegmentKind;
+use crate::scarcity::Change;
 use crate::space::Granted;
 use crate::space::block::BlockIndex;
 use crate::space::free_list::ListIx;
@@ -92,20 +93,19 @@ impl Heap {
         match plan.intent {
             Intent::Reserve { list, .. } => {
                 self.pool_of(list).planned_segments -= 1;
-                self.addresses_are_scarce = true;
+                self.scarcity.note(Change::ReservationRefused);
             }
             Intent::Malloc { request, bytes } => {
                 self.pool_of(request.list).planned_segments -= 1;
                 self.planned_bytes -= bytes;
             }
             Intent::Grow { point, handles, has_large, .. } => {
-                // Perhaps less would have been granted. If that fails, too, size is not the reason.
-                self.memory_is_scarce = has_large;
+                self.scarcity.note(Change::GrowthFailed { has_large });
                 self.undo_growth(point, &plan.steps, in_effect, &handles);
             }
             Intent::Remap { window, donors, .. } => {
                 self.vm.undo_remap(self.space.blocks[window].segment, steps);
-                self.finish_unmapping(window);
+                self.windows().finish_unmapping(window);
                 donors.iter().for_each(|&index| self.file(index));
             }
             Intent::Order { .. } => self.note_recorded(steps),

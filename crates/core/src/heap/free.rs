@@ -11,7 +11,7 @@ use std::ops::Range;
 use super::Heap;
 use crate::error::{FreeError, RecordStreamError};
 use crate::fence::{Fence, StreamOrder};
-use crate::id::StreamId;
+use crate::id::{StreamId, StreamIx};
 use crate::plan::Plan;
 use crate::policy::SegmentKind;
 use crate::space::block::{Block, BlockIndex, BlockState, NO_USES};
@@ -53,12 +53,10 @@ impl Heap {
 
     #[inline]
     fn free_block(&mut self, index: BlockIndex) -> Freed {
-        let list = self.space.list_of(index);
-        let (class, stream) = (list.class as usize, list.stream);
-        let block = &mut self.space.blocks[index];
+        let (block, list) = self.space.block_and_list(index);
         // Its own stream's order counts from now, however long other streams' uses last.
-        block.free_after = self.streams.at(stream).free_after();
-        self.stats.free(class, block.bytes);
+        block.free_after = self.streams.at(list.stream).free_after();
+        self.stats.free(list.class as usize, block.bytes);
         if block.uses != NO_USES {
             return self.free_after_uses(index);
         }
@@ -97,10 +95,9 @@ impl Heap {
     /// longer known by its address.
     #[inline]
     pub(super) fn finish_free(&mut self, index: BlockIndex) {
-        let Block { bytes, requested, list, .. } = self.space.blocks[index];
-        let list = self.space.list_mut(list);
-        list.active_bytes.take(bytes);
-        self.stats.complete(list.class as usize, requested, bytes);
+        let (block, list) = self.space.block_and_list(index);
+        list.active_bytes.take(block.bytes);
+        self.stats.complete(list.class as usize, block.requested, block.bytes);
         self.space.map.remove(&mut self.space.blocks, index);
         self.file(index);
     }
@@ -179,7 +176,7 @@ impl Heap {
         let blocks = &self.space.blocks;
         let start_of = |index: BlockIndex| blocks[index].address;
         let returns = self.vm.returns(window.segment, &window.range(), start_of);
-        self.make_idle(claimed);
+        self.windows().make_idle(claimed);
         for piece in &returns {
             self.come_home(piece, &window);
         }
@@ -218,12 +215,12 @@ impl Heap {
     ///
     /// Others' stays where it is, even if complete: joined with what its owner freed just now it
     /// would have to be waited for again.
-    pub(super) fn restore_to(&mut self, owner: u32) {
+    pub(super) fn restore_to(&mut self, owner: StreamIx) {
         let mut restorable = Vec::new();
-        for (at, list) in self.space.lists().iter().enumerate() {
+        for list in self.space.lists() {
             let is_among = list.kind == SegmentKind::Mapped
                 && list.stream != owner
-                && self.is_open(crate::space::free_list::ListIx(at as u32));
+                && self.pools.is_open(list.pool);
             if !is_among {
                 continue;
             }
@@ -231,14 +228,14 @@ impl Heap {
                 let segment = &self.space.segments[self.space.blocks[index].segment];
                 if !segment.is_window
                     && self.space.list(segment.list).stream == owner
-                    && self.stream_order(index, owner) == StreamOrder::Ordered
+                    && self.streams.order_of(&self.space, index, owner) == StreamOrder::Ordered
                 {
                     restorable.push((index, segment.list));
                 }
             }
         }
         for (index, list) in restorable {
-            let is_over = self.is_complete(index);
+            let is_over = self.streams.is_complete(&self.space, index);
             // Where the owner waits for the last use only, its next fence covers that for others.
             let next = self.streams.at(owner).free_after();
             self.space.remove_free(index);
@@ -257,7 +254,7 @@ impl Heap {
             let mut next = first;
             while let Some(index) = next.some() {
                 if self.space.blocks[index].state == BlockState::Free {
-                    self.join_complete(index);
+                    self.streams.join_complete(&mut self.space, index);
                     free.push(index);
                 }
                 next = self.space.blocks[index].next;
@@ -268,41 +265,5 @@ impl Heap {
             let whole = self.space.blocks[index].range();
             self.send_home(index, whole);
         }
-    }
-
-    /// Joins a free block with those after it that are free on other streams, as far as their last
-    /// uses are complete: together they may hold whole handles.
-    fn join_complete(&mut self, index: BlockIndex) {
-        let end = self.complete_run_end(index);
-        while self.space.blocks[index].end() < end {
-            let blocks = &self.space.blocks;
-            let next = blocks[index].next;
-            // One of the same list whose last use is not complete must stay apart (I2).
-            let stays = |&after: &BlockIndex| {
-                let after = &blocks[after];
-                after.address >= end
-                    && after.state == BlockState::Free
-                    && after.list == blocks[index].list
-            };
-            if blocks[next].next.some().as_ref().is_some_and(stays) {
-                break;
-            }
-            self.space.remove_free(index);
-            self.space.remove_free(next);
-            self.space.blocks.absorb_next(index);
-            // Complete: points of different streams would not compare.
-            self.space.blocks[index].free_after = 0;
-            self.space.insert_free(index);
-        }
-    }
-
-    /// Where the run of free blocks with complete last uses that starts at this block ends; the
-    /// block's own address if it is none.
-    pub(super) fn complete_run_end(&self, index: BlockIndex) -> u64 {
-        let is_idle = |index: &BlockIndex| {
-            self.space.blocks[*index].state == BlockState::Free && self.is_complete(*index)
-        };
-        let run = self.space.blocks.onward(index).take_while(is_idle);
-        run.last().map_or(self.space.blocks[index].address, |last| self.space.blocks[last].end())
     }
 }

@@ -3,6 +3,7 @@
 //! Granules that are free come first, as a remap; only what is missing is created, at home.
 //! Reserved bytes plus those under way never pass the limit (one step: B19).
 
+use super::trim::Trim;
 use super::{Heap, Outcome, Reuse};
 use crate::error::RequestError;
 use crate::plan::{Intent, Plan, Request, Step};
@@ -42,7 +43,7 @@ impl Heap {
     fn back(&mut self, request: Request, reuse: Reuse) -> Result<Outcome, RequestError> {
         let too_large = SizeError::TooLarge { bytes: request.requested };
         let needed_bytes = round_up(request.bytes, self.config.granule_bytes).ok_or(too_large)?;
-        let donors = self.donors(request, reuse);
+        let donors = self.search(request).donors(reuse, false);
         let free_bytes = donors.ordered_bytes();
         if needed_bytes <= free_bytes {
             if let Some(outcome) = self.remap(request, reuse, &donors) {
@@ -50,7 +51,7 @@ impl Heap {
             }
             // Where generous reservations are refused, memory is created rather than a small range
             // reserved for one remap.
-            if !self.addresses_are_scarce {
+            if !self.scarcity.of_addresses() {
                 return self.plan_reservation(request, true).map(Outcome::Plan);
             }
         }
@@ -64,7 +65,7 @@ impl Heap {
         let class = self.space.list(request.list).class;
         let most = policy::handle_granules(
             class,
-            self.memory_is_scarce,
+            self.scarcity.of_memory(),
             self.vm.granule_count(),
             self.config.held_per_handle,
             self.config.granule_bytes,
@@ -117,7 +118,8 @@ impl Heap {
         }
         let run = self.plan_order(request);
         run.or_else(|| {
-            let points = self.points_of(donors.to_wait_for(missing_bytes).into_iter());
+            let waits = donors.to_wait_for(missing_bytes);
+            let points = self.search(request).points_of(waits.into_iter());
             self.plan_wait(request, points)
         })
     }
@@ -134,7 +136,7 @@ impl Heap {
         let stale = self.vm.mapped_ranges(whole.segment, &whole.range());
         if !stale.is_empty() {
             self.space.unlink_unmapped(point.unmapped);
-            return self.plan_to_unmap(point.unmapped, stale);
+            return Trim::unmapping(self, [(point.unmapped, stale)]);
         }
         self.space.claim_growth(point);
         self.planned_bytes += self.vm.created_bytes(&new);
@@ -149,7 +151,7 @@ impl Heap {
         is_window: bool,
     ) -> Result<Plan, RequestError> {
         let granule_bytes = self.config.granule_bytes;
-        let device_bytes = if self.addresses_are_scarce { 0 } else { self.config.device_bytes };
+        let device_bytes = if self.scarcity.of_addresses() { 0 } else { self.config.device_bytes };
         let class = self.space.list(request.list).class;
         let room = if is_window { self.vm.room_for_last_handle_bytes() } else { 0 };
         let bytes = request.bytes.checked_add(room);

@@ -13,9 +13,11 @@ mod grow;
 mod lifecycle;
 mod remap;
 mod reuse;
+mod search;
 #[cfg(test)]
 mod tests;
 mod trim;
+mod windows;
 
 pub use alloc::Outcome;
 pub use commit::Committed;
@@ -24,12 +26,13 @@ pub use reuse::Reuse;
 
 use crate::error::{FreeError, RequestError};
 use crate::fence::Streams;
-use crate::id::{PoolId, StreamId};
+use crate::id::{PoolId, PoolIx, StreamId, StreamIx};
 use crate::order::uses::UseTable;
 use crate::plan::Request;
 use crate::policy::{self, CrossStream, SegmentKind, SizeClass};
 use crate::pool::{Pool, Pools};
-use crate::space::block::{BlockIndex, NO_USES};
+use crate::scarcity::Scarcity;
+use crate::space::block::BlockIndex;
 use crate::space::free_list::{FreeList, ListIx};
 use crate::space::{Granted, Space};
 use crate::stats::{RemapStats, Stats};
@@ -37,6 +40,7 @@ use crate::vm::PageTable;
 
 /// How a heap behaves. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Config {
     /// How segments of the default pool are obtained, and of others that do not say.
     pub kind: SegmentKind,
@@ -53,6 +57,41 @@ pub struct Config {
     pub held_per_handle: u64,
 }
 
+impl Config {
+    /// A heap without a limit, on a device of so many bytes.
+    pub const fn new(kind: SegmentKind, granule_bytes: u64, device_bytes: u64) -> Self {
+        Self {
+            kind,
+            granule_bytes,
+            device_bytes,
+            limit_bytes: u64::MAX,
+            cross_stream: CrossStream::Wait,
+            held_per_handle: policy::HELD_PER_HANDLE,
+        }
+    }
+
+    /// The same, with a limit of reserved bytes.
+    #[must_use]
+    pub const fn with_limit_bytes(mut self, limit_bytes: u64) -> Self {
+        self.limit_bytes = limit_bytes;
+        self
+    }
+
+    /// The same, with another rule for when a free block serves another stream.
+    #[must_use]
+    pub const fn with_cross_stream(mut self, cross_stream: CrossStream) -> Self {
+        self.cross_stream = cross_stream;
+        self
+    }
+
+    /// The same, with handles that get large sooner or later.
+    #[must_use]
+    pub const fn with_held_per_handle(mut self, held_per_handle: u64) -> Self {
+        self.held_per_handle = held_per_handle;
+        self
+    }
+}
+
 /// All pools of one device, as a state machine. See the [crate] documentation.
 #[derive(Debug)]
 pub struct Heap {
@@ -66,12 +105,8 @@ pub struct Heap {
     pub(crate) stats: Stats,
     /// Bytes that plans under way will add to the reserved bytes.
     pub(crate) planned_bytes: u64,
-    /// The device refused a generous reservation, and none was given back since: ask for no more
-    /// addresses than needed.
-    pub(crate) addresses_are_scarce: bool,
-    /// A growth in large handles failed, none in single granules did after it, and no memory was
-    /// given back since: create no more than needed.
-    pub(crate) memory_is_scarce: bool,
+    /// What the device has refused of late.
+    pub(crate) scarcity: Scarcity,
 }
 
 impl Heap {
@@ -87,8 +122,7 @@ impl Heap {
             quarantine: Vec::new(),
             stats: Stats::default(),
             planned_bytes: 0,
-            addresses_are_scarce: false,
-            memory_is_scarce: false,
+            scarcity: Scarcity::default(),
         }
     }
 
@@ -136,7 +170,7 @@ impl Heap {
 
     /// The free list of a pool, class and stream, made if there is none yet.
     #[inline]
-    fn list_in(&mut self, pool: u32, class: SizeClass, stream: u32) -> ListIx {
+    fn list_in(&mut self, pool: PoolIx, class: SizeClass, stream: StreamIx) -> ListIx {
         let of = self.pools.at(pool);
         if let Some(list) = of.list(class, stream) {
             return list;
@@ -146,11 +180,9 @@ impl Heap {
         list
     }
 
-    /// Whether unused memory of a list may go elsewhere: that of the default pool, and of pools
-    /// that were released before the device was idle.
+    /// Whether unused memory of a list may go elsewhere.
     pub(crate) fn is_open(&self, list: ListIx) -> bool {
-        let pool = self.space.list(list).pool;
-        pool == PoolId::DEFAULT.index || self.pools.at(pool).is_open
+        self.pools.is_open(self.space.list(list).pool)
     }
 
     // The two moves everything is made of.
@@ -171,7 +203,7 @@ impl Heap {
     fn occupy_free(&mut self, index: BlockIndex, request: Request) -> Granted {
         let Request { list, requested, bytes } = request;
         let granted = self.space.occupy_free(index, list, requested, bytes);
-        self.count_live(index, request, granted)
+        self.count_live(request, granted)
     }
 
     /// An unfiled block serves a request. What it has too much is cut off and filed as free in the
@@ -183,12 +215,11 @@ impl Heap {
         if let Some(rest) = rest {
             self.file(rest);
         }
-        self.count_live(index, request, granted)
+        self.count_live(request, granted)
     }
 
     #[inline]
-    fn count_live(&mut self, index: BlockIndex, request: Request, granted: Granted) -> Granted {
-        self.space.blocks[index].uses = NO_USES;
+    fn count_live(&mut self, request: Request, granted: Granted) -> Granted {
         let list = self.space.list_mut(request.list);
         list.active_bytes.add(granted.bytes);
         self.stats.allocate(list.class as usize, request.requested, granted.bytes);
@@ -238,8 +269,7 @@ impl Heap {
     /// handles of free blocks, but for pinned ones, idle granules, and plain segments that are
     /// wholly free.
     pub fn unused_bytes(&self) -> u64 {
-        let lists = (0..self.space.lists().len() as u32).map(ListIx);
-        let open = lists.filter(|&list| self.is_open(list)).map(|list| self.space.list(list));
+        let open = self.space.lists().iter().filter(|list| self.pools.is_open(list.pool));
         let free = open.flat_map(|list| {
             list.filed(&self.space.blocks).map(|index| {
                 let block = &self.space.blocks[index];

@@ -10,33 +10,17 @@
 //! last, which would depend on what the program did before. With the same memory free, the same
 //! request is served by the same granules, and a program that repeats itself settles.
 
+use super::search::{Stale, Window};
+use super::trim::Trim;
+use super::windows::Windows;
 use super::{Heap, Outcome, Reuse};
-use crate::fence::{Fence, StreamOrder};
+use crate::fence::Fence;
 use crate::plan::{Intent, Plan, Request, Step};
-use crate::policy::{self, CrossStream, SegmentKind};
+use crate::policy;
 use crate::space::Granted;
 use crate::space::block::{BlockIndex, BlockState};
-use crate::space::free_list::ListIx;
-use crate::space::idle_windows::WindowKey;
-use crate::vm::donors::{Donor, Donors, Picked};
+use crate::vm::donors::{Donors, Picked};
 use crate::vm::remap::Remap;
-use crate::vm::window::WindowFit;
-
-/// A window that a request could be served in.
-#[derive(Debug)]
-struct Window {
-    index: BlockIndex,
-    fit: WindowFit,
-}
-
-/// Which windows may have to be unmapped in part before they are used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stale {
-    /// Those that can be now.
-    Now,
-    /// Also those whose last use is not known to be complete.
-    Later,
-}
 
 impl Heap {
     /// Serves a request by a remap that takes no driver call, if one can be had at a glance.
@@ -46,7 +30,7 @@ impl Heap {
     #[cold]
     pub(super) fn remap_again(&mut self, request: Request) -> Option<Granted> {
         let granules = self.vm.granules_for(request.bytes)?;
-        let mut large_enough = self.space.idle_windows.from_size(request.list, granules as u32);
+        let mut large_enough = self.space.idle_windows.of_size(request.list, granules as u32);
         if large_enough.next().is_none() || !self.is_open(request.list) {
             return None;
         }
@@ -55,12 +39,11 @@ impl Heap {
         if list.overlooked(&self.space.blocks, request.bytes).is_some() {
             return None;
         }
-        let stream = list.stream;
-        let donors = self.donors_in(request, Reuse::Ordered, Some(stream));
+        let donors = self.search(request).donors(Reuse::Ordered, true);
         if donors.ordered_bytes() < granules as u64 * self.config.granule_bytes {
             return None;
         }
-        let window = self.idle_window(request, granules, &donors, Stale::Now, 1)?;
+        let window = self.search(request).idle_window(granules, &donors, Stale::Now, 1)?;
         let remap = self.vm.remap(window.fit, Vec::new());
         let taken = self.claim_remap(window.index, &remap, &donors);
         self.finish_remap(request, window.index, &[], &taken);
@@ -75,21 +58,21 @@ impl Heap {
         reuse: Reuse,
         donors: &Donors,
     ) -> Option<Outcome> {
-        let mut window = self.best_window(request, donors, Stale::Later)?;
-        if window.fit.is_stale() && !self.is_complete(window.index) {
+        let mut window = self.search(request).best_window(donors, Stale::Later)?;
+        if window.fit.is_stale() && !self.streams.is_complete(&self.space, window.index) {
             // Worth a fence: if it has passed already, the window can be used.
             if reuse == Reuse::MayWait
                 && let Some(plan) = self.plan_fence_of(window.index, request)
             {
                 return Some(Outcome::Plan(plan));
             }
-            window = self.best_window(request, donors, Stale::Now)?;
+            window = self.search(request).best_window(donors, Stale::Now)?;
         }
         let Window { index, fit } = window;
         if fit.is_stale() {
             let stale = self.vm.stale_ranges(&fit, self.space.blocks[index].address);
-            self.space.idle_windows.remove(self.window_key(index));
-            return Some(Outcome::Plan(self.plan_to_unmap(index, stale)));
+            self.windows().take_idle(index);
+            return Some(Outcome::Plan(Trim::unmapping(self, [(index, stale)])));
         }
         if let Some(plan) = self.plan_within_budget(request, reuse, fit.calls) {
             return Some(Outcome::Plan(plan));
@@ -106,123 +89,12 @@ impl Heap {
         Some(Outcome::Plan(Plan { steps, intent }))
     }
 
-    // What it takes.
-
-    /// The free memory from which a request may take whole handles.
-    pub(super) fn donors(&self, request: Request, reuse: Reuse) -> Donors {
-        self.donors_in(request, reuse, None)
-    }
-
-    /// The same, of one stream or of all.
-    fn donors_in(&self, request: Request, reuse: Reuse, stream: Option<u32>) -> Donors {
-        let mut donors = Vec::with_capacity(policy::DONORS);
-        let user = self.space.list(request.list).stream;
-        for (at, list) in self.space.lists().iter().enumerate() {
-            let is_among = list.kind == SegmentKind::Mapped
-                && stream.is_none_or(|stream| list.stream == stream)
-                && self.is_open(ListIx(at as u32));
-            if !is_among {
-                continue;
-            }
-            for index in list.filed_from(&self.space.blocks, self.config.granule_bytes) {
-                let free = &self.space.blocks[index];
-                let (block, segment) = (index, free.segment);
-                let whole = self.vm.whole_handles(segment, free.range());
-                if whole.is_empty() {
-                    continue;
-                }
-                if let Some(is_ordered) = self.is_ordered(index, list.stream, user, reuse) {
-                    let is_foreign = list.stream != user;
-                    donors.extend(self.vm.unpinned(whole).map(|part| Donor {
-                        block,
-                        segment,
-                        start: part.start,
-                        end: part.end,
-                        is_foreign,
-                        is_ordered,
-                    }));
-                }
-            }
-        }
-        Donors::new(donors)
-    }
-
-    /// Whether a stream may take of a free block at once; `None` if not even after a wait.
-    fn is_ordered(&self, index: BlockIndex, owner: u32, user: u32, reuse: Reuse) -> Option<bool> {
-        let is_over = self.is_complete(index);
-        if reuse == Reuse::OwnStream {
-            // Captured work runs later, on any stream: only memory that nobody uses is safe.
-            return is_over.then_some(true);
-        }
-        if is_over || owner == user {
-            return Some(true);
-        }
-        match self.stream_order(index, user) {
-            _ if self.config.cross_stream == CrossStream::Never => None,
-            StreamOrder::Ordered => Some(true),
-            StreamOrder::Recorded | StreamOrder::Unrecorded => Some(false),
-            StreamOrder::Never => None,
-        }
-    }
-
-    // Where to.
-
-    /// The window in which a request is served with the fewest driver calls; `None` if addresses
-    /// have to be reserved first.
-    fn best_window(&self, request: Request, donors: &Donors, stale: Stale) -> Option<Window> {
-        let granules = self.vm.granules_for(request.bytes)?;
-        let most = granules / policy::WORTH_UNMAPPING + 1;
-        let idle = self.idle_window(request, granules, donors, stale, most);
-        let unmapped = idle.or_else(|| self.unmapped_window(request, granules));
-        unmapped.or_else(|| self.idle_window(request, granules, donors, Stale::Now, usize::MAX))
-    }
-
-    /// A window of addresses that lead nowhere, with room for all of the last handle after it.
-    fn unmapped_window(&self, request: Request, granules: usize) -> Option<Window> {
-        let room = self.vm.room_for_last_handle_bytes();
-        let bytes = granules as u64 * self.config.granule_bytes + room;
-        let mut unmapped = self.space.unmapped_blocks(request.list, true);
-        let index = unmapped.find(|&index| self.space.blocks[index].bytes >= bytes)?;
-        Some(Window { index, fit: self.vm.fit_unmapped(granules, room) })
-    }
-
-    /// The idle window that costs the fewest driver calls, and fewer than `most`.
-    fn idle_window(
-        &self,
-        request: Request,
-        granules: usize,
-        donors: &Donors,
-        stale: Stale,
-        most: usize,
-    ) -> Option<Window> {
-        let mut best: Option<Window> = None;
-        let large_enough = self.space.idle_windows.from_size(request.list, granules as u32);
-        for index in large_enough.take(policy::windows_to_look_at(granules)) {
-            let most = best.as_ref().map_or(most, |best| best.fit.calls);
-            let can_unmap = stale == Stale::Later || self.is_complete(index);
-            let block = &self.space.blocks[index];
-            let (segment, address) = (block.segment, block.address);
-            let fit = self.vm.fit_window(segment, address, granules, donors, can_unmap, most);
-            if let Some(fit) = fit
-                && self.vm.has_picks(&fit, donors)
-            {
-                let is_good = policy::is_good_enough(fit.calls, granules);
-                best = Some(Window { index, fit });
-                if is_good {
-                    break;
-                }
-            }
-        }
-        best
-    }
-
-    pub(crate) fn window_key(&self, index: BlockIndex) -> WindowKey {
-        let block = &self.space.blocks[index];
-        let granules = (block.bytes / self.config.granule_bytes) as u32;
-        WindowKey { list: block.list, granules, address: block.address }
-    }
-
     // Carrying it out.
+
+    /// The blocks and the page table, to change both together.
+    pub(super) const fn windows(&mut self) -> Windows<'_> {
+        Windows { space: &mut self.space, vm: &mut self.vm }
+    }
 
     /// Claims a window, and what a remap takes at home: as few blocks as possible.
     fn claim_remap(
@@ -231,17 +103,7 @@ impl Heap {
         remap: &Remap,
         donors: &Donors,
     ) -> Vec<BlockIndex> {
-        if self.space.blocks[index].state == BlockState::IdleWindow {
-            self.space.idle_windows.remove(self.window_key(index));
-            if self.space.blocks[index].bytes > remap.bytes {
-                self.space.blocks.cut(index, remap.bytes);
-            }
-            self.space.blocks.set_state(index, BlockState::Claimed);
-        } else {
-            self.space.claim_unmapped(index, remap.bytes);
-            let block = &self.space.blocks[index];
-            self.vm.add_window(block.segment, &block.range());
-        }
+        self.windows().claim(index, remap.bytes);
         let mut claimed = Vec::with_capacity(remap.taken.len());
         let mut left = remap.taken.as_slice();
         // From the last to the first: what is cut off a block stands behind what it keeps.
@@ -278,7 +140,7 @@ impl Heap {
             self.stats.classes[class].reserved_bytes.take(block.bytes);
             self.stats.granule_remaps += block.bytes / self.config.granule_bytes;
             if block.is_window {
-                self.make_idle(index);
+                self.windows().make_idle(index);
             } else {
                 self.space.blocks.set_state(index, BlockState::Remapped);
                 self.vm.leave_home(block.segment, &block.range(), index);
@@ -293,53 +155,6 @@ impl Heap {
         // What is left over is free to the request's stream at once; to others from its next fence
         // on, which covers those of the streams it waited for.
         (block.list, block.free_after) = (request.list, self.streams.at(stream).free_after());
-    }
-
-    /// Makes a claimed block of a segment of windows idle: whole windows in it can be used again.
-    pub(super) fn make_idle(&mut self, index: BlockIndex) {
-        let block = self.space.blocks[index];
-        // From the last window in it to the first.
-        for start in self.vm.windows_within(block.segment, &block.range()).into_iter().rev() {
-            let part = self.space.blocks.cut(index, start - block.address);
-            self.make_part_idle(part);
-        }
-        self.make_part_idle(index);
-    }
-
-    /// Makes a block within one window idle, joined with the idle parts around it that were used in
-    /// the same stream's order, or not at all.
-    fn make_part_idle(&mut self, index: BlockIndex) {
-        let mut index = index;
-        self.space.blocks.set_state(index, BlockState::IdleWindow);
-        let block = self.space.blocks[index];
-        if self.vm.is_unmapped(block.segment, &block.range()) {
-            let list = self.space.segments[block.segment].list;
-            let block = &mut self.space.blocks[index];
-            (block.list, block.free_after) = (list, 0);
-        }
-        if self.joins_idle(index, block.next) {
-            self.space.blocks.absorb_next(index);
-        }
-        if self.joins_idle(block.previous, index) {
-            self.space.blocks.absorb_next(block.previous);
-            index = block.previous;
-        }
-        let block = &self.space.blocks[index];
-        if self.vm.is_whole_window(block.segment, &block.range()) {
-            self.space.idle_windows.insert(self.window_key(index), index);
-            let most = 2 * self.vm.mapping_count() + policy::WINDOWS_TO_PASS_OVER;
-            self.space.idle_windows.tidy(most);
-        }
-    }
-
-    /// Whether two neighbours are idle parts of one window that go together.
-    fn joins_idle(&self, first: BlockIndex, second: BlockIndex) -> bool {
-        let idle = |index: BlockIndex| {
-            let block = index.some().map(|index| self.space.blocks[index]);
-            block.filter(|block| block.state == BlockState::IdleWindow)
-        };
-        let (Some(first), Some(second)) = (idle(first), idle(second)) else { return false };
-        first.list == second.list && !self.vm.is_window_start(second.segment, second.address)
     }
 
     // The budget of mappings.
@@ -361,7 +176,7 @@ impl Heap {
             |index| {
                 let block = &self.space.blocks[index];
                 let ranges = self.vm.mapped_ranges(block.segment, &block.range());
-                if !self.is_complete(index) || ranges.is_empty() {
+                if !self.streams.is_complete(&self.space, index) || ranges.is_empty() {
                     // A slow stream holds up no other's.
                     passed_over.set(passed_over.get() + 1);
                     return false;
@@ -373,11 +188,7 @@ impl Heap {
             },
         );
         self.space.idle_windows = windows;
-        let (mut releases, mut steps) = (Vec::new(), Vec::new());
-        for (index, ranges) in taken {
-            self.claim_to_unmap(index, ranges, &mut releases, &mut steps);
-        }
-        (!releases.is_empty()).then_some(Plan { steps, intent: Intent::Trim { releases } })
+        (!taken.is_empty()).then(|| Trim::unmapping(self, taken))
     }
 
     /// Plans to keep within the budget of mappings before a remap. Where the uses of the oldest

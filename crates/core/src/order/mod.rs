@@ -7,10 +7,11 @@
 pub(crate) mod uses;
 
 use crate::error::StreamError;
-use crate::fence::{Fence, Streams};
-use crate::id::{PoolId, StreamId};
+use crate::fence::{Fence, StreamOrder, Streams};
+use crate::id::{PoolId, StreamId, StreamIx};
 use crate::plan::{Intent, Plan, Step};
-use crate::space::block::{BlockIndex, NO_USES};
+use crate::space::Space;
+use crate::space::block::{BlockIndex, BlockState, NO_USES};
 use uses::UseTable;
 
 impl Streams {
@@ -71,5 +72,54 @@ impl Streams {
         let stream = self.of_fence(fence)?;
         stream.passed = stream.passed.max(fence.point);
         stream.dequeue()
+    }
+
+    /// Whether the host knows the last use of a free block to be complete.
+    #[inline]
+    pub(crate) fn is_complete(&self, space: &Space, index: BlockIndex) -> bool {
+        let block = &space.blocks[index];
+        self.has_passed(space.list(block.list).stream, block.free_after)
+    }
+
+    /// What it takes for a free block to be used on another stream than its own.
+    pub(crate) fn order_of(&self, space: &Space, index: BlockIndex, user: StreamIx) -> StreamOrder {
+        let block = &space.blocks[index];
+        self.order(space.list(block.list).stream, block.free_after, user)
+    }
+
+    /// Where the run of free blocks with complete last uses that starts at this block ends; the
+    /// block's own address if it is none.
+    pub(crate) fn complete_run_end(&self, space: &Space, index: BlockIndex) -> u64 {
+        let is_complete = |index: &BlockIndex| {
+            space.blocks[*index].state == BlockState::Free && self.is_complete(space, *index)
+        };
+        let run = space.blocks.onward(index).take_while(is_complete);
+        run.last().map_or(space.blocks[index].address, |last| space.blocks[last].end())
+    }
+
+    /// Joins a free block with those after it that are free on other streams, as far as their last
+    /// uses are complete: together they may hold whole handles.
+    pub(crate) fn join_complete(&self, space: &mut Space, index: BlockIndex) {
+        let end = self.complete_run_end(space, index);
+        while space.blocks[index].end() < end {
+            let blocks = &space.blocks;
+            let next = blocks[index].next;
+            // One of the same list whose last use is not complete must stay apart (I2).
+            let stays = |&after: &BlockIndex| {
+                let after = &blocks[after];
+                after.address >= end
+                    && after.state == BlockState::Free
+                    && after.list == blocks[index].list
+            };
+            if blocks[next].next.some().as_ref().is_some_and(stays) {
+                break;
+            }
+            space.remove_free(index);
+            space.remove_free(next);
+            space.blocks.absorb_next(index);
+            // Complete: points of different streams would not compare.
+            space.blocks[index].free_after = 0;
+            space.insert_free(index);
+        }
     }
 }

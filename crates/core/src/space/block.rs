@@ -133,6 +133,13 @@ impl Block {
         }
     }
 
+    /// Changes its state: the only way there is.
+    #[inline]
+    pub(super) const fn set_state(&mut self, state: BlockState) {
+        assert!(self.state.may_become(state), "a block cannot change its state so");
+        self.state = state;
+    }
+
     /// Its addresses.
     #[inline]
     pub(crate) const fn range(&self) -> Range<u64> {
@@ -161,12 +168,10 @@ impl Default for Blocks {
 }
 
 impl Blocks {
-    /// Changes a block's state: the only way there is.
+    /// Changes a block's state.
     #[inline]
     pub(crate) fn set_state(&mut self, index: BlockIndex, state: BlockState) {
-        let block = &mut self[index];
-        assert!(block.state.may_become(state), "a block cannot change its state so");
-        block.state = state;
+        self[index].set_state(state);
     }
 
     /// Puts a block into a slot.

@@ -5,6 +5,7 @@
 
 use super::bin::{BINS, Bin, Bitmap};
 use super::block::{BlockIndex, Blocks};
+use crate::id::{PoolIx, StreamIx};
 use crate::policy::{SegmentKind, SizeClass};
 use crate::stats::Gauge;
 
@@ -27,12 +28,12 @@ impl ListIx {
 #[derive(Debug)]
 pub(crate) struct FreeList {
     /// Index of the pool.
-    pub(crate) pool: u32,
+    pub(crate) pool: PoolIx,
     /// How the segments of its pool are obtained.
     pub(crate) kind: SegmentKind,
     pub(crate) class: SizeClass,
     /// Index of the stream in whose order the blocks are free.
-    pub(crate) stream: u32,
+    pub(crate) stream: StreamIx,
     /// Of the live and pending blocks that were requested for this list.
     pub(crate) active_bytes: Gauge,
     /// First unmapped block of the segments obtained for this list: of homes, and of windows.
@@ -42,7 +43,7 @@ pub(crate) struct FreeList {
 }
 
 impl FreeList {
-    pub(crate) fn new(pool: u32, kind: SegmentKind, class: SizeClass, stream: u32) -> Self {
+    pub(crate) fn new(pool: PoolIx, kind: SegmentKind, class: SizeClass, stream: StreamIx) -> Self {
         Self {
             pool,
             kind,
@@ -188,8 +189,10 @@ mod tests {
     use crate::space::block::tests::unfiled;
 
     fn list_of(sizes: &[u64]) -> (FreeList, Blocks, Vec<BlockIndex>) {
-        let (mut list, mut blocks) =
-            (FreeList::new(0, SegmentKind::Mapped, SizeClass::Large, 0), Blocks::default());
+        let (mut list, mut blocks) = (
+            FreeList::new(PoolIx(0), SegmentKind::Mapped, SizeClass::Large, StreamIx(0)),
+            Blocks::default(),
+        );
         let mut indices = Vec::new();
         for (at, &bytes) in sizes.iter().enumerate() {
             let index = blocks.insert(unfiled((at as u64 + 1) << 30, bytes));

@@ -45,7 +45,7 @@ impl IdleWindows {
     /// The windows of a list that have so many granules, the smallest first, at the lowest address
     /// if equal.
     #[inline]
-    pub(crate) fn from_size(
+    pub(crate) fn of_size(
         &self,
         list: ListIx,
         granules: u32,

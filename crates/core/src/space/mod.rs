@@ -17,12 +17,13 @@ pub(crate) mod segment;
 pub(crate) mod unmapped;
 
 use crate::error::FreeError;
+use crate::id::{PoolIx, StreamIx};
 use crate::policy::{self, SegmentKind, SizeClass};
 use crate::size::{QUANTUM, SizeError, block_bytes};
 use address_map::AddressMap;
-use block::{Block, BlockIndex, BlockState, Blocks};
+use block::{Block, BlockIndex, BlockState, Blocks, NO_USES};
 use free_list::{FreeList, ListIx};
-use idle_windows::IdleWindows;
+use idle_windows::{IdleWindows, WindowKey};
 use segment::{Segment, SegmentIx, Segments};
 
 /// A block handed out.
@@ -81,7 +82,12 @@ impl Space {
 
     /// Adds a list of free blocks: whoever asks by it is served from its segments alone.
     pub fn add_list(&mut self) -> ListIx {
-        self.insert_list(FreeList::new(0, SegmentKind::Mapped, SizeClass::Large, 0))
+        self.insert_list(FreeList::new(
+            PoolIx(0),
+            SegmentKind::Mapped,
+            SizeClass::Large,
+            StreamIx(0),
+        ))
     }
 
     /// Adds a range of addresses, in whole quanta of 512 bytes, as one free block of a list.
@@ -146,6 +152,14 @@ impl Space {
         &mut self.lists
     }
 
+    /// A block, and the list it belongs to.
+    #[inline]
+    pub(crate) fn block_and_list(&mut self, index: BlockIndex) -> (&mut Block, &mut FreeList) {
+        let block = &mut self.blocks[index];
+        let list = &mut self.lists[block.list.index()];
+        (block, list)
+    }
+
     /// The list that a block belongs to.
     #[inline]
     pub(crate) fn list_of(&self, index: BlockIndex) -> &FreeList {
@@ -182,6 +196,13 @@ impl Space {
         self.segments[self.blocks[index].segment].bytes == self.blocks[index].bytes
     }
 
+    /// Where a window stands while it is idle.
+    pub(crate) fn window_key(&self, index: BlockIndex, granule_bytes: u64) -> WindowKey {
+        let block = &self.blocks[index];
+        let granules = (block.bytes / granule_bytes) as u32;
+        WindowKey { list: block.list, granules, address: block.address }
+    }
+
     // Free blocks.
 
     /// Files an unfiled block as free in its list, joined with the free blocks around it (I2).
@@ -189,8 +210,9 @@ impl Space {
     #[inline]
     pub(crate) fn file(&mut self, index: BlockIndex) -> BlockIndex {
         let mut index = index;
-        let Block { list, next, previous, .. } = self.blocks[index];
-        self.blocks.set_state(index, BlockState::Free);
+        let block = &mut self.blocks[index];
+        block.set_state(BlockState::Free);
+        let Block { list, next, previous, .. } = *block;
         if self.is_free_in(next, list) {
             self.remove_free(next);
             self.blocks.absorb_next(index);
@@ -261,10 +283,10 @@ impl Space {
     /// An unfiled block serves a request of a list from now on.
     #[inline]
     pub(crate) fn make_live(&mut self, index: BlockIndex, list: ListIx, requested: u64) -> Granted {
-        self.blocks.set_state(index, BlockState::Live);
         let block = &mut self.blocks[index];
+        block.set_state(BlockState::Live);
         assert!(requested <= block.bytes, "a block is smaller than its request");
-        (block.list, block.requested) = (list, requested);
+        (block.list, block.requested, block.uses) = (list, requested, NO_USES);
         let granted = Granted { address: block.address, bytes: block.bytes };
         self.map.insert(&mut self.blocks, index, granted.address);
         granted

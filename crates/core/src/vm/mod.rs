@@ -53,6 +53,11 @@ impl PageTable {
         }
     }
 
+    /// Size of a granule.
+    pub(crate) const fn granule_bytes(&self) -> u64 {
+        self.granule_bytes
+    }
+
     /// A mapped segment was reserved.
     pub(crate) fn add_segment(&mut self, segment: SegmentIx, address: u64, is_window: bool) {
         if self.segments.len() <= segment.index() {

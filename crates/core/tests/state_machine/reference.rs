@@ -204,11 +204,8 @@ impl Reference {
             (&self.stats.classes[0], &found.classes[0]),
             (&self.stats.classes[1], &found.classes[1]),
         ] {
-            let theirs = SizeClassStats {
-                reserved_bytes: Gauge::default(),
-                segments: Gauge::default(),
-                ..*theirs
-            };
+            let mut theirs = *theirs;
+            (theirs.reserved_bytes, theirs.segments) = Default::default();
             assert_eq!(*ours, theirs, "statistics differ (I8, B41)");
         }
         let quarantined = self.quarantined().iter().map(|at| self.away[at].0.bytes).sum::<u64>();

@@ -1,7 +1,7 @@
 //! Random operations from random starts. Operations name blocks, streams and pools by number,
 //! taken modulo what there is, so that any sequence of them is a legal one and shrinks well.
 
-use drystone_core::{CrossStream, HELD_PER_HANDLE, Reuse, SegmentKind};
+use drystone_core::{Captured, CrossStream, HELD_PER_HANDLE, SegmentKind};
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
 
@@ -15,7 +15,7 @@ pub enum Transition {
         pool: usize,
         stream: usize,
         bytes: u64,
-        reuse: Reuse,
+        captured: Captured,
         fated: usize,
         fate: Fate,
     },
@@ -153,18 +153,18 @@ fn setup() -> impl Strategy<Value = Setup> {
 }
 
 fn transitions(granule_bytes: u64) -> impl Strategy<Value = Transition> {
-    let reuse = prop_oneof![
-        1 => Just(Reuse::OwnStream),
-        1 => Just(Reuse::Ordered),
-        4 => Just(Reuse::MayWait),
+    let captured = prop_oneof![
+        1 => Just(Captured::Own),
+        1 => Just(Captured::Other),
+        4 => Just(Captured::None),
     ];
     let pool = prop_oneof![3 => Just(0), 1 => 0..4usize];
-    let allocate = (pool, 0..4usize, bytes(granule_bytes), reuse, 0..3usize, fate()).prop_map(
-        |(pool, stream, bytes, reuse, fated, fate)| Transition::Allocate {
+    let allocate = (pool, 0..4usize, bytes(granule_bytes), captured, 0..3usize, fate()).prop_map(
+        |(pool, stream, bytes, captured, fated, fate)| Transition::Allocate {
             pool,
             stream,
             bytes,
-            reuse,
+            captured,
             fated,
             fate,
         },
@@ -253,10 +253,10 @@ impl World {
 
     fn apply(&mut self, transition: Transition) {
         match transition {
-            Transition::Allocate { pool, stream, bytes, reuse, fated, fate } => {
+            Transition::Allocate { pool, stream, bytes, captured, fated, fate } => {
                 if let Some(stream) = Self::pick(&self.reference.streams, stream) {
                     let pool = pool % self.pools.len();
-                    self.allocate_with(pool, stream, bytes, reuse, (fated, fate));
+                    self.allocate_with(pool, stream, bytes, captured, (fated, fate));
                 }
             }
             Transition::Free { nth, fate } => {
@@ -334,7 +334,7 @@ impl World {
                 let retired: Vec<_> = self.reference.retired.keys().copied().collect();
                 if let Some(stream) = Self::pick(&retired, nth) {
                     self.retire_stream(stream, Fate::Complete);
-                    self.allocate_with(0, stream, 512, Reuse::MayWait, (0, Fate::Complete));
+                    self.allocate_with(0, stream, 512, Captured::None, (0, Fate::Complete));
                     if let Some(address) = self.nth_live(nth) {
                         self.record_stream(address, stream);
                     }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use drystone_core::{
-    BlockState, BlockView, Config, CrossStream, Fence, HELD_PER_HANDLE, Heap, Plan, PoolId,
+    BlockState, Config, CrossStream, Fence, HELD_PER_HANDLE, Heap, Miss, Plan, PoolId,
     RequestError, SegmentKind, SegmentView, Stats, Step, StreamError, StreamId,
 };
 
@@ -66,19 +66,19 @@ pub struct World {
     /// Of each pool, how its segments are obtained.
     kinds: Vec<SegmentKind>,
     flights: Vec<Flight>,
+    /// Whose plan is being carried out; none for one that was left open.
+    miss: Option<Miss<()>>,
     pins: BTreeMap<u64, Pinned>,
 }
 
 impl World {
     pub fn new(setup: &Setup) -> Self {
-        let heap = Heap::new(Config {
-            kind: setup.kind,
-            granule_bytes: setup.granule_bytes,
-            device_bytes: setup.device_bytes,
-            limit_bytes: setup.limit_bytes,
-            cross_stream: setup.cross_stream,
-            held_per_handle: setup.held_per_handle,
-        });
+        let heap = Heap::new(
+            Config::new(setup.kind, setup.granule_bytes, setup.device_bytes)
+                .with_limit_bytes(setup.limit_bytes)
+                .with_cross_stream(setup.cross_stream)
+                .with_held_per_handle(setup.held_per_handle),
+        );
         let mut world = Self {
             heap,
             device: Device::new(setup.capacity_bytes, setup.addresses_bytes, setup.granule_bytes),
@@ -86,6 +86,7 @@ impl World {
             pools: vec![(PoolId::DEFAULT, false)],
             kinds: vec![setup.kind],
             flights: Vec::new(),
+            miss: None,
             pins: BTreeMap::new(),
         };
         world.reference.pool_streams.add_pool(0);
@@ -295,16 +296,12 @@ impl World {
         }
         for (address, block, state) in self.expected_blocks() {
             let is_requested = state != BlockState::Quarantined;
-            let view = BlockView {
-                address,
-                bytes: block.bytes,
-                requested_bytes: if is_requested { block.requested } else { 0 },
-                state,
-                stream: block.stream.index(),
-            };
             let pool = self.pools[block.pool].0.index();
-            let expected = (pool, size_class(block.requested), view);
-            assert_eq!(found.remove(&address), Some(expected));
+            let (found_pool, class, view) = found.remove(&address).expect("a block");
+            assert_eq!((found_pool, class), (pool, size_class(block.requested)));
+            assert_eq!((view.address, view.bytes, view.state), (address, block.bytes, state));
+            assert_eq!(view.requested_bytes, if is_requested { block.requested } else { 0 });
+            assert_eq!(view.stream, block.stream.index());
             let physical = self.device.physical(address, block.bytes);
             assert_eq!(physical.as_ref(), Some(&block.physical), "{view:?} moved");
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use drystone_cuda::{CudaDevice, CudaOptions};
 use drystone_driver::{DeviceInfo, Driver, Handle, Stream};
-use drystone_gpu_work::{Gpu, Kernels};
+use drystone_testkit::{Gpu, Kernels};
 
 use crate::Result;
 

@@ -110,8 +110,7 @@ fn plain(bench: &Bench) -> Result {
 /// From a pool that keeps its memory, and from one that has none.
 fn pooled(bench: &Bench) -> Result {
     let (device, stream) = (&bench.device, bench.stream);
-    let config =
-        MemoryPoolConfig { release_threshold_bytes: u64::MAX, ..MemoryPoolConfig::default() };
+    let config = MemoryPoolConfig::default().with_release_threshold_bytes(u64::MAX);
     let pool = device.create_memory_pool(&config)?;
     for mib in [2, 128] {
         let bytes = mib * MIB;

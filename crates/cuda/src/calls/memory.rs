@@ -11,7 +11,7 @@ impl Cuda {
         let (mut free, mut total) = (0, 0);
         // SAFETY: writes two numbers.
         check(unsafe { sys::cuMemGetInfo_v2(&raw mut free, &raw mut total) })?;
-        Ok(MemoryInfo { free_bytes: free as u64, total_bytes: total as u64 })
+        Ok(MemoryInfo::new(free as u64, total as u64))
     }
 
     pub(crate) fn malloc(&self, bytes: u64) -> Result<u64, Failure> {

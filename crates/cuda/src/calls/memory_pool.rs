@@ -72,12 +72,12 @@ impl Cuda {
             check(unsafe { sys::cuMemPoolGetAttribute(pointer(pool), attribute, to) })?;
             Ok(value)
         };
-        Ok(MemoryPoolUsage {
-            reserved_bytes: get(Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?,
-            reserved_peak_bytes: get(Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)?,
-            used_bytes: get(Attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?,
-            used_peak_bytes: get(Attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH)?,
-        })
+        let mut usage = MemoryPoolUsage::default();
+        usage.reserved_bytes = get(Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?;
+        usage.reserved_peak_bytes = get(Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)?;
+        usage.used_bytes = get(Attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?;
+        usage.used_peak_bytes = get(Attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH)?;
+        Ok(usage)
     }
 
     pub(crate) fn set_memory_pool_access(

@@ -11,8 +11,7 @@ fn a_pool_hands_out_memory_keeps_it_when_told_to_and_gives_it_back() {
         let device = open();
         raw::set_current(raw::primary(0));
         let stream = Stream(raw::create_stream());
-        let config =
-            MemoryPoolConfig { release_threshold_bytes: u64::MAX, ..MemoryPoolConfig::default() };
+        let config = MemoryPoolConfig::default().with_release_threshold_bytes(u64::MAX);
         let pool = device.create_memory_pool(&config).unwrap();
         let address = device.malloc_async(pool, 4 << 20, stream).unwrap();
         device.synchronize_stream(stream).unwrap();
@@ -38,13 +37,11 @@ fn every_option_of_a_pool_reaches_the_driver() {
     crate::scenario!(1, "", || {
         let device = open();
         for bits in 0..8_u32 {
-            let config = MemoryPoolConfig {
-                release_threshold_bytes: u64::from(bits) << 20,
-                reuse_follows_events: bits & 1 != 0,
-                reuse_is_opportunistic: bits & 2 != 0,
-                reuse_adds_dependencies: bits & 4 != 0,
-                is_exportable: false,
-            };
+            let config = MemoryPoolConfig::default()
+                .with_release_threshold_bytes(u64::from(bits) << 20)
+                .with_reuse_after_events(bits & 1 != 0)
+                .with_opportunistic_reuse(bits & 2 != 0)
+                .with_added_dependencies(bits & 4 != 0);
             let pool = device.create_memory_pool(&config).unwrap();
             let seen = (1..=3).map(|attribute| raw::pool_flag(pool.0, attribute)).rev();
             let seen = seen.fold(0, |bits, flag| bits << 1 | u32::from(flag));
@@ -77,7 +74,7 @@ fn a_pool_that_is_not_there_is_an_invalid_handle() {
 fn a_pool_is_exportable_where_the_device_can_share() {
     crate::scenario!(1, "", || {
         let device = open();
-        let config = MemoryPoolConfig { is_exportable: true, ..MemoryPoolConfig::default() };
+        let config = MemoryPoolConfig::default().with_export(true);
         match device.create_memory_pool(&config) {
             Ok(pool) => {
                 assert_ne!(device.info().shareable_handle, ShareableHandle::None);

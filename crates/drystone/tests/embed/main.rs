@@ -11,7 +11,7 @@ use std::sync::Arc;
 use cudarc::driver::{CudaContext, CudaFunction, CudaStream, LaunchConfig, PushKernelArg, sys};
 use drystone::embed::{Buffer, DeviceMemory, EmbedError, StreamMemory};
 use drystone::{AllocateError, Backend, Options};
-use drystone_simcuda_client::SimCuda;
+use drystone_testkit::SimCuda;
 
 const MIB: usize = 1 << 20;
 const CHILD: &str = "DRYSTONE_EMBED_TEST";
@@ -43,7 +43,7 @@ fn memory(options: &Options) -> StreamMemory {
 
 fn each_source(test: impl Fn(StreamMemory)) {
     for backend in [Backend::Vmm, Backend::Malloc, Backend::Async] {
-        test(memory(&Options { backend: Some(backend), ..Options::default() }));
+        test(memory(&Options::default().with_backend(backend)));
     }
 }
 
@@ -190,7 +190,7 @@ fn i15_nothing_is_left_when_the_engine_is_gone() {
         let stream = CudaContext::new(0).unwrap().new_stream().unwrap();
         let before = sim.live_objects(0);
         for backend in [Backend::Vmm, Backend::Malloc, Backend::Async] {
-            let options = Options { backend: Some(backend), ..Options::default() };
+            let options = Options::default().with_backend(backend);
             let memory = DeviceMemory::new(stream.context(), &options).unwrap();
             let buffer = memory.on(&stream).unwrap().zeros::<f32>(3 * MIB).unwrap();
             drop(memory);

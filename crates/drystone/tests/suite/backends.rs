@@ -28,7 +28,9 @@ fn the_source_is_chosen_by_what_the_device_can_do() {
     {
         let config = SimConfig { has_virtual_memory, has_async_malloc, ordinal: 3, ..watched() };
         let built = |backend| {
-            let allocator = build(config.clone(), &Options { backend, ..Options::default() });
+            let mut options = Options::default();
+            options.backend = backend;
+            let allocator = build(config.clone(), &options);
             allocator.map(|allocator| allocator.backend())
         };
         let or = |has, backend, error| if has { Ok(backend) } else { Err(error) };
@@ -46,7 +48,7 @@ fn the_source_is_chosen_by_what_the_device_can_do() {
 fn memory_is_shareable_only_where_the_device_can_share() {
     for is_shareable in [true, false] {
         let config = SimConfig { is_shareable, ..watched() };
-        let options = Options { is_shareable: true, ..ASYNC.options() };
+        let options = ASYNC.options().with_sharing();
         let refused = build(config, &options).err();
         let expected = (!is_shareable).then_some(BuildError::NotShareable { ordinal: 0 });
         assert_eq!(refused, expected);
@@ -57,7 +59,7 @@ fn memory_is_shareable_only_where_the_device_can_share() {
 fn how_streams_share_is_told_to_the_driver() {
     for cross_stream in [CrossStream::Never, CrossStream::Passed, CrossStream::Wait] {
         for setup in &SOURCES {
-            let options = Options { cross_stream, ..setup.options() };
+            let options = setup.options().with_cross_stream(cross_stream);
             assert_eq!(build(watched(), &options).unwrap().cross_stream(), cross_stream);
         }
     }
@@ -68,7 +70,7 @@ fn how_streams_share_is_told_to_the_driver() {
 fn idle_memory_above_the_threshold_goes_back_when_the_program_synchronises() {
     for (release_threshold_bytes, held) in [(u64::MAX, 64 * MIB), (32 * MIB, 32 * MIB), (0, 0)] {
         let sim = SimDevice::new(watched());
-        let options = Options { release_threshold_bytes, ..ASYNC.options() };
+        let options = ASYNC.options().with_release_threshold_bytes(release_threshold_bytes);
         let program = Program::new(Arc::new(sim.clone()), options);
         let lane = program.lane();
         let blocks = [0; 2].map(|_| program.allocate(lane, 32 * MIB));
@@ -84,10 +86,10 @@ fn idle_memory_above_the_threshold_goes_back_when_the_program_synchronises() {
 #[test]
 fn i12_a_pool_of_plain_memory_within_virtual_memory() {
     let sim = SimDevice::new(watched());
-    let options = Options { limit_bytes: Some(64 * MIB), ..VMM_2MIB.options() };
+    let options = VMM_2MIB.options().with_limit_bytes(64 * MIB);
     let program = Program::new(Arc::new(sim.clone()), options);
     let lane = program.lane();
-    let plain = PoolOptions { backend: Some(Backend::Malloc) };
+    let plain = PoolOptions::default().with_backend(Backend::Malloc);
     let pool = program.allocator.add_pool_with(&plain).unwrap();
     let blocks = [700, 30 * MIB].map(|b| program.try_allocate_in(pool, lane, b).unwrap());
     let mapped = [700, 20 * MIB].map(|bytes| program.allocate(lane, bytes));
@@ -119,7 +121,7 @@ fn i12_a_pool_of_plain_memory_within_virtual_memory() {
 fn pools_of_other_sources_are_allowed_where_they_make_sense() {
     let allowed = |setup: &Setup, backend| {
         let allocator = build(watched(), &setup.options()).unwrap();
-        allocator.add_pool_with(&PoolOptions { backend: Some(backend) }).map(|_| ())
+        allocator.add_pool_with(&PoolOptions::default().with_backend(backend)).map(|_| ())
     };
     let other = |pool, allocator| Err(BuildError::OtherBackend { pool, allocator });
     for setup in [&VMM_2MIB, &MALLOC] {
@@ -135,7 +137,7 @@ fn pools_of_other_sources_are_allowed_where_they_make_sense() {
     }
     let config = SimConfig { has_virtual_memory: false, ..watched() };
     let allocator = build(config, &MALLOC.options()).unwrap();
-    let mapped = allocator.add_pool_with(&PoolOptions { backend: Some(Backend::Vmm) });
+    let mapped = allocator.add_pool_with(&PoolOptions::default().with_backend(Backend::Vmm));
     assert_eq!(mapped, Err(BuildError::NoVirtualMemory { ordinal: 0 }));
     assert!(allocator.add_pool_with(&PoolOptions::default()).is_ok());
 }
@@ -245,7 +247,7 @@ fn b14_blocks_outlive_every_stream() {
     program.end();
 }
 
-/// Supplies memory of a device's, a few times.
+/// Provides memory of a device, a few times.
 struct Generous {
     device: SimDevice,
     left: Mutex<u32>,
@@ -253,7 +255,7 @@ struct Generous {
 }
 
 impl MemoryProvider for Generous {
-    fn supply(&self, bytes: u64) -> Option<u64> {
+    fn allocate(&self, bytes: u64) -> Option<u64> {
         let mut left = self.left.lock();
         *left = left.checked_sub(1)?;
         let address = self.device.malloc(bytes).ok()?;
@@ -261,7 +263,7 @@ impl MemoryProvider for Generous {
         Some(address)
     }
 
-    fn take_back(&self, address: u64, bytes: u64) {
+    fn free(&self, address: u64, bytes: u64) {
         let mut out = self.out.lock();
         let at = out.iter().position(|&one| one == (address, bytes)).unwrap();
         out.remove(at);
@@ -270,46 +272,46 @@ impl MemoryProvider for Generous {
 }
 
 #[test]
-fn a_pools_memory_comes_from_its_supplier_and_goes_back_there() {
+fn a_pools_memory_comes_from_its_provider_and_goes_back_there() {
     let device = SimDevice::new(watched());
     let allocator = Allocator::new(Arc::new(device.clone()), &Options::default()).unwrap();
     let stream = allocator.add_stream(Stream::DEFAULT).unwrap();
-    let supplier = Arc::new(Generous { device, left: Mutex::new(2), out: Mutex::default() });
-    let pool = allocator.add_pool_over(Arc::clone(&supplier) as Arc<dyn MemoryProvider>).unwrap();
+    let provider = Arc::new(Generous { device, left: Mutex::new(2), out: Mutex::default() });
+    let pool = allocator.add_pool_over(Arc::clone(&provider) as Arc<dyn MemoryProvider>).unwrap();
     let first = allocator.allocate_raw(pool, stream, 3 * MIB).unwrap().address;
     let second = allocator.allocate_raw(pool, stream, 40 * MIB).unwrap().address;
-    let segments = supplier.out.lock().clone();
+    let segments = provider.out.lock().clone();
     assert_eq!(segments.len(), 2);
     assert!([first, second].iter().all(|block| segments.iter().any(|(start, _)| start == block)));
     assert_eq!(allocator.stats().all.reserved_bytes.current, segments[0].1 + segments[1].1);
-    // A supplier without memory is a device without.
+    // A provider without memory is a device without.
     let refused = allocator.allocate_raw(pool, stream, 60 * MIB).unwrap_err();
     assert!(matches!(refused, AllocateError::OutOfMemory(_)), "{refused}");
     allocator.free(first).unwrap();
     allocator.trim().unwrap();
-    assert_eq!(supplier.out.lock().len(), 2, "a pool keeps its memory while it lives");
+    assert_eq!(provider.out.lock().len(), 2, "a pool keeps its memory while it lives");
     allocator.release_pool(pool).unwrap();
     allocator.trim().unwrap();
-    assert_eq!(*supplier.out.lock(), [segments[1]], "one block lives on");
+    assert_eq!(*provider.out.lock(), [segments[1]], "one block lives on");
     // Whoever comes in the pool's place is served by the driver.
     allocator.free(second).unwrap();
     allocator.trim().unwrap();
-    assert!(supplier.out.lock().is_empty());
-    *supplier.left.lock() = 9;
-    let plain = PoolOptions { backend: Some(Backend::Malloc) };
+    assert!(provider.out.lock().is_empty());
+    *provider.left.lock() = 9;
+    let plain = PoolOptions::default().with_backend(Backend::Malloc);
     let next = allocator.add_pool_with(&plain).unwrap();
     assert_eq!(next.index(), pool.index());
     let block = allocator.allocate_raw(next, stream, 3 * MIB).unwrap();
-    assert!(supplier.out.lock().is_empty());
+    assert!(provider.out.lock().is_empty());
     allocator.free(block.address).unwrap();
     allocator.check().unwrap();
 }
 
 #[test]
-fn the_drivers_own_pools_take_no_supplier() {
+fn the_drivers_own_pools_take_no_provider() {
     let device = SimDevice::new(watched());
     let allocator = Allocator::new(Arc::new(device.clone()), &ASYNC.options()).unwrap();
-    let supplier = Generous { device, left: Mutex::new(2), out: Mutex::default() };
+    let provider = Generous { device, left: Mutex::new(2), out: Mutex::default() };
     let refused = BuildError::OtherBackend { pool: Backend::Malloc, allocator: Backend::Async };
-    assert_eq!(allocator.add_pool_over(Arc::new(supplier)).err(), Some(refused));
+    assert_eq!(allocator.add_pool_over(Arc::new(provider)).err(), Some(refused));
 }

@@ -8,8 +8,8 @@ use std::thread;
 
 use drystone::driver::{ErrorCode, Stream};
 use drystone::{AllocateError, PoolId};
-use drystone_gpu_work::{at_exit, forked_child_succeeds};
 use drystone_sim::FaultMode;
+use drystone_testkit::{at_exit, forked_child_succeeds};
 
 use crate::device::{Fault, FaultyDevice, TestDevice};
 use crate::ending::Eve;

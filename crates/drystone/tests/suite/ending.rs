@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use drystone::driver::{Call, CaptureMode, Driver, ErrorCode};
-use drystone::{AllocateError, Allocator, Backend, CrossStream, Options, OutOfMemory};
+use drystone::{AllocateError, Allocator, Backend, CrossStream, OutOfMemory};
 use drystone_sim::{FaultMode, FaultPlan, SimConfig, SimDevice, Violation};
 
 use crate::altered::{Alteration, Altered};
@@ -71,7 +71,7 @@ fn memory_that_is_pending_is_waited_for_before_any_is_given_back() {
 fn memory_known_to_be_unused_is_given_back_before_the_device_is_waited_for() {
     for setup in &SOURCES {
         let sim = SimDevice::new(SimConfig { total_bytes: 128 * MIB, ..watched() });
-        let options = Options { cross_stream: CrossStream::Never, ..setup.options() };
+        let options = setup.options().with_cross_stream(CrossStream::Never);
         let program = Program::new(Arc::new(sim.clone()), options);
         let (gone, lane, slow) = (program.lane(), program.lane(), program.lane());
         let cached = program.allocate(gone, 64 * MIB);
@@ -96,7 +96,7 @@ fn out_of_memory_names_the_drivers_refusal_and_smaller_requests_work() {
         let call = match setup.backend {
             Backend::Vmm => Call::Create,
             Backend::Malloc => Call::Malloc,
-            Backend::Async => Call::MallocAsync,
+            _ => Call::MallocAsync,
         };
         let refusal = error.refusal.as_ref().unwrap();
         assert_eq!((refusal.call, refusal.code), (call, ErrorCode::OutOfMemory));

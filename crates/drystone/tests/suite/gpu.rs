@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use drystone::driver::{Call, CaptureMode, Driver, Stream};
 use drystone_cuda::{CudaDevice, CudaOptions, device_count};
-use drystone_gpu_work::{Gpu, Graph, Kernels, Mark};
+use drystone_testkit::{Gpu, Graph, Kernels, Mark};
 
 use crate::altered::{Alteration, Altered};
 use crate::device::TestDevice;

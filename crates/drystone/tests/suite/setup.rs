@@ -88,11 +88,7 @@ impl Setup {
     }
 
     pub fn options(&self) -> Options {
-        Options {
-            backend: Some(self.backend),
-            granule_bytes: self.granule_bytes,
-            ..Options::default()
-        }
+        Options::default().with_backend(self.backend).with_granule_bytes(self.granule_bytes)
     }
 
     pub fn program(&self) -> Program {
@@ -100,7 +96,7 @@ impl Setup {
     }
 
     pub fn program_with_limit(&self, limit_bytes: u64) -> Program {
-        self.program_with(Options { limit_bytes: Some(limit_bytes), ..self.options() })
+        self.program_with(self.options().with_limit_bytes(limit_bytes))
     }
 
     pub fn program_with(&self, options: Options) -> Program {
@@ -112,7 +108,7 @@ impl Setup {
         match self.backend {
             Backend::Vmm => self.granule_bytes,
             Backend::Malloc => 2 * MIB,
-            Backend::Async => self.unit_bytes(),
+            _ => self.unit_bytes(),
         }
     }
 
@@ -122,7 +118,7 @@ impl Setup {
         match self.backend {
             Backend::Vmm => self.granule_bytes,
             Backend::Malloc => 2 * MIB,
-            Backend::Async => 32 * MIB,
+            _ => 32 * MIB,
         }
     }
 

@@ -10,9 +10,8 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use drystone::driver::{CaptureMode, Driver, ErrorCode, Stream};
 use drystone_cuda::{CudaDevice, CudaOptions};
-use drystone_gpu_work::{Gpu, Graph};
 use drystone_sim::FaultMode;
-use drystone_simcuda_client::SimCuda;
+use drystone_testkit::{Gpu, Graph, SimCuda};
 
 use crate::device::{Fault, FaultyDevice, TestDevice};
 

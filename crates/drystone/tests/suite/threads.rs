@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
+use drystone::CrossStream;
 use drystone::driver::{Call, Driver};
-use drystone::{CrossStream, Options};
 use drystone_sim::{Rng, SimConfig, SimDevice};
 
 use crate::altered::{Alteration, Altered};
@@ -93,7 +93,7 @@ fn b19_the_limit_holds_for_all_threads_together() {
     for setup in &SOURCES {
         let sim = device(512 * MIB);
         let limit_bytes = 96 * MIB;
-        let options = Options { limit_bytes: Some(limit_bytes), ..setup.options() };
+        let options = setup.options().with_limit_bytes(limit_bytes);
         let program = Program::new(Arc::new(sim.clone()), options);
         let barrier = Barrier::new(THREADS as usize);
         let served = AtomicU64::new(0);
@@ -141,7 +141,7 @@ impl Alteration for Yielding {
 
 fn fitting_requests(setup: &Setup) -> u64 {
     let sim = device(THREADS * 64 * MIB);
-    let options = Options { cross_stream: CrossStream::Never, ..setup.options() };
+    let options = setup.options().with_cross_stream(CrossStream::Never);
     let inner: Arc<dyn Driver> = Arc::new(sim.clone());
     let driver = Arc::new(Altered { inner, alteration: Yielding });
     let program = Program::with_driver(Arc::new(sim.clone()), driver, options);

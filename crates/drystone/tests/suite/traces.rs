@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use drystone::{AllocateError, Options};
+use drystone::AllocateError;
 use drystone_sim::{SimConfig, SimDevice};
 
 use crate::program::{Block, Lane, Program};
@@ -101,7 +101,8 @@ fn replay(events: &[Event], sim: &SimDevice, program: &Program) -> usize {
 /// Returns how many requests were refused.
 fn run(events: &[Event], setup: &Setup, config: SimConfig, limit_bytes: Option<u64>) -> usize {
     let sim = SimDevice::new(config);
-    let options = Options { limit_bytes, ..setup.options() };
+    let mut options = setup.options();
+    options.limit_bytes = limit_bytes;
     let program = Program::new(Arc::new(sim.clone()), options);
     let refused = replay(events, &sim, &program);
     program.end();

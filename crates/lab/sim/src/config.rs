@@ -1,6 +1,7 @@
 //! [`SimConfig`]: what the simulated device is like. Plain data; every combination is valid.
 
-use crate::{CostTable, Violation};
+use crate::cost::CostTable;
+use crate::violation::Violation;
 
 /// Properties of one simulated device. Build it with struct update syntax over
 /// [`SimConfig::default`]: an 80 GiB device that answers at once and checks nothing.

@@ -1,6 +1,6 @@
 //! What a driver call costs: one table, with the source of every figure.
 //!
-//! The figures are the ones the peer rig prices PyTorch's allocators with, so that both sides of a
+//! The figures are the ones the PyTorch rig prices PyTorch's allocators with, so that both sides of a
 //! comparison pay the same. Replace a row when a measurement on real hardware says otherwise.
 
 use drystone_driver::Call;

@@ -3,7 +3,7 @@
 //! Atomics outside the device's lock: a replay reads them while other threads make calls. Refused
 //! calls count too, since they cost the caller the same.
 
-use crate::CostTable;
+use crate::cost::CostTable;
 use drystone_driver::Call;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,9 +1,10 @@
 //! [`SimDevice`]: the device as its users hold it, and the one way into its lock.
 
 use crate::clock::Clock;
+use crate::config::SimConfig;
 use crate::counter::Counters;
+use crate::fault::FaultPlan;
 use crate::state::State;
-use crate::{FaultPlan, SimConfig};
 use drystone_driver::{Call, DriverError, ErrorCode};
 use parking_lot::Mutex;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! [`Driver`] for [`SimDevice`]: each method names its call and its figures, nothing more.
 
-use crate::{GRANULARITY_BYTES, SimDevice};
+use crate::GRANULARITY_BYTES;
+use crate::device::SimDevice;
 use drystone_driver::{
     Call, CaptureMode, CaptureStatus, DeviceInfo, Driver, DriverError, ErrorCode, Event, Handle,
     MemoryInfo, MemoryPool, MemoryPoolConfig, MemoryPoolUsage, ShareableHandle, Stream, StreamUid,
@@ -11,24 +12,19 @@ type Result<T> = std::result::Result<T, DriverError>;
 impl Driver for SimDevice {
     fn info(&self) -> DeviceInfo {
         let config = self.config();
-        DeviceInfo {
-            ordinal: config.ordinal,
-            total_bytes: config.total_bytes,
-            granularity_bytes: GRANULARITY_BYTES,
-            has_virtual_memory: config.has_virtual_memory,
-            has_async_malloc: config.has_async_malloc,
-            has_gpu_direct_rdma: false,
-            shareable_handle: match config.is_shareable {
-                true => ShareableHandle::PosixFd,
-                false => ShareableHandle::None,
-            },
+        let mut info = DeviceInfo::new(config.ordinal, config.total_bytes, GRANULARITY_BYTES);
+        info.has_virtual_memory = config.has_virtual_memory;
+        info.has_async_malloc = config.has_async_malloc;
+        if config.is_shareable {
+            info.shareable_handle = ShareableHandle::PosixFd;
         }
+        info
     }
 
     fn memory_info(&self) -> Result<MemoryInfo> {
         self.call(Call::MemoryInfo, 0, 0, |state| {
             let free_bytes = state.memory.supply.free_bytes();
-            Ok(MemoryInfo { free_bytes, total_bytes: state.config.total_bytes })
+            Ok(MemoryInfo::new(free_bytes, state.config.total_bytes))
         })
     }
 

@@ -4,21 +4,33 @@
 //! event recorded in a capture belongs to that capture, also after its end, until it is recorded
 //! outside one.
 
-use crate::Mark;
-use crate::capture::{CAPTURE_IMPLICIT, CAPTURE_ISOLATION};
 use crate::handle_table::HandleTable;
 use crate::happens_before::VectorClock;
-use crate::state::State;
 use crate::stream::Membership;
-use drystone_driver::{ErrorCode, Event, Stream};
+use drystone_driver::{ErrorCode, Event};
 
 const FIRST_EVENT: u64 = 0xe000_0000;
 
-/// What an event stands for. `clock` is empty when no oracle watches.
+/// What an event of one device stands for, as a stream of another can wait for it.
 #[derive(Clone, Debug)]
-enum Recorded {
+pub struct Mark {
+    pub(crate) ready_ns: u64,
+    /// What the event is ordered after; empty when no oracle watches.
+    pub(crate) clock: VectorClock,
+}
+
+impl Mark {
+    /// When the event becomes ready, in nanoseconds of the host's time.
+    pub const fn ready_ns(&self) -> u64 {
+        self.ready_ns
+    }
+}
+
+/// What an event stands for.
+#[derive(Clone, Debug)]
+pub(crate) enum Recorded {
     Never,
-    Work { ready_ns: u64, clock: VectorClock },
+    Work(Mark),
     Captured { within: Membership, clock: VectorClock },
 }
 
@@ -44,132 +56,12 @@ impl Events {
         self.table.len()
     }
 
-    fn get(&self, event: Event) -> Result<&Recorded, ErrorCode> {
+    pub(crate) fn get(&self, event: Event) -> Result<&Recorded, ErrorCode> {
         self.table.get(event.0).ok_or(ErrorCode::InvalidHandle)
     }
-}
 
-impl State {
-    pub(crate) fn record(&mut self, event: Event, stream: Stream) -> Result<(), ErrorCode> {
-        self.events.get(event)?;
-        let queue = self.streams.get_mut(stream)?;
-        let clock = match &mut self.oracle {
-            Some(oracle) => oracle.order.stream(queue.index).clone(),
-            None => VectorClock::default(),
-        };
-        let recorded = if let Some(within) = queue.capture.clone() {
-            self.captures.check_intact(within.capture)?;
-            Recorded::Captured { within, clock }
-        } else {
-            let late_ns = self.rng.up_to(self.config.event_jitter_ns);
-            let done_ns = queue.busy_until_ns.max(self.clock.now_ns());
-            let ready_ns = done_ns
-                .saturating_add(self.config.event_latency_ns)
-                .saturating_add(late_ns)
-                .max(queue.marked_until_ns);
-            queue.marked_until_ns = ready_ns;
-            Recorded::Work { ready_ns, clock }
-        };
-        if let Some(slot) = self.events.table.get_mut(event.0) {
-            *slot = recorded;
-        }
+    pub(crate) fn set(&mut self, event: Event, recorded: Recorded) -> Result<(), ErrorCode> {
+        *self.table.get_mut(event.0).ok_or(ErrorCode::InvalidHandle)? = recorded;
         Ok(())
-    }
-
-    pub(crate) fn query(&mut self, event: Event) -> Result<bool, ErrorCode> {
-        let Some(ready_ns) = self.ready_ns(event)? else { return Ok(true) };
-        let is_ready = ready_ns <= self.clock.now_ns();
-        if is_ready {
-            self.host_observes(event);
-        }
-        Ok(is_ready)
-    }
-
-    pub(crate) fn synchronize_event(&mut self, event: Event) -> Result<(), ErrorCode> {
-        if let Some(ready_ns) = self.ready_ns(event)? {
-            self.clock.advance_to(ready_ns);
-            self.host_observes(event);
-            self.trim_pools();
-        }
-        Ok(())
-    }
-
-    pub(crate) fn wait(&mut self, stream: Stream, event: Event) -> Result<(), ErrorCode> {
-        let recorded = self.events.get(event)?;
-        let queue = self.streams.get_mut(stream)?;
-        let clock = match (recorded, &mut queue.capture) {
-            (Recorded::Never, _) => return Ok(()),
-            (Recorded::Work { ready_ns, clock }, None) => {
-                queue.busy_until_ns = queue.busy_until_ns.max(*ready_ns);
-                clock
-            }
-            (Recorded::Work { .. }, Some(own)) => {
-                self.captures.break_one(own.capture);
-                return Err(CAPTURE_ISOLATION);
-            }
-            (Recorded::Captured { within, clock }, capture) => {
-                if !self.captures.is_ongoing(within.capture) {
-                    return Err(ErrorCode::CapturedEvent);
-                }
-                self.captures.check_intact(within.capture)?;
-                match capture {
-                    Some(own) if own.capture == within.capture => {
-                        own.order.join(&within.order);
-                        own.path_ns = own.path_ns.max(within.path_ns);
-                    }
-                    Some(own) => {
-                        self.captures.break_one(own.capture);
-                        self.captures.break_one(within.capture);
-                        return Err(ErrorCode::CapturedEvent);
-                    }
-                    None if stream == Stream::DEFAULT => {
-                        self.captures.break_one(within.capture);
-                        return Err(CAPTURE_IMPLICIT);
-                    }
-                    None => {
-                        let mut joined = within.clone();
-                        joined.order.tick(queue.index);
-                        *capture = Some(joined);
-                    }
-                }
-                clock
-            }
-        };
-        if let Some(oracle) = &mut self.oracle {
-            oracle.order.stream(queue.index).join(clock);
-        }
-        Ok(())
-    }
-
-    /// What another device has to know of the event; `None` if it was never recorded.
-    pub(crate) fn mark(&self, event: Event) -> Result<Option<Mark>, ErrorCode> {
-        match self.events.get(event)? {
-            Recorded::Never => Ok(None),
-            Recorded::Work { ready_ns, clock } => Ok(Some(Mark::new(*ready_ns, clock.clone()))),
-            Recorded::Captured { .. } => Err(ErrorCode::CapturedEvent),
-        }
-    }
-
-    /// When the event becomes ready; `None` if it was never recorded. Refused, with what that
-    /// breaks, where the host may not ask.
-    fn ready_ns(&mut self, event: Event) -> Result<Option<u64>, ErrorCode> {
-        let ready_ns = match self.events.get(event)? {
-            Recorded::Never => None,
-            Recorded::Work { ready_ns, .. } => Some(*ready_ns),
-            Recorded::Captured { within, .. } => {
-                self.captures.break_one(within.capture);
-                return Err(ErrorCode::CapturedEvent);
-            }
-        };
-        self.captures.permit()?;
-        Ok(ready_ns)
-    }
-
-    fn host_observes(&mut self, event: Event) {
-        if let (Some(oracle), Ok(Recorded::Work { clock, .. })) =
-            (&mut self.oracle, self.events.get(event))
-        {
-            oracle.order.host_observes(clock);
-        }
     }
 }

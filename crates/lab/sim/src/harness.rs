@@ -2,8 +2,9 @@
 //! kernels, captures, exits, forks, and tells the oracle about blocks. None of these is a driver
 //! call of the allocator, so none is counted, priced or made to fail.
 
-use crate::state::{Life, State};
-use crate::{SimDevice, Violation};
+use crate::device::SimDevice;
+use crate::state::Life;
+use crate::violation::Violation;
 use drystone_driver::{CaptureMode, ErrorCode, Stream};
 
 /// Time and streams.
@@ -122,47 +123,5 @@ impl SimDevice {
     /// The same, and forgets them.
     pub fn take_violations(&self) -> Vec<Violation> {
         self.inner.state.lock().log.take()
-    }
-}
-
-impl State {
-    fn check_alloc(&mut self, address: u64, bytes: u64, stream: Stream) {
-        let Some(index) = self.pretend_kernel(address, stream) else { return };
-        let pieces = self.memory.resolve(address, bytes);
-        if let Some(oracle) = &mut self.oracle {
-            oracle.allocated(&mut self.log, (address, bytes), (stream, index), pieces);
-        }
-    }
-
-    fn check_use(&mut self, address: u64, stream: Stream) {
-        let Some(index) = self.pretend_kernel(address, stream) else { return };
-        if let Some(oracle) = &mut self.oracle {
-            oracle.used(&mut self.log, address, (stream, index));
-        }
-    }
-
-    fn check_free(&mut self, address: u64) {
-        let Some(oracle) = &mut self.oracle else { return };
-        for (stream, index) in oracle.streams_of(&mut self.log, address) {
-            // A stream destroyed meanwhile takes no more kernels; its uses so far still count.
-            if self.streams.get(stream).is_ok_and(|queue| queue.index == index) {
-                self.check_use(address, stream);
-            }
-        }
-        if let Some(oracle) = &mut self.oracle {
-            oracle.released(address);
-        }
-    }
-
-    /// Launches the kernel that a check stands for, and returns the stream's index.
-    fn pretend_kernel(&mut self, address: u64, stream: Stream) -> Option<u32> {
-        let duration_ns = self.rng.up_to(self.config.check_kernel_ns);
-        // A broken capture takes no kernel, which is the program's trouble and not the block's.
-        let _ = self.launch(stream, duration_ns);
-        let index = self.streams.get(stream).ok().map(|queue| queue.index);
-        if index.is_none() {
-            self.log.add(Violation::UnknownStream { address, stream });
-        }
-        index
     }
 }

@@ -1,11 +1,15 @@
 //! A simulated GPU behind [`drystone_driver::Driver`]: clocks, capacity, costs, faults, an oracle.
 //!
-//! Lives here, bottom first: `rng`, `clock`, `cost`, `counter`, `fault`, `handle_table`, `memory`,
-//! `stream`, `stream_ordered`, `event`, `capture`, the oracle (`happens_before`, `interval_map`,
-//! `violation`, `oracle`), and the device that joins them. It refuses what a real driver refuses;
-//! the oracle reports what a real driver would let pass and what would then corrupt data.
-//! Keeps: a call that fails has changed nothing; the same seed and the same calls in the same
-//! order give the same answers; handle values are recycled at once, stream identities never.
+//! Lives here, bottom first; a module uses only those above it:
+//! - `rng`, `clock`, `cost`, `counter`, `fault`, `handle_table`, `interval_map`, `violation`
+//! - `config`, `happens_before`, `memory`: what the device is like, and what it has
+//! - `capture`, `stream`, `event`, `oracle`: work, its order, and who checks it
+//! - `state`, `calls`: all that behind one lock, and what each call does to it
+//! - `device`, and its sides: `driver`, `harness`, `program`, `graph_memory`
+//!
+//! It refuses what a real driver refuses; the oracle reports what a real driver would let pass and
+//! what would then corrupt data. Keeps: a call that fails has changed nothing; the same seed and
+//! calls give the same answers; handle values are recycled at once, stream identities never.
 //!
 //! ```
 //! use drystone_driver::{Driver, Stream};
@@ -24,6 +28,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod calls;
 mod capture;
 mod clock;
 mod config;
@@ -33,6 +38,7 @@ mod device;
 mod driver;
 mod event;
 mod fault;
+mod graph_memory;
 mod handle_table;
 mod happens_before;
 mod harness;
@@ -43,15 +49,15 @@ mod program;
 mod rng;
 mod state;
 mod stream;
-mod stream_ordered;
 mod violation;
 
 pub use config::SimConfig;
 pub use cost::{Cost, CostTable};
 pub use device::{LiveObjects, SimDevice};
+pub use event::Mark;
 pub use fault::{FaultMode, FaultPlan};
 pub use handle_table::HandleTable;
-pub use program::{Extent, ExtentKind, Mark};
+pub use program::{Extent, ExtentKind};
 pub use rng::Rng;
 pub use violation::Violation;
 

@@ -6,12 +6,11 @@
 //! that something happens to be over does not make it legal to rely on it.
 //! Captured work is judged as if it ran where it was captured; replays of a graph are not modelled.
 
-use crate::Violation;
 use crate::happens_before::HappensBefore;
 use crate::interval_map::IntervalMap;
 use crate::memory::Piece;
 use crate::stream::uid;
-use crate::violation::ViolationLog;
+use crate::violation::{Violation, ViolationLog};
 use drystone_driver::{Call, Stream};
 use std::collections::BTreeMap;
 use std::sync::Arc;

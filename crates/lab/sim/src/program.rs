@@ -2,28 +2,9 @@
 //! times of events, events of other devices, captures by number, what an address belongs to.
 //! Like the harness's, these calls are not counted, priced or made to fail.
 
-use crate::SimDevice;
-use crate::happens_before::VectorClock;
-use crate::state::State;
+use crate::device::SimDevice;
+use crate::event::Mark;
 use drystone_driver::{ErrorCode, Event, Handle, MemoryPool, MemoryPoolConfig, Stream};
-
-/// What an event of one device stands for, as a stream of another can wait for it.
-#[derive(Clone, Debug)]
-pub struct Mark {
-    ready_ns: u64,
-    clock: VectorClock,
-}
-
-impl Mark {
-    pub(crate) const fn new(ready_ns: u64, clock: VectorClock) -> Self {
-        Self { ready_ns, clock }
-    }
-
-    /// When the event becomes ready, in nanoseconds of the host's time.
-    pub const fn ready_ns(&self) -> u64 {
-        self.ready_ns
-    }
-}
 
 /// How memory came to be at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,35 +167,6 @@ impl SimDevice {
     /// Errors: `InvalidValue` when nothing is mapped there, or its handle still is one.
     pub fn handle_again(&self, at: u64) -> Result<Handle, ErrorCode> {
         self.inner.state.lock().memory.vm.handle_again(at)
-    }
-}
-
-impl State {
-    fn query_stream(&mut self, stream: Stream) -> Result<bool, ErrorCode> {
-        let queue = self.streams.get(stream)?;
-        if let Some(membership) = &queue.capture {
-            self.captures.break_one(membership.capture);
-            return Err(ErrorCode::CaptureUnsupported);
-        }
-        self.captures.permit()?;
-        let is_idle = queue.busy_until_ns.max(queue.marked_until_ns) <= self.clock.now_ns();
-        if let (true, Some(oracle)) = (is_idle, &mut self.oracle) {
-            oracle.order.host_observes_stream(queue.index);
-        }
-        Ok(is_idle)
-    }
-
-    fn wait_mark(&mut self, stream: Stream, mark: &Mark) -> Result<(), ErrorCode> {
-        let queue = self.streams.get_mut(stream)?;
-        if let Some(own) = &queue.capture {
-            self.captures.break_one(own.capture);
-            return Err(crate::capture::CAPTURE_ISOLATION);
-        }
-        queue.busy_until_ns = queue.busy_until_ns.max(mark.ready_ns);
-        if let Some(oracle) = &mut self.oracle {
-            oracle.order.stream(queue.index).join(&mark.clock);
-        }
-        Ok(())
     }
 }
 

@@ -1,11 +1,8 @@
-//! [`State`]: everything behind the device's lock, and the calls that touch several parts of it.
-//!
-//! Invariant: a method that returns an error has changed nothing but broken captures. Streams,
-//! events and captures bring their own methods in their own files.
+//! [`State`]: everything behind the device's lock, and what every call goes through.
 
-use crate::SimConfig;
 use crate::capture::Captures;
 use crate::clock::Clock;
+use crate::config::SimConfig;
 use crate::event::Events;
 use crate::fault::Faults;
 use crate::memory::Memory;
@@ -13,7 +10,7 @@ use crate::oracle::Oracle;
 use crate::rng::Rng;
 use crate::stream::Streams;
 use crate::violation::{Violation, ViolationLog, is_callers_mistake};
-use drystone_driver::{Call, ErrorCode, Handle};
+use drystone_driver::{Call, ErrorCode};
 use std::sync::Arc;
 
 /// Whether the process may still use the device.
@@ -90,44 +87,5 @@ impl State {
 
     pub(crate) fn check_virtual_memory(&self) -> Result<(), ErrorCode> {
         if self.config.has_virtual_memory { Ok(()) } else { Err(ErrorCode::NotSupported) }
-    }
-
-    pub(crate) fn release(&mut self, handle: Handle) -> Result<(), ErrorCode> {
-        let gone = self.memory.vm.release(&mut self.memory.supply, handle)?;
-        if let (Some(piece), Some(oracle)) = (gone, &mut self.oracle) {
-            oracle.physical_gone(piece.physical, piece.bytes);
-        }
-        Ok(())
-    }
-
-    pub(crate) fn unmap(&mut self, address: u64, bytes: u64) -> Result<(), ErrorCode> {
-        self.memory.vm.check_whole_mappings(address, bytes)?;
-        if let Some(oracle) = &mut self.oracle {
-            oracle.unmapped(&mut self.log, address, bytes);
-        }
-        let gone = self.memory.vm.unmap(&mut self.memory.supply, address, bytes)?;
-        if let Some(oracle) = &mut self.oracle {
-            for piece in gone {
-                oracle.physical_gone(piece.physical, piece.bytes);
-            }
-        }
-        Ok(())
-    }
-
-    pub(crate) fn malloc(&mut self, bytes: u64) -> Result<u64, ErrorCode> {
-        self.captures.permit()?;
-        self.memory.plain.malloc(&mut self.memory.supply, bytes)
-    }
-
-    pub(crate) fn free(&mut self, address: u64) -> Result<(), ErrorCode> {
-        self.captures.permit()?;
-        let piece = self.memory.plain.lookup(address)?;
-        self.wait_until_idle();
-        if let Some(oracle) = &mut self.oracle {
-            oracle.freed(&mut self.log, Call::Free, address, piece.bytes);
-            oracle.physical_gone(piece.physical, piece.bytes);
-        }
-        self.memory.plain.free(&mut self.memory.supply, address);
-        Ok(())
     }
 }

@@ -41,11 +41,15 @@ fn rig_cost(table: &str, name: &str) -> Option<(f64, f64)> {
 const UNPRICED_BY_THE_RIG: [Call; 4] =
     [Call::CreateMemoryPool, Call::DestroyMemoryPool, Call::TrimMemoryPool, Call::EnablePeerAccess];
 
+/// Calls that the rig prices by mapping, each as much as the first. This device still gives ranges
+/// the discount of an older measurement, so its driver times are a lower bound for these.
+const PRICED_HIGHER_BY_THE_RIG: [Call; 2] = [Call::SetAccess, Call::Unmap];
+
 #[test]
-fn the_peer_rig_prices_every_call_alike() {
+fn the_pytorch_rig_prices_every_call_alike() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../../shared/rig/compare.py");
     let Ok(script) = std::fs::read_to_string(path) else {
-        println!("skipped: needs the peer rig in ../shared/rig");
+        println!("skipped: needs the PyTorch rig in ../shared/rig");
         return;
     };
     let (_, table) = script.split_once("COSTS = {").unwrap();
@@ -53,6 +57,11 @@ fn the_peer_rig_prices_every_call_alike() {
     for call in Call::ALL.into_iter().filter(|call| !call.is_query()) {
         let cost = costs.get(call);
         let own = (cost.first_us, cost.per_further_2mib_us);
+        if PRICED_HIGHER_BY_THE_RIG.contains(&call) {
+            let rig = rig_cost(table, call.cuda_name()).unwrap();
+            assert!(rig.0 >= own.0 && rig.1 > own.1, "{call:?}: {rig:?}");
+            continue;
+        }
         let expected = (!UNPRICED_BY_THE_RIG.contains(&call)).then_some(own);
         assert_eq!(rig_cost(table, call.cuda_name()), expected, "{call:?}");
     }

@@ -116,15 +116,13 @@ fn asked_by_another(config: MemoryPoolConfig, waits: bool, passes: bool) -> (boo
 
 #[test]
 fn the_attributes_say_who_gets_freed_memory() {
-    let none = MemoryPoolConfig {
-        reuse_follows_events: false,
-        reuse_is_opportunistic: false,
-        reuse_adds_dependencies: false,
-        ..MemoryPoolConfig::default()
-    };
-    let follows = MemoryPoolConfig { reuse_follows_events: true, ..none };
-    let opportunistic = MemoryPoolConfig { reuse_is_opportunistic: true, ..none };
-    let depends = MemoryPoolConfig { reuse_adds_dependencies: true, ..none };
+    let none = MemoryPoolConfig::default()
+        .with_reuse_after_events(false)
+        .with_opportunistic_reuse(false)
+        .with_added_dependencies(false);
+    let follows = none.with_reuse_after_events(true);
+    let opportunistic = none.with_opportunistic_reuse(true);
+    let depends = none.with_added_dependencies(true);
     for (config, plain, waiting, passed) in [
         (none, false, false, false),
         (follows, false, true, false),
@@ -142,8 +140,7 @@ fn the_attributes_say_who_gets_freed_memory() {
 #[test]
 fn idle_memory_up_to_the_threshold_outlives_a_synchronisation_and_no_trim() {
     let device = device();
-    let config =
-        MemoryPoolConfig { release_threshold_bytes: 40 * MIB, ..MemoryPoolConfig::default() };
+    let config = MemoryPoolConfig::default().with_release_threshold_bytes(40 * MIB);
     let pool = device.create_memory_pool(&config).unwrap();
     let blocks = [32 * MIB; 2].map(|bytes| device.malloc_async(pool, bytes, A).unwrap());
     blocks.into_iter().for_each(|address| device.free_async(address, A).unwrap());

@@ -200,7 +200,7 @@ fn calls_the_device_does_not_offer() {
     let freed = device.free_async(512, Stream::DEFAULT);
     refused(freed, Call::FreeAsync, ErrorCode::NotSupported);
     refused(device.enable_peer_access(1), Call::EnablePeerAccess, ErrorCode::NotSupported);
-    let config = MemoryPoolConfig { is_exportable: true, ..MemoryPoolConfig::default() };
+    let config = MemoryPoolConfig::default().with_export(true);
     let device = SimDevice::new(SimConfig { is_shareable: false, ..SimConfig::default() });
     let pool = device.create_memory_pool(&config);
     refused(pool, Call::CreateMemoryPool, ErrorCode::NotSupported);

@@ -166,6 +166,11 @@ impl fmt::Debug for Raw {
 /// A function that the device calls on the host.
 pub(crate) type HostFunction = Option<unsafe extern "C" fn(*mut c_void)>;
 
+/// `CU_MEM_LOCATION_TYPE_DEVICE`
+pub(crate) const DEVICE: i32 = 1;
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
+pub(crate) const POSIX_FD: i32 = 1;
+
 /// `CUmemLocation`
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,6 @@
 //! file in memory for each handle, mapped wherever the handle is: what is written through one
 //! mapping is read through every other. The system commits a page when it is first touched.
 
-use crate::device::Device;
 use crate::status::{OPERATING_SYSTEM, OUT_OF_MEMORY, Outcome};
 use drystone_sim::SimConfig;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -59,8 +58,8 @@ fn place(address: u64, bytes: u64, access: i32, flags: i32, file: i32) -> Outcom
 }
 
 /// Makes an allocation's pages real.
-pub(crate) fn open(device: &Device, address: u64, bytes: u64) {
-    if device.backing.is_none() {
+pub(crate) fn open(backing: Option<&Backing>, address: u64, bytes: u64) {
+    if backing.is_none() {
         return;
     }
     let start = address - address % PAGE;
@@ -71,8 +70,8 @@ pub(crate) fn open(device: &Device, address: u64, bytes: u64) {
 }
 
 /// Takes back the pages that lie wholly in a range.
-pub(crate) fn close(device: &Device, address: u64, bytes: u64) {
-    if device.backing.is_none() {
+pub(crate) fn close(backing: Option<&Backing>, address: u64, bytes: u64) {
+    if backing.is_none() {
         return;
     }
     let start = address.next_multiple_of(PAGE);
@@ -85,13 +84,13 @@ pub(crate) fn close(device: &Device, address: u64, bytes: u64) {
 
 /// Shows a handle's memory at an address, or hides it.
 pub(crate) fn show(
-    device: &Device,
+    backing: Option<&Backing>,
     address: u64,
     bytes: u64,
     file: Option<&OwnedFd>,
     access: i32,
 ) -> Outcome {
-    let (Some(_), Some(file)) = (&device.backing, file) else { return Ok(()) };
+    let (Some(_), Some(file)) = (backing, file) else { return Ok(()) };
     match access {
         0 => reserve(address, bytes),
         _ => {

@@ -3,19 +3,15 @@
 //! They take no part in the process's phases: they answer before `cuInit` and after exit began.
 
 use crate::abi::{Out, Raw, Text};
-use crate::api::{Call, Function};
 use crate::device::Device;
+use crate::entry::{Call, Function};
 use crate::handle::Kind;
+use crate::process::device_at;
 use crate::status::{INVALID_DEVICE, INVALID_VALUE, Outcome, Status, UNKNOWN};
-use crate::{fault, process, stats, stream};
-use arc_swap::Guard;
+use crate::tables::Node;
+use crate::{fault, process, queue, stats};
 use drystone_driver::Stream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-
-fn device(ordinal: i32) -> Outcome<Guard<Arc<Device>>> {
-    process::device(usize::try_from(ordinal).map_err(|_| INVALID_DEVICE)?)
-}
 
 /// Carries out a control function; a device that does not exist has nothing of anything.
 fn control<T>(failed: impl FnOnce(Status) -> T, body: impl FnOnce() -> Outcome<T>) -> T {
@@ -50,7 +46,7 @@ fn stream_of(device: &Device, raw: Raw) -> Outcome<Stream> {
     static NOBODY: Function = Function::new("simcuda", std::ptr::null());
     match raw.0 {
         0 | 1 => Ok(Stream::DEFAULT),
-        2 => Ok(stream::queue(&Call::new(&NOBODY), raw)?.stream),
+        2 => Ok(queue::queue(&Call::new(&NOBODY), raw)?.stream),
         _ => Ok(Stream(device.value(raw, Kind::Stream)?)),
     }
 }
@@ -59,7 +55,7 @@ fn stream_of(device: &Device, raw: Raw) -> Outcome<Stream> {
 fn with_report(name: &str, arguments: &dyn Fn() -> String, body: impl FnOnce() -> Outcome) -> i32 {
     let status = done(body);
     if crate::violation::is_pending() {
-        crate::violation::report(name, status, arguments);
+        crate::violation::report(name, status, arguments, process::config().strict);
     }
     status
 }
@@ -95,11 +91,11 @@ const AS_CONFIGURED: u64 = u64::MAX;
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_launch(ordinal: i32, stream: Raw, ns: u64) -> i32 {
     done(|| {
-        let device = device(ordinal)?;
+        let device = device_at(ordinal)?;
         let stream = stream_of(&device, stream)?;
         let ns = if ns == AS_CONFIGURED { device.config.kernel_ns } else { ns };
-        let queue = stream::Queue { device, stream };
-        queue.push(ns, || crate::capture::Node::Kernel)?;
+        let queue = queue::Queue { device, stream };
+        queue.push(ns, || Node::Kernel)?;
         queue.device.kernels.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Ok(())
     })
@@ -108,21 +104,21 @@ extern "C" fn simcuda_launch(ordinal: i32, stream: Raw, ns: u64) -> i32 {
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_advance_ns(ordinal: i32, ns: u64) -> i32 {
     done(|| {
-        device(ordinal)?.sim.advance_by(ns);
+        device_at(ordinal)?.sim.advance_by(ns);
         Ok(())
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_now_ns(ordinal: i32) -> u64 {
-    number(|| Ok(device(ordinal)?.sim.now_ns()))
+    number(|| Ok(device_at(ordinal)?.sim.now_ns()))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_check_alloc(ordinal: i32, address: u64, bytes: u64, stream: Raw) -> i32 {
     let arguments = || format!("{ordinal}, {address:#x}, {bytes}, {stream:?}");
     with_report("simcuda_check_alloc", &arguments, || {
-        let device = device(ordinal)?;
+        let device = device_at(ordinal)?;
         device.sim.check_alloc(address, bytes, stream_of(&device, stream)?);
         Ok(())
     })
@@ -132,7 +128,7 @@ extern "C" fn simcuda_check_alloc(ordinal: i32, address: u64, bytes: u64, stream
 extern "C" fn simcuda_check_use(ordinal: i32, address: u64, stream: Raw) -> i32 {
     let arguments = || format!("{ordinal}, {address:#x}, {stream:?}");
     with_report("simcuda_check_use", &arguments, || {
-        let device = device(ordinal)?;
+        let device = device_at(ordinal)?;
         device.sim.check_use(address, stream_of(&device, stream)?);
         Ok(())
     })
@@ -142,20 +138,20 @@ extern "C" fn simcuda_check_use(ordinal: i32, address: u64, stream: Raw) -> i32 
 extern "C" fn simcuda_check_free(ordinal: i32, address: u64) -> i32 {
     let arguments = || format!("{ordinal}, {address:#x}");
     with_report("simcuda_check_free", &arguments, || {
-        device(ordinal)?.sim.check_free(address);
+        device_at(ordinal)?.sim.check_free(address);
         Ok(())
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_violation_count(ordinal: i32) -> u64 {
-    number(|| Ok(device(ordinal)?.sim.violation_count()))
+    number(|| Ok(device_at(ordinal)?.sim.violation_count()))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_violations(ordinal: i32, out: Out<u8>, room: u64) -> u64 {
     number(|| {
-        let all = device(ordinal)?.sim.violations();
+        let all = device_at(ordinal)?.sim.violations();
         let lines: Vec<String> = all.iter().map(ToString::to_string).collect();
         text(out, room, &lines.join("\n"))
     })
@@ -163,22 +159,22 @@ extern "C" fn simcuda_violations(ordinal: i32, out: Out<u8>, room: u64) -> u64 {
 
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_calls(ordinal: i32) -> u64 {
-    number(|| Ok(device(ordinal)?.sim.calls()))
+    number(|| Ok(device_at(ordinal)?.sim.calls()))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_physical_bytes(ordinal: i32) -> u64 {
-    number(|| Ok(device(ordinal)?.sim.physical_bytes()))
+    number(|| Ok(device_at(ordinal)?.sim.physical_bytes()))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_peak_physical_bytes(ordinal: i32) -> u64 {
-    number(|| Ok(device(ordinal)?.sim.peak_physical_bytes()))
+    number(|| Ok(device_at(ordinal)?.sim.peak_physical_bytes()))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_live_objects(ordinal: i32, out: Out<u8>, room: u64) -> u64 {
-    number(|| text(out, room, &live_objects(&*device(ordinal)?)))
+    number(|| text(out, room, &live_objects(&*device_at(ordinal)?)))
 }
 
 /// What is still alive, a line for each kind. The default pool always is.
@@ -229,7 +225,7 @@ extern "C" fn simcuda_faults_fired(ordinal: i32) -> u64 {
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_lose_context(ordinal: i32) -> i32 {
     done(|| {
-        device(ordinal)?.sim.lose_context();
+        device_at(ordinal)?.sim.lose_context();
         Ok(())
     })
 }
@@ -237,7 +233,7 @@ extern "C" fn simcuda_lose_context(ordinal: i32) -> i32 {
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_begin_exit(ordinal: i32) -> i32 {
     done(|| {
-        device(ordinal)?.sim.begin_exit();
+        device_at(ordinal)?.sim.begin_exit();
         Ok(())
     })
 }

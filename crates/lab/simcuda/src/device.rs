@@ -5,19 +5,13 @@
 
 use crate::abi::Raw;
 use crate::backing::Backing;
-use crate::config::{Config, DEVICES_MAX};
-use crate::graph::Graphs;
+use crate::config::Config;
 use crate::handle::{Handle, Kind};
-use crate::module::Modules;
-use crate::pool::Pools;
 use crate::status::{INVALID_HANDLE, Outcome};
-use crate::virtual_memory::Physicals;
-use crate::{context, process, violation};
-use arc_swap::Guard;
+use crate::tables::Tables;
+use crate::violation;
 use drystone_sim::{GRANULARITY_BYTES, SimConfig, SimDevice};
 use parking_lot::Mutex;
-use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Addresses of device memory begin here and end below those of programs and libraries.
@@ -39,25 +33,6 @@ pub(crate) struct Device {
     pub(crate) backing: Option<Backing>,
 }
 
-/// What the driver API knows beyond the simulated device.
-#[derive(Debug, Default)]
-pub(crate) struct Tables {
-    pub(crate) streams: HashMap<u64, StreamRecord>,
-    pub(crate) events: HashMap<u64, u32>,
-    pub(crate) pools: Pools,
-    pub(crate) physicals: Physicals,
-    pub(crate) graphs: Graphs,
-    pub(crate) modules: Modules,
-}
-
-/// How a stream was created.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct StreamRecord {
-    pub(crate) flags: u32,
-    pub(crate) priority: i32,
-    pub(crate) context: Raw,
-}
-
 /// Addresses of one device among several.
 pub(crate) const fn span(devices: usize) -> u64 {
     let share = ADDRESSES / devices as u64;
@@ -71,13 +46,14 @@ pub(crate) fn ordinal_of_address(address: u64, devices: usize) -> Option<usize> 
 }
 
 impl Device {
+    /// One of so many devices of the process.
     pub(crate) fn new(
         ordinal: usize,
+        devices: usize,
         generation: u16,
         config: &Config,
         beside: Option<&SimDevice>,
     ) -> Self {
-        let devices = process::config().devices.clamp(1, DEVICES_MAX);
         let sim = SimConfig {
             ordinal: ordinal as u32,
             first_address: FIRST_ADDRESS + ordinal as u64 * span(devices),
@@ -95,7 +71,7 @@ impl Device {
             ordinal,
             generation,
             config: config.clone(),
-            tables: Mutex::new(Tables { pools: Pools::new(&sim), ..Tables::default() }),
+            tables: Mutex::new(Tables::new(&sim)),
             sim,
             captures: AtomicU32::new(0),
             kernels: AtomicU64::new(0),
@@ -115,17 +91,4 @@ impl Device {
         let is_own = handle.ordinal == self.ordinal && handle.is_of(self.generation);
         if is_own { Ok(handle.value) } else { Err(INVALID_HANDLE) }
     }
-}
-
-/// The device of a handle, and the value behind it.
-pub(crate) fn resolve(raw: Raw, kind: Kind) -> Outcome<(Guard<Arc<Device>>, u64)> {
-    let handle = Handle::decode(raw, kind).ok_or(INVALID_HANDLE)?;
-    let device = process::device(handle.ordinal).map_err(|_| INVALID_HANDLE)?;
-    let value = device.value(raw, kind)?;
-    Ok((device, value))
-}
-
-/// The device of the calling thread's current context.
-pub(crate) fn current() -> Outcome<Guard<Arc<Device>>> {
-    process::device(context::current_ordinal()?)
 }

@@ -1,48 +1,37 @@
 //! `libcuda.so.1` without a GPU: the CUDA driver API, in C, over the simulated device of
 //! `drystone-sim`.
 //!
-//! Lives here: the ABI (`abi`, `status`, `api`), the process and its devices (`process`, `device`,
-//! `config`, `fault`, `violation`, `stats`, `backing`), and one module for each part of the API.
-//! Every exported function is defined by the macro in `api`, which counts it, lets planned faults
-//! strike, stops panics at the boundary and lists the function for `cuGetProcAddress`.
+//! Lives here, bottom first; a module uses only those above it:
+//! - `status`, `abi`, `handle`, `config`: what crosses the C boundary, and the settings
+//! - `violation`, `backing`, `tables`, `device`: a device and what the API keeps beside it
+//! - `process`, `context`, `attribute`, `fault`: the devices of the process, and which is current
+//! - `entry`: the macro that defines exported functions. It counts calls, lets planned faults
+//!   strike, stops panics at the boundary, and lists the functions for `cuGetProcAddress`
+//! - `capture`, `opened`, `effect`, `queue`: what functions of several kinds do
+//! - `api`, with `stats`: the functions themselves; `control`: those that no CUDA has
+//!
 //! Keeps: no argument crashes the library; a handle that is stale, foreign or of another kind is
 //! refused; a call that fails has changed nothing.
 
 #[macro_use]
-mod api;
+mod entry;
 
 mod abi;
+mod api;
 mod attribute;
 mod backing;
 mod capture;
 mod config;
 mod context;
 mod control;
-mod copy;
 mod device;
-mod device_query;
-mod event;
+mod effect;
 mod fault;
-mod graph;
-mod graph_build;
-mod graph_query;
 mod handle;
-mod host;
-mod ipc;
-mod launch;
-mod library;
-mod memory;
-mod module;
-mod pointer;
-mod pool;
-mod pool_share;
-mod proc_address;
+mod opened;
 mod process;
-mod set;
+mod queue;
 mod stats;
 mod status;
-mod stream;
-mod stream_wait;
+mod tables;
 mod violation;
-mod virtual_memory;
-mod virtual_share;

@@ -3,12 +3,15 @@
 //! Invariant: before `cuInit`, in a forked child and after exit began a call does nothing but say
 //! so; none of these answers takes a lock.
 
-use crate::config::Config;
-use crate::device::Device;
+use crate::abi::Raw;
+use crate::config::{Config, DEVICES_MAX};
+use crate::device::{Device, ordinal_of_address};
+use crate::handle::{Handle, Kind};
 use crate::status::{
-    DEINITIALIZED, INVALID_DEVICE, NO_DEVICE, NOT_INITIALIZED, Outcome, SYSTEM_NOT_READY,
+    DEINITIALIZED, INVALID_DEVICE, INVALID_HANDLE, NO_DEVICE, NOT_INITIALIZED, Outcome,
+    SYSTEM_NOT_READY,
 };
-use crate::{stats, violation};
+use crate::violation;
 use arc_swap::{ArcSwap, Guard};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -69,9 +72,11 @@ pub(crate) fn configure(text: &str) -> Result<(), String> {
 
 static DEVICES: LazyLock<Box<[ArcSwap<Device>]>> = LazyLock::new(|| {
     let config = config();
+    let share = devices_of(config);
     let mut devices: Vec<Arc<Device>> = Vec::new();
     for ordinal in 0..config.devices {
-        let device = Device::new(ordinal, 0, config, devices.first().map(|first| &first.sim));
+        let device =
+            Device::new(ordinal, share, 0, config, devices.first().map(|first| &first.sim));
         devices.push(Arc::new(device));
     }
     devices.into_iter().map(ArcSwap::new).collect()
@@ -83,6 +88,11 @@ pub(crate) fn config() -> &'static Config {
     settings().as_ref().unwrap_or(&INITIAL)
 }
 
+/// Among how many devices the addresses are shared out.
+fn devices_of(config: &Config) -> usize {
+    config.devices.clamp(1, DEVICES_MAX)
+}
+
 pub(crate) fn device_count() -> usize {
     DEVICES.len()
 }
@@ -92,13 +102,26 @@ pub(crate) fn device(ordinal: usize) -> Outcome<Guard<Arc<Device>>> {
     DEVICES.get(ordinal).map(ArcSwap::load).ok_or(INVALID_DEVICE)
 }
 
+/// The device that an ordinal of the API means.
+pub(crate) fn device_at(ordinal: i32) -> Outcome<Guard<Arc<Device>>> {
+    device(usize::try_from(ordinal).map_err(|_| INVALID_DEVICE)?)
+}
+
+/// The device of a handle, and the value behind it.
+pub(crate) fn resolve(raw: Raw, kind: Kind) -> Outcome<(Guard<Arc<Device>>, u64)> {
+    let handle = Handle::decode(raw, kind).ok_or(INVALID_HANDLE)?;
+    let device = device(handle.ordinal).map_err(|_| INVALID_HANDLE)?;
+    let value = device.value(raw, kind)?;
+    Ok((device, value))
+}
+
 pub(crate) fn devices() -> impl Iterator<Item = Guard<Arc<Device>>> {
     DEVICES.iter().map(ArcSwap::load)
 }
 
 /// The device whose addresses these are.
 pub(crate) fn device_of_address(address: u64) -> Option<Guard<Arc<Device>>> {
-    device(crate::device::ordinal_of_address(address, device_count())?).ok()
+    device(ordinal_of_address(address, device_count())?).ok()
 }
 
 /// Puts a fresh device in the place of one.
@@ -106,19 +129,24 @@ pub(crate) fn replace_device(ordinal: usize, config: &Config) -> Outcome {
     let place = DEVICES.get(ordinal).ok_or(INVALID_DEVICE)?;
     let before = place.load();
     let beside = (!config.own_clock).then_some(&before.sim);
-    let fresh = Device::new(ordinal, before.generation.wrapping_add(1), config, beside);
+    let (share, generation) = (devices_of(self::config()), before.generation.wrapping_add(1));
+    let fresh = Device::new(ordinal, share, generation, config, beside);
     place.store(Arc::new(fresh));
     Ok(())
 }
 
+/// What is done at exit while everything is still there.
+static LAST_ACT: OnceLock<fn()> = OnceLock::new();
+
 /// `cuInit`
-pub(crate) fn init() -> Outcome {
+pub(crate) fn init(last_act: fn()) -> Outcome {
     settings().as_ref().map_err(|_| SYSTEM_NOT_READY)?;
     if device_count() == 0 {
         return Err(NO_DEVICE);
     }
     let first = PHASE.compare_exchange(BEFORE_INIT, RUNNING, Ordering::Relaxed, Ordering::Relaxed);
     if first.is_ok() {
+        let _ = LAST_ACT.set(last_act);
         // SAFETY: the handler is a function of this library, which is never unloaded.
         unsafe { libc::pthread_atfork(None, None, Some(after_fork)) };
         // SAFETY: as above.
@@ -131,11 +159,12 @@ extern "C" fn after_fork() {
     PHASE.store(FORKED_CHILD, Ordering::Relaxed);
 }
 
-/// Writes the statistics while everything is still there. Whoever calls later is told that the
-/// driver is shutting down.
+/// Whoever calls later is told that the driver is shutting down.
 extern "C" fn at_exit() {
     if PHASE.load(Ordering::Relaxed) == RUNNING {
-        let _ = std::panic::catch_unwind(stats::write_at_exit);
+        if let Some(last_act) = LAST_ACT.get() {
+            let _ = std::panic::catch_unwind(last_act);
+        }
         PHASE.store(EXITING, Ordering::Relaxed);
     }
 }

@@ -1,8 +1,7 @@
 //! Statistics of the process as JSON: calls by function, devices, violations, what stub libraries
 //! counted.
 
-use crate::proc_address;
-use crate::process;
+use crate::{api, process};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -58,7 +57,7 @@ fn devices() -> String {
 }
 
 fn functions() -> String {
-    let called = proc_address::all().filter(|function| function.calls() > 0);
+    let called = api::all().filter(|function| function.calls() > 0);
     let rows = called.map(|function| {
         let (name, calls, bytes) = (function.name, function.calls(), function.bytes());
         format!("{}: {{\"calls\": {calls}, \"bytes\": {bytes}}}", quoted(name))

@@ -3,7 +3,6 @@
 //!
 //! The device reports with its lock held; the text waits in the thread until the call is over.
 
-use crate::process;
 use drystone_sim::Violation;
 use parking_lot::Mutex;
 use std::backtrace::Backtrace;
@@ -42,7 +41,7 @@ pub(crate) fn is_pending() -> bool {
 }
 
 /// Says what the calling thread's call has broken; ends the process where it is to be strict.
-pub(crate) fn report(function: &str, status: i32, arguments: &dyn Fn() -> String) {
+pub(crate) fn report(function: &str, status: i32, arguments: &dyn Fn() -> String, is_strict: bool) {
     IS_PENDING.set(false);
     let own = thread::current().id();
     let mut texts = Vec::new();
@@ -54,7 +53,7 @@ pub(crate) fn report(function: &str, status: i32, arguments: &dyn Fn() -> String
         !is_own
     });
     for text in texts {
-        if process::config().strict {
+        if is_strict {
             let arguments = arguments();
             eprintln!("simcuda: violation: {text}\n  by {function}({arguments}) = {status}");
             eprintln!("{}", Backtrace::force_capture());

@@ -1,8 +1,9 @@
-//! The subcommands, one file each, and the exit codes they share.
+//! The subcommands, one file each.
 
 pub mod compare;
 pub mod convert;
 mod each_file;
+mod ended;
 pub mod fit;
 pub mod inspect;
 pub mod replay;
@@ -10,27 +11,7 @@ mod replays;
 
 use clap::Subcommand;
 
-/// How a command ended, apart from errors that end it at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// All files were used; nothing ran out of memory.
-    Well,
-    /// All files were used; an allocator ran out of memory.
-    OutOfMemory,
-    /// A file could not be used; the others were.
-    BadInput,
-}
-
-impl Ended {
-    /// The exit code.
-    pub fn code(self) -> u8 {
-        match self {
-            Ended::Well => 0,
-            Ended::OutOfMemory => 1,
-            Ended::BadInput => 2,
-        }
-    }
-}
+pub use ended::Ended;
 
 /// What to do.
 #[derive(Debug, Subcommand)]

@@ -5,8 +5,8 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod candidates;
 mod commands;
-mod contestants;
 mod input;
 mod jobs;
 mod output;

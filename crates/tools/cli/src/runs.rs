@@ -1,15 +1,15 @@
-//! Replays of one file: every trace in it through every contestant.
+//! Replays of one file: every trace in it through every candidate.
 //!
-//! Invariant: a trace is decoded once and dropped as soon as its last contestant is through.
+//! Invariant: a trace is decoded once and dropped as soon as its last candidate is through.
 
 use anyhow::Result;
-use drystone_models::Contestant;
+use drystone_models::Candidate;
 use drystone_trace::metrics::{Metrics, Summary};
 use drystone_trace::model::Trace;
 use drystone_trace::replay::{self, Curve, Layout, Options};
 
 use crate::args::{AMPLE_BYTES, Capacity};
-use crate::contestants::{self, Device};
+use crate::candidates::{self, Device};
 use crate::input::{self, Input};
 use crate::jobs::Progress;
 
@@ -24,7 +24,7 @@ pub struct Settings {
     pub with_layouts: bool,
 }
 
-/// What all contestants made of one trace.
+/// What all candidates made of one trace.
 #[derive(Debug, serde::Serialize)]
 pub struct TraceReport {
     /// The file it came from.
@@ -35,11 +35,11 @@ pub struct TraceReport {
     pub capacity_bytes: u64,
     /// What is in the trace.
     pub summary: Summary,
-    /// One per contestant, in their order.
+    /// One per candidate, in their order.
     pub runs: Vec<Run>,
 }
 
-/// What one contestant made of one trace.
+/// What one candidate made of one trace.
 #[derive(Debug, serde::Serialize)]
 pub struct Run {
     /// The allocator's name.
@@ -73,7 +73,7 @@ pub struct FirstRefusal {
 }
 
 impl TraceReport {
-    /// Whether any contestant met a refusal.
+    /// Whether any candidate met a refusal.
     pub fn ran_out_of_memory(&self) -> bool {
         self.runs.iter().any(|run| run.metrics.out_of_memory_events > 0)
     }
@@ -82,24 +82,24 @@ impl TraceReport {
 impl Run {
     /// Name and configuration in one.
     pub fn label(&self) -> String {
-        contestants::label(&self.allocator, &self.configuration)
+        candidates::label(&self.allocator, &self.configuration)
     }
 }
 
-/// Replays every trace of a file through every contestant.
+/// Replays every trace of a file through every candidate.
 pub fn examine_file(
     input: &Input,
-    contestants: &[Contestant],
+    candidates: &[Candidate],
     settings: &Settings,
     progress: &Progress,
 ) -> Result<Vec<TraceReport>> {
     let file = input.name();
     progress.show(&file);
     let traces = input::read(input)?;
-    progress.expect_more((traces.len().saturating_sub(1) * contestants.len()) as u64);
+    progress.expect_more((traces.len().saturating_sub(1) * candidates.len()) as u64);
     let examine = |mut trace: Trace| {
         trace.recording = None; // not needed, and larger than the events
-        examine(&file, &trace, contestants, settings, progress)
+        examine(&file, &trace, candidates, settings, progress)
     };
     traces.into_iter().map(examine).collect()
 }
@@ -107,7 +107,7 @@ pub fn examine_file(
 fn examine(
     file: &str,
     trace: &Trace,
-    contestants: &[Contestant],
+    candidates: &[Candidate],
     settings: &Settings,
     progress: &Progress,
 ) -> Result<TraceReport> {
@@ -117,9 +117,9 @@ fn examine(
         capacity_bytes: capacity.resolve(summary.peak_requested_bytes),
         event_latency_ns: settings.event_latency_ns,
     };
-    let mut runs = Vec::with_capacity(contestants.len());
-    for contestant in contestants {
-        runs.push(one_run(trace, contestant, &device, settings.with_layouts)?);
+    let mut runs = Vec::with_capacity(candidates.len());
+    for candidate in candidates {
+        runs.push(one_run(trace, candidate, &device, settings.with_layouts)?);
         progress.step(&trace.name);
     }
     Ok(TraceReport {
@@ -133,15 +133,15 @@ fn examine(
 
 fn one_run(
     trace: &Trace,
-    contestant: &Contestant,
+    candidate: &Candidate,
     device: &Device,
     with_layout: bool,
 ) -> Result<Run> {
-    let mut allocator = device.build(contestant, trace)?;
+    let mut allocator = device.build(candidate, trace)?;
     let outcome = replay::run(trace, allocator.as_mut(), &Options::default());
     drop(allocator);
     let layout = if with_layout {
-        let mut again = device.build(contestant, trace)?;
+        let mut again = device.build(candidate, trace)?;
         replay::layout_at(trace, again.as_mut(), outcome.peak_event)
     } else {
         None
@@ -151,8 +151,8 @@ fn one_run(
         FirstRefusal { event, message }
     });
     Ok(Run {
-        allocator: contestant.name().to_owned(),
-        configuration: contestant.configuration().to_owned(),
+        allocator: candidate.name().to_owned(),
+        configuration: candidate.configuration().to_owned(),
         reserved_per_requested: outcome.metrics.reserved_per_requested(),
         metrics: outcome.metrics,
         peak_event: outcome.peak_event,

@@ -1,6 +1,6 @@
-//! Measures PyTorch's real allocator, for `tests/torch_peaks.csv`: runs the peer rig's `replay`
+//! Measures PyTorch's real allocator, for `tests/torch_peaks.csv`: runs the PyTorch rig's `replay`
 //! over every trace at hand and every synthetic one, with settings and device sizes that between
-//! them reuse every rule of the model.
+//! them reach every rule of the model.
 //!
 //!     cargo run --release -p drystone-models --example measure_torch -- RIG_OUT_FOLDER
 

@@ -2,16 +2,19 @@
 //!
 //! Lives here: `drystone`, the library behind the replay engine's trait; `torch`, a model of
 //! PyTorch's caching allocator and its expandable segments that makes the same driver calls; and
-//! [`Contestant`], which names everything that can be compared. How close the model is to PyTorch
+//! [`Candidate`], which names everything that can be compared. How close the model is to PyTorch
 //! itself: `docs/models.md`.
+//!
+//! The modules stand bottom first: each uses only those above it.
 #![forbid(unsafe_code)]
 
 mod busy;
-mod contestant;
 pub mod drystone;
 pub mod torch;
 
-pub use contestant::{
-    COMPARABLE, Contestant, ContestantError, DRYSTONE_ASYNC, DRYSTONE_MALLOC, DRYSTONE_VMM, NAMES,
+mod candidate;
+
+pub use candidate::{
+    COMPARABLE, Candidate, CandidateError, DRYSTONE_ASYNC, DRYSTONE_MALLOC, DRYSTONE_VMM, NAMES,
     TORCH_EXPANDABLE, TORCH_NATIVE,
 };

@@ -13,7 +13,7 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use drystone_models::{Contestant, DRYSTONE_VMM, TORCH_EXPANDABLE, TORCH_NATIVE};
+use drystone_models::{Candidate, DRYSTONE_VMM, TORCH_EXPANDABLE, TORCH_NATIVE};
 use drystone_sim::{SimConfig, SimDevice};
 use drystone_trace::model::{Event, Kind, Trace};
 use drystone_trace::replay::{Options, run};
@@ -67,8 +67,8 @@ fn one_after_the_other(first: &Trace, second: &Trace) -> Trace {
 /// Peaks of requested and of reserved memory.
 fn peaks(trace: &Trace, allocator: &str) -> (u64, u64) {
     let device = SimDevice::new(SimConfig { total_bytes: 1 << 40, ..SimConfig::default() });
-    let contestant = Contestant::named(allocator, "").unwrap();
-    let mut allocator = contestant.build(&device, trace.streams, trace.pools).unwrap();
+    let candidate = Candidate::named(allocator, "").unwrap();
+    let mut allocator = candidate.build(&device, trace.streams, trace.pools).unwrap();
     let options = Options { curve_points: 2, timed_passes: 0 };
     let metrics = run(trace, &mut *allocator, &options).metrics;
     (metrics.peak_requested_bytes, metrics.peak_reserved_bytes)

@@ -18,26 +18,27 @@
 //! ```
 
 #[cfg(feature = "analysis")]
+mod builder;
+#[cfg(feature = "analysis")]
 pub mod csv;
 #[cfg(feature = "analysis")]
 mod detect;
+mod emit;
 #[cfg(feature = "analysis")]
-pub(crate) mod error;
+mod error;
 #[cfg(feature = "analysis")]
-pub(crate) mod graph;
-#[cfg(feature = "analysis")]
+mod graph;
 mod json;
 #[cfg(feature = "analysis")]
 mod limits;
-pub(crate) mod pickle;
+mod pickle;
 #[cfg(feature = "analysis")]
 mod rmm;
+mod torch;
 
 #[cfg(feature = "analysis")]
 pub use detect::{read, read_path};
 #[cfg(feature = "analysis")]
 pub use error::{Place, Problem, ReadError};
-#[cfg(feature = "analysis")]
-use limits::MAX_SNAPSHOT_BYTES;
 #[cfg(feature = "analysis")]
 pub use limits::{Limits, MAX_REQUEST_BYTES};

@@ -3,20 +3,25 @@
 //! Lives here: everything that knows a file format. Depends on no other crate of Drystone, so that
 //! any allocator can be replayed: it implements `replay::Replayed`. Without the feature `analysis`
 //! snapshots can be built and written, and nothing else is there.
+//!
+//! The modules stand bottom first: each uses only those above it.
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "analysis")]
-mod builder;
-#[cfg(feature = "analysis")]
-mod check;
-pub mod codec;
-#[cfg(feature = "analysis")]
-pub mod metrics;
+pub mod snapshot;
+
 #[cfg(feature = "analysis")]
 pub mod model;
+
+#[cfg(feature = "analysis")]
+mod check;
+
+pub mod codec;
+
+#[cfg(feature = "analysis")]
+pub mod metrics;
+
 #[cfg(feature = "analysis")]
 pub mod replay;
-pub mod snapshot;
 
 #[cfg(feature = "analysis")]
 pub use check::Broken;

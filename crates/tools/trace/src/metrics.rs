@@ -4,14 +4,15 @@
 //! replays it; [`Metrics`] is what one allocator made of it. Memory figures are exact peaks over
 //! every event, not samples.
 
+mod cost;
 mod holders;
 mod summary;
 
+pub use cost::{DriverCost, Remaps};
 pub use holders::{Holder, holders};
 pub use summary::{Lifetimes, Share, SizeClass, Summary, live_at};
 
 use crate::model::{Kind, Trace};
-use crate::replay::{DriverCost, Remaps};
 
 /// What one allocator made of one trace.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]

@@ -1,8 +1,8 @@
 //! Replay: drives any allocator with a trace.
 //!
-//! This file: the trait an allocator implements. Below it: `engine` (the loop), `measure` (a run
-//! and its figures), `curve` (memory over time), `layout` (an address map as plain data), `record`
-//! (a run as a snapshot), `clock`.
+//! Below it, bottom first: `layout` (an address map as plain data), `replayed` (the trait an
+//! allocator implements), `engine` (the loop), `curve` (memory over time), `clock`, `measure` (a
+//! run and its figures), `record` (a run as a snapshot).
 //! Invariant: what an allocator is asked depends on the trace and its own answers only, so a run
 //! repeats itself exactly.
 
@@ -14,94 +14,12 @@ mod measure;
 mod record;
 #[cfg(test)]
 mod reference;
+mod replayed;
 
+pub use crate::metrics::{DriverCost, Remaps};
 pub use curve::{Curve, CurvePoint};
 pub use engine::{completes, layout_at};
 pub use layout::{BlockState, Layout, LayoutBlock, LayoutSegment};
 pub use measure::{Options, Outcome, run};
 pub use record::record;
-
-/// How much memory an allocator uses at this moment, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// After rounding: what live blocks occupy.
-    pub allocated_bytes: u64,
-    /// Physical memory held from the driver.
-    pub reserved_bytes: u64,
-}
-
-/// What an allocator has cost in driver calls since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct DriverCost {
-    /// Memory, event, stream and synchronisation calls; queries of device and capture not counted.
-    pub calls: u64,
-    /// The same calls priced by the simulated device's cost table, in microseconds.
-    pub time_us: f64,
-}
-
-/// What an allocator that maps memory anew has moved so far, and what is mapped so now. All zero
-/// for one that does not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Remaps {
-    /// Granules that were mapped elsewhere to back a request, in all. In JSON `harvested_granules`.
-    #[serde(rename = "harvested_granules")]
-    pub granule_remaps: u64,
-    /// Granules that are mapped away from home now. In JSON `lent_granules`.
-    #[serde(rename = "lent_granules")]
-    pub remapped_granules: u64,
-    /// Mappings beyond homes now.
-    pub aliases: u64,
-    /// Addresses that lead to memory which backs another place now, in bytes.
-    pub alias_bytes: u64,
-}
-
-/// The allocator could not serve a request; it stays usable. The text is its own message.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct Refusal {
-    /// The allocator's own out-of-memory message.
-    pub message: String,
-}
-
-/// An allocator under replay, on one device.
-///
-/// The engine calls [`advance`](Self::advance) before an event, so that the device's clock follows
-/// the trace; addresses are the engine's only handle to a block.
-pub trait Replayed {
-    /// Moves the device's clock forward to the trace's time, in nanoseconds since the first event.
-    fn advance(&mut self, time_ns: u64);
-
-    /// Allocates on a stream from a pool, both dense numbers of the trace. Returns the address.
-    fn allocate(&mut self, bytes: u64, stream: u16, pool: u8) -> Result<u64, Refusal>;
-
-    /// Frees a live block.
-    fn free(&mut self, address: u64);
-
-    /// A live block is also used on another stream.
-    fn record_stream(&mut self, address: u64, stream: u16);
-
-    /// The work queued on `stream` by now will keep it busy until `time_ns`. Called before the free
-    /// of a block whose use there was seen to last that long when the trace was recorded. Does
-    /// nothing by default: for allocators on a device without clocks.
-    fn busy_until(&mut self, _stream: u16, _time_ns: u64) {}
-
-    /// Gives unused memory back to the device.
-    fn empty_cache(&mut self);
-
-    /// What is in use and held now. Must be cheap: it is read after every allocation.
-    fn usage(&self) -> Usage;
-
-    /// What the driver has cost so far. Read at iteration ends only.
-    fn driver_cost(&self) -> DriverCost;
-
-    /// What was moved so far. Read at the ends of iterations, or of parts of the trace.
-    fn remaps(&self) -> Remaps {
-        Remaps::default()
-    }
-
-    /// The address map at this moment, sorted by address; `None` where the allocator has none to
-    /// show. Need not be cheap: it is read a few times in a run, for pictures and snapshots.
-    fn layout(&self) -> Option<Layout> {
-        None
-    }
-}
+pub use replayed::{Refusal, Replayed, Usage};

@@ -1,6 +1,6 @@
 //! Fault sweep: every plan fails at every step, with every outcome of the undo (P4, I13, I15).
 
-use drystone_core::{BlockState, CrossStream, Reuse};
+use drystone_core::{BlockState, Captured, CrossStream};
 
 use super::{GRANULE, KINDS, MIB, world};
 use crate::world::{Carried, Fate, Setup, World};
@@ -24,7 +24,7 @@ fn b48_b49_b51_growth_fails_at_every_step_and_can_be_tried_again() {
                 // A free block before the unmapped one joins in.
                 let first = world.allocate(stream, 3 * MIB).unwrap();
                 world.free(first);
-                world.allocate_with(0, stream, 9 * MIB, Reuse::MayWait, (plan, fate));
+                world.allocate_with(0, stream, 9 * MIB, Captured::None, (plan, fate));
                 world.verify();
                 // What could not be unmapped is left when it cannot be unmapped later either.
                 world.trim(Fate::Fail { after: 0, stop: None });
@@ -50,7 +50,7 @@ fn b48_growth_between_two_free_blocks_fails_at_every_step() {
         assert_eq!(world.device.held_bytes(), 2 * GRANULE);
         // The unmapped middle is too small without what is free on both its sides.
         let bytes = 27 * MIB / 4;
-        world.allocate_with(0, stream, bytes, Reuse::MayWait, (0, fate));
+        world.allocate_with(0, stream, bytes, Captured::None, (0, fate));
         world.verify();
         while world.trim(Fate::Complete) {
             world.verify();
@@ -65,7 +65,7 @@ fn b48_granules_that_could_not_be_released_back_the_next_block() {
     let (mut world, [stream]) = world(4 * GRANULE, CrossStream::Wait);
     // Four granules are created and mapped; access fails, and so does releasing the third.
     let fate = Fate::Fail { after: 8, stop: Some(4) };
-    assert_eq!(world.allocate_with(0, stream, 8 * MIB, Reuse::MayWait, (1, fate)), None);
+    assert_eq!(world.allocate_with(0, stream, 8 * MIB, Captured::None, (1, fate)), None);
     world.verify();
     let segments = world.heap.snapshot();
     assert!(segments[0].blocks.iter().all(|block| block.state == BlockState::Unmapped));

@@ -1,7 +1,7 @@
 //! Limits, sizes, pools, ownership and bad frees.
 
 use drystone_core::{
-    CrossStream, FreeError, PoolId, RequestError, Reuse, SegmentKind, SizeError, size,
+    Captured, CrossStream, FreeError, PoolId, RequestError, Reuse, SegmentKind, SizeError, size,
 };
 
 use super::{GRANULE, KINDS, MIB, world};
@@ -16,7 +16,7 @@ fn b19_plans_under_way_count_against_the_limit() {
         // Plan 0 of a mapped segment reserves addresses, plan 1 takes memory.
         let growth = (usize::from(kind == SegmentKind::Mapped), Fate::Open { done: 1 });
         for stream in [a, b] {
-            world.allocate_with(0, stream, 512, Reuse::OwnStream, growth);
+            world.allocate_with(0, stream, 512, Captured::Own, growth);
             world.verify();
         }
         assert_eq!(world.open_plans(), 2);
@@ -63,7 +63,7 @@ fn b26_a_private_pool_keeps_its_memory_while_it_lives() {
         let stream = world.reference.streams[0];
         world.add_pool();
         let of_pool = |world: &mut World, bytes| {
-            world.allocate_with(1, stream, bytes, Reuse::MayWait, (0, Fate::Complete)).unwrap()
+            world.allocate_with(1, stream, bytes, Captured::None, (0, Fate::Complete)).unwrap()
         };
         let kept = of_pool(&mut world, 512);
         let freed = of_pool(&mut world, 3 * MIB);
@@ -255,7 +255,7 @@ fn b42_a_second_free_is_refused_in_every_state_of_the_block() {
 fn b43_a_block_goes_back_to_the_pool_it_came_from() {
     let (mut world, [stream]) = world(u64::MAX, CrossStream::Wait);
     world.add_pool();
-    let address = world.allocate_with(1, stream, 512, Reuse::MayWait, (0, Fate::Complete)).unwrap();
+    let address = world.allocate_with(1, stream, 512, Captured::None, (0, Fate::Complete)).unwrap();
     let other = world.allocate(stream, 512).unwrap();
     world.release_pool(1);
     world.free(address);
@@ -277,7 +277,7 @@ fn i12_a_pool_keeps_to_its_kind() {
         let [a, b] = std::array::from_fn(|at| world.reference.streams[at]);
         let pool = world.add_pool_of(other);
         let mut allocate = |pool, stream, bytes| {
-            world.allocate_with(pool, stream, bytes, Reuse::MayWait, (0, Fate::Complete));
+            world.allocate_with(pool, stream, bytes, Captured::None, (0, Fate::Complete));
             world.verify();
         };
         for stream in [a, b] {

@@ -1,6 +1,6 @@
-//! Reuse and stream order (promise P2).
+//! Captured and stream order (promise P2).
 
-use drystone_core::{BlockState, CrossStream, Fence, Reuse, StreamError};
+use drystone_core::{BlockState, Captured, CrossStream, Fence, StreamError};
 
 use super::{GRANULE, MIB, world};
 use crate::world::Fate;
@@ -214,7 +214,7 @@ fn b47_ids_of_streams_and_pools_do_not_come_back() {
     world.release_pool(1);
     assert_ne!(world.add_pool(), pool);
     world.release_pool(1);
-    world.allocate_with(1, successor, 512, Reuse::MayWait, (0, Fate::Complete));
+    world.allocate_with(1, successor, 512, Captured::None, (0, Fate::Complete));
     world.finish();
 }
 

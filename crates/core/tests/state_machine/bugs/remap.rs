@@ -1,6 +1,6 @@
 //! Remapped granules: they go where they are needed, once, and only when nobody uses them.
 
-use drystone_core::{BlockState, CrossStream, Reuse, StreamId};
+use drystone_core::{BlockState, Captured, CrossStream, StreamId};
 
 use super::{GRANULE, world};
 use crate::world::{Fate, Setup, World};
@@ -126,7 +126,7 @@ fn i12_granules_of_private_pools_are_not_remapped() {
     let (mut world, [stream]) = world(16 * GRANULE, CrossStream::Wait);
     world.add_pool();
     let in_pool = |world: &mut World, bytes| {
-        world.allocate_with(1, stream, bytes, Reuse::MayWait, (0, Fate::Complete)).unwrap()
+        world.allocate_with(1, stream, bytes, Captured::None, (0, Fate::Complete)).unwrap()
     };
     let private = in_pool(&mut world, 4 * GRANULE);
     world.free(private);
@@ -158,7 +158,7 @@ fn i11_a_captured_stream_takes_only_what_nobody_uses() {
     let (mut world, [stream]) = world(16 * GRANULE, CrossStream::Wait);
     world.add_pool();
     let captured = |world: &mut World| {
-        world.allocate_with(1, stream, 2 * GRANULE, Reuse::OwnStream, (0, Fate::Complete)).unwrap()
+        world.allocate_with(1, stream, 2 * GRANULE, Captured::Own, (0, Fate::Complete)).unwrap()
     };
     let eager = world.allocate(stream, 4 * GRANULE).unwrap();
     world.free(eager);
@@ -184,7 +184,7 @@ fn b48_b49_a_remap_fails_at_every_step_and_can_be_tried_again() {
             world.free(blocks[2]);
             // Four are taken from two blocks, one of which the request grows from; one is new.
             let fate = Fate::Fail { after, stop };
-            world.allocate_with(0, stream, 5 * GRANULE, Reuse::MayWait, (0, fate));
+            world.allocate_with(0, stream, 5 * GRANULE, Captured::None, (0, fate));
             world.verify();
             assert!(world.allocate(stream, 5 * GRANULE).is_some(), "after {fate:?}");
             world.synchronize(Fate::Complete);

@@ -1,7 +1,7 @@
 //! Allocating: a request, the plans it takes, and what a granted block must be.
 
 use drystone_core::{
-    BlockState, Committed, Granted, Outcome, RequestError, Reuse, SegmentKind, SegmentView,
+    BlockState, Captured, Granted, Miss, Next, RequestError, Reuse, SegmentKind, SegmentView,
     SizeError, Stats, Step, StreamError, StreamId, size,
 };
 
@@ -21,7 +21,7 @@ impl World {
         pool: usize,
         stream: StreamId,
         bytes: u64,
-        reuse: Reuse,
+        captured: Captured,
         (fated, fate): (usize, Fate),
     ) -> Option<u64> {
         let request = Request { pool, stream, bytes };
@@ -34,35 +34,38 @@ impl World {
                 return None;
             }
         }
-        let mut refused = 0;
-        let mut has_waited = false;
+        let mut miss = Miss::new(self.pools[pool].0, stream, bytes, captured);
+        let (mut has_failed, mut has_waited) = (false, false);
         for round in 0..PLANS_MAX {
-            let plan = match self.heap.request(self.pools[pool].0, stream, bytes, reuse) {
-                Ok(Outcome::Granted(grant)) => return Some(self.take(request, grant)),
-                Ok(Outcome::Plan(plan)) => plan,
-                Err(error) => {
-                    // Free blocks may have gone back to their owners. That is done once.
-                    let before = self.state();
-                    let again = self.heap.request(self.pools[pool].0, stream, bytes, reuse);
-                    assert_eq!(again.map(|_| ()), Err(error));
-                    self.assert_refusal(request, error, &before);
+            let mut next = self.heap.next(&mut miss);
+            if matches!(next, Next::CollectFences) {
+                // The host is told of fences by transitions alone.
+                next = self.heap.next(&mut miss);
+            }
+            let plan = match next {
+                Next::Granted(grant) => return Some(self.take(request, grant)),
+                Next::CarryOut(plan) => plan,
+                _ => {
+                    if !has_failed {
+                        self.assert_refused(request, captured);
+                    }
                     return None;
                 }
             };
-            assert!(!plan.is_order() || reuse == Reuse::MayWait, "waits for other streams");
+            let orders = |step: &Step| matches!(step, Step::Record { .. } | Step::Wait { .. });
+            let is_order = plan.steps().iter().all(orders);
+            assert!(!is_order || captured != Captured::Own, "waits for other streams");
             let waits = plan.steps().iter().any(|step| matches!(step, Step::Wait { .. }));
             let waits_again = has_waited && waits;
             assert!(!waits_again, "{request:?} waits for other streams in vain");
-            let (is_order, is_reservation) = (plan.is_order(), plan.is_reservation());
             let fate = if round == fated { fate } else { Fate::Complete };
-            match self.launch(plan, Purpose::Request(request), fate) {
-                Carried::Committed(Committed::Granted(grant)) => return Some(grant.address),
-                // One that only records fences promises nothing.
-                Carried::Committed(committed) => {
-                    has_waited |= is_order && committed == Committed::Prepared;
-                }
-                Carried::Abandoned if is_reservation && refused == 0 => refused += 1,
-                Carried::Abandoned | Carried::Open => return None,
+            self.miss = Some(miss);
+            let carried = self.launch(plan, Purpose::Request(request), fate);
+            miss = self.miss.take()?;
+            match carried {
+                Carried::Open => return None,
+                Carried::Abandoned => has_failed = true,
+                Carried::Committed(_) | Carried::HandedBack => has_waited |= waits,
             }
         }
         panic!("{request:?} is not served after {PLANS_MAX} plans");
@@ -70,9 +73,19 @@ impl World {
 
     /// A plain request, carried out to its end.
     pub fn allocate(&mut self, stream: StreamId, bytes: u64) -> Option<u64> {
-        let address = self.allocate_with(0, stream, bytes, Reuse::MayWait, (0, Fate::Complete));
+        let address = self.allocate_with(0, stream, bytes, Captured::None, (0, Fate::Complete));
         self.verify();
         address
+    }
+
+    /// The heap refused a request, with no driver's help: it does so again, and changes nothing.
+    fn assert_refused(&mut self, request: Request, captured: Captured) {
+        let Request { pool, stream, bytes } = request;
+        let own = captured == Captured::Own;
+        let reuse = if own { Reuse::OwnStream } else { Reuse::Ordered };
+        let before = self.state();
+        let error = self.heap.request(self.pools[pool].0, stream, bytes, reuse).map(|_| ());
+        self.assert_refusal(request, error.expect_err("refused before"), &before);
     }
 
     pub(super) fn assert_refusal(

@@ -1,6 +1,6 @@
 //! Plans: carried out on the fake device to their end, to a failure, or left open.
 
-use drystone_core::{Committed, Fence, Plan, Step, StreamId};
+use drystone_core::{Committed, Failure, Fence, Plan, Step, StreamId};
 
 use super::World;
 use crate::device::Refusal;
@@ -25,6 +25,8 @@ pub enum Fate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carried {
     Committed(Committed),
+    /// Done, and handed back for a miss, which says what is next.
+    HandedBack,
     Abandoned,
     Open,
 }
@@ -125,6 +127,10 @@ impl World {
     }
 
     pub(super) fn commit(&mut self, flight: Flight) -> Carried {
+        if let (Purpose::Request(_), Some(miss)) = (&flight.purpose, &mut self.miss) {
+            self.heap.carried_out(miss, flight.plan, Ok(flight.given));
+            return Carried::HandedBack;
+        }
         let committed = self.heap.commit(flight.plan, flight.given);
         match flight.purpose {
             Purpose::Request(request) => match committed {
@@ -182,6 +188,12 @@ impl World {
         }
         let is_last_chance = matches!(flight.purpose, Purpose::Retire(_));
         assert!(why != Some(Refusal::StreamIsGone) || !is_last_chance);
+        if let (Purpose::Request(_), Some(miss)) = (&flight.purpose, &mut self.miss) {
+            let failed_at = flight.done;
+            let failure = Failure { error: (), is_out_of_memory: true, failed_at, in_effect };
+            self.heap.carried_out(miss, flight.plan, Err(failure));
+            return Carried::Abandoned;
+        }
         self.heap.abandon(flight.plan, in_effect);
         match flight.purpose {
             Purpose::Free { address, .. } => {

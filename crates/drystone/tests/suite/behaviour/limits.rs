@@ -1,7 +1,7 @@
 //! Limits: reserved bytes never pass them, what is cached never stands in the way, and the error
 //! has the figures.
 
-use drystone::{AllocateError, Options, OutOfMemory};
+use drystone::{AllocateError, OutOfMemory};
 
 use crate::program::{Lane, Program};
 use crate::setup::{Setup, on_every_setup};
@@ -62,7 +62,7 @@ fn b33_cached_memory_is_given_back_at_the_limit(setup: &Setup) {
 fn a_fraction_is_of_the_device(setup: &Setup) {
     let total = setup.program().device.driver().info().total_bytes;
     let fraction = (64 * MIB) as f64 / total as f64;
-    let program = setup.program_with(Options { limit_fraction: Some(fraction), ..setup.options() });
+    let program = setup.program_with(setup.options().with_limit_fraction(fraction));
     let lane = program.lane();
     let block = program.allocate(lane, 64 * MIB);
     assert_eq!(out_of_memory(&program, lane, 32 * MIB).limit_bytes, 64 * MIB);
@@ -74,11 +74,9 @@ fn the_lower_of_two_limits_counts(setup: &Setup) {
     for (limit_bytes, limit_fraction) in [(64 * MIB, 1.0), (u64::MAX, 0.0)] {
         let total = setup.program().device.driver().info().total_bytes;
         let fraction = f64::max(limit_fraction, (64 * MIB) as f64 / total as f64);
-        let program = setup.program_with(Options {
-            limit_bytes: Some(limit_bytes),
-            limit_fraction: Some(fraction),
-            ..setup.options()
-        });
+        let program = setup.program_with(
+            setup.options().with_limit_bytes(limit_bytes).with_limit_fraction(fraction),
+        );
         let lane = program.lane();
         assert_eq!(out_of_memory(&program, lane, 72 * MIB).limit_bytes, 64 * MIB);
         program.end();

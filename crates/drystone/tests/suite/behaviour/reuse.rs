@@ -1,6 +1,6 @@
 //! Reuse: on the same stream without a driver call, on others as the policy says.
 
-use drystone::{CrossStream, Options};
+use drystone::CrossStream;
 
 use crate::program::Program;
 use crate::setup::{Setup, on_every_setup};
@@ -19,7 +19,7 @@ on_every_setup!(
 );
 
 fn with_policy(setup: &Setup, cross_stream: CrossStream) -> Program {
-    setup.program_with(Options { cross_stream, ..setup.options() })
+    setup.program_with(setup.options().with_cross_stream(cross_stream))
 }
 
 /// Where the driver caches, each hit is a call, and none takes memory.

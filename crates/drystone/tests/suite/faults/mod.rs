@@ -10,7 +10,6 @@ mod script;
 
 use std::sync::Arc;
 
-use drystone::Options;
 use drystone::driver::{Call, Driver, ErrorCode, Stream};
 use drystone_sim::{FaultMode, FaultPlan, SimConfig, SimDevice};
 
@@ -50,7 +49,8 @@ fn simulated() -> Arc<dyn FaultyDevice> {
 }
 
 fn program(device: Arc<dyn FaultyDevice>, setup: &Setup, scenario: &Scenario) -> Program {
-    let options = Options { limit_bytes: scenario.limit_bytes, ..setup.options() };
+    let mut options = setup.options();
+    options.limit_bytes = scenario.limit_bytes;
     Program::new(device, options)
 }
 

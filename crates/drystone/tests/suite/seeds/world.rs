@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use drystone::{CrossStream, Options};
+use drystone::CrossStream;
 use drystone_sim::{Rng, SimConfig, SimDevice, Violation};
 
 use super::Alter;
@@ -73,15 +73,12 @@ impl World {
         let free_bytes = total_bytes - ballast_bytes;
         let limit_bytes =
             rng.chance(30).then(|| ballast_bytes + free_bytes / 2 + rng.below(free_bytes));
-        let options = Options {
-            limit_bytes,
-            cross_stream: match rng.below(5) {
-                0 => CrossStream::Never,
-                1 => CrossStream::Passed,
-                _ => CrossStream::Wait,
-            },
-            ..setup.options()
-        };
+        let mut options = setup.options().with_cross_stream(match rng.below(5) {
+            0 => CrossStream::Never,
+            1 => CrossStream::Passed,
+            _ => CrossStream::Wait,
+        });
+        options.limit_bytes = limit_bytes;
         let mappable_bytes = config.mapping_limit * 2 * MIB;
         let most_bytes = total_bytes.min(limit_bytes.unwrap_or(u64::MAX)).min(mappable_bytes);
         let sim = SimDevice::new(config);

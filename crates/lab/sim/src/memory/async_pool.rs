@@ -6,7 +6,8 @@
 //! down to the release threshold. That a stream waits already for another's free is known only
 //! where an oracle keeps their order.
 
-use super::{Physical, Piece, Supply};
+use super::piece::{Physical, Piece};
+use super::supply::Supply;
 use crate::GRANULARITY_BYTES;
 use crate::happens_before::VectorClock;
 use drystone_driver::{ErrorCode, MemoryPoolConfig, MemoryPoolUsage};

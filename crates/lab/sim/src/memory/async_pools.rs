@@ -4,7 +4,8 @@
 //! and its memory given back. Beside them the memory of graphs: what is allocated in a capture
 //! belongs to the graph until its life ends, and serves again only in that capture and stream.
 
-use super::{AsyncPool, Piece};
+use super::async_pool::AsyncPool;
+use super::piece::Piece;
 use crate::handle_table::HandleTable;
 use drystone_driver::{ErrorCode, MemoryPool, MemoryPoolConfig};
 use std::collections::BTreeMap;
@@ -76,12 +77,10 @@ impl AsyncPools {
     /// The memory of the graph that a capture makes.
     pub(crate) fn graph_mut(&mut self, capture: u64) -> &mut AsyncPool {
         // Captured work does not run, so no free is reached, and nothing is ordered by time.
-        let config = MemoryPoolConfig {
-            reuse_follows_events: false,
-            reuse_is_opportunistic: false,
-            reuse_adds_dependencies: false,
-            ..MemoryPoolConfig::default()
-        };
+        let config = MemoryPoolConfig::default()
+            .with_reuse_after_events(false)
+            .with_opportunistic_reuse(false)
+            .with_added_dependencies(false);
         let graph = || Graph { pool: AsyncPool::new(config), has_run: false };
         &mut self.graphs.entry(capture).or_insert_with(graph).pool
     }

@@ -1,6 +1,7 @@
-//! The device's memory: what may be taken (`supply`), and three ways to take it (`virtual_memory`,
-//! `plain`, `async_pools`).
+//! The device's memory: what may be taken, and three ways to take it.
 //!
+//! Lives here, bottom first: `piece`, `address_space`, `supply`, the ways (`virtual_memory`,
+//! `plain`, `async_pool` and `async_pools`), and [`Memory`], which joins them.
 //! Invariant: an address belongs to at most one reservation, plain allocation or pool segment, and
 //! `used_bytes` is the sum of what is alive. Every physical byte has a number of its own that is
 //! never given out again; the oracle knows memory by these numbers, not by addresses.
@@ -8,24 +9,20 @@
 mod address_space;
 mod async_pool;
 mod async_pools;
+mod piece;
 mod plain;
 mod supply;
 mod virtual_memory;
 
-use crate::SimConfig;
-pub(crate) use async_pool::{Asker, AsyncPool, FreePoint};
-pub(crate) use async_pools::{AsyncPools, Owner};
-pub(crate) use plain::PlainMemory;
-pub(crate) use supply::{Physical, Supply};
-pub(crate) use virtual_memory::VirtualMemory;
+pub(crate) use async_pool::{Asker, FreePoint};
+pub(crate) use async_pools::Owner;
+pub(crate) use piece::Piece;
 
-/// A run of addresses and the physical bytes behind it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
-    pub(crate) address: u64,
-    pub(crate) physical: u64,
-    pub(crate) bytes: u64,
-}
+use crate::config::SimConfig;
+use async_pools::AsyncPools;
+use plain::PlainMemory;
+use supply::Supply;
+use virtual_memory::VirtualMemory;
 
 #[derive(Debug)]
 pub(crate) struct Memory {

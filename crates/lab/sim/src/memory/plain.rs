@@ -3,7 +3,8 @@
 //! Charged as the peer rig charges it: whole 2 MiB granules from 1 MiB up, and 512-byte multiples
 //! below, as if small requests packed perfectly. Neighbours may touch, as they do on a device.
 
-use super::{Physical, Piece, Supply};
+use super::piece::{Physical, Piece};
+use super::supply::Supply;
 use crate::GRANULARITY_BYTES;
 use drystone_driver::ErrorCode;
 use std::collections::BTreeMap;

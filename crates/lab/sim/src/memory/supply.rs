@@ -1,11 +1,10 @@
 //! [`Supply`]: the bytes and the addresses a device has left.
 
 use super::address_space::AddressSpace;
-use crate::{GRANULARITY_BYTES, SimConfig};
+use super::piece::Physical;
+use crate::GRANULARITY_BYTES;
+use crate::config::SimConfig;
 use drystone_driver::ErrorCode;
-
-/// The number of a physical object's first byte; the following bytes follow.
-pub(crate) type Physical = u64;
 
 #[derive(Debug)]
 pub(crate) struct Supply {

@@ -5,7 +5,8 @@
 //! Invariant: physical memory lives as long as its handle or one of its mappings does, and a handle
 //! value is free for reuse as soon as it is released, mappings or not.
 
-use super::{Physical, Piece, Supply};
+use super::piece::{Physical, Piece};
+use super::supply::Supply;
 use crate::GRANULARITY_BYTES;
 use crate::handle_table::HandleTable;
 use drystone_driver::{ErrorCode, Handle};

@@ -1,12 +1,12 @@
 //! `drystone compare`: traces through Drystone and PyTorch's allocators, side by side.
 
 use anyhow::Result;
-use drystone_models::{Contestant, DRYSTONE_ASYNC};
+use drystone_models::{Candidate, DRYSTONE_ASYNC};
 
-use super::Ended;
+use super::ended::Ended;
 use super::replays::Replays;
 use crate::args::{DeviceArgs, Files, Outputs};
-use crate::contestants;
+use crate::candidates;
 
 /// Options of `compare`.
 #[derive(Debug, clap::Args)]
@@ -15,7 +15,7 @@ pub struct Args {
     files: Files,
 
     #[command(flatten)]
-    configurations: contestants::Configurations,
+    configurations: candidates::Configurations,
 
     /// Also show drystone-async, over the driver's own memory pools. The simulated ones pack almost
     /// perfectly, which real ones do not: a lower bound
@@ -31,16 +31,16 @@ pub struct Args {
 
 /// Does it.
 pub fn run(args: &Args) -> Result<Ended> {
-    let mut contestants = contestants::all(&args.configurations)?;
+    let mut candidates = candidates::all(&args.configurations)?;
     if args.with_async {
-        contestants.push(Contestant::named(DRYSTONE_ASYNC, "")?);
+        candidates.push(Candidate::named(DRYSTONE_ASYNC, "")?);
     }
     let replays = Replays {
         command: "compare",
         files: &args.files,
         device: &args.device,
         outputs: &args.outputs,
-        contestants: &contestants,
+        candidates: &candidates,
     };
     replays.run()
 }

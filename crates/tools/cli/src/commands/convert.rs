@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
-use drystone_models::{Contestant, NAMES};
+use drystone_models::{Candidate, NAMES};
 use drystone_trace::codec::csv;
 use drystone_trace::metrics::Summary;
 use drystone_trace::model::Trace;
 use drystone_trace::replay;
 use drystone_trace::snapshot::{Action, Snapshot};
 
-use super::Ended;
+use super::ended::Ended;
 use crate::args::{AMPLE_BYTES, DeviceArgs};
-use crate::contestants::{self, Device};
+use crate::candidates::{self, Device};
 use crate::input::{self, Input};
 use crate::output::{self, Pending};
 use crate::report::text::plural;
@@ -195,14 +195,14 @@ fn snapshot_of(args: &Args, input: &Input, traces: Vec<Trace>) -> Result<(Arc<Sn
         "{}: no allocation, so a snapshot of it would be empty",
         input.name()
     );
-    let name = args.allocator.as_deref().unwrap_or(contestants::DEFAULT);
-    let contestant = Contestant::named(name, args.conf.as_deref().unwrap_or_default())?;
+    let name = args.allocator.as_deref().unwrap_or(candidates::DEFAULT);
+    let candidate = Candidate::named(name, args.conf.as_deref().unwrap_or_default())?;
     let capacity = args.simulated.capacity.map(|c| c.resolve(summary.peak_requested_bytes));
     let device = Device {
         capacity_bytes: capacity.unwrap_or(AMPLE_BYTES),
         event_latency_ns: args.simulated.latency.ns(),
     };
-    let mut allocator = device.build(&contestant, &trace)?;
+    let mut allocator = device.build(&candidate, &trace)?;
     let snapshot = replay::record(&trace, allocator.as_mut())
         .with_context(|| format!("{name} has no address map to write"))?;
     let entries = snapshot.device_traces.iter().flatten();

@@ -4,15 +4,15 @@
 //! principle hurt it), so the answer is a size that works next to one that does not.
 
 use anyhow::Result;
-use drystone_models::Contestant;
+use drystone_models::Candidate;
 use drystone_trace::metrics::Summary;
 use drystone_trace::model::Trace;
 use drystone_trace::replay::{self, Options};
 
-use super::Ended;
 use super::each_file::{self, Tables};
+use super::ended::Ended;
 use crate::args::{AMPLE_BYTES, Capacity, Files, GRANULE_BYTES, Latency};
-use crate::contestants::{self, Device};
+use crate::candidates::{self, Device};
 use crate::input::{self, Input};
 use crate::jobs::Progress;
 use crate::output::printable;
@@ -26,7 +26,7 @@ pub struct Args {
     files: Files,
 
     #[command(flatten)]
-    configurations: contestants::Configurations,
+    configurations: candidates::Configurations,
 
     #[command(flatten)]
     latency: Latency,
@@ -45,7 +45,7 @@ struct Report {
     fits: Vec<Fit>,
 }
 
-/// What was found for one contestant.
+/// What was found for one candidate.
 #[derive(Debug, serde::Serialize)]
 struct Fit {
     allocator: String,
@@ -60,18 +60,18 @@ struct Fit {
 
 /// Does it.
 pub fn run(args: &Args) -> Result<Ended> {
-    let contestants = contestants::all(&args.configurations)?;
+    let candidates = candidates::all(&args.configurations)?;
     let work = |input: &Input, progress: &Progress| {
         let file = input.name();
         let traces = input::read(input)?;
-        progress.expect_more((traces.len().saturating_sub(1) * contestants.len()) as u64);
+        progress.expect_more((traces.len().saturating_sub(1) * candidates.len()) as u64);
         let fit = |mut trace: Trace| {
             trace.recording = None; // not needed, and larger than the events
-            fit_trace(&file, &trace, &contestants, args.latency.ns(), progress)
+            fit_trace(&file, &trace, &candidates, args.latency.ns(), progress)
         };
         traces.into_iter().map(fit).collect()
     };
-    let tables = Tables { command: "fit", json: args.json, steps_per_file: contestants.len() };
+    let tables = Tables { command: "fit", json: args.json, steps_per_file: candidates.len() };
     let (reports, errors) = tables.run(&args.files, work, text)?;
     let fits = reports.iter().flat_map(|report: &Report| &report.fits);
     let all_fit = fits.into_iter().all(|fit| fit.capacity_bytes.is_some());
@@ -81,14 +81,14 @@ pub fn run(args: &Args) -> Result<Ended> {
 fn fit_trace(
     file: &str,
     trace: &Trace,
-    contestants: &[Contestant],
+    candidates: &[Candidate],
     event_latency_ns: u64,
     progress: &Progress,
 ) -> Result<Report> {
     let peak_requested_bytes = Summary::of(trace).peak_requested_bytes;
-    let mut fits = Vec::with_capacity(contestants.len());
-    for contestant in contestants {
-        fits.push(fit_one(trace, contestant, peak_requested_bytes, event_latency_ns)?);
+    let mut fits = Vec::with_capacity(candidates.len());
+    for candidate in candidates {
+        fits.push(fit_one(trace, candidate, peak_requested_bytes, event_latency_ns)?);
         progress.step(&trace.name);
     }
     Ok(Report { file: file.to_owned(), trace: trace.name.clone(), peak_requested_bytes, fits })
@@ -96,7 +96,7 @@ fn fit_trace(
 
 fn fit_one(
     trace: &Trace,
-    contestant: &Contestant,
+    candidate: &Candidate,
     peak_requested_bytes: u64,
     event_latency_ns: u64,
 ) -> Result<Fit> {
@@ -104,10 +104,10 @@ fn fit_one(
     let mut works = |granules: u64| -> Result<bool> {
         replays += 1;
         let device = Device { capacity_bytes: granules * GRANULE_BYTES, event_latency_ns };
-        let mut allocator = device.build(contestant, trace)?;
+        let mut allocator = device.build(candidate, trace)?;
         Ok(replay::completes(trace, allocator.as_mut()))
     };
-    let found = match unhindered(trace, contestant, event_latency_ns)? {
+    let found = match unhindered(trace, candidate, event_latency_ns)? {
         None => None,
         Some(unhindered) => {
             let mut low = Capacity::Bytes(peak_requested_bytes).resolve(0) / GRANULE_BYTES;
@@ -124,8 +124,8 @@ fn fit_one(
         }
     };
     Ok(Fit {
-        allocator: contestant.name().to_owned(),
-        configuration: contestant.configuration().to_owned(),
+        allocator: candidate.name().to_owned(),
+        configuration: candidate.configuration().to_owned(),
         capacity_bytes: found,
         capacity_per_requested: found
             .filter(|_| peak_requested_bytes > 0)
@@ -136,13 +136,9 @@ fn fit_one(
 
 /// Granules that an allocator takes when nothing stops it: the first size to try. `None` where it
 /// runs out of memory even so.
-fn unhindered(
-    trace: &Trace,
-    contestant: &Contestant,
-    event_latency_ns: u64,
-) -> Result<Option<u64>> {
+fn unhindered(trace: &Trace, candidate: &Candidate, event_latency_ns: u64) -> Result<Option<u64>> {
     let device = Device { capacity_bytes: AMPLE_BYTES, event_latency_ns };
-    let mut allocator = device.build(contestant, trace)?;
+    let mut allocator = device.build(candidate, trace)?;
     let options = Options { timed_passes: 0, curve_points: 1 };
     let metrics = replay::run(trace, allocator.as_mut(), &options).metrics;
     let granules = metrics.peak_reserved_bytes.div_ceil(GRANULE_BYTES).max(1);
@@ -153,7 +149,7 @@ fn text(report: &Report) -> String {
     let mut table = Table::new(&["allocator", "fits in", "over requested", "replays"]);
     for fit in &report.fits {
         table.row(vec![
-            contestants::label(&fit.allocator, &fit.configuration),
+            candidates::label(&fit.allocator, &fit.configuration),
             fit.capacity_bytes.map_or("nothing".into(), bytes),
             fit.capacity_per_requested.map_or("-".into(), ratio),
             count(u64::from(fit.replays)),

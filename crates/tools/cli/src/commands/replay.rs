@@ -1,12 +1,12 @@
 //! `drystone replay`: traces through one allocator.
 
 use anyhow::Result;
-use drystone_models::{Contestant, NAMES};
+use drystone_models::{Candidate, NAMES};
 
-use super::Ended;
+use super::ended::Ended;
 use super::replays::Replays;
 use crate::args::{DeviceArgs, Files, Outputs};
-use crate::contestants;
+use crate::candidates;
 
 /// Options of `replay`.
 #[derive(Debug, clap::Args)]
@@ -17,7 +17,7 @@ pub struct Args {
     /// Which allocator; what drystone-async reserves is a lower bound, since simulated memory pools
     /// pack almost perfectly
     #[arg(short, long, value_name = "NAME", value_parser = NAMES,
-          default_value = contestants::DEFAULT)]
+          default_value = candidates::DEFAULT)]
     allocator: String,
 
     /// Its configuration, as DRYSTONE_CONF or PYTORCH_CUDA_ALLOC_CONF would give it
@@ -33,13 +33,13 @@ pub struct Args {
 
 /// Does it.
 pub fn run(args: &Args) -> Result<Ended> {
-    let contestants = [Contestant::named(&args.allocator, &args.conf)?];
+    let candidates = [Candidate::named(&args.allocator, &args.conf)?];
     let replays = Replays {
         command: "replay",
         files: &args.files,
         device: &args.device,
         outputs: &args.outputs,
-        contestants: &contestants,
+        candidates: &candidates,
     };
     replays.run()
 }

@@ -1,4 +1,4 @@
-//! What `replay` and `compare` have in common: contestants in, reports out.
+//! What `replay` and `compare` have in common: candidates in, reports out.
 //!
 //! Invariant: report files are opened before any work and written only if there is something in
 //! them.
@@ -6,10 +6,10 @@
 use std::path::Path;
 
 use anyhow::Result;
-use drystone_models::Contestant;
+use drystone_models::Candidate;
 
-use super::Ended;
 use super::each_file::{self, Tables};
+use super::ended::Ended;
 use crate::args::{DeviceArgs, Files, Outputs};
 use crate::input::{self, Input};
 use crate::jobs::Progress;
@@ -28,7 +28,7 @@ pub struct Replays<'a> {
     /// The reports.
     pub outputs: &'a Outputs,
     /// Who replays.
-    pub contestants: &'a [Contestant],
+    pub candidates: &'a [Candidate],
 }
 
 impl Replays<'_> {
@@ -48,12 +48,12 @@ impl Replays<'_> {
             with_layouts: html_file.is_some(),
         };
         let work = |input: &Input, progress: &Progress| {
-            runs::examine_file(input, self.contestants, &settings, progress)
+            runs::examine_file(input, self.candidates, &settings, progress)
         };
         let tables = Tables {
             command: self.command,
             json: self.outputs.json,
-            steps_per_file: self.contestants.len(),
+            steps_per_file: self.candidates.len(),
         };
         let (reports, errors) = tables.run(self.files, work, text::trace)?;
         if reports.len() > 1 && !self.outputs.json {

@@ -1,8 +1,8 @@
 //! The HTML report: one file that needs nothing else, no network and no server.
 //!
-//! The page is a template, a style sheet and a script beside this file; here the data is cut down
-//! to what they draw. Invariant: nothing in a trace can end the data element or reach the page as
-//! markup.
+//! The page is a template, a style sheet and scripts in the folder beside this file, whose README
+//! says what data they draw; here that is cut out of the reports. The Python package fills the same
+//! template. Invariant: nothing in a trace can end the data element or reach the page as markup.
 
 use anyhow::Result;
 use drystone_trace::replay::{BlockState, Curve, Layout, LayoutSegment};
@@ -11,8 +11,21 @@ use serde_json::{Value, json};
 use crate::runs::{Run, TraceReport};
 
 const PAGE: &str = include_str!("html/page.html");
-const STYLE: &str = include_str!("html/page.css");
-const SCRIPT: &str = include_str!("html/page.js");
+
+/// What the template has marks for, beside the data.
+macro_rules! files {
+    ($($name:literal),*) => { [$(($name, include_str!(concat!("html/", $name)))),*] };
+}
+const FILES: [(&str, &str); 8] = files![
+    "page.css",
+    "words.js",
+    "charts.js",
+    "map.js",
+    "convergence.js",
+    "traces.js",
+    "sections.js",
+    "page.js"
+];
 
 /// Address maps with more blocks than this have neighbours of one state drawn as one.
 const MOST_BLOCKS: usize = 20_000;
@@ -20,17 +33,22 @@ const MOST_BLOCKS: usize = 20_000;
 /// The whole page.
 pub fn render(reports: &[TraceReport]) -> Result<String> {
     let traces: Vec<Value> = reports.iter().map(trace).collect();
-    let data = serde_json::to_string(&json!({ "traces": traces }))?;
+    let data = serde_json::to_string(&json!({
+        "subtitle": "memory of replayed traces",
+        "note": "",
+        "traces": traces,
+        "sections": [],
+    }))?;
     // Inside a JSON string `<` may be written as an escape; elsewhere in JSON it cannot occur.
     let data = data.replace('<', "\\u003c");
-    let mut page = String::with_capacity(PAGE.len() + STYLE.len() + SCRIPT.len() + data.len());
-    let mut rest = PAGE;
-    for (mark, content) in [("{{css}}", STYLE), ("{{data}}", &data), ("{{js}}", SCRIPT)] {
-        let (before, after) = rest.split_once(mark).unwrap_or((rest, ""));
-        page.extend([before, content]);
-        rest = after;
+    let mut page = String::with_capacity(data.len() + (64 << 10));
+    let mut parts = PAGE.split("{{");
+    page.extend(parts.next());
+    for part in parts {
+        let (name, after) = part.split_once("}}").unwrap_or((part, ""));
+        let file = FILES.iter().find(|(file, _)| *file == name);
+        page.extend([file.map_or(data.as_str(), |(_, content)| content), after]);
     }
-    page.push_str(rest);
     Ok(page)
 }
 
@@ -83,43 +101,24 @@ fn curve(curve: &Curve) -> Value {
     })
 }
 
-/// Segments as `[address, bytes, [[bytes, state, requested], ...]]`, the sums by state, and the
-/// free blocks by size as `[upper bound, blocks, bytes]`.
+/// Segments as `[address, bytes, [[bytes, state, requested, blocks], ...]]`.
 fn layout(layout: &Layout) -> Value {
-    let blocks = || layout.segments.iter().flat_map(|segment| &segment.blocks);
-    let block_count = blocks().count();
-    let mut state_bytes = [0u64; 4];
-    let mut free = [(0u64, 0u64); 65];
-    for block in blocks() {
-        state_bytes[state(block.state)] += block.bytes;
-        if block.state == BlockState::Free {
-            let class = &mut free[(64 - block.bytes.saturating_sub(1).leading_zeros()) as usize];
-            *class = (class.0 + 1, class.1 + block.bytes);
-        }
-    }
-    let free: Vec<Value> = (0u32..)
-        .zip(free)
-        .filter(|(_, class)| class.0 > 0)
-        .map(|(log, (blocks, bytes))| json!([2f64.powi(log as i32), blocks, bytes]))
-        .collect();
+    let block_count: usize = layout.segments.iter().map(|segment| segment.blocks.len()).sum();
     let merge = block_count > MOST_BLOCKS;
-    json!({
-        "segments": layout.segments.iter().map(|s| segment(s, merge)).collect::<Vec<_>>(),
-        "block_count": block_count,
-        "state_bytes": state_bytes,
-        "free": free,
-    })
+    json!({ "segments": layout.segments.iter().map(|s| segment(s, merge)).collect::<Vec<_>>() })
 }
 
 fn segment(segment: &LayoutSegment, merge: bool) -> Value {
-    let mut blocks: Vec<(u64, usize, u64)> = Vec::with_capacity(segment.blocks.len());
+    let mut blocks: Vec<(u64, usize, u64, u64)> = Vec::with_capacity(segment.blocks.len());
     for block in &segment.blocks {
         let state = state(block.state);
+        // Free blocks stay apart: their sizes are counted.
+        let is_mergeable = merge && block.state != BlockState::Free;
         match blocks.last_mut() {
-            Some(last) if merge && last.1 == state => {
-                *last = (last.0 + block.bytes, state, last.2 + block.requested_bytes);
+            Some(last) if is_mergeable && last.1 == state => {
+                *last = (last.0 + block.bytes, state, last.2 + block.requested_bytes, last.3 + 1);
             }
-            _ => blocks.push((block.bytes, state, block.requested_bytes)),
+            _ => blocks.push((block.bytes, state, block.requested_bytes, 1)),
         }
     }
     json!([segment.address, segment.bytes, blocks])

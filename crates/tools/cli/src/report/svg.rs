@@ -1,4 +1,4 @@
-//! The SVG report: memory over time, one panel per trace, one line per contestant.
+//! The SVG report: memory over time, one panel per trace, one line per candidate.
 
 use anyhow::{Result, anyhow};
 use drystone_trace::replay::CurvePoint;
@@ -13,7 +13,7 @@ const PAPER: RGBColor = WHITE;
 const INK: RGBColor = RGBColor(35, 37, 42);
 const SOFT: RGBColor = RGBColor(107, 111, 118);
 const ASKED: RGBColor = RGBColor(154, 165, 177);
-/// The page's colours, for the same contestants.
+/// The page's colours, for the same candidates.
 const LINES: [RGBColor; 8] = [
     RGBColor(0, 121, 107),
     RGBColor(63, 127, 208),

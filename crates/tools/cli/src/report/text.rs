@@ -24,7 +24,7 @@ const HEADS: [&str; 10] = [
 /// Columns of the table of convergence, at most.
 const GROUPS: usize = 8;
 
-/// One trace: a headline, one row per contestant, how they settle down, and what ran out of memory.
+/// One trace: a headline, one row per candidate, how they settle down, and what ran out of memory.
 pub fn trace(report: &TraceReport) -> String {
     let summary = &report.summary;
     let mut text = format!(
@@ -117,9 +117,9 @@ fn convergence(report: &TraceReport) -> String {
     text
 }
 
-/// All traces together, one row per contestant: sums, and geometric means and worst cases.
+/// All traces together, one row per candidate: sums, and geometric means and worst cases.
 ///
-/// Means are over the traces that every contestant served whole: a run that refused requests holds
+/// Means are over the traces that every candidate served whole: a run that refused requests holds
 /// less, and rows over different traces could not be compared.
 pub fn overall<'a>(reports: &'a [TraceReport]) -> String {
     let Some(first) = reports.first() else { return String::new() };

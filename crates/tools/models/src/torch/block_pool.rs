@@ -7,29 +7,6 @@ use std::collections::BTreeMap;
 
 use super::block::{Block, BlockId, Blocks};
 
-/// Names a pool: the dense pool number of the trace and one of its two size classes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PoolId(u16);
-
-impl PoolId {
-    pub(super) fn new(pool: u8, is_small: bool) -> Self {
-        Self(u16::from(pool) * 2 + u16::from(is_small))
-    }
-
-    pub(super) const fn is_small(self) -> bool {
-        self.0 % 2 == 1
-    }
-
-    /// The dense pool number; 0 is the default pool.
-    pub(super) const fn number(self) -> u8 {
-        (self.0 / 2) as u8
-    }
-
-    pub(super) fn index(self) -> usize {
-        usize::from(self.0)
-    }
-}
-
 /// Order of free blocks: stream, size, address.
 type FreeKey = (u16, u64, u64);
 

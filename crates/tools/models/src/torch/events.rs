@@ -1,13 +1,12 @@
-//! Blocks used on other streams: events recorded at their free, asked at every later request.
+//! Events in flight, and the blocks that wait for them.
 //!
-//! Invariants: a block waits in its streams' queues exactly `pending_events` times; each queue is
-//! emptied from the front only, so an event that has not passed holds back all behind it.
+//! Invariant: each queue is emptied from the front only, so an event that has not passed holds back
+//! all behind it.
 
 use std::collections::VecDeque;
 
-use drystone_driver::{Driver, DriverError, Event};
+use drystone_driver::Event;
 
-use super::allocator::Allocator;
 use super::block::BlockId;
 
 /// Events in flight and events to use again.
@@ -20,7 +19,28 @@ pub(super) struct Events {
 }
 
 impl Events {
-    fn push(&mut self, stream: u16, event: Event, block: BlockId) {
+    /// An event to use again, if there is one.
+    pub(super) fn take_spare(&mut self) -> Option<Event> {
+        self.spare.pop()
+    }
+
+    /// Whether no event is in flight.
+    pub(super) fn is_empty(&self) -> bool {
+        self.in_flight == 0
+    }
+
+    /// How many streams had events in flight, by dense number.
+    pub(super) fn streams(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// The oldest event in flight on a stream.
+    pub(super) fn front(&self, stream: usize) -> Option<Event> {
+        self.queues.get(stream)?.front().map(|(event, _)| *event)
+    }
+
+    /// A block waits for an event on a stream.
+    pub(super) fn push(&mut self, stream: u16, event: Event, block: BlockId) {
         let stream = usize::from(stream);
         if self.queues.len() <= stream {
             self.queues.resize_with(stream + 1, VecDeque::new);
@@ -29,7 +49,8 @@ impl Events {
         self.in_flight += 1;
     }
 
-    fn pop(&mut self, stream: usize) -> Option<BlockId> {
+    /// The oldest event of a stream has passed; returns the block that waited for it.
+    pub(super) fn pop(&mut self, stream: usize) -> Option<BlockId> {
         let (event, block) = self.queues.get_mut(stream)?.pop_front()?;
         self.spare.push(event);
         self.in_flight -= 1;
@@ -39,61 +60,5 @@ impl Events {
     /// Every block that waits, once per event.
     pub(super) fn waiting(&self) -> impl Iterator<Item = BlockId> {
         self.queues.iter().flatten().map(|(_, block)| *block)
-    }
-}
-
-impl Allocator {
-    /// Records one event on each stream that uses the block.
-    pub(super) fn defer_free(
-        &mut self,
-        driver: &dyn Driver,
-        id: BlockId,
-    ) -> Result<(), DriverError> {
-        for stream in std::mem::take(&mut self.blocks[id].uses) {
-            let event = match self.events.spare.pop() {
-                Some(event) => event,
-                None => driver.create_event()?,
-            };
-            driver.record(event, self.device_stream(stream))?;
-            self.blocks[id].pending_events += 1;
-            self.events.push(stream, event, id);
-        }
-        Ok(())
-    }
-
-    /// Frees the blocks whose events have passed.
-    pub(super) fn process_events(&mut self, driver: &dyn Driver) -> Result<(), DriverError> {
-        if self.events.in_flight == 0 {
-            return Ok(());
-        }
-        for stream in 0..self.events.queues.len() {
-            while let Some((event, _)) = self.events.queues[stream].front() {
-                if !driver.query(*event)? {
-                    break;
-                }
-                self.event_passed(stream);
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits for every event in flight and frees what waits for them.
-    pub(super) fn synchronize_events(&mut self, driver: &dyn Driver) -> Result<(), DriverError> {
-        for stream in 0..self.events.queues.len() {
-            while let Some((event, _)) = self.events.queues[stream].front() {
-                driver.synchronize_event(*event)?;
-                self.event_passed(stream);
-            }
-        }
-        Ok(())
-    }
-
-    /// The oldest event of a stream has passed.
-    fn event_passed(&mut self, stream: usize) {
-        let Some(id) = self.events.pop(stream) else { return };
-        self.blocks[id].pending_events -= 1;
-        if self.blocks[id].pending_events == 0 {
-            self.complete_free(id);
-        }
     }
 }

@@ -7,7 +7,7 @@ use drystone_driver::{Driver, DriverError};
 
 use super::allocator::Allocator;
 use super::block::BlockId;
-use super::block_pool::PoolId;
+use super::pool_id::PoolId;
 
 impl Allocator {
     /// What may be held before collection starts, in bytes; `None` when collection is off.

@@ -7,9 +7,14 @@ use drystone_driver::{Driver, DriverError};
 
 use super::allocator::{Allocator, Request};
 use super::block::BlockId;
-use super::block_pool::PoolId;
+use super::pool_id::PoolId;
 
 impl Allocator {
+    /// Gives cached memory back to the device.
+    pub fn empty_cache(&mut self, driver: &dyn Driver) -> Result<(), DriverError> {
+        self.release_all(driver)
+    }
+
     /// Gives a segment back that is one free block.
     pub(super) fn release_segment(
         &mut self,

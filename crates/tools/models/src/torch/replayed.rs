@@ -7,7 +7,9 @@ use drystone_driver::{Driver, DriverError, Stream};
 use drystone_sim::SimDevice;
 use drystone_trace::replay::{DriverCost, Layout, Refusal, Replayed, Usage};
 
-use super::{Allocator, Config, Stats};
+use super::allocator::Allocator;
+use super::config::Config;
+use super::stats::Stats;
 use crate::busy::keep_busy;
 
 /// PyTorch's allocator on a simulated device.

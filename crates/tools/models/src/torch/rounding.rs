@@ -3,7 +3,7 @@
 //! Invariant: a rounded size is a positive multiple of [`MIN_BLOCK_BYTES`] and not below the
 //! request. Requests of [`LIMIT_BYTES`] and more never get here, so nothing overflows.
 
-use super::Config;
+use super::config::{Config, INTERVALS};
 
 /// Every block is a multiple of this, in bytes.
 pub(super) const MIN_BLOCK_BYTES: u64 = 512;
@@ -20,8 +20,6 @@ pub(super) const LIMIT_BYTES: u64 = 1 << 60;
 
 /// The first interval of `roundup_power2_divisions` begins at two to this power (1 MiB).
 const FIRST_INTERVAL: u32 = 20;
-/// How many intervals `roundup_power2_divisions` has: 1 MiB to 64 GiB by powers of two.
-pub(super) const INTERVALS: usize = 16;
 
 /// The size of the block that serves a request of `bytes`.
 pub(super) fn round_request(bytes: u64, config: &Config) -> u64 {

@@ -7,8 +7,10 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
+use super::error::{Place, Problem, ReadError};
 use super::graph::{Graph, Id};
-use super::{Limits, MAX_SNAPSHOT_BYTES, Place, Problem, ReadError, csv, json, pickle, rmm};
+use super::limits::{Limits, MAX_SNAPSHOT_BYTES};
+use super::{csv, json, pickle, rmm, torch};
 use crate::model::Trace;
 
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -99,10 +101,10 @@ fn snapshot(
         return Err(ReadError::new(name, Place::File, Problem::TooLarge { limit }));
     }
     let (graph, root) = parse(&file).map_err(failed)?;
-    let snapshot = crate::snapshot::read(&graph, root, limits).map_err(failed)?;
+    let snapshot = torch::read(&graph, root, limits).map_err(failed)?;
     drop(graph);
     drop(file);
-    crate::snapshot::traces(snapshot, &trace_name(name), limits).map_err(failed)
+    torch::traces(snapshot, &trace_name(name), limits).map_err(failed)
 }
 
 /// The first bytes of a stream.
@@ -113,7 +115,7 @@ fn peek(input: &mut impl Read) -> io::Result<Vec<u8>> {
 }
 
 /// A file's name without folders and without the endings of the formats.
-pub(super) fn trace_name(name: &str) -> String {
+fn trace_name(name: &str) -> String {
     let name = name.rsplit(['/', '\\']).next().unwrap_or(name);
     let name = name.strip_suffix(".zst").unwrap_or(name);
     let endings = [".csv", ".pickle", ".pkl", ".json", ".log", ".txt"];

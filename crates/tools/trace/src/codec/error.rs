@@ -20,7 +20,7 @@ pub struct ReadError {
 }
 
 impl ReadError {
-    pub(crate) fn new(name: &str, place: Place, problem: impl Into<Problem>) -> Self {
+    pub(super) fn new(name: &str, place: Place, problem: impl Into<Problem>) -> Self {
         Self { name: name.to_owned(), place, problem: problem.into() }
     }
 }
@@ -269,7 +269,7 @@ fn without_line(error: &serde_json::Error) -> String {
 }
 
 /// Quotes at most 40 bytes of input, escaped, for an error message.
-pub(crate) fn quote(bytes: &[u8]) -> String {
+pub(super) fn quote(bytes: &[u8]) -> String {
     const MOST: usize = 40;
     let mut text = bytes[..bytes.len().min(MOST)].escape_ascii().to_string();
     if bytes.len() > MOST {

@@ -7,14 +7,14 @@
 //! themselves; whoever walks them needs a limit.
 
 /// Index of a value.
-pub(crate) type Id = u32;
+pub(super) type Id = u32;
 
 /// Ends a chain of runs.
 const END: u32 = u32::MAX;
 
 /// A value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Node {
+pub(super) enum Node {
     Null,
     Bool(bool),
     Int(i64),
@@ -33,20 +33,20 @@ const _: () = assert!(size_of::<Node>() == 16);
 
 /// Where a text lies: in the file, or beyond its end in the graph's own text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(super) struct Place {
     at: u32,
     len: u32,
 }
 
 /// The first and last run of a container's items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Items {
+pub(super) struct Items {
     first: u32,
     last: u32,
 }
 
 impl Items {
-    pub(crate) const NONE: Self = Self { first: END, last: END };
+    pub(super) const NONE: Self = Self { first: END, last: END };
 }
 
 /// Items that lie together.
@@ -59,10 +59,10 @@ struct Run {
 
 /// More values than 32 bits can number.
 #[derive(Debug)]
-pub(crate) struct Full;
+pub(super) struct Full;
 
 /// All values of a file.
-pub(crate) struct Graph<'f> {
+pub(super) struct Graph<'f> {
     file: &'f [u8],
     text: Vec<u8>,
     nodes: Vec<Node>,
@@ -72,49 +72,49 @@ pub(crate) struct Graph<'f> {
 
 impl<'f> Graph<'f> {
     /// An empty graph over a file of at most 4 GiB.
-    pub(crate) fn new(file: &'f [u8]) -> Self {
+    pub(super) fn new(file: &'f [u8]) -> Self {
         Self { file, text: vec![], nodes: vec![], children: vec![], runs: vec![] }
     }
 
     /// Adds a value.
-    pub(crate) fn add(&mut self, node: Node) -> Result<Id, Full> {
+    pub(super) fn add(&mut self, node: Node) -> Result<Id, Full> {
         let id = index(self.nodes.len())?;
         self.nodes.push(node);
         Ok(id)
     }
 
     /// The value.
-    pub(crate) fn node(&self, id: Id) -> Node {
+    pub(super) fn node(&self, id: Id) -> Node {
         self.nodes[id as usize]
     }
 
     /// How many values there are.
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.nodes.len()
     }
 
     /// Replaces a value.
-    pub(crate) fn set(&mut self, id: Id, node: Node) {
+    pub(super) fn set(&mut self, id: Id, node: Node) {
         self.nodes[id as usize] = node;
     }
 
     /// How many items all containers have together.
-    pub(crate) fn children(&self) -> usize {
+    pub(super) fn children(&self) -> usize {
         self.children.len()
     }
 
     /// The size of all text there can be, in bytes.
-    pub(crate) fn text_bytes(&self) -> usize {
+    pub(super) fn text_bytes(&self) -> usize {
         self.file.len() + self.text.len()
     }
 
     /// A text that lies in the file.
-    pub(crate) fn place(&self, start: usize, len: usize) -> Result<Place, Full> {
+    pub(super) fn place(&self, start: usize, len: usize) -> Result<Place, Full> {
         Ok(Place { at: index(start)?, len: index(len)? })
     }
 
     /// A text that does not lie in the file as it is.
-    pub(crate) fn add_text(&mut self, text: &[u8]) -> Result<Place, Full> {
+    pub(super) fn add_text(&mut self, text: &[u8]) -> Result<Place, Full> {
         let place = self.place(self.text_bytes(), text.len())?;
         index(self.text_bytes() + text.len())?;
         self.text.extend_from_slice(text);
@@ -122,7 +122,7 @@ impl<'f> Graph<'f> {
     }
 
     /// The bytes of a text.
-    pub(crate) fn bytes(&self, place: Place) -> &[u8] {
+    pub(super) fn bytes(&self, place: Place) -> &[u8] {
         let (at, len) = (place.at as usize, place.len as usize);
         match at.checked_sub(self.file.len()) {
             Some(at) => &self.text[at..at + len],
@@ -131,7 +131,7 @@ impl<'f> Graph<'f> {
     }
 
     /// Appends items to a container's.
-    pub(crate) fn extend(&mut self, items: Items, more: &[Id]) -> Result<Items, Full> {
+    pub(super) fn extend(&mut self, items: Items, more: &[Id]) -> Result<Items, Full> {
         if more.is_empty() {
             return Ok(items);
         }
@@ -157,14 +157,14 @@ impl<'f> Graph<'f> {
     }
 
     /// The items of a container, in order.
-    pub(crate) fn items(&self, items: Items) -> impl Iterator<Item = Id> + '_ {
+    pub(super) fn items(&self, items: Items) -> impl Iterator<Item = Id> + '_ {
         let first = self.runs.get(items.first as usize);
         let runs = std::iter::successors(first, |run| self.runs.get(run.next as usize));
         runs.flat_map(|run| &self.children[run.start as usize..][..run.len as usize]).copied()
     }
 
     /// The keys and values of a dictionary.
-    pub(crate) fn entries(&self, items: Items) -> impl Iterator<Item = (Id, Id)> + '_ {
+    pub(super) fn entries(&self, items: Items) -> impl Iterator<Item = (Id, Id)> + '_ {
         let mut items = self.items(items);
         std::iter::from_fn(move || Some((items.next()?, items.next()?)))
     }

@@ -6,6 +6,8 @@
 //! bytes, at most 1000 items appended at a time.
 
 #[cfg(feature = "analysis")]
+mod cursor;
+#[cfg(feature = "analysis")]
 mod machine;
 #[cfg(feature = "analysis")]
 mod number;
@@ -17,7 +19,7 @@ mod write;
 
 #[cfg(feature = "analysis")]
 pub(super) use machine::read;
-pub(crate) use write::Pickler;
+pub(super) use write::Writer;
 
 #[cfg(all(test, feature = "analysis"))]
 mod tests;

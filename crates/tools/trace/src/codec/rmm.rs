@@ -11,9 +11,9 @@ use std::io::Read;
 
 use csv::ByteRecord;
 
-use super::error::quote;
-use super::{Limits, Place, Problem, ReadError};
-use crate::builder::Builder;
+use super::builder::Builder;
+use super::error::{Place, Problem, ReadError, quote};
+use super::limits::Limits;
 use crate::model::Trace;
 
 /// The end of the header line, by which such a log is known.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::live_at;
+use super::summary::live_at;
 use crate::model::Trace;
 use crate::snapshot::{Frame, Recording, StackId};
 

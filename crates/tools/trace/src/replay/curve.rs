@@ -3,7 +3,7 @@
 //! Invariant: events are cut into equal runs, one point each, and a point keeps the run's extremes,
 //! so no peak is lost however long the trace is.
 
-use super::Usage;
+use super::replayed::Usage;
 
 /// Extremes of one run of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]

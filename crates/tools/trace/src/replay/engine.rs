@@ -6,7 +6,8 @@
 
 use std::ops::{ControlFlow, Range};
 
-use super::{Layout, Refusal, Replayed};
+use super::layout::Layout;
+use super::replayed::{Refusal, Replayed};
 use crate::model::{Completion, Event, Kind, Trace};
 
 /// Stands for "this block was refused or is not live"; no device has this address.

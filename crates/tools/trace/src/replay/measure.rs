@@ -7,10 +7,11 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use super::curve::Recorder;
+use super::clock;
+use super::curve::{Curve, Recorder};
 use super::engine::{Addresses, Probe, Silent, pass};
-use super::{Curve, DriverCost, Refusal, Remaps, Replayed, clock};
-use crate::metrics::{Convergence, Metrics, Window, differences};
+use super::replayed::{Refusal, Replayed};
+use crate::metrics::{Convergence, DriverCost, Metrics, Remaps, Window, differences};
 use crate::model::{Event, Kind, Trace};
 
 /// Time between two passes on the trace's clock, long enough for every fence to pass.

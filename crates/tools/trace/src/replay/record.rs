@@ -9,8 +9,8 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Value, json};
 
 use super::engine::{Addresses, Probe, pass};
-use super::layout::{BlockState, Layout, LayoutSegment};
-use super::{Refusal, Replayed};
+use super::layout::{BlockState, Layout, LayoutBlock, LayoutSegment};
+use super::replayed::{Refusal, Replayed};
 use crate::model::{Event, Kind, Trace};
 use crate::snapshot::{self, Action, Entry, PoolId, Segment, Snapshot, StackId};
 
@@ -177,7 +177,7 @@ impl Recorder<'_> {
     /// A segment's runs as a snapshot shows them.
     fn segments(&self, segment: &LayoutSegment) -> Vec<Segment> {
         let shown = |(held, range): (Held, std::ops::Range<usize>)| {
-            let block = |block: &super::LayoutBlock| snapshot::Block {
+            let block = |block: &LayoutBlock| snapshot::Block {
                 address: block.address,
                 bytes: block.bytes,
                 requested_bytes: block.requested_bytes,

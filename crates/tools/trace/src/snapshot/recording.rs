@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use super::{PoolId, Snapshot, StackId};
+use super::parts::{PoolId, Snapshot};
+use super::stacks::StackId;
 
 /// The recording that a trace was made from, for one device.
 #[derive(Clone, Debug)]

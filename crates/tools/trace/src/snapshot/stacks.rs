@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 /// Number of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StackId(pub(super) u32);
+pub struct StackId(pub(crate) u32);
 
 /// A place in a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -5,10 +5,10 @@
 
 use std::io::{self, Read};
 
-use super::{HEADER, HEADER_POOLS};
-use crate::builder::Builder;
-use crate::codec::error::quote;
-use crate::codec::{Limits, Place, Problem, ReadError};
+use super::columns::{HEADER, HEADER_POOLS};
+use crate::codec::builder::Builder;
+use crate::codec::error::{Place, Problem, ReadError, quote};
+use crate::codec::limits::Limits;
 use crate::model::{Kind, Trace};
 
 /// Size of the buffer, which is also the longest line accepted.

@@ -2,9 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::super::{Limits, read};
-use super::*;
-use crate::builder::Builder;
+use super::columns::{HEADER, HEADER_POOLS, TITLE};
+use super::{write, write_zst};
+use crate::codec::builder::Builder;
+use crate::codec::{Limits, read};
 use crate::model::{Kind, Trace};
 
 fn load(text: &str) -> Result<Trace, String> {

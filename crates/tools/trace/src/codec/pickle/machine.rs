@@ -4,11 +4,12 @@
 //! at most one value; a length is checked against what is left of the file before it is believed.
 //! An error names the byte at which its opcode starts.
 
+use super::cursor::{Cursor, Step};
 use super::number::{decimal, long};
 use super::opcode as op;
 use super::text;
+use crate::codec::error::{Place, Problem};
 use crate::codec::graph::{Full, Graph, Id, Items, Node};
-use crate::codec::{Place, Problem};
 
 /// Deepest nesting of marks; real snapshots have 10.
 const MOST_MARKS: usize = 1 << 16;
@@ -25,13 +26,14 @@ impl From<Full> for Problem {
 pub(in crate::codec) fn read(file: &[u8]) -> Result<(Graph<'_>, Id), (Place, Problem)> {
     let mut machine = Machine::new(file);
     loop {
-        let start = machine.at;
+        let start = machine.input.at();
         match machine.step() {
             Ok(None) => {}
             Ok(Some(root)) => {
-                if machine.at < file.len() {
-                    let left = (file.len() - machine.at) as u64;
-                    return Err((Place::Byte(machine.at as u64), Problem::Trailing { left }));
+                let left = machine.input.left();
+                if left > 0 {
+                    let place = Place::Byte(machine.input.at() as u64);
+                    return Err((place, Problem::Trailing { left }));
                 }
                 return Ok((machine.graph, root));
             }
@@ -41,8 +43,7 @@ pub(in crate::codec) fn read(file: &[u8]) -> Result<(Graph<'_>, Id), (Place, Pro
 }
 
 struct Machine<'f> {
-    file: &'f [u8],
-    at: usize,
+    input: Cursor<'f>,
     graph: Graph<'f>,
     stack: Vec<Id>,
     /// Heights of the stack.
@@ -54,13 +55,10 @@ struct Machine<'f> {
     bools: [Id; 2],
 }
 
-type Step<T = ()> = Result<T, Problem>;
-
 impl<'f> Machine<'f> {
     fn new(file: &'f [u8]) -> Self {
         Self {
-            file,
-            at: 0,
+            input: Cursor::new(file),
             graph: Graph::new(file),
             stack: Vec::new(),
             marks: Vec::new(),
@@ -73,16 +71,16 @@ impl<'f> Machine<'f> {
 
     /// Carries out one opcode; returns the result at the end.
     fn step(&mut self) -> Step<Option<Id>> {
-        let opcode = self.byte()?;
+        let opcode = self.input.byte()?;
         match opcode {
             op::STOP => return self.pop().map(Some),
-            op::PROTO => match self.byte()? {
+            op::PROTO => match self.input.byte()? {
                 0..=5 => {}
                 version => return Err(Problem::PickleProtocol { version }),
             },
             op::FRAME => {
-                let claimed = self.size::<8>()?;
-                let left = (self.file.len() - self.at) as u64;
+                let claimed = self.input.size::<8>()?;
+                let left = self.input.left();
                 if claimed > left {
                     return Err(Problem::Length { claimed, left });
                 }
@@ -128,42 +126,42 @@ impl<'f> Machine<'f> {
             op::NEWTRUE => return self.bool(true),
             op::NEWFALSE => return self.bool(false),
             op::BININT1 => {
-                let value = self.byte()?;
+                let value = self.input.byte()?;
                 let node = Node::Int(i64::from(value));
                 return self.shared(node, |machine| &mut machine.small[usize::from(value)]);
             }
-            op::BININT2 => Node::Int(i64::from(u16::from_le_bytes(self.array()?))),
-            op::BININT => Node::Int(i64::from(i32::from_le_bytes(self.array()?))),
+            op::BININT2 => Node::Int(i64::from(u16::from_le_bytes(self.input.array()?))),
+            op::BININT => Node::Int(i64::from(i32::from_le_bytes(self.input.array()?))),
             op::LONG1 => {
-                let len = self.byte()?;
-                long(self.take(u64::from(len))?)?
+                let len = self.input.byte()?;
+                long(self.input.take(u64::from(len))?)?
             }
             op::LONG4 => {
-                let len = self.size::<4>()?;
-                long(self.take(len)?)?
+                let len = self.input.size::<4>()?;
+                long(self.input.take(len)?)?
             }
-            op::BINFLOAT => Node::Float(f64::from_be_bytes(self.array()?)),
-            op::INT => match self.line()? {
+            op::BINFLOAT => Node::Float(f64::from_be_bytes(self.input.array()?)),
+            op::INT => match self.input.line()? {
                 b"00" => return self.bool(false),
                 b"01" => return self.bool(true),
                 digits => decimal(digits)?,
             },
             op::LONG => {
-                let line = self.line()?;
+                let line = self.input.line()?;
                 decimal(line.strip_suffix(b"L").unwrap_or(line))?
             }
             op::FLOAT => {
-                let line = self.line()?;
+                let line = self.input.line()?;
                 let text = std::str::from_utf8(line).ok();
                 let value = text.and_then(|text| text.parse().ok());
                 Node::Float(value.ok_or(Problem::PickleNumber)?)
             }
             op::UNICODE => {
-                let text = text::unescape_unicode(self.line()?)?;
+                let text = text::unescape_unicode(self.input.line()?)?;
                 Node::Text(self.graph.add_text(&text)?)
             }
             op::STRING => {
-                let text = text::unescape_string(self.line()?)?;
+                let text = text::unescape_string(self.input.line()?)?;
                 Node::Text(self.graph.add_text(&text)?)
             }
             _ => self.counted(opcode)?,
@@ -176,9 +174,11 @@ impl<'f> Machine<'f> {
     /// Texts and bytes with their length before them.
     fn counted(&mut self, opcode: u8) -> Step<Node> {
         let len = match opcode {
-            op::SHORT_BINUNICODE | op::SHORT_BINSTRING | op::SHORT_BINBYTES => self.size::<1>()?,
-            op::BINUNICODE | op::BINSTRING | op::BINBYTES => self.size::<4>()?,
-            op::BINUNICODE8 | op::BINBYTES8 | op::BYTEARRAY8 => self.size::<8>()?,
+            op::SHORT_BINUNICODE | op::SHORT_BINSTRING | op::SHORT_BINBYTES => {
+                self.input.size::<1>()?
+            }
+            op::BINUNICODE | op::BINSTRING | op::BINBYTES => self.input.size::<4>()?,
+            op::BINUNICODE8 | op::BINBYTES8 | op::BYTEARRAY8 => self.input.size::<8>()?,
             _ => {
                 return Err(match op::refused(opcode) {
                     Some(name) => Problem::PickleRefused { name },
@@ -186,8 +186,8 @@ impl<'f> Machine<'f> {
                 });
             }
         };
-        let len = self.take(len)?.len();
-        let place = self.graph.place(self.at - len, len)?;
+        let len = self.input.take(len)?.len();
+        let place = self.graph.place(self.input.at() - len, len)?;
         Ok(match opcode {
             op::SHORT_BINBYTES | op::BINBYTES | op::BINBYTES8 | op::BYTEARRAY8 => {
                 Node::Bytes(place)
@@ -267,7 +267,7 @@ impl<'f> Machine<'f> {
         // Writers count from 0 or 1, and every entry costs them a byte or more.
         let index = usize::try_from(index)
             .ok()
-            .filter(|index| *index <= self.at)
+            .filter(|index| *index <= self.input.at())
             .ok_or(Problem::PickleMemo { index })?;
         if index >= self.memo.len() {
             self.memo.resize(index + 1, UNSET);
@@ -278,9 +278,9 @@ impl<'f> Machine<'f> {
 
     fn memo_index(&mut self, opcode: u8) -> Step<u64> {
         match opcode {
-            op::BINGET | op::BINPUT => self.size::<1>(),
-            op::LONG_BINGET | op::LONG_BINPUT => self.size::<4>(),
-            _ => match decimal(self.line()?)? {
+            op::BINGET | op::BINPUT => self.input.size::<1>(),
+            op::LONG_BINGET | op::LONG_BINPUT => self.input.size::<4>(),
+            _ => match decimal(self.input.line()?)? {
                 Node::Int(index) if index >= 0 => Ok(index.unsigned_abs()),
                 _ => Err(Problem::PickleNumber),
             },
@@ -325,43 +325,5 @@ impl<'f> Machine<'f> {
 
     fn mark(&mut self) -> Step<usize> {
         self.marks.pop().ok_or(Problem::PickleUnderflow)
-    }
-
-    #[inline]
-    fn byte(&mut self) -> Step<u8> {
-        let Some(&byte) = self.file.get(self.at) else { return Err(Problem::Truncated) };
-        self.at += 1;
-        Ok(byte)
-    }
-
-    fn take(&mut self, len: u64) -> Step<&'f [u8]> {
-        let left = &self.file[self.at..];
-        let taken = usize::try_from(len).ok().and_then(|len| left.get(..len));
-        let taken = taken.ok_or(Problem::Length { claimed: len, left: left.len() as u64 })?;
-        self.at += taken.len();
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Step<[u8; N]> {
-        let Some(array) = self.file[self.at..].first_chunk() else {
-            return Err(Problem::Truncated);
-        };
-        self.at += N;
-        Ok(*array)
-    }
-
-    /// A little-endian length of `N` bytes.
-    fn size<const N: usize>(&mut self) -> Step<u64> {
-        let mut bytes = [0; 8];
-        bytes[..N].copy_from_slice(&self.array::<N>()?);
-        Ok(u64::from_le_bytes(bytes))
-    }
-
-    /// The text up to the end of the line, as protocol 0 writes its arguments.
-    fn line(&mut self) -> Step<&'f [u8]> {
-        let left = &self.file[self.at..];
-        let len = left.iter().position(|byte| *byte == b'\n').ok_or(Problem::Truncated)?;
-        self.at += len + 1;
-        Ok(&left[..len])
     }
 }

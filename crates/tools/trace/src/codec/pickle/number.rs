@@ -2,7 +2,7 @@
 //!
 //! Invariant: an integer is exact or an error; 64 bits, signed or unsigned, are enough.
 
-use crate::codec::Problem;
+use crate::codec::error::Problem;
 use crate::codec::graph::Node;
 
 /// A two's complement integer, little-endian, of any length.

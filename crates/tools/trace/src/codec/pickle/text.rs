@@ -2,7 +2,7 @@
 //!
 //! Invariant: the result is no longer than its source.
 
-use crate::codec::Problem;
+use crate::codec::error::Problem;
 
 /// What UNICODE carries: Latin-1 with `\uXXXX` and `\UXXXXXXXX`. Returns UTF-8; a lone surrogate
 /// becomes the replacement character.

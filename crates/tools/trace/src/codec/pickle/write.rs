@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use super::opcode as op;
-use crate::snapshot::emit::{Emit, Shared};
+use crate::codec::emit::{Emit, Shared};
 
 /// Most items in one APPENDS or SETITEMS: MemoryViz passes them as arguments of a function.
 const BATCH: u32 = 1000;
@@ -16,7 +16,7 @@ const BATCH: u32 = 1000;
 const MEMO_TEXT_BYTES: usize = 512;
 
 /// A pickle as it streams out.
-pub(crate) struct Pickler<W> {
+pub(in crate::codec) struct Writer<W> {
     output: W,
     open: Vec<Open>,
     texts: HashMap<Box<str>, u32>,
@@ -33,9 +33,9 @@ struct Open {
     after_key: bool,
 }
 
-impl<W: Write> Pickler<W> {
+impl<W: Write> Writer<W> {
     /// Starts a pickle.
-    pub(crate) fn new(mut output: W) -> io::Result<Self> {
+    pub(in crate::codec) fn new(mut output: W) -> io::Result<Self> {
         output.write_all(&[op::PROTO, 2])?;
         Ok(Self {
             output,
@@ -47,7 +47,7 @@ impl<W: Write> Pickler<W> {
     }
 
     /// Ends the pickle.
-    pub(crate) fn finish(mut self) -> io::Result<()> {
+    pub(in crate::codec) fn finish(mut self) -> io::Result<()> {
         self.output.write_all(&[op::STOP])?;
         self.output.flush()
     }
@@ -140,7 +140,7 @@ fn too_many() -> io::Error {
     io::Error::other("a text or table beyond the 4 GiB that a pickle of protocol 2 can hold")
 }
 
-impl<W: Write> Emit for Pickler<W> {
+impl<W: Write> Emit for Writer<W> {
     fn dict(&mut self) -> io::Result<()> {
         self.open(true)
     }

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use crate::replay::{BlockState, Layout, LayoutSegment};
+use crate::replay::layout::{BlockState, Layout, LayoutSegment};
 
 /// A run of addresses with memory behind them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,253 @@
+//! Search: what there is for one request, seen and not touched. Runs of other streams' free blocks,
+//! donors of a remap, and the window to serve it in.
+
+use super::{Heap, Reuse};
+use crate::fence::{StreamOrder, Streams};
+use crate::id::StreamIx;
+use crate::plan::Request;
+use crate::policy::{self, CrossStream, SegmentKind};
+use crate::pool::{Pool, Pools};
+use crate::space::Space;
+use crate::space::block::{BlockIndex, BlockState};
+use crate::vm::PageTable;
+use crate::vm::donors::{Donor, Donors};
+use crate::vm::window::WindowFit;
+
+/// Adjacent free blocks, from the first to the last.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    pub(super) first: BlockIndex,
+    pub(super) last: BlockIndex,
+}
+
+/// A window that a request could be served in.
+#[derive(Debug)]
+pub(super) struct Window {
+    pub(super) index: BlockIndex,
+    pub(super) fit: WindowFit,
+}
+
+/// Which windows may have to be unmapped in part before they are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stale {
+    /// Those that can be now.
+    Now,
+    /// Also those whose last use is not known to be complete.
+    Later,
+}
+
+/// A heap as one request sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Search<'a> {
+    space: &'a Space,
+    vm: &'a PageTable,
+    streams: &'a Streams,
+    pools: &'a Pools<Pool>,
+    cross_stream: CrossStream,
+    granule_bytes: u64,
+    request: Request,
+    /// The request's stream.
+    user: StreamIx,
+}
+
+impl Heap {
+    pub(super) fn search(&self, request: Request) -> Search<'_> {
+        Search {
+            space: &self.space,
+            vm: &self.vm,
+            streams: &self.streams,
+            pools: &self.pools,
+            cross_stream: self.config.cross_stream,
+            granule_bytes: self.config.granule_bytes,
+            request,
+            user: self.space.list(request.list).stream,
+        }
+    }
+}
+
+impl Search<'_> {
+    // Runs.
+
+    /// The smallest run of adjacent free blocks that serves the request and holds a block of another
+    /// stream; at the lowest address if equal. Linear in the free blocks of the other streams.
+    pub(super) fn run(&self, worst: StreamOrder) -> Option<Run> {
+        let (blocks, list) = (&self.space.blocks, self.request.list);
+        let own = self.space.list(list);
+        // Rests of windows of an open pool go home with the last use of their granule.
+        let stays = !self.pools.is_open(own.pool);
+        let joins = |index: BlockIndex| {
+            index.some().is_some_and(|index| {
+                let block = &blocks[index];
+                block.state == BlockState::Free
+                    && (stays || !block.is_window)
+                    && (block.list == list || self.order(index) <= worst)
+            })
+        };
+        let mut best: Option<(u64, u64, Run)> = None;
+        let lists = self.pools.at(own.pool).lists(own.class);
+        let others = lists.filter(|&(_, other)| other != list);
+        for other in others.map(|(_, other)| self.space.list(other)) {
+            for start in other.filed(blocks).filter(|&start| joins(start)) {
+                let previous = blocks[start].previous;
+                // A run is looked at once, from the first of its blocks that is another stream's.
+                if joins(previous)
+                    && (blocks[previous].list != list || joins(blocks[previous].previous))
+                {
+                    continue;
+                }
+                let mut run = Run { first: start, last: start };
+                while joins(blocks[run.first].previous) {
+                    run.first = blocks[run.first].previous;
+                }
+                while joins(blocks[run.last].next) {
+                    run.last = blocks[run.last].next;
+                }
+                let address = blocks[run.first].address;
+                let bytes = blocks[run.last].end() - address;
+                if bytes >= self.request.bytes
+                    && best.as_ref().is_none_or(|best| (bytes, address) < (best.0, best.1))
+                {
+                    best = Some((bytes, address, run));
+                }
+            }
+        }
+        best.map(|(_, _, run)| run)
+    }
+
+    /// Of a run, the blocks of other streams that the request's is not ordered with.
+    pub(super) fn unordered(&self, run: Run) -> Vec<BlockIndex> {
+        let blocks = &self.space.blocks;
+        let end = blocks[run.last].end();
+        let all = blocks.onward(run.first).take_while(|&index| blocks[index].address < end);
+        let is_unordered = |index: &BlockIndex| {
+            let is_own = blocks[*index].list == self.request.list;
+            !is_own && self.order(*index) != StreamOrder::Ordered
+        };
+        all.filter(is_unordered).collect()
+    }
+
+    /// The last point of each stream that blocks are free after.
+    pub(super) fn points_of(
+        &self,
+        blocks: impl Iterator<Item = BlockIndex>,
+    ) -> Vec<(StreamIx, u64)> {
+        let mut points: Vec<(StreamIx, u64)> = Vec::new();
+        for index in blocks {
+            let point = self.space.blocks[index].free_after;
+            let owner = self.space.list_of(index).stream;
+            match points.iter_mut().find(|(stream, _)| *stream == owner) {
+                Some((_, last)) => *last = point.max(*last),
+                None => points.push((owner, point)),
+            }
+        }
+        points
+    }
+
+    /// What it takes for a free block to be used on the request's stream.
+    fn order(&self, index: BlockIndex) -> StreamOrder {
+        self.streams.order_of(self.space, index, self.user)
+    }
+
+    // Donors.
+
+    /// The free memory from which the request may take whole handles: of its own stream, or of all.
+    pub(super) fn donors(&self, reuse: Reuse, is_own_only: bool) -> Donors {
+        let mut donors = Vec::with_capacity(policy::DONORS);
+        for list in self.space.lists() {
+            let is_foreign = list.stream != self.user;
+            let is_among = list.kind == SegmentKind::Mapped
+                && !(is_own_only && is_foreign)
+                && self.pools.is_open(list.pool);
+            if !is_among {
+                continue;
+            }
+            for block in list.filed_from(&self.space.blocks, self.granule_bytes) {
+                let free = &self.space.blocks[block];
+                let segment = free.segment;
+                let whole = self.vm.whole_handles(segment, free.range());
+                if whole.is_empty() {
+                    continue;
+                }
+                if let Some(is_ordered) = self.is_ordered(block, is_foreign, reuse) {
+                    donors.extend(self.vm.unpinned(whole).map(|part| Donor {
+                        block,
+                        segment,
+                        start: part.start,
+                        end: part.end,
+                        is_foreign,
+                        is_ordered,
+                    }));
+                }
+            }
+        }
+        Donors::new(donors)
+    }
+
+    /// Whether the request may take of a free block at once; `None` if not even after a wait.
+    fn is_ordered(&self, index: BlockIndex, is_foreign: bool, reuse: Reuse) -> Option<bool> {
+        let is_over = self.streams.is_complete(self.space, index);
+        if reuse == Reuse::OwnStream {
+            // Captured work runs later, on any stream: only memory that nobody uses is safe.
+            return is_over.then_some(true);
+        }
+        if is_over || !is_foreign {
+            return Some(true);
+        }
+        match self.order(index) {
+            _ if self.cross_stream == CrossStream::Never => None,
+            StreamOrder::Ordered => Some(true),
+            StreamOrder::Recorded | StreamOrder::Unrecorded => Some(false),
+            StreamOrder::Never => None,
+        }
+    }
+
+    // Windows.
+
+    /// The window in which the request is served with the fewest driver calls; `None` if addresses
+    /// have to be reserved first.
+    pub(super) fn best_window(&self, donors: &Donors, stale: Stale) -> Option<Window> {
+        let granules = self.vm.granules_for(self.request.bytes)?;
+        let most = granules / policy::WORTH_UNMAPPING + 1;
+        let idle = self.idle_window(granules, donors, stale, most);
+        let unmapped = idle.or_else(|| self.unmapped_window(granules));
+        unmapped.or_else(|| self.idle_window(granules, donors, Stale::Now, usize::MAX))
+    }
+
+    /// A window of addresses that lead nowhere, with room for all of the last handle after it.
+    fn unmapped_window(&self, granules: usize) -> Option<Window> {
+        let room = self.vm.room_for_last_handle_bytes();
+        let bytes = granules as u64 * self.granule_bytes + room;
+        let mut unmapped = self.space.unmapped_blocks(self.request.list, true);
+        let index = unmapped.find(|&index| self.space.blocks[index].bytes >= bytes)?;
+        Some(Window { index, fit: self.vm.fit_unmapped(granules, room) })
+    }
+
+    /// The idle window that costs the fewest driver calls, and fewer than `most`.
+    pub(super) fn idle_window(
+        &self,
+        granules: usize,
+        donors: &Donors,
+        stale: Stale,
+        most: usize,
+    ) -> Option<Window> {
+        let mut best: Option<Window> = None;
+        let large_enough = self.space.idle_windows.of_size(self.request.list, granules as u32);
+        for index in large_enough.take(policy::windows_to_look_at(granules)) {
+            let most = best.as_ref().map_or(most, |best| best.fit.calls);
+            let can_unmap = stale == Stale::Later || self.streams.is_complete(self.space, index);
+            let block = &self.space.blocks[index];
+            let (segment, address) = (block.segment, block.address);
+            let fit = self.vm.fit_window(segment, address, granules, donors, can_unmap, most);
+            if let Some(fit) = fit
+                && self.vm.has_picks(&fit, donors)
+            {
+                let is_good = policy::is_good_enough(fit.calls, granules);
+                best = Some(Window { index, fit });
+                if is_good {
+                    break;
+                }
+            }
+        }
+        best
+    }
+}

@@ -1,0 +1,302 @@
+//! Recovery: what to try next for a request that its free list could not serve.
+//!
+//! A [`Miss`] is made for each such request, and asked until it is over: each answer of
+//! [`Heap::next`](crate::Heap::next) or [`AsyncPools::next`](crate::AsyncPools::next) is one thing
+//! to do. A *try* is the request with the plans it takes, until it is served or refused. After a
+//! refusal comes the out-of-memory ladder: what makes room, in order of cost. A rung that made some
+//! is followed by another try (B28, B30). What a capture forbids is not asked for while one is
+//! under way (I11, B22).
+//!
+//! `heap`, `async_pools`: how a try goes on. Here: what is the same for both.
+
+mod async_pools;
+mod heap;
+#[cfg(test)]
+mod tests;
+
+use crate::error::RequestError;
+use crate::heap::Reuse;
+use crate::id::{PoolId, StreamId};
+use crate::space::Granted;
+use crate::stats::Stats;
+
+/// Whom a capture under way concerns, as a request sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Captured {
+    /// Nobody: no capture is under way.
+    None,
+    /// Another stream than the request's.
+    Other,
+    /// The request's stream.
+    Own,
+}
+
+/// What to do next for a miss. `W` is work that serves the request, of one backend's own.
+///
+/// Exhaustive, as all of a plan is: who acts has to know of every answer.
+#[derive(Debug)]
+pub enum Next<W, E> {
+    /// Served: the miss is over.
+    Granted(Granted),
+    /// Do this to the device, and say what became of it.
+    CarryOut(W),
+    /// See which fences have passed.
+    CollectFences,
+    /// Wait for every recorded fence, then [`note`](Miss::note) whether any has passed.
+    AwaitFences,
+    /// Wait until the device is idle, then [`note`](Miss::note) whether it was.
+    Synchronize,
+    /// Give back what can be given back, then [`note`](Miss::note) whether that was anything.
+    Trim,
+    /// Ask the program to free something, then [`note`](Miss::note) whether it may have.
+    AskProgram,
+    /// Refused: the miss is over.
+    GiveUp(Refusal<E>),
+}
+
+/// Why a request is refused. `E` is the driver's error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal<E> {
+    /// The request is none that could be served.
+    Request(RequestError),
+    /// The limit of reserved bytes stands in the way.
+    Limit,
+    /// The driver has no memory, or no mappings, to give.
+    OutOfMemory(E),
+    /// The driver failed for another reason.
+    Driver(E),
+}
+
+/// Why work was not done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure<E> {
+    /// What the driver said.
+    pub error: E,
+    /// Whether giving memory back and trying again may help.
+    pub is_out_of_memory: bool,
+    /// The step that failed.
+    pub failed_at: usize,
+    /// How many leading steps are still in effect.
+    pub in_effect: usize,
+}
+
+impl<E> Failure<E> {
+    /// What the failure makes of a request if nothing else is tried.
+    fn into_refusal(self) -> Refusal<E> {
+        if self.is_out_of_memory {
+            Refusal::OutOfMemory(self.error)
+        } else {
+            Refusal::Driver(self.error)
+        }
+    }
+}
+
+/// What makes room, in the order tried.
+const LADDER: [Rung; 7] = [
+    Rung::AwaitFences,
+    Rung::TrimPassed,
+    Rung::Synchronize,
+    Rung::TrimIdle,
+    Rung::AskProgram,
+    // What was freed in pieces meanwhile serves once it went back to the device.
+    Rung::Synchronize,
+    Rung::TrimIdle,
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rung {
+    /// Wait for fences of pending blocks.
+    AwaitFences,
+    /// Give back memory whose last use is complete.
+    TrimPassed,
+    /// Wait until the device is idle: what was pending or quarantined is free then.
+    Synchronize,
+    /// Give back all unused memory of an idle device.
+    TrimIdle,
+    /// Ask the program.
+    AskProgram,
+}
+
+impl Rung {
+    /// Whether a capture leaves this to a request.
+    const fn is_legal(self, captured: Captured) -> bool {
+        match captured {
+            Captured::None => true,
+            Captured::Other => matches!(self, Rung::AwaitFences | Rung::AskProgram),
+            Captured::Own => false,
+        }
+    }
+
+    const fn next<W, E>(self) -> Next<W, E> {
+        match self {
+            Rung::AwaitFences => Next::AwaitFences,
+            Rung::TrimPassed | Rung::TrimIdle => Next::Trim,
+            Rung::Synchronize => Next::Synchronize,
+            Rung::AskProgram => Next::AskProgram,
+        }
+    }
+}
+
+/// Where a miss stands.
+#[derive(Debug)]
+enum Stage<E> {
+    /// The fences are still to be looked at.
+    New,
+    /// In a try: the request is to be made, or a plan for it is under way.
+    Trying,
+    /// In a try: fences were recorded, and are to be looked at before the request is made again.
+    Recorded,
+    /// In a try: the driver lacks mappings. Unless some can be unmapped, it is refused.
+    LacksMappings(Refusal<E>),
+    /// In a try: mappings are being unmapped. If that fails, it is refused.
+    Evicting(Refusal<E>),
+    /// Served.
+    Served(Granted),
+    /// A try was refused.
+    Refused(Refusal<E>),
+    /// On a rung of the ladder; how the last try was refused.
+    Climbing(Rung, Refusal<E>),
+    /// Over: refused for good, or handed out.
+    Over,
+}
+
+/// A request that its free list could not serve, with what was tried for it.
+#[derive(Debug)]
+pub struct Miss<E> {
+    pool: PoolId,
+    stream: StreamId,
+    bytes: u64,
+    captured: Captured,
+    stage: Stage<E>,
+    /// How many rungs of the ladder are behind it.
+    climbed: usize,
+    /// Whether the rungs since the last try made room.
+    has_room: bool,
+    /// How far this try goes for memory before it grows.
+    reuse: Reuse,
+    /// A reservation was refused in this try: another that is refused ends it.
+    was_refused_addresses: bool,
+    /// Mappings were unmapped in this try: there are no more to unmap.
+    has_evicted: bool,
+}
+
+impl<E> Miss<E> {
+    /// A request for so many bytes that missed.
+    pub const fn new(pool: PoolId, stream: StreamId, bytes: u64, captured: Captured) -> Self {
+        Self {
+            pool,
+            stream,
+            bytes,
+            captured,
+            // Asking for events could break the capture.
+            stage: if matches!(captured, Captured::Own) { Stage::Trying } else { Stage::New },
+            climbed: 0,
+            has_room: false,
+            reuse: first_reuse(captured),
+            was_refused_addresses: false,
+            has_evicted: false,
+        }
+    }
+
+    /// The pool asked.
+    pub const fn pool(&self) -> PoolId {
+        self.pool
+    }
+
+    /// The stream in whose order the block is to be used.
+    pub const fn stream(&self) -> StreamId {
+        self.stream
+    }
+
+    /// Size of the request, in bytes.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whom a capture under way concerns.
+    pub const fn captured(&self) -> Captured {
+        self.captured
+    }
+
+    /// Whether what is next is part of a try, in which driver calls are made for the request
+    /// itself, and not between tries.
+    pub const fn is_trying(&self) -> bool {
+        matches!(
+            self.stage,
+            Stage::Trying | Stage::Recorded | Stage::LacksMappings(_) | Stage::Evicting(_)
+        )
+    }
+
+    /// Says what came of the last answer: whether a fence has passed, the device was idle,
+    /// anything was given back, or the program may have freed something.
+    pub fn note(&mut self, made_room: bool) {
+        self.has_room |= made_room;
+        // An idle device is trimmed before anything is tried.
+        if self.has_room && !matches!(self.stage, Stage::Climbing(Rung::Synchronize, _)) {
+            self.stage = Stage::Trying;
+            self.reuse = first_reuse(self.captured);
+            (self.has_room, self.was_refused_addresses, self.has_evicted) = (false, false, false);
+        }
+    }
+
+    /// What is next but for making the request, which is what `None` asks for.
+    fn go_on<W>(&mut self, stats: &mut Stats) -> Option<Next<W, E>> {
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::New | Stage::Recorded => {
+                self.stage = Stage::Trying;
+                Some(Next::CollectFences)
+            }
+            Stage::Trying | Stage::Over => {
+                self.stage = Stage::Trying;
+                None
+            }
+            Stage::Served(granted) => Some(Next::Granted(granted)),
+            Stage::Climbing(rung, refusal) => Some(self.climb(Some(rung), refusal, stats)),
+            Stage::Refused(refusal) | Stage::LacksMappings(refusal) | Stage::Evicting(refusal) => {
+                Some(match refusal {
+                    Refusal::Request(_) | Refusal::Driver(_) => Next::GiveUp(refusal),
+                    Refusal::Limit | Refusal::OutOfMemory(_) => self.climb(None, refusal, stats),
+                })
+            }
+        }
+    }
+
+    /// The next rung that is legal, after the one `behind` made no room.
+    fn climb<W>(
+        &mut self,
+        behind: Option<Rung>,
+        refusal: Refusal<E>,
+        stats: &mut Stats,
+    ) -> Next<W, E> {
+        let all = &stats.all;
+        let unused_bytes = all.reserved_bytes.current - all.active_bytes.current;
+        // What is held unused may be in pieces, or freed by another thread since the last trim.
+        let is_hopeless = behind == Some(Rung::AskProgram) && unused_bytes < self.bytes;
+        while let Some(&rung) = LADDER.get(self.climbed).filter(|_| !is_hopeless) {
+            self.climbed += 1;
+            if rung.is_legal(self.captured) {
+                stats.retries += u64::from(rung == Rung::TrimPassed);
+                self.stage = Stage::Climbing(rung, refusal);
+                return rung.next();
+            }
+        }
+        Next::GiveUp(refusal)
+    }
+}
+
+/// A captured request takes from no other stream.
+const fn first_reuse(captured: Captured) -> Reuse {
+    match captured {
+        Captured::Own => Reuse::OwnStream,
+        Captured::None | Captured::Other => Reuse::MayWait,
+    }
+}
+
+impl<E> From<RequestError> for Refusal<E> {
+    fn from(error: RequestError) -> Self {
+        match error {
+            RequestError::Limit { .. } => Refusal::Limit,
+            error => Refusal::Request(error),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! A try of a heap: a request, and a plan after another until it is served.
+//!
+//! Invariant: each answer to a failed plan is given once in a try, or leaves less to be planned, so
+//! that every try ends.
+
+use super::{Failure, Miss, Next, Stage};
+use crate::heap::{Committed, Heap, Outcome, Reuse};
+use crate::plan::{Intent, Plan, Step};
+
+/// What a failed plan was short of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lack {
+    /// The order of another stream, which is gone or captured.
+    Order,
+    /// Addresses, of which the heap asks for fewer next time.
+    Addresses,
+    /// The driver refuses access with memory to spare where its table of mappings is full.
+    Mappings,
+    /// Memory in large handles; next time the heap asks for one granule at a time, and no more
+    /// than needed.
+    LargeHandles,
+    /// Memory, or anything else.
+    Other,
+}
+
+impl Lack {
+    fn of(plan: &Plan, failed_at: usize) -> Self {
+        match (&plan.intent, plan.steps.get(failed_at)) {
+            (Intent::Order { .. }, _) => Lack::Order,
+            (Intent::Reserve { .. }, _) => Lack::Addresses,
+            (_, Some(Step::SetAccess { .. })) => Lack::Mappings,
+            (Intent::Grow { has_large: true, .. }, Some(Step::Create { .. })) => Lack::LargeHandles,
+            _ => Lack::Other,
+        }
+    }
+}
+
+impl Heap {
+    /// What to do next for a miss. A plan is handed back by [`carried_out`](Self::carried_out).
+    pub fn next<E>(&mut self, miss: &mut Miss<E>) -> Next<Plan, E> {
+        loop {
+            if miss.lacks_mappings()
+                && let Some(plan) = self.plan_eviction()
+            {
+                miss.evict();
+                return Next::CarryOut(plan);
+            }
+            if let Some(next) = miss.go_on(&mut self.stats) {
+                return next;
+            }
+            match self.request(miss.pool, miss.stream, miss.bytes, miss.reuse) {
+                Ok(Outcome::Granted(granted)) => return Next::Granted(granted),
+                Ok(Outcome::Plan(plan)) => {
+                    if matches!(plan.intent, Intent::Order { .. }) {
+                        // Once in a try: whether it succeeds or the other stream is gone or
+                        // captured, what is not ordered then is left alone.
+                        miss.reuse = Reuse::Ordered;
+                    }
+                    return Next::CarryOut(plan);
+                }
+                Err(error) => miss.stage = Stage::Refused(error.into()),
+            }
+        }
+    }
+
+    /// Takes back a plan for a miss: done, with the address that a `Reserve` or `Malloc` step gave,
+    /// or failed, and undone as far as that went.
+    pub fn carried_out<E>(
+        &mut self,
+        miss: &mut Miss<E>,
+        plan: Plan,
+        done: Result<u64, Failure<E>>,
+    ) {
+        match done {
+            Ok(address) => {
+                miss.has_evicted |= matches!(miss.stage, Stage::Evicting(_));
+                miss.stage = match self.commit(plan, address) {
+                    Committed::Granted(granted) => Stage::Served(granted),
+                    Committed::Recorded => Stage::Recorded,
+                    Committed::Prepared | Committed::Done => Stage::Trying,
+                };
+            }
+            Err(failure) => {
+                let lack = Lack::of(&plan, failure.failed_at);
+                self.abandon(plan, failure.in_effect);
+                miss.fail(lack, failure);
+            }
+        }
+    }
+}
+
+impl<E> Miss<E> {
+    const fn lacks_mappings(&self) -> bool {
+        matches!(self.stage, Stage::LacksMappings(_))
+    }
+
+    /// Mappings are about to be unmapped.
+    fn evict(&mut self) {
+        self.stage = match std::mem::replace(&mut self.stage, Stage::Trying) {
+            Stage::LacksMappings(refusal) => Stage::Evicting(refusal),
+            stage => stage,
+        };
+    }
+
+    fn fail(&mut self, lack: Lack, failure: Failure<E>) {
+        self.stage = match std::mem::replace(&mut self.stage, Stage::Trying) {
+            // Why there was something to evict, counts.
+            Stage::Evicting(refusal) => Stage::Refused(refusal),
+            _ => match lack {
+                Lack::Order | Lack::LargeHandles => Stage::Trying,
+                Lack::Addresses if !self.was_refused_addresses => {
+                    self.was_refused_addresses = true;
+                    Stage::Trying
+                }
+                Lack::Mappings if !self.has_evicted => Stage::LacksMappings(failure.into_refusal()),
+                _ => Stage::Refused(failure.into_refusal()),
+            },
+        };
+    }
+}

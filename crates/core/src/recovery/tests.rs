@@ -1,0 +1,151 @@
+//! Recovery, answer by answer: what is tried in which order, and what ends a miss.
+
+use super::{Captured, Failure, Miss, Next, Refusal};
+use crate::async_pool::{AsyncPools, DriverAlloc};
+use crate::{Config, Heap, Plan, PoolId, SegmentKind, Step};
+
+const MIB: u64 = 1 << 20;
+
+/// What a driver says.
+const ERROR: &str = "no";
+
+fn heap(limit_bytes: u64) -> Heap {
+    Heap::new(Config::new(SegmentKind::Mapped, 2 * MIB, 1 << 30).with_limit_bytes(limit_bytes))
+}
+
+fn miss(heap: &mut Heap, captured: Captured) -> Miss<&'static str> {
+    Miss::new(PoolId::DEFAULT, heap.add_stream(), 4 * MIB, captured)
+}
+
+fn refused(is_out_of_memory: bool, failed_at: usize) -> Failure<&'static str> {
+    Failure { error: ERROR, is_out_of_memory, failed_at, in_effect: 0 }
+}
+
+/// The answers until the miss is over, if no rung makes room but the n-th of some, which makes it
+/// worth another try.
+fn answers(heap: &mut Heap, captured: Captured, making_room: &[usize]) -> String {
+    let mut miss = miss(heap, captured);
+    let mut answers = Vec::new();
+    loop {
+        answers.push(match heap.next(&mut miss) {
+            Next::CollectFences => "collect",
+            Next::AwaitFences => "await",
+            Next::Synchronize => "synchronize",
+            Next::Trim => "trim",
+            Next::AskProgram => "ask",
+            Next::GiveUp(Refusal::Limit) => return answers.join(" "),
+            next => panic!("{next:?} after {answers:?}"),
+        });
+        if answers.last() != Some(&"collect") {
+            miss.note(making_room.contains(&answers.len()));
+        }
+    }
+}
+
+#[test]
+fn the_ladder_is_climbed_by_cost_and_each_rung_once() {
+    let whole = "collect await trim synchronize trim ask";
+    assert_eq!(answers(&mut heap(0), Captured::None, &[]), whole);
+    // Tried again after each of them, and refused: the rungs behind it are not climbed again.
+    assert_eq!(answers(&mut heap(0), Captured::None, &[2, 3, 4, 5]), whole);
+    let more = format!("{whole} synchronize trim");
+    assert_eq!(answers(&mut heap(0), Captured::None, &[6]), more);
+}
+
+#[test]
+fn i11_b22_what_a_capture_forbids_is_not_asked_for() {
+    assert_eq!(answers(&mut heap(0), Captured::Other, &[]), "collect await ask");
+    assert_eq!(answers(&mut heap(0), Captured::Own, &[]), "");
+}
+
+#[test]
+fn b30_an_idle_device_is_trimmed_and_then_tried_also_where_nothing_was_given_back() {
+    let mut heap = heap(0);
+    let mut miss = miss(&mut heap, Captured::None);
+    while !matches!(heap.next(&mut miss), Next::Synchronize) {
+        miss.note(false);
+    }
+    miss.note(true);
+    assert!(!miss.is_trying());
+    assert!(matches!(heap.next(&mut miss), Next::Trim));
+    heap.set_limit(u64::MAX);
+    miss.note(false);
+    assert!(miss.is_trying());
+    assert!(matches!(heap.next(&mut miss), Next::CarryOut(_)));
+    assert_eq!(heap.stats().retries, 1);
+}
+
+/// The plan that is next.
+fn plan(heap: &mut Heap, miss: &mut Miss<&'static str>) -> Plan {
+    match heap.next(miss) {
+        Next::CarryOut(plan) => plan,
+        next => panic!("{next:?}"),
+    }
+}
+
+fn reserved_bytes(plan: &Plan) -> u64 {
+    match plan.steps() {
+        [Step::Reserve { bytes, .. }] => *bytes,
+        steps => panic!("{steps:?}"),
+    }
+}
+
+#[test]
+fn b53_a_refused_reservation_is_made_smaller_once() {
+    let mut heap = heap(u64::MAX);
+    let mut miss = miss(&mut heap, Captured::Own);
+    let generous = plan(&mut heap, &mut miss);
+    assert_eq!(reserved_bytes(&generous), 1 << 30);
+    heap.carried_out(&mut miss, generous, Err(refused(true, 0)));
+    let least = plan(&mut heap, &mut miss);
+    assert_eq!(reserved_bytes(&least), 4 * MIB);
+    heap.carried_out(&mut miss, least, Err(refused(true, 0)));
+    assert!(matches!(heap.next(&mut miss), Next::GiveUp(Refusal::OutOfMemory(ERROR))));
+    // It is remembered beyond the miss.
+    let mut next = self::miss(&mut heap, Captured::Own);
+    let least = plan(&mut heap, &mut next);
+    assert_eq!(reserved_bytes(&least), 4 * MIB);
+    heap.carried_out(&mut next, least, Ok(1 << 40));
+    let growth = plan(&mut heap, &mut next);
+    heap.carried_out(&mut next, growth, Ok(0));
+    assert!(matches!(heap.next(&mut next), Next::Granted(_)));
+}
+
+#[test]
+fn only_a_lack_of_memory_is_worth_the_ladder() {
+    for (is_out_of_memory, captured) in [(true, Captured::None), (false, Captured::None)] {
+        let mut heap = heap(u64::MAX);
+        let mut miss = miss(&mut heap, captured);
+        assert!(matches!(heap.next(&mut miss), Next::CollectFences));
+        let reservation = plan(&mut heap, &mut miss);
+        heap.carried_out(&mut miss, reservation, Ok(1 << 40));
+        let growth = plan(&mut heap, &mut miss);
+        // Access is what lacks, and there is nothing to unmap.
+        let last = growth.steps().len() - 1;
+        assert!(matches!(growth.steps()[last], Step::SetAccess { .. }));
+        heap.carried_out(&mut miss, growth, Err(refused(is_out_of_memory, last)));
+        match heap.next(&mut miss) {
+            Next::AwaitFences => assert!(is_out_of_memory),
+            Next::GiveUp(Refusal::Driver(ERROR)) => assert!(!is_out_of_memory),
+            next => panic!("{next:?}"),
+        }
+        heap.check().unwrap();
+    }
+}
+
+#[test]
+fn an_allocation_that_passes_the_limit_is_given_back_and_refused() {
+    let mut pools = AsyncPools::new(8 * MIB);
+    let stream = pools.add_stream();
+    let mut miss: Miss<&str> = Miss::new(PoolId::DEFAULT, stream, 4 * MIB, Captured::Own);
+    let Next::CarryOut(pending) = pools.next(&mut miss) else { panic!("{miss:?}") };
+    let given = DriverAlloc { address: 512, is_graphs: false, reserved_bytes: Some(32 * MIB) };
+    let block = pools.allocated(&mut miss, pending, Ok(given)).unwrap();
+    pools.finish_free(block, true);
+    assert!(matches!(pools.next(&mut miss), Next::GiveUp(Refusal::Limit)));
+    let mut miss: Miss<&str> = Miss::new(PoolId::DEFAULT, stream, 512, Captured::Own);
+    pools.observe(0, 0);
+    let Next::CarryOut(pending) = pools.next(&mut miss) else { panic!("{miss:?}") };
+    assert!(pools.allocated(&mut miss, pending, Err(refused(false, 0))).is_none());
+    assert!(matches!(pools.next(&mut miss), Next::GiveUp(Refusal::Driver(ERROR))));
+}

@@ -1,0 +1,183 @@
+//! What is held and what can still be had: statistics, snapshots, the budget, the check.
+
+use drystone_core::{
+    BlockView, Broken, CrossStream, FreeError, PoolStreamStats, SegmentKind, SegmentView, Stats,
+};
+use drystone_driver::DriverError;
+
+use super::Allocator;
+use crate::backend::BackendState;
+use crate::budget::Budget;
+use crate::options::Backend;
+
+impl Allocator {
+    /// Statistics at this moment. Makes a driver call with backend `async` alone, and waits for
+    /// none.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use drystone::{Allocator, Options, PoolId};
+    /// # use drystone_driver::Stream;
+    /// # use drystone_sim::{SimConfig, SimDevice};
+    /// # let device = SimDevice::new(SimConfig::default());
+    /// # let allocator = Allocator::new(Arc::new(device.clone()), &Options::default())?;
+    /// # let stream = allocator.add_stream(Stream::DEFAULT)?;
+    /// let kept = allocator.allocate(stream, 700)?;
+    /// drop(allocator.allocate(stream, 40 << 20)?);
+    /// let all = allocator.stats().all;
+    /// assert_eq!((all.requested_bytes.current, all.allocated_bytes.current), (700, 1024));
+    /// assert_eq!(all.requested_bytes.peak, 700 + (40 << 20));
+    /// assert!(all.reserved_bytes.current >= 40 << 20); // held for the next request
+    /// allocator.trim()?;
+    /// assert_eq!(allocator.stats().all.reserved_bytes.current, 2 << 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn stats(&self) -> Stats {
+        self.engine.refresh();
+        *self.engine.backend.lock().stats()
+    }
+
+    /// Bytes of live blocks and physical bytes held, at this moment: what of [`stats`](Self::stats)
+    /// can be asked after every call.
+    pub fn allocated_and_reserved_bytes(&self) -> (u64, u64) {
+        self.engine.refresh();
+        let backend = self.engine.backend.lock();
+        let all = &backend.stats().all;
+        (all.allocated_bytes.current, all.reserved_bytes.current)
+    }
+
+    /// Sets every peak of the statistics and of the accounts to its current value.
+    pub fn reset_peaks(&self) {
+        self.engine.refresh();
+        self.engine.backend.lock().reset_peaks();
+    }
+
+    /// What each pool, class and stream has, and the most it had in use: those that have
+    /// anything, or had since the peaks were reset. With backend `async` free memory is in no
+    /// account: the driver gives it to any stream.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use drystone::{Allocator, Options, PoolId};
+    /// # use drystone_driver::Stream;
+    /// # use drystone_sim::{SimConfig, SimDevice};
+    /// # let device = SimDevice::new(SimConfig::default());
+    /// # let allocator = Allocator::new(Arc::new(device.clone()), &Options::default())?;
+    /// # let stream = allocator.add_stream(Stream::DEFAULT)?;
+    /// let kept = allocator.allocate(stream, 3 << 20)?;
+    /// drop(allocator.allocate(stream, 40 << 20)?);
+    /// let account = allocator.pool_stream_stats()[0];
+    /// assert_eq!((account.pool, account.stream), (PoolId::DEFAULT.index(), stream.index()));
+    /// assert_eq!(account.active_bytes.current, 3 << 20);
+    /// assert_eq!(account.active_bytes.peak, 43 << 20);
+    /// # drop(kept);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn pool_stream_stats(&self) -> Vec<PoolStreamStats> {
+        self.engine.backend.lock().pool_stream_stats()
+    }
+
+    /// What is held, which takes time for each block: segments in address order, tiled by their
+    /// blocks. With backend `async` each block is a segment of its own: what the driver holds
+    /// beside them, it does not show.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use drystone::{Allocator, Options, PoolId};
+    /// # use drystone_driver::Stream;
+    /// # use drystone_sim::{SimConfig, SimDevice};
+    /// # let device = SimDevice::new(SimConfig::default());
+    /// # let allocator = Allocator::new(Arc::new(device.clone()), &Options::default())?;
+    /// # let stream = allocator.add_stream(Stream::DEFAULT)?;
+    /// let block = allocator.allocate(stream, 3 << 20)?;
+    /// let segments = allocator.snapshot();
+    /// let mut blocks = segments.iter().flat_map(|segment| &segment.blocks);
+    /// let found = blocks.find(|b| b.state == drystone::BlockState::Live);
+    /// assert_eq!(found.map(|b| (b.address, b.requested_bytes)), Some((block.address(), 3 << 20)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn snapshot(&self) -> Vec<SegmentView> {
+        self.engine.backend.lock().snapshot()
+    }
+
+    /// The live block that starts at an address.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn block_at(&self, address: u64) -> Result<BlockView, FreeError> {
+        self.engine.backend.lock().block_at(address)
+    }
+
+    /// The largest free block of any pool and stream, in bytes. Walks all free blocks. 0 where the
+    /// driver keeps them (backend `async`).
+    pub fn largest_free_bytes(&self) -> u64 {
+        self.engine.backend.lock().largest_free_bytes()
+    }
+
+    /// What can still be had: to size a key-value cache, or to choose a batch.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use drystone::{Allocator, Options};
+    /// # use drystone_driver::Stream;
+    /// # use drystone_sim::{SimConfig, SimDevice};
+    /// let device = SimDevice::new(SimConfig { total_bytes: 1 << 30, ..SimConfig::default() });
+    /// let allocator = Allocator::new(Arc::new(device.clone()), &Options::default())?;
+    /// let stream = allocator.add_stream(Stream::DEFAULT)?;
+    /// let weights = allocator.allocate(stream, 700 << 20)?;
+    /// let budget = allocator.budget()?;
+    /// assert!(budget.would_fit(324 << 20) && !budget.would_fit(325 << 20));
+    /// drop(weights); // unused now, and as good as free on the device
+    /// assert!(allocator.budget()?.would_fit(1 << 30));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The driver cannot say how much memory is free.
+    pub fn budget(&self) -> Result<Budget, DriverError> {
+        let free_bytes = self.engine.executor.driver.memory_info()?.free_bytes;
+        let backend = self.engine.backend.lock();
+        let reserved_bytes = backend.stats().all.reserved_bytes.current;
+        let within_limit_bytes = backend.limit_bytes().saturating_sub(reserved_bytes);
+        Ok(Budget {
+            unused_bytes: backend.unused_bytes(),
+            largest_free_bytes: backend.largest_free_bytes(),
+            device_bytes: free_bytes.min(within_limit_bytes),
+            unit_bytes: backend.unit_bytes(),
+        })
+    }
+
+    /// Where memory comes from, but for pools that say otherwise.
+    pub fn backend(&self) -> Backend {
+        match &self.engine.backend {
+            BackendState::AsyncPools(_) => Backend::Async,
+            BackendState::Heap(heap) => match heap.lock().config().kind {
+                SegmentKind::Mapped => Backend::Vmm,
+                _ => Backend::Malloc,
+            },
+        }
+    }
+
+    /// When free blocks serve other streams.
+    pub fn cross_stream(&self) -> CrossStream {
+        match &self.engine.backend {
+            BackendState::Heap(heap) => heap.lock().config().cross_stream,
+            BackendState::AsyncPools(_) => {
+                let config = self.engine.executor.handles.lock().config;
+                match (config.reuse_adds_dependencies, config.reuse_is_opportunistic) {
+                    (true, _) => CrossStream::Wait,
+                    (false, true) => CrossStream::Passed,
+                    (false, false) => CrossStream::Never,
+                }
+            }
+        }
+    }
+
+    /// Proves every invariant of the heap. Slow: for tests and debugging.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub fn check(&self) -> Result<(), Broken> {
+        self.engine.backend.lock().check()
+    }
+}

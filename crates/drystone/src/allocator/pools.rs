@@ -1,0 +1,113 @@
+//! Pools, and how much memory they may have: adding, releasing, trimming, the limit, and whom to
+//! ask when memory runs out.
+
+use std::sync::Arc;
+
+use drystone_core::{PoolId, RequestError, SegmentKind};
+
+use super::Allocator;
+use crate::backend::BackendState;
+use crate::build_error::{BuildError, check_virtual_memory};
+use crate::engine::OutOfMemoryCallback;
+use crate::error::TrimError;
+use crate::memory_provider::MemoryProvider;
+use crate::options::{Backend, PoolOptions};
+
+impl Allocator {
+    /// Adds a private pool: memory of its own, which serves no other pool and is not trimmed.
+    /// Makes no driver call.
+    pub fn add_pool(&self) -> PoolId {
+        self.engine.backend.lock().add_pool()
+    }
+
+    /// Adds a private pool that differs from the allocator.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use drystone::{Allocator, Options, PoolOptions, Backend};
+    /// # use drystone_driver::Stream;
+    /// # use drystone_sim::{SimConfig, SimDevice};
+    /// # let device = SimDevice::new(SimConfig::default());
+    /// # let allocator = Allocator::new(Arc::new(device.clone()), &Options::default())?;
+    /// # let stream = allocator.add_stream(Stream::DEFAULT)?;
+    /// let plain = PoolOptions::default().with_backend(Backend::Malloc);
+    /// let pool = allocator.add_pool_with(&plain)?;
+    /// let block = allocator.allocate_raw(pool, stream, 8 << 20)?;
+    /// assert_eq!(device.live_objects().plain_allocations, 1); // from cudaMalloc
+    /// allocator.free(block.address)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The device, or the allocator's own backend, has no room for such a pool.
+    pub fn add_pool_with(&self, options: &PoolOptions) -> Result<PoolId, BuildError> {
+        let Some(backend) = options.backend else {
+            return Ok(self.add_pool());
+        };
+        let heap = match (&self.engine.backend, backend) {
+            (BackendState::Heap(heap), Backend::Vmm | Backend::Malloc) => heap,
+            (BackendState::AsyncPools(_), Backend::Async) => return Ok(self.add_pool()),
+            (_, pool) => return Err(BuildError::OtherBackend { pool, allocator: self.backend() }),
+        };
+        let mut heap = heap.lock();
+        if backend == Backend::Malloc {
+            return Ok(heap.add_pool_of(SegmentKind::Plain));
+        }
+        check_virtual_memory(&self.engine.executor.driver.info(), heap.config().granule_bytes)?;
+        Ok(heap.add_pool_of(SegmentKind::Mapped))
+    }
+
+    /// Adds a private pool whose memory a provider gives, as plain segments.
+    ///
+    /// # Errors
+    /// The driver's own memory pools (backend `async`) have no room for such a pool.
+    pub fn add_pool_over(&self, provider: Arc<dyn MemoryProvider>) -> Result<PoolId, BuildError> {
+        let BackendState::Heap(heap) = &self.engine.backend else {
+            let (pool, allocator) = (Backend::Malloc, self.backend());
+            return Err(BuildError::OtherBackend { pool, allocator });
+        };
+        let pool = heap.lock().add_pool_of(SegmentKind::Plain);
+        self.engine.executor.providers.lock().add(pool, provider);
+        Ok(pool)
+    }
+
+    /// Releases a private pool: it serves no further request, and a trim gives its memory back as
+    /// far as it is free. Other pools borrow it once the allocator has waited for the device.
+    ///
+    /// # Errors
+    /// The pool is unknown, released before, or the default pool.
+    pub fn release_pool(&self, pool: PoolId) -> Result<(), RequestError> {
+        self.engine.backend.lock().release_pool(pool)
+    }
+
+    /// Gives all unused memory of the default pool and of released pools back to the device, and
+    /// returns how many bytes. Waits until the device is idle.
+    ///
+    /// # Errors
+    /// A driver call failed, and what was given back before stays so; or a stream is being
+    /// captured, and nothing was done.
+    pub fn trim(&self) -> Result<u64, TrimError> {
+        self.engine.trim()
+    }
+
+    /// Like [`trim`](Self::trim) for memory whose last use is known to be complete: never waits,
+    /// and leaves pools alone that were released since the last wait for the device.
+    ///
+    /// # Errors
+    /// As [`trim`](Self::trim).
+    pub fn trim_passed(&self) -> Result<u64, TrimError> {
+        self.engine.trim_passed()
+    }
+
+    /// Sets the limit of reserved bytes. What is reserved above it stays until trimmed. Makes no
+    /// driver call.
+    pub fn set_limit(&self, limit_bytes: u64) {
+        self.engine.backend.lock().set_limit(limit_bytes);
+    }
+
+    /// Adds a callback for when memory runs out, called after everything else was tried, by the
+    /// thread that asks for memory, with no lock held: it may use the allocator.
+    pub fn on_out_of_memory(&self, callback: OutOfMemoryCallback) {
+        self.engine.callbacks.lock().push(callback);
+    }
+}

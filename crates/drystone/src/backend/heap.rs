@@ -1,0 +1,51 @@
+//! What only a heap does to the device: a trim is a plan after another, and a peer is let in range
+//! by range.
+
+use drystone_core::Heap;
+use drystone_driver::Call;
+use parking_lot::Mutex;
+
+use crate::error::{PeerError, TrimError};
+use crate::executor::Executor;
+
+/// Gives back what can be given back without waiting. Returns the bytes.
+pub(crate) fn trim(executor: &Executor, heap: &Mutex<Heap>) -> Result<u64, TrimError> {
+    let mut given_back_bytes = 0;
+    executor.refuse_in_capture(Call::Free).map_err(TrimError::before_anything)?;
+    loop {
+        let (before, plan) = {
+            let mut heap = heap.lock();
+            (heap.stats().all.reserved_bytes, heap.plan_trim())
+        };
+        let Some(plan) = plan else {
+            return Ok(given_back_bytes);
+        };
+        let performed = executor.perform(heap, plan);
+        let after = heap.lock().stats().all.reserved_bytes;
+        // What was taken away, whatever was added.
+        given_back_bytes += (after.total - after.current) - (before.total - before.current);
+        performed.map_err(|error| TrimError { error, given_back_bytes })?;
+    }
+}
+
+/// Gives a peer access to all memory, mapped before or after. The growth lock is held until the
+/// last range is open: what is mapped later asks for the peer by itself.
+pub(crate) fn enable_peer_access(
+    executor: &Executor,
+    heap: &Mutex<Heap>,
+    peer_ordinal: u32,
+) -> Result<(), PeerError> {
+    let failed = |open_bytes, closed_bytes| {
+        move |error| PeerError { peer_ordinal, error, open_bytes, closed_bytes }
+    };
+    let ranges = heap.lock().mapped_ranges();
+    let total_bytes = ranges.iter().map(|range| range.1).sum::<u64>();
+    executor.driver.enable_peer_access(peer_ordinal).map_err(failed(0, total_bytes))?;
+    let mut open_bytes = 0;
+    for (address, bytes) in ranges {
+        let opened = executor.driver.set_access(address, bytes);
+        opened.map_err(failed(open_bytes, total_bytes - open_bytes))?;
+        open_bytes += bytes;
+    }
+    Ok(())
+}

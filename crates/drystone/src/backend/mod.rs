@@ -1,0 +1,63 @@
+//! Backends: the state machine that decides, behind its lock, and what differs when it acts.
+//!
+//! `heap`: segments of this allocator's own making, in virtual memory or plain allocations.
+//! `async_pools`: memory pools of the driver's, which do the caching. Everything around them is the
+//! same for both: streams and events, recovery, waiting, the end.
+
+pub(crate) mod async_pools;
+pub(crate) mod heap;
+
+use drystone_core::{AsyncPools, Heap, StateMachine};
+use drystone_driver::DriverError;
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
+
+use self::async_pools::PoolsDevice;
+use crate::error::TrimError;
+use crate::executor::Executor;
+
+/// Who decides.
+#[expect(clippy::large_enum_variant, reason = "one for each allocator; a hit follows no pointer")]
+pub(crate) enum BackendState {
+    /// Backends `vmm` and `malloc`.
+    Heap(Mutex<Heap>),
+    /// Backend `async`.
+    AsyncPools(Mutex<AsyncPools>),
+}
+
+impl BackendState {
+    /// What is the same for both, locked.
+    pub(crate) fn lock(&self) -> MappedMutexGuard<'_, dyn StateMachine> {
+        match self {
+            BackendState::Heap(heap) => MutexGuard::map(heap.lock(), |heap| heap as _),
+            BackendState::AsyncPools(pools) => MutexGuard::map(pools.lock(), |pools| pools as _),
+        }
+    }
+
+    /// Gives freed blocks that waited for what has passed meanwhile back to the driver. True if any
+    /// went. A freed block of a heap is the heap's again.
+    ///
+    /// Errors: no driver call can succeed any more, and no further one was tried.
+    pub(crate) fn free_deferred(&self, executor: &Executor) -> Result<bool, DriverError> {
+        match self {
+            BackendState::Heap(_) => Ok(false),
+            BackendState::AsyncPools(pools) => PoolsDevice { executor, pools }.free_deferred(),
+        }
+    }
+
+    /// Gives back what can be given back without waiting. Returns the bytes. Refused while a stream
+    /// is captured.
+    pub(crate) fn trim(&self, executor: &Executor) -> Result<u64, TrimError> {
+        match self {
+            BackendState::Heap(heap) => heap::trim(executor, heap),
+            BackendState::AsyncPools(pools) => PoolsDevice { executor, pools }.trim(),
+        }
+    }
+
+    /// The end, after everything unused was given back.
+    pub(crate) fn close(&self, executor: &Executor) -> Result<(), DriverError> {
+        match self {
+            BackendState::Heap(_) => Ok(()),
+            BackendState::AsyncPools(pools) => PoolsDevice { executor, pools }.close(),
+        }
+    }
+}

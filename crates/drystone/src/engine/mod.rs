@@ -1,0 +1,293 @@
+//! [`Engine`]: what the handles of one allocator share, and how memory comes and goes.
+//!
+//! Lock order: `growth`, which whoever moves memory between heap and device holds across driver
+//! calls; or `streams`, while a stream is added; then one of the others alone: the backend's for
+//! decisions, the events' for record, query and wait, the handles', providers' and callbacks' for a
+//! copy. I14: no callback happens under any lock, no blocking driver call under any but `growth`,
+//! which hits and frees never take. A memory provider is a driver in this, and so is who is told of
+//! changes of mappings (`executor::observe`).
+//!
+//! `recover`: the way of a request that misses.
+
+mod recover;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use drystone_core::{FreeError, Freed, Granted, Plan, PoolId, StreamError, StreamId};
+use drystone_driver::{Call, Driver, DriverError, Stream, StreamUid};
+use parking_lot::Mutex;
+
+use crate::backend::async_pools::PoolsDevice;
+use crate::backend::{BackendState, heap};
+use crate::error::{AllocateError, PeerError, TrimError, is_final};
+use crate::executor::Executor;
+use crate::executor::capture::Relaxed;
+use crate::executor::handles::Handles;
+
+/// Called when memory runs out, with the bytes asked for and no lock held. Returns whether it
+/// freed something, so that the request is worth another try.
+pub type OutOfMemoryCallback = Arc<dyn Fn(u64) -> bool + Send + Sync>;
+
+/// What the handles of an allocator share.
+pub(crate) struct Engine {
+    pub(crate) backend: BackendState,
+    pub(crate) executor: Executor,
+    /// Held by whoever moves memory between the backend and the device.
+    growth: Mutex<()>,
+    pub(crate) callbacks: Mutex<Vec<OutOfMemoryCallback>>,
+    streams: Mutex<BTreeMap<StreamUid, StreamId>>,
+}
+
+impl Engine {
+    pub(crate) fn new(driver: Arc<dyn Driver>, backend: BackendState, handles: Handles) -> Self {
+        Self {
+            backend,
+            executor: Executor::new(driver, handles),
+            growth: Mutex::default(),
+            callbacks: Mutex::default(),
+            streams: Mutex::default(),
+        }
+    }
+
+    /// Serves a request: from its own free list, or by what it takes.
+    #[inline]
+    pub(crate) fn allocate(
+        &self,
+        pool: PoolId,
+        stream: StreamId,
+        bytes: u64,
+    ) -> Result<Granted, AllocateError> {
+        match &self.backend {
+            BackendState::Heap(heap) => {
+                if let Some(granted) = heap.lock().allocate(pool, stream, bytes)? {
+                    return Ok(granted);
+                }
+            }
+            BackendState::AsyncPools(pools) => {
+                pools.lock().check_request(pool, stream, bytes)?;
+            }
+        }
+        self.allocate_slowly(pool, stream, bytes)
+    }
+
+    /// Frees a live block.
+    #[inline]
+    pub(crate) fn free(&self, address: u64) -> Result<(), FreeError> {
+        match &self.backend {
+            BackendState::Heap(heap) => {
+                let freed = heap.lock().free(address)?;
+                if let Freed::Plan(plan) = freed {
+                    self.finish(plan);
+                }
+            }
+            BackendState::AsyncPools(pools) => {
+                let freed = pools.lock().free(address)?;
+                PoolsDevice { executor: &self.executor, pools }.finish(freed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees a live block, given the size it was allocated with.
+    #[inline]
+    pub(crate) fn free_sized(&self, address: u64, bytes: u64) -> Result<(), FreeError> {
+        match &self.backend {
+            BackendState::Heap(heap) => {
+                let freed = heap.lock().free_sized(address, bytes)?;
+                if let Freed::Plan(plan) = freed {
+                    self.finish(plan);
+                }
+            }
+            BackendState::AsyncPools(pools) => {
+                let freed = pools.lock().free_sized(address, bytes)?;
+                PoolsDevice { executor: &self.executor, pools }.finish(freed);
+            }
+        }
+        Ok(())
+    }
+
+    /// The key of a device stream, made if it is a new one.
+    pub(crate) fn add_stream(&self, stream: Stream) -> Result<StreamId, DriverError> {
+        let uid = self.executor.driver.stream_uid(stream)?;
+        let mut streams = self.streams.lock();
+        if let Some(&id) = streams.get(&uid) {
+            return Ok(id);
+        }
+        let handle_of = |id| self.executor.events.lock().stream(id);
+        let is_shared = stream == Stream::PER_THREAD; // by other threads' streams, still alive (B4)
+        if !is_shared
+            && let Some(gone) = streams.values().copied().find(|&id| handle_of(id) == Some(stream))
+        {
+            // Its handle is another stream's now: it was destroyed without notice.
+            streams.retain(|_, id| *id != gone);
+            // Cannot fail: a stream in the table was added and is not retired.
+            let _ = self.end_stream(gone);
+        }
+        let id = self.backend.lock().add_stream();
+        self.executor.events.lock().add_stream(id, stream, uid);
+        streams.insert(uid, id);
+        Ok(id)
+    }
+
+    /// Retires a stream that is about to be destroyed.
+    pub(crate) fn retire_stream(&self, stream: StreamId) -> Result<(), StreamError> {
+        self.streams.lock().retain(|_, id| *id != stream);
+        self.end_stream(stream)
+    }
+
+    /// The stream's last fence is recorded if it can be; its handle is not used again.
+    fn end_stream(&self, stream: StreamId) -> Result<(), StreamError> {
+        let plan = self.backend.lock().retire_stream(stream)?;
+        self.finish(plan);
+        self.executor.events.lock().forget_handle(stream);
+        Ok(())
+    }
+
+    /// Carries out a plan and hands it back, done or undone.
+    fn perform(&self, plan: Plan) -> Result<(), DriverError> {
+        match &self.backend {
+            BackendState::Heap(heap) => self.executor.perform(heap, plan),
+            BackendState::AsyncPools(pools) => self.executor.perform(pools, plan),
+        }
+    }
+
+    /// Carries out a plan whose failure the backend deals with by itself.
+    #[cold]
+    fn finish(&self, plan: Plan) {
+        // A block whose fences failed is quarantined, a stream's end waits for an idle device.
+        let _ = self.perform(plan);
+    }
+
+    /// Tells the backend which fences have passed, and frees what waited for them. True if any
+    /// has.
+    pub(crate) fn collect(&self) -> bool {
+        let has_passed = self.note_passed();
+        if has_passed.is_ok() {
+            // What could not go is tried again.
+            let _ = self.backend.free_deferred(&self.executor);
+        }
+        has_passed.unwrap_or(false)
+    }
+
+    /// Errors: no driver call can succeed any more.
+    fn note_passed(&self) -> Result<bool, DriverError> {
+        let passed = {
+            let mut events = self.executor.events.lock();
+            if !events.any_recorded() {
+                return Ok(false);
+            }
+            match Relaxed::enter(&*self.executor.driver) {
+                Ok(_relaxed) => events.collect(&*self.executor.driver),
+                Err(error) if is_final(error.code) => return Err(error),
+                Err(_) => return Ok(false),
+            }
+        };
+        let mut backend = self.backend.lock();
+        passed.iter().for_each(|&fence| backend.fence_passed(fence));
+        Ok(!passed.is_empty())
+    }
+
+    /// Waits for every fence that is recorded. True if there was any.
+    pub(crate) fn await_pending(&self) -> bool {
+        let recorded = self.executor.events.lock().last_recorded();
+        let Ok(relaxed) = Relaxed::enter(&*self.executor.driver) else { return false };
+        for (_, event) in &recorded {
+            // One that fails is no reason not to wait for the others; `collect` asks anew.
+            let _ = self.executor.driver.synchronize_event(*event);
+        }
+        drop(relaxed);
+        self.collect()
+    }
+
+    /// Waits until the device is idle, and tells the backend. Refused while a stream is captured,
+    /// which that would break.
+    pub(crate) fn synchronize(&self) -> Result<(), DriverError> {
+        self.executor.refuse_in_capture(Call::SynchronizeDevice)?;
+        self.backend.free_deferred(&self.executor)?;
+        let plan = self.backend.lock().plan_synchronize();
+        self.perform(plan)?;
+        self.note_passed()?;
+        if self.backend.free_deferred(&self.executor)? {
+            // What could go only now is unused once the device has been idle again.
+            let plan = self.backend.lock().plan_synchronize();
+            self.perform(plan)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the device is idle and gives back all unused memory. Returns the bytes.
+    pub(crate) fn trim(&self) -> Result<u64, TrimError> {
+        self.refuse_at_the_end().map_err(TrimError::before_anything)?;
+        let _growth = self.growth.lock();
+        self.synchronize().map_err(TrimError::before_anything)?;
+        self.backend.trim(&self.executor)
+    }
+
+    /// Gives back the unused memory whose last use is complete. Returns the bytes.
+    pub(crate) fn trim_passed(&self) -> Result<u64, TrimError> {
+        self.refuse_at_the_end().map_err(TrimError::before_anything)?;
+        let _growth = self.growth.lock();
+        self.collect();
+        self.backend.trim(&self.executor)
+    }
+
+    /// Gives a peer access to all memory. The driver opens its own pools as a whole.
+    pub(crate) fn enable_peer_access(&self, peer_ordinal: u32) -> Result<(), PeerError> {
+        let failed = |error| PeerError { peer_ordinal, error, open_bytes: 0, closed_bytes: 0 };
+        match &self.backend {
+            BackendState::Heap(heap) => {
+                self.refuse_at_the_end().map_err(failed)?;
+                let _growth = self.growth.lock();
+                heap::enable_peer_access(&self.executor, heap, peer_ordinal)
+            }
+            BackendState::AsyncPools(_) => {
+                self.executor.driver.enable_peer_access(peer_ordinal).map_err(failed)
+            }
+        }
+    }
+
+    /// What the driver's memory pools hold, the driver may change on its own: it is asked, unless
+    /// someone is about to do so.
+    #[inline]
+    pub(crate) fn refresh(&self) {
+        if let BackendState::AsyncPools(pools) = &self.backend
+            && let Some(_growth) = self.growth.try_lock()
+        {
+            // At the end of everything the last figures stand.
+            let _ = PoolsDevice { executor: &self.executor, pools }.observe();
+        }
+    }
+
+    /// Asked before the locks of growth and events are taken: in a forked child nobody may be left
+    /// to release them (B56), and a callback that is told of changes runs under the former.
+    pub(crate) fn refuse_at_the_end(&self) -> Result<(), DriverError> {
+        self.executor.observer.refuse_within()?;
+        match self.executor.driver.capture_status(Stream::DEFAULT) {
+            Err(error) if is_final(error.code) => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Engine {
+    /// Gives everything unused back. Live blocks of raw allocations stay mapped: the program may
+    /// still be using them. Once the driver is shutting down nothing more is called.
+    fn drop(&mut self) {
+        self.backend.lock().release_all_pools();
+        let trimmed = self.synchronize().map(|()| self.backend.trim(&self.executor));
+        match trimmed {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) if !error.is_final() => {}
+            _ => return,
+        }
+        if self.backend.close(&self.executor).is_err_and(|error| is_final(error.code)) {
+            return;
+        }
+        for event in self.executor.events.get_mut().drain() {
+            if self.executor.driver.destroy_event(event).is_err() {
+                return;
+            }
+        }
+    }
+}

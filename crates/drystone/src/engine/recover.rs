@@ -1,0 +1,135 @@
+//! The way of a request that misses: the backend says what is next, and it is done.
+//!
+//! Requests that miss come one at a time: memory that another thread is about to get or to give
+//! back is not missing. What is tried, in which order, is decided in `drystone_core`'s `recovery`.
+
+use drystone_core::{Captured, Granted, Miss, Next, PoolId, Refusal, StreamId};
+use drystone_driver::DriverError;
+use parking_lot::MutexGuard;
+
+use super::Engine;
+use crate::backend::BackendState;
+use crate::backend::async_pools::PoolsDevice;
+use crate::error::{AllocateError, OutOfMemory};
+use crate::executor::capture::{Relaxed, captured};
+
+impl Engine {
+    /// Serves a request that its own free list could not, or fails for good.
+    #[cold]
+    pub(super) fn allocate_slowly(
+        &self,
+        pool: PoolId,
+        stream: StreamId,
+        bytes: u64,
+    ) -> Result<Granted, AllocateError> {
+        let failed = |error| AllocateError::Driver { error, bytes };
+        let executor = &self.executor;
+        self.refuse_at_the_end().map_err(failed)?;
+        if bytes > executor.driver.info().total_bytes {
+            // Nothing helps, and as a plan it would have a step for each granule there cannot be.
+            let miss = Miss::new(pool, stream, bytes, Captured::None);
+            return Err(self.refused(&miss, Refusal::Limit));
+        }
+        let mut growth = self.growth.lock();
+        // Asked with the lock held: a capture may have ended while others grew.
+        let captured = captured(&*executor.driver, &executor.events, stream).map_err(failed)?;
+        let miss = Miss::new(pool, stream, bytes, captured);
+        match &self.backend {
+            BackendState::Heap(heap) => self.recover(
+                miss,
+                &mut growth,
+                |miss| heap.lock().next(miss),
+                |miss, plan| {
+                    let done = executor.carry_out(&plan, Some(pool));
+                    heap.lock().carried_out(miss, plan, done);
+                },
+            ),
+            BackendState::AsyncPools(pools) => self.recover(
+                miss,
+                &mut growth,
+                |miss| pools.lock().next(miss),
+                |miss, pending| PoolsDevice { executor, pools }.allocate(miss, pending),
+            ),
+        }
+    }
+
+    /// Does what the backend says is next for a miss until that is over.
+    fn recover<W>(
+        &self,
+        mut miss: Miss<DriverError>,
+        growth: &mut MutexGuard<'_, ()>,
+        next: impl Fn(&mut Miss<DriverError>) -> Next<W, DriverError>,
+        carry_out: impl Fn(&mut Miss<DriverError>, W),
+    ) -> Result<Granted, AllocateError> {
+        let bytes = miss.bytes();
+        let mut relaxed = None;
+        loop {
+            if miss.is_trying() && relaxed.is_none() {
+                let entered = Relaxed::enter(&*self.executor.driver);
+                relaxed = Some(entered.map_err(|error| AllocateError::Driver { error, bytes })?);
+            }
+            let next = next(&mut miss);
+            // Between tries the thread is restricted as ever.
+            relaxed = relaxed.filter(|_| miss.is_trying());
+            match next {
+                Next::Granted(granted) => return Ok(granted),
+                Next::CarryOut(work) => carry_out(&mut miss, work),
+                Next::CollectFences => drop(self.collect()),
+                Next::AwaitFences => miss.note(self.await_pending()),
+                Next::Synchronize => miss.note(self.synchronize().is_ok()),
+                Next::Trim => miss.note(self.gives_back()),
+                Next::AskProgram => miss.note(MutexGuard::unlocked(growth, || self.ask(bytes))),
+                Next::GiveUp(refusal) => return Err(self.refused(&miss, refusal)),
+            }
+        }
+    }
+
+    /// Gives back what can be without waiting. True if that was anything, however it ended.
+    fn gives_back(&self) -> bool {
+        let given_back = self.backend.trim(&self.executor);
+        given_back.unwrap_or_else(|error| error.given_back_bytes) > 0
+    }
+
+    /// Asks the program to free something. True if it may have.
+    fn ask(&self, bytes: u64) -> bool {
+        let callbacks = self.callbacks.lock().clone();
+        // Each is asked, whatever those before it have freed.
+        callbacks.iter().fold(false, |freed, callback| callback(bytes) | freed)
+    }
+
+    fn refused(&self, miss: &Miss<DriverError>, refusal: Refusal<DriverError>) -> AllocateError {
+        let bytes = miss.bytes();
+        match refusal {
+            Refusal::Request(error) => error.into(),
+            Refusal::Driver(error) => AllocateError::Driver { error, bytes },
+            Refusal::Limit => self.out_of_memory(miss, None).into(),
+            Refusal::OutOfMemory(error) => self.out_of_memory(miss, Some(error)).into(),
+        }
+    }
+
+    fn out_of_memory(
+        &self,
+        miss: &Miss<DriverError>,
+        refusal: Option<DriverError>,
+    ) -> Box<OutOfMemory> {
+        let info = self.executor.driver.info();
+        let memory = self.executor.driver.memory_info();
+        let backend = self.backend.lock();
+        let all = backend.stats().all;
+        Box::new(OutOfMemory {
+            requested_bytes: miss.bytes(),
+            ordinal: info.ordinal,
+            pool: miss.pool(),
+            device_bytes: info.total_bytes,
+            device_free_bytes: memory.ok().map(|memory| memory.free_bytes),
+            limit_bytes: backend.limit_bytes(),
+            allocated_bytes: all.allocated_bytes.current,
+            pending_bytes: all.active_bytes.current - all.allocated_bytes.current,
+            reserved_bytes: all.reserved_bytes.current,
+            largest_free_bytes: backend.largest_free_bytes(),
+            granule_bytes: backend.granule_bytes(miss.pool()),
+            is_capturing: miss.captured() != Captured::None,
+            refusal,
+        })
+    }
+}

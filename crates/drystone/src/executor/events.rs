@@ -1,0 +1,212 @@
+//! Events: which device event stands for which fence.
+//!
+//! Keeps the driver's half of I9: the event of a fence is recorded before the heap hears of it, and
+//! kept until it was seen complete. The lock of this table is held across `record`, `query` and
+//! `wait`, which never block, so that an event is never reused under a caller's hands; the heap's
+//! lock is never held with it.
+
+use std::collections::VecDeque;
+
+use drystone_core::{Fence, StreamId};
+use drystone_driver::{
+    Call, CaptureStatus, Driver, DriverError, ErrorCode, Event, Stream, StreamUid,
+};
+use parking_lot::Mutex;
+
+/// One stream of the heap on the device.
+#[derive(Debug)]
+struct StreamEvents {
+    id: StreamId,
+    /// The device's handle; `None` from retirement on, when it may be anybody's.
+    stream: Option<Stream>,
+    /// Tells the stream from a later one with the same handle.
+    uid: StreamUid,
+    /// Recorded fences that were not seen complete, by point.
+    recorded: VecDeque<(u64, Event)>,
+}
+
+/// All events in use, and spare ones.
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    /// By the position of the stream's id.
+    streams: Vec<Option<StreamEvents>>,
+    spare: Vec<Event>,
+}
+
+impl Events {
+    /// Takes a stream in. One that is succeeded leaves its events, which are all complete, as
+    /// spares.
+    pub(crate) fn add_stream(&mut self, id: StreamId, stream: Stream, uid: StreamUid) {
+        if self.streams.len() <= id.index() {
+            self.streams.resize_with(id.index() + 1, || None);
+        }
+        let of_stream = StreamEvents { id, stream: Some(stream), uid, recorded: VecDeque::new() };
+        if let Some(old) = self.streams[id.index()].replace(of_stream) {
+            self.spare.extend(old.recorded.into_iter().map(|(_, event)| event));
+        }
+    }
+
+    /// The stream is retired: its handle is not used again. Its events stay.
+    pub(crate) fn forget_handle(&mut self, id: StreamId) {
+        let events = self.streams.get_mut(id.index()).and_then(Option::as_mut);
+        if let Some(events) = events.filter(|events| events.id == id) {
+            events.stream = None;
+        }
+    }
+
+    /// Records a fence on its stream.
+    ///
+    /// A stream that is being captured is refused: the event would belong to the graph and never
+    /// complete. So is one that was destroyed without notice, also once its handle is another
+    /// stream's, whose progress says nothing (B2).
+    pub(crate) fn record(&mut self, driver: &dyn Driver, fence: Fence) -> Result<(), DriverError> {
+        let events = self.streams.get_mut(fence.stream.index()).and_then(Option::as_mut);
+        let Some(events) = events.filter(|events| events.id == fence.stream) else {
+            return Err(DriverError::new(Call::Record, ErrorCode::InvalidHandle));
+        };
+        let Some(stream) = events.stream else {
+            return Err(DriverError::new(Call::Record, ErrorCode::InvalidHandle));
+        };
+        if driver.capture_status(stream)? != CaptureStatus::None {
+            return Err(DriverError::new(Call::Record, ErrorCode::CapturedEvent));
+        }
+        check_identity(driver, Call::Record, stream, events.uid)?;
+        let event = match self.spare.pop() {
+            Some(event) => event,
+            None => driver.create_event()?,
+        };
+        if let Err(error) = driver.record(event, stream) {
+            self.spare.push(event);
+            return Err(error);
+        }
+        let at = events.recorded.partition_point(|&(point, _)| point < fence.point);
+        events.recorded.insert(at, (fence.point, event));
+        Ok(())
+    }
+
+    /// Makes a stream wait for a fence or a later one of its stream. A fence without an event was
+    /// seen complete: there is nothing to wait for.
+    pub(crate) fn wait(
+        &mut self,
+        driver: &dyn Driver,
+        stream: StreamId,
+        fence: Fence,
+    ) -> Result<(), DriverError> {
+        let event = self.of(fence.stream).and_then(|events| {
+            events
+                .recorded
+                .iter()
+                .find(|&&(point, _)| point >= fence.point)
+                .map(|&(_, event)| event)
+        });
+        let Some(event) = event else { return Ok(()) };
+        let known = self.of(stream).and_then(|events| Some((events.stream?, events.uid)));
+        let Some((stream, uid)) = known else {
+            return Err(DriverError::new(Call::Wait, ErrorCode::InvalidHandle));
+        };
+        // In another thread the handle is that thread's stream, and it would wait (B4).
+        if stream == Stream::PER_THREAD {
+            check_identity(driver, Call::Wait, stream, uid)?;
+        }
+        driver.wait(stream, event)
+    }
+
+    /// The last fence that has passed of each stream that passed one since the last look.
+    ///
+    /// An event that cannot be asked stays for a later look: its fence has not passed yet as far
+    /// as anybody knows.
+    pub(crate) fn collect(&mut self, driver: &dyn Driver) -> Vec<Fence> {
+        let mut passed = Vec::new();
+        for events in self.streams.iter_mut().flatten() {
+            let mut last = None;
+            while let Some(&(point, event)) = events.recorded.front() {
+                if !driver.query(event).unwrap_or(false) {
+                    break;
+                }
+                events.recorded.pop_front();
+                self.spare.push(event);
+                last = Some(point);
+            }
+            passed.extend(last.map(|point| Fence { stream: events.id, point }));
+        }
+        passed
+    }
+
+    /// The last recorded fence of each stream, with its event.
+    pub(crate) fn last_recorded(&self) -> Vec<(Fence, Event)> {
+        let streams = self.streams.iter().flatten();
+        streams
+            .filter_map(|events| {
+                let &(point, event) = events.recorded.back()?;
+                Some((Fence { stream: events.id, point }, event))
+            })
+            .collect()
+    }
+
+    /// Whether some fence was not seen complete.
+    pub(crate) fn any_recorded(&self) -> bool {
+        self.streams.iter().flatten().any(|events| !events.recorded.is_empty())
+    }
+
+    /// Gives up every event, for teardown.
+    pub(crate) fn drain(&mut self) -> Vec<Event> {
+        let mut all = std::mem::take(&mut self.spare);
+        for events in self.streams.iter_mut().flatten() {
+            all.extend(events.recorded.drain(..).map(|(_, event)| event));
+        }
+        all
+    }
+
+    /// The device's handle of a stream that is not retired.
+    pub(crate) fn stream(&self, id: StreamId) -> Option<Stream> {
+        self.of(id)?.stream
+    }
+
+    /// The device's handles of all streams that are not retired.
+    pub(crate) fn streams(&self) -> Vec<Stream> {
+        self.streams.iter().flatten().filter_map(|events| events.stream).collect()
+    }
+
+    /// The handle of a stream that is neither retired nor, as far as that may be asked, another
+    /// stream's by now; and whether it is captured.
+    pub(crate) fn look_up(
+        events: &Mutex<Events>,
+        driver: &dyn Driver,
+        call: Call,
+        id: StreamId,
+    ) -> Result<(Stream, CaptureStatus), DriverError> {
+        let known = events.lock().of(id).and_then(|events| Some((events.stream?, events.uid)));
+        let Some((stream, uid)) = known else {
+            return Err(DriverError::new(call, ErrorCode::InvalidHandle));
+        };
+        let status = driver.capture_status(stream)?;
+        // In a capture a stream is not asked who it is: drivers refuse that.
+        if status == CaptureStatus::None {
+            check_identity(driver, call, stream, uid)?;
+        }
+        Ok((stream, status))
+    }
+
+    /// All streams that are not retired.
+    pub(crate) fn ids(&self) -> Vec<StreamId> {
+        let live = self.streams.iter().flatten().filter(|events| events.stream.is_some());
+        live.map(|events| events.id).collect()
+    }
+
+    fn of(&self, id: StreamId) -> Option<&StreamEvents> {
+        self.streams.get(id.index())?.as_ref().filter(|events| events.id == id)
+    }
+}
+
+/// A handle says nothing of who is behind it: the identity does.
+fn check_identity(
+    driver: &dyn Driver,
+    call: Call,
+    stream: Stream,
+    uid: StreamUid,
+) -> Result<(), DriverError> {
+    if driver.stream_uid(stream)? == uid {
+        return Ok(());
+    }
+    Err(DriverError::new(call, ErrorCode::InvalidHandle))
+}

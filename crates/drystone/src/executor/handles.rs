@@ -1,0 +1,88 @@
+//! Handles: which handle of the driver's stands for which granule, and which memory pool for which
+//! pool.
+//!
+//! Invariant: the driver never sees a handle that it did not give, or that was released.
+
+use drystone_core::GranuleId;
+use drystone_driver::{Call, DriverError, ErrorCode, Handle, MemoryPool, MemoryPoolConfig};
+
+/// The driver's handles of granules and of memory pools, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Handles {
+    table: Vec<Option<Handle>>,
+    memory_pools: Vec<Option<MemoryPool>>,
+    /// How memory pools are made.
+    pub(crate) config: MemoryPoolConfig,
+}
+
+impl Handles {
+    pub(crate) fn with_config(config: MemoryPoolConfig) -> Self {
+        Self { config, ..Self::default() }
+    }
+
+    /// The memory pool of the pool at a position, if it was made.
+    pub(crate) fn memory_pool(&self, pool: usize) -> Option<MemoryPool> {
+        self.memory_pools.get(pool).copied().flatten()
+    }
+
+    pub(crate) fn set_memory_pool(&mut self, pool: usize, handle: Option<MemoryPool>) {
+        if self.memory_pools.len() <= pool {
+            self.memory_pools.resize(pool + 1, None);
+        }
+        self.memory_pools[pool] = handle;
+    }
+
+    /// Every memory pool that was made, with the position of its pool.
+    pub(crate) fn memory_pools(&self) -> Vec<(usize, MemoryPool)> {
+        let pools = self.memory_pools.iter().enumerate();
+        pools.filter_map(|(at, &pool)| Some((at, pool?))).collect()
+    }
+
+    /// Notes the handle of a granule that was created, or that it was released.
+    pub(crate) fn set(&mut self, granule: GranuleId, handle: Option<Handle>) {
+        if self.table.len() <= granule.index() {
+            self.table.resize(granule.index() + 1, None);
+        }
+        self.table[granule.index()] = handle;
+    }
+
+    /// The handle of a granule, for a call.
+    ///
+    /// Errors: it was not created, or released since. That is a bug, and no driver is asked.
+    pub(crate) fn get(&self, call: Call, granule: GranuleId) -> Result<Handle, DriverError> {
+        let handle = self.table.get(granule.index()).copied().flatten();
+        handle.ok_or(DriverError::new(call, ErrorCode::NoHandle))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Handles;
+    use drystone_core::{Config, CrossStream, Heap, Outcome, PoolId, Reuse, SegmentKind, Step};
+    use drystone_driver::{Call, ErrorCode, Handle};
+
+    #[test]
+    fn a_handle_that_is_not_there_is_an_error_and_not_handle_0() {
+        let config = Config::new(SegmentKind::Mapped, 2 << 20, 1 << 30);
+        let mut heap = Heap::new(config.with_cross_stream(CrossStream::Never));
+        let stream = heap.add_stream();
+        let mut granules = Vec::new();
+        for _ in 0..2 {
+            let outcome = heap.request(PoolId::DEFAULT, stream, 4 << 20, Reuse::MayWait).unwrap();
+            let Outcome::Plan(plan) = outcome else { panic!("{outcome:?}") };
+            granules.extend(plan.steps().iter().filter_map(|step| match *step {
+                Step::Create { granule, .. } => Some(granule),
+                _ => None,
+            }));
+            heap.commit(plan, 1 << 40);
+        }
+        let mut handles = Handles::default();
+        handles.set(granules[1], Some(Handle(7)));
+        assert_eq!(handles.get(Call::Map, granules[1]), Ok(Handle(7)));
+        handles.set(granules[1], None);
+        for granule in granules {
+            let error = handles.get(Call::Map, granule).unwrap_err();
+            assert_eq!((error.call, error.code), (Call::Map, ErrorCode::NoHandle));
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! [`Executor`]: what plans act on, and how they are carried out, with no lock of the heap held.
+//!
+//! Keeps the driver's half of P4 and I13: when a step of an all-or-nothing plan fails, the steps
+//! before it are undone in reverse order, and the heap is told how many could not be.
+//!
+//! `capture`: what is legal meanwhile. `events`, `handles`: the tables that join names of the heap
+//! and handles of the driver. `observe`: who is told of what was done.
+
+pub(crate) mod capture;
+pub(crate) mod events;
+pub(crate) mod handles;
+pub(crate) mod observe;
+
+use std::sync::Arc;
+
+use drystone_core::{Failure, GranuleId, Plan, PoolId, StateMachine, Step};
+use drystone_driver::{Call, Driver, DriverError, ErrorCode};
+use parking_lot::Mutex;
+
+use self::capture::is_any_captured;
+use self::events::Events;
+use self::handles::Handles;
+use self::observe::Observer;
+use crate::memory_provider::{MemoryProvider, MemoryProviders, provided};
+
+/// What plans act on.
+pub(crate) struct Executor {
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) events: Mutex<Events>,
+    pub(crate) handles: Mutex<Handles>,
+    pub(crate) providers: Mutex<MemoryProviders>,
+    pub(crate) observer: Observer,
+}
+
+impl Executor {
+    pub(crate) fn new(driver: Arc<dyn Driver>, handles: Handles) -> Self {
+        Self {
+            driver,
+            events: Mutex::default(),
+            handles: Mutex::new(handles),
+            providers: Mutex::default(),
+            observer: Observer::default(),
+        }
+    }
+
+    /// Carries out a plan and hands it back, done or undone.
+    #[inline(never)]
+    pub(crate) fn perform<S: StateMachine + ?Sized>(
+        &self,
+        state: &Mutex<S>,
+        plan: Plan,
+    ) -> Result<(), DriverError> {
+        match self.carry_out(&plan, None) {
+            Ok(address) => {
+                state.lock().commit(plan, address);
+                Ok(())
+            }
+            Err(failure) => {
+                state.lock().abandon(plan, failure.in_effect);
+                Err(failure.error)
+            }
+        }
+    }
+
+    /// Does every step. Returns the address that a `Reserve` or `Malloc` step gave, else 0. Plain
+    /// memory is the provider's of a pool, if that has one. Whatever is in effect then, is told of.
+    pub(crate) fn carry_out(
+        &self,
+        plan: &Plan,
+        pool: Option<PoolId>,
+    ) -> Result<u64, Failure<DriverError>> {
+        let provider = pool.and_then(|pool| self.providers.lock().of(pool));
+        let carried_out = self.do_steps(plan, provider.as_ref());
+        let (in_effect, given) = match &carried_out {
+            Ok(given) => (plan.steps().len(), *given),
+            Err(failure) => (failure.in_effect, 0),
+        };
+        let ordinal = || self.driver.info().ordinal;
+        self.observer.tell(ordinal, &plan.steps()[..in_effect], given);
+        carried_out
+    }
+
+    /// What a capture forbids is not even tried: the attempt would break the capture.
+    pub(crate) fn refuse_in_capture(&self, call: Call) -> Result<(), DriverError> {
+        if is_any_captured(&*self.driver, &self.events) {
+            return Err(DriverError::new(call, ErrorCode::CaptureUnsupported));
+        }
+        Ok(())
+    }
+
+    fn do_steps(
+        &self,
+        plan: &Plan,
+        provider: Option<&Arc<dyn MemoryProvider>>,
+    ) -> Result<u64, Failure<DriverError>> {
+        let mut given = 0;
+        for (failed_at, step) in plan.steps().iter().enumerate() {
+            match self.step(step, provider) {
+                Ok(address) => given = address.unwrap_or(given),
+                Err(error) => {
+                    let in_effect = match plan.is_all_or_nothing() {
+                        true => self.undo(&plan.steps()[..failed_at]),
+                        false => failed_at,
+                    };
+                    let is_out_of_memory = error.is_out_of_memory();
+                    return Err(Failure { error, is_out_of_memory, failed_at, in_effect });
+                }
+            }
+        }
+        Ok(given)
+    }
+
+    fn step(
+        &self,
+        step: &Step,
+        provider: Option<&Arc<dyn MemoryProvider>>,
+    ) -> Result<Option<u64>, DriverError> {
+        let driver = &*self.driver;
+        match *step {
+            Step::Reserve { bytes, alignment } => driver.reserve(bytes, alignment).map(Some),
+            Step::Malloc { bytes } => self.malloc(bytes, provider).map(Some),
+            Step::Unreserve { address, bytes } => driver.unreserve(address, bytes).map(|()| None),
+            Step::Create { granule, bytes } => {
+                let handle = driver.create(bytes)?;
+                self.handles.lock().set(granule, Some(handle));
+                Ok(None)
+            }
+            Step::Release { granule } => self.release(granule).map(|()| None),
+            Step::Map { address, bytes, granule } => {
+                let handle = self.handles.lock().get(Call::Map, granule)?;
+                driver.map(address, bytes, handle).map(|()| None)
+            }
+            Step::SetAccess { address, bytes } => driver.set_access(address, bytes).map(|()| None),
+            Step::Unmap { address, bytes } => driver.unmap(address, bytes).map(|()| None),
+            Step::Free { address, .. } => self.free(address).map(|()| None),
+            Step::Record { fence } => self.events.lock().record(driver, fence).map(|()| None),
+            Step::Wait { stream, fence } => {
+                self.events.lock().wait(driver, stream, fence).map(|()| None)
+            }
+            Step::SynchronizeDevice => driver.synchronize_device().map(|()| None),
+        }
+    }
+
+    #[inline(never)]
+    fn malloc(
+        &self,
+        bytes: u64,
+        provider: Option<&Arc<dyn MemoryProvider>>,
+    ) -> Result<u64, DriverError> {
+        let Some(provider) = provider else { return self.driver.malloc(bytes) };
+        let address = provided(&**provider, bytes)?;
+        self.providers.lock().note(address, bytes, Arc::clone(provider));
+        Ok(address)
+    }
+
+    #[inline(never)]
+    fn free(&self, address: u64) -> Result<(), DriverError> {
+        let provided = self.providers.lock().leave(address);
+        match provided {
+            Some((bytes, provider)) => {
+                provider.free(address, bytes);
+                Ok(())
+            }
+            None => self.driver.free(address),
+        }
+    }
+
+    fn release(&self, granule: GranuleId) -> Result<(), DriverError> {
+        let handle = self.handles.lock().get(Call::Release, granule)?;
+        self.driver.release(handle)?;
+        self.handles.lock().set(granule, None);
+        Ok(())
+    }
+
+    /// Undoes steps, last first, until one cannot be undone. Returns how many are left.
+    fn undo(&self, steps: &[Step]) -> usize {
+        let driver = &*self.driver;
+        for (at, step) in steps.iter().enumerate().rev() {
+            let undone = match *step {
+                Step::Create { granule, .. } => self.release(granule),
+                Step::Map { address, bytes, .. } => driver.unmap(address, bytes),
+                // Access goes with the mapping; what else there is to undo is the last step of its
+                // plan.
+                _ => Ok(()),
+            };
+            if undone.is_err() {
+                return at + 1;
+            }
+        }
+        0
+    }
+}

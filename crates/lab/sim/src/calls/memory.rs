@@ -1,0 +1,45 @@
+//! Virtual and plain memory as calls, as far as the oracle is told of them or captures forbid them.
+
+use crate::state::State;
+use drystone_driver::{Call, ErrorCode, Handle};
+
+impl State {
+    pub(crate) fn release(&mut self, handle: Handle) -> Result<(), ErrorCode> {
+        let gone = self.memory.vm.release(&mut self.memory.supply, handle)?;
+        if let (Some(piece), Some(oracle)) = (gone, &mut self.oracle) {
+            oracle.physical_gone(piece.physical, piece.bytes);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn unmap(&mut self, address: u64, bytes: u64) -> Result<(), ErrorCode> {
+        self.memory.vm.check_whole_mappings(address, bytes)?;
+        if let Some(oracle) = &mut self.oracle {
+            oracle.unmapped(&mut self.log, address, bytes);
+        }
+        let gone = self.memory.vm.unmap(&mut self.memory.supply, address, bytes)?;
+        if let Some(oracle) = &mut self.oracle {
+            for piece in gone {
+                oracle.physical_gone(piece.physical, piece.bytes);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn malloc(&mut self, bytes: u64) -> Result<u64, ErrorCode> {
+        self.captures.permit()?;
+        self.memory.plain.malloc(&mut self.memory.supply, bytes)
+    }
+
+    pub(crate) fn free(&mut self, address: u64) -> Result<(), ErrorCode> {
+        self.captures.permit()?;
+        let piece = self.memory.plain.lookup(address)?;
+        self.wait_until_idle();
+        if let Some(oracle) = &mut self.oracle {
+            oracle.freed(&mut self.log, Call::Free, address, piece.bytes);
+            oracle.physical_gone(piece.physical, piece.bytes);
+        }
+        self.memory.plain.free(&mut self.memory.supply, address);
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! Events.
+//!
+//! Time stands still while a program polls, unless calls take time: so that no program hangs, a
+//! long row of answers "not ready" moves the clock to where the answer changes.
+
+use crate::abi::{Out, Raw};
+use crate::capture;
+use crate::context::current;
+use crate::device::Device;
+use crate::entry::Call;
+use crate::handle::Kind;
+use crate::process::resolve;
+use crate::queue::queue;
+use crate::status::{INVALID_HANDLE, INVALID_VALUE, NOT_READY, Outcome};
+use drystone_driver::{Driver, Event};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Blocking wait, no timing, IPC.
+const FLAGS: u32 = 7;
+const NO_TIMING: u32 = 2;
+const IPC: u32 = 4;
+
+/// So many answers "not ready" in a row, of all threads, before the clock moves by itself.
+const POLLS: u64 = 10_000;
+static POLLED: AtomicU64 = AtomicU64::new(0);
+
+/// Counts an answer "not ready".
+pub(crate) fn note_poll(device: &Device, ready_ns: u64) {
+    if POLLED.fetch_add(1, Ordering::Relaxed) >= POLLS {
+        POLLED.store(0, Ordering::Relaxed);
+        device.sim.advance_to(ready_ns);
+    }
+}
+
+fn record(call: &Call, event: Raw, stream: Raw) -> Outcome {
+    let queue = queue(call, stream)?;
+    let value = queue.device.value(event, Kind::Event)?;
+    queue.device.sim.record(Event(value), queue.stream)?;
+    if capture::any(&queue.device) {
+        capture::record(&queue.device, queue.stream, value)?;
+    }
+    Ok(())
+}
+
+/// Flags of an event; refused when it is none.
+fn flags_of(device: &Device, value: u64) -> Outcome<u32> {
+    device.tables.lock().events.get(&value).copied().ok_or(INVALID_HANDLE)
+}
+
+fn elapsed(start: Raw, end: Raw) -> Outcome<f32> {
+    let mut times_ns = [0; 2];
+    for (time_ns, event) in times_ns.iter_mut().zip([start, end]) {
+        let (device, value) = resolve(event, Kind::Event)?;
+        if flags_of(&device, value)? & NO_TIMING != 0 {
+            return Err(INVALID_HANDLE);
+        }
+        let mark = device.sim.mark(Event(value))?.ok_or(INVALID_HANDLE)?;
+        if mark.ready_ns() > device.sim.now_ns() {
+            return Err(NOT_READY);
+        }
+        *time_ns = mark.ready_ns();
+    }
+    Ok(((times_ns[1] as f64 - times_ns[0] as f64) / 1e6) as f32)
+}
+
+api! {
+    fn cuEventCreate(event: Out<Raw>, flags: u32) |call| {
+        if flags & !FLAGS != 0 || flags & (IPC | NO_TIMING) == IPC {
+            return Err(INVALID_VALUE);
+        }
+        let device = current()?;
+        event.check()?;
+        let value = device.sim.create_event()?.0;
+        device.tables.lock().events.insert(value, flags);
+        event.set(device.handle(Kind::Event, value))
+    }
+
+    fn cuEventDestroy_v2 = cuEventDestroy (event: Raw) |call| {
+        let (device, value) = resolve(event, Kind::Event)?;
+        device.sim.destroy_event(Event(value))?;
+        device.tables.lock().events.remove(&value);
+        Ok(())
+    }
+
+    fn cuEventRecord | cuEventRecord_ptsz (event: Raw, stream: Raw) |call| {
+        record(call, event, stream)
+    }
+
+    fn cuEventRecordWithFlags | cuEventRecordWithFlags_ptsz (
+        event: Raw, stream: Raw, flags: u32
+    ) |call| {
+        if flags > 1 {
+            return Err(INVALID_VALUE);
+        }
+        record(call, event, stream)
+    }
+
+    fn cuEventQuery(event: Raw) |call| {
+        let (device, value) = resolve(event, Kind::Event)?;
+        if device.sim.query(Event(value))? {
+            return Ok(());
+        }
+        if let Some(mark) = device.sim.mark(Event(value))? {
+            note_poll(&device, mark.ready_ns());
+        }
+        Err(NOT_READY)
+    }
+
+    fn cuEventSynchronize(event: Raw) |call| {
+        let (device, value) = resolve(event, Kind::Event)?;
+        Ok(device.sim.synchronize_event(Event(value))?)
+    }
+
+    fn cuEventElapsedTime_v2 = cuEventElapsedTime (ms: Out<f32>, start: Raw, end: Raw) |call| {
+        ms.check()?.set(elapsed(start, end)?)
+    }
+}

@@ -1,0 +1,68 @@
+//! Memory and events of another process, by handles that can be sent to it.
+
+use crate::abi::{Opaque64, Out, Raw};
+use crate::context::current;
+use crate::handle::Kind;
+use crate::process::resolve;
+use crate::status::{INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, Outcome};
+use crate::{opened, process};
+use drystone_driver::Driver;
+use drystone_sim::ExtentKind;
+
+/// First word of the handle of an event.
+const EVENT: u64 = u64::from_le_bytes(*b"simcuevt");
+
+fn export(address: u64) -> Outcome<Opaque64> {
+    let device = process::device_of_address(address).ok_or(INVALID_VALUE)?;
+    let extent = device.sim.extent_at(address).ok_or(INVALID_VALUE)?;
+    if extent.kind != ExtentKind::Plain {
+        return Err(INVALID_VALUE);
+    }
+    Ok(opened::handle(device.ordinal, extent.address, extent.bytes))
+}
+
+api! {
+    fn cuIpcGetMemHandle(handle: Out<Opaque64>, address: u64) |call| {
+        handle.check()?.set(export(address)?)
+    }
+
+    fn cuIpcOpenMemHandle_v2 = cuIpcOpenMemHandle (
+        address: Out<u64>, handle: Opaque64, flags: u32
+    ) |call| {
+        if flags != 1 {
+            return Err(INVALID_VALUE);
+        }
+        address.check()?.set(opened::open(handle)?)
+    }
+
+    fn cuIpcCloseMemHandle(address: u64) |call| { opened::close(address) }
+
+    fn cuIpcGetEventHandle(handle: Out<Opaque64>, event: Raw) |call| {
+        let (device, value) = resolve(event, Kind::Event)?;
+        let flags = device.tables.lock().events.get(&value).copied().ok_or(INVALID_HANDLE)?;
+        // CU_EVENT_INTERPROCESS
+        if flags & 4 == 0 {
+            return Err(INVALID_HANDLE);
+        }
+        handle.set(Opaque64([EVENT, u64::from(std::process::id()), event.0, 0, 0, 0, 0, 0]))
+    }
+
+    fn cuIpcOpenEventHandle(event: Out<Raw>, handle: Opaque64) |call| {
+        let [EVENT, process, ..] = handle.0 else { return Err(INVALID_HANDLE) };
+        event.check()?;
+        // An event cannot be opened where it was made.
+        if process == u64::from(std::process::id()) {
+            return Err(INVALID_CONTEXT);
+        }
+        let device = current()?;
+        let value = device.sim.create_event()?.0;
+        device.tables.lock().events.insert(value, 6);
+        event.set(device.handle(Kind::Event, value))
+    }
+
+    fn cuDeviceRegisterAsyncNotification(
+        device: i32, callback: Raw, data: Raw, handle: Out<Raw>
+    ) |call| { Err(NOT_SUPPORTED) }
+
+    fn cuDeviceUnregisterAsyncNotification(device: i32, handle: Raw) |call| { Err(NOT_SUPPORTED) }
+}

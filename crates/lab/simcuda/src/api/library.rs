@@ -1,0 +1,120 @@
+//! Libraries of kernels, which belong to no context; here they belong to the first device asked.
+
+use super::module::{attribute_of, set_attribute};
+use crate::abi::{Out, Raw, Text};
+use crate::context::current;
+use crate::handle::Kind;
+use crate::process;
+use crate::process::{device_at, resolve};
+use crate::status::{FILE_NOT_FOUND, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, Outcome};
+use std::ffi::c_char;
+
+fn load(library: Out<Raw>, image: Raw) -> Outcome {
+    if image.0 == 0 {
+        return Err(INVALID_VALUE);
+    }
+    let device = current().or_else(|_| process::device(0))?;
+    library.check()?;
+    let value = device.tables.lock().modules.load();
+    library.set(device.handle(Kind::Library, value))
+}
+
+api! {
+    fn cuLibraryLoadData(
+        library: Out<Raw>, image: Raw, options: Raw, values: Raw, count: u32,
+        library_options: Raw, library_values: Raw, library_count: u32
+    ) |call| { load(library, image) }
+
+    fn cuLibraryLoadFromFile(
+        library: Out<Raw>, path: Text, options: Raw, values: Raw, count: u32,
+        library_options: Raw, library_values: Raw, library_count: u32
+    ) |call| {
+        if !std::path::Path::new(&path.get()?).exists() {
+            return Err(FILE_NOT_FOUND);
+        }
+        load(library, Raw(1))
+    }
+
+    fn cuLibraryUnload(library: Raw) |call| {
+        let (device, value) = resolve(library, Kind::Library)?;
+        device.tables.lock().modules.unload(value)
+    }
+
+    fn cuLibraryGetKernel(kernel: Out<Raw>, library: Raw, name: Text) |call| {
+        let (device, value) = resolve(library, Kind::Library)?;
+        let name = name.get()?;
+        kernel.check()?;
+        let found = device.tables.lock().modules.function(value, library, &name)?;
+        kernel.set(device.handle(Kind::Function, found))
+    }
+
+    fn cuLibraryGetKernelCount(count: Out<u32>, library: Raw) |call| {
+        let (device, value) = resolve(library, Kind::Library)?;
+        count.set(device.tables.lock().modules.functions(value)?.len() as u32)
+    }
+
+    fn cuLibraryEnumerateKernels(kernels: Out<Raw>, count: u32, library: Raw) |call| {
+        let (device, value) = resolve(library, Kind::Library)?;
+        let all = device.tables.lock().modules.functions(value)?.to_vec();
+        for (index, kernel) in all.into_iter().take(count as usize).enumerate() {
+            kernels.at(index).set(device.handle(Kind::Function, kernel))?;
+        }
+        Ok(())
+    }
+
+    fn cuLibraryGetModule(module: Out<Raw>, library: Raw) |call| {
+        let (device, value) = resolve(library, Kind::Library)?;
+        device.tables.lock().modules.functions(value)?;
+        module.set(device.handle(Kind::Module, value))
+    }
+
+    fn cuLibraryGetGlobal(
+        address: Out<u64>, bytes: Out<usize>, library: Raw, name: Text
+    ) |call| { Err(NOT_FOUND) }
+
+    fn cuLibraryGetManaged(
+        address: Out<u64>, bytes: Out<usize>, library: Raw, name: Text
+    ) |call| { Err(NOT_FOUND) }
+
+    fn cuLibraryGetUnifiedFunction(function: Out<Raw>, library: Raw, name: Text) |call| {
+        Err(NOT_FOUND)
+    }
+
+    fn cuKernelGetFunction(function: Out<Raw>, kernel: Raw) |call| {
+        let (device, value) = resolve(kernel, Kind::Function)?;
+        device.tables.lock().modules.kernel(value)?;
+        function.set(kernel)
+    }
+
+    fn cuKernelGetLibrary(library: Out<Raw>, kernel: Raw) |call| {
+        let (device, value) = resolve(kernel, Kind::Function)?;
+        library.set(device.tables.lock().modules.kernel(value)?.owner)
+    }
+
+    fn cuKernelGetAttribute(value: Out<i32>, number: i32, kernel: Raw, device: i32) |call| {
+        device_at(device)?;
+        let (device, kernel) = resolve(kernel, Kind::Function)?;
+        let tables = device.tables.lock();
+        value.set(attribute_of(&device, tables.modules.kernel(kernel)?, number)?)
+    }
+
+    fn cuKernelSetAttribute(number: i32, value: i32, kernel: Raw, device: i32) |call| {
+        device_at(device)?;
+        let (device, kernel) = resolve(kernel, Kind::Function)?;
+        set_attribute(device.tables.lock().modules.kernel_mut(kernel)?, number, value)
+    }
+
+    fn cuKernelSetCacheConfig(kernel: Raw, config: i32, device: i32) |call| {
+        device_at(device)?;
+        resolve(kernel, Kind::Function).map(drop)
+    }
+
+    fn cuKernelGetName(name: Out<*const c_char>, kernel: Raw) |call| {
+        let (device, value) = resolve(kernel, Kind::Function)?;
+        name.set(device.tables.lock().modules.kernel(value)?.name.as_ptr())
+    }
+
+    fn cuKernelGetParamInfo(
+        kernel: Raw, index: usize, offset: Out<usize>, size: Out<usize>
+    ) |call| { Err(NOT_SUPPORTED) }
+}

@@ -1,0 +1,180 @@
+//! Modules, their functions, and the linker. Code is taken as it is and never looked into: every
+//! name is a function of every module.
+
+use crate::abi::{Out, Raw, Text};
+use crate::context::current;
+use crate::device::Device;
+use crate::handle::Kind;
+use crate::process::resolve;
+use crate::status::{
+    FILE_NOT_FOUND, INVALID_HANDLE, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, Outcome,
+};
+use crate::tables::Kernel;
+use std::ffi::{c_char, c_void};
+
+/// Attributes of a function as compiled for nothing.
+pub(crate) fn attribute_of(device: &Device, kernel: &Kernel, number: i32) -> Outcome<i32> {
+    let compute = device.config.compute.0 * 10 + device.config.compute.1;
+    let initial = match number {
+        0 => 1024,
+        4 => 32,
+        5 | 6 => compute,
+        9 => -1,
+        1..=3 | 7 | 8 | 10..=15 => 0,
+        _ => return Err(INVALID_VALUE),
+    };
+    Ok(kernel.attributes.get(&number).copied().unwrap_or(initial))
+}
+
+/// The ordinal's attribute that may be set: shared memory, carve-out, cluster sizes.
+pub(crate) fn set_attribute(kernel: &mut Kernel, number: i32, value: i32) -> Outcome {
+    if !(8..=15).contains(&number) {
+        return Err(INVALID_VALUE);
+    }
+    kernel.attributes.insert(number, value);
+    Ok(())
+}
+
+fn load(module: Out<Raw>, image: Raw) -> Outcome {
+    let device = current()?;
+    if image.0 == 0 {
+        return Err(INVALID_VALUE);
+    }
+    module.check()?;
+    let value = device.tables.lock().modules.load();
+    module.set(device.handle(Kind::Module, value))
+}
+
+/// What the linker gives: an image that every load takes.
+static LINKED: [u64; 1] = [0];
+
+api! {
+    fn cuModuleLoad(module: Out<Raw>, path: Text) |call| {
+        let path = path.get()?;
+        if !std::path::Path::new(&path).exists() {
+            return Err(FILE_NOT_FOUND);
+        }
+        load(module, Raw(1))
+    }
+
+    fn cuModuleLoadData(module: Out<Raw>, image: Raw) |call| { load(module, image) }
+
+    fn cuModuleLoadDataEx(
+        module: Out<Raw>, image: Raw, count: u32, options: Raw, values: Raw
+    ) |call| { load(module, image) }
+
+    fn cuModuleLoadFatBinary(module: Out<Raw>, image: Raw) |call| { load(module, image) }
+
+    fn cuModuleUnload(module: Raw) |call| {
+        let (device, value) = resolve(module, Kind::Module)?;
+        device.tables.lock().modules.unload(value)
+    }
+
+    fn cuModuleGetLoadingMode(mode: Out<i32>) |call| { mode.set(2) }
+
+    fn cuModuleGetFunction(function: Out<Raw>, module: Raw, name: Text) |call| {
+        let (device, value) = resolve(module, Kind::Module)?;
+        let name = name.get()?;
+        function.check()?;
+        let found = device.tables.lock().modules.function(value, module, &name)?;
+        function.set(device.handle(Kind::Function, found))
+    }
+
+    fn cuModuleGetFunctionCount(count: Out<u32>, module: Raw) |call| {
+        let (device, value) = resolve(module, Kind::Module)?;
+        count.set(device.tables.lock().modules.functions(value)?.len() as u32)
+    }
+
+    fn cuModuleEnumerateFunctions(functions: Out<Raw>, count: u32, module: Raw) |call| {
+        let (device, value) = resolve(module, Kind::Module)?;
+        let all = device.tables.lock().modules.functions(value)?.to_vec();
+        let places = all.into_iter().take(count as usize).enumerate();
+        for (index, function) in places {
+            functions.at(index).set(device.handle(Kind::Function, function))?;
+        }
+        Ok(())
+    }
+
+    fn cuModuleGetGlobal_v2 = cuModuleGetGlobal (
+        address: Out<u64>, bytes: Out<usize>, module: Raw, name: Text
+    ) |call| {
+        resolve(module, Kind::Module)?;
+        Err(NOT_FOUND)
+    }
+
+    fn cuModuleGetTexRef(texture: Out<Raw>, module: Raw, name: Text) |call| { Err(NOT_FOUND) }
+
+    fn cuModuleGetSurfRef(surface: Out<Raw>, module: Raw, name: Text) |call| { Err(NOT_FOUND) }
+
+    fn cuFuncGetAttribute(value: Out<i32>, number: i32, function: Raw) |call| {
+        let (device, kernel) = resolve(function, Kind::Function)?;
+        let tables = device.tables.lock();
+        value.set(attribute_of(&device, tables.modules.kernel(kernel)?, number)?)
+    }
+
+    fn cuFuncSetAttribute(function: Raw, number: i32, value: i32) |call| {
+        let (device, kernel) = resolve(function, Kind::Function)?;
+        set_attribute(device.tables.lock().modules.kernel_mut(kernel)?, number, value)
+    }
+
+    fn cuFuncSetCacheConfig(function: Raw, config: i32) |call| {
+        let (device, kernel) = resolve(function, Kind::Function)?;
+        device.tables.lock().modules.kernel(kernel).map(drop)
+    }
+
+    fn cuFuncSetSharedMemConfig(function: Raw, config: i32) |call| {
+        let (device, kernel) = resolve(function, Kind::Function)?;
+        device.tables.lock().modules.kernel(kernel).map(drop)
+    }
+
+    fn cuFuncGetModule(module: Out<Raw>, function: Raw) |call| {
+        let (device, kernel) = resolve(function, Kind::Function)?;
+        module.set(device.tables.lock().modules.kernel(kernel)?.owner)
+    }
+
+    fn cuFuncGetName(name: Out<*const c_char>, function: Raw) |call| {
+        let (device, kernel) = resolve(function, Kind::Function)?;
+        name.set(device.tables.lock().modules.kernel(kernel)?.name.as_ptr())
+    }
+
+    fn cuFuncGetParamInfo(
+        function: Raw, index: usize, offset: Out<usize>, size: Out<usize>
+    ) |call| { Err(NOT_SUPPORTED) }
+
+    fn cuFuncIsLoaded(state: Out<i32>, function: Raw) |call| {
+        resolve(function, Kind::Function)?;
+        state.set(1)
+    }
+
+    fn cuFuncLoad(function: Raw) |call| { resolve(function, Kind::Function).map(drop) }
+
+    fn cuLinkCreate_v2 = cuLinkCreate (
+        count: u32, options: Raw, values: Raw, link: Out<Raw>
+    ) |call| {
+        let device = current()?;
+        link.check()?;
+        let value = device.tables.lock().modules.links.insert(());
+        link.set(device.handle(Kind::Link, value))
+    }
+
+    fn cuLinkAddData_v2 = cuLinkAddData (
+        link: Raw, kind: i32, data: Raw, bytes: usize, name: Text, count: u32, options: Raw,
+        values: Raw
+    ) |call| { resolve(link, Kind::Link).map(drop) }
+
+    fn cuLinkAddFile_v2 = cuLinkAddFile (
+        link: Raw, kind: i32, path: Text, count: u32, options: Raw, values: Raw
+    ) |call| { resolve(link, Kind::Link).map(drop) }
+
+    fn cuLinkComplete(link: Raw, image: Out<*const c_void>, bytes: Out<usize>) |call| {
+        resolve(link, Kind::Link)?;
+        image.set(LINKED.as_ptr().cast())?;
+        bytes.set_if_wanted(size_of_val(&LINKED));
+        Ok(())
+    }
+
+    fn cuLinkDestroy(link: Raw) |call| {
+        let (device, value) = resolve(link, Kind::Link)?;
+        device.tables.lock().modules.links.remove(value).ok_or(INVALID_HANDLE)
+    }
+}

@@ -1,0 +1,77 @@
+//! Memory pools given to others: the pool as a file descriptor, each allocation as a pointer.
+//!
+//! In the process the pool came from both give what was exported; another process cannot import
+//! them, which is not modelled.
+
+use super::pool::pool_of;
+use super::virtual_share::{borrow, give, identity};
+use crate::abi::{Opaque64, Out, POSIX_FD, Raw};
+use crate::handle::Kind;
+use crate::process::resolve;
+use crate::status::{INVALID_VALUE, NOT_SUPPORTED, Outcome};
+use crate::{backing, process};
+use drystone_driver::{Driver, MemoryPool};
+use std::collections::hash_map::Entry;
+use std::os::fd::AsFd;
+
+/// First word of exported pointers.
+const POINTER: u64 = u64::from_le_bytes(*b"simcuptr");
+
+fn export(pool: Raw, kind: i32) -> Outcome<i32> {
+    let (device, value) = resolve(pool, Kind::Pool)?;
+    device.sim.memory_pool_usage(MemoryPool(value))?;
+    let is_exportable = device.sim.memory_pool_config(MemoryPool(value))?.is_exportable;
+    if kind != POSIX_FD || !is_exportable {
+        return Err(INVALID_VALUE);
+    }
+    let files = &mut device.tables.lock().pools.files;
+    give(match files.entry(value) {
+        Entry::Occupied(known) => known.into_mut(),
+        Entry::Vacant(place) => place.insert(backing::file(0)?),
+    })
+}
+
+fn import(number: u64, kind: i32) -> Outcome<Raw> {
+    if kind != POSIX_FD {
+        return Err(NOT_SUPPORTED);
+    }
+    let file = borrow(number)?;
+    let (own, _) = identity(file.as_fd()).ok_or(INVALID_VALUE)?;
+    for device in process::devices() {
+        let files = &device.tables.lock().pools.files;
+        let found = files
+            .iter()
+            .find(|(_, other)| identity(other.as_fd()).is_some_and(|(id, _)| id == own));
+        if let Some((&value, _)) = found {
+            return Ok(device.handle(Kind::Pool, value));
+        }
+    }
+    Err(NOT_SUPPORTED)
+}
+
+api! {
+    fn cuMemPoolExportToShareableHandle(
+        place: Out<i32>, pool: Raw, kind: i32, flags: u64
+    ) |call| {
+        if flags != 0 {
+            return Err(INVALID_VALUE);
+        }
+        place.check()?.set(export(pool, kind)?)
+    }
+
+    fn cuMemPoolImportFromShareableHandle(
+        pool: Out<Raw>, number: u64, kind: i32, flags: u64
+    ) |call| { pool.check()?.set(import(number, kind)?) }
+
+    fn cuMemPoolExportPointer(data: Out<Opaque64>, address: u64) |call| {
+        let device = process::device_of_address(address).ok_or(INVALID_VALUE)?;
+        let pool = pool_of(&device, address).ok_or(INVALID_VALUE)?;
+        data.set(Opaque64([POINTER, pool.0, address, 0, 0, 0, 0, 0]))
+    }
+
+    fn cuMemPoolImportPointer(address: Out<u64>, pool: Raw, data: Out<Opaque64>) |call| {
+        let [POINTER, own, at, ..] = data.get()?.0 else { return Err(INVALID_VALUE) };
+        resolve(pool, Kind::Pool)?;
+        if own == pool.0 { address.set(at) } else { Err(INVALID_VALUE) }
+    }
+}

@@ -1,0 +1,71 @@
+//! Values in memory that a stream writes or waits for. A wait is over at once: what would write
+//! the value is not simulated.
+
+use crate::abi::{In, Raw};
+use crate::effect;
+use crate::entry::Call;
+use crate::queue::queue;
+use crate::status::{INVALID_VALUE, Outcome};
+use crate::tables::Node;
+
+fn write(call: &Call, stream: Raw, address: u64, value: u64, bytes: usize) -> Outcome {
+    let queue = queue(call, stream)?;
+    if !address.is_multiple_of(bytes as u64) {
+        return Err(INVALID_VALUE);
+    }
+    effect::check(address, bytes as u64)?;
+    for (index, half) in [value as u32, (value >> 32) as u32].into_iter().enumerate() {
+        if index * 4 < bytes {
+            let to = address + index as u64 * 4;
+            if queue.push(0, || Node::Set { to, value: half, width: 4, count: 1 })? {
+                effect::fill(to, half, 4, 1);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn wait(call: &Call, stream: Raw, address: u64, bytes: usize) -> Outcome {
+    let queue = queue(call, stream)?;
+    if !address.is_multiple_of(bytes as u64) {
+        return Err(INVALID_VALUE);
+    }
+    effect::check(address, bytes as u64)?;
+    queue.push(0, || Node::Empty).map(drop)
+}
+
+api! {
+    fn cuStreamWriteValue32_v2 | cuStreamWriteValue32_v2_ptsz = cuStreamWriteValue32 (
+        stream: Raw, address: u64, value: u32, flags: u32
+    ) |call| { write(call, stream, address, value.into(), 4) }
+
+    fn cuStreamWriteValue64_v2 | cuStreamWriteValue64_v2_ptsz = cuStreamWriteValue64 (
+        stream: Raw, address: u64, value: u64, flags: u32
+    ) |call| { write(call, stream, address, value, 8) }
+
+    fn cuStreamWaitValue32_v2 | cuStreamWaitValue32_v2_ptsz = cuStreamWaitValue32 (
+        stream: Raw, address: u64, value: u32, flags: u32
+    ) |call| { wait(call, stream, address, 4) }
+
+    fn cuStreamWaitValue64_v2 | cuStreamWaitValue64_v2_ptsz = cuStreamWaitValue64 (
+        stream: Raw, address: u64, value: u64, flags: u32
+    ) |call| { wait(call, stream, address, 8) }
+
+    fn cuStreamBatchMemOp_v2 | cuStreamBatchMemOp_v2_ptsz = cuStreamBatchMemOp (
+        stream: Raw, count: u32, operations: In<[u64; 6]>, flags: u32
+    ) |call| {
+        for index in 0..count as usize {
+            let [kind, address, value, ..] = operations.at(index).get()?;
+            // CU_STREAM_MEM_OP_WAIT_VALUE_32, WRITE_VALUE_32, FLUSH, WAIT_ and WRITE_VALUE_64
+            match kind as u32 {
+                1 => wait(call, stream, address, 4)?,
+                2 => write(call, stream, address, value & 0xffff_ffff, 4)?,
+                3 | 6 => {}
+                4 => wait(call, stream, address, 8)?,
+                5 => write(call, stream, address, value, 8)?,
+                _ => return Err(INVALID_VALUE),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,252 @@
+//! Virtual memory: reserved addresses, physical memory by handle, mappings and access.
+//!
+//! The simulated device decides what is legal; here is what it does not know: how often a handle
+//! is retained, what it was created with, which devices besides its own may reach a mapping.
+//! Memory of one device is mapped at addresses of that device only.
+
+use crate::abi::{Access, DEVICE, In, Location, MemoryProperties, Out, POSIX_FD, Raw};
+use crate::context::current;
+use crate::device::Device;
+use crate::handle::Kind;
+use crate::process::resolve;
+use crate::status::{INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, Outcome};
+use crate::tables::{Mapped, Physical, Physicals};
+use crate::{backing, process};
+use arc_swap::Guard;
+use drystone_driver::{Driver, Handle as SimHandle};
+use drystone_sim::GRANULARITY_BYTES;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, OnceLock};
+
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`
+const PINNED: i32 = 1;
+
+/// Refuses what cannot be allocated, and returns the device it would be on.
+fn device_for(properties: &MemoryProperties) -> Outcome<Guard<Arc<Device>>> {
+    let Location { kind, id } = properties.location;
+    if properties.kind != PINNED {
+        return Err(INVALID_VALUE);
+    }
+    if kind != DEVICE {
+        return Err(NOT_SUPPORTED);
+    }
+    let device = process::device(usize::try_from(id).map_err(|_| INVALID_DEVICE)?)?;
+    let can_share = properties.handle_types == POSIX_FD && device.config.sim.is_shareable;
+    if properties.is_rdma_capable != 0 || (properties.handle_types != 0 && !can_share) {
+        return Err(NOT_SUPPORTED);
+    }
+    Ok(device)
+}
+
+/// Creates physical memory and returns its handle's value.
+pub(crate) fn create(device: &Device, bytes: u64, properties: MemoryProperties) -> Outcome<Raw> {
+    let tables = &mut *device.tables.lock();
+    let handle = device.sim.create(bytes)?;
+    let file = OnceLock::new();
+    if device.backing.is_some() {
+        let _ = file.set(backing::file(bytes).inspect_err(|_| {
+            // Nothing stands behind it: the memory goes back as if never created.
+            let _ = device.sim.release(handle);
+        })?);
+    }
+    tables.physicals.hold(handle.0, Arc::new(Physical { properties, bytes, file }));
+    Ok(device.handle(Kind::Memory, handle.0))
+}
+
+fn release(handle: Raw) -> Outcome {
+    let (device, value) = resolve(handle, Kind::Memory)?;
+    let tables = &mut *device.tables.lock();
+    match tables.physicals.held.get_mut(&value) {
+        Some(held) if held.references > 1 => held.references -= 1,
+        _ => {
+            device.sim.release(SimHandle(value))?;
+            tables.physicals.held.remove(&value);
+        }
+    }
+    Ok(())
+}
+
+/// The device whose addresses these are; the current one refuses those that are nobody's.
+fn device_of(address: u64) -> Outcome<Guard<Arc<Device>>> {
+    process::device_of_address(address).map_or_else(current, Ok)
+}
+
+fn map(address: u64, bytes: u64, handle: Raw) -> Outcome {
+    let (owner, value) = resolve(handle, Kind::Memory)?;
+    let device = device_of(address)?;
+    if owner.ordinal != device.ordinal {
+        return Err(NOT_SUPPORTED);
+    }
+    let tables = &mut *device.tables.lock();
+    device.sim.map(address, bytes, SimHandle(value))?;
+    let physical = tables.physicals.find(value)?;
+    tables.physicals.mapped.insert(address, Mapped { bytes, physical, reachable_by: 0 });
+    Ok(())
+}
+
+fn unmap(address: u64, bytes: u64) -> Outcome {
+    let device = device_of(address)?;
+    let tables = &mut *device.tables.lock();
+    device.sim.unmap(address, bytes)?;
+    let end = address + bytes;
+    while let Some((&start, _)) = tables.physicals.mapped.range(address..end).next() {
+        tables.physicals.mapped.remove(&start);
+    }
+    backing::close(device.backing.as_ref(), address, bytes);
+    Ok(())
+}
+
+/// Gives or takes one device's access to whole mappings.
+fn set_access(device: &Device, address: u64, bytes: u64, access: Access) -> Outcome {
+    let Location { kind, id } = access.location;
+    let ordinal = usize::try_from(id).map_err(|_| INVALID_DEVICE)?;
+    if kind != DEVICE || ![0, 1, 3].contains(&access.flags) {
+        return Err(INVALID_VALUE);
+    }
+    process::device(ordinal)?;
+    let tables = &mut *device.tables.lock();
+    let is_own = ordinal == device.ordinal;
+    match access.flags {
+        0 if is_own => device.sim.remove_access(address, bytes)?,
+        _ if is_own => device.sim.set_access(address, bytes)?,
+        _ => {}
+    }
+    let bit = 1 << ordinal;
+    for (&start, mapping) in tables.physicals.mapped.range_mut(address..address + bytes) {
+        let before = mapping.reachable_by;
+        mapping.reachable_by = if access.flags == 0 { before & !bit } else { before | bit };
+        if is_own && mapping.reachable_by != before {
+            backing::show(
+                device.backing.as_ref(),
+                start,
+                mapping.bytes,
+                mapping.physical.file.get(),
+                access.flags,
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn retain(address: u64) -> Outcome<Raw> {
+    let device = device_of(address)?;
+    let tables = &mut *device.tables.lock();
+    let mapping = tables.physicals.mapping_at(address).ok_or(INVALID_VALUE)?;
+    let physical = Arc::clone(&mapping.physical);
+    handle_of(&device, &mut tables.physicals, physical, address)
+}
+
+/// The handle of physical memory with one more reference; a fresh one of memory that is only
+/// mapped, at this address, any more.
+fn handle_of(
+    device: &Device,
+    physicals: &mut Physicals,
+    physical: Arc<Physical>,
+    address: u64,
+) -> Outcome<Raw> {
+    let value = match physicals.retain(&physical) {
+        Some(value) => value,
+        None => {
+            let again = device.sim.handle_again(address)?;
+            physicals.hold(again.0, physical);
+            again.0
+        }
+    };
+    Ok(device.handle(Kind::Memory, value))
+}
+
+/// The handle of the memory that a file stands for, if it is this device's.
+pub(crate) fn handle_of_file(
+    device: &Device,
+    is_it: impl Fn(&OwnedFd) -> bool,
+) -> Option<Outcome<Raw>> {
+    let physicals = &mut device.tables.lock().physicals;
+    let physical = physicals.of_file(is_it)?;
+    let address = physicals.address_of(&physical).unwrap_or(0);
+    Some(handle_of(device, physicals, physical, address))
+}
+
+api! {
+    fn cuMemGetAllocationGranularity(
+        bytes: Out<usize>, properties: In<MemoryProperties>, option: i32
+    ) |call| {
+        device_for(&properties.get()?)?;
+        bytes.set(GRANULARITY_BYTES as usize)
+    }
+
+    fn cuMemAddressReserve(
+        address: Out<u64>, bytes: usize, alignment: usize, wish: Raw, flags: u64
+    ) |call| {
+        if flags != 0 {
+            return Err(INVALID_VALUE);
+        }
+        call.count_bytes(bytes as u64);
+        let device = current().or_else(|_| process::device(0))?;
+        address.check()?.set(device.sim.reserve(bytes as u64, alignment as u64)?)
+    }
+
+    fn cuMemAddressFree(address: u64, bytes: usize) |call| {
+        Ok(device_of(address)?.sim.unreserve(address, bytes as u64)?)
+    }
+
+    fn cuMemCreate(
+        handle: Out<Raw>, bytes: usize, properties: In<MemoryProperties>, flags: u64
+    ) |call| {
+        let properties = properties.get()?;
+        if flags != 0 {
+            return Err(INVALID_VALUE);
+        }
+        call.count_bytes(bytes as u64);
+        let device = device_for(&properties)?;
+        handle.check()?.set(create(&device, bytes as u64, properties)?)
+    }
+
+    fn cuMemRelease(handle: Raw) |call| { release(handle) }
+
+    fn cuMemMap(address: u64, bytes: usize, offset: usize, handle: Raw, flags: u64) |call| {
+        if offset != 0 || flags != 0 {
+            return Err(INVALID_VALUE);
+        }
+        call.count_bytes(bytes as u64);
+        map(address, bytes as u64, handle)
+    }
+
+    fn cuMemUnmap(address: u64, bytes: usize) |call| {
+        call.count_bytes(bytes as u64);
+        unmap(address, bytes as u64)
+    }
+
+    fn cuMemSetAccess(address: u64, bytes: usize, accesses: In<Access>, count: usize) |call| {
+        call.count_bytes(bytes as u64);
+        let device = device_of(address)?;
+        if count == 0 {
+            return Err(INVALID_VALUE);
+        }
+        for index in 0..count {
+            set_access(&device, address, bytes as u64, accesses.at(index).get()?)?;
+        }
+        Ok(())
+    }
+
+    fn cuMemGetAccess(flags: Out<u64>, location: In<Location>, address: u64) |call| {
+        let location = location.get()?;
+        let ordinal = usize::try_from(location.id).map_err(|_| INVALID_DEVICE)?;
+        process::device(ordinal)?;
+        let device = device_of(address)?;
+        let tables = device.tables.lock();
+        let mapping = tables.physicals.mapping_at(address).ok_or(INVALID_VALUE)?;
+        flags.set(if mapping.reachable_by & 1 << ordinal == 0 { 0 } else { 3 })
+    }
+
+    fn cuMemGetAllocationPropertiesFromHandle(
+        properties: Out<MemoryProperties>, handle: Raw
+    ) |call| {
+        let (device, value) = resolve(handle, Kind::Memory)?;
+        let found = device.tables.lock().physicals.find(value)?;
+        properties.set(found.properties)
+    }
+
+    fn cuMemRetainAllocationHandle(handle: Out<Raw>, address: u64) |call| {
+        handle.check()?.set(retain(address)?)
+    }
+}

@@ -1,0 +1,45 @@
+//! [`Tables`]: what the driver API knows of a device beyond what the simulated device does.
+//!
+//! Lives here, bottom first: `node`, `graphs`, `pools`, `physicals`, `modules`, and all of them.
+
+mod graphs;
+mod modules;
+mod node;
+mod physicals;
+mod pools;
+
+pub(crate) use graphs::{Exec, Graphs, Ongoing};
+pub(crate) use modules::{Kernel, Modules};
+pub(crate) use node::{Node, UserData};
+pub(crate) use physicals::{Mapped, Physical, Physicals};
+pub(crate) use pools::Pools;
+
+use crate::abi::Raw;
+use drystone_sim::SimDevice;
+use std::collections::HashMap;
+
+/// What the driver API knows beyond the simulated device.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    pub(crate) streams: HashMap<u64, StreamRecord>,
+    pub(crate) events: HashMap<u64, u32>,
+    pub(crate) pools: Pools,
+    pub(crate) physicals: Physicals,
+    pub(crate) graphs: Graphs,
+    pub(crate) modules: Modules,
+}
+
+impl Tables {
+    /// Those of a fresh device.
+    pub(crate) fn new(device: &SimDevice) -> Self {
+        Self { pools: Pools::new(device), ..Self::default() }
+    }
+}
+
+/// How a stream was created.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamRecord {
+    pub(crate) flags: u32,
+    pub(crate) priority: i32,
+    pub(crate) context: Raw,
+}

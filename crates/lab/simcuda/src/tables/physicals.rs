@@ -1,0 +1,76 @@
+//! [`Physicals`]: physical memory by handle and by mapping, and who may reach it.
+//!
+//! Invariant: it holds what the simulated device holds.
+
+use crate::abi::MemoryProperties;
+use crate::status::{INVALID_HANDLE, Outcome};
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, OnceLock};
+
+/// Physical memory, as long as a handle or a mapping keeps it.
+#[derive(Debug)]
+pub(crate) struct Physical {
+    pub(crate) properties: MemoryProperties,
+    pub(crate) bytes: u64,
+    /// What lies behind it, once there is something or it was exported.
+    pub(crate) file: OnceLock<OwnedFd>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) physical: Arc<Physical>,
+    pub(crate) references: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Mapped {
+    pub(crate) bytes: u64,
+    pub(crate) physical: Arc<Physical>,
+    /// Devices that may reach it, as bits.
+    pub(crate) reachable_by: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Physicals {
+    /// By the device's value of the handle.
+    pub(crate) held: HashMap<u64, Held>,
+    pub(crate) mapped: BTreeMap<u64, Mapped>,
+}
+
+impl Physicals {
+    pub(crate) fn mapping_at(&self, address: u64) -> Option<&Mapped> {
+        let (&start, mapping) = self.mapped.range(..=address).next_back()?;
+        (address - start < mapping.bytes).then_some(mapping)
+    }
+
+    /// The physical memory that a handle stands for.
+    pub(crate) fn find(&self, value: u64) -> Outcome<Arc<Physical>> {
+        self.held.get(&value).map(|held| Arc::clone(&held.physical)).ok_or(INVALID_HANDLE)
+    }
+
+    /// The handle of this very memory gets one more reference.
+    pub(crate) fn retain(&mut self, physical: &Arc<Physical>) -> Option<u64> {
+        let is_it = |(_, held): &(&u64, &mut Held)| Arc::ptr_eq(&held.physical, physical);
+        let (&value, held) = self.held.iter_mut().find(is_it)?;
+        held.references += 1;
+        Some(value)
+    }
+
+    /// Where the memory is mapped, if it is.
+    pub(crate) fn address_of(&self, physical: &Arc<Physical>) -> Option<u64> {
+        let found = self.mapped.iter().find(|(_, one)| Arc::ptr_eq(&one.physical, physical));
+        found.map(|(&address, _)| address)
+    }
+
+    pub(crate) fn hold(&mut self, value: u64, physical: Arc<Physical>) {
+        self.held.insert(value, Held { physical, references: 1 });
+    }
+
+    /// Memory of this device that the file is of.
+    pub(crate) fn of_file(&self, is_it: impl Fn(&OwnedFd) -> bool) -> Option<Arc<Physical>> {
+        let held = self.held.values().map(|held| &held.physical);
+        let mapped = self.mapped.values().map(|mapping| &mapping.physical);
+        held.chain(mapped).find(|one| one.file.get().is_some_and(&is_it)).cloned()
+    }
+}

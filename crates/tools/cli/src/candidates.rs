@@ -1,0 +1,67 @@
+//! Who replays: the allocators a command line names, and the device each is given.
+
+use anyhow::Result;
+use drystone_models::{COMPARABLE, Candidate, DRYSTONE_VMM, NAMES, TORCH_EXPANDABLE, TORCH_NATIVE};
+use drystone_sim::{SimConfig, SimDevice};
+use drystone_trace::model::Trace;
+use drystone_trace::replay::Replayed;
+
+/// The simulated device of a replay.
+#[derive(Clone, Copy, Debug)]
+pub struct Device {
+    /// Physical memory, in bytes.
+    pub capacity_bytes: u64,
+    /// Nanoseconds from recording an event until the device has reached it.
+    pub event_latency_ns: u64,
+}
+
+impl Device {
+    /// A fresh allocator for a trace, on a fresh device of its own.
+    pub fn build(&self, candidate: &Candidate, trace: &Trace) -> Result<Box<dyn Replayed>> {
+        let device = SimDevice::new(SimConfig {
+            total_bytes: self.capacity_bytes,
+            event_latency_ns: self.event_latency_ns,
+            ..SimConfig::default()
+        });
+        Ok(candidate.build(&device, trace.streams, trace.pools)?)
+    }
+}
+
+/// Configurations to show beside the default ones.
+#[derive(Debug, clap::Args)]
+pub struct Configurations {
+    /// Also compare with Drystone over virtual memory in this configuration (DRYSTONE_CONF); may be
+    /// given several times
+    #[arg(long, value_name = "KEY:VALUE,...")]
+    drystone_conf: Vec<String>,
+
+    /// Also compare with PyTorch's allocator in this configuration (PYTORCH_CUDA_ALLOC_CONF);
+    /// may be given several times
+    #[arg(long, value_name = "KEY:VALUE,...")]
+    torch_conf: Vec<String>,
+}
+
+/// Drystone as it is by default.
+pub const DEFAULT: &str = NAMES[0];
+
+/// Every allocator whose figures compare in its default configuration, and some in more.
+pub fn all(more: &Configurations) -> Result<Vec<Candidate>> {
+    let mut candidates = Vec::new();
+    for name in COMPARABLE {
+        candidates.push(Candidate::named(name, "")?);
+    }
+    for configuration in &more.drystone_conf {
+        candidates.push(Candidate::named(DRYSTONE_VMM, configuration)?);
+    }
+    for configuration in &more.torch_conf {
+        let is_expandable = configuration.replace(' ', "").contains("expandable_segments:True");
+        let name = if is_expandable { TORCH_EXPANDABLE } else { TORCH_NATIVE };
+        candidates.push(Candidate::named(name, configuration)?);
+    }
+    Ok(candidates)
+}
+
+/// Name and configuration in one.
+pub fn label(name: &str, configuration: &str) -> String {
+    if configuration.is_empty() { name.to_owned() } else { format!("{name} ({configuration})") }
+}

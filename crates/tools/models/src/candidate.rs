@@ -1,0 +1,180 @@
+//! [`Candidate`]: the allocators that can be compared, by name and configuration.
+//!
+//! Invariant: a `Candidate` exists only for a name and a configuration that are valid, so building
+//! fails only where the device cannot do what the configuration asks.
+
+use drystone_sim::SimDevice;
+use drystone_trace::replay::Replayed;
+
+use crate::drystone::SetUpError;
+use crate::{drystone as own, torch};
+
+/// Drystone over virtual memory; its configuration is a text as for `DRYSTONE_CONF`.
+pub const DRYSTONE_VMM: &str = "drystone-vmm";
+/// Drystone over plain device allocations.
+pub const DRYSTONE_MALLOC: &str = "drystone-malloc";
+/// Drystone over the driver's own memory pools. On a simulated device those pack almost perfectly,
+/// which real ones do not: its reserved bytes are a lower bound, and no match for the others'.
+pub const DRYSTONE_ASYNC: &str = "drystone-async";
+
+/// PyTorch's allocator with segments from `cudaMalloc`; its configuration is a text as for
+/// `PYTORCH_CUDA_ALLOC_CONF`.
+pub const TORCH_NATIVE: &str = "torch-native";
+/// The same with `expandable_segments:True` before the configuration.
+pub const TORCH_EXPANDABLE: &str = "torch-expandable";
+
+/// The names of all candidates.
+pub const NAMES: [&str; 5] =
+    [DRYSTONE_VMM, DRYSTONE_MALLOC, DRYSTONE_ASYNC, TORCH_NATIVE, TORCH_EXPANDABLE];
+
+/// The names of those whose figures compare: all but [`DRYSTONE_ASYNC`].
+pub const COMPARABLE: [&str; 4] = [DRYSTONE_VMM, DRYSTONE_MALLOC, TORCH_NATIVE, TORCH_EXPANDABLE];
+
+/// An allocator and its configuration, to be built as often as wanted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    name: &'static str,
+    configuration: String,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Kind {
+    Drystone(::drystone::Options),
+    Torch(torch::Config),
+}
+
+/// Why there is no such candidate.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CandidateError {
+    /// The name is none of [`NAMES`].
+    #[error("unknown allocator `{name}`; there are: {}", NAMES.join(", "))]
+    UnknownName {
+        /// The name as given.
+        name: String,
+    },
+    /// The configuration is none of Drystone's.
+    #[error("configuration of {name}: {problem}")]
+    Drystone {
+        /// Whose configuration it is.
+        name: &'static str,
+        /// What is wrong with it.
+        problem: ::drystone::OptionsError,
+    },
+    /// The configuration chooses a backend, which the name does.
+    #[error(
+        "configuration of {name}: the allocator's name chooses the backend; there are \
+         {DRYSTONE_VMM}, {DRYSTONE_MALLOC} and {DRYSTONE_ASYNC}"
+    )]
+    Backend {
+        /// Whose configuration it is.
+        name: &'static str,
+    },
+    /// The configuration is none of PyTorch's.
+    #[error("configuration of {name}: {problem}")]
+    Torch {
+        /// Whose configuration it is.
+        name: &'static str,
+        /// What is wrong with it.
+        problem: torch::ConfigError,
+    },
+}
+
+impl Candidate {
+    /// The candidate of a name, with a configuration; the empty one is the default.
+    pub fn named(name: &str, configuration: &str) -> Result<Self, CandidateError> {
+        let (name, kind) = match name {
+            DRYSTONE_VMM => (DRYSTONE_VMM, own_kind(DRYSTONE_VMM, "backend:vmm", configuration)?),
+            DRYSTONE_MALLOC => {
+                (DRYSTONE_MALLOC, own_kind(DRYSTONE_MALLOC, "backend:malloc", configuration)?)
+            }
+            DRYSTONE_ASYNC => {
+                (DRYSTONE_ASYNC, own_kind(DRYSTONE_ASYNC, "backend:async", configuration)?)
+            }
+            TORCH_NATIVE => (TORCH_NATIVE, torch_kind(TORCH_NATIVE, configuration)?),
+            TORCH_EXPANDABLE => {
+                let text = format!("expandable_segments:True,{configuration}");
+                (TORCH_EXPANDABLE, torch_kind(TORCH_EXPANDABLE, &text)?)
+            }
+            _ => return Err(CandidateError::UnknownName { name: name.to_owned() }),
+        };
+        Ok(Self { name, configuration: configuration.to_owned(), kind })
+    }
+
+    /// Its name, one of [`NAMES`].
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Its configuration as it was given.
+    pub fn configuration(&self) -> &str {
+        &self.configuration
+    }
+
+    /// A fresh allocator on a device, for a trace with that many streams and pools.
+    ///
+    /// # Errors
+    /// The device cannot do what the configuration asks.
+    pub fn build(
+        &self,
+        device: &SimDevice,
+        streams: u16,
+        pools: u8,
+    ) -> Result<Box<dyn Replayed>, SetUpError> {
+        Ok(match &self.kind {
+            Kind::Drystone(options) => Box::new(own::Replay::new(options, device, streams, pools)?),
+            Kind::Torch(config) => {
+                Box::new(torch::Replay::new(config.clone(), device, streams, pools))
+            }
+        })
+    }
+}
+
+fn own_kind(name: &'static str, backend: &str, text: &str) -> Result<Kind, CandidateError> {
+    if text.split(',').any(|piece| piece.trim_start().starts_with("backend:")) {
+        return Err(CandidateError::Backend { name });
+    }
+    let options = format!("{backend},{text}").parse();
+    options.map(Kind::Drystone).map_err(|problem| CandidateError::Drystone { name, problem })
+}
+
+fn torch_kind(name: &'static str, text: &str) -> Result<Kind, CandidateError> {
+    let config = torch::Config::parse(text);
+    config.map(Kind::Torch).map_err(|problem| CandidateError::Torch { name, problem })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Candidate, NAMES};
+    use drystone_sim::{SimConfig, SimDevice};
+
+    #[test]
+    fn every_name_builds_an_allocator_that_serves() {
+        for name in NAMES {
+            let device = SimDevice::new(SimConfig::default());
+            let mut allocator = Candidate::named(name, "").unwrap().build(&device, 2, 1).unwrap();
+            let address = allocator.allocate(1000, 1, 0).unwrap();
+            assert_eq!(allocator.usage().allocated_bytes, 1024, "{name}");
+            allocator.free(address);
+            allocator.empty_cache();
+            assert_eq!(device.physical_bytes(), 0, "{name}");
+            assert!(allocator.driver_cost().time_us > 0.0, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_built_says_why() {
+        let message = |name, text| Candidate::named(name, text).unwrap_err().to_string();
+        assert!(message("drystone-vmm", "backend:malloc").contains("drystone-malloc"));
+        assert_eq!(
+            message("torch", ""),
+            "unknown allocator `torch`; there are: drystone-vmm, drystone-malloc, drystone-async, \
+             torch-native, torch-expandable"
+        );
+        assert_eq!(
+            message("torch-expandable", "max_split_size_mb:1"),
+            "configuration of torch-expandable: bad value `1` of `max_split_size_mb`: give a whole \
+             number of MiB, 20 or more"
+        );
+    }
+}

@@ -1,0 +1,46 @@
+//! What a writer of values offers: pickles and JSON implement it.
+
+use std::io;
+
+use crate::snapshot::StackId;
+
+/// Takes values one after the other; keys come right before their values.
+pub(crate) trait Emit {
+    /// Opens a dictionary.
+    fn dict(&mut self) -> io::Result<()>;
+    /// Opens a list.
+    fn list(&mut self) -> io::Result<()>;
+    /// Closes the innermost dictionary or list.
+    fn end(&mut self) -> io::Result<()>;
+    /// The key of the next value.
+    fn key(&mut self, key: &str) -> io::Result<()>;
+    /// A value.
+    fn text(&mut self, text: &str) -> io::Result<()>;
+    /// A value.
+    fn int(&mut self, number: i128) -> io::Result<()>;
+    /// A value.
+    fn float(&mut self, number: f64) -> io::Result<()>;
+    /// A value.
+    fn bool(&mut self, flag: bool) -> io::Result<()>;
+    /// A value.
+    fn null(&mut self) -> io::Result<()>;
+    /// A value: two numbers.
+    fn pair(&mut self, pair: (u32, u32)) -> io::Result<()>;
+
+    /// Names the value that was just closed, so that it can be had again. Nothing by default.
+    fn remember(&mut self, _shared: Shared) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Emits a value that was named before; `false` if it has to be written out.
+    fn recall(&mut self, _shared: Shared) -> io::Result<bool> {
+        Ok(false)
+    }
+}
+
+/// What is worth sharing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Shared {
+    Frame(u32),
+    Stack(StackId),
+}

@@ -1,0 +1,219 @@
+//! One device's trace in the making: event after event, then the whole.
+//!
+//! Invariants: time never goes back; addresses and stacks run parallel to the events.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::reserved;
+use crate::codec::builder::{Builder, OTHER_STREAM};
+use crate::codec::error::{Place, Problem};
+use crate::codec::limits::Limits;
+use crate::model::{Completion, Kind, Trace};
+use crate::snapshot::{Action, Entry, PoolId, Recording, Segment, Snapshot, StackId};
+
+/// One device's trace in the making.
+pub(super) struct Converter<'s> {
+    snapshot: &'s Arc<Snapshot>,
+    pub(super) device: u32,
+    pub(super) entries: &'s [Entry],
+    /// The device's segments, by address.
+    pub(super) segments: Vec<&'s Segment>,
+    pub(super) base_us: i64,
+    now_ns: u64,
+    builder: Builder,
+    addresses: Vec<u64>,
+    stacks: Vec<Option<StackId>>,
+    /// By dense number.
+    pools: Vec<PoolId>,
+    completions: Vec<Completion>,
+    /// Number of the block at an address.
+    live: HashMap<u64, u32>,
+    /// Index in `completions` of the block at an address.
+    pending: HashMap<u64, usize>,
+    missed_frees: u32,
+}
+
+/// What a step gives.
+pub(super) type Step<T = ()> = Result<T, Problem>;
+
+impl<'s> Converter<'s> {
+    /// With nothing taken yet.
+    pub(super) fn new(snapshot: &'s Arc<Snapshot>, device: u32, limits: &Limits) -> Self {
+        let entries = snapshot.device_traces.get(device as usize).map_or(&[][..], Vec::as_slice);
+        let mut segments: Vec<&Segment> =
+            snapshot.segments.iter().filter(|segment| segment.device == device).collect();
+        segments.sort_by_key(|segment| segment.address);
+        Self {
+            snapshot,
+            device,
+            entries,
+            segments,
+            base_us: entries.first().map_or(0, |entry| entry.time_us),
+            now_ns: 0,
+            builder: Builder::new(limits),
+            addresses: Vec::new(),
+            stacks: Vec::new(),
+            pools: vec![PoolId::default()],
+            completions: Vec::new(),
+            live: HashMap::new(),
+            pending: HashMap::new(),
+            missed_frees: 0,
+        }
+    }
+
+    /// Where an entry stands in the file.
+    pub(super) fn place(&self, index: usize) -> Place {
+        Place::Item(format!("device_traces[{}][{index}]", self.device))
+    }
+
+    /// Time on the trace's clock, which never goes back.
+    pub(super) fn time_ns(&mut self, time_us: i64) -> u64 {
+        let us = u64::try_from(time_us.saturating_sub(self.base_us)).unwrap_or(0);
+        self.now_ns = self.now_ns.max(us.saturating_mul(1000));
+        self.now_ns
+    }
+
+    /// Takes the entry at an index.
+    pub(super) fn entry(&mut self, index: usize, entry: &Entry) -> Step {
+        let time_ns = self.time_ns(entry.time_us);
+        match entry.action {
+            Action::Alloc => self.allocate(time_ns, entry),
+            Action::FreeRequested => {
+                let completed = self.entries.get(index + 1).is_some_and(|next| {
+                    next.action == Action::FreeCompleted && next.address == entry.address
+                });
+                self.free(time_ns, entry, !completed)
+            }
+            Action::FreeCompleted => {
+                if let Some(index) = self.pending.remove(&entry.address) {
+                    self.completions[index].time_ns = time_ns;
+                }
+                Ok(())
+            }
+            Action::OutOfMemory => {
+                let stream = self.builder.stream(entry.stream)?;
+                let pool = self.pool(entry.pool)?;
+                self.builder.out_of_memory(time_ns, entry.bytes, stream, pool)?;
+                self.note(0, entry.stack);
+                Ok(())
+            }
+            Action::SegmentAlloc
+            | Action::SegmentFree
+            | Action::SegmentMap
+            | Action::SegmentUnmap
+            | Action::Snapshot
+            | Action::Annotate => Ok(()),
+        }
+    }
+
+    fn allocate(&mut self, time_ns: u64, entry: &Entry) -> Step {
+        let address = entry.address;
+        // What the recorder missed must have happened by now.
+        if let Some(block) = self.live.remove(&address) {
+            self.missed_frees = self.missed_frees.saturating_add(1);
+            self.builder.free(time_ns, block)?;
+            self.note(address, None);
+        }
+        if let Some(index) = self.pending.remove(&address) {
+            self.completions[index].time_ns = time_ns;
+        }
+        let pool = entry.pool.or_else(|| self.segment_of(address).and_then(|s| s.pool));
+        self.take(time_ns, address, entry.bytes, entry.stream, pool, entry.stack)
+    }
+
+    /// Allocates a block, at its recorded address.
+    pub(super) fn take(
+        &mut self,
+        time_ns: u64,
+        address: u64,
+        bytes: u64,
+        stream: u64,
+        pool: Option<PoolId>,
+        stack: Option<StackId>,
+    ) -> Step {
+        let stream = self.builder.stream(stream)?;
+        let pool = self.pool(pool)?;
+        let block = self.builder.allocate(time_ns, bytes, stream, pool)?;
+        self.live.insert(address, block);
+        self.note(address, stack);
+        Ok(())
+    }
+
+    fn free(&mut self, time_ns: u64, entry: &Entry, is_pending: bool) -> Step {
+        let address = entry.address;
+        let Some(block) = self.live.remove(&address) else {
+            return Err(Problem::UnknownAddress { address });
+        };
+        if is_pending {
+            self.builder.record_stream(time_ns, block, OTHER_STREAM)?;
+            self.note(address, entry.stack);
+            let limit = u64::from(u32::MAX);
+            let event =
+                u32::try_from(self.builder.len()).map_err(|_| Problem::TooManyEvents { limit })?;
+            self.pending.insert(address, self.completions.len());
+            self.completions.push(Completion { event, time_ns });
+        }
+        self.builder.free(time_ns, block)?;
+        self.note(address, entry.stack);
+        Ok(())
+    }
+
+    /// Marks the end of an iteration.
+    pub(super) fn mark(&mut self, time_ns: u64) -> Step {
+        self.builder.mark(time_ns, Kind::Iteration)?;
+        self.note(0, None);
+        Ok(())
+    }
+
+    /// Address and stack of the event just built.
+    fn note(&mut self, address: u64, stack: Option<StackId>) {
+        self.addresses.push(address);
+        self.stacks.push(stack);
+    }
+
+    /// The segment that an address lies in at the end of the recording.
+    pub(super) fn segment_of(&self, address: u64) -> Option<&'s Segment> {
+        let after = self.segments.partition_point(|segment| segment.address <= address);
+        let segment = self.segments[after.checked_sub(1)?];
+        (address - segment.address < segment.bytes).then_some(segment)
+    }
+
+    /// The dense number of a pool.
+    fn pool(&mut self, pool: Option<PoolId>) -> Step<u8> {
+        let pool = pool.unwrap_or_default();
+        let limit = u64::from(u8::MAX);
+        let index = self.pools.iter().position(|known| *known == pool).unwrap_or_else(|| {
+            self.pools.push(pool);
+            self.pools.len() - 1
+        });
+        // 255 would need a count of 256.
+        let number = u8::try_from(index).ok().filter(|number| *number < u8::MAX);
+        number.ok_or(Problem::TooMany { what: "pools", limit })
+    }
+
+    /// The trace, with its recording; `live_at_start` of its first events came before that.
+    pub(super) fn finish(mut self, name: String, live_at_start: u32) -> Trace {
+        for &index in self.pending.values() {
+            self.completions[index].time_ns = self.now_ns;
+        }
+        let reserved = reserved::curve(self.entries, &self.segments, self.base_us);
+        let built = self.builder.finish(name);
+        let recording = Recording {
+            snapshot: Arc::clone(self.snapshot),
+            device: self.device,
+            base_us: self.base_us,
+            addresses: self.addresses,
+            stacks: self.stacks,
+            streams: built.streams,
+            pools: self.pools,
+            reserved,
+            live_at_start,
+            missed_frees: self.missed_frees,
+        };
+        let mut trace = built.trace;
+        trace.completions = self.completions;
+        trace.recording = Some(Box::new(recording));
+        trace
+    }
+}

@@ -1,0 +1,38 @@
+//! A snapshot as a whole: its keys, one by one.
+
+use super::fault::{Fault, Read};
+use super::reader::Reader;
+use crate::codec::error::{Place, Problem};
+use crate::codec::graph::{Graph, Id, Node};
+use crate::codec::limits::Limits;
+use crate::snapshot::Snapshot;
+
+/// Reads a snapshot; `root` is its outermost value.
+pub(in crate::codec) fn read(
+    graph: &Graph<'_>,
+    root: Id,
+    limits: &Limits,
+) -> Result<Snapshot, (Place, Problem)> {
+    snapshot(Reader::new(graph, limits), root).map_err(Fault::place)
+}
+
+fn snapshot(mut reader: Reader<'_, '_>, root: Id) -> Read<Snapshot> {
+    // `torch.cuda.memory_snapshot()` returns the list of segments alone.
+    if let Node::List(_) = reader.graph.node(root) {
+        reader.segments(root).map_err(|fault| fault.at("segments"))?;
+        return Ok(reader.snapshot);
+    }
+    for (key, value) in reader.dict(root)? {
+        match key {
+            b"segments" => reader.segments(value),
+            b"device_traces" => reader.device_traces(value),
+            b"allocator_settings" => {
+                reader.plain.value(value).map(|value| reader.snapshot.settings = value)
+            }
+            b"external_annotations" => reader.annotations(value),
+            _ => Ok(()),
+        }
+        .map_err(|fault| fault.at(String::from_utf8_lossy(key)))?;
+    }
+    Ok(reader.snapshot)
+}

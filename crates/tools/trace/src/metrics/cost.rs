@@ -1,0 +1,26 @@
+//! Running totals of an allocator: what its driver calls cost, and what it moved.
+
+/// What an allocator has cost in driver calls since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DriverCost {
+    /// Memory, event, stream and synchronisation calls; queries of device and capture not counted.
+    pub calls: u64,
+    /// The same calls priced by the simulated device's cost table, in microseconds.
+    pub time_us: f64,
+}
+
+/// What an allocator that maps memory anew has moved so far, and what is mapped so now. All zero
+/// for one that does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Remaps {
+    /// Granules that were mapped elsewhere to back a request, in all. In JSON `harvested_granules`.
+    #[serde(rename = "harvested_granules")]
+    pub granule_remaps: u64,
+    /// Granules that are mapped away from home now. In JSON `lent_granules`.
+    #[serde(rename = "lent_granules")]
+    pub remapped_granules: u64,
+    /// Mappings beyond homes now.
+    pub aliases: u64,
+    /// Addresses that lead to memory which backs another place now, in bytes.
+    pub alias_bytes: u64,
+}

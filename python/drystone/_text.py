@@ -1,0 +1,34 @@
+"""A report as text.
+
+Invariant: all that the page tells in words is here too; what it draws is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ._figures import Tree
+
+
+def text(document: Tree) -> str:
+    """The report of a document: see `_document`."""
+    lines = [document["note"]]
+    for section in document["sections"]:
+        lines += ["", section["title"]]
+        for part in section["parts"]:
+            told = [f"  {part['text']}"] if "text" in part else []
+            if "table" in part:
+                told += _table(**part["table"])
+            if told and part.get("title"):
+                lines += ["", f"  {part['title']}"]
+            lines += told
+    return "\n".join(lines) + "\n"
+
+
+def _table(heads: list[str], rows: list[list[str]], words: list[int]) -> Iterable[str]:
+    """Columns: words to the left, figures to the right."""
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    for row in (heads, *rows):
+        cells = (cell.ljust(width) if at in words else cell.rjust(width)
+                 for at, (cell, width) in enumerate(zip(row, widths, strict=True)))
+        yield f"  {'  '.join(cells)}".rstrip()
