@@ -55,10 +55,12 @@ class Wheel(unittest.TestCase):
                    "--disable-pip-version-check", "--target", str(there), str(self.wheel))
         self.assertEqual(done.returncode, 0, done.stderr)
         code = ("import drystone, torch; drystone.enable(); kept = torch.ones(3, device='cuda');"
+                "drystone.report('page.html');"
                 "print(drystone.library_path(), torch.cuda.memory_allocated())")
         done = run(sys.executable, "-c", code, folder=self.folder, PYTHONPATH=str(there),
                    DRYSTONE_LIBRARY=None)
         self.assertEqual(done.stdout, f"{there}/drystone/libdrystone.so 512\n", done.stderr)
+        self.assertIn("GPU 0: ", (self.folder / "page.html").read_text())
         done = run(str(there / "bin/drystone-run"), sys.executable, "-c",
                    "import torch; print(torch.cuda.get_allocator_backend())",
                    folder=self.folder, PYTHONPATH=str(there), DRYSTONE_LIBRARY=None)

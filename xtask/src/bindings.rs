@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::{root, run};
+use crate::command::{root, run};
 
 /// CUDA 12.0 and all after it that cudarc has bindings for.
 const VERSIONS: [&str; 14] = [

@@ -9,8 +9,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::command::{cargo, root, run};
 use crate::simcuda::target;
-use crate::{cargo, root, run};
 
 const NAME: &str = "libdrystone.so";
 /// Where the library is in the folder.

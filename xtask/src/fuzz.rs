@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::{install, root, run};
+use crate::command::{install, root, run};
 
 /// Fuzz targets, as in `fuzz/Cargo.toml`.
 const FUZZ_TARGETS: [&str; 5] = ["pickle", "csv", "rmm", "options", "heap"];

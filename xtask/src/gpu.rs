@@ -11,8 +11,9 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use crate::command::{root, run};
 use crate::simcuda::target;
-use crate::{capi, root, run, simcuda};
+use crate::{capi, simcuda};
 
 /// What cargo builds, and how.
 const BUILDS: [(&str, &[&str]); 4] = [

@@ -5,6 +5,7 @@
 
 mod bindings;
 mod capi;
+mod command;
 mod fuzz;
 mod gpu;
 mod package;
@@ -18,13 +19,12 @@ mod torch;
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+use crate::command::{TORCH_VERSION, cargo, install, run};
 use crate::parts::Outcome;
 
-/// The PyTorch whose snapshots are written and whose viewer must read them.
-const TORCH_VERSION: &str = "2.11.0";
 /// All that the Python package takes.
 const TORCH_VERSIONS: [&str; 10] = [
     "2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0",
@@ -180,37 +180,4 @@ fn instructions() -> Result<()> {
     // The runner must have the version of the library.
     cargo(&["install", "--locked", "--version", GUNGRAUN_VERSION, "gungraun-runner"])?;
     bench(&["instructions"])
-}
-
-fn cargo(arguments: &[&str]) -> Result<()> {
-    let mut command = Command::new("cargo");
-    command.args(arguments);
-    run(command)
-}
-
-/// Installs a command of cargo's unless it is there.
-fn install(name: &str) -> Result<()> {
-    let found = Command::new("cargo").args([name, "--version"]).output();
-    if found.is_ok_and(|output| output.status.success()) {
-        return Ok(());
-    }
-    cargo(&["install", "--locked", &format!("cargo-{name}")])
-}
-
-/// Runs a command in the repository's root and fails if it does.
-fn run(mut command: Command) -> Result<()> {
-    if command.get_current_dir().is_none() {
-        command.current_dir(root());
-    }
-    let shown = format!("{command:?}").replace('"', "");
-    eprintln!("$ {shown}");
-    let status = command.status().with_context(|| format!("cannot start {shown}"))?;
-    if !status.success() {
-        bail!("{shown} failed: {status}");
-    }
-    Ok(())
-}
-
-fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
 }

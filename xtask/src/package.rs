@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::{root, run};
+use crate::command::{root, run};
 
 /// Packs them all.
 pub fn package() -> Result<()> {

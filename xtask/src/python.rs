@@ -8,9 +8,10 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::command::{TORCH_VERSION, cargo, root, run};
 use crate::parts::Outcome;
 use crate::simcuda::target;
-use crate::{TORCH_VERSION, capi, cargo, root, run, torch};
+use crate::{capi, torch};
 
 const SUITES: [&str; 12] = [
     "test_package",

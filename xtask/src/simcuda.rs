@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 
-use crate::{root, run};
+use crate::command::{root, run};
 
 /// Folders of the crates, in the order of linking: later ones import from `libcuda.so.1`.
 const CRATES: [&str; 2] = ["simcuda", "simcudart"];

@@ -13,7 +13,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{root, run, simcuda};
+use crate::command::{root, run};
+use crate::simcuda;
 use imports::Names;
 
 /// Libraries whose `...Create...` functions write a handle through their first argument.

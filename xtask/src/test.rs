@@ -8,8 +8,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::command::{TORCH_VERSION, cargo, root, run};
 use crate::parts::{self, Outcome, Part};
-use crate::{TORCH_VERSION, capi, cargo, python, root, run, simcuda, torch};
+use crate::{capi, python, simcuda, torch};
 
 /// Random runs of each test that counts them; `cargo test` alone makes fewer.
 const SEEDS: &str = "10000";

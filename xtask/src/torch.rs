@@ -12,9 +12,10 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::command::{TORCH_VERSION, cargo, root, run};
 use crate::parts::Outcome;
+use crate::simcuda;
 use crate::stubs::{self, write_if_changed};
-use crate::{TORCH_VERSION, cargo, root, run, simcuda};
 
 /// What PyTorch imports, without NVIDIA's libraries; a client of NVML; and what builds the wheel of
 /// Drystone's package.

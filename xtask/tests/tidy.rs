@@ -5,11 +5,10 @@
 
 mod common;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use common::{files, report, root};
+use common::{report, root, rust_files};
 
 /// Columns of a line, as rustfmt keeps them in code; comments and texts are kept here.
 const COLUMNS_MAX: usize = 100;
@@ -19,13 +18,6 @@ const LINES_MAX: usize = 500;
 const TOP_COMMENT_LINES_MAX: usize = 15;
 /// Crates that may hold unsafe code: those that talk to a foreign ABI.
 const UNSAFE_CRATES: [&str; 5] = ["cuda", "capi", "lab/simcuda", "lab/simcudart", "lab/testkit"];
-
-/// Every Rust file of the repository, by its path from the root.
-fn rust_files() -> BTreeMap<String, String> {
-    let files = files(&["rs"]);
-    assert!(files.len() > 50, "found {} files only", files.len());
-    files
-}
 
 /// The crates of `crates/README.md`, bottom first: folder and package.
 fn layers() -> Vec<(String, String)> {

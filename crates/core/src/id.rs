@@ -10,6 +10,14 @@ pub(crate) struct StreamIx(pub(crate) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PoolIx(pub(crate) u32);
 
+/// Names a free list. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ListIx(pub(crate) u32);
+
+/// Names a segment. Reused once it was given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SegmentIx(pub(crate) u32);
+
 macro_rules! position {
     ($($name:ident)*) => {$(
         impl $name {
@@ -21,7 +29,7 @@ macro_rules! position {
     )*};
 }
 
-position!(StreamIx PoolIx);
+position!(StreamIx PoolIx ListIx SegmentIx);
 
 /// Names a stream to the heap. Never reused: a retired stream's id stays invalid for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -8,10 +8,8 @@
 use std::ops::Range;
 
 use crate::fence::Fence;
-use crate::id::{PoolId, StreamId};
+use crate::id::{ListIx, PoolId, SegmentIx, StreamId};
 use crate::space::block::BlockIndex;
-use crate::space::free_list::ListIx;
-use crate::space::segment::SegmentIx;
 use crate::space::unmapped::GrowthPoint;
 use crate::vm::granule::GranuleId;
 

@@ -38,7 +38,7 @@ impl SizeClass {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum CrossStream {
-    /// Never. Whole handles whose last use is complete are lent all the same.
+    /// Never. Whole handles whose last use is complete are remapped all the same.
     Never,
     /// Once a fence beyond its last use has passed. Fences are recorded when a request could use
     /// them, so the next request finds what this one did not.
@@ -132,9 +132,9 @@ pub(crate) fn handle_granules(
 /// Room for so many donors of a remap from the start: few requests find more.
 pub(crate) const DONORS: usize = 32;
 
-/// A window is unmapped in part before its use if that takes so many times fewer driver calls than a
-/// fresh one, with one mapping for each granule. At 1, requests that take turns at a window unmap it
-/// for each other for ever; at 4, a program whose sizes never repeat maps half as many granules
+/// A window is unmapped in part before its use if that takes so many times fewer driver calls than
+/// a fresh one, with one mapping for each granule. At 1, requests that take turns at a window unmap
+/// it for each other for ever; at 4, a program whose sizes never repeat maps half as many granules
 /// again.
 pub(crate) const WORTH_UNMAPPING: usize = 2;
 

@@ -1,13 +1,12 @@
 //! Pools: ids that outlive what they name, for the pools of a heap and for those of the driver.
 //!
 //! Of a heap: segments and free lists with one purpose and lifetime, in two classes. Small blocks
-//! have segments of their own, so that they do not hold large ones. P8: a pool never lends address
+//! have segments of their own, so that they do not hold large ones. P8: a pool never gives address
 //! space to another pool while it lives, and its segments are all of its kind.
 
 use crate::error::RequestError;
-use crate::id::{PoolId, PoolIx, StreamIx};
+use crate::id::{ListIx, PoolId, PoolIx, StreamIx};
 use crate::policy::{SegmentKind, SizeClass};
-use crate::space::free_list::ListIx;
 
 /// Marks a stream for which a pool has no free list yet.
 const NO_LIST: ListIx = ListIx(u32::MAX);

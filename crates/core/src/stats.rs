@@ -136,23 +136,23 @@ impl Stats {
     }
 }
 
-/// What a heap has out on loan, and what is pinned, at this moment.
+/// What a heap has mapped away from home, and what is pinned, at this moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RemapStats {
     /// Size of a granule in bytes.
     pub granule_bytes: u64,
-    /// Granules that back another place than their home.
+    /// Granules that are mapped away from home and in use there.
     pub remapped_granules: u64,
-    /// Mappings beyond homes: of berths, those in use and the empty ones.
+    /// Mappings beyond homes: of windows, those in use and the idle ones.
     pub aliases: u64,
     /// Bytes of the handles that are pinned, in part or in whole.
     pub pinned_bytes: u64,
 }
 
 impl RemapStats {
-    /// Addresses that are mapped to memory which backs another place: lent homes and empty berths,
-    /// in bytes. Each mapping beyond a home leaves one such place.
+    /// Addresses that lead to memory which backs others: homes of remapped granules and idle
+    /// windows, in bytes. Each mapping beyond a home leaves one such page.
     pub const fn alias_bytes(&self) -> u64 {
         self.aliases * self.granule_bytes
     }

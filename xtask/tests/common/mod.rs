@@ -1,5 +1,6 @@
 //! What the tests of the house rules share: the repository's files, and a report that names
 //! every finding.
+#![allow(dead_code, reason = "each test uses a part")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,4 +36,11 @@ pub fn files(extensions: &[&str]) -> BTreeMap<String, String> {
 /// Fails with every finding at once.
 pub fn report(rule: &str, findings: Vec<String>) {
     assert!(findings.is_empty(), "{rule}:\n  {}", findings.join("\n  "));
+}
+
+/// Every Rust file of the repository, by its path from the root.
+pub fn rust_files() -> BTreeMap<String, String> {
+    let files = files(&["rs"]);
+    assert!(files.len() > 50, "found {} files only", files.len());
+    files
 }

@@ -24,8 +24,8 @@ impl Heap {
     /// Serves a request from the free list of its own pool and stream, if that can.
     ///
     /// This is the path almost every request takes: O(1), and no host memory is allocated but when
-    /// the tables of blocks grow. A request that was served by a remap before may be so again, which
-    /// takes some tens of times as long, and host memory for lists of what is taken.
+    /// the tables of blocks grow. A request that was served by a remap before may be so again,
+    /// which takes some tens of times as long, and host memory for lists of what is taken.
     ///
     /// # Errors
     /// A size no block can have; an unknown stream or pool.

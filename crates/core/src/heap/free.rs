@@ -15,7 +15,7 @@ use crate::id::{StreamId, StreamIx};
 use crate::plan::Plan;
 use crate::policy::SegmentKind;
 use crate::space::block::{Block, BlockIndex, BlockState, NO_USES};
-use crate::vm::remap::Return;
+use crate::vm::page::Return;
 
 /// The answer to a free.
 #[derive(Debug)]

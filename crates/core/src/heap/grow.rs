@@ -6,11 +6,11 @@
 use super::trim::Trim;
 use super::{Heap, Outcome, Reuse};
 use crate::error::RequestError;
+use crate::id::ListIx;
 use crate::plan::{Intent, Plan, Request, Step};
 use crate::policy::{self, SegmentKind};
 use crate::pool::Pool;
 use crate::size::{SizeError, round_up};
-use crate::space::free_list::ListIx;
 use crate::space::unmapped::GrowthPoint;
 use crate::vm::donors::Donors;
 use crate::vm::physical::NewPhysical;
@@ -124,8 +124,8 @@ impl Heap {
         })
     }
 
-    /// Plans to back a growth point with granules that back nothing, then with new ones; or, if that
-    /// has to be done first, to unmap what it leads to.
+    /// Plans to back a growth point with granules that back nothing, then with new ones; or, if
+    /// that has to be done first, to unmap what it leads to.
     fn plan_growth(
         &mut self,
         request: Option<Request>,

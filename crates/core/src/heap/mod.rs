@@ -1,10 +1,10 @@
 //! The heap: all pools of one device, and the operations on them.
 //!
 //! It joins what stands alone below it: the block space (`space`), the page table (`vm`), streams
-//! and fences (`fence`). `alloc` and `reuse`: a request that free memory serves. `grow` and `remap`:
-//! one that needs memory mapped. `free`: the way of a free. `commit`: what becomes of a plan.
-//! `trim`: giving memory back. `lifecycle`: streams and pools that come and go. Here: the state, and
-//! what is told of it. Invariants are numbered I1.. and proved by [`Heap::check`].
+//! and fences (`fence`). `alloc` and `reuse`: a request that free memory serves. `grow` and
+//! `remap`: one that needs memory mapped. `free`: the way of a free. `commit`: what becomes of a
+//! plan. `trim`: giving memory back. `lifecycle`: streams and pools that come and go. Here: the
+//! state, and what is told of it. Invariants are numbered I1.. and proved by [`Heap::check`].
 
 mod alloc;
 mod commit;
@@ -22,18 +22,18 @@ mod windows;
 pub use alloc::Outcome;
 pub use commit::Committed;
 pub use free::Freed;
-pub use reuse::Reuse;
+pub use search::Reuse;
 
 use crate::error::{FreeError, RequestError};
 use crate::fence::Streams;
-use crate::id::{PoolId, PoolIx, StreamId, StreamIx};
+use crate::id::{ListIx, PoolId, PoolIx, StreamId, StreamIx};
 use crate::order::uses::UseTable;
 use crate::plan::Request;
 use crate::policy::{self, CrossStream, SegmentKind, SizeClass};
 use crate::pool::{Pool, Pools};
 use crate::scarcity::Scarcity;
 use crate::space::block::BlockIndex;
-use crate::space::free_list::{FreeList, ListIx};
+use crate::space::free_list::FreeList;
 use crate::space::{Granted, Space};
 use crate::stats::{RemapStats, Stats};
 use crate::vm::PageTable;

@@ -1,14 +1,14 @@
 //! Remaps: a request that fits nowhere is served by free granules, mapped side by side in a window.
 //!
 //! Taken are handles of which every byte is free and none pinned, of the default pool and of open
-//! ones: graphs hold the addresses of a private pool. I10: the request's stream is ordered after the
-//! last use of what it takes. When a window is free its granules go home at once (`free`), and it
-//! keeps its mappings: as long as they lead to granules that are free, the next remap there costs no
-//! driver call.
+//! ones: graphs hold the addresses of a private pool. I10: the request's stream is ordered after
+//! the last use of what it takes. When a window is free its granules go home at once (`free`), and
+//! it keeps its mappings: as long as they lead to granules that are free, the next remap there
+//! costs no driver call.
 //!
-//! Of windows that serve equally well the smallest is taken, at the lowest address: not the one used
-//! last, which would depend on what the program did before. With the same memory free, the same
-//! request is served by the same granules, and a program that repeats itself settles.
+//! Of windows that serve equally well the smallest is taken, at the lowest address: not the one
+//! used last, which would depend on what the program did before. With the same memory free, the
+//! same request is served by the same granules, and a program that repeats itself settles.
 
 use super::search::{Stale, Window};
 use super::trim::Trim;

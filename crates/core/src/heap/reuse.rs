@@ -9,19 +9,6 @@ use crate::policy::CrossStream;
 use crate::space::Granted;
 use crate::space::free_list::FreeList;
 
-/// Which free memory may serve a request before it grows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Reuse {
-    /// Its own free list, and memory that nobody uses any more: for streams under capture.
-    OwnStream,
-    /// Also other streams' blocks, if ordered before this stream already.
-    Ordered,
-    /// Also other streams' blocks that are to be ordered first: by a wait on the device, or by
-    /// recording fences that may pass.
-    MayWait,
-}
-
 impl Heap {
     /// Serves a request with the front of a run whose blocks are all ordered before its stream.
     pub(super) fn take_run(&mut self, request: Request, run: Run) -> Granted {

@@ -1,7 +1,7 @@
 //! Search: what there is for one request, seen and not touched. Runs of other streams' free blocks,
 //! donors of a remap, and the window to serve it in.
 
-use super::{Heap, Reuse};
+use super::Heap;
 use crate::fence::{StreamOrder, Streams};
 use crate::id::StreamIx;
 use crate::plan::Request;
@@ -12,6 +12,19 @@ use crate::space::block::{BlockIndex, BlockState};
 use crate::vm::PageTable;
 use crate::vm::donors::{Donor, Donors};
 use crate::vm::window::WindowFit;
+
+/// Which free memory may serve a request before it grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reuse {
+    /// Its own free list, and memory that nobody uses any more: for streams under capture.
+    OwnStream,
+    /// Also other streams' blocks, if ordered before this stream already.
+    Ordered,
+    /// Also other streams' blocks that are to be ordered first: by a wait on the device, or by
+    /// recording fences that may pass.
+    MayWait,
+}
 
 /// Adjacent free blocks, from the first to the last.
 #[derive(Clone, Copy, Debug)]
@@ -68,8 +81,9 @@ impl Heap {
 impl Search<'_> {
     // Runs.
 
-    /// The smallest run of adjacent free blocks that serves the request and holds a block of another
-    /// stream; at the lowest address if equal. Linear in the free blocks of the other streams.
+    /// The smallest run of adjacent free blocks that serves the request and holds a block of
+    /// another stream; at the lowest address if equal. Linear in the free blocks of the other
+    /// streams.
     pub(super) fn run(&self, worst: StreamOrder) -> Option<Run> {
         let (blocks, list) = (&self.space.blocks, self.request.list);
         let own = self.space.list(list);

@@ -4,10 +4,8 @@
 //! The second pair of links belongs to where the block is filed (I3: in one place): the bin of a
 //! free block, the chain of unmapped blocks, the address map of live and pending ones.
 
+use crate::id::{ListIx, SegmentIx};
 use std::ops::{Index, IndexMut, Range};
-
-use super::free_list::ListIx;
-use super::segment::SegmentIx;
 
 /// Index of a block in [`Blocks`]; [`BlockIndex::NONE`] ends every chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

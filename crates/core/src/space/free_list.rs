@@ -13,17 +13,6 @@ use crate::stats::Gauge;
 /// search could gain is small; the worst case of a hit grows with it.
 const LOOK: usize = 8;
 
-/// Names a free list. Never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ListIx(pub(crate) u32);
-
-impl ListIx {
-    #[inline]
-    pub(crate) const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
 /// The free blocks of one pool, class and stream.
 #[derive(Debug)]
 pub(crate) struct FreeList {

@@ -1,12 +1,12 @@
-//! Idle windows: blocks of addresses that still lead to memory which backs others, by list and size,
-//! and in the order in which they became idle.
+//! Idle windows: blocks of addresses that still lead to memory which backs others, by list and
+//! size, and in the order in which they became idle.
 //!
 //! Keeps its part of I3: a whole window that is idle stands here once, a part of one nowhere.
 
+use crate::id::ListIx;
 use std::collections::{BTreeMap, VecDeque};
 
 use super::block::BlockIndex;
-use super::free_list::ListIx;
 
 /// Where an idle window stands: its list, its size in granules, its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,10 +1,10 @@
 //! The block space: segments of addresses, tiled by blocks, and which of the blocks are free.
 //!
 //! An offset allocator of its own: it knows nothing of CUDA, of streams or of physical memory, only
-//! that a list is whose free blocks serve whom. Lives here: the blocks (`block`), the bins that find
-//! one (`bin`, `free_list`), the way from an address to its block (`address_map`), the segments
-//! (`segment`), addresses without memory (`unmapped`), and windows that wait for their next use
-//! (`idle_windows`). Keeps I1 to I7 and I12, as far as each is about blocks alone.
+//! that a list is whose free blocks serve whom. Lives here: the blocks (`block`), the bins that
+//! find one (`bin`, `free_list`), the way from an address to its block (`address_map`), the
+//! segments (`segment`), addresses without memory (`unmapped`), and windows that wait for their
+//! next use (`idle_windows`). Keeps I1 to I7 and I12, as far as each is about blocks alone.
 
 pub(crate) mod address_map;
 pub(crate) mod bin;
@@ -17,14 +17,14 @@ pub(crate) mod segment;
 pub(crate) mod unmapped;
 
 use crate::error::FreeError;
-use crate::id::{PoolIx, StreamIx};
+use crate::id::{ListIx, PoolIx, SegmentIx, StreamIx};
 use crate::policy::{self, SegmentKind, SizeClass};
 use crate::size::{QUANTUM, SizeError, block_bytes};
 use address_map::AddressMap;
 use block::{Block, BlockIndex, BlockState, Blocks, NO_USES};
-use free_list::{FreeList, ListIx};
+use free_list::FreeList;
 use idle_windows::{IdleWindows, WindowKey};
-use segment::{Segment, SegmentIx, Segments};
+use segment::{Segment, Segments};
 
 /// A block handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,8 +250,8 @@ impl Space {
 
     // Blocks in use.
 
-    /// Takes a block out of its bin for a request of a list. What it has too much stays free: joined
-    /// with its neighbours it was already (I2).
+    /// Takes a block out of its bin for a request of a list. What it has too much stays free:
+    /// joined with its neighbours it was already (I2).
     #[inline]
     pub(crate) fn occupy_free(
         &mut self,
@@ -267,7 +267,8 @@ impl Space {
         self.make_live(index, list, requested)
     }
 
-    /// Cuts off what an unfiled block has more than a request of a list takes, if that stays usable.
+    /// Cuts off what an unfiled block has more than a request of a list takes, if that stays
+    /// usable.
     #[inline]
     pub(crate) fn cut_rest(
         &mut self,

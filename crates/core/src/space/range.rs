@@ -1,10 +1,10 @@
 //! Ranges of free blocks: claimed by address, as one block.
 
+use crate::id::ListIx;
 use std::ops::Range;
 
 use super::Space;
 use super::block::{BlockIndex, BlockState};
-use super::free_list::ListIx;
 
 impl Space {
     /// Claims the addresses from `start` to `end`, which free blocks from `index` on cover, as one

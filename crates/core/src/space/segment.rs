@@ -4,23 +4,12 @@
 //! is a reserved range of addresses: of homes, or of windows. What is mapped there, the page table
 //! knows (`vm`).
 
+use crate::id::{ListIx, SegmentIx};
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 
 use super::block::BlockIndex;
-use super::free_list::ListIx;
 use crate::policy::SegmentKind;
-
-/// Names a segment. Reused once it was given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SegmentIx(pub(crate) u32);
-
-impl SegmentIx {
-    #[inline]
-    pub(crate) const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// One segment.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@
 
 use super::Space;
 use super::block::{BlockIndex, BlockState};
-use super::free_list::ListIx;
+use crate::id::ListIx;
 
 /// Where memory grows: the front of an unmapped block, with the free blocks around it if they are
 /// part of it.

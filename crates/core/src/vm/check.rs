@@ -1,13 +1,12 @@
 //! Proves I13, as far as it is about pages and granules, and I16: what stands behind the addresses.
 
+use crate::id::SegmentIx;
 use std::ops::Range;
 
 use super::PageTable;
-use super::granule::GranuleState;
-use super::page::PageAddr;
+use super::granule::{GranuleState, PageAddr};
 use crate::broken::{Broken, hold};
 use crate::space::block::BlockIndex;
-use crate::space::segment::SegmentIx;
 
 /// What the checks of the blocks ask of the page that one lies on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,9 +53,10 @@ impl PageTable {
             let page = PageAddr { segment, page: at as u32 };
             let granule = self[segment].granule(at);
             let owner = granule.filter(|&id| self.granules.home(id) == Some(page));
-            let is_remapped = owner.is_some_and(
-                |id| matches!(self.granules.state(id), GranuleState::Backing(other) if other != page),
-            );
+            let is_remapped = owner.is_some_and(|id| {
+                let state = self.granules.state(id);
+                matches!(state, GranuleState::Backing(other) if other != page)
+            });
             let remapped = self[segment].remapped(at);
             PageView { is_backed: self.is_backed(page), is_remapped, remapped }
         })

@@ -11,7 +11,21 @@
 
 use std::ops::Range;
 
-use super::page::PageAddr;
+use crate::id::SegmentIx;
+
+/// A granule-sized piece of a mapped segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PageAddr {
+    pub(crate) segment: SegmentIx,
+    pub(crate) page: u32,
+}
+
+impl PageAddr {
+    /// The page after it.
+    pub(super) const fn next(self) -> Self {
+        Self { page: self.page + 1, ..self }
+    }
+}
 
 /// Names a granule, and the handle that begins with it. Reused, by a handle of as many granules,
 /// after its own was released.
@@ -217,7 +231,6 @@ impl Granules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::space::segment::SegmentIx;
 
     fn page_of(page: u32) -> PageAddr {
         PageAddr { segment: SegmentIx(0), page }
@@ -276,9 +289,9 @@ mod tests {
     fn the_first_place_is_the_home_until_the_granule_is_released() {
         let mut granules = Granules::default();
         let id = granules.name(1);
-        let [home, loan] = [1, 2].map(page_of);
+        let [home, away] = [1, 2].map(page_of);
         granules.set_backing(id, home);
-        granules.set_backing(id, loan);
+        granules.set_backing(id, away);
         assert_eq!(granules.home(id), Some(home));
         granules.set_vacant(id);
         assert_eq!((granules.name(1), granules.home(id)), (id, None));

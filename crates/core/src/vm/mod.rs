@@ -2,29 +2,31 @@
 //!
 //! Its state: the granules with their handles and the reverse map (`granule`), the forward map of
 //! each mapped segment (`page`), digested into runs for windows (`run`, `window`), what a request
-//! may take (`donors`), what stays where it is (`pins`); new memory (`physical`), memory mapped
-//! elsewhere and back home (`remap`), and memory given back (`release`). Callers speak of addresses
-//! and of blocks; pages, mappings and the sizes of handles stay within. Keeps I13 and I16 (`check`).
+//! may take (`donors`, `pick`), what stays where it is (`pins`); new memory (`physical`), memory
+//! mapped elsewhere and back home (`remap`), and memory given back (`release`). Callers speak of
+//! addresses and of blocks; pages, mappings and the sizes of handles stay within. Keeps I13 and I16
+//! (`check`).
 
 mod check;
 pub(crate) mod donors;
 pub(crate) mod granule;
 pub(crate) mod page;
 pub(crate) mod physical;
+mod pick;
 mod pins;
 pub(crate) mod release;
 pub(crate) mod remap;
 mod run;
 pub(crate) mod window;
 
+use crate::id::SegmentIx;
 use std::ops::{Index, Range};
 
 use crate::policy;
 use crate::size::{round_down, round_up, whole_units};
-use crate::space::segment::SegmentIx;
 use crate::stats::RemapStats;
-use granule::{GranuleId, Granules};
-use page::{PageAddr, Pages};
+use granule::{GranuleId, Granules, PageAddr};
+use page::{Pages, Return};
 use pins::Pins;
 
 /// All physical memory of a heap's mapped segments, and where it is mapped.
@@ -37,7 +39,7 @@ pub(crate) struct PageTable {
     /// Granules that back another page than their home.
     remapped_granules: u64,
     /// What comes home with the block that is being freed. Kept for its memory alone.
-    returns: Vec<remap::Return>,
+    returns: Vec<Return>,
 }
 
 impl PageTable {

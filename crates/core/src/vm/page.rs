@@ -4,26 +4,23 @@
 //! segment of windows pages lead to granules whose home is elsewhere. The runs of each window are a
 //! digest of its pages, for looking at hundreds of them at once.
 
+use crate::id::SegmentIx;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::granule::GranuleId;
+use super::granule::{GranuleId, PageAddr};
 use super::run::MappedRun;
 use crate::space::block::BlockIndex;
-use crate::space::segment::SegmentIx;
 
-/// A granule-sized piece of a mapped segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct PageAddr {
-    pub(crate) segment: SegmentIx,
-    pub(crate) page: u32,
-}
-
-impl PageAddr {
-    /// The page after it.
-    pub(super) const fn next(self) -> Self {
-        Self { page: self.page + 1, ..self }
-    }
+/// Pages of a window whose granules belong beside each other, in one block at home.
+#[derive(Clone, Debug)]
+pub(crate) struct Return {
+    pub(super) segment: SegmentIx,
+    pub(super) pages: Range<usize>,
+    /// Where the first of them belongs.
+    pub(super) home: PageAddr,
+    /// The block there.
+    pub(crate) block: BlockIndex,
 }
 
 #[derive(Clone, Copy, Debug)]

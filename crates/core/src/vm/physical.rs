@@ -1,13 +1,12 @@
 //! New memory: handles created, or created before and backing nothing, mapped where they will be at
 //! home.
 
+use crate::id::SegmentIx;
 use std::ops::Range;
 
 use super::PageTable;
-use super::granule::{GranuleId, GranuleState};
-use super::page::PageAddr;
+use super::granule::{GranuleId, GranuleState, PageAddr};
 use crate::plan::Step;
-use crate::space::segment::SegmentIx;
 
 /// What a growth takes.
 #[derive(Debug)]
@@ -28,8 +27,8 @@ impl NewPhysical {
 }
 
 impl PageTable {
-    /// What a growth by so many bytes takes, in new handles of at most so many granules: handles that
-    /// back nothing, then new ones.
+    /// What a growth by so many bytes takes, in new handles of at most so many granules: handles
+    /// that back nothing, then new ones.
     pub(crate) fn new_physical(&self, bytes: u64, most: u16) -> NewPhysical {
         let missing = (bytes / self.granule_bytes) as usize;
         let mut new = NewPhysical { idle: Vec::new(), missing, most };

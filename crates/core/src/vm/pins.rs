@@ -2,7 +2,7 @@
 //!
 //! Who gave an address to a network card, to NCCL or to another process pins the block there. I16:
 //! every handle that a pin covers a byte of backs the same addresses until the last such pin is
-//! taken back, also once the block is free: it is not lent, not sent home and not released. It
+//! taken back, also once the block is free: it is not remapped, not sent home and not released. It
 //! serves requests of its own free list as ever.
 
 use std::iter::once;

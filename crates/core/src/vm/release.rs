@@ -1,14 +1,13 @@
 //! Giving memory back: unmapping what only leads to memory that is used elsewhere, and releasing
 //! handles at home.
 
+use crate::id::SegmentIx;
 use std::ops::Range;
 
 use super::PageTable;
-use super::granule::{GranuleId, GranuleState};
-use super::page::PageAddr;
+use super::granule::{GranuleId, GranuleState, PageAddr};
 use super::window::WindowFit;
 use crate::plan::Step;
-use crate::space::segment::SegmentIx;
 
 impl PageTable {
     /// The ranges of a window that have to be unmapped before it can be used so.
@@ -43,8 +42,8 @@ impl PageTable {
         })
     }
 
-    /// The first handles in a range of free memory at home that can all be released: not pinned, and
-    /// mapped nowhere else. An empty range if there are none.
+    /// The first handles in a range of free memory at home that can all be released: not pinned,
+    /// and mapped nowhere else. An empty range if there are none.
     pub(crate) fn releasable(&self, segment: SegmentIx, range: Range<u64>) -> Range<u64> {
         let Range { start, end } = self.whole_handles(segment, range);
         if start >= end {

@@ -1,17 +1,17 @@
 //! Remapping: granules that are free at home back a window, and come home when nothing there uses
 //! them any more.
 
+use crate::id::SegmentIx;
 use std::ops::Range;
 
 use super::PageTable;
 use super::donors::Picked;
-use super::granule::GranuleId;
-use super::page::PageAddr;
+use super::granule::{GranuleId, PageAddr};
+use super::page::Return;
 use super::run::{MappedRun, Target};
 use super::window::{WindowFit, in_order};
 use crate::plan::Step;
 use crate::space::block::BlockIndex;
-use crate::space::segment::SegmentIx;
 
 /// What a remap takes, and where to.
 #[derive(Debug)]
@@ -30,17 +30,6 @@ impl Remap {
     pub(crate) fn is_mapped(&self) -> bool {
         self.granules.is_empty()
     }
-}
-
-/// Pages of a window whose granules belong beside each other, in one block at home.
-#[derive(Clone, Debug)]
-pub(crate) struct Return {
-    segment: SegmentIx,
-    pages: Range<usize>,
-    /// Where the first of them belongs.
-    home: PageAddr,
-    /// The block there.
-    pub(crate) block: BlockIndex,
 }
 
 impl PageTable {

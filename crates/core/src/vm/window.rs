@@ -1,12 +1,12 @@
 //! How a window serves a request: what of its front is backed by free memory already, what is to
 //! be mapped, and what is in the way.
 
+use crate::id::SegmentIx;
 use std::ops::Range;
 
 use super::PageTable;
 use super::donors::Donors;
 use super::run::{self, MappedRun, Target};
-use crate::space::segment::SegmentIx;
 
 /// What the first pages of a window lead to, as many as a request takes.
 #[derive(Debug)]
@@ -25,8 +25,8 @@ impl WindowFit {
         Self { runs: vec![MappedRun { pages, to: Target::Unmapped }], calls: pages, room }
     }
 
-    /// Adds a run, unless that makes as many driver calls as `most`. What is stale beside each other
-    /// is unmapped at once.
+    /// Adds a run, unless that makes as many driver calls as `most`. What is stale beside each
+    /// other is unmapped at once.
     fn push(&mut self, run: MappedRun, most: usize) -> Option<()> {
         let both_stale =
             |last: &&mut MappedRun| (last.to, run.to) == (Target::Stale, Target::Stale);
@@ -130,9 +130,9 @@ pub(super) fn in_order(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 }
 
 impl PageTable {
-    /// How a request of so many granules fits into the front of a window, up to the end of a handle;
-    /// `None` if to back it takes as many driver calls as `most`, or something has to be unmapped
-    /// that cannot be.
+    /// How a request of so many granules fits into the front of a window, up to the end of a
+    /// handle; `None` if to back it takes as many driver calls as `most`, or something has to be
+    /// unmapped that cannot be.
     pub(crate) fn fit_window(
         &self,
         segment: SegmentIx,

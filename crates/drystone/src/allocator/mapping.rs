@@ -29,7 +29,7 @@ pub enum PinError {
 
 impl Allocator {
     /// Pins the live block that starts at an address: its memory stays where it is, also once the
-    /// block is free, until it is unpinned. It is not lent, moved or given back, and serves
+    /// block is free, until it is unpinned. It is not remapped or given back, and serves
     /// requests at its own place as ever. Pins add up, and cover whole handles. Makes no driver
     /// call.
     ///
@@ -71,8 +71,8 @@ impl Allocator {
         }
     }
 
-    /// Adds a callback for every change of what addresses are backed by. A loan that finds its
-    /// addresses mapped from before changes nothing.
+    /// Adds a callback for every change of what addresses are backed by. A remap into a
+    /// window that leads to its memory already changes nothing.
     ///
     /// # Errors
     /// The memory is in the driver's own pools, which tell of no change.
@@ -84,7 +84,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// What is out on loan and pinned at this moment; nothing with backend `async`.
+    /// What is mapped away from home and pinned at this moment; nothing with backend `async`.
     pub fn remap_stats(&self) -> RemapStats {
         match &self.engine.backend {
             BackendState::Heap(heap) => heap.lock().remap_stats(),

@@ -207,8 +207,8 @@ mod tests {
 
     #[test]
     fn every_key_is_read() {
-        let text = "backend:malloc, limit:20GiB,limit_fraction:0.5,cross_stream:passed,granule:4MiB,\
-                    release_threshold:1GiB,shareable:true";
+        let text = "backend:malloc, limit:20GiB,limit_fraction:0.5,cross_stream:passed,\
+                    granule:4MiB,release_threshold:1GiB,shareable:true";
         let options: Options = text.parse().unwrap();
         assert_eq!((options.release_threshold_bytes, options.is_shareable), (1 << 30, true));
         for (text, bytes) in [("all", u64::MAX), ("none", 0), ("512MiB", 512 * MIB)] {

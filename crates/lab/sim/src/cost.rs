@@ -1,7 +1,7 @@
 //! What a driver call costs: one table, with the source of every figure.
 //!
-//! The figures are the ones the PyTorch rig prices PyTorch's allocators with, so that both sides of a
-//! comparison pay the same. Replace a row when a measurement on real hardware says otherwise.
+//! The figures are the ones the PyTorch rig prices PyTorch's allocators with, so that both sides of
+//! a comparison pay the same. Replace a row when a measurement on real hardware says otherwise.
 
 use drystone_driver::Call;
 

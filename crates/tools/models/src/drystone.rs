@@ -109,12 +109,12 @@ impl Replayed for Replay {
     }
 
     fn remaps(&self) -> Remaps {
-        let (stats, remaps) = (self.allocator.stats(), self.allocator.remap_stats());
+        let (stats, remapped) = (self.allocator.stats(), self.allocator.remap_stats());
         Remaps {
             granule_remaps: stats.granule_remaps,
-            remapped_granules: remaps.remapped_granules,
-            aliases: remaps.aliases,
-            alias_bytes: remaps.alias_bytes(),
+            remapped_granules: remapped.remapped_granules,
+            aliases: remapped.aliases,
+            alias_bytes: remapped.alias_bytes(),
         }
     }
 

@@ -168,7 +168,7 @@ fn what_keeps_the_oldest_window_mapped_is_recorded_once() {
     let mut sample = Sample::new();
     sample.scatter(2);
     sample.remap(2);
-    let list = crate::space::free_list::ListIx(0);
+    let list = crate::ListIx(0);
     let request = crate::plan::Request { list, requested: 512, bytes: 512 };
     let oldest = sample.heap.space.idle_windows.oldest().unwrap();
     let plan = sample.heap.plan_fence_of(oldest, request).unwrap();

@@ -80,7 +80,7 @@ fn run(run: &Run) -> Value {
         "steady_driver_time_us": metrics.steady_driver_time_us,
         "cpu_ns_per_operation": metrics.cpu_ns_per_operation,
         "out_of_memory_events": metrics.out_of_memory_events,
-        "harvest": metrics.remaps,
+        "remaps": metrics.remaps,
         "convergence": metrics.convergence,
         "peak_event": run.peak_event,
         "curve": curve(&run.curve),

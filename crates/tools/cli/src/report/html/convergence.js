@@ -12,12 +12,12 @@ function convergence(trace) {
   const section = make("section", {}, make("h2", {}, "Convergence"), make("p", { class: "note" },
     `Driver calls of each ${name}${of.is_by_iteration ? "" : ", a sixteenth of the events"}.`),
     chart(xs, shown.map(line("driver_calls")), label, 200, whole, decades));
-  const lending = shown.filter(([r]) => r.harvest.harvested_granules);
-  if (lending.length) section.append(make("p", { class: "note" }, `Granules lent in each ${name}.`),
-    chart(xs, lending.map(line("harvested_granules")), label, 160, whole, decades));
-  for (const [r] of lending) {
-    const h = r.harvest;
-    section.append(make("p", { class: "note" }, `${r.label}: ${count(h.harvested_granules)} granules lent in all, ${count(h.lent_granules)} at the end; ${count(h.aliases)} aliases, ${bytes(h.alias_bytes)} of addresses that lead elsewhere.`));
+  const remapping = shown.filter(([r]) => r.remaps.harvested_granules);
+  if (remapping.length) section.append(make("p", { class: "note" }, `Granules remapped in each ${name}.`),
+    chart(xs, remapping.map(line("harvested_granules")), label, 160, whole, decades));
+  for (const [r] of remapping) {
+    const h = r.remaps;
+    section.append(make("p", { class: "note" }, `${r.label}: ${count(h.harvested_granules)} granules remapped in all, ${count(h.lent_granules)} away from home at the end; ${count(h.aliases)} more mappings than homes, over ${bytes(h.alias_bytes)} of addresses.`));
   }
   return [section];
 }

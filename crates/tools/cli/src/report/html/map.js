@@ -1,5 +1,5 @@
 // The address map: all segments end to end, wrapped into rows like text.
-const STATES = ["live", "pending", "free", "hollow"];
+const STATES = ["live", "pending", "free", "unmapped"];
 function drawMap(canvas, layout, held, index) {
   const rows = 26, rowHeight = 9, gap = 3;
   const width = canvas.clientWidth || 500, scale = window.devicePixelRatio || 1;
@@ -8,8 +8,8 @@ function drawMap(canvas, layout, held, index) {
   canvas.style.height = `${rows * (rowHeight + gap)}px`;
   const g = canvas.getContext("2d");
   g.scale(scale, scale);
-  const fills = [css(`--c${index % 8}`), css("--pending"), css("--free"), css("--hollow")];
-  // Reserved addresses outnumber memory by far, so a hollow block is drawn no longer than this.
+  const fills = [css(`--c${index % 8}`), css("--pending"), css("--free"), css("--unmapped")];
+  // Reserved addresses outnumber memory by far, so an unmapped block is drawn no longer than this.
   const most = held / 150;
   const drawn = (size, state) => state === 3 ? Math.min(size, most) : size;
   const total = layout.segments.reduce((sum, s) => sum + s[2].reduce((a, [size, state]) => a + drawn(size, state), 0), 0);
