@@ -247,7 +247,7 @@ fn b14_blocks_outlive_every_stream() {
     program.end();
 }
 
-/// Supplies memory of a device's, a few times.
+/// Provides memory of a device, a few times.
 struct Generous {
     device: SimDevice,
     left: Mutex<u32>,
