@@ -5,6 +5,30 @@
 //! The heap itself knows no lock, no driver, no clock and no randomness: the same calls always
 //! give the same answers, so every run can be replayed.
 //!
+//! ```
+//! use drystone_core::{Committed, Config, Freed, Heap, Outcome, PoolId, Reuse, SegmentKind};
+//!
+//! let mut heap = Heap::new(Config::new(SegmentKind::Mapped, 2 << 20, 1 << 30));
+//! let stream = heap.add_stream();
+//! let block = loop {
+//!     match heap.request(PoolId::DEFAULT, stream, 3 << 20, Reuse::MayWait)? {
+//!         Outcome::Granted(block) => break block,
+//!         Outcome::Plan(plan) => {
+//!             // First to reserve addresses, then to create and map two granules. Who holds the heap
+//!             // does `plan.steps()` to the device, and says where the addresses are.
+//!             assert!(!plan.steps().is_empty());
+//!             if let Committed::Granted(block) = heap.commit(plan, 0x7000_0000_0000) {
+//!                 break block;
+//!             }
+//!         }
+//!     }
+//! };
+//! assert_eq!((block.address, block.bytes), (0x7000_0000_0000, 3 << 20));
+//! assert!(matches!(heap.free(block.address)?, Freed::Done));
+//! assert_eq!(heap.stats().all.reserved_bytes.current, 4 << 20); // held for the next request
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Modules, bottom first; a module uses only those above it:
 //! `size` `id` `error` `broken` `policy` `stats` `space` (blocks and addresses) `fence` (streams)
 //! `plan` `scarcity` `order` `pool` `vm` (the page table) `heap` (joins them), `pool_stream_stats`,

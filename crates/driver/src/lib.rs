@@ -2,6 +2,20 @@
 //!
 //! Lives here: the contract only. Implementations: `drystone-sim` (a simulated GPU) and, for real
 //! hardware, a crate over CUDA. Keeps no invariant of its own and depends on nothing of Drystone.
+//!
+//! ```
+//! use drystone_driver::{Driver, DriverError};
+//!
+//! /// Memory that can be mapped again elsewhere: addresses with one granule behind them.
+//! fn back(driver: &dyn Driver) -> Result<u64, DriverError> {
+//!     let bytes = driver.info().granularity_bytes;
+//!     let address = driver.reserve(bytes, bytes)?;
+//!     let handle = driver.create(bytes)?;
+//!     driver.map(address, bytes, handle)?;
+//!     driver.set_access(address, bytes)?;
+//!     Ok(address)
+//! }
+//! ```
 #![forbid(unsafe_code)]
 
 mod call;
