@@ -61,3 +61,15 @@ impl PoolId {
         self.index.index()
     }
 }
+
+/// Names a granule, and the handle that begins with it. Reused, by a handle of as many granules,
+/// after its own was released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GranuleId(pub(crate) u32);
+
+impl GranuleId {
+    /// Position in a table of handles that runs parallel to the heap's granules.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}

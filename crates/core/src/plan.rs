@@ -8,10 +8,9 @@
 use std::ops::Range;
 
 use crate::fence::Fence;
-use crate::id::{ListIx, PoolId, SegmentIx, StreamId};
+use crate::id::{GranuleId, ListIx, PoolId, SegmentIx, StreamId};
 use crate::space::block::BlockIndex;
 use crate::space::unmapped::GrowthPoint;
-use crate::vm::granule::GranuleId;
 
 /// One thing to do to the device. Sizes and addresses are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,14 +4,13 @@
 //! again. I13: the page table follows what is really mapped, also after half a plan.
 
 use super::Heap;
-use crate::id::ListIx;
+use crate::id::{GranuleId, ListIx};
 use crate::plan::{self, Intent, Plan, Step};
 use crate::policy::SegmentKind;
 use crate::scarcity::Change;
 use crate::space::Granted;
 use crate::space::block::BlockIndex;
 use crate::space::unmapped::GrowthPoint;
-use crate::vm::granule::GranuleId;
 
 /// What a committed plan led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,13 +8,12 @@ use std::ops::Range;
 
 use super::Heap;
 use crate::fence::Fence;
-use crate::id::{PoolId, SegmentIx};
+use crate::id::{GranuleId, PoolId, SegmentIx};
 use crate::plan::{Intent, Plan, Release, Step};
 use crate::policy::SegmentKind;
 use crate::scarcity::Change;
 use crate::space::block::{BlockIndex, BlockState};
 use crate::space::segment::Segment;
-use crate::vm::granule::GranuleId;
 
 /// A trim that is being planned: what it gives back, with the steps that takes.
 #[derive(Debug)]

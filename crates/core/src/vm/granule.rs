@@ -11,7 +11,7 @@
 
 use std::ops::Range;
 
-use crate::id::SegmentIx;
+use crate::id::{GranuleId, SegmentIx};
 
 /// A granule-sized piece of a mapped segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,18 +24,6 @@ impl PageAddr {
     /// The page after it.
     pub(super) const fn next(self) -> Self {
         Self { page: self.page + 1, ..self }
-    }
-}
-
-/// Names a granule, and the handle that begins with it. Reused, by a handle of as many granules,
-/// after its own was released.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct GranuleId(pub(crate) u32);
-
-impl GranuleId {
-    /// Position in a table of handles that runs parallel to the heap's granules.
-    pub const fn index(self) -> usize {
-        self.0 as usize
     }
 }
 

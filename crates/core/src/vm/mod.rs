@@ -19,13 +19,13 @@ pub(crate) mod remap;
 mod run;
 pub(crate) mod window;
 
-use crate::id::SegmentIx;
+use crate::id::{GranuleId, SegmentIx};
 use std::ops::{Index, Range};
 
 use crate::policy;
 use crate::size::{round_down, round_up, whole_units};
 use crate::stats::RemapStats;
-use granule::{GranuleId, Granules, PageAddr};
+use granule::{Granules, PageAddr};
 use page::{Pages, Return};
 use pins::Pins;
 

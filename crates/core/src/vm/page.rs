@@ -4,11 +4,11 @@
 //! segment of windows pages lead to granules whose home is elsewhere. The runs of each window are a
 //! digest of its pages, for looking at hundreds of them at once.
 
-use crate::id::SegmentIx;
+use crate::id::{GranuleId, SegmentIx};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::granule::{GranuleId, PageAddr};
+use super::granule::PageAddr;
 use super::run::MappedRun;
 use crate::space::block::BlockIndex;
 

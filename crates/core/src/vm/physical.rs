@@ -1,11 +1,11 @@
 //! New memory: handles created, or created before and backing nothing, mapped where they will be at
 //! home.
 
-use crate::id::SegmentIx;
+use crate::id::{GranuleId, SegmentIx};
 use std::ops::Range;
 
 use super::PageTable;
-use super::granule::{GranuleId, GranuleState, PageAddr};
+use super::granule::{GranuleState, PageAddr};
 use crate::plan::Step;
 
 /// What a growth takes.

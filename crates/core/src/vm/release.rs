@@ -1,11 +1,11 @@
 //! Giving memory back: unmapping what only leads to memory that is used elsewhere, and releasing
 //! handles at home.
 
-use crate::id::SegmentIx;
+use crate::id::{GranuleId, SegmentIx};
 use std::ops::Range;
 
 use super::PageTable;
-use super::granule::{GranuleId, GranuleState, PageAddr};
+use super::granule::{GranuleState, PageAddr};
 use super::window::WindowFit;
 use crate::plan::Step;
 

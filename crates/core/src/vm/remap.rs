@@ -1,12 +1,12 @@
 //! Remapping: granules that are free at home back a window, and come home when nothing there uses
 //! them any more.
 
-use crate::id::SegmentIx;
+use crate::id::{GranuleId, SegmentIx};
 use std::ops::Range;
 
 use super::PageTable;
 use super::donors::Picked;
-use super::granule::{GranuleId, PageAddr};
+use super::granule::PageAddr;
 use super::page::Return;
 use super::run::{MappedRun, Target};
 use super::window::{WindowFit, in_order};
