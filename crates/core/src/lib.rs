@@ -14,8 +14,8 @@
 //!     match heap.request(PoolId::DEFAULT, stream, 3 << 20, Reuse::MayWait)? {
 //!         Outcome::Granted(block) => break block,
 //!         Outcome::Plan(plan) => {
-//!             // First to reserve addresses, then to create and map two granules. Who holds the heap
-//!             // does `plan.steps()` to the device, and says where the addresses are.
+//!             // First to reserve addresses, then to create and map two granules. Who holds the
+//!             // heap does `plan.steps()` to the device, and says where the addresses are.
 //!             assert!(!plan.steps().is_empty());
 //!             if let Committed::Granted(block) = heap.commit(plan, 0x7000_0000_0000) {
 //!                 break block;
