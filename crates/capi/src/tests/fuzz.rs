@@ -164,7 +164,10 @@ impl World {
                 // SAFETY: no filter, or one that is refused.
                 unsafe { drystone_begin_allocate_to_pool(device, name.0, name.1, filter) };
             }
-            7 => drystone_reset(),
+            7 => {
+                let _all = HELD.write();
+                drystone_reset();
+            }
             8 => drystone_init(device),
             9 => {
                 let mut bytes = 1;

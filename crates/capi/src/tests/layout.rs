@@ -40,6 +40,7 @@ fn in_pool(device: c_int, size: usize) -> *mut c_void {
 
 #[test]
 fn the_layout_has_every_block_once_and_its_pool() {
+    let _held = HELD.read();
     let device = 26;
     assert_eq!(layout(device, 4).1.len(), 0);
     assert_eq!(drystone_pool_create(device, 5, 6), Status::Ok);
@@ -92,6 +93,7 @@ fn pool_stream_stats(device: c_int, room: usize) -> Result<Vec<CPoolStreamStats>
 
 #[test]
 fn each_pool_size_and_stream_has_peaks_of_its_own() {
+    let _held = HELD.read();
     let device = 29;
     let side = stream(simulated(29).unwrap().create_stream().0);
     assert_eq!(drystone_pool_create(device, 5, 6), Status::Ok);
@@ -140,6 +142,7 @@ fn each_pool_size_and_stream_has_peaks_of_its_own() {
 
 #[test]
 fn blocks_of_a_pool_are_put_back_as_they_were() {
+    let _held = HELD.read();
     let device = 27;
     assert_eq!(drystone_pool_create(device, 5, 6), Status::Ok);
     let sizes = [3 * MIB, 5 * MIB + 1, 2 * MIB];
@@ -190,6 +193,7 @@ unsafe extern "C" fn free_far(counts: *mut c_void, ptr: *mut c_void, bytes: usiz
 
 #[test]
 fn a_pools_memory_is_what_the_program_gives() {
+    let _held = HELD.read();
     let device = 28;
     let mut counts = [0_usize; 2];
     let data = (&raw mut counts).cast::<c_void>();

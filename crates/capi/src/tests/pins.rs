@@ -31,6 +31,7 @@ unsafe extern "C" fn note(
 
 #[test]
 fn i16_pinned_memory_outlives_its_block_and_mapping_changes_are_told() {
+    let _held = super::HELD.read();
     // Leaked: the device keeps it for good.
     let seen = Box::into_raw(Box::new(Seen { backed: 0, trim: Status::Ok }));
     let data = seen.cast::<c_void>();
