@@ -45,6 +45,13 @@ pub enum RequestError {
         /// The limit, in bytes.
         limit_bytes: u64,
     },
+    /// The device has less left than growing would take. Trimming may help.
+    Device {
+        /// Bytes the growth would create.
+        bytes: u64,
+        /// What the device has left, in bytes.
+        left_bytes: u64,
+    },
 }
 
 impl From<SizeError> for RequestError {
@@ -77,6 +84,9 @@ impl fmt::Display for RequestError {
                 "{bytes} more bytes than the {reserved_bytes} reserved pass the limit of \
                  {limit_bytes} bytes"
             ),
+            RequestError::Device { bytes, left_bytes } => {
+                write!(f, "{bytes} more bytes than the {left_bytes} that the device has left")
+            }
         }
     }
 }

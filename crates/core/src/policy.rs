@@ -49,6 +49,38 @@ pub enum CrossStream {
     Wait,
 }
 
+/// What memory is worth, in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Prefer {
+    /// As little as possible is held, whatever driver calls and waits that takes.
+    Memory,
+    /// With room to spare memory is created rather than remapped or waited for; near the limit, or
+    /// the end of the device, as little is held as possible.
+    #[default]
+    Balanced,
+    /// Memory is created for as long as there is any.
+    Speed,
+}
+
+/// Whether there is room to spare for a growth by so many bytes: of `own_bytes`, what this heap may
+/// hold at most, so many are left.
+pub(crate) const fn is_roomy(prefer: Prefer, bytes: u64, left_bytes: u64, own_bytes: u64) -> bool {
+    let spare_bytes = match prefer {
+        Prefer::Memory => return false,
+        Prefer::Balanced => own_bytes / SPARE_SHARE,
+        Prefer::Speed => 0,
+    };
+    left_bytes >= bytes.saturating_add(spare_bytes)
+}
+
+/// The last so-manieth part of what a heap may hold is not room to spare.
+const SPARE_SHARE: u64 = 16;
+
+/// With room to spare, so many granules are created for each that is remapped: remaps cost at most
+/// a share of what growth costs, and end where that ends.
+pub(crate) const CREATED_PER_REMAP: u64 = 8;
+
 /// The class of a block.
 #[inline]
 pub(crate) const fn size_class(bytes: u64) -> SizeClass {
@@ -111,6 +143,40 @@ pub const HELD_PER_HANDLE: u64 = 1800;
 /// The most bytes of a handle: by published costs (`crates/lab/sim/src/cost.rs`) creating 8 MiB at
 /// once takes 46 % of the time that four handles take, 16 MiB no less than 37 % of that of eight.
 pub(crate) const HANDLE_MAX_BYTES: u64 = 8 * MIB;
+
+/// The most bytes of a handle with room to spare: by published costs creating more at once saves
+/// less than a hundredth.
+pub(crate) const ROOMY_HANDLE_MAX_BYTES: u64 = 256 * MIB;
+
+/// With room to spare no request is too small for handles of so many bytes, which the next ones
+/// share: as in PyTorch's expandable segments, which create 20 MiB at once.
+const SHARED_HANDLE_BYTES: u64 = 16 * MIB;
+
+/// How many times a handle fits into what is left, with room to spare. What is created early in
+/// large handles is what the last per cent lacks: `docs/measurements.md` has the table of shares.
+const LEFT_PER_HANDLE: u64 = 180;
+
+/// How many granules new handles for a request get at most with room to spare: a power of two.
+pub(crate) fn roomy_handle_granules(
+    class: SizeClass,
+    asked_bytes: u64,
+    left_bytes: u64,
+    granule_bytes: u64,
+) -> u16 {
+    if class == SizeClass::Small {
+        return 1;
+    }
+    let asked = asked_bytes.clamp(SHARED_HANDLE_BYTES, ROOMY_HANDLE_MAX_BYTES);
+    let most = (asked / granule_bytes).max(1);
+    1 << (left_bytes / LEFT_PER_HANDLE / granule_bytes).clamp(1, most).ilog2()
+}
+
+/// In what unit memory grows for a request, with handles of so many bytes: at most an eighth of a
+/// large request is created beyond it.
+pub(crate) fn growth_unit(asked_bytes: u64, handle_bytes: u64) -> u64 {
+    let asked = (asked_bytes / 8).max(SHARED_HANDLE_BYTES);
+    handle_bytes.min(1 << asked.ilog2())
+}
 
 /// How many granules new handles get in a heap that holds so many: a power of two. Small blocks
 /// would hold large handles up, and where memory is scarce the next size may be refused.

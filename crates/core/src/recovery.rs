@@ -15,7 +15,7 @@ mod heap;
 mod tests;
 
 use crate::error::RequestError;
-use crate::heap::Reuse;
+use crate::heap::{Look, Reuse};
 use crate::id::{PoolId, StreamId};
 use crate::space::Granted;
 use crate::stats::Stats;
@@ -40,6 +40,8 @@ pub enum Next<W, E> {
     Granted(Granted),
     /// Do this to the device, and say what became of it.
     CarryOut(W),
+    /// Ask the device how much of it is free, then [`note_free`](Miss::note_free).
+    LookAtDevice,
     /// See which fences have passed.
     CollectFences,
     /// Wait for every recorded fence, then [`note`](Miss::note) whether any has passed.
@@ -61,6 +63,8 @@ pub enum Refusal<E> {
     Request(RequestError),
     /// The limit of reserved bytes stands in the way.
     Limit,
+    /// The device has less left than it takes, so that it was not even asked.
+    Device,
     /// The driver has no memory, or no mappings, to give.
     OutOfMemory(E),
     /// The driver failed for another reason.
@@ -174,6 +178,10 @@ pub struct Miss<E> {
     has_room: bool,
     /// How far this try goes for memory before it grows.
     reuse: Reuse,
+    /// What this try may know of the device.
+    look: Look,
+    /// What was just seen free on the device, in bytes.
+    seen_free_bytes: Option<u64>,
     /// A reservation was refused in this try: another that is refused ends it.
     was_refused_addresses: bool,
     /// Mappings were unmapped in this try: there are no more to unmap.
@@ -193,6 +201,8 @@ impl<E> Miss<E> {
             climbed: 0,
             has_room: false,
             reuse: first_reuse(captured),
+            look: first_look(captured),
+            seen_free_bytes: None,
             was_refused_addresses: false,
             has_evicted: false,
         }
@@ -234,13 +244,20 @@ impl<E> Miss<E> {
         // An idle device is trimmed before anything is tried.
         if self.has_room && !matches!(self.stage, Stage::Climbing(Rung::Synchronize, _)) {
             self.stage = Stage::Trying;
-            self.reuse = first_reuse(self.captured);
+            (self.reuse, self.look) = (first_reuse(self.captured), first_look(self.captured));
             (self.has_room, self.was_refused_addresses, self.has_evicted) = (false, false, false);
         }
     }
 
-    /// What is next but for making the request, which is what `None` asks for.
-    fn go_on<W>(&mut self, stats: &mut Stats) -> Option<Next<W, E>> {
+    /// Says how many bytes of the device are free; `None` if it cannot say.
+    pub const fn note_free(&mut self, free_bytes: Option<u64>) {
+        self.look = if free_bytes.is_some() { Look::Fresh } else { Look::Past };
+        self.seen_free_bytes = free_bytes;
+    }
+
+    /// What is next but for making the request, which is what `None` asks for. `left_bytes` is
+    /// the most that the request could be given beside what is allocated.
+    fn go_on<W>(&mut self, stats: &mut Stats, left_bytes: u64) -> Option<Next<W, E>> {
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::New | Stage::Recorded => {
                 self.stage = Stage::Trying;
@@ -251,36 +268,52 @@ impl<E> Miss<E> {
                 None
             }
             Stage::Served(granted) => Some(Next::Granted(granted)),
-            Stage::Climbing(rung, refusal) => Some(self.climb(Some(rung), refusal, stats)),
+            Stage::Climbing(rung, refusal) => {
+                Some(self.climb(Some(rung), refusal, stats, left_bytes))
+            }
             Stage::Refused(refusal) | Stage::LacksMappings(refusal) | Stage::Evicting(refusal) => {
                 Some(match refusal {
                     Refusal::Request(_) | Refusal::Driver(_) => Next::GiveUp(refusal),
-                    Refusal::Limit | Refusal::OutOfMemory(_) => self.climb(None, refusal, stats),
+                    Refusal::Limit | Refusal::Device | Refusal::OutOfMemory(_) => {
+                        self.climb(None, refusal, stats, left_bytes)
+                    }
                 })
             }
         }
     }
 
-    /// The next rung that is legal, after the one `behind` made no room.
+    /// The next rung that is legal and may help, after the one `behind` made no room.
     fn climb<W>(
         &mut self,
         behind: Option<Rung>,
         refusal: Refusal<E>,
         stats: &mut Stats,
+        left_bytes: u64,
     ) -> Next<W, E> {
         let all = &stats.all;
         let unused_bytes = all.reserved_bytes.current - all.active_bytes.current;
         // What is held unused may be in pieces, or freed by another thread since the last trim.
-        let is_hopeless = behind == Some(Rung::AskProgram) && unused_bytes < self.bytes;
-        while let Some(&rung) = LADDER.get(self.climbed).filter(|_| !is_hopeless) {
+        let is_over = behind == Some(Rung::AskProgram) && unused_bytes < self.bytes;
+        // Then only the program can help, and what is cached stays.
+        let is_short = left_bytes < self.bytes;
+        while let Some(&rung) = LADDER.get(self.climbed).filter(|_| !is_over) {
             self.climbed += 1;
-            if rung.is_legal(self.captured) {
+            let may_help = !is_short || rung == Rung::AskProgram;
+            if may_help && rung.is_legal(self.captured) {
                 stats.retries += u64::from(rung == Rung::TrimPassed);
                 self.stage = Stage::Climbing(rung, refusal);
                 return rung.next();
             }
         }
         Next::GiveUp(refusal)
+    }
+}
+
+/// While anything is captured, the device is not asked.
+const fn first_look(captured: Captured) -> Look {
+    match captured {
+        Captured::None => Look::Due,
+        Captured::Own | Captured::Other => Look::Past,
     }
 }
 
@@ -296,6 +329,7 @@ impl<E> From<RequestError> for Refusal<E> {
     fn from(error: RequestError) -> Self {
         match error {
             RequestError::Limit { .. } => Refusal::Limit,
+            RequestError::Device { .. } => Refusal::Device,
             error => Refusal::Request(error),
         }
     }

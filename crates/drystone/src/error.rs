@@ -106,7 +106,10 @@ pub struct OutOfMemory {
     pub granule_bytes: Option<u64>,
     /// A capture is under way: nothing could be waited for or given back.
     pub is_capturing: bool,
-    /// The driver's refusal; `None` if the limit refused, or the driver was not even asked.
+    /// The limit refused, and not the device.
+    pub is_at_limit: bool,
+    /// The driver's refusal; `None` if the limit refused, or if the driver was not even asked: the
+    /// device has less free than it takes.
     pub refusal: Option<DriverError>,
 }
 
@@ -124,7 +127,7 @@ impl OutOfMemory {
                     before the capture, or trim before it begins."
                 .to_owned();
         }
-        if self.refusal.is_none() {
+        if self.is_at_limit {
             return format!(
                 "The limit of {} stands in the way: raise limit or limit_fraction.",
                 Bytes(self.limit_bytes)
@@ -227,6 +230,7 @@ mod tests {
             largest_free_bytes: 512 << 20,
             granule_bytes: Some(2 << 20),
             is_capturing: false,
+            is_at_limit: false,
             refusal: Some(
                 DriverError::new(Call::Create, ErrorCode::OutOfMemory).with_figures(2 << 20, 0),
             ),
@@ -247,7 +251,9 @@ mod tests {
 
     #[test]
     fn advice_names_what_stands_in_the_way() {
-        let limited = OutOfMemory { refusal: None, limit_bytes: 7 << 30, ..sample() };
+        let limited = OutOfMemory { is_at_limit: true, limit_bytes: 7 << 30, ..sample() };
+        let full = OutOfMemory { refusal: None, ..sample() }.to_string();
+        assert!(full.contains("512.00 MiB. Use a smaller batch"), "{full}");
         assert!(limited.to_string().contains("; 7.00 GiB allowed"));
         assert!(limited.to_string().contains("raise limit or limit_fraction"));
         let pending = OutOfMemory { pending_bytes: 3 << 30, ..sample() };

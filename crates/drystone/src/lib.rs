@@ -53,7 +53,7 @@ pub use budget::Budget;
 pub use build_error::BuildError;
 pub use drystone_core::{
     BlockState, BlockView, Broken, CrossStream, FreeError, Gauge, Granted, PoolId, PoolStreamStats,
-    RecordStreamError, RemapStats, RequestError, SegmentKind, SegmentView, SizeClass,
+    Prefer, RecordStreamError, RemapStats, RequestError, SegmentKind, SegmentView, SizeClass,
     SizeClassStats, SizeError, Stats, StreamError, StreamId,
 };
 pub use drystone_driver as driver;

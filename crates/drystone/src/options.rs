@@ -6,7 +6,7 @@ mod parse;
 
 pub use parse::OptionsError;
 
-use drystone_core::CrossStream;
+use drystone_core::{CrossStream, Prefer};
 use drystone_driver::MemoryPoolConfig;
 
 const MIB: u64 = 1 << 20;
@@ -41,6 +41,8 @@ pub struct Options {
     pub limit_bytes: Option<u64>,
     /// Reserved memory never passes this fraction of the device's memory: above 0, at most 1.
     pub limit_fraction: Option<f64>,
+    /// What memory is worth, in time.
+    pub prefer: Prefer,
     /// When a free block serves another stream than its own.
     pub cross_stream: CrossStream,
     /// Size of a granule in bytes: a power of two, at least the device's granularity (2 MiB).
@@ -60,6 +62,7 @@ impl Default for Options {
             backend: None,
             limit_bytes: None,
             limit_fraction: None,
+            prefer: Prefer::Balanced,
             cross_stream: CrossStream::Wait,
             granule_bytes: 2 * MIB,
             release_threshold_bytes: u64::MAX,
@@ -89,6 +92,13 @@ impl Options {
     #[must_use]
     pub const fn with_limit_fraction(mut self, limit_fraction: f64) -> Self {
         self.limit_fraction = Some(limit_fraction);
+        self
+    }
+
+    /// The same, with [`prefer`](Self::prefer): what memory is worth, in time.
+    #[must_use]
+    pub const fn with_prefer(mut self, prefer: Prefer) -> Self {
+        self.prefer = prefer;
         self
     }
 

@@ -57,6 +57,7 @@ fn sample() -> Sample {
         limit_bytes: u64::MAX,
         cross_stream: CrossStream::Wait,
         held_per_handle: HELD_PER_HANDLE,
+        prefer: crate::Prefer::Memory,
     });
     let (own, used_by) = (heap.add_stream(), heap.add_stream());
     let private = heap.add_pool();

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::grow::{Look, Unserved};
 use super::{Heap, Reuse};
 use crate::error::RequestError;
 use crate::fence::StreamOrder;
@@ -56,7 +57,23 @@ impl Heap {
         requested: u64,
         reuse: Reuse,
     ) -> Result<Outcome, RequestError> {
-        let bytes = block_bytes(requested)?;
+        match self.request_by(pool, stream, requested, reuse, Look::Past) {
+            Ok(outcome) => Ok(outcome),
+            Err(Unserved::Refused(error)) => Err(error),
+            Err(Unserved::LookFirst) => unreachable!("what was seen before has to do"),
+        }
+    }
+
+    /// The same, by what may be known of the device.
+    pub(crate) fn request_by(
+        &mut self,
+        pool: PoolId,
+        stream: StreamId,
+        requested: u64,
+        reuse: Reuse,
+        look: Look,
+    ) -> Result<Outcome, Unserved> {
+        let bytes = block_bytes(requested).map_err(RequestError::from)?;
         let list = self.list_of(pool, stream, bytes)?;
         let request = Request { list, requested, bytes };
         // A captured request takes nothing back: others' work may run beside it.
@@ -70,7 +87,7 @@ impl Heap {
         if may_share && let Some(run) = self.search(request).run(StreamOrder::Ordered) {
             return Ok(Outcome::Granted(self.take_run(request, run)));
         }
-        self.grow(request, reuse)
+        self.grow(request, reuse, look)
     }
 
     /// Makes free memory of a pool live, just there and of just that size, to put a live block back

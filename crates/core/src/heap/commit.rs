@@ -6,7 +6,7 @@
 use super::Heap;
 use crate::id::{GranuleId, ListIx};
 use crate::plan::{self, Intent, Plan, Step};
-use crate::policy::SegmentKind;
+use crate::policy::{self, SegmentKind};
 use crate::scarcity::Change;
 use crate::space::Granted;
 use crate::space::block::BlockIndex;
@@ -146,6 +146,8 @@ impl Heap {
         let created_bytes = created_bytes(steps);
         self.planned_bytes -= created_bytes;
         self.stats.all.reserved_bytes.add(created_bytes);
+        let created = created_bytes / self.config.granule_bytes;
+        self.affordable_remaps += created / policy::CREATED_PER_REMAP;
         let block = self.space.blocks[unmapped];
         self.vm.finish_new(block.segment, &block.range(), handles);
         let class = self.space.list(block.list).class as usize;

@@ -1,8 +1,10 @@
 //! Growth: what to ask of the driver when no free block serves.
 //!
-//! Granules that are free come first, as a remap; only what is missing is created, at home.
-//! Reserved bytes plus those under way never pass the limit (one step: B19).
+//! With room to spare memory is created at home, as far as remaps are not affordable; without it
+//! granules that are free come first, as a remap, and only what is missing is created. Reserved
+//! bytes plus those under way never pass the limit (one step: B19).
 
+use super::search::Stale;
 use super::trim::Trim;
 use super::{Heap, Outcome, Reuse};
 use crate::error::RequestError;
@@ -15,17 +17,48 @@ use crate::space::unmapped::GrowthPoint;
 use crate::vm::donors::Donors;
 use crate::vm::physical::NewPhysical;
 
+/// What a request may know of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// What was seen before: a capture leaves it at that.
+    Past,
+    /// What was seen before, unless a look is due.
+    Due,
+    /// What was seen for this request.
+    Fresh,
+}
+
+/// Why a request is not served.
+#[derive(Debug)]
+pub(crate) enum Unserved {
+    /// It is refused.
+    Refused(RequestError),
+    /// The device is to be looked at first.
+    LookFirst,
+}
+
+impl From<RequestError> for Unserved {
+    fn from(error: RequestError) -> Self {
+        Unserved::Refused(error)
+    }
+}
+
 impl Heap {
-    pub(super) fn grow(&mut self, request: Request, reuse: Reuse) -> Result<Outcome, RequestError> {
+    pub(super) fn grow(
+        &mut self,
+        request: Request,
+        reuse: Reuse,
+        look: Look,
+    ) -> Result<Outcome, Unserved> {
         match self.space.list(request.list).kind {
-            SegmentKind::Plain => self.plan_malloc(request, reuse).map(Outcome::Plan),
-            SegmentKind::Mapped => self.back(request, reuse),
+            SegmentKind::Plain => Ok(Outcome::Plan(self.plan_malloc(request, reuse)?)),
+            SegmentKind::Mapped => self.back(request, reuse, look),
         }
     }
 
     fn plan_malloc(&mut self, request: Request, reuse: Reuse) -> Result<Plan, RequestError> {
         if reuse == Reuse::MayWait
-            && let Some(plan) = self.plan_order(request)
+            && let Some(plan) = self.plan_order(request, !self.is_roomy(request.bytes))
         {
             return Ok(plan);
         }
@@ -40,40 +73,90 @@ impl Heap {
 
     /// Backs a request: with granules that are free, as far as there are enough of them, else with
     /// new ones.
-    fn back(&mut self, request: Request, reuse: Reuse) -> Result<Outcome, RequestError> {
-        let too_large = SizeError::TooLarge { bytes: request.requested };
-        let needed_bytes = round_up(request.bytes, self.config.granule_bytes).ok_or(too_large)?;
+    fn back(&mut self, request: Request, reuse: Reuse, look: Look) -> Result<Outcome, Unserved> {
+        let needed_bytes = self.needed_bytes(request)?;
+        let is_roomy = self.is_roomy(needed_bytes);
         let donors = self.search(request).donors(reuse, false);
         let free_bytes = donors.ordered_bytes();
-        if needed_bytes <= free_bytes {
+        let is_affordable = !is_roomy || self.can_afford(request, &donors, needed_bytes);
+        if needed_bytes <= free_bytes && is_affordable {
             if let Some(outcome) = self.remap(request, reuse, &donors) {
                 return Ok(outcome);
             }
             // Where generous reservations are refused, memory is created rather than a small range
             // reserved for one remap.
-            if !self.scarcity.of_addresses() {
-                return self.plan_reservation(request, true).map(Outcome::Plan);
+            let search = self.search(request);
+            if !self.scarcity.of_addresses() && search.lacks_windows(request.bytes) {
+                return Ok(Outcome::Plan(self.plan_reservation(request, true)?));
             }
         }
         let missing_bytes = needed_bytes.saturating_sub(free_bytes);
-        if let Some(plan) = self.plan_sharing(request, reuse, &donors, missing_bytes) {
+        if reuse == Reuse::MayWait
+            && let Some(plan) = self.plan_sharing(request, &donors, missing_bytes, is_roomy)
+        {
             return Ok(Outcome::Plan(plan));
         }
         // What is created for a private pool, or beside memory in use, would not be remapped.
-        let may_remap = free_bytes > 0 && reuse != Reuse::OwnStream && self.is_open(request.list);
+        let may_remap = free_bytes > 0
+            && is_affordable
+            && reuse != Reuse::OwnStream
+            && self.is_open(request.list);
         let to_remap_bytes = if may_remap { missing_bytes } else { 0 };
+        let most = self.handle_granules(request, is_roomy);
+        match self.create(request, look, to_remap_bytes, most) {
+            Err(Unserved::Refused(RequestError::Limit { .. } | RequestError::Device { .. }))
+                if most > 1 =>
+            {
+                self.create(request, look, to_remap_bytes, 1)
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// The bytes of whole granules that a request takes.
+    fn needed_bytes(&self, request: Request) -> Result<u64, RequestError> {
+        let bytes = round_up(request.bytes, self.config.granule_bytes);
+        bytes.ok_or(SizeError::TooLarge { bytes: request.requested }.into())
+    }
+
+    /// What is reserved, with what is under way.
+    fn growing_bytes(&self) -> u64 {
+        self.stats.all.reserved_bytes.current + self.planned_bytes
+    }
+
+    /// What the device and the limit have left.
+    pub(crate) fn left_bytes(&self) -> u64 {
+        self.headroom.left_bytes(self.growing_bytes(), self.config.limit_bytes)
+    }
+
+    /// Whether there is room to spare for so many bytes.
+    fn is_roomy(&self, bytes: u64) -> bool {
+        let own_bytes = self.headroom.left_bytes(0, self.config.limit_bytes);
+        policy::is_roomy(self.config.prefer, bytes, self.left_bytes(), own_bytes)
+    }
+
+    /// Whether a request may be served by a remap with room to spare.
+    fn can_afford(&self, request: Request, donors: &Donors, needed_bytes: u64) -> bool {
+        let granules = needed_bytes / self.config.granule_bytes;
+        self.affordable_remaps >= granules
+            || self.search(request).idle_window(granules as usize, donors, Stale::Now, 1).is_some()
+    }
+
+    /// How many granules new handles for a request get at most.
+    fn handle_granules(&self, request: Request, is_roomy: bool) -> u16 {
         let class = self.space.list(request.list).class;
-        let most = policy::handle_granules(
+        let granule_bytes = self.config.granule_bytes;
+        if is_roomy && !self.scarcity.of_memory() {
+            let left_bytes = self.left_bytes();
+            return policy::roomy_handle_granules(class, request.bytes, left_bytes, granule_bytes);
+        }
+        policy::handle_granules(
             class,
             self.scarcity.of_memory(),
             self.vm.granule_count(),
             self.config.held_per_handle,
-            self.config.granule_bytes,
-        );
-        match self.create(request, to_remap_bytes, most) {
-            Err(RequestError::Limit { .. }) if most > 1 => self.create(request, to_remap_bytes, 1),
-            outcome => outcome,
-        }
+            granule_bytes,
+        )
     }
 
     /// Creates, in handles of at most so many granules, what a remap is short of, if that is less
@@ -81,12 +164,13 @@ impl Heap {
     fn create(
         &mut self,
         request: Request,
+        look: Look,
         to_remap_bytes: u64,
         most: u16,
-    ) -> Result<Outcome, RequestError> {
-        let too_large = SizeError::TooLarge { bytes: request.requested };
-        let needed_bytes = round_up(request.bytes, self.config.granule_bytes).ok_or(too_large)?;
-        let unit = u64::from(most) * self.config.granule_bytes;
+    ) -> Result<Outcome, Unserved> {
+        let needed_bytes = self.needed_bytes(request)?;
+        let handle_bytes = u64::from(most) * self.config.granule_bytes;
+        let unit = policy::growth_unit(request.bytes, handle_bytes);
         let in_place = self.space.best_growth(request.list, request.bytes, unit);
         let in_place_bytes = in_place.map_or(needed_bytes, |point| point.bytes);
         let remap_bytes = to_remap_bytes.next_multiple_of(unit);
@@ -97,30 +181,34 @@ impl Heap {
             (in_place_bytes, in_place)
         };
         let Some(point) = point else {
-            self.check_limit(self.vm.created_bytes(&self.vm.new_physical(bytes, 1)))?;
-            return self.plan_reservation(request, false).map(Outcome::Plan);
+            self.check_growth(self.vm.created_bytes(&self.vm.new_physical(bytes, 1)), look)?;
+            return Ok(Outcome::Plan(self.plan_reservation(request, false)?));
         };
         let new = self.vm.new_physical(point.bytes, most);
-        self.check_limit(self.vm.created_bytes(&new))?;
+        self.check_growth(self.vm.created_bytes(&new), look)?;
         Ok(Outcome::Plan(self.plan_growth((!is_remap).then_some(request), point, new)))
     }
 
-    /// Before memory is created, that of other streams is waited for, if the request may.
+    /// Before memory is created, that of other streams is waited for; with room to spare it is only
+    /// seen whether they are done with it.
     fn plan_sharing(
         &mut self,
         request: Request,
-        reuse: Reuse,
         donors: &Donors,
         missing_bytes: u64,
+        is_roomy: bool,
     ) -> Option<Plan> {
-        if missing_bytes == 0 || reuse != Reuse::MayWait {
+        if is_roomy {
+            return self.plan_order(request, false);
+        }
+        if missing_bytes == 0 {
             return None;
         }
-        let run = self.plan_order(request);
+        let run = self.plan_order(request, true);
         run.or_else(|| {
             let waits = donors.to_wait_for(missing_bytes);
             let points = self.search(request).points_of(waits.into_iter());
-            self.plan_wait(request, points)
+            self.plan_wait(request, points, true)
         })
     }
 
@@ -172,11 +260,28 @@ impl Heap {
 
     /// Whether growth by so many bytes keeps within the limit, with what is under way.
     fn check_limit(&self, bytes: u64) -> Result<(), RequestError> {
-        let reserved_bytes = self.stats.all.reserved_bytes.current + self.planned_bytes;
-        let limit_bytes = self.config.limit_bytes;
+        let (reserved_bytes, limit_bytes) = (self.growing_bytes(), self.config.limit_bytes);
         if bytes > 0 && reserved_bytes.saturating_add(bytes) > limit_bytes {
             return Err(RequestError::Limit { bytes, reserved_bytes, limit_bytes });
         }
         Ok(())
+    }
+
+    /// Whether growth by so many bytes keeps within the limit, and within what the device has left
+    /// as far as that was seen for this request.
+    fn check_growth(&self, bytes: u64, look: Look) -> Result<(), Unserved> {
+        self.check_limit(bytes)?;
+        let due_bytes = self.growing_bytes().saturating_add(bytes);
+        if bytes == 0 || look == Look::Past || !self.headroom.is_look_due(due_bytes) {
+            return Ok(());
+        }
+        let left_bytes = self.left_bytes();
+        match look {
+            Look::Fresh if bytes > left_bytes => {
+                Err(RequestError::Device { bytes, left_bytes }.into())
+            }
+            Look::Fresh | Look::Past => Ok(()),
+            Look::Due => Err(Unserved::LookFirst),
+        }
     }
 }

@@ -22,14 +22,16 @@ mod windows;
 pub use alloc::Outcome;
 pub use commit::Committed;
 pub use free::Freed;
+pub(crate) use grow::{Look, Unserved};
 pub use search::Reuse;
 
 use crate::error::{FreeError, RequestError};
 use crate::fence::Streams;
+use crate::headroom::Headroom;
 use crate::id::{ListIx, PoolId, PoolIx, StreamId, StreamIx};
 use crate::order::uses::UseTable;
 use crate::plan::Request;
-use crate::policy::{self, CrossStream, SegmentKind, SizeClass};
+use crate::policy::{self, CrossStream, Prefer, SegmentKind, SizeClass};
 use crate::pool::{Pool, Pools};
 use crate::scarcity::Scarcity;
 use crate::space::block::BlockIndex;
@@ -55,6 +57,8 @@ pub struct Config {
     /// How many times the granules of a handle must be held before any is made so large:
     /// [`HELD_PER_HANDLE`](crate::HELD_PER_HANDLE) but in tests.
     pub held_per_handle: u64,
+    /// What memory is worth.
+    pub prefer: Prefer,
 }
 
 impl Config {
@@ -67,7 +71,15 @@ impl Config {
             limit_bytes: u64::MAX,
             cross_stream: CrossStream::Wait,
             held_per_handle: policy::HELD_PER_HANDLE,
+            prefer: Prefer::Balanced,
         }
+    }
+
+    /// The same, with another price of memory.
+    #[must_use]
+    pub const fn with_prefer(mut self, prefer: Prefer) -> Self {
+        self.prefer = prefer;
+        self
     }
 
     /// The same, with a limit of reserved bytes.
@@ -107,6 +119,10 @@ pub struct Heap {
     pub(crate) planned_bytes: u64,
     /// What the device has refused of late.
     pub(crate) scarcity: Scarcity,
+    /// What is left of the device.
+    pub(crate) headroom: Headroom,
+    /// How many granules may be remapped with room to spare.
+    pub(crate) affordable_remaps: u64,
 }
 
 impl Heap {
@@ -123,6 +139,8 @@ impl Heap {
             stats: Stats::default(),
             planned_bytes: 0,
             scarcity: Scarcity::default(),
+            headroom: Headroom::new(config.device_bytes),
+            affordable_remaps: 0,
         }
     }
 

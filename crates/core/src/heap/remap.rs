@@ -146,6 +146,11 @@ impl Heap {
                 self.vm.leave_home(block.segment, &block.range(), index);
             }
         }
+        let maps = steps.iter().map(|step| match *step {
+            Step::Map { bytes, .. } => bytes / self.config.granule_bytes,
+            _ => 0,
+        });
+        self.affordable_remaps = self.affordable_remaps.saturating_sub(maps.sum());
         let block = &mut self.space.blocks[window];
         self.vm.finish_remap(block.segment, &block.range(), steps);
         let list = self.space.list(request.list);

@@ -28,29 +28,30 @@ impl Heap {
         self.occupy(index, request)
     }
 
-    /// Plans for the request's stream to wait for those that have a run for it.
-    pub(super) fn plan_order(&mut self, request: Request) -> Option<Plan> {
+    /// Plans for the request's stream to wait for those that have a run for it, if it may.
+    pub(super) fn plan_order(&mut self, request: Request, may_wait: bool) -> Option<Plan> {
         if self.config.cross_stream == CrossStream::Never {
             return None;
         }
         let search = self.search(request);
         let run = search.run(StreamOrder::Unrecorded)?;
         let points = search.points_of(search.unordered(run).into_iter());
-        self.plan_wait(request, points)
+        self.plan_wait(request, points, may_wait)
     }
 
-    /// Plans for the request's stream to wait for points of others. Where the policy forbids the
-    /// wait, only the fences are recorded that will tell when they have passed.
+    /// Plans for the request's stream to wait for points of others. Where it may not, only the
+    /// fences are recorded that will tell when they have passed.
     pub(super) fn plan_wait(
         &mut self,
         request: Request,
         points: Vec<(StreamIx, u64)>,
+        may_wait: bool,
     ) -> Option<Plan> {
         let mut steps = Vec::new();
         let mut waits = Vec::new();
         let mut fences = Vec::new();
         let user = self.streams.id_at(self.space.list(request.list).stream);
-        let may_wait = self.config.cross_stream == CrossStream::Wait;
+        let may_wait = may_wait && self.config.cross_stream == CrossStream::Wait;
         for (owner, point) in points {
             let stream = self.streams.id_at(owner);
             let state = self.streams.at_mut(owner);

@@ -227,6 +227,11 @@ impl Search<'_> {
         unmapped.or_else(|| self.idle_window(granules, donors, Stale::Now, usize::MAX))
     }
 
+    /// Whether addresses have to be reserved before any window of so many bytes can be had.
+    pub(super) fn lacks_windows(&self, bytes: u64) -> bool {
+        self.vm.granules_for(bytes).is_some_and(|granules| self.unmapped_window(granules).is_none())
+    }
+
     /// A window of addresses that lead nowhere, with room for all of the last handle after it.
     fn unmapped_window(&self, granules: usize) -> Option<Window> {
         let room = self.vm.room_for_last_handle_bytes();

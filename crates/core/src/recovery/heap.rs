@@ -4,7 +4,7 @@
 //! that every try ends.
 
 use super::{Failure, Miss, Next, Stage};
-use crate::heap::{Committed, Heap, Outcome, Reuse};
+use crate::heap::{Committed, Heap, Look, Outcome, Reuse, Unserved};
 use crate::plan::{Intent, Plan, Step};
 
 /// What a failed plan was short of.
@@ -39,16 +39,24 @@ impl Heap {
     /// What to do next for a miss. A plan is handed back by [`carried_out`](Self::carried_out).
     pub fn next<E>(&mut self, miss: &mut Miss<E>) -> Next<Plan, E> {
         loop {
-            if miss.lacks_mappings()
-                && let Some(plan) = self.plan_eviction()
-            {
-                miss.evict();
-                return Next::CarryOut(plan);
+            if miss.lacks_mappings() {
+                if let Some(plan) = self.plan_eviction() {
+                    miss.evict();
+                    return Next::CarryOut(plan);
+                }
+                // Growth in large handles takes more than needed: next it is asked for without.
+                if self.scarcity.of_memory() {
+                    miss.stage = Stage::Trying;
+                }
             }
-            if let Some(next) = miss.go_on(&mut self.stats) {
+            if let Some(free_bytes) = miss.seen_free_bytes.take() {
+                self.headroom.note_look(free_bytes, self.stats.all.reserved_bytes.current);
+            }
+            let most_bytes = self.most_bytes(miss.look);
+            if let Some(next) = miss.go_on(&mut self.stats, most_bytes) {
                 return next;
             }
-            match self.request(miss.pool, miss.stream, miss.bytes, miss.reuse) {
+            match self.request_by(miss.pool, miss.stream, miss.bytes, miss.reuse, miss.look) {
                 Ok(Outcome::Granted(granted)) => return Next::Granted(granted),
                 Ok(Outcome::Plan(plan)) => {
                     if matches!(plan.intent, Intent::Order { .. }) {
@@ -58,9 +66,22 @@ impl Heap {
                     }
                     return Next::CarryOut(plan);
                 }
-                Err(error) => miss.stage = Stage::Refused(error.into()),
+                Err(Unserved::LookFirst) => return Next::LookAtDevice,
+                Err(Unserved::Refused(error)) => miss.stage = Stage::Refused(error.into()),
             }
         }
+    }
+
+    /// The most that one request could be given if all that is not allocated were given back.
+    fn most_bytes(&self, look: Look) -> u64 {
+        let all = &self.stats.all;
+        let left_bytes = match look {
+            Look::Fresh => self.left_bytes(),
+            Look::Past | Look::Due => {
+                self.config.limit_bytes.saturating_sub(all.reserved_bytes.current)
+            }
+        };
+        left_bytes.saturating_add(all.reserved_bytes.current - all.allocated_bytes.current)
     }
 
     /// Takes back a plan for a miss: done, with the address that a `Reserve` or `Malloc` step gave,

@@ -125,6 +125,11 @@ impl Device {
     }
 
     /// Bytes of physical memory that are out.
+    /// What could still be created. Sizes in bytes.
+    pub fn free_bytes(&self) -> u64 {
+        self.capacity_bytes.saturating_sub(self.held_bytes())
+    }
+
     pub fn held_bytes(&self) -> u64 {
         self.granules.values().chain(self.plain.values()).map(|physical| physical.bytes).sum()
     }

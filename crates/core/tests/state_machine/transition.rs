@@ -1,7 +1,7 @@
 //! Random operations from random starts. Operations name blocks, streams and pools by number,
 //! taken modulo what there is, so that any sequence of them is a legal one and shrinks well.
 
-use drystone_core::{Captured, CrossStream, HELD_PER_HANDLE, SegmentKind};
+use drystone_core::{Captured, CrossStream, HELD_PER_HANDLE, Prefer, SegmentKind};
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
 
@@ -133,16 +133,18 @@ fn setup() -> impl Strategy<Value = Setup> {
     let capacity_bytes = prop_oneof![Just(4 * MIB), Just(40 * MIB), Just(128 * MIB)];
     let addresses_bytes = prop_oneof![Just(40 * MIB), Just(512 * MIB), Just(1 << 40)];
     let held_per_handle = prop_oneof![1 => Just(HELD_PER_HANDLE), 2 => 1..4u64];
-    let granules = (granule_bytes, held_per_handle);
+    let prefer = prop_oneof![2 => Just(Prefer::Memory), 2 => Just(Prefer::Balanced), 1 => Just(Prefer::Speed)];
+    let granules = (granule_bytes, held_per_handle, prefer);
     let sizes = (granules, device_bytes, capacity_bytes, addresses_bytes, 1..=4usize);
     (kind(), cross_stream, sizes).prop_flat_map(|(kind, cross_stream, sizes)| {
         let (granules, device_bytes, capacity_bytes, addresses_bytes, streams) = sizes;
-        let (granule_bytes, held_per_handle) = granules;
+        let (granule_bytes, held_per_handle, prefer) = granules;
         limit(granule_bytes).prop_map(move |limit_bytes| Setup {
             kind,
             granule_bytes,
             cross_stream,
             held_per_handle,
+            prefer,
             device_bytes,
             limit_bytes,
             capacity_bytes,

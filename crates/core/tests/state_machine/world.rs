@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use drystone_core::{
-    BlockState, Config, CrossStream, Fence, HELD_PER_HANDLE, Heap, Miss, Plan, PoolId,
+    BlockState, Config, CrossStream, Fence, HELD_PER_HANDLE, Heap, Miss, Plan, PoolId, Prefer,
     RequestError, SegmentKind, SegmentView, Stats, Step, StreamError, StreamId,
 };
 
@@ -30,6 +30,7 @@ pub struct Setup {
     pub granule_bytes: u64,
     pub cross_stream: CrossStream,
     pub held_per_handle: u64,
+    pub prefer: Prefer,
     /// What the heap believes the device to have.
     pub device_bytes: u64,
     pub limit_bytes: u64,
@@ -47,6 +48,7 @@ impl Default for Setup {
             granule_bytes: 2 << 20,
             cross_stream: CrossStream::Wait,
             held_per_handle: HELD_PER_HANDLE,
+            prefer: Prefer::Memory,
             device_bytes: 256 << 20,
             limit_bytes: u64::MAX,
             capacity_bytes: 256 << 20,
@@ -77,7 +79,8 @@ impl World {
             Config::new(setup.kind, setup.granule_bytes, setup.device_bytes)
                 .with_limit_bytes(setup.limit_bytes)
                 .with_cross_stream(setup.cross_stream)
-                .with_held_per_handle(setup.held_per_handle),
+                .with_held_per_handle(setup.held_per_handle)
+                .with_prefer(setup.prefer),
         );
         let mut world = Self {
             heap,

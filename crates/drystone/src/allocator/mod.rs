@@ -53,7 +53,8 @@ impl Allocator {
         let heap = |kind| {
             let config = Config::new(kind, options.granule_bytes, info.total_bytes)
                 .with_limit_bytes(limit_bytes)
-                .with_cross_stream(options.cross_stream);
+                .with_cross_stream(options.cross_stream)
+                .with_prefer(options.prefer);
             (BackendState::Heap(Mutex::new(Heap::new(config))), Handles::default())
         };
         let (state, handles) = match backend {

@@ -74,6 +74,10 @@ impl Engine {
             match next {
                 Next::Granted(granted) => return Ok(granted),
                 Next::CarryOut(work) => carry_out(&mut miss, work),
+                Next::LookAtDevice => {
+                    let memory = self.executor.driver.memory_info();
+                    miss.note_free(memory.ok().map(|memory| memory.free_bytes));
+                }
                 Next::CollectFences => drop(self.collect()),
                 Next::AwaitFences => miss.note(self.await_pending()),
                 Next::Synchronize => miss.note(self.synchronize().is_ok()),
@@ -102,7 +106,11 @@ impl Engine {
         match refusal {
             Refusal::Request(error) => error.into(),
             Refusal::Driver(error) => AllocateError::Driver { error, bytes },
-            Refusal::Limit => self.out_of_memory(miss, None).into(),
+            Refusal::Limit => {
+                let refused = self.out_of_memory(miss, None);
+                Box::new(OutOfMemory { is_at_limit: true, ..*refused }).into()
+            }
+            Refusal::Device => self.out_of_memory(miss, None).into(),
             Refusal::OutOfMemory(error) => self.out_of_memory(miss, Some(error)).into(),
         }
     }
@@ -129,6 +137,7 @@ impl Engine {
             largest_free_bytes: backend.largest_free_bytes(),
             granule_bytes: backend.granule_bytes(miss.pool()),
             is_capturing: miss.captured() != Captured::None,
+            is_at_limit: false,
             refusal,
         })
     }

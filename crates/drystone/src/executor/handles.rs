@@ -58,13 +58,13 @@ impl Handles {
 #[cfg(test)]
 mod tests {
     use super::Handles;
-    use drystone_core::{Config, CrossStream, Heap, Outcome, PoolId, Reuse, SegmentKind, Step};
+    use drystone_core::{Config, Heap, Outcome, PoolId, Prefer, Reuse, SegmentKind, Step};
     use drystone_driver::{Call, ErrorCode, Handle};
 
     #[test]
     fn a_handle_that_is_not_there_is_an_error_and_not_handle_0() {
         let config = Config::new(SegmentKind::Mapped, 2 << 20, 1 << 30);
-        let mut heap = Heap::new(config.with_cross_stream(CrossStream::Never));
+        let mut heap = Heap::new(config.with_prefer(Prefer::Memory));
         let stream = heap.add_stream();
         let mut granules = Vec::new();
         for _ in 0..2 {

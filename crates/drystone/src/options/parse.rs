@@ -4,7 +4,7 @@
 
 use std::str::FromStr;
 
-use drystone_core::CrossStream;
+use drystone_core::{CrossStream, Prefer};
 
 use super::{Backend, Options};
 
@@ -54,7 +54,7 @@ struct Key {
     set: fn(&mut Options, &str) -> Option<()>,
 }
 
-const KEYS: [Key; 7] = [
+const KEYS: [Key; 8] = [
     Key {
         name: "backend",
         takes: "auto, vmm, malloc or async",
@@ -84,6 +84,19 @@ const KEYS: [Key; 7] = [
             let fraction: f64 = value.parse().ok()?;
             options.limit_fraction = Some(fraction).filter(|&f| f > 0.0 && f <= 1.0);
             options.limit_fraction.map(|_| ())
+        },
+    },
+    Key {
+        name: "prefer",
+        takes: "memory, balanced or speed",
+        set: |options, value| {
+            options.prefer = match value {
+                "memory" => Prefer::Memory,
+                "balanced" => Prefer::Balanced,
+                "speed" => Prefer::Speed,
+                _ => return None,
+            };
+            Some(())
         },
     },
     Key {

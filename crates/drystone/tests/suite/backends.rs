@@ -6,7 +6,7 @@ use std::sync::Arc;
 use drystone::driver::{Call, CaptureMode, Driver, ErrorCode, Stream};
 use drystone::{
     AllocateError, Allocator, Backend, BuildError, CrossStream, MemoryProvider, Options,
-    PoolOptions, SegmentKind,
+    PoolOptions, Prefer, SegmentKind,
 };
 use drystone_sim::{FaultMode, FaultPlan, SimConfig, SimDevice};
 use parking_lot::Mutex;
@@ -28,7 +28,7 @@ fn the_source_is_chosen_by_what_the_device_can_do() {
     {
         let config = SimConfig { has_virtual_memory, has_async_malloc, ordinal: 3, ..watched() };
         let built = |backend| {
-            let mut options = Options::default();
+            let mut options = Options::default().with_prefer(Prefer::Memory);
             options.backend = backend;
             let allocator = build(config.clone(), &options);
             allocator.map(|allocator| allocator.backend())

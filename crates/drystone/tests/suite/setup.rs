@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use drystone::{Backend, Options};
+use drystone::{Backend, Options, Prefer};
 use drystone_sim::{SimConfig, SimDevice};
 
 use crate::device::TestDevice;
@@ -88,7 +88,9 @@ impl Setup {
     }
 
     pub fn options(&self) -> Options {
-        Options::default().with_backend(self.backend).with_granule_bytes(self.granule_bytes)
+        // What serves a request is told exactly where memory is what counts.
+        let options = Options::default().with_prefer(Prefer::Memory);
+        options.with_backend(self.backend).with_granule_bytes(self.granule_bytes)
     }
 
     pub fn program(&self) -> Program {

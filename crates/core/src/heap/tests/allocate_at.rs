@@ -31,6 +31,7 @@ fn blocks_are_put_back_where_they_were_and_nowhere_else() {
         limit_bytes: u64::MAX,
         cross_stream: CrossStream::Wait,
         held_per_handle: HELD_PER_HANDLE,
+        prefer: crate::Prefer::Memory,
     });
     let (stream, other) = (heap.add_stream(), heap.add_stream());
     let pool = heap.add_pool();

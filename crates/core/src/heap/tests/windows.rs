@@ -24,6 +24,7 @@ impl Sample {
             limit_bytes: u64::MAX,
             cross_stream: CrossStream::Wait,
             held_per_handle: HELD_PER_HANDLE,
+            prefer: crate::Prefer::Memory,
         });
         let stream = heap.add_stream();
         Self { heap, stream, address: 0 }

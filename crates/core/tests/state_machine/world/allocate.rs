@@ -38,7 +38,12 @@ impl World {
         let (mut has_failed, mut has_waited) = (false, false);
         for round in 0..PLANS_MAX {
             let mut next = self.heap.next(&mut miss);
-            if matches!(next, Next::CollectFences) {
+            while matches!(next, Next::CollectFences | Next::LookAtDevice) {
+                if matches!(next, Next::LookAtDevice) {
+                    miss.note_free(Some(self.device.free_bytes()));
+                    // What it has left may be why the request is refused, and not the heap's limit.
+                    has_failed = true;
+                }
                 // The host is told of fences by transitions alone.
                 next = self.heap.next(&mut miss);
             }

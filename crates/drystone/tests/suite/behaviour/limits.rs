@@ -93,7 +93,9 @@ fn a_limit_lowered_below_what_is_held_stops_growth_only(setup: &Setup) {
     let hit = program.allocate(lane, 64 * MIB);
     program.free(hit);
     out_of_memory(&program, lane, 72 * MIB);
-    assert_eq!(program.reserved(), 64 * MIB, "what was unused went back");
+    // What is unused would not do, and stays; what the driver caches goes when it is asked.
+    let kept_bytes = if setup.backend == Backend::Async { 64 * MIB } else { 128 * MIB };
+    assert_eq!(program.reserved(), kept_bytes);
     program.allocator.set_limit(u64::MAX);
     let more = program.allocate(lane, 72 * MIB);
     [kept, more].into_iter().for_each(|block| program.free(block));

@@ -4,7 +4,7 @@ use std::mem;
 use std::sync::Mutex;
 
 use drystone::driver::{CaptureMode, Stream};
-use drystone::{AllocateError, PoolId};
+use drystone::{AllocateError, OutOfMemory, PoolId};
 use drystone_sim::Rng;
 
 use crate::program::{Block, Lane, Program};
@@ -109,7 +109,7 @@ impl<'a> Actor<'a> {
             Err(AllocateError::OutOfMemory(error)) => {
                 self.note(error.reserved_bytes);
                 if !error.is_capturing && self.market.is_none() && self.pools.len() == 1 {
-                    self.nothing_unused_is_held()?;
+                    self.nothing_unused_would_do(&error)?;
                 }
                 // A program under pressure gives up about half of what it has.
                 for _ in 0..self.live.len() / 2 {
@@ -122,9 +122,14 @@ impl<'a> Actor<'a> {
     }
 
     /// After a refusal no more is held than what is in use, and what it has in common granules or
-    /// plain segments with.
-    fn nothing_unused_is_held(&self) -> Result<(), String> {
+    /// plain segments with; unless all that is unused would not have done.
+    fn nothing_unused_would_do(&self, error: &OutOfMemory) -> Result<(), String> {
         let all = self.program.allocator.stats().all;
+        let by_limit = error.limit_bytes.saturating_sub(error.reserved_bytes);
+        let left = error.device_free_bytes.unwrap_or(by_limit).min(by_limit);
+        if left + error.reserved_bytes - error.allocated_bytes < error.requested_bytes {
+            return Ok(());
+        }
         let (active, reserved) = (all.active_bytes.current, all.reserved_bytes.current);
         let shared = all.active_blocks.current * self.program.slack_bytes;
         if reserved <= active + shared {

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use drystone::CrossStream;
+use drystone::{CrossStream, Prefer};
 use drystone_sim::{Rng, SimConfig, SimDevice, Violation};
 
 use super::Alter;
@@ -79,6 +79,9 @@ impl World {
             _ => CrossStream::Wait,
         });
         options.limit_bytes = limit_bytes;
+        options.prefer = *rng
+            .pick(&[Prefer::Memory, Prefer::Balanced, Prefer::Speed])
+            .unwrap_or(&Prefer::Balanced);
         let mappable_bytes = config.mapping_limit * 2 * MIB;
         let most_bytes = total_bytes.min(limit_bytes.unwrap_or(u64::MAX)).min(mappable_bytes);
         let sim = SimDevice::new(config);
