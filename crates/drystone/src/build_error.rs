@@ -1,5 +1,6 @@
 //! [`BuildError`]: what options ask for that a device, or an allocator, has not; and the checks.
 
+use drystone_core::Poisoned;
 use drystone_driver::{DeviceInfo, ShareableHandle};
 
 use crate::options::{Backend, Options};
@@ -63,6 +64,9 @@ pub enum BuildError {
         /// What the device maps at the least.
         granularity_bytes: u64,
     },
+    /// The allocator is broken, and has no pools any more.
+    #[error(transparent)]
+    Poisoned(#[from] Poisoned),
 }
 
 /// Checks fields that were set without the parser.

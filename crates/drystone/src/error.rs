@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use drystone_core::{PoolId, RequestError, StreamError};
+use drystone_core::{Poisoned, PoolId, RequestError, StreamError};
 use drystone_driver::{Call, DriverError, ErrorCode};
 
 /// Why an allocation failed. The allocator stays usable, and the same call may be made again.
@@ -29,6 +29,17 @@ impl From<StreamError> for AllocateError {
     fn from(error: StreamError) -> Self {
         AllocateError::Request(error.into())
     }
+}
+
+impl From<Poisoned> for AllocateError {
+    fn from(error: Poisoned) -> Self {
+        AllocateError::Request(error.into())
+    }
+}
+
+/// What a poisoned state machine makes of a call that it would decide on.
+pub(crate) fn poisoned(call: Call) -> impl FnOnce(Poisoned) -> DriverError {
+    move |_| DriverError::new(call, ErrorCode::Poisoned)
 }
 
 /// Why memory was not given back. What was given back before the failure stays so.
@@ -73,9 +84,15 @@ pub struct PeerError {
     pub closed_bytes: u64,
 }
 
-/// Whether no driver call can succeed any more.
+/// Whether no driver call can succeed any more, or none is made.
 pub(crate) const fn is_final(code: ErrorCode) -> bool {
-    matches!(code, ErrorCode::Deinitialized | ErrorCode::NotInitialized | ErrorCode::ContextLost)
+    matches!(
+        code,
+        ErrorCode::Deinitialized
+            | ErrorCode::NotInitialized
+            | ErrorCode::ContextLost
+            | ErrorCode::Poisoned
+    )
 }
 
 /// Out of memory: what was asked for, who holds what, and what to do. All figures in bytes.

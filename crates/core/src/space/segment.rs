@@ -51,7 +51,13 @@ pub(crate) struct Segments {
 
 impl Segments {
     pub(crate) fn insert(&mut self, segment: Segment) -> SegmentIx {
-        let address = segment.address;
+        let (address, end) = (segment.address, segment.address + segment.bytes);
+        let before = self.by_address.range(..end).next_back();
+        assert!(
+            before.is_none_or(|(_, &index)| address - self[SegmentIx(index)].address
+                >= self[SegmentIx(index)].bytes),
+            "a segment overlaps another"
+        );
         let index = self.spare.pop().unwrap_or_else(|| {
             self.table.push(None);
             SegmentIx((self.table.len() - 1) as u32)

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 
 use crate::backend::async_pools::PoolsDevice;
 use crate::backend::{BackendState, heap};
-use crate::error::{AllocateError, PeerError, TrimError, is_final};
+use crate::error::{AllocateError, PeerError, TrimError, is_final, poisoned};
 use crate::executor::Executor;
 use crate::executor::capture::Relaxed;
 use crate::executor::handles::Handles;
@@ -60,12 +60,12 @@ impl Engine {
     ) -> Result<Granted, AllocateError> {
         match &self.backend {
             BackendState::Heap(heap) => {
-                if let Some(granted) = heap.lock().allocate(pool, stream, bytes)? {
+                if let Some(granted) = heap.change(|heap| heap.allocate(pool, stream, bytes))?? {
                     return Ok(granted);
                 }
             }
             BackendState::AsyncPools(pools) => {
-                pools.lock().check_request(pool, stream, bytes)?;
+                pools.change(|pools| pools.check_request(pool, stream, bytes))??;
             }
         }
         self.allocate_slowly(pool, stream, bytes)
@@ -76,13 +76,13 @@ impl Engine {
     pub(crate) fn free(&self, address: u64) -> Result<(), FreeError> {
         match &self.backend {
             BackendState::Heap(heap) => {
-                let freed = heap.lock().free(address)?;
+                let freed = heap.change(|heap| heap.free(address))??;
                 if let Freed::Plan(plan) = freed {
                     self.finish(plan);
                 }
             }
             BackendState::AsyncPools(pools) => {
-                let freed = pools.lock().free(address)?;
+                let freed = pools.change(|pools| pools.free(address))??;
                 PoolsDevice { executor: &self.executor, pools }.finish(freed);
             }
         }
@@ -94,13 +94,13 @@ impl Engine {
     pub(crate) fn free_sized(&self, address: u64, bytes: u64) -> Result<(), FreeError> {
         match &self.backend {
             BackendState::Heap(heap) => {
-                let freed = heap.lock().free_sized(address, bytes)?;
+                let freed = heap.change(|heap| heap.free_sized(address, bytes))??;
                 if let Freed::Plan(plan) = freed {
                     self.finish(plan);
                 }
             }
             BackendState::AsyncPools(pools) => {
-                let freed = pools.lock().free_sized(address, bytes)?;
+                let freed = pools.change(|pools| pools.free_sized(address, bytes))??;
                 PoolsDevice { executor: &self.executor, pools }.finish(freed);
             }
         }
@@ -121,10 +121,11 @@ impl Engine {
         {
             // Its handle is another stream's now: it was destroyed without notice.
             streams.retain(|_, id| *id != gone);
-            // Cannot fail: a stream in the table was added and is not retired.
+            // A stream in the table was added and is not retired; who is poisoned says so below.
             let _ = self.end_stream(gone);
         }
-        let id = self.backend.lock().add_stream();
+        let id = self.backend.state().change(|state| state.add_stream());
+        let id = id.map_err(poisoned(Call::StreamUid))?;
         self.executor.events.lock().add_stream(id, stream, uid);
         streams.insert(uid, id);
         Ok(id)
@@ -138,7 +139,7 @@ impl Engine {
 
     /// The stream's last fence is recorded if it can be; its handle is not used again.
     fn end_stream(&self, stream: StreamId) -> Result<(), StreamError> {
-        let plan = self.backend.lock().retire_stream(stream)?;
+        let plan = self.backend.state().change(|state| state.retire_stream(stream))??;
         self.finish(plan);
         self.executor.events.lock().forget_handle(stream);
         Ok(())
@@ -146,10 +147,7 @@ impl Engine {
 
     /// Carries out a plan and hands it back, done or undone.
     fn perform(&self, plan: Plan) -> Result<(), DriverError> {
-        match &self.backend {
-            BackendState::Heap(heap) => self.executor.perform(heap, plan),
-            BackendState::AsyncPools(pools) => self.executor.perform(pools, plan),
-        }
+        self.executor.perform(self.backend.state(), plan)
     }
 
     /// Carries out a plan whose failure the backend deals with by itself.
@@ -183,9 +181,9 @@ impl Engine {
                 Err(_) => return Ok(false),
             }
         };
-        let mut backend = self.backend.lock();
-        passed.iter().for_each(|&fence| backend.fence_passed(fence));
-        Ok(!passed.is_empty())
+        let state = self.backend.state();
+        let noted = state.change(|s| passed.iter().for_each(|&fence| s.fence_passed(fence)));
+        noted.map(|()| !passed.is_empty()).map_err(poisoned(Call::Query))
     }
 
     /// Waits for every fence that is recorded. True if there was any.
@@ -205,15 +203,18 @@ impl Engine {
     pub(crate) fn synchronize(&self) -> Result<(), DriverError> {
         self.executor.refuse_in_capture(Call::SynchronizeDevice)?;
         self.backend.free_deferred(&self.executor)?;
-        let plan = self.backend.lock().plan_synchronize();
-        self.perform(plan)?;
+        self.wait_until_idle()?;
         self.note_passed()?;
         if self.backend.free_deferred(&self.executor)? {
             // What could go only now is unused once the device has been idle again.
-            let plan = self.backend.lock().plan_synchronize();
-            self.perform(plan)?;
+            self.wait_until_idle()?;
         }
         Ok(())
+    }
+
+    fn wait_until_idle(&self) -> Result<(), DriverError> {
+        let plan = self.backend.state().change(|state| state.plan_synchronize());
+        self.perform(plan.map_err(poisoned(Call::SynchronizeDevice))?)
     }
 
     /// Waits until the device is idle and gives back all unused memory. Returns the bytes.
@@ -274,7 +275,8 @@ impl Drop for Engine {
     /// Gives everything unused back. Live blocks of raw allocations stay mapped: the program may
     /// still be using them. Once the driver is shutting down nothing more is called.
     fn drop(&mut self) {
-        self.backend.lock().release_all_pools();
+        // What is poisoned keeps its memory: the device is not waited for either.
+        let _ = self.backend.state().change(|state| state.release_all_pools());
         let trimmed = self.synchronize().map(|()| self.backend.trim(&self.executor));
         match trimmed {
             Ok(Ok(_)) => {}

@@ -21,7 +21,9 @@ use self::capture::is_any_captured;
 use self::events::Events;
 use self::handles::Handles;
 use self::observe::Observer;
+use crate::error::poisoned;
 use crate::memory_provider::{MemoryProvider, MemoryProviders, provided};
+use crate::state_lock::StateLock;
 
 /// What plans act on.
 pub(crate) struct Executor {
@@ -45,19 +47,20 @@ impl Executor {
 
     /// Carries out a plan and hands it back, done or undone.
     #[inline(never)]
-    pub(crate) fn perform<S: StateMachine + ?Sized>(
+    pub(crate) fn perform(
         &self,
-        state: &Mutex<S>,
+        state: &StateLock<dyn StateMachine>,
         plan: Plan,
     ) -> Result<(), DriverError> {
         match self.carry_out(&plan, None) {
             Ok(address) => {
-                state.lock().commit(plan, address);
-                Ok(())
+                let committed = state.change(|state| state.commit(plan, address));
+                committed.map(drop).map_err(poisoned(Call::SynchronizeDevice))
             }
-            Err(failure) => {
-                state.lock().abandon(plan, failure.in_effect);
-                Err(failure.error)
+            Err(Failure { error, in_effect, .. }) => {
+                // The failure is told, whether anybody knows of the plan still or not.
+                let _ = state.change(|state| state.abandon(plan, in_effect));
+                Err(error)
             }
         }
     }
