@@ -3,6 +3,7 @@
 use drystone_core::Poisoned;
 use drystone_driver::{DeviceInfo, ShareableHandle};
 
+use crate::decimal::Thousandths;
 use crate::options::{Backend, Options};
 
 /// Why an allocator, or a pool of one, could not be made.
@@ -77,7 +78,7 @@ pub(crate) fn check_options(options: &Options) -> Result<(), BuildError> {
     }
     match options.limit_fraction {
         Some(f) if !(f > 0.0 && f <= 1.0) => {
-            bad("limit_fraction", f.to_string(), "a number above 0 and at most 1")
+            bad("limit_fraction", Thousandths(f).to_string(), "a number above 0 and at most 1")
         }
         _ => Ok(()),
     }

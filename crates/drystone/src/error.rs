@@ -5,6 +5,8 @@ use std::fmt;
 use drystone_core::{Poisoned, PoolId, RequestError, StreamError};
 use drystone_driver::{Call, DriverError, ErrorCode};
 
+use crate::decimal::Hundredths;
+
 /// Why an allocation failed. The allocator stays usable, and the same call may be made again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -219,7 +221,7 @@ impl fmt::Display for Bytes {
         const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
         for (unit, shift) in UNITS {
             if self.0 >= 1 << shift {
-                return write!(f, "{:.2} {unit}", self.0 as f64 / (1u64 << shift) as f64);
+                return write!(f, "{} {unit}", Hundredths { number: self.0, shift });
             }
         }
         write!(f, "{} bytes", self.0)
