@@ -181,6 +181,7 @@ impl Blocks {
             *slot = block;
             return index;
         }
+        assert!(self.table.len() < u32::MAX as usize, "more blocks than indices");
         self.table.push(block);
         BlockIndex((self.table.len() - 1) as u32)
     }

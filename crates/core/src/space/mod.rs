@@ -130,6 +130,7 @@ impl Space {
     // Lists.
 
     pub(crate) fn insert_list(&mut self, list: FreeList) -> ListIx {
+        assert!(self.lists.len() < u32::MAX as usize, "more lists than indices");
         self.lists.push(list);
         ListIx((self.lists.len() - 1) as u32)
     }
@@ -176,6 +177,9 @@ impl Space {
         bytes: u64,
         is_window: bool,
     ) -> BlockIndex {
+        assert!(bytes > 0 && bytes.is_multiple_of(QUANTUM), "a segment is not of whole quanta");
+        assert!(address > 0 && address.is_multiple_of(QUANTUM), "a segment begins in a quantum");
+        assert!(address.checked_add(bytes).is_some(), "a segment has no end");
         let kind = self.list(list).kind;
         let segment = self.segments.insert(Segment::new(kind, address, bytes, list, is_window));
         let index = self.blocks.insert(Block::claimed(address, bytes, segment, list, is_window));
@@ -187,6 +191,8 @@ impl Space {
     pub(crate) fn remove_segment(&mut self, segment: SegmentIx) {
         let Segment { first, bytes, .. } = self.segments[segment];
         assert!(self.blocks[first].bytes == bytes, "a segment is removed with blocks in use");
+        let is_planned = self.blocks[first].state == BlockState::Claimed;
+        assert!(is_planned, "a segment is removed outside of a plan");
         self.blocks.remove(first);
         self.segments.remove(segment);
     }
@@ -199,6 +205,8 @@ impl Space {
     /// Where a window stands while it is idle.
     pub(crate) fn window_key(&self, index: BlockIndex, granule_bytes: u64) -> WindowKey {
         let block = &self.blocks[index];
+        assert!(block.is_window, "memory at home waits as a window");
+        assert!(block.bytes.is_multiple_of(granule_bytes), "a window is not of whole granules");
         let granules = (block.bytes / granule_bytes) as u32;
         WindowKey { list: block.list, granules, address: block.address }
     }

@@ -59,10 +59,12 @@ impl Segments {
             "a segment overlaps another"
         );
         let index = self.spare.pop().unwrap_or_else(|| {
+            assert!(self.table.len() < u32::MAX as usize, "more segments than indices");
             self.table.push(None);
             SegmentIx((self.table.len() - 1) as u32)
         });
-        self.table[index.index()] = Some(segment);
+        let former = self.table[index.index()].replace(segment);
+        assert!(former.is_none(), "a segment takes the place of another");
         self.by_address.insert(address, index.0);
         index
     }

@@ -30,6 +30,8 @@ impl Pins {
     /// Adds a pin of addresses, which lie in these whole handles.
     pub(crate) fn pin(&mut self, addresses: Range<u64>, covered: Range<u64>) {
         let Range { start: address, end } = addresses;
+        assert!(address < end, "a pin of nothing");
+        assert!(covered.start <= address && end <= covered.end, "a pin covers less than its block");
         match self.pinned.binary_search_by_key(&address, |pinned| pinned.address) {
             Ok(at) => {
                 let pinned = &mut self.pinned[at];
@@ -46,6 +48,7 @@ impl Pins {
     pub(crate) fn unpin(&mut self, address: u64) -> Option<u64> {
         let found = self.pinned.binary_search_by_key(&address, |pinned| pinned.address);
         let at = found.ok()?;
+        assert!(self.pinned[at].times > 0, "a pin is kept that is over");
         self.pinned[at].times -= 1;
         let left = self.pinned[at].times;
         if left == 0 {
