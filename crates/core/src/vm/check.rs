@@ -174,6 +174,8 @@ impl PageTable {
         let granule = from.and_then(|from| self[segment].granule(from));
         let pages = self.pages_mut(segment);
         pages.unmap(to);
-        granule.map(|granule| pages.map(to, granule, true));
+        if let Some(granule) = granule {
+            pages.map(to, granule, true);
+        }
     }
 }
