@@ -1,7 +1,7 @@
 //! Numbers with a point, read and written for people. The standard library's conversions are exact
 //! for every number there is, which makes them 30 KB of the shared library; sizes and fractions
-//! need far less. Invariant: what has at most 15 digits, and sizes up to 2^53 bytes, come out as the
-//! standard library has them.
+//! need far less. Invariant: what has at most 15 digits, and sizes up to 2^53 bytes, come out as
+//! the standard library has them.
 
 use std::fmt;
 
