@@ -7,7 +7,8 @@ use drystone_driver::{Call, DriverError, ErrorCode};
 
 use crate::decimal::Hundredths;
 
-/// Why an allocation failed. The allocator stays usable, and the same call may be made again.
+/// Why an allocation failed. The allocator stays usable, and the same call may be made again,
+/// unless the request was refused as [`RequestError::Poisoned`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AllocateError {
