@@ -5,6 +5,7 @@ pub mod convert;
 mod each_file;
 mod ended;
 pub mod fit;
+pub mod generate;
 pub mod inspect;
 pub mod replay;
 mod replays;
@@ -26,6 +27,8 @@ pub enum Command {
     Convert(convert::Args),
     /// Find the smallest device memory on which each allocator completes a trace
     Fit(fit::Args),
+    /// Write the trace of a program that is hard on allocators
+    Generate(generate::Args),
 }
 
 impl Command {
@@ -37,6 +40,7 @@ impl Command {
             Command::Inspect(args) => inspect::run(&args),
             Command::Convert(args) => convert::run(&args),
             Command::Fit(args) => fit::run(&args),
+            Command::Generate(args) => generate::run(&args),
         }
     }
 }
