@@ -18,7 +18,7 @@ pub struct Files {
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
 
-    /// Files worked on at a time [default: one per core]. Processor times are those of one thread,
+    /// Files worked on at a time, of `sweep` replays [default: one per core]. Processor times are those of one thread,
     /// but busy neighbours share caches: use 1 where they matter
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub jobs: Option<u16>,
@@ -96,7 +96,8 @@ impl Capacity {
     }
 }
 
-fn parse_capacity(text: &str) -> Result<Capacity, String> {
+/// Reads a size or a factor.
+pub fn parse_capacity(text: &str) -> Result<Capacity, String> {
     if let Some(factor) = text.strip_suffix(['x', 'X']) {
         let factor: f64 = factor.parse().map_err(|_| format!("'{text}' is not a factor"))?;
         if !(factor.is_finite() && factor > 0.0) {

@@ -46,8 +46,13 @@ pub const DEFAULT: &str = NAMES[0];
 
 /// Every allocator whose figures compare in its default configuration, and some in more.
 pub fn all(more: &Configurations) -> Result<Vec<Candidate>> {
+    of(&COMPARABLE, more)
+}
+
+/// The allocators of these names in their default configuration, and some in more.
+pub fn of(names: &[&str], more: &Configurations) -> Result<Vec<Candidate>> {
     let mut candidates = Vec::new();
-    for name in COMPARABLE {
+    for name in names {
         candidates.push(Candidate::named(name, "")?);
     }
     for configuration in &more.drystone_conf {

@@ -9,6 +9,7 @@ pub mod generate;
 pub mod inspect;
 pub mod replay;
 mod replays;
+pub mod sweep;
 
 use clap::Subcommand;
 
@@ -27,6 +28,8 @@ pub enum Command {
     Convert(convert::Args),
     /// Find the smallest device memory on which each allocator completes a trace
     Fit(fit::Args),
+    /// Replay traces on devices of several sizes, from ample to hardly enough
+    Sweep(sweep::Args),
     /// Write the trace of a program that is hard on allocators
     Generate(generate::Args),
 }
@@ -40,6 +43,7 @@ impl Command {
             Command::Inspect(args) => inspect::run(&args),
             Command::Convert(args) => convert::run(&args),
             Command::Fit(args) => fit::run(&args),
+            Command::Sweep(args) => sweep::run(&args),
             Command::Generate(args) => generate::run(&args),
         }
     }

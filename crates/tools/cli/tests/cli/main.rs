@@ -10,4 +10,5 @@ mod generated;
 mod inputs;
 mod reports;
 mod results;
+mod swept;
 mod tool;

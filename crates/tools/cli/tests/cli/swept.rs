@@ -1,0 +1,51 @@
+//! `drystone sweep`: one trace on devices of several sizes.
+
+use crate::tool::{drystone, folder};
+
+#[test]
+fn a_sweep_replays_each_allocator_on_each_device() {
+    let (_folder, path) = folder();
+    let path = path.display().to_string();
+    // The trace holds 12 MiB, so 8 MiB are too few for its first iteration.
+    let sizes = ["--capacity", "ample,2.5x,8MiB"];
+    let ran = drystone(["sweep", "--json", &path].iter().chain(&sizes)).expect(1);
+    let json = ran.json();
+    let cells = json["traces"][0]["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 3 * 3);
+    for (cell, device) in cells.chunks(3).zip(["ample", "2.5x", "8MiB"]) {
+        let names: Vec<_> = cell.iter().map(|cell| &cell["allocator"]).collect();
+        assert_eq!(names, ["drystone-vmm", "torch-expandable", "torch-native"]);
+        for cell in cell {
+            assert_eq!(cell["device"], device);
+            let is_too_small = device == "8MiB";
+            assert_eq!(cell["out_of_memory_events"] != 0, is_too_small, "{cell}");
+            assert!(cell["driver_time_us"].as_f64().unwrap() > 0.0, "{cell}");
+        }
+    }
+    assert_eq!(cells[4]["capacity_bytes"], 30 << 20);
+    let ran = drystone(["sweep", &path].iter().chain(&sizes)).expect(1);
+    let heads = ran.stdout.lines().filter(|line| line.contains("drystone-vmm"));
+    let devices: Vec<_> = heads.map(|line| line.trim().split(' ').next().unwrap()).collect();
+    assert_eq!(devices, ["ample", "2.5x", "8MiB"]);
+}
+
+#[test]
+fn more_configurations_are_swept_beside_the_default_ones() {
+    let (_folder, path) = folder();
+    let path = path.display().to_string();
+    let ran = drystone([
+        "sweep",
+        "--json",
+        &path,
+        "--capacity",
+        "ample",
+        "--drystone-conf",
+        "cross_stream:never",
+    ]);
+    let json = ran.expect(0).json();
+    let cells = json["traces"][0]["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 4);
+    assert_eq!(cells[3]["configuration"], "cross_stream:never");
+    let ran = drystone(["sweep", &path, "--capacity", "plenty"]).expect(2);
+    assert!(ran.stderr.contains("plenty"), "{ran:?}");
+}

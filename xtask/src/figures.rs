@@ -1,0 +1,141 @@
+//! What each trace costs on devices from ample to hardly enough, held against the goals.
+//!
+//! Lives here: which replays are made, and how they are told as they come. They are `drystone
+//! sweep`'s, over the traces of the repository and every program that `drystone generate` knows.
+//! The goals are in `figures/goals.rs`.
+
+mod goals;
+mod row;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+
+use crate::command::{cargo, root};
+use row::Row;
+
+/// Built in a tenth of the time that a release takes: calls and modelled times are the same.
+const PROFILE: &str = "quick";
+/// Devices that the goals speak of.
+const DEVICES: &str = "ample,1.34x,1.25x,1.1x,1.05x,1.02x";
+/// Programs that come up to the end of memory are there for a device of this size.
+const AT_THE_LIMIT: [(&str, &str); 3] =
+    [("batch-finder", "80GiB"), ("out-of-memory", "80GiB"), ("first-growth", "80GiB")];
+
+/// What to replay.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Traces; unless said otherwise those of `traces/` and every generated program.
+    files: Vec<PathBuf>,
+    /// Only those whose name contains this; may be given several times.
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
+    /// Devices, as `drystone sweep` takes them.
+    #[arg(long, value_name = "SIZE,...", default_value = DEVICES)]
+    capacity: String,
+    /// Drystone in this configuration, in the place of the default one.
+    #[arg(long, value_name = "KEY:VALUE,...")]
+    conf: Option<String>,
+    /// Show the rows that miss a goal alone.
+    #[arg(long)]
+    misses: bool,
+    /// Where the whole result goes; `target/figures/figures.json` unless said otherwise.
+    #[arg(long, value_name = "OUT")]
+    json: Option<PathBuf>,
+}
+
+/// Replays all of it, prints a row for each trace and device, and writes the whole as JSON.
+pub fn figures(args: &Args) -> Result<()> {
+    cargo(&["build", "--profile", PROFILE, "--quiet", "--package", "drystone-cli"])?;
+    let folder = root().join("target/figures");
+    std::fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
+    let mut files = if args.files.is_empty() { all_traces(&folder)? } else { args.files.clone() };
+    files.retain(|file| {
+        args.only.is_empty() || args.only.iter().any(|part| name_of(file).contains(part))
+    });
+    ensure!(!files.is_empty(), "no trace has such a name");
+
+    let mut rows = Vec::new();
+    println!("{}", table::heads());
+    for (number, file) in files.iter().enumerate() {
+        eprintln!("[{}/{}] {}", number + 1, files.len(), name_of(file));
+        for row in sweep(args, file)? {
+            if !args.misses || !goals::missed(&row).is_empty() {
+                println!("{}", table::row(&row));
+            }
+            rows.push(row);
+        }
+    }
+    println!("\n{}", goals::summary(&rows));
+    let out = args.json.clone().unwrap_or_else(|| folder.join("figures.json"));
+    let whole: Vec<Value> = rows.iter().map(table::json).collect();
+    let text = serde_json::to_string_pretty(&json!({ "rows": whole }))?;
+    std::fs::write(&out, text).with_context(|| format!("write {}", out.display()))?;
+    eprintln!("{}", out.display());
+    Ok(())
+}
+
+fn drystone() -> Command {
+    let mut command = Command::new(root().join("target").join(PROFILE).join("drystone"));
+    command.current_dir(root());
+    command
+}
+
+/// The name of a trace is that of its file without the endings.
+fn name_of(file: &Path) -> String {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    name.split('.').next().unwrap_or_default().to_owned()
+}
+
+/// The traces of the repository, then the generated ones, which are made anew.
+fn all_traces(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let traces = root().join("traces");
+    for entry in traces.read_dir().with_context(|| format!("read {}", traces.display()))? {
+        let path = entry?.path();
+        if path.to_string_lossy().ends_with(".csv.zst") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    let mut list = drystone();
+    let listed = list.args(["generate", "--list"]).output().context("cannot start drystone")?;
+    for line in String::from_utf8_lossy(&listed.stdout).lines().skip(1) {
+        let Some(program) = line.split_whitespace().next() else { continue };
+        let file = folder.join(format!("{program}.csv.zst"));
+        let made = drystone().args(["generate", program, "--out"]).arg(&file).output();
+        let made = made.context("cannot start drystone")?;
+        ensure!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        files.push(file);
+    }
+    Ok(files)
+}
+
+/// The rows of one trace.
+fn sweep(args: &Args, file: &Path) -> Result<Vec<Row>> {
+    let file = file.canonicalize().with_context(|| format!("find {}", file.display()))?;
+    let name = name_of(&file);
+    let mut devices = args.capacity.clone();
+    if let Some((_, size)) = AT_THE_LIMIT.iter().find(|(program, _)| *program == name) {
+        devices = format!("{devices},{size}");
+    }
+    let mut command = drystone();
+    command.args(["sweep", "--json", "--capacity", &devices]).arg(&file);
+    if let Some(conf) = &args.conf {
+        command.args(["--drystone-conf", conf]);
+    }
+    let output = command.stderr(Stdio::inherit()).output().context("cannot start drystone")?;
+    // 1 says that something was refused, which is a figure here.
+    if !matches!(output.status.code(), Some(0 | 1)) {
+        bail!("{command:?} failed: {}", output.status);
+    }
+    let report: Value = serde_json::from_slice(&output.stdout)?;
+    let mut rows = Vec::new();
+    for trace in report["traces"].as_array().into_iter().flatten() {
+        rows.extend(Row::all_of(trace, args.conf.as_deref().unwrap_or_default()));
+    }
+    Ok(rows)
+}
