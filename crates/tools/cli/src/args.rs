@@ -18,8 +18,8 @@ pub struct Files {
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
 
-    /// Files worked on at a time, of `sweep` replays [default: one per core]. Processor times are those of one thread,
-    /// but busy neighbours share caches: use 1 where they matter
+    /// Files worked on at a time, of `sweep` replays [default: one per core]. Processor times are
+    /// those of one thread, but busy neighbours share caches: use 1 where they matter
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub jobs: Option<u16>,
 }

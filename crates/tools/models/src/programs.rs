@@ -25,8 +25,8 @@ mod recorder;
 use drystone_sim::Rng;
 use drystone_trace::model::Trace;
 
-use recorder::Recorder;
 pub use recorder::{Extent, NoRoom};
+use recorder::{GIB, Recorder};
 
 /// A program whose trace can be made.
 #[derive(Debug)]
@@ -39,9 +39,6 @@ pub struct Program {
     pub extent: Extent,
     run: fn(&mut Recorder, &mut Rng) -> Result<(), NoRoom>,
 }
-
-const GIB: u64 = 1 << 30;
-const MIB: u64 = 1 << 20;
 
 const fn extent(events: u64, live_gib: u64) -> Extent {
     Extent { events, live_bytes: live_gib * GIB }

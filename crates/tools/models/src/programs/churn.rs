@@ -2,8 +2,7 @@
 
 use drystone_sim::Rng;
 
-use super::MIB;
-use super::recorder::{NoRoom, Recorder};
+use super::recorder::{MIB, NoRoom, Recorder};
 
 /// What is freed in a comb, and what is asked for in its place, in KiB. Below, at and above the
 /// granule of 2 MiB; each next size is a little larger than its hole.
@@ -52,7 +51,7 @@ pub(super) fn random_small(recorder: &mut Recorder, rng: &mut Rng) -> Result<(),
 
 /// Two sizes in each octave, as caches with rounded sizes ask for.
 pub(super) fn few_sizes(recorder: &mut Recorder, rng: &mut Rng) -> Result<(), NoRoom> {
-    churn(recorder, rng, |rng| (2 + rng.below(2)) * (MIB / 2) << rng.below(10))
+    churn(recorder, rng, |rng| ((2 + rng.below(2)) * (MIB / 2)) << rng.below(10))
 }
 
 /// Each iteration is one comb.

@@ -5,8 +5,7 @@
 
 use drystone_sim::Rng;
 
-use super::MIB;
-use super::recorder::{NoRoom, Recorder};
+use super::recorder::{MIB, NoRoom, Recorder};
 
 /// Activations of a batch of one.
 const SAMPLE_BYTES: u64 = 96 * MIB;

@@ -8,16 +8,15 @@ use std::collections::VecDeque;
 
 use drystone_sim::Rng;
 
-use super::MIB;
-use super::recorder::{Block, NoRoom, Recorder};
+use super::recorder::{Block, MIB, NoRoom, Recorder};
 
 /// What each program holds throughout, in parts.
 const WEIGHTS: (u64, u64) = (16, 128 * MIB);
 /// Blocks that a stream's turn takes, at most.
 const TURN: u64 = 6;
-/// Streams beside the default one that there are in all: as many as a program makes that gives a
-/// stream to each request and never retires one.
-const STREAMS: u64 = 256;
+/// Streams beside the default one that there are in all. Expandable segments reserve addresses for
+/// more than the whole device twice for each: with more streams a large device runs out of them.
+const STREAMS: u64 = 40;
 
 fn load_weights(recorder: &mut Recorder) -> Result<(), NoRoom> {
     (0..WEIGHTS.0).try_for_each(|_| recorder.allocate(WEIGHTS.1, 0).map(drop))

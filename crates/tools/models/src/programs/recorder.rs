@@ -8,6 +8,8 @@ use std::collections::BinaryHeap;
 
 use drystone_trace::model::{Event, Kind, Trace};
 
+pub(super) const MIB: u64 = 1 << 20;
+pub(super) const GIB: u64 = 1 << 30;
 /// Time from one call to the next: a host that launches a kernel with each request and runs ahead
 /// of the device. 4 us is the launch time that the shipped traces assume, too.
 const CALL_NS: u64 = 4_000;
