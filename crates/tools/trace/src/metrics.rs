@@ -15,7 +15,7 @@ pub use summary::{Lifetimes, Share, SizeClass, Summary, live_at};
 use crate::model::{Kind, Trace};
 
 /// What one allocator made of one trace.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Metrics {
     /// Events of the trace, markers included.
     pub events: u64,

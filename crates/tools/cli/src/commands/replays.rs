@@ -36,9 +36,6 @@ impl Replays<'_> {
     pub fn run(&self) -> Result<Ended> {
         let targets = [self.outputs.html.as_deref(), self.outputs.svg.as_deref()];
         let targets: Vec<&Path> = targets.into_iter().flatten().collect();
-        if targets.contains(&Path::new("-")) {
-            anyhow::bail!("-: standard output has the table; name a file for the report");
-        }
         output::ensure_apart(&targets, &input::expand(&self.files.files).0)?;
         let html_file = self.outputs.html.as_deref().map(Pending::create).transpose()?;
         let svg_file = self.outputs.svg.as_deref().map(Pending::create).transpose()?;

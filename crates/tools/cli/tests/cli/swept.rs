@@ -30,6 +30,24 @@ fn a_sweep_replays_each_allocator_on_each_device() {
 }
 
 #[test]
+fn the_picture_has_a_row_for_each_trace_and_a_line_for_each_allocator() {
+    let (folder, path) = folder();
+    let out = folder.path().join("sweep.svg");
+    let mut arguments = vec!["sweep".into(), "--capacity".into(), "1.1x,1.5x".into()];
+    arguments.extend([path.clone().into_os_string(), "--svg".into(), out.clone().into()]);
+    drystone(&arguments).expect(1);
+    let svg = std::fs::read_to_string(&out).unwrap();
+    assert_eq!(svg.matches("small, peak 12.00 MiB").count(), 2, "{svg}");
+    for name in ["drystone-vmm", "torch-expandable", "torch-native"] {
+        assert_eq!(svg.matches(name).count(), 1, "{name}");
+    }
+    // PyTorch's segments of 20 MiB fit neither device, so one line has a beginning.
+    assert_eq!(svg.matches("<circle").count(), 2, "{svg}");
+    let before = drystone([&"sweep".into(), &path, &"--svg".into(), &path]).expect(2);
+    assert!(before.complaint().contains("is read; write to another file"), "{before:?}");
+}
+
+#[test]
 fn more_configurations_are_swept_beside_the_default_ones() {
     let (_folder, path) = folder();
     let path = path.display().to_string();

@@ -1,0 +1,125 @@
+//! Replays of one trace on devices of several sizes, through several allocators.
+//!
+//! Invariant: every replay has a device and an allocator of its own, so they run in parallel and
+//! come back in the order of sizes, then allocators.
+
+use anyhow::Result;
+use drystone_models::Candidate;
+use drystone_trace::metrics::{Metrics, Summary};
+use drystone_trace::model::Trace;
+use drystone_trace::replay::{self, Options};
+
+use crate::args::{AMPLE_BYTES, Capacity, parse_capacity};
+use crate::candidates::{self, Device};
+use crate::jobs::{self, Progress};
+
+/// No memory curves are kept, and processor time is not measured: all cores are busy.
+const UNTIMED: Options = Options { curve_points: 1, timed_passes: 0 };
+
+/// A size of the device, and how it was written.
+#[derive(Clone, Debug)]
+pub struct Size {
+    text: String,
+    capacity: Capacity,
+}
+
+/// Reads a size, a factor or `ample`.
+pub fn parse_size(text: &str) -> Result<Size, String> {
+    let capacity = match text {
+        "ample" => Capacity::Bytes(AMPLE_BYTES),
+        _ => parse_capacity(text)?,
+    };
+    Ok(Size { text: text.to_owned(), capacity })
+}
+
+/// What came of one trace.
+#[derive(Debug, serde::Serialize)]
+pub struct Report {
+    /// The file it came from.
+    pub file: String,
+    /// The trace's own name.
+    pub trace: String,
+    /// What is in the trace.
+    pub summary: Summary,
+    /// By size, then by allocator.
+    pub cells: Vec<Cell>,
+}
+
+/// One replay.
+#[derive(Debug, serde::Serialize)]
+pub struct Cell {
+    /// The size as it was asked for.
+    pub device: String,
+    /// Physical memory of the device, in bytes.
+    pub capacity_bytes: u64,
+    /// The allocator's name.
+    pub allocator: String,
+    /// Its configuration; empty for the default.
+    pub configuration: String,
+    /// The figures, without those of single iterations.
+    #[serde(flatten)]
+    pub metrics: Metrics,
+    /// Peak reserved over peak requested.
+    pub reserved_per_requested: Option<f64>,
+}
+
+impl Cell {
+    /// Name and configuration in one.
+    pub fn label(&self) -> String {
+        candidates::label(&self.allocator, &self.configuration)
+    }
+}
+
+/// How the replays are made.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings<'a> {
+    /// Sizes of the devices.
+    pub sizes: &'a [Size],
+    /// Nanoseconds from recording an event until the device has reached it.
+    pub event_latency_ns: u64,
+    /// Replays at a time.
+    pub jobs: usize,
+}
+
+/// Replays a trace on each size through each candidate.
+pub fn sweep(
+    file: &str,
+    trace: &Trace,
+    candidates: &[Candidate],
+    settings: &Settings,
+    progress: &Progress,
+) -> Result<Report> {
+    let summary = Summary::of(trace);
+    let pairs =
+        settings.sizes.iter().flat_map(|size| candidates.iter().map(move |who| (size, who)));
+    let pairs: Vec<(&Size, &Candidate)> = pairs.collect();
+    let work = |&(size, candidate): &(&Size, &Candidate)| {
+        let device = Device {
+            capacity_bytes: size.capacity.resolve(summary.peak_requested_bytes),
+            event_latency_ns: settings.event_latency_ns,
+        };
+        let cell = cell(trace, &size.text, &device, candidate);
+        progress.step(&trace.name);
+        cell
+    };
+    let mut cells = Vec::with_capacity(pairs.len());
+    jobs::run(&pairs, settings.jobs, progress, work, |_, cell| cells.push(cell));
+    let cells = cells.into_iter().collect::<Result<_>>()?;
+    Ok(Report { file: file.to_owned(), trace: trace.name.clone(), summary, cells })
+}
+
+fn cell(trace: &Trace, size: &str, device: &Device, candidate: &Candidate) -> Result<Cell> {
+    let mut allocator = device.build(candidate, trace)?;
+    let mut metrics = replay::run(trace, allocator.as_mut(), &UNTIMED).metrics;
+    // One number per iteration for each cell would be most of the report.
+    metrics.driver_calls_per_iteration.clear();
+    metrics.convergence = Default::default();
+    Ok(Cell {
+        device: size.to_owned(),
+        capacity_bytes: device.capacity_bytes,
+        allocator: candidate.name().to_owned(),
+        configuration: candidate.configuration().to_owned(),
+        reserved_per_requested: metrics.reserved_per_requested(),
+        metrics,
+    })
+}
