@@ -4,21 +4,22 @@
 //! sweep`'s, over the traces of the repository and every program that `drystone generate` knows.
 //! The goals are in `figures/goals.rs`.
 
+mod fit;
 mod goals;
 mod row;
 mod table;
+mod tool;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::command::{cargo, root};
+use crate::command::root;
+use fit::Fit;
 use row::Row;
+use tool::{drystone, report};
 
-/// Built in a tenth of the time that a release takes: calls and modelled times are the same.
-const PROFILE: &str = "quick";
 /// Devices that the goals speak of.
 const DEVICES: &str = "ample,1.34x,1.25x,1.1x,1.05x,1.02x";
 /// Programs that come up to the end of memory are there for a device of this size.
@@ -42,6 +43,9 @@ pub struct Args {
     /// Show the rows that miss a goal alone.
     #[arg(long)]
     misses: bool,
+    /// Also look for the smallest device that serves each trace, and replay just above it.
+    #[arg(long)]
+    fit: bool,
     /// Where the whole result goes; `target/figures/figures.json` unless said otherwise.
     #[arg(long, value_name = "OUT")]
     json: Option<PathBuf>,
@@ -49,10 +53,15 @@ pub struct Args {
 
 /// Replays all of it, prints a row for each trace and device, and writes the whole as JSON.
 pub fn figures(args: &Args) -> Result<()> {
-    cargo(&["build", "--profile", PROFILE, "--quiet", "--package", "drystone-cli"])?;
+    tool::build()?;
     let folder = root().join("target/figures");
     std::fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
-    let mut files = if args.files.is_empty() { all_traces(&folder)? } else { args.files.clone() };
+    let named =
+        |file: &PathBuf| file.canonicalize().with_context(|| format!("find {}", file.display()));
+    let mut files = match args.files.as_slice() {
+        [] => all_traces(&folder)?,
+        files => files.iter().map(named).collect::<Result<_>>()?,
+    };
     files.retain(|file| {
         args.only.is_empty() || args.only.iter().any(|part| name_of(file).contains(part))
     });
@@ -70,18 +79,29 @@ pub fn figures(args: &Args) -> Result<()> {
         }
     }
     println!("\n{}", goals::summary(&rows));
+    let fits = if args.fit { fits(args, &files)? } else { Vec::new() };
     let out = args.json.clone().unwrap_or_else(|| folder.join("figures.json"));
     let whole: Vec<Value> = rows.iter().map(table::json).collect();
-    let text = serde_json::to_string_pretty(&json!({ "rows": whole }))?;
+    let fits: Vec<Value> = fits.iter().map(Fit::json).collect();
+    let text = serde_json::to_string_pretty(&json!({ "rows": whole, "fits": fits }))?;
     std::fs::write(&out, text).with_context(|| format!("write {}", out.display()))?;
     eprintln!("{}", out.display());
     Ok(())
 }
 
-fn drystone() -> Command {
-    let mut command = Command::new(root().join("target").join(PROFILE).join("drystone"));
-    command.current_dir(root());
-    command
+/// The second table: smallest devices.
+fn fits(args: &Args, files: &[PathBuf]) -> Result<Vec<Fit>> {
+    let mut fits = Vec::new();
+    println!("{}", fit::heads());
+    for (number, file) in files.iter().enumerate() {
+        eprintln!("[{}/{}] {}", number + 1, files.len(), name_of(file));
+        for fit in Fit::of(file, args.conf.as_deref())? {
+            println!("{}", fit.line());
+            fits.push(fit);
+        }
+    }
+    println!("\n{}", fit::summary(&fits));
+    Ok(fits)
 }
 
 /// The name of a trace is that of its file without the endings.
@@ -116,26 +136,19 @@ fn all_traces(folder: &Path) -> Result<Vec<PathBuf>> {
 
 /// The rows of one trace.
 fn sweep(args: &Args, file: &Path) -> Result<Vec<Row>> {
-    let file = file.canonicalize().with_context(|| format!("find {}", file.display()))?;
-    let name = name_of(&file);
+    let name = name_of(file);
     let mut devices = args.capacity.clone();
     if let Some((_, size)) = AT_THE_LIMIT.iter().find(|(program, _)| *program == name) {
         devices = format!("{devices},{size}");
     }
     let mut command = drystone();
-    command.args(["sweep", "--json", "--capacity", &devices]).arg(&file);
+    command.args(["sweep", "--json", "--capacity", &devices]).arg(file);
     if let Some(conf) = &args.conf {
         command.args(["--drystone-conf", conf]);
     }
-    let output = command.stderr(Stdio::inherit()).output().context("cannot start drystone")?;
-    // 1 says that something was refused, which is a figure here.
-    if !matches!(output.status.code(), Some(0 | 1)) {
-        bail!("{command:?} failed: {}", output.status);
-    }
-    let report: Value = serde_json::from_slice(&output.stdout)?;
     let mut rows = Vec::new();
-    for trace in report["traces"].as_array().into_iter().flatten() {
-        rows.extend(Row::all_of(trace, args.conf.as_deref().unwrap_or_default()));
+    for trace in report(command)? {
+        rows.extend(Row::all_of(&trace, args.conf.as_deref().unwrap_or_default()));
     }
     Ok(rows)
 }

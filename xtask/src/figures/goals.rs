@@ -98,8 +98,8 @@ pub fn summary(rows: &[Row]) -> String {
     text
 }
 
-/// Over what is finite and above zero: nothing has no logarithm.
-fn geometric_mean(values: &[f64]) -> Option<f64> {
+/// The mean over what is finite and above zero: nothing has no logarithm.
+pub fn geometric_mean(values: &[f64]) -> Option<f64> {
     let logarithms = values.iter().filter(|value| value.is_finite() && **value > 0.0);
     let logarithms: Vec<f64> = logarithms.map(|value| value.ln()).collect();
     (!logarithms.is_empty())
