@@ -26,6 +26,17 @@ const DEVICES: &str = "ample,1.34x,1.25x,1.1x,1.05x,1.02x";
 const AT_THE_LIMIT: [(&str, &str); 3] =
     [("batch-finder", "80GiB"), ("out-of-memory", "80GiB"), ("first-growth", "80GiB")];
 
+/// The picture's traces: three streams, four streams, and one each with and without repetition.
+const PICTURED: [&str; 4] = [
+    "llama_1b_fsdp2_8way",
+    "four_streams_inference",
+    "vit_large_varying_batch",
+    "moe_mixtral_small_train",
+];
+/// The picture's devices, closest together where allocators begin to refuse.
+const PICTURED_DEVICES: &str = "1x,1.0025x,1.005x,1.0075x,1.01x,1.015x,1.02x,1.03x,1.04x,1.05x,\
+                                1.075x,1.1x,1.15x,1.2x,1.25x,1.3x,1.35x,1.4x,1.45x,1.5x";
+
 /// What to replay.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -86,6 +97,18 @@ pub fn figures(args: &Args) -> Result<()> {
     let text = serde_json::to_string_pretty(&json!({ "rows": whole, "fits": fits }))?;
     std::fs::write(&out, text).with_context(|| format!("write {}", out.display()))?;
     eprintln!("{}", out.display());
+    Ok(())
+}
+
+/// Draws memory held and time against the size of the device.
+pub fn picture() -> Result<()> {
+    tool::build()?;
+    let out = root().join("docs/device_size.svg");
+    let mut command = drystone();
+    command.args(["sweep", "--json", "--capacity", PICTURED_DEVICES, "--svg"]).arg(&out);
+    command.args(PICTURED.map(|name| format!("traces/{name}.csv.zst")));
+    report(command)?;
+    println!("{}", out.display());
     Ok(())
 }
 

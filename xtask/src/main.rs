@@ -120,6 +120,8 @@ enum Task {
     /// Replay every trace, shipped and generated, on devices from ample to hardly enough, and hold
     /// what came of it against the goals.
     Figures(figures::Args),
+    /// Draw memory held and time against the size of the device, for `docs/`.
+    Picture,
     /// Time the hit path, the replay and the decoders.
     Bench,
     /// Count the hit path's instructions under valgrind, which must be there; installs
@@ -162,6 +164,7 @@ fn main() -> Result<()> {
         }
         Task::Fuzz { seconds } => fuzz::fuzz(seconds),
         Task::Figures(args) => figures::figures(&args),
+        Task::Picture => figures::picture(),
         Task::Bench => bench(&["hit_path", "replay", "decode"]),
         Task::Instructions => instructions(),
     }
