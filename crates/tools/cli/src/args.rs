@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use drystone_sim::CostTable;
+
 use crate::units;
 
 /// Physical memory of the simulated device where `--capacity` is not given: nothing runs out.
@@ -42,6 +44,29 @@ pub struct DeviceArgs {
 
     #[command(flatten)]
     pub latency: Latency,
+}
+
+/// What a driver call costs: published figures differ, and a conclusion should hold under all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Costs {
+    /// kvcached's measurements of an A100-80G: 193 us to create 2 MiB
+    #[default]
+    A100,
+    /// The vAttention paper's: 29 us
+    Vattention,
+    /// kvcached's of a card of 25 GB: 7.6 us
+    Small,
+}
+
+impl Costs {
+    /// Every price, with its source.
+    pub fn table(self) -> CostTable {
+        match self {
+            Self::A100 => CostTable::a100(),
+            Self::Vattention => CostTable::vattention(),
+            Self::Small => CostTable::small(),
+        }
+    }
 }
 
 /// How far the device lags behind the host.

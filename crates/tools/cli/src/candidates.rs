@@ -6,6 +6,8 @@ use drystone_sim::{SimConfig, SimDevice};
 use drystone_trace::model::Trace;
 use drystone_trace::replay::Replayed;
 
+use crate::args::Costs;
+
 /// The simulated device of a replay.
 #[derive(Clone, Copy, Debug)]
 pub struct Device {
@@ -13,6 +15,8 @@ pub struct Device {
     pub capacity_bytes: u64,
     /// Nanoseconds from recording an event until the device has reached it.
     pub event_latency_ns: u64,
+    /// What each driver call costs.
+    pub costs: Costs,
 }
 
 impl Device {
@@ -21,6 +25,7 @@ impl Device {
         let device = SimDevice::new(SimConfig {
             total_bytes: self.capacity_bytes,
             event_latency_ns: self.event_latency_ns,
+            costs: self.costs.table(),
             ..SimConfig::default()
         });
         Ok(candidate.build(&device, trace.streams, trace.pools)?)

@@ -8,7 +8,7 @@ use drystone_trace::metrics::{Metrics, Summary};
 use drystone_trace::model::Trace;
 use drystone_trace::replay::{self, Curve, Layout, Options};
 
-use crate::args::{AMPLE_BYTES, Capacity};
+use crate::args::{AMPLE_BYTES, Capacity, Costs};
 use crate::candidates::{self, Device};
 use crate::input::{self, Input};
 use crate::jobs::Progress;
@@ -20,6 +20,8 @@ pub struct Settings {
     pub capacity: Option<Capacity>,
     /// Nanoseconds from recording an event until the device has reached it.
     pub event_latency_ns: u64,
+    /// What each driver call costs.
+    pub costs: Costs,
     /// Whether address maps are wanted: each costs another replay up to its moment.
     pub with_layouts: bool,
 }
@@ -116,6 +118,7 @@ fn examine(
     let device = Device {
         capacity_bytes: capacity.resolve(summary.peak_requested_bytes),
         event_latency_ns: settings.event_latency_ns,
+        costs: settings.costs,
     };
     let mut runs = Vec::with_capacity(candidates.len());
     for candidate in candidates {

@@ -300,6 +300,20 @@ impl VirtualMemory {
         self.handles.len()
     }
 
+    /// How many mappings begin in a range of one reservation.
+    pub(crate) fn mappings_in(&self, address: u64, bytes: u64) -> u64 {
+        let Some((&start, reservation)) = self.reservations.range(..=address).next_back() else {
+            return 0;
+        };
+        let piece = |at: u64| ((at - start) / GRANULARITY_BYTES) as usize;
+        let pieces = piece(address)..piece(address.saturating_add(bytes));
+        let pieces = pieces.start..pieces.end.min(reservation.pieces.len());
+        let Some(inside) = reservation.pieces.get(pieces) else { return 0 };
+        // A mapping's pieces are neighbours of one index, and no two mappings share one.
+        let begins = inside.chunk_by(|one, next| one == next);
+        begins.filter(|run| run.first().is_some_and(|&index| index != UNMAPPED)).count() as u64
+    }
+
     pub(crate) fn mappings(&self) -> usize {
         self.mappings.len() - self.spare_mappings.len()
     }

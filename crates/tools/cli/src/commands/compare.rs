@@ -5,7 +5,7 @@ use drystone_models::{Candidate, DRYSTONE_ASYNC};
 
 use super::ended::Ended;
 use super::replays::Replays;
-use crate::args::{DeviceArgs, Files, Outputs};
+use crate::args::{Costs, DeviceArgs, Files, Outputs};
 use crate::candidates;
 
 /// Options of `compare`.
@@ -25,6 +25,10 @@ pub struct Args {
     #[command(flatten)]
     device: DeviceArgs,
 
+    /// Prices of driver calls
+    #[arg(long, value_enum, value_name = "TABLE", default_value_t)]
+    costs: Costs,
+
     #[command(flatten)]
     outputs: Outputs,
 }
@@ -39,6 +43,7 @@ pub fn run(args: &Args) -> Result<Ended> {
         command: "compare",
         files: &args.files,
         device: &args.device,
+        costs: args.costs,
         outputs: &args.outputs,
         candidates: &candidates,
     };

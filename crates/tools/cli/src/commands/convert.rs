@@ -16,7 +16,7 @@ use drystone_trace::replay;
 use drystone_trace::snapshot::{Action, Snapshot};
 
 use super::ended::Ended;
-use crate::args::{AMPLE_BYTES, DeviceArgs};
+use crate::args::{AMPLE_BYTES, Costs, DeviceArgs};
 use crate::candidates::{self, Device};
 use crate::input::{self, Input};
 use crate::output::{self, Pending};
@@ -201,6 +201,7 @@ fn snapshot_of(args: &Args, input: &Input, traces: Vec<Trace>) -> Result<(Arc<Sn
     let device = Device {
         capacity_bytes: capacity.unwrap_or(AMPLE_BYTES),
         event_latency_ns: args.simulated.latency.ns(),
+        costs: Costs::default(),
     };
     let mut allocator = device.build(&candidate, &trace)?;
     let snapshot = replay::record(&trace, allocator.as_mut())

@@ -5,7 +5,7 @@ use drystone_models::{Candidate, NAMES};
 
 use super::ended::Ended;
 use super::replays::Replays;
-use crate::args::{DeviceArgs, Files, Outputs};
+use crate::args::{Costs, DeviceArgs, Files, Outputs};
 use crate::candidates;
 
 /// Options of `replay`.
@@ -27,6 +27,10 @@ pub struct Args {
     #[command(flatten)]
     device: DeviceArgs,
 
+    /// Prices of driver calls
+    #[arg(long, value_enum, value_name = "TABLE", default_value_t)]
+    costs: Costs,
+
     #[command(flatten)]
     outputs: Outputs,
 }
@@ -38,6 +42,7 @@ pub fn run(args: &Args) -> Result<Ended> {
         command: "replay",
         files: &args.files,
         device: &args.device,
+        costs: args.costs,
         outputs: &args.outputs,
         candidates: &candidates,
     };

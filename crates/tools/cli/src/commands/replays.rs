@@ -10,7 +10,7 @@ use drystone_models::Candidate;
 
 use super::each_file::{self, Tables};
 use super::ended::Ended;
-use crate::args::{DeviceArgs, Files, Outputs};
+use crate::args::{Costs, DeviceArgs, Files, Outputs};
 use crate::input::{self, Input};
 use crate::jobs::Progress;
 use crate::output::{self, Pending};
@@ -25,6 +25,8 @@ pub struct Replays<'a> {
     pub files: &'a Files,
     /// The device.
     pub device: &'a DeviceArgs,
+    /// What driver calls cost on it.
+    pub costs: Costs,
     /// The reports.
     pub outputs: &'a Outputs,
     /// Who replays.
@@ -42,6 +44,7 @@ impl Replays<'_> {
         let settings = Settings {
             capacity: self.device.capacity,
             event_latency_ns: self.device.latency.ns(),
+            costs: self.costs,
             with_layouts: html_file.is_some(),
         };
         let work = |input: &Input, progress: &Progress| {

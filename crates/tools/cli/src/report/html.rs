@@ -78,6 +78,7 @@ fn run(run: &Run) -> Value {
         "steady_driver_calls": metrics.steady_driver_calls,
         "driver_time_us": metrics.driver_time_us,
         "steady_driver_time_us": metrics.steady_driver_time_us,
+        "per_malloc": metrics.per_malloc,
         "cpu_ns_per_operation": metrics.cpu_ns_per_operation,
         "out_of_memory_events": metrics.out_of_memory_events,
         "remaps": metrics.remaps,

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use drystone_trace::metrics::PerMalloc;
+
 use crate::output::printable;
 use crate::runs::{Run, TraceReport};
 use crate::table::Table;
@@ -20,6 +22,9 @@ const HEADS: [&str; 10] = [
     "ns/op",
     "OOM",
 ];
+
+/// Column heads of the table of time.
+const TIME_HEADS: [&str; 6] = ["per malloc", "calls p99", "max", "driver time p50", "p99", "max"];
 
 /// Columns of the table of convergence, at most.
 const GROUPS: usize = 8;
@@ -42,6 +47,7 @@ pub fn trace(report: &TraceReport) -> String {
     }
     text.push_str(&table.render("  "));
     text.push_str(&convergence(report));
+    text.push_str(&time(report));
     for run in &report.runs {
         if let Some(first) = &run.first_out_of_memory {
             let message = printable(&first.message);
@@ -66,6 +72,23 @@ fn cells(run: &Run) -> Vec<String> {
         metrics.cpu_ns_per_operation.map_or("-".into(), |ns| format!("{ns:.1}")),
         count(metrics.out_of_memory_events),
     ]
+}
+
+/// What single requests have cost.
+fn time(report: &TraceReport) -> String {
+    let mut table = Table::new(&TIME_HEADS);
+    for run in &report.runs {
+        let PerMalloc { driver_calls: calls, driver_time_us: time } = run.metrics.per_malloc;
+        table.row(vec![
+            run.label(),
+            count(calls.p99 as u64),
+            count(calls.max as u64),
+            duration_us(time.p50),
+            duration_us(time.p99),
+            duration_us(time.max),
+        ]);
+    }
+    table.render("  ")
 }
 
 /// Driver calls of each part of a trace. Where granules were remapped, their number stands below,

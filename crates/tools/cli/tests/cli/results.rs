@@ -248,3 +248,24 @@ fn replays_repeat_themselves_exactly() {
     };
     assert_eq!(once(), once());
 }
+
+#[test]
+fn driver_time_follows_the_prices_and_calls_do_not() {
+    let path = shipped("graphsage_neighbor_sampling.csv.zst");
+    let of = |costs: &str| {
+        let path = path.to_str().unwrap();
+        let json = drystone(["compare", path, "--json", "--costs", costs]).expect(0).json();
+        json["traces"][0]["runs"].as_array().unwrap().clone()
+    };
+    let (dear, middle, cheap) = (of("a100"), of("vattention"), of("small"));
+    // All but torch-native and drystone-malloc, which make no call of virtual memory.
+    for index in [0, 3] {
+        let time = |runs: &[serde_json::Value]| runs[index]["driver_time_us"].as_f64().unwrap();
+        assert!(time(&dear) > time(&middle) && time(&middle) > time(&cheap));
+        assert_eq!(dear[index]["driver_calls"], cheap[index]["driver_calls"]);
+        let worst = &dear[index]["per_malloc"]["driver_time_us"];
+        let figure = |key: &str| worst[key].as_f64().unwrap();
+        assert!(figure("p50") <= figure("p99") && figure("p99") <= figure("max"), "{worst}");
+        assert!(figure("max") > 193.0, "somebody paid for a creation: {worst}");
+    }
+}

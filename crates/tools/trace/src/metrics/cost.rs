@@ -9,6 +9,14 @@ pub struct DriverCost {
     pub time_us: f64,
 }
 
+impl DriverCost {
+    /// What was added since an earlier total.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self { calls: self.calls - earlier.calls, time_us: self.time_us - earlier.time_us }
+    }
+}
+
 /// What an allocator that maps memory anew has moved so far, and what is mapped so now. All zero
 /// for one that does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]

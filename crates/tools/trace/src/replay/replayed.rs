@@ -48,7 +48,7 @@ pub trait Replayed {
     /// What is in use and held now. Must be cheap: it is read after every allocation.
     fn usage(&self) -> Usage;
 
-    /// What the driver has cost so far. Read at iteration ends only.
+    /// What the driver has cost so far. Read before and after every request of the measured pass.
     fn driver_cost(&self) -> DriverCost;
 
     /// What was moved so far. Read at the ends of iterations, or of parts of the trace.
