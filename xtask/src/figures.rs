@@ -22,6 +22,8 @@ use tool::{drystone, report};
 
 /// Devices that the goals speak of.
 const DEVICES: &str = "ample,1.34x,1.25x,1.1x,1.05x,1.02x";
+/// Tables of prices under which a conclusion is to hold.
+const COSTS: &str = "a100,vattention,small";
 /// Programs that come up to the end of memory are there for a device of this size.
 const AT_THE_LIMIT: [(&str, &str); 3] =
     [("batch-finder", "80GiB"), ("out-of-memory", "80GiB"), ("first-growth", "80GiB")];
@@ -48,6 +50,9 @@ pub struct Args {
     /// Devices, as `drystone sweep` takes them.
     #[arg(long, value_name = "SIZE,...", default_value = DEVICES)]
     capacity: String,
+    /// Prices of driver calls, as `drystone sweep` takes them.
+    #[arg(long, value_name = "TABLE,...", default_value = COSTS)]
+    costs: String,
     /// Drystone in this configuration, in the place of the default one.
     #[arg(long, value_name = "KEY:VALUE,...")]
     conf: Option<String>,
@@ -62,7 +67,8 @@ pub struct Args {
     json: Option<PathBuf>,
 }
 
-/// Replays all of it, prints a row for each trace and device, and writes the whole as JSON.
+/// Replays all of it, prints a row for each trace, table of prices and device, and writes the whole
+/// as JSON.
 pub fn figures(args: &Args) -> Result<()> {
     tool::build()?;
     let folder = root().join("target/figures");
@@ -165,7 +171,7 @@ fn sweep(args: &Args, file: &Path) -> Result<Vec<Row>> {
         devices = format!("{devices},{size}");
     }
     let mut command = drystone();
-    command.args(["sweep", "--json", "--capacity", &devices]).arg(file);
+    command.args(["sweep", "--json", "--costs", &args.costs, "--capacity", &devices]).arg(file);
     if let Some(conf) = &args.conf {
         command.args(["--drystone-conf", conf]);
     }

@@ -1,6 +1,8 @@
 //! What is asked of Drystone, by the size of the device: nothing to pay where memory is plenty, and
 //! nothing refused where it is not.
 
+use std::collections::BTreeSet;
+
 use super::row::Row;
 
 /// A figure that is to be no more than something on some devices.
@@ -85,14 +87,18 @@ pub fn summary(rows: &[Row]) -> String {
         let (what, most) = (goal.what, goal.most);
         text.push_str(&format!("{missed:>4} of {concerned:>4} rows miss: {what} <= {most}\n"));
     }
-    for device in ALL {
-        let rows = rows.iter().filter(|row| row.device == *device);
-        let ratios: Vec<f64> =
-            rows.filter_map(|row| row.over_expandable("driver_time_us")).collect();
-        if let Some(mean) = geometric_mean(&ratios) {
+    let tables: BTreeSet<&str> = rows.iter().map(|row| row.costs.as_str()).collect();
+    for costs in tables {
+        for device in ALL {
+            let rows = rows.iter().filter(|row| row.device == *device && row.costs == costs);
+            let ratios: Vec<f64> =
+                rows.filter_map(|row| row.over_expandable("driver_time_us")).collect();
+            let Some(mean) = geometric_mean(&ratios) else { continue };
             let is_missed = PLENTY.contains(device) && mean > MEAN_TIME_MOST;
             let mark = if is_missed { format!("! goal {MEAN_TIME_MOST}") } else { String::new() };
-            text.push_str(&format!("{device:>6}: driver time over expandable's {mean:.3}{mark}\n"));
+            text.push_str(&format!(
+                "{costs:>10} {device:>6}: driver time over expandable's {mean:.3}{mark}\n"
+            ));
         }
     }
     text

@@ -7,6 +7,8 @@ use serde_json::Value;
 pub struct Row {
     /// Name of the trace.
     pub trace: String,
+    /// Name of the table of prices.
+    pub costs: String,
     /// Size of the device as it was asked for.
     pub device: String,
     /// Drystone's replay; fields as `drystone sweep --json` names them.
@@ -21,11 +23,11 @@ impl Row {
     /// The rows of one trace's report, with Drystone in this configuration.
     pub fn all_of(trace: &Value, configuration: &str) -> Vec<Row> {
         let cells: Vec<&Value> = trace["cells"].as_array().into_iter().flatten().collect();
-        let find = |allocator: &str, configuration: &str, device: &Value| {
+        let find = |allocator: &str, ours: &Value| {
             let is_meant = |cell: &&&Value| {
                 cell["allocator"] == allocator
-                    && cell["configuration"] == configuration
-                    && cell["device"] == *device
+                    && cell["configuration"] == ""
+                    && ["costs", "device"].iter().all(|&field| cell[field] == ours[field])
             };
             cells.iter().find(is_meant).map(|cell| (*cell).clone()).unwrap_or_default()
         };
@@ -34,10 +36,11 @@ impl Row {
         });
         let row = |ours: &&Value| Row {
             trace: trace["trace"].as_str().unwrap_or_default().to_owned(),
+            costs: ours["costs"].as_str().unwrap_or_default().to_owned(),
             device: ours["device"].as_str().unwrap_or_default().to_owned(),
             ours: (*ours).clone(),
-            expandable: find("torch-expandable", "", &ours["device"]),
-            native: find("torch-native", "", &ours["device"]),
+            expandable: find("torch-expandable", ours),
+            native: find("torch-native", ours),
         };
         ours.map(row).collect()
     }

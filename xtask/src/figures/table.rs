@@ -6,8 +6,9 @@ use super::goals;
 use super::row::Row;
 
 /// Heads and widths of the columns.
-const COLUMNS: [(&str, usize); 10] = [
+const COLUMNS: [(&str, usize); 11] = [
     ("trace", 31),
+    ("prices", 10),
     ("device", 7),
     ("refused", 9),
     ("waits", 7),
@@ -27,9 +28,9 @@ pub fn heads() -> String {
 fn line(cells: [String; COLUMNS.len()]) -> String {
     let mut line = String::new();
     for (cell, (head, width)) in cells.iter().zip(COLUMNS) {
-        // Names and sizes of devices are words, all else figures.
+        // Names and sizes are words, all else figures.
         match head {
-            "trace" | "device" => line.push_str(&format!("{cell:<width$} ")),
+            "trace" | "prices" | "device" => line.push_str(&format!("{cell:<width$} ")),
             _ => line.push_str(&format!("{cell:>width$} ")),
         }
     }
@@ -51,6 +52,7 @@ pub fn row(row: &Row) -> String {
     let time_us = row.ours["driver_time_us"].as_f64().unwrap_or_default();
     line([
         row.trace.clone(),
+        row.costs.clone(),
         row.device.clone(),
         marked("refused", all("out_of_memory_events", whole)),
         marked("waits", row.ours["waits"].as_f64().map_or("-".into(), whole)),
@@ -67,6 +69,7 @@ pub fn row(row: &Row) -> String {
 pub fn json(row: &Row) -> Value {
     json!({
         "trace": row.trace,
+        "costs": row.costs,
         "device": row.device,
         "missed": goals::missed(row),
         "drystone": row.ours,

@@ -1,15 +1,16 @@
 //! Replays of one trace on devices of several sizes, through several allocators.
 //!
 //! Invariant: every replay has a device and an allocator of its own, so they run in parallel and
-//! come back in the order of sizes, then allocators.
+//! come back in the order of prices, then sizes, then allocators.
 
 use anyhow::Result;
+use clap::ValueEnum;
 use drystone_models::Candidate;
 use drystone_trace::metrics::{Metrics, Summary};
 use drystone_trace::model::Trace;
 use drystone_trace::replay::{self, Options};
 
-use crate::args::{AMPLE_BYTES, Capacity, parse_capacity};
+use crate::args::{AMPLE_BYTES, Capacity, Costs, parse_capacity};
 use crate::candidates::{self, Device};
 use crate::jobs::{self, Progress};
 
@@ -41,13 +42,15 @@ pub struct Report {
     pub trace: String,
     /// What is in the trace.
     pub summary: Summary,
-    /// By size, then by allocator.
+    /// By prices, then by size, then by allocator.
     pub cells: Vec<Cell>,
 }
 
 /// One replay.
 #[derive(Debug, serde::Serialize)]
 pub struct Cell {
+    /// Name of the table of prices.
+    pub costs: String,
     /// The size as it was asked for.
     pub device: String,
     /// Physical memory of the device, in bytes.
@@ -73,6 +76,8 @@ impl Cell {
 /// How the replays are made.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings<'a> {
+    /// Prices of driver calls.
+    pub costs: &'a [Costs],
     /// Sizes of the devices.
     pub sizes: &'a [Size],
     /// Nanoseconds from recording an event until the device has reached it.
@@ -90,20 +95,24 @@ pub fn sweep(
     progress: &Progress,
 ) -> Result<Report> {
     let summary = Summary::of(trace);
-    let pairs =
-        settings.sizes.iter().flat_map(|size| candidates.iter().map(move |who| (size, who)));
-    let pairs: Vec<(&Size, &Candidate)> = pairs.collect();
-    let work = |&(size, candidate): &(&Size, &Candidate)| {
+    let mut replays = Vec::new();
+    for &costs in settings.costs {
+        for size in settings.sizes {
+            replays.extend(candidates.iter().map(|candidate| (costs, size, candidate)));
+        }
+    }
+    let work = |&(costs, size, candidate): &(Costs, &Size, &Candidate)| {
         let device = Device {
             capacity_bytes: size.capacity.resolve(summary.peak_requested_bytes),
             event_latency_ns: settings.event_latency_ns,
+            costs,
         };
         let cell = cell(trace, &size.text, &device, candidate);
         progress.step(&trace.name);
         cell
     };
-    let mut cells = Vec::with_capacity(pairs.len());
-    jobs::run(&pairs, settings.jobs, progress, work, |_, cell| cells.push(cell));
+    let mut cells = Vec::with_capacity(replays.len());
+    jobs::run(&replays, settings.jobs, progress, work, |_, cell| cells.push(cell));
     let cells = cells.into_iter().collect::<Result<_>>()?;
     Ok(Report { file: file.to_owned(), trace: trace.name.clone(), summary, cells })
 }
@@ -114,7 +123,9 @@ fn cell(trace: &Trace, size: &str, device: &Device, candidate: &Candidate) -> Re
     // One number per iteration for each cell would be most of the report.
     metrics.driver_calls_per_iteration.clear();
     metrics.convergence = Default::default();
+    let costs = device.costs.to_possible_value().map(|value| value.get_name().to_owned());
     Ok(Cell {
+        costs: costs.unwrap_or_default(),
         device: size.to_owned(),
         capacity_bytes: device.capacity_bytes,
         allocator: candidate.name().to_owned(),

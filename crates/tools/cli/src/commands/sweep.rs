@@ -10,7 +10,7 @@ use drystone_trace::model::Trace;
 
 use super::each_file::{self, Tables};
 use super::ended::Ended;
-use crate::args::{Files, Latency};
+use crate::args::{Costs, Files, Latency};
 use crate::candidates;
 use crate::input::{self, Input};
 use crate::jobs::Progress;
@@ -40,6 +40,11 @@ pub struct Args {
           value_parser = parse_size)]
     capacity: Vec<Size>,
 
+    /// Prices of driver calls; several are swept one after another
+    #[arg(long, value_enum, value_name = "TABLE,...", value_delimiter = ',',
+          default_values_t = [Costs::default()])]
+    costs: Vec<Costs>,
+
     #[command(flatten)]
     latency: Latency,
 
@@ -58,8 +63,9 @@ pub fn run(args: &Args) -> Result<Ended> {
     let targets: Vec<&Path> = args.svg.as_deref().into_iter().collect();
     output::ensure_apart(&targets, &input::expand(&args.files.files).0)?;
     let svg_file = args.svg.as_deref().map(Pending::create).transpose()?;
-    let replays = args.capacity.len() * candidates.len();
+    let replays = args.costs.len() * args.capacity.len() * candidates.len();
     let settings = Settings {
+        costs: &args.costs,
         sizes: &args.capacity,
         event_latency_ns: args.latency.ns(),
         jobs: args.files.jobs(),
@@ -87,15 +93,27 @@ pub fn run(args: &Args) -> Result<Ended> {
 }
 
 fn text(report: &Report) -> String {
-    let heads =
-        ["device", "allocator", "OOM", "res/req", "calls", "driver time", "steady calls", "steady"];
+    let heads = [
+        "prices",
+        "device",
+        "allocator",
+        "OOM",
+        "res/req",
+        "calls",
+        "driver time",
+        "steady calls",
+        "steady",
+    ];
     let mut table = Table::new(&heads);
-    let mut last = "";
+    let mut last = ("", "");
     for cell in &report.cells {
         let metrics = &cell.metrics;
-        let is_new = std::mem::replace(&mut last, &cell.device) != cell.device;
+        let group = (cell.costs.as_str(), cell.device.as_str());
+        let (costs, device) = if group == last { ("", "") } else { group };
+        last = group;
         table.row(vec![
-            if is_new { cell.device.clone() } else { String::new() },
+            costs.to_owned(),
+            device.to_owned(),
             cell.label(),
             count(metrics.out_of_memory_events),
             cell.reserved_per_requested.map_or("-".into(), ratio),

@@ -81,7 +81,7 @@ fn panel<'a>(report: &Report, figure: &Figure, area: &Area<'a>, has_names: bool)
         .draw()?;
     // Lines that lie on each other show as stripes: each later one is thinner.
     let widths = (1..=2 * lines.len() as u32).rev().step_by(2);
-    for (((name, points), colour), width) in lines.iter().zip(LINES).zip(widths) {
+    for (((name, points), colour), width) in lines.iter().zip(LINES.iter().cycle()).zip(widths) {
         let series = LineSeries::new(points.clone(), colour.stroke_width(width));
         let drawn = chart.draw_series(series)?;
         if has_names {
@@ -108,9 +108,12 @@ fn panel<'a>(report: &Report, figure: &Figure, area: &Area<'a>, has_names: bool)
 type Line = (String, Vec<(f64, f64)>);
 
 fn lines(report: &Report, figure: &Figure) -> Vec<Line> {
+    let first = report.cells.first().map(|cell| &cell.costs);
+    let has_prices = report.cells.iter().any(|cell| Some(&cell.costs) != first);
     let mut lines: Vec<Line> = Vec::new();
     for cell in &report.cells {
-        let name = cell.label();
+        let name =
+            if has_prices { format!("{}, {}", cell.label(), cell.costs) } else { cell.label() };
         let at = lines.iter().position(|(other, _)| *other == name).unwrap_or_else(|| {
             lines.push((name, Vec::new()));
             lines.len() - 1
@@ -138,6 +141,7 @@ mod tests {
 
     fn cell(allocator: &str, capacity_bytes: u64, refused: u64) -> Cell {
         Cell {
+            costs: String::new(),
             device: String::new(),
             capacity_bytes,
             allocator: allocator.to_owned(),

@@ -25,8 +25,8 @@ fn a_sweep_replays_each_allocator_on_each_device() {
     assert_eq!(cells[4]["capacity_bytes"], 30 << 20);
     let ran = drystone(["sweep", &path].iter().chain(&sizes)).expect(1);
     let heads = ran.stdout.lines().filter(|line| line.contains("drystone-vmm"));
-    let devices: Vec<_> = heads.map(|line| line.trim().split(' ').next().unwrap()).collect();
-    assert_eq!(devices, ["ample", "2.5x", "8MiB"]);
+    let heads: Vec<Vec<_>> = heads.map(|line| line.split_whitespace().take(2).collect()).collect();
+    assert_eq!(heads, [["a100", "ample"], ["a100", "2.5x"], ["a100", "8MiB"]]);
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn the_picture_has_a_row_for_each_trace_and_a_line_for_each_allocator() {
 }
 
 #[test]
-fn more_configurations_are_swept_beside_the_default_ones() {
+fn more_configurations_and_prices_are_swept_beside_the_default_ones() {
     let (_folder, path) = folder();
     let path = path.display().to_string();
     let ran = drystone([
@@ -59,11 +59,18 @@ fn more_configurations_are_swept_beside_the_default_ones() {
         "ample",
         "--drystone-conf",
         "cross_stream:never",
+        "--costs",
+        "a100,small",
     ]);
     let json = ran.expect(0).json();
     let cells = json["traces"][0]["cells"].as_array().unwrap();
-    assert_eq!(cells.len(), 4);
-    assert_eq!(cells[3]["configuration"], "cross_stream:never");
+    assert_eq!(cells.len(), 2 * 4);
+    let time = |at: usize| cells[at]["driver_time_us"].as_f64().unwrap();
+    for (at, costs) in [(3, "a100"), (7, "small")] {
+        assert_eq!(cells[at]["configuration"], "cross_stream:never");
+        assert_eq!(cells[at]["costs"], costs);
+    }
+    assert!(time(3) > 3.0 * time(7), "{} {}", time(3), time(7));
     let ran = drystone(["sweep", &path, "--capacity", "plenty"]).expect(2);
     assert!(ran.stderr.contains("plenty"), "{ran:?}");
 }
