@@ -1,8 +1,9 @@
 //! Who is compared: Drystone itself and models of PyTorch's allocators, ready to replay.
 //!
 //! Lives here: `drystone`, the library behind the replay engine's trait; `torch`, a model of
-//! PyTorch's caching allocator and its expandable segments that makes the same driver calls; and
-//! [`Candidate`], which names everything that can be compared. How close the model is to PyTorch
+//! PyTorch's caching allocator and its expandable segments that makes the same driver calls;
+//! [`Candidate`], which names everything that can be compared; and [`Program`], the kernels around
+//! any of them. How close the model is to PyTorch
 //! itself: `docs/models.md`.
 //!
 //! The modules stand bottom first: each uses only those above it.
@@ -13,8 +14,10 @@ pub mod drystone;
 pub mod torch;
 
 mod candidate;
+mod program;
 
 pub use candidate::{
     COMPARABLE, Candidate, CandidateError, DRYSTONE_ASYNC, DRYSTONE_MALLOC, DRYSTONE_VMM, NAMES,
     TORCH_EXPANDABLE, TORCH_NATIVE,
 };
+pub use program::{EVENT_LATENCY_NS, Program, ideal_makespan_us, work_config};
