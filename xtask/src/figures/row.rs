@@ -19,6 +19,11 @@ pub struct Row {
     pub native: Value,
 }
 
+/// A figure of a replay, where it was measured.
+pub fn figure(run: &Value, field: &str) -> Option<f64> {
+    run[field].as_f64().or_else(|| run["device_time"][field].as_f64())
+}
+
 impl Row {
     /// The rows of one trace's report, with Drystone in this configuration.
     pub fn all_of(trace: &Value, configuration: &str) -> Vec<Row> {

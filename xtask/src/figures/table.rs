@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::goals;
-use super::row::Row;
+use super::row::{Row, figure};
 
 /// Heads and widths of the columns.
 const COLUMNS: [(&str, usize); 11] = [
@@ -11,8 +11,8 @@ const COLUMNS: [(&str, usize); 11] = [
     ("prices", 10),
     ("device", 7),
     ("refused", 9),
-    ("waits", 7),
-    ("makespan", 9),
+    ("waits", 13),
+    ("makespan", 22),
     ("time/exp", 9),
     ("late/exp", 9),
     ("steady calls", 17),
@@ -45,7 +45,7 @@ pub fn row(row: &Row) -> String {
     };
     let all = |field: &str, show: fn(f64) -> String| {
         let three = [&row.ours, &row.expandable, &row.native];
-        three.map(|run| run[field].as_f64().map_or("-".into(), show)).join("/")
+        three.map(|run| figure(run, field).map_or("-".into(), show)).join("/")
     };
     let ratio = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.3}"));
     let whole = |value: f64| format!("{value}");
@@ -55,8 +55,8 @@ pub fn row(row: &Row) -> String {
         row.costs.clone(),
         row.device.clone(),
         marked("refused", all("out_of_memory_events", whole)),
-        marked("waits", row.ours["waits"].as_f64().map_or("-".into(), whole)),
-        marked("makespan", ratio(row.ours["makespan_ratio"].as_f64())),
+        marked("waits", all("stream_waits", whole)),
+        marked("makespan", all("makespan_over_ideal", |value| format!("{value:.3}"))),
         marked("time", ratio(row.over_expandable("driver_time_us"))),
         marked("late", ratio(row.over_expandable("steady_driver_time_us"))),
         marked("calls", all("steady_driver_calls", whole)),

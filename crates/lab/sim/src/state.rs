@@ -32,6 +32,8 @@ pub(crate) struct State {
     pub(crate) streams: Streams,
     pub(crate) events: Events,
     pub(crate) captures: Captures,
+    /// How long calls have blocked the host.
+    pub(crate) host_waited_ns: u64,
     /// Devices that were given access to this one's memory, in the order they were.
     pub(crate) peers: Vec<u32>,
     pub(crate) faults: Faults,
@@ -48,6 +50,7 @@ impl State {
             streams: Streams::new(config.ordinal, Arc::clone(&clock)),
             events: Events::new(),
             captures: Captures::default(),
+            host_waited_ns: 0,
             peers: Vec::new(),
             faults: Faults::default(),
             oracle: config.oracle.then(|| Box::new(Oracle::new(config.ordinal))),

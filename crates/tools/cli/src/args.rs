@@ -46,6 +46,29 @@ pub struct DeviceArgs {
     pub latency: Latency,
 }
 
+/// How time passes in a replay.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Time {
+    /// Prices of driver calls
+    #[arg(long, value_enum, value_name = "TABLE", default_value_t)]
+    pub costs: Costs,
+
+    /// Whether each block is used by a kernel that takes time, and calls take time too. Events are
+    /// late then, so memory of other streams is reused later; off: the clock follows the trace
+    #[arg(long, value_enum, value_name = "ON|OFF", default_value_t)]
+    pub kernels: Kernels,
+}
+
+/// Whether kernels are modelled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Kernels {
+    /// Device and host have clocks of their own
+    #[default]
+    On,
+    /// Nothing takes time but the trace
+    Off,
+}
+
 /// What a driver call costs: published figures differ, and a conclusion should hold under all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Costs {
@@ -72,16 +95,16 @@ impl Costs {
 /// How far the device lags behind the host.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Latency {
-    /// Microseconds from recording an event until the device has reached it
-    #[arg(long, value_name = "US", default_value_t = 0.0, value_parser = parse_us,
-          allow_negative_numbers = true)]
-    pub event_latency_us: f64,
+    /// Microseconds from the end of the work before an event until the event is ready [default: 20
+    /// where kernels are modelled, else 0]
+    #[arg(long, value_name = "US", value_parser = parse_us, allow_negative_numbers = true)]
+    pub event_latency_us: Option<f64>,
 }
 
 impl Latency {
-    /// In nanoseconds.
-    pub fn ns(self) -> u64 {
-        (self.event_latency_us * 1e3) as u64
+    /// In nanoseconds, where given.
+    pub fn ns(self) -> Option<u64> {
+        self.event_latency_us.map(|us| (us * 1e3) as u64)
     }
 }
 

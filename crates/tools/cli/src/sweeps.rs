@@ -10,7 +10,7 @@ use drystone_trace::metrics::{Metrics, Summary};
 use drystone_trace::model::Trace;
 use drystone_trace::replay::{self, Options};
 
-use crate::args::{AMPLE_BYTES, Capacity, Costs, parse_capacity};
+use crate::args::{AMPLE_BYTES, Capacity, Costs, Kernels, parse_capacity};
 use crate::candidates::{self, Device};
 use crate::jobs::{self, Progress};
 
@@ -64,6 +64,8 @@ pub struct Cell {
     pub metrics: Metrics,
     /// Peak reserved over peak requested.
     pub reserved_per_requested: Option<f64>,
+    /// Makespan over that of an allocator that never waits and never stalls.
+    pub makespan_over_ideal: Option<f64>,
 }
 
 impl Cell {
@@ -80,8 +82,10 @@ pub struct Settings<'a> {
     pub costs: &'a [Costs],
     /// Sizes of the devices.
     pub sizes: &'a [Size],
-    /// Nanoseconds from recording an event until the device has reached it.
-    pub event_latency_ns: u64,
+    /// Nanoseconds from the end of an event's work until it is ready, where asked for.
+    pub event_latency_ns: Option<u64>,
+    /// Whether the program's kernels are modelled.
+    pub kernels: Kernels,
     /// Replays at a time.
     pub jobs: usize,
 }
@@ -95,6 +99,8 @@ pub fn sweep(
     progress: &Progress,
 ) -> Result<Report> {
     let summary = Summary::of(trace);
+    let with_kernels = settings.kernels == Kernels::On;
+    let ideal_us = with_kernels.then(|| drystone_models::ideal_makespan_us(trace));
     let mut replays = Vec::new();
     for &costs in settings.costs {
         for size in settings.sizes {
@@ -106,8 +112,14 @@ pub fn sweep(
             capacity_bytes: size.capacity.resolve(summary.peak_requested_bytes),
             event_latency_ns: settings.event_latency_ns,
             costs,
+            kernels: settings.kernels,
         };
-        let cell = cell(trace, &size.text, &device, candidate);
+        let mut cell = cell(trace, &size.text, &device, candidate);
+        if let Ok(cell) = &mut cell {
+            let own_us = cell.metrics.device_time.map(|time| time.makespan_us);
+            let ideal_us = ideal_us.filter(|&ideal_us| ideal_us > 0.0);
+            cell.makespan_over_ideal = own_us.zip(ideal_us).map(|(own, ideal)| own / ideal);
+        }
         progress.step(&trace.name);
         cell
     };
@@ -131,6 +143,7 @@ fn cell(trace: &Trace, size: &str, device: &Device, candidate: &Candidate) -> Re
         allocator: candidate.name().to_owned(),
         configuration: candidate.configuration().to_owned(),
         reserved_per_requested: metrics.reserved_per_requested(),
+        makespan_over_ideal: None,
         metrics,
     })
 }

@@ -9,7 +9,7 @@ mod holders;
 mod per_malloc;
 mod summary;
 
-pub use cost::{DriverCost, Remaps};
+pub use cost::{DeviceTime, DriverCost, Remaps};
 pub use holders::{Holder, holders};
 pub use per_malloc::{PerMalloc, Percentiles};
 pub use summary::{Lifetimes, Share, SizeClass, Summary, live_at};
@@ -41,6 +41,8 @@ pub struct Metrics {
     pub per_malloc: PerMalloc,
     /// Driver calls of each iteration.
     pub driver_calls_per_iteration: Vec<u64>,
+    /// How the program fared; absent where none was modelled.
+    pub device_time: Option<DeviceTime>,
     /// What was remapped in all, and is away from home at the end.
     #[serde(flatten)]
     pub remaps: Remaps,

@@ -5,7 +5,7 @@ use drystone_models::{Candidate, DRYSTONE_ASYNC};
 
 use super::ended::Ended;
 use super::replays::Replays;
-use crate::args::{Costs, DeviceArgs, Files, Outputs};
+use crate::args::{DeviceArgs, Files, Outputs, Time};
 use crate::candidates;
 
 /// Options of `compare`.
@@ -25,9 +25,8 @@ pub struct Args {
     #[command(flatten)]
     device: DeviceArgs,
 
-    /// Prices of driver calls
-    #[arg(long, value_enum, value_name = "TABLE", default_value_t)]
-    costs: Costs,
+    #[command(flatten)]
+    time: Time,
 
     #[command(flatten)]
     outputs: Outputs,
@@ -43,7 +42,7 @@ pub fn run(args: &Args) -> Result<Ended> {
         command: "compare",
         files: &args.files,
         device: &args.device,
-        costs: args.costs,
+        time: &args.time,
         outputs: &args.outputs,
         candidates: &candidates,
     };

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use drystone_models::programs::{Extent, PROGRAMS, Program};
+use drystone_models::generators::{Extent, GENERATORS, Generator};
 use drystone_trace::codec::csv;
 use drystone_trace::metrics::Summary;
 
@@ -19,7 +19,7 @@ use crate::units::{bytes, count, parse_bytes, round_bytes};
 pub struct Args {
     /// Which program
     #[arg(value_name = "NAME", required_unless_present = "list",
-          value_parser = PROGRAMS.map(|program| program.name))]
+          value_parser = GENERATORS.map(|generator| generator.name))]
     name: Option<String>,
 
     /// Show the programs there are
@@ -45,8 +45,8 @@ pub struct Args {
 
 /// Does it.
 pub fn run(args: &Args) -> Result<Ended> {
-    let named = args.name.as_deref().and_then(Program::named);
-    let (Some(program), Some(out)) = (named, &args.out) else {
+    let named = args.name.as_deref().and_then(Generator::named);
+    let (Some(generator), Some(out)) = (named, &args.out) else {
         output::print(&list())?;
         return Ok(Ended::Well);
     };
@@ -54,10 +54,10 @@ pub fn run(args: &Args) -> Result<Ended> {
     let is_compressed = is_compressed(out)?;
     let file = if to_stdout { None } else { Some(Pending::create(out)?) };
     let extent = Extent {
-        events: args.events.unwrap_or(program.extent.events),
-        live_bytes: args.live.unwrap_or(program.extent.live_bytes),
+        events: args.events.unwrap_or(generator.extent.events),
+        live_bytes: args.live.unwrap_or(generator.extent.live_bytes),
     };
-    let trace = program.trace(args.seed, extent).with_context(|| program.name)?;
+    let trace = generator.trace(args.seed, extent).with_context(|| generator.name)?;
     let mut content = Vec::new();
     let written = match is_compressed {
         true => csv::write_zst(&trace, &mut content),
@@ -95,10 +95,10 @@ fn is_compressed(out: &Path) -> Result<bool> {
 fn list() -> String {
     let mut table = Table::new(&["program", "events", "live at most"]);
     let mut what = vec!["  what it does".to_owned()];
-    for program in &PROGRAMS {
-        let Extent { events, live_bytes } = program.extent;
-        table.row(vec![program.name.to_owned(), count(events), round_bytes(live_bytes)]);
-        what.push(format!("  {}", program.what));
+    for generator in &GENERATORS {
+        let Extent { events, live_bytes } = generator.extent;
+        table.row(vec![generator.name.to_owned(), count(events), round_bytes(live_bytes)]);
+        what.push(format!("  {}", generator.what));
     }
     let rows = table.render("");
     rows.lines().zip(what).map(|(row, what)| format!("{row}{what}\n")).collect()

@@ -5,7 +5,7 @@ use drystone_models::{Candidate, NAMES};
 
 use super::ended::Ended;
 use super::replays::Replays;
-use crate::args::{Costs, DeviceArgs, Files, Outputs};
+use crate::args::{DeviceArgs, Files, Outputs, Time};
 use crate::candidates;
 
 /// Options of `replay`.
@@ -27,9 +27,8 @@ pub struct Args {
     #[command(flatten)]
     device: DeviceArgs,
 
-    /// Prices of driver calls
-    #[arg(long, value_enum, value_name = "TABLE", default_value_t)]
-    costs: Costs,
+    #[command(flatten)]
+    time: Time,
 
     #[command(flatten)]
     outputs: Outputs,
@@ -42,7 +41,7 @@ pub fn run(args: &Args) -> Result<Ended> {
         command: "replay",
         files: &args.files,
         device: &args.device,
-        costs: args.costs,
+        time: &args.time,
         outputs: &args.outputs,
         candidates: &candidates,
     };

@@ -10,7 +10,7 @@ use drystone_models::Candidate;
 
 use super::each_file::{self, Tables};
 use super::ended::Ended;
-use crate::args::{Costs, DeviceArgs, Files, Outputs};
+use crate::args::{DeviceArgs, Files, Outputs, Time};
 use crate::input::{self, Input};
 use crate::jobs::Progress;
 use crate::output::{self, Pending};
@@ -25,8 +25,8 @@ pub struct Replays<'a> {
     pub files: &'a Files,
     /// The device.
     pub device: &'a DeviceArgs,
-    /// What driver calls cost on it.
-    pub costs: Costs,
+    /// How time passes on it.
+    pub time: &'a Time,
     /// The reports.
     pub outputs: &'a Outputs,
     /// Who replays.
@@ -44,7 +44,7 @@ impl Replays<'_> {
         let settings = Settings {
             capacity: self.device.capacity,
             event_latency_ns: self.device.latency.ns(),
-            costs: self.costs,
+            time: *self.time,
             with_layouts: html_file.is_some(),
         };
         let work = |input: &Input, progress: &Progress| {

@@ -10,7 +10,7 @@ use drystone_trace::model::Trace;
 
 use super::each_file::{self, Tables};
 use super::ended::Ended;
-use crate::args::{Costs, Files, Latency};
+use crate::args::{Costs, Files, Kernels, Latency};
 use crate::candidates;
 use crate::input::{self, Input};
 use crate::jobs::Progress;
@@ -45,6 +45,10 @@ pub struct Args {
           default_values_t = [Costs::default()])]
     costs: Vec<Costs>,
 
+    /// Whether each block is used by a kernel that takes time, and calls take time too
+    #[arg(long, value_enum, value_name = "ON|OFF", default_value_t)]
+    kernels: Kernels,
+
     #[command(flatten)]
     latency: Latency,
 
@@ -68,6 +72,7 @@ pub fn run(args: &Args) -> Result<Ended> {
         costs: &args.costs,
         sizes: &args.capacity,
         event_latency_ns: args.latency.ns(),
+        kernels: args.kernels,
         jobs: args.files.jobs(),
     };
     let work = |input: &Input, progress: &Progress| {
@@ -99,6 +104,9 @@ fn text(report: &Report) -> String {
         "allocator",
         "OOM",
         "res/req",
+        "makespan",
+        "/ideal",
+        "waits",
         "calls",
         "driver time",
         "steady calls",
@@ -117,6 +125,9 @@ fn text(report: &Report) -> String {
             cell.label(),
             count(metrics.out_of_memory_events),
             cell.reserved_per_requested.map_or("-".into(), ratio),
+            metrics.device_time.map_or("-".into(), |time| duration_us(time.makespan_us)),
+            cell.makespan_over_ideal.map_or("-".into(), ratio),
+            metrics.device_time.map_or("-".into(), |time| count(time.stream_waits)),
             count(metrics.driver_calls),
             duration_us(metrics.driver_time_us),
             count(metrics.steady_driver_calls),

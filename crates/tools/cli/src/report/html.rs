@@ -79,6 +79,8 @@ fn run(run: &Run) -> Value {
         "driver_time_us": metrics.driver_time_us,
         "steady_driver_time_us": metrics.steady_driver_time_us,
         "per_malloc": metrics.per_malloc,
+        "device_time": metrics.device_time,
+        "makespan_over_ideal": run.makespan_over_ideal,
         "cpu_ns_per_operation": metrics.cpu_ns_per_operation,
         "out_of_memory_events": metrics.out_of_memory_events,
         "remaps": metrics.remaps,

@@ -28,11 +28,7 @@ struct Figure {
 
 const FIGURES: [Figure; 2] = [
     Figure { title: "held over requested", of: |cell| cell.reserved_per_requested, least: 1.0 },
-    Figure {
-        title: "driver time, s",
-        of: |cell| Some(cell.metrics.driver_time_us / 1e6),
-        least: 0.0,
-    },
+    Figure { title: "device time over ideal", of: |cell| cell.makespan_over_ideal, least: 1.0 },
 ];
 
 /// The whole picture.
@@ -147,6 +143,7 @@ mod tests {
             allocator: allocator.to_owned(),
             configuration: String::new(),
             reserved_per_requested: Some(1.25),
+            makespan_over_ideal: None,
             metrics: Metrics { out_of_memory_events: refused, ..Metrics::default() },
         }
     }

@@ -23,8 +23,10 @@ const HEADS: [&str; 10] = [
     "OOM",
 ];
 
-/// Column heads of the table of time.
-const TIME_HEADS: [&str; 6] = ["per malloc", "calls p99", "max", "driver time p50", "p99", "max"];
+/// Column heads of the table of time: how the program fared, and what single requests cost.
+const PROGRAM_HEADS: [&str; 5] = ["makespan", "/ideal", "waits", "host waits", "host waited"];
+const MALLOC_HEADS: [&str; 5] =
+    ["malloc p50", "malloc p99", "malloc max", "calls p99", "calls max"];
 
 /// Columns of the table of convergence, at most.
 const GROUPS: usize = 8;
@@ -74,19 +76,27 @@ fn cells(run: &Run) -> Vec<String> {
     ]
 }
 
-/// What single requests have cost.
+/// How the program fared, where its kernels were modelled, and what single requests have cost.
 fn time(report: &TraceReport) -> String {
-    let mut table = Table::new(&TIME_HEADS);
+    let with_program = report.runs.iter().any(|run| run.metrics.device_time.is_some());
+    let program_heads = if with_program { &PROGRAM_HEADS[..] } else { &[] };
+    let heads = [&["time"], program_heads, &MALLOC_HEADS].concat();
+    let mut table = Table::new(&heads);
     for run in &report.runs {
         let PerMalloc { driver_calls: calls, driver_time_us: time } = run.metrics.per_malloc;
-        table.row(vec![
-            run.label(),
-            count(calls.p99 as u64),
-            count(calls.max as u64),
-            duration_us(time.p50),
-            duration_us(time.p99),
-            duration_us(time.max),
-        ]);
+        let mut cells = vec![run.label()];
+        if let Some(program) = run.metrics.device_time {
+            cells.extend([
+                duration_us(program.makespan_us),
+                run.makespan_over_ideal.map_or("-".into(), ratio),
+                count(program.stream_waits),
+                count(program.host_waits),
+                duration_us(program.host_waited_us),
+            ]);
+        }
+        cells.extend([time.p50, time.p99, time.max].map(duration_us));
+        cells.extend([calls.p99, calls.max].map(|calls| count(calls as u64)));
+        table.row(cells);
     }
     table.render("  ")
 }

@@ -269,3 +269,25 @@ fn driver_time_follows_the_prices_and_calls_do_not() {
         assert!(figure("max") > 193.0, "somebody paid for a creation: {worst}");
     }
 }
+
+#[test]
+fn time_is_told_beside_bytes_unless_kernels_are_off() {
+    let path = shipped("llama_1b_fsdp2_8way.csv.zst");
+    let compare = |more: &[&str]| {
+        let arguments = [&["compare", path.to_str().unwrap()], more].concat();
+        drystone(arguments).expect(0)
+    };
+    let json = compare(&["--json"]).json();
+    for run in json["traces"][0]["runs"].as_array().unwrap() {
+        let over_ideal = run["makespan_over_ideal"].as_f64().unwrap();
+        assert!(over_ideal >= 1.0, "nothing is faster than the ideal: {run}");
+        let time = &run["device_time"];
+        let ours = run["allocator"].as_str().unwrap().starts_with("drystone");
+        assert!(ours || time["stream_waits"] == 0, "PyTorch makes no stream wait: {time}");
+    }
+    assert!(compare(&[]).stdout.contains("/ideal"));
+    let off = compare(&["--kernels", "off"]);
+    assert!(off.stdout.contains("malloc p99") && !off.stdout.contains("/ideal"), "{off:?}");
+    let json = compare(&["--json", "--kernels", "off"]).json();
+    assert!(json["traces"][0]["runs"][0]["device_time"].is_null());
+}

@@ -20,6 +20,9 @@ fn a_sweep_replays_each_allocator_on_each_device() {
             let is_too_small = device == "8MiB";
             assert_eq!(cell["out_of_memory_events"] != 0, is_too_small, "{cell}");
             assert!(cell["driver_time_us"].as_f64().unwrap() > 0.0, "{cell}");
+            // What was refused was not worked on either.
+            let makespan = cell["makespan_over_ideal"].as_f64().unwrap();
+            assert!(is_too_small || makespan > 1.0, "{cell}");
         }
     }
     assert_eq!(cells[4]["capacity_bytes"], 30 << 20);

@@ -153,6 +153,7 @@ pub fn run<R: Replayed + ?Sized>(trace: &Trace, allocator: &mut R, options: &Opt
     }
     let wall = started.elapsed();
     let (total, remaps) = (allocator.driver_cost(), allocator.remaps());
+    let device_time = allocator.device_time();
 
     let best_ns = time(trace, &mut addresses, allocator, options);
     let ends: Vec<DriverCost> = measure.iterations.iter().map(|end| end.0).collect();
@@ -171,6 +172,7 @@ pub fn run<R: Replayed + ?Sized>(trace: &Trace, allocator: &mut R, options: &Opt
         steady_driver_time_us: steady.time_us,
         per_malloc: PerMalloc::of(&measure.requests),
         driver_calls_per_iteration: differences(ends.iter().map(|end| end.calls)),
+        device_time,
         remaps,
         convergence: Convergence::from_totals(is_by_iteration, parts),
         out_of_memory_events: measure.out_of_memory,

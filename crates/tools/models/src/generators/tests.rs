@@ -4,26 +4,30 @@ use drystone_trace::metrics::Summary;
 use drystone_trace::model::{Kind, Trace};
 
 use super::recorder::{GIB, MIB};
-use super::{Extent, NoRoom, PROGRAMS, Program};
+use super::{Extent, GENERATORS, Generator, NoRoom};
 
 fn trace(name: &str, seed: u64) -> Trace {
-    let program = Program::named(name).unwrap();
-    program.trace(seed, program.extent).unwrap()
+    let generator = Generator::named(name).unwrap();
+    generator.trace(seed, generator.extent).unwrap()
 }
 
 #[test]
 fn every_trace_is_sound_holds_no_more_than_said_and_frees_all() {
-    for program in &PROGRAMS {
+    for generator in &GENERATORS {
         for seed in 0..4 {
-            let trace = program.trace(seed, program.extent).unwrap();
-            assert_eq!(trace.check(), Ok(()), "{} {seed}", program.name);
+            let trace = generator.trace(seed, generator.extent).unwrap();
+            assert_eq!(trace.check(), Ok(()), "{} {seed}", generator.name);
             let summary = Summary::of(&trace);
-            assert!(summary.events >= program.extent.events, "{} {seed}", program.name);
-            assert!(summary.peak_requested_bytes <= program.extent.live_bytes, "{}", program.name);
+            assert!(summary.events >= generator.extent.events, "{} {seed}", generator.name);
+            assert!(
+                summary.peak_requested_bytes <= generator.extent.live_bytes,
+                "{}",
+                generator.name
+            );
             // Else the extent would promise a load that the program does not make.
-            let least = program.extent.live_bytes / 2;
-            assert!(summary.peak_requested_bytes > least, "{} {seed}", program.name);
-            assert_eq!(summary.left_bytes, 0, "{} {seed}", program.name);
+            let least = generator.extent.live_bytes / 2;
+            assert!(summary.peak_requested_bytes > least, "{} {seed}", generator.name);
+            assert_eq!(summary.left_bytes, 0, "{} {seed}", generator.name);
         }
     }
 }
@@ -31,35 +35,35 @@ fn every_trace_is_sound_holds_no_more_than_said_and_frees_all() {
 #[test]
 fn smaller_extents_are_kept_or_refused() {
     let mut refused = 0;
-    for program in &PROGRAMS {
+    for generator in &GENERATORS {
         for live_bytes in [0, 1, 3 * MIB, 900 * MIB, 2 * GIB + 300 * MIB, 20 * GIB] {
             let extent = Extent { events: 3000, live_bytes };
-            match program.trace(5, extent) {
+            match generator.trace(5, extent) {
                 Ok(trace) => {
-                    assert_eq!(trace.check(), Ok(()), "{} {live_bytes}", program.name);
+                    assert_eq!(trace.check(), Ok(()), "{} {live_bytes}", generator.name);
                     assert!(Summary::of(&trace).peak_requested_bytes <= live_bytes);
                 }
                 Err(NoRoom { bytes, limit, live_bytes: live }) => {
                     refused += 1;
-                    assert!(limit == live_bytes && live + bytes > limit, "{}", program.name);
+                    assert!(limit == live_bytes && live + bytes > limit, "{}", generator.name);
                 }
             }
         }
     }
-    assert!(refused > PROGRAMS.len(), "each program has some least extent");
+    assert!(refused > GENERATORS.len(), "each program has some least extent");
 }
 
 #[test]
 fn a_trace_follows_from_its_seed() {
     let mut differ = 0;
-    for program in &PROGRAMS {
-        let extent = Extent { events: 500, ..program.extent };
-        let of = |seed| program.trace(seed, extent).unwrap().events;
-        assert_eq!(of(1), of(1), "{}", program.name);
+    for generator in &GENERATORS {
+        let extent = Extent { events: 500, ..generator.extent };
+        let of = |seed| generator.trace(seed, extent).unwrap().events;
+        assert_eq!(of(1), of(1), "{}", generator.name);
         differ += usize::from((2..8).any(|seed| of(seed) != of(1)));
     }
     // All but those whose sizes are fixed.
-    assert_eq!(differ, PROGRAMS.len() - 4);
+    assert_eq!(differ, GENERATORS.len() - 4);
 }
 
 #[test]
