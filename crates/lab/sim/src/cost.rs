@@ -80,6 +80,11 @@ impl CostTable {
             .with(Call::SetAccess, cost(20.8, 20.8))
             .with(Call::Unmap, cost(11.5, 11.5))
     }
+
+    /// Every call costs nothing: what remains of a program's time is what it waits for.
+    pub fn free() -> Self {
+        Self { costs: Call::ALL.map(|_| Cost::default()) }
+    }
 }
 
 impl Default for CostTable {
