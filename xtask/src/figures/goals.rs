@@ -39,7 +39,11 @@ const GOALS: [Goal; 6] = [
         name: "makespan",
         what: "makespan over that of never waiting",
         devices: PLENTY,
-        figure: |row| row.ours["makespan_over_ideal"].as_f64(),
+        // Elsewhere start-up is in it, of whose price the time tells.
+        figure: |row| {
+            let makespan = row.ours["makespan_over_ideal"].as_f64();
+            makespan.filter(|_| row.costs == "free")
+        },
         most: 1.01,
     },
     Goal {

@@ -285,6 +285,11 @@ fn time_is_told_beside_bytes_unless_kernels_are_off() {
         let ours = run["allocator"].as_str().unwrap().starts_with("drystone");
         assert!(ours || time["stream_waits"] == 0, "PyTorch makes no stream wait: {time}");
     }
+    let json = compare(&["--json", "--costs", "free"]).json();
+    let free = json["traces"][0]["runs"].as_array().unwrap();
+    let native = free.iter().find(|run| run["allocator"] == "torch-native").unwrap();
+    assert_eq!(native["device_time"]["host_waits"], 0, "{native}");
+    assert_eq!(native["makespan_over_ideal"], 1.0, "it waits for nothing, and calls are free");
     assert!(compare(&[]).stdout.contains("/ideal"));
     let off = compare(&["--kernels", "off"]);
     assert!(off.stdout.contains("malloc p99") && !off.stdout.contains("/ideal"), "{off:?}");
