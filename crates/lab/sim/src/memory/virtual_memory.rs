@@ -305,13 +305,16 @@ impl VirtualMemory {
         let Some((&start, reservation)) = self.reservations.range(..=address).next_back() else {
             return 0;
         };
-        let piece = |at: u64| ((at - start) / GRANULARITY_BYTES) as usize;
-        let pieces = piece(address)..piece(address.saturating_add(bytes));
-        let pieces = pieces.start..pieces.end.min(reservation.pieces.len());
-        let Some(inside) = reservation.pieces.get(pieces) else { return 0 };
-        // A mapping's pieces are neighbours of one index, and no two mappings share one.
-        let begins = inside.chunk_by(|one, next| one == next);
-        begins.filter(|run| run.first().is_some_and(|&index| index != UNMAPPED)).count() as u64
+        let within = address..address.saturating_add(bytes);
+        let first = ((address - start) / GRANULARITY_BYTES) as usize;
+        let most = bytes.div_ceil(GRANULARITY_BYTES) as usize + 1;
+        let begins_here = |(piece, index): &(usize, &u32)| {
+            let at = start + *piece as u64 * GRANULARITY_BYTES;
+            let mapping = self.mappings.get(**index as usize);
+            within.contains(&at) && mapping.is_some_and(|mapping| mapping.address == at)
+        };
+        let pieces = reservation.pieces.iter().enumerate().skip(first).take(most);
+        pieces.filter(begins_here).count() as u64
     }
 
     pub(crate) fn mappings(&self) -> usize {

@@ -164,6 +164,8 @@ pub fn overall<'a>(reports: &'a [TraceReport]) -> String {
         "calls",
         "steady calls",
         "driver time",
+        "/ideal mean",
+        "waits",
         "OOM",
     ];
     let mut table = Table::new(&heads);
@@ -175,6 +177,8 @@ pub fn overall<'a>(reports: &'a [TraceReport]) -> String {
         let ratios: Vec<f64> = served.iter().filter_map(|run| run.reserved_per_requested).collect();
         let times: Vec<f64> =
             served.iter().filter_map(|run| run.metrics.cpu_ns_per_operation).collect();
+        let over_ideal: Vec<f64> =
+            served.iter().filter_map(|run| run.makespan_over_ideal).collect();
         let worst = ratios.iter().copied().reduce(f64::max);
         let sum = |pick: fn(&Run) -> u64| count(runs.iter().map(|run| pick(run)).sum());
         table.row(vec![
@@ -185,6 +189,8 @@ pub fn overall<'a>(reports: &'a [TraceReport]) -> String {
             sum(|run| run.metrics.driver_calls),
             sum(|run| run.metrics.steady_driver_calls),
             duration_us(runs.iter().map(|run| run.metrics.driver_time_us).sum()),
+            geometric_mean(&over_ideal).map_or("-".into(), ratio),
+            sum(|run| run.metrics.device_time.map_or(0, |time| time.stream_waits)),
             sum(|run| run.metrics.out_of_memory_events),
         ]);
     }
