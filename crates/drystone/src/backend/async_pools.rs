@@ -7,8 +7,7 @@
 //! memory pool is never older than what is known of its blocks.
 
 use drystone_core::{
-    AsyncPools, DeferredFree, DriverAlloc, Failure, FreeOrder, FreeOutcome, Miss, PendingAlloc,
-    PoolId, StreamId,
+    AsyncPools, DeferredFree, DriverAlloc, Failure, FreeOrder, Miss, PendingAlloc, PoolId, StreamId,
 };
 use drystone_driver::{Call, CaptureStatus, DriverError, ErrorCode, MemoryPool, Stream};
 use parking_lot::Mutex;
@@ -38,16 +37,6 @@ impl PoolsDevice<'_> {
         if let Some(block) = refused {
             // A block that could not go is let go of later.
             let _ = self.let_go(block);
-        }
-    }
-
-    /// What a free asks for. To the program the block is freed: one that cannot go goes later.
-    pub(crate) fn finish(self, freed: FreeOutcome) {
-        match freed {
-            FreeOutcome::Done => {}
-            FreeOutcome::Now(block) => drop(self.let_go(block)),
-            // A block whose fences failed is quarantined.
-            FreeOutcome::Plan(plan) => drop(self.executor.perform(self.pools, plan)),
         }
     }
 
@@ -169,7 +158,7 @@ impl PoolsDevice<'_> {
     }
 
     /// Gives a block back to the driver, or back to the pools, to be tried again later.
-    fn let_go(self, block: DeferredFree) -> Result<(), DriverError> {
+    pub(crate) fn let_go(self, block: DeferredFree) -> Result<(), DriverError> {
         let freed = self.free_async(&block);
         self.pools.lock().finish_free(block, freed.is_ok());
         freed

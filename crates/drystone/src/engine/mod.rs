@@ -14,7 +14,9 @@ mod recover;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use drystone_core::{FreeError, Freed, Granted, Plan, PoolId, StreamError, StreamId};
+use drystone_core::{
+    AsyncPools, FreeError, FreeOutcome, Freed, Granted, Plan, PoolId, StreamError, StreamId,
+};
 use drystone_driver::{Call, Driver, DriverError, Stream, StreamUid};
 use parking_lot::Mutex;
 
@@ -22,7 +24,7 @@ use crate::backend::async_pools::PoolsDevice;
 use crate::backend::{BackendState, heap};
 use crate::error::{AllocateError, PeerError, TrimError, is_final};
 use crate::executor::Executor;
-use crate::executor::capture::Relaxed;
+use crate::executor::capture::{Relaxed, is_any_captured};
 use crate::executor::handles::Handles;
 
 /// Called when memory runs out, with the bytes asked for and no lock held. Returns whether it
@@ -83,7 +85,7 @@ impl Engine {
             }
             BackendState::AsyncPools(pools) => {
                 let freed = pools.lock().free(address)?;
-                PoolsDevice { executor: &self.executor, pools }.finish(freed);
+                self.finish_async(pools, freed);
             }
         }
         Ok(())
@@ -101,10 +103,22 @@ impl Engine {
             }
             BackendState::AsyncPools(pools) => {
                 let freed = pools.lock().free_sized(address, bytes)?;
-                PoolsDevice { executor: &self.executor, pools }.finish(freed);
+                self.finish_async(pools, freed);
             }
         }
         Ok(())
+    }
+
+    /// What a free of a block of the driver's pools asks for.
+    fn finish_async(&self, pools: &Mutex<AsyncPools>, freed: FreeOutcome) {
+        match freed {
+            FreeOutcome::Done => {}
+            // To the program it is freed: one that cannot go goes later.
+            FreeOutcome::Now(block) => {
+                drop(PoolsDevice { executor: &self.executor, pools }.let_go(block));
+            }
+            FreeOutcome::Plan(plan) => self.finish(plan),
+        }
     }
 
     /// The key of a device stream, made if it is a new one.
@@ -152,11 +166,17 @@ impl Engine {
         }
     }
 
-    /// Carries out a plan whose failure the backend deals with by itself.
+    /// Carries out a plan whose failure the backend deals with by itself. Now and then looks which
+    /// fences have passed: a program may never miss, and what it frees would wait for ever.
     #[cold]
     fn finish(&self, plan: Plan) {
         // A block whose fences failed is quarantined, a stream's end waits for an idle device.
         let _ = self.perform(plan);
+        let Executor { driver, events, .. } = &self.executor;
+        let is_due = events.lock().is_look_due();
+        if is_due && !is_any_captured(&**driver, events) {
+            self.collect();
+        }
     }
 
     /// Tells the backend which fences have passed, and frees what waited for them. True if any
