@@ -192,6 +192,10 @@ impl Engine {
 
     /// Errors: no driver call can succeed any more.
     fn note_passed(&self) -> Result<bool, DriverError> {
+        match &self.backend {
+            BackendState::Heap(heap) => self.executor.perform_kept(heap),
+            BackendState::AsyncPools(pools) => self.executor.perform_kept(pools),
+        }
         let passed = {
             let mut events = self.executor.events.lock();
             if !events.any_recorded() {

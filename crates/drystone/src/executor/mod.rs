@@ -30,6 +30,8 @@ pub(crate) struct Executor {
     pub(crate) handles: Mutex<Handles>,
     pub(crate) providers: Mutex<MemoryProviders>,
     pub(crate) observer: Observer,
+    /// Plans to record fences on a stream that was being captured.
+    until_capture_ends: Mutex<Vec<Plan>>,
 }
 
 impl Executor {
@@ -40,10 +42,12 @@ impl Executor {
             handles: Mutex::new(handles),
             providers: Mutex::default(),
             observer: Observer::default(),
+            until_capture_ends: Mutex::default(),
         }
     }
 
-    /// Carries out a plan and hands it back, done or undone.
+    /// Carries out a plan and hands it back, done or undone. Fences of a stream that is being
+    /// captured cannot be recorded before that ends: the plan is kept until then.
     #[inline(never)]
     pub(crate) fn perform<S: StateMachine + ?Sized>(
         &self,
@@ -55,10 +59,31 @@ impl Executor {
                 state.lock().commit(plan, address);
                 Ok(())
             }
+            Err(Failure { error, .. })
+                if (error.call, error.code) == (Call::Record, ErrorCode::CapturedEvent) =>
+            {
+                self.until_capture_ends.lock().push(plan);
+                Err(error)
+            }
             Err(failure) => {
                 state.lock().abandon(plan, failure.in_effect);
                 Err(failure.error)
             }
+        }
+    }
+
+    /// Carries out what waited for the end of a capture, once none is under way.
+    pub(crate) fn perform_kept<S: StateMachine + ?Sized>(&self, state: &Mutex<S>) {
+        let kept = std::mem::take(&mut *self.until_capture_ends.lock());
+        if kept.is_empty() {
+            return;
+        }
+        if is_any_captured(&*self.driver, &self.events) {
+            return self.until_capture_ends.lock().extend(kept);
+        }
+        for plan in kept {
+            // One that fails is abandoned, or kept for the end of the next capture.
+            let _ = self.perform(state, plan);
         }
     }
 
