@@ -3,7 +3,6 @@
 use super::*;
 use crate::size::QUANTUM;
 use crate::space::bin::Bin;
-use crate::space::block::NO_USES;
 use crate::{
     Committed, Config, CrossStream, Fence, Freed, Gauge, HELD_PER_HANDLE, Outcome, PoolId, Reuse,
     SizeClass, Step, StreamId,

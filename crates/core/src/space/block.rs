@@ -93,7 +93,8 @@ pub(crate) struct Block {
     pub(crate) next: BlockIndex,
     pub(crate) filed_previous: BlockIndex,
     pub(crate) filed_next: BlockIndex,
-    /// Index of the recorded uses on other streams, or [`NO_USES`].
+    /// Index of the recorded uses on other streams, or [`NO_USES`]. Of a free block, which has
+    /// none: its place among its list's at borders.
     pub(crate) uses: u32,
     /// Free blocks: the bin they are filed in.
     pub(crate) bin: u16,

@@ -5,6 +5,7 @@
 
 use super::bin::{BINS, Bin, Bitmap};
 use super::block::{BlockIndex, Blocks};
+use super::borders::Borders;
 use crate::id::{PoolIx, StreamIx};
 use crate::policy::{SegmentKind, SizeClass};
 use crate::stats::Gauge;
@@ -27,6 +28,8 @@ pub(crate) struct FreeList {
     pub(crate) active_bytes: Gauge,
     /// First unmapped block of the segments obtained for this list: of homes, and of windows.
     pub(crate) unmapped: [BlockIndex; 2],
+    /// Its blocks beside free blocks of other lists.
+    pub(crate) borders: Borders,
     pub(crate) bitmap: Bitmap,
     heads: Box<[BlockIndex; BINS]>,
 }
@@ -40,6 +43,7 @@ impl FreeList {
             stream,
             active_bytes: Gauge::default(),
             unmapped: [BlockIndex::NONE; 2],
+            borders: Borders::default(),
             bitmap: Bitmap::new(),
             heads: Box::new([BlockIndex::NONE; BINS]),
         }

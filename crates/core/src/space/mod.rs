@@ -2,13 +2,14 @@
 //!
 //! An offset allocator of its own: it knows nothing of CUDA, of streams or of physical memory, only
 //! that a list is whose free blocks serve whom. Lives here: the blocks (`block`), the bins that
-//! find one (`bin`, `free_list`), the way from an address to its block (`address_map`), the
+//! find one (`bin`, `free_list`), what free blocks of several lists make up (`borders`), the way from an address to its block (`address_map`), the
 //! segments (`segment`), addresses without memory (`unmapped`), and windows that wait for their
 //! next use (`idle_windows`). Keeps I1 to I7 and I12, as far as each is about blocks alone.
 
 pub(crate) mod address_map;
 pub(crate) mod bin;
 pub(crate) mod block;
+pub(crate) mod borders;
 pub(crate) mod check;
 pub(crate) mod free_list;
 pub(crate) mod idle_windows;
@@ -237,8 +238,11 @@ impl Space {
     /// Puts a free block into its bin.
     #[inline]
     pub(crate) fn insert_free(&mut self, index: BlockIndex) {
-        let list = self.blocks[index].list;
+        let Block { list, previous, next, .. } = self.blocks[index];
         self.lists[list.index()].insert(&mut self.blocks, index);
+        if self.is_free_elsewhere(next, list) || self.is_free_elsewhere(previous, list) {
+            self.add_borders(index);
+        }
     }
 
     /// Takes a free block out of its bin, where one copy of the code is enough.
@@ -256,8 +260,11 @@ impl Space {
     /// Takes a free block out of its bin.
     #[inline]
     pub(crate) fn remove_free(&mut self, index: BlockIndex) {
-        let list = self.blocks[index].list;
+        let Block { list, uses, .. } = self.blocks[index];
         self.lists[list.index()].remove(&mut self.blocks, index);
+        if uses != NO_USES {
+            self.remove_borders(index);
+        }
     }
 
     // Blocks in use.
@@ -272,9 +279,13 @@ impl Space {
         requested: u64,
         bytes: u64,
     ) -> Granted {
+        let is_at_border = self.blocks[index].uses != NO_USES;
         self.remove_free(index);
         if let Some(rest) = self.cut_rest(index, list, bytes) {
-            self.insert_free(rest);
+            self.lists[list.index()].insert(&mut self.blocks, rest);
+            if is_at_border {
+                self.add_borders(rest);
+            }
         }
         self.make_live(index, list, requested)
     }
