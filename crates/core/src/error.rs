@@ -99,7 +99,8 @@ pub enum FreeError {
         /// The block's size in bytes.
         block_bytes: u64,
     },
-    /// The block there was freed already.
+    /// The block there was freed already. Also said of an address in or after a large block that
+    /// thousands of others lie before.
     AlreadyFree {
         /// The address given.
         address: u64,

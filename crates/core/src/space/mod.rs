@@ -27,6 +27,13 @@ use free_list::FreeList;
 use idle_windows::{IdleWindows, WindowKey};
 use segment::{Segment, Segments};
 
+/// How many quanta below an address that is no block's a block in use is looked for: 1 MiB, which
+/// every small block reaches to.
+const LOOK_BELOW: usize = 2048;
+/// How many blocks are then walked from there, or else from the start of the segment, with the lock
+/// of the heap held. What is further away counts as free.
+const LOOK_ONWARD: usize = 16_384;
+
 /// A block handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -332,10 +339,15 @@ impl Space {
         let Some(segment) = self.segments.containing(address) else {
             return FreeError::Unknown { address };
         };
-        let mut blocks = self.blocks.onward(self.segments[segment].first);
+        let Segment { first, address: start, .. } = self.segments[segment];
+        // From the nearest block in use below: between two of these few others are.
+        let quanta = (start / QUANTUM..=address / QUANTUM).rev().take(LOOK_BELOW);
+        let nearest = { quanta }.find_map(|n| self.map.find(&self.blocks, n * QUANTUM));
+        let from = nearest.unwrap_or(first);
+        let mut blocks = self.blocks.onward(from).take(LOOK_ONWARD);
         let around = blocks.find(|&index| address < self.blocks[index].end());
         let Some(block) = around.map(|index| &self.blocks[index]) else {
-            return FreeError::Unknown { address };
+            return FreeError::AlreadyFree { address };
         };
         match block.state {
             BlockState::Unmapped => FreeError::Unknown { address },

@@ -4,8 +4,8 @@ use crate::fence::StreamOrder;
 use crate::heap::search::LOOKED;
 use crate::plan::Request;
 use crate::{
-    Committed, Config, CrossStream, Granted, HELD_PER_HANDLE, Heap, Outcome, PoolId, Reuse,
-    SegmentKind, SizeClass, StreamId,
+    Committed, Config, CrossStream, FreeError, Granted, HELD_PER_HANDLE, Heap, Outcome, PoolId,
+    Reuse, SegmentKind, SizeClass, StreamId,
 };
 
 const KIB: u64 = 1 << 10;
@@ -48,6 +48,25 @@ fn run(heap: &mut Heap, stream: StreamId, bytes: u64) -> (Option<(u64, u64)>, us
     let blocks = &heap.space.blocks;
     let place = run.map(|run| (blocks[run.first].address, blocks[run.last].end()));
     (place, LOOKED.get())
+}
+
+/// Behind more blocks than the search for its reason walks.
+#[test]
+fn p3_a_bad_free_is_explained_among_many_blocks() {
+    let mut heap = heap();
+    let stream = heap.add_stream();
+    let grants: Vec<Granted> = (0..20_000).map(|_| take(&mut heap, stream, KIB)).collect();
+    let (block, freed) = (grants[19_990], grants[19_995]);
+    give(&mut heap, freed);
+    let address = block.address + 700;
+    let inside = FreeError::Interior { address, block_address: block.address, block_bytes: KIB };
+    assert_eq!(heap.free(address).unwrap_err(), inside);
+    for address in [freed.address, freed.address + 512] {
+        assert_eq!(heap.free(address).unwrap_err(), FreeError::AlreadyFree { address });
+    }
+    let address = (2 << 40) - 512;
+    assert_eq!(heap.free(address).unwrap_err(), FreeError::Unknown { address });
+    heap.check().unwrap();
 }
 
 #[test]
