@@ -114,8 +114,7 @@ impl Search<'_> {
                 let starts = other.borders.blocks().iter();
                 starts.for_each(|&start| self.look_at_run(start, worst, &mut best));
             }
-            let mut looked = 0;
-            for start in other.filed_from(blocks, bytes) {
+            for (looked, start) in other.filed_from(blocks, bytes).enumerate() {
                 // In a later bin all are larger than the best.
                 let is_over = |best: &Sized| {
                     looked >= LOOK || Bin::of_block(blocks[start].bytes) > Bin::of_block(best.0)
@@ -124,13 +123,13 @@ impl Search<'_> {
                     break;
                 }
                 self.look_at_run(start, worst, &mut best);
-                looked += 1;
             }
         }
         best.map(|(_, _, run)| run)
     }
 
     /// Looks at the run in which a block is the first of another stream.
+    #[inline(never)]
     fn look_at_run(&self, start: BlockIndex, worst: StreamOrder, best: &mut Option<Sized>) {
         #[cfg(test)]
         LOOKED.set(LOOKED.get() + 1);

@@ -79,6 +79,7 @@ impl AddressMap {
 
     /// Begins one more chain, so that on average a chain has at most one block.
     #[cold]
+    #[inline(never)]
     fn grow(&mut self, blocks: &mut Blocks) {
         let begun = self.heads.len();
         if begun > self.mask {

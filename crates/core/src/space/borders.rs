@@ -1,5 +1,5 @@
-//! Borders: the free blocks beside free blocks of other lists. Those of one list are joined (I2), so
-//! whatever several free blocks make up together, blocks at borders do.
+//! Borders: the free blocks beside free blocks of other lists. Those of one list are joined (I2),
+//! so whatever several free blocks make up together, blocks at borders do.
 //!
 //! Kept while blocks are filed, so that a request that looks for such a run need not walk all free
 //! blocks. Where one list alone has memory, there is no border, and a filed block knows that.
@@ -7,25 +7,6 @@
 use super::Space;
 use super::block::{Block, BlockIndex, BlockState, NO_USES};
 use crate::id::ListIx;
-
-/// The blocks of one list at borders.
-#[derive(Debug, Default)]
-pub(crate) struct Borders {
-    blocks: Vec<BlockIndex>,
-    bytes: u64,
-}
-
-impl Borders {
-    /// The blocks, in no order.
-    pub(crate) fn blocks(&self) -> &[BlockIndex] {
-        &self.blocks
-    }
-
-    /// What they have together.
-    pub(crate) const fn bytes(&self) -> u64 {
-        self.bytes
-    }
-}
 
 impl Space {
     /// Whether a block is free in another list than this.
@@ -39,6 +20,7 @@ impl Space {
 
     /// A block was filed beside one that is free in another list.
     #[cold]
+    #[inline(never)]
     pub(super) fn add_borders(&mut self, index: BlockIndex) {
         let Block { previous, next, list, .. } = self.blocks[index];
         for beside in [previous, next] {
@@ -51,6 +33,7 @@ impl Space {
 
     /// A block at a border is no longer filed, which may leave those beside it at none.
     #[cold]
+    #[inline(never)]
     pub(super) fn remove_borders(&mut self, index: BlockIndex) {
         self.remove_border(index);
         let Block { previous, next, .. } = self.blocks[index];
@@ -66,21 +49,19 @@ impl Space {
         }
     }
 
+    #[inline(never)]
     fn add_border(&mut self, index: BlockIndex) {
         let (block, list) = self.block_and_list(index);
         if block.uses == NO_USES {
-            block.uses = list.borders.blocks.len() as u32;
-            list.borders.blocks.push(index);
-            list.borders.bytes += block.bytes;
+            block.uses = list.borders.add(index, block.bytes);
         }
     }
 
+    #[inline(never)]
     fn remove_border(&mut self, index: BlockIndex) {
         let (block, list) = self.block_and_list(index);
         let at = std::mem::replace(&mut block.uses, NO_USES);
-        list.borders.bytes -= block.bytes;
-        list.borders.blocks.swap_remove(at as usize);
-        if let Some(&moved) = list.borders.blocks.get(at as usize) {
+        if let Some(moved) = list.borders.remove(at, block.bytes) {
             self.blocks[moved].uses = at;
         }
     }

@@ -5,7 +5,6 @@
 
 use super::bin::{BINS, Bin, Bitmap};
 use super::block::{BlockIndex, Blocks};
-use super::borders::Borders;
 use crate::id::{PoolIx, StreamIx};
 use crate::policy::{SegmentKind, SizeClass};
 use crate::stats::Gauge;
@@ -13,6 +12,39 @@ use crate::stats::Gauge;
 /// How many blocks of one bin a search looks at. The bins are at most 1/64 wide, so what a longer
 /// search could gain is small; the worst case of a hit grows with it.
 const LOOK: usize = 8;
+
+/// The blocks of one list that lie beside free blocks of others (`borders`).
+#[derive(Debug, Default)]
+pub(crate) struct Borders {
+    blocks: Vec<BlockIndex>,
+    bytes: u64,
+}
+
+impl Borders {
+    /// The blocks, in no order.
+    pub(crate) fn blocks(&self) -> &[BlockIndex] {
+        &self.blocks
+    }
+
+    /// What they have together.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Adds a block. Returns its place.
+    pub(super) fn add(&mut self, index: BlockIndex, bytes: u64) -> u32 {
+        self.blocks.push(index);
+        self.bytes += bytes;
+        self.blocks.len() as u32 - 1
+    }
+
+    /// Removes the block at a place. Returns the one that stands there now, if any.
+    pub(super) fn remove(&mut self, at: u32, bytes: u64) -> Option<BlockIndex> {
+        self.bytes -= bytes;
+        self.blocks.swap_remove(at as usize);
+        self.blocks.get(at as usize).copied()
+    }
+}
 
 /// The free blocks of one pool, class and stream.
 #[derive(Debug)]

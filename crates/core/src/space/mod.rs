@@ -2,9 +2,10 @@
 //!
 //! An offset allocator of its own: it knows nothing of CUDA, of streams or of physical memory, only
 //! that a list is whose free blocks serve whom. Lives here: the blocks (`block`), the bins that
-//! find one (`bin`, `free_list`), what free blocks of several lists make up (`borders`), the way from an address to its block (`address_map`), the
-//! segments (`segment`), addresses without memory (`unmapped`), and windows that wait for their
-//! next use (`idle_windows`). Keeps I1 to I7 and I12, as far as each is about blocks alone.
+//! find one (`bin`, `free_list`), where free blocks of several lists meet (`borders`), the way from
+//! an address to its block (`address_map`), the segments (`segment`), addresses without memory
+//! (`unmapped`), and windows that wait for their next use (`idle_windows`). Keeps I1 to I7 and I12,
+//! as far as each is about blocks alone.
 
 pub(crate) mod address_map;
 pub(crate) mod bin;

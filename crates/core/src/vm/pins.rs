@@ -118,6 +118,7 @@ impl Pins {
     }
 
     /// Whether anything in a range is pinned.
+    #[inline(never)]
     pub(crate) fn touch(&self, addresses: Range<u64>) -> bool {
         self.within(addresses).next().is_some()
     }

@@ -192,9 +192,9 @@ impl Engine {
 
     /// Errors: no driver call can succeed any more.
     fn note_passed(&self) -> Result<bool, DriverError> {
-        match &self.backend {
-            BackendState::Heap(heap) => self.executor.perform_kept(heap),
-            BackendState::AsyncPools(pools) => self.executor.perform_kept(pools),
+        for plan in self.executor.after_capture() {
+            // One that fails is abandoned, or kept for the end of the next capture.
+            let _ = self.perform(plan);
         }
         let passed = {
             let mut events = self.executor.events.lock();

@@ -72,19 +72,13 @@ impl Executor {
         }
     }
 
-    /// Carries out what waited for the end of a capture, once none is under way.
-    pub(crate) fn perform_kept<S: StateMachine + ?Sized>(&self, state: &Mutex<S>) {
-        let kept = std::mem::take(&mut *self.until_capture_ends.lock());
-        if kept.is_empty() {
-            return;
+    /// What waited for the end of a capture, once none is under way: to be performed again.
+    pub(crate) fn after_capture(&self) -> Vec<Plan> {
+        let is_none = self.until_capture_ends.lock().is_empty();
+        if is_none || is_any_captured(&*self.driver, &self.events) {
+            return Vec::new();
         }
-        if is_any_captured(&*self.driver, &self.events) {
-            return self.until_capture_ends.lock().extend(kept);
-        }
-        for plan in kept {
-            // One that fails is abandoned, or kept for the end of the next capture.
-            let _ = self.perform(state, plan);
-        }
+        std::mem::take(&mut *self.until_capture_ends.lock())
     }
 
     /// Does every step. Returns the address that a `Reserve` or `Malloc` step gave, else 0. Plain
