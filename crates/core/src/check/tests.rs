@@ -42,9 +42,9 @@ fn free(heap: &mut Heap, index: BlockIndex, succeeds: bool) {
     let address = heap.space.blocks[index].address;
     if let Freed::Plan(plan) = heap.free(address).unwrap() {
         if succeeds {
-            heap.commit(plan, 0);
+            heap.commit(*plan, 0);
         } else {
-            heap.abandon(plan, 0);
+            heap.abandon(*plan, 0);
         }
     }
 }

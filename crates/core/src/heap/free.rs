@@ -22,8 +22,9 @@ use crate::vm::page::Return;
 pub enum Freed {
     /// Done: the block is free in its stream's order.
     Done,
-    /// Other streams may still use the block: it becomes pending once this is done.
-    Plan(Plan),
+    /// Other streams may still use the block: it becomes pending once this is done. Boxed, so that
+    /// the answer to most frees is a word.
+    Plan(Box<Plan>),
 }
 
 impl Heap {
@@ -113,7 +114,7 @@ impl Heap {
             return Freed::Done;
         };
         self.space.blocks.set_state(index, BlockState::Claimed);
-        Freed::Plan(plan)
+        Freed::Plan(Box::new(plan))
     }
 
     /// A claimed block's fences are recorded: it waits for those that have not passed yet.

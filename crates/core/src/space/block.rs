@@ -4,6 +4,7 @@
 //! The second pair of links belongs to where the block is filed (I3: in one place): the bin of a
 //! free block, the chain of unmapped blocks, the address map of live and pending ones.
 
+use super::Granted;
 use crate::id::{ListIx, SegmentIx};
 use std::ops::{Index, IndexMut, Range};
 
@@ -138,6 +139,15 @@ impl Block {
         self.state = state;
     }
 
+    /// It serves a request of a list from now on.
+    #[inline]
+    pub(super) const fn occupy(&mut self, list: ListIx, requested: u64) -> Granted {
+        self.set_state(BlockState::Live);
+        assert!(requested <= self.bytes, "a block is smaller than its request");
+        (self.list, self.requested, self.uses) = (list, requested, NO_USES);
+        Granted { address: self.address, bytes: self.bytes }
+    }
+
     /// Its addresses.
     #[inline]
     pub(crate) const fn range(&self) -> Range<u64> {
@@ -183,6 +193,19 @@ impl Blocks {
         }
         self.table.push(block);
         BlockIndex((self.table.len() - 1) as u32)
+    }
+
+    /// Puts a copy of a block into another slot.
+    #[inline]
+    fn insert_copy(&mut self, of: BlockIndex) -> BlockIndex {
+        let index = self.spare;
+        let Some(&Block { filed_next, .. }) = self.table.get(index.0 as usize) else {
+            return self.insert(self[of]);
+        };
+        self.len += 1;
+        self.spare = filed_next;
+        self.table.copy_within(of.0 as usize..=of.0 as usize, index.0 as usize);
+        index
     }
 
     /// Gives a slot back. The caller has unlinked the block everywhere.
@@ -258,6 +281,21 @@ impl Blocks {
         rest
     }
 
+    /// Cuts a block: it keeps what is behind its low `bytes`, and those become a block of their own
+    /// before it. The block before both is told by the caller.
+    #[inline]
+    pub(super) fn cut_front(&mut self, index: BlockIndex, bytes: u64) -> (BlockIndex, &mut Block) {
+        let front = self.insert_copy(index);
+        let rest = &mut self[index];
+        assert!(bytes > 0 && bytes < rest.bytes, "a block is cut outside of itself");
+        rest.address += bytes;
+        rest.bytes -= bytes;
+        rest.previous = front;
+        let block = &mut self[front];
+        (block.bytes, block.next) = (bytes, index);
+        (front, block)
+    }
+
     /// Joins a block with the one after it and gives that one's slot back.
     #[inline]
     pub(crate) fn absorb_next(&mut self, index: BlockIndex) {
@@ -272,6 +310,22 @@ impl Blocks {
             self[after].previous = index;
         }
         self.remove(next);
+    }
+
+    /// Joins a block with the one before it and gives that one's slot back. Returns the block that
+    /// it comes after now, which the caller tells.
+    #[inline]
+    pub(super) fn absorb_previous(&mut self, index: BlockIndex) -> BlockIndex {
+        let gone = self[index].previous;
+        let Block { address, bytes, free_after, previous: before, .. } = self[gone];
+        let block = &mut self[index];
+        assert!(address + bytes == block.address, "blocks are joined that are no neighbours");
+        block.address = address;
+        block.bytes += bytes;
+        block.previous = before;
+        block.free_after = block.free_after.max(free_after);
+        self.remove(gone);
+        before
     }
 }
 

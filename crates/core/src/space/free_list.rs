@@ -48,14 +48,29 @@ impl FreeList {
     /// Files a free block.
     #[inline]
     pub(crate) fn insert(&mut self, blocks: &mut Blocks, index: BlockIndex) {
-        let block = &mut blocks[index];
-        let bin = Bin::of_block(block.bytes);
-        block.bin = bin.0;
+        let bin = Bin::of_block(blocks[index].bytes);
+        self.file(blocks, index, bin);
+    }
+
+    #[inline]
+    fn file(&mut self, blocks: &mut Blocks, index: BlockIndex, bin: Bin) {
+        blocks[index].bin = bin.0;
         let head = std::mem::replace(&mut self.heads[bin.index()], index);
         if head.is_none() {
             self.bitmap.set(bin);
         }
         blocks.file_before(index, head);
+    }
+
+    /// A filed block has got another size: it stands first in the bin of that.
+    #[inline]
+    pub(crate) fn refile(&mut self, blocks: &mut Blocks, index: BlockIndex) {
+        let block = &blocks[index];
+        let bin = Bin::of_block(block.bytes);
+        if block.bin != bin.0 || !block.filed_previous.is_none() {
+            self.remove(blocks, index);
+            self.file(blocks, index, bin);
+        }
     }
 
     /// Takes a filed block out of its bin.
@@ -76,14 +91,32 @@ impl FreeList {
     /// next bin that has a block, where all do.
     #[inline]
     pub(crate) fn find(&self, blocks: &Blocks, bytes: u64) -> Option<BlockIndex> {
-        let (floor, ceiling) = (Bin::of_block(bytes), Bin::of_request(bytes));
-        if floor != ceiling
-            && self.bitmap.contains(floor)
-            && let Some(found) = self.best_of(blocks, floor, bytes)
-        {
-            return Some(found);
+        let (floor, ceiling) = Bin::around(bytes);
+        let bin = self.bitmap.first_from(floor)?;
+        let first = self.heads[bin.index()];
+        let block = &blocks[first];
+        if block.filed_next.is_none() && block.bytes >= bytes {
+            return Some(first);
         }
-        self.bitmap.first_from(ceiling).and_then(|bin| self.best_of(blocks, bin, bytes))
+        self.find_among(blocks, bin, ceiling, bytes)
+    }
+
+    /// The same where the first bin to look at has several blocks, or none that fits.
+    #[inline(never)]
+    fn find_among(
+        &self,
+        blocks: &Blocks,
+        mut bin: Bin,
+        ceiling: Bin,
+        bytes: u64,
+    ) -> Option<BlockIndex> {
+        loop {
+            let found = self.best_of(blocks, bin, bytes);
+            if found.is_some() || bin >= ceiling {
+                return found;
+            }
+            bin = self.bitmap.first_from(ceiling)?;
+        }
     }
 
     /// As [`find`](Self::find), but looks at every block that may fit, however many do not: for

@@ -21,7 +21,7 @@ use crate::id::{ListIx, PoolIx, SegmentIx, StreamIx};
 use crate::policy::{self, SegmentKind, SizeClass};
 use crate::size::{QUANTUM, SizeError, block_bytes};
 use address_map::AddressMap;
-use block::{Block, BlockIndex, BlockState, Blocks, NO_USES};
+use block::{Block, BlockIndex, BlockState, Blocks};
 use free_list::FreeList;
 use idle_windows::{IdleWindows, WindowKey};
 use segment::{Segment, Segments};
@@ -209,21 +209,39 @@ impl Space {
     /// Returns the block that it is part of now.
     #[inline]
     pub(crate) fn file(&mut self, index: BlockIndex) -> BlockIndex {
-        let mut index = index;
         let block = &mut self.blocks[index];
         block.set_state(BlockState::Free);
         let Block { list, next, previous, .. } = *block;
-        if self.is_free_in(next, list) {
-            self.remove_free(next);
-            self.blocks.absorb_next(index);
+        let joined = match (self.is_free_in(previous, list), self.is_free_in(next, list)) {
+            (false, false) => {
+                self.insert_free(index);
+                return index;
+            }
+            (false, true) => {
+                let before = self.blocks.absorb_previous(next);
+                self.put_after(before, next);
+                next
+            }
+            (true, joins_next) => {
+                if joins_next {
+                    self.take_out(next);
+                    self.blocks.absorb_next(index);
+                }
+                self.blocks.absorb_next(previous);
+                previous
+            }
+        };
+        self.lists[list.index()].refile(&mut self.blocks, joined);
+        joined
+    }
+
+    /// A block comes after another, or first in its segment.
+    #[inline]
+    fn put_after(&mut self, before: BlockIndex, index: BlockIndex) {
+        match before.some() {
+            Some(before) => self.blocks[before].next = index,
+            None => self.segments.begin_with(self.blocks[index].segment, index),
         }
-        if self.is_free_in(previous, list) {
-            self.remove_free(previous);
-            self.blocks.absorb_next(previous);
-            index = previous;
-        }
-        self.insert_free(index);
-        index
     }
 
     #[inline]
@@ -262,8 +280,8 @@ impl Space {
 
     // Blocks in use.
 
-    /// Takes a block out of its bin for a request of a list. What it has too much stays free:
-    /// joined with its neighbours it was already (I2).
+    /// A free block of a list serves a request of it, with its front. What it has too much stays
+    /// free: joined with its neighbours it was already (I2).
     #[inline]
     pub(crate) fn occupy_free(
         &mut self,
@@ -272,11 +290,21 @@ impl Space {
         requested: u64,
         bytes: u64,
     ) -> Granted {
-        self.remove_free(index);
-        if let Some(rest) = self.cut_rest(index, list, bytes) {
-            self.insert_free(rest);
-        }
-        self.make_live(index, list, requested)
+        let rest_bytes = self.blocks[index].bytes - bytes;
+        let from = &mut self.lists[list.index()];
+        let (taken, granted) = if policy::splits(from.kind, from.class, rest_bytes) {
+            let (front, block) = self.blocks.cut_front(index, bytes);
+            let before = block.previous;
+            let granted = block.occupy(list, requested);
+            from.refile(&mut self.blocks, index);
+            self.put_after(before, front);
+            (front, granted)
+        } else {
+            from.remove(&mut self.blocks, index);
+            (index, self.blocks[index].occupy(list, requested))
+        };
+        self.map.insert(&mut self.blocks, taken, granted.address);
+        granted
     }
 
     /// Cuts off what an unfiled block has more than a request of a list takes, if that stays
@@ -296,11 +324,7 @@ impl Space {
     /// An unfiled block serves a request of a list from now on.
     #[inline]
     pub(crate) fn make_live(&mut self, index: BlockIndex, list: ListIx, requested: u64) -> Granted {
-        let block = &mut self.blocks[index];
-        block.set_state(BlockState::Live);
-        assert!(requested <= block.bytes, "a block is smaller than its request");
-        (block.list, block.requested, block.uses) = (list, requested, NO_USES);
-        let granted = Granted { address: block.address, bytes: block.bytes };
+        let granted = self.blocks[index].occupy(list, requested);
         self.map.insert(&mut self.blocks, index, granted.address);
         granted
     }

@@ -61,6 +61,12 @@ impl Segments {
         index
     }
 
+    /// Another block stands at the front of a segment.
+    #[cold]
+    pub(crate) fn begin_with(&mut self, index: SegmentIx, first: BlockIndex) {
+        self[index].first = first;
+    }
+
     /// Takes a segment out of the address order: a plan gives it back.
     pub(crate) fn withdraw(&mut self, index: SegmentIx) {
         let address = self[index].address;

@@ -78,7 +78,7 @@ impl Engine {
             BackendState::Heap(heap) => {
                 let freed = heap.lock().free(address)?;
                 if let Freed::Plan(plan) = freed {
-                    self.finish(plan);
+                    self.finish(*plan);
                 }
             }
             BackendState::AsyncPools(pools) => {
@@ -96,7 +96,7 @@ impl Engine {
             BackendState::Heap(heap) => {
                 let freed = heap.lock().free_sized(address, bytes)?;
                 if let Freed::Plan(plan) = freed {
-                    self.finish(plan);
+                    self.finish(*plan);
                 }
             }
             BackendState::AsyncPools(pools) => {
