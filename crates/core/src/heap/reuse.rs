@@ -15,8 +15,7 @@ impl Heap {
         let index = run.first;
         self.space.take_out(index);
         while self.space.blocks[index].bytes < request.bytes {
-            self.space.take_out(self.space.blocks[index].next);
-            self.space.blocks.absorb_next(index);
+            self.space.take_in_next(index);
         }
         let FreeList { stream, .. } = *self.space.list(request.list);
         let block = &mut self.space.blocks[index];

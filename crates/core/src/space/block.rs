@@ -200,12 +200,18 @@ impl Blocks {
     fn insert_copy(&mut self, of: BlockIndex) -> BlockIndex {
         let index = self.spare;
         let Some(&Block { filed_next, .. }) = self.table.get(index.0 as usize) else {
-            return self.insert(self[of]);
+            return self.push_copy(of);
         };
         self.len += 1;
         self.spare = filed_next;
         self.table.copy_within(of.0 as usize..=of.0 as usize, index.0 as usize);
         index
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_copy(&mut self, of: BlockIndex) -> BlockIndex {
+        self.insert(self[of])
     }
 
     /// Gives a slot back. The caller has unlinked the block everywhere.
@@ -265,17 +271,15 @@ impl Blocks {
     /// The rest copies the block's fields; where both are filed is the caller's business.
     #[inline]
     pub(crate) fn cut(&mut self, index: BlockIndex, bytes: u64) -> BlockIndex {
-        let whole = self[index];
-        assert!(bytes > 0 && bytes < whole.bytes, "a block is cut outside of itself");
-        let rest = self.insert(Block {
-            address: whole.address + bytes,
-            bytes: whole.bytes - bytes,
-            previous: index,
-            ..whole
-        });
+        let rest = self.insert_copy(index);
         let block = &mut self[index];
+        assert!(bytes > 0 && bytes < block.bytes, "a block is cut outside of itself");
         (block.bytes, block.next) = (bytes, rest);
-        if let Some(next) = whole.next.some() {
+        let block = &mut self[rest];
+        block.address += bytes;
+        block.bytes -= bytes;
+        block.previous = index;
+        if let Some(next) = block.next.some() {
             self[next].previous = rest;
         }
         rest
@@ -297,19 +301,19 @@ impl Blocks {
     }
 
     /// Joins a block with the one after it and gives that one's slot back.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn absorb_next(&mut self, index: BlockIndex) {
-        let next = self[index].next;
-        let gone = self[next];
-        assert!(self[index].end() == gone.address, "blocks are joined that are no neighbours");
+        let gone = self[index].next;
+        let Block { address, bytes, free_after, next, .. } = self[gone];
         let block = &mut self[index];
-        block.bytes += gone.bytes;
-        block.next = gone.next;
-        block.free_after = block.free_after.max(gone.free_after);
-        if let Some(after) = gone.next.some() {
-            self[after].previous = index;
+        assert!(block.end() == address, "blocks are joined that are no neighbours");
+        block.bytes += bytes;
+        block.next = next;
+        block.free_after = block.free_after.max(free_after);
+        if let Some(next) = next.some() {
+            self[next].previous = index;
         }
-        self.remove(next);
+        self.remove(gone);
     }
 
     /// Joins a block with the one before it and gives that one's slot back. Returns the block that
@@ -376,5 +380,27 @@ pub(crate) mod tests {
         assert_eq!((blocks.len(), blocks.capacity()), (2, 3));
         // The slot of the joined block is the next to be used.
         assert_eq!(blocks.insert(unfiled(8192, 512)), second);
+    }
+
+    /// The front leaves a block, which stays what it is, and joins it again.
+    #[test]
+    fn a_front_leaves_its_block_and_joins_it_again() {
+        let mut blocks = Blocks::default();
+        let first = blocks.insert(unfiled(0, 1024));
+        let whole = blocks.cut(first, 512);
+        let before = blocks[whole];
+        // In a new slot, then in the one that it left.
+        for _ in 0..2 {
+            let (front, &mut block) = blocks.cut_front(whole, 128);
+            assert_eq!((block.address, block.bytes, block.next), (512, 128, whole));
+            assert_eq!(block.previous, first);
+            let rest = blocks[whole];
+            assert_eq!((rest.address, rest.bytes, rest.previous), (640, 384, front));
+            blocks[front].free_after = 7;
+            assert_eq!(blocks.absorb_previous(whole), first);
+            let joined = blocks[whole];
+            assert_eq!((joined.range(), joined.free_after), (before.range(), 7));
+            assert_eq!((blocks.len(), blocks.capacity()), (2, 3));
+        }
     }
 }

@@ -63,7 +63,7 @@ impl FreeList {
     }
 
     /// A filed block has got another size: it stands first in the bin of that.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn refile(&mut self, blocks: &mut Blocks, index: BlockIndex) {
         let block = &blocks[index];
         let bin = Bin::of_block(block.bytes);
@@ -122,6 +122,7 @@ impl FreeList {
     /// As [`find`](Self::find), but looks at every block that may fit, however many do not: for
     /// a request that would have to grow otherwise.
     #[cold]
+    #[inline(never)]
     pub(crate) fn search(&self, blocks: &Blocks, bytes: u64) -> Option<BlockIndex> {
         self.find(blocks, bytes).or_else(|| self.overlooked(blocks, bytes))
     }
@@ -129,27 +130,25 @@ impl FreeList {
     /// What a [`find`](Self::find) that found nothing did not look at, but would have served.
     #[cold]
     pub(crate) fn overlooked(&self, blocks: &Blocks, bytes: u64) -> Option<BlockIndex> {
-        let maybe = self.bin(blocks, Bin::of_block(bytes));
-        let fitting = maybe.filter(|&i| blocks[i].bytes >= bytes);
-        fitting.min_by_key(|&i| (blocks[i].bytes, blocks[i].address))
+        Self::smallest(blocks, self.bin(blocks, Bin::of_block(bytes)), bytes)
     }
 
     /// The smallest block that fits among the first few of a bin, at the lowest address if equal.
     #[inline]
     fn best_of(&self, blocks: &Blocks, bin: Bin, bytes: u64) -> Option<BlockIndex> {
-        let mut best: Option<(u64, u64, BlockIndex)> = None;
-        let mut next = self.heads[bin.index()];
-        for _ in 0..LOOK {
-            let Some(index) = next.some() else { break };
-            let block = &blocks[index];
-            if block.bytes >= bytes
-                && best.is_none_or(|b| (block.bytes, block.address) < (b.0, b.1))
-            {
-                best = Some((block.bytes, block.address, index));
-            }
-            next = block.filed_next;
-        }
-        best.map(|(_, _, index)| index)
+        let few = self.bin(blocks, bin).take(LOOK);
+        Self::smallest(blocks, few, bytes)
+    }
+
+    /// The smallest of these blocks that fits, at the lowest address if equal.
+    #[inline]
+    fn smallest(
+        blocks: &Blocks,
+        among: impl Iterator<Item = BlockIndex>,
+        bytes: u64,
+    ) -> Option<BlockIndex> {
+        let fitting = among.filter(|&index| blocks[index].bytes >= bytes);
+        fitting.min_by_key(|&index| (blocks[index].bytes, blocks[index].address))
     }
 
     /// Every filed block, by ascending bin. Skips empty bins.

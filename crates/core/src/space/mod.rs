@@ -224,8 +224,7 @@ impl Space {
             }
             (true, joins_next) => {
                 if joins_next {
-                    self.take_out(next);
-                    self.blocks.absorb_next(index);
+                    self.take_in_next(index);
                 }
                 self.blocks.absorb_next(previous);
                 previous
@@ -233,6 +232,13 @@ impl Space {
         };
         self.lists[list.index()].refile(&mut self.blocks, joined);
         joined
+    }
+
+    /// Joins a block with the filed one after it.
+    #[inline(never)]
+    pub(crate) fn take_in_next(&mut self, index: BlockIndex) {
+        self.take_out(self.blocks[index].next);
+        self.blocks.absorb_next(index);
     }
 
     /// A block comes after another, or first in its segment.
@@ -300,7 +306,7 @@ impl Space {
             self.put_after(before, front);
             (front, granted)
         } else {
-            from.remove(&mut self.blocks, index);
+            self.take_out(index);
             (index, self.blocks[index].occupy(list, requested))
         };
         self.map.insert(&mut self.blocks, taken, granted.address);
