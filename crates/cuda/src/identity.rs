@@ -6,8 +6,8 @@
 //! can be asked again. A handle that came back as another stream is noticed then, not before:
 //! programs retire a stream before they destroy it.
 //!
-//! What was told of a handle with an id is so for ever: each thread remembers it of the streams that
-//! it met last, so that threads on streams of their own do not wait for one another here.
+//! What was told of a handle with an id is so for ever. Each thread remembers it of the streams
+//! that it met last, so that threads on streams of their own do not wait for one another.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -4,7 +4,6 @@
 //! The second pair of links belongs to where the block is filed (I3: in one place): the bin of a
 //! free block, the chain of unmapped blocks, the address map of live and pending ones.
 
-use super::Granted;
 use crate::id::{ListIx, SegmentIx};
 use std::ops::{Index, IndexMut, Range};
 
@@ -141,11 +140,10 @@ impl Block {
 
     /// It serves a request of a list from now on.
     #[inline]
-    pub(super) const fn occupy(&mut self, list: ListIx, requested: u64) -> Granted {
+    pub(super) const fn occupy(&mut self, list: ListIx, requested: u64) {
         self.set_state(BlockState::Live);
         assert!(requested <= self.bytes, "a block is smaller than its request");
         (self.list, self.requested, self.uses) = (list, requested, NO_USES);
-        Granted { address: self.address, bytes: self.bytes }
     }
 
     /// Its addresses.

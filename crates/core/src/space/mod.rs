@@ -36,6 +36,12 @@ pub struct Granted {
     pub bytes: u64,
 }
 
+impl Granted {
+    const fn of(block: &Block) -> Self {
+        Self { address: block.address, bytes: block.bytes }
+    }
+}
+
 /// Segments tiled by blocks, with the free blocks in bins. O(1) to allocate and to free.
 ///
 /// ```
@@ -301,13 +307,16 @@ impl Space {
         let (taken, granted) = if policy::splits(from.kind, from.class, rest_bytes) {
             let (front, block) = self.blocks.cut_front(index, bytes);
             let before = block.previous;
-            let granted = block.occupy(list, requested);
+            block.occupy(list, requested);
+            let granted = Granted::of(block);
             from.refile(&mut self.blocks, index);
             self.put_after(before, front);
             (front, granted)
         } else {
             self.take_out(index);
-            (index, self.blocks[index].occupy(list, requested))
+            let block = &mut self.blocks[index];
+            block.occupy(list, requested);
+            (index, Granted::of(block))
         };
         self.map.insert(&mut self.blocks, taken, granted.address);
         granted
@@ -330,7 +339,9 @@ impl Space {
     /// An unfiled block serves a request of a list from now on.
     #[inline]
     pub(crate) fn make_live(&mut self, index: BlockIndex, list: ListIx, requested: u64) -> Granted {
-        let granted = self.blocks[index].occupy(list, requested);
+        let block = &mut self.blocks[index];
+        block.occupy(list, requested);
+        let granted = Granted::of(block);
         self.map.insert(&mut self.blocks, index, granted.address);
         granted
     }
