@@ -15,12 +15,22 @@ fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libdrystone.so");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,now,-z,relro");
+    if is_linked_by_lld() {
+        // Functions of equal code become one: many copies of a generic one are.
+        println!("cargo::rustc-cdylib-link-arg=-Wl,--icf=all");
+    }
     if has_static_unwinder() {
         let folder = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
         if let Err(error) = prefer_static_unwinder(&folder) {
             println!("cargo::warning=the unwinder is linked dynamically: {error}");
         }
     }
+}
+
+/// Whether Rust brings its own linker for the target; other linkers do not know all of its options.
+fn is_linked_by_lld() -> bool {
+    let is = |what: &str, value: &str| env::var(what).as_deref() == Ok(value);
+    is("CARGO_CFG_TARGET_ARCH", "x86_64") && is("CARGO_CFG_TARGET_ENV", "gnu")
 }
 
 /// Whether the C compiler brings its unwinder as a static library, too.

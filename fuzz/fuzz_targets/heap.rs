@@ -138,7 +138,7 @@ impl World {
                 let freed = self.heap.free(address).expect("a live block can be freed");
                 assert!(self.heap.free(address).is_err());
                 if let Freed::Plan(plan) = freed {
-                    self.settle(plan, fails);
+                    self.settle(*plan, fails);
                 }
             }
             Operation::FreeAnything { address } => {
@@ -193,7 +193,7 @@ fuzz_target!(|input: Input| {
     for address in std::mem::take(&mut world.live).into_keys() {
         match world.heap.free(address).expect("a live block can be freed") {
             Freed::Done => {}
-            Freed::Plan(plan) => world.settle(plan, false),
+            Freed::Plan(plan) => world.settle(*plan, false),
         }
     }
     let plan = world.heap.plan_synchronize();

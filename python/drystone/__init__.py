@@ -63,7 +63,7 @@ def report(
     ``recording``: a snapshot or trace of this program made before.
     """
     from ._report import report as report_now
-    return report_now(html, recording)
+    return report_now(html, recording, __version__)
 
 
 def metrics() -> str:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from . import __version__, _figures, _replay
+from . import _figures, _replay
 from ._figures import Device, Tree, text_of_bytes, text_of_count
 
 GAUGES = ("requested", "allocated", "active", "reserved")
@@ -21,8 +21,8 @@ NO_STACKS = "not known: history, with its stacks, is not being recorded"
 PENDING, STATES = 1, {_figures.LIVE: 0, _figures.FREE: 2}
 
 
-def take(recording: str | os.PathLike[str] | None) -> Tree:
-    """The state at this moment."""
+def take(recording: str | os.PathLike[str] | None, version: str) -> Tree:
+    """The state at this moment, as a version of this package tells it."""
     how = _figures.route()
     devices = _figures.gather()
     recorded = _replay.history()
@@ -32,7 +32,7 @@ def take(recording: str | os.PathLike[str] | None) -> Tree:
     live = _holders("", holders(recorded["segments"])) if recorded else [{"text": NO_STACKS}]
     return {
         "subtitle": "memory of a process",
-        "note": (f"Drystone {__version__}, {how}, process {os.getpid()}, "
+        "note": (f"Drystone {version}, {how}, process {os.getpid()}, "
                  f"{time.strftime('%Y-%m-%d %H:%M:%S')}"),
         "traces": [],
         "sections": [

@@ -8,9 +8,11 @@ from . import _document, _page, _text
 from ._write import write
 
 
-def report(html: str | os.PathLike[str] | None, recording: str | os.PathLike[str] | None) -> str:
+def report(
+    html: str | os.PathLike[str] | None, recording: str | os.PathLike[str] | None, version: str,
+) -> str:
     """See `drystone.report`."""
-    document = _document.take(recording)
+    document = _document.take(recording, version)
     if html is not None:
         write(html, _page.page(document))
     return _text.text(document)

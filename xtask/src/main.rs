@@ -6,6 +6,7 @@
 mod bindings;
 mod capi;
 mod command;
+mod figures;
 mod fuzz;
 mod gpu;
 mod package;
@@ -116,6 +117,11 @@ enum Task {
         #[arg(long, default_value_t = 20)]
         seconds: u32,
     },
+    /// Replay every trace, shipped and generated, on devices from ample to hardly enough, and hold
+    /// what came of it against the goals.
+    Figures(figures::Args),
+    /// Draw memory held and time against the size of the device, for `docs/`.
+    Picture,
     /// Time the hit path, the replay and the decoders.
     Bench,
     /// Count the hit path's instructions under valgrind, which must be there; installs
@@ -157,6 +163,8 @@ fn main() -> Result<()> {
             Ok(())
         }
         Task::Fuzz { seconds } => fuzz::fuzz(seconds),
+        Task::Figures(args) => figures::figures(&args),
+        Task::Picture => figures::picture(),
         Task::Bench => bench(&["hit_path", "replay", "decode"]),
         Task::Instructions => instructions(),
     }

@@ -16,6 +16,8 @@ const COLUMNS_MAX: usize = 100;
 const LINES_MAX: usize = 500;
 /// Lines of a top comment.
 const TOP_COMMENT_LINES_MAX: usize = 15;
+/// Assertions that `core` makes in every build: a heap that broke does not go on.
+const ASSERTIONS_MIN: usize = 100;
 /// Crates that may hold unsafe code: those that talk to a foreign ABI.
 const UNSAFE_CRATES: [&str; 5] = ["cuda", "capi", "lab/simcuda", "lab/simcudart", "lab/testkit"];
 
@@ -213,4 +215,19 @@ fn bugs_in_code_are_in_the_document_and_their_tests_exist() {
         findings.extend(missing.map(|name| format!("docs/bugs.md: {bug}: no test {name}")));
     }
     report("bugs", findings);
+}
+
+#[test]
+fn core_asserts_what_it_takes_for_granted() {
+    let files = rust_files();
+    let core = files
+        .iter()
+        .filter(|(file, _)| file.starts_with("crates/core/src/") && !file.contains("/tests"));
+    let assertions = core.map(|(_, text)| {
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let lines = code.lines().map(str::trim_start);
+        lines.filter(|line| line.starts_with("assert!(")).count()
+    });
+    let count: usize = assertions.sum();
+    assert!(count >= ASSERTIONS_MIN, "{count} assertions, fewer than {ASSERTIONS_MIN}");
 }

@@ -5,10 +5,10 @@
  * Every function may be called from any thread, at any time, in any order, with any argument: what
  * it cannot do it refuses with a status, changes nothing, and keeps the reason as the calling
  * thread's last error. Statuses are named here without DRYSTONE_STATUS_; INTERNAL is possible
- * everywhere. The exceptions are pointers that a function reads or writes through, which must be
- * what it says, and streams, which the driver must still know. Once the process exits, frees
- * succeed and everything else fails with EXITING; in a forked child everything fails with FORKED,
- * unless the parent had not used CUDA.
+ * everywhere, and POISONED after it. The exceptions are pointers that a function reads or writes
+ * through, which must be what it says, and streams, which the driver must still know. Once the
+ * process exits, frees succeed and everything else fails with EXITING; in a forked child everything
+ * fails with FORKED, unless the parent had not used CUDA.
  *
  * Streams are cudaStream_t or CUstream; neither of CUDA's headers is needed. */
 
@@ -82,6 +82,11 @@ enum drystone_status {
     DRYSTONE_STATUS_BUFFER_TOO_SMALL = 22,
     /** A defect of the library. It was contained; please report it. */
     DRYSTONE_STATUS_INTERNAL = 23,
+    /**
+     * A defect broke the device's heap earlier, which was INTERNAL then. It gives and takes no
+     * memory any more, but can be looked at: please report the defect, and restart the process.
+     */
+    DRYSTONE_STATUS_POISONED = 24,
 };
 
 /** CUDA's stream, as `cudaStream_t` and `CUstream` point to it. */

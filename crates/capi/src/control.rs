@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_double, c_int};
 
-use drystone::FreeError;
+use drystone::{FreeError, Thousandths};
 
 use crate::barrier::answer;
 use crate::out::{not_null, put};
@@ -89,7 +89,7 @@ pub extern "C" fn drystone_set_limit(device: c_int, bytes: usize) -> Status {
 pub(crate) fn set_fraction(fraction: c_double, ordinal: c_int) -> Result<(), Failure> {
     process::check()?;
     if !(0.0..=1.0).contains(&fraction) {
-        let message = format!("a fraction of {fraction}; it is from 0 to 1");
+        let message = format!("a fraction of {}; it is from 0 to 1", Thousandths(fraction));
         return Err(Failure::new(Status::InvalidValue, message));
     }
     let device = registry::get(ordinal)?;

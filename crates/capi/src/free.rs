@@ -25,13 +25,16 @@ pub(crate) fn sized(address: u64, bytes: u64, ordinal: c_int) -> Result<(), Fail
 #[inline]
 pub(crate) fn anywhere(address: u64) -> Result<(), Failure> {
     let unknown = FreeError::Unknown { address };
+    let mut refusal = unknown;
     for device in registry::in_use() {
         match device.allocator.free(address) {
             Err(error) if error == unknown => {}
+            // It may be a block of another device.
+            Err(FreeError::Poisoned) => refusal = FreeError::Poisoned,
             freed => return Ok(freed?),
         }
     }
-    Err(unknown.into())
+    Err(refusal.into())
 }
 
 /// Frees a block if everything the program says of it is so.

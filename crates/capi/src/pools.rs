@@ -5,7 +5,6 @@
 //! (I12); no lock is held while a filter runs (I14); while no pool takes requests, asking which one
 //! does costs one load.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -31,7 +30,8 @@ pub(crate) struct Pools {
 
 #[derive(Default)]
 struct Table {
-    pools: BTreeMap<Name, Pool>,
+    /// In the order of their names.
+    pools: Vec<(Name, Pool)>,
     /// Pools that take requests, in the order they began to.
     routes: Vec<(Name, Arc<Filter>)>,
 }
@@ -56,11 +56,20 @@ impl Table {
             let message = "0, 0 is the default pool, which is always there";
             return Err(Failure::new(Status::InvalidValue, message));
         }
-        match self.pools.get_mut(&name) {
-            Some(pool) => pool.uses += 1,
-            None => drop(self.pools.insert(name, Pool { id: make()?, uses: 1 })),
+        match self.position(name) {
+            Ok(at) => self.pools[at].1.uses += 1,
+            Err(at) => self.pools.insert(at, (name, Pool { id: make()?, uses: 1 })),
         }
         Ok(())
+    }
+
+    /// Where a pool is, or where it would be.
+    fn position(&self, name: Name) -> Result<usize, usize> {
+        self.pools.binary_search_by_key(&name, |&(name, _)| name)
+    }
+
+    fn id_of(&self, name: Name) -> Option<PoolId> {
+        self.position(name).ok().map(|at| self.pools[at].1.id)
     }
 }
 
@@ -84,13 +93,13 @@ impl Pools {
     /// next trim, its live blocks stay valid.
     pub(crate) fn release(&self, allocator: &Allocator, name: Name) -> Result<(), Failure> {
         let mut table = self.table.lock();
-        let pool = table.pools.get_mut(&name).ok_or_else(|| unknown(name))?;
+        let at = table.position(name).map_err(|_| unknown(name))?;
+        let (_, pool) = &mut table.pools[at];
         pool.uses -= 1;
         if pool.uses > 0 {
             return Ok(());
         }
-        let id = pool.id;
-        table.pools.remove(&name);
+        let (_, Pool { id, .. }) = table.pools.remove(at);
         let (gone, kept) = std::mem::take(&mut table.routes).into_iter().partition(|r| r.0 == name);
         table.routes = kept;
         self.taking.store(table.routes.len(), Ordering::Release);
@@ -146,7 +155,7 @@ impl Pools {
         let routes = self.table.lock().routes.clone();
         let taker = routes.iter().find(|(_, filter)| filter.takes(stream));
         let table = self.table.lock();
-        taker.and_then(|(name, _)| table.pools.get(name)).map_or(PoolId::DEFAULT, |pool| pool.id)
+        taker.and_then(|&(name, _)| table.id_of(name)).unwrap_or(PoolId::DEFAULT)
     }
 
     /// The pool with this name.
@@ -154,7 +163,7 @@ impl Pools {
         if name == (0, 0) {
             return Ok(PoolId::DEFAULT);
         }
-        self.table.lock().pools.get(&name).map(|pool| pool.id).ok_or_else(|| unknown(name))
+        self.table.lock().id_of(name).ok_or_else(|| unknown(name))
     }
 
     /// The name of the pool at a position of the snapshot, if it has one still.

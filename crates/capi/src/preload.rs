@@ -9,7 +9,6 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::barrier::barrier;
 use crate::out::put;
@@ -21,24 +20,7 @@ mod runtime;
 
 use blocks::{free_in_order, free_when_idle, serve, with_room};
 use pools::{Access, Properties};
-use runtime::{Code, Handle, SUCCESS, StreamHandle};
-
-/// Whether this library stands in: it was preloaded, not linked or opened as a plug-in.
-#[inline]
-fn is_active() -> bool {
-    /// 0 is not asked yet.
-    static ASKED: AtomicU8 = AtomicU8::new(0);
-    const NO: u8 = 1;
-    const YES: u8 = 2;
-    match ASKED.load(Ordering::Relaxed) {
-        0 => {
-            let is_preloaded = barrier(false, runtime::is_preloaded);
-            ASKED.store(if is_preloaded { YES } else { NO }, Ordering::Relaxed);
-            is_preloaded
-        }
-        asked => asked == YES,
-    }
-}
+use runtime::{Code, Handle, SUCCESS, StreamHandle, is_active};
 
 /// Where no stream is the thread's own.
 const fn per_thread(stream: StreamHandle) -> StreamHandle {

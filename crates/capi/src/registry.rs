@@ -3,7 +3,6 @@
 //! Invariant: a device that is in the table is never taken out, closed or moved: who found it may
 //! use it until the process ends.
 
-use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
@@ -25,11 +24,11 @@ static DEVICES: [AtomicPtr<Device>; DEVICES_MAX] =
 
 /// Options that the program gave. Its lock is held while a device is opened, so that options are
 /// either given before or refused.
-static GIVEN: Mutex<Given> = Mutex::new(Given { all: None, each: BTreeMap::new() });
+static GIVEN: Mutex<Given> = Mutex::new(Given { all: None, each: Vec::new() });
 
 struct Given {
     all: Option<Options>,
-    each: BTreeMap<usize, Options>,
+    each: Vec<(usize, Options)>,
 }
 
 /// A device that is in use already.
@@ -68,8 +67,9 @@ fn open(ordinal: c_int) -> Result<&'static Device, Failure> {
     if let Some(device) = find(ordinal) {
         return Ok(device);
     }
-    let options = match given.each.get(&index).or(given.all.as_ref()) {
-        Some(options) => *options,
+    let own = given.each.iter().find(|(of, _)| *of == index).map(|&(_, options)| options);
+    let options = match own.or(given.all) {
+        Some(options) => options,
         None => Options::from_env()?,
     };
     // Cannot truncate: the position is below the table's length.
@@ -118,10 +118,8 @@ pub(crate) fn configure(ordinal: c_int, options: Option<Options>) -> Result<(), 
     if let Some(device) = find(ordinal) {
         return Err(already_in_use(device));
     }
-    match options {
-        Some(options) => given.each.insert(index, options),
-        None => given.each.remove(&index),
-    };
+    given.each.retain(|&(of, _)| of != index);
+    given.each.extend(options.map(|options| (index, options)));
     Ok(())
 }
 

@@ -61,11 +61,14 @@ pub enum Status {
     BufferTooSmall = 22,
     /// A defect of the library. It was contained; please report it.
     Internal = 23,
+    /// A defect broke the device's heap earlier, which was INTERNAL then. It gives and takes no
+    /// memory any more, but can be looked at: please report the defect, and restart the process.
+    Poisoned = 24,
 }
 
 impl Status {
     /// All there are: `Status::ALL[status as usize] == status`.
-    pub(crate) const ALL: [Status; 24] = [
+    pub(crate) const ALL: [Status; 25] = [
         Status::Ok,
         Status::InvalidValue,
         Status::InvalidSize,
@@ -90,6 +93,7 @@ impl Status {
         Status::FileError,
         Status::BufferTooSmall,
         Status::Internal,
+        Status::Poisoned,
     ];
 
     /// The constant's name in C.
@@ -119,6 +123,7 @@ impl Status {
             Status::FileError => c"DRYSTONE_STATUS_FILE_ERROR",
             Status::BufferTooSmall => c"DRYSTONE_STATUS_BUFFER_TOO_SMALL",
             Status::Internal => c"DRYSTONE_STATUS_INTERNAL",
+            Status::Poisoned => c"DRYSTONE_STATUS_POISONED",
         }
     }
 }
@@ -163,6 +168,7 @@ const fn status_of(code: ErrorCode) -> Status {
         ErrorCode::NotInitialized => Status::Forked,
         ErrorCode::NotSupported | ErrorCode::InCallback => Status::NotSupported,
         ErrorCode::NoHandle => Status::Internal,
+        ErrorCode::Poisoned => Status::Poisoned,
         _ => Status::DriverError,
     }
 }
@@ -181,6 +187,7 @@ impl From<AllocateError> for Failure {
             AllocateError::Request(RequestError::Stream(_)) => Status::UnknownStream,
             AllocateError::Request(RequestError::UnknownPool { .. }) => Status::UnknownPool,
             AllocateError::Request(RequestError::Limit { .. }) => Status::OutOfMemory,
+            AllocateError::Request(RequestError::Poisoned) => Status::Poisoned,
             AllocateError::Driver { error, .. } => status_of(error.code),
             _ => Status::Internal,
         };
@@ -196,7 +203,11 @@ impl From<RequestError> for Failure {
 
 impl From<StreamError> for Failure {
     fn from(error: StreamError) -> Self {
-        Failure::of(Status::UnknownStream, &error)
+        let status = match error {
+            StreamError::Poisoned => Status::Poisoned,
+            _ => Status::UnknownStream,
+        };
+        Failure::of(status, &error)
     }
 }
 
@@ -207,6 +218,7 @@ impl From<FreeError> for Failure {
             FreeError::Interior { .. } => Status::InteriorPointer,
             FreeError::AlreadyFree { .. } => Status::AlreadyFree,
             FreeError::WrongSize { .. } => Status::WrongSize,
+            FreeError::Poisoned => Status::Poisoned,
             _ => Status::Internal,
         };
         Failure::of(status, &error)
@@ -218,6 +230,7 @@ impl From<RecordStreamError> for Failure {
         match error {
             RecordStreamError::Block(error) => error.into(),
             RecordStreamError::Stream(error) => error.into(),
+            RecordStreamError::Poisoned => FreeError::Poisoned.into(),
             error => Failure::of(Status::Internal, &error),
         }
     }
@@ -260,7 +273,11 @@ impl From<OptionsError> for Failure {
 
 impl From<BuildError> for Failure {
     fn from(error: BuildError) -> Self {
-        Failure::of(Status::BadOption, &error)
+        let status = match error {
+            BuildError::Poisoned(_) => Status::Poisoned,
+            _ => Status::BadOption,
+        };
+        Failure::of(status, &error)
     }
 }
 

@@ -11,6 +11,8 @@ use std::mem;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use drystone::Hundredths;
+
 use crate::barrier::{answer, barrier};
 use crate::status::{Failure, Status};
 use crate::streams::CUstream_st;
@@ -195,13 +197,13 @@ struct Size(u64);
 
 impl std::fmt::Display for Size {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let bytes = self.0 as f64;
-        match self.0 {
-            0..=1024 => write!(f, "{} bytes", self.0),
-            1025..=0x10_0000 => write!(f, "{:.2} KiB", bytes / 1024.0),
-            0x10_0001..=0x4000_0000 => write!(f, "{:.2} MiB", bytes / 1_048_576.0),
-            _ => write!(f, "{:.2} GiB", bytes / 1_073_741_824.0),
-        }
+        let (shift, unit) = match self.0 {
+            0..=1024 => return write!(f, "{} bytes", self.0),
+            1025..=0x10_0000 => (10, "KiB"),
+            0x10_0001..=0x4000_0000 => (20, "MiB"),
+            _ => (30, "GiB"),
+        };
+        write!(f, "{} {unit}", Hundredths { number: self.0, shift })
     }
 }
 

@@ -18,10 +18,10 @@ const INTRODUCTION: &str = "\
  * Every function may be called from any thread, at any time, in any order, with any argument: what
  * it cannot do it refuses with a status, changes nothing, and keeps the reason as the calling
  * thread's last error. Statuses are named here without DRYSTONE_STATUS_; INTERNAL is possible
- * everywhere. The exceptions are pointers that a function reads or writes through, which must be
- * what it says, and streams, which the driver must still know. Once the process exits, frees
- * succeed and everything else fails with EXITING; in a forked child everything fails with FORKED,
- * unless the parent had not used CUDA.
+ * everywhere, and POISONED after it. The exceptions are pointers that a function reads or writes
+ * through, which must be what it says, and streams, which the driver must still know. Once the
+ * process exits, frees succeed and everything else fails with EXITING; in a forked child everything
+ * fails with FORKED, unless the parent had not used CUDA.
  *
  * Streams are cudaStream_t or CUstream; neither of CUDA's headers is needed. */
 ";

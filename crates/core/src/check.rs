@@ -10,7 +10,7 @@ mod tests;
 use crate::broken::{Broken, hold};
 use crate::heap::Heap;
 use crate::policy::SegmentKind;
-use crate::space::block::{Block, BlockIndex, BlockState};
+use crate::space::block::{Block, BlockIndex, BlockState, NO_USES};
 use crate::space::check::Tiles;
 use crate::stats::Stats;
 
@@ -150,8 +150,11 @@ fn check_i8_idle_granules(heap: &Heap) -> Result<(), Broken> {
 }
 
 fn check_i9_pending_blocks_wait(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
-    let blocks =
-        tiles.iter().map(|(index, block)| (*index, block.state == BlockState::Pending, block.uses));
+    let blocks = tiles.iter().map(|(index, block)| {
+        // A free block's number is no index of uses (I5).
+        let uses = if block.state == BlockState::Free { NO_USES } else { block.uses };
+        (*index, block.state == BlockState::Pending, uses)
+    });
     common::check_i9_waiting(&heap.streams, &heap.uses, blocks)
 }
 

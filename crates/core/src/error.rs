@@ -5,7 +5,34 @@ use std::fmt;
 use crate::id::{PoolId, StreamId};
 use crate::size::SizeError;
 
-/// A stream the heap does not know.
+/// An invariant broke earlier: a defect of the library. What is held may be wrong since, so that no
+/// memory is given out or taken back any more. It can still be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Poisoned;
+
+impl fmt::Display for Poisoned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "an earlier defect of the library broke the allocator, which gives and takes no memory \
+             any more: report the defect, and restart the process",
+        )
+    }
+}
+
+/// Each error of an operation has a variant for it.
+macro_rules! may_be_poisoned {
+    ($($error:ident)*) => { $(
+        impl From<Poisoned> for $error {
+            fn from(_: Poisoned) -> Self {
+                $error::Poisoned
+            }
+        }
+    )* };
+}
+
+may_be_poisoned! { StreamError RequestError FreeError RecordStreamError }
+
+/// Why a stream was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamError {
@@ -14,11 +41,13 @@ pub enum StreamError {
         /// The id given.
         stream: StreamId,
     },
+    /// See [`Poisoned`].
+    Poisoned,
 }
 
 impl fmt::Display for StreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let StreamError::Unknown { stream } = self;
+        let StreamError::Unknown { stream } = self else { return Poisoned.fmt(f) };
         write!(f, "stream {}:{} was never added or is retired", stream.index(), stream.generation)
     }
 }
@@ -52,6 +81,8 @@ pub enum RequestError {
         /// What the device has left, in bytes.
         left_bytes: u64,
     },
+    /// See [`Poisoned`].
+    Poisoned,
 }
 
 impl From<SizeError> for RequestError {
@@ -87,6 +118,7 @@ impl fmt::Display for RequestError {
             RequestError::Device { bytes, left_bytes } => {
                 write!(f, "{bytes} more bytes than the {left_bytes} that the device has left")
             }
+            RequestError::Poisoned => Poisoned.fmt(f),
         }
     }
 }
@@ -109,7 +141,8 @@ pub enum FreeError {
         /// The block's size in bytes.
         block_bytes: u64,
     },
-    /// The block there was freed already.
+    /// The block there was freed already. Also said of an address in or after a large block that
+    /// thousands of others lie before.
     AlreadyFree {
         /// The address given.
         address: u64,
@@ -123,6 +156,8 @@ pub enum FreeError {
         /// The size it was allocated with, in bytes.
         requested_bytes: u64,
     },
+    /// See [`Poisoned`].
+    Poisoned,
 }
 
 impl fmt::Display for FreeError {
@@ -143,6 +178,7 @@ impl fmt::Display for FreeError {
                 "the block at {address:#x} was allocated with {requested_bytes} bytes, not \
                  {given_bytes}"
             ),
+            FreeError::Poisoned => Poisoned.fmt(f),
         }
     }
 }
@@ -155,6 +191,8 @@ pub enum RecordStreamError {
     Block(FreeError),
     /// The stream is not one of the heap's.
     Stream(StreamError),
+    /// See [`Poisoned`].
+    Poisoned,
 }
 
 impl From<FreeError> for RecordStreamError {
@@ -174,10 +212,12 @@ impl fmt::Display for RecordStreamError {
         match self {
             RecordStreamError::Block(error) => error.fmt(f),
             RecordStreamError::Stream(error) => error.fmt(f),
+            RecordStreamError::Poisoned => Poisoned.fmt(f),
         }
     }
 }
 
+impl std::error::Error for Poisoned {}
 impl std::error::Error for RecordStreamError {}
 impl std::error::Error for StreamError {}
 impl std::error::Error for RequestError {}

@@ -110,11 +110,13 @@ impl Streams {
             .position(|s| s.is_retired && s.passed == s.issued && s.waiting.is_empty());
         if let Some(index) = ended {
             let stream = &mut self.table[index];
+            assert!(stream.generation < u32::MAX, "a stream has more successors than there are");
             stream.generation += 1;
             stream.is_retired = false;
             stream.seen.clear();
             return StreamId { index: StreamIx(index as u32), generation: stream.generation };
         }
+        assert!(self.table.len() < u32::MAX as usize, "more streams than indices");
         self.table.push(StreamState::new(0));
         StreamId { index: StreamIx((self.table.len() - 1) as u32), generation: 0 }
     }
@@ -220,6 +222,7 @@ impl Streams {
     /// A fence was recorded on the device.
     pub(crate) fn note_recorded(&mut self, fence: Fence) {
         if let Some(stream) = self.of_fence(fence) {
+            assert!(fence.point <= stream.issued, "a fence is recorded that was never issued");
             stream.recorded = stream.recorded.max(fence.point);
         }
     }

@@ -60,7 +60,7 @@ mod vm;
 
 pub use async_pool::{AsyncPools, DeferredFree, DriverAlloc, FreeOrder, FreeOutcome, PendingAlloc};
 pub use broken::Broken;
-pub use error::{FreeError, RecordStreamError, RequestError, StreamError};
+pub use error::{FreeError, Poisoned, RecordStreamError, RequestError, StreamError};
 pub use fence::Fence;
 pub use heap::{Committed, Config, Freed, Heap, Outcome, Reuse};
 pub use id::{GranuleId, ListIx, PoolId, StreamId};

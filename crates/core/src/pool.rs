@@ -40,6 +40,7 @@ impl Pool {
         if lists.len() <= stream.index() {
             lists.resize(stream.index() + 1, NO_LIST);
         }
+        assert!(lists[stream.index()] == NO_LIST, "a pool and stream have two lists");
         lists[stream.index()] = list;
     }
 
@@ -78,10 +79,12 @@ impl<T> Pools<T> {
         };
         if let Some(index) = (0..).zip(&self.table).position(is_place) {
             let slot = &mut self.table[index];
+            assert!(slot.generation < u32::MAX, "a pool has more successors than there are");
             slot.is_released = false;
             slot.generation += 1;
             return PoolId { index: PoolIx(index as u32), generation: slot.generation };
         }
+        assert!(self.table.len() < u32::MAX as usize, "more pools than indices");
         self.table.push(Slot { generation: 0, is_released: false, pool: new });
         PoolId { index: PoolIx((self.table.len() - 1) as u32), generation: 0 }
     }

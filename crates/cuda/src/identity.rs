@@ -5,8 +5,11 @@
 //! stream that is first seen in a capture gets an identity of ours, which it keeps when the driver
 //! can be asked again. A handle that came back as another stream is noticed then, not before:
 //! programs retire a stream before they destroy it.
+//!
+//! What was told of a handle with an id is so for ever. Each thread remembers it of the streams
+//! that it met last, so that threads on streams of their own do not wait for one another.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,7 +35,16 @@ struct Known {
     id: Option<u64>,
 }
 
+/// How many streams a thread remembers; for those it meets beyond, the table is locked.
+const REMEMBERED: usize = 8;
+
+/// A stream that the thread met: the number of the table, the handle, the driver's id; and who it
+/// is.
+type Met = Cell<Option<((u64, u64, u64), StreamUid)>>;
+
 thread_local! {
+    /// By id. Has no destructor, so that it serves until the thread's very end.
+    static MET: [Met; REMEMBERED] = const { [const { Cell::new(None) }; REMEMBERED] };
     /// The per-thread default stream of each device; gone with its thread.
     static OF_THREAD: RefCell<BTreeMap<u64, Known>> = const { RefCell::new(BTreeMap::new()) };
 }
@@ -40,13 +52,17 @@ thread_local! {
 /// The streams of one device.
 #[derive(Debug)]
 pub(crate) struct Identities {
+    /// Tells this table from all others.
+    number: u64,
     ordinal: u32,
     by_handle: Mutex<BTreeMap<u64, Known>>,
 }
 
 impl Identities {
-    pub(crate) const fn new(ordinal: u32) -> Self {
-        Self { ordinal, by_handle: Mutex::new(BTreeMap::new()) }
+    pub(crate) fn new(ordinal: u32) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self { number, ordinal, by_handle: Mutex::new(BTreeMap::new()) }
     }
 
     /// The identity of a stream. The device's context is current.
@@ -61,8 +77,25 @@ impl Identities {
         Ok(self.recall(stream, id))
     }
 
-    /// Matches what the driver says now, if it could be asked, with what is known of the handle.
+    /// Who a handle is, given what the driver says now, if it could be asked.
     fn recall(&self, stream: u64, id: Option<u64>) -> StreamUid {
+        let Some(own) = id else { return self.look_up(stream, id) };
+        let stream_now = (self.number, stream, own);
+        MET.with(|met| {
+            let met = &met[own as usize % REMEMBERED];
+            match met.get() {
+                Some((same, uid)) if same == stream_now => uid,
+                _ => {
+                    let uid = self.look_up(stream, id);
+                    met.set(Some((stream_now, uid)));
+                    uid
+                }
+            }
+        })
+    }
+
+    /// Matches what the driver says now, if it could be asked, with what is known of the handle.
+    fn look_up(&self, stream: u64, id: Option<u64>) -> StreamUid {
         if stream != PER_THREAD {
             return self.settle(stream, id, &mut self.by_handle.lock(), stream);
         }
@@ -114,6 +147,16 @@ mod tests {
         let identities = Identities::new(0);
         assert_eq!(identities.recall(0x7000, Some(12)), StreamUid(12));
         assert_eq!(identities.recall(0x7000, Some(12)), StreamUid(12));
+    }
+
+    /// A stream first seen in a capture on one device, and at once on another.
+    #[test]
+    fn what_a_thread_remembers_of_one_device_says_nothing_of_another() {
+        let [one, other] = [Identities::new(0), Identities::new(0)];
+        let first = one.recall(0x7000, None);
+        assert_eq!(one.recall(0x7000, Some(12)), first);
+        assert_eq!(other.recall(0x7000, Some(12)), StreamUid(12));
+        assert_eq!(one.recall(0x7000, Some(12)), first);
     }
 
     #[test]

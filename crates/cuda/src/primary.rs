@@ -4,8 +4,6 @@
 //! and cudarc use it, too. Never released: at exit the driver may be gone before us, and in the
 //! middle of a program the context costs more to make anew than to keep.
 
-use std::collections::BTreeMap;
-
 use parking_lot::Mutex;
 
 use crate::calls::{Context, Cuda, DeviceId};
@@ -24,7 +22,7 @@ pub(crate) struct Primary {
 }
 
 /// One for each device that was opened.
-static PRIMARIES: Mutex<BTreeMap<u32, &'static Primary>> = Mutex::new(BTreeMap::new());
+static PRIMARIES: Mutex<Vec<&'static Primary>> = Mutex::new(Vec::new());
 
 impl Primary {
     /// The device's, made at the first call.
@@ -36,7 +34,7 @@ impl Primary {
             _ => {}
         }
         let mut primaries = PRIMARIES.lock();
-        if let Some(primary) = primaries.get(&ordinal) {
+        if let Some(primary) = primaries.iter().copied().find(|one| one.ordinal == ordinal) {
             return Ok(primary);
         }
         let device = cuda.device(ordinal).map_err(|failure| failure.at_open("cuDeviceGet"))?;
@@ -49,7 +47,7 @@ impl Primary {
         // Kept as long as the process, as the context is.
         let primary: &'static Primary =
             Box::leak(Box::new(Primary { ordinal, device, context, identities }));
-        primaries.insert(ordinal, primary);
+        primaries.push(primary);
         Ok(primary)
     }
 

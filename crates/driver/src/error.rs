@@ -43,6 +43,12 @@ pub enum ErrorCode {
     /// The library has no handle for the memory, which is a bug of its own; no driver was asked.
     #[error("the allocator has lost track of a handle, which is a bug of its own")]
     NoHandle,
+    /// An invariant of the library broke earlier, which is a bug of its own; no driver was asked.
+    #[error(
+        "an earlier defect of the library broke the allocator: report the defect, and restart the \
+         process"
+    )]
+    Poisoned,
     /// Any other code, by its number in the driver's API.
     #[error("driver error {0}")]
     Other(i32),

@@ -65,7 +65,7 @@ impl Allocation {
         if self.address == 0 {
             return Ok(());
         }
-        self.engine.backend.lock().record_stream(self.address, stream)
+        self.engine.backend.state().change(|state| state.record_stream(self.address, stream))?
     }
 
     /// Gives up ownership: the block stays live until [`Allocator::free`](crate::Allocator::free)

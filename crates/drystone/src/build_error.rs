@@ -1,7 +1,9 @@
 //! [`BuildError`]: what options ask for that a device, or an allocator, has not; and the checks.
 
+use drystone_core::Poisoned;
 use drystone_driver::{DeviceInfo, ShareableHandle};
 
+use crate::decimal::Thousandths;
 use crate::options::{Backend, Options};
 
 /// Why an allocator, or a pool of one, could not be made.
@@ -63,6 +65,9 @@ pub enum BuildError {
         /// What the device maps at the least.
         granularity_bytes: u64,
     },
+    /// The allocator is broken, and has no pools any more.
+    #[error(transparent)]
+    Poisoned(#[from] Poisoned),
 }
 
 /// Checks fields that were set without the parser.
@@ -73,7 +78,7 @@ pub(crate) fn check_options(options: &Options) -> Result<(), BuildError> {
     }
     match options.limit_fraction {
         Some(f) if !(f > 0.0 && f <= 1.0) => {
-            bad("limit_fraction", f.to_string(), "a number above 0 and at most 1")
+            bad("limit_fraction", Thousandths(f).to_string(), "a number above 0 and at most 1")
         }
         _ => Ok(()),
     }

@@ -2,10 +2,13 @@
 
 use std::fmt;
 
-use drystone_core::{PoolId, RequestError, StreamError};
+use drystone_core::{Poisoned, PoolId, RequestError, StreamError};
 use drystone_driver::{Call, DriverError, ErrorCode};
 
-/// Why an allocation failed. The allocator stays usable, and the same call may be made again.
+use crate::decimal::Hundredths;
+
+/// Why an allocation failed. The allocator stays usable, and the same call may be made again,
+/// unless the request was refused as [`RequestError::Poisoned`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AllocateError {
@@ -29,6 +32,17 @@ impl From<StreamError> for AllocateError {
     fn from(error: StreamError) -> Self {
         AllocateError::Request(error.into())
     }
+}
+
+impl From<Poisoned> for AllocateError {
+    fn from(error: Poisoned) -> Self {
+        AllocateError::Request(error.into())
+    }
+}
+
+/// What a poisoned state machine makes of a call that it would decide on.
+pub(crate) fn poisoned(call: Call) -> impl FnOnce(Poisoned) -> DriverError {
+    move |_| DriverError::new(call, ErrorCode::Poisoned)
 }
 
 /// Why memory was not given back. What was given back before the failure stays so.
@@ -73,9 +87,15 @@ pub struct PeerError {
     pub closed_bytes: u64,
 }
 
-/// Whether no driver call can succeed any more.
+/// Whether no driver call can succeed any more, or none is made.
 pub(crate) const fn is_final(code: ErrorCode) -> bool {
-    matches!(code, ErrorCode::Deinitialized | ErrorCode::NotInitialized | ErrorCode::ContextLost)
+    matches!(
+        code,
+        ErrorCode::Deinitialized
+            | ErrorCode::NotInitialized
+            | ErrorCode::ContextLost
+            | ErrorCode::Poisoned
+    )
 }
 
 /// Out of memory: what was asked for, who holds what, and what to do. All figures in bytes.
@@ -205,7 +225,7 @@ impl fmt::Display for Bytes {
         const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
         for (unit, shift) in UNITS {
             if self.0 >= 1 << shift {
-                return write!(f, "{:.2} {unit}", self.0 as f64 / (1u64 << shift) as f64);
+                return write!(f, "{} {unit}", Hundredths { number: self.0, shift });
             }
         }
         write!(f, "{} bytes", self.0)

@@ -26,12 +26,11 @@
 //! carries out. The heap's lock is taken for a decision and never held across a driver call; the
 //! order of the others is written in `engine`.
 //!
-//! Modules, bottom first; a module uses only those above it: `error`, `options`, `build_error`,
-//! `budget`, `memory_provider` (plain types) · `executor` (carries plans out, and joins names of
-//! the heap with handles of the driver) · `backend` (who decides, behind its lock) · `engine`
-//! (streams, waiting, trimming, the way of a miss) · `allocation` · `allocator` (the public handle)
-//! ·
-//! `embed`.
+//! Modules, bottom first; a module uses only those above it: `decimal`, `error`, `options`,
+//! `build_error`, `budget`, `memory_provider` (plain types) · `state_lock` (a panic under it
+//! poisons) · `executor` (carries plans out, and joins names of the heap with handles of the
+//! driver) · `backend` (who decides, behind its lock) · `engine` (streams, waiting, trimming, the
+//! way of a miss) · `allocation` · `allocator` (the public handle) · `embed`.
 #![forbid(unsafe_code)]
 
 mod allocation;
@@ -39,6 +38,7 @@ mod allocator;
 mod backend;
 mod budget;
 mod build_error;
+mod decimal;
 #[cfg(feature = "cudarc")]
 pub mod embed;
 mod engine;
@@ -46,15 +46,18 @@ mod error;
 mod executor;
 mod memory_provider;
 mod options;
+mod state_lock;
 
 pub use allocation::Allocation;
 pub use allocator::{Allocator, PinError};
 pub use budget::Budget;
 pub use build_error::BuildError;
+#[doc(hidden)]
+pub use decimal::{Hundredths, Thousandths};
 pub use drystone_core::{
-    BlockState, BlockView, Broken, CrossStream, FreeError, Gauge, Granted, PoolId, PoolStreamStats,
-    Prefer, RecordStreamError, RemapStats, RequestError, SegmentKind, SegmentView, SizeClass,
-    SizeClassStats, SizeError, Stats, StreamError, StreamId,
+    BlockState, BlockView, Broken, CrossStream, FreeError, Gauge, Granted, Poisoned, PoolId,
+    PoolStreamStats, Prefer, RecordStreamError, RemapStats, RequestError, SegmentKind, SegmentView,
+    SizeClass, SizeClassStats, SizeError, Stats, StreamError, StreamId,
 };
 pub use drystone_driver as driver;
 pub use engine::OutOfMemoryCallback;

@@ -8,8 +8,8 @@ use std::ptr;
 use drystone::driver::{CaptureStatus, Stream};
 use drystone_cuda::{ProcessState, process_state};
 
-use super::runtime::{self, Code, Handle, MEMORY_ALLOCATION, SUCCESS, StreamHandle};
-use super::{is_active, pools};
+use super::pools;
+use super::runtime::{self, Code, Handle, MEMORY_ALLOCATION, SUCCESS, StreamHandle, is_active};
 use crate::barrier::barrier;
 use crate::device::{Device, is_default};
 use crate::out::put;

@@ -8,8 +8,7 @@ use std::ffi::{c_int, c_uint, c_ushort, c_void};
 
 use parking_lot::Mutex;
 
-use super::is_active;
-use super::runtime::{self, Handle};
+use super::runtime::{self, Handle, is_active};
 use crate::device::Device;
 use crate::{process, registry};
 

@@ -1,4 +1,5 @@
-//! The CUDA runtime that the program uses: the functions behind the ones of their names here.
+//! The CUDA runtime that the program uses: the functions behind the ones of their names here; and
+//! whether this library stands in for it.
 //!
 //! Each is looked for once, behind this library in the order of loading; else in a runtime that the
 //! process has loaded for itself alone. None is ever loaded from here.
@@ -6,8 +7,9 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
+use crate::barrier::barrier;
 use crate::device::is_default;
 
 /// How a call of the runtime ended.
@@ -176,8 +178,25 @@ pub(super) fn device_of_pool(pool: Handle) -> Option<c_int> {
     (0..count).find(|&device| default_pool(device) == Some(pool))
 }
 
+/// Whether this library stands in: it was preloaded, not linked or opened as a plug-in.
+#[inline]
+pub(super) fn is_active() -> bool {
+    /// 0 is not asked yet.
+    static ASKED: AtomicU8 = AtomicU8::new(0);
+    const NO: u8 = 1;
+    const YES: u8 = 2;
+    match ASKED.load(Ordering::Relaxed) {
+        0 => {
+            let is_preloaded = barrier(false, is_preloaded);
+            ASKED.store(if is_preloaded { YES } else { NO }, Ordering::Relaxed);
+            is_preloaded
+        }
+        asked => asked == YES,
+    }
+}
+
 /// Whether the loader was told to load this library before all others.
-pub(super) fn is_preloaded() -> bool {
+fn is_preloaded() -> bool {
     let mut own = libc::Dl_info {
         dli_fname: ptr::null(),
         dli_fbase: ptr::null_mut(),

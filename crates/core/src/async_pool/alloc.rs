@@ -89,7 +89,9 @@ impl AsyncPools {
 
     /// The driver gave nothing for a pending allocation.
     pub fn cancel(&mut self, pending: PendingAlloc) {
-        self.pools.at_mut(pending.0.pool).blocks -= 1;
+        let of = self.pools.at_mut(pending.0.pool);
+        assert!(of.blocks > 0, "an allocation is cancelled that was not pending");
+        of.blocks -= 1;
     }
 
     /// Counts what the driver gave for a pending allocation. Where the pool has grown past the
@@ -103,6 +105,7 @@ impl AsyncPools {
         given: DriverAlloc,
     ) -> Result<Granted, DeferredFree> {
         let DriverAlloc { address, is_graphs, reserved_bytes } = given;
+        assert!(address > 0, "the driver gave no address");
         let PendingAlloc(mut block) = pending;
         (block.address, block.is_graphs) = (address, is_graphs);
         *self.held_mut(&block) += block.bytes;
@@ -125,9 +128,11 @@ impl AsyncPools {
 
     fn insert(&mut self, block: Block) -> BlockIndex {
         if let Some(index) = self.spare.pop() {
-            self.blocks[index.slot()] = block;
+            let former = std::mem::replace(&mut self.blocks[index.slot()], block);
+            assert!(former.state == State::Gone, "a block takes the place of another");
             return index;
         }
+        assert!(self.blocks.len() < u32::MAX as usize, "more blocks than indices");
         self.blocks.push(block);
         BlockIndex(self.blocks.len() as u32 - 1)
     }

@@ -65,7 +65,9 @@ impl AsyncPools {
         self.blocks[index.slot()].state = State::Freeing;
         let block = self.blocks[index.slot()];
         self.stats.free(block.class() as usize, block.bytes);
-        self.pool_stream(&block).allocated_bytes -= block.bytes;
+        let of = self.pool_stream(&block);
+        assert!(block.bytes <= of.allocated_bytes, "more is freed than was allocated");
+        of.allocated_bytes -= block.bytes;
         let uses = &mut self.blocks[index.slot()].uses;
         if block.is_graphs && *uses != NO_USES {
             // Ordering the free after other streams could draw them into the capture.
@@ -128,6 +130,8 @@ impl AsyncPools {
     /// A block has gone back to the driver, or could not.
     pub fn finish_free(&mut self, free: DeferredFree, is_done: bool) {
         let DeferredFree { index, address, route } = free;
+        let state = self.blocks[index.slot()].state;
+        assert!(state == State::Freeing, "a free is finished that was not begun");
         let state = match route {
             FreeOrder::Own(_) if !is_done => State::Ready,
             FreeOrder::Any(_) if !is_done => State::Complete,
@@ -144,8 +148,12 @@ impl AsyncPools {
         assert!(block.state == State::Freeing, "a block is forgotten that was not being freed");
         self.blocks[index.slot()].state = State::Gone;
         self.spare.push(index);
-        self.pools.at_mut(block.pool).blocks -= 1;
-        *self.held_mut(&block) -= block.bytes;
+        let of = self.pools.at_mut(block.pool);
+        assert!(of.blocks > 0, "a pool gives back more than it had");
+        of.blocks -= 1;
+        let held = self.held_mut(&block);
+        assert!(block.bytes <= *held, "a pool gives back more than it held");
+        *held -= block.bytes;
         if block.is_counted {
             self.pool_stream(&block).active_bytes.take(block.bytes);
             self.stats.complete(block.class() as usize, block.requested, block.bytes);
@@ -156,6 +164,7 @@ impl AsyncPools {
 
     /// The fences of a freed block are recorded: it waits for those that have not passed yet.
     pub(super) fn wait_for(&mut self, index: BlockIndex, fences: &[Fence]) {
+        assert!(!fences.is_empty(), "a block is pending on nothing");
         self.blocks[index.slot()].state = State::Waiting;
         for &fence in fences {
             if !self.streams.wait_for(fence, index) {
@@ -180,6 +189,7 @@ impl AsyncPools {
     /// Recording failed (B8): the block stays until the device was idle.
     pub(super) fn quarantine(&mut self, index: BlockIndex) {
         let block = &mut self.blocks[index.slot()];
+        assert!(block.state == State::Freeing, "a block is quarantined that was not freed");
         self.uses.clear(&mut block.uses);
         block.state = State::Quarantined;
         self.stats.quarantined_bytes += block.bytes;
@@ -189,8 +199,13 @@ impl AsyncPools {
     /// The device was idle since a deferred block was freed.
     pub(super) fn complete(&mut self, index: BlockIndex) {
         let block = &mut self.blocks[index.slot()];
+        let is_deferred =
+            matches!(block.state, State::Ready | State::Complete | State::Quarantined);
+        assert!(is_deferred, "a block's last use is over that was not deferred");
         if block.state == State::Quarantined {
-            self.stats.quarantined_bytes -= block.bytes;
+            let quarantined = &mut self.stats.quarantined_bytes;
+            assert!(block.bytes <= *quarantined, "more leaves the quarantine than went in");
+            *quarantined -= block.bytes;
         }
         block.state = State::Complete;
         self.deferred.push(index);

@@ -3,7 +3,6 @@
 use super::*;
 use crate::size::QUANTUM;
 use crate::space::bin::Bin;
-use crate::space::block::NO_USES;
 use crate::{
     Committed, Config, CrossStream, Fence, Freed, Gauge, HELD_PER_HANDLE, Outcome, PoolId, Reuse,
     SizeClass, Step, StreamId,
@@ -42,9 +41,9 @@ fn free(heap: &mut Heap, index: BlockIndex, succeeds: bool) {
     let address = heap.space.blocks[index].address;
     if let Freed::Plan(plan) = heap.free(address).unwrap() {
         if succeeds {
-            heap.commit(plan, 0);
+            heap.commit(*plan, 0);
         } else {
-            heap.abandon(plan, 0);
+            heap.abandon(*plan, 0);
         }
     }
 }

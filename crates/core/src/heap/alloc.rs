@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use super::grow::{Look, Unserved};
 use super::{Heap, Reuse};
 use crate::error::RequestError;
 use crate::fence::StreamOrder;
@@ -19,6 +18,32 @@ pub enum Outcome {
     Granted(Granted),
     /// To be served once this is done to the device.
     Plan(Plan),
+}
+
+/// What a request may know of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// What was seen before: a capture leaves it at that.
+    Past,
+    /// What was seen before, unless a look is due.
+    Due,
+    /// What was seen for this request.
+    Fresh,
+}
+
+/// Why a request is not served.
+#[derive(Debug)]
+pub(crate) enum Unserved {
+    /// It is refused.
+    Refused(RequestError),
+    /// The device is to be looked at first.
+    LookFirst,
+}
+
+impl From<RequestError> for Unserved {
+    fn from(error: RequestError) -> Self {
+        Unserved::Refused(error)
+    }
 }
 
 impl Heap {

@@ -32,14 +32,14 @@ impl Heap {
         let steps = plan.steps;
         match plan.intent {
             Intent::Reserve { list, bytes, is_window } => {
-                self.pool_of(list).planned_segments -= 1;
+                self.end_segment_plan(list);
                 let index = self.add_segment(list, address, bytes, is_window);
                 self.space.make_unmapped(index);
                 Committed::Prepared
             }
             Intent::Malloc { request, bytes } => {
-                self.pool_of(request.list).planned_segments -= 1;
-                self.planned_bytes -= bytes;
+                self.end_segment_plan(request.list);
+                self.end_planned_bytes(bytes);
                 let index = self.add_segment(request.list, address, bytes, false);
                 let class = self.space.list(request.list).class as usize;
                 self.stats.all.reserved_bytes.add(bytes);
@@ -88,15 +88,16 @@ impl Heap {
     /// Takes back a plan that failed. `in_effect` is how many leading steps are still done: after
     /// a complete undo 0, and the number of steps done for plans that are not all or nothing.
     pub fn abandon(&mut self, plan: Plan, in_effect: usize) {
-        let steps = &plan.steps[..in_effect.min(plan.steps.len())];
+        assert!(in_effect <= plan.steps.len(), "more steps are in effect than were planned");
+        let steps = &plan.steps[..in_effect];
         match plan.intent {
             Intent::Reserve { list, .. } => {
-                self.pool_of(list).planned_segments -= 1;
+                self.end_segment_plan(list);
                 self.scarcity.note(Change::ReservationRefused);
             }
             Intent::Malloc { request, bytes } => {
-                self.pool_of(request.list).planned_segments -= 1;
-                self.planned_bytes -= bytes;
+                self.end_segment_plan(request.list);
+                self.end_planned_bytes(bytes);
             }
             Intent::Grow { point, handles, has_large, .. } => {
                 self.scarcity.note(Change::GrowthFailed { has_large });
@@ -117,6 +118,19 @@ impl Heap {
             Intent::Synchronize { quarantined, .. } => self.quarantine.extend(quarantined),
             Intent::Trim { releases } => self.finish_trim(releases, in_effect),
         }
+    }
+
+    /// A plan of a new segment is over.
+    fn end_segment_plan(&mut self, list: ListIx) {
+        let planned = &mut self.pool_of(list).planned_segments;
+        assert!(*planned > 0, "a segment arrives that was not planned");
+        *planned -= 1;
+    }
+
+    /// A plan of new memory is over.
+    fn end_planned_bytes(&mut self, bytes: u64) {
+        assert!(bytes <= self.planned_bytes, "memory arrives that was not planned");
+        self.planned_bytes -= bytes;
     }
 
     fn note_recorded(&mut self, steps: &[Step]) {
@@ -144,7 +158,7 @@ impl Heap {
     /// All memory of a growth is mapped and accessible.
     fn finish_growth(&mut self, unmapped: BlockIndex, steps: &[Step], handles: &[GranuleId]) {
         let created_bytes = created_bytes(steps);
-        self.planned_bytes -= created_bytes;
+        self.end_planned_bytes(created_bytes);
         self.stats.all.reserved_bytes.add(created_bytes);
         let created = created_bytes / self.config.granule_bytes;
         self.affordable_remaps += created / policy::CREATED_PER_REMAP;
@@ -162,7 +176,7 @@ impl Heap {
         in_effect: usize,
         handles: &[GranuleId],
     ) {
-        self.planned_bytes -= created_bytes(steps);
+        self.end_planned_bytes(created_bytes(steps));
         let segment = self.space.blocks[point.unmapped].segment;
         let left_bytes = self.vm.undo_new(segment, steps, in_effect, handles);
         self.stats.all.reserved_bytes.add(left_bytes);

@@ -22,8 +22,9 @@ use crate::vm::page::Return;
 pub enum Freed {
     /// Done: the block is free in its stream's order.
     Done,
-    /// Other streams may still use the block: it becomes pending once this is done.
-    Plan(Plan),
+    /// Other streams may still use the block: it becomes pending once this is done. Boxed, so that
+    /// the answer to most frees is a word.
+    Plan(Box<Plan>),
 }
 
 impl Heap {
@@ -113,11 +114,12 @@ impl Heap {
             return Freed::Done;
         };
         self.space.blocks.set_state(index, BlockState::Claimed);
-        Freed::Plan(plan)
+        Freed::Plan(Box::new(plan))
     }
 
     /// A claimed block's fences are recorded: it waits for those that have not passed yet.
     pub(super) fn publish_pending(&mut self, index: BlockIndex, fences: &[Fence]) {
+        assert!(!fences.is_empty(), "a block is pending on nothing");
         self.space.blocks.set_state(index, BlockState::Pending);
         for &fence in fences {
             if !self.streams.wait_for(fence, index) {
@@ -173,6 +175,7 @@ impl Heap {
     /// A claimed piece of a window is idle, and its granules are free at home.
     fn bring_home(&mut self, claimed: BlockIndex) {
         let window = self.space.blocks[claimed];
+        assert!(window.is_window, "memory at home comes home");
         let blocks = &self.space.blocks;
         let start_of = |index: BlockIndex| blocks[index].address;
         let returns = self.vm.returns(window.segment, &window.range(), start_of);
@@ -187,6 +190,8 @@ impl Heap {
     fn come_home(&mut self, from: &Return, window: &Block) {
         let home = self.vm.home_of(from);
         self.vm.come_home(from);
+        let state = self.space.blocks[from.block].state;
+        assert!(state == BlockState::Remapped, "memory comes home to a block that has some");
         let (piece, rest) = self.space.cut_out(from.block, &home);
         if let Some(rest) = rest {
             let block = &self.space.blocks[rest];

@@ -6,7 +6,7 @@
 
 use super::search::Stale;
 use super::trim::Trim;
-use super::{Heap, Outcome, Reuse};
+use super::{Heap, Look, Outcome, Reuse, Unserved};
 use crate::error::RequestError;
 use crate::id::ListIx;
 use crate::plan::{Intent, Plan, Request, Step};
@@ -16,32 +16,6 @@ use crate::size::{SizeError, round_up};
 use crate::space::unmapped::GrowthPoint;
 use crate::vm::donors::Donors;
 use crate::vm::physical::NewPhysical;
-
-/// What a request may know of the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
-    /// What was seen before: a capture leaves it at that.
-    Past,
-    /// What was seen before, unless a look is due.
-    Due,
-    /// What was seen for this request.
-    Fresh,
-}
-
-/// Why a request is not served.
-#[derive(Debug)]
-pub(crate) enum Unserved {
-    /// It is refused.
-    Refused(RequestError),
-    /// The device is to be looked at first.
-    LookFirst,
-}
-
-impl From<RequestError> for Unserved {
-    fn from(error: RequestError) -> Self {
-        Unserved::Refused(error)
-    }
-}
 
 impl Heap {
     pub(super) fn grow(

@@ -20,9 +20,9 @@ mod trim;
 mod windows;
 
 pub use alloc::Outcome;
+pub(crate) use alloc::{Look, Unserved};
 pub use commit::Committed;
 pub use free::Freed;
-pub(crate) use grow::{Look, Unserved};
 pub use search::Reuse;
 
 use crate::error::{FreeError, RequestError};
@@ -34,7 +34,7 @@ use crate::plan::Request;
 use crate::policy::{self, CrossStream, Prefer, SegmentKind, SizeClass};
 use crate::pool::{Pool, Pools};
 use crate::scarcity::Scarcity;
-use crate::space::block::BlockIndex;
+use crate::space::block::{Block, BlockIndex};
 use crate::space::free_list::FreeList;
 use crate::space::{Granted, Space};
 use crate::stats::{RemapStats, Stats};
@@ -181,13 +181,14 @@ impl Heap {
         bytes: u64,
     ) -> Result<ListIx, RequestError> {
         let class = policy::size_class(bytes);
-        self.pools.live(pool)?;
+        let of = self.pools.live(pool)?;
         self.streams.live(stream)?;
-        Ok(self.list_in(pool.index, class, stream.index))
+        let known = of.list(class, stream.index);
+        Ok(known.unwrap_or_else(|| self.list_in(pool.index, class, stream.index)))
     }
 
     /// The free list of a pool, class and stream, made if there is none yet.
-    #[inline]
+    #[cold]
     fn list_in(&mut self, pool: PoolIx, class: SizeClass, stream: StreamIx) -> ListIx {
         let of = self.pools.at(pool);
         if let Some(list) = of.list(class, stream) {
@@ -208,18 +209,21 @@ impl Heap {
     /// Files an unfiled block as free in its list, joined with the free blocks around it (I2).
     #[inline]
     fn file(&mut self, index: BlockIndex) {
-        let freed = &self.space.blocks[index];
-        let (is_window, range) = (freed.is_window, freed.range());
-        let index = self.space.file(index);
-        if is_window {
-            self.send_home(index, range);
+        match self.space.blocks[index].is_window {
+            false => drop(self.space.file(index)),
+            true => self.file_again(index),
         }
     }
 
     /// The same, where one copy of the code is enough: not on the way of a hit or a free.
     #[inline(never)]
     fn file_again(&mut self, index: BlockIndex) {
-        self.file(index);
+        let Block { is_window, .. } = self.space.blocks[index];
+        let freed = self.space.blocks[index].range();
+        let index = self.space.file(index);
+        if is_window {
+            self.send_home(index, freed);
+        }
     }
 
     /// A free block serves a request.

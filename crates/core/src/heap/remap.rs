@@ -137,6 +137,8 @@ impl Heap {
         for &index in taken {
             let class = self.space.list_of(index).class as usize;
             let block = self.space.blocks[index];
+            let is_whole = block.bytes.is_multiple_of(self.config.granule_bytes);
+            assert!(is_whole, "a remap takes part of a granule");
             self.stats.classes[class].reserved_bytes.take(block.bytes);
             self.stats.granule_remaps += block.bytes / self.config.granule_bytes;
             if block.is_window {
@@ -151,7 +153,9 @@ impl Heap {
             _ => 0,
         });
         self.affordable_remaps = self.affordable_remaps.saturating_sub(maps.sum());
-        let block = &mut self.space.blocks[window];
+        let block = &self.space.blocks[window];
+        assert!(block.is_window, "memory is remapped to what is no window");
+        assert!(block.state == BlockState::Claimed, "memory is remapped to a window in use");
         self.vm.finish_remap(block.segment, &block.range(), steps);
         let list = self.space.list(request.list);
         let (class, stream) = (list.class as usize, list.stream);

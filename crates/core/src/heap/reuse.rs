@@ -7,6 +7,7 @@ use crate::id::StreamIx;
 use crate::plan::{Intent, Plan, Request, Step};
 use crate::policy::CrossStream;
 use crate::space::Granted;
+use crate::space::block::BlockState;
 use crate::space::free_list::FreeList;
 
 impl Heap {
@@ -15,8 +16,10 @@ impl Heap {
         let index = run.first;
         self.space.take_out(index);
         while self.space.blocks[index].bytes < request.bytes {
-            self.space.take_out(self.space.blocks[index].next);
-            self.space.blocks.absorb_next(index);
+            let next = self.space.blocks[index].next;
+            let is_free = self.space.blocks[next].state == BlockState::Free;
+            assert!(is_free, "a run has a block in use");
+            self.space.take_in_next(index);
         }
         let FreeList { stream, .. } = *self.space.list(request.list);
         let block = &mut self.space.blocks[index];

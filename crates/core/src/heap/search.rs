@@ -8,6 +8,7 @@ use crate::plan::Request;
 use crate::policy::{self, CrossStream, SegmentKind};
 use crate::pool::{Pool, Pools};
 use crate::space::Space;
+use crate::space::bin::Bin;
 use crate::space::block::{BlockIndex, BlockState};
 use crate::vm::PageTable;
 use crate::vm::donors::{Donor, Donors};
@@ -31,6 +32,19 @@ pub enum Reuse {
 pub(super) struct Run {
     pub(super) first: BlockIndex,
     pub(super) last: BlockIndex,
+}
+
+/// A run with its size and address, by which the best one is chosen.
+type Sized = (u64, u64, Run);
+
+/// How many blocks of a list, large enough themselves, a request looks at once one serves: of
+/// thousands of one size any will do, and others wait for the heap meanwhile.
+const LOOK: usize = 1024;
+
+#[cfg(test)]
+thread_local! {
+    /// How many blocks were looked at.
+    pub(super) static LOOKED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 /// A window that a request could be served in.
@@ -82,13 +96,46 @@ impl Search<'_> {
     // Runs.
 
     /// The smallest run of adjacent free blocks that serves the request and holds a block of
-    /// another stream; at the lowest address if equal. Linear in the free blocks of the other
-    /// streams.
+    /// another stream; at the lowest address if equal.
+    ///
+    /// Looks at other streams' blocks that are large enough themselves, smallest first, and at
+    /// those at borders, if all of these together are.
     pub(super) fn run(&self, worst: StreamOrder) -> Option<Run> {
+        let (blocks, bytes) = (&self.space.blocks, self.request.bytes);
+        let own = self.space.list(self.request.list);
+        let lists = || {
+            let lists = self.pools.at(own.pool).lists(own.class);
+            lists.map(|(_, list)| (list, self.space.list(list)))
+        };
+        let border_bytes: u64 = lists().map(|(_, list)| list.borders.bytes()).sum();
+        let mut best = None;
+        for (_, other) in lists().filter(|&(list, _)| list != self.request.list) {
+            if border_bytes >= bytes {
+                let starts = other.borders.blocks().iter();
+                starts.for_each(|&start| self.look_at_run(start, worst, &mut best));
+            }
+            for (looked, start) in other.filed_from(blocks, bytes).enumerate() {
+                // In a later bin all are larger than the best.
+                let is_over = |best: &Sized| {
+                    looked >= LOOK || Bin::of_block(blocks[start].bytes) > Bin::of_block(best.0)
+                };
+                if best.as_ref().is_some_and(is_over) {
+                    break;
+                }
+                self.look_at_run(start, worst, &mut best);
+            }
+        }
+        best.map(|(_, _, run)| run)
+    }
+
+    /// Looks at the run in which a block is the first of another stream.
+    #[inline(never)]
+    fn look_at_run(&self, start: BlockIndex, worst: StreamOrder, best: &mut Option<Sized>) {
+        #[cfg(test)]
+        LOOKED.set(LOOKED.get() + 1);
         let (blocks, list) = (&self.space.blocks, self.request.list);
-        let own = self.space.list(list);
         // Rests of windows of an open pool go home with the last use of their granule.
-        let stays = !self.pools.is_open(own.pool);
+        let stays = !self.pools.is_open(self.space.list(list).pool);
         let joins = |index: BlockIndex| {
             index.some().is_some_and(|index| {
                 let block = &blocks[index];
@@ -97,35 +144,25 @@ impl Search<'_> {
                     && (block.list == list || self.order(index) <= worst)
             })
         };
-        let mut best: Option<(u64, u64, Run)> = None;
-        let lists = self.pools.at(own.pool).lists(own.class);
-        let others = lists.filter(|&(_, other)| other != list);
-        for other in others.map(|(_, other)| self.space.list(other)) {
-            for start in other.filed(blocks).filter(|&start| joins(start)) {
-                let previous = blocks[start].previous;
-                // A run is looked at once, from the first of its blocks that is another stream's.
-                if joins(previous)
-                    && (blocks[previous].list != list || joins(blocks[previous].previous))
-                {
-                    continue;
-                }
-                let mut run = Run { first: start, last: start };
-                while joins(blocks[run.first].previous) {
-                    run.first = blocks[run.first].previous;
-                }
-                while joins(blocks[run.last].next) {
-                    run.last = blocks[run.last].next;
-                }
-                let address = blocks[run.first].address;
-                let bytes = blocks[run.last].end() - address;
-                if bytes >= self.request.bytes
-                    && best.as_ref().is_none_or(|best| (bytes, address) < (best.0, best.1))
-                {
-                    best = Some((bytes, address, run));
-                }
-            }
+        let previous = blocks[start].previous;
+        let is_later = || blocks[previous].list != list || joins(blocks[previous].previous);
+        if !joins(start) || joins(previous) && is_later() {
+            return;
         }
-        best.map(|(_, _, run)| run)
+        let mut run = Run { first: start, last: start };
+        while joins(blocks[run.first].previous) {
+            run.first = blocks[run.first].previous;
+        }
+        while joins(blocks[run.last].next) {
+            run.last = blocks[run.last].next;
+        }
+        let address = blocks[run.first].address;
+        let bytes = blocks[run.last].end() - address;
+        if bytes >= self.request.bytes
+            && best.as_ref().is_none_or(|best| (bytes, address) < (best.0, best.1))
+        {
+            *best = Some((bytes, address, run));
+        }
     }
 
     /// Of a run, the blocks of other streams that the request's is not ordered with.

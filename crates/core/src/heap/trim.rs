@@ -230,6 +230,7 @@ impl Heap {
 
     /// Takes back a trim of which the first `done` steps were done.
     pub(super) fn finish_trim(&mut self, releases: Vec<Release>, done: usize) {
+        assert!(!releases.is_empty(), "a trim gives nothing back");
         let mut left = done;
         let mut take = move || {
             let is_done = left > 0;
@@ -283,6 +284,7 @@ impl Heap {
         self.vm.unmap_home(block.segment, &block.range());
         let class = self.space.list(self.space.segments[block.segment].list).class as usize;
         self.stats.classes[class].reserved_bytes.take(block.bytes);
+        assert!(handles.len() == released.len(), "it is not known what became of a handle");
         for (&handle, &is_released) in handles.iter().zip(released) {
             self.finish_release(handle, is_released);
         }
@@ -304,6 +306,8 @@ impl Heap {
 
     fn finish_addresses(&mut self, ix: SegmentIx, is_done: bool) {
         if is_done {
+            let first = &self.space.blocks[self.space.segments[ix].first];
+            assert!(first.state == BlockState::Claimed, "addresses in use are given back");
             self.vm.remove_segment(ix);
             self.remove_segment(ix);
             self.scarcity.note(Change::AddressesGivenBack);

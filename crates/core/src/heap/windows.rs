@@ -20,7 +20,9 @@ impl Windows<'_> {
     pub(super) fn claim(&mut self, index: BlockIndex, bytes: u64) {
         if self.space.blocks[index].state == BlockState::IdleWindow {
             self.take_idle(index);
-            if self.space.blocks[index].bytes > bytes {
+            let window_bytes = self.space.blocks[index].bytes;
+            assert!(bytes <= window_bytes, "a window is smaller than its remap");
+            if window_bytes > bytes {
                 self.space.blocks.cut(index, bytes);
             }
             self.space.blocks.set_state(index, BlockState::Claimed);
@@ -34,6 +36,8 @@ impl Windows<'_> {
     /// Takes a whole idle window out of those that wait for their next use.
     pub(super) fn take_idle(&mut self, index: BlockIndex) {
         let key = self.space.window_key(index, self.vm.granule_bytes());
+        let is_idle = self.space.blocks[index].state == BlockState::IdleWindow;
+        assert!(is_idle, "a window is taken that is not idle");
         self.space.idle_windows.remove(key);
     }
 

@@ -56,6 +56,7 @@ impl Streams {
     pub(crate) fn wait_for(&mut self, fence: Fence, block: BlockIndex) -> bool {
         // A stream that took the place of the fence's has passed all fences of that.
         let stream = self.at_mut(fence.stream.index);
+        assert!(fence.point <= stream.issued, "a block waits for what was never issued");
         if !stream.is_retired {
             stream.recorded = stream.recorded.max(fence.point);
         }
@@ -70,6 +71,7 @@ impl Streams {
     /// for an earlier one of its stream. Fences of streams that were succeeded are ignored.
     pub(crate) fn pass(&mut self, fence: Fence) -> Option<BlockIndex> {
         let stream = self.of_fence(fence)?;
+        assert!(fence.point <= stream.issued, "a fence has passed that was never issued");
         stream.passed = stream.passed.max(fence.point);
         stream.dequeue()
     }

@@ -28,9 +28,11 @@ impl UseTable {
     pub(crate) fn add(&mut self, uses: &mut u32, stream: StreamId) {
         if *uses == NO_USES {
             *uses = self.spare.pop().unwrap_or_else(|| {
+                assert!(self.table.len() < NO_USES as usize, "more uses than indices");
                 self.table.push(Vec::new());
                 (self.table.len() - 1) as u32
             });
+            assert!(self.table[*uses as usize].is_empty(), "two blocks share their uses");
         }
         let streams = &mut self.table[*uses as usize];
         if !streams.contains(&stream) {

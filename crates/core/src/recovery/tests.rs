@@ -3,7 +3,7 @@
 use super::{Captured, Failure, Miss, Next, Refusal};
 use crate::async_pool::{AsyncPools, DriverAlloc};
 use crate::heap::{Committed, Freed, Outcome, Reuse};
-use crate::{Config, CrossStream, Heap, Plan, PoolId, SegmentKind, Step};
+use crate::{Config, CrossStream, Heap, Plan, PoolId, Prefer, SegmentKind, Step};
 
 const MIB: u64 = 1 << 20;
 
@@ -12,7 +12,7 @@ const ERROR: &str = "no";
 
 fn heap(limit_bytes: u64) -> Heap {
     let config = Config::new(SegmentKind::Mapped, 2 * MIB, 1 << 30).with_limit_bytes(limit_bytes);
-    Heap::new(config.with_cross_stream(CrossStream::Never))
+    Heap::new(config.with_cross_stream(CrossStream::Never).with_prefer(Prefer::Memory))
 }
 
 /// The next answer, on a device that cannot say how much of it is free.

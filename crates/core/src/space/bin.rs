@@ -1,7 +1,7 @@
 //! Bins: size classes, and the two-level bitmap that finds the next bin with a block in it.
 //!
 //! A size in quanta is a small floating-point number: its octave is the bitmap word, its six
-//! leading bits after the first are the bit. Below 64 quanta every size has its own bin; above,
+//! leading bits after the first are the bit. Below 128 quanta every size has its own bin; above,
 //! bins are at most 1/64 wide. Blocks are filed by rounding down and asked for by rounding up.
 //! Keeps I4: every block in bin *b* satisfies every request of bin *b*.
 
@@ -27,29 +27,25 @@ impl Bin {
     /// The bin that a block of this size is filed in: the last whose requests it all satisfies.
     #[inline]
     pub(crate) const fn of_block(bytes: u64) -> Bin {
-        Bin::floor(bytes / QUANTUM)
+        Bin::around(bytes).0
     }
 
-    /// The first bin all of whose blocks satisfy a request of this size.
+    /// The bin that a request of this size falls into, some of whose blocks may satisfy it, and the
+    /// first bin all of whose blocks do: the same if the size is the smallest of the bin, else the
+    /// next.
     #[inline]
-    pub(crate) const fn of_request(bytes: u64) -> Bin {
+    pub(crate) const fn around(bytes: u64) -> (Bin, Bin) {
         let quanta = bytes / QUANTUM;
-        if quanta < OCTAVE_BINS as u64 {
-            return Bin::floor(quanta);
-        }
-        let step = 1 << (quanta.ilog2() - OCTAVE_BITS);
-        // No overflow: quanta <= 2^38. Rounding up may carry into the next octave, as it should.
-        Bin::floor((quanta + step - 1) & !(step - 1))
-    }
-
-    #[inline]
-    const fn floor(quanta: u64) -> Bin {
-        if quanta < OCTAVE_BINS as u64 {
-            return Bin(quanta as u16);
+        if quanta < 2 * OCTAVE_BINS as u64 {
+            let exact = Bin(quanta as u16);
+            return (exact, exact);
         }
         let shift = quanta.ilog2() - OCTAVE_BITS;
-        // The leading one of `quanta >> shift` counts as one octave: hence no `+ 1`.
-        Bin(((shift << OCTAVE_BITS) + (quanta >> shift) as u32) as u16)
+        let leading = quanta >> shift;
+        // The leading one counts as one octave: hence no `+ 1`.
+        let floor = ((shift << OCTAVE_BITS) + leading as u32) as u16;
+        // The next bin may be in the next octave, as it should.
+        (Bin(floor), Bin(floor + (leading << shift != quanta) as u16))
     }
 
     #[inline]
@@ -148,7 +144,7 @@ mod tests {
         for &q in &quanta {
             let block = Bin::of_block(q * QUANTUM).index();
             smallest_block[block] = smallest_block[block].min(q);
-            let request = Bin::of_request(q * QUANTUM).index();
+            let request = Bin::around(q * QUANTUM).1.index();
             largest_request[request] = largest_request[request].max(q);
             assert!(request < BINS);
         }
@@ -163,10 +159,10 @@ mod tests {
         quanta.sort_unstable();
         for pair in quanta.windows(2) {
             assert!(Bin::of_block(pair[0] * QUANTUM) <= Bin::of_block(pair[1] * QUANTUM));
-            assert!(Bin::of_request(pair[0] * QUANTUM) <= Bin::of_request(pair[1] * QUANTUM));
+            assert!(Bin::around(pair[0] * QUANTUM).1 <= Bin::around(pair[1] * QUANTUM).1);
         }
         for q in quanta {
-            let (down, up) = (Bin::of_block(q * QUANTUM), Bin::of_request(q * QUANTUM));
+            let (down, up) = (Bin::of_block(q * QUANTUM), Bin::around(q * QUANTUM).1);
             assert!(up.0 - down.0 <= 1);
         }
     }

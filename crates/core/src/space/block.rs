@@ -93,7 +93,8 @@ pub(crate) struct Block {
     pub(crate) next: BlockIndex,
     pub(crate) filed_previous: BlockIndex,
     pub(crate) filed_next: BlockIndex,
-    /// Index of the recorded uses on other streams, or [`NO_USES`].
+    /// Index of the recorded uses on other streams, or [`NO_USES`]. Of a free block, which has
+    /// none: its place among its list's at borders.
     pub(crate) uses: u32,
     /// Free blocks: the bin they are filed in.
     pub(crate) bin: u16,
@@ -136,6 +137,14 @@ impl Block {
     pub(super) const fn set_state(&mut self, state: BlockState) {
         assert!(self.state.may_become(state), "a block cannot change its state so");
         self.state = state;
+    }
+
+    /// It serves a request of a list from now on.
+    #[inline]
+    pub(super) const fn occupy(&mut self, list: ListIx, requested: u64) {
+        self.set_state(BlockState::Live);
+        assert!(requested <= self.bytes, "a block is smaller than its request");
+        (self.list, self.requested, self.uses) = (list, requested, NO_USES);
     }
 
     /// Its addresses.
@@ -181,8 +190,28 @@ impl Blocks {
             *slot = block;
             return index;
         }
+        assert!(self.table.len() < u32::MAX as usize, "more blocks than indices");
         self.table.push(block);
         BlockIndex((self.table.len() - 1) as u32)
+    }
+
+    /// Puts a copy of a block into another slot.
+    #[inline]
+    fn insert_copy(&mut self, of: BlockIndex) -> BlockIndex {
+        let index = self.spare;
+        let Some(&Block { filed_next, .. }) = self.table.get(index.0 as usize) else {
+            return self.push_copy(of);
+        };
+        self.len += 1;
+        self.spare = filed_next;
+        self.table.copy_within(of.0 as usize..=of.0 as usize, index.0 as usize);
+        index
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_copy(&mut self, of: BlockIndex) -> BlockIndex {
+        self.insert(self[of])
     }
 
     /// Gives a slot back. The caller has unlinked the block everywhere.
@@ -242,36 +271,65 @@ impl Blocks {
     /// The rest copies the block's fields; where both are filed is the caller's business.
     #[inline]
     pub(crate) fn cut(&mut self, index: BlockIndex, bytes: u64) -> BlockIndex {
-        let whole = self[index];
-        assert!(bytes > 0 && bytes < whole.bytes, "a block is cut outside of itself");
-        let rest = self.insert(Block {
-            address: whole.address + bytes,
-            bytes: whole.bytes - bytes,
-            previous: index,
-            ..whole
-        });
+        let rest = self.insert_copy(index);
         let block = &mut self[index];
+        assert!(bytes > 0 && bytes < block.bytes, "a block is cut outside of itself");
         (block.bytes, block.next) = (bytes, rest);
-        if let Some(next) = whole.next.some() {
+        let block = &mut self[rest];
+        block.address += bytes;
+        block.bytes -= bytes;
+        block.previous = index;
+        if let Some(next) = block.next.some() {
             self[next].previous = rest;
         }
         rest
     }
 
-    /// Joins a block with the one after it and gives that one's slot back.
+    /// Cuts a block: it keeps what is behind its low `bytes`, and those become a block of their own
+    /// before it. The block before both is told by the caller.
     #[inline]
+    pub(super) fn cut_front(&mut self, index: BlockIndex, bytes: u64) -> (BlockIndex, &mut Block) {
+        let front = self.insert_copy(index);
+        let rest = &mut self[index];
+        assert!(bytes > 0 && bytes < rest.bytes, "a block is cut outside of itself");
+        rest.address += bytes;
+        rest.bytes -= bytes;
+        rest.previous = front;
+        let block = &mut self[front];
+        (block.bytes, block.next) = (bytes, index);
+        (front, block)
+    }
+
+    /// Joins a block with the one after it and gives that one's slot back.
+    #[inline(never)]
     pub(crate) fn absorb_next(&mut self, index: BlockIndex) {
-        let next = self[index].next;
-        let gone = self[next];
-        assert!(self[index].end() == gone.address, "blocks are joined that are no neighbours");
+        let gone = self[index].next;
+        let Block { address, bytes, free_after, next, .. } = self[gone];
         let block = &mut self[index];
-        block.bytes += gone.bytes;
-        block.next = gone.next;
-        block.free_after = block.free_after.max(gone.free_after);
-        if let Some(after) = gone.next.some() {
-            self[after].previous = index;
+        assert!(block.end() == address, "blocks are joined that are no neighbours");
+        block.bytes += bytes;
+        block.next = next;
+        block.free_after = block.free_after.max(free_after);
+        if let Some(next) = next.some() {
+            self[next].previous = index;
         }
-        self.remove(next);
+        self.remove(gone);
+    }
+
+    /// Joins a block with the one before it and gives that one's slot back. Returns the block that
+    /// it comes after now, which the caller tells.
+    #[inline]
+    pub(super) fn absorb_previous(&mut self, index: BlockIndex) -> BlockIndex {
+        let gone = self[index].previous;
+        let Block { address, bytes, free_after, previous: before, .. } = self[gone];
+        let block = &mut self[index];
+        assert!(address + bytes == block.address, "blocks are joined that are no neighbours");
+        block.address = address;
+        block.bytes += bytes;
+        block.previous = before;
+        block.free_after = block.free_after.max(free_after);
+        self.remove(gone);
+        before
     }
 }
 
@@ -322,5 +380,27 @@ pub(crate) mod tests {
         assert_eq!((blocks.len(), blocks.capacity()), (2, 3));
         // The slot of the joined block is the next to be used.
         assert_eq!(blocks.insert(unfiled(8192, 512)), second);
+    }
+
+    /// The front leaves a block, which stays what it is, and joins it again.
+    #[test]
+    fn a_front_leaves_its_block_and_joins_it_again() {
+        let mut blocks = Blocks::default();
+        let first = blocks.insert(unfiled(0, 1024));
+        let whole = blocks.cut(first, 512);
+        let before = blocks[whole];
+        // In a new slot, then in the one that it left.
+        for _ in 0..2 {
+            let (front, &mut block) = blocks.cut_front(whole, 128);
+            assert_eq!((block.address, block.bytes, block.next), (512, 128, whole));
+            assert_eq!(block.previous, first);
+            let rest = blocks[whole];
+            assert_eq!((rest.address, rest.bytes, rest.previous), (640, 384, front));
+            blocks[front].free_after = 7;
+            assert_eq!(blocks.absorb_previous(whole), first);
+            let joined = blocks[whole];
+            assert_eq!((joined.range(), joined.free_after), (before.range(), 7));
+            assert_eq!((blocks.len(), blocks.capacity()), (2, 3));
+        }
     }
 }

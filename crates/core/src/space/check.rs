@@ -2,7 +2,7 @@
 
 use super::Space;
 use super::bin::{BINS, Bin};
-use super::block::{Block, BlockIndex, BlockState};
+use super::block::{Block, BlockIndex, BlockState, NO_USES};
 use crate::broken::{Broken, hold};
 use crate::size::QUANTUM;
 
@@ -14,6 +14,7 @@ impl Space {
     pub(crate) fn check(&self, tiles: &Tiles) -> Result<(), Broken> {
         self.check_i4_bins_fit_their_blocks()?;
         self.check_i5_bitmaps_agree_with_lists()?;
+        self.check_i5_borders_are_known(tiles)?;
         self.check_i6_live_addresses_lead_to_their_block(tiles)?;
         self.check_i7_sizes_are_whole_quanta(tiles)
     }
@@ -87,6 +88,30 @@ impl Space {
             }
             hold(5, list.bitmap.levels_agree(), || {
                 format!("list {number}: the levels of its bitmap differ")
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check_i5_borders_are_known(&self, tiles: &Tiles) -> Result<(), Broken> {
+        let mut found = vec![(0, 0); self.lists().len()];
+        for &(index, block) in tiles.iter().filter(|(_, block)| block.state == BlockState::Free) {
+            let beside = [block.previous, block.next];
+            let is_at_border = beside.iter().any(|&i| self.is_free_elsewhere(i, block.list));
+            let borders = &self.list(block.list).borders;
+            let stands = borders.blocks().get(block.uses as usize) == Some(&index);
+            hold(5, stands == is_at_border && (stands || block.uses == NO_USES), || {
+                format!("{block:?} is at a border: {is_at_border}")
+            })?;
+            if stands {
+                let (blocks, bytes) = &mut found[block.list.index()];
+                (*blocks, *bytes) = (*blocks + 1, *bytes + block.bytes);
+            }
+        }
+        for (number, (list, found)) in self.lists().iter().zip(found).enumerate() {
+            let known = (list.borders.blocks().len(), list.borders.bytes());
+            hold(5, known == found, || {
+                format!("list {number} has {found:?} at borders, and knows of {known:?}")
             })?;
         }
         Ok(())

@@ -13,6 +13,39 @@ use crate::stats::Gauge;
 /// search could gain is small; the worst case of a hit grows with it.
 const LOOK: usize = 8;
 
+/// The blocks of one list that lie beside free blocks of others (`borders`).
+#[derive(Debug, Default)]
+pub(crate) struct Borders {
+    blocks: Vec<BlockIndex>,
+    bytes: u64,
+}
+
+impl Borders {
+    /// The blocks, in no order.
+    pub(crate) fn blocks(&self) -> &[BlockIndex] {
+        &self.blocks
+    }
+
+    /// What they have together.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Adds a block. Returns its place.
+    pub(super) fn add(&mut self, index: BlockIndex, bytes: u64) -> u32 {
+        self.blocks.push(index);
+        self.bytes += bytes;
+        self.blocks.len() as u32 - 1
+    }
+
+    /// Removes the block at a place. Returns the one that stands there now, if any.
+    pub(super) fn remove(&mut self, at: u32, bytes: u64) -> Option<BlockIndex> {
+        self.bytes -= bytes;
+        self.blocks.swap_remove(at as usize);
+        self.blocks.get(at as usize).copied()
+    }
+}
+
 /// The free blocks of one pool, class and stream.
 #[derive(Debug)]
 pub(crate) struct FreeList {
@@ -27,6 +60,8 @@ pub(crate) struct FreeList {
     pub(crate) active_bytes: Gauge,
     /// First unmapped block of the segments obtained for this list: of homes, and of windows.
     pub(crate) unmapped: [BlockIndex; 2],
+    /// Its blocks beside free blocks of other lists.
+    pub(crate) borders: Borders,
     pub(crate) bitmap: Bitmap,
     heads: Box<[BlockIndex; BINS]>,
 }
@@ -40,6 +75,7 @@ impl FreeList {
             stream,
             active_bytes: Gauge::default(),
             unmapped: [BlockIndex::NONE; 2],
+            borders: Borders::default(),
             bitmap: Bitmap::new(),
             heads: Box::new([BlockIndex::NONE; BINS]),
         }
@@ -48,14 +84,29 @@ impl FreeList {
     /// Files a free block.
     #[inline]
     pub(crate) fn insert(&mut self, blocks: &mut Blocks, index: BlockIndex) {
-        let block = &mut blocks[index];
-        let bin = Bin::of_block(block.bytes);
-        block.bin = bin.0;
+        let bin = Bin::of_block(blocks[index].bytes);
+        self.file(blocks, index, bin);
+    }
+
+    #[inline]
+    fn file(&mut self, blocks: &mut Blocks, index: BlockIndex, bin: Bin) {
+        blocks[index].bin = bin.0;
         let head = std::mem::replace(&mut self.heads[bin.index()], index);
         if head.is_none() {
             self.bitmap.set(bin);
         }
         blocks.file_before(index, head);
+    }
+
+    /// A filed block has got another size: it stands first in the bin of that.
+    #[inline(never)]
+    pub(crate) fn refile(&mut self, blocks: &mut Blocks, index: BlockIndex) {
+        let block = &blocks[index];
+        let bin = Bin::of_block(block.bytes);
+        if block.bin != bin.0 || !block.filed_previous.is_none() {
+            self.remove(blocks, index);
+            self.file(blocks, index, bin);
+        }
     }
 
     /// Takes a filed block out of its bin.
@@ -76,19 +127,38 @@ impl FreeList {
     /// next bin that has a block, where all do.
     #[inline]
     pub(crate) fn find(&self, blocks: &Blocks, bytes: u64) -> Option<BlockIndex> {
-        let (floor, ceiling) = (Bin::of_block(bytes), Bin::of_request(bytes));
-        if floor != ceiling
-            && self.bitmap.contains(floor)
-            && let Some(found) = self.best_of(blocks, floor, bytes)
-        {
-            return Some(found);
+        let (floor, ceiling) = Bin::around(bytes);
+        let bin = self.bitmap.first_from(floor)?;
+        let first = self.heads[bin.index()];
+        let block = &blocks[first];
+        if block.filed_next.is_none() && block.bytes >= bytes {
+            return Some(first);
         }
-        self.bitmap.first_from(ceiling).and_then(|bin| self.best_of(blocks, bin, bytes))
+        self.find_among(blocks, bin, ceiling, bytes)
+    }
+
+    /// The same where the first bin to look at has several blocks, or none that fits.
+    #[inline(never)]
+    fn find_among(
+        &self,
+        blocks: &Blocks,
+        mut bin: Bin,
+        ceiling: Bin,
+        bytes: u64,
+    ) -> Option<BlockIndex> {
+        loop {
+            let found = self.best_of(blocks, bin, bytes);
+            if found.is_some() || bin >= ceiling {
+                return found;
+            }
+            bin = self.bitmap.first_from(ceiling)?;
+        }
     }
 
     /// As [`find`](Self::find), but looks at every block that may fit, however many do not: for
     /// a request that would have to grow otherwise.
     #[cold]
+    #[inline(never)]
     pub(crate) fn search(&self, blocks: &Blocks, bytes: u64) -> Option<BlockIndex> {
         self.find(blocks, bytes).or_else(|| self.overlooked(blocks, bytes))
     }
@@ -96,27 +166,25 @@ impl FreeList {
     /// What a [`find`](Self::find) that found nothing did not look at, but would have served.
     #[cold]
     pub(crate) fn overlooked(&self, blocks: &Blocks, bytes: u64) -> Option<BlockIndex> {
-        let maybe = self.bin(blocks, Bin::of_block(bytes));
-        let fitting = maybe.filter(|&i| blocks[i].bytes >= bytes);
-        fitting.min_by_key(|&i| (blocks[i].bytes, blocks[i].address))
+        Self::smallest(blocks, self.bin(blocks, Bin::of_block(bytes)), bytes)
     }
 
     /// The smallest block that fits among the first few of a bin, at the lowest address if equal.
     #[inline]
     fn best_of(&self, blocks: &Blocks, bin: Bin, bytes: u64) -> Option<BlockIndex> {
-        let mut best: Option<(u64, u64, BlockIndex)> = None;
-        let mut next = self.heads[bin.index()];
-        for _ in 0..LOOK {
-            let Some(index) = next.some() else { break };
-            let block = &blocks[index];
-            if block.bytes >= bytes
-                && best.is_none_or(|b| (block.bytes, block.address) < (b.0, b.1))
-            {
-                best = Some((block.bytes, block.address, index));
-            }
-            next = block.filed_next;
-        }
-        best.map(|(_, _, index)| index)
+        let few = self.bin(blocks, bin).take(LOOK);
+        Self::smallest(blocks, few, bytes)
+    }
+
+    /// The smallest of these blocks that fits, at the lowest address if equal.
+    #[inline]
+    fn smallest(
+        blocks: &Blocks,
+        among: impl Iterator<Item = BlockIndex>,
+        bytes: u64,
+    ) -> Option<BlockIndex> {
+        let fitting = among.filter(|&index| blocks[index].bytes >= bytes);
+        fitting.min_by_key(|&index| (blocks[index].bytes, blocks[index].address))
     }
 
     /// Every filed block, by ascending bin. Skips empty bins.

@@ -2,13 +2,15 @@
 //!
 //! An offset allocator of its own: it knows nothing of CUDA, of streams or of physical memory, only
 //! that a list is whose free blocks serve whom. Lives here: the blocks (`block`), the bins that
-//! find one (`bin`, `free_list`), the way from an address to its block (`address_map`), the
-//! segments (`segment`), addresses without memory (`unmapped`), and windows that wait for their
-//! next use (`idle_windows`). Keeps I1 to I7 and I12, as far as each is about blocks alone.
+//! find one (`bin`, `free_list`), where free blocks of several lists meet (`borders`), the way from
+//! an address to its block (`address_map`), the segments (`segment`), addresses without memory
+//! (`unmapped`), and windows that wait for their next use (`idle_windows`). Keeps I1 to I7 and I12,
+//! as far as each is about blocks alone.
 
 pub(crate) mod address_map;
 pub(crate) mod bin;
 pub(crate) mod block;
+pub(crate) mod borders;
 pub(crate) mod check;
 pub(crate) mod free_list;
 pub(crate) mod idle_windows;
@@ -21,10 +23,17 @@ use crate::id::{ListIx, PoolIx, SegmentIx, StreamIx};
 use crate::policy::{self, SegmentKind, SizeClass};
 use crate::size::{QUANTUM, SizeError, block_bytes};
 use address_map::AddressMap;
-use block::{Block, BlockIndex, BlockState, Blocks, NO_USES};
+use block::{Block, BlockIndex, BlockState, Blocks};
 use free_list::FreeList;
 use idle_windows::{IdleWindows, WindowKey};
 use segment::{Segment, Segments};
+
+/// How many quanta below an address that is no block's a block in use is looked for: 1 MiB, which
+/// every small block reaches to.
+const LOOK_BELOW: usize = 2048;
+/// How many blocks are then walked from there, or else from the start of the segment, with the lock
+/// of the heap held. What is further away counts as free.
+const LOOK_ONWARD: usize = 16_384;
 
 /// A block handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +43,12 @@ pub struct Granted {
     pub address: u64,
     /// Its size in bytes, at least what was asked for.
     pub bytes: u64,
+}
+
+impl Granted {
+    const fn of(block: &Block) -> Self {
+        Self { address: block.address, bytes: block.bytes }
+    }
 }
 
 /// Segments tiled by blocks, with the free blocks in bins. O(1) to allocate and to free.
@@ -130,6 +145,7 @@ impl Space {
     // Lists.
 
     pub(crate) fn insert_list(&mut self, list: FreeList) -> ListIx {
+        assert!(self.lists.len() < u32::MAX as usize, "more lists than indices");
         self.lists.push(list);
         ListIx((self.lists.len() - 1) as u32)
     }
@@ -176,6 +192,9 @@ impl Space {
         bytes: u64,
         is_window: bool,
     ) -> BlockIndex {
+        assert!(bytes > 0 && bytes.is_multiple_of(QUANTUM), "a segment is not of whole quanta");
+        assert!(address > 0 && address.is_multiple_of(QUANTUM), "a segment begins in a quantum");
+        assert!(address.checked_add(bytes).is_some(), "a segment has no end");
         let kind = self.list(list).kind;
         let segment = self.segments.insert(Segment::new(kind, address, bytes, list, is_window));
         let index = self.blocks.insert(Block::claimed(address, bytes, segment, list, is_window));
@@ -187,6 +206,8 @@ impl Space {
     pub(crate) fn remove_segment(&mut self, segment: SegmentIx) {
         let Segment { first, bytes, .. } = self.segments[segment];
         assert!(self.blocks[first].bytes == bytes, "a segment is removed with blocks in use");
+        let is_planned = self.blocks[first].state == BlockState::Claimed;
+        assert!(is_planned, "a segment is removed outside of a plan");
         self.blocks.remove(first);
         self.segments.remove(segment);
     }
@@ -199,6 +220,8 @@ impl Space {
     /// Where a window stands while it is idle.
     pub(crate) fn window_key(&self, index: BlockIndex, granule_bytes: u64) -> WindowKey {
         let block = &self.blocks[index];
+        assert!(block.is_window, "memory at home waits as a window");
+        assert!(block.bytes.is_multiple_of(granule_bytes), "a window is not of whole granules");
         let granules = (block.bytes / granule_bytes) as u32;
         WindowKey { list: block.list, granules, address: block.address }
     }
@@ -209,21 +232,48 @@ impl Space {
     /// Returns the block that it is part of now.
     #[inline]
     pub(crate) fn file(&mut self, index: BlockIndex) -> BlockIndex {
-        let mut index = index;
         let block = &mut self.blocks[index];
         block.set_state(BlockState::Free);
         let Block { list, next, previous, .. } = *block;
-        if self.is_free_in(next, list) {
-            self.remove_free(next);
-            self.blocks.absorb_next(index);
+        let joined = match (self.is_free_in(previous, list), self.is_free_in(next, list)) {
+            (false, false) => {
+                self.insert_free(index);
+                return index;
+            }
+            (false, true) => {
+                self.leave_borders(next);
+                let before = self.blocks.absorb_previous(next);
+                self.put_after(before, next);
+                next
+            }
+            (true, joins_next) => {
+                if joins_next {
+                    self.take_in_next(index);
+                }
+                self.leave_borders(previous);
+                self.blocks.absorb_next(previous);
+                previous
+            }
+        };
+        self.lists[list.index()].refile(&mut self.blocks, joined);
+        self.enter_borders(joined);
+        joined
+    }
+
+    /// Joins a block with the filed one after it.
+    #[inline(never)]
+    pub(crate) fn take_in_next(&mut self, index: BlockIndex) {
+        self.take_out(self.blocks[index].next);
+        self.blocks.absorb_next(index);
+    }
+
+    /// A block comes after another, or first in its segment.
+    #[inline]
+    fn put_after(&mut self, before: BlockIndex, index: BlockIndex) {
+        match before.some() {
+            Some(before) => self.blocks[before].next = index,
+            None => self.segments.begin_with(self.blocks[index].segment, index),
         }
-        if self.is_free_in(previous, list) {
-            self.remove_free(previous);
-            self.blocks.absorb_next(previous);
-            index = previous;
-        }
-        self.insert_free(index);
-        index
     }
 
     #[inline]
@@ -239,6 +289,7 @@ impl Space {
     pub(crate) fn insert_free(&mut self, index: BlockIndex) {
         let list = self.blocks[index].list;
         self.lists[list.index()].insert(&mut self.blocks, index);
+        self.enter_borders(index);
     }
 
     /// Takes a free block out of its bin, where one copy of the code is enough.
@@ -258,12 +309,13 @@ impl Space {
     pub(crate) fn remove_free(&mut self, index: BlockIndex) {
         let list = self.blocks[index].list;
         self.lists[list.index()].remove(&mut self.blocks, index);
+        self.leave_borders(index);
     }
 
     // Blocks in use.
 
-    /// Takes a block out of its bin for a request of a list. What it has too much stays free:
-    /// joined with its neighbours it was already (I2).
+    /// A free block of a list serves a request of it, with its front. What it has too much stays
+    /// free: joined with its neighbours it was already (I2).
     #[inline]
     pub(crate) fn occupy_free(
         &mut self,
@@ -272,11 +324,28 @@ impl Space {
         requested: u64,
         bytes: u64,
     ) -> Granted {
-        self.remove_free(index);
-        if let Some(rest) = self.cut_rest(index, list, bytes) {
-            self.insert_free(rest);
-        }
-        self.make_live(index, list, requested)
+        let rest_bytes = self.blocks[index].bytes - bytes;
+        let from = &self.lists[list.index()];
+        let (taken, granted) = if policy::splits(from.kind, from.class, rest_bytes) {
+            let is_at_border = self.leave_borders(index);
+            let (front, block) = self.blocks.cut_front(index, bytes);
+            let before = block.previous;
+            block.occupy(list, requested);
+            let granted = Granted::of(block);
+            self.lists[list.index()].refile(&mut self.blocks, index);
+            self.put_after(before, front);
+            if is_at_border {
+                self.add_borders(index);
+            }
+            (front, granted)
+        } else {
+            self.take_out(index);
+            let block = &mut self.blocks[index];
+            block.occupy(list, requested);
+            (index, Granted::of(block))
+        };
+        self.map.insert(&mut self.blocks, taken, granted.address);
+        granted
     }
 
     /// Cuts off what an unfiled block has more than a request of a list takes, if that stays
@@ -297,10 +366,8 @@ impl Space {
     #[inline]
     pub(crate) fn make_live(&mut self, index: BlockIndex, list: ListIx, requested: u64) -> Granted {
         let block = &mut self.blocks[index];
-        block.set_state(BlockState::Live);
-        assert!(requested <= block.bytes, "a block is smaller than its request");
-        (block.list, block.requested, block.uses) = (list, requested, NO_USES);
-        let granted = Granted { address: block.address, bytes: block.bytes };
+        block.occupy(list, requested);
+        let granted = Granted::of(block);
         self.map.insert(&mut self.blocks, index, granted.address);
         granted
     }
@@ -321,10 +388,15 @@ impl Space {
         let Some(segment) = self.segments.containing(address) else {
             return FreeError::Unknown { address };
         };
-        let mut blocks = self.blocks.onward(self.segments[segment].first);
+        let Segment { first, address: start, .. } = self.segments[segment];
+        // From the nearest block in use below: between two of these few others are.
+        let quanta = (start / QUANTUM..=address / QUANTUM).rev().take(LOOK_BELOW);
+        let nearest = { quanta }.find_map(|n| self.map.find(&self.blocks, n * QUANTUM));
+        let from = nearest.unwrap_or(first);
+        let mut blocks = self.blocks.onward(from).take(LOOK_ONWARD);
         let around = blocks.find(|&index| address < self.blocks[index].end());
         let Some(block) = around.map(|index| &self.blocks[index]) else {
-            return FreeError::Unknown { address };
+            return FreeError::AlreadyFree { address };
         };
         match block.state {
             BlockState::Unmapped => FreeError::Unknown { address },

@@ -28,6 +28,7 @@ impl Space {
             self.cut_free_rest(next, end);
             self.blocks.absorb_next(first);
         }
+        assert!(self.blocks[first].range() == (start..end), "a range is claimed in part");
         self.blocks.set_state(first, BlockState::Claimed);
         first
     }
@@ -68,6 +69,9 @@ impl Space {
         index: BlockIndex,
         range: &Range<u64>,
     ) -> (BlockIndex, Option<BlockIndex>) {
+        let whole = self.blocks[index].range();
+        let is_within = whole.start <= range.start && range.end <= whole.end;
+        assert!(is_within && range.start < range.end, "a block is cut outside of itself");
         let mut piece = index;
         if self.blocks[piece].address < range.start {
             piece = self.blocks.cut(piece, range.start - self.blocks[piece].address);

@@ -51,14 +51,28 @@ pub(crate) struct Segments {
 
 impl Segments {
     pub(crate) fn insert(&mut self, segment: Segment) -> SegmentIx {
-        let address = segment.address;
+        let (address, end) = (segment.address, segment.address + segment.bytes);
+        let before = self.by_address.range(..end).next_back();
+        assert!(
+            before.is_none_or(|(_, &index)| address - self[SegmentIx(index)].address
+                >= self[SegmentIx(index)].bytes),
+            "a segment overlaps another"
+        );
         let index = self.spare.pop().unwrap_or_else(|| {
+            assert!(self.table.len() < u32::MAX as usize, "more segments than indices");
             self.table.push(None);
             SegmentIx((self.table.len() - 1) as u32)
         });
-        self.table[index.index()] = Some(segment);
+        let former = self.table[index.index()].replace(segment);
+        assert!(former.is_none(), "a segment takes the place of another");
         self.by_address.insert(address, index.0);
         index
+    }
+
+    /// Another block stands at the front of a segment.
+    #[cold]
+    pub(crate) fn begin_with(&mut self, index: SegmentIx, first: BlockIndex) {
+        self[index].first = first;
     }
 
     /// Takes a segment out of the address order: a plan gives it back.

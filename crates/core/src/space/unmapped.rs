@@ -83,6 +83,8 @@ impl Space {
     /// takes.
     pub(crate) fn claim_growth(&mut self, point: GrowthPoint) {
         for free in [point.before, point.after].into_iter().filter_map(BlockIndex::some) {
+            let is_free = self.blocks[free].state == BlockState::Free;
+            assert!(is_free, "memory grows beside a block in use");
             self.take_out(free);
             self.blocks.set_state(free, BlockState::Claimed);
         }
@@ -104,7 +106,9 @@ impl Space {
     /// Claims the front of an unmapped block.
     pub(crate) fn claim_unmapped(&mut self, index: BlockIndex, bytes: u64) {
         self.unlink_unmapped(index);
-        if self.blocks[index].bytes > bytes {
+        let room = self.blocks[index].bytes;
+        assert!(bytes > 0 && bytes <= room, "more addresses are claimed than there are");
+        if room > bytes {
             let rest = self.blocks.cut(index, bytes);
             self.link_unmapped(rest);
         }
@@ -138,6 +142,8 @@ impl Space {
     /// Adds an unmapped block to the chain of its list.
     fn link_unmapped(&mut self, index: BlockIndex) {
         let block = &self.blocks[index];
+        let is_unmapped = block.state == BlockState::Unmapped;
+        assert!(is_unmapped, "a block with memory joins the unmapped");
         let (list, chain) = (block.list, usize::from(block.is_window));
         let head = std::mem::replace(&mut self.list_mut(list).unmapped[chain], index);
         self.blocks.file_before(index, head);

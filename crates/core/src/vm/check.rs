@@ -171,9 +171,11 @@ impl PageTable {
     /// Lets a page lead where another does, or nowhere, and tells nobody: to check the checks.
     #[cfg(test)]
     pub(crate) fn corrupt_map(&mut self, segment: SegmentIx, from: Option<usize>, to: usize) {
-        match from.and_then(|from| self[segment].granule(from)) {
-            Some(granule) => self.pages_mut(segment).map(to, granule, true),
-            None => self.pages_mut(segment).unmap(to),
+        let granule = from.and_then(|from| self[segment].granule(from));
+        let pages = self.pages_mut(segment);
+        pages.unmap(to);
+        if let Some(granule) = granule {
+            pages.map(to, granule, true);
         }
     }
 }

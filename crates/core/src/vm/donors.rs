@@ -52,7 +52,9 @@ impl Donors {
             Some(donor) => (donor.end, Target::Stale),
             None => (self.start_after(first), Target::Stale),
         };
+        assert!(end > first, "a run of a window ends before it begins");
         let pages = (((end - first) / granule_bytes) as usize).min(run.pages);
+        assert!(pages > 0, "a donor holds part of a granule");
         run.pages -= pages;
         run.to = Target::Hit(first + pages as u64 * granule_bytes);
         MappedRun { pages, to }

@@ -72,9 +72,11 @@ impl Granules {
     pub(crate) fn name(&mut self, granules: u16) -> GranuleId {
         assert!(granules.is_power_of_two(), "a handle has a power of two of granules");
         if let Some(id) = self.vacant.get_mut(granules.ilog2() as usize).and_then(Vec::pop) {
+            assert!(self.state(id) == GranuleState::Vacant, "a name is given to two handles");
             self.plan(id);
             return id;
         }
+        assert!(self.table.len() < u32::MAX as usize / 2, "more granules than names");
         let id = GranuleId(self.table.len() as u32);
         self.has_large_handles |= granules > 1;
         for before in 0..granules {
@@ -87,7 +89,10 @@ impl Granules {
 
     /// Takes idle handles for a plan.
     pub(crate) fn take_idle(&mut self, handles: &[GranuleId]) {
-        handles.iter().for_each(|&id| self.plan(id));
+        for &id in handles {
+            assert!(self.state(id) == GranuleState::Idle, "idle memory is taken twice");
+            self.plan(id);
+        }
         let table = &self.table;
         self.idle.retain(|id| table[id.index()].state == GranuleState::Idle);
     }
@@ -142,6 +147,7 @@ impl Granules {
 
     fn set(&mut self, id: GranuleId, change: impl Fn(&mut Granule)) {
         let handle = self.handle(id);
+        assert!(handle.start == id.index(), "a handle is named by another than its first granule");
         self.table[handle].iter_mut().for_each(change);
     }
 
@@ -149,6 +155,7 @@ impl Granules {
     #[inline]
     pub(crate) fn set_backing(&mut self, id: GranuleId, page: PageAddr) {
         let granule = &mut self.table[id.index()];
+        assert!(granule.state != GranuleState::Vacant, "released memory backs a page");
         granule.state = GranuleState::Backing(page);
         granule.home.get_or_insert(page);
     }
@@ -161,12 +168,17 @@ impl Granules {
 
     /// A plan left the handle created and backing nothing.
     pub(crate) fn set_idle(&mut self, id: GranuleId) {
+        assert!(
+            !matches!(self.state(id), GranuleState::Idle | GranuleState::Vacant),
+            "a handle becomes idle that is idle or released"
+        );
         self.set(id, |granule| (granule.state, granule.home) = (GranuleState::Idle, None));
         self.idle.push(id);
     }
 
     /// A plan left the handle without memory.
     pub(crate) fn set_vacant(&mut self, id: GranuleId) {
+        assert!(self.state(id) == GranuleState::Planned, "a handle is released outside of a plan");
         self.set(id, |granule| (granule.state, granule.home) = (GranuleState::Vacant, None));
         let power = self.table[id.index()].of.ilog2() as usize;
         if self.vacant.len() <= power {
@@ -281,6 +293,7 @@ mod tests {
         granules.set_backing(id, home);
         granules.set_backing(id, away);
         assert_eq!(granules.home(id), Some(home));
+        granules.plan(id);
         granules.set_vacant(id);
         assert_eq!((granules.name(1), granules.home(id)), (id, None));
     }

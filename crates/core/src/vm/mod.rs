@@ -62,6 +62,7 @@ impl PageTable {
 
     /// A mapped segment was reserved.
     pub(crate) fn add_segment(&mut self, segment: SegmentIx, address: u64, is_window: bool) {
+        assert!(address.is_multiple_of(self.granule_bytes), "a segment begins within a granule");
         if self.segments.len() <= segment.index() {
             self.segments.resize_with(segment.index() + 1, || None);
         }
@@ -96,7 +97,8 @@ impl PageTable {
     /// The handles that a range of a segment's addresses touches.
     pub(crate) fn handles_around(&self, segment: SegmentIx, addresses: Range<u64>) -> Range<u64> {
         let start = round_down(addresses.start, self.granule_bytes);
-        let end = round_up(addresses.end, self.granule_bytes).unwrap_or(addresses.end);
+        let end = addresses.end.next_multiple_of(self.granule_bytes);
+        assert!(start < end, "nothing is around no addresses");
         start - self.before(segment, start)..end + self.after(segment, end)
     }
 
@@ -137,7 +139,9 @@ impl PageTable {
     // Pages and addresses.
 
     fn page_at(&self, segment: SegmentIx, address: u64) -> usize {
-        ((address - self[segment].address) / self.granule_bytes) as usize
+        let first = self[segment].address;
+        assert!(address >= first, "an address lies before its segment");
+        ((address - first) / self.granule_bytes) as usize
     }
 
     /// The pages that a range of whole granules covers.

@@ -79,6 +79,7 @@ impl Pages {
     /// Lets a page lead to a granule.
     pub(super) fn map(&mut self, page: usize, granule: GranuleId, is_open: bool) {
         let page = self.page_mut(page);
+        assert!(page.granule.is_none(), "a page is mapped twice");
         (page.granule, page.is_open) = (Some(granule), is_open);
     }
 
@@ -127,6 +128,7 @@ impl Pages {
 
     /// Notes what the pages of a window lead to.
     pub(super) fn set_runs(&mut self, first: usize, runs: Vec<MappedRun>) {
+        assert!(!runs.is_empty(), "a window has no pages");
         self.windows.insert(first, runs);
     }
 

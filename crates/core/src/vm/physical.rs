@@ -30,6 +30,8 @@ impl PageTable {
     /// What a growth by so many bytes takes, in new handles of at most so many granules: handles
     /// that back nothing, then new ones.
     pub(crate) fn new_physical(&self, bytes: u64, most: u16) -> NewPhysical {
+        assert!(bytes.is_multiple_of(self.granule_bytes), "new memory is not of whole granules");
+        assert!(most.is_power_of_two(), "handles are not of powers of two");
         let missing = (bytes / self.granule_bytes) as usize;
         let mut new = NewPhysical { idle: Vec::new(), missing, most };
         for &id in self.granules.idle().iter().rev() {
@@ -67,6 +69,7 @@ impl PageTable {
         range: &Range<u64>,
         new: NewPhysical,
     ) -> (Vec<Step>, Vec<GranuleId>) {
+        assert!(range.start < range.end, "new memory has no place");
         let mut address = range.start;
         let pages = ((range.end - range.start) / self.granule_bytes) as usize;
         let mut steps = Vec::with_capacity(2 * pages + 1);
@@ -117,6 +120,7 @@ impl PageTable {
         in_effect: usize,
         handles: &[GranuleId],
     ) -> u64 {
+        assert!(in_effect <= steps.len(), "more steps are in effect than were planned");
         let mut left_bytes = 0;
         for (at, step) in steps.iter().enumerate() {
             if let Step::Create { granule, bytes } = *step {
@@ -128,7 +132,7 @@ impl PageTable {
                 }
             }
         }
-        self.note_mapped(segment, &steps[..in_effect.min(steps.len())], false);
+        self.note_mapped(segment, &steps[..in_effect], false);
         for &granule in handles {
             if self.granules.state(granule) == GranuleState::Planned {
                 self.granules.set_idle(granule);
@@ -145,6 +149,7 @@ impl PageTable {
     pub(super) fn note_mapped(&mut self, segment: SegmentIx, steps: &[Step], is_open: bool) {
         for step in steps {
             if let Step::Map { address, granule, .. } = *step {
+                assert!(self.granules.before(granule) == 0, "a handle is mapped in part");
                 let first = self.page_at(segment, address) as u32;
                 for (page, granule) in (first..).zip(self.granules.of_handle(granule)) {
                     let page = PageAddr { segment, page };

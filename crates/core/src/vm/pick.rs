@@ -22,6 +22,7 @@ impl PageTable {
             let mut left = gap as u64 * self.granule_bytes;
             for (segment, range) in &mut stock {
                 let last = self.last_handles(*segment, range, left);
+                assert!(last.end - last.start <= left, "more is picked than a gap takes");
                 left -= last.end - last.start;
                 range.end = last.start;
                 if !last.is_empty() {

@@ -5,13 +5,13 @@
 //! taken back, also once the block is free: it is not remapped, not sent home and not released. It
 //! serves requests of its own free list as ever.
 
+use std::collections::BTreeMap;
 use std::iter::once;
 use std::ops::Range;
 
 /// What was pinned at an address: where it ends, what that covers, and how often it was.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Pinned {
-    address: u64,
     end: u64,
     covered: Range<u64>,
     times: u64,
@@ -20,59 +20,108 @@ struct Pinned {
 /// What is pinned.
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
-    /// By address.
     pinned: Vec<Pinned>,
-    /// The whole handles that are covered, joined, by address.
-    covered: Vec<Range<u64>>,
+    spare: Vec<u32>,
+    /// Where in `pinned` an address stands.
+    by_address: BTreeMap<u64, u32>,
+    /// By address: from each of these up to the next, how many of the pinned cover it. It differs
+    /// from one to the next, and is 0 before the first and from the last on. Pieces end where
+    /// handles do: there are few.
+    pieces: Vec<(u64, u32)>,
+    /// Bytes that at least one covers.
+    bytes: u64,
 }
 
 impl Pins {
     /// Adds a pin of addresses, which lie in these whole handles.
     pub(crate) fn pin(&mut self, addresses: Range<u64>, covered: Range<u64>) {
         let Range { start: address, end } = addresses;
-        match self.pinned.binary_search_by_key(&address, |pinned| pinned.address) {
-            Ok(at) => {
-                let pinned = &mut self.pinned[at];
-                pinned.end = pinned.end.max(end);
-                pinned.covered.end = pinned.covered.end.max(covered.end);
-                pinned.times += 1;
-            }
-            Err(at) => self.pinned.insert(at, Pinned { address, end, covered, times: 1 }),
+        assert!(address < end, "a pin of nothing");
+        assert!(covered.start <= address && end <= covered.end, "a pin covers less than its block");
+        if let Some(&at) = self.by_address.get(&address) {
+            let pinned = &mut self.pinned[at as usize];
+            let more = pinned.covered.end..covered.end;
+            pinned.end = pinned.end.max(end);
+            pinned.covered.end = pinned.covered.end.max(covered.end);
+            pinned.times += 1;
+            return self.cover(more, |pins| pins + 1);
         }
-        self.cover();
+        let pinned = Pinned { end, covered: covered.clone(), times: 1 };
+        let at = match self.spare.pop() {
+            Some(at) => {
+                self.pinned[at as usize] = pinned;
+                at
+            }
+            None => {
+                self.pinned.push(pinned);
+                self.pinned.len() as u32 - 1
+            }
+        };
+        self.by_address.insert(address, at);
+        self.cover(covered, |pins| pins + 1);
     }
 
     /// How many pins of an address are left; `None` if there was none.
     pub(crate) fn unpin(&mut self, address: u64) -> Option<u64> {
-        let found = self.pinned.binary_search_by_key(&address, |pinned| pinned.address);
-        let at = found.ok()?;
-        self.pinned[at].times -= 1;
-        let left = self.pinned[at].times;
+        let at = *self.by_address.get(&address)?;
+        let pinned = &mut self.pinned[at as usize];
+        assert!(pinned.times > 0, "a pin is kept that is over");
+        pinned.times -= 1;
+        let left = pinned.times;
         if left == 0 {
-            self.pinned.remove(at);
-            self.cover();
+            let covered = pinned.covered.clone();
+            self.by_address.remove(&address);
+            self.spare.push(at);
+            self.cover(covered, |pins| pins - 1);
         }
         Some(left)
     }
 
-    /// Joins what the pins cover.
-    fn cover(&mut self) {
-        self.covered.clear();
-        for Pinned { covered, .. } in &self.pinned {
-            match self.covered.last_mut() {
-                Some(last) if covered.start <= last.end => last.end = last.end.max(covered.end),
-                _ => self.covered.push(covered.clone()),
+    /// Counts anew how many cover a range. Takes as long as there are pieces in it.
+    fn cover(&mut self, Range { start, end }: Range<u64>, count: impl Fn(u32) -> u32) {
+        if start >= end {
+            return;
+        }
+        let (from, to) = (self.edge(start), self.edge(end));
+        for at in from..to {
+            let before = self.pieces[at].1;
+            let pins = count(before);
+            self.pieces[at].1 = pins;
+            let bytes = self.pieces[at + 1].0 - self.pieces[at].0;
+            match (before, pins) {
+                (0, _) => self.bytes += bytes,
+                (_, 0) => self.bytes -= bytes,
+                _ => {}
+            }
+        }
+        // Within, two pieces that differed still do.
+        for at in [to, from] {
+            if self.pieces[at].1 == at.checked_sub(1).map_or(0, |before| self.pieces[before].1) {
+                self.pieces.remove(at);
             }
         }
     }
 
-    /// What of the covered ranges overlaps a range, in order.
-    fn within(&self, Range { start, end }: Range<u64>) -> impl Iterator<Item = &Range<u64>> {
-        let first = self.covered.partition_point(|covered| covered.end <= start);
-        self.covered[first..].iter().take_while(move |covered| covered.start < end)
+    /// The piece that starts at an address, made if there is none yet.
+    fn edge(&mut self, address: u64) -> usize {
+        let at = self.pieces.partition_point(|piece| piece.0 < address);
+        if self.pieces.get(at).is_none_or(|piece| piece.0 != address) {
+            let pins = at.checked_sub(1).map_or(0, |before| self.pieces[before].1);
+            self.pieces.insert(at, (address, pins));
+        }
+        at
+    }
+
+    /// The covered pieces that overlap a range, in order.
+    fn within(&self, Range { start, end }: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let first = self.pieces.partition_point(|piece| piece.0 <= start).saturating_sub(1);
+        let pieces = self.pieces[first..].windows(2).take_while(move |pair| pair[0].0 < end);
+        let covered = pieces.filter(move |pair| pair[0].1 > 0 && pair[1].0 > start);
+        covered.map(|pair| pair[0].0..pair[1].0)
     }
 
     /// Whether anything in a range is pinned.
+    #[inline(never)]
     pub(crate) fn touch(&self, addresses: Range<u64>) -> bool {
         self.within(addresses).next().is_some()
     }
@@ -87,12 +136,12 @@ impl Pins {
 
     /// What was pinned: start and end.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.pinned.iter().map(|pinned| (pinned.address, pinned.end))
+        self.by_address.iter().map(|(&address, &at)| (address, self.pinned[at as usize].end))
     }
 
-    /// Bytes of the whole handles that are covered.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.covered.iter().map(|covered| covered.end - covered.start).sum()
+    /// Bytes that pins cover.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
     }
 }
 
@@ -117,7 +166,7 @@ mod tests {
         assert_eq!(free_of(&pins, 10..40), []);
         assert_eq!((pins.unpin(15), pins.unpin(15)), (Some(0), None));
         assert!(!pins.touch(0..40));
-        assert!(pins.covered.is_empty() && pins.pinned.is_empty());
+        assert!(pins.pieces.is_empty() && pins.by_address.is_empty());
     }
 
     #[test]
@@ -127,5 +176,43 @@ mod tests {
         pins.pin(15..30, 10..30);
         pins.unpin(0);
         assert_eq!(free_of(&pins, 0..40), [0..10, 30..40]);
+    }
+    /// Against a count for each byte. A pin has few pieces to look at, however many there are.
+    #[test]
+    fn any_pins_cover_what_each_covers() {
+        let (mut pins, mut covered) = (Pins::default(), [0_u32; 200]);
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for n in 0_u64..2000 {
+            let start = n * 7919 % 150;
+            if n % 3 == 2 {
+                let range = ranges.swap_remove(start as usize % ranges.len());
+                pins.unpin(range.start).unwrap();
+                range.for_each(|byte| covered[byte as usize] -= 1);
+            } else if ranges.len() < 40 && ranges.iter().all(|range| range.start != start) {
+                let range = start..start + 1 + n * 31 % 50;
+                pins.pin(range.clone(), range.clone());
+                range.clone().for_each(|byte| covered[byte as usize] += 1);
+                ranges.push(range);
+            }
+            let free = (0..200).filter(|&byte| covered[byte as usize] == 0);
+            assert!(free_of(&pins, 0..200).into_iter().flatten().eq(free));
+            assert_eq!(pins.bytes(), covered.iter().filter(|&&pins| pins > 0).count() as u64);
+            let changes = covered.windows(2).filter(|pair| pair[0] != pair[1]).count();
+            assert_eq!(pins.pieces.len(), changes + usize::from(covered[0] > 0));
+        }
+    }
+
+    #[test]
+    fn thousands_of_pins_in_one_handle_are_one_piece() {
+        let mut pins = Pins::default();
+        let pinned = |n: u64| 10_000 + n..10_001 + n;
+        for n in 0..5000 {
+            pins.pin(pinned(n), 10_000..20_000);
+        }
+        assert_eq!((pins.pieces.len(), pins.bytes()), (2, 10_000));
+        for n in (0..5000).rev() {
+            assert_eq!(pins.unpin(pinned(n).start), Some(0));
+        }
+        assert_eq!((pins.pieces.len(), pins.bytes()), (0, 0));
     }
 }

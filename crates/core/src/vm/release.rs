@@ -72,8 +72,14 @@ impl PageTable {
         let granules = self.mapped_pages(segment, range).map(|(_, granule)| granule);
         let handles: Vec<GranuleId> =
             granules.filter(|&granule| self.granules.before(granule) == 0).collect();
+        assert!(!handles.is_empty(), "memory is released where there is none");
+        assert!(!self.pins.touch(range.clone()), "pinned memory is released");
         steps.push(Step::Unmap { address: range.start, bytes: range.end - range.start });
         for &granule in &handles {
+            assert!(
+                self.granules.mappings(granule).is_empty(),
+                "a handle is released with aliases"
+            );
             steps.push(Step::Release { granule });
             self.granules.plan(granule);
         }
@@ -110,6 +116,7 @@ impl PageTable {
 
     /// A range at home was unmapped.
     pub(crate) fn unmap_home(&mut self, segment: SegmentIx, range: &Range<u64>) {
+        assert!(!self[segment].is_window, "a window is unmapped as a home");
         for page in self.pages_in(segment, range) {
             self.pages_mut(segment).unmap(page);
         }

@@ -57,6 +57,8 @@ impl PageTable {
     /// A range of addresses that lead nowhere becomes a window.
     pub(crate) fn add_window(&mut self, segment: SegmentIx, window: &Range<u64>) {
         let pages = self.pages_in(segment, window);
+        assert!(self[segment].runs(pages.start).is_empty(), "a window is added twice");
+        assert!(self[segment].is_window, "a window is added among homes");
         let run = MappedRun { pages: pages.len(), to: Target::Unmapped };
         self.pages_mut(segment).set_runs(pages.start, vec![run]);
     }
@@ -81,6 +83,8 @@ impl PageTable {
             }
             address = end;
         }
+        assert!(granules.next().is_none(), "more granules were picked than there are gaps");
+        assert!(address == window + remap.bytes, "a window has another size than its runs");
         steps
     }
 
@@ -108,6 +112,9 @@ impl PageTable {
 
     /// The granules of a block at home back a window from now on.
     pub(crate) fn leave_home(&mut self, segment: SegmentIx, home: &Range<u64>, block: BlockIndex) {
+        assert!(!self[segment].is_window, "memory of a window leaves home");
+        let is_whole = (home.end - home.start).is_multiple_of(self.granule_bytes);
+        assert!(is_whole && home.start < home.end, "other than whole granules leave home");
         self.remapped_granules += (home.end - home.start) / self.granule_bytes;
         self.set_remapped_block(segment, home, block);
     }
@@ -145,6 +152,7 @@ impl PageTable {
 
     /// Keeps the memory of a list of returns for the next one: a free allocates none.
     pub(crate) fn keep_returns(&mut self, mut returns: Vec<Return>) {
+        assert!(self.returns.is_empty(), "memory comes home within a homecoming");
         returns.clear();
         self.returns = returns;
     }
@@ -177,9 +185,13 @@ impl PageTable {
 
     /// The granules of a return back their homes again.
     pub(crate) fn come_home(&mut self, piece: &Return) {
-        self.remapped_granules -= piece.pages.len() as u64;
+        let pages = piece.pages.len() as u64;
+        assert!(pages <= self.remapped_granules, "more granules come home than have left");
+        self.remapped_granules -= pages;
         for (page, at) in (piece.home.page..).zip(piece.pages.clone()) {
-            if let Some(granule) = self[piece.segment].granule(at) {
+            let granule = self[piece.segment].granule(at);
+            assert!(granule.is_some(), "a page without memory comes home");
+            if let Some(granule) = granule {
                 self.granules.set_backing(granule, PageAddr { page, ..piece.home });
             }
         }

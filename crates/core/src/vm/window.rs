@@ -49,7 +49,9 @@ impl WindowFit {
 
     /// Adds pages to the last gap, for what the last handle has too much.
     pub(super) fn lengthen(&mut self, excess: usize) {
-        if let Some(last) = self.runs.last_mut() {
+        let last = self.runs.last_mut();
+        assert!(excess == 0 || last.is_some(), "a window without pages is made longer");
+        if let Some(last) = last {
             last.pages += excess;
         }
     }

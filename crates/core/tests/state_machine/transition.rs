@@ -133,7 +133,7 @@ fn setup() -> impl Strategy<Value = Setup> {
     let capacity_bytes = prop_oneof![Just(4 * MIB), Just(40 * MIB), Just(128 * MIB)];
     let addresses_bytes = prop_oneof![Just(40 * MIB), Just(512 * MIB), Just(1 << 40)];
     let held_per_handle = prop_oneof![1 => Just(HELD_PER_HANDLE), 2 => 1..4u64];
-    let prefer = prop_oneof![2 => Just(Prefer::Memory), 2 => Just(Prefer::Balanced), 1 => Just(Prefer::Speed)];
+    let prefer = prop_oneof![Just(Prefer::Memory), Just(Prefer::Balanced), Just(Prefer::Speed)];
     let granules = (granule_bytes, held_per_handle, prefer);
     let sizes = (granules, device_bytes, capacity_bytes, addresses_bytes, 1..=4usize);
     (kind(), cross_stream, sizes).prop_flat_map(|(kind, cross_stream, sizes)| {

@@ -93,7 +93,9 @@ impl Allocator {
         place: Range<u64>,
     ) -> Result<Option<Granted>, RequestError> {
         match &self.engine.backend {
-            BackendState::Heap(heap) => heap.lock().allocate_at(pool, stream, bytes, place),
+            BackendState::Heap(heap) => {
+                heap.change(|heap| heap.allocate_at(pool, stream, bytes, place))?
+            }
             BackendState::AsyncPools(_) => Ok(None),
         }
     }
@@ -139,6 +141,6 @@ impl Allocator {
     /// The address is not that of a live block, or the stream is unknown.
     #[inline]
     pub fn record_stream(&self, address: u64, stream: StreamId) -> Result<(), RecordStreamError> {
-        self.engine.backend.lock().record_stream(address, stream)
+        self.engine.backend.state().change(|state| state.record_stream(address, stream))?
     }
 }

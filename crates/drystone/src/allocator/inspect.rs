@@ -34,14 +34,14 @@ impl Allocator {
     /// ```
     pub fn stats(&self) -> Stats {
         self.engine.refresh();
-        *self.engine.backend.lock().stats()
+        *self.engine.backend.read().stats()
     }
 
     /// Bytes of live blocks and physical bytes held, at this moment: what of [`stats`](Self::stats)
     /// can be asked after every call.
     pub fn allocated_and_reserved_bytes(&self) -> (u64, u64) {
         self.engine.refresh();
-        let backend = self.engine.backend.lock();
+        let backend = self.engine.backend.read();
         let all = &backend.stats().all;
         (all.allocated_bytes.current, all.reserved_bytes.current)
     }
@@ -49,7 +49,8 @@ impl Allocator {
     /// Sets every peak of the statistics and of the accounts to its current value.
     pub fn reset_peaks(&self) {
         self.engine.refresh();
-        self.engine.backend.lock().reset_peaks();
+        // What is poisoned has no new ones.
+        let _ = self.engine.backend.state().change(|state| state.reset_peaks());
     }
 
     /// What each pool, class and stream has, and the most it had in use: those that have
@@ -74,7 +75,7 @@ impl Allocator {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn pool_stream_stats(&self) -> Vec<PoolStreamStats> {
-        self.engine.backend.lock().pool_stream_stats()
+        self.engine.backend.read().pool_stream_stats()
     }
 
     /// What is held, which takes time for each block: segments in address order, tiled by their
@@ -97,7 +98,7 @@ impl Allocator {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn snapshot(&self) -> Vec<SegmentView> {
-        self.engine.backend.lock().snapshot()
+        self.engine.backend.read().snapshot()
     }
 
     /// The live block that starts at an address.
@@ -105,13 +106,13 @@ impl Allocator {
     /// # Errors
     /// There is none.
     pub fn block_at(&self, address: u64) -> Result<BlockView, FreeError> {
-        self.engine.backend.lock().block_at(address)
+        self.engine.backend.read().block_at(address)
     }
 
     /// The largest free block of any pool and stream, in bytes. Walks all free blocks. 0 where the
     /// driver keeps them (backend `async`).
     pub fn largest_free_bytes(&self) -> u64 {
-        self.engine.backend.lock().largest_free_bytes()
+        self.engine.backend.read().largest_free_bytes()
     }
 
     /// What can still be had: to size a key-value cache, or to choose a batch.
@@ -136,7 +137,7 @@ impl Allocator {
     /// The driver cannot say how much memory is free.
     pub fn budget(&self) -> Result<Budget, DriverError> {
         let free_bytes = self.engine.executor.driver.memory_info()?.free_bytes;
-        let backend = self.engine.backend.lock();
+        let backend = self.engine.backend.read();
         let reserved_bytes = backend.stats().all.reserved_bytes.current;
         let within_limit_bytes = backend.limit_bytes().saturating_sub(reserved_bytes);
         Ok(Budget {
@@ -151,7 +152,7 @@ impl Allocator {
     pub fn backend(&self) -> Backend {
         match &self.engine.backend {
             BackendState::AsyncPools(_) => Backend::Async,
-            BackendState::Heap(heap) => match heap.lock().config().kind {
+            BackendState::Heap(heap) => match heap.read().config().kind {
                 SegmentKind::Mapped => Backend::Vmm,
                 _ => Backend::Malloc,
             },
@@ -161,7 +162,7 @@ impl Allocator {
     /// When free blocks serve other streams.
     pub fn cross_stream(&self) -> CrossStream {
         match &self.engine.backend {
-            BackendState::Heap(heap) => heap.lock().config().cross_stream,
+            BackendState::Heap(heap) => heap.read().config().cross_stream,
             BackendState::AsyncPools(_) => {
                 let config = self.engine.executor.handles.lock().config;
                 match (config.reuse_adds_dependencies, config.reuse_is_opportunistic) {
@@ -178,6 +179,6 @@ impl Allocator {
     /// # Errors
     /// The first invariant that does not hold.
     pub fn check(&self) -> Result<(), Broken> {
-        self.engine.backend.lock().check()
+        self.engine.backend.read().check()
     }
 }

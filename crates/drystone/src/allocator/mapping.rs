@@ -55,7 +55,9 @@ impl Allocator {
     /// There is no such block, or the memory is in the driver's own pools.
     pub fn pin_mapping(&self, address: u64) -> Result<(), PinError> {
         match &self.engine.backend {
-            BackendState::Heap(heap) => Ok(heap.lock().pin_mapping(address)?),
+            BackendState::Heap(heap) => {
+                Ok(heap.change(|heap| heap.pin_mapping(address)).map_err(FreeError::from)??)
+            }
             BackendState::AsyncPools(_) => Err(PinError::DriversOwn),
         }
     }
@@ -65,10 +67,14 @@ impl Allocator {
     /// # Errors
     /// Nothing is pinned there.
     pub fn unpin_mapping(&self, address: u64) -> Result<(), PinError> {
-        match &self.engine.backend {
-            BackendState::Heap(heap) if heap.lock().unpin_mapping(address) => Ok(()),
-            _ => Err(PinError::NotPinned { address }),
-        }
+        let was_pinned = match &self.engine.backend {
+            BackendState::Heap(heap) => {
+                let unpinned = heap.change(|heap| heap.unpin_mapping(address));
+                unpinned.map_err(FreeError::from)?
+            }
+            BackendState::AsyncPools(_) => false,
+        };
+        if was_pinned { Ok(()) } else { Err(PinError::NotPinned { address }) }
     }
 
     /// Adds a callback for every change of what addresses are backed by. A remap into a
@@ -87,7 +93,7 @@ impl Allocator {
     /// What is mapped away from home and pinned at this moment; nothing with backend `async`.
     pub fn remap_stats(&self) -> RemapStats {
         match &self.engine.backend {
-            BackendState::Heap(heap) => heap.lock().remap_stats(),
+            BackendState::Heap(heap) => heap.read().remap_stats(),
             BackendState::AsyncPools(_) => RemapStats::default(),
         }
     }

@@ -8,6 +8,8 @@ mod alloc;
 mod inspect;
 mod mapping;
 mod pools;
+#[cfg(test)]
+mod tests;
 
 pub use mapping::PinError;
 
@@ -15,13 +17,13 @@ use std::sync::Arc;
 
 use drystone_core::{AsyncPools, Config, Heap, SegmentKind};
 use drystone_driver::Driver;
-use parking_lot::Mutex;
 
 use crate::backend::BackendState;
 use crate::build_error::{BuildError, check_memory_pools, check_options, check_virtual_memory};
 use crate::engine::Engine;
 use crate::executor::handles::Handles;
 use crate::options::{Backend, Options};
+use crate::state_lock::StateLock;
 
 /// A caching allocator for one device. Cloning gives another handle to the same allocator.
 ///
@@ -55,7 +57,7 @@ impl Allocator {
                 .with_limit_bytes(limit_bytes)
                 .with_cross_stream(options.cross_stream)
                 .with_prefer(options.prefer);
-            (BackendState::Heap(Mutex::new(Heap::new(config))), Handles::default())
+            (BackendState::Heap(StateLock::new(Heap::new(config))), Handles::default())
         };
         let (state, handles) = match backend {
             Backend::Vmm => {
@@ -67,7 +69,7 @@ impl Allocator {
                 check_memory_pools(&info, options)?;
                 let pools = AsyncPools::new(limit_bytes);
                 let handles = Handles::with_config(options.memory_pool_config());
-                (BackendState::AsyncPools(Mutex::new(pools)), handles)
+                (BackendState::AsyncPools(StateLock::new(pools)), handles)
             }
         };
         Ok(Self { engine: Arc::new(Engine::new(driver, state, handles)) })

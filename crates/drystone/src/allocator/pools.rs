@@ -15,9 +15,11 @@ use crate::options::{Backend, PoolOptions};
 
 impl Allocator {
     /// Adds a private pool: memory of its own, which serves no other pool and is not trimmed.
-    /// Makes no driver call.
+    /// Makes no driver call. Of a poisoned allocator, whose pools serve nobody, it is the default
+    /// pool.
     pub fn add_pool(&self) -> PoolId {
-        self.engine.backend.lock().add_pool()
+        let added = self.engine.backend.state().change(|state| state.add_pool());
+        added.unwrap_or(PoolId::DEFAULT)
     }
 
     /// Adds a private pool that differs from the allocator.
@@ -49,12 +51,15 @@ impl Allocator {
             (BackendState::AsyncPools(_), Backend::Async) => return Ok(self.add_pool()),
             (_, pool) => return Err(BuildError::OtherBackend { pool, allocator: self.backend() }),
         };
-        let mut heap = heap.lock();
-        if backend == Backend::Malloc {
-            return Ok(heap.add_pool_of(SegmentKind::Plain));
+        let kind = match backend {
+            Backend::Malloc => SegmentKind::Plain,
+            _ => SegmentKind::Mapped,
+        };
+        if kind == SegmentKind::Mapped {
+            let granule_bytes = heap.read().config().granule_bytes;
+            check_virtual_memory(&self.engine.executor.driver.info(), granule_bytes)?;
         }
-        check_virtual_memory(&self.engine.executor.driver.info(), heap.config().granule_bytes)?;
-        Ok(heap.add_pool_of(SegmentKind::Mapped))
+        Ok(heap.change(|heap| heap.add_pool_of(kind))?)
     }
 
     /// Adds a private pool whose memory a provider gives, as plain segments.
@@ -66,7 +71,7 @@ impl Allocator {
             let (pool, allocator) = (Backend::Malloc, self.backend());
             return Err(BuildError::OtherBackend { pool, allocator });
         };
-        let pool = heap.lock().add_pool_of(SegmentKind::Plain);
+        let pool = heap.change(|heap| heap.add_pool_of(SegmentKind::Plain))?;
         self.engine.executor.providers.lock().add(pool, provider);
         Ok(pool)
     }
@@ -77,7 +82,7 @@ impl Allocator {
     /// # Errors
     /// The pool is unknown, released before, or the default pool.
     pub fn release_pool(&self, pool: PoolId) -> Result<(), RequestError> {
-        self.engine.backend.lock().release_pool(pool)
+        self.engine.backend.state().change(|state| state.release_pool(pool))?
     }
 
     /// Gives all unused memory of the default pool and of released pools back to the device, and
@@ -102,7 +107,8 @@ impl Allocator {
     /// Sets the limit of reserved bytes. What is reserved above it stays until trimmed. Makes no
     /// driver call.
     pub fn set_limit(&self, limit_bytes: u64) {
-        self.engine.backend.lock().set_limit(limit_bytes);
+        // What is poisoned takes nothing more anyway.
+        let _ = self.engine.backend.state().change(|state| state.set_limit(limit_bytes));
     }
 
     /// Adds a callback for when memory runs out, called after everything else was tried, by the

@@ -7,22 +7,21 @@
 //! memory pool is never older than what is known of its blocks.
 
 use drystone_core::{
-    AsyncPools, DeferredFree, DriverAlloc, Failure, FreeOrder, FreeOutcome, Miss, PendingAlloc,
-    PoolId, StreamId,
+    AsyncPools, DeferredFree, DriverAlloc, Failure, FreeOrder, Miss, PendingAlloc, PoolId, StreamId,
 };
 use drystone_driver::{Call, CaptureStatus, DriverError, ErrorCode, MemoryPool, Stream};
-use parking_lot::Mutex;
 
-use crate::error::{TrimError, is_final};
+use crate::error::{TrimError, is_final, poisoned};
 use crate::executor::Executor;
 use crate::executor::capture::Relaxed;
 use crate::executor::events::Events;
+use crate::state_lock::StateLock;
 
 /// The pools, and the device they are on.
 #[derive(Clone, Copy)]
 pub(crate) struct PoolsDevice<'a> {
     pub(crate) executor: &'a Executor,
-    pub(crate) pools: &'a Mutex<AsyncPools>,
+    pub(crate) pools: &'a StateLock<AsyncPools>,
 }
 
 impl PoolsDevice<'_> {
@@ -34,20 +33,11 @@ impl PoolsDevice<'_> {
             failed_at: 0,
             in_effect: 0,
         });
-        let refused = self.pools.lock().allocated(miss, pending, given);
-        if let Some(block) = refused {
+        // What is next for the miss of a poisoned state machine, that says itself.
+        let refused = self.pools.change(|pools| pools.allocated(miss, pending, given));
+        if let Ok(Some(block)) = refused {
             // A block that could not go is let go of later.
             let _ = self.let_go(block);
-        }
-    }
-
-    /// What a free asks for. To the program the block is freed: one that cannot go goes later.
-    pub(crate) fn finish(self, freed: FreeOutcome) {
-        match freed {
-            FreeOutcome::Done => {}
-            FreeOutcome::Now(block) => drop(self.let_go(block)),
-            // A block whose fences failed is quarantined.
-            FreeOutcome::Plan(plan) => drop(self.executor.perform(self.pools, plan)),
         }
     }
 
@@ -56,11 +46,12 @@ impl PoolsDevice<'_> {
     /// Errors: no driver call can succeed any more, and no further one was tried.
     pub(super) fn free_deferred(self) -> Result<bool, DriverError> {
         let (mut any, mut end) = (false, None);
-        let blocks = self.pools.lock().deferred_frees();
+        let blocks = self.pools.change(|pools| pools.deferred_frees());
+        let blocks = blocks.map_err(poisoned(Call::FreeAsync))?;
         // Each is tried, whatever becomes of those before it, but for the end of everything.
         for block in blocks {
             if end.is_some() {
-                self.pools.lock().finish_free(block, false);
+                let _ = self.pools.change(|pools| pools.finish_free(block, false));
                 continue;
             }
             match self.let_go(block) {
@@ -79,8 +70,8 @@ impl PoolsDevice<'_> {
             .map_err(TrimError::before_anything)?;
         self.free_deferred().map_err(TrimError::before_anything)?;
         self.observe().map_err(TrimError::before_anything)?;
-        let before = self.pools.lock().stats().all.reserved_bytes;
-        let pools = self.pools.lock().trimmable_pools();
+        let before = self.pools.read().stats().all.reserved_bytes;
+        let pools = self.pools.read().trimmable_pools();
         let mut result = Ok(());
         for (at, has_ended) in pools {
             let pool = self.executor.handles.lock().memory_pool(at);
@@ -88,14 +79,14 @@ impl PoolsDevice<'_> {
             let trimmed = self.executor.driver.trim_memory_pool(pool, 0);
             result = self.observe_one(at, pool).and(trimmed);
             // One that still holds something would hold it unseen.
-            if result.is_ok() && has_ended && self.pools.lock().reserved_bytes_of(at) == 0 {
+            if result.is_ok() && has_ended && self.pools.read().reserved_bytes_of(at) == 0 {
                 result = self.destroy_memory_pool(at, pool);
             }
             if result.is_err() {
                 break;
             }
         }
-        let after = self.pools.lock().stats().all.reserved_bytes;
+        let after = self.pools.read().stats().all.reserved_bytes;
         let given_back_bytes = (after.total - after.current) - (before.total - before.current);
         result.map(|()| given_back_bytes).map_err(|error| TrimError { error, given_back_bytes })
     }
@@ -118,7 +109,7 @@ impl PoolsDevice<'_> {
         // Twice, since an old figure would hide what a trim gave back.
         let usage = ask().or_else(|error| if is_final(error.code) { Err(error) } else { ask() });
         match usage {
-            Ok(usage) => self.pools.lock().observe(at, usage.reserved_bytes),
+            Ok(usage) => self.note_reserved(at, usage.reserved_bytes)?,
             Err(error) if is_final(error.code) => return Err(error),
             Err(_) => {}
         }
@@ -164,15 +155,19 @@ impl PoolsDevice<'_> {
     fn destroy_memory_pool(self, at: usize, pool: MemoryPool) -> Result<(), DriverError> {
         self.executor.driver.destroy_memory_pool(pool)?;
         self.executor.handles.lock().set_memory_pool(at, None);
-        self.pools.lock().observe(at, 0);
-        Ok(())
+        self.note_reserved(at, 0)
+    }
+
+    fn note_reserved(self, at: usize, reserved_bytes: u64) -> Result<(), DriverError> {
+        let noted = self.pools.change(|pools| pools.observe(at, reserved_bytes));
+        noted.map_err(poisoned(Call::MemoryPoolUsage))
     }
 
     /// Gives a block back to the driver, or back to the pools, to be tried again later.
-    fn let_go(self, block: DeferredFree) -> Result<(), DriverError> {
+    pub(crate) fn let_go(self, block: DeferredFree) -> Result<(), DriverError> {
         let freed = self.free_async(&block);
-        self.pools.lock().finish_free(block, freed.is_ok());
-        freed
+        let noted = self.pools.change(|pools| pools.finish_free(block, freed.is_ok()));
+        freed.and(noted.map_err(poisoned(Call::FreeAsync)))
     }
 
     fn free_async(self, block: &DeferredFree) -> Result<(), DriverError> {

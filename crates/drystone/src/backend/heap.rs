@@ -3,25 +3,24 @@
 
 use drystone_core::Heap;
 use drystone_driver::Call;
-use parking_lot::Mutex;
 
-use crate::error::{PeerError, TrimError};
+use crate::error::{PeerError, TrimError, poisoned};
 use crate::executor::Executor;
+use crate::state_lock::StateLock;
 
 /// Gives back what can be given back without waiting. Returns the bytes.
-pub(crate) fn trim(executor: &Executor, heap: &Mutex<Heap>) -> Result<u64, TrimError> {
+pub(crate) fn trim(executor: &Executor, heap: &StateLock<Heap>) -> Result<u64, TrimError> {
     let mut given_back_bytes = 0;
     executor.refuse_in_capture(Call::Free).map_err(TrimError::before_anything)?;
     loop {
-        let (before, plan) = {
-            let mut heap = heap.lock();
-            (heap.stats().all.reserved_bytes, heap.plan_trim())
-        };
+        let planned = heap.change(|heap| (heap.stats().all.reserved_bytes, heap.plan_trim()));
+        let planned = planned.map_err(poisoned(Call::Free));
+        let (before, plan) = planned.map_err(|error| TrimError { error, given_back_bytes })?;
         let Some(plan) = plan else {
             return Ok(given_back_bytes);
         };
         let performed = executor.perform(heap, plan);
-        let after = heap.lock().stats().all.reserved_bytes;
+        let after = heap.read().stats().all.reserved_bytes;
         // What was taken away, whatever was added.
         given_back_bytes += (after.total - after.current) - (before.total - before.current);
         performed.map_err(|error| TrimError { error, given_back_bytes })?;
@@ -32,13 +31,14 @@ pub(crate) fn trim(executor: &Executor, heap: &Mutex<Heap>) -> Result<u64, TrimE
 /// last range is open: what is mapped later asks for the peer by itself.
 pub(crate) fn enable_peer_access(
     executor: &Executor,
-    heap: &Mutex<Heap>,
+    heap: &StateLock<Heap>,
     peer_ordinal: u32,
 ) -> Result<(), PeerError> {
     let failed = |open_bytes, closed_bytes| {
         move |error| PeerError { peer_ordinal, error, open_bytes, closed_bytes }
     };
-    let ranges = heap.lock().mapped_ranges();
+    let ranges = heap.change(|heap| heap.mapped_ranges());
+    let ranges = ranges.map_err(poisoned(Call::EnablePeerAccess)).map_err(failed(0, 0))?;
     let total_bytes = ranges.iter().map(|range| range.1).sum::<u64>();
     executor.driver.enable_peer_access(peer_ordinal).map_err(failed(0, total_bytes))?;
     let mut open_bytes = 0;

@@ -7,30 +7,37 @@
 pub(crate) mod async_pools;
 pub(crate) mod heap;
 
+use std::ops::Deref;
+
 use drystone_core::{AsyncPools, Heap, StateMachine};
 use drystone_driver::DriverError;
-use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
 use self::async_pools::PoolsDevice;
 use crate::error::TrimError;
 use crate::executor::Executor;
+use crate::state_lock::StateLock;
 
 /// Who decides.
 #[expect(clippy::large_enum_variant, reason = "one for each allocator; a hit follows no pointer")]
 pub(crate) enum BackendState {
     /// Backends `vmm` and `malloc`.
-    Heap(Mutex<Heap>),
+    Heap(StateLock<Heap>),
     /// Backend `async`.
-    AsyncPools(Mutex<AsyncPools>),
+    AsyncPools(StateLock<AsyncPools>),
 }
 
 impl BackendState {
-    /// What is the same for both, locked.
-    pub(crate) fn lock(&self) -> MappedMutexGuard<'_, dyn StateMachine> {
+    /// What is the same for both.
+    pub(crate) fn state(&self) -> &StateLock<dyn StateMachine> {
         match self {
-            BackendState::Heap(heap) => MutexGuard::map(heap.lock(), |heap| heap as _),
-            BackendState::AsyncPools(pools) => MutexGuard::map(pools.lock(), |pools| pools as _),
+            BackendState::Heap(heap) => heap,
+            BackendState::AsyncPools(pools) => pools,
         }
+    }
+
+    /// To look at, poisoned or not.
+    pub(crate) fn read(&self) -> impl Deref<Target = dyn StateMachine> {
+        self.state().read()
     }
 
     /// Gives freed blocks that waited for what has passed meanwhile back to the driver. True if any

@@ -14,16 +14,19 @@ mod recover;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use drystone_core::{FreeError, Freed, Granted, Plan, PoolId, StreamError, StreamId};
+use drystone_core::{
+    AsyncPools, FreeError, FreeOutcome, Freed, Granted, Plan, PoolId, StreamError, StreamId,
+};
 use drystone_driver::{Call, Driver, DriverError, Stream, StreamUid};
 use parking_lot::Mutex;
 
 use crate::backend::async_pools::PoolsDevice;
 use crate::backend::{BackendState, heap};
-use crate::error::{AllocateError, PeerError, TrimError, is_final};
+use crate::error::{AllocateError, PeerError, TrimError, is_final, poisoned};
 use crate::executor::Executor;
-use crate::executor::capture::Relaxed;
+use crate::executor::capture::{Relaxed, is_any_captured};
 use crate::executor::handles::Handles;
+use crate::state_lock::StateLock;
 
 /// Called when memory runs out, with the bytes asked for and no lock held. Returns whether it
 /// freed something, so that the request is worth another try.
@@ -60,12 +63,12 @@ impl Engine {
     ) -> Result<Granted, AllocateError> {
         match &self.backend {
             BackendState::Heap(heap) => {
-                if let Some(granted) = heap.lock().allocate(pool, stream, bytes)? {
+                if let Some(granted) = heap.change(|heap| heap.allocate(pool, stream, bytes))?? {
                     return Ok(granted);
                 }
             }
             BackendState::AsyncPools(pools) => {
-                pools.lock().check_request(pool, stream, bytes)?;
+                pools.change(|pools| pools.check_request(pool, stream, bytes))??;
             }
         }
         self.allocate_slowly(pool, stream, bytes)
@@ -76,14 +79,14 @@ impl Engine {
     pub(crate) fn free(&self, address: u64) -> Result<(), FreeError> {
         match &self.backend {
             BackendState::Heap(heap) => {
-                let freed = heap.lock().free(address)?;
+                let freed = heap.change(|heap| heap.free(address))??;
                 if let Freed::Plan(plan) = freed {
-                    self.finish(plan);
+                    self.finish(*plan);
                 }
             }
             BackendState::AsyncPools(pools) => {
-                let freed = pools.lock().free(address)?;
-                PoolsDevice { executor: &self.executor, pools }.finish(freed);
+                let freed = pools.change(|pools| pools.free(address))??;
+                self.finish_async(pools, freed);
             }
         }
         Ok(())
@@ -94,17 +97,29 @@ impl Engine {
     pub(crate) fn free_sized(&self, address: u64, bytes: u64) -> Result<(), FreeError> {
         match &self.backend {
             BackendState::Heap(heap) => {
-                let freed = heap.lock().free_sized(address, bytes)?;
+                let freed = heap.change(|heap| heap.free_sized(address, bytes))??;
                 if let Freed::Plan(plan) = freed {
-                    self.finish(plan);
+                    self.finish(*plan);
                 }
             }
             BackendState::AsyncPools(pools) => {
-                let freed = pools.lock().free_sized(address, bytes)?;
-                PoolsDevice { executor: &self.executor, pools }.finish(freed);
+                let freed = pools.change(|pools| pools.free_sized(address, bytes))??;
+                self.finish_async(pools, freed);
             }
         }
         Ok(())
+    }
+
+    /// What a free of a block of the driver's pools asks for.
+    fn finish_async(&self, pools: &StateLock<AsyncPools>, freed: FreeOutcome) {
+        match freed {
+            FreeOutcome::Done => {}
+            // To the program it is freed: one that cannot go goes later.
+            FreeOutcome::Now(block) => {
+                drop(PoolsDevice { executor: &self.executor, pools }.let_go(block));
+            }
+            FreeOutcome::Plan(plan) => self.finish(plan),
+        }
     }
 
     /// The key of a device stream, made if it is a new one.
@@ -121,10 +136,11 @@ impl Engine {
         {
             // Its handle is another stream's now: it was destroyed without notice.
             streams.retain(|_, id| *id != gone);
-            // Cannot fail: a stream in the table was added and is not retired.
+            // A stream in the table was added and is not retired; who is poisoned says so below.
             let _ = self.end_stream(gone);
         }
-        let id = self.backend.lock().add_stream();
+        let id = self.backend.state().change(|state| state.add_stream());
+        let id = id.map_err(poisoned(Call::StreamUid))?;
         self.executor.events.lock().add_stream(id, stream, uid);
         streams.insert(uid, id);
         Ok(id)
@@ -138,7 +154,7 @@ impl Engine {
 
     /// The stream's last fence is recorded if it can be; its handle is not used again.
     fn end_stream(&self, stream: StreamId) -> Result<(), StreamError> {
-        let plan = self.backend.lock().retire_stream(stream)?;
+        let plan = self.backend.state().change(|state| state.retire_stream(stream))??;
         self.finish(plan);
         self.executor.events.lock().forget_handle(stream);
         Ok(())
@@ -146,17 +162,20 @@ impl Engine {
 
     /// Carries out a plan and hands it back, done or undone.
     fn perform(&self, plan: Plan) -> Result<(), DriverError> {
-        match &self.backend {
-            BackendState::Heap(heap) => self.executor.perform(heap, plan),
-            BackendState::AsyncPools(pools) => self.executor.perform(pools, plan),
-        }
+        self.executor.perform(self.backend.state(), plan)
     }
 
-    /// Carries out a plan whose failure the backend deals with by itself.
+    /// Carries out a plan whose failure the backend deals with by itself. Now and then looks which
+    /// fences have passed: a program may never miss, and what it frees would wait for ever.
     #[cold]
     fn finish(&self, plan: Plan) {
         // A block whose fences failed is quarantined, a stream's end waits for an idle device.
         let _ = self.perform(plan);
+        let Executor { driver, events, .. } = &self.executor;
+        let is_due = events.lock().is_look_due();
+        if is_due && !is_any_captured(&**driver, events) {
+            self.collect();
+        }
     }
 
     /// Tells the backend which fences have passed, and frees what waited for them. True if any
@@ -172,6 +191,10 @@ impl Engine {
 
     /// Errors: no driver call can succeed any more.
     fn note_passed(&self) -> Result<bool, DriverError> {
+        for plan in self.executor.after_capture() {
+            // One that fails is abandoned, or kept for the end of the next capture.
+            let _ = self.perform(plan);
+        }
         let passed = {
             let mut events = self.executor.events.lock();
             if !events.any_recorded() {
@@ -183,9 +206,9 @@ impl Engine {
                 Err(_) => return Ok(false),
             }
         };
-        let mut backend = self.backend.lock();
-        passed.iter().for_each(|&fence| backend.fence_passed(fence));
-        Ok(!passed.is_empty())
+        let state = self.backend.state();
+        let noted = state.change(|s| passed.iter().for_each(|&fence| s.fence_passed(fence)));
+        noted.map(|()| !passed.is_empty()).map_err(poisoned(Call::Query))
     }
 
     /// Waits for every fence that is recorded. True if there was any.
@@ -205,15 +228,18 @@ impl Engine {
     pub(crate) fn synchronize(&self) -> Result<(), DriverError> {
         self.executor.refuse_in_capture(Call::SynchronizeDevice)?;
         self.backend.free_deferred(&self.executor)?;
-        let plan = self.backend.lock().plan_synchronize();
-        self.perform(plan)?;
+        self.wait_until_idle()?;
         self.note_passed()?;
         if self.backend.free_deferred(&self.executor)? {
             // What could go only now is unused once the device has been idle again.
-            let plan = self.backend.lock().plan_synchronize();
-            self.perform(plan)?;
+            self.wait_until_idle()?;
         }
         Ok(())
+    }
+
+    fn wait_until_idle(&self) -> Result<(), DriverError> {
+        let plan = self.backend.state().change(|state| state.plan_synchronize());
+        self.perform(plan.map_err(poisoned(Call::SynchronizeDevice))?)
     }
 
     /// Waits until the device is idle and gives back all unused memory. Returns the bytes.
@@ -274,7 +300,8 @@ impl Drop for Engine {
     /// Gives everything unused back. Live blocks of raw allocations stay mapped: the program may
     /// still be using them. Once the driver is shutting down nothing more is called.
     fn drop(&mut self) {
-        self.backend.lock().release_all_pools();
+        // What is poisoned keeps its memory: the device is not waited for either.
+        let _ = self.backend.state().change(|state| state.release_all_pools());
         let trimmed = self.synchronize().map(|()| self.backend.trim(&self.executor));
         match trimmed {
             Ok(Ok(_)) => {}

@@ -3,7 +3,9 @@
 //! Requests that miss come one at a time: memory that another thread is about to get or to give
 //! back is not missing. What is tried, in which order, is decided in `drystone_core`'s `recovery`.
 
-use drystone_core::{Captured, Granted, Miss, Next, PoolId, Refusal, StreamId};
+use drystone_core::{
+    Captured, Granted, Miss, Next, Poisoned, PoolId, Refusal, RequestError, StreamId,
+};
 use drystone_driver::DriverError;
 use parking_lot::MutexGuard;
 
@@ -38,16 +40,17 @@ impl Engine {
             BackendState::Heap(heap) => self.recover(
                 miss,
                 &mut growth,
-                |miss| heap.lock().next(miss),
+                |miss| heap.change(|heap| heap.next(miss)).unwrap_or_else(give_up),
                 |miss, plan| {
                     let done = executor.carry_out(&plan, Some(pool));
-                    heap.lock().carried_out(miss, plan, done);
+                    // What is poisoned says itself what is next.
+                    let _ = heap.change(|heap| heap.carried_out(miss, plan, done));
                 },
             ),
             BackendState::AsyncPools(pools) => self.recover(
                 miss,
                 &mut growth,
-                |miss| pools.lock().next(miss),
+                |miss| pools.change(|pools| pools.next(miss)).unwrap_or_else(give_up),
                 |miss, pending| PoolsDevice { executor, pools }.allocate(miss, pending),
             ),
         }
@@ -122,7 +125,7 @@ impl Engine {
     ) -> Box<OutOfMemory> {
         let info = self.executor.driver.info();
         let memory = self.executor.driver.memory_info();
-        let backend = self.backend.lock();
+        let backend = self.backend.read();
         let all = backend.stats().all;
         Box::new(OutOfMemory {
             requested_bytes: miss.bytes(),
@@ -141,4 +144,9 @@ impl Engine {
             refusal,
         })
     }
+}
+
+/// What is next for a miss of who is poisoned.
+fn give_up<W>(poisoned: Poisoned) -> Next<W, DriverError> {
+    Next::GiveUp(Refusal::Request(RequestError::from(poisoned)))
 }

@@ -13,6 +13,13 @@ use drystone_driver::{
 };
 use parking_lot::Mutex;
 
+/// How many fences are recorded at least between two looks at which have passed. Enough that a look
+/// costs a record next to nothing, few enough that what has passed is soon seen.
+const RECORDS_A_LOOK: usize = 32;
+/// How many events are kept for later records. A device that falls far behind needs more at a time;
+/// what it then leaves is destroyed.
+const SPARE_MAX: usize = 256;
+
 /// One stream of the heap on the device.
 #[derive(Debug)]
 struct StreamEvents {
@@ -31,6 +38,8 @@ pub(crate) struct Events {
     /// By the position of the stream's id.
     streams: Vec<Option<StreamEvents>>,
     spare: Vec<Event>,
+    /// Fences recorded since somebody last looked at which have passed.
+    unlooked: usize,
 }
 
 impl Events {
@@ -81,6 +90,7 @@ impl Events {
         }
         let at = events.recorded.partition_point(|&(point, _)| point < fence.point);
         events.recorded.insert(at, (fence.point, event));
+        self.unlooked += 1;
         Ok(())
     }
 
@@ -117,6 +127,7 @@ impl Events {
     /// as anybody knows.
     pub(crate) fn collect(&mut self, driver: &dyn Driver) -> Vec<Fence> {
         let mut passed = Vec::new();
+        self.unlooked = 0;
         for events in self.streams.iter_mut().flatten() {
             let mut last = None;
             while let Some(&(point, event)) = events.recorded.front() {
@@ -124,7 +135,10 @@ impl Events {
                     break;
                 }
                 events.recorded.pop_front();
-                self.spare.push(event);
+                // One that cannot be destroyed is kept with the others.
+                if self.spare.len() < SPARE_MAX || driver.destroy_event(event).is_err() {
+                    self.spare.push(event);
+                }
                 last = Some(point);
             }
             passed.extend(last.map(|point| Fence { stream: events.id, point }));
@@ -146,6 +160,12 @@ impl Events {
     /// Whether some fence was not seen complete.
     pub(crate) fn any_recorded(&self) -> bool {
         self.streams.iter().flatten().any(|events| !events.recorded.is_empty())
+    }
+
+    /// Whether so many fences were recorded since the last look that one more costs each of them
+    /// next to nothing: a look asks every stream.
+    pub(crate) fn is_look_due(&self) -> bool {
+        self.unlooked >= RECORDS_A_LOOK.max(self.streams.len())
     }
 
     /// Gives up every event, for teardown.

@@ -21,7 +21,9 @@ use self::capture::is_any_captured;
 use self::events::Events;
 use self::handles::Handles;
 use self::observe::Observer;
+use crate::error::poisoned;
 use crate::memory_provider::{MemoryProvider, MemoryProviders, provided};
+use crate::state_lock::StateLock;
 
 /// What plans act on.
 pub(crate) struct Executor {
@@ -30,6 +32,8 @@ pub(crate) struct Executor {
     pub(crate) handles: Mutex<Handles>,
     pub(crate) providers: Mutex<MemoryProviders>,
     pub(crate) observer: Observer,
+    /// Plans to record fences on a stream that was being captured.
+    until_capture_ends: Mutex<Vec<Plan>>,
 }
 
 impl Executor {
@@ -40,26 +44,44 @@ impl Executor {
             handles: Mutex::new(handles),
             providers: Mutex::default(),
             observer: Observer::default(),
+            until_capture_ends: Mutex::default(),
         }
     }
 
-    /// Carries out a plan and hands it back, done or undone.
+    /// Carries out a plan and hands it back, done or undone. Fences of a stream that is being
+    /// captured cannot be recorded before that ends: the plan is kept until then.
     #[inline(never)]
-    pub(crate) fn perform<S: StateMachine + ?Sized>(
+    pub(crate) fn perform(
         &self,
-        state: &Mutex<S>,
+        state: &StateLock<dyn StateMachine>,
         plan: Plan,
     ) -> Result<(), DriverError> {
         match self.carry_out(&plan, None) {
             Ok(address) => {
-                state.lock().commit(plan, address);
-                Ok(())
+                let committed = state.change(|state| state.commit(plan, address));
+                committed.map(drop).map_err(poisoned(Call::SynchronizeDevice))
             }
-            Err(failure) => {
-                state.lock().abandon(plan, failure.in_effect);
-                Err(failure.error)
+            Err(Failure { error, .. })
+                if (error.call, error.code) == (Call::Record, ErrorCode::CapturedEvent) =>
+            {
+                self.until_capture_ends.lock().push(plan);
+                Err(error)
+            }
+            Err(Failure { error, in_effect, .. }) => {
+                // The failure is told, whether anybody knows of the plan still or not.
+                let _ = state.change(|state| state.abandon(plan, in_effect));
+                Err(error)
             }
         }
+    }
+
+    /// What waited for the end of a capture, once none is under way: to be performed again.
+    pub(crate) fn after_capture(&self) -> Vec<Plan> {
+        let is_none = self.until_capture_ends.lock().is_empty();
+        if is_none || is_any_captured(&*self.driver, &self.events) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *self.until_capture_ends.lock())
     }
 
     /// Does every step. Returns the address that a `Reserve` or `Malloc` step gave, else 0. Plain

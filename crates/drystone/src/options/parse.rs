@@ -7,6 +7,7 @@ use std::str::FromStr;
 use drystone_core::{CrossStream, Prefer};
 
 use super::{Backend, Options};
+use crate::decimal;
 
 /// Environment variable that [`Options::from_env`] reads.
 pub const ENVIRONMENT: &str = "DRYSTONE_CONF";
@@ -81,7 +82,7 @@ const KEYS: [Key; 8] = [
         name: "limit_fraction",
         takes: "a number above 0 and at most 1",
         set: |options, value| {
-            let fraction: f64 = value.parse().ok()?;
+            let fraction = decimal::parse(value)?;
             options.limit_fraction = Some(fraction).filter(|&f| f > 0.0 && f <= 1.0);
             options.limit_fraction.map(|_| ())
         },
@@ -166,7 +167,7 @@ fn parse_bytes(text: &str) -> Option<u64> {
     let bytes = match number.parse::<u64>() {
         Ok(whole) => whole.checked_mul(1 << shift)?,
         Err(_) => {
-            let bytes = number.parse::<f64>().ok()? * (1u64 << shift) as f64;
+            let bytes = decimal::parse(number)? * (1u64 << shift) as f64;
             (bytes < u64::MAX as f64).then_some(bytes as u64)?
         }
     };

@@ -1,5 +1,6 @@
-//! The price of memory: with room to spare nothing is waited for and nothing remapped for ever, near
-//! the end of the device as little is held as before, and out of memory is known before it is tried.
+//! The price of memory: with room to spare nothing is waited for and nothing remapped for ever,
+//! near the end of the device as little is held as before, and out of memory is known before it is
+//! tried.
 
 use std::sync::Arc;
 

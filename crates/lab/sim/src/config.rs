@@ -37,6 +37,9 @@ pub struct SimConfig {
     pub clock_jitter_ns: u64,
     /// Whether a driver call moves the host clock by its modelled cost.
     pub calls_take_time: bool,
+    /// How many kernels a stream's queue takes: a launch beyond blocks the host until the oldest is
+    /// done. 0 for a queue without end.
+    pub launch_queue: usize,
     /// Whether the oracle watches (`check_alloc`, `check_use`, `check_free`).
     pub oracle: bool,
     /// The longest that a kernel pretended by the oracle runs, in nanoseconds; each draws its own.
@@ -71,6 +74,7 @@ impl Default for SimConfig {
             event_jitter_ns: 0,
             clock_jitter_ns: 0,
             calls_take_time: false,
+            launch_queue: 0,
             oracle: false,
             check_kernel_ns: 0,
             strict: false,

@@ -107,7 +107,8 @@ impl SimDevice {
         self.inner.counters.calls_of(call)
     }
 
-    /// Over how many bytes the calls of one kind were made.
+    /// Over how many bytes the calls of one kind were made. Set access and unmap count 2 MiB for
+    /// each mapping in their range, as they are priced.
     pub fn bytes_of(&self, call: Call) -> u64 {
         self.inner.counters.bytes_of(call)
     }
@@ -142,9 +143,10 @@ impl SimDevice {
         address: u64,
         body: impl FnOnce(&mut State) -> Result<T, ErrorCode>,
     ) -> Result<T, DriverError> {
-        self.inner.counters.count(call, bytes);
         let mut state = self.inner.state.lock();
-        let result = match state.enter(call, bytes) {
+        let priced_bytes = state.priced_bytes(call, bytes, address);
+        self.inner.counters.count(call, priced_bytes);
+        let result = match state.enter(call, priced_bytes) {
             Err(code) => Err(code),
             Ok(()) => body(&mut state).inspect_err(|&code| state.note_refusal(call, code)),
         };

@@ -50,6 +50,17 @@ impl SimDevice {
         Ok(self.inner.state.lock().streams.get(stream)?.busy_until_ns)
     }
 
+    /// When all work queued so far is done, in nanoseconds of the host's time.
+    pub fn work_end_ns(&self) -> u64 {
+        self.inner.state.lock().streams.work_end_ns()
+    }
+
+    /// How long synchronising calls and plain frees have blocked the host so far, in nanoseconds.
+    /// What the calls themselves cost is not in it, nor is waiting for room in a launch queue.
+    pub fn host_waited_ns(&self) -> u64 {
+        self.inner.state.lock().host_waited_ns
+    }
+
     /// Begins a capture by the calling thread.
     ///
     /// Errors: `InvalidHandle`, `InvalidValue` (capturing already), `CaptureUnsupported` (the

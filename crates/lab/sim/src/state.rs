@@ -1,5 +1,6 @@
 //! [`State`]: everything behind the device's lock, and what every call goes through.
 
+use crate::GRANULARITY_BYTES;
 use crate::capture::Captures;
 use crate::clock::Clock;
 use crate::config::SimConfig;
@@ -31,6 +32,8 @@ pub(crate) struct State {
     pub(crate) streams: Streams,
     pub(crate) events: Events,
     pub(crate) captures: Captures,
+    /// How long calls have blocked the host.
+    pub(crate) host_waited_ns: u64,
     /// Devices that were given access to this one's memory, in the order they were.
     pub(crate) peers: Vec<u32>,
     pub(crate) faults: Faults,
@@ -47,6 +50,7 @@ impl State {
             streams: Streams::new(config.ordinal, Arc::clone(&clock)),
             events: Events::new(),
             captures: Captures::default(),
+            host_waited_ns: 0,
             peers: Vec::new(),
             faults: Faults::default(),
             oracle: config.oracle.then(|| Box::new(Oracle::new(config.ordinal))),
@@ -57,8 +61,19 @@ impl State {
         }
     }
 
+    /// The size that a call over a range is priced by: set access and unmap cost the same for each
+    /// mapping, whatever its size.
+    pub(crate) fn priced_bytes(&self, call: Call, bytes: u64, address: u64) -> u64 {
+        match call {
+            Call::SetAccess | Call::Unmap => {
+                self.memory.vm.mappings_in(address, bytes) * GRANULARITY_BYTES
+            }
+            _ => bytes,
+        }
+    }
+
     /// What every call goes through before it does anything.
-    pub(crate) fn enter(&mut self, call: Call, bytes: u64) -> Result<(), ErrorCode> {
+    pub(crate) fn enter(&mut self, call: Call, priced_bytes: u64) -> Result<(), ErrorCode> {
         let ended = match self.life {
             Life::Running => None,
             Life::ContextLost => return Err(ErrorCode::ContextLost),
@@ -70,7 +85,7 @@ impl State {
             return Err(code);
         }
         if self.config.calls_take_time {
-            let cost_us = self.config.costs.get(call).time_us(1, bytes);
+            let cost_us = self.config.costs.get(call).time_us(1, priced_bytes);
             self.clock.advance_by((cost_us * 1e3) as u64);
         }
         if self.config.clock_jitter_ns > 0 {

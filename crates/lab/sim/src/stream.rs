@@ -9,6 +9,7 @@ use crate::clock::Clock;
 use crate::handle_table::HandleTable;
 use crate::happens_before::VectorClock;
 use drystone_driver::{ErrorCode, Stream, StreamUid};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 #[derive(Debug, Default)]
@@ -18,6 +19,8 @@ pub(crate) struct StreamState {
     pub(crate) busy_until_ns: u64,
     /// When the event recorded last becomes ready, which may be later.
     pub(crate) marked_until_ns: u64,
+    /// When each kernel queued last is done, oldest first; kept only where a queue has an end.
+    pub(crate) queued: VecDeque<u64>,
     pub(crate) capture: Option<Membership>,
 }
 
@@ -81,6 +84,12 @@ impl Streams {
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut StreamState> {
         self.table.iter_mut()
+    }
+
+    /// When the work queued so far is done, events not counted.
+    pub(crate) fn work_end_ns(&self) -> u64 {
+        let ends = self.table.iter().map(|one| one.busy_until_ns);
+        ends.max().unwrap_or(0).max(self.orphans_until_ns)
     }
 
     /// When the device is idle if nothing more is queued.

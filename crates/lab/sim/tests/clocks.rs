@@ -143,3 +143,61 @@ fn one_seed_replays_a_run_and_another_gives_another() {
     let ready = run(1).iter().filter(|(is_ready, _)| *is_ready).count();
     assert!((1..100).contains(&ready), "jitter must decide both ways: {ready} of 100");
 }
+
+/// Two streams of two kernels each, side by side unless a wait puts one behind the other.
+#[test]
+fn two_streams_take_as_long_as_the_longer_and_a_wait_lengthens_them() {
+    let work_end_ns = |with_wait: bool| {
+        let device = SimDevice::new(SimConfig { event_latency_ns: 20, ..SimConfig::default() });
+        let (b, event) = (device.create_stream(), device.create_event().unwrap());
+        device.launch(A, 100).unwrap();
+        device.launch(b, 150).unwrap();
+        device.record(event, A).unwrap();
+        if with_wait {
+            // A's event is seen at 120: after B's 150, so that costs nothing.
+            device.wait(b, event).unwrap();
+        }
+        device.launch(A, 300).unwrap();
+        device.record(event, A).unwrap();
+        if with_wait {
+            device.wait(b, event).unwrap();
+        }
+        device.launch(b, 50).unwrap();
+        assert_eq!((device.now_ns(), device.host_waited_ns()), (0, 0), "the host runs ahead");
+        device.work_end_ns()
+    };
+    assert_eq!(work_end_ns(false), 400);
+    assert_eq!(work_end_ns(true), 400 + 20 + 50);
+}
+
+#[test]
+fn the_host_runs_ahead_by_a_launch_queue_and_no_more() {
+    let device = SimDevice::new(SimConfig { launch_queue: 3, ..SimConfig::default() });
+    let b = device.create_stream();
+    let starts: Vec<u64> = (0..6)
+        .map(|_| {
+            device.launch(A, 100).unwrap();
+            device.now_ns()
+        })
+        .collect();
+    assert_eq!(starts, [0, 0, 0, 100, 200, 300]);
+    device.launch(b, 10).unwrap();
+    assert_eq!(device.now_ns(), 300, "each stream has a queue of its own");
+    assert_eq!((device.work_end_ns(), device.host_waited_ns()), (600, 0));
+    device.advance_to(1000);
+    device.launch(A, 100).unwrap();
+    assert_eq!((device.now_ns(), device.work_end_ns()), (1000, 1100));
+}
+
+#[test]
+fn what_blocks_the_host_in_calls_is_counted() {
+    let device = device();
+    let address = device.malloc(512).unwrap();
+    device.launch(A, 100).unwrap();
+    device.synchronize_stream(A).unwrap();
+    device.advance_to(150);
+    device.launch(A, 70).unwrap();
+    device.free(address).unwrap();
+    device.synchronize_device().unwrap();
+    assert_eq!((device.host_waited_ns(), device.now_ns()), (170, 220));
+}

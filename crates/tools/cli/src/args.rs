@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use drystone_sim::CostTable;
+
 use crate::units;
 
 /// Physical memory of the simulated device where `--capacity` is not given: nothing runs out.
@@ -18,8 +20,8 @@ pub struct Files {
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
 
-    /// Files worked on at a time [default: one per core]. Processor times are those of one thread,
-    /// but busy neighbours share caches: use 1 where they matter
+    /// Files worked on at a time, of `sweep` replays [default: one per core]. Processor times are
+    /// those of one thread, but busy neighbours share caches: use 1 where they matter
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub jobs: Option<u16>,
 }
@@ -44,19 +46,68 @@ pub struct DeviceArgs {
     pub latency: Latency,
 }
 
+/// How time passes in a replay.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Time {
+    /// Prices of driver calls
+    #[arg(long, value_enum, value_name = "TABLE", default_value_t)]
+    pub costs: Costs,
+
+    /// Whether each block is used by a kernel that takes time, and calls take time too. Events are
+    /// late then, so memory of other streams is reused later; off: the clock follows the trace
+    #[arg(long, value_enum, value_name = "ON|OFF", default_value_t)]
+    pub kernels: Kernels,
+}
+
+/// Whether kernels are modelled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Kernels {
+    /// Device and host have clocks of their own
+    #[default]
+    On,
+    /// Nothing takes time but the trace
+    Off,
+}
+
+/// What a driver call costs: published figures differ, and a conclusion should hold under all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Costs {
+    /// kvcached's measurements of an A100-80G: 193 us to create 2 MiB
+    #[default]
+    A100,
+    /// The vAttention paper's: 29 us
+    Vattention,
+    /// kvcached's of a card of 25 GB: 7.6 us
+    Small,
+    /// Calls cost nothing, so that the makespan tells of waiting alone
+    Free,
+}
+
+impl Costs {
+    /// Every price, with its source.
+    pub fn table(self) -> CostTable {
+        match self {
+            Self::A100 => CostTable::a100(),
+            Self::Vattention => CostTable::vattention(),
+            Self::Small => CostTable::small(),
+            Self::Free => CostTable::free(),
+        }
+    }
+}
+
 /// How far the device lags behind the host.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Latency {
-    /// Microseconds from recording an event until the device has reached it
-    #[arg(long, value_name = "US", default_value_t = 0.0, value_parser = parse_us,
-          allow_negative_numbers = true)]
-    pub event_latency_us: f64,
+    /// Microseconds from the end of the work before an event until the event is ready [default: 20
+    /// where kernels are modelled, else 0]
+    #[arg(long, value_name = "US", value_parser = parse_us, allow_negative_numbers = true)]
+    pub event_latency_us: Option<f64>,
 }
 
 impl Latency {
-    /// In nanoseconds.
-    pub fn ns(self) -> u64 {
-        (self.event_latency_us * 1e3) as u64
+    /// In nanoseconds, where given.
+    pub fn ns(self) -> Option<u64> {
+        self.event_latency_us.map(|us| (us * 1e3) as u64)
     }
 }
 
@@ -96,7 +147,8 @@ impl Capacity {
     }
 }
 
-fn parse_capacity(text: &str) -> Result<Capacity, String> {
+/// Reads a size or a factor.
+pub fn parse_capacity(text: &str) -> Result<Capacity, String> {
     if let Some(factor) = text.strip_suffix(['x', 'X']) {
         let factor: f64 = factor.parse().map_err(|_| format!("'{text}' is not a factor"))?;
         if !(factor.is_finite() && factor > 0.0) {

@@ -1,29 +1,44 @@
 //! Who replays: the allocators a command line names, and the device each is given.
 
 use anyhow::Result;
-use drystone_models::{COMPARABLE, Candidate, DRYSTONE_VMM, NAMES, TORCH_EXPANDABLE, TORCH_NATIVE};
+use drystone_models::{
+    COMPARABLE, Candidate, DRYSTONE_VMM, EVENT_LATENCY_NS, NAMES, Program, TORCH_EXPANDABLE,
+    TORCH_NATIVE, work_config,
+};
 use drystone_sim::{SimConfig, SimDevice};
 use drystone_trace::model::Trace;
 use drystone_trace::replay::Replayed;
+
+use crate::args::{Costs, Kernels};
 
 /// The simulated device of a replay.
 #[derive(Clone, Copy, Debug)]
 pub struct Device {
     /// Physical memory, in bytes.
     pub capacity_bytes: u64,
-    /// Nanoseconds from recording an event until the device has reached it.
-    pub event_latency_ns: u64,
+    /// Nanoseconds from the end of an event's work until it is ready, where asked for.
+    pub event_latency_ns: Option<u64>,
+    /// What each driver call costs.
+    pub costs: Costs,
+    /// Whether the program's kernels are modelled.
+    pub kernels: Kernels,
 }
 
 impl Device {
     /// A fresh allocator for a trace, on a fresh device of its own.
     pub fn build(&self, candidate: &Candidate, trace: &Trace) -> Result<Box<dyn Replayed>> {
-        let device = SimDevice::new(SimConfig {
+        let with_kernels = self.kernels == Kernels::On;
+        let latency_ns = if with_kernels { EVENT_LATENCY_NS } else { 0 };
+        let config = SimConfig {
             total_bytes: self.capacity_bytes,
-            event_latency_ns: self.event_latency_ns,
+            event_latency_ns: self.event_latency_ns.unwrap_or(latency_ns),
+            costs: self.costs.table(),
             ..SimConfig::default()
-        });
-        Ok(candidate.build(&device, trace.streams, trace.pools)?)
+        };
+        let config = if with_kernels { work_config(config) } else { config };
+        let device = SimDevice::new(config);
+        let allocator = candidate.build(&device, trace.streams, trace.pools)?;
+        Ok(if with_kernels { Box::new(Program::new(allocator, &device)) } else { allocator })
     }
 }
 
@@ -46,8 +61,13 @@ pub const DEFAULT: &str = NAMES[0];
 
 /// Every allocator whose figures compare in its default configuration, and some in more.
 pub fn all(more: &Configurations) -> Result<Vec<Candidate>> {
+    of(&COMPARABLE, more)
+}
+
+/// The allocators of these names in their default configuration, and some in more.
+pub fn of(names: &[&str], more: &Configurations) -> Result<Vec<Candidate>> {
     let mut candidates = Vec::new();
-    for name in COMPARABLE {
+    for name in names {
         candidates.push(Candidate::named(name, "")?);
     }
     for configuration in &more.drystone_conf {

@@ -5,9 +5,11 @@ pub mod convert;
 mod each_file;
 mod ended;
 pub mod fit;
+pub mod generate;
 pub mod inspect;
 pub mod replay;
 mod replays;
+pub mod sweep;
 
 use clap::Subcommand;
 
@@ -26,6 +28,10 @@ pub enum Command {
     Convert(convert::Args),
     /// Find the smallest device memory on which each allocator completes a trace
     Fit(fit::Args),
+    /// Replay traces on devices of several sizes, from ample to hardly enough
+    Sweep(sweep::Args),
+    /// Write the trace of a program that is hard on allocators
+    Generate(generate::Args),
 }
 
 impl Command {
@@ -37,6 +43,8 @@ impl Command {
             Command::Inspect(args) => inspect::run(&args),
             Command::Convert(args) => convert::run(&args),
             Command::Fit(args) => fit::run(&args),
+            Command::Sweep(args) => sweep::run(&args),
+            Command::Generate(args) => generate::run(&args),
         }
     }
 }

@@ -12,6 +12,7 @@ mod jobs;
 mod output;
 mod report;
 mod runs;
+mod sweeps;
 mod table;
 mod units;
 

@@ -37,11 +37,16 @@ pub fn print_bytes(content: &[u8]) -> Result<()> {
     }
 }
 
-/// Refuses files that would be written twice, or read and written: one would be lost.
+/// Refuses files that would be written twice, or read and written: one would be lost. Standard
+/// output has the table, and is no file.
 pub fn ensure_apart(outputs: &[&Path], inputs: &[Input]) -> Result<()> {
     let read: Vec<PathBuf> = inputs.iter().filter_map(Input::path).filter_map(place_of).collect();
     let mut written = Vec::new();
     for output in outputs {
+        anyhow::ensure!(
+            *output != Path::new("-"),
+            "-: standard output has the table; name a file for the report"
+        );
         let Some(place) = place_of(output) else { continue };
         let name = output.display();
         anyhow::ensure!(!read.contains(&place), "{name}: is read; write to another file");

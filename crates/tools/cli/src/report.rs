@@ -1,8 +1,9 @@
-//! Reports of replays: the table, JSON, HTML and SVG.
+//! Reports of replays: the table, JSON, HTML and SVG, and the picture of a sweep.
 //!
-//! Invariant: all four show the same figures; only JSON shows them unrounded.
+//! Invariant: all of them show the same figures; only JSON shows them unrounded.
 
 pub mod html;
 pub mod json;
+pub mod pressure;
 pub mod svg;
 pub mod text;

@@ -6,9 +6,9 @@ use anyhow::Result;
 use drystone_models::Candidate;
 use drystone_trace::metrics::{Metrics, Summary};
 use drystone_trace::model::Trace;
-use drystone_trace::replay::{self, Curve, Layout, Options};
+use drystone_trace::replay::{self, Curve, Layout, Options, Outcome};
 
-use crate::args::{AMPLE_BYTES, Capacity};
+use crate::args::{AMPLE_BYTES, Capacity, Kernels, Time};
 use crate::candidates::{self, Device};
 use crate::input::{self, Input};
 use crate::jobs::Progress;
@@ -18,8 +18,10 @@ use crate::jobs::Progress;
 pub struct Settings {
     /// Physical memory of the device.
     pub capacity: Option<Capacity>,
-    /// Nanoseconds from recording an event until the device has reached it.
-    pub event_latency_ns: u64,
+    /// Nanoseconds from the end of an event's work until it is ready, where asked for.
+    pub event_latency_ns: Option<u64>,
+    /// How time passes.
+    pub time: Time,
     /// Whether address maps are wanted: each costs another replay up to its moment.
     pub with_layouts: bool,
 }
@@ -51,6 +53,8 @@ pub struct Run {
     pub metrics: Metrics,
     /// Peak reserved over peak requested.
     pub reserved_per_requested: Option<f64>,
+    /// Makespan over that of an allocator that never waits and never stalls.
+    pub makespan_over_ideal: Option<f64>,
     /// Event at which reserved memory first reached its peak.
     pub peak_event: usize,
     /// The first refusal, in the allocator's words.
@@ -116,10 +120,14 @@ fn examine(
     let device = Device {
         capacity_bytes: capacity.resolve(summary.peak_requested_bytes),
         event_latency_ns: settings.event_latency_ns,
+        costs: settings.time.costs,
+        kernels: settings.time.kernels,
     };
+    let with_kernels = device.kernels == Kernels::On;
+    let ideal_makespan_us = with_kernels.then(|| drystone_models::ideal_makespan_us(trace));
     let mut runs = Vec::with_capacity(candidates.len());
     for candidate in candidates {
-        runs.push(one_run(trace, candidate, &device, settings.with_layouts)?);
+        runs.push(one_run(trace, candidate, &device, ideal_makespan_us, settings.with_layouts)?);
         progress.step(&trace.name);
     }
     Ok(TraceReport {
@@ -131,15 +139,30 @@ fn examine(
     })
 }
 
+fn replayed(trace: &Trace, candidate: &Candidate, device: &Device) -> Result<Outcome> {
+    let timed_passes = match device.kernels {
+        Kernels::On => 0,
+        Kernels::Off => Options::default().timed_passes,
+    };
+    let mut allocator = device.build(candidate, trace)?;
+    Ok(replay::run(trace, allocator.as_mut(), &Options { timed_passes, ..Options::default() }))
+}
+
 fn one_run(
     trace: &Trace,
     candidate: &Candidate,
     device: &Device,
+    ideal_makespan_us: Option<f64>,
     with_layout: bool,
 ) -> Result<Run> {
-    let mut allocator = device.build(candidate, trace)?;
-    let outcome = replay::run(trace, allocator.as_mut(), &Options::default());
-    drop(allocator);
+    let mut outcome = replayed(trace, candidate, device)?;
+    if device.kernels == Kernels::On {
+        // Modelling kernels takes processor time of its own.
+        let plain = replayed(trace, candidate, &Device { kernels: Kernels::Off, ..*device })?;
+        outcome.metrics.cpu_ns_per_operation = plain.metrics.cpu_ns_per_operation;
+    }
+    let makespan_us = outcome.metrics.device_time.map(|time| time.makespan_us);
+    let ideal_us = ideal_makespan_us.filter(|&ideal_us| ideal_us > 0.0);
     let layout = if with_layout {
         let mut again = device.build(candidate, trace)?;
         replay::layout_at(trace, again.as_mut(), outcome.peak_event)
@@ -154,6 +177,7 @@ fn one_run(
         allocator: candidate.name().to_owned(),
         configuration: candidate.configuration().to_owned(),
         reserved_per_requested: outcome.metrics.reserved_per_requested(),
+        makespan_over_ideal: makespan_us.zip(ideal_us).map(|(own, ideal)| own / ideal),
         metrics: outcome.metrics,
         peak_event: outcome.peak_event,
         first_out_of_memory: refusal,

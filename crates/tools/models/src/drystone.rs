@@ -93,6 +93,11 @@ impl Replayed for Replay {
         keep_busy(&self.device, self.device_streams[stream as usize], time_ns);
     }
 
+    fn launch(&mut self, stream: u16, duration_ns: u64) {
+        // Only an unknown stream fails, and these are the device's own.
+        let _ = self.device.launch(self.device_streams[stream as usize], duration_ns);
+    }
+
     fn empty_cache(&mut self) {
         // A trace records that the cache was emptied, not what came of it: neither do we.
         let _ = self.allocator.trim();

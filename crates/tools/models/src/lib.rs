@@ -1,20 +1,24 @@
 //! Who is compared: Drystone itself and models of PyTorch's allocators, ready to replay.
 //!
 //! Lives here: `drystone`, the library behind the replay engine's trait; `torch`, a model of
-//! PyTorch's caching allocator and its expandable segments that makes the same driver calls; and
-//! [`Candidate`], which names everything that can be compared. How close the model is to PyTorch
-//! itself: `docs/models.md`.
+//! PyTorch's caching allocator and its expandable segments that makes the same driver calls;
+//! [`Candidate`], which names everything that can be compared; [`Program`], the kernels around any
+//! of them; and `generators` of traces that are hard on all of them. How close the model is to
+//! PyTorch itself: `docs/models.md`.
 //!
 //! The modules stand bottom first: each uses only those above it.
 #![forbid(unsafe_code)]
 
 mod busy;
 pub mod drystone;
+pub mod generators;
 pub mod torch;
 
 mod candidate;
+mod program;
 
 pub use candidate::{
     COMPARABLE, Candidate, CandidateError, DRYSTONE_ASYNC, DRYSTONE_MALLOC, DRYSTONE_VMM, NAMES,
     TORCH_EXPANDABLE, TORCH_NATIVE,
 };
+pub use program::{EVENT_LATENCY_NS, Program, ideal_makespan_us, work_config};

@@ -6,16 +6,18 @@
 
 mod cost;
 mod holders;
+mod per_malloc;
 mod summary;
 
-pub use cost::{DriverCost, Remaps};
+pub use cost::{DeviceTime, DriverCost, Remaps};
 pub use holders::{Holder, holders};
+pub use per_malloc::{PerMalloc, Percentiles};
 pub use summary::{Lifetimes, Share, SizeClass, Summary, live_at};
 
 use crate::model::{Kind, Trace};
 
 /// What one allocator made of one trace.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Metrics {
     /// Events of the trace, markers included.
     pub events: u64,
@@ -35,8 +37,12 @@ pub struct Metrics {
     pub steady_driver_calls: u64,
     /// The same, priced, in microseconds.
     pub steady_driver_time_us: f64,
+    /// What single requests have cost.
+    pub per_malloc: PerMalloc,
     /// Driver calls of each iteration.
     pub driver_calls_per_iteration: Vec<u64>,
+    /// How the program fared; absent where none was modelled.
+    pub device_time: Option<DeviceTime>,
     /// What was remapped in all, and is away from home at the end.
     #[serde(flatten)]
     pub remaps: Remaps,
@@ -145,7 +151,7 @@ impl Window {
     pub fn cost(&self, ends: &[DriverCost], at_split: DriverCost, total: DriverCost) -> DriverCost {
         let from_to = self.iterations.and_then(|(from, to)| Some((ends.get(from)?, ends.get(to)?)));
         let (from, to) = from_to.map_or((at_split, total), |(from, to)| (*from, *to));
-        DriverCost { calls: to.calls - from.calls, time_us: to.time_us - from.time_us }
+        to.since(from)
     }
 }
 

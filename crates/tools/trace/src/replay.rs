@@ -16,7 +16,7 @@ mod record;
 mod reference;
 mod replayed;
 
-pub use crate::metrics::{DriverCost, Remaps};
+pub use crate::metrics::{DeviceTime, DriverCost, Remaps};
 pub use curve::{Curve, CurvePoint};
 pub use engine::{completes, layout_at};
 pub use layout::{BlockState, Layout, LayoutBlock, LayoutSegment};

@@ -37,7 +37,7 @@ impl World {
             Freed::Plan(plan) => {
                 let fences = self.fences_of_free(&plan, &waited_for);
                 self.reference.away.insert(address, (block, Away::Claimed));
-                self.launch(plan, Purpose::Free { address, fences }, fate);
+                self.launch(*plan, Purpose::Free { address, fences }, fate);
             }
         }
     }

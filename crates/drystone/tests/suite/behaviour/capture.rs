@@ -16,6 +16,7 @@ on_every_setup!(
     b22_another_streams_capture_is_not_broken,
     b22_another_threads_capture_is_not_broken,
     b25_uses_on_a_captured_stream_are_waited_for_after_the_capture,
+    b25_a_block_used_on_a_captured_stream_serves_again_after_the_capture,
     a_captured_stream_takes_nothing_from_others,
     a_trim_in_a_capture_is_refused_and_breaks_nothing,
 );
@@ -152,6 +153,33 @@ fn b25_uses_on_a_captured_stream_are_waited_for_after_the_capture(setup: &Setup)
     program.allocator.trim().unwrap();
     assert_eq!(program.reserved(), 0);
     assert_eq!(program.allocator.stats().quarantined_bytes, 0);
+    program.end();
+}
+
+/// Without anybody waiting for an idle device: the block's fence is recorded once that is legal.
+fn b25_a_block_used_on_a_captured_stream_serves_again_after_the_capture(setup: &Setup) {
+    let program = setup.program();
+    let (lane, other, captured) = (program.lane(), program.lane(), program.lane());
+    let mut held = None;
+    in_every_mode(&program, captured, || {
+        program.allocator.trim_passed().unwrap_err();
+        let block = program.allocate(lane, 12 * MIB);
+        [captured, other].into_iter().for_each(|user| program.use_on(&block, user));
+        program.free(block);
+        let stats = program.allocator.stats();
+        assert_eq!((stats.quarantined_bytes, stats.all.active_blocks.current), (0, 1));
+        program.check();
+        assert!(program.device.end_capture(captured.stream));
+        for _ in 0..2 {
+            // The first look after the capture records, the second sees that it has passed.
+            program.device.pass(10_000);
+            program.allocator.trim_passed().unwrap();
+        }
+        let stats = program.allocator.stats();
+        assert_eq!((stats.quarantined_bytes, stats.all.active_blocks.current), (0, 0));
+        assert_eq!(*held.get_or_insert(program.reserved()), program.reserved());
+        program.device.begin_capture(captured.stream, CaptureMode::Relaxed);
+    });
     program.end();
 }
 

@@ -1,7 +1,7 @@
 //! Limits: reserved bytes never pass them, what is cached never stands in the way, and the error
 //! has the figures.
 
-use drystone::{AllocateError, OutOfMemory};
+use drystone::{AllocateError, Backend, OutOfMemory};
 
 use crate::program::{Lane, Program};
 use crate::setup::{Setup, on_every_setup};

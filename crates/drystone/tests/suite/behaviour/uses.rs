@@ -1,7 +1,12 @@
 //! Uses on other streams: a freed block waits for exactly those, and holds up nobody else.
 
-use crate::setup::{Setup, on_every_setup};
-use crate::sim::MIB;
+use std::sync::Arc;
+
+use drystone_sim::SimDevice;
+
+use crate::program::Program;
+use crate::setup::{Setup, VMM_2MIB, on_every_setup};
+use crate::sim::{MIB, watched};
 
 on_every_setup!(
     a_used_block_is_pending_until_the_other_stream_has_passed,
@@ -10,6 +15,7 @@ on_every_setup!(
     b30_memory_that_is_all_pending_serves_after_waiting,
     a_block_used_on_many_streams_waits_for_the_last,
     uses_repeat_without_growing_anything,
+    uses_are_seen_to_be_over_though_nothing_misses,
     b42_bad_frees_and_uses_change_nothing,
 );
 
@@ -117,6 +123,44 @@ fn uses_repeat_without_growing_anything(setup: &Setup) {
     // A prompt device needs one block, a late one a second while the first is pending.
     assert!(program.reserved() <= 2 * 20 * MIB, "{}", program.reserved());
     program.check();
+    program.end();
+}
+
+/// Free blocks for every request: no miss ever looks which fences have passed.
+fn uses_are_seen_to_be_over_though_nothing_misses(setup: &Setup) {
+    let program = setup.program();
+    let (lane, other) = (program.lane(), program.lane());
+    let blocks: Vec<_> = (0..400).map(|_| program.allocate(lane, 512)).collect();
+    blocks.into_iter().for_each(|block| program.free(block));
+    for round in 0..400 {
+        let block = program.allocate(lane, 512);
+        program.use_on(&block, other);
+        program.free(block);
+        program.device.pass(200);
+        let pending = program.allocator.stats().all.active_blocks.current;
+        assert!(pending <= 40, "{pending} blocks are pending in round {round}");
+    }
+    program.check();
+    program.end();
+}
+
+/// One event each while the other stream lags, some of which are kept for what follows.
+#[test]
+fn events_of_a_stream_that_lagged_are_destroyed() {
+    let device = SimDevice::new(watched());
+    let program = Program::new(Arc::new(device.clone()), VMM_2MIB.options());
+    let (lane, other) = (program.lane(), program.lane());
+    program.device.work(other.stream, 1_000_000);
+    for _ in 0..2000 {
+        let block = program.allocate(lane, 512);
+        program.use_on(&block, other);
+        program.free(block);
+    }
+    assert_eq!(device.live_objects().events, 2000);
+    program.device.pass(2_000_000);
+    program.allocator.trim_passed().unwrap();
+    assert_eq!(program.allocator.stats().all.active_blocks.current, 0);
+    assert_eq!(device.live_objects().events, 256);
     program.end();
 }
 

@@ -41,7 +41,7 @@ impl State {
 
     pub(crate) fn synchronize_event(&mut self, event: Event) -> Result<(), ErrorCode> {
         if let Some(ready_ns) = self.ready_ns(event)? {
-            self.clock.advance_to(ready_ns);
+            self.wait_until(ready_ns);
             self.host_observes(event);
             self.trim_pools();
         }

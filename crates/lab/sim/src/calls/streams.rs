@@ -6,14 +6,21 @@ use drystone_driver::{ErrorCode, Stream};
 impl State {
     /// Queues a kernel. In a capture it becomes part of the graph and does not run.
     pub(crate) fn launch(&mut self, stream: Stream, duration_ns: u64) -> Result<(), ErrorCode> {
-        let now_ns = self.clock.now_ns();
+        let most = self.config.launch_queue;
         let queue = self.streams.get_mut(stream)?;
         if let Some(membership) = &mut queue.capture {
             self.captures.check_intact(membership.capture)?;
             membership.order.tick(queue.index);
             membership.path_ns = membership.path_ns.saturating_add(duration_ns);
         } else {
-            queue.busy_until_ns = queue.busy_until_ns.max(now_ns).saturating_add(duration_ns);
+            if most > 0 && queue.queued.len() == most {
+                self.clock.advance_to(queue.queued.pop_front().unwrap_or(0));
+            }
+            let begin_ns = queue.busy_until_ns.max(self.clock.now_ns());
+            queue.busy_until_ns = begin_ns.saturating_add(duration_ns);
+            if most > 0 {
+                queue.queued.push_back(queue.busy_until_ns);
+            }
         }
         Ok(())
     }
@@ -39,8 +46,8 @@ impl State {
             return Err(ErrorCode::CaptureUnsupported);
         }
         self.captures.permit()?;
-        self.clock.advance_to(queue.busy_until_ns.max(queue.marked_until_ns));
-        let index = queue.index;
+        let (index, done_ns) = (queue.index, queue.busy_until_ns.max(queue.marked_until_ns));
+        self.wait_until(done_ns);
         if let Some(oracle) = &mut self.oracle {
             oracle.order.host_observes_stream(index);
         }
@@ -58,9 +65,15 @@ impl State {
         Ok(())
     }
 
+    /// Blocks the host in a call until the device has come so far.
+    pub(crate) fn wait_until(&mut self, time_ns: u64) {
+        self.host_waited_ns += time_ns.saturating_sub(self.clock.now_ns());
+        self.clock.advance_to(time_ns);
+    }
+
     /// Blocks the host until the device is idle.
     pub(crate) fn wait_until_idle(&mut self) {
-        self.clock.advance_to(self.streams.idle_ns());
+        self.wait_until(self.streams.idle_ns());
         if let Some(oracle) = &mut self.oracle {
             oracle.order.host_observes_device();
         }

@@ -300,6 +300,23 @@ impl VirtualMemory {
         self.handles.len()
     }
 
+    /// How many mappings begin in a range of one reservation.
+    pub(crate) fn mappings_in(&self, address: u64, bytes: u64) -> u64 {
+        let Some((&start, reservation)) = self.reservations.range(..=address).next_back() else {
+            return 0;
+        };
+        let within = address..address.saturating_add(bytes);
+        let first = ((address - start) / GRANULARITY_BYTES) as usize;
+        let most = bytes.div_ceil(GRANULARITY_BYTES) as usize + 1;
+        let begins_here = |(piece, index): &(usize, &u32)| {
+            let at = start + *piece as u64 * GRANULARITY_BYTES;
+            let mapping = self.mappings.get(**index as usize);
+            within.contains(&at) && mapping.is_some_and(|mapping| mapping.address == at)
+        };
+        let pieces = reservation.pieces.iter().enumerate().skip(first).take(most);
+        pieces.filter(begins_here).count() as u64
+    }
+
     pub(crate) fn mappings(&self) -> usize {
         self.mappings.len() - self.spare_mappings.len()
     }

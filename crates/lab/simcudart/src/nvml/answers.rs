@@ -6,7 +6,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong};
 
 use super::records::{Memory, Memory2, PciInfo, Process1, Process2, Utilization};
-use super::{
+use super::session::{
     ARGUMENT_VERSION_MISMATCH, Device, INSUFFICIENT_SIZE, INVALID_ARGUMENT, NOT_SUPPORTED, Return,
     SUCCESS, UNKNOWN, answer, answer_text, count,
 };

@@ -5,7 +5,7 @@ use drystone_models::{Candidate, DRYSTONE_ASYNC};
 
 use super::ended::Ended;
 use super::replays::Replays;
-use crate::args::{DeviceArgs, Files, Outputs};
+use crate::args::{DeviceArgs, Files, Outputs, Time};
 use crate::candidates;
 
 /// Options of `compare`.
@@ -26,6 +26,9 @@ pub struct Args {
     device: DeviceArgs,
 
     #[command(flatten)]
+    time: Time,
+
+    #[command(flatten)]
     outputs: Outputs,
 }
 
@@ -39,6 +42,7 @@ pub fn run(args: &Args) -> Result<Ended> {
         command: "compare",
         files: &args.files,
         device: &args.device,
+        time: &args.time,
         outputs: &args.outputs,
         candidates: &candidates,
     };

@@ -16,7 +16,7 @@ use drystone_trace::replay;
 use drystone_trace::snapshot::{Action, Snapshot};
 
 use super::ended::Ended;
-use crate::args::{AMPLE_BYTES, DeviceArgs};
+use crate::args::{AMPLE_BYTES, Costs, DeviceArgs, Kernels};
 use crate::candidates::{self, Device};
 use crate::input::{self, Input};
 use crate::output::{self, Pending};
@@ -138,7 +138,7 @@ impl Args {
             ("--allocator", self.allocator.is_some()),
             ("--conf", self.conf.is_some()),
             ("--capacity", self.simulated.capacity.is_some()),
-            ("--event-latency-us", self.simulated.latency.ns() > 0),
+            ("--event-latency-us", self.simulated.latency.ns().is_some()),
         ];
         match given.into_iter().find(|&(_, is_given)| is_given) {
             Some((option, _)) => anyhow::bail!("{option} has no effect here: {reason}"),
@@ -201,6 +201,8 @@ fn snapshot_of(args: &Args, input: &Input, traces: Vec<Trace>) -> Result<(Arc<Sn
     let device = Device {
         capacity_bytes: capacity.unwrap_or(AMPLE_BYTES),
         event_latency_ns: args.simulated.latency.ns(),
+        costs: Costs::default(),
+        kernels: Kernels::Off,
     };
     let mut allocator = device.build(&candidate, &trace)?;
     let snapshot = replay::record(&trace, allocator.as_mut())

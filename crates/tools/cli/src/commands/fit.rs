@@ -11,7 +11,7 @@ use drystone_trace::replay::{self, Options};
 
 use super::each_file::{self, Tables};
 use super::ended::Ended;
-use crate::args::{AMPLE_BYTES, Capacity, Files, GRANULE_BYTES, Latency};
+use crate::args::{AMPLE_BYTES, Capacity, Costs, Files, GRANULE_BYTES, Kernels, Latency};
 use crate::candidates::{self, Device};
 use crate::input::{self, Input};
 use crate::jobs::Progress;
@@ -82,7 +82,7 @@ fn fit_trace(
     file: &str,
     trace: &Trace,
     candidates: &[Candidate],
-    event_latency_ns: u64,
+    event_latency_ns: Option<u64>,
     progress: &Progress,
 ) -> Result<Report> {
     let peak_requested_bytes = Summary::of(trace).peak_requested_bytes;
@@ -98,12 +98,13 @@ fn fit_one(
     trace: &Trace,
     candidate: &Candidate,
     peak_requested_bytes: u64,
-    event_latency_ns: u64,
+    event_latency_ns: Option<u64>,
 ) -> Result<Fit> {
     let mut replays = 1;
     let mut works = |granules: u64| -> Result<bool> {
         replays += 1;
-        let device = Device { capacity_bytes: granules * GRANULE_BYTES, event_latency_ns };
+        let capacity_bytes = granules * GRANULE_BYTES;
+        let device = untimed(capacity_bytes, event_latency_ns);
         let mut allocator = device.build(candidate, trace)?;
         Ok(replay::completes(trace, allocator.as_mut()))
     };
@@ -134,10 +135,20 @@ fn fit_one(
     })
 }
 
+/// Nothing takes time: whether a trace fits is asked, not how fast it runs.
+fn untimed(capacity_bytes: u64, event_latency_ns: Option<u64>) -> Device {
+    Device { capacity_bytes, event_latency_ns, costs: Costs::default(), kernels: Kernels::Off }
+}
+
 /// Granules that an allocator takes when nothing stops it: the first size to try. `None` where it
 /// runs out of memory even so.
-fn unhindered(trace: &Trace, candidate: &Candidate, event_latency_ns: u64) -> Result<Option<u64>> {
-    let device = Device { capacity_bytes: AMPLE_BYTES, event_latency_ns };
+fn unhindered(
+    trace: &Trace,
+    candidate: &Candidate,
+    event_latency_ns: Option<u64>,
+) -> Result<Option<u64>> {
+    let capacity_bytes = AMPLE_BYTES;
+    let device = untimed(capacity_bytes, event_latency_ns);
     let mut allocator = device.build(candidate, trace)?;
     let options = Options { timed_passes: 0, curve_points: 1 };
     let metrics = replay::run(trace, allocator.as_mut(), &options).metrics;

@@ -5,7 +5,7 @@ use drystone_models::{Candidate, NAMES};
 
 use super::ended::Ended;
 use super::replays::Replays;
-use crate::args::{DeviceArgs, Files, Outputs};
+use crate::args::{DeviceArgs, Files, Outputs, Time};
 use crate::candidates;
 
 /// Options of `replay`.
@@ -28,6 +28,9 @@ pub struct Args {
     device: DeviceArgs,
 
     #[command(flatten)]
+    time: Time,
+
+    #[command(flatten)]
     outputs: Outputs,
 }
 
@@ -38,6 +41,7 @@ pub fn run(args: &Args) -> Result<Ended> {
         command: "replay",
         files: &args.files,
         device: &args.device,
+        time: &args.time,
         outputs: &args.outputs,
         candidates: &candidates,
     };

@@ -10,7 +10,7 @@ use drystone_models::Candidate;
 
 use super::each_file::{self, Tables};
 use super::ended::Ended;
-use crate::args::{DeviceArgs, Files, Outputs};
+use crate::args::{DeviceArgs, Files, Outputs, Time};
 use crate::input::{self, Input};
 use crate::jobs::Progress;
 use crate::output::{self, Pending};
@@ -25,6 +25,8 @@ pub struct Replays<'a> {
     pub files: &'a Files,
     /// The device.
     pub device: &'a DeviceArgs,
+    /// How time passes on it.
+    pub time: &'a Time,
     /// The reports.
     pub outputs: &'a Outputs,
     /// Who replays.
@@ -36,15 +38,13 @@ impl Replays<'_> {
     pub fn run(&self) -> Result<Ended> {
         let targets = [self.outputs.html.as_deref(), self.outputs.svg.as_deref()];
         let targets: Vec<&Path> = targets.into_iter().flatten().collect();
-        if targets.contains(&Path::new("-")) {
-            anyhow::bail!("-: standard output has the table; name a file for the report");
-        }
         output::ensure_apart(&targets, &input::expand(&self.files.files).0)?;
         let html_file = self.outputs.html.as_deref().map(Pending::create).transpose()?;
         let svg_file = self.outputs.svg.as_deref().map(Pending::create).transpose()?;
         let settings = Settings {
             capacity: self.device.capacity,
             event_latency_ns: self.device.latency.ns(),
+            time: *self.time,
             with_layouts: html_file.is_some(),
         };
         let work = |input: &Input, progress: &Progress| {

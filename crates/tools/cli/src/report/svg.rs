@@ -9,12 +9,12 @@ use crate::units;
 
 const WIDTH: u32 = 1100;
 const PANEL_HEIGHT: u32 = 380;
-const PAPER: RGBColor = WHITE;
-const INK: RGBColor = RGBColor(35, 37, 42);
-const SOFT: RGBColor = RGBColor(107, 111, 118);
+pub(super) const PAPER: RGBColor = WHITE;
+pub(super) const INK: RGBColor = RGBColor(35, 37, 42);
+pub(super) const SOFT: RGBColor = RGBColor(107, 111, 118);
 const ASKED: RGBColor = RGBColor(154, 165, 177);
 /// The page's colours, for the same candidates.
-const LINES: [RGBColor; 8] = [
+pub(super) const LINES: [RGBColor; 8] = [
     RGBColor(0, 121, 107),
     RGBColor(63, 127, 208),
     RGBColor(217, 100, 44),
@@ -41,8 +41,9 @@ pub fn render(reports: &[TraceReport]) -> Result<String> {
     Ok(text)
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
-type Drawn<'a> = Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+pub(super) type Drawn<'a> =
+    Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
 
 fn panel<'a>(report: &TraceReport, area: &Area<'a>) -> Drawn<'a> {
     let points = || report.runs.iter().flat_map(|run| &run.curve.points);

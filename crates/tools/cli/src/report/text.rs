@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use drystone_trace::metrics::PerMalloc;
+
 use crate::output::printable;
 use crate::runs::{Run, TraceReport};
 use crate::table::Table;
@@ -20,6 +22,11 @@ const HEADS: [&str; 10] = [
     "ns/op",
     "OOM",
 ];
+
+/// Column heads of the table of time: how the program fared, and what single requests cost.
+const PROGRAM_HEADS: [&str; 5] = ["makespan", "/ideal", "waits", "host waits", "host waited"];
+const MALLOC_HEADS: [&str; 5] =
+    ["malloc p50", "malloc p99", "malloc max", "calls p99", "calls max"];
 
 /// Columns of the table of convergence, at most.
 const GROUPS: usize = 8;
@@ -42,6 +49,7 @@ pub fn trace(report: &TraceReport) -> String {
     }
     text.push_str(&table.render("  "));
     text.push_str(&convergence(report));
+    text.push_str(&time(report));
     for run in &report.runs {
         if let Some(first) = &run.first_out_of_memory {
             let message = printable(&first.message);
@@ -66,6 +74,31 @@ fn cells(run: &Run) -> Vec<String> {
         metrics.cpu_ns_per_operation.map_or("-".into(), |ns| format!("{ns:.1}")),
         count(metrics.out_of_memory_events),
     ]
+}
+
+/// How the program fared, where its kernels were modelled, and what single requests have cost.
+fn time(report: &TraceReport) -> String {
+    let with_program = report.runs.iter().any(|run| run.metrics.device_time.is_some());
+    let program_heads = if with_program { &PROGRAM_HEADS[..] } else { &[] };
+    let heads = [&["time"], program_heads, &MALLOC_HEADS].concat();
+    let mut table = Table::new(&heads);
+    for run in &report.runs {
+        let PerMalloc { driver_calls: calls, driver_time_us: time } = run.metrics.per_malloc;
+        let mut cells = vec![run.label()];
+        if let Some(program) = run.metrics.device_time {
+            cells.extend([
+                duration_us(program.makespan_us),
+                run.makespan_over_ideal.map_or("-".into(), ratio),
+                count(program.stream_waits),
+                count(program.host_waits),
+                duration_us(program.host_waited_us),
+            ]);
+        }
+        cells.extend([time.p50, time.p99, time.max].map(duration_us));
+        cells.extend([calls.p99, calls.max].map(|calls| count(calls as u64)));
+        table.row(cells);
+    }
+    table.render("  ")
 }
 
 /// Driver calls of each part of a trace. Where granules were remapped, their number stands below,
@@ -131,6 +164,8 @@ pub fn overall<'a>(reports: &'a [TraceReport]) -> String {
         "calls",
         "steady calls",
         "driver time",
+        "/ideal mean",
+        "waits",
         "OOM",
     ];
     let mut table = Table::new(&heads);
@@ -142,6 +177,8 @@ pub fn overall<'a>(reports: &'a [TraceReport]) -> String {
         let ratios: Vec<f64> = served.iter().filter_map(|run| run.reserved_per_requested).collect();
         let times: Vec<f64> =
             served.iter().filter_map(|run| run.metrics.cpu_ns_per_operation).collect();
+        let over_ideal: Vec<f64> =
+            served.iter().filter_map(|run| run.makespan_over_ideal).collect();
         let worst = ratios.iter().copied().reduce(f64::max);
         let sum = |pick: fn(&Run) -> u64| count(runs.iter().map(|run| pick(run)).sum());
         table.row(vec![
@@ -152,6 +189,8 @@ pub fn overall<'a>(reports: &'a [TraceReport]) -> String {
             sum(|run| run.metrics.driver_calls),
             sum(|run| run.metrics.steady_driver_calls),
             duration_us(runs.iter().map(|run| run.metrics.driver_time_us).sum()),
+            geometric_mean(&over_ideal).map_or("-".into(), ratio),
+            sum(|run| run.metrics.device_time.map_or(0, |time| time.stream_waits)),
             sum(|run| run.metrics.out_of_memory_events),
         ]);
     }

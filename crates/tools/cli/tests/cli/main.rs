@@ -6,7 +6,9 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests panic like tests
 
 mod bad_input;
+mod generated;
 mod inputs;
 mod reports;
 mod results;
+mod swept;
 mod tool;

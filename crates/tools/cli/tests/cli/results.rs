@@ -248,3 +248,51 @@ fn replays_repeat_themselves_exactly() {
     };
     assert_eq!(once(), once());
 }
+
+#[test]
+fn driver_time_follows_the_prices_and_calls_do_not() {
+    let path = shipped("graphsage_neighbor_sampling.csv.zst");
+    let of = |costs: &str| {
+        let path = path.to_str().unwrap();
+        let json = drystone(["compare", path, "--json", "--costs", costs]).expect(0).json();
+        json["traces"][0]["runs"].as_array().unwrap().clone()
+    };
+    let (dear, middle, cheap) = (of("a100"), of("vattention"), of("small"));
+    // All but torch-native and drystone-malloc, which make no call of virtual memory.
+    for index in [0, 3] {
+        let time = |runs: &[serde_json::Value]| runs[index]["driver_time_us"].as_f64().unwrap();
+        assert!(time(&dear) > time(&middle) && time(&middle) > time(&cheap));
+        assert_eq!(dear[index]["driver_calls"], cheap[index]["driver_calls"]);
+        let worst = &dear[index]["per_malloc"]["driver_time_us"];
+        let figure = |key: &str| worst[key].as_f64().unwrap();
+        assert!(figure("p50") <= figure("p99") && figure("p99") <= figure("max"), "{worst}");
+        assert!(figure("max") > 193.0, "somebody paid for a creation: {worst}");
+    }
+}
+
+#[test]
+fn time_is_told_beside_bytes_unless_kernels_are_off() {
+    let path = shipped("llama_1b_fsdp2_8way.csv.zst");
+    let compare = |more: &[&str]| {
+        let arguments = [&["compare", path.to_str().unwrap()], more].concat();
+        drystone(arguments).expect(0)
+    };
+    let json = compare(&["--json"]).json();
+    for run in json["traces"][0]["runs"].as_array().unwrap() {
+        let over_ideal = run["makespan_over_ideal"].as_f64().unwrap();
+        assert!(over_ideal >= 1.0, "nothing is faster than the ideal: {run}");
+        let time = &run["device_time"];
+        let ours = run["allocator"].as_str().unwrap().starts_with("drystone");
+        assert!(ours || time["stream_waits"] == 0, "PyTorch makes no stream wait: {time}");
+    }
+    let json = compare(&["--json", "--costs", "free"]).json();
+    let free = json["traces"][0]["runs"].as_array().unwrap();
+    let native = free.iter().find(|run| run["allocator"] == "torch-native").unwrap();
+    assert_eq!(native["device_time"]["host_waits"], 0, "{native}");
+    assert_eq!(native["makespan_over_ideal"], 1.0, "it waits for nothing, and calls are free");
+    assert!(compare(&[]).stdout.contains("/ideal"));
+    let off = compare(&["--kernels", "off"]);
+    assert!(off.stdout.contains("malloc p99") && !off.stdout.contains("/ideal"), "{off:?}");
+    let json = compare(&["--json", "--kernels", "off"]).json();
+    assert!(json["traces"][0]["runs"][0]["device_time"].is_null());
+}

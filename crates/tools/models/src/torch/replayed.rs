@@ -73,6 +73,11 @@ impl Replayed for Replay {
         keep_busy(&self.device, self.streams[stream as usize], time_ns);
     }
 
+    fn launch(&mut self, stream: u16, duration_ns: u64) {
+        let outcome = self.device.launch(self.streams[stream as usize], duration_ns);
+        debug_assert_eq!(outcome, Ok(()));
+    }
+
     fn empty_cache(&mut self) {
         let outcome = self.allocator.empty_cache(&self.device);
         self.note(outcome);

@@ -9,6 +9,27 @@ pub struct DriverCost {
     pub time_us: f64,
 }
 
+impl DriverCost {
+    /// What was added since an earlier total.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self { calls: self.calls - earlier.calls, time_us: self.time_us - earlier.time_us }
+    }
+}
+
+/// How a program fared with an allocator, on a device whose kernels, events and calls take time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct DeviceTime {
+    /// When the last kernel is done, in microseconds from the start of the program.
+    pub makespan_us: f64,
+    /// Times one stream was made to wait for another.
+    pub stream_waits: u64,
+    /// Calls that wait for the device: synchronisations, and frees of plain memory.
+    pub host_waits: u64,
+    /// How long these blocked the host, in microseconds. What calls cost is not in it.
+    pub host_waited_us: f64,
+}
+
 /// What an allocator that maps memory anew has moved so far, and what is mapped so now. All zero
 /// for one that does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]

@@ -15,6 +15,14 @@ pub(super) const NOT_LIVE: u64 = u64::MAX;
 
 /// Looks on during a pass; every method does nothing unless it is given.
 pub(super) trait Probe<R: ?Sized> {
+    /// A request is about to be made.
+    #[inline]
+    fn asked(&mut self, _allocator: &R) {}
+
+    /// It was served or refused, which is told next.
+    #[inline]
+    fn answered(&mut self, _allocator: &R) {}
+
     /// A request was served.
     #[inline]
     fn allocated(&mut self, _index: usize, _event: &Event, _address: u64, _allocator: &R) {}
@@ -81,7 +89,10 @@ where
         match event.kind {
             Kind::Allocate => {
                 let Some(slot) = slot else { continue };
-                match allocator.allocate(event.bytes, event.stream, event.pool) {
+                probe.asked(allocator);
+                let answer = allocator.allocate(event.bytes, event.stream, event.pool);
+                probe.answered(allocator);
+                match answer {
                     Ok(address) => {
                         *slot = address;
                         probe.allocated(index, event, address, allocator);

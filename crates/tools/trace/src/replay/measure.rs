@@ -11,7 +11,7 @@ use super::clock;
 use super::curve::{Curve, Recorder};
 use super::engine::{Addresses, Probe, Silent, pass};
 use super::replayed::{Refusal, Replayed};
-use crate::metrics::{Convergence, DriverCost, Metrics, Remaps, Window, differences};
+use crate::metrics::{Convergence, DriverCost, Metrics, PerMalloc, Remaps, Window, differences};
 use crate::model::{Event, Kind, Trace};
 
 /// Time between two passes on the trace's clock, long enough for every fence to pass.
@@ -59,13 +59,16 @@ struct Measure {
     peak_event: usize,
     out_of_memory: u64,
     first_refusal: Option<(usize, Refusal)>,
+    /// What there was before the request in hand, and what each request has cost.
+    before: DriverCost,
+    requests: Vec<DriverCost>,
     /// What there was at every iteration end.
     iterations: Vec<(DriverCost, Remaps)>,
 }
 
 impl Measure {
     fn new(trace: &Trace, options: &Options) -> Self {
-        let iterations = trace.events.iter().filter(|e| e.kind == Kind::Iteration).count();
+        let count = |kind| trace.events.iter().filter(|e| e.kind == kind).count();
         Self {
             recorder: Recorder::new(trace.events.len(), options.curve_points),
             requested_bytes: 0,
@@ -75,12 +78,22 @@ impl Measure {
             peak_event: 0,
             out_of_memory: 0,
             first_refusal: None,
-            iterations: Vec::with_capacity(iterations),
+            before: DriverCost::default(),
+            requests: Vec::with_capacity(count(Kind::Allocate)),
+            iterations: Vec::with_capacity(count(Kind::Iteration)),
         }
     }
 }
 
 impl<R: Replayed + ?Sized> Probe<R> for Measure {
+    fn asked(&mut self, allocator: &R) {
+        self.before = allocator.driver_cost();
+    }
+
+    fn answered(&mut self, allocator: &R) {
+        self.requests.push(allocator.driver_cost().since(self.before));
+    }
+
     #[inline]
     fn allocated(&mut self, index: usize, event: &Event, _: u64, allocator: &R) {
         self.requested_bytes = self.requested_bytes.saturating_add(event.bytes);
@@ -140,6 +153,7 @@ pub fn run<R: Replayed + ?Sized>(trace: &Trace, allocator: &mut R, options: &Opt
     }
     let wall = started.elapsed();
     let (total, remaps) = (allocator.driver_cost(), allocator.remaps());
+    let device_time = allocator.device_time();
 
     let best_ns = time(trace, &mut addresses, allocator, options);
     let ends: Vec<DriverCost> = measure.iterations.iter().map(|end| end.0).collect();
@@ -156,7 +170,9 @@ pub fn run<R: Replayed + ?Sized>(trace: &Trace, allocator: &mut R, options: &Opt
         driver_time_us: total.time_us,
         steady_driver_calls: steady.calls,
         steady_driver_time_us: steady.time_us,
+        per_malloc: PerMalloc::of(&measure.requests),
         driver_calls_per_iteration: differences(ends.iter().map(|end| end.calls)),
+        device_time,
         remaps,
         convergence: Convergence::from_totals(is_by_iteration, parts),
         out_of_memory_events: measure.out_of_memory,

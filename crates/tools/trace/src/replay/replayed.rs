@@ -1,7 +1,7 @@
 //! What an allocator under replay must offer.
 
 use super::layout::Layout;
-use crate::metrics::{DriverCost, Remaps};
+use crate::metrics::{DeviceTime, DriverCost, Remaps};
 
 /// How much memory an allocator uses at this moment, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,14 +42,22 @@ pub trait Replayed {
     /// nothing by default: for allocators on a device without clocks.
     fn busy_until(&mut self, _stream: u16, _time_ns: u64) {}
 
+    /// Queues a kernel of the program on a stream. Does nothing by default, as above.
+    fn launch(&mut self, _stream: u16, _duration_ns: u64) {}
+
     /// Gives unused memory back to the device.
     fn empty_cache(&mut self);
 
     /// What is in use and held now. Must be cheap: it is read after every allocation.
     fn usage(&self) -> Usage;
 
-    /// What the driver has cost so far. Read at iteration ends only.
+    /// What the driver has cost so far. Read before and after every request of the measured pass.
     fn driver_cost(&self) -> DriverCost;
+
+    /// How the program has fared so far; `None` where its kernels are not modelled.
+    fn device_time(&self) -> Option<DeviceTime> {
+        None
+    }
 
     /// What was moved so far. Read at the ends of iterations, or of parts of the trace.
     fn remaps(&self) -> Remaps {

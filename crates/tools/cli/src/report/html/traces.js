@@ -9,7 +9,7 @@ function axisOf(trace) {
 
 // The table of figures.
 function figures(trace) {
-  const heads = ["allocator", "peak reserved", "reserved / requested", "peak allocated", "driver calls", "steady calls", "driver time", "steady time", "CPU ns / op", "out of memory"];
+  const heads = ["allocator", "peak reserved", "reserved / requested", "peak allocated", "driver calls", "steady calls", "driver time", "steady time", "a malloc: p99", "worst", "makespan", "over ideal", "stream waits", "host waited", "CPU ns / op", "out of memory"];
   // A run that refused requests did less: it is not the best at anything.
   const best = pick => Math.min(...trace.runs.map(r => r.out_of_memory_events ? Infinity : pick(r)));
   const least = best(r => r.peak_reserved_bytes), steady = best(r => r.steady_driver_calls), fastest = best(r => r.cpu_ns_per_operation ?? Infinity);
@@ -22,6 +22,9 @@ function figures(trace) {
       cell(bytes(r.peak_allocated_bytes)), cell(count(r.driver_calls)),
       cell(count(r.steady_driver_calls), !r.out_of_memory_events && r.steady_driver_calls === steady ? "best" : ""),
       cell(micros(r.driver_time_us)), cell(micros(r.steady_driver_time_us)),
+      cell(micros(r.per_malloc.driver_time_us.p99)), cell(micros(r.per_malloc.driver_time_us.max)),
+      cell(r.device_time ? micros(r.device_time.makespan_us) : ""), cell(r.makespan_over_ideal ? r.makespan_over_ideal.toFixed(4) : ""),
+      cell(r.device_time ? count(r.device_time.stream_waits) : ""), cell(r.device_time ? micros(r.device_time.host_waited_us) : ""),
       cell(r.cpu_ns_per_operation === null ? "" : r.cpu_ns_per_operation.toFixed(1), !r.out_of_memory_events && r.cpu_ns_per_operation === fastest ? "best" : ""),
       cell(count(r.out_of_memory_events), r.out_of_memory_events ? "bad" : "")];
   });

@@ -59,6 +59,10 @@ fn peaks_are_exact_and_costs_are_counted() {
     assert_eq!(metrics.driver_calls, 4);
     assert!((metrics.driver_time_us - 4.0 * CALL_US).abs() < 1e-9);
     assert_eq!((metrics.events, metrics.operations), (7, 6));
+    // Three of four requests grow, the third in order reuses: half of them cost one call or less.
+    let calls = metrics.per_malloc.driver_calls;
+    assert_eq!((calls.p50, calls.p99, calls.max), (1.0, 1.0, 1.0));
+    assert_eq!(metrics.per_malloc.driver_time_us.max, CALL_US);
     assert_eq!(metrics.cpu_ns_per_operation, None);
     assert!(metrics.events_per_s > 0.0);
 }

@@ -1,0 +1,82 @@
+//! [`StateLock`]: a state machine behind its lock, and what becomes of it once an invariant broke.
+//!
+//! Invariant: what a panic left half changed is never changed again, since nobody knows what of it
+//! is still true. It is poisoned: to be looked at, and no more.
+
+use std::ops::Deref;
+
+use drystone_core::Poisoned;
+use parking_lot::{Mutex, MutexGuard};
+
+/// A state machine behind its lock.
+pub(crate) struct StateLock<S: ?Sized>(Mutex<Guarded<S>>);
+
+struct Guarded<S: ?Sized> {
+    /// Set while the state changes; for good, once a panic ended a change.
+    is_changing: bool,
+    state: S,
+}
+
+impl<S> StateLock<S> {
+    pub(crate) const fn new(state: S) -> Self {
+        Self(Mutex::new(Guarded { is_changing: false, state }))
+    }
+}
+
+impl<S: ?Sized> StateLock<S> {
+    /// The state, to look at: poisoned or not.
+    pub(crate) fn read(&self) -> impl Deref<Target = S> {
+        MutexGuard::map(self.0.lock(), |guarded| &mut guarded.state)
+    }
+
+    /// Changes the state. A panic of the change poisons it.
+    ///
+    /// Errors: it is poisoned already, and unchanged.
+    #[inline]
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut S) -> T) -> Result<T, Poisoned> {
+        let mut guarded = self.0.lock();
+        if guarded.is_changing {
+            return Err(Poisoned);
+        }
+        guarded.is_changing = true;
+        let outcome = change(&mut guarded.state);
+        guarded.is_changing = false;
+        Ok(outcome)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    /// As a destructor does that frees a block while its thread unwinds.
+    struct ChangesAtItsEnd<'a>(&'a StateLock<u32>);
+
+    impl Drop for ChangesAtItsEnd<'_> {
+        fn drop(&mut self) {
+            assert_eq!(self.0.change(|state| *state += 1), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_panic_within_a_change_poisons_and_one_around_it_does_not() {
+        let lock = StateLock::new(1);
+        let unwound = catch_unwind(AssertUnwindSafe(|| {
+            let _changes = ChangesAtItsEnd(&lock);
+            panic!("of the program");
+        }));
+        assert!(unwound.is_err());
+        assert_eq!(lock.change(|state| *state), Ok(2));
+        let unwound = catch_unwind(AssertUnwindSafe(|| {
+            lock.change(|state| {
+                *state = 3;
+                panic!("of the state machine");
+            })
+        }));
+        assert!(unwound.is_err());
+        assert_eq!(lock.change(|state| *state = 4), Err(Poisoned));
+        assert_eq!(*lock.read(), 3);
+    }
+}

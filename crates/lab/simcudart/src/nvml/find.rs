@@ -1,0 +1,89 @@
+//! Which device is meant: by its ordinal, its place on the bus, its unique name.
+
+use std::ffi::{CStr, c_char, c_int, c_uint};
+
+use super::answers;
+use super::session::{Device, INVALID_ARGUMENT, NOT_FOUND, Return, answer, count};
+
+/// Tells how many devices there are.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetCount_v2(to: *mut c_uint) -> Return {
+    // SAFETY: the caller passes room for a number.
+    unsafe { answer(to, || Ok(count()?.unsigned_abs())) }
+}
+
+/// Finds a device by its ordinal.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, to: *mut Device) -> Return {
+    let find = || {
+        let count = count()?;
+        let ordinal = c_int::try_from(index).ok().filter(|ordinal| *ordinal < count);
+        ordinal.map(Device::of).ok_or(INVALID_ARGUMENT)
+    };
+    // SAFETY: the caller passes room for a handle.
+    unsafe { answer(to, find) }
+}
+
+/// Finds a device by its address on the bus, with or without leading zeros of the domain.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(
+    id: *const c_char,
+    to: *mut Device,
+) -> Return {
+    // SAFETY: the caller passes a string.
+    let find = || unsafe { find(id, answers::place, parse_place) };
+    // SAFETY: the caller passes room for a handle.
+    unsafe { answer(to, find) }
+}
+
+/// Finds a device by its unique name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetHandleByUUID(id: *const c_char, to: *mut Device) -> Return {
+    let same = |text: &str| Some(text.to_owned());
+    // SAFETY: the caller passes a string.
+    let find = || unsafe { find(id, answers::uuid, same) };
+    // SAFETY: the caller passes room for a handle.
+    unsafe { answer(to, find) }
+}
+
+/// The device of which something is what a text says.
+unsafe fn find<T: PartialEq>(
+    text: *const c_char,
+    of: impl Fn(c_int) -> T,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<Device, Return> {
+    let count = count()?;
+    if text.is_null() {
+        return Err(INVALID_ARGUMENT);
+    }
+    // SAFETY: the caller passes a string.
+    let text = unsafe { CStr::from_ptr(text) };
+    let wanted = text.to_str().ok().and_then(parse).ok_or(INVALID_ARGUMENT)?;
+    (0..count).find(|ordinal| of(*ordinal) == wanted).map(Device::of).ok_or(NOT_FOUND)
+}
+
+/// Domain, bus and device of `00000000:01:00.0`, in hexadecimal; a missing domain is the first.
+fn parse_place(text: &str) -> Option<[c_int; 3]> {
+    let text = text.split('.').next()?;
+    let parts: Option<Vec<c_int>> =
+        text.split(':').map(|part| c_int::from_str_radix(part, 16).ok()).collect();
+    match *parts?.as_slice() {
+        [domain, bus, device] => Some([domain, bus, device]),
+        [bus, device] => Some([0, bus, device]),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_on_the_bus_is_read_as_drivers_and_programs_write_it() {
+        assert_eq!(parse_place("00000000:1A:00.0"), Some([0, 26, 0]));
+        assert_eq!(parse_place("0000:01:02.0"), Some([0, 1, 2]));
+        assert_eq!(parse_place("01:00"), Some([0, 1, 0]));
+        assert_eq!(parse_place("GPU-1"), None);
+        assert_eq!(parse_place(""), None);
+    }
+}
