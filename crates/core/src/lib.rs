@@ -6,9 +6,11 @@
 //! give the same answers, so every run can be replayed.
 //!
 //! ```
-//! use drystone_core::{Committed, Config, Freed, Heap, Outcome, PoolId, Reuse, SegmentKind};
+//! use drystone_core::{Committed, Config, Freed, Heap, Outcome};
+//! use drystone_core::{PoolId, Prefer, Reuse, SegmentKind};
 //!
-//! let mut heap = Heap::new(Config::new(SegmentKind::Mapped, 2 << 20, 1 << 30));
+//! let config = Config::new(SegmentKind::Mapped, 2 << 20, 1 << 30);
+//! let mut heap = Heap::new(config.with_prefer(Prefer::Memory)); // hold as little as possible
 //! let stream = heap.add_stream();
 //! let block = loop {
 //!     match heap.request(PoolId::DEFAULT, stream, 3 << 20, Reuse::MayWait)? {

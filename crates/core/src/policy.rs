@@ -71,7 +71,7 @@ pub(crate) const fn is_roomy(prefer: Prefer, bytes: u64, left_bytes: u64, own_by
         Prefer::Balanced => own_bytes / SPARE_SHARE,
         Prefer::Speed => 0,
     };
-    left_bytes >= bytes.saturating_add(spare_bytes)
+    left_bytes.saturating_sub(spare_bytes) >= bytes
 }
 
 /// The last so-manieth part of what a heap may hold is not room to spare.
@@ -149,12 +149,12 @@ pub(crate) const HANDLE_MAX_BYTES: u64 = 8 * MIB;
 pub(crate) const ROOMY_HANDLE_MAX_BYTES: u64 = 256 * MIB;
 
 /// With room to spare no request is too small for handles of so many bytes, which the next ones
-/// share: as in PyTorch's expandable segments, which create 20 MiB at once.
-const SHARED_HANDLE_BYTES: u64 = 16 * MIB;
+/// share: the power of two after the 20 MiB that PyTorch's expandable segments create at once.
+const SHARED_HANDLE_BYTES: u64 = 32 * MIB;
 
 /// How many times a handle fits into what is left, with room to spare. What is created early in
 /// large handles is what the last per cent lacks: `docs/measurements.md` has the table of shares.
-const LEFT_PER_HANDLE: u64 = 180;
+const LEFT_PER_HANDLE: u64 = 128;
 
 /// How many granules new handles for a request get at most with room to spare: a power of two.
 pub(crate) fn roomy_handle_granules(
@@ -286,6 +286,34 @@ mod tests {
         assert_eq!((large(1 << 20, 4 * MIB), large(1 << 20, 64 * MIB)), (2, 1));
         let of = |class, is_scarce| handle_granules(class, is_scarce, 1 << 20, 1800, 2 * MIB);
         assert_eq!((of(SizeClass::Small, false), of(SizeClass::Large, true)), (1, 1));
+    }
+
+    #[test]
+    fn room_to_spare_ends_before_the_memory_does() {
+        let roomy = |prefer, bytes, left_bytes| is_roomy(prefer, bytes, left_bytes, 160 * MIB);
+        assert!(roomy(Prefer::Balanced, 10 * MIB, 20 * MIB));
+        assert!(!roomy(Prefer::Balanced, 10 * MIB + 1, 20 * MIB));
+        assert!(roomy(Prefer::Speed, 20 * MIB, 20 * MIB));
+        assert!(!roomy(Prefer::Speed, 20 * MIB + 1, 20 * MIB));
+        assert!(!roomy(Prefer::Memory, 1, 160 * MIB));
+        assert!(!roomy(Prefer::Balanced, u64::MAX, u64::MAX));
+    }
+
+    #[test]
+    fn handles_follow_what_is_asked_and_what_is_left() {
+        const GIB: u64 = 1 << 30;
+        let handle = |asked, left| {
+            u64::from(roomy_handle_granules(SizeClass::Large, asked, left, 2 * MIB)) * 2 * MIB
+        };
+        // Of an empty device of 80 GiB, of half a GiB, and of next to nothing.
+        assert_eq!(handle(3 * MIB, 80 * GIB), 32 * MIB);
+        assert_eq!(handle(100 * MIB, 80 * GIB), 64 * MIB);
+        assert_eq!(handle(64 * GIB, 80 * GIB), 256 * MIB);
+        assert_eq!((handle(GIB, GIB / 2), handle(GIB, 0)), (4 * MIB, 2 * MIB));
+        assert_eq!(roomy_handle_granules(SizeClass::Small, MIB, 80 * GIB, 2 * MIB), 1);
+        assert_eq!(growth_unit(3 * MIB, 32 * MIB), 32 * MIB);
+        assert_eq!(growth_unit(GIB, 256 * MIB), 128 * MIB);
+        assert_eq!(growth_unit(100 * MIB, 2 * MIB), 2 * MIB);
     }
 
     #[test]

@@ -119,11 +119,12 @@ impl Allocator {
     ///
     /// ```
     /// # use std::sync::Arc;
-    /// # use drystone::{Allocator, Options};
+    /// # use drystone::{Allocator, Options, Prefer};
     /// # use drystone_driver::Stream;
     /// # use drystone_sim::{SimConfig, SimDevice};
     /// let device = SimDevice::new(SimConfig { total_bytes: 1 << 30, ..SimConfig::default() });
-    /// let allocator = Allocator::new(Arc::new(device.clone()), &Options::default())?;
+    /// let options = Options::default().with_prefer(Prefer::Memory);
+    /// let allocator = Allocator::new(Arc::new(device.clone()), &options)?;
     /// let stream = allocator.add_stream(Stream::DEFAULT)?;
     /// let weights = allocator.allocate(stream, 700 << 20)?;
     /// let budget = allocator.budget()?;

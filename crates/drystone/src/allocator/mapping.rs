@@ -41,13 +41,13 @@ impl Allocator {
     /// # let device = SimDevice::new(SimConfig::default());
     /// # let allocator = Allocator::new(Arc::new(device.clone()), &Options::default())?;
     /// # let stream = allocator.add_stream(Stream::DEFAULT)?;
-    /// let block = allocator.allocate(stream, 16 << 20)?;
+    /// let block = allocator.allocate(stream, 32 << 20)?;
     /// let address = block.address();
     /// allocator.pin_mapping(address)?; // registered with a network card
     /// drop(block);
     /// assert_eq!(allocator.trim()?, 0);
     /// allocator.unpin_mapping(address)?;
-    /// assert_eq!(allocator.trim()?, 16 << 20);
+    /// assert_eq!(allocator.trim()?, 32 << 20);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

@@ -67,7 +67,8 @@ fn one_after_the_other(first: &Trace, second: &Trace) -> Trace {
 /// Peaks of requested and of reserved memory.
 fn peaks(trace: &Trace, allocator: &str) -> (u64, u64) {
     let device = SimDevice::new(SimConfig { total_bytes: 1 << 40, ..SimConfig::default() });
-    let candidate = Candidate::named(allocator, "").unwrap();
+    let configuration = if allocator == DRYSTONE_VMM { "prefer:memory" } else { "" };
+    let candidate = Candidate::named(allocator, configuration).unwrap();
     let mut allocator = candidate.build(&device, trace.streams, trace.pools).unwrap();
     let options = Options { curve_points: 2, timed_passes: 0 };
     let metrics = run(trace, &mut *allocator, &options).metrics;
