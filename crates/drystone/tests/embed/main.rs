@@ -215,7 +215,7 @@ fn the_example_runs_on_every_source_and_says_what_is_wrong() {
         example.arg(steps).env("LD_LIBRARY_PATH", &libraries).env("DRYSTONE_CONF", conf);
         example.env("SIMCUDA_CONF", "strict:true,memory:8GiB").output().unwrap()
     };
-    for conf in ["backend:vmm", "backend:malloc", "backend:async"] {
+    for conf in ["backend:vmm,prefer:memory", "backend:malloc", "backend:async"] {
         let output = run(conf, "300");
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{conf}: {}", String::from_utf8_lossy(&output.stderr));
