@@ -36,8 +36,9 @@ class Models(unittest.TestCase):
 
     @classmethod
     def told(cls, *allocators, **changes):
+        # Programs so small that the memory created ahead of need would be most of what is held.
         done = run(sys.executable, "-B", "models.py", *allocators, SIMCUDA_CONF=DEVICE,
-                   TRANSFORMERS_OFFLINE="1", **changes)
+                   DRYSTONE_CONF="prefer:memory", TRANSFORMERS_OFFLINE="1", **changes)
         if done.returncode != 0:
             raise AssertionError(f"models.py ended with {done.returncode}:\n{done.stderr}")
         return [json.loads(line) for line in done.stdout.splitlines()]
