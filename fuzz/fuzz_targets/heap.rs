@@ -100,6 +100,8 @@ impl World {
                     self.heap.carried_out(&mut miss, plan, done);
                 }
                 Next::CollectFences => {}
+                // A device that fails does not say, either.
+                Next::LookAtDevice => miss.note_free((!fails).then_some(1 << 30)),
                 Next::GiveUp(_) => return,
                 Next::AwaitFences | Next::Synchronize | Next::Trim | Next::AskProgram => {
                     miss.note(false);

@@ -47,12 +47,8 @@ const FUNCTIONS: [&str; 30] = [
 
 /// What none of the scenarios calls: letting a peer in, and, before the
 /// faults are gone, the teardown. The other tests here make these fail.
-const NOT_CALLED: [&str; 4] = [
-    "cuCtxEnablePeerAccess",
-    "cuEventDestroy",
-    "cuMemPoolDestroy",
-    "cuMemPoolSetAccess",
-];
+const NOT_CALLED: [&str; 4] =
+    ["cuCtxEnablePeerAccess", "cuEventDestroy", "cuMemPoolDestroy", "cuMemPoolSetAccess"];
 
 const FAULTS: [(FaultMode, ErrorCode); 5] = [
     (FaultMode::Once, ErrorCode::OutOfMemory),
