@@ -150,8 +150,9 @@ enum Stage<E> {
     Trying,
     /// In a try: fences were recorded, and are to be looked at before the request is made again.
     Recorded,
-    /// In a try: the driver lacks mappings. Unless some can be unmapped, it is refused.
-    LacksMappings(Refusal<E>),
+    /// In a try: the driver lacks mappings. Unless some can be unmapped, or what failed was growth
+    /// in large handles, which took more of them than needed, it is refused.
+    LacksMappings { refusal: Refusal<E>, has_large: bool },
     /// In a try: mappings are being unmapped. If that fails, it is refused.
     Evicting(Refusal<E>),
     /// Served.
@@ -233,7 +234,7 @@ impl<E> Miss<E> {
     pub const fn is_trying(&self) -> bool {
         matches!(
             self.stage,
-            Stage::Trying | Stage::Recorded | Stage::LacksMappings(_) | Stage::Evicting(_)
+            Stage::Trying | Stage::Recorded | Stage::LacksMappings { .. } | Stage::Evicting(_)
         )
     }
 
@@ -271,14 +272,14 @@ impl<E> Miss<E> {
             Stage::Climbing(rung, refusal) => {
                 Some(self.climb(Some(rung), refusal, stats, left_bytes))
             }
-            Stage::Refused(refusal) | Stage::LacksMappings(refusal) | Stage::Evicting(refusal) => {
-                Some(match refusal {
-                    Refusal::Request(_) | Refusal::Driver(_) => Next::GiveUp(refusal),
-                    Refusal::Limit | Refusal::Device | Refusal::OutOfMemory(_) => {
-                        self.climb(None, refusal, stats, left_bytes)
-                    }
-                })
-            }
+            Stage::Refused(refusal)
+            | Stage::LacksMappings { refusal, .. }
+            | Stage::Evicting(refusal) => Some(match refusal {
+                Refusal::Request(_) | Refusal::Driver(_) => Next::GiveUp(refusal),
+                Refusal::Limit | Refusal::Device | Refusal::OutOfMemory(_) => {
+                    self.climb(None, refusal, stats, left_bytes)
+                }
+            }),
         }
     }
 

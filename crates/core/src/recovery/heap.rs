@@ -14,8 +14,9 @@ enum Lack {
     Order,
     /// Addresses, of which the heap asks for fewer next time.
     Addresses,
-    /// The driver refuses access with memory to spare where its table of mappings is full.
-    Mappings,
+    /// The driver refuses access with memory to spare where its table of mappings is full. Growth
+    /// in large handles is asked for in single granules next time.
+    Mappings { has_large: bool },
     /// Memory in large handles; next time the heap asks for one granule at a time, and no more
     /// than needed.
     LargeHandles,
@@ -28,7 +29,9 @@ impl Lack {
         match (&plan.intent, plan.steps.get(failed_at)) {
             (Intent::Order { .. }, _) => Lack::Order,
             (Intent::Reserve { .. }, _) => Lack::Addresses,
-            (_, Some(Step::SetAccess { .. })) => Lack::Mappings,
+            (intent, Some(Step::SetAccess { .. })) => {
+                Lack::Mappings { has_large: matches!(intent, Intent::Grow { has_large: true, .. }) }
+            }
             (Intent::Grow { has_large: true, .. }, Some(Step::Create { .. })) => Lack::LargeHandles,
             _ => Lack::Other,
         }
@@ -39,13 +42,14 @@ impl Heap {
     /// What to do next for a miss. A plan is handed back by [`carried_out`](Self::carried_out).
     pub fn next<E>(&mut self, miss: &mut Miss<E>) -> Next<Plan, E> {
         loop {
-            if miss.lacks_mappings() {
-                if let Some(plan) = self.plan_eviction() {
+            if let Stage::LacksMappings { has_large, .. } = miss.stage {
+                if !miss.has_evicted
+                    && let Some(plan) = self.plan_eviction()
+                {
                     miss.evict();
                     return Next::CarryOut(plan);
                 }
-                // Growth in large handles takes more than needed: next it is asked for without.
-                if self.scarcity.of_memory() {
+                if has_large {
                     miss.stage = Stage::Trying;
                 }
             }
@@ -111,14 +115,10 @@ impl Heap {
 }
 
 impl<E> Miss<E> {
-    const fn lacks_mappings(&self) -> bool {
-        matches!(self.stage, Stage::LacksMappings(_))
-    }
-
     /// Mappings are about to be unmapped.
     fn evict(&mut self) {
         self.stage = match std::mem::replace(&mut self.stage, Stage::Trying) {
-            Stage::LacksMappings(refusal) => Stage::Evicting(refusal),
+            Stage::LacksMappings { refusal, .. } => Stage::Evicting(refusal),
             stage => stage,
         };
     }
@@ -133,7 +133,9 @@ impl<E> Miss<E> {
                     self.was_refused_addresses = true;
                     Stage::Trying
                 }
-                Lack::Mappings if !self.has_evicted => Stage::LacksMappings(failure.into_refusal()),
+                Lack::Mappings { has_large } => {
+                    Stage::LacksMappings { refusal: failure.into_refusal(), has_large }
+                }
                 _ => Stage::Refused(failure.into_refusal()),
             },
         };

@@ -3,6 +3,7 @@
 use super::{Captured, Failure, Miss, Next, Refusal};
 use crate::async_pool::{AsyncPools, DriverAlloc};
 use crate::heap::{Committed, Freed, Outcome, Reuse};
+use crate::scarcity::Change;
 use crate::{Config, CrossStream, Heap, Plan, PoolId, Prefer, SegmentKind, Step};
 
 const MIB: u64 = 1 << 20;
@@ -189,6 +190,46 @@ fn only_a_lack_of_memory_is_worth_the_ladder() {
         }
         heap.check().unwrap();
     }
+}
+
+#[test]
+fn a_remap_without_mappings_is_refused_although_large_handles_were_before() {
+    let mut heap = heap(8 * MIB);
+    let stream = heap.add_stream();
+    let mut addresses = Vec::new();
+    for _ in 0..4 {
+        let mut miss = Miss::<&str>::new(PoolId::DEFAULT, stream, 2 * MIB, Captured::None);
+        addresses.push(loop {
+            match next(&mut heap, &mut miss) {
+                Next::Granted(granted) => break granted.address,
+                Next::CarryOut(plan) => heap.carried_out(&mut miss, plan, Ok(1 << 40)),
+                Next::CollectFences => {}
+                next => panic!("{next:?}"),
+            }
+        });
+    }
+    for at in [0, 2] {
+        assert!(matches!(heap.free(addresses[at]), Ok(Freed::Done)));
+    }
+    heap.scarcity.note(Change::GrowthFailed { has_large: true });
+    let mut miss = Miss::<&str>::new(PoolId::DEFAULT, stream, 4 * MIB, Captured::None);
+    let mut refused_remaps = 0;
+    loop {
+        match next(&mut heap, &mut miss) {
+            Next::CollectFences => {}
+            Next::CarryOut(plan) => {
+                let last = plan.steps().len() - 1;
+                let is_remap = matches!(plan.steps()[last], Step::SetAccess { .. });
+                refused_remaps += usize::from(is_remap);
+                assert!(refused_remaps < 10, "the same is tried for ever");
+                let done = if is_remap { Err(refused(true, last)) } else { Ok(2 << 40) };
+                heap.carried_out(&mut miss, plan, done);
+            }
+            Next::GiveUp(Refusal::OutOfMemory(ERROR)) => break,
+            _ => miss.note(false),
+        }
+    }
+    assert_eq!(refused_remaps, 1);
 }
 
 #[test]
