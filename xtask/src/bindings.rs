@@ -1,4 +1,4 @@
-//! `cargo xtask bindings`: that the driver crate compiles against every CUDA that it is to run on.
+//! `cargo xtask bindings`: that the crates on cudarc compile with every CUDA they run on.
 //!
 //! Programs choose the version of CUDA's bindings, and of cudarc from our floor up; names and
 //! layouts differ between them. Builds in folders of its own, so that nothing else is built anew.
@@ -23,7 +23,7 @@ pub(crate) fn bindings() -> Result<()> {
     let folder = root().join("target/bindings");
     for version in VERSIONS {
         let mut check = Command::new("cargo");
-        check.args(["check", "--quiet", "--package", "drystone-cuda"]);
+        check.args(["check", "--quiet", "--package", "drystone-cudarc"]);
         check.env("CUDARC_CUDA_VERSION", version).env("CARGO_TARGET_DIR", &folder);
         run(check)?;
     }
@@ -38,7 +38,7 @@ fn floor(target: &Path) -> Result<()> {
     let manifest = format!(
         "[workspace]\n[package]\nname = \"cudarc-floor\"\nversion = \"0.0.0\"\n\
          edition = \"2024\"\n[dependencies]\ncudarc = {{ version = \"={CUDARC_FLOOR}\", \
-         default-features = false }}\ndrystone-cuda = {{ path = \"../../crates/cuda\" }}\n"
+         default-features = false }}\ndrystone-cudarc = {{ path = \"../../crates/cudarc\" }}\n"
     );
     let write = |name: &str, text: &str| {
         let path = folder.join(name);
