@@ -21,14 +21,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! An engine that is to stay as it is calls [`install`] first: from then on cudarc's own slices
+//! come from Drystone.
+//!
 //! Modules, bottom first: `error` · `lane` (a device, its streams, blocks of memory, and who owns
 //! what while a stream is captured) · `slice` (typed) · `alloc` (the traits) · `device` and `graph`
-//! (what the program holds).
+//! (what the program holds); `install` stands alone.
 
 mod alloc;
 mod device;
 mod error;
 mod graph;
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod install;
 mod lane;
 mod slice;
 
@@ -37,5 +42,7 @@ pub use device::{DeviceMemory, StreamMemory};
 pub use drystone_cuda::device_count;
 pub use error::MemoryError;
 pub use graph::{Capture, Graph, GraphPool};
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub use install::{InstallError, install, installed};
 pub use lane::Block;
 pub use slice::PooledSlice;
