@@ -19,7 +19,8 @@ use crate::lane::{Block, Lane, Pool, Session};
 ///
 /// One pool for each graph is always safe. Several graphs may share one where they replay on one
 /// stream, each from its start to its end: what one leaves free, the next captured one takes, so
-/// read what a graph has computed before the next replays.
+/// read what a graph has computed before the next replays. With backend `async` such memory is the
+/// driver's, and ends with its graph.
 #[derive(Clone, Debug)]
 pub struct GraphPool {
     pool: Arc<Pool>,

@@ -127,7 +127,7 @@ enum Source {
     /// The allocator's.
     Default,
     /// Of a pool for graphs.
-    Graphs { _pool: Arc<Pool> },
+    Graphs(Arc<Pool>),
     /// The driver's, asked for in a capture without a session: a node of the graph.
     Driver,
 }
@@ -145,7 +145,7 @@ impl Block {
         let allocator = &lane.device.allocator;
         if let Some(pool) = pool {
             let granted = allocator.allocate_raw(pool.id, lane.id, bytes)?;
-            return Ok(block(granted.address, Source::Graphs { _pool: pool }));
+            return Ok(block(granted.address, Source::Graphs(pool)));
         }
         if is_captured(&lane.stream)? {
             // SAFETY: the stream is alive, and its context current.
@@ -195,14 +195,18 @@ impl Block {
         context.record_err(waited.and(earlier));
     }
 
-    /// Whether a graph being captured may be using it. Where the driver cannot say, one may.
+    /// Whether a graph being captured may be using it that does not hold its pool. Where the driver
+    /// cannot say, one may.
     fn is_captured(&self) -> bool {
-        match self.source {
-            Source::Default if self.address != 0 => {
-                self.lane.session.lock().is_some()
-                    || !matches!(is_captured(&self.lane.stream), Ok(false))
-            }
-            _ => false,
+        let own_pool = match &self.source {
+            _ if self.address == 0 => return false,
+            Source::Driver => return false,
+            Source::Default => None,
+            Source::Graphs(pool) => Some(pool),
+        };
+        match self.lane.session.lock().as_ref() {
+            Some(session) => own_pool.is_none_or(|pool| !Arc::ptr_eq(pool, &session.pool)),
+            None => !matches!(is_captured(&self.lane.stream), Ok(false)),
         }
     }
 
@@ -218,17 +222,17 @@ impl Block {
                 let freed = unsafe { result::free_async(address, self.lane.stream.cu_stream()) };
                 context.record_err(freed);
             }
-            Source::Default if is_captured => {
+            Source::Default | Source::Graphs(_) if is_captured => {
                 if let Some(session) = self.lane.session.lock().as_mut() {
                     session.kept.push(Self {
                         lane: Arc::clone(&self.lane),
                         address,
-                        source: Source::Default,
+                        source: std::mem::replace(&mut self.source, Source::Default),
                         is_tracked: self.is_tracked,
                     });
                 }
             }
-            Source::Default | Source::Graphs { .. } => {
+            Source::Default | Source::Graphs(_) => {
                 // The address is that of a live block of the allocator's, which only this knows.
                 let _ = self.lane.device.allocator.free(address);
             }

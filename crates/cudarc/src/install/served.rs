@@ -1,8 +1,9 @@
 //! What is served: an allocator for each device, the streams that were seen to come and go, and
 //! captures under way.
 //!
-//! Keeps: a stream's key is kept only from its creation to its destruction, both seen. About any
-//! other stream the driver is asked each time, for its handle may be another's by then.
+//! Keeps: a stream's key is kept only from its creation to its destruction, both seen, and that of
+//! a context's default stream, which ends with the context. About any other stream the driver is
+//! asked each time, for its handle may be another's by then.
 //!
 //! Lock order: `streams` alone; `captured` alone. No driver call under either.
 
@@ -18,8 +19,10 @@ use parking_lot::{Mutex, RwLock};
 
 use super::real::{Handle, Real, SUCCESS};
 
-/// The default streams: of the device twice, and of the thread.
-const SPECIAL_HANDLES: usize = 2;
+/// The default stream of the current context: null, and `CU_STREAM_LEGACY`.
+const LEGACY: [usize; 2] = [0, 1];
+/// `CU_STREAM_PER_THREAD`: another stream in each thread.
+const PER_THREAD: usize = 2;
 
 /// A stream on the allocator that serves it.
 #[derive(Clone, Copy)]
@@ -33,8 +36,9 @@ pub(super) struct Served {
     options: Options,
     /// By ordinal, made when a device is first used. `None`: the device cannot be served.
     heaps: Box<[OnceLock<Option<Allocator>>]>,
-    /// Streams whose creation was seen; `None` until they are first allocated on.
-    streams: RwLock<HashMap<usize, Option<Place>>>,
+    /// Streams whose creation was seen, `None` until they are first allocated on; and default
+    /// streams, with their context.
+    streams: RwLock<HashMap<(usize, usize), Option<Place>>>,
     /// Streams whose capture was seen to begin, and how many.
     captured: Mutex<Vec<usize>>,
     captures: AtomicUsize,
@@ -71,35 +75,43 @@ impl Served {
 
     /// Where memory for a stream comes from. `None`: from the driver.
     pub(super) fn place(&self, stream: Handle) -> Option<Place> {
-        let known = self.streams.read().get(&stream.addr()).copied();
+        let handle = stream.addr();
+        let is_legacy = LEGACY.contains(&handle);
+        let key = match is_legacy {
+            true => (self.current_context()?.addr(), handle),
+            false => (0, handle),
+        };
+        let known = self.streams.read().get(&key).copied();
         if let Some(Some(place)) = known {
             return Some(place);
         }
         let ordinal = self.ordinal_of(stream)?;
-        let key = self.heap(ordinal)?.add_stream(Stream(stream.addr() as u64)).ok()?;
-        let place = Place { ordinal, stream: key };
-        if known.is_some()
-            && let Some(entry) = self.streams.write().get_mut(&stream.addr())
-        {
-            *entry = Some(place);
+        let id = self.heap(ordinal)?.add_stream(Stream(handle as u64)).ok()?;
+        let place = Place { ordinal, stream: id };
+        if is_legacy || known.is_some() {
+            self.streams.write().insert(key, Some(place));
         }
         Some(place)
     }
 
     /// The device of a stream of a primary context.
     fn ordinal_of(&self, stream: Handle) -> Option<usize> {
-        let mut context = ptr::null_mut();
-        let status = if stream.addr() <= SPECIAL_HANDLES {
-            // SAFETY: writes a handle.
-            unsafe { (self.real.current_context)(&raw mut context) }
+        let context = if stream.addr() <= PER_THREAD {
+            self.current_context()?
         } else {
+            let mut context = ptr::null_mut();
             // SAFETY: writes a handle; the caller's stream is alive, as it promised the driver.
-            unsafe { (self.real.context_of)(stream, &raw mut context) }
+            let status = unsafe { (self.real.context_of)(stream, &raw mut context) };
+            (status == SUCCESS).then_some(context)?
         };
-        if status != SUCCESS || context.is_null() {
-            return None;
-        }
         (0..self.heaps.len()).find(|&ordinal| self.primary(ordinal) == Some(context))
+    }
+
+    fn current_context(&self) -> Option<Handle> {
+        let mut context = ptr::null_mut();
+        // SAFETY: writes a handle.
+        let status = unsafe { (self.real.current_context)(&raw mut context) };
+        (status == SUCCESS && !context.is_null()).then_some(context)
     }
 
     /// The primary context of a device, if anybody uses it.
@@ -124,13 +136,13 @@ impl Served {
 
     /// A stream was created.
     pub(super) fn note_created(&self, stream: Handle) {
-        self.streams.write().insert(stream.addr(), None);
+        self.streams.write().insert((0, stream.addr()), None);
     }
 
     /// A stream is about to be destroyed.
     pub(super) fn note_destroyed(&self, stream: Handle) {
         self.note_ended(stream);
-        let known = self.streams.write().remove(&stream.addr()).flatten();
+        let known = self.streams.write().remove(&(0, stream.addr())).flatten();
         if let Some(place) = known
             && let Some(heap) = self.heap(place.ordinal)
         {

@@ -103,6 +103,28 @@ fn i11_what_is_dropped_during_a_capture_lives_as_long_as_the_graph() {
 }
 
 #[test]
+fn i11_a_graph_holds_what_another_has_made_and_it_uses() {
+    let name = "graphs::i11_a_graph_holds_what_another_has_made_and_it_uses";
+    on_a_device(name, "memory:1GiB,backing:true", || {
+        let memory = untracked(memory(&Options::default()));
+        let capture = memory.capture(&pool_of(&memory), RELAXED).unwrap();
+        let mut result = memory.alloc_zeros::<f32>(8 * MIB).unwrap();
+        let first = capture.end(FLAGS).unwrap().unwrap();
+        let capture = memory.capture(&pool_of(&memory), RELAXED).unwrap();
+        memory.stream().memset_zeros(&mut result).unwrap();
+        drop(result);
+        let second = capture.end(FLAGS).unwrap().unwrap();
+        drop(first);
+        memory.allocator().trim().unwrap();
+        replay(&memory, &second); // into memory that is still there
+        drop(second);
+        memory.allocator().trim().unwrap();
+        assert_eq!(memory.allocator().stats().all.reserved_bytes.current, 0);
+        memory.stream().context().check_err().unwrap();
+    });
+}
+
+#[test]
 fn a_pool_lives_as_long_as_its_last_graph_or_slice() {
     let name = "graphs::a_pool_lives_as_long_as_its_last_graph_or_slice";
     on_a_device(name, "memory:1GiB", || {

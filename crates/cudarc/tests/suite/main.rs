@@ -7,6 +7,7 @@
 mod graphs;
 mod installed;
 mod probes;
+mod random;
 mod slices;
 mod streams;
 
