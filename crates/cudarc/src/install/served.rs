@@ -2,11 +2,12 @@
 //! captures under way.
 //!
 //! Keeps: a stream's key is kept only from its creation to its destruction, both seen, and that of
-//! a context's default stream, which ends with the context. About any other stream the driver is
-//! asked each time, for its handle may be another's by then.
+//! a default stream, which ends with its context, or its thread. About any other stream the driver
+//! is asked each time, for its handle may be another's by then.
 //!
 //! Lock order: `streams` alone; `captured` alone. No driver call under either.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ptr;
 use std::sync::OnceLock;
@@ -23,6 +24,11 @@ use super::real::{Handle, Real, SUCCESS};
 const LEGACY: [usize; 2] = [0, 1];
 /// `CU_STREAM_PER_THREAD`: another stream in each thread.
 const PER_THREAD: usize = 2;
+
+thread_local! {
+    /// The thread's own default stream, with the context it is of.
+    static OWN: Cell<Option<(usize, Place)>> = const { Cell::new(None) };
+}
 
 /// A stream on the allocator that serves it.
 #[derive(Clone, Copy)]
@@ -76,20 +82,22 @@ impl Served {
     /// Where memory for a stream comes from. `None`: from the driver.
     pub(super) fn place(&self, stream: Handle) -> Option<Place> {
         let handle = stream.addr();
-        let is_legacy = LEGACY.contains(&handle);
-        let key = match is_legacy {
-            true => (self.current_context()?.addr(), handle),
-            false => (0, handle),
+        let context = if handle <= PER_THREAD { self.current_context()?.addr() } else { 0 };
+        let known = if handle == PER_THREAD {
+            OWN.get().filter(|own| own.0 == context).map(|own| Some(own.1))
+        } else {
+            self.streams.read().get(&(context, handle)).copied()
         };
-        let known = self.streams.read().get(&key).copied();
         if let Some(Some(place)) = known {
             return Some(place);
         }
         let ordinal = self.ordinal_of(stream)?;
         let id = self.heap(ordinal)?.add_stream(Stream(handle as u64)).ok()?;
         let place = Place { ordinal, stream: id };
-        if is_legacy || known.is_some() {
-            self.streams.write().insert(key, Some(place));
+        if handle == PER_THREAD {
+            OWN.set(Some((context, place)));
+        } else if LEGACY.contains(&handle) || known.is_some() {
+            self.streams.write().insert((context, handle), Some(place));
         }
         Some(place)
     }

@@ -27,7 +27,8 @@ fn slices_of_cudarc_come_from_drystone_and_a_hit_asks_nothing() {
         let context = CudaContext::new(0).unwrap();
         // SAFETY: there is one stream.
         unsafe { context.disable_event_tracking() };
-        for stream in [context.default_stream(), context.new_stream().unwrap()] {
+        let own = context.per_thread_stream();
+        for stream in [context.default_stream(), context.new_stream().unwrap(), own] {
             as_it_is(&stream);
         }
     });
@@ -71,7 +72,7 @@ fn b01_streams_of_a_program_as_it_is_stay_ordered() {
             let streams = [
                 context.default_stream(),
                 context.new_stream().unwrap(),
-                context.new_stream().unwrap(),
+                context.per_thread_stream(),
             ];
             for (at, a) in streams.iter().enumerate() {
                 let b = &streams[(at + 1) % 3];
