@@ -39,8 +39,8 @@ fn package(name: &str, dependencies: &str, files: &[(&str, &str)]) -> Result<Pat
     std::fs::create_dir_all(&source).with_context(|| format!("make {}", source.display()))?;
     let manifest = format!(
         "[workspace]\n[package]\nname = \"{name}\"\nversion = \"0.0.0\"\n\
-         edition = \"2024\"\n[dependencies]\n{dependencies}\n\
-         drystone-cudarc = {{ path = \"../../crates/cudarc\" }}\n"
+         edition = \"2024\"\n[dependencies]\n\
+         drystone-cudarc = {{ path = \"../../crates/cudarc\" }}\n{dependencies}\n"
     );
     for (name, text) in files.iter().chain([&("Cargo.toml", manifest.as_str())]) {
         let path = folder.join(name);
@@ -77,9 +77,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 fn linked(target: &Path) -> Result<()> {
     let libraries = simcuda::build()?;
-    let dependencies = "cudarc = { version = \"0.19.5\", default-features = false, features = [\"std\", \
-        \"driver\", \"dynamic-linking\", \"cuda-13000\"] }\n\
-        drystone = { path = \"../../crates/drystone\" }";
+    let dependencies = "drystone = { path = \"../../crates/drystone\" }\n\
+        [dependencies.cudarc]\nversion = \"0.19.5\"\ndefault-features = false\n\
+        features = [\"std\", \"driver\", \"dynamic-linking\", \"cuda-13000\"]";
     let search = format!(
         "fn main() {{ println!(\"cargo::rustc-link-search=native={}\"); }}\n",
         libraries.display()

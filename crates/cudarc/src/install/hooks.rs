@@ -184,7 +184,10 @@ unsafe extern "C" fn cuStreamBeginCapture_v2(stream: Handle, mode: u32) -> Statu
     if let Some(served) = served {
         served.note_begun(stream);
     }
-    let status = go_on!(begin_capture(stream, mode));
+    let begin = || go_on!(begin_capture(stream, mode));
+    let heap = served.and_then(|served| served.heap(served.place(stream)?.ordinal));
+    // Nobody trims or grows half way; who does so afterwards sees the capture.
+    let status = heap.map_or_else(begin, |heap| heap.while_memory_stays(begin));
     if let Some(served) = served.filter(|_| status != SUCCESS)
         && !served.asks_captured(stream)
     {
