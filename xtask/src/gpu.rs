@@ -45,15 +45,18 @@ pub fn gpu(is_simulated: bool, out: Option<PathBuf>) -> Result<()> {
 
 /// Python on the simulated device: with PyTorch, unless it cannot be had.
 fn simulated() -> Result<Command> {
-    match torch::set_up(TORCH_VERSION) {
-        Ok(torch) => Ok(torch.python()),
+    let mut python = match torch::set_up(TORCH_VERSION) {
+        Ok(torch) => torch.python(),
         Err(error) => {
             eprintln!("without PyTorch: {error:#}");
             let mut python = Command::new("python3");
             python.env("LD_LIBRARY_PATH", simcuda::build()?);
-            Ok(python)
+            python
         }
-    }
+    };
+    // One step asks for what captures forbid.
+    python.env("SIMCUDA_CONF", "memory:16GiB,strict:false");
+    Ok(python)
 }
 
 /// Puts everything into a folder, stripped, and returns the folder.

@@ -15,7 +15,7 @@ fn run(name: &str, library_path: &Path, arguments: &[&str]) -> (Output, PathBuf)
     let mut run = Command::new("python3");
     run.arg("-B").arg(common::root().join("xtask/gpu/run")).arg("--out").arg(&out);
     run.args(arguments).env("LD_LIBRARY_PATH", library_path);
-    run.env("SIMCUDA_CONF", "memory:2GiB");
+    run.env("SIMCUDA_CONF", "memory:4GiB,strict:false");
     (run.output().unwrap(), out)
 }
 

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 MIB = 1 << 20
 #: How a step says that there is nothing here to run it on, as the last line on standard error.
 SKIPPED = 77
+#: No code of the driver.
+MISSING = -1
 
 Address = ctypes.c_uint64
 
@@ -72,8 +74,12 @@ class Cuda:
         self("cuCtxSetCurrent", self.context)
 
     def code(self, name: str, *arguments: object) -> int:
-        """What a function returns."""
-        return getattr(self._library, name)(*arguments)
+        """What a function returns; `MISSING` where the driver has none of that name."""
+        try:
+            function = getattr(self._library, name)
+        except AttributeError:
+            return MISSING
+        return function(*arguments)
 
     def __call__(self, name: str, *arguments: object) -> None:
         code = self.code(name, *arguments)

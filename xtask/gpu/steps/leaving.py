@@ -38,7 +38,8 @@ def child(mappings: int) -> None:
 def kernel_mib() -> dict[str, float]:
     lines = Path("/proc/meminfo").read_text().splitlines()
     figures = {line.split(":")[0]: int(line.split()[1]) / 1024 for line in lines}
-    return {key: figures[key] for key in ("SUnreclaim", "VmallocUsed", "PageTables") if key in figures}
+    wanted = ("SUnreclaim", "VmallocUsed", "PageTables")
+    return {key: figures[key] for key in wanted if key in figures}
 
 
 def row(mappings: int) -> dict[str, object]:

@@ -11,7 +11,7 @@ import sys
 
 from cuda import MIB, Cuda, spread, tell
 
-HANDLES = 1000
+HANDLES = 500
 
 
 def child() -> None:
