@@ -1,0 +1,135 @@
+//! The house rules of structure: the heap and the page table stay as small as they are, and
+//! documents name what exists.
+//!
+//! The figures are ceilings a little above what is there: whoever makes a type smaller lowers them.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use common::{files, report, root, rust_files};
+
+/// Methods of `Heap`, and files that hold them.
+const HEAP_METHODS_MAX: usize = 108;
+const HEAP_FILES_MAX: usize = 15;
+/// Methods of the page table that the heap, or a check of it, may call.
+const PAGE_TABLE_METHODS_MAX: usize = 62;
+/// Words of our own that a reader has to learn.
+const GLOSSARY_ROWS_MAX: usize = 30;
+/// What `core/` and `lib/` are short for in `ARCHITECTURE.md`.
+const SHORT: [(&str, &str); 2] = [("core/", "crates/core/src/"), ("lib/", "crates/drystone/src/")];
+
+/// The heads of a type's methods in a folder, by file, without those of traits and of tests.
+fn methods(folder: &str, name: &str) -> BTreeMap<String, Vec<String>> {
+    let open = format!("impl {name} {{");
+    let mut found = BTreeMap::new();
+    for (path, text) in rust_files() {
+        if !path.starts_with(folder) || path.contains("/tests") {
+            continue;
+        }
+        let mut is_inside = false;
+        let mut heads = Vec::new();
+        for line in text.lines() {
+            is_inside = line == open || (is_inside && line != "}");
+            let head = line.strip_prefix("    ").filter(|rest| !rest.starts_with(' '));
+            let is_method = |head: &&str| !head.starts_with("//") && head.contains("fn ");
+            heads.extend(head.filter(|_| is_inside).filter(is_method).map(str::to_owned));
+        }
+        if !heads.is_empty() {
+            found.insert(path, heads);
+        }
+    }
+    found
+}
+
+#[test]
+fn the_heap_does_not_grow() {
+    let methods = methods("crates/core/src/", "Heap");
+    let count: usize = methods.values().map(Vec::len).sum();
+    assert!(count > 20, "found {count} methods only");
+    assert!(count <= HEAP_METHODS_MAX, "{count} methods of the heap");
+    assert!(methods.len() <= HEAP_FILES_MAX, "methods of the heap in {:?}", methods.keys());
+}
+
+#[test]
+fn the_page_table_shows_the_heap_no_more_than_it_does() {
+    let methods = methods("crates/core/src/vm/", "PageTable");
+    let is_shown = |head: &&String| head.starts_with("pub(crate) ");
+    let shown = methods.values().flatten().filter(is_shown).count();
+    assert!(shown > 10, "found {shown} methods only");
+    assert!(shown <= PAGE_TABLE_METHODS_MAX, "{shown} methods of the page table");
+}
+
+#[test]
+fn the_glossary_is_short() {
+    let text = std::fs::read_to_string(root().join("docs/glossary.md")).unwrap();
+    let rows = text.lines().filter(|line| line.starts_with("| ")).count();
+    // Without the head and the line below it.
+    let rows = rows.saturating_sub(2);
+    assert!((10..=GLOSSARY_ROWS_MAX).contains(&rows), "{rows} rows");
+}
+
+/// What stands between backquotes in prose.
+fn citations(text: &str) -> Vec<(usize, &str)> {
+    let mut is_code = false;
+    let mut found = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        if !is_code && !is_fence {
+            found.extend(line.split('`').skip(1).step_by(2).map(|cited| (at + 1, cited)));
+        }
+    }
+    found
+}
+
+/// The paths that a citation stands for: `a/{b,c}.rs` is two.
+fn paths(cited: &str) -> Vec<String> {
+    let short = SHORT.iter().find(|(short, _)| cited.starts_with(short));
+    let cited = short.map_or(cited.to_owned(), |(short, long)| cited.replacen(short, long, 1));
+    match cited.split_once('{').and_then(|(a, rest)| Some((a, rest.split_once('}')?))) {
+        Some((a, (parts, b))) => parts.split(',').map(|part| format!("{a}{part}{b}")).collect(),
+        None => vec![cited],
+    }
+}
+
+#[test]
+fn files_and_functions_that_documents_name_exist() {
+    let files_of_all = files(&["rs", "md", "toml", "py", "h", "c"]);
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let code = rust_files().into_iter().filter(|(path, _)| path != "xtask/tests/house.rs");
+    let code: Vec<String> = code.map(|(_, text)| text).collect();
+    let words: BTreeSet<&str> = code.iter().flat_map(|text| text.split(|c| !is_word(c))).collect();
+    let mut findings = Vec::new();
+    let mut seen = 0;
+    for (path, text) in files_of_all.iter().filter(|(path, _)| path.ends_with(".md")) {
+        // What was is told there.
+        if path == "CHANGELOG.md" {
+            continue;
+        }
+        for (at, cited) in citations(text) {
+            let is_path = cited.ends_with(".rs") && !cited.contains([' ', '*', '<']);
+            let is_name = cited.contains("::") && cited.chars().all(|c| is_word(c) || c == ':');
+            seen += usize::from(is_path || is_name);
+            let exists = |file: &String| {
+                let end = format!("/{file}");
+                file.contains("NAME")
+                    || files_of_all.keys().any(|known| known == file || known.ends_with(&end))
+            };
+            let missing = paths(cited).into_iter().filter(|file| is_path && !exists(file));
+            findings.extend(missing.map(|file| format!("{path}:{at}: no file {file}")));
+            let parts = cited.split("::").filter(|part| is_name && !part.is_empty());
+            let unknown = parts.filter(|part| !words.contains(part));
+            findings.extend(unknown.map(|name| format!("{path}:{at}: no {name} ({cited})")));
+        }
+    }
+    assert!(seen > 60, "found {seen} citations only");
+    report("citations", findings);
+}
+
+#[test]
+fn a_citation_with_braces_is_several_files() {
+    assert_eq!(paths("core/{a,b}.rs"), ["crates/core/src/a.rs", "crates/core/src/b.rs"]);
+    assert_eq!(citations("x `a` y `b`\n```\n`c`\n```"), [(1, "a"), (1, "b")]);
+}
