@@ -2,7 +2,7 @@
 
 /// Which of the harsh rules are in force. Those that are not in [`Harsh::default`] wait for the
 /// library to live with them; `docs/harsh-device.md` says why.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Harsh {
     /// A call with the handle of a stream, an event or a memory pool that is gone is a violation,
     /// and ends the calling thread with a panic that names the call. Real drivers follow such
@@ -17,6 +17,11 @@ pub struct Harsh {
     ///
     /// [`Legality::Unproven`]: crate::Legality::Unproven
     pub unproven_is_illegal: bool,
+    /// A copy or a memset on a device that mapped or stream-ordered memory is not open to is
+    /// refused. Copies between two devices by `cuMemcpyPeer` are not. PyTorch's notes: without
+    /// peer access only those handle memory that is not from `cudaMalloc`
+    /// (`CUDACachingAllocator.cpp`, `memcpyAsync`).
+    pub closed_memory_is_refused: bool,
     /// Every kernel is launched as programmatic dependent launch does it: it may be on the device
     /// before the one before it on the stream has ended. What that one wrote at one address it
     /// must not read at another: CUDA's programming guide, virtual aliasing support, calls grids
@@ -35,7 +40,14 @@ impl Harsh {
             stale_handles_end: is_in_force,
             pool_attributes_are_illegal: is_in_force,
             unproven_is_illegal: is_in_force,
+            closed_memory_is_refused: is_in_force,
             launches_are_early: is_in_force,
         }
+    }
+}
+
+impl Default for Harsh {
+    fn default() -> Self {
+        Self { closed_memory_is_refused: true, ..Self::NONE }
     }
 }

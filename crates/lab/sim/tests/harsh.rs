@@ -122,11 +122,11 @@ fn a_kernel_of_another_device_needs_access() {
     device.map(address, G, handle).unwrap();
     device.set_access(address, G).unwrap();
     device.check_peer_use(1, address, G);
-    let closed = Violation::NotOpenToPeer { address, bytes: G, peer: 1 };
-    assert_eq!(device.take_violations(), [closed.clone()]);
+    let closed = [Violation::NotOpenToPeer { address, bytes: G, peer: 1 }];
+    assert_eq!(device.take_violations(), closed);
     device.enable_peer_access(1).unwrap();
     device.check_peer_use(1, address, G);
-    assert_eq!(device.take_violations(), [closed], "access was set before the peer was let in");
+    assert_eq!(device.take_violations(), closed, "access was set before the peer was let in");
     device.set_access(address, G).unwrap();
     device.check_peer_use(1, address, G);
     assert_eq!(device.take_violations(), []);
