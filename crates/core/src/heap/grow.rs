@@ -14,6 +14,7 @@ use crate::policy::{self, SegmentKind};
 use crate::pool::Pool;
 use crate::size::{SizeError, round_up};
 use crate::space::unmapped::GrowthPoint;
+use crate::stats::Stats;
 use crate::vm::donors::Donors;
 use crate::vm::physical::NewPhysical;
 
@@ -24,9 +25,27 @@ impl Heap {
         reuse: Reuse,
         look: Look,
     ) -> Result<Outcome, Unserved> {
-        match self.space.list(request.list).kind {
-            SegmentKind::Plain => Ok(Outcome::Plan(self.plan_malloc(request, reuse)?)),
-            SegmentKind::Mapped => self.back(request, reuse, look),
+        let outcome = match self.space.list(request.list).kind {
+            SegmentKind::Plain => Outcome::Plan(self.plan_malloc(request, reuse)?),
+            SegmentKind::Mapped => self.back(request, reuse, look)?,
+        };
+        self.count_choice(request, &outcome);
+        Ok(outcome)
+    }
+
+    /// Counts what serves a request, and not what only prepares that.
+    fn count_choice(&mut self, request: Request, outcome: &Outcome) {
+        let is_roomy = self.is_roomy(request.bytes);
+        let Stats { with_room, under_pressure, .. } = &mut self.stats;
+        let choices = if is_roomy { with_room } else { under_pressure };
+        match outcome {
+            Outcome::Granted(_) => choices.remaps += 1,
+            Outcome::Plan(plan) => match &plan.intent {
+                Intent::Remap { .. } => choices.remaps += 1,
+                Intent::Grow { .. } | Intent::Malloc { .. } => choices.growths += 1,
+                Intent::Order { fences, .. } if !fences.is_empty() => choices.waits += 1,
+                _ => {}
+            },
         }
     }
 
