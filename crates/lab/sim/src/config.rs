@@ -2,8 +2,19 @@
 
 use crate::cost::CostTable;
 use crate::harsh::Harsh;
-use crate::profile::NetworkMemory;
 use crate::violation::Violation;
+
+/// What a device says of memory that network cards reach directly, and does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NetworkMemory {
+    /// It has none, and says so.
+    #[default]
+    Absent,
+    /// It has it.
+    Works,
+    /// It says that it has it, creates and maps it, and refuses access.
+    Broken,
+}
 
 /// Properties of one simulated device. Build it with struct update syntax over
 /// [`SimConfig::default`]: an 80 GiB device that answers at once and checks nothing.

@@ -55,7 +55,7 @@ mod state;
 mod stream;
 mod violation;
 
-pub use config::SimConfig;
+pub use config::{NetworkMemory, SimConfig};
 pub use cost::{Cost, CostTable};
 pub use device::{LiveObjects, SimDevice};
 pub use event::Mark;
@@ -63,7 +63,7 @@ pub use fault::{FaultMode, FaultPlan};
 pub use handle_table::HandleTable;
 pub use harsh::Harsh;
 pub use legality::{Legality, MODES, Rule};
-pub use profile::{NetworkMemory, Profile};
+pub use profile::Profile;
 pub use program::{Extent, ExtentKind};
 pub use rng::Rng;
 pub use violation::Violation;

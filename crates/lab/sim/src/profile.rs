@@ -1,6 +1,6 @@
 //! [`Profile`]: devices to choose by name, as users have them, each with where that is known from.
 
-use crate::config::SimConfig;
+use crate::config::{NetworkMemory, SimConfig};
 
 /// A kind of machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,18 +18,6 @@ pub enum Profile {
     Mig,
     /// A driver that takes 8 ms to say what memory is free (sgl-project/sglang#25225).
     SlowMemoryInfo,
-}
-
-/// What a device says of memory that network cards reach directly, and does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NetworkMemory {
-    /// It has none, and says so.
-    #[default]
-    Absent,
-    /// It has it.
-    Works,
-    /// It says that it has it, creates and maps it, and refuses access.
-    Broken,
 }
 
 impl Profile {
