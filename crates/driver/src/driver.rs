@@ -106,7 +106,8 @@ pub trait Driver: Send + Sync {
 
     /// What a memory pool holds and has handed out.
     ///
-    /// Errors: `InvalidHandle`, `CaptureUnsupported` (forbidden to this thread).
+    /// Errors: `InvalidHandle`, `CaptureUnsupported` while a capture forbids it to this thread
+    /// (which breaks the capture).
     fn memory_pool_usage(&self, pool: MemoryPool) -> Result<MemoryPoolUsage, DriverError>;
 
     /// Allocates in stream order from a memory pool (`cudaMallocFromPoolAsync`), aligned to at
