@@ -139,7 +139,8 @@ pub fn summary(fits: &[Fit]) -> String {
     let mut text = format!(
         "{fit:>4} of {all:>4} traces miss: fits in <= {WORST_MOST} and no more than expandable\n\
          {time:>4} of {all:>4} traces miss: driver time at the brim over ample <= {TIME_MOST}\n\
-         {makespan:>4} of {all:>4} traces miss: makespan at the brim over ample <= {MAKESPAN_MOST}\n"
+         {makespan:>4} of {all:>4} traces miss: makespan at the brim over ample \
+         <= {MAKESPAN_MOST}\n"
     );
     for (at, name) in ALLOCATORS.iter().enumerate() {
         let values: Vec<f64> = fits.iter().filter_map(|fit| fit.over_requested[at]).collect();

@@ -122,10 +122,14 @@ impl Heap {
         self.headroom.left_bytes(self.growing_bytes(), self.config.limit_bytes)
     }
 
+    /// What this heap may hold at most, as far as others leave it that much.
+    fn own_bytes(&self) -> u64 {
+        self.headroom.left_bytes(0, self.config.limit_bytes)
+    }
+
     /// Whether there is room to spare for so many bytes.
     fn is_roomy(&self, bytes: u64) -> bool {
-        let own_bytes = self.headroom.left_bytes(0, self.config.limit_bytes);
-        policy::is_roomy(self.config.prefer, bytes, self.left_bytes(), own_bytes)
+        policy::is_roomy(self.config.prefer, bytes, self.left_bytes(), self.own_bytes())
     }
 
     /// Whether a request may be served by a remap with room to spare.
@@ -140,8 +144,15 @@ impl Heap {
         let class = self.space.list(request.list).class;
         let granule_bytes = self.config.granule_bytes;
         if is_roomy && !self.scarcity.of_memory() {
-            let left_bytes = self.left_bytes();
-            return policy::roomy_handle_granules(class, request.bytes, left_bytes, granule_bytes);
+            let (left_bytes, own_bytes) = (self.left_bytes(), self.own_bytes());
+            let asked_bytes = request.bytes;
+            return policy::roomy_handle_granules(
+                class,
+                asked_bytes,
+                left_bytes,
+                own_bytes,
+                granule_bytes,
+            );
         }
         policy::handle_granules(
             class,
