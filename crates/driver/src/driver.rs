@@ -16,6 +16,8 @@ pub trait Driver: Send + Sync {
     fn info(&self) -> DeviceInfo;
 
     /// Free and total physical memory, over all processes.
+    ///
+    /// Errors: `CaptureUnsupported` (forbidden to this thread; whether a driver does is not known).
     fn memory_info(&self) -> Result<MemoryInfo, DriverError>;
 
     // Virtual memory. Ranges are multiples of the granularity.
@@ -46,7 +48,7 @@ pub trait Driver: Send + Sync {
     ///
     /// A handle may be mapped at several addresses. Legal in capture. Errors: `InvalidValue` when
     /// the range is not reserved, overlaps a mapping, is misaligned or has not the handle's size;
-    /// `InvalidHandle`.
+    /// `InvalidHandle`; `OutOfMemory` when the handle is mapped too often.
     fn map(&self, address: u64, bytes: u64, handle: Handle) -> Result<(), DriverError>;
 
     /// Gives the device read and write access to a range that is mapped throughout; one call may
@@ -102,9 +104,10 @@ pub trait Driver: Send + Sync {
     /// Errors: `InvalidHandle`.
     fn trim_memory_pool(&self, pool: MemoryPool, keep_bytes: u64) -> Result<(), DriverError>;
 
-    /// What a memory pool holds and has handed out. Legal in capture.
+    /// What a memory pool holds and has handed out.
     ///
-    /// Errors: `InvalidHandle`.
+    /// Errors: `InvalidHandle`, `CaptureUnsupported` while a capture forbids it to this thread
+    /// (which breaks the capture).
     fn memory_pool_usage(&self, pool: MemoryPool) -> Result<MemoryPoolUsage, DriverError>;
 
     /// Allocates in stream order from a memory pool (`cudaMallocFromPoolAsync`), aligned to at

@@ -4,6 +4,7 @@
 //! stays until it is ended, and ending it fails. Threads are told apart by their real identity.
 //! Not modelled: the graphs themselves, and captures on another device of the process.
 
+use crate::legality::Legality;
 use drystone_driver::{CaptureMode, ErrorCode};
 use std::thread::{self, ThreadId};
 
@@ -37,30 +38,20 @@ struct Capture {
     is_broken: bool,
 }
 
-impl Capture {
-    /// Whether this capture forbids unsafe calls to a thread in `mode`.
-    fn forbids(&self, thread: ThreadId, mode: CaptureMode) -> bool {
-        let by_own = self.thread == thread && self.mode != CaptureMode::Relaxed;
-        match mode {
-            CaptureMode::Global => by_own || self.mode == CaptureMode::Global,
-            CaptureMode::ThreadLocal => by_own,
-            CaptureMode::Relaxed => false,
-        }
-    }
-}
-
 impl Captures {
-    /// Refuses an unsafe call that a capture forbids to the calling thread, and breaks the capture.
-    pub(crate) fn permit(&mut self) -> Result<(), ErrorCode> {
+    /// Refuses a call that a capture forbids to the calling thread, and breaks the capture.
+    pub(crate) fn permit(&mut self, legality: Legality) -> Result<(), ErrorCode> {
         if self.ongoing.is_empty() {
             return Ok(());
         }
         let thread = thread::current().id();
         let mode = self.mode_of(thread);
         let mut result = Ok(());
-        for capture in self.ongoing.iter_mut().filter(|one| one.forbids(thread, mode)) {
-            capture.is_broken = true;
-            result = Err(ErrorCode::CaptureUnsupported);
+        for capture in &mut self.ongoing {
+            if !legality.permits(capture.mode, capture.thread == thread, mode) {
+                capture.is_broken = true;
+                result = Err(ErrorCode::CaptureUnsupported);
+            }
         }
         result
     }
@@ -93,14 +84,6 @@ impl Captures {
         for capture in self.ongoing.iter_mut().filter(|one| one.id == id) {
             capture.is_broken = true;
         }
-    }
-
-    /// Whether there was any to break.
-    pub(crate) fn break_all(&mut self) -> bool {
-        for capture in &mut self.ongoing {
-            capture.is_broken = true;
-        }
-        !self.ongoing.is_empty()
     }
 
     pub(crate) fn is_ongoing(&self, id: u64) -> bool {

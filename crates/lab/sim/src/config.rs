@@ -1,7 +1,20 @@
 //! [`SimConfig`]: what the simulated device is like. Plain data; every combination is valid.
 
 use crate::cost::CostTable;
+use crate::harsh::Harsh;
 use crate::violation::Violation;
+
+/// What a device says of memory that network cards reach directly, and does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NetworkMemory {
+    /// It has none, and says so.
+    #[default]
+    Absent,
+    /// It has it.
+    Works,
+    /// It says that it has it, creates and maps it, and refuses access.
+    Broken,
+}
 
 /// Properties of one simulated device. Build it with struct update syntax over
 /// [`SimConfig::default`]: an 80 GiB device that answers at once and checks nothing.
@@ -20,12 +33,22 @@ pub struct SimConfig {
     /// How many granules may be mapped with access at one time. Counted in granules whatever the
     /// handle size, which is the stricter reading of what is known of the limit.
     pub mapping_limit: u64,
+    /// At how many addresses one handle may be mapped at one time; a map beyond is out of memory.
+    pub alias_limit: u64,
+    /// The largest range that can be reserved, in bytes; a larger one is out of memory.
+    pub reservation_limit_bytes: u64,
+    /// How long the device takes to say what memory is free, in nanoseconds.
+    pub memory_info_ns: u64,
     /// Whether reserve, create and map work; otherwise they answer `NotSupported`.
     pub has_virtual_memory: bool,
     /// Whether stream-ordered allocation works; otherwise it answers `NotSupported`.
     pub has_async_malloc: bool,
     /// Whether memory can be given to other processes; without it, no exportable pools.
     pub is_shareable: bool,
+    /// Memory that network cards reach directly.
+    pub network_memory: NetworkMemory,
+    /// Whether other devices may be given access to this one's memory, as its peers.
+    pub has_peers: bool,
     /// Devices with a link to this one, by ordinal, that may be given access to its memory.
     pub peers: Vec<u32>,
     /// How long after its work an event becomes ready, in nanoseconds.
@@ -47,6 +70,8 @@ pub struct SimConfig {
     /// Whether a call that a correct caller never makes (unknown addresses, partial ranges, calls
     /// illegal in capture) counts as a [`Violation`](crate::Violation) on top of its error.
     pub strict: bool,
+    /// The rules that a kinder device would not have.
+    pub harsh: Harsh,
     /// Called at each violation by the thread whose call it was, with the device locked: it must
     /// make no call itself.
     pub on_violation: Option<fn(&Violation)>,
@@ -66,18 +91,26 @@ impl Default for SimConfig {
             first_address: 2 << 40,
             // Lowest figure seen on an H100 with driver 580.82 ("516 to 523 thousand").
             mapping_limit: 516_000,
+            // Where one handle aliased into one range failed (lokic233/forkedkv).
+            alias_limit: 5_637,
+            reservation_limit_bytes: u64::MAX,
+            memory_info_ns: 0,
             has_virtual_memory: true,
             has_async_malloc: true,
             is_shareable: true,
+            network_memory: NetworkMemory::Absent,
+            has_peers: true,
             peers: Vec::new(),
             event_latency_ns: 0,
             event_jitter_ns: 0,
             clock_jitter_ns: 0,
             calls_take_time: false,
-            launch_queue: 0,
+            // About so many launches fit into the queue of each stream (Stack Overflow 53970187).
+            launch_queue: 1024,
             oracle: false,
             check_kernel_ns: 0,
             strict: false,
+            harsh: Harsh::default(),
             on_violation: None,
             costs: CostTable::default(),
             seed: 0,

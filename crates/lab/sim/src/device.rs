@@ -4,6 +4,7 @@ use crate::clock::Clock;
 use crate::config::SimConfig;
 use crate::counter::Counters;
 use crate::fault::FaultPlan;
+use crate::legality::Rule;
 use crate::state::State;
 use drystone_driver::{Call, DriverError, ErrorCode};
 use parking_lot::Mutex;
@@ -148,7 +149,14 @@ impl SimDevice {
         self.inner.counters.count(call, priced_bytes);
         let result = match state.enter(call, priced_bytes) {
             Err(code) => Err(code),
-            Ok(()) => body(&mut state).inspect_err(|&code| state.note_refusal(call, code)),
+            Ok(()) => {
+                let rule = Rule::of(call);
+                // The others look first whether what they are about is captured itself.
+                let is_first = !rule.breaks_its_own;
+                let permitted = if is_first { state.permit(rule) } else { Ok(()) };
+                let result = permitted.and_then(|()| body(&mut state));
+                result.inspect_err(|&code| state.note_refusal(call, code))
+            }
         };
         result.map_err(|code| DriverError::new(call, code).with_figures(bytes, address))
     }

@@ -23,6 +23,7 @@ impl Driver for SimDevice {
 
     fn memory_info(&self) -> Result<MemoryInfo> {
         self.call(Call::MemoryInfo, 0, 0, |state| {
+            state.clock.advance_by(state.config.memory_info_ns);
             let free_bytes = state.memory.supply.free_bytes();
             Ok(MemoryInfo::new(free_bytes, state.config.total_bytes))
         })
@@ -79,7 +80,7 @@ impl Driver for SimDevice {
             if peer_ordinal == state.config.ordinal {
                 return Err(ErrorCode::InvalidValue);
             }
-            if !state.config.peers.contains(&peer_ordinal) {
+            if !state.config.has_peers || !state.config.peers.contains(&peer_ordinal) {
                 return Err(ErrorCode::NotSupported);
             }
             if !state.peers.contains(&peer_ordinal) {
@@ -146,7 +147,7 @@ impl Driver for SimDevice {
     }
 
     fn stream_uid(&self, stream: Stream) -> Result<StreamUid> {
-        self.call(Call::StreamUid, 0, 0, |state| state.streams.uid(stream))
+        self.call(Call::StreamUid, 0, 0, |state| state.stream_uid(stream))
     }
 
     fn capture_status(&self, stream: Stream) -> Result<CaptureStatus> {

@@ -113,6 +113,14 @@ impl SimDevice {
         }
     }
 
+    /// A kernel of another device of the process uses a range of this device's memory.
+    pub fn check_peer_use(&self, peer: u32, address: u64, bytes: u64) {
+        if self.inner.config.oracle && !self.is_reachable_by(peer, address, bytes) {
+            let violation = Violation::NotOpenToPeer { address, bytes, peer };
+            self.inner.state.lock().log.add(violation);
+        }
+    }
+
     /// A block is about to be freed; a last kernel uses it on every stream that used it. To be
     /// called before the allocator learns of the free.
     pub fn check_free(&self, address: u64) {

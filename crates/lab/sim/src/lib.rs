@@ -2,7 +2,8 @@
 //!
 //! Lives here, bottom first; a module uses only those above it:
 //! - `rng`, `clock`, `cost`, `counter`, `fault`, `handle_table`, `interval_map`, `violation`
-//! - `config`, `happens_before`, `memory`: what the device is like, and what it has
+//! - `harsh`, `legality`: the rules of a harsh device, and what captures forbid to whom
+//! - `config`, `profile`, `happens_before`, `memory`: what the device is like, and what it has
 //! - `capture`, `stream`, `event`, `oracle`: work, its order, and who checks it
 //! - `state`, `calls`: all that behind one lock, and what each call does to it
 //! - `device`, and its sides: `driver`, `harness`, `program`, `graph_memory`
@@ -42,21 +43,27 @@ mod graph_memory;
 mod handle_table;
 mod happens_before;
 mod harness;
+mod harsh;
 mod interval_map;
+mod legality;
 mod memory;
 mod oracle;
+mod profile;
 mod program;
 mod rng;
 mod state;
 mod stream;
 mod violation;
 
-pub use config::SimConfig;
+pub use config::{NetworkMemory, SimConfig};
 pub use cost::{Cost, CostTable};
 pub use device::{LiveObjects, SimDevice};
 pub use event::Mark;
 pub use fault::{FaultMode, FaultPlan};
 pub use handle_table::HandleTable;
+pub use harsh::Harsh;
+pub use legality::{Legality, MODES, Rule};
+pub use profile::Profile;
 pub use program::{Extent, ExtentKind};
 pub use rng::Rng;
 pub use violation::Violation;

@@ -20,6 +20,7 @@ const ALIGN_BYTES: u64 = 512;
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
     ordinal: u32,
+    launches_are_early: bool,
     pub(crate) order: HappensBefore,
     blocks: BTreeMap<Key, Block>,
     by_start: BTreeMap<u64, Key>,
@@ -51,12 +52,20 @@ struct Use {
 #[derive(Clone, Debug)]
 enum Owner {
     Live(Key),
-    Freed(Arc<[Use]>),
+    Freed(Freed),
+}
+
+/// The last uses of bytes that are nobody's.
+#[derive(Clone, Debug)]
+struct Freed {
+    uses: Arc<[Use]>,
+    /// At which address each was used, as a distance from its physical place.
+    distance: u64,
 }
 
 impl Oracle {
-    pub(crate) fn new(ordinal: u32) -> Self {
-        Self { ordinal, ..Self::default() }
+    pub(crate) fn new(ordinal: u32, launches_are_early: bool) -> Self {
+        Self { ordinal, launches_are_early, ..Self::default() }
     }
 
     /// A block was handed out; `pieces` is `None` when it is not wholly in reachable memory.
@@ -76,6 +85,10 @@ impl Oracle {
         let pieces = pieces.unwrap_or_default();
         self.check_overlap(log, address, bytes, &pieces);
         self.check_reuse(log, address, bytes, index, &pieces);
+        if self.launches_are_early && self.is_early(index, &pieces) {
+            let stream = uid(self.ordinal, index);
+            log.add(Violation::EarlyGrid { address, bytes, stream });
+        }
         let key = self.next_key;
         self.next_key += 1;
         for piece in &pieces {
@@ -122,16 +135,17 @@ impl Oracle {
     pub(crate) fn released(&mut self, address: u64) {
         let Some(key) = self.by_start.remove(&address) else { return };
         let Some(block) = self.blocks.remove(&key) else { return };
-        let freed = Owner::Freed(block.uses.into());
-        // Bytes that another live block has claimed meanwhile are that one's.
-        let give_up = |owner: &mut Owner| {
-            if matches!(owner, Owner::Live(other) if *other == key) {
-                *owner = freed.clone();
-            }
-        };
+        let uses: Arc<[Use]> = block.uses.into();
         for piece in &block.pieces {
             let (start, physical) = (piece.address, piece.physical);
-            self.by_address.update(start, start + piece.bytes, give_up);
+            let freed = Freed { uses: Arc::clone(&uses), distance: distance(piece) };
+            // Bytes that another live block has claimed meanwhile are that one's.
+            let give_up = |owner: &mut Owner| {
+                if matches!(owner, Owner::Live(other) if *other == key) {
+                    *owner = Owner::Freed(freed.clone());
+                }
+            };
+            self.by_address.update(start, start + piece.bytes, &give_up);
             self.by_physical.update(physical, physical + piece.bytes, give_up);
         }
     }
@@ -140,7 +154,7 @@ impl Oracle {
     pub(crate) fn unmapped(&mut self, log: &mut ViolationLog, address: u64, bytes: u64) {
         let host = self.order.host();
         for (start, end, owner) in self.by_address.overlapping(address, address + bytes) {
-            let Owner::Freed(uses) = owner else { continue };
+            let Owner::Freed(Freed { uses, .. }) = owner else { continue };
             if let Some(running) = uses.iter().find(|one| host.at(one.index) < one.tick) {
                 log.add(Violation::UnmapInFlight {
                     address: start,
@@ -163,7 +177,7 @@ impl Oracle {
     ) {
         let clock = self.order.stream(index);
         for (start, end, owner) in self.by_address.overlapping(address, address + bytes) {
-            let Owner::Freed(uses) = owner else { continue };
+            let Owner::Freed(Freed { uses, .. }) = owner else { continue };
             if let Some(running) = uses.iter().find(|one| clock.at(one.index) < one.tick) {
                 log.add(Violation::UnorderedFree {
                     address: start,
@@ -229,7 +243,7 @@ impl Oracle {
         let clock = self.order.stream(index).clone();
         let mut reported: Vec<u32> = Vec::new();
         for (_, _, owner) in pieces.iter().flat_map(|piece| self.physical(piece)) {
-            let Owner::Freed(uses) = owner else { continue };
+            let Owner::Freed(Freed { uses, .. }) = owner else { continue };
             for running in uses.iter().filter(|one| clock.at(one.index) < one.tick) {
                 if !reported.contains(&running.index) {
                     reported.push(running.index);
@@ -244,9 +258,32 @@ impl Oracle {
         }
     }
 
+    /// Whether the stream's kernel before this one used some of the memory at another address: two
+    /// kernels that may be on the device together.
+    fn is_early(&mut self, index: u32, pieces: &[Piece]) -> bool {
+        let latest = self.order.stream(index).at(index);
+        if self.order.host().at(index) >= latest {
+            return false;
+        }
+        let mut owners =
+            pieces.iter().flat_map(|piece| self.physical(piece).map(move |(.., one)| (piece, one)));
+        owners.any(|(piece, owner)| match owner {
+            Owner::Freed(Freed { uses, distance: before }) => {
+                let is_latest = uses.iter().any(|one| one.index == index && one.tick == latest);
+                is_latest && *before != distance(piece)
+            }
+            Owner::Live(_) => false,
+        })
+    }
+
     fn physical(&self, piece: &Piece) -> impl Iterator<Item = (u64, u64, &Owner)> {
         self.by_physical.overlapping(piece.physical, piece.physical + piece.bytes)
     }
+}
+
+/// How far an address lies from the physical place behind it.
+const fn distance(piece: &Piece) -> u64 {
+    piece.address.wrapping_sub(piece.physical)
 }
 
 #[cfg(test)]

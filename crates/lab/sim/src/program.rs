@@ -43,6 +43,14 @@ impl SimDevice {
         self.inner.state.lock().synchronize_stream(stream)
     }
 
+    /// Lets the calling thread make a call that the device knows nothing of but its rule, by the
+    /// name of CUDA's driver API without a version; a name without a rule is always let through.
+    ///
+    /// Errors: `CaptureUnsupported`, and the captures that forbid it are broken.
+    pub fn permit(&self, function: &str) -> Result<(), ErrorCode> {
+        self.inner.state.lock().permit_named(function)
+    }
+
     /// What an event stands for; `None` if it was never recorded.
     ///
     /// Errors: `InvalidHandle`, `CapturedEvent`.

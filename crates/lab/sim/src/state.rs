@@ -6,11 +6,12 @@ use crate::clock::Clock;
 use crate::config::SimConfig;
 use crate::event::Events;
 use crate::fault::Faults;
+use crate::legality::{Legality, Rule};
 use crate::memory::Memory;
 use crate::oracle::Oracle;
 use crate::rng::Rng;
 use crate::stream::Streams;
-use crate::violation::{Violation, ViolationLog, is_callers_mistake};
+use crate::violation::{Violation, ViolationLog, is_callers_mistake, needs_live_handles};
 use drystone_driver::{Call, ErrorCode};
 use std::sync::Arc;
 
@@ -53,7 +54,9 @@ impl State {
             host_waited_ns: 0,
             peers: Vec::new(),
             faults: Faults::default(),
-            oracle: config.oracle.then(|| Box::new(Oracle::new(config.ordinal))),
+            oracle: config
+                .oracle
+                .then(|| Box::new(Oracle::new(config.ordinal, config.harsh.launches_are_early))),
             log: ViolationLog::new(config.on_violation),
             life: Life::Running,
             config,
@@ -94,7 +97,30 @@ impl State {
         self.faults.check(call)
     }
 
+    /// Refuses what a capture forbids to the calling thread, and breaks that capture.
+    pub(crate) fn permit(&mut self, rule: &Rule) -> Result<(), ErrorCode> {
+        let harsh = &self.config.harsh;
+        let is_spared = match rule.legality {
+            Legality::Unproven => !harsh.unproven_is_illegal,
+            _ => rule.is_of_attributes() && !harsh.pool_attributes_are_illegal,
+        };
+        if is_spared { Ok(()) } else { self.captures.permit(rule.legality) }
+    }
+
+    pub(crate) fn permit_named(&mut self, function: &str) -> Result<(), ErrorCode> {
+        Rule::named(function).map_or(Ok(()), |rule| self.permit(rule))
+    }
+
+    #[expect(clippy::panic, reason = "a real driver ends the process here")]
     pub(crate) fn note_refusal(&mut self, call: Call, code: ErrorCode) {
+        if code == ErrorCode::InvalidHandle
+            && self.config.harsh.stale_handles_end
+            && needs_live_handles(call)
+        {
+            let violation = Violation::StaleHandle { call };
+            self.log.add(violation.clone());
+            panic!("{violation}");
+        }
         if self.config.strict && is_callers_mistake(call, code) {
             self.log.add(Violation::IllegalCall { call, code });
         }

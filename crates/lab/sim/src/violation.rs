@@ -119,6 +119,38 @@ pub enum Violation {
         /// Why no call is allowed.
         code: ErrorCode,
     },
+    /// A call with the handle of a stream, an event or a memory pool that is gone, or of nobody's.
+    #[error(
+        "{} was called with the handle of a stream, an event or a memory pool that is gone",
+        call.cuda_name()
+    )]
+    StaleHandle {
+        /// The call.
+        call: Call,
+    },
+    /// A kernel that may be on the device since before a write reads it at another address.
+    #[error(
+        "block {address:#x} (+{bytes}) on stream {} serves a kernel that may run beside the one \
+         before it, which used the same memory at another address", stream.0
+    )]
+    EarlyGrid {
+        /// Start of the block.
+        address: u64,
+        /// Its size.
+        bytes: u64,
+        /// The stream of both kernels.
+        stream: StreamUid,
+    },
+    /// A kernel of another device used memory that this device has not opened to it.
+    #[error("{address:#x} (+{bytes}) was used by device {peer}, to which it is not open")]
+    NotOpenToPeer {
+        /// Start of what was used.
+        address: u64,
+        /// Its size.
+        bytes: u64,
+        /// The device that used it, by ordinal.
+        peer: u32,
+    },
     /// A strict device refused a call that a correct caller never makes.
     #[error("{} was refused: {code}", call.cuda_name())]
     IllegalCall {
@@ -168,8 +200,13 @@ impl ViolationLog {
     }
 }
 
+/// Whether a real driver follows the handles of this call without a look at them.
+pub(crate) const fn needs_live_handles(call: Call) -> bool {
+    !matches!(call, Call::Release | Call::Map)
+}
+
 /// Whether a refusal shows a mistake of the caller. Running out of memory does not, and neither
-/// does a stream that somebody else destroyed meanwhile.
+/// does a stream that somebody else destroyed meanwhile, on a device that looks at handles.
 pub(crate) const fn is_callers_mistake(call: Call, code: ErrorCode) -> bool {
     match code {
         ErrorCode::InvalidValue | ErrorCode::CaptureUnsupported | ErrorCode::CapturedEvent => true,

@@ -1,15 +1,11 @@
 //! What a capture forbids, to whom, and what an illegal call does to it.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails fails its test")]
 
-use drystone_driver::{Call, CaptureMode, CaptureStatus, Driver, ErrorCode, Event, Stream};
-use drystone_sim::{GRANULARITY_BYTES as G, SimConfig, SimDevice, Violation};
+use drystone_driver::{CaptureMode, CaptureStatus, Driver, ErrorCode, Stream};
+use drystone_sim::{GRANULARITY_BYTES as G, SimConfig, SimDevice};
 use std::thread;
 
 const REFUSED: ErrorCode = ErrorCode::CaptureUnsupported;
-
-/// Calls that a capture may forbid. Synchronising the device is another matter.
-const UNSAFE: [Call; 5] =
-    [Call::Malloc, Call::Free, Call::Query, Call::SynchronizeEvent, Call::SynchronizeStream];
 
 fn device() -> SimDevice {
     SimDevice::new(SimConfig { strict: true, ..SimConfig::default() })
@@ -19,100 +15,6 @@ fn capturing(device: &SimDevice, mode: CaptureMode) -> Stream {
     let stream = device.create_stream();
     device.begin_capture(stream, mode).unwrap();
     stream
-}
-
-/// Runs the unsafe calls one by one, each under a fresh capture, in the calling thread or another
-/// one, with that thread's mode. Returns which were refused; a refusal must break the capture.
-fn refused(capture: CaptureMode, own_thread: bool, mode: CaptureMode) -> Vec<Call> {
-    let mut refused = Vec::new();
-    for call in UNSAFE {
-        let device = device();
-        let (address, event) = (device.malloc(G).unwrap(), device.create_event().unwrap());
-        device.record(event, Stream::DEFAULT).unwrap();
-        let stream = capturing(&device, capture);
-        let attempt = || {
-            device.exchange_capture_mode(mode).unwrap();
-            unsafe_call(&device, call, address, event)
-        };
-        let code = if own_thread {
-            attempt()
-        } else {
-            thread::scope(|s| s.spawn(attempt).join().unwrap())
-        };
-        let status = device.capture_status(stream).unwrap();
-        match code {
-            Ok(()) => assert_eq!(status, CaptureStatus::Active, "{call:?}"),
-            Err(code) => {
-                assert_eq!((code, status), (REFUSED, CaptureStatus::Invalidated), "{call:?}");
-                assert_eq!(device.violations(), [Violation::IllegalCall { call, code }]);
-                assert_eq!(device.end_capture(stream), Err(ErrorCode::Other(901)));
-                refused.push(call);
-            }
-        }
-    }
-    refused
-}
-
-fn unsafe_call(
-    device: &SimDevice,
-    call: Call,
-    address: u64,
-    event: Event,
-) -> Result<(), ErrorCode> {
-    let result = match call {
-        Call::Malloc => device.malloc(G).map(|_| ()),
-        Call::Free => device.free(address),
-        Call::Query => device.query(event).map(|_| ()),
-        Call::SynchronizeEvent => device.synchronize_event(event),
-        _ => device.synchronize_stream(Stream::DEFAULT),
-    };
-    result.map_err(|error| error.code)
-}
-
-#[test]
-fn unsafe_calls_are_refused_by_mode_of_capture_and_of_thread() {
-    use CaptureMode::{Global, Relaxed, ThreadLocal};
-    // (mode of the capture, whether the capturing thread calls, mode of the calling thread)
-    let forbidden = [
-        (Global, true, Global),
-        (Global, true, ThreadLocal),
-        (Global, false, Global),
-        (ThreadLocal, true, Global),
-        (ThreadLocal, true, ThreadLocal),
-    ];
-    for capture in [Global, ThreadLocal, Relaxed] {
-        for own_thread in [true, false] {
-            for mode in [Global, ThreadLocal, Relaxed] {
-                let case = (capture, own_thread, mode);
-                let expected: &[Call] = if forbidden.contains(&case) { &UNSAFE } else { &[] };
-                assert_eq!(refused(capture, own_thread, mode), expected, "{case:?}");
-            }
-        }
-    }
-}
-
-#[test]
-fn virtual_memory_and_events_are_allowed_in_any_capture() {
-    let device = device();
-    let stream = capturing(&device, CaptureMode::Global);
-    let address = device.reserve(G, 0).unwrap();
-    let handle = device.create(G).unwrap();
-    device.map(address, G, handle).unwrap();
-    device.set_access(address, G).unwrap();
-    device.unmap(address, G).unwrap();
-    device.release(handle).unwrap();
-    device.unreserve(address, G).unwrap();
-    let event = device.create_event().unwrap();
-    device.record(event, Stream::DEFAULT).unwrap();
-    device.wait(Stream::DEFAULT, event).unwrap();
-    device.destroy_event(event).unwrap();
-    device.memory_info().unwrap();
-    device.stream_uid(stream).unwrap();
-    assert_eq!(device.capture_status(stream), Ok(CaptureStatus::Active));
-    assert_eq!(device.capture_status(Stream::DEFAULT), Ok(CaptureStatus::None));
-    assert_eq!(device.end_capture(stream), Ok(()));
-    assert_eq!(device.capture_status(stream), Ok(CaptureStatus::None));
-    assert_eq!(device.violations(), []);
 }
 
 #[test]

@@ -27,10 +27,10 @@ fn what_a_capture_allocates_is_the_graphs_until_its_life_ends() {
     let address = device.malloc_async(pool, 8 * MIB, stream).unwrap();
     device.check_alloc(address, 8 * MIB, stream);
     assert_eq!((device.graph_bytes(), device.physical_bytes()), (32 * MIB, 32 * MIB));
-    assert_eq!(device.memory_pool_usage(pool).unwrap().used_bytes, 0, "no pool of the program's");
     device.end_graphs();
     assert_eq!(device.graph_bytes(), 32 * MIB, "its capture has not ended");
     device.end_capture(stream).unwrap();
+    assert_eq!(device.memory_pool_usage(pool).unwrap().used_bytes, 0, "no pool of the program's");
     device.synchronize_device().unwrap();
     device.trim_memory_pool(pool, 0).unwrap();
     assert_eq!(device.graph_bytes(), 32 * MIB);

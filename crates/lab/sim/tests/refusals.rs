@@ -4,10 +4,11 @@
 use drystone_driver::{
     Call, Driver, DriverError, ErrorCode, Event, Handle, MemoryPool, MemoryPoolConfig, Stream,
 };
-use drystone_sim::{GRANULARITY_BYTES as G, SimConfig, SimDevice, Violation};
+use drystone_sim::{GRANULARITY_BYTES as G, Harsh, SimConfig, SimDevice, Violation};
 
+/// One that looks at handles before it follows them.
 fn device() -> SimDevice {
-    SimDevice::new(SimConfig { total_bytes: 64 * G, ..SimConfig::default() })
+    SimDevice::new(SimConfig { total_bytes: 64 * G, harsh: Harsh::NONE, ..SimConfig::default() })
 }
 
 #[track_caller]

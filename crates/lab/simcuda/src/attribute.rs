@@ -2,6 +2,7 @@
 
 use crate::device::Device;
 use crate::status::{INVALID_VALUE, Outcome};
+use drystone_sim::NetworkMemory;
 
 pub(crate) const MULTIPROCESSORS: i32 = 132;
 
@@ -91,6 +92,7 @@ pub(crate) fn attribute(device: &Device, number: i32) -> Outcome<i32> {
         76 => device.config.compute.1,
         102 => sim.has_virtual_memory.into(),
         103 => (sim.has_virtual_memory && sim.is_shareable).into(),
+        110 => (sim.network_memory != NetworkMemory::Absent).into(),
         115 => sim.has_async_malloc.into(),
         119 => (sim.has_async_malloc && sim.is_shareable).into(),
         _ => FIXED.iter().find(|row| row.0 == number).map_or(0, |row| row.1),

@@ -2,7 +2,7 @@
 //!
 //! An unknown key or a value that cannot be is an error with the way out, never ignored.
 
-use drystone_sim::SimConfig;
+use drystone_sim::{Harsh, Profile, SimConfig};
 
 /// The settings of the driver and of one device.
 #[derive(Clone, Debug)]
@@ -62,6 +62,7 @@ impl Config {
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let harsh = &mut self.sim.harsh;
         match key {
             "devices" => self.devices = count(key, value, DEVICES_MAX as u64)? as usize,
             "compute" => self.compute = compute(value)?,
@@ -84,11 +85,31 @@ impl Config {
             "clock_jitter_us" => self.sim.clock_jitter_ns = nanoseconds(key, value)?,
             "check_kernel_us" => self.sim.check_kernel_ns = nanoseconds(key, value)?,
             "calls_take_time" => self.sim.calls_take_time = boolean(key, value)?,
+            "alias_limit" => self.sim.alias_limit = count(key, value, u64::MAX)?,
+            "launch_queue" => self.sim.launch_queue = count(key, value, 1 << 20)? as usize,
+            "profile" => {
+                let profile = Profile::named(value).ok_or_else(|| no_profile(value))?;
+                self.sim = profile.applied_to(self.sim.clone());
+            }
+            "harsh" if boolean(key, value)? => self.sim.harsh = Harsh::ALL,
+            "harsh" => self.sim.harsh = Harsh::NONE,
+            "stale_handles_end" => harsh.stale_handles_end = boolean(key, value)?,
+            "pool_attributes_are_illegal" => {
+                harsh.pool_attributes_are_illegal = boolean(key, value)?;
+            }
+            "unproven_is_illegal" => harsh.unproven_is_illegal = boolean(key, value)?,
+            "closed_memory_is_refused" => harsh.closed_memory_is_refused = boolean(key, value)?,
+            "launches_are_early" => harsh.launches_are_early = boolean(key, value)?,
             "seed" => self.sim.seed = count(key, value, u64::MAX)?,
             _ => return Err(format!("{key:?} is not a setting; docs/simcuda.md lists them")),
         }
         Ok(())
     }
+}
+
+fn no_profile(value: &str) -> String {
+    let names = Profile::ALL.map(Profile::name).join(", ");
+    format!("profile is one of {names}, not {value:?}")
 }
 
 fn boolean(key: &str, value: &str) -> Result<bool, String> {
@@ -135,6 +156,7 @@ fn bytes(key: &str, value: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::Config;
+    use drystone_sim::{Harsh, NetworkMemory};
 
     #[test]
     fn every_key_is_read() {
@@ -142,7 +164,8 @@ mod tests {
                     debug:true,kernel_us:2.5,stats:stderr,address_space:1TiB,mapping_limit:9,\
                     vmm:false,pools:false,shareable:false,oracle:true,event_latency_us:3,\
                     event_jitter_us:4,clock_jitter_us:5,check_kernel_us:6,calls_take_time:true,\
-                    seed:7,own_clock:true";
+                    seed:7,own_clock:true,alias_limit:8,launch_queue:10,profile:wsl2,harsh:true,\
+                    launches_are_early:false,unproven_is_illegal:false";
         let config = Config::default().with(text).unwrap();
         assert_eq!((config.devices, config.compute, config.driver_version), (2, (8, 6), 12080));
         assert!(config.strict && config.backing && config.debug && config.own_clock);
@@ -154,6 +177,10 @@ mod tests {
         assert_eq!((sim.event_latency_ns, sim.event_jitter_ns), (3000, 4000));
         assert_eq!((sim.clock_jitter_ns, sim.check_kernel_ns), (5000, 6000));
         assert_eq!((sim.seed, sim.mapping_limit), (7, 9));
+        assert_eq!((sim.alias_limit, sim.launch_queue), (8, 10));
+        assert_eq!(sim.network_memory, NetworkMemory::Broken);
+        let kinder = Harsh { launches_are_early: false, unproven_is_illegal: false, ..Harsh::ALL };
+        assert_eq!(sim.harsh, kinder);
     }
 
     #[test]
@@ -169,6 +196,7 @@ mod tests {
             ("compute:9", "compute"),
             ("event_latency_us:NaN", "microseconds"),
             ("seed:-1", "seed"),
+            ("profile:h100", "bare-metal"),
         ] {
             let message = Config::default().with(text).unwrap_err();
             assert!(message.contains(part), "{text}: {message}");

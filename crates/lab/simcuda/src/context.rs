@@ -8,8 +8,8 @@ use crate::abi::Raw;
 use crate::config::DEVICES_MAX;
 use crate::device::Device;
 use crate::handle::{Handle, Kind};
-use crate::process;
 use crate::status::{CONTEXT_IS_DESTROYED, INVALID_CONTEXT, INVALID_VALUE, Outcome};
+use crate::{process, violation};
 use arc_swap::Guard;
 use drystone_sim::HandleTable;
 use parking_lot::Mutex;
@@ -47,8 +47,17 @@ pub(crate) const fn encode(ordinal: usize, value: u64) -> Raw {
     Handle { kind: Kind::Context, ordinal, generation: 0, value }.encode()
 }
 
-/// The ordinal of a context's device.
+/// The ordinal of a context's device, for a call that names the context. Where stale handles end
+/// the process, that of a destroyed one does.
 pub(crate) fn ordinal_of(context: Raw) -> Outcome<usize> {
+    let found = find(context);
+    if found.is_err() && context.0 != 0 && process::config().sim.harsh.stale_handles_end {
+        violation::note_fatal(&format!("context {context:?} is destroyed, or was nobody's"));
+    }
+    found
+}
+
+fn find(context: Raw) -> Outcome<usize> {
     let handle = Handle::decode(context, Kind::Context).ok_or(INVALID_CONTEXT)?;
     if handle.ordinal >= process::device_count() {
         return Err(INVALID_CONTEXT);
@@ -69,7 +78,7 @@ pub(crate) fn current_raw() -> Raw {
 pub(crate) fn current_ordinal() -> Outcome<usize> {
     match CURRENT.get() {
         0 => Err(INVALID_CONTEXT),
-        raw => ordinal_of(Raw(raw)),
+        raw => find(Raw(raw)),
     }
 }
 

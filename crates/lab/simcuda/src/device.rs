@@ -10,6 +10,7 @@ use crate::handle::{Handle, Kind};
 use crate::status::{INVALID_HANDLE, Outcome};
 use crate::tables::Tables;
 use crate::violation;
+use drystone_driver::{ErrorCode, Event, MemoryPool, Stream};
 use drystone_sim::{GRANULARITY_BYTES, SimConfig, SimDevice};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -83,6 +84,17 @@ impl Device {
     /// A handle of this device.
     pub(crate) const fn handle(&self, kind: Kind, value: u64) -> Raw {
         Handle { kind, ordinal: self.ordinal, generation: self.generation, value }.encode()
+    }
+
+    /// Whether a stream, an event or a memory pool still is there; the others are looked at where
+    /// they are used.
+    pub(crate) fn is_alive(&self, kind: Kind, value: u64) -> bool {
+        match kind {
+            Kind::Stream => self.sim.busy_until_ns(Stream(value)).is_ok(),
+            Kind::Event => !matches!(self.sim.mark(Event(value)), Err(ErrorCode::InvalidHandle)),
+            Kind::Pool => self.sim.memory_pool_config(MemoryPool(value)).is_ok(),
+            _ => true,
+        }
     }
 
     /// The value behind a handle of this device.

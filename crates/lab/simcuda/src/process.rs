@@ -107,8 +107,23 @@ pub(crate) fn device_at(ordinal: i32) -> Outcome<Guard<Arc<Device>>> {
     device(usize::try_from(ordinal).map_err(|_| INVALID_DEVICE)?)
 }
 
-/// The device of a handle, and the value behind it.
+/// The device of a handle, and the value behind it. Where stale handles end the process, one of a
+/// stream, an event or a pool that is gone does.
 pub(crate) fn resolve(raw: Raw, kind: Kind) -> Outcome<(Guard<Arc<Device>>, u64)> {
+    let found = find(raw, kind);
+    if config().sim.harsh.stale_handles_end {
+        let is_alive = match &found {
+            Ok((device, value)) => device.is_alive(kind, *value),
+            Err(_) => !matches!(kind, Kind::Stream | Kind::Event | Kind::Pool),
+        };
+        if !is_alive {
+            violation::note_fatal(&format!("{kind:?} {raw:?} is gone, or was nobody's"));
+        }
+    }
+    found
+}
+
+fn find(raw: Raw, kind: Kind) -> Outcome<(Guard<Arc<Device>>, u64)> {
     let handle = Handle::decode(raw, kind).ok_or(INVALID_HANDLE)?;
     let device = device(handle.ordinal).map_err(|_| INVALID_HANDLE)?;
     let value = device.value(raw, kind)?;

@@ -16,21 +16,38 @@ thread_local! {
 }
 
 /// Texts of violations by calls that have not returned yet.
-static PENDING: Mutex<Vec<(ThreadId, String)>> = Mutex::new(Vec::new());
+static PENDING: Mutex<Vec<Pending>> = Mutex::new(Vec::new());
+
+struct Pending {
+    thread: ThreadId,
+    text: String,
+    /// Whether a real driver would end the process here, strict or not.
+    is_fatal: bool,
+}
 
 /// Most texts that wait for one call.
 const PENDING_MAX: usize = 100;
 
 /// The device's hook.
 pub(crate) fn hook(violation: &Violation) {
-    note(&violation.to_string());
+    let is_fatal = matches!(violation, Violation::StaleHandle { .. });
+    add(violation.to_string(), is_fatal);
 }
 
 /// Has a violation of the calling thread reported when its call is over.
 pub(crate) fn note(text: &str) {
+    add(text.to_owned(), false);
+}
+
+/// Ends the process when the calling thread's call is over.
+pub(crate) fn note_fatal(text: &str) {
+    add(text.to_owned(), true);
+}
+
+fn add(text: String, is_fatal: bool) {
     let mut pending = PENDING.lock();
     if pending.len() < PENDING_MAX {
-        pending.push((thread::current().id(), text.to_owned()));
+        pending.push(Pending { thread: thread::current().id(), text, is_fatal });
     }
     IS_PENDING.set(true);
 }
@@ -45,15 +62,15 @@ pub(crate) fn report(function: &str, status: i32, arguments: &dyn Fn() -> String
     IS_PENDING.set(false);
     let own = thread::current().id();
     let mut texts = Vec::new();
-    PENDING.lock().retain_mut(|(thread, text)| {
-        let is_own = *thread == own;
+    PENDING.lock().retain_mut(|one| {
+        let is_own = one.thread == own;
         if is_own {
-            texts.push(std::mem::take(text));
+            texts.push((std::mem::take(&mut one.text), one.is_fatal));
         }
         !is_own
     });
-    for text in texts {
-        if is_strict {
+    for (text, is_fatal) in texts {
+        if is_strict || is_fatal {
             let arguments = arguments();
             eprintln!("simcuda: violation: {text}\n  by {function}({arguments}) = {status}");
             eprintln!("{}", Backtrace::force_capture());

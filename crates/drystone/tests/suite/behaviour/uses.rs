@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use drystone_sim::SimDevice;
+use drystone_sim::{SimConfig, SimDevice};
 
 use crate::program::Program;
 use crate::setup::{Setup, VMM_2MIB, on_every_setup};
@@ -147,7 +147,7 @@ fn uses_are_seen_to_be_over_though_nothing_misses(setup: &Setup) {
 /// One event each while the other stream lags, some of which are kept for what follows.
 #[test]
 fn events_of_a_stream_that_lagged_are_destroyed() {
-    let device = SimDevice::new(watched());
+    let device = SimDevice::new(SimConfig { launch_queue: 0, ..watched() });
     let program = Program::new(Arc::new(device.clone()), VMM_2MIB.options());
     let (lane, other) = (program.lane(), program.lane());
     program.device.work(other.stream, 1_000_000);

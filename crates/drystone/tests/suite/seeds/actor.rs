@@ -1,7 +1,7 @@
 //! [`Actor`]: one thread of a program that does anything, in any order, as a seed says.
 
 use std::mem;
-use std::sync::Mutex;
+use std::sync::{Mutex, RwLock};
 
 use drystone::driver::{CaptureMode, Stream};
 use drystone::{AllocateError, OutOfMemory, PoolId};
@@ -9,8 +9,15 @@ use drystone_sim::Rng;
 
 use crate::program::{Block, Lane, Program};
 
-/// Where threads leave blocks for others to free.
-type Market = Mutex<Vec<Block>>;
+/// What threads have in common.
+#[derive(Default)]
+pub struct Shared {
+    /// Where they leave blocks for others to free.
+    pub market: Mutex<Vec<Block>>,
+    /// Written while a capture begins: a program begins none while another thread may be about to
+    /// wait for the device, which no capture survives. Captures go on beside whatever follows.
+    calm: RwLock<()>,
+}
 
 pub struct Actor<'a> {
     program: &'a Program,
@@ -20,7 +27,7 @@ pub struct Actor<'a> {
     live: Vec<Block>,
     captured: Option<Lane>,
     /// `None` when this is the only thread.
-    market: Option<&'a Market>,
+    shared: Option<&'a Shared>,
     digest: u64,
 }
 
@@ -36,14 +43,14 @@ impl<'a> Actor<'a> {
             pools: vec![PoolId::DEFAULT],
             live: Vec::new(),
             captured: None,
-            market: None,
+            shared: None,
             digest: 0,
         }
     }
 
     /// Makes this one of several threads.
-    pub fn at(self, market: &'a Market) -> Self {
-        Self { market: Some(market), ..self }
+    pub fn beside(self, shared: &'a Shared) -> Self {
+        Self { shared: Some(shared), ..self }
     }
 
     /// Changes with every answer of the allocator.
@@ -52,7 +59,12 @@ impl<'a> Actor<'a> {
     }
 
     pub fn step(&mut self) -> Result<(), String> {
-        match self.rng.below(100) {
+        let choice = self.rng.below(100);
+        let calm = match choice {
+            97.. => None,
+            _ => self.shared.map(|shared| shared.calm.read().unwrap()),
+        };
+        let done = match choice {
             0..45 => self.allocate(),
             45..75 => self.free_one(),
             75..85 => self.use_one(),
@@ -61,7 +73,9 @@ impl<'a> Actor<'a> {
             93..95 => self.replace_lane(),
             95..97 => self.replace_pool(),
             _ => self.begin_or_end_capture(),
-        }
+        };
+        drop(calm);
+        done
     }
 
     /// Ends what was begun, and frees everything.
@@ -69,6 +83,7 @@ impl<'a> Actor<'a> {
         if self.captured.is_some() {
             self.begin_or_end_capture()?;
         }
+        let _calm = self.shared.map(|shared| shared.calm.read().unwrap());
         while !self.live.is_empty() {
             self.free_one()?;
         }
@@ -108,7 +123,7 @@ impl<'a> Actor<'a> {
             }
             Err(AllocateError::OutOfMemory(error)) => {
                 self.note(error.reserved_bytes);
-                if !error.is_capturing && self.market.is_none() && self.pools.len() == 1 {
+                if !error.is_capturing && self.shared.is_none() && self.pools.len() == 1 {
                     self.nothing_unused_would_do(&error)?;
                 }
                 // A program under pressure gives up about half of what it has.
@@ -143,10 +158,10 @@ impl<'a> Actor<'a> {
 
     fn free_one(&mut self) -> Result<(), String> {
         let Some(mut block) = self.take_any_block() else { return Ok(()) };
-        if let Some(market) = self.market
+        if let Some(shared) = self.shared
             && self.rng.chance(20)
         {
-            let mut market = market.lock().unwrap();
+            let mut market = shared.market.lock().unwrap();
             market.push(block);
             block = market.swap_remove(0);
         }
@@ -169,13 +184,15 @@ impl<'a> Actor<'a> {
     fn trim(&mut self) -> Result<(), String> {
         let allocator = &self.program.allocator;
         let is_waiting = self.rng.chance(30);
+        // With several threads, any of them may be.
+        let may_be_capturing = self.captured.is_some() || self.shared.is_some();
         let result = if is_waiting { allocator.trim() } else { allocator.trim_passed() };
         match result {
             Ok(bytes) => {
                 self.note(bytes);
                 Ok(())
             }
-            Err(error) if self.captured.is_some() && error.given_back_bytes == 0 => Ok(()),
+            Err(error) if may_be_capturing && error.given_back_bytes == 0 => Ok(()),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -210,8 +227,8 @@ impl<'a> Actor<'a> {
             return if is_intact { Ok(()) } else { Err("a capture was broken".to_owned()) };
         }
         let lane = self.any_lane();
-        // With several threads, another one may be about to wait for the device at any moment.
-        if lane.stream != Stream::DEFAULT && self.market.is_none() {
+        let _calm = self.shared.map(|shared| shared.calm.write().unwrap());
+        if lane.stream != Stream::DEFAULT {
             let modes = [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed];
             let mode = modes[self.rng.below(3) as usize];
             self.program.device.begin_capture(lane.stream, mode);

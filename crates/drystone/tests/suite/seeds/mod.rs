@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-pub use actor::Actor;
+pub use actor::{Actor, Shared};
 use drystone::driver::Driver;
 pub use world::{Failure, World};
 
@@ -41,10 +41,10 @@ pub fn run(seed: u64, alter: Alter<'_>) -> Result<u64, Failure> {
 /// Several threads that also free each other's blocks.
 fn run_threads(seed: u64) -> Result<(), Failure> {
     let mut world = World::new(seed, &|driver| driver);
-    let market = Mutex::new(Vec::new());
+    let shared = Shared::default();
     let count = 2 + world.rng.below(3);
     let mut actors: Vec<Actor<'_>> =
-        (0..count).map(|_| Actor::new(&world.program, world.rng.split()).at(&market)).collect();
+        (0..count).map(|_| Actor::new(&world.program, world.rng.split()).beside(&shared)).collect();
     let findings: Vec<Result<(), String>> = thread::scope(|scope| {
         let spawn = |actor: &mut Actor<'_>| {
             for _ in 0..THREAD_STEPS {
@@ -59,7 +59,7 @@ fn run_threads(seed: u64) -> Result<(), Failure> {
     for finding in findings {
         finding.map_err(|finding| world.failure(finding))?;
     }
-    for block in market.into_inner().unwrap() {
+    for block in shared.market.into_inner().unwrap() {
         world.program.free(block);
     }
     world.look(true)?;

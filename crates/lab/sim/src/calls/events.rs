@@ -3,8 +3,9 @@
 use crate::capture::{CAPTURE_IMPLICIT, CAPTURE_ISOLATION};
 use crate::event::{Mark, Recorded};
 use crate::happens_before::VectorClock;
+use crate::legality::Rule;
 use crate::state::State;
-use drystone_driver::{ErrorCode, Event, Stream};
+use drystone_driver::{Call, ErrorCode, Event, Stream};
 
 impl State {
     pub(crate) fn record(&mut self, event: Event, stream: Stream) -> Result<(), ErrorCode> {
@@ -31,7 +32,7 @@ impl State {
     }
 
     pub(crate) fn query(&mut self, event: Event) -> Result<bool, ErrorCode> {
-        let Some(ready_ns) = self.ready_ns(event)? else { return Ok(true) };
+        let Some(ready_ns) = self.ready_ns(event, Call::Query)? else { return Ok(true) };
         let is_ready = ready_ns <= self.clock.now_ns();
         if is_ready {
             self.host_observes(event);
@@ -40,7 +41,7 @@ impl State {
     }
 
     pub(crate) fn synchronize_event(&mut self, event: Event) -> Result<(), ErrorCode> {
-        if let Some(ready_ns) = self.ready_ns(event)? {
+        if let Some(ready_ns) = self.ready_ns(event, Call::SynchronizeEvent)? {
             self.wait_until(ready_ns);
             self.host_observes(event);
             self.trim_pools();
@@ -120,7 +121,7 @@ impl State {
 
     /// When the event becomes ready; `None` if it was never recorded. Refused, with what that
     /// breaks, where the host may not ask.
-    fn ready_ns(&mut self, event: Event) -> Result<Option<u64>, ErrorCode> {
+    fn ready_ns(&mut self, event: Event, call: Call) -> Result<Option<u64>, ErrorCode> {
         let ready_ns = match self.events.get(event)? {
             Recorded::Never => None,
             Recorded::Work(mark) => Some(mark.ready_ns),
@@ -129,7 +130,7 @@ impl State {
                 return Err(ErrorCode::CapturedEvent);
             }
         };
-        self.captures.permit()?;
+        self.permit(Rule::of(call))?;
         Ok(ready_ns)
     }
 

@@ -1,7 +1,8 @@
 //! Streams as calls: kernels, questions, and waiting by the host.
 
+use crate::legality::Rule;
 use crate::state::State;
-use drystone_driver::{ErrorCode, Stream};
+use drystone_driver::{Call, ErrorCode, Stream, StreamUid};
 
 impl State {
     /// Queues a kernel. In a capture it becomes part of the graph and does not run.
@@ -26,12 +27,9 @@ impl State {
     }
 
     pub(crate) fn query_stream(&mut self, stream: Stream) -> Result<bool, ErrorCode> {
+        self.check_uncaptured(stream)?;
+        self.permit_named("cuStreamQuery")?;
         let queue = self.streams.get(stream)?;
-        if let Some(membership) = &queue.capture {
-            self.captures.break_one(membership.capture);
-            return Err(ErrorCode::CaptureUnsupported);
-        }
-        self.captures.permit()?;
         let is_idle = queue.busy_until_ns.max(queue.marked_until_ns) <= self.clock.now_ns();
         if let (true, Some(oracle)) = (is_idle, &mut self.oracle) {
             oracle.order.host_observes_stream(queue.index);
@@ -40,12 +38,9 @@ impl State {
     }
 
     pub(crate) fn synchronize_stream(&mut self, stream: Stream) -> Result<(), ErrorCode> {
+        self.check_uncaptured(stream)?;
+        self.permit(Rule::of(Call::SynchronizeStream))?;
         let queue = self.streams.get(stream)?;
-        if let Some(membership) = &queue.capture {
-            self.captures.break_one(membership.capture);
-            return Err(ErrorCode::CaptureUnsupported);
-        }
-        self.captures.permit()?;
         let (index, done_ns) = (queue.index, queue.busy_until_ns.max(queue.marked_until_ns));
         self.wait_until(done_ns);
         if let Some(oracle) = &mut self.oracle {
@@ -56,12 +51,23 @@ impl State {
     }
 
     pub(crate) fn synchronize_device(&mut self) -> Result<(), ErrorCode> {
-        // The device encloses every stream, so no capture mode lets this pass.
-        if self.captures.break_all() {
-            return Err(ErrorCode::CaptureUnsupported);
-        }
         self.wait_until_idle();
         self.trim_pools();
+        Ok(())
+    }
+
+    pub(crate) fn stream_uid(&mut self, stream: Stream) -> Result<StreamUid, ErrorCode> {
+        self.check_uncaptured(stream)?;
+        self.permit(Rule::of(Call::StreamUid))?;
+        self.streams.uid(stream)
+    }
+
+    /// For calls that break the capture that their own stream takes part in.
+    fn check_uncaptured(&mut self, stream: Stream) -> Result<(), ErrorCode> {
+        if let Some(membership) = &self.streams.get(stream)?.capture {
+            self.captures.break_one(membership.capture);
+            return Err(ErrorCode::CaptureUnsupported);
+        }
         Ok(())
     }
 

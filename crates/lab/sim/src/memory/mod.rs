@@ -36,7 +36,7 @@ impl Memory {
     pub(crate) fn new(config: &SimConfig) -> Self {
         Self {
             supply: Supply::new(config),
-            vm: VirtualMemory::new(config.mapping_limit),
+            vm: VirtualMemory::new(config),
             plain: PlainMemory::default(),
             pools: AsyncPools::new(),
         }

@@ -8,6 +8,7 @@
 use super::piece::{Physical, Piece};
 use super::supply::Supply;
 use crate::GRANULARITY_BYTES;
+use crate::config::SimConfig;
 use crate::handle_table::HandleTable;
 use drystone_driver::{ErrorCode, Handle};
 use rustc_hash::FxHashMap;
@@ -28,6 +29,8 @@ pub(crate) struct VirtualMemory {
     mappings: Vec<Mapping>,
     spare_mappings: Vec<u32>,
     mapping_limit: u64,
+    alias_limit: u64,
+    reservation_limit_bytes: u64,
     accessible_granules: u64,
 }
 
@@ -61,14 +64,16 @@ const fn is_granular(value: u64) -> bool {
 }
 
 impl VirtualMemory {
-    pub(crate) fn new(mapping_limit: u64) -> Self {
+    pub(crate) fn new(config: &SimConfig) -> Self {
         Self {
             reservations: BTreeMap::new(),
             handles: HandleTable::new(FIRST_HANDLE),
             objects: FxHashMap::default(),
             mappings: Vec::new(),
             spare_mappings: Vec::new(),
-            mapping_limit,
+            mapping_limit: config.mapping_limit,
+            alias_limit: config.alias_limit,
+            reservation_limit_bytes: config.reservation_limit_bytes,
             accessible_granules: 0,
         }
     }
@@ -81,6 +86,9 @@ impl VirtualMemory {
     ) -> Result<u64, ErrorCode> {
         if bytes == 0 || !is_granular(bytes) || (align != 0 && !align.is_power_of_two()) {
             return Err(ErrorCode::InvalidValue);
+        }
+        if bytes > self.reservation_limit_bytes {
+            return Err(ErrorCode::OutOfMemory);
         }
         let address = supply.take_addresses(bytes, align.max(GRANULARITY_BYTES))?;
         self.reservations.insert(address, Reservation { bytes, pieces: Vec::new() });
@@ -146,6 +154,9 @@ impl VirtualMemory {
         let pieces = &mut reservation.pieces[pieces];
         if pieces.iter().any(|&piece| piece != UNMAPPED) {
             return Err(ErrorCode::InvalidValue);
+        }
+        if u64::from(object.mappings) >= self.alias_limit {
+            return Err(ErrorCode::OutOfMemory);
         }
         object.mappings += 1;
         let mapping = Mapping { address, bytes, physical, has_access: false, peers: 0 };

@@ -3,16 +3,29 @@
 use crate::abi::{Copy2d, Copy3d, In, Raw, Side2d, Side3d};
 use crate::capture;
 use crate::context::current;
-use crate::effect::{carry_out, check};
+use crate::effect::{carry_out, check, check_on};
 use crate::entry::Call;
 use crate::queue::{Queue, queue};
 use crate::status::{INVALID_VALUE, Outcome};
 use crate::tables::Node;
 
+/// Who carries a copy.
+#[derive(Clone, Copy)]
+enum Reach {
+    /// The stream's device, to which the memory must be open.
+    Own,
+    /// Each device its own part, as between peers.
+    Both,
+}
+
 /// Queues a copy. A blocking one waits for its stream, as host memory that is pageable needs.
-fn copy(queue: &Queue, to: u64, from: u64, bytes: u64, is_blocking: bool) -> Outcome {
-    check(to, bytes)?;
-    check(from, bytes)?;
+fn copy(queue: &Queue, to: u64, from: u64, bytes: u64, is_blocking: bool, reach: Reach) -> Outcome {
+    for address in [to, from] {
+        match reach {
+            Reach::Own => check_on(&queue.device, address, bytes, true)?,
+            Reach::Both => check(address, bytes)?,
+        }
+    }
     if is_blocking && capture::any(&queue.device) {
         queue.device.sim.finish_stream(queue.stream)?;
     }
@@ -25,14 +38,14 @@ fn copy(queue: &Queue, to: u64, from: u64, bytes: u64, is_blocking: bool) -> Out
     Ok(())
 }
 
-fn blocking(call: &Call, to: u64, from: u64, bytes: usize) -> Outcome {
+fn blocking(call: &Call, to: u64, from: u64, bytes: usize, reach: Reach) -> Outcome {
     call.count_bytes(bytes as u64);
-    copy(&queue(call, Raw(0))?, to, from, bytes as u64, true)
+    copy(&queue(call, Raw(0))?, to, from, bytes as u64, true, reach)
 }
 
-fn queued(call: &Call, to: u64, from: u64, bytes: usize, stream: Raw) -> Outcome {
+fn queued(call: &Call, to: u64, from: u64, bytes: usize, stream: Raw, reach: Reach) -> Outcome {
     call.count_bytes(bytes as u64);
-    copy(&queue(call, stream)?, to, from, bytes as u64, false)
+    copy(&queue(call, stream)?, to, from, bytes as u64, false, reach)
 }
 
 /// `CU_MEMORYTYPE_HOST`; the others go by the device address.
@@ -101,7 +114,7 @@ impl Rows {
         })
     }
 
-    fn copy(&self, call: &Call, stream: Raw, is_blocking: bool) -> Outcome {
+    fn copy(&self, call: &Call, stream: Raw, is_blocking: bool, reach: Reach) -> Outcome {
         let queue = queue(call, stream)?;
         let is_cut = |pitch: u64| pitch < self.width && self.height > 1;
         if is_cut(self.to_pitch) || is_cut(self.from_pitch) {
@@ -115,7 +128,7 @@ impl Rows {
             for y in 0..self.height {
                 let to = self.to + z * self.to_plane + y * self.to_pitch;
                 let from = self.from + z * self.from_plane + y * self.from_pitch;
-                copy(&queue, to, from, self.width, false)?;
+                copy(&queue, to, from, self.width, false, reach)?;
             }
         }
         if is_blocking { Ok(queue.device.sim.finish_stream(queue.stream)?) } else { Ok(()) }
@@ -124,71 +137,71 @@ impl Rows {
 
 api! {
     fn cuMemcpy | cuMemcpy_ptds (to: u64, from: u64, bytes: usize) |call| {
-        blocking(call, to, from, bytes)
+        blocking(call, to, from, bytes, Reach::Own)
     }
 
     fn cuMemcpyHtoD_v2 | cuMemcpyHtoD_v2_ptds = cuMemcpyHtoD (
         to: u64, from: u64, bytes: usize
-    ) |call| { blocking(call, to, from, bytes) }
+    ) |call| { blocking(call, to, from, bytes, Reach::Own) }
 
     fn cuMemcpyDtoH_v2 | cuMemcpyDtoH_v2_ptds = cuMemcpyDtoH (
         to: u64, from: u64, bytes: usize
-    ) |call| { blocking(call, to, from, bytes) }
+    ) |call| { blocking(call, to, from, bytes, Reach::Own) }
 
     fn cuMemcpyDtoD_v2 | cuMemcpyDtoD_v2_ptds = cuMemcpyDtoD (
         to: u64, from: u64, bytes: usize
-    ) |call| { blocking(call, to, from, bytes) }
+    ) |call| { blocking(call, to, from, bytes, Reach::Own) }
 
     fn cuMemcpyPeer | cuMemcpyPeer_ptds (
         to: u64, to_context: Raw, from: u64, from_context: Raw, bytes: usize
-    ) |call| { blocking(call, to, from, bytes) }
+    ) |call| { blocking(call, to, from, bytes, Reach::Both) }
 
     fn cuMemcpyAsync | cuMemcpyAsync_ptsz (to: u64, from: u64, bytes: usize, stream: Raw) |call| {
-        queued(call, to, from, bytes, stream)
+        queued(call, to, from, bytes, stream, Reach::Own)
     }
 
     fn cuMemcpyHtoDAsync_v2 | cuMemcpyHtoDAsync_v2_ptsz = cuMemcpyHtoDAsync (
         to: u64, from: u64, bytes: usize, stream: Raw
-    ) |call| { queued(call, to, from, bytes, stream) }
+    ) |call| { queued(call, to, from, bytes, stream, Reach::Own) }
 
     fn cuMemcpyDtoHAsync_v2 | cuMemcpyDtoHAsync_v2_ptsz = cuMemcpyDtoHAsync (
         to: u64, from: u64, bytes: usize, stream: Raw
-    ) |call| { queued(call, to, from, bytes, stream) }
+    ) |call| { queued(call, to, from, bytes, stream, Reach::Own) }
 
     fn cuMemcpyDtoDAsync_v2 | cuMemcpyDtoDAsync_v2_ptsz = cuMemcpyDtoDAsync (
         to: u64, from: u64, bytes: usize, stream: Raw
-    ) |call| { queued(call, to, from, bytes, stream) }
+    ) |call| { queued(call, to, from, bytes, stream, Reach::Own) }
 
     fn cuMemcpyPeerAsync | cuMemcpyPeerAsync_ptsz (
         to: u64, to_context: Raw, from: u64, from_context: Raw, bytes: usize, stream: Raw
-    ) |call| { queued(call, to, from, bytes, stream) }
+    ) |call| { queued(call, to, from, bytes, stream, Reach::Both) }
 
     fn cuMemcpy2D_v2 | cuMemcpy2D_v2_ptds = cuMemcpy2D (copy: In<Copy2d>) |call| {
-        Rows::of_2d(&copy.get()?)?.copy(call, Raw(0), true)
+        Rows::of_2d(&copy.get()?)?.copy(call, Raw(0), true, Reach::Own)
     }
 
     fn cuMemcpy2DUnaligned_v2 | cuMemcpy2DUnaligned_v2_ptds = cuMemcpy2DUnaligned (
         copy: In<Copy2d>
-    ) |call| { Rows::of_2d(&copy.get()?)?.copy(call, Raw(0), true) }
+    ) |call| { Rows::of_2d(&copy.get()?)?.copy(call, Raw(0), true, Reach::Own) }
 
     fn cuMemcpy2DAsync_v2 | cuMemcpy2DAsync_v2_ptsz = cuMemcpy2DAsync (
         copy: In<Copy2d>, stream: Raw
-    ) |call| { Rows::of_2d(&copy.get()?)?.copy(call, stream, false) }
+    ) |call| { Rows::of_2d(&copy.get()?)?.copy(call, stream, false, Reach::Own) }
 
     fn cuMemcpy3D_v2 | cuMemcpy3D_v2_ptds = cuMemcpy3D (copy: In<Copy3d>) |call| {
-        Rows::of_3d(&copy.get()?)?.copy(call, Raw(0), true)
+        Rows::of_3d(&copy.get()?)?.copy(call, Raw(0), true, Reach::Own)
     }
 
     fn cuMemcpy3DAsync_v2 | cuMemcpy3DAsync_v2_ptsz = cuMemcpy3DAsync (
         copy: In<Copy3d>, stream: Raw
-    ) |call| { Rows::of_3d(&copy.get()?)?.copy(call, stream, false) }
+    ) |call| { Rows::of_3d(&copy.get()?)?.copy(call, stream, false, Reach::Own) }
 
     fn cuMemcpy3DPeer | cuMemcpy3DPeer_ptds (copy: In<Copy3d>) |call| {
-        Rows::of_3d(&copy.get()?)?.copy(call, Raw(0), true)
+        Rows::of_3d(&copy.get()?)?.copy(call, Raw(0), true, Reach::Both)
     }
 
     fn cuMemcpy3DPeerAsync | cuMemcpy3DPeerAsync_ptsz (copy: In<Copy3d>, stream: Raw) |call| {
-        Rows::of_3d(&copy.get()?)?.copy(call, stream, false)
+        Rows::of_3d(&copy.get()?)?.copy(call, stream, false, Reach::Both)
     }
 
     fn cuMemcpyBatchAsync_v2 | cuMemcpyBatchAsync_v2_ptsz (
@@ -197,7 +210,7 @@ api! {
     ) |call| {
         let (to, from, sizes) = (to.all(count)?, from.all(count)?, sizes.all(count)?);
         for index in 0..count {
-            queued(call, to[index], from[index], sizes[index], stream)?;
+            queued(call, to[index], from[index], sizes[index], stream, Reach::Own)?;
         }
         current().map(drop)
     }

@@ -4,11 +4,11 @@
 //! memory is host memory that also counts as a device's.
 
 use crate::abi::{Out, Raw};
-use crate::context;
 use crate::status::{
     HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED, INVALID_VALUE, OUT_OF_MEMORY,
     Outcome,
 };
+use crate::{context, process};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
@@ -46,6 +46,7 @@ const REGISTER_FLAGS: u32 = 15;
 /// Allocates host memory, which reads as zero.
 pub(crate) fn allocate(bytes: usize, kind: HostKind, flags: u32) -> Outcome<u64> {
     let ordinal = context::current_ordinal()?;
+    process::device(ordinal)?.sim.permit("cuMemHostAlloc")?;
     if bytes == 0 {
         return Err(INVALID_VALUE);
     }
@@ -111,7 +112,7 @@ api! {
     }
 
     fn cuMemFreeHost(address: Raw) |call| {
-        context::current_ordinal()?;
+        context::current()?.sim.permit("cuMemFreeHost")?;
         free(address.0, HostKind::Allocated)
     }
 

@@ -43,7 +43,7 @@ fn destroy(pool: Raw) -> Outcome {
     }
     device.sim.destroy_memory_pool(MemoryPool(value))?;
     let pools = &mut device.tables.lock().pools;
-    pools.reachable_by.remove(&value);
+    pools.opened_to.remove(&value);
     pools.files.remove(&value);
     if pools.current == Some(value) {
         pools.current = None;
@@ -73,6 +73,7 @@ fn get_attribute(pool: Raw, attribute: i32, value: Out<u64>) -> Outcome {
 fn set_attribute(pool: Raw, attribute: i32, value: In<u64>) -> Outcome {
     let (device, handle) = resolve(pool, Kind::Pool)?;
     let pool = MemoryPool(handle);
+    device.sim.permit("cuMemPoolSetAttribute")?;
     let mut config = device.sim.memory_pool_config(pool)?;
     let flag = || -> Outcome<bool> { Ok(value.cast::<i32>().get()? != 0) };
     match attribute {
@@ -91,6 +92,7 @@ fn set_attribute(pool: Raw, attribute: i32, value: In<u64>) -> Outcome {
 
 fn set_access(pool: Raw, access: Access) -> Outcome {
     let (device, value) = resolve(pool, Kind::Pool)?;
+    device.sim.permit("cuMemPoolSetAccess")?;
     let ordinal = usize::try_from(access.location.id).map_err(|_| INVALID_DEVICE)?;
     process::device(ordinal)?;
     let is_own = ordinal == device.ordinal;
@@ -101,8 +103,8 @@ fn set_access(pool: Raw, access: Access) -> Outcome {
         // A device's access to its own memory cannot be taken away.
         return if access.flags == 3 { Ok(()) } else { Err(INVALID_VALUE) };
     }
-    let reachable_by = &mut device.tables.lock().pools.reachable_by;
-    let bits = reachable_by.entry(value).or_default();
+    let opened_to = &mut device.tables.lock().pools.opened_to;
+    let bits = opened_to.entry(value).or_default();
     *bits = if access.flags == 0 { *bits & !(1 << ordinal) } else { *bits | 1 << ordinal };
     Ok(())
 }
@@ -153,7 +155,7 @@ fn get_current(pool: Out<Raw>, device: i32) -> Outcome {
 fn set_current(device: i32, pool: Raw) -> Outcome {
     let device = device_at(device)?;
     let value = device.value(pool, Kind::Pool)?;
-    device.sim.memory_pool_usage(MemoryPool(value))?;
+    device.sim.memory_pool_config(MemoryPool(value))?;
     device.tables.lock().pools.current = Some(value);
     Ok(())
 }
@@ -204,7 +206,7 @@ api! {
         let (device, value) = resolve(pool, Kind::Pool)?;
         let ordinal = usize::try_from(location.get()?.id).map_err(|_| INVALID_DEVICE)?;
         process::device(ordinal)?;
-        let bits = device.tables.lock().pools.reachable_by.get(&value).copied().unwrap_or(0);
+        let bits = device.tables.lock().pools.reachable_by(value);
         flags.set(if ordinal == device.ordinal || bits & 1 << ordinal != 0 { 3 } else { 0 })
     }
 

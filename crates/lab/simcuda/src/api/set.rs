@@ -1,7 +1,7 @@
 //! Memsets, in one dimension and in rows.
 
 use crate::abi::Raw;
-use crate::effect::{check, fill};
+use crate::effect::{check_on, fill};
 use crate::entry::Call;
 use crate::queue::queue;
 use crate::status::{INVALID_VALUE, Outcome};
@@ -13,10 +13,11 @@ fn set(call: &Call, to: u64, value: u32, width: usize, count: usize, stream: Raw
     if !to.is_multiple_of(width as u64) {
         return Err(INVALID_VALUE);
     }
-    check(to, bytes)?;
+    let queue = queue(call, stream)?;
+    check_on(&queue.device, to, bytes, false)?;
     call.count_bytes(bytes);
     let count = count as u64;
-    if queue(call, stream)?.push(0, || Node::Set { to, value, width, count })? {
+    if queue.push(0, || Node::Set { to, value, width, count })? {
         fill(to, value, width, count);
     }
     Ok(())

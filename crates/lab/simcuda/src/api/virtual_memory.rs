@@ -9,12 +9,12 @@ use crate::context::current;
 use crate::device::Device;
 use crate::handle::Kind;
 use crate::process::resolve;
-use crate::status::{INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, Outcome};
+use crate::status::{INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, Outcome, UNKNOWN};
 use crate::tables::{Mapped, Physical, Physicals};
 use crate::{backing, process};
 use arc_swap::Guard;
 use drystone_driver::{Driver, Handle as SimHandle};
-use drystone_sim::GRANULARITY_BYTES;
+use drystone_sim::{GRANULARITY_BYTES, NetworkMemory};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 
@@ -32,7 +32,9 @@ fn device_for(properties: &MemoryProperties) -> Outcome<Guard<Arc<Device>>> {
     }
     let device = process::device(usize::try_from(id).map_err(|_| INVALID_DEVICE)?)?;
     let can_share = properties.handle_types == POSIX_FD && device.config.sim.is_shareable;
-    if properties.is_rdma_capable != 0 || (properties.handle_types != 0 && !can_share) {
+    let is_refused_to_cards = properties.is_rdma_capable != 0
+        && device.config.sim.network_memory == NetworkMemory::Absent;
+    if is_refused_to_cards || (properties.handle_types != 0 && !can_share) {
         return Err(NOT_SUPPORTED);
     }
     Ok(device)
@@ -105,6 +107,12 @@ fn set_access(device: &Device, address: u64, bytes: u64, access: Access) -> Outc
     }
     process::device(ordinal)?;
     let tables = &mut *device.tables.lock();
+    if device.config.sim.network_memory == NetworkMemory::Broken {
+        let mut range = tables.physicals.mapped.range(address..address.saturating_add(bytes));
+        if range.any(|(_, mapping)| mapping.physical.properties.is_rdma_capable != 0) {
+            return Err(UNKNOWN);
+        }
+    }
     let is_own = ordinal == device.ordinal;
     match access.flags {
         0 if is_own => device.sim.remove_access(address, bytes)?,

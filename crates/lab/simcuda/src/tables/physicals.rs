@@ -40,8 +40,13 @@ pub(crate) struct Physicals {
 
 impl Physicals {
     pub(crate) fn mapping_at(&self, address: u64) -> Option<&Mapped> {
+        self.mapping_around(address).map(|(_, mapping)| mapping)
+    }
+
+    /// The mapping that holds an address, with its start.
+    pub(crate) fn mapping_around(&self, address: u64) -> Option<(u64, &Mapped)> {
         let (&start, mapping) = self.mapped.range(..=address).next_back()?;
-        (address - start < mapping.bytes).then_some(mapping)
+        (address - start < mapping.bytes).then_some((start, mapping))
     }
 
     /// The physical memory that a handle stands for.

@@ -11,7 +11,7 @@ pub(crate) struct Pools {
     pub(crate) default: Option<u64>,
     pub(crate) current: Option<u64>,
     /// Which other devices may reach a pool, as bits.
-    pub(crate) reachable_by: HashMap<u64, u64>,
+    pub(crate) opened_to: HashMap<u64, u64>,
     /// Files that stand for pools that were exported.
     pub(crate) files: HashMap<u64, OwnedFd>,
 }
@@ -21,6 +21,11 @@ impl Pools {
     pub(crate) fn new(device: &SimDevice) -> Self {
         let default = device.add_memory_pool(&MemoryPoolConfig::default());
         Self { default: default.ok().map(|pool| pool.0), ..Self::default() }
+    }
+
+    /// Which other devices may reach a pool, as bits.
+    pub(crate) fn reachable_by(&self, pool: u64) -> u64 {
+        self.opened_to.get(&pool).copied().unwrap_or(0)
     }
 
     /// How many there are that no program made.

@@ -9,6 +9,7 @@ mod context;
 mod copies;
 mod document;
 mod ending;
+mod harsh;
 mod memory;
 mod program;
 mod safe;

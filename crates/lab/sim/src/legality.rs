@@ -1,0 +1,210 @@
+//! [`Rule`]: what a capture forbids. One table for the simulated device and for the simulated
+//! `libcuda`: a row for each call, with who may make it while a stream is captured, and the public
+//! source that says so.
+//!
+//! Invariant: never kinder than a source. What nobody has published is [`Legality::Unproven`] and
+//! treated as forbidden, unless the device is told to be kind ([`Harsh`](crate::Harsh)).
+
+use drystone_driver::{Call, CaptureMode};
+use std::fmt::Write;
+
+/// Who may make a call while a stream is captured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Legality {
+    /// Everybody, in every capture.
+    Always,
+    /// Everybody: on a stream that takes part, the call becomes part of the graph.
+    Captured,
+    /// Nobody whom a capture forbids "potentially unsafe" calls. It breaks those captures.
+    Unsafe,
+    /// Nobody has said. Forbidden as if unsafe.
+    Unproven,
+    /// Nobody, in whatever mode: the call is about all streams. It breaks every capture.
+    Nobody,
+}
+
+/// What a capture means for one call.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// The function of CUDA's driver API, without its version.
+    pub function: &'static str,
+    /// The call of the driver trait that it stands behind, if any.
+    pub call: Option<Call>,
+    /// Who may make it.
+    pub legality: Legality,
+    /// Whether it is refused to everybody, and breaks the capture, when its own stream or event
+    /// takes part in one.
+    pub breaks_its_own: bool,
+    /// Where that is written.
+    pub source: &'static str,
+}
+
+/// The modes of captures, in the order of the table's columns.
+pub const MODES: [CaptureMode; 3] =
+    [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed];
+
+impl Legality {
+    /// Whether a capture in mode `capture` lets a thread in mode `thread` make the call; `is_own`
+    /// when that thread began the capture. The rule is that of
+    /// `cuThreadExchangeStreamCaptureMode`.
+    pub fn permits(self, capture: CaptureMode, is_own: bool, thread: CaptureMode) -> bool {
+        let by_own = is_own && capture != CaptureMode::Relaxed;
+        match (self, thread) {
+            (Self::Always | Self::Captured, _) => true,
+            (Self::Nobody, _) => false,
+            (_, CaptureMode::Relaxed) => true,
+            (_, CaptureMode::ThreadLocal) => !by_own,
+            (_, CaptureMode::Global) => !by_own && capture != CaptureMode::Global,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Always => "always legal",
+            Self::Captured => "captured",
+            Self::Unsafe => "unsafe",
+            Self::Unproven => "unproven",
+            Self::Nobody => "never legal",
+        }
+    }
+}
+
+/// `cuThreadExchangeStreamCaptureMode`, which tells captures and threads apart.
+const MODE: &str = "CUDA driver API, `cuThreadExchangeStreamCaptureMode`";
+const GUIDE: &str = "CUDA programming guide, CUDA graphs, prohibited and unhandled operations";
+const NODES: &str = "CUDA programming guide, graph memory nodes";
+const FORKS: &str = "CUDA programming guide, CUDA graphs, cross-stream dependencies and events";
+const ASKS: &str = "CUDA driver API, `cuStreamIsCapturing`";
+const GROWS: &str =
+    "PyTorch grows expandable segments in a capture, unguarded (pytorch#128068, its graph tests)";
+const FORK_EVENTS: &str =
+    "PyTorch's notes on CUDA graphs: `wait_stream` in a capture makes and drops events";
+const ATTRIBUTES: &str = "NVIDIA/cccl#11360, NVIDIA/cuda-python#2834";
+const IDENTITY: &str =
+    "NVIDIA/cccl#9395, #11118, on a captured stream; elsewhere nothing published";
+const GUARDED: &str =
+    "PyTorch's `cudaMallocMaybeCapturing` is relaxed around it; NVIDIA/cuopt#1748";
+const FREED: &str =
+    "aws/aws-ofi-nccl#1342 is relaxed around it; it waits as a synchronisation does";
+const PINNED: &str = "PyTorch's caching host allocator is relaxed around it";
+const NOTHING: &str = "nothing published";
+const UNMAPS: &str = "nothing published; PyTorch does not unmap in captures (pytorch#128068)";
+const HIP: &str = "nothing published of CUDA; HIP refuses it to be like CUDA (rocm-systems#7845)";
+
+const fn row(call: Call, function: &'static str, legality: Legality, source: &'static str) -> Rule {
+    Rule { function, call: Some(call), legality, breaks_its_own: false, source }
+}
+
+const fn more(function: &'static str, legality: Legality, source: &'static str) -> Rule {
+    Rule { function, call: None, legality, breaks_its_own: false, source }
+}
+
+impl Rule {
+    const fn and_breaks_its_own(self) -> Self {
+        Self { breaks_its_own: true, ..self }
+    }
+
+    /// The rows, those of the driver trait's calls first and in their order.
+    pub const TABLE: [Rule; 34] = {
+        use Legality::{Always, Captured, Nobody, Unproven, Unsafe};
+        [
+            row(Call::MemoryInfo, "cuMemGetInfo", Unproven, NOTHING),
+            row(Call::Reserve, "cuMemAddressReserve", Always, GROWS),
+            row(Call::Unreserve, "cuMemAddressFree", Unproven, UNMAPS),
+            row(Call::Create, "cuMemCreate", Always, GROWS),
+            row(Call::Release, "cuMemRelease", Unproven, UNMAPS),
+            row(Call::Map, "cuMemMap", Always, GROWS),
+            row(Call::SetAccess, "cuMemSetAccess", Always, GROWS),
+            row(Call::Unmap, "cuMemUnmap", Unproven, UNMAPS),
+            row(Call::Malloc, "cuMemAlloc", Unsafe, GUARDED),
+            row(Call::Free, "cuMemFree", Unsafe, FREED),
+            row(Call::CreateMemoryPool, "cuMemPoolCreate", Unproven, HIP),
+            row(Call::DestroyMemoryPool, "cuMemPoolDestroy", Unproven, HIP),
+            row(Call::TrimMemoryPool, "cuMemPoolTrimTo", Unproven, HIP),
+            row(Call::MemoryPoolUsage, "cuMemPoolGetAttribute", Unsafe, ATTRIBUTES),
+            row(Call::MallocAsync, "cuMemAllocFromPoolAsync", Captured, NODES),
+            row(Call::FreeAsync, "cuMemFreeAsync", Captured, NODES),
+            row(Call::CreateEvent, "cuEventCreate", Always, FORK_EVENTS),
+            row(Call::DestroyEvent, "cuEventDestroy", Always, FORK_EVENTS),
+            row(Call::Record, "cuEventRecord", Captured, FORKS),
+            row(Call::Query, "cuEventQuery", Unsafe, MODE).and_breaks_its_own(),
+            row(Call::Wait, "cuStreamWaitEvent", Captured, FORKS),
+            row(Call::SynchronizeEvent, "cuEventSynchronize", Unsafe, GUIDE).and_breaks_its_own(),
+            row(Call::SynchronizeStream, "cuStreamSynchronize", Unsafe, GUIDE).and_breaks_its_own(),
+            row(Call::SynchronizeDevice, "cuCtxSynchronize", Nobody, GUIDE),
+            row(Call::StreamUid, "cuStreamGetId", Unproven, IDENTITY).and_breaks_its_own(),
+            row(Call::CaptureStatus, "cuStreamIsCapturing", Always, ASKS),
+            row(Call::ExchangeCaptureMode, "cuThreadExchangeStreamCaptureMode", Always, MODE),
+            row(Call::EnablePeerAccess, "cuCtxEnablePeerAccess", Unproven, NOTHING),
+            more("cuStreamQuery", Unsafe, GUIDE).and_breaks_its_own(),
+            more("cuMemPoolSetAttribute", Unsafe, ATTRIBUTES),
+            more("cuMemPoolSetAccess", Unproven, HIP),
+            more("cuMemHostAlloc", Unsafe, PINNED),
+            more("cuMemFreeHost", Unproven, NOTHING),
+            more("cuMemAllocAsync", Captured, NODES),
+        ]
+    };
+
+    /// Whether it reads or writes an attribute of a memory pool.
+    pub(crate) fn is_of_attributes(&self) -> bool {
+        self.source == ATTRIBUTES
+    }
+
+    /// The row of a call.
+    pub const fn of(call: Call) -> &'static Rule {
+        const TABLE: &[Rule] = &Rule::TABLE;
+        &TABLE[call as usize]
+    }
+
+    /// The row of a function of the driver API, by its name without a version.
+    pub fn named(function: &str) -> Option<&'static Rule> {
+        const TABLE: &[Rule] = &Rule::TABLE;
+        TABLE.iter().find(|rule| rule.function == function)
+    }
+
+    /// The table as Markdown, as `docs/harsh-device.md` has it.
+    pub fn markdown() -> String {
+        let mut text = String::from(
+            "| call | kind | global | thread-local | relaxed | its own stream or event captured | \
+             source |\n| --- | --- | --- | --- | --- | --- | --- |\n",
+        );
+        for rule in &Self::TABLE {
+            let cell = |mode| {
+                let may = |is_own| rule.legality.permits(mode, is_own, CaptureMode::Global);
+                match (may(true), may(false)) {
+                    (true, true) => "legal",
+                    (true, false) => "own only",
+                    (false, true) => "others only",
+                    (false, false) => "breaks",
+                }
+            };
+            let own = if rule.breaks_its_own { "breaks" } else { "" };
+            let [global, local, relaxed] = MODES.map(cell);
+            let (function, kind, source) = (rule.function, rule.legality.name(), rule.source);
+            let _ = writeln!(
+                text,
+                "| `{function}` | {kind} | {global} | {local} | {relaxed} | {own} | {source} |"
+            );
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Rule;
+    use drystone_driver::Call;
+
+    #[test]
+    fn every_call_has_its_row_and_every_row_a_name_and_a_source() {
+        for call in Call::ALL {
+            assert_eq!(Rule::of(call).call, Some(call));
+        }
+        for rule in &Rule::TABLE {
+            assert!(!rule.source.is_empty());
+            let found = Rule::named(rule.function).map(|found| found.source);
+            assert_eq!(found, Some(rule.source), "{} has two rows", rule.function);
+        }
+        assert!(Rule::named("cuLaunchKernel").is_none());
+    }
+}
