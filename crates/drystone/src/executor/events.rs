@@ -182,6 +182,11 @@ impl Events {
         self.of(id)?.stream
     }
 
+    /// Who a stream is.
+    pub(crate) fn uid(&self, id: StreamId) -> Option<StreamUid> {
+        self.of(id).map(|events| events.uid)
+    }
+
     /// The device's handles of all streams that are not retired.
     pub(crate) fn streams(&self) -> Vec<Stream> {
         self.streams.iter().flatten().filter_map(|events| events.stream).collect()
