@@ -132,9 +132,8 @@ impl Engine {
     fn finish(&self, plan: Plan) {
         // A block whose fences failed is quarantined, a stream's end waits for an idle device.
         let _ = self.perform(plan);
-        let Executor { driver, events, .. } = &self.executor;
-        let is_due = events.lock().is_look_due();
-        if is_due && !is_any_captured(&**driver, events) {
+        let is_due = self.executor.events.lock().is_look_due();
+        if is_due && !is_any_captured(&self.executor) {
             self.collect();
         }
     }

@@ -34,8 +34,9 @@ impl Engine {
         }
         let mut growth = self.growth.lock();
         // Asked with the lock held: a capture may have ended while others grew.
-        let captured = captured(&*executor.driver, &executor.events, stream).map_err(failed)?;
+        let captured = captured(executor, stream).map_err(failed)?;
         self.find_lost(captured);
+        self.mark(stream, captured);
         let miss = Miss::new(pool, stream, bytes, captured);
         match &self.backend {
             BackendState::Heap(heap) => self.recover(

@@ -15,6 +15,7 @@ use drystone_driver::{Call, DriverError, Stream};
 use parking_lot::Mutex;
 
 use super::Engine;
+use crate::backend::BackendState;
 use crate::error::poisoned;
 
 thread_local! {
@@ -106,8 +107,36 @@ impl Engine {
     fn end_stream(&self, stream: StreamId) -> Result<(), StreamError> {
         let plan = self.backend.state().change(|state| state.retire_stream(stream))??;
         self.finish(plan);
-        self.executor.events.lock().forget_handle(stream);
+        let mut events = self.executor.events.lock();
+        events.forget_handle(stream);
+        let noted = &self.executor.is_capture_noted;
+        noted.store(events.was_any_captured(), Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Nobody says when the stream ends.
+    pub(crate) fn let_pass(&self, stream: StreamId) -> Result<(), DriverError> {
+        self.executor.events.lock().let_pass(stream);
+        match &self.backend {
+            BackendState::Heap(heap) => {
+                let noted = heap.change(|heap| heap.let_pass(stream));
+                noted.map_err(poisoned(Call::StreamUid))
+            }
+            // The driver has the order of its own pools.
+            BackendState::AsyncPools(_) => Ok(()),
+        }
+    }
+
+    /// Records a fence on the stream of a miss, if no other request may: a later one sees that what
+    /// was freed before has passed.
+    pub(super) fn mark(&self, stream: StreamId, captured: Captured) {
+        if let BackendState::Heap(heap) = &self.backend
+            && captured != Captured::Own
+            && let Ok(Some(plan)) = heap.change(|heap| heap.plan_mark(stream))
+        {
+            // Without it the memory stays with its stream until the device was idle.
+            let _ = self.perform(plan);
+        }
     }
 
     /// Waits until work is over that no fence tells of, once for all streams that ended since. The

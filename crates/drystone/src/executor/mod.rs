@@ -12,6 +12,7 @@ pub(crate) mod handles;
 pub(crate) mod observe;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use drystone_core::{Failure, GranuleId, Plan, PoolId, StateMachine, Step};
 use drystone_driver::{Call, Driver, DriverError, ErrorCode};
@@ -32,6 +33,8 @@ pub(crate) struct Executor {
     pub(crate) handles: Mutex<Handles>,
     pub(crate) providers: Mutex<MemoryProviders>,
     pub(crate) observer: Observer,
+    /// Whether some stream was being captured that may not be asked again.
+    pub(crate) is_capture_noted: AtomicBool,
     /// Plans to record fences on a stream that was being captured.
     until_capture_ends: Mutex<Vec<Plan>>,
 }
@@ -44,6 +47,7 @@ impl Executor {
             handles: Mutex::new(handles),
             providers: Mutex::default(),
             observer: Observer::default(),
+            is_capture_noted: AtomicBool::new(false),
             until_capture_ends: Mutex::default(),
         }
     }
@@ -78,7 +82,7 @@ impl Executor {
     /// What waited for the end of a capture, once none is under way: to be performed again.
     pub(crate) fn after_capture(&self) -> Vec<Plan> {
         let is_none = self.until_capture_ends.lock().is_empty();
-        if is_none || is_any_captured(&*self.driver, &self.events) {
+        if is_none || is_any_captured(self) {
             return Vec::new();
         }
         std::mem::take(&mut *self.until_capture_ends.lock())
@@ -104,7 +108,7 @@ impl Executor {
 
     /// What a capture forbids is not even tried: the attempt would break the capture.
     pub(crate) fn refuse_in_capture(&self, call: Call) -> Result<(), DriverError> {
-        if is_any_captured(&*self.driver, &self.events) {
+        if is_any_captured(self) {
             return Err(DriverError::new(call, ErrorCode::CaptureUnsupported));
         }
         Ok(())
