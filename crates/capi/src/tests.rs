@@ -24,6 +24,8 @@ mod fuzz;
 mod layout;
 mod pins;
 
+/// Two devices that reach one another's memory, and no others.
+const CONNECTED: u32 = 30;
 /// Ordinals from here on are no devices.
 const NO_DEVICE: u32 = 32;
 const MIB: usize = 1 << 20;
@@ -45,6 +47,7 @@ pub(crate) fn simulated(ordinal: u32) -> Result<SimDevice, Failure> {
             total_bytes: 1 << 30,
             address_space_bytes: 1 << 40,
             first_address: u64::from(ordinal + 1) << 40,
+            peers: if ordinal >= CONNECTED { vec![ordinal ^ 1] } else { Vec::new() },
             oracle: true,
             strict: true,
             ..SimConfig::default()
@@ -233,6 +236,18 @@ fn p8_a_private_pool_takes_the_requests_its_filter_says_yes_to() {
     about::drystone_clear_error();
     drystone_end_allocate_to_pool(17, 7, 9);
     assert_eq!(last_error::status(), Status::UnknownPool, "b23: one end too many");
+}
+
+/// PyTorch tells a plug-in nothing of peers.
+#[test]
+fn memory_of_devices_in_use_is_open_to_one_another() {
+    let earlier = drystone_malloc(4 << 20, 30, DEFAULT);
+    let other = drystone_malloc(4 << 20, 31, DEFAULT);
+    let later = drystone_malloc(64 << 20, 30, DEFAULT);
+    for (address, own, peer) in [(earlier, 30, 31), (other, 31, 30), (later, 30, 31)] {
+        let device = simulated(own).unwrap();
+        assert!(device.is_reachable_by(peer, address as u64, 4 << 20), "{own} by {peer}");
+    }
 }
 
 #[test]
