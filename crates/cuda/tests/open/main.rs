@@ -135,7 +135,9 @@ fn i11_a_stream_that_is_being_captured_is_never_asked_for_its_id() {
 
 #[test]
 fn what_a_driver_promises_and_refuses_is_not_offered() {
-    let said = with_driver(&["-DVIRTUAL_MEMORY"]);
-    assert_says(&said, "has_virtual_memory: true, has_async_malloc: false");
-    assert_says(&said, "has_gpu_direct_rdma: false, shareable_handle: PosixFd");
+    for flags in [&["-DVIRTUAL_MEMORY"][..], &["-DVIRTUAL_MEMORY", "-DWSL"]] {
+        let said = with_driver(flags);
+        assert_says(&said, "has_virtual_memory: true, has_async_malloc: false");
+        assert_says(&said, "has_gpu_direct_rdma: false, shareable_handle: PosixFd");
+    }
 }
