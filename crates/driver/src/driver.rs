@@ -102,9 +102,10 @@ pub trait Driver: Send + Sync {
     /// Errors: `InvalidHandle`.
     fn trim_memory_pool(&self, pool: MemoryPool, keep_bytes: u64) -> Result<(), DriverError>;
 
-    /// What a memory pool holds and has handed out. Legal in capture.
+    /// What a memory pool holds and has handed out.
     ///
-    /// Errors: `InvalidHandle`.
+    /// Errors: `InvalidHandle`, `CaptureUnsupported` while a capture forbids it to this thread
+    /// (which breaks the capture).
     fn memory_pool_usage(&self, pool: MemoryPool) -> Result<MemoryPoolUsage, DriverError>;
 
     /// Allocates in stream order from a memory pool (`cudaMallocFromPoolAsync`), aligned to at
