@@ -144,7 +144,8 @@ fn b14_blocks_outlive_their_stream(setup: &Setup) {
     for is_announced in [true, false] {
         let program = setup.program();
         // The driver's own pools free in the order of the block's stream.
-        if !is_announced && !(program.device.checks_handles() && setup.is_caching()) {
+        let may_vanish = program.device.checks_handles() && setup.is_caching();
+        if !is_announced && !may_vanish {
             continue;
         }
         let gone = if is_announced { program.lane() } else { program.passing_lane() };
