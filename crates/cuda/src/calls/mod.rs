@@ -1,9 +1,10 @@
 //! [`Cuda`]: the CUDA driver, once it was found. The only place that calls its functions.
 //!
 //! Whoever holds a `&Cuda` has proof that every function below exists; those of `memory_pool` and
-//! `virtual_memory` want [`Cuda::has_memory_pools`] and [`Cuda::has_virtual_memory`], too. What they
-//! ask of their callers is the contract of `drystone_driver::Driver`: handles are the driver's own,
-//! and a stream or an event was not destroyed behind its back. A real driver does not check that.
+//! `virtual_memory` want [`Cuda::has_memory_pools`] and [`Cuda::has_virtual_memory`], too. What
+//! they ask of their callers is the contract of `drystone_driver::Driver`: handles are the driver's
+//! own, and a stream or an event was not destroyed behind its back. A real driver does not check
+//! that.
 
 mod event;
 mod load;

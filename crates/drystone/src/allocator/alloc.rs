@@ -13,7 +13,6 @@ use super::Allocator;
 use crate::allocation::Allocation;
 use crate::backend::BackendState;
 use crate::error::AllocateError;
-use crate::executor::capture::is_captured;
 
 impl Allocator {
     /// Makes a device stream known, and gives its key. The same stream always gives the same key
@@ -45,7 +44,7 @@ impl Allocator {
     /// # Errors
     /// No driver call can succeed any more.
     pub fn note_capture(&self, stream: StreamId) -> Result<(), DriverError> {
-        is_captured(&self.engine.executor, stream).map(drop)
+        self.engine.executor.is_captured(stream).map(drop)
     }
 
     /// Whether a stream that may not be asked was being captured when it was last asked. Calls no

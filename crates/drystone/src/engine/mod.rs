@@ -7,8 +7,10 @@
 //! which hits and frees never take. A memory provider is a driver in this, and so is who is told of
 //! changes of mappings (`executor::observe`).
 //!
-//! `recover`: the way of a request that misses. `streams`: which there are.
+//! `recover`: the way of a request that misses. `streams`: which come and
+//! go, and `known`: which there are.
 
+mod known;
 mod recover;
 mod streams;
 
@@ -18,12 +20,12 @@ use drystone_core::{AsyncPools, FreeError, FreeOutcome, Freed, Granted, Plan, Po
 use drystone_driver::{Call, Driver, DriverError, Stream};
 use parking_lot::Mutex;
 
-use self::streams::Streams;
+use self::known::Streams;
 use crate::backend::async_pools::PoolsDevice;
 use crate::backend::{BackendState, heap};
 use crate::error::{AllocateError, PeerError, TrimError, is_final, poisoned};
 use crate::executor::Executor;
-use crate::executor::capture::{Relaxed, is_any_captured};
+use crate::executor::capture::Relaxed;
 use crate::executor::handles::Handles;
 use crate::state_lock::StateLock;
 
@@ -133,7 +135,7 @@ impl Engine {
         // A block whose fences failed is quarantined, a stream's end waits for an idle device.
         let _ = self.perform(plan);
         let is_due = self.executor.events.lock().is_look_due();
-        if is_due && !is_any_captured(&self.executor) {
+        if is_due && !self.executor.is_any_captured() {
             self.collect();
         }
     }

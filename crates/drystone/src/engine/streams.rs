@@ -1,75 +1,19 @@
-//! The streams that the program told of: by identity, by handle, and by thread.
+//! Streams that come and go.
 //!
-//! Invariant: a stream that ended is forgotten, and none of these tables grows with streams that
-//! came and went, as long as their end is told or found out. It is found out without a question to
-//! the driver: the handle comes again as another stream's, or the thread is gone whose own stream
-//! it was. What such a stream freed last has no fence, so the next miss waits for the device once,
-//! and the memory serves others.
+//! Invariant: a stream that ended is forgotten, and none of the tables in `known` grows with
+//! streams that came and went, as long as their end is told or found out. It is found out without a
+//! question to the driver: the handle comes again as another stream's, or the thread is gone whose
+//! own stream it was. What such a stream freed last has no fence, so the next miss waits for the
+//! device once, and the memory serves others.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::Ordering;
 
 use drystone_core::{Captured, StreamError, StreamId};
 use drystone_driver::{Call, DriverError, Stream};
-use parking_lot::Mutex;
 
 use super::Engine;
 use crate::backend::BackendState;
 use crate::error::poisoned;
-
-thread_local! {
-    /// Gone with the thread, and so with its own default stream.
-    static OF_THREAD: Arc<()> = Arc::new(());
-}
-
-/// Who is known.
-#[derive(Default)]
-pub(super) struct Streams {
-    known: Mutex<Known>,
-    /// A stream ended, and no fence tells when its work is over.
-    has_lost: AtomicBool,
-}
-
-#[derive(Default)]
-struct Known {
-    /// By identity, with the handle.
-    by_uid: BTreeMap<u64, (StreamId, u64)>,
-    /// By handle, with the identity; but for streams of threads, which share one.
-    by_handle: BTreeMap<u64, (StreamId, u64)>,
-    /// Streams of threads, with the identity and what lives as long as the thread.
-    of_threads: Vec<(StreamId, u64, Weak<()>)>,
-}
-
-impl Known {
-    fn forget(&mut self, uid: u64) {
-        let Some((id, handle)) = self.by_uid.remove(&uid) else { return };
-        if self.by_handle.get(&handle).is_some_and(|known| known.0 == id) {
-            self.by_handle.remove(&handle);
-        }
-        self.of_threads.retain(|known| known.0 != id);
-    }
-
-    /// A stream that must have ended, now that this one is there.
-    fn ended(&self, stream: Stream) -> Option<(StreamId, u64)> {
-        if stream != Stream::PER_THREAD {
-            return self.by_handle.get(&stream.0).copied();
-        }
-        let gone = self.of_threads.iter().find(|(_, _, thread)| thread.strong_count() == 0);
-        gone.map(|&(id, uid, _)| (id, uid))
-    }
-
-    fn add(&mut self, id: StreamId, stream: Stream, uid: u64) {
-        self.by_uid.insert(uid, (id, stream.0));
-        if stream == Stream::PER_THREAD {
-            // Of a thread that is ending, what it has left is not waited for.
-            let thread = OF_THREAD.try_with(Arc::downgrade).unwrap_or_default();
-            self.of_threads.push((id, uid, thread));
-        } else {
-            self.by_handle.insert(stream.0, (id, uid));
-        }
-    }
-}
 
 impl Engine {
     /// The key of a device stream, made if it is a new one.
