@@ -58,8 +58,28 @@ pub(crate) fn get(ordinal: c_int) -> Result<&'static Device, Failure> {
     }
 }
 
+/// Opens a device, and the memory of every two that are in use then to one another.
 #[cold]
 fn open(ordinal: c_int) -> Result<&'static Device, Failure> {
+    let device = open_alone(ordinal)?;
+    // Programs copy between devices without a word to an allocator of this kind, and mapped memory
+    // is closed to all that it was not opened to.
+    for other in in_use().filter(|other| other.ordinal != device.ordinal) {
+        open_to(device, other);
+        open_to(other, device);
+    }
+    Ok(device)
+}
+
+/// Opens a device's memory to another, if that can reach it. Where it cannot the driver copies
+/// through the host.
+fn open_to(device: &Device, peer: &Device) {
+    if device.driver.enable_peer_access(peer.ordinal).is_ok() {
+        let _ = device.allocator.enable_peer_access(peer.ordinal);
+    }
+}
+
+fn open_alone(ordinal: c_int) -> Result<&'static Device, Failure> {
     process::check()?;
     let index = position(ordinal)?;
     // A child forked from here on is told by the driver's layer, which is asked before this lock.

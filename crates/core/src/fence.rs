@@ -25,6 +25,8 @@ pub struct Fence {
 pub(crate) struct StreamState {
     pub(crate) generation: u32,
     pub(crate) is_retired: bool,
+    /// Nobody says when it ends, so that a fence may be recorded only by a call that brings it.
+    pub(crate) is_passing: bool,
     /// Fences issued so far.
     pub(crate) issued: u64,
     /// The last point known to be recorded on the device.
@@ -42,6 +44,7 @@ impl StreamState {
         Self {
             generation,
             is_retired: false,
+            is_passing: false,
             issued: 0,
             recorded: 0,
             passed: 0,
@@ -113,6 +116,7 @@ impl Streams {
             assert!(stream.generation < u32::MAX, "a stream has more successors than there are");
             stream.generation += 1;
             stream.is_retired = false;
+            stream.is_passing = false;
             stream.seen.clear();
             return StreamId { index: StreamIx(index as u32), generation: stream.generation };
         }
@@ -212,7 +216,7 @@ impl Streams {
             StreamOrder::Ordered
         } else if point <= state.recorded {
             StreamOrder::Recorded
-        } else if state.is_retired {
+        } else if state.is_retired || state.is_passing {
             StreamOrder::Never
         } else {
             StreamOrder::Unrecorded
@@ -247,7 +251,7 @@ pub(crate) enum StreamOrder {
     Recorded,
     /// A fence must be recorded first, at the end of its stream's queue.
     Unrecorded,
-    /// Its stream is gone and so is the last chance to record.
+    /// Its stream is gone, or may be, and so is the chance to record.
     Never,
 }
 

@@ -147,8 +147,8 @@ pub(crate) enum Intent {
     Order { user: StreamId, fences: Vec<Fence> },
     /// Fences that a freed block waits for.
     Free { block: BlockIndex, fences: Vec<Fence> },
-    /// The last fence of a stream.
-    Retire { fence: Fence },
+    /// A fence of a stream, the last one if it is retired.
+    Mark { fence: Fence },
     /// An idle device: every fence issued so far, every quarantined block,
     /// and the pools released by then.
     Synchronize { fences: Vec<Fence>, quarantined: Vec<BlockIndex>, pools: Vec<PoolId> },

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::open_error::OpenError;
 use crate::primary::Primary;
 use crate::process;
-use crate::properties::{PhysicalMemory, handle_bit};
+use crate::properties::{Access, PhysicalMemory, handle_bit};
 use crate::sharing::Sharing;
 
 /// The granularity said of a device without virtual memory, where nothing is mapped.
@@ -65,9 +65,9 @@ pub fn device_count() -> Result<u32, OpenError> {
 impl CudaDevice {
     /// Opens a device: makes its primary context, if nobody did yet, and finds out what it can do.
     ///
-    /// Physical memory of one granule is created and released to try what the driver only promises:
-    /// sharing over fabric, and access by network cards. What could not be tried, for lack of
-    /// memory, is not offered.
+    /// Memory of one granule is made, mapped, opened and taken back to try what the driver only
+    /// promises: virtual memory at all, sharing over fabric, and access by network cards. What else
+    /// could not be tried, for lack of memory, is not offered.
     pub fn open(ordinal: u32, options: &CudaOptions) -> Result<CudaDevice, OpenError> {
         let cuda = Cuda::load()?;
         let primary = Primary::of(cuda, ordinal)?;
@@ -76,13 +76,19 @@ impl CudaDevice {
         let has = |attribute| cuda.attribute(device, attribute) != 0;
         let total_bytes =
             cuda.total_bytes(device).map_err(|failure| failure.at_open("cuDeviceTotalMem"))?;
-        let has_virtual_memory = cuda.has_virtual_memory && has(Attribute::VirtualMemory);
         let has_async_malloc = cuda.has_memory_pools && has(Attribute::MemoryPools);
 
         let location = primary.location();
         let handle = ShareableHandle::None;
         let plain = PhysicalMemory { ordinal: location, handle, is_rdma_capable: false };
-        let works = |memory| has_virtual_memory && is_possible(cuda, memory);
+        let is_promised = cuda.has_virtual_memory && has(Attribute::VirtualMemory);
+        let has_virtual_memory = is_promised
+            && match try_out(cuda, plain) {
+                // A device that is full is no worse than others.
+                Err(failure) => failure.code() == ErrorCode::OutOfMemory,
+                Ok(()) => true,
+            };
+        let works = |memory| has_virtual_memory && try_out(cuda, memory).is_ok();
         let fabric = PhysicalMemory { handle: ShareableHandle::Fabric, ..plain };
         let shareable_handle = if has(Attribute::FabricHandle) && works(fabric) {
             ShareableHandle::Fabric
@@ -93,7 +99,7 @@ impl CudaDevice {
         };
         let handle = if options.is_shareable { shareable_handle } else { handle };
         let rdma = PhysicalMemory { handle, is_rdma_capable: true, ..plain };
-        // Under WSL the driver promises it, and refuses.
+        // Under WSL the driver promises it, creates and maps such memory, and refuses access to it.
         let has_gpu_direct_rdma = has(Attribute::GpuDirectRdma) && works(rdma);
         let memory = PhysicalMemory { is_rdma_capable: has_gpu_direct_rdma, ..rdma };
 
@@ -165,13 +171,24 @@ impl fmt::Debug for CudaDevice {
     }
 }
 
-/// Whether the driver makes such memory, tried with as little as it can.
-fn is_possible(cuda: &Cuda, memory: PhysicalMemory) -> bool {
-    let created = cuda
-        .granularity_bytes(memory)
-        .and_then(|bytes| cuda.create(bytes, memory))
-        .and_then(|handle| cuda.release(handle));
-    created.is_ok()
+/// Makes such memory, as little as can be, and does with it all that is ever done.
+fn try_out(cuda: &Cuda, memory: PhysicalMemory) -> Result<(), Failure> {
+    let bytes = cuda.granularity_bytes(memory)?;
+    let address = cuda.reserve(bytes, 0)?;
+    let mapped = |handle| {
+        cuda.map(address, bytes, handle)?;
+        let opened = cuda.set_access(address, bytes, &[Access::of(memory.ordinal)]);
+        // Nobody was told of it, so nobody uses it.
+        let unmapped = cuda.unmap(address, bytes);
+        opened.and(unmapped)
+    };
+    let tried = cuda.create(bytes, memory).and_then(|handle| {
+        let mapped = mapped(handle);
+        let released = cuda.release(handle);
+        mapped.and(released)
+    });
+    let unreserved = cuda.unreserve(address, bytes);
+    tried.and(unreserved)
 }
 
 /// The best handle that pools can be shared by, no better than the device's.

@@ -15,6 +15,7 @@ impl Failure {
     /// Only work that is not complete yet: no failure at all.
     pub(crate) const NOT_READY: u32 = 600;
     pub(crate) const STUB_LIBRARY: u32 = 34;
+    pub(crate) const NOT_SUPPORTED: u32 = 801;
     pub(crate) const NO_DEVICE: u32 = 100;
     pub(crate) const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
     /// The legacy default stream is asked while a stream that synchronises with it is captured.

@@ -1,4 +1,4 @@
-//! A real GPU behind the driver trait, through cudarc.
+//! A real GPU behind the driver trait, with the types of cudarc.
 //!
 //! [`CudaDevice`] implements [`Driver`](drystone_driver::Driver). Builds with no CUDA installed and
 //! finds the driver when the program runs: every symbol is looked up before cudarc is called, which

@@ -21,6 +21,16 @@ pub enum OpenError {
          driver; take the folder `stubs` off the library path"
     )]
     StubLibrary,
+    /// The process has another driver loaded, in which this one's memory and streams mean nothing.
+    #[error(
+        "two CUDA drivers in one process: {other} is loaded and is another file than the one that \
+         was found; make libcuda.so a link to libcuda.so.1, or take one of them off the library \
+         path"
+    )]
+    TwoDrivers {
+        /// The name of the other.
+        other: String,
+    },
     /// The driver is older than what is needed.
     #[error(
         "the CUDA driver offers CUDA {}.{}, {}.{} or later is needed; update the NVIDIA driver",

@@ -70,7 +70,7 @@ impl Heap {
                 self.publish_pending(block, &fences);
                 Committed::Done
             }
-            Intent::Retire { fence } => {
+            Intent::Mark { fence } => {
                 self.streams.note_recorded(fence);
                 Committed::Done
             }
@@ -113,8 +113,8 @@ impl Heap {
                 self.note_recorded(steps);
                 self.quarantine(block);
             }
-            // The stream's last fence was never recorded: only an idle device frees its blocks.
-            Intent::Retire { .. } => {}
+            // If it was the stream's last, only an idle device frees its blocks.
+            Intent::Mark { .. } => {}
             Intent::Synchronize { quarantined, .. } => self.quarantine.extend(quarantined),
             Intent::Trim { releases } => self.finish_trim(releases, in_effect),
         }

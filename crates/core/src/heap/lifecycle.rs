@@ -29,6 +29,19 @@ impl Heap {
         self.streams.plan_retire(stream)
     }
 
+    /// Nobody says when the stream ends: from now on its fences are recorded by calls alone that
+    /// bring it, which are its own misses, its retirement, and frees of blocks it is known to use.
+    pub fn let_pass(&mut self, stream: StreamId) {
+        if let Ok(state) = self.streams.live_mut(stream) {
+            state.is_passing = true;
+        }
+    }
+
+    /// Plans a fence at a miss of a stream of which nobody says when it ends.
+    pub fn plan_mark(&mut self, stream: StreamId) -> Option<Plan> {
+        self.streams.plan_mark(stream)
+    }
+
     /// The device has passed a fence: blocks that waited for it, or for an earlier one of its
     /// stream, become free. Fences of streams that were succeeded are ignored.
     pub fn fence_passed(&mut self, fence: Fence) {

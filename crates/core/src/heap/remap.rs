@@ -222,7 +222,7 @@ impl Heap {
         let stream = self.streams.id_at(self.space.list_of(index).stream);
         let user = self.streams.id_at(self.space.list(request.list).stream);
         let state = self.streams.at_mut(stream.index);
-        if state.is_retired || free_after <= state.recorded {
+        if state.is_retired || state.is_passing || free_after <= state.recorded {
             return None;
         }
         let fence = Fence { stream, point: state.issue() };

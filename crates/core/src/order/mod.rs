@@ -18,7 +18,15 @@ impl Streams {
     /// Retires a stream that is about to be destroyed, and plans its last fence.
     pub(crate) fn plan_retire(&mut self, stream: StreamId) -> Result<Plan, StreamError> {
         let fence = self.retire(stream)?;
-        Ok(Plan { steps: vec![Step::Record { fence }], intent: Intent::Retire { fence } })
+        Ok(Plan { steps: vec![Step::Record { fence }], intent: Intent::Mark { fence } })
+    }
+
+    /// Plans a fence on a stream that nobody else's request may record one on, while a request of
+    /// its own brings it. `None` for any other stream.
+    pub(crate) fn plan_mark(&mut self, stream: StreamId) -> Option<Plan> {
+        let state = self.live_mut(stream).ok().filter(|state| state.is_passing)?;
+        let fence = Fence { stream, point: state.issue() };
+        Some(Plan { steps: vec![Step::Record { fence }], intent: Intent::Mark { fence } })
     }
 
     /// Plans to wait until the device is idle, for blocks that wait for nothing less and for pools.

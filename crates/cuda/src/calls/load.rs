@@ -1,21 +1,21 @@
-//! Finding the driver: its library, its version, its functions, before cudarc is called.
+//! Finding the driver: its library, its version, its functions.
 //!
-//! The library is looked for by the names and in the order that cudarc uses, so that what is
-//! checked here is what cudarc calls. It is never unloaded.
+//! The CUDA runtime, PyTorch and NCCL use `libcuda.so.1`, so that goes first: where `libcuda.so` is
+//! another file, it is another driver, to which their memory and streams mean nothing. A stub is
+//! passed over, and a second driver in one process refused. The library is never unloaded.
 
-use std::ffi::c_int;
 use std::sync::OnceLock;
 
-use cudarc::driver::sys;
 use libloading::Library;
 
-use super::{Cuda, check};
+use super::Cuda;
+use super::table::Table;
 use crate::failure::Failure;
 use crate::open_error::OpenError;
 use crate::process;
 
 #[cfg(not(windows))]
-const LIBRARIES: &[&str] = &["libcuda.so", "libcuda.so.1"];
+const LIBRARIES: &[&str] = &["libcuda.so.1", "libcuda.so"];
 #[cfg(windows)]
 const LIBRARIES: &[&str] = &["nvcuda.dll"];
 
@@ -83,13 +83,12 @@ impl Cuda {
         }
         process::watch_fork();
         let cuda = find(LIBRARIES)?;
-        cuda.initialize()?;
         Ok(LOADED.get_or_init(|| cuda))
     }
 
     fn initialize(&self) -> Result<(), OpenError> {
         // SAFETY: flags must be 0.
-        let done = check(unsafe { sys::cuInit(0) });
+        let done = self.check(unsafe { (self.table.cuInit)(0) });
         process::watch_exit();
         done.map_err(|failure| failure.at_open("cuInit"))
     }
@@ -114,31 +113,51 @@ fn ended() -> OpenError {
     }
 }
 
-/// A complete driver that is new enough; not initialised yet.
+/// The first driver by these names that starts. A stub is passed over.
 fn find(names: &[&str]) -> Result<Cuda, OpenError> {
-    let library = open(names)?;
-    let found = version(&library)?;
-    if found < NEEDED_VERSION {
-        return Err(OpenError::DriverTooOld { found, needed: NEEDED_VERSION });
-    }
-    if let Some(name) = REQUIRED.iter().find(|name| !has(&library, name)) {
-        return Err(OpenError::MissingSymbol { name });
-    }
-    let has_virtual_memory = VIRTUAL_MEMORY.iter().all(|name| has(&library, name));
-    let has_memory_pools = MEMORY_POOLS.iter().all(|name| has(&library, name));
-    Ok(Cuda { library, has_virtual_memory, has_memory_pools })
-}
-
-fn open(names: &[&str]) -> Result<Library, OpenError> {
-    let mut reason = String::new();
+    let (mut reason, mut stub) = (String::new(), None);
     for name in names {
         // SAFETY: loading NVIDIA's driver runs its initialisers, which any CUDA program does.
         match unsafe { Library::new(*name) } {
-            Ok(library) => return Ok(library),
+            Ok(library) => match start(library, names) {
+                Err(error @ OpenError::StubLibrary) => stub = Some(error),
+                result => return result,
+            },
             Err(error) => reason = error.to_string(),
         }
     }
-    Err(OpenError::NoLibrary { tried: names.join(", "), reason })
+    Err(stub.unwrap_or_else(|| OpenError::NoLibrary { tried: names.join(", "), reason }))
+}
+
+/// A complete driver that is new enough, initialised, and the only one of the process.
+fn start(library: Library, names: &[&str]) -> Result<Cuda, OpenError> {
+    let has = |name: &&&str| has(&library, name);
+    if !has(&&"cuDriverGetVersion") {
+        return Err(OpenError::MissingSymbol { name: "cuDriverGetVersion" });
+    }
+    let table = Table::of(&library);
+    let found = version(&table)?;
+    if found < NEEDED_VERSION {
+        return Err(OpenError::DriverTooOld { found, needed: NEEDED_VERSION });
+    }
+    if let Some(name) = REQUIRED.iter().find(|name| !has(name)) {
+        return Err(OpenError::MissingSymbol { name });
+    }
+    let has_virtual_memory = VIRTUAL_MEMORY.iter().all(|name| has(&name));
+    let has_memory_pools = MEMORY_POOLS.iter().all(|name| has(&name));
+    if let Some(name) = names.iter().find(|name| is_other(name, &library)) {
+        return Err(OpenError::TwoDrivers { other: (*name).to_owned() });
+    }
+    let cuda = Cuda { table, _library: library, has_virtual_memory, has_memory_pools };
+    match cuda.initialize() {
+        Ok(()) => Ok(cuda),
+        Err(OpenError::StubLibrary) => Err(OpenError::StubLibrary),
+        Err(error) => {
+            // The error's name is in the library.
+            std::mem::forget(cuda);
+            Err(error)
+        }
+    }
 }
 
 fn has(library: &Library, name: &str) -> bool {
@@ -146,15 +165,31 @@ fn has(library: &Library, name: &str) -> bool {
     unsafe { library.get::<*const ()>(name) }.is_ok()
 }
 
+/// Whether a library by this name is loaded already, and is another driver than this one: memory
+/// and streams of the one are unknown to the other.
+#[cfg(unix)]
+fn is_other(name: &str, library: &Library) -> bool {
+    use libloading::os::unix;
+    // SAFETY: nothing is loaded, so nothing runs.
+    let loaded = unsafe { unix::Library::open(Some(name), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+    let Ok(loaded) = loaded.map(Library::from) else { return false };
+    let start = |library: &Library| {
+        // SAFETY: only the address is looked at.
+        unsafe { library.get::<*const ()>(b"cuInit\0") }.ok().map(|found| *found)
+    };
+    start(&loaded).is_some_and(|other| Some(other) != start(library))
+}
+
+#[cfg(not(unix))]
+fn is_other(_: &str, _: &Library) -> bool {
+    false
+}
+
 /// The newest CUDA that the driver offers, as it writes it: 12040 is 12.4.
-fn version(library: &Library) -> Result<u32, OpenError> {
-    type Get = unsafe extern "C" fn(*mut c_int) -> u32;
-    let missing = OpenError::MissingSymbol { name: "cuDriverGetVersion" };
-    // SAFETY: the function has this signature.
-    let get = unsafe { library.get::<Get>("cuDriverGetVersion") }.map_err(|_| missing)?;
+fn version(table: &Table) -> Result<u32, OpenError> {
     let mut version = 0;
     // SAFETY: writes one number, and needs no initialised driver.
-    match unsafe { get(&raw mut version) } {
+    match unsafe { (table.cuDriverGetVersion)(&raw mut version) } {
         0 => Ok(version.cast_unsigned()),
         number => Err(Failure { number, name: "" }.at_open("cuDriverGetVersion")),
     }
@@ -195,7 +230,8 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn symbols_are_found_where_they_are() {
-        let library = super::open(&["libc.so.6"]).unwrap();
+        // SAFETY: the C library is there already.
+        let library = unsafe { super::Library::new("libc.so.6") }.unwrap();
         assert!(has(&library, "malloc"));
         assert!(!has(&library, "cuInit"));
     }

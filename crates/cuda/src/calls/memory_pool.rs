@@ -5,10 +5,10 @@
 
 use std::ffi::c_int;
 
-use cudarc::driver::sys::{self, CUmemPool_attribute as Attribute};
+use cudarc::driver::sys::CUmemPool_attribute as Attribute;
 use drystone_driver::{MemoryPoolConfig, MemoryPoolUsage, ShareableHandle};
 
-use super::{Cuda, check, handle, pointer};
+use super::{Cuda, handle, pointer};
 use crate::failure::Failure;
 use crate::properties::{self, Access};
 
@@ -21,7 +21,7 @@ impl Cuda {
         let properties = properties::memory_pool(ordinal, shareable);
         let (mut pool, of) = (std::ptr::null_mut(), &raw const properties);
         // SAFETY: reads the properties, writes one handle.
-        check(unsafe { sys::cuMemPoolCreate(&raw mut pool, of) })?;
+        self.check(unsafe { (self.table.cuMemPoolCreate)(&raw mut pool, of) })?;
         Ok(handle(pool))
     }
 
@@ -45,23 +45,27 @@ impl Cuda {
             let mut value = c_int::from(is_on);
             let value = (&raw mut value).cast();
             // SAFETY: the value of these attributes is an int.
-            check(unsafe { sys::cuMemPoolSetAttribute(pointer(pool), attribute, value) })?;
+            self.check(unsafe {
+                (self.table.cuMemPoolSetAttribute)(pointer(pool), attribute as u32, value)
+            })?;
         }
         let mut threshold = config.release_threshold_bytes;
         let attribute = Attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
         let value = (&raw mut threshold).cast();
         // SAFETY: the value of this attribute is a 64-bit number.
-        check(unsafe { sys::cuMemPoolSetAttribute(pointer(pool), attribute, value) })
+        self.check(unsafe {
+            (self.table.cuMemPoolSetAttribute)(pointer(pool), attribute as u32, value)
+        })
     }
 
     pub(crate) fn destroy_memory_pool(&self, pool: u64) -> Result<(), Failure> {
         // SAFETY: what was allocated from it lives on.
-        check(unsafe { sys::cuMemPoolDestroy(pointer(pool)) })
+        self.check(unsafe { (self.table.cuMemPoolDestroy)(pointer(pool)) })
     }
 
     pub(crate) fn trim_memory_pool(&self, pool: u64, keep_bytes: u64) -> Result<(), Failure> {
         // SAFETY: gives back only what is not in use.
-        check(unsafe { sys::cuMemPoolTrimTo(pointer(pool), keep_bytes as usize) })
+        self.check(unsafe { (self.table.cuMemPoolTrimTo)(pointer(pool), keep_bytes as usize) })
     }
 
     pub(crate) fn memory_pool_usage(&self, pool: u64) -> Result<MemoryPoolUsage, Failure> {
@@ -69,7 +73,9 @@ impl Cuda {
             let mut value = 0_u64;
             let to = (&raw mut value).cast();
             // SAFETY: writes one 64-bit number.
-            check(unsafe { sys::cuMemPoolGetAttribute(pointer(pool), attribute, to) })?;
+            self.check(unsafe {
+                (self.table.cuMemPoolGetAttribute)(pointer(pool), attribute as u32, to)
+            })?;
             Ok(value)
         };
         let mut usage = MemoryPoolUsage::default();
@@ -85,21 +91,23 @@ impl Cuda {
         pool: u64,
         access: &[Access],
     ) -> Result<(), Failure> {
-        let (rights, count) = (access.as_ptr().cast(), access.len());
+        let (rights, count) = (access.as_ptr(), access.len());
         // SAFETY: reads `count` descriptions, which have the driver's layout.
-        check(unsafe { sys::cuMemPoolSetAccess(pointer(pool), rights, count) })
+        self.check(unsafe { (self.table.cuMemPoolSetAccess)(pointer(pool), rights, count) })
     }
 
     pub(crate) fn malloc_async(&self, pool: u64, bytes: u64, stream: u64) -> Result<u64, Failure> {
         let (mut address, bytes, pool) = (0, bytes as usize, pointer(pool));
         let to = &raw mut address;
         // SAFETY: writes one address.
-        check(unsafe { sys::cuMemAllocFromPoolAsync(to, bytes, pool, pointer(stream)) })?;
+        self.check(unsafe {
+            (self.table.cuMemAllocFromPoolAsync)(to, bytes, pool, pointer(stream))
+        })?;
         Ok(address)
     }
 
     pub(crate) fn free_async(&self, address: u64, stream: u64) -> Result<(), Failure> {
         // SAFETY: the caller ordered the stream after every use.
-        check(unsafe { sys::cuMemFreeAsync(address, pointer(stream)) })
+        self.check(unsafe { (self.table.cuMemFreeAsync)(address, pointer(stream)) })
     }
 }

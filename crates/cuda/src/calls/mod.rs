@@ -1,32 +1,32 @@
-//! [`Cuda`]: the CUDA driver, once it was found. The only place that calls cudarc's functions.
+//! [`Cuda`]: the CUDA driver, once it was found. The only place that calls its functions.
 //!
-//! Whoever holds a `&Cuda` has proof that every function below exists, so cudarc cannot panic over
-//! a missing one; those of `memory_pool` and `virtual_memory` want [`Cuda::has_memory_pools`] and
-//! [`Cuda::has_virtual_memory`], too. What they ask of their callers is the contract of
-//! `drystone_driver::Driver`: handles are the driver's own, and a stream or an event was not
-//! destroyed behind its back. A real driver does not check that.
-//!
-//! A result is turned into a number at once and compared as one: a driver newer than the bindings
-//! may return errors that they do not list.
+//! Whoever holds a `&Cuda` has proof that every function below exists; those of `memory_pool` and
+//! `virtual_memory` want [`Cuda::has_memory_pools`] and [`Cuda::has_virtual_memory`], too. What
+//! they ask of their callers is the contract of `drystone_driver::Driver`: handles are the driver's
+//! own, and a stream or an event was not destroyed behind its back. A real driver does not check
+//! that.
 
 mod event;
 mod load;
 mod memory;
 mod memory_pool;
 mod stream;
+mod table;
 mod virtual_memory;
 
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 
-use cudarc::driver::sys;
 use libloading::Library;
 
+use self::table::{Pointer, Table};
 use crate::failure::Failure;
 
 /// The driver's library, found complete, and initialised.
 pub(crate) struct Cuda {
-    library: Library,
+    table: Table,
+    /// Kept, so that it is not unloaded.
+    _library: Library,
     /// Whether all functions of virtual memory are there.
     pub(crate) has_virtual_memory: bool,
     /// Whether all functions of memory pools are there.
@@ -38,7 +38,7 @@ pub(crate) struct Cuda {
 pub(crate) struct Context(usize);
 
 impl Context {
-    const fn as_cuda(self) -> sys::CUcontext {
+    const fn as_cuda(self) -> Pointer {
         ptr::with_exposed_provenance_mut(self.0)
     }
 }
@@ -60,59 +60,55 @@ pub(crate) enum Attribute {
     FabricHandle = 128,
 }
 
-/// Success, or the driver's number and name for the failure.
-fn check(result: sys::CUresult) -> Result<(), Failure> {
-    match result as u32 {
-        0 => Ok(()),
-        number => Err(Failure { number, name: name_of(result) }),
-    }
-}
-
-#[cold]
-fn name_of(result: sys::CUresult) -> &'static str {
-    let mut name: *const c_char = ptr::null();
-    // SAFETY: the function is there, and writes one pointer.
-    let is_known = unsafe { sys::cuGetErrorName(result, &raw mut name) } as u32 == 0;
-    if !is_known || name.is_null() {
-        return "";
-    }
-    // SAFETY: the driver's names are C strings in its library, which is never unloaded.
-    let name: &'static CStr = unsafe { CStr::from_ptr(name) };
-    name.to_str().unwrap_or_default()
-}
-
 /// The driver's handles are pointers to it and numbers to everybody else.
-fn pointer<T>(handle: u64) -> *mut T {
+fn pointer(handle: u64) -> Pointer {
     ptr::with_exposed_provenance_mut(handle as usize)
 }
 
-fn handle<T>(pointer: *mut T) -> u64 {
+fn handle(pointer: Pointer) -> u64 {
     pointer.expose_provenance() as u64
 }
 
 impl Cuda {
+    /// Success, or the driver's number and name for the failure.
+    fn check(&self, result: u32) -> Result<(), Failure> {
+        match result {
+            0 => Ok(()),
+            number => Err(Failure { number, name: self.name_of(number) }),
+        }
+    }
+
+    #[cold]
+    fn name_of(&self, number: u32) -> &'static str {
+        let mut name: *const c_char = ptr::null();
+        // SAFETY: writes one pointer; an unknown number is refused.
+        let result = unsafe { (self.table.cuGetErrorName)(number, &raw mut name) };
+        if result != 0 || name.is_null() {
+            return "";
+        }
+        // SAFETY: the driver's names are C strings in its library, which is never unloaded.
+        let name: &'static CStr = unsafe { CStr::from_ptr(name) };
+        name.to_str().unwrap_or_default()
+    }
+
     pub(crate) fn device_count(&self) -> Result<u32, Failure> {
         let mut count = 0;
         // SAFETY: writes one number.
-        check(unsafe { sys::cuDeviceGetCount(&raw mut count) })?;
+        self.check(unsafe { (self.table.cuDeviceGetCount)(&raw mut count) })?;
         Ok(count.cast_unsigned())
     }
 
     pub(crate) fn device(&self, ordinal: u32) -> Result<DeviceId, Failure> {
         let mut device = 0;
         // SAFETY: writes one number; an ordinal that does not exist is refused.
-        check(unsafe { sys::cuDeviceGet(&raw mut device, ordinal.cast_signed()) })?;
+        self.check(unsafe { (self.table.cuDeviceGet)(&raw mut device, ordinal.cast_signed()) })?;
         Ok(DeviceId(device))
     }
 
     /// An attribute of a device, 0 where the driver does not know it.
     pub(crate) fn attribute(&self, device: DeviceId, attribute: Attribute) -> c_int {
-        type Get = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> u32;
-        // SAFETY: the function has this signature; an enum is an int in C.
-        let Ok(get) = (unsafe { self.library.get::<Get>(b"cuDeviceGetAttribute\0") }) else {
-            return 0;
-        };
         let mut value = 0;
+        let get = self.table.cuDeviceGetAttribute;
         // SAFETY: writes one number; unknown attributes are refused.
         let result = unsafe { get(&raw mut value, attribute as c_int, device.0) };
         if result == 0 { value } else { 0 }
@@ -121,7 +117,7 @@ impl Cuda {
     pub(crate) fn total_bytes(&self, device: DeviceId) -> Result<u64, Failure> {
         let mut bytes = 0;
         // SAFETY: writes one number.
-        check(unsafe { sys::cuDeviceTotalMem_v2(&raw mut bytes, device.0) })?;
+        self.check(unsafe { (self.table.cuDeviceTotalMem_v2)(&raw mut bytes, device.0) })?;
         Ok(bytes as u64)
     }
 
@@ -129,7 +125,7 @@ impl Cuda {
     pub(crate) fn retain_primary_context(&self, device: DeviceId) -> Result<Context, Failure> {
         let mut context = ptr::null_mut();
         // SAFETY: writes one pointer.
-        check(unsafe { sys::cuDevicePrimaryCtxRetain(&raw mut context, device.0) })?;
+        self.check(unsafe { (self.table.cuDevicePrimaryCtxRetain)(&raw mut context, device.0) })?;
         Ok(Context(context.expose_provenance()))
     }
 
@@ -137,19 +133,19 @@ impl Cuda {
     pub(crate) fn current_context(&self) -> Result<Option<Context>, Failure> {
         let mut context = ptr::null_mut();
         // SAFETY: writes one pointer.
-        check(unsafe { sys::cuCtxGetCurrent(&raw mut context) })?;
+        self.check(unsafe { (self.table.cuCtxGetCurrent)(&raw mut context) })?;
         Ok((!context.is_null()).then(|| Context(context.expose_provenance())))
     }
 
     pub(crate) fn set_current_context(&self, context: Option<Context>) -> Result<(), Failure> {
         let context = context.map_or(ptr::null_mut(), Context::as_cuda);
         // SAFETY: it is null or was the driver's; one destroyed since is refused.
-        check(unsafe { sys::cuCtxSetCurrent(context) })
+        self.check(unsafe { (self.table.cuCtxSetCurrent)(context) })
     }
 
     pub(crate) fn synchronize_context(&self) -> Result<(), Failure> {
         // SAFETY: has no arguments.
-        check(unsafe { sys::cuCtxSynchronize() })
+        self.check(unsafe { (self.table.cuCtxSynchronize)() })
     }
 
     /// Whether `device` can reach the memory of `peer`.
@@ -160,14 +156,14 @@ impl Cuda {
     ) -> Result<bool, Failure> {
         let mut can = 0;
         // SAFETY: writes one number.
-        check(unsafe { sys::cuDeviceCanAccessPeer(&raw mut can, device.0, peer.0) })?;
+        self.check(unsafe { (self.table.cuDeviceCanAccessPeer)(&raw mut can, device.0, peer.0) })?;
         Ok(can != 0)
     }
 
     /// Lets the current context reach the memory of another.
     pub(crate) fn enable_peer_access(&self, to: Context) -> Result<(), Failure> {
         // SAFETY: the context is a primary one that is never released; flags must be 0.
-        match check(unsafe { sys::cuCtxEnablePeerAccess(to.as_cuda(), 0) }) {
+        match self.check(unsafe { (self.table.cuCtxEnablePeerAccess)(to.as_cuda(), 0) }) {
             Err(failure) if failure.number == Failure::PEER_ACCESS_ALREADY_ENABLED => Ok(()),
             done => done,
         }

@@ -1,15 +1,23 @@
 //! Streams and captures.
 
-use cudarc::driver::sys::{self, CUstreamCaptureMode as Mode, CUstreamCaptureStatus as Status};
 use drystone_driver::{CaptureMode, CaptureStatus};
 
-use super::{Cuda, check, pointer};
+use super::{Cuda, pointer};
 use crate::failure::Failure;
+
+/// `CUstreamCaptureStatus`; any other is that of a capture that is broken.
+const NOT_CAPTURING: u32 = 0;
+const CAPTURING: u32 = 1;
+
+/// `CUstreamCaptureMode`.
+const GLOBAL: u32 = 0;
+const THREAD_LOCAL: u32 = 1;
+const RELAXED: u32 = 2;
 
 impl Cuda {
     pub(crate) fn synchronize_stream(&self, stream: u64) -> Result<(), Failure> {
         // SAFETY: the handle is the driver's.
-        check(unsafe { sys::cuStreamSynchronize(pointer(stream)) })
+        self.check(unsafe { (self.table.cuStreamSynchronize)(pointer(stream)) })
     }
 
     /// The driver's identity of a stream. Not to be asked of one that is being captured: that may
@@ -17,34 +25,34 @@ impl Cuda {
     pub(crate) fn stream_id(&self, stream: u64) -> Result<u64, Failure> {
         let mut id = 0;
         // SAFETY: writes one number.
-        check(unsafe { sys::cuStreamGetId(pointer(stream), &raw mut id) })?;
+        self.check(unsafe { (self.table.cuStreamGetId)(pointer(stream), &raw mut id) })?;
         Ok(id)
     }
 
     pub(crate) fn capture_status(&self, stream: u64) -> Result<CaptureStatus, Failure> {
-        let mut status = Status::CU_STREAM_CAPTURE_STATUS_NONE;
-        // SAFETY: writes one of the three values that the type has.
-        check(unsafe { sys::cuStreamIsCapturing(pointer(stream), &raw mut status) })?;
+        let mut status = 0;
+        // SAFETY: writes one number.
+        self.check(unsafe { (self.table.cuStreamIsCapturing)(pointer(stream), &raw mut status) })?;
         Ok(match status {
-            Status::CU_STREAM_CAPTURE_STATUS_NONE => CaptureStatus::None,
-            Status::CU_STREAM_CAPTURE_STATUS_ACTIVE => CaptureStatus::Active,
-            Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED => CaptureStatus::Invalidated,
+            NOT_CAPTURING => CaptureStatus::None,
+            CAPTURING => CaptureStatus::Active,
+            _ => CaptureStatus::Invalidated,
         })
     }
 
     /// Belongs to the thread, whatever context is current.
     pub(crate) fn exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode, Failure> {
         let mut mode = match mode {
-            CaptureMode::Global => Mode::CU_STREAM_CAPTURE_MODE_GLOBAL,
-            CaptureMode::ThreadLocal => Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
-            CaptureMode::Relaxed => Mode::CU_STREAM_CAPTURE_MODE_RELAXED,
+            CaptureMode::Global => GLOBAL,
+            CaptureMode::ThreadLocal => THREAD_LOCAL,
+            CaptureMode::Relaxed => RELAXED,
         };
-        // SAFETY: reads one of the three values that the type has, and writes one.
-        check(unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) })?;
+        // SAFETY: reads one of three numbers, and writes one.
+        self.check(unsafe { (self.table.cuThreadExchangeStreamCaptureMode)(&raw mut mode) })?;
         Ok(match mode {
-            Mode::CU_STREAM_CAPTURE_MODE_GLOBAL => CaptureMode::Global,
-            Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL => CaptureMode::ThreadLocal,
-            Mode::CU_STREAM_CAPTURE_MODE_RELAXED => CaptureMode::Relaxed,
+            THREAD_LOCAL => CaptureMode::ThreadLocal,
+            RELAXED => CaptureMode::Relaxed,
+            _ => CaptureMode::Global,
         })
     }
 }

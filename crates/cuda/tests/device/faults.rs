@@ -145,3 +145,24 @@ fn a_refused_peer_is_named_and_let_in_when_asked_for_again() {
         assert_eq!(raw::current(), 0);
     });
 }
+
+/// Under WSL memory for network cards can be made and mapped, and access to it is refused; where
+/// virtual memory is refused altogether, there is plain memory.
+#[test]
+fn what_the_driver_promises_is_tried_to_the_end() {
+    crate::scenario!(1, "", || {
+        let Some(library) = &simulated() else { return };
+        for function in [c"cuMemSetAccess", c"cuMemMap", c"cuMemCreate", c"cuMemUnmap"] {
+            raw::set_current(raw::primary(0));
+            // SAFETY: the function has this signature.
+            let fail = unsafe { library.get::<Fail>("simcuda_fail") }.unwrap();
+            // SAFETY: reads the name.
+            assert_eq!(unsafe { fail(0, function.as_ptr(), 1, 0, 999) }, 0, "{function:?}");
+            let device = open_at(0);
+            assert!(!device.info().has_virtual_memory, "{function:?}");
+            let address = device.malloc(8 << 20).unwrap();
+            device.free(address).unwrap();
+            assert!(open_at(0).info().has_virtual_memory);
+        }
+    });
+}

@@ -68,18 +68,25 @@ UNUSED(cuMemFreeAsync)
 #endif
 
 #ifdef VIRTUAL_MEMORY
-/* Refuses fabric handles and RDMA, although the attributes promise both. */
+/* Refuses fabric handles and RDMA, although the attributes promise both: WSL only once access is
+   asked for. */
+static int is_for_rdma;
 int cuMemCreate(unsigned long long *handle, size_t bytes, const unsigned *properties) {
     const unsigned char *flags = (const unsigned char *)properties + 24;
     *handle = bytes;
+    is_for_rdma = flags[1];
     if (properties[1] == 8) return 800;
-    return flags[1] ? 801 : 0;
+#ifdef WSL
+    return 0;
+#else
+    return is_for_rdma ? 801 : 0;
+#endif
 }
+int cuMemSetAccess(void) { return is_for_rdma ? 999 : 0; }
+int cuMemAddressReserve(unsigned long long *address) { *address = 1ull << 40; return 0; }
+int cuMemAddressFree(void) { return 0; }
+int cuMemMap(void) { return 0; }
+int cuMemUnmap(void) { return 0; }
 int cuMemRelease(void) { return 0; }
 int cuMemGetAllocationGranularity(size_t *bytes) { *bytes = 2 << 20; return 0; }
-UNUSED(cuMemAddressReserve)
-UNUSED(cuMemAddressFree)
-UNUSED(cuMemMap)
-UNUSED(cuMemSetAccess)
-UNUSED(cuMemUnmap)
 #endif

@@ -13,6 +13,8 @@ use drystone_cuda::{CudaDevice, CudaOptions, device_count};
 use drystone_driver::{Driver, MemoryPoolConfig, Stream};
 
 const OPEN: &str = "DRYSTONE_CUDA_OPEN";
+/// What else the process has loaded, where that is set.
+const LOADED: &str = "DRYSTONE_CUDA_LOADED";
 
 /// The process that is run: says what opening came to.
 #[test]
@@ -20,6 +22,10 @@ fn opens_what_it_finds() {
     if env::var_os(OPEN).is_none() {
         return;
     }
+    let loaded = env::var_os(LOADED).map(|name| {
+        // SAFETY: nothing happens when these are loaded.
+        unsafe { libloading::Library::new(name) }.unwrap()
+    });
     match CudaDevice::open(0, &CudaOptions::default()) {
         Err(error) => println!("refused: {error}"),
         Ok(device) => {
@@ -39,20 +45,28 @@ fn opens_what_it_finds() {
         }
     }
     println!("count: {:?}", device_count());
+    drop(loaded);
 }
 
 /// What that process says with such a driver first on the library path.
 fn with_driver(flags: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/open/driver.c");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-shared", "-fPIC", "-o"]).arg(folder.path().join("libcuda.so"));
-    assert!(compiler.arg(source).args(flags).status().unwrap().success());
+    compile(&folder.path().join("libcuda.so"), flags);
     run(folder.path())
 }
 
+fn compile(to: &Path, flags: &[&str]) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/open/driver.c");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-o"]).arg(to);
+    assert!(compiler.arg(source).args(flags).status().unwrap().success());
+}
+
 fn run(library_path: &Path) -> String {
-    let mut child = Command::new(env::current_exe().unwrap());
+    run_in(&mut Command::new(env::current_exe().unwrap()), library_path)
+}
+
+fn run_in(child: &mut Command, library_path: &Path) -> String {
     child.args(["--exact", "opens_what_it_finds", "--nocapture"]).env(OPEN, "1");
     let output = child.env("LD_LIBRARY_PATH", library_path).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -74,7 +88,7 @@ fn b35_no_driver() {
         eprintln!("skipped: this machine has a driver where it is always found");
         return;
     }
-    assert_says(&said, "no CUDA driver: libcuda.so, libcuda.so.1 could not be loaded");
+    assert_says(&said, "no CUDA driver: libcuda.so.1, libcuda.so could not be loaded");
     assert_says(&said, "install the NVIDIA driver");
     assert_says(&said, "count: Err(NoLibrary");
 }
@@ -96,6 +110,39 @@ fn b35_the_toolkits_stub() {
     let stub = "is the stub that CUDA's toolkit has for linking";
     assert_says(&with_driver(&["-DVERSION_RESULT=34"]), stub);
     assert_says(&with_driver(&["-DINIT_RESULT=34"]), stub);
+}
+
+/// What the CUDA runtime uses is `libcuda.so.1`, whatever else there is.
+#[test]
+fn the_driver_that_others_use_goes_first_and_a_stub_is_passed_over() {
+    for (first, second) in [("libcuda.so.1", "libcuda.so"), ("libcuda.so", "libcuda.so.1")] {
+        let folder = tempfile::tempdir().unwrap();
+        compile(&folder.path().join(first), &[]);
+        compile(&folder.path().join(second), &["-DINIT_RESULT=34"]);
+        assert_says(&run(folder.path()), "has_virtual_memory: false");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    compile(&folder.path().join("libcuda.so.1"), &[]);
+    compile(&folder.path().join("libcuda.so"), &["-DINIT_RESULT=100"]);
+    assert_says(&run(folder.path()), "has_virtual_memory: false");
+}
+
+#[test]
+fn two_drivers_in_one_process_are_refused_with_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let [own, other] = ["libcuda.so.1", "libcuda.so"].map(|name| folder.path().join(name));
+    compile(&own, &[]);
+    compile(&other, &[]);
+    let run_beside = || {
+        let mut child = Command::new(env::current_exe().unwrap());
+        run_in(child.env(LOADED, "libcuda.so"), folder.path())
+    };
+    let refused = "refused: two CUDA drivers in one process: libcuda.so is loaded";
+    assert_says(&run_beside(), refused);
+    // Under another name it is the same.
+    std::fs::remove_file(&other).unwrap();
+    std::os::unix::fs::symlink("libcuda.so.1", &other).unwrap();
+    assert_says(&run_beside(), "has_virtual_memory: false");
 }
 
 #[test]
@@ -135,7 +182,9 @@ fn i11_a_stream_that_is_being_captured_is_never_asked_for_its_id() {
 
 #[test]
 fn what_a_driver_promises_and_refuses_is_not_offered() {
-    let said = with_driver(&["-DVIRTUAL_MEMORY"]);
-    assert_says(&said, "has_virtual_memory: true, has_async_malloc: false");
-    assert_says(&said, "has_gpu_direct_rdma: false, shareable_handle: PosixFd");
+    for flags in [&["-DVIRTUAL_MEMORY"][..], &["-DVIRTUAL_MEMORY", "-DWSL"]] {
+        let said = with_driver(flags);
+        assert_says(&said, "has_virtual_memory: true, has_async_malloc: false");
+        assert_says(&said, "has_gpu_direct_rdma: false, shareable_handle: PosixFd");
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use drystone_core::{
     FreeError, Granted, PoolId, RecordStreamError, RequestError, StreamError, StreamId,
@@ -21,6 +22,43 @@ impl Allocator {
     /// The driver does not know the stream.
     pub fn add_stream(&self, stream: Stream) -> Result<StreamId, DriverError> {
         self.engine.add_stream(stream)
+    }
+
+    /// The same for a stream of which nobody says when it is destroyed. Its handle is used by those
+    /// calls alone that bring it: requests on it, its retirement, and frees of blocks that
+    /// [`record_stream`](Self::record_stream) named it for, until which it must live. So its free
+    /// memory serves other streams later than that of a stream whose end is told: once a later miss
+    /// of its own has passed, or the device was idle.
+    ///
+    /// # Errors
+    /// The driver does not know the stream.
+    pub fn add_passing_stream(&self, stream: Stream) -> Result<StreamId, DriverError> {
+        let id = self.engine.add_stream(stream)?;
+        self.engine.let_pass(id)?;
+        Ok(id)
+    }
+
+    /// Asks a stream whether it is being captured, and remembers the answer until it is asked
+    /// again. For streams that may not be asked later, of which only misses ask by themselves.
+    ///
+    /// # Errors
+    /// No driver call can succeed any more.
+    pub fn note_capture(&self, stream: StreamId) -> Result<(), DriverError> {
+        self.engine.executor.is_captured(stream).map(drop)
+    }
+
+    /// Whether a stream that may not be asked was being captured when it was last asked. Calls no
+    /// driver.
+    #[inline]
+    pub fn is_capture_noted(&self) -> bool {
+        self.engine.executor.is_capture_noted.load(Ordering::Relaxed)
+    }
+
+    /// Says that every capture of a stream that may not be asked is over.
+    pub fn note_captures_over(&self) {
+        let executor = &self.engine.executor;
+        executor.events.lock().note_captures_over();
+        executor.is_capture_noted.store(false, Ordering::Relaxed);
     }
 
     /// Says that a stream is about to be destroyed. Blocks allocated on it stay valid and may be

@@ -7,24 +7,25 @@
 //! which hits and frees never take. A memory provider is a driver in this, and so is who is told of
 //! changes of mappings (`executor::observe`).
 //!
-//! `recover`: the way of a request that misses.
+//! `recover`: the way of a request that misses. `streams`: which come and
+//! go, and `known`: which there are.
 
+mod known;
 mod recover;
+mod streams;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use drystone_core::{
-    AsyncPools, FreeError, FreeOutcome, Freed, Granted, Plan, PoolId, StreamError, StreamId,
-};
-use drystone_driver::{Call, Driver, DriverError, Stream, StreamUid};
+use drystone_core::{AsyncPools, FreeError, FreeOutcome, Freed, Granted, Plan, PoolId, StreamId};
+use drystone_driver::{Call, Driver, DriverError, Stream};
 use parking_lot::Mutex;
 
+use self::known::Streams;
 use crate::backend::async_pools::PoolsDevice;
 use crate::backend::{BackendState, heap};
 use crate::error::{AllocateError, PeerError, TrimError, is_final, poisoned};
 use crate::executor::Executor;
-use crate::executor::capture::{Relaxed, is_any_captured};
+use crate::executor::capture::Relaxed;
 use crate::executor::handles::Handles;
 use crate::state_lock::StateLock;
 
@@ -39,7 +40,7 @@ pub(crate) struct Engine {
     /// Held by whoever moves memory between the backend and the device.
     growth: Mutex<()>,
     pub(crate) callbacks: Mutex<Vec<OutOfMemoryCallback>>,
-    streams: Mutex<BTreeMap<StreamUid, StreamId>>,
+    streams: Streams,
 }
 
 impl Engine {
@@ -49,7 +50,7 @@ impl Engine {
             executor: Executor::new(driver, handles),
             growth: Mutex::default(),
             callbacks: Mutex::default(),
-            streams: Mutex::default(),
+            streams: Streams::default(),
         }
     }
 
@@ -122,44 +123,6 @@ impl Engine {
         }
     }
 
-    /// The key of a device stream, made if it is a new one.
-    pub(crate) fn add_stream(&self, stream: Stream) -> Result<StreamId, DriverError> {
-        let uid = self.executor.driver.stream_uid(stream)?;
-        let mut streams = self.streams.lock();
-        if let Some(&id) = streams.get(&uid) {
-            return Ok(id);
-        }
-        let handle_of = |id| self.executor.events.lock().stream(id);
-        let is_shared = stream == Stream::PER_THREAD; // by other threads' streams, still alive (B4)
-        if !is_shared
-            && let Some(gone) = streams.values().copied().find(|&id| handle_of(id) == Some(stream))
-        {
-            // Its handle is another stream's now: it was destroyed without notice.
-            streams.retain(|_, id| *id != gone);
-            // A stream in the table was added and is not retired; who is poisoned says so below.
-            let _ = self.end_stream(gone);
-        }
-        let id = self.backend.state().change(|state| state.add_stream());
-        let id = id.map_err(poisoned(Call::StreamUid))?;
-        self.executor.events.lock().add_stream(id, stream, uid);
-        streams.insert(uid, id);
-        Ok(id)
-    }
-
-    /// Retires a stream that is about to be destroyed.
-    pub(crate) fn retire_stream(&self, stream: StreamId) -> Result<(), StreamError> {
-        self.streams.lock().retain(|_, id| *id != stream);
-        self.end_stream(stream)
-    }
-
-    /// The stream's last fence is recorded if it can be; its handle is not used again.
-    fn end_stream(&self, stream: StreamId) -> Result<(), StreamError> {
-        let plan = self.backend.state().change(|state| state.retire_stream(stream))??;
-        self.finish(plan);
-        self.executor.events.lock().forget_handle(stream);
-        Ok(())
-    }
-
     /// Runs something that no growth and no trim may meet half way.
     pub(crate) fn while_memory_stays<R>(&self, run: impl FnOnce() -> R) -> R {
         let _growth = self.growth.lock();
@@ -177,9 +140,8 @@ impl Engine {
     fn finish(&self, plan: Plan) {
         // A block whose fences failed is quarantined, a stream's end waits for an idle device.
         let _ = self.perform(plan);
-        let Executor { driver, events, .. } = &self.executor;
-        let is_due = events.lock().is_look_due();
-        if is_due && !is_any_captured(&**driver, events) {
+        let is_due = self.executor.events.lock().is_look_due();
+        if is_due && !self.executor.is_any_captured() {
             self.collect();
         }
     }

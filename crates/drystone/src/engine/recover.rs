@@ -13,7 +13,7 @@ use super::Engine;
 use crate::backend::BackendState;
 use crate::backend::async_pools::PoolsDevice;
 use crate::error::{AllocateError, OutOfMemory};
-use crate::executor::capture::{Relaxed, captured};
+use crate::executor::capture::Relaxed;
 
 impl Engine {
     /// Serves a request that its own free list could not, or fails for good.
@@ -34,7 +34,9 @@ impl Engine {
         }
         let mut growth = self.growth.lock();
         // Asked with the lock held: a capture may have ended while others grew.
-        let captured = captured(&*executor.driver, &executor.events, stream).map_err(failed)?;
+        let captured = executor.captured(stream).map_err(failed)?;
+        self.find_lost(captured);
+        self.mark(stream, captured);
         let miss = Miss::new(pool, stream, bytes, captured);
         match &self.backend {
             BackendState::Heap(heap) => self.recover(

@@ -28,6 +28,10 @@ struct StreamEvents {
     stream: Option<Stream>,
     /// Tells the stream from a later one with the same handle.
     uid: StreamUid,
+    /// Nobody says when it ends: the driver is asked of it by calls alone that bring it.
+    is_passing: bool,
+    /// Whether it was being captured when it was last asked.
+    was_captured: bool,
     /// Recorded fences that were not seen complete, by point.
     recorded: VecDeque<(u64, Event)>,
 }
@@ -49,7 +53,14 @@ impl Events {
         if self.streams.len() <= id.index() {
             self.streams.resize_with(id.index() + 1, || None);
         }
-        let of_stream = StreamEvents { id, stream: Some(stream), uid, recorded: VecDeque::new() };
+        let of_stream = StreamEvents {
+            id,
+            stream: Some(stream),
+            uid,
+            is_passing: false,
+            was_captured: false,
+            recorded: VecDeque::new(),
+        };
         if let Some(old) = self.streams[id.index()].replace(of_stream) {
             self.spare.extend(old.recorded.into_iter().map(|(_, event)| event));
         }
@@ -57,10 +68,34 @@ impl Events {
 
     /// The stream is retired: its handle is not used again. Its events stay.
     pub(crate) fn forget_handle(&mut self, id: StreamId) {
-        let events = self.streams.get_mut(id.index()).and_then(Option::as_mut);
-        if let Some(events) = events.filter(|events| events.id == id) {
+        if let Some(events) = self.of_mut(id) {
             events.stream = None;
         }
+    }
+
+    /// Nobody says when the stream ends.
+    pub(crate) fn let_pass(&mut self, id: StreamId) {
+        if let Some(events) = self.of_mut(id) {
+            events.is_passing = true;
+        }
+    }
+
+    /// Notes what a stream said when it was asked.
+    pub(crate) fn note_captured(&mut self, id: StreamId, is_captured: bool) {
+        if let Some(events) = self.of_mut(id) {
+            events.was_captured = is_captured;
+        }
+    }
+
+    /// No stream is being captured any more.
+    pub(crate) fn note_captures_over(&mut self) {
+        self.streams.iter_mut().flatten().for_each(|events| events.was_captured = false);
+    }
+
+    /// Whether a stream was being captured when it was last asked that cannot be asked again.
+    pub(crate) fn was_any_captured(&self) -> bool {
+        let mut live = self.streams.iter().flatten().filter(|events| events.stream.is_some());
+        live.any(|events| events.is_passing && events.was_captured)
     }
 
     /// Records a fence on its stream.
@@ -182,9 +217,20 @@ impl Events {
         self.of(id)?.stream
     }
 
-    /// The device's handles of all streams that are not retired.
+    /// Who a stream is.
+    pub(crate) fn uid(&self, id: StreamId) -> Option<StreamUid> {
+        self.of(id).map(|events| events.uid)
+    }
+
+    /// The device's handles of all streams that may be asked at any time.
     pub(crate) fn streams(&self) -> Vec<Stream> {
-        self.streams.iter().flatten().filter_map(|events| events.stream).collect()
+        self.lasting().filter_map(|events| events.stream).collect()
+    }
+
+    /// Streams that are not retired, and whose end will be told.
+    fn lasting(&self) -> impl Iterator<Item = &StreamEvents> {
+        let all = self.streams.iter().flatten();
+        all.filter(|events| events.stream.is_some() && !events.is_passing)
     }
 
     /// The handle of a stream that is neither retired nor, as far as that may be asked, another
@@ -207,14 +253,17 @@ impl Events {
         Ok((stream, status))
     }
 
-    /// All streams that are not retired.
+    /// All streams that may be asked at any time.
     pub(crate) fn ids(&self) -> Vec<StreamId> {
-        let live = self.streams.iter().flatten().filter(|events| events.stream.is_some());
-        live.map(|events| events.id).collect()
+        self.lasting().map(|events| events.id).collect()
     }
 
     fn of(&self, id: StreamId) -> Option<&StreamEvents> {
         self.streams.get(id.index())?.as_ref().filter(|events| events.id == id)
+    }
+
+    fn of_mut(&mut self, id: StreamId) -> Option<&mut StreamEvents> {
+        self.streams.get_mut(id.index())?.as_mut().filter(|events| events.id == id)
     }
 }
 

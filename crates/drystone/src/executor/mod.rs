@@ -12,16 +12,16 @@ pub(crate) mod handles;
 pub(crate) mod observe;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use drystone_core::{Failure, GranuleId, Plan, PoolId, StateMachine, Step};
-use drystone_driver::{Call, Driver, DriverError, ErrorCode};
+use drystone_core::{Captured, Failure, GranuleId, Plan, PoolId, StateMachine, Step, StreamId};
+use drystone_driver::{Call, CaptureStatus, Driver, DriverError, ErrorCode};
 use parking_lot::Mutex;
 
-use self::capture::is_any_captured;
 use self::events::Events;
 use self::handles::Handles;
 use self::observe::Observer;
-use crate::error::poisoned;
+use crate::error::{is_final, poisoned};
 use crate::memory_provider::{MemoryProvider, MemoryProviders, provided};
 use crate::state_lock::StateLock;
 
@@ -32,6 +32,8 @@ pub(crate) struct Executor {
     pub(crate) handles: Mutex<Handles>,
     pub(crate) providers: Mutex<MemoryProviders>,
     pub(crate) observer: Observer,
+    /// Whether some stream was being captured that may not be asked again.
+    pub(crate) is_capture_noted: AtomicBool,
     /// Plans to record fences on a stream that was being captured.
     until_capture_ends: Mutex<Vec<Plan>>,
 }
@@ -44,6 +46,7 @@ impl Executor {
             handles: Mutex::new(handles),
             providers: Mutex::default(),
             observer: Observer::default(),
+            is_capture_noted: AtomicBool::new(false),
             until_capture_ends: Mutex::default(),
         }
     }
@@ -78,7 +81,7 @@ impl Executor {
     /// What waited for the end of a capture, once none is under way: to be performed again.
     pub(crate) fn after_capture(&self) -> Vec<Plan> {
         let is_none = self.until_capture_ends.lock().is_empty();
-        if is_none || is_any_captured(&*self.driver, &self.events) {
+        if is_none || self.is_any_captured() {
             return Vec::new();
         }
         std::mem::take(&mut *self.until_capture_ends.lock())
@@ -104,10 +107,48 @@ impl Executor {
 
     /// What a capture forbids is not even tried: the attempt would break the capture.
     pub(crate) fn refuse_in_capture(&self, call: Call) -> Result<(), DriverError> {
-        if is_any_captured(&*self.driver, &self.events) {
+        if self.is_any_captured() {
             return Err(DriverError::new(call, ErrorCode::CaptureUnsupported));
         }
         Ok(())
+    }
+
+    /// Whether a request's stream is being captured, or another one.
+    ///
+    /// Errors: the driver is gone for good.
+    pub(crate) fn captured(&self, stream: StreamId) -> Result<Captured, DriverError> {
+        Ok(match self.is_captured(stream)? {
+            true => Captured::Own,
+            false if self.is_any_captured() => Captured::Other,
+            false => Captured::None,
+        })
+    }
+
+    /// Whether the stream of the call at hand is being captured; remembered.
+    pub(crate) fn is_captured(&self, stream: StreamId) -> Result<bool, DriverError> {
+        // An unknown stream is refused by the heap, whatever is said of the capture before.
+        let own = self.events.lock().stream(stream);
+        let is_captured = match own.map(|own| self.driver.capture_status(own)) {
+            Some(Err(error)) if is_final(error.code) => return Err(error),
+            Some(Ok(CaptureStatus::None)) | None => false,
+            // A device that cannot say is treated as if it were: only what is always legal is done.
+            Some(_) => true,
+        };
+        let mut events = self.events.lock();
+        events.note_captured(stream, is_captured);
+        self.is_capture_noted.store(events.was_any_captured(), Ordering::Relaxed);
+        Ok(is_captured)
+    }
+
+    /// Whether a stream is being captured as far as is known, or the device cannot say. Of streams
+    /// that may have been destroyed, what they said last counts.
+    pub(crate) fn is_any_captured(&self) -> bool {
+        let streams = self.events.lock().streams();
+        self.is_capture_noted.load(Ordering::Relaxed)
+            || streams.into_iter().any(|stream| match self.driver.capture_status(stream) {
+                Ok(status) => status != CaptureStatus::None,
+                Err(error) => error.code != ErrorCode::InvalidHandle,
+            })
     }
 
     fn do_steps(

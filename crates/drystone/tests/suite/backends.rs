@@ -2,6 +2,7 @@
 //! from another device, and memory that graphs own.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use drystone::driver::{Call, CaptureMode, Driver, ErrorCode, Stream};
 use drystone::{
@@ -11,6 +12,7 @@ use drystone::{
 use drystone_sim::{FaultMode, FaultPlan, SimConfig, SimDevice};
 use parking_lot::Mutex;
 
+use crate::altered::{Alteration, Altered};
 use crate::program::Program;
 use crate::setup::{ASYNC, MALLOC, SOURCES, Setup, VMM_2MIB};
 use crate::sim::{MIB, watched};
@@ -53,6 +55,42 @@ fn memory_is_shareable_only_where_the_device_can_share() {
         let expected = (!is_shareable).then_some(BuildError::NotShareable { ordinal: 0 });
         assert_eq!(refused, expected);
     }
+}
+
+/// Knows whether the thread is relaxed: nobody else changes that here.
+#[derive(Default)]
+struct Cautious {
+    is_relaxed: AtomicBool,
+    asked: AtomicU64,
+}
+
+impl Alteration for Arc<Cautious> {
+    fn before(&self, call: Call) {
+        match call {
+            Call::ExchangeCaptureMode => drop(self.is_relaxed.fetch_xor(true, Ordering::Relaxed)),
+            Call::MemoryPoolUsage => {
+                assert!(self.is_relaxed.load(Ordering::Relaxed), "a capture would be broken");
+                self.asked.fetch_add(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Anybody may ask for statistics, also beside a capture of another thread.
+#[test]
+fn the_drivers_pools_are_asked_what_they_hold_by_a_relaxed_thread_alone() {
+    let device = SimDevice::new(watched());
+    let cautious = Arc::new(Cautious::default());
+    let driver = Altered { inner: Arc::new(device.clone()), alteration: Arc::clone(&cautious) };
+    let program = Program::with_driver(Arc::new(device), Arc::new(driver), ASYNC.options());
+    let lane = program.lane();
+    let block = program.allocate(lane, MIB);
+    assert!(program.reserved() > 0);
+    program.free(block);
+    program.allocator.trim().unwrap();
+    assert!(cautious.asked.load(Ordering::Relaxed) >= 3);
+    program.end();
 }
 
 #[test]

@@ -57,6 +57,27 @@ fn b04_a_threads_own_stream_does_not_end_anothers() {
     });
 }
 
+/// Nobody tells of the end of a thread's own stream.
+#[test]
+fn threads_that_end_leave_their_memory_to_the_next() {
+    on_every_source(|setup| {
+        let (device, program) = program_with(setup, "");
+        let bytes = setup.unit_bytes().max(12 * MIB);
+        for round in 0..50 {
+            in_another_thread(|| {
+                device.gpu.make_current().unwrap();
+                let lane = program.lane_of(Stream::PER_THREAD);
+                let block = program.allocate(lane, bytes);
+                program.device.work(lane.stream, 1000);
+                program.free(block);
+            });
+            let (reserved, most) = (program.reserved(), bytes + setup.unit_bytes());
+            assert!(reserved <= most, "round {round}: {reserved} bytes held, of {most}");
+        }
+        program.end();
+    });
+}
+
 /// Recorded by another thread, an event would be of that thread's stream, which has nothing to do.
 #[test]
 fn b04_b08_another_thread_does_not_record_on_its_own_stream_instead() {

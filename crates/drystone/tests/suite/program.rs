@@ -69,6 +69,12 @@ impl Program {
         self.lane_of(self.device.create_stream())
     }
 
+    /// A new stream of which nobody says when it is destroyed.
+    pub fn passing_lane(&self) -> Lane {
+        let stream = self.device.create_stream();
+        Lane { stream, id: self.allocator.add_passing_stream(stream).unwrap() }
+    }
+
     pub fn lane_of(&self, stream: Stream) -> Lane {
         Lane { stream, id: self.allocator.add_stream(stream).unwrap() }
     }
