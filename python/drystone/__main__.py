@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 from ._errors import DrystoneError
-from ._hook import environment
+from ._hook import ROUTES, environment
 
 
 def main() -> None:
@@ -24,6 +24,9 @@ def main() -> None:
     given = parser.parse_args()
     command = [sys.executable, *subprocess._args_from_interpreter_flags()]
     command += ["-m"] if given.module else []
+    if sys.flags.ignore_environment or sys.flags.no_site:
+        print("drystone: not enabled: with -I, -E and -S Python starts without it; leave them out, "
+              "or call drystone.enable() in the program", file=sys.stderr)
     _become([*command, given.program, *given.arguments], given)
 
 
@@ -42,7 +45,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--conf", metavar="KEY:VALUE,...", help="options, in place of DRYSTONE_CONF")
     parser.add_argument(
-        "--native", action="store_true", help="as drystone.enable(native=True); compiles once")
+        "--route", choices=ROUTES, help="as drystone.enable(route=...)")
     return parser
 
 
@@ -52,7 +55,7 @@ def _become(command: list[str], given: argparse.Namespace) -> None:
             # A wrong option is told before anything runs.
             from . import _library
             _library.configure(given.conf)
-        os.execvpe(command[0], command, environment(os.environ, given.conf, given.native))
+        os.execvpe(command[0], command, environment(os.environ, given.conf, given.route))
     except (DrystoneError, OSError) as error:
         sys.exit(f"drystone: cannot run {command[0]}: {error}")
 

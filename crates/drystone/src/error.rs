@@ -150,7 +150,8 @@ impl OutOfMemory {
                     before the capture, or trim before it begins."
                 .to_owned();
         }
-        if self.is_at_limit {
+        // Where all of the device is allowed, the device is what is too small.
+        if self.is_at_limit && self.limit_bytes < self.device_bytes {
             return format!(
                 "The limit of {} stands in the way: raise limit or limit_fraction.",
                 Bytes(self.limit_bytes)
@@ -327,6 +328,8 @@ mod tests {
     #[test]
     fn advice_names_what_stands_in_the_way() {
         let limited = OutOfMemory { is_at_limit: true, limit_bytes: 7 << 30, ..sample() };
+        let whole = OutOfMemory { limit_bytes: 8 << 30, ..limited.clone() }.to_string();
+        assert!(whole.contains("2.00 GiB. Use a smaller batch"), "{whole}");
         let full = OutOfMemory { refusal: None, ..sample() }.to_string();
         assert!(full.ends_with("block 512.00 MiB."), "{full}");
         assert!(limited.to_string().contains("; 7.00 GiB allowed"));
@@ -359,10 +362,14 @@ mod tests {
         assert!(pools.to_string().contains("3.00 GiB are free in private pools, which keep them"));
         let little = OutOfMemory { private_free_bytes: 1 << 20, ..sample() }.to_string();
         assert!(little.contains("2.00 GiB. Use a smaller batch"), "{little}");
-        assert!(little.ends_with("1.00 MiB are free in private pools. The driver: cuMemCreate \
-             failed: out of memory (2097152 bytes)."), "{little}");
-        let outside =
-            OutOfMemory { allocated_bytes: 1 << 30, reserved_bytes: 1 << 30, ..sample() };
+        assert!(
+            little.ends_with(
+                "1.00 MiB are free in private pools. The driver: cuMemCreate failed: out of memory \
+                 (2097152 bytes)."
+            ),
+            "{little}"
+        );
+        let outside = OutOfMemory { allocated_bytes: 1 << 30, reserved_bytes: 1 << 30, ..sample() };
         let outside = outside.to_string();
         assert!(outside.contains("Most of the device, 6.00 GiB, is held by other processes"));
         assert!(outside.contains("6.00 GiB are held outside of Drystone."), "{outside}");
