@@ -12,7 +12,8 @@ import subprocess
 import sys
 
 from ._errors import DrystoneError
-from ._hook import ROUTES, environment
+from ._hook import environment
+from ._routes import ROUTES
 
 
 def main() -> None:

@@ -85,12 +85,20 @@ def facts(device: Device) -> list[str]:
         f"{text_of_count(stats['aliases'])} aliases ({text_of_bytes(stats['alias_bytes'])})",
         f"{text_of_count(stats['cross_stream_reuses'])} blocks reused across streams",
         f"{text_of_count(stats['driver_calls'])} driver calls",
+        f"{choices(stats['with_room'])} with room to spare",
+        f"{choices(stats['under_pressure'])} without",
+        f"the device asked {text_of_count(stats['device_looks'])} times what is free",
     ]
     if stats["pinned_bytes"]:
         found.append(f"{text_of_bytes(stats['pinned_bytes'])} pinned")
     if stats["quarantined_bytes"]:
         found.append(f"{text_of_bytes(stats['quarantined_bytes'])} quarantined")
     return found
+
+
+def choices(made: dict[str, int]) -> str:
+    """How misses were answered."""
+    return ", ".join(f"{text_of_count(made[name])} {name}" for name in ("growths", "remaps", "waits"))
 
 
 def gauges(device: Device) -> list[Sequence[str]]:

@@ -15,7 +15,7 @@ from types import ModuleType
 
 from . import _library
 from ._errors import DrystoneError
-from ._hook import ROUTES
+from ._routes import ROUTES
 from ._version import OLDEST, check_version, name, numbers
 
 # PyTorch's setter, and what it is given.

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from ._routes import ROUTES
+
 ENABLE = "DRYSTONE_ENABLE"
-# How Drystone may be PyTorch's allocator; without a choice, by the first that is possible.
-ROUTES = ("compiled", "plugin")
 CONF = "DRYSTONE_CONF"
 # Holds nothing but a `sitecustomize`, which every interpreter imports at its start.
 START = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_start")

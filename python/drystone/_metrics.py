@@ -59,6 +59,15 @@ FAMILIES += [
      _plain("granule_remaps")),
     ("cross_stream_reuses_total", "counter", "Blocks taken from another stream's free memory",
      _plain("cross_stream_reuses")),
+    *((f"{kind}_{pressure}_total", "counter", f"{text} {when}",
+       lambda device, kind=kind, pressure=pressure: device.stats[pressure][kind])
+      for pressure, when in (("with_room", "with room to spare"),
+                             ("under_pressure", "without room to spare"))
+      for kind, text in (("growths", "Requests served by memory created"),
+                         ("remaps", "Requests served by a remap"),
+                         ("waits", "Streams made to wait for others"))),
+    ("device_looks_total", "counter", "Questions to the device about how much of it is free",
+     _plain("device_looks")),
     ("out_of_memory_total", "counter", "Requests of PyTorch's that were refused for want of memory",
      lambda device: _library.refusals(device.ordinal)),
 ]

@@ -238,6 +238,7 @@ class OutOfMemory(OnDevice):
         with torch.cuda.graph(graph):
             self.assertRegex(told(2 * GIB), "^A graph is being captured")
         del graph, late
+        torch.cuda.empty_cache()
         torch.cuda.set_per_process_memory_fraction(0.5)
         self.assertRegex(told(2 * GIB), "^The limit of 4.00 GiB stands in the way")
         torch.cuda.set_per_process_memory_fraction(1.0)

@@ -22,7 +22,10 @@ drystone.enable(route="plugin")
 
 SAMPLE = re.compile(r'(drystone_[a-z_]+)\{device="(\d+)"\} (\d+)')
 GROWS = ("allocations_total", "allocated_bytes_total", "driver_calls_total",
-         "granule_remaps_total", "cross_stream_reuses_total", "out_of_memory_total")
+         "granule_remaps_total", "cross_stream_reuses_total", "out_of_memory_total",
+         "device_looks_total",
+         *(f"{choice}_{pressure}_total" for pressure in ("with_room", "under_pressure")
+           for choice in ("growths", "remaps", "waits")))
 
 
 def samples(text):
@@ -74,7 +77,8 @@ class Metrics(unittest.TestCase):
             torch.empty(1 << 40, dtype=torch.uint8, device="cuda")
         kept = torch.empty(300 * MIB, device="cuda")
         after = samples(drystone.metrics())
-        for name in ("allocations", "driver_calls", "out_of_memory"):
+        for name in ("allocations", "driver_calls", "out_of_memory", "growths_with_room",
+                     "device_looks"):
             self.assertGreater(after[f"{name}_total", 0], before.get((f"{name}_total", 0), 0))
         del kept
         torch.cuda.empty_cache()

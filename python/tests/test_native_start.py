@@ -123,8 +123,13 @@ class Plain(unittest.TestCase):
             figures = torch.cuda.memory_stats()
             entries = torch.cuda.memory._snapshot()["device_traces"][0]
             sent = small.untyped_storage()._share_cuda_()
+            try:
+                torch.empty(6 << 30, dtype=torch.uint8, device="cuda")
+            except torch.OutOfMemoryError:
+                after = torch.cuda.memory_stats()
             print(json.dumps({
-                "figures": [figures[key] for key in ("num_alloc_retries", "num_ooms")],
+                "figures": [[of[key] for key in ("num_alloc_retries", "num_ooms")]
+                            for of in (figures, after)],
                 "entries": [(one["action"], one["size"] >> 20) for one in entries],
                 "sent": [sent[0], len(sent[1]), sent[2]],
             }), flush=True)
@@ -132,8 +137,8 @@ class Plain(unittest.TestCase):
             os._exit(0)
         """))
 
-    def test_a_request_that_took_a_trim_is_a_retry(self):
-        self.assertEqual(self.found["figures"], [1, 0])
+    def test_a_request_that_took_a_trim_is_a_retry_and_so_is_each_that_was_refused(self):
+        self.assertEqual(self.found["figures"], [[1, 0], [2, 1]])
 
     def test_segments_are_allocated_and_freed(self):
         five, six = 5 << 10, 6 << 10

@@ -193,6 +193,10 @@ class Report(OnDevice):
             after.stats["granule_remaps"] - before.stats["granule_remaps"], 30)
         text = drystone.report()
         self.assertIn(f"{after.stats['granule_remaps']} granules remapped", text)
+        made = [after.stats[name] for name in ("with_room", "under_pressure")]
+        self.assertGreater(sum(choices["remaps"] for choices in made), 0)
+        self.assertGreater(sum(choices["growths"] for choices in made), 0)
+        self.assertIn(f"{made[0]['growths']} growths, ", text)
         self.assertGreaterEqual(after.stats["remapped_granules"], 30)
         self.assertIn(f"{after.stats['remapped_granules']} away from home now", text)
         size = _figures.text_of_bytes(after.stats["alias_bytes"])

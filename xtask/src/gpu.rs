@@ -1,19 +1,20 @@
 //! What needs a GPU: `cargo xtask gpu`.
 //!
-//! Everything is packed in one folder, with a script that runs it on any machine with a driver and
-//! no Rust. Where this machine has a GPU, it is run at once.
+//! Everything is packed in one folder, with a script, `xtask/gpu/run`, that runs it on any machine
+//! with a driver and Python; nothing is built or fetched there. Where this machine has a GPU, it is
+//! run at once.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::command::{root, run};
+use crate::command::{TORCH_VERSION, root, run};
 use crate::simcuda::target;
-use crate::{capi, simcuda};
+use crate::{capi, python, simcuda, torch};
 
 /// What cargo builds, and how.
 const BUILDS: [(&str, &[&str]); 4] = [
@@ -23,48 +24,92 @@ const BUILDS: [(&str, &[&str]); 4] = [
     ("measure", &["build", "--release", "--package", "drystone-cuda"]),
 ];
 
-const SCRIPT: &str = r#"#!/bin/sh
-# Runs Drystone's tests, examples and measurements on this machine's GPU. Needs a driver only.
-# MAPPINGS is where the search for the limit of mappings ends.
-cd "$(dirname "$0")" || exit 1
-failed=
-step() {
-    echo "== $*"
-    "$@" || failed="$failed $1"
-}
-step ./suite gpu_
-step ./device
-step ./inference
-step ./example
-echo "== ./measure"
-./measure --mappings "${MAPPINGS:-1000000}" > measurements.md || failed="$failed ./measure"
-cat measurements.md
-if [ -n "$failed" ]; then
-    echo "failed:$failed"
-    exit 1
-fi
-echo "all passed; the tables are in $PWD/measurements.md"
-"#;
+/// What the folder may weigh: as much as can be sent to most places that have a GPU.
+const BYTES_MAX: u64 = 60 << 20;
 
+/// Its folders, beside the script and the wheel.
+const FOLDERS: [&str; 4] = ["bin", "include", "lib", "steps"];
+
+/// Packs them, and runs them here where there is something to run them on.
 pub fn gpu(is_simulated: bool, out: Option<PathBuf>) -> Result<()> {
-    let out = out.unwrap_or_else(|| target().join("gpu"));
-    fs::create_dir_all(&out).with_context(|| format!("make {}", out.display()))?;
-    let out = out.canonicalize().with_context(|| format!("find {}", out.display()))?;
-    for (name, arguments) in BUILDS {
-        copy(&build(name, arguments)?, &out.join(name))?;
-    }
-    c_example(&out)?;
-    let script = out.join("run.sh");
-    fs::write(&script, SCRIPT).with_context(|| format!("write {}", script.display()))?;
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
-    let mut all = Command::new(&script);
-    if is_simulated {
-        all.env("LD_LIBRARY_PATH", simcuda::build()?).env("MAPPINGS", "20000");
-    } else if !["/dev/nvidiactl", "/dev/dxg"].iter().any(|path| Path::new(path).exists()) {
-        println!("no GPU here: copy {} to a machine that has one, and run run.sh", out.display());
+    let out = pack(out)?;
+    let has_gpu = ["/dev/nvidiactl", "/dev/dxg"].iter().any(|path| Path::new(path).exists());
+    if !is_simulated && !has_gpu {
+        println!("no GPU here: copy {} to a machine that has one, and call ./run", out.display());
         return Ok(());
     }
+    let mut all = if is_simulated { simulated()? } else { Command::new("python3") };
+    all.arg(out.join("run")).arg("--out").arg(target().join("gpu-results"));
     run(all)
+}
+
+/// Python on the simulated device: with PyTorch, unless it cannot be had.
+fn simulated() -> Result<Command> {
+    let mut python = match torch::set_up(TORCH_VERSION) {
+        Ok(torch) => torch.python(),
+        Err(error) => {
+            eprintln!("without PyTorch: {error:#}");
+            let mut python = Command::new("python3");
+            python.env("LD_LIBRARY_PATH", simcuda::build()?);
+            python
+        }
+    };
+    // One step asks for what captures forbid.
+    python.env("SIMCUDA_CONF", "memory:16GiB,strict:false");
+    Ok(python)
+}
+
+/// Puts everything into a folder, stripped, and returns the folder.
+pub fn pack(out: Option<PathBuf>) -> Result<PathBuf> {
+    let out = out.unwrap_or_else(|| target().join("gpu"));
+    for name in FOLDERS {
+        // What an earlier pack had and this one has not.
+        match fs::remove_dir_all(out.join(name)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("remove {name} of an earlier pack"));
+            }
+            _ => {}
+        }
+    }
+    let programs = out.join("bin");
+    fs::create_dir_all(&programs).with_context(|| format!("make {}", out.display()))?;
+    let out = out.canonicalize().with_context(|| format!("find {}", out.display()))?;
+    for (name, arguments) in BUILDS {
+        let mut strip = Command::new("strip");
+        strip.arg("-o").arg(programs.join(name)).arg(build(name, arguments)?);
+        run(strip)?;
+    }
+    python::wheel(Some(out.clone()))?;
+    c_example(&out)?;
+    let scripts = root().join("xtask/gpu");
+    copy(&scripts.join("run"), &out.join("run"))?;
+    copy_python(&scripts.join("steps"), &out.join("steps"))?;
+    let bytes = size_of(&out)?;
+    ensure!(bytes <= BYTES_MAX, "{} has {bytes} bytes, {BYTES_MAX} may be", out.display());
+    println!("{}: {:.1} MiB", out.display(), bytes as f64 / f64::from(1 << 20));
+    Ok(out)
+}
+
+fn copy_python(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).with_context(|| format!("make {}", to.display()))?;
+    for entry in fs::read_dir(from).with_context(|| format!("read {}", from.display()))? {
+        let path = entry.with_context(|| format!("read {}", from.display()))?.path();
+        if let (Some(name), true) = (path.file_name(), path.extension() == Some("py".as_ref())) {
+            copy(&path, &to.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// All bytes of a folder's files.
+fn size_of(folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))? {
+        let entry = entry.with_context(|| format!("read {}", folder.display()))?;
+        let data = entry.metadata().with_context(|| format!("look at {:?}", entry.path()))?;
+        bytes += if data.is_dir() { size_of(&entry.path())? } else { data.len() };
+    }
+    Ok(bytes)
 }
 
 /// Builds a program and returns its path.
@@ -90,7 +135,7 @@ fn build(name: &str, arguments: &[&str]) -> Result<PathBuf> {
 
 /// The C library, and the example of its document compiled against it.
 fn c_example(out: &Path) -> Result<()> {
-    let library = capi::build(None)?;
+    let library = capi::assemble(None)?;
     for path in ["lib/libdrystone.so", "include/drystone.h"] {
         let to = out.join(path);
         fs::create_dir_all(to.parent().unwrap_or(out))?;
@@ -103,7 +148,8 @@ fn c_example(out: &Path) -> Result<()> {
     fs::write(&source, code)?;
     let mut cc = Command::new("cc");
     cc.arg(&source).arg("-I").arg(out.join("include")).arg("-L").arg(out.join("lib"));
-    cc.args(["-l:libdrystone.so", "-Wl,-rpath,$ORIGIN/lib", "-o"]).arg(out.join("example"));
+    cc.args(["-l:libdrystone.so", "-Wl,-rpath,$ORIGIN/../lib", "-s", "-o"]);
+    cc.arg(out.join("bin/example"));
     run(cc)
 }
 

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::command::{TORCH_VERSION, cargo, install, run};
 use crate::parts::Outcome;
@@ -59,11 +59,13 @@ enum Task {
         #[arg(long)]
         out: Option<PathBuf>,
     },
-    /// Run tests, examples and measurements on this machine's GPU; where there is none, pack them
-    /// for a machine that has one and needs no Rust.
+    /// Run tests, measurements and PyTorch on this machine's GPU; where there is none, pack them
+    /// for a machine that has one and Python, and needs no Rust.
     Gpu {
+        /// Pack them and do no more.
+        action: Option<GpuAction>,
         /// Run them on the simulated device: the measurements then mean nothing.
-        #[arg(long)]
+        #[arg(long, conflicts_with = "action")]
         simulated: bool,
         /// Where they go; `target/gpu` unless said otherwise.
         #[arg(long)]
@@ -129,6 +131,11 @@ enum Task {
     Instructions,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum GpuAction {
+    Pack,
+}
+
 fn main() -> Result<()> {
     match Arguments::parse().command {
         Task::Test => test::test(),
@@ -143,7 +150,8 @@ fn main() -> Result<()> {
             println!("{}", capi::build(out)?.display());
             Ok(())
         }
-        Task::Gpu { simulated, out } => gpu::gpu(simulated, out),
+        Task::Gpu { action: Some(GpuAction::Pack), out, .. } => gpu::pack(out).map(drop),
+        Task::Gpu { action: None, simulated, out } => gpu::gpu(simulated, out),
         Task::Simcuda { out } => {
             let folder = out.map_or_else(simcuda::build, |out| simcuda::build_in(&out))?;
             println!("{}", folder.display());

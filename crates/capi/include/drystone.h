@@ -125,6 +125,16 @@ struct drystone_size_class_stats {
     struct drystone_gauge segments;
 };
 
+/** How often a request that its own free memory could not serve was answered in which way. */
+struct drystone_choices {
+    /** Memory was created. */
+    uint64_t growths;
+    /** Free granules were remapped. */
+    uint64_t remaps;
+    /** The stream was made to wait for others. */
+    uint64_t waits;
+};
+
 /**
  * Statistics of a device. Sizes in bytes. Requested <= allocated <= active <= reserved, except
  * that requested and active still count a block that is pending.
@@ -179,6 +189,12 @@ struct drystone_stats {
     uint64_t alias_bytes;
     /** Memory that is pinned, in whole handles. */
     uint64_t pinned_bytes;
+    /** What misses were answered with, with room to spare: time counts more than memory. */
+    struct drystone_choices with_room;
+    /** The same without: memory counts more than time. */
+    struct drystone_choices under_pressure;
+    /** How often the device was asked how much of it is free. */
+    uint64_t device_looks;
 };
 
 /**

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use drystone::{Gauge, SizeClassStats};
+use drystone::{Choices, Gauge, SizeClassStats};
 
 use crate::barrier::{answer, barrier};
 use crate::device::Device;
@@ -44,6 +44,18 @@ pub struct CSizeClassStats {
     pub active_blocks: CGauge,
     /// See there.
     pub segments: CGauge,
+}
+
+/// How often a request that its own free memory could not serve was answered in which way.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct CChoices {
+    /// Memory was created.
+    pub growths: u64,
+    /// Free granules were remapped.
+    pub remaps: u64,
+    /// The stream was made to wait for others.
+    pub waits: u64,
 }
 
 /// Statistics of a device. Sizes in bytes. Requested <= allocated <= active <= reserved, except
@@ -94,6 +106,19 @@ pub struct CStats {
     pub alias_bytes: u64,
     /// Memory that is pinned, in whole handles.
     pub pinned_bytes: u64,
+    /// What misses were answered with, with room to spare: time counts more than memory.
+    pub with_room: CChoices,
+    /// The same without: memory counts more than time.
+    pub under_pressure: CChoices,
+    /// How often the device was asked how much of it is free.
+    pub device_looks: u64,
+}
+
+impl From<Choices> for CChoices {
+    fn from(choices: Choices) -> Self {
+        let Choices { growths, remaps, waits, .. } = choices;
+        CChoices { growths, remaps, waits }
+    }
 }
 
 impl From<Gauge> for CGauge {
@@ -142,6 +167,9 @@ impl CStats {
             aliases: remaps.aliases,
             alias_bytes: remaps.alias_bytes(),
             pinned_bytes: remaps.pinned_bytes,
+            with_room: stats.with_room.into(),
+            under_pressure: stats.under_pressure.into(),
+            device_looks: stats.device_looks,
         }
     }
 }
@@ -247,8 +275,18 @@ fn json(device: &Device) -> String {
         ("aliases", remaps.aliases),
         ("alias_bytes", remaps.alias_bytes()),
         ("pinned_bytes", remaps.pinned_bytes),
+        ("device_looks", stats.device_looks),
     ] {
         let _ = write!(text, "\"{name}\":{number},");
+    }
+    for (name, choices) in
+        [("with_room", &stats.with_room), ("under_pressure", &stats.under_pressure)]
+    {
+        let Choices { growths, remaps, waits, .. } = choices;
+        let _ = write!(
+            text,
+            "\"{name}\":{{\"growths\":{growths},\"remaps\":{remaps},\"waits\":{waits}}},"
+        );
     }
     text.pop();
     for (name, class) in ["small", "large"].into_iter().zip(&stats.classes) {

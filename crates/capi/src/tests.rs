@@ -357,6 +357,8 @@ fn statistics_fit_older_and_newer_programs() {
     assert_eq!(json["small"]["allocated_bytes"]["current"], 1024);
     assert_eq!(json["large"]["segments"]["total"], 0);
     assert_eq!((&json["driver_calls"], &json["granule_remaps"]), (&4.into(), &0.into()));
+    assert_eq!((all.with_room.growths, all.under_pressure.growths, all.device_looks), (1, 0, 1));
+    assert_eq!((&json["with_room"]["growths"], &json["device_looks"]), (&1.into(), &1.into()));
 }
 
 #[test]

@@ -186,8 +186,9 @@ fn out_of_memory(bytes: u64, device: c_int, cause: &str) -> String {
     let own = cause.find(OWN_WORDS).map_or(cause, |at| &cause[at..]);
     let (allocated, reserved) = (all.allocated_bytes.current, all.reserved_bytes.current);
     format!(
-        "{tried} {advice}GPU {device} has a total capacity of {} of which {} is free. Of the allocated memory {} is \
-         allocated by PyTorch, and {} is reserved by PyTorch but unallocated. {own}",
+        "{tried} {advice}GPU {device} has a total capacity of {} of which {} is free. Of the \
+         allocated memory {} is allocated by PyTorch, and {} is reserved by PyTorch but \
+         unallocated. {own}",
         Size(total),
         Size(free),
         Size(allocated),

@@ -75,4 +75,4 @@ pub use snapshot::{BlockView, SegmentView};
 pub use space::block::BlockState;
 pub use space::{Granted, Space};
 pub use state_machine::StateMachine;
-pub use stats::{Gauge, RemapStats, SizeClassStats, Stats};
+pub use stats::{Choices, Gauge, RemapStats, SizeClassStats, Stats};

@@ -156,11 +156,17 @@ const SHARED_HANDLE_BYTES: u64 = 32 * MIB;
 /// large handles is what the last per cent lacks: `docs/measurements.md` has the table of shares.
 const LEFT_PER_HANDLE: u64 = 128;
 
-/// How many granules new handles for a request get at most with room to spare: a power of two.
+/// While this share of what a heap may hold is left, no handle is made smaller than
+/// [`HANDLE_MAX_BYTES`]: on small devices, of which a handle would get next to nothing.
+const PLENTY_SHARE: u64 = 4;
+
+/// How many granules new handles for a request get at most with room to spare: a power of two. Of
+/// `own_bytes`, what this heap may hold at most, so many are left.
 pub(crate) fn roomy_handle_granules(
     class: SizeClass,
     asked_bytes: u64,
     left_bytes: u64,
+    own_bytes: u64,
     granule_bytes: u64,
 ) -> u16 {
     if class == SizeClass::Small {
@@ -168,7 +174,9 @@ pub(crate) fn roomy_handle_granules(
     }
     let asked = asked_bytes.clamp(SHARED_HANDLE_BYTES, ROOMY_HANDLE_MAX_BYTES);
     let most = (asked / granule_bytes).max(1);
-    1 << (left_bytes / LEFT_PER_HANDLE / granule_bytes).clamp(1, most).ilog2()
+    let is_plenty = left_bytes >= own_bytes / PLENTY_SHARE;
+    let least = if is_plenty { (HANDLE_MAX_BYTES / granule_bytes).clamp(1, most) } else { 1 };
+    1 << (left_bytes / LEFT_PER_HANDLE / granule_bytes).clamp(least, most).ilog2()
 }
 
 /// In what unit memory grows for a request, with handles of so many bytes: at most an eighth of a
@@ -303,14 +311,20 @@ mod tests {
     fn handles_follow_what_is_asked_and_what_is_left() {
         const GIB: u64 = 1 << 30;
         let handle = |asked, left| {
-            u64::from(roomy_handle_granules(SizeClass::Large, asked, left, 2 * MIB)) * 2 * MIB
+            let granules = roomy_handle_granules(SizeClass::Large, asked, left, 80 * GIB, 2 * MIB);
+            u64::from(granules) * 2 * MIB
         };
         // Of an empty device of 80 GiB, of half a GiB, and of next to nothing.
         assert_eq!(handle(3 * MIB, 80 * GIB), 32 * MIB);
         assert_eq!(handle(100 * MIB, 80 * GIB), 64 * MIB);
         assert_eq!(handle(64 * GIB, 80 * GIB), 256 * MIB);
         assert_eq!((handle(GIB, GIB / 2), handle(GIB, 0)), (4 * MIB, 2 * MIB));
-        assert_eq!(roomy_handle_granules(SizeClass::Small, MIB, 80 * GIB, 2 * MIB), 1);
+        let of_a_gib = |class, left, granule| roomy_handle_granules(class, MIB, left, GIB, granule);
+        assert_eq!(of_a_gib(SizeClass::Small, GIB, 2 * MIB), 1);
+        // A quarter is left, or less than that.
+        assert_eq!(of_a_gib(SizeClass::Large, GIB / 4, 2 * MIB), 4);
+        assert_eq!(of_a_gib(SizeClass::Large, GIB / 4 - 1, 2 * MIB), 1);
+        assert_eq!(of_a_gib(SizeClass::Large, GIB / 4, 32 * MIB), 1);
         assert_eq!(growth_unit(3 * MIB, 32 * MIB), 32 * MIB);
         assert_eq!(growth_unit(GIB, 256 * MIB), 128 * MIB);
         assert_eq!(growth_unit(100 * MIB, 2 * MIB), 2 * MIB);

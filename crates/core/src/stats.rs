@@ -67,6 +67,19 @@ impl SizeClassStats {
     }
 }
 
+/// How often a request that its own free list could not serve was answered in which way: what the
+/// price of memory came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Choices {
+    /// Memory was created.
+    pub growths: u64,
+    /// Free granules were remapped.
+    pub remaps: u64,
+    /// The stream was made to wait for others.
+    pub waits: u64,
+}
+
 /// Statistics of a heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -83,6 +96,12 @@ pub struct Stats {
     pub quarantined_bytes: u64,
     /// Requests that had memory given back before they were served or refused.
     pub retries: u64,
+    /// What was chosen with room to spare, where time counts more than memory.
+    pub with_room: Choices,
+    /// What was chosen without, where memory counts more than time.
+    pub under_pressure: Choices,
+    /// How often the device was asked how much of it is free.
+    pub device_looks: u64,
 }
 
 impl Stats {
@@ -97,6 +116,8 @@ impl Stats {
         self.cross_stream_reuses = 0;
         self.granule_remaps = 0;
         self.retries = 0;
+        self.device_looks = 0;
+        (self.with_room, self.under_pressure) = (Choices::default(), Choices::default());
     }
 
     fn each(&mut self, mut change: impl FnMut(&mut Gauge)) {

@@ -3,10 +3,16 @@
 //! Invariant: what a panic left half changed is never changed again, since nobody knows what of it
 //! is still true. It is poisoned: to be looked at, and no more.
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
 use drystone_core::Poisoned;
 use parking_lot::{Mutex, MutexGuard};
+
+/// A thread that finds the lock taken looks for it again after 2^4 pauses of the processor, then
+/// after twice as many each time, and sleeps once 2^9 were in vain: some 50 µs altogether. A change
+/// takes a thousandth of that, so hardly anyone sleeps, which costs two calls of the system. Longer
+/// pauses leave the other thread several changes on end, with the state in its own caches.
+const PAUSES_LOG2: Range<u32> = 4..10;
 
 /// A state machine behind its lock.
 pub(crate) struct StateLock<S: ?Sized>(Mutex<Guarded<S>>);
@@ -29,12 +35,25 @@ impl<S: ?Sized> StateLock<S> {
         MutexGuard::map(self.0.lock(), |guarded| &mut guarded.state)
     }
 
+    /// The lock, which another thread has.
+    #[cold]
+    #[inline(never)]
+    fn wait(&self) -> MutexGuard<'_, Guarded<S>> {
+        for log2 in PAUSES_LOG2 {
+            (0..1 << log2).for_each(|_| std::hint::spin_loop());
+            if let Some(guarded) = self.0.try_lock() {
+                return guarded;
+            }
+        }
+        self.0.lock()
+    }
+
     /// Changes the state. A panic of the change poisons it.
     ///
     /// Errors: it is poisoned already, and unchanged.
     #[inline]
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut S) -> T) -> Result<T, Poisoned> {
-        let mut guarded = self.0.lock();
+        let mut guarded = self.0.try_lock().unwrap_or_else(|| self.wait());
         if guarded.is_changing {
             return Err(Poisoned);
         }

@@ -14,6 +14,7 @@ use crate::policy::{self, SegmentKind};
 use crate::pool::Pool;
 use crate::size::{SizeError, round_up};
 use crate::space::unmapped::GrowthPoint;
+use crate::stats::Stats;
 use crate::vm::donors::Donors;
 use crate::vm::physical::NewPhysical;
 
@@ -24,9 +25,27 @@ impl Heap {
         reuse: Reuse,
         look: Look,
     ) -> Result<Outcome, Unserved> {
-        match self.space.list(request.list).kind {
-            SegmentKind::Plain => Ok(Outcome::Plan(self.plan_malloc(request, reuse)?)),
-            SegmentKind::Mapped => self.back(request, reuse, look),
+        let outcome = match self.space.list(request.list).kind {
+            SegmentKind::Plain => Outcome::Plan(self.plan_malloc(request, reuse)?),
+            SegmentKind::Mapped => self.back(request, reuse, look)?,
+        };
+        self.count_choice(request, &outcome);
+        Ok(outcome)
+    }
+
+    /// Counts what serves a request, and not what only prepares that.
+    fn count_choice(&mut self, request: Request, outcome: &Outcome) {
+        let is_roomy = self.is_roomy(request.bytes);
+        let Stats { with_room, under_pressure, .. } = &mut self.stats;
+        let choices = if is_roomy { with_room } else { under_pressure };
+        match outcome {
+            Outcome::Granted(_) => choices.remaps += 1,
+            Outcome::Plan(plan) => match &plan.intent {
+                Intent::Remap { .. } => choices.remaps += 1,
+                Intent::Grow { .. } | Intent::Malloc { .. } => choices.growths += 1,
+                Intent::Order { fences, .. } if !fences.is_empty() => choices.waits += 1,
+                _ => {}
+            },
         }
     }
 
@@ -103,10 +122,14 @@ impl Heap {
         self.headroom.left_bytes(self.growing_bytes(), self.config.limit_bytes)
     }
 
+    /// What this heap may hold at most, as far as others leave it that much.
+    fn own_bytes(&self) -> u64 {
+        self.headroom.left_bytes(0, self.config.limit_bytes)
+    }
+
     /// Whether there is room to spare for so many bytes.
     fn is_roomy(&self, bytes: u64) -> bool {
-        let own_bytes = self.headroom.left_bytes(0, self.config.limit_bytes);
-        policy::is_roomy(self.config.prefer, bytes, self.left_bytes(), own_bytes)
+        policy::is_roomy(self.config.prefer, bytes, self.left_bytes(), self.own_bytes())
     }
 
     /// Whether a request may be served by a remap with room to spare.
@@ -121,8 +144,15 @@ impl Heap {
         let class = self.space.list(request.list).class;
         let granule_bytes = self.config.granule_bytes;
         if is_roomy && !self.scarcity.of_memory() {
-            let left_bytes = self.left_bytes();
-            return policy::roomy_handle_granules(class, request.bytes, left_bytes, granule_bytes);
+            let (left_bytes, own_bytes) = (self.left_bytes(), self.own_bytes());
+            let asked_bytes = request.bytes;
+            return policy::roomy_handle_granules(
+                class,
+                asked_bytes,
+                left_bytes,
+                own_bytes,
+                granule_bytes,
+            );
         }
         policy::handle_granules(
             class,

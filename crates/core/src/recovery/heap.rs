@@ -55,6 +55,7 @@ impl Heap {
             }
             if let Some(free_bytes) = miss.seen_free_bytes.take() {
                 self.headroom.note_look(free_bytes, self.stats.all.reserved_bytes.current);
+                self.stats.device_looks += 1;
             }
             let most_bytes = self.most_bytes(miss.look);
             if let Some(next) = miss.go_on(&mut self.stats, most_bytes) {

@@ -38,6 +38,12 @@ fn waits_of_two_streams(total_bytes: u64, prefer: Prefer) -> u64 {
         program.free(block);
     }
     let waits = sim.calls_of(Call::Wait);
+    let stats = program.allocator.stats();
+    assert_eq!(stats.with_room.waits, 0);
+    assert!(
+        stats.under_pressure.waits <= waits && (waits == 0) == (stats.under_pressure.waits == 0)
+    );
+    assert!(stats.with_room.growths + stats.under_pressure.growths > 0);
     program.end();
     waits
 }

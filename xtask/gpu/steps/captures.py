@@ -1,0 +1,114 @@
+"""Which calls each capture mode allows, and whether the capture survives them.
+
+Prints a row for each call, mode of capture and thread that calls, as soon as it is known: what the
+call returned, and what ending the capture returned.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+
+from cuda import Address, Cuda, tell
+
+MODES = {"global": 0, "thread-local": 1, "relaxed": 2}
+SIZE_T = ctypes.c_size_t
+
+
+class Things:
+    """What the calls are given: made before any capture begins."""
+
+    def __init__(self, cuda: Cuda) -> None:
+        size = cuda.granule
+        self.size, self.start = size, cuda.reserve(8 * size)
+        self.handle = cuda.create(size)[0]
+        for index in (0, 1):
+            cuda.map(self.start + index * size, size, self.handle)
+        cuda.set_access(self.start, size)
+        self.other = cuda.stream()
+        self.event = cuda.event()
+        cuda("cuEventRecord", self.event, self.other)
+        cuda("cuEventSynchronize", self.event)
+        self.pool = ctypes.c_void_p()
+        cuda("cuDeviceGetDefaultMemPool", ctypes.byref(self.pool), 0)
+        self.allocated = Address()
+        cuda("cuMemAlloc_v2", ctypes.byref(self.allocated), SIZE_T(1 << 20))
+
+
+def calls(cuda: Cuda, things: Things, stream: ctypes.c_void_p) -> dict[str, Callable[[], int]]:
+    """The calls, by name. ``stream`` is the one that captures."""
+    start, size, any_answer = things.start, things.size, (ctypes.c_uint64 * 8)()
+    access, reserved = ctypes.byref(cuda.access), ctypes.c_ulonglong(0)
+
+    def call(name: str, *arguments: object) -> Callable[[], int]:
+        return lambda: cuda.code(name, *arguments)
+
+    return {
+        "cuMemGetInfo": call("cuMemGetInfo_v2", ctypes.byref(any_answer, 0),
+                             ctypes.byref(any_answer, 8)),
+        "cuMemAddressReserve": call("cuMemAddressReserve", any_answer, SIZE_T(size), SIZE_T(0),
+                                    Address(0), reserved),
+        "cuMemCreate": call("cuMemCreate", any_answer, SIZE_T(size),
+                            ctypes.byref(cuda.properties), reserved),
+        "cuMemMap": call("cuMemMap", Address(start + 2 * size), SIZE_T(size), SIZE_T(0),
+                         things.handle, reserved),
+        "cuMemSetAccess": call("cuMemSetAccess", Address(start + size), SIZE_T(size), access,
+                               SIZE_T(1)),
+        "cuMemUnmap": call("cuMemUnmap", Address(start + size), SIZE_T(size)),
+        "cuMemAlloc": call("cuMemAlloc_v2", any_answer, SIZE_T(1 << 20)),
+        "cuMemFree": call("cuMemFree_v2", things.allocated),
+        "cuMemAllocAsync, other stream": call("cuMemAllocAsync", any_answer, SIZE_T(1 << 20),
+                                              things.other),
+        "cuMemPoolGetAttribute": call("cuMemPoolGetAttribute", things.pool, 5, any_answer),
+        "cuMemPoolTrimTo": call("cuMemPoolTrimTo", things.pool, SIZE_T(0)),
+        "cuStreamIsCapturing, captured": call("cuStreamIsCapturing", stream, any_answer),
+        "cuStreamIsCapturing, other": call("cuStreamIsCapturing", things.other, any_answer),
+        "cuStreamGetId, captured": call("cuStreamGetId", stream, any_answer),
+        "cuStreamQuery, other": call("cuStreamQuery", things.other),
+        "cuStreamSynchronize, other": call("cuStreamSynchronize", things.other),
+        "cuStreamCreate": call("cuStreamCreate", any_answer, 1),
+        "cuEventCreate": call("cuEventCreate", any_answer, 2),
+        "cuEventRecord, other": call("cuEventRecord", things.event, things.other),
+        "cuEventQuery": call("cuEventQuery", things.event),
+        "cuEventSynchronize": call("cuEventSynchronize", things.event),
+        "cuCtxSynchronize": call("cuCtxSynchronize"),
+    }
+
+
+def in_thread(cuda: Cuda, call: Callable[[], int]) -> int:
+    answers: list[int] = []
+
+    def body() -> None:
+        cuda.enter()
+        answers.append(call())
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join()
+    return answers[0]
+
+
+def row(cuda: Cuda, name: str, mode: str, thread: str) -> dict[str, object]:
+    things, stream = Things(cuda), cuda.stream()
+    call = calls(cuda, things, stream)[name]
+    before = call() if name in ("cuMemGetInfo", "cuMemPoolGetAttribute") else 0
+    cuda("cuStreamBeginCapture_v2", stream, MODES[mode])
+    returned = call() if thread == "own" else in_thread(cuda, call)
+    graph = ctypes.c_void_p()
+    ended = cuda.code("cuStreamEndCapture", stream, ctypes.byref(graph))
+    return {"call": name, "mode": mode, "thread": thread, "returned": returned, "ended": ended,
+            **({"without": before} if before else {})}
+
+
+def main() -> None:
+    cuda = Cuda()
+    names = list(calls(cuda, Things(cuda), cuda.stream()))
+    for name in names:
+        for mode in MODES:
+            for thread in ("own", "other"):
+                tell(row(cuda, name, mode, thread))
+
+
+if __name__ == "__main__":
+    main()
