@@ -54,9 +54,9 @@ ATTEMPTS = """
     os.remove("fresh/" + made)
     lock = "fresh/" + made[:-2] + "lock"
     os.remove(lock)
-    os.symlink(os.path.abspath("victim"), lock)
+    os.symlink(os.path.abspath("target"), lock)
     attempt("a link to lock")
-    found["victim"] = os.path.exists("victim")
+    found["target"] = os.path.exists("target")
     os.chmod("fresh", 0o777)
     attempt("anybody's folder")
     del os.environ["CXX"]
@@ -97,7 +97,7 @@ class Refusals(unittest.TestCase):
         for attempt in ("anybody's file", "a link", "anybody's folder"):
             self.check(attempt, "can be changed by other users", "DRYSTONE_CACHE")
         self.check("a link to lock", "symbolic links", "DRYSTONE_CACHE")
-        self.assertFalse(self.found["victim"])
+        self.assertFalse(self.found["target"])
 
     def test_nothing_was_changed_until_all_was_well(self):
         self.assertEqual(self.found["at last"], "enabled")
