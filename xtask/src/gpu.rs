@@ -20,7 +20,7 @@ use crate::{capi, python, simcuda, torch};
 const BUILDS: [(&str, &[&str]); 4] = [
     ("suite", &["test", "--no-run", "--package", "drystone", "--test", "suite"]),
     ("device", &["test", "--no-run", "--package", "drystone-cuda", "--test", "device"]),
-    ("inference", &["build", "--release", "--package", "drystone", "--features", "cudarc"]),
+    ("inference", &["build", "--release", "--package", "drystone-cudarc"]),
     ("measure", &["build", "--release", "--package", "drystone-cuda"]),
 ];
 

@@ -1,16 +1,14 @@
 //! A real GPU behind the driver trait, through cudarc.
 //!
-//! [`CudaDevice`] implements [`Driver`](drystone_driver::Driver); [`Buffer`] lets cudarc take
-//! memory that it did not allocate. Builds with no CUDA installed and finds the driver when the
-//! program runs: every symbol is looked up before cudarc is called, which would panic over a
-//! missing one.
+//! [`CudaDevice`] implements [`Driver`](drystone_driver::Driver). Builds with no CUDA installed and
+//! finds the driver when the program runs: every symbol is looked up before cudarc is called, which
+//! would panic over a missing one.
 //!
 //! Keeps three promises: no CUDA call is made once process exit began or in a forked child (P6);
 //! the calling thread's current context is after every call what it was before; nothing panics.
 //! Bottom first: `process`, `failure`, `calls` (the only one that calls cudarc's functions),
-//! `current`, `identity`, `primary`, `sharing`, `device`, `driver`; `buffer` stands alone.
+//! `current`, `identity`, `primary`, `sharing`, `device`, `driver`.
 
-mod buffer;
 mod calls;
 mod current;
 mod device;
@@ -23,7 +21,6 @@ mod process;
 mod properties;
 mod sharing;
 
-pub use buffer::{AnyBits, Buffer, BufferView, BufferViewMut, DeviceBlock};
 pub use device::{CudaDevice, CudaOptions, device_count};
 pub use open_error::OpenError;
 pub use process::{ProcessState, process_state};

@@ -30,7 +30,7 @@
 //! `build_error`, `budget`, `memory_provider` (plain types) · `state_lock` (a panic under it
 //! poisons) · `executor` (carries plans out, and joins names of the heap with handles of the
 //! driver) · `backend` (who decides, behind its lock) · `engine` (streams, waiting, trimming, the
-//! way of a miss) · `allocation` · `allocator` (the public handle) · `embed`.
+//! way of a miss) · `allocation` · `allocator` (the public handle).
 #![forbid(unsafe_code)]
 
 mod allocation;
@@ -39,8 +39,6 @@ mod backend;
 mod budget;
 mod build_error;
 mod decimal;
-#[cfg(feature = "cudarc")]
-pub mod embed;
 mod engine;
 mod error;
 mod executor;

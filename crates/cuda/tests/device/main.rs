@@ -5,7 +5,6 @@
 //! the test needs. What a call did is looked at through the driver itself, past the crate.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod buffers;
 mod calls;
 mod contexts;
 mod endings;

@@ -104,6 +104,13 @@ impl Allocator {
         self.engine.trim_passed()
     }
 
+    /// Runs something, the beginning of a capture say, while no memory moves between allocator and
+    /// device: requests that miss and trims of other threads wait for it. It must not use the
+    /// allocator but for what its own free list serves.
+    pub fn while_memory_stays<R>(&self, run: impl FnOnce() -> R) -> R {
+        self.engine.while_memory_stays(run)
+    }
+
     /// Sets the limit of reserved bytes. What is reserved above it stays until trimmed. Makes no
     /// driver call.
     pub fn set_limit(&self, limit_bytes: u64) {

@@ -160,6 +160,12 @@ impl Engine {
         Ok(())
     }
 
+    /// Runs something that no growth and no trim may meet half way.
+    pub(crate) fn while_memory_stays<R>(&self, run: impl FnOnce() -> R) -> R {
+        let _growth = self.growth.lock();
+        run()
+    }
+
     /// Carries out a plan and hands it back, done or undone.
     fn perform(&self, plan: Plan) -> Result<(), DriverError> {
         self.executor.perform(self.backend.state(), plan)

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use cudarc::driver::CudaContext;
 use drystone::Options;
-use drystone::embed::{Buffer, DeviceMemory, StreamMemory, device_count};
+use drystone_cudarc::{Alloc, DeviceMemory, PooledSlice, StreamMemory, device_count};
 
 const LAYERS: usize = 16;
 const HIDDEN: usize = 2048;
@@ -17,14 +17,14 @@ const VOCABULARY: usize = 32_000;
 const CACHE_STEP: usize = 256;
 
 struct Layer {
-    weights: Buffer<f32>,
+    weights: PooledSlice<f32>,
     /// Keys and values, in pieces that never move: growing adds one and copies nothing.
-    cache: Vec<Buffer<f32>>,
+    cache: Vec<PooledSlice<f32>>,
 }
 
 struct Engine {
     memory: StreamMemory,
-    embedding: Buffer<f32>,
+    embedding: PooledSlice<f32>,
     layers: Vec<Layer>,
     tokens: usize,
 }
@@ -32,12 +32,12 @@ struct Engine {
 impl Engine {
     fn load(memory: &StreamMemory) -> Result<Self, Box<dyn Error>> {
         // A loader needs room to convert in; it is unused afterwards.
-        let staging = memory.zeros::<f32>(VOCABULARY * HIDDEN)?;
+        let staging = memory.alloc_zeros::<f32>(VOCABULARY * HIDDEN)?;
         let layer = || -> Result<Layer, Box<dyn Error>> {
-            Ok(Layer { weights: memory.zeros(12 * HIDDEN * HIDDEN)?, cache: Vec::new() })
+            Ok(Layer { weights: memory.alloc_zeros(12 * HIDDEN * HIDDEN)?, cache: Vec::new() })
         };
         let layers = (0..LAYERS).map(|_| layer()).collect::<Result<_, _>>()?;
-        let embedding = memory.zeros(VOCABULARY * HIDDEN)?;
+        let embedding = memory.alloc_zeros(VOCABULARY * HIDDEN)?;
         drop(staging);
         // What loading alone needed goes back to the device, for whoever else is on it.
         let given_back = memory.allocator().trim()?;
@@ -62,21 +62,21 @@ impl Engine {
                 return Err(format!("the cache is full at {} tokens", self.tokens).into());
             }
             for layer in &mut self.layers {
-                layer.cache.push(self.memory.uninitialised(2 * CACHE_STEP * HIDDEN)?);
+                layer.cache.push(self.memory.alloc_zeros(2 * CACHE_STEP * HIDDEN)?);
             }
         }
         let stream = self.memory.stream();
         let row = self.tokens % CACHE_STEP;
-        let mut hidden = self.memory.uninitialised::<f32>(HIDDEN)?;
-        let token = self.embedding.slice(..HIDDEN).ok_or("the vocabulary is empty")?;
+        let mut hidden = self.memory.alloc_zeros::<f32>(HIDDEN)?;
+        let token = self.embedding.slice(..HIDDEN);
         stream.memcpy_dtod(&token, &mut hidden)?;
         for layer in &mut self.layers {
             // A real engine launches kernels with these buffers as arguments.
-            let scratch = self.memory.zeros::<f32>(4 * HIDDEN)?;
-            let result = scratch.slice(..HIDDEN).ok_or("the scratch is too small")?;
+            let scratch = self.memory.alloc_zeros::<f32>(4 * HIDDEN)?;
+            let result = scratch.slice(..HIDDEN);
             let piece = layer.cache.last_mut().ok_or("the layer has no cache")?;
             let rows = row * HIDDEN..(row + 1) * HIDDEN;
-            let mut key = piece.slice_mut(rows).ok_or("the piece is too small")?;
+            let mut key = piece.slice_mut(rows);
             stream.memcpy_dtod(&result, &mut key)?;
         }
         self.tokens += 1;
@@ -112,8 +112,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     }
     stream.synchronize()?;
 
-    let weights: usize =
-        engine.layers.iter().map(|layer| layer.weights.owner().bytes() as usize).sum();
+    let weights: usize = engine.layers.iter().map(|layer| layer.weights.num_bytes()).sum();
     let all = memory.allocator().stats().all;
     println!(
         "{} tokens; {} MiB of weights, {} MiB in use, {} MiB held, {} MiB at most",

@@ -1,0 +1,167 @@
+//! Programs that know cudarc alone, after `install`.
+
+use std::sync::Arc;
+use std::thread;
+
+use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, result};
+use drystone::{Backend, Options};
+use drystone_cudarc::{InstallError, install, installed};
+use drystone_testkit::SimCuda;
+
+use crate::{MIB, count, counts, on_a_device};
+
+fn zeros(stream: &Arc<CudaStream>, len: usize) -> CudaSlice<f32> {
+    stream.alloc_zeros(len).unwrap()
+}
+
+fn address(slice: &CudaSlice<f32>) -> u64 {
+    slice.device_ptr(slice.stream()).0
+}
+
+#[test]
+fn slices_of_cudarc_come_from_drystone_and_a_hit_asks_nothing() {
+    let name = "installed::slices_of_cudarc_come_from_drystone_and_a_hit_asks_nothing";
+    on_a_device(name, "memory:1GiB,backing:true", || {
+        install(&Options::default()).unwrap();
+        let context = CudaContext::new(0).unwrap();
+        // SAFETY: there is one stream.
+        unsafe { context.disable_event_tracking() };
+        let own = context.per_thread_stream();
+        for stream in [context.default_stream(), context.new_stream().unwrap(), own] {
+            as_it_is(&stream);
+        }
+    });
+}
+
+/// A program's steps, which make no call of the driver once the pool is warm.
+fn as_it_is(stream: &Arc<CudaStream>) {
+    let values: Vec<f32> = (0..1000u16).map(f32::from).collect();
+    let slice = stream.clone_htod(&values).unwrap();
+    assert_eq!(stream.clone_dtoh(&slice.try_clone().unwrap()).unwrap(), values);
+    let mut wide = zeros(stream, 5 * MIB);
+    let other = |name: &String| name != "cuCtxGetCurrent";
+    let before: Vec<_> = counts().into_iter().filter(|(name, _)| other(name)).collect();
+    for _ in 0..100 {
+        let first = address(&wide);
+        drop(wide);
+        // SAFETY: nobody reads it.
+        wide = unsafe { stream.alloc(5 * MIB) }.unwrap();
+        assert_eq!(address(&wide), first);
+    }
+    let after: Vec<_> = counts().into_iter().filter(|(name, _)| other(name)).collect();
+    assert_eq!(after, before, "no call of the driver");
+    assert_eq!((count("cuMemAllocAsync"), count("cuMemFreeAsync")), (0, 0));
+    let all = installed(0).unwrap().stats().all;
+    assert_eq!((all.allocations.current, all.allocations.total % 103), (2, 0));
+    drop((slice, wide));
+    installed(0).unwrap().trim().unwrap();
+    assert_eq!(SimCuda::find().unwrap().physical_bytes(0), 0);
+    stream.context().check_err().unwrap();
+}
+
+#[test]
+fn b01_streams_of_a_program_as_it_is_stay_ordered() {
+    let name = "installed::b01_streams_of_a_program_as_it_is_stay_ordered";
+    on_a_device(name, "memory:1GiB,oracle:true", || {
+        install(&Options::default()).unwrap();
+        let context = CudaContext::new(0).unwrap();
+        let sim = SimCuda::find().unwrap();
+        for _ in 0..20 {
+            // Also the default stream, and those that come and go.
+            let streams = [
+                context.default_stream(),
+                context.new_stream().unwrap(),
+                context.per_thread_stream(),
+            ];
+            for (at, a) in streams.iter().enumerate() {
+                let b = &streams[(at + 1) % 3];
+                let mut out = zeros(b, MIB);
+                let source = zeros(a, MIB);
+                b.memcpy_dtod(&source, &mut out).unwrap();
+                sim.launch(0, b.cu_stream().cast(), 50_000).unwrap();
+                drop(source);
+                drop(zeros(a, MIB));
+            }
+            let streams = streams.map(|stream| thread::spawn(move || drop(zeros(&stream, MIB))));
+            let _ = streams.map(|thread| thread.join().unwrap());
+        }
+        context.synchronize().unwrap();
+        let held = installed(0).unwrap().stats().all.reserved_bytes.peak;
+        assert!(held < 200 << 20, "{} MiB", held >> 20);
+        assert_eq!(sim.violations(0), [""; 0]);
+        context.check_err().unwrap();
+    });
+}
+
+#[test]
+fn i11_in_a_capture_memory_is_the_graphs() {
+    let name = "installed::i11_in_a_capture_memory_is_the_graphs";
+    on_a_device(name, "memory:1GiB,backing:true", || {
+        install(&Options::default()).unwrap();
+        let context = CudaContext::new(0).unwrap();
+        // SAFETY: there is one stream.
+        unsafe { context.disable_event_tracking() };
+        let stream = context.new_stream().unwrap();
+        let mut older = zeros(&stream, MIB);
+        drop(zeros(&stream, MIB)); // warm
+        stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED).unwrap();
+        drop(zeros(&stream, MIB));
+        stream.memset_zeros(&mut older).unwrap();
+        drop(older);
+        let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+        let graph = stream.end_capture(flags).unwrap().unwrap();
+        let ones = [(); 3].map(|()| stream.clone_htod(&vec![1f32; MIB]).unwrap());
+        graph.launch().unwrap();
+        for ones in ones {
+            assert_eq!(stream.clone_dtoh(&ones).unwrap()[..2], [1.0, 1.0]);
+        }
+        let questions = count("cuStreamIsCapturing");
+        drop(zeros(&stream, MIB));
+        assert_eq!(count("cuStreamIsCapturing"), questions, "no capture is under way");
+        context.check_err().unwrap();
+    });
+}
+
+#[test]
+fn after_the_first_use_of_cuda_it_is_too_late() {
+    let name = "installed::after_the_first_use_of_cuda_it_is_too_late";
+    on_a_device(name, "memory:1GiB,strict:false", || {
+        let stream = CudaContext::new(0).unwrap().new_stream().unwrap();
+        assert!(matches!(install(&Options::default()), Err(InstallError::TooLate)));
+        drop(zeros(&stream, MIB));
+        assert!(installed(0).is_none());
+        assert_eq!(count("cuMemAllocAsync"), 1);
+        stream.context().check_err().unwrap();
+    });
+}
+
+#[test]
+fn memory_that_runs_out_is_said_as_the_driver_says_it() {
+    let name = "installed::memory_that_runs_out_is_said_as_the_driver_says_it";
+    on_a_device(name, "memory:256MiB,devices:2,strict:false", || {
+        let options = Options::default().with_backend(Backend::Async);
+        assert!(matches!(install(&options), Err(InstallError::OtherBackend)));
+        install(&Options::default()).unwrap();
+        assert!(matches!(install(&Options::default()), Err(InstallError::Twice)));
+        let contexts = [0, 1].map(|ordinal| CudaContext::new(ordinal).unwrap());
+        for (ordinal, context) in contexts.iter().enumerate() {
+            let stream = context.new_stream().unwrap();
+            let weights = zeros(&stream, 32 * MIB);
+            let refused = stream.alloc_zeros::<f32>(40 * MIB).unwrap_err();
+            assert_eq!(refused.0 as u32, 2, "out of memory");
+            drop(weights);
+            drop(zeros(&stream, 63 * MIB));
+            // Freed by the other call, which waits.
+            let address = zeros(&stream, MIB).leak();
+            context.bind_to_thread().unwrap();
+            // SAFETY: nobody else has it.
+            unsafe { result::free_sync(address) }.unwrap();
+            // SAFETY: refused, as the driver would.
+            assert!(unsafe { result::free_sync(address) }.is_err());
+            let all = installed(ordinal).unwrap().stats().all;
+            assert_eq!((all.allocations.current, all.allocations.total), (0, 3));
+        }
+        assert!(installed(2).is_none());
+    });
+}
