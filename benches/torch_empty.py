@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-KINDS = ("native", "native=True", "plug-in")
+KINDS = ("native", "compiled", "plugin")
 CASES = {
     "4 KiB": (4 << 10, False),
     "8 MiB": (8 << 20, False),
@@ -25,7 +25,7 @@ def serve(kind: str) -> None:
     import torch
     if kind != "native":
         import drystone
-        drystone.enable(native=kind == "native=True")
+        drystone.enable(route=kind)
     streams = (torch.cuda.default_stream(), torch.cuda.Stream())
     for line in sys.stdin:
         size, is_created = CASES[line.strip()]

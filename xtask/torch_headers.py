@@ -1,4 +1,4 @@
-"""Compiles the source of native=True against the headers of other PyTorches.
+"""Compiles the C++ source of the package against the headers of other PyTorches.
 
     python3 xtask/torch_headers.py FOLDER DRYSTONE_H_FOLDER VERSION...
 

@@ -25,18 +25,20 @@ __all__ = [
 ]
 
 
-def enable(*, native: bool = False, **options: object) -> None:
+def enable(*, route: str | None = None, **options: object) -> None:
     """Makes Drystone PyTorch's allocator for CUDA, for as long as the process lives.
 
     Must be called before CUDA is used, once. The options are those of ``DRYSTONE_CONF``, such as
     ``limit="20GiB"`` or ``backend="vmm"``; without any that variable's hold. Whatever stands in the
     way is one `DrystoneError` that says what to do.
 
-    With ``native`` nothing of PyTorch's is lost: history, snapshots, pools, graph trees. That takes
-    a C++ compiler, once for each version of PyTorch.
+    Nothing of PyTorch's is lost: history, snapshots, pools, trees of graphs. That takes a C++
+    compiler, once for each build of PyTorch. Where there is none, Drystone is a plug-in of
+    PyTorch, which can do less, and a line on standard error says so. ``route="compiled"`` is an
+    error instead; ``route="plugin"`` is always the plug-in.
     """
     from ._enable import enable as enable_now
-    enable_now(options, native)
+    enable_now(options, route)
 
 
 def is_enabled() -> bool:

@@ -13,6 +13,7 @@ import sys
 
 from ._errors import DrystoneError
 from ._hook import environment
+from ._routes import ROUTES
 
 
 def main() -> None:
@@ -24,6 +25,9 @@ def main() -> None:
     given = parser.parse_args()
     command = [sys.executable, *subprocess._args_from_interpreter_flags()]
     command += ["-m"] if given.module else []
+    if sys.flags.ignore_environment or sys.flags.no_site:
+        print("drystone: not enabled: with -I, -E and -S Python starts without it; leave them out, "
+              "or call drystone.enable() in the program", file=sys.stderr)
     _become([*command, given.program, *given.arguments], given)
 
 
@@ -42,7 +46,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--conf", metavar="KEY:VALUE,...", help="options, in place of DRYSTONE_CONF")
     parser.add_argument(
-        "--native", action="store_true", help="as drystone.enable(native=True); compiles once")
+        "--route", choices=ROUTES, help="as drystone.enable(route=...)")
     return parser
 
 
@@ -52,7 +56,7 @@ def _become(command: list[str], given: argparse.Namespace) -> None:
             # A wrong option is told before anything runs.
             from . import _library
             _library.configure(given.conf)
-        os.execvpe(command[0], command, environment(os.environ, given.conf, given.native))
+        os.execvpe(command[0], command, environment(os.environ, given.conf, given.route))
     except (DrystoneError, OSError) as error:
         sys.exit(f"drystone: cannot run {command[0]}: {error}")
 

@@ -1,4 +1,4 @@
-"""Installing Drystone as PyTorch's allocator, as a plug-in or as one of PyTorch's own kind.
+"""Installing Drystone as PyTorch's allocator: compiled, or where that cannot be as a plug-in.
 
 Invariant: everything that can stand in the way is looked at before anything is changed, since
 PyTorch's allocator can be changed once, and not back.
@@ -6,11 +6,16 @@ PyTorch's allocator can be changed once, and not back.
 
 from __future__ import annotations
 
+import ctypes
+import os
+import re
+import sys
 from collections.abc import Mapping
 from types import ModuleType
 
 from . import _library
 from ._errors import DrystoneError
+from ._routes import ROUTES
 from ._version import OLDEST, check_version, name, numbers
 
 # PyTorch's setter, and what it is given.
@@ -29,11 +34,15 @@ HOOKS = {
 # alone, such as a sort's scratch, comes with the tensor's size, device and stream.
 REMEMBERS = (2, 9)
 
+# Settings of PyTorch's own allocator that Drystone needs no telling, or that are of host memory.
+HARMLESS = ("expandable_segments", "use_cuda_host_register", "release_lock_on_cudamalloc")
+NO_CACHING = "PYTORCH_NO_CUDA_MEMORY_CACHING"
+
 is_enabled = False
 
 
 def enable(
-    options: Mapping[str, object], native: bool = False, needs_device: bool = True,
+    options: Mapping[str, object], route: str | None = None, needs_device: bool = True,
 ) -> None:
     """See `drystone.enable`. Without a device nothing is looked for, and CUDA not touched."""
     global is_enabled
@@ -41,22 +50,63 @@ def enable(
         raise DrystoneError(
             "drystone.enable() was called before, and its options are settled: call it once, or "
             "leave it out where DRYSTONE_ENABLE is set")
+    if route not in (None, *ROUTES):
+        raise DrystoneError(
+            f"there is no route {route!r}: choose one of {', '.join(ROUTES)}, or none")
     torch = _torch()
     _library.library()
     if options:
         _library.configure(text_of(options))
     if needs_device:
         _check_devices(torch)
-    if native:
+    shim = None if route == "plugin" else _compiled(torch, is_needed=route == "compiled")
+    if shim is not None:
         from . import _native
-        _native.install(torch)
+        _native.install(shim)
         is_enabled = True
-        return
-    _library.bind_to_torch()
-    _install(torch)
-    is_enabled = True
-    from . import _parity
-    _parity.install(torch)
+    else:
+        _library.bind_to_torch()
+        _install(torch)
+        is_enabled = True
+        from . import _parity
+        _parity.install(torch)
+    ignored = ignored_settings(os.environ, is_plug_in=shim is None)
+    if ignored:
+        _tell(f"without effect on the memory of devices: {', '.join(ignored)}; the options that "
+              "are there are those of DRYSTONE_CONF")
+
+
+def ignored_settings(environment: Mapping[str, str], is_plug_in: bool) -> list[str]:
+    """What was set for PyTorch's own allocator and means nothing to this one."""
+    found = []
+    for variable in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+        # Lists of numbers have colons and commas of their own, within brackets.
+        for setting in re.sub(r"\[[^]]*\]", "", environment.get(variable, "")).split(","):
+            key, _, value = setting.strip().partition(":")
+            is_own = (key, value.strip()) in (("backend", "native"), ("", ""))
+            if not is_own and not key.startswith("pinned_") and key not in HARMLESS:
+                found.append(key)
+    if is_plug_in and environment.get(NO_CACHING) is not None:
+        found.append(NO_CACHING)
+    return list(dict.fromkeys(found))
+
+
+def _compiled(torch: ModuleType, is_needed: bool) -> ctypes.CDLL | None:
+    """What is compiled for this PyTorch; if it need not be there, a line says what is missing."""
+    from . import _native
+    try:
+        return _native.load(_native.library(torch))
+    except DrystoneError as error:
+        if is_needed:
+            raise
+        _tell(f"enabled as a plug-in of PyTorch, without history, MemPool, trees of graphs and "
+              f"tensors for other processes: {error}")
+        return None
+
+
+def _tell(text: str) -> None:
+    """One line for who started the program."""
+    print("drystone:", " ".join(text.split()), file=sys.stderr, flush=True)
 
 
 def text_of(options: Mapping[str, object]) -> str:

@@ -12,20 +12,22 @@ from collections.abc import Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from ._routes import ROUTES
+
 ENABLE = "DRYSTONE_ENABLE"
-NATIVE = "native"
 CONF = "DRYSTONE_CONF"
 # Holds nothing but a `sitecustomize`, which every interpreter imports at its start.
 START = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_start")
 
 
 def environment(
-    given: Mapping[str, str], options: str | None, native: bool = False,
+    given: Mapping[str, str], options: str | None, route: str | None = None,
 ) -> dict[str, str]:
     """The environment of a program that is to run with Drystone, and of all it starts."""
-    paths = [START, *filter(None, given.get("PYTHONPATH", "").split(os.pathsep))]
-    how = NATIVE if native else "1"
-    changed = {**given, ENABLE: how, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+    # An empty entry is the folder that the program runs in, unless there is nothing else.
+    others = given["PYTHONPATH"].split(os.pathsep) if given.get("PYTHONPATH") else []
+    paths = os.pathsep.join(dict.fromkeys([START, *others]))
+    changed = {**given, ENABLE: route or "1", "PYTHONPATH": paths}
     if options:
         changed[CONF] = options
     return changed
@@ -71,11 +73,11 @@ class _Loader:
 
 
 def _enable() -> None:
-    from ._enable import enable
-    from ._errors import DrystoneError
+    wanted = os.environ.get(ENABLE)
     try:
+        from ._enable import enable
         # A program may start helpers that have no GPU, or fork before it uses one.
-        enable({}, native=os.environ.get(ENABLE) == NATIVE, needs_device=False)
-    except DrystoneError as error:
+        enable({}, wanted if wanted in ROUTES else None, needs_device=False)
+    except Exception as error:
         # PyTorch is there and works, only with its own allocator.
         print(f"drystone: not enabled in process {os.getpid()}: {error}", file=sys.stderr)

@@ -11,11 +11,14 @@ import ctypes
 import fcntl
 import hashlib
 import os
+import platform
 import shutil
+import stat
 import subprocess
 import tempfile
 from pathlib import Path
 from types import ModuleType
+from typing import BinaryIO
 
 from . import _library
 from ._errors import DrystoneError
@@ -25,12 +28,12 @@ from ._version import numbers
 CXX20 = (2, 14)
 SOURCE = Path(__file__).with_name("_cpp")
 MAIN = "drystone_torch.cpp"
-OTHERWISE = "or leave native=True out: without it nothing is compiled"
+# Of PyTorch's, what the compiled library is linked to.
+LINKED = ("libc10.so", "libc10_cuda.so")
 
 
-def install(torch: ModuleType) -> None:
+def install(native: ctypes.CDLL) -> None:
     """Makes Drystone PyTorch's allocator, at both places where PyTorch keeps it."""
-    native = load(library(torch))
     native.drystone_native_install.restype = ctypes.c_char_p
     reason = native.drystone_native_install()
     if reason is not None:
@@ -42,23 +45,25 @@ def install(torch: ModuleType) -> None:
 def library(torch: ModuleType) -> Path:
     """The compiled library for this PyTorch, compiled now if it is not there."""
     include = Path(torch.__file__).with_name("include")
+    libraries = Path(torch.__file__).with_name("lib")
     header = _header()
     command = [*compiler(), *flags(torch.__version__, torch._C._GLIBCXX_USE_CXX11_ABI)]
-    compiled = folder() / f"drystone-torch-{torch.__version__}-{_digest(header, command)}.so"
-    if compiled.exists():
-        return compiled
+    parent = folder()
+    compiled = parent / (
+        f"drystone-torch-{torch.__version__}-{_digest(header, command, libraries)}.so")
     try:
-        compiled.parent.mkdir(parents=True, exist_ok=True)
-        with open(compiled.with_suffix(".lock"), "w") as lock:
+        if not compiled.exists():
             # Of many processes that start at once, one compiles.
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not compiled.exists():
-                _compile(compiled, [*command, f"-I{header.parent}", f"-isystem{include}"],
-                         Path(torch.__file__).with_name("lib"))
+            with _opened(compiled.with_suffix(".lock")) as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not compiled.exists():
+                    command += [f"-I{header.parent}", f"-isystem{include}"]
+                    _compile(compiled, command, libraries)
+        _check_ours(compiled)
     except OSError as error:
         raise DrystoneError(
-            f"what native=True compiles cannot be kept in {compiled.parent} ({error}): name "
-            f"another folder in DRYSTONE_CACHE, {OTHERWISE}") from error
+            f"what is compiled for PyTorch cannot be kept in {parent} ({error}): name another "
+            "folder in DRYSTONE_CACHE") from error
     return compiled
 
 
@@ -69,15 +74,50 @@ def load(path: Path) -> ctypes.CDLL:
     except OSError as error:
         raise DrystoneError(
             f"what was compiled for this PyTorch cannot be loaded ({error}): remove {path} to "
-            f"have it compiled anew, {OTHERWISE}") from error
+            "have it compiled anew") from error
 
 
 def folder() -> Path:
-    """Where compiled libraries are kept."""
+    """Where compiled libraries are kept: the folder that is named, else the first that can be."""
     named = os.environ.get("DRYSTONE_CACHE")
     if named:
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "drystone"
+        places = [Path(named)]
+    else:
+        caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        temporary = Path(tempfile.gettempdir()) / f"drystone-{os.getuid()}"
+        # Without a home folder "~" stays what it is.
+        places = [Path(caches) / "drystone"] if os.path.isabs(caches) else []
+        places.append(temporary)
+    reasons = []
+    for place in places:
+        try:
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _check_ours(place)
+            if os.access(place, os.W_OK):
+                return place
+            reasons.append(f"{place} cannot be written")
+        except OSError as error:
+            reasons.append(str(error))
+    raise DrystoneError(
+        f"there is no folder to keep what is compiled for PyTorch ({'; '.join(reasons)}): name one "
+        "in DRYSTONE_CACHE")
+
+
+def _check_ours(path: Path) -> None:
+    """Refuses what another user has made or may change, and links in the place of files."""
+    found = path.lstat() if path.suffix else path.stat()
+    if found.st_uid not in (0, os.getuid()):
+        raise PermissionError(f"{path} belongs to user {found.st_uid}")
+    # Of a folder such as /tmp nobody removes what is another's.
+    is_open = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
+    if is_open or stat.S_ISLNK(found.st_mode):
+        raise PermissionError(f"{path} can be changed by other users")
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A file to lock, made if it is not there, but not through a link."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, 0o600), "r+b")
 
 
 def _header() -> Path:
@@ -99,12 +139,24 @@ def flags(version: str, is_new_abi: bool) -> list[str]:
         f"-D_GLIBCXX_USE_CXX11_ABI={int(is_new_abi)}", f"-I{SOURCE / 'cuda'}"]
 
 
-def _digest(header: Path, command: list[str]) -> str:
-    """Of all that the compiled library depends on, beside PyTorch's version."""
+def _digest(header: Path, command: list[str], libraries: Path) -> str:
+    """Of all that the compiled library depends on, beside PyTorch's version.
+
+    The compiler is there by its command, so that what was compiled serves machines without one.
+    """
     digest = hashlib.sha256("\0".join(command[:-1]).encode())
-    for path in [header, *sorted(SOURCE.rglob("*.*"))]:
+    digest.update(f"{os.getuid()} {_runtimes()}".encode())
+    linked = [libraries / name for name in LINKED]
+    for path in [header, *linked, *sorted(SOURCE.rglob("*.*"))]:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def _runtimes() -> str:
+    """The C and C++ libraries of this process, by version: PyTorch has loaded both."""
+    mapped = Path("/proc/self/maps").read_text()
+    names = {Path(line.split()[-1]).name for line in mapped.splitlines() if "/libstdc++.so" in line}
+    return " ".join([os.confstr("CS_GNU_LIBC_VERSION") or "", platform.machine(), *sorted(names)])
 
 
 def compiler() -> list[str]:
@@ -122,12 +174,13 @@ def _compile(to: Path, command: list[str], libraries: Path) -> None:
                 [*command, str(SOURCE / MAIN), *link, "-Wl,-z,now"], capture_output=True, text=True)
         except OSError as error:
             raise DrystoneError(
-                f"native=True needs a C++ compiler, and there is none ({error}): install one, such "
-                f"as g++, or name it in CXX, {OTHERWISE}") from error
+                f"there is no C++ compiler ({error}): install one, such as g++, or name it in "
+                "CXX") from error
         if done.returncode != 0:
             raise DrystoneError(
-                f"the C++ compiler cannot compile drystone for this PyTorch: use another by CXX, "
-                f"{OTHERWISE}. It says:\n{_excerpt(done.stderr)}")
+                "the C++ compiler cannot compile drystone for this PyTorch: use another by CXX. It "
+                f"says:\n{_excerpt(done.stderr)}")
+        made.chmod(0o755)
         os.replace(made, to)
 
 

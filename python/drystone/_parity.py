@@ -7,6 +7,7 @@ with its own checks and its own formatting.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from types import ModuleType
@@ -41,8 +42,6 @@ TREES = (
     "a tree of CUDA graphs, such as torch.compile(mode=\"reduce-overhead\") makes,",
     "choose another mode, or torch.cuda.graph")
 REFUSED = {
-    "_cuda_attach_out_of_memory_observer": (
-        "an observer of out of memory", "catch torch.OutOfMemoryError"),
     "_cuda_getCheckpointState": TREES,
     "_cuda_setCheckpointPoolState": TREES,
     "_cuda_checkPoolLiveAllocations": TREES,
@@ -123,9 +122,10 @@ class Replacements:
             "_cuda_setMemoryFraction": self.set_fraction,
             "_cuda_getMemoryFraction": self.fraction,
             "_cuda_isHistoryEnabled": lambda: False,
-            "_cuda_record_memory_history": refuse_history,
-            "_cuda_record_memory_history_legacy": refuse_history,
+            "_cuda_record_memory_history": no_history,
+            "_cuda_record_memory_history_legacy": no_history,
             "_set_cudnn_benchmark": self.set_benchmark,
+            "_cuda_attach_out_of_memory_observer": no_observer,
         }
         accelerator = {
             "_accelerator_isAllocatorInitialized": self._torch.cuda.is_initialized,
@@ -167,7 +167,7 @@ class Replacements:
             warnings.warn(
                 "torch.backends.cudnn.benchmark stays off while drystone is a plug-in of PyTorch: "
                 "it asks the allocator how much it could give, which no plug-in is asked; "
-                "drystone.enable(native=True) can tell",
+                "the compiled route can tell",
                 RuntimeWarning, stacklevel=3)
         self._set_benchmark(False)
 
@@ -197,23 +197,36 @@ def install(torch: ModuleType) -> None:
         replacements.set_benchmark(True)
     torch.UntypedStorage._share_cuda_ = _refusing(
         "memory that another process sees", "send a copy on the CPU",
-        "native=True, backend=\"malloc\"")
+        ", backend=\"malloc\"")
     torch.cuda.memory.MemPool.__init__ = _refusing(
         "torch.cuda.MemPool", "use torch.cuda.graph_pool_handle() for graphs")
 
 
-def refuse_history(enabled: object = None, *_: object, **__: object) -> None:
-    """Recording cannot begin; that it should stop is no error."""
+def no_history(enabled: object = None, *_: object, **__: object) -> None:
+    """Programs go on without one: it changes nothing that they compute."""
     if enabled:
-        _refusing(
-            "a history of allocations", "take the present state by torch.cuda.memory._snapshot()")()
+        _say_once(
+            "there is no history of allocations while drystone is a plug-in of PyTorch: snapshots "
+            "have the present state alone; drystone.enable(route=\"compiled\") has it")
+
+
+def no_observer(*_: object) -> None:
+    """It is never called."""
+    _say_once(
+        "observers of out of memory are not told while drystone is a plug-in of PyTorch: catch "
+        "torch.OutOfMemoryError; drystone.enable(route=\"compiled\") tells them")
+
+
+@functools.cache
+def _say_once(text: str) -> None:
+    warnings.warn(text, RuntimeWarning, stacklevel=4)
 
 
 def _refusing(
-    what: str, instead: str, options: str = "native=True",
+    what: str, instead: str, options: str = "",
 ) -> Callable[..., NoReturn]:
     def refuse(*_: object, **__: object) -> NoReturn:
         raise NotSupportedError(
             f"{what} is not possible while drystone is a plug-in of PyTorch: enable it by "
-            f"drystone.enable({options}), or {instead}")
+            f"drystone.enable(route=\"compiled\"{options}), or {instead}")
     return refuse

@@ -90,7 +90,7 @@ def replay(
         raise DrystoneError(f"there is no recording {os.fspath(recording)}")
     if recorded is None and recording is None:
         return ("not known: nothing is recorded. Call torch.cuda.memory._record_memory_history() "
-                "under enable(native=True), or give recording= a snapshot of this program made "
+                "under drystone.enable(), or give recording= a snapshot of this program made "
                 "with PyTorch's own allocator")
     command = shutil.which(COMMAND)
     if command is None:

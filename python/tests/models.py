@@ -370,8 +370,8 @@ def drivers_own() -> int:
 # How a child comes to its allocator; the one that the process was started with needs nothing.
 ALLOCATORS: dict[str, Callable[[], None]] = {
     "as-started": lambda: None,
-    "plug-in": drystone.enable,
-    "compiled": lambda: drystone.enable(native=True),
+    "plug-in": lambda: drystone.enable(route="plugin"),
+    "compiled": lambda: drystone.enable(route="compiled"),
 }
 
 

@@ -1,4 +1,4 @@
-"""A device of which PyTorch holds nothing: where tests of native=True begin."""
+"""A device of which PyTorch holds nothing: where tests of the compiled route begin."""
 
 import gc
 import unittest
@@ -9,7 +9,7 @@ import drystone
 import simulated
 
 if not drystone.is_enabled():
-    drystone.enable(native=True, prefer="memory")  # figures in the tests are exact
+    drystone.enable(route="compiled", prefer="memory")  # figures in the tests are exact
 
 
 def empty(size, device="cuda"):

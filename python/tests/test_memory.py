@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import warnings
 
 import torch
 from torch import nn
@@ -18,7 +19,7 @@ import simulated
 from support import GIB, MIB, segments_of, since
 
 if not drystone.is_enabled():
-    drystone.enable()
+    drystone.enable(route="plugin")
 
 
 def empty(size, device="cuda"):
@@ -161,12 +162,6 @@ class Refused(OnDevice):
         def pool():
             return torch.cuda.MemPool()
 
-        def history():
-            return torch.cuda.memory._record_memory_history()
-
-        def observer():
-            return torch._C._cuda_attach_out_of_memory_observer(print)
-
         def share():
             return torch.ones(3, device="cuda").untyped_storage()._share_cuda_()
 
@@ -174,14 +169,27 @@ class Refused(OnDevice):
             return torch.compile(torch.sin, backend="cudagraphs")(torch.ones(3, device="cuda"))
 
         for what, reason in (
-                (pool, "MemPool"), (history, "_snapshot"), (observer, "OutOfMemoryError"),
-                (share, "another"), (trees, "tree of CUDA graphs")):
+                (pool, "MemPool"), (share, "another"), (trees, "tree of CUDA graphs")):
             with self.assertRaisesRegex(drystone.NotSupportedError, reason) as raised:
                 what()
-            self.assertIn("drystone.enable(native=True", str(raised.exception))
+            self.assertIn("drystone.enable(route=\"compiled\"", str(raised.exception))
         self.assertTrue(issubclass(drystone.NotSupportedError, RuntimeError))
-        # That it should stop is no error.
+
+    def test_what_only_tells_is_said_once_to_be_missing_and_the_program_goes_on(self):
+        def observer():
+            torch._C._cuda_attach_out_of_memory_observer(print)
+
+        for what, words in (
+                (torch.cuda.memory._record_memory_history, "no history of allocations"),
+                (observer, "catch torch.OutOfMemoryError")):
+            with self.assertWarnsRegex(RuntimeWarning, words):
+                what()
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                what()
+        # That it should stop needs no words.
         torch.cuda.memory._record_memory_history(enabled=None)
+        self.assertEqual(torch.cuda.memory._snapshot()["device_traces"][0], [])
 
     def test_benchmarking_stays_off_aloud(self):
         with self.assertWarnsRegex(RuntimeWarning, "benchmark stays off"):
@@ -197,13 +205,47 @@ class OutOfMemory(OnDevice):
         with self.assertRaises(torch.OutOfMemoryError) as raised:
             empty(6 * GIB)
         text = str(raised.exception)
-        begin = ("CUDA out of memory. Tried to allocate 6.00 GiB. GPU 0 has a total capacity of "
+        begin = ("CUDA out of memory. Tried to allocate 6.00 GiB. Use a smaller batch, or free "
+                 "memory of this or another process on the device. GPU 0 has a total capacity of "
                  "8.00 GiB of which 3.00 GiB is free. ")
         self.assertTrue(text.startswith(begin), text)
         self.assertIn("Of the allocated memory 5.00 GiB is allocated by PyTorch, and ", text)
         self.assertIn("is reserved by PyTorch but unallocated. Drystone holds 5.00 GiB", text)
         self.assertEqual(text.count("CUDA out of memory"), 1)
         self.assertEqual(torch.cuda.memory_stats()["num_ooms"], 1)
+        del kept
+
+    def test_the_cause_is_told_first(self):
+        def told(size):
+            with self.assertRaises(torch.OutOfMemoryError) as raised:
+                empty(size)
+            return str(raised.exception).split(" GPU 0 ")[0].split(". ", 2)[2]
+
+        self.assertEqual(told(9 * GIB), "The request is larger than the device's memory.")
+        # A graph's pool keeps what its graph has written to.
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            scratch = empty(3 * GIB)
+            del scratch
+        kept = empty(4 * GIB)
+        self.assertRegex(told(2 * GIB), "^3.00 GiB are free in private pools.*drop graphs")
+        del graph, kept
+        # Another stream is at work on what was freed.
+        side = torch.cuda.Stream()
+        kept, late = empty(4 * GIB), empty(3 * GIB)
+        late.record_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.assertRegex(told(2 * GIB), "^A graph is being captured")
+        del graph, late
+        torch.cuda.empty_cache()
+        torch.cuda.set_per_process_memory_fraction(0.5)
+        self.assertRegex(told(2 * GIB), "^The limit of 4.00 GiB stands in the way")
+        torch.cuda.set_per_process_memory_fraction(1.0)
+        del kept
+        # Pieces that are too small to be given back.
+        kept = [empty(MIB + MIB // 2) for _ in range(5400)]
+        self.assertRegex(told(GIB), "^Use a smaller batch")
         del kept
 
     def test_a_smaller_batch_is_found(self):

@@ -18,7 +18,7 @@ import torch
 import drystone
 from support import MIB, python
 
-drystone.enable()
+drystone.enable(route="plugin")
 
 SAMPLE = re.compile(r'(drystone_[a-z_]+)\{device="(\d+)"\} (\d+)')
 GROWS = ("allocations_total", "allocated_bytes_total", "driver_calls_total",
@@ -162,7 +162,7 @@ class End(unittest.TestCase):
         done = python("""
             import logging, torch, drystone
             logging.basicConfig(level=logging.WARNING)
-            drystone.enable()
+            drystone.enable(route="plugin")
             running = drystone.monitor(0.001, port=0)
             kept = torch.ones(1000, device="cuda")
         """)
@@ -171,7 +171,7 @@ class End(unittest.TestCase):
     def test_a_forked_child_ends_and_the_parent_goes_on(self):
         done = python("""
             import os, sys, torch, drystone, urllib.request
-            drystone.enable()
+            drystone.enable(route="plugin")
             kept = torch.ones(1000, device="cuda")
             running = drystone.monitor(0.01, port=0)
             child = os.fork()

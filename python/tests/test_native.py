@@ -1,4 +1,4 @@
-"""What only native=True gives beside history: observers, pools, checkpoints and the rest."""
+"""What only the compiled route gives beside history: observers, pools, checkpoints and the rest."""
 
 import ctypes
 import os
@@ -172,9 +172,16 @@ class Pools(OnDevice):
         del graph, out, static
 
     @since(2, 10)
-    def test_what_no_pool_can_be(self):
-        with self.assertRaisesRegex(NotImplementedError, "no_split"):
-            torch.cuda.MemPool(no_split=True)
+    def test_a_pool_that_would_not_split_is_one_that_does(self):
+        def use():
+            pool = torch.cuda.MemPool(no_split=True)
+            with torch.cuda.use_mem_pool(pool):
+                kept = empty(8 * MIB)
+            self.assertTrue(segments_of(pool.id))
+            del kept, pool
+
+        self.assertIn("is as without no_split", written_by(use))
+        self.assertEqual(written_by(use), "")
 
 
 class Checkpoints(OnDevice):
@@ -305,6 +312,19 @@ class Rest(OnDevice):
             torch.cuda.caching_allocator_delete(0x1234000)
         with self.assertRaisesRegex(RuntimeError, "backend=\"malloc\""):
             torch.ones(3, device="cuda").untyped_storage()._share_cuda_()
+
+    def test_without_caching_nothing_is_kept(self):
+        kept = empty(8 * MIB)
+        torch.cuda.caching_allocator_enable(False)
+        try:
+            del kept
+            self.assertEqual(torch.cuda.memory_reserved(), 0)
+            self.assertEqual(empty(5 * MIB).numel(), 5 * MIB)
+            self.assertEqual(torch.cuda.memory_reserved(), 0)
+        finally:
+            torch.cuda.caching_allocator_enable(True)
+        empty(8 * MIB)
+        self.assertGreater(torch.cuda.memory_reserved(), 0)
 
     def test_figures_of_an_untouched_device_open_nothing(self):
         self.assertEqual(torch.cuda.memory_stats(1)["num_ooms"], 0)

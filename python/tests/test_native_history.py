@@ -1,4 +1,4 @@
-"""History with native=True: entries, stacks, and that they add up to what is held."""
+"""History with the compiled route: entries, stacks, and that they add up to what is held."""
 
 import contextlib
 import io

@@ -1,11 +1,11 @@
-"""What holds under the plug-in holds with native=True: the same tests, but for what was refused."""
+"""What holds under the plug-in holds by the compiled route: the same tests, less refusals."""
 
 import sys
 import unittest
 
 import drystone
 
-drystone.enable(native=True)
+drystone.enable(route="compiled")
 
 # Enabled above, before these look.
 from test_memory import Graphs, Memory, OutOfMemory, Streams, Training  # noqa: E402, F401

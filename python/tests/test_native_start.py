@@ -1,4 +1,4 @@
-"""native=True in programs of its own: what is compiled, what stands in the way, how they end."""
+"""The compiled route in programs of its own: what stands in the way, and how they end."""
 
 import sys
 import tempfile
@@ -14,7 +14,7 @@ ATTEMPTS = """
     found = {}
     def attempt(name):
         try:
-            drystone.enable(native=True)
+            drystone.enable(route="compiled")
             found[name] = "enabled"
         except drystone.DrystoneError as error:
             found[name] = str(error)
@@ -43,6 +43,22 @@ ATTEMPTS = """
     found["compiled"] = [open("log").read(), sorted(name[-3:] for name in os.listdir("fresh"))]
     os.environ["DRYSTONE_CACHE"] = "/proc/nowhere"
     attempt("no folder")
+    os.environ["DRYSTONE_CACHE"] = os.path.abspath("fresh")
+    [made] = [name for name in os.listdir("fresh") if name.endswith(".so")]
+    os.chmod("fresh/" + made, 0o777)
+    attempt("anybody's file")
+    os.rename("fresh/" + made, "elsewhere.so")
+    os.chmod("elsewhere.so", 0o755)
+    os.symlink(os.path.abspath("elsewhere.so"), "fresh/" + made)
+    attempt("a link")
+    os.remove("fresh/" + made)
+    lock = "fresh/" + made[:-2] + "lock"
+    os.remove(lock)
+    os.symlink(os.path.abspath("target"), lock)
+    attempt("a link to lock")
+    found["target"] = os.path.exists("target")
+    os.chmod("fresh", 0o777)
+    attempt("anybody's folder")
     del os.environ["CXX"]
     os.environ["DRYSTONE_CACHE"] = cache
     attempt("at last")
@@ -69,13 +85,19 @@ class Refusals(unittest.TestCase):
         self.check("2.16.0", "2.16.0 is newer than what this drystone knows, 2.15")
 
     def test_the_compiler(self):
-        self.check("no compiler", "needs a C++ compiler", "/nowhere/c++", "name it in CXX")
-        self.check("failing compiler", "x.h:3: error: no such thing", "leave native=True out")
+        self.check("no compiler", "there is no C++ compiler", "/nowhere/c++", "name it in CXX")
+        self.check("failing compiler", "x.h:3: error: no such thing", "use another by CXX")
         self.assertEqual(self.found["kept"], [])
         self.check("useless compiler", "cannot be loaded", "remove")
 
     def test_the_folder(self):
         self.check("no folder", "DRYSTONE_CACHE", "/proc/nowhere")
+
+    def test_what_others_can_change_is_not_loaded(self):
+        for attempt in ("anybody's file", "a link", "anybody's folder"):
+            self.check(attempt, "can be changed by other users", "DRYSTONE_CACHE")
+        self.check("a link to lock", "symbolic links", "DRYSTONE_CACHE")
+        self.assertFalse(self.found["target"])
 
     def test_nothing_was_changed_until_all_was_well(self):
         self.assertEqual(self.found["at last"], "enabled")
@@ -92,7 +114,7 @@ class Plain(unittest.TestCase):
     def setUpClass(cls):
         cls.found = answer(sys.executable, "-B", "-c", textwrap.dedent("""
             import json, torch, drystone
-            drystone.enable(native=True, backend="malloc")
+            drystone.enable(backend="malloc")
             torch.cuda.memory._record_memory_history(context=None)
             block = torch.empty(5 << 30, dtype=torch.uint8, device="cuda")
             del block
@@ -101,8 +123,13 @@ class Plain(unittest.TestCase):
             figures = torch.cuda.memory_stats()
             entries = torch.cuda.memory._snapshot()["device_traces"][0]
             sent = small.untyped_storage()._share_cuda_()
+            try:
+                torch.empty(6 << 30, dtype=torch.uint8, device="cuda")
+            except torch.OutOfMemoryError:
+                after = torch.cuda.memory_stats()
             print(json.dumps({
-                "figures": [figures[key] for key in ("num_alloc_retries", "num_ooms")],
+                "figures": [[of[key] for key in ("num_alloc_retries", "num_ooms")]
+                            for of in (figures, after)],
                 "entries": [(one["action"], one["size"] >> 20) for one in entries],
                 "sent": [sent[0], len(sent[1]), sent[2]],
             }), flush=True)
@@ -110,8 +137,8 @@ class Plain(unittest.TestCase):
             os._exit(0)
         """))
 
-    def test_a_request_that_took_a_trim_is_a_retry(self):
-        self.assertEqual(self.found["figures"], [1, 0])
+    def test_a_request_that_took_a_trim_is_a_retry_and_so_is_each_that_was_refused(self):
+        self.assertEqual(self.found["figures"], [[1, 0], [2, 1]])
 
     def test_segments_are_allocated_and_freed(self):
         five, six = 5 << 10, 6 << 10
@@ -128,7 +155,7 @@ class Ends(unittest.TestCase):
     def test_exit_and_forks_are_quiet(self):
         done = python("""
             import os, sys, threading, torch, drystone
-            drystone.enable(native=True)
+            drystone.enable()
             keep = [torch.ones(1000, device="cuda") for _ in range(10)]
             torch.cuda.memory._record_memory_history()
             child = os.fork()

@@ -19,7 +19,7 @@ import drystone
 from drystone import _document, _figures, _replay
 from support import GIB, MIB, python
 
-drystone.enable(prefer="memory")  # figures below are exact
+drystone.enable(route="plugin", prefer="memory")  # figures below are exact
 
 # A history as PyTorch records it: one tensor with a stack, of a program with two streams.
 STACK = [
@@ -352,7 +352,7 @@ class Compiled(unittest.TestCase):
     def test_a_history_that_is_being_recorded_is_told_and_replayed(self):
         done = python("""
             import torch, drystone
-            drystone.enable(native=True)
+            drystone.enable()
             torch.cuda.memory._record_memory_history(stacks="python")
             def load():
                 return torch.empty(30 << 20, dtype=torch.uint8, device="cuda")

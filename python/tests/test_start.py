@@ -7,7 +7,10 @@ import tempfile
 import textwrap
 import unittest
 from pathlib import Path
+from unittest import mock
 
+import drystone
+from drystone._hook import environment
 from support import answer, python, run
 
 BACKEND = "torch.cuda.get_allocator_backend()"
@@ -38,12 +41,12 @@ class Started(unittest.TestCase):
         self.assertEqual(answer(sys.executable, "-B", *command)[1:],
                          [command, "__main__", str(self.folder)])
         self.assertEqual(self.drystone(*command),
-                         ["pluggable", command, "__main__", str(self.folder)])
+                         ["drystone", command, "__main__", str(self.folder)])
 
     def test_a_module(self):
         self.write("training.py", SCRIPT)
         path = os.pathsep.join([str(self.folder), os.environ.get("PYTHONPATH", "")])
-        self.assertEqual(self.drystone("-m", "training", "1", PYTHONPATH=path)[0], "pluggable")
+        self.assertEqual(self.drystone("-m", "training", "1", PYTHONPATH=path)[0], "drystone")
 
     def test_a_program_that_looks_for_pytorch_before_it_imports_it(self):
         script = self.write("looks.py", f"""
@@ -53,7 +56,7 @@ class Started(unittest.TestCase):
             import torch
             print(json.dumps([{BACKEND}, type(torch.__spec__.loader).__name__]))
         """)
-        self.assertEqual(self.drystone(script), ["pluggable", "SourceFileLoader"])
+        self.assertEqual(self.drystone(script), ["drystone", "SourceFileLoader"])
 
     def test_any_command_and_its_options(self):
         script = self.write("limited.py", """
@@ -87,7 +90,7 @@ class Started(unittest.TestCase):
                 child.start(); there = queue.get(); child.join()
                 print(json.dumps([{BACKEND}, there, child.exitcode]))
         """)
-        self.assertEqual(self.drystone(script), ["pluggable", "pluggable", 0])
+        self.assertEqual(self.drystone(script), ["drystone", "drystone", 0])
 
     def test_forks_and_workers(self):
         script = self.write("forking.py", f"""
@@ -108,7 +111,7 @@ class Started(unittest.TestCase):
                 peak = torch.cuda.max_memory_allocated()
                 print(json.dumps([early, child.exitcode, total, peak > 0]))
         """)
-        self.assertEqual(self.drystone(script), [["pluggable", 5], 0, 64, True])
+        self.assertEqual(self.drystone(script), [["drystone", 5], 0, 64, True])
 
     def test_torchrun(self):
         script = self.write("rank.py", f"""
@@ -124,7 +127,7 @@ class Started(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         for rank in range(2):
             text = (self.folder / f"rank{rank}.json").read_text()
-            self.assertEqual(json.loads(text), ["pluggable", 4 << 20])
+            self.assertEqual(json.loads(text), ["drystone", 4 << 20])
 
     def test_the_start_file_that_was_there_still_runs(self):
         self.write("sitecustomize.py", "import sys; sys.was_here = True")
@@ -142,6 +145,88 @@ class Started(unittest.TestCase):
         done = run(sys.executable, "-m", "drystone", script, DRYSTONE_LIBRARY="/nowhere.so")
         self.assertEqual((done.returncode, done.stdout), (0, "native\n"), done.stderr)
         self.assertRegex(done.stderr, "^drystone: not enabled in process .*/nowhere.so")
+
+
+    def test_a_failure_in_the_package_is_a_line_and_the_program_runs(self):
+        script = self.write("cpu.py", "import torch; print(torch.cuda.get_allocator_backend())")
+        broken = self.folder / "_start"
+        broken.mkdir()
+        (self.folder / "__init__.py").write_text("raise ValueError('broken')")
+        start = Path(drystone.__file__).with_name("_start") / "sitecustomize.py"
+        (broken / "sitecustomize.py").write_text(start.read_text())
+        done = run(sys.executable, script, PYTHONPATH=str(broken), DRYSTONE_ENABLE="1")
+        self.assertEqual((done.returncode, done.stdout), (0, "native\n"), done.stderr)
+        self.assertRegex(done.stderr, r"^drystone: not enabled in process \d+: broken\n$")
+
+    def test_a_folder_of_its_name_does_not_shadow_the_package(self):
+        (self.folder / "drystone").mkdir()
+        script = self.write("asks.py", f"import json, torch; print(json.dumps({BACKEND}))")
+        changed = environment({"PYTHONPATH": str(self.folder)}, None)
+        self.assertEqual(answer(sys.executable, "-B", script, **changed), "drystone")
+
+    def test_an_interpreter_too_old_says_so_where_there_is_pytorch(self):
+        start = Path(drystone.__file__).with_name("_start") / "sitecustomize.py"
+        done = python(f"""
+            import runpy, sys
+            sys.version_info = (3, 9)
+            runpy.run_path({str(start)!r})
+        """)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("Python 3.9 is too old, it needs 3.10", done.stderr)
+
+    def test_an_isolated_interpreter_says_that_it_takes_no_part(self):
+        script = self.write("cpu.py", "print(1)")
+        path = f"import sys; sys.path[:0] = {sys.path!r}; sys.argv[1:] = [{script!r}]"
+        code = f"{path}; import drystone.__main__ as m; m.main()"
+        done = run(sys.executable, "-I", "-c", code)
+        self.assertEqual((done.returncode, done.stdout), (0, "1\n"), done.stderr)
+        self.assertIn("drystone: not enabled: with -I, -E and -S", done.stderr)
+
+    def test_the_folders_that_were_there_stay(self):
+        def after(path):
+            given = {} if path is None else {"PYTHONPATH": path}
+            return environment(given, None)["PYTHONPATH"].split(os.pathsep)[1:]
+
+        self.assertEqual([after(None), after(""), after("a::b")], [[], [], ["a", "", "b"]])
+
+    def test_without_a_compiler_it_is_a_plug_in_and_a_line_says_so(self):
+        script = self.write("asks.py", f"import torch; print({BACKEND})")
+        there = dict(CXX="/nowhere/c++", DRYSTONE_CACHE=str(self.folder / "cache"))
+        done = run(sys.executable, "-m", "drystone", script, **there)
+        self.assertEqual((done.returncode, done.stdout), (0, "pluggable\n"), done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        self.assertRegex(done.stderr, "^drystone: enabled as a plug-in .*there is no C.* compiler")
+        done = run(sys.executable, "-m", "drystone", "--route", "compiled", script, **there)
+        self.assertEqual((done.returncode, done.stdout), (0, "native\n"), done.stderr)
+        done = run(sys.executable, "-m", "drystone", "--route", "plugin", script, **there)
+        self.assertEqual((done.stdout, done.stderr), ("pluggable\n", ""))
+
+    def test_what_was_set_for_pytorchs_allocator_is_named(self):
+        script = self.write("asks.py", f"import torch; print({BACKEND})")
+        conf = ("expandable_segments:True,max_split_size_mb:128,pinned_use_background_threads:True,"
+                "roundup_power2_divisions:[256:1,>:4],backend:native")
+        done = run(sys.executable, "-m", "drystone", script, PYTORCH_CUDA_ALLOC_CONF=conf)
+        self.assertEqual((done.returncode, done.stdout), (0, "drystone\n"), done.stderr)
+        [line] = done.stderr.splitlines()
+        self.assertIn("devices: max_split_size_mb, roundup_power2_divisions; the options", line)
+
+    def test_places_to_keep_what_is_compiled(self):
+        from drystone._native import folder
+        home = self.folder / "home"
+        with mock.patch.dict(os.environ, HOME=str(home), TMPDIR=str(self.folder)):
+            for variable in ("DRYSTONE_CACHE", "XDG_CACHE_HOME"):
+                os.environ.pop(variable, None)
+            tempfile.tempdir = None
+            self.addCleanup(setattr, tempfile, "tempdir", None)
+            self.assertEqual(folder(), home / ".cache/drystone")
+            # A home that cannot be one.
+            os.environ["HOME"] = "/proc/nowhere"
+            found = folder()
+            self.assertEqual(found, self.folder / f"drystone-{os.getuid()}")
+            self.assertEqual(found.stat().st_mode & 0o777, 0o700)
+            os.chmod(found, 0o777)
+            with self.assertRaisesRegex(drystone.DrystoneError, "can be changed by other users"):
+                folder()
 
 
 class End(unittest.TestCase):

@@ -15,9 +15,8 @@ class SameProgram(unittest.TestCase):
         program = (sys.executable, "-B", "workload.py")
         cls.native = answer(*program, DRYSTONE_ENABLE=None)
         command = (sys.executable, "-B", "-m", "drystone")
-        cls.drystone = answer(*command, "workload.py")
-        # As PyTorch's own kind of allocator.
-        cls.compiled = answer(*command, "--native", "workload.py")
+        cls.drystone = answer(*command, "--route", "plugin", "workload.py")
+        cls.compiled = answer(*command, "workload.py")
 
     def test_every_key_of_the_native_statistics_is_there(self):
         for when in ("end", "reset", "after", "accelerator"):

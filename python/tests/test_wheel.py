@@ -54,19 +54,20 @@ class Wheel(unittest.TestCase):
         done = run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index",
                    "--disable-pip-version-check", "--target", str(there), str(self.wheel))
         self.assertEqual(done.returncode, 0, done.stderr)
-        code = ("import drystone, torch; drystone.enable(); kept = torch.ones(3, device='cuda');"
+        code = ("import drystone, torch; drystone.enable(route='plugin');"
+                "kept = torch.ones(3, device='cuda');"
                 "drystone.report('page.html');"
                 "print(drystone.library_path(), torch.cuda.memory_allocated())")
         done = run(sys.executable, "-c", code, folder=self.folder, PYTHONPATH=str(there),
                    DRYSTONE_LIBRARY=None)
         self.assertEqual(done.stdout, f"{there}/drystone/libdrystone.so 512\n", done.stderr)
         self.assertIn("GPU 0: ", (self.folder / "page.html").read_text())
-        done = run(str(there / "bin/drystone-run"), sys.executable, "-c",
+        done = run(str(there / "bin/drystone-run"), "--route", "plugin", sys.executable, "-c",
                    "import torch; print(torch.cuda.get_allocator_backend())",
                    folder=self.folder, PYTHONPATH=str(there), DRYSTONE_LIBRARY=None)
         self.assertEqual(done.stdout, "pluggable\n", done.stderr)
         # Compiled from what is installed, and nothing else.
-        code = ("import drystone, torch; drystone.enable(native=True);"
+        code = ("import drystone, torch; drystone.enable();"
                 "print(torch.ones(3, device='cuda').numel(), torch.cuda.get_allocator_backend())")
         done = run(sys.executable, "-c", code, folder=self.folder, PYTHONPATH=str(there),
                    DRYSTONE_LIBRARY=None, DRYSTONE_CACHE=str(self.folder / "cache"))

@@ -74,7 +74,7 @@ pub fn test(version: &str) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Compiles the source of `native=True` against the headers of other PyTorches.
+/// Compiles the C++ source of the package against the headers of other PyTorches.
 pub fn headers(versions: &[String]) -> Result<()> {
     let mut check = Command::new("python3");
     check.args(["-B", "xtask/torch_headers.py"]).current_dir(root());

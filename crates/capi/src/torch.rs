@@ -172,10 +172,13 @@ fn make(cxx: &Cxx, text: &str, is_out_of_memory: bool) -> Exception {
     Exception { object, type_info, destructor, throw: cxx.throw }
 }
 
-/// What is to be said: PyTorch's words and figures, then what only the allocator knows.
+/// What is to be said: what to do, PyTorch's words and figures, then what only the allocator knows.
 fn out_of_memory(bytes: u64, device: c_int, cause: &str) -> String {
-    let start = format!("CUDA out of memory. Tried to allocate {}. GPU {device} ", Size(bytes));
-    let Some(found) = registry::find(device) else { return format!("{start}: {cause}") };
+    let tried = format!("CUDA out of memory. Tried to allocate {}.", Size(bytes));
+    let Some(found) = registry::find(device) else { return format!("{tried} {cause}") };
+    // The advice comes after two sentences and before the device; other refusals have none.
+    let after = cause.splitn(3, ". ").nth(2).unwrap_or("");
+    let advice = after.split_once("GPU ").map_or("", |(advice, _)| advice);
     let total = found.driver.info().total_bytes;
     let free = found.driver.memory_info().map_or(0, |info| info.free_bytes);
     let all = found.allocator.stats().all;
@@ -183,8 +186,9 @@ fn out_of_memory(bytes: u64, device: c_int, cause: &str) -> String {
     let own = cause.find(OWN_WORDS).map_or(cause, |at| &cause[at..]);
     let (allocated, reserved) = (all.allocated_bytes.current, all.reserved_bytes.current);
     format!(
-        "{start}has a total capacity of {} of which {} is free. Of the allocated memory {} is \
-         allocated by PyTorch, and {} is reserved by PyTorch but unallocated. {own}",
+        "{tried} {advice}GPU {device} has a total capacity of {} of which {} is free. Of the \
+         allocated memory {} is allocated by PyTorch, and {} is reserved by PyTorch but \
+         unallocated. {own}",
         Size(total),
         Size(free),
         Size(allocated),

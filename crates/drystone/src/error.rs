@@ -98,7 +98,7 @@ pub(crate) const fn is_final(code: ErrorCode) -> bool {
     )
 }
 
-/// Out of memory: what was asked for, who holds what, and what to do. All figures in bytes.
+/// Out of memory: what was asked for, what to do, and who holds what. All figures in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OutOfMemory {
@@ -122,8 +122,12 @@ pub struct OutOfMemory {
     pub reserved_bytes: u64,
     /// The largest free block of any stream; 0 where the driver keeps them (backend `async`).
     pub largest_free_bytes: u64,
+    /// Free in private pools, such as a graph's, but for the pool asked: none of it serves others.
+    pub private_free_bytes: u64,
     /// Size of a granule; `None` where memory comes in plain allocations.
     pub granule_bytes: Option<u64>,
+    /// The smallest that a granule of this device can be.
+    pub granule_bytes_min: u64,
     /// A capture is under way: nothing could be waited for or given back.
     pub is_capturing: bool,
     /// The limit refused, and not the device.
@@ -138,7 +142,6 @@ impl std::error::Error for OutOfMemory {}
 impl OutOfMemory {
     /// What stands in the way, and what to do about it.
     fn advice(&self) -> String {
-        let unused = self.reserved_bytes.saturating_sub(self.allocated_bytes + self.pending_bytes);
         if self.requested_bytes > self.device_bytes {
             return "The request is larger than the device's memory.".to_owned();
         }
@@ -147,36 +150,79 @@ impl OutOfMemory {
                     before the capture, or trim before it begins."
                 .to_owned();
         }
-        if self.is_at_limit {
+        // Where all of the device is allowed, the device is what is too small.
+        if self.is_at_limit && self.limit_bytes < self.device_bytes {
             return format!(
                 "The limit of {} stands in the way: raise limit or limit_fraction.",
                 Bytes(self.limit_bytes)
             );
         }
-        if self.pending_bytes >= self.requested_bytes {
-            return "Freed memory is still in use on other streams: synchronise them earlier, or \
-                    record fewer uses."
-                .to_owned();
-        }
         if self.is_out_of_mappings() {
             return "The driver has no mappings left: make granule larger, so that each covers more."
                 .to_owned();
         }
+        if self.would_do(self.pending_bytes) {
+            return format!(
+                "Freed memory is still in use on other streams, {}: synchronise them earlier, or \
+                 record fewer uses.",
+                Bytes(self.pending_bytes)
+            );
+        }
+        if self.would_do(self.private_free_bytes) {
+            return format!(
+                "{} are free in private pools, which keep them for their CUDA graphs or their \
+                 users: drop graphs and pools that are done with, or let graphs share one pool.",
+                Bytes(self.private_free_bytes)
+            );
+        }
+        let used = self.allocated_bytes + self.pending_bytes + self.private_free_bytes;
+        let unused = self.reserved_bytes.saturating_sub(used);
+        if unused >= self.requested_bytes {
+            return self.advice_on_pieces(unused);
+        }
+        let others = self.other_bytes();
+        if others > self.allocated_bytes && self.would_do(others) {
+            return format!(
+                "Most of the device, {}, is held by other processes, or by this one outside of \
+                 Drystone: free it there.",
+                Bytes(others)
+            );
+        }
+        "Use a smaller batch, or free memory of this or another process on the device.".to_owned()
+    }
+
+    /// What to do where enough is free within what live blocks keep.
+    fn advice_on_pieces(&self, unused: u64) -> String {
         match self.granule_bytes {
-            Some(granule) if unused >= self.requested_bytes => format!(
-                "{} are unused, in granules of {} that live blocks keep in part, or with others of \
-                 their handle: a smaller granule keeps less.",
+            Some(granule) if granule > self.granule_bytes_min => format!(
+                "{} are unused, in granules of {} that live blocks keep in part: a smaller granule \
+                 keeps less.",
                 Bytes(unused),
                 Bytes(granule)
             ),
-            None if unused >= self.requested_bytes => format!(
+            Some(_) => format!(
+                "{} are unused, in pieces that live blocks beside them keep: free some of those, \
+                 or use a smaller batch.",
+                Bytes(unused)
+            ),
+            None => format!(
                 "{} are unused, in segments that live blocks keep: backend:vmm gives parts of them \
                  back.",
                 Bytes(unused)
             ),
-            _ => "Use a smaller batch, or free memory of this or another process on the device."
-                .to_owned(),
         }
+    }
+
+    /// Whether the request would fit if so much more were free.
+    fn would_do(&self, bytes: u64) -> bool {
+        let free = self.device_free_bytes.unwrap_or(0);
+        bytes > 0 && free + bytes >= self.requested_bytes
+    }
+
+    /// What the device has in use that is not Drystone's.
+    fn other_bytes(&self) -> u64 {
+        let free = self.device_free_bytes.unwrap_or(self.device_bytes);
+        self.device_bytes.saturating_sub(free + self.reserved_bytes)
     }
 
     /// The driver refuses access with memory to spare only when its table of mappings is full.
@@ -190,8 +236,9 @@ impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "CUDA out of memory. Tried to allocate {}. GPU {} has a total capacity of {}",
+            "CUDA out of memory. Tried to allocate {}. {} GPU {} has a total capacity of {}",
             Bytes(self.requested_bytes),
+            self.advice(),
             self.ordinal,
             Bytes(self.device_bytes)
         )?;
@@ -210,10 +257,17 @@ impl fmt::Display for OutOfMemory {
             Bytes(self.pending_bytes),
             Bytes(self.largest_free_bytes)
         )?;
+        if self.private_free_bytes > 0 {
+            write!(f, " {} are free in private pools.", Bytes(self.private_free_bytes))?;
+        }
+        let others = self.other_bytes();
+        if others > 0 {
+            write!(f, " {} are held outside of Drystone.", Bytes(others))?;
+        }
         if let Some(refusal) = &self.refusal {
             write!(f, " The driver: {refusal}.")?;
         }
-        write!(f, " {}", self.advice())
+        Ok(())
     }
 }
 
@@ -248,7 +302,9 @@ mod tests {
             pending_bytes: 0,
             reserved_bytes: 7 << 30,
             largest_free_bytes: 512 << 20,
+            private_free_bytes: 0,
             granule_bytes: Some(2 << 20),
+            granule_bytes_min: 2 << 20,
             is_capturing: false,
             is_at_limit: false,
             refusal: Some(
@@ -261,24 +317,28 @@ mod tests {
     fn message_has_the_figures_and_the_way_out() {
         assert_eq!(
             sample().to_string(),
-            "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8.00 \
-             GiB of which 1.00 GiB is free. Drystone holds 7.00 GiB: 6.00 GiB allocated, 0 bytes \
-             pending on other streams, largest free block 512.00 MiB. The driver: cuMemCreate \
-             failed: out of memory (2097152 bytes). Use a smaller batch, or free memory of this or \
-             another process on the device."
+            "CUDA out of memory. Tried to allocate 2.00 GiB. Use a smaller batch, or free memory \
+             of this or another process on the device. GPU 0 has a total capacity of 8.00 GiB of \
+             which 1.00 GiB is free. Drystone holds 7.00 GiB: 6.00 GiB allocated, 0 bytes pending \
+             on other streams, largest free block 512.00 MiB. The driver: cuMemCreate failed: out \
+             of memory (2097152 bytes)."
         );
     }
 
     #[test]
     fn advice_names_what_stands_in_the_way() {
         let limited = OutOfMemory { is_at_limit: true, limit_bytes: 7 << 30, ..sample() };
+        let whole = OutOfMemory { limit_bytes: 8 << 30, ..limited.clone() }.to_string();
+        assert!(whole.contains("2.00 GiB. Use a smaller batch"), "{whole}");
         let full = OutOfMemory { refusal: None, ..sample() }.to_string();
-        assert!(full.contains("512.00 MiB. Use a smaller batch"), "{full}");
+        assert!(full.ends_with("block 512.00 MiB."), "{full}");
         assert!(limited.to_string().contains("; 7.00 GiB allowed"));
         assert!(limited.to_string().contains("raise limit or limit_fraction"));
         let pending = OutOfMemory { pending_bytes: 3 << 30, ..sample() };
         assert!(pending.to_string().contains("still in use on other streams"));
-        let granules = OutOfMemory { reserved_bytes: 9 << 30, ..sample() };
+        let pieces = OutOfMemory { reserved_bytes: 9 << 30, ..sample() };
+        assert!(pieces.to_string().contains("3.00 GiB are unused, in pieces that live blocks"));
+        let granules = OutOfMemory { granule_bytes_min: 1 << 20, ..pieces };
         assert!(granules.to_string().contains("3.00 GiB are unused, in granules of 2.00 MiB"));
         let segments = OutOfMemory { granule_bytes: None, ..granules };
         assert!(segments.to_string().contains("backend:vmm gives parts of them back"));
@@ -291,6 +351,29 @@ mod tests {
         let capturing = OutOfMemory { is_capturing: true, ..sample() };
         assert!(capturing.to_string().contains("A graph is being captured"));
         let absurd = OutOfMemory { requested_bytes: 9 << 30, refusal: None, ..sample() };
-        assert!(absurd.to_string().ends_with("The request is larger than the device's memory."));
+        assert!(absurd.to_string().contains("The request is larger than the device's memory. GPU"));
+    }
+
+    #[test]
+    fn advice_names_who_has_the_memory() {
+        // What a private pool keeps is no matter of granules, however much of it is unused.
+        let pools =
+            OutOfMemory { allocated_bytes: 4 << 30, private_free_bytes: 3 << 30, ..sample() };
+        assert!(pools.to_string().contains("3.00 GiB are free in private pools, which keep them"));
+        let little = OutOfMemory { private_free_bytes: 1 << 20, ..sample() }.to_string();
+        assert!(little.contains("2.00 GiB. Use a smaller batch"), "{little}");
+        assert!(
+            little.ends_with(
+                "1.00 MiB are free in private pools. The driver: cuMemCreate failed: out of memory \
+                 (2097152 bytes)."
+            ),
+            "{little}"
+        );
+        let outside = OutOfMemory { allocated_bytes: 1 << 30, reserved_bytes: 1 << 30, ..sample() };
+        let outside = outside.to_string();
+        assert!(outside.contains("Most of the device, 6.00 GiB, is held by other processes"));
+        assert!(outside.contains("6.00 GiB are held outside of Drystone."), "{outside}");
+        let unknown = OutOfMemory { device_free_bytes: None, ..sample() }.to_string();
+        assert!(!unknown.contains("outside"), "{unknown}");
     }
 }

@@ -11,6 +11,7 @@
 #include <c10/util/Registry.h>
 
 #include <array>
+#include <cstdlib>
 
 #include "figures.h"
 #include "history.h"
@@ -124,10 +125,9 @@ class Allocator final : public Interface {
 
   Device& at(DeviceIndex index);
   void* take(size_t bytes, DeviceIndex device, cudaStream_t stream);
-  void* take_watched(Device& device, size_t bytes, cudaStream_t stream);
-  void* attempt(Device& device, const Request& request);
-  [[noreturn]] void refuse(
-      Device& device, const Request& request, drystone_status status, const std::string& cause);
+  void* take_watched(Device& device, size_t bytes, cudaStream_t stream, Refusal refusal);
+  void* attempt(Device& device, const Request& request, Refusal& refusal);
+  [[noreturn]] void refuse(Device& device, const Request& request, const Refusal& refusal);
   // True if the block is the program's no more, or the process ends.
   drystone_status give(void* address);
   drystone_status give_watched(void* address);
@@ -142,6 +142,8 @@ class Allocator final : public Interface {
   std::array<std::atomic<Device*>, DEVICES_MAX> devices_{};
   std::atomic<int> device_count_{0};
   std::atomic<int> watched_histories_{0};
+  // Turned off, memory goes back to the driver with every free.
+  std::atomic<bool> is_caching_{std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") == nullptr};
   std::mutex mutex_;
   std::vector<caching::OutOfMemoryObserver> observers_;
   std::vector<AllocatorTraceTracker> trackers_;

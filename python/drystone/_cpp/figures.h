@@ -80,10 +80,18 @@ struct Shortage {
   std::string cause;
 };
 
-// PyTorch's words and figures, then what only Drystone knows.
+// Drystone's advice: after two sentences, and before the device. Other refusals have none.
+inline std::string advice_of(const std::string& cause) {
+  size_t begin = cause.find(". ", cause.find("Tried to allocate"));
+  size_t end = cause.find("GPU ");
+  bool is_there = begin != std::string::npos && end != std::string::npos && begin + 2 < end;
+  return is_there ? cause.substr(begin + 2, end - begin - 2) : "";
+}
+
+// What to do, PyTorch's words and figures, then what only Drystone knows.
 inline std::string shortage_text(const Shortage& of) {
   std::ostringstream text;
-  text << "CUDA out of memory. Tried to allocate " << size_text(of.bytes) << ". GPU "
+  text << "CUDA out of memory. Tried to allocate " << size_text(of.bytes) << ". " << advice_of(of.cause) << "GPU "
        << static_cast<int>(of.device) << " has a total capacity of " << size_text(of.device_total)
        << " of which " << size_text(of.device_free) << " is free. ";
   if (of.allowed) {

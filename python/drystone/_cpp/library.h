@@ -19,6 +19,20 @@ inline void check(drystone_status status) {
   TORCH_CHECK(status == DRYSTONE_STATUS_OK, "drystone: ", drystone_last_error_message());
 }
 
+// Why a request was not served, if it was refused.
+struct Refusal {
+  drystone_status status = DRYSTONE_STATUS_OK;
+  std::string cause;
+
+  bool is_memory() const {
+    return status == DRYSTONE_STATUS_OUT_OF_MEMORY || status == DRYSTONE_STATUS_INVALID_SIZE;
+  }
+};
+
+inline Refusal last_refusal() {
+  return {drystone_last_error(), drystone_last_error_message()};
+}
+
 inline drystone_stats stats_of(DeviceIndex device) {
   drystone_stats stats{};
   stats.struct_size = sizeof stats;

@@ -72,9 +72,9 @@ inline void* Allocator::take(size_t bytes, DeviceIndex index, cudaStream_t strea
   Device& device = at(index);
   void* address = nullptr;
   if (C10_UNLIKELY(device.is_watched())) {
-    address = take_watched(device, bytes, stream);
+    address = take_watched(device, bytes, stream, Refusal{});
   } else if (C10_UNLIKELY(drystone_allocate(&address, bytes, index, stream) != 0)) {
-    address = take_watched(device, bytes, stream);
+    address = take_watched(device, bytes, stream, last_refusal());
   }
   if (C10_UNLIKELY(!device.is_used.load(std::memory_order_relaxed))) {
     device.is_used = true;
@@ -88,45 +88,49 @@ inline void* Allocator::take(size_t bytes, DeviceIndex index, cudaStream_t strea
   return address;
 }
 
-// A request that is told of, goes to a pool, or was refused once.
-inline void* Allocator::take_watched(Device& device, size_t bytes, cudaStream_t stream) {
+// A request that is told of, goes to a pool, or was refused once, which is not tried again.
+inline void* Allocator::take_watched(
+    Device& device, size_t bytes, cudaStream_t stream, Refusal refusal) {
   constexpr size_t ONE_EXABYTE = 1152921504606846976ULL;
   TORCH_CHECK_WITH(
       OutOfMemoryError, bytes < ONE_EXABYTE,
       "CUDA out of memory. Tried to allocate more than 1EB memory.");
   Request request{bytes, stream, device.pools.of(stream), gather(RecordContext::STATE)};
   for (bool is_last = false;; is_last = true) {
-    if (void* address = attempt(device, request)) {
+    if (void* address = attempt(device, request, refusal)) {
       return address;
     }
-    drystone_status status = drystone_last_error();
-    std::string cause = drystone_last_error_message();
-    bool is_memory =
-        status == DRYSTONE_STATUS_OUT_OF_MEMORY || status == DRYSTONE_STATUS_INVALID_SIZE;
     bool has_freed = false;
-    if (is_memory && !is_last) {
+    if (refusal.is_memory() && !is_last) {
       for (const auto& name : c10::FreeCudaMemoryCallbacksRegistry()->Keys()) {
         has_freed |= c10::FreeCudaMemoryCallbacksRegistry()->Create(name)->Execute();
       }
     }
     if (!has_freed) {
-      refuse(device, request, status, cause);
+      refuse(device, request, refusal);
     }
+    refusal = Refusal{};
   }
 }
 
-// Null if there is no memory, also not in pools that serve others out of memory; the reason is the
-// last error.
-inline void* Allocator::attempt(Device& device, const Request& request) {
+// Null if there is no memory, also not in pools that serve others out of memory; then the refusal
+// says why. Where it does so before, those pools alone are asked.
+inline void* Allocator::attempt(Device& device, const Request& request, Refusal& refusal) {
   History::Lock lock = device.history.lock();
   void* address = nullptr;
   auto from = [&](PoolName pool) {
-    return drystone_allocate_from_pool(
+    drystone_status status = drystone_allocate_from_pool(
         &address, request.bytes, device.index, request.stream, pool.first, pool.second);
+    if (status != DRYSTONE_STATUS_OK) {
+      refusal = last_refusal();
+    }
+    return status;
   };
-  drystone_status status = from(request.pool);
+  if (refusal.status == DRYSTONE_STATUS_OK) {
+    from(request.pool);
+  }
   Request served = request;
-  if (status == DRYSTONE_STATUS_OUT_OF_MEMORY && request.pool == DEFAULT_POOL) {
+  if (refusal.status == DRYSTONE_STATUS_OUT_OF_MEMORY && request.pool == DEFAULT_POOL) {
     for (PoolName spare : device.pools.spare()) {
       served.pool = spare;
       if (from(spare) == DRYSTONE_STATUS_OK) {
@@ -143,13 +147,11 @@ inline void* Allocator::attempt(Device& device, const Request& request) {
 }
 
 inline void Allocator::refuse(
-    Device& device, const Request& request, drystone_status status, const std::string& cause) {
-  bool is_memory =
-      status == DRYSTONE_STATUS_OUT_OF_MEMORY || status == DRYSTONE_STATUS_INVALID_SIZE;
-  TORCH_CHECK(is_memory, "drystone: ", cause);
+    Device& device, const Request& request, const Refusal& refusal) {
+  TORCH_CHECK(refusal.is_memory(), "drystone: ", refusal.cause);
   drystone_stats stats = stats_of(device.index);
   Shortage shortage{device.index, request.bytes, 0, stats.device_bytes, std::nullopt,
-                    stats.allocated_bytes.current, 0, stats.reserved_bytes.current, cause};
+                    stats.allocated_bytes.current, 0, stats.reserved_bytes.current, refusal.cause};
   {
     c10::DeviceGuard guard({c10::DeviceType::CUDA, device.index});
     (void)cudaMemGetInfo(&shortage.device_free, &shortage.device_total);
@@ -188,11 +190,18 @@ inline drystone_status Allocator::give(void* address) {
   if (const c10::impl::PyInterpreter* tracer = c10::impl::GPUTrace::get_trace()) {
     (*tracer)->trace_gpu_memory_deallocation(c10::kCUDA, number(address));
   }
+  drystone_status status = DRYSTONE_STATUS_OK;
   bool is_watched = watched_histories_.load(std::memory_order_acquire) > 0;
   if (C10_UNLIKELY(is_watched || c10::memoryProfilingEnabled())) {
-    return give_watched(address);
+    status = give_watched(address);
+  } else {
+    status = drystone_deallocate(address);
   }
-  return drystone_deallocate(address);
+  if (C10_UNLIKELY(!is_caching_.load(std::memory_order_relaxed))) {
+    // What cannot go now, such as during a capture, goes with another free.
+    drystone_trim(-1, nullptr);
+  }
+  return status;
 }
 
 inline drystone_status Allocator::give_watched(void* address) {

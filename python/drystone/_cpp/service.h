@@ -27,11 +27,11 @@ inline bool Allocator::initialized() {
 }
 
 inline void Allocator::enable(bool is_enabled) {
-  TORCH_CHECK(is_enabled, "drystone cannot be disabled once it is PyTorch's allocator");
+  is_caching_ = is_enabled;
 }
 
 inline bool Allocator::isEnabled() const {
-  return true;
+  return is_caching_;
 }
 
 inline std::string Allocator::name() {
@@ -323,9 +323,9 @@ inline void Allocator::setUseOnOOM(DeviceIndex device, PoolName pool, bool is_sp
 }
 
 inline void Allocator::setNoSplit(DeviceIndex, PoolName) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      false, "torch.cuda.MemPool(no_split=True) is not possible with drystone, which cuts "
-      "segments in every pool; leave no_split out");
+  TORCH_WARN_ONCE(
+      "torch.cuda.MemPool(no_split=True) is as without no_split under drystone, which cuts segments "
+      "in every pool and gives back each whole handle that is free");
 }
 
 inline caching::ShareableHandle Allocator::shareIpcHandle(void* address) {

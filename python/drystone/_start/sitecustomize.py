@@ -1,13 +1,16 @@
 """Imported by every interpreter that is started with this folder in `PYTHONPATH`.
 
-Finds the package beside it, whichever interpreter this is, and has it wait for PyTorch; then
-imports the `sitecustomize` that this one stands before, if there is one.
+Has the package beside it, whichever interpreter this is, wait for PyTorch; then imports the
+`sitecustomize` that this one stands before, if there is one. Whatever fails here is a line on
+standard error, and the program runs. Interpreters too old for the package import this, too.
 """
 
 import importlib.machinery
 import importlib.util
 import os
 import sys
+
+OLDEST = (3, 10)
 
 
 def _load(spec):
@@ -16,19 +19,33 @@ def _load(spec):
     spec.loader.exec_module(module)
 
 
-def _start():
-    here = os.path.dirname(os.path.abspath(__file__))
+def _start(here):
+    if sys.version_info < OLDEST:
+        if importlib.util.find_spec("torch") is not None:
+            _tell("Python %d.%d is too old, it needs %d.%d" % (sys.version_info[:2] + OLDEST))
+        return
+    # The one beside this, and not what else is called so on the way, such as a folder.
     package = os.path.dirname(here)
-    if importlib.util.find_spec("drystone") is None:
-        init = os.path.join(package, "__init__.py")
-        _load(importlib.util.spec_from_file_location(
-            "drystone", init, submodule_search_locations=[package]))
+    _load(importlib.util.spec_from_file_location(
+        "drystone", os.path.join(package, "__init__.py"), submodule_search_locations=[package]))
     from drystone._hook import install
     install()
+
+
+def _tell(reason):
+    sys.stderr.write("drystone: not enabled in process %d: %s\n" % (os.getpid(), reason))
+
+
+def _other(here):
     others = [path for path in sys.path if os.path.abspath(path) != here]
     other = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
     if other is not None:
         _load(other)
 
 
-_start()
+_here = os.path.dirname(os.path.abspath(__file__))
+try:
+    _start(_here)
+except Exception as _error:
+    _tell(_error)
+_other(_here)

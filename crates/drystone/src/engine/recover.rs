@@ -129,6 +129,9 @@ impl Engine {
         let memory = self.executor.driver.memory_info();
         let backend = self.backend.read();
         let all = backend.stats().all;
+        let accounts = backend.pool_stream_stats();
+        let open = [PoolId::DEFAULT.index(), miss.pool().index()];
+        let private = accounts.iter().filter(|one| !open.contains(&one.pool));
         Box::new(OutOfMemory {
             requested_bytes: miss.bytes(),
             ordinal: info.ordinal,
@@ -140,6 +143,8 @@ impl Engine {
             pending_bytes: all.active_bytes.current - all.allocated_bytes.current,
             reserved_bytes: all.reserved_bytes.current,
             largest_free_bytes: backend.largest_free_bytes(),
+            private_free_bytes: private.map(|one| one.free_bytes).sum(),
+            granule_bytes_min: info.granularity_bytes,
             granule_bytes: backend.granule_bytes(miss.pool()),
             is_capturing: miss.captured() != Captured::None,
             is_at_limit: false,
