@@ -171,7 +171,8 @@ pub trait Driver: Send + Sync {
     /// Errors: `CaptureUnsupported`.
     fn synchronize_device(&self) -> Result<(), DriverError>;
 
-    /// The identity of a stream. Handle values are recycled, identities are not.
+    /// The identity of a stream. Handle values are recycled, identities are not. It may be asked of
+    /// a stream that is being captured, too, of which implementations do not ask the driver.
     ///
     /// Errors: `InvalidHandle`.
     fn stream_uid(&self, stream: Stream) -> Result<StreamUid, DriverError>;

@@ -181,7 +181,7 @@ fn a_call_about_what_is_captured_itself_breaks_the_capture_in_any_mode() {
             Some(Call::Query) => device.query(event).is_err(),
             Some(Call::SynchronizeEvent) => device.synchronize_event(event).is_err(),
             Some(Call::SynchronizeStream) => device.synchronize_stream(stream).is_err(),
-            Some(Call::StreamUid) => device.stream_uid(stream).is_err(),
+            Some(Call::StreamUid) => device.stream_id(stream).is_err(),
             Some(call) => panic!("no case for {call:?}"),
             None => device.query_stream(stream).is_err(),
         };

@@ -56,10 +56,20 @@ impl State {
         Ok(())
     }
 
-    pub(crate) fn stream_uid(&mut self, stream: Stream) -> Result<StreamUid, ErrorCode> {
+    /// The driver's own answer, which it refuses of a captured stream.
+    pub(crate) fn stream_id(&mut self, stream: Stream) -> Result<StreamUid, ErrorCode> {
         self.check_uncaptured(stream)?;
         self.permit(Rule::of(Call::StreamUid))?;
         self.streams.uid(stream)
+    }
+
+    /// The same, as an implementation of the driver trait has it, which asks first whether the
+    /// stream is captured, and remembers.
+    pub(crate) fn stream_uid(&mut self, stream: Stream) -> Result<StreamUid, ErrorCode> {
+        match self.streams.get(stream)?.capture {
+            Some(_) => self.streams.uid(stream),
+            None => self.stream_id(stream),
+        }
     }
 
     /// For calls that break the capture that their own stream takes part in.

@@ -105,18 +105,18 @@ api! {
 
     fn cuStreamGetId | cuStreamGetId_ptsz (stream: Raw, id: Out<u64>) |call| {
         let queue = queue(call, stream)?;
-        id.set(queue.device.sim.stream_uid(queue.stream)?.0)
+        id.set(queue.device.sim.stream_id(queue.stream)?)
     }
 
     fn cuStreamGetDevice | cuStreamGetDevice_ptsz (stream: Raw, device: Out<i32>) |call| {
         let queue = queue(call, stream)?;
-        queue.device.sim.stream_uid(queue.stream)?;
+        queue.device.sim.stream_id(queue.stream)?;
         device.set(queue.device.ordinal as i32)
     }
 
     fn cuStreamGetCtx | cuStreamGetCtx_ptsz (stream: Raw, context: Out<Raw>) |call| {
         let queue = queue(call, stream)?;
-        queue.device.sim.stream_uid(queue.stream)?;
+        queue.device.sim.stream_id(queue.stream)?;
         context.set(record_of(&queue).context)
     }
 
