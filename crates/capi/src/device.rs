@@ -59,10 +59,6 @@ impl Device {
             return granted.map(|block| block.address).map_err(Failure::from);
         }
         let pool = self.pools.for_stream(stream);
-        // Most likely a graph's pool: what others do meanwhile has to know, and when it is over.
-        if !is_default(stream) && (pool != PoolId::DEFAULT || self.allocator.is_capture_noted()) {
-            self.allocator.note_capture(self.stream(stream)?)?;
-        }
         self.allocate_from(pool, stream, bytes)
     }
 

@@ -124,7 +124,7 @@ impl Pools {
     }
 
     /// The pool takes no requests any more, by the last *begin* that named it. Its uses stay.
-    pub(crate) fn end(&self, allocator: &Allocator, name: Name) -> Result<(), Failure> {
+    pub(crate) fn end(&self, name: Name) -> Result<(), Failure> {
         let mut table = self.table.lock();
         let at = table.routes.iter().rposition(|(route, _)| *route == name).ok_or_else(|| {
             let message = format!("pool {}, {} takes no requests", name.0, name.1);
@@ -132,13 +132,8 @@ impl Pools {
         })?;
         let ended = table.routes.remove(at);
         self.taking.store(table.routes.len(), Ordering::Release);
-        let is_last = table.routes.is_empty();
         drop(table);
         drop(ended);
-        if is_last {
-            // PyTorch ends a capture before it says so here.
-            allocator.note_captures_over();
-        }
         Ok(())
     }
 

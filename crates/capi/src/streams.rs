@@ -48,7 +48,7 @@ impl Device {
     pub(crate) fn add_stream(&self, handle: u64) -> Result<StreamId, Failure> {
         let stream = Stream(handle);
         let uid = self.driver.stream_uid(stream)?;
-        let id = self.allocator.add_passing_stream(stream)?;
+        let id = self.allocator.add_stream(stream)?;
         // Without the memory the next use asks again.
         let _ = MET.try_with(|met| {
             met[uid.0 as usize % REMEMBERED].set(Some((self.ordinal, uid, id)));

@@ -160,6 +160,9 @@ const LEFT_PER_HANDLE: u64 = 128;
 /// [`HANDLE_MAX_BYTES`]: on small devices, of which a handle would get next to nothing.
 const PLENTY_SHARE: u64 = 4;
 
+/// How many of these least handles fit into what is left at least.
+const LEFT_PER_LEAST_HANDLE: u64 = 32;
+
 /// How many granules new handles for a request get at most with room to spare: a power of two. Of
 /// `own_bytes`, what this heap may hold at most, so many are left.
 pub(crate) fn roomy_handle_granules(
@@ -175,7 +178,8 @@ pub(crate) fn roomy_handle_granules(
     let asked = asked_bytes.clamp(SHARED_HANDLE_BYTES, ROOMY_HANDLE_MAX_BYTES);
     let most = (asked / granule_bytes).max(1);
     let is_plenty = left_bytes >= own_bytes / PLENTY_SHARE;
-    let least = if is_plenty { (HANDLE_MAX_BYTES / granule_bytes).clamp(1, most) } else { 1 };
+    let least_bytes = HANDLE_MAX_BYTES.min(left_bytes / LEFT_PER_LEAST_HANDLE);
+    let least = if is_plenty { (least_bytes / granule_bytes).clamp(1, most) } else { 1 };
     1 << (left_bytes / LEFT_PER_HANDLE / granule_bytes).clamp(least, most).ilog2()
 }
 
@@ -325,6 +329,7 @@ mod tests {
         assert_eq!(of_a_gib(SizeClass::Large, GIB / 4, 2 * MIB), 4);
         assert_eq!(of_a_gib(SizeClass::Large, GIB / 4 - 1, 2 * MIB), 1);
         assert_eq!(of_a_gib(SizeClass::Large, GIB / 4, 32 * MIB), 1);
+        assert_eq!(roomy_handle_granules(SizeClass::Large, MIB, 64 * MIB, 64 * MIB, 2 * MIB), 1);
         assert_eq!(growth_unit(3 * MIB, 32 * MIB), 32 * MIB);
         assert_eq!(growth_unit(GIB, 256 * MIB), 128 * MIB);
         assert_eq!(growth_unit(100 * MIB, 2 * MIB), 2 * MIB);

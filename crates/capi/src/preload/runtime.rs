@@ -122,6 +122,7 @@ runtime! {
     cudaGetDeviceCount(count: *mut c_int);
     cudaGetLastError();
     cudaStreamGetDevice(stream: StreamHandle, device: *mut c_int);
+    cudaStreamIsCapturing(stream: StreamHandle, status: *mut c_int);
     cudaStreamSynchronize(stream: StreamHandle);
 }
 
@@ -131,14 +132,19 @@ fn answer<T: Copy>(empty: T, ask: impl FnOnce(*mut T) -> Code) -> Option<T> {
     (ask(&raw mut value) == SUCCESS).then_some(value)
 }
 
-/// The device whose memory a request on a stream gets.
+/// The device whose memory a request on a stream gets; `None` where it is being captured: it may
+/// not be asked for its device then, and the memory is the graph's.
 #[inline]
 pub(super) fn device_of(stream: StreamHandle) -> Option<c_int> {
     /// The thread's own default stream, also of the current device.
     const PER_THREAD: u64 = 2;
     if !is_default(stream as u64) && stream as u64 != PER_THREAD {
-        let mut device = 0;
         // SAFETY: there is room for the answer; the program passed the stream.
+        if answer(0, |status| unsafe { cudaStreamIsCapturing(stream, status) }) != Some(0) {
+            return None;
+        }
+        let mut device = 0;
+        // SAFETY: as above.
         let code = unsafe { cudaStreamGetDevice(stream, &raw mut device) };
         // Runtimes before 12.8 cannot be asked: there the device must be the current one.
         if code != SYMBOL_NOT_FOUND {

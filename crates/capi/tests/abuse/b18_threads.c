@@ -25,6 +25,9 @@ static void give_back(void *block) {
     pthread_rwlock_unlock(&ending);
 }
 
+/* Nor do the streams of threads that ended. */
+static pthread_barrier_t all_done;
+
 static void end_stream(stream_t stream, int is_told) {
     pthread_rwlock_wrlock(&ending);
     if (is_told) OK(drystone_retire_stream(0, stream));
@@ -58,11 +61,13 @@ static void *storm(void *argument) {
         end_stream(other, round % 2 == 0);
         if (stream != (stream_t)2) end_stream(stream, round % 2 == 0);
     }
+    pthread_barrier_wait(&all_done);
     return NULL;
 }
 
 int main(void) {
     pthread_t threads[THREADS];
+    CHECK(pthread_barrier_init(&all_done, NULL, THREADS) == 0);
     for (uintptr_t at = 0; at < THREADS; at++)
         CHECK(pthread_create(&threads[at], NULL, storm, (void *)(at + 1)) == 0);
     for (int at = 0; at < THREADS; at++) CHECK(pthread_join(threads[at], NULL) == 0);

@@ -158,3 +158,13 @@ impl Driver for SimDevice {
         self.call(Call::ExchangeCaptureMode, 0, 0, |state| Ok(state.captures.exchange_mode(mode)))
     }
 }
+
+impl SimDevice {
+    /// The driver's id of a stream, as `cuStreamGetId` has it, which counts as the trait's question.
+    ///
+    /// # Errors
+    /// `InvalidHandle`, `CaptureUnsupported`.
+    pub fn stream_id(&self, stream: Stream) -> Result<u64> {
+        self.call(Call::StreamUid, 0, 0, |state| Ok(state.stream_id(stream)?.0))
+    }
+}

@@ -36,13 +36,6 @@ impl SimDevice {
         self.inner.state.lock().query_stream(stream)
     }
 
-    /// The driver's id of a stream, as `cuStreamGetId` has it.
-    ///
-    /// Errors: `InvalidHandle`, `CaptureUnsupported`.
-    pub fn stream_id(&self, stream: Stream) -> Result<u64, ErrorCode> {
-        Ok(self.inner.state.lock().stream_id(stream)?.0)
-    }
-
     /// Blocks the host until all work queued on the stream is complete, as a blocking copy does.
     ///
     /// Errors: `InvalidHandle`, `CaptureUnsupported`.
