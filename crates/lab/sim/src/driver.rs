@@ -160,7 +160,7 @@ impl Driver for SimDevice {
 }
 
 impl SimDevice {
-    /// The driver's id of a stream, as `cuStreamGetId` has it, which counts as the trait's question.
+    /// The driver's id of a stream, as `cuStreamGetId` has it. It counts as the trait's question.
     ///
     /// # Errors
     /// `InvalidHandle`, `CaptureUnsupported`.
