@@ -49,8 +49,13 @@ def library(torch: ModuleType) -> Path:
     header = _header()
     command = [*compiler(), *flags(torch.__version__, torch._C._GLIBCXX_USE_CXX11_ABI)]
     parent = folder()
-    compiled = parent / (
-        f"drystone-torch-{torch.__version__}-{_digest(header, command, libraries)}.so")
+    try:
+        digest = _digest(header, command, libraries)
+    except OSError as error:
+        raise DrystoneError(
+            f"what the compiled library depends on cannot be read ({error}): install PyTorch "
+            "anew, or mount /proc") from error
+    compiled = parent / f"drystone-torch-{torch.__version__}-{digest}.so"
     try:
         if not compiled.exists():
             # Of many processes that start at once, one compiles.
@@ -81,16 +86,17 @@ def folder() -> Path:
     """Where compiled libraries are kept: the folder that is named, else the first that can be."""
     named = os.environ.get("DRYSTONE_CACHE")
     if named:
-        places = [Path(named)]
+        places = [lambda: Path(named)]
     else:
         caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        temporary = Path(tempfile.gettempdir()) / f"drystone-{os.getuid()}"
         # Without a home folder "~" stays what it is.
-        places = [Path(caches) / "drystone"] if os.path.isabs(caches) else []
-        places.append(temporary)
+        places = [lambda: Path(caches) / "drystone"] if os.path.isabs(caches) else []
+        # Asked for last, and only then: there may be none.
+        places.append(lambda: Path(tempfile.gettempdir()) / f"drystone-{os.getuid()}")
     reasons = []
-    for place in places:
+    for place_of in places:
         try:
+            place = place_of()
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
             _check_ours(place)
             if os.access(place, os.W_OK):

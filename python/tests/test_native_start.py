@@ -9,7 +9,7 @@ from pathlib import Path
 from support import answer, python
 
 ATTEMPTS = """
-    import json, os, threading, torch, drystone
+    import json, os, tempfile, threading, torch, drystone
     from drystone import _native
     found = {}
     def attempt(name):
@@ -59,8 +59,19 @@ ATTEMPTS = """
     found["target"] = os.path.exists("target")
     os.chmod("fresh", 0o777)
     attempt("anybody's folder")
-    del os.environ["CXX"]
+    del os.environ["CXX"], os.environ["DRYSTONE_CACHE"]
+    usual, linked = tempfile.gettempdir, _native.LINKED
+    def none(): raise FileNotFoundError("no usable temporary directory")
+    tempfile.gettempdir = none
+    os.environ["XDG_CACHE_HOME"] = os.path.abspath("home")
+    found["no temporary folder"] = os.path.relpath(_native.folder())
+    os.environ["XDG_CACHE_HOME"] = "/proc/nowhere"
+    attempt("no folder at all")
+    tempfile.gettempdir = usual
     os.environ["DRYSTONE_CACHE"] = cache
+    _native.LINKED = ("libnone.so",)
+    attempt("no PyTorch library")
+    _native.LINKED = linked
     attempt("at last")
     attempt("twice")
     print(json.dumps(found))
@@ -92,6 +103,11 @@ class Refusals(unittest.TestCase):
 
     def test_the_folder(self):
         self.check("no folder", "DRYSTONE_CACHE", "/proc/nowhere")
+        self.assertEqual(self.found["no temporary folder"], "home/drystone")
+        self.check("no folder at all", "no usable temporary directory", "DRYSTONE_CACHE")
+
+    def test_what_cannot_be_read(self):
+        self.check("no PyTorch library", "libnone.so", "install PyTorch anew")
 
     def test_what_others_can_change_is_not_loaded(self):
         for attempt in ("anybody's file", "a link", "anybody's folder"):
