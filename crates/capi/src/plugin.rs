@@ -207,8 +207,7 @@ pub extern "C" fn drystone_end_allocate_to_pool(device: c_int, id0: u64, id1: u6
     barrier((), || {
         let end = || {
             process::check()?;
-            let device = registry::get(device)?;
-            device.pools.end((id0, id1))
+            registry::get(device)?.pools.end((id0, id1))
         };
         if let Err(failure) = end() {
             report("drystone_end_allocate_to_pool", &failure);

@@ -38,22 +38,6 @@ impl Allocator {
         Ok(id)
     }
 
-    /// Asks a stream whether it is being captured, and remembers the answer until it is asked
-    /// again. For streams that may not be asked later, of which only misses ask by themselves.
-    ///
-    /// # Errors
-    /// No driver call can succeed any more.
-    pub fn note_capture(&self, stream: StreamId) -> Result<(), DriverError> {
-        self.engine.executor.is_captured(stream).map(drop)
-    }
-
-    /// Whether a stream that may not be asked was being captured when it was last asked. Calls no
-    /// driver.
-    #[inline]
-    pub fn is_capture_noted(&self) -> bool {
-        self.engine.executor.is_capture_noted.load(Ordering::Relaxed)
-    }
-
     /// Says that every capture of a stream that may not be asked is over.
     pub fn note_captures_over(&self) {
         let executor = &self.engine.executor;
