@@ -24,7 +24,9 @@ impl Heap {
         self.space.check_i2_free_neighbours_are_joined(&tiles)?;
         check_i3_filed_once(self, &tiles)?;
         self.space.check(&tiles)?;
-        self.vm.check()?;
+        let [small, large] = &self.stats.classes;
+        let classes_bytes = small.reserved_bytes.current + large.reserved_bytes.current;
+        self.vm.check(self.stats.all.reserved_bytes.current, classes_bytes)?;
         check_i8_counters_agree(self, &tiles)?;
         check_i9_pending_blocks_wait(self, &tiles)?;
         check_i12_pools_keep_to_themselves(self, &tiles)?;
@@ -64,7 +66,7 @@ fn check_i3_filed_once(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
     for (key, index) in heap.space.idle_windows.iter() {
         stands(index, BlockState::IdleWindow)?;
         let block = &heap.space.blocks[index];
-        hold(3, heap.space.window_key(index, heap.config.granule_bytes) == key, || {
+        hold(3, heap.space.window_key(index, heap.config().granule_bytes) == key, || {
             format!("{block:?} stands as {key:?}")
         })?;
     }
@@ -75,9 +77,7 @@ fn check_i3_filed_once(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
         let found = filed[index.0 as usize];
         let expected = match block.state {
             BlockState::Free | BlockState::Unmapped => 1..=1,
-            BlockState::IdleWindow if heap.vm.is_whole_window(block.segment, &block.range()) => {
-                1..=1
-            }
+            BlockState::IdleWindow if heap.vm.under(&block).is_whole_window() => 1..=1,
             // A synchronisation under way has taken them along.
             BlockState::Quarantined => 0..=1,
             BlockState::Live
@@ -98,17 +98,17 @@ fn check_i8_counters_agree(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
         walked.count(class, block.requested, block.bytes, block.state);
     }
     for (ix, segment) in heap.space.segments.iter() {
+        let whole = segment.address..segment.address + segment.bytes;
         let class = &mut walked.classes[heap.space.list(segment.list).class as usize];
         class.reserved_bytes.add(match segment.kind {
             SegmentKind::Plain => segment.bytes,
-            SegmentKind::Mapped => heap.vm.backed_pages(ix) as u64 * heap.config.granule_bytes,
+            SegmentKind::Mapped => heap.vm.span(ix, whole).backed_bytes(),
         });
         class.segments.add(1);
         walked.all.segments.add(1);
     }
     walked.all.reserved_bytes = heap.stats.all.reserved_bytes;
-    common::check_i8_counters(&heap.stats, &walked)?;
-    check_i8_idle_granules(heap)
+    common::check_i8_counters(&heap.stats, &walked)
 }
 
 /// Live, or freed but not settled; of claimed blocks those whose free is under way.
@@ -134,19 +134,6 @@ fn check_i8_lists_agree(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
         common::check_i8_gauge(list.active_bytes, bytes, of)?;
     }
     Ok(())
-}
-
-/// Reserved bytes of all are those of both classes and the idle granules. Of granules in plans
-/// under way only the plans know.
-fn check_i8_idle_granules(heap: &Heap) -> Result<(), Broken> {
-    let [small, large] = &heap.stats.classes;
-    let (idle, planned) = heap.vm.idle_and_planned_bytes();
-    let classes = small.reserved_bytes.current + large.reserved_bytes.current;
-    let (least, most) = (classes + idle, classes + idle + planned);
-    let reserved = heap.stats.all.reserved_bytes.current;
-    hold(8, (least..=most).contains(&reserved), || {
-        format!("{reserved} bytes reserved, from {least} to {most} accounted for")
-    })
 }
 
 fn check_i9_pending_blocks_wait(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
@@ -191,7 +178,7 @@ fn check_i13_blocks_are_backed(heap: &Heap, tiles: &Tiles) -> Result<(), Broken>
         hold(13, in_place && block.is_window == segment.is_window, || {
             format!("{block:?} is in the wrong segment")
         })?;
-        for page in heap.vm.views(block.segment, &block.range()) {
+        for page in heap.vm.under(&block).views() {
             let knows = !is_remapped || page.remapped == index;
             let agrees = page.is_backed == block.state.is_backed();
             hold(13, agrees && page.is_remapped == is_remapped && knows, || {
@@ -204,10 +191,10 @@ fn check_i13_blocks_are_backed(heap: &Heap, tiles: &Tiles) -> Result<(), Broken>
 
 /// Whatever is pinned is in a segment, and backed.
 fn check_i16_pinned_memory_stays(heap: &Heap) -> Result<(), Broken> {
-    for (address, end) in heap.vm.pinned() {
+    for (address, end) in heap.vm.pins.ranges() {
         let is_kept = heap.space.segments.containing(address).is_some_and(|ix| {
             let is_plain = heap.space.segments[ix].kind == SegmentKind::Plain;
-            is_plain || heap.vm.views(ix, &(address..end)).all(|page| page.is_backed)
+            is_plain || heap.vm.span(ix, address..end).views().all(|page| page.is_backed)
         });
         hold(16, is_kept, || format!("pinned {address:#x} to {end:#x} is not backed"))?;
     }

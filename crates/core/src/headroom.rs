@@ -1,58 +1,225 @@
-//! Headroom: how much more memory the device and the limit would give, as far as that is known.
+//! Headroom: what may be asked of the device. How much memory and in what handles, how many
+//! addresses, and when a remap costs too much, as far as is known.
 //!
 //! What others hold of the device is only known from a look at it, which can take milliseconds: one
 //! is asked for when memory is about to be created that may not be there, and at the latest when an
-//! eighth of what was left is created. Between looks the heap's own growth is counted.
+//! eighth of what was left is created. Between looks the heap's own growth is counted. What was
+//! refused of late is asked for in smaller pieces. The choices are those of `policy`.
+//!
+//! Keeps its part of I8: reserved bytes with those of growth under way never pass the limit.
 
-/// What is known of the rest of the device.
+use crate::config::Config;
+use crate::error::RequestError;
+use crate::policy::{self, SizeClass};
+use crate::stats::Stats;
+
+/// What a request may know of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// What was seen before: a capture leaves it at that.
+    Past,
+    /// What was seen before. Where a look is due, nothing is known to be left.
+    Due,
+    /// What was seen for this request.
+    Fresh,
+}
+
+/// What is known of the rest of the device. Methods take the statistics for what is reserved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Headroom {
+    pub(crate) config: Config,
     /// What the device had beside what others held of it, at the last look.
     own_bytes: u64,
     /// How much may be reserved before the device has to be looked at again.
     looked_until_bytes: u64,
+    /// Bytes that plans under way will add to the reserved bytes.
+    planned_bytes: u64,
+    /// How many granules may be remapped with room to spare.
+    affordable_remaps: u64,
+    /// A reservation was refused, and no addresses were given back since.
+    lacks_addresses: bool,
+    /// A growth in large handles failed, none in single granules did after it, and no memory was
+    /// given back since.
+    lacks_memory: bool,
 }
 
 impl Headroom {
     /// Of a device that was never looked at.
-    pub(crate) const fn new(device_bytes: u64) -> Self {
-        Self { own_bytes: device_bytes, looked_until_bytes: 0 }
+    pub(crate) const fn new(config: Config) -> Self {
+        Self {
+            config,
+            own_bytes: config.device_bytes,
+            looked_until_bytes: 0,
+            planned_bytes: 0,
+            affordable_remaps: 0,
+            lacks_addresses: false,
+            lacks_memory: false,
+        }
     }
+
+    // What is left.
 
     /// The device was looked at: so much of it is free, beside what this heap has reserved.
-    pub(crate) const fn note_look(&mut self, free_bytes: u64, reserved_bytes: u64) {
+    pub(crate) const fn note_look(&mut self, stats: &mut Stats, free_bytes: u64) {
+        let reserved_bytes = stats.all.reserved_bytes.current;
         self.own_bytes = free_bytes.saturating_add(reserved_bytes);
         self.looked_until_bytes = reserved_bytes.saturating_add(free_bytes / 8);
+        stats.device_looks += 1;
     }
 
-    /// Whether to look at the device before so much is reserved in all.
-    pub(crate) const fn is_look_due(&self, reserved_bytes: u64) -> bool {
-        reserved_bytes > self.looked_until_bytes
+    /// What this heap may hold at most, as far as others leave it that much.
+    fn most_bytes(&self) -> u64 {
+        self.own_bytes.min(self.config.limit_bytes)
     }
 
-    /// What is left of the device, and of a limit, beside what is reserved.
-    pub(crate) const fn left_bytes(&self, reserved_bytes: u64, limit_bytes: u64) -> u64 {
-        let most = if self.own_bytes < limit_bytes { self.own_bytes } else { limit_bytes };
-        most.saturating_sub(reserved_bytes)
+    /// What is reserved, with what is under way.
+    const fn growing_bytes(&self, stats: &Stats) -> u64 {
+        stats.all.reserved_bytes.current + self.planned_bytes
+    }
+
+    /// What the device and the limit have left.
+    fn left_bytes(&self, stats: &Stats) -> u64 {
+        self.most_bytes().saturating_sub(self.growing_bytes(stats))
+    }
+
+    /// The most that one request could be given if all that is not allocated were given back.
+    pub(crate) fn most_for_one_bytes(&self, stats: &Stats, look: Look) -> u64 {
+        let reserved_bytes = stats.all.reserved_bytes.current;
+        let left_bytes = match look {
+            Look::Fresh => self.left_bytes(stats),
+            Look::Past | Look::Due => self.config.limit_bytes.saturating_sub(reserved_bytes),
+        };
+        left_bytes.saturating_add(reserved_bytes - stats.all.allocated_bytes.current)
+    }
+
+    /// Whether there is room to spare for so many bytes.
+    pub(crate) fn is_roomy(&self, stats: &Stats, bytes: u64) -> bool {
+        policy::is_roomy(self.config.prefer, bytes, self.left_bytes(stats), self.most_bytes())
+    }
+
+    /// Whether growth by so many bytes keeps within the limit, and within what the device has left
+    /// as far as the request may know that.
+    pub(crate) fn check(&self, stats: &Stats, bytes: u64, look: Look) -> Result<(), RequestError> {
+        let (reserved_bytes, limit_bytes) = (self.growing_bytes(stats), self.config.limit_bytes);
+        let due_bytes = reserved_bytes.saturating_add(bytes);
+        if bytes > 0 && due_bytes > limit_bytes {
+            return Err(RequestError::Limit { bytes, reserved_bytes, limit_bytes });
+        }
+        let is_known = bytes == 0 || look == Look::Past || due_bytes <= self.looked_until_bytes;
+        let left_bytes = if look == Look::Fresh { self.left_bytes(stats) } else { 0 };
+        if is_known || bytes <= left_bytes {
+            return Ok(());
+        }
+        Err(RequestError::Device { bytes, left_bytes })
+    }
+
+    // In what pieces.
+
+    /// How many granules new handles for a request get at most, where so many granules are held.
+    pub(crate) fn handle_granules(
+        &self,
+        stats: &Stats,
+        class: SizeClass,
+        asked_bytes: u64,
+        is_roomy: bool,
+        held: usize,
+    ) -> u16 {
+        let Config { granule_bytes, held_per_handle, .. } = self.config;
+        if is_roomy && !self.lacks_memory {
+            let (left, most) = (self.left_bytes(stats), self.most_bytes());
+            return policy::roomy_handle_granules(class, asked_bytes, left, most, granule_bytes);
+        }
+        policy::handle_granules(class, self.lacks_memory, held, held_per_handle, granule_bytes)
+    }
+
+    /// Bytes of addresses to reserve for so many; `None` beyond the range of sizes.
+    pub(crate) const fn reservation_bytes(&self, class: SizeClass, bytes: u64) -> Option<u64> {
+        let Config { device_bytes, granule_bytes, .. } = self.config;
+        let device_bytes = if self.lacks_addresses { 0 } else { device_bytes };
+        policy::reservation_bytes(class, bytes, device_bytes, granule_bytes)
+    }
+
+    /// Whether to ask for no more addresses than needed.
+    pub(crate) const fn lacks_addresses(&self) -> bool {
+        self.lacks_addresses
+    }
+
+    /// Whether so many granules may be remapped with room to spare.
+    pub(crate) const fn can_remap(&self, granules: u64) -> bool {
+        self.affordable_remaps >= granules
+    }
+
+    // What became of it.
+
+    /// A plan will add memory.
+    pub(crate) const fn plan(&mut self, bytes: u64) {
+        self.planned_bytes += bytes;
+    }
+
+    /// A plan of new memory is over.
+    pub(crate) const fn end_plan(&mut self, bytes: u64) {
+        assert!(bytes <= self.planned_bytes, "memory arrives that was not planned");
+        self.planned_bytes -= bytes;
+    }
+
+    /// Memory was created: some of it may be remapped.
+    pub(crate) const fn note_created(&mut self, bytes: u64) {
+        let created = bytes / self.config.granule_bytes;
+        self.affordable_remaps += created / policy::CREATED_PER_REMAP;
+    }
+
+    /// Memory was mapped elsewhere.
+    pub(crate) const fn note_remapped(&mut self, bytes: u64) {
+        let granules = bytes / self.config.granule_bytes;
+        self.affordable_remaps = self.affordable_remaps.saturating_sub(granules);
+    }
+
+    /// A growth failed. Perhaps less would have been granted than large handles; if that fails,
+    /// too, size is not the reason.
+    pub(crate) const fn note_growth_failed(&mut self, has_large: bool) {
+        self.lacks_memory = has_large;
+    }
+
+    /// Memory was given back.
+    pub(crate) const fn note_memory_given_back(&mut self) {
+        self.lacks_memory = false;
+    }
+
+    /// A reservation was refused, or addresses were given back.
+    pub(crate) const fn note_addresses(&mut self, are_scarce: bool) {
+        self.lacks_addresses = are_scarce;
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Headroom;
+    use super::*;
+    use crate::policy::SegmentKind;
 
     #[test]
     fn others_count_until_the_next_look() {
-        let mut headroom = Headroom::new(1000);
-        assert!(headroom.is_look_due(1));
-        assert_eq!(headroom.left_bytes(300, u64::MAX), 700);
-        headroom.note_look(400, 300);
-        assert_eq!(headroom.left_bytes(300, u64::MAX), 400);
-        assert_eq!(headroom.left_bytes(350, u64::MAX), 350);
-        assert_eq!(headroom.left_bytes(350, 360), 10);
-        assert!(!headroom.is_look_due(350) && headroom.is_look_due(351));
+        let mut headroom = Headroom::new(Config::new(SegmentKind::Mapped, 2 << 20, 1000));
+        let mut stats = Stats::default();
+        stats.all.reserved_bytes.current = 300;
+        let unknown = RequestError::Device { bytes: 1, left_bytes: 0 };
+        assert_eq!(headroom.check(&stats, 1, Look::Due), Err(unknown));
+        assert_eq!(headroom.left_bytes(&stats), 700);
+        headroom.note_look(&mut stats, 400);
+        assert_eq!((headroom.left_bytes(&stats), stats.device_looks), (400, 1));
+        headroom.plan(50);
+        assert_eq!(headroom.left_bytes(&stats), 350);
+        assert!(headroom.check(&stats, 0, Look::Due).is_ok());
+        assert_eq!(headroom.check(&stats, 1, Look::Due), Err(unknown));
+        assert!(headroom.check(&stats, 350, Look::Fresh).is_ok());
+        let short = RequestError::Device { bytes: 351, left_bytes: 350 };
+        assert_eq!(headroom.check(&stats, 351, Look::Fresh), Err(short));
+        assert!(headroom.check(&stats, 351, Look::Past).is_ok());
+        headroom.config.limit_bytes = 360;
+        assert_eq!(headroom.left_bytes(&stats), 10);
+        headroom.config.limit_bytes = u64::MAX;
         // Others gave back.
-        headroom.note_look(700, 300);
-        assert_eq!(headroom.left_bytes(300, u64::MAX), 700);
+        headroom.end_plan(50);
+        headroom.note_look(&mut stats, 700);
+        assert_eq!(headroom.left_bytes(&stats), 700);
     }
 }

@@ -32,8 +32,9 @@
 //! ```
 //!
 //! Modules, bottom first; a module uses only those above it:
-//! `size` `id` `error` `broken` `policy` `stats` `space` (blocks and addresses) `fence` (streams)
-//! `plan` `scarcity` `order` `pool` `vm` (the page table) `heap` (joins them), `pool_stream_stats`,
+//! `size` `id` `error` `broken` `policy` `config` `stats` `headroom` (what may be asked of the
+//! device) `space` (blocks and addresses) `fence` (streams) `plan` `order` `pool` `vm` (the page
+//! table) `heap` (joins them), `pool_stream_stats`,
 //! `snapshot`, `check`; beside the heap `async_pool`, for a driver that pools by itself; over both
 //! `recovery` (what to try next for a request that misses) and `state_machine` (what they share).
 #![forbid(unsafe_code)]
@@ -41,6 +42,7 @@
 mod async_pool;
 mod broken;
 mod check;
+mod config;
 mod error;
 mod fence;
 mod headroom;
@@ -52,7 +54,6 @@ mod policy;
 mod pool;
 mod pool_stream_stats;
 mod recovery;
-mod scarcity;
 pub mod size;
 mod snapshot;
 mod space;
@@ -62,9 +63,10 @@ mod vm;
 
 pub use async_pool::{AsyncPools, DeferredFree, DriverAlloc, FreeOrder, FreeOutcome, PendingAlloc};
 pub use broken::Broken;
+pub use config::Config;
 pub use error::{FreeError, Poisoned, RecordStreamError, RequestError, StreamError};
 pub use fence::Fence;
-pub use heap::{Committed, Config, Freed, Heap, Outcome, Reuse};
+pub use heap::{Committed, Freed, Heap, Outcome, Reuse};
 pub use id::{GranuleId, ListIx, PoolId, StreamId};
 pub use plan::{Plan, Step};
 pub use policy::{CrossStream, HELD_PER_HANDLE, Prefer, SegmentKind, SizeClass};

@@ -159,14 +159,12 @@ pub(crate) enum Intent {
 /// One thing given back to the device, with the number of steps that takes.
 #[derive(Debug)]
 pub(crate) enum Release {
-    /// A handle that is mapped nowhere: one step.
-    Idle { handle: GranuleId },
+    /// Handles that are mapped nowhere: one step for each.
+    Idle { handles: Vec<GranuleId> },
     /// The backing of a claimed block: one unmap, then a release for each handle.
     Backing { block: BlockIndex, handles: Vec<GranuleId> },
     /// Ranges of a claimed block that lead to memory beside its home: one unmap for each.
     Aliases { block: BlockIndex, ranges: Vec<Range<u64>> },
-    /// A plain segment, whose only block is claimed: one step.
-    Plain { segment: SegmentIx },
-    /// The addresses of a mapped segment, whose only block is claimed: one step.
-    Addresses { segment: SegmentIx },
+    /// A plain segment, or the addresses of a mapped one, whose only block is claimed: one step.
+    Segment { segment: SegmentIx },
 }

@@ -7,6 +7,8 @@
 use crate::error::RequestError;
 use crate::id::{ListIx, PoolId, PoolIx, StreamIx};
 use crate::policy::{SegmentKind, SizeClass};
+use crate::space::Space;
+use crate::space::free_list::FreeList;
 
 /// Marks a stream for which a pool has no free list yet.
 const NO_LIST: ListIx = ListIx(u32::MAX);
@@ -35,13 +37,10 @@ impl Pool {
         self.lists[class as usize].get(stream.index()).copied().filter(|&list| list != NO_LIST)
     }
 
-    pub(crate) fn set_list(&mut self, class: SizeClass, stream: StreamIx, list: ListIx) {
-        let lists = &mut self.lists[class as usize];
-        if lists.len() <= stream.index() {
-            lists.resize(stream.index() + 1, NO_LIST);
-        }
-        assert!(lists[stream.index()] == NO_LIST, "a pool and stream have two lists");
-        lists[stream.index()] = list;
+    /// A plan of a new segment is over.
+    pub(crate) fn end_segment_plan(&mut self) {
+        assert!(self.planned_segments > 0, "a segment arrives that was not planned");
+        self.planned_segments -= 1;
     }
 
     /// The free lists of one class, with their streams' indices.
@@ -134,10 +133,37 @@ impl<T> Pools<T> {
 }
 
 impl Pools<Pool> {
-    /// Whether unused memory of a pool may go elsewhere: that of the default pool, and of those
+    /// The pool that a free list belongs to.
+    pub(crate) fn of(&mut self, list: &FreeList) -> &mut Pool {
+        self.at_mut(list.pool)
+    }
+
+    /// The free list of a pool, class and stream, made if there is none yet.
+    #[cold]
+    pub(crate) fn list_in(
+        &mut self,
+        space: &mut Space,
+        pool: PoolIx,
+        class: SizeClass,
+        stream: StreamIx,
+    ) -> ListIx {
+        let of = self.at_mut(pool);
+        if let Some(list) = of.list(class, stream) {
+            return list;
+        }
+        let list = space.insert_list(FreeList::new(pool, of.kind, class, stream));
+        let lists = &mut of.lists[class as usize];
+        if lists.len() <= stream.index() {
+            lists.resize(stream.index() + 1, NO_LIST);
+        }
+        lists[stream.index()] = list;
+        list
+    }
+
+    /// Whether unused memory of a list may go elsewhere: that of the default pool, and of those
     /// that were released before the device was idle.
-    pub(crate) fn is_open(&self, pool: PoolIx) -> bool {
-        pool == PoolId::DEFAULT.index || self.at(pool).is_open
+    pub(crate) fn is_open(&self, list: &FreeList) -> bool {
+        list.pool == PoolId::DEFAULT.index || self.at(list.pool).is_open
     }
 
     /// The pools that will be open once the device was idle.

@@ -15,7 +15,8 @@ mod heap;
 mod tests;
 
 use crate::error::RequestError;
-use crate::heap::{Look, Reuse};
+use crate::headroom::Look;
+use crate::heap::Reuse;
 use crate::id::{PoolId, StreamId};
 use crate::space::Granted;
 use crate::stats::Stats;

@@ -105,13 +105,13 @@ state_machine! {
 impl Heap {
     /// The limit of reserved bytes.
     pub const fn limit_bytes(&self) -> u64 {
-        self.config.limit_bytes
+        self.config().limit_bytes
     }
 
     /// The unit in which memory is taken from the device, in bytes.
     pub const fn unit_bytes(&self) -> u64 {
-        match self.config.kind {
-            SegmentKind::Mapped => self.config.granule_bytes,
+        match self.config().kind {
+            SegmentKind::Mapped => self.config().granule_bytes,
             SegmentKind::Plain => PLAIN_UNIT_BYTES,
         }
     }
@@ -119,7 +119,7 @@ impl Heap {
     /// Size of a granule of a pool's memory; `None` where it comes in plain allocations.
     pub fn granule_bytes(&self, pool: PoolId) -> Option<u64> {
         let is_mapped = self.kind_of(pool) == Ok(SegmentKind::Mapped);
-        is_mapped.then_some(self.config.granule_bytes)
+        is_mapped.then_some(self.config().granule_bytes)
     }
 }
 

@@ -75,7 +75,7 @@ fn sample() -> Sample {
     let Outcome::Plan(plan) = request else { panic!("room for 9 MiB") };
     assert!(matches!(plan.steps()[..3], [Step::Create { .. }, Step::Map { .. }, _]));
     heap.abandon(plan, 3);
-    assert_eq!((heap.vm.mapping_count(), heap.vm.idle_bytes()), (1, 4 * MIB));
+    assert_eq!((heap.remap_stats().aliases, heap.vm.idle_bytes()), (1, 4 * MIB));
     heap.check().unwrap();
     Sample { heap, live, free: before, pending, used_by }
 }

@@ -1,15 +1,20 @@
-//! The way of a malloc: the stream's own free list, then other streams', then growth.
+//! The way of a malloc: the stream's own free list, then memory of other streams that is ordered
+//! before it, then growth.
 
 use std::ops::Range;
 
-use super::{Heap, Reuse};
+use super::Heap;
+use super::search::{Reuse, Run};
 use crate::error::RequestError;
 use crate::fence::StreamOrder;
-use crate::id::{PoolId, StreamId};
+use crate::headroom::Look;
+use crate::id::{ListIx, PoolId, StreamId, StreamIx};
 use crate::plan::{Plan, Request};
-use crate::policy::CrossStream;
+use crate::policy::{self, CrossStream, SegmentKind};
 use crate::size::{QUANTUM, block_bytes};
 use crate::space::Granted;
+use crate::space::block::BlockState;
+use crate::space::free_list::FreeList;
 
 /// The answer to a request.
 #[derive(Debug)]
@@ -18,32 +23,6 @@ pub enum Outcome {
     Granted(Granted),
     /// To be served once this is done to the device.
     Plan(Plan),
-}
-
-/// What a request may know of the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
-    /// What was seen before: a capture leaves it at that.
-    Past,
-    /// What was seen before, unless a look is due.
-    Due,
-    /// What was seen for this request.
-    Fresh,
-}
-
-/// Why a request is not served.
-#[derive(Debug)]
-pub(crate) enum Unserved {
-    /// It is refused.
-    Refused(RequestError),
-    /// The device is to be looked at first.
-    LookFirst,
-}
-
-impl From<RequestError> for Unserved {
-    fn from(error: RequestError) -> Self {
-        Unserved::Refused(error)
-    }
 }
 
 impl Heap {
@@ -82,14 +61,11 @@ impl Heap {
         requested: u64,
         reuse: Reuse,
     ) -> Result<Outcome, RequestError> {
-        match self.request_by(pool, stream, requested, reuse, Look::Past) {
-            Ok(outcome) => Ok(outcome),
-            Err(Unserved::Refused(error)) => Err(error),
-            Err(Unserved::LookFirst) => unreachable!("what was seen before has to do"),
-        }
+        self.request_by(pool, stream, requested, reuse, Look::Past)
     }
 
-    /// The same, by what may be known of the device.
+    /// The same, by what may be known of the device: growth that a look is due for is refused like
+    /// growth that the device has no room for.
     pub(crate) fn request_by(
         &mut self,
         pool: PoolId,
@@ -97,8 +73,8 @@ impl Heap {
         requested: u64,
         reuse: Reuse,
         look: Look,
-    ) -> Result<Outcome, Unserved> {
-        let bytes = block_bytes(requested).map_err(RequestError::from)?;
+    ) -> Result<Outcome, RequestError> {
+        let bytes = block_bytes(requested)?;
         let list = self.list_of(pool, stream, bytes)?;
         let request = Request { list, requested, bytes };
         // A captured request takes nothing back: others' work may run beside it.
@@ -108,7 +84,8 @@ impl Heap {
         if let Some(index) = self.space.list(list).search(&self.space.blocks, bytes) {
             return Ok(Outcome::Granted(self.occupy_free(index, request)));
         }
-        let may_share = reuse != Reuse::OwnStream && self.config.cross_stream != CrossStream::Never;
+        let may_share =
+            reuse != Reuse::OwnStream && self.config().cross_stream != CrossStream::Never;
         if may_share && let Some(run) = self.search(request).run(StreamOrder::Ordered) {
             return Ok(Outcome::Granted(self.take_run(request, run)));
         }
@@ -140,5 +117,90 @@ impl Heap {
         let index = self.space.claim_range(first, place.start, place.end);
         let granted = self.space.make_live(index, list, requested);
         Ok(Some(self.count_live(Request { list, requested, bytes }, granted)))
+    }
+
+    /// The free list of a request, made if there is none yet.
+    #[inline]
+    fn list_of(
+        &mut self,
+        pool: PoolId,
+        stream: StreamId,
+        bytes: u64,
+    ) -> Result<ListIx, RequestError> {
+        let class = policy::size_class(bytes);
+        let of = self.pools.live(pool)?;
+        self.streams.live(stream)?;
+        let known = of.list(class, stream.index);
+        let list_in = || self.pools.list_in(&mut self.space, pool.index, class, stream.index);
+        Ok(known.unwrap_or_else(list_in))
+    }
+
+    // Memory of other streams.
+
+    /// Gives a stream back what is free at home of the memory obtained for it, as far as it is
+    /// ordered after the last use by now: that is joined with what is free around it.
+    ///
+    /// Others' stays where it is, even if complete: joined with what its owner freed just now it
+    /// would have to be waited for again.
+    fn restore_to(&mut self, owner: StreamIx) {
+        let mut restorable = Vec::new();
+        for list in self.space.lists() {
+            let is_among = list.kind == SegmentKind::Mapped
+                && list.stream != owner
+                && self.pools.is_open(list);
+            if !is_among {
+                continue;
+            }
+            for index in list.filed_from(&self.space.blocks, self.vm.granule_bytes()) {
+                let segment = &self.space.segments[self.space.blocks[index].segment];
+                if !segment.is_window
+                    && self.space.list(segment.list).stream == owner
+                    && self.streams.order_of(&self.space, index, owner) == StreamOrder::Ordered
+                {
+                    restorable.push((index, segment.list));
+                }
+            }
+        }
+        for (index, list) in restorable {
+            let is_over = self.streams.is_complete(&self.space, index);
+            // Where the owner waits for the last use only, its next fence covers that for others.
+            let next = self.streams.at(owner).free_after();
+            self.space.take_out(index);
+            let block = &mut self.space.blocks[index];
+            (block.list, block.free_after) = (list, if is_over { 0 } else { next });
+            self.windows().file(index);
+        }
+    }
+
+    /// Serves a request with the front of a run whose blocks are all ordered before its stream.
+    fn take_run(&mut self, request: Request, run: Run) -> Granted {
+        let index = run.first;
+        self.space.take_out(index);
+        while self.space.blocks[index].bytes < request.bytes {
+            let next = self.space.blocks[index].next;
+            let is_free = self.space.blocks[next].state == BlockState::Free;
+            assert!(is_free, "a run has a block in use");
+            self.space.take_in_next(index);
+        }
+        let FreeList { stream, .. } = *self.space.list(request.list);
+        let block = &mut self.space.blocks[index];
+        block.list = request.list;
+        // Points of two streams do not compare. To its new stream what is left over is free at
+        // once; to others, from that stream's next fence on.
+        block.free_after = self.streams.at(stream).free_after();
+        self.stats.cross_stream_reuses += 1;
+        self.occupy(index, request)
+    }
+
+    /// Plans for the request's stream to wait for those that have a run for it, if it may.
+    pub(super) fn plan_order(&mut self, request: Request, may_wait: bool) -> Option<Plan> {
+        if self.config().cross_stream == CrossStream::Never {
+            return None;
+        }
+        let search = self.search(request);
+        let run = search.run(StreamOrder::Unrecorded)?;
+        let points = search.points_of(search.unordered(run).into_iter());
+        let (user, may_wait) = (search.user, may_wait && search.may_wait());
+        self.streams.plan_wait(user, &points, may_wait)
     }
 }

@@ -6,8 +6,7 @@
 use super::Heap;
 use crate::id::{GranuleId, ListIx};
 use crate::plan::{self, Intent, Plan, Step};
-use crate::policy::{self, SegmentKind};
-use crate::scarcity::Change;
+use crate::policy::SegmentKind;
 use crate::space::Granted;
 use crate::space::block::BlockIndex;
 use crate::space::unmapped::GrowthPoint;
@@ -32,14 +31,14 @@ impl Heap {
         let steps = plan.steps;
         match plan.intent {
             Intent::Reserve { list, bytes, is_window } => {
-                self.end_segment_plan(list);
+                self.pools.of(self.space.list(list)).end_segment_plan();
                 let index = self.add_segment(list, address, bytes, is_window);
                 self.space.make_unmapped(index);
                 Committed::Prepared
             }
             Intent::Malloc { request, bytes } => {
-                self.end_segment_plan(request.list);
-                self.end_planned_bytes(bytes);
+                self.pools.of(self.space.list(request.list)).end_segment_plan();
+                self.headroom.end_plan(bytes);
                 let index = self.add_segment(request.list, address, bytes, false);
                 let class = self.space.list(request.list).class as usize;
                 self.stats.all.reserved_bytes.add(bytes);
@@ -52,13 +51,14 @@ impl Heap {
                 match request {
                     Some(request) => Committed::Granted(self.occupy(index, request)),
                     None => {
-                        self.file_again(index);
+                        self.windows().file(index);
                         Committed::Prepared
                     }
                 }
             }
             Intent::Remap { request, window, donors } => {
-                self.finish_remap(request, window, &steps, &donors);
+                self.headroom.note_remapped(mapped_bytes(&steps));
+                self.windows().finish_remap(request, window, &steps, &donors);
                 Committed::Granted(self.occupy(window, request))
             }
             Intent::Order { user, fences } => {
@@ -92,21 +92,21 @@ impl Heap {
         let steps = &plan.steps[..in_effect];
         match plan.intent {
             Intent::Reserve { list, .. } => {
-                self.end_segment_plan(list);
-                self.scarcity.note(Change::ReservationRefused);
+                self.pools.of(self.space.list(list)).end_segment_plan();
+                self.headroom.note_addresses(true);
             }
             Intent::Malloc { request, bytes } => {
-                self.end_segment_plan(request.list);
-                self.end_planned_bytes(bytes);
+                self.pools.of(self.space.list(request.list)).end_segment_plan();
+                self.headroom.end_plan(bytes);
             }
             Intent::Grow { point, handles, has_large, .. } => {
-                self.scarcity.note(Change::GrowthFailed { has_large });
+                self.headroom.note_growth_failed(has_large);
                 self.undo_growth(point, &plan.steps, in_effect, &handles);
             }
             Intent::Remap { window, donors, .. } => {
-                self.vm.undo_remap(self.space.blocks[window].segment, steps);
-                self.windows().finish_unmapping(window);
-                donors.iter().for_each(|&index| self.file_again(index));
+                self.vm.undo_remap(&self.space.blocks[window], steps);
+                self.windows().finish_unmapping(window, &[]);
+                donors.iter().for_each(|&index| self.windows().file(index));
             }
             Intent::Order { .. } => self.note_recorded(steps),
             Intent::Free { block, .. } => {
@@ -118,19 +118,6 @@ impl Heap {
             Intent::Synchronize { quarantined, .. } => self.quarantine.extend(quarantined),
             Intent::Trim { releases } => self.finish_trim(releases, in_effect),
         }
-    }
-
-    /// A plan of a new segment is over.
-    fn end_segment_plan(&mut self, list: ListIx) {
-        let planned = &mut self.pool_of(list).planned_segments;
-        assert!(*planned > 0, "a segment arrives that was not planned");
-        *planned -= 1;
-    }
-
-    /// A plan of new memory is over.
-    fn end_planned_bytes(&mut self, bytes: u64) {
-        assert!(bytes <= self.planned_bytes, "memory arrives that was not planned");
-        self.planned_bytes -= bytes;
     }
 
     fn note_recorded(&mut self, steps: &[Step]) {
@@ -158,12 +145,11 @@ impl Heap {
     /// All memory of a growth is mapped and accessible.
     fn finish_growth(&mut self, unmapped: BlockIndex, steps: &[Step], handles: &[GranuleId]) {
         let created_bytes = created_bytes(steps);
-        self.end_planned_bytes(created_bytes);
+        self.headroom.end_plan(created_bytes);
         self.stats.all.reserved_bytes.add(created_bytes);
-        let created = created_bytes / self.config.granule_bytes;
-        self.affordable_remaps += created / policy::CREATED_PER_REMAP;
+        self.headroom.note_created(created_bytes);
         let block = self.space.blocks[unmapped];
-        self.vm.finish_new(block.segment, &block.range(), handles);
+        self.vm.finish_new(&block, handles);
         let class = self.space.list(block.list).class as usize;
         self.stats.classes[class].reserved_bytes.add(block.bytes);
     }
@@ -176,15 +162,24 @@ impl Heap {
         in_effect: usize,
         handles: &[GranuleId],
     ) {
-        self.end_planned_bytes(created_bytes(steps));
+        self.headroom.end_plan(created_bytes(steps));
         let segment = self.space.blocks[point.unmapped].segment;
         let left_bytes = self.vm.undo_new(segment, steps, in_effect, handles);
         self.stats.all.reserved_bytes.add(left_bytes);
         self.space.make_unmapped(point.unmapped);
         for index in [point.before, point.after].into_iter().filter_map(BlockIndex::some) {
-            self.file_again(index);
+            self.windows().file(index);
         }
     }
+}
+
+/// Bytes that steps map.
+fn mapped_bytes(steps: &[Step]) -> u64 {
+    let mapped = steps.iter().map(|step| match *step {
+        Step::Map { bytes, .. } => bytes,
+        _ => 0,
+    });
+    mapped.sum()
 }
 
 /// Bytes that steps create.

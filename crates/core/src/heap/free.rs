@@ -1,21 +1,11 @@
-//! The way of a free: address to block, then joined at once, or pending until its fences pass. And
-//! the way home: granules go back to where they belong when nothing uses them.
-//!
-//! Whatever a program does, a granule that is free ends where it was before: so a program that
-//! repeats itself finds the same memory at the same addresses, and makes no driver call. It is free
-//! there in the order of the stream that used it last, or, if that use is complete, of the one it
-//! was taken from, until its own stream takes it back.
-
-use std::ops::Range;
+//! The way of a free: address to block, then joined at once, or pending until its fences pass.
 
 use super::Heap;
 use crate::error::{FreeError, RecordStreamError};
-use crate::fence::{Fence, StreamOrder};
-use crate::id::{StreamId, StreamIx};
+use crate::fence::Fence;
+use crate::id::StreamId;
 use crate::plan::Plan;
-use crate::policy::SegmentKind;
-use crate::space::block::{Block, BlockIndex, BlockState, NO_USES};
-use crate::vm::page::Return;
+use crate::space::block::{BlockIndex, BlockState, NO_USES};
 
 /// The answer to a free.
 #[derive(Debug)]
@@ -142,133 +132,5 @@ impl Heap {
         self.uses.clear(&mut block.uses);
         self.stats.quarantined_bytes += block.bytes;
         self.quarantine.push(index);
-    }
-
-    // The way home.
-
-    /// Sends those handles of a free block of a window home that became wholly free with `freed`.
-    ///
-    /// Granules that a private pool borrows stay, since graphs hold their addresses, and so does
-    /// what is pinned.
-    pub(super) fn send_home(&mut self, index: BlockIndex, freed: Range<u64>) {
-        let Block { list, segment, .. } = self.space.blocks[index];
-        if !self.is_open(list) {
-            return;
-        }
-        let whole = self.vm.whole_handles(segment, self.space.blocks[index].range());
-        if whole.is_empty() {
-            return;
-        }
-        let touched = self.vm.handles_around(segment, freed);
-        let (start, end) = (whole.start.max(touched.start), whole.end.min(touched.end));
-        if start >= end {
-            return;
-        }
-        let mut parts: Vec<Range<u64>> = self.vm.unpinned(start..end).collect();
-        // From the last to the first: what is cut off stands behind what the block keeps.
-        while let Some(range) = parts.pop() {
-            let claimed = self.space.claim_range(index, range.start, range.end);
-            self.bring_home(claimed);
-        }
-    }
-
-    /// A claimed piece of a window is idle, and its granules are free at home.
-    fn bring_home(&mut self, claimed: BlockIndex) {
-        let window = self.space.blocks[claimed];
-        assert!(window.is_window, "memory at home comes home");
-        let blocks = &self.space.blocks;
-        let start_of = |index: BlockIndex| blocks[index].address;
-        let returns = self.vm.returns(window.segment, &window.range(), start_of);
-        self.windows().make_idle(claimed);
-        for piece in &returns {
-            self.come_home(piece, &window);
-        }
-        self.vm.keep_returns(returns);
-    }
-
-    /// Granules of one block at home are free there again.
-    fn come_home(&mut self, from: &Return, window: &Block) {
-        let home = self.vm.home_of(from);
-        self.vm.come_home(from);
-        let state = self.space.blocks[from.block].state;
-        assert!(state == BlockState::Remapped, "memory comes home to a block that has some");
-        let (piece, rest) = self.space.cut_out(from.block, &home);
-        if let Some(rest) = rest {
-            let block = &self.space.blocks[rest];
-            self.vm.set_remapped_block(block.segment, &block.range(), rest);
-        }
-        let [from, to] = [window.list, self.space.blocks[piece].list].map(|l| self.space.list(l));
-        let (from_class, to_class) = (from.class as usize, to.class as usize);
-        if from.stream == to.stream {
-            let block = &mut self.space.blocks[piece];
-            block.free_after = block.free_after.max(window.free_after);
-        } else if !self.streams.has_passed(from.stream, window.free_after) {
-            // Free in the order of the stream that used it last, which is that of all uses before.
-            let (pool, class, stream) = (to.pool, to.class, from.stream);
-            let list = self.list_in(pool, class, stream);
-            let block = &mut self.space.blocks[piece];
-            (block.list, block.free_after) = (list, window.free_after);
-        }
-        let bytes = home.end - home.start;
-        self.stats.classes[from_class].reserved_bytes.take(bytes);
-        self.stats.classes[to_class].reserved_bytes.add(bytes);
-        self.file_again(piece);
-    }
-
-    /// Gives a stream back what is free at home of the memory obtained for it, as far as it is
-    /// ordered after the last use by now: that is joined with what is free around it.
-    ///
-    /// Others' stays where it is, even if complete: joined with what its owner freed just now it
-    /// would have to be waited for again.
-    pub(super) fn restore_to(&mut self, owner: StreamIx) {
-        let mut restorable = Vec::new();
-        for list in self.space.lists() {
-            let is_among = list.kind == SegmentKind::Mapped
-                && list.stream != owner
-                && self.pools.is_open(list.pool);
-            if !is_among {
-                continue;
-            }
-            for index in list.filed_from(&self.space.blocks, self.config.granule_bytes) {
-                let segment = &self.space.segments[self.space.blocks[index].segment];
-                if !segment.is_window
-                    && self.space.list(segment.list).stream == owner
-                    && self.streams.order_of(&self.space, index, owner) == StreamOrder::Ordered
-                {
-                    restorable.push((index, segment.list));
-                }
-            }
-        }
-        for (index, list) in restorable {
-            let is_over = self.streams.is_complete(&self.space, index);
-            // Where the owner waits for the last use only, its next fence covers that for others.
-            let next = self.streams.at(owner).free_after();
-            self.space.take_out(index);
-            let block = &mut self.space.blocks[index];
-            (block.list, block.free_after) = (list, if is_over { 0 } else { next });
-            self.file_again(index);
-        }
-    }
-
-    /// Sends everything home that can go: before memory is given back, and once it is not pinned.
-    pub(crate) fn send_all_home(&mut self) {
-        let segments = self.space.segments.iter();
-        let open = segments.filter(|(_, segment)| segment.is_window && self.is_open(segment.list));
-        let mut free = Vec::new();
-        for first in open.map(|(_, segment)| segment.first).collect::<Vec<_>>() {
-            let mut next = first;
-            while let Some(index) = next.some() {
-                if self.space.blocks[index].state == BlockState::Free {
-                    self.streams.join_complete(&mut self.space, index);
-                    free.push(index);
-                }
-                next = self.space.blocks[index].next;
-            }
-        }
-        // What goes home joins no block of a window.
-        for index in free {
-            let whole = self.space.blocks[index].range();
-            self.send_home(index, whole);
-        }
     }
 }

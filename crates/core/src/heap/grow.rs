@@ -4,15 +4,14 @@
 //! granules that are free come first, as a remap, and only what is missing is created. Reserved
 //! bytes plus those under way never pass the limit (one step: B19).
 
-use super::search::Stale;
+use super::search::{Reuse, Stale};
 use super::trim::Trim;
-use super::{Heap, Look, Outcome, Reuse, Unserved};
+use super::{Heap, Outcome};
 use crate::error::RequestError;
-use crate::id::ListIx;
+use crate::headroom::Look;
 use crate::plan::{Intent, Plan, Request, Step};
 use crate::policy::{self, SegmentKind};
-use crate::pool::Pool;
-use crate::size::{SizeError, round_up};
+use crate::size::SizeError;
 use crate::space::unmapped::GrowthPoint;
 use crate::stats::Stats;
 use crate::vm::donors::Donors;
@@ -24,7 +23,7 @@ impl Heap {
         request: Request,
         reuse: Reuse,
         look: Look,
-    ) -> Result<Outcome, Unserved> {
+    ) -> Result<Outcome, RequestError> {
         let outcome = match self.space.list(request.list).kind {
             SegmentKind::Plain => Outcome::Plan(self.plan_malloc(request, reuse)?),
             SegmentKind::Mapped => self.back(request, reuse, look)?,
@@ -35,7 +34,7 @@ impl Heap {
 
     /// Counts what serves a request, and not what only prepares that.
     fn count_choice(&mut self, request: Request, outcome: &Outcome) {
-        let is_roomy = self.is_roomy(request.bytes);
+        let is_roomy = self.headroom.is_roomy(&self.stats, request.bytes);
         let Stats { with_room, under_pressure, .. } = &mut self.stats;
         let choices = if is_roomy { with_room } else { under_pressure };
         match outcome {
@@ -51,35 +50,45 @@ impl Heap {
 
     fn plan_malloc(&mut self, request: Request, reuse: Reuse) -> Result<Plan, RequestError> {
         if reuse == Reuse::MayWait
-            && let Some(plan) = self.plan_order(request, !self.is_roomy(request.bytes))
+            && let Some(plan) =
+                self.plan_order(request, !self.headroom.is_roomy(&self.stats, request.bytes))
         {
             return Ok(plan);
         }
         let class = self.space.list(request.list).class;
         let bytes = policy::plain_segment_bytes(class, request.bytes)
             .ok_or(SizeError::TooLarge { bytes: request.requested })?;
-        self.check_limit(bytes)?;
-        self.planned_bytes += bytes;
-        self.pool_of(request.list).planned_segments += 1;
+        self.headroom.check(&self.stats, bytes, Look::Past)?;
+        self.headroom.plan(bytes);
+        self.pools.of(self.space.list(request.list)).planned_segments += 1;
         Ok(Plan { steps: vec![Step::Malloc { bytes }], intent: Intent::Malloc { request, bytes } })
     }
 
     /// Backs a request: with granules that are free, as far as there are enough of them, else with
     /// new ones.
-    fn back(&mut self, request: Request, reuse: Reuse, look: Look) -> Result<Outcome, Unserved> {
-        let needed_bytes = self.needed_bytes(request)?;
-        let is_roomy = self.is_roomy(needed_bytes);
-        let donors = self.search(request).donors(reuse, false);
+    fn back(
+        &mut self,
+        request: Request,
+        reuse: Reuse,
+        look: Look,
+    ) -> Result<Outcome, RequestError> {
+        let granule_bytes = self.vm.granule_bytes();
+        let needed_bytes = request.bytes.next_multiple_of(granule_bytes);
+        let is_roomy = self.headroom.is_roomy(&self.stats, needed_bytes);
+        let search = self.search(request);
+        let donors = search.donors(reuse, false);
         let free_bytes = donors.ordered_bytes();
-        let is_affordable = !is_roomy || self.can_afford(request, &donors, needed_bytes);
+        let is_affordable = !is_roomy
+            || self.headroom.can_remap(needed_bytes / granule_bytes)
+            || search.idle_window(&donors, Stale::Now, 1).is_some();
         if needed_bytes <= free_bytes && is_affordable {
             if let Some(outcome) = self.remap(request, reuse, &donors) {
                 return Ok(outcome);
             }
             // Where generous reservations are refused, memory is created rather than a small range
             // reserved for one remap.
-            let search = self.search(request);
-            if !self.scarcity.of_addresses() && search.lacks_windows(request.bytes) {
+            let lacks_windows = self.search(request).unmapped_window().is_none();
+            if lacks_windows && !self.headroom.lacks_addresses() {
                 return Ok(Outcome::Plan(self.plan_reservation(request, true)?));
             }
         }
@@ -93,74 +102,22 @@ impl Heap {
         let may_remap = free_bytes > 0
             && is_affordable
             && reuse != Reuse::OwnStream
-            && self.is_open(request.list);
+            && self.pools.is_open(self.space.list(request.list));
         let to_remap_bytes = if may_remap { missing_bytes } else { 0 };
-        let most = self.handle_granules(request, is_roomy);
-        match self.create(request, look, to_remap_bytes, most) {
-            Err(Unserved::Refused(RequestError::Limit { .. } | RequestError::Device { .. }))
-                if most > 1 =>
-            {
-                self.create(request, look, to_remap_bytes, 1)
-            }
-            outcome => outcome,
+        let (class, held) = (self.space.list(request.list).class, self.vm.granule_count());
+        let headroom = &self.headroom;
+        let most = headroom.handle_granules(&self.stats, class, request.bytes, is_roomy, held);
+        let created = self.create(request, look, to_remap_bytes, most);
+        let is_too_much = match created {
+            Err(RequestError::Limit { .. }) => true,
+            // Else the device is to be looked at first.
+            Err(RequestError::Device { .. }) => look == Look::Fresh,
+            _ => false,
+        };
+        if is_too_much && most > 1 {
+            return self.create(request, look, to_remap_bytes, 1);
         }
-    }
-
-    /// The bytes of whole granules that a request takes.
-    fn needed_bytes(&self, request: Request) -> Result<u64, RequestError> {
-        let bytes = round_up(request.bytes, self.config.granule_bytes);
-        bytes.ok_or(SizeError::TooLarge { bytes: request.requested }.into())
-    }
-
-    /// What is reserved, with what is under way.
-    fn growing_bytes(&self) -> u64 {
-        self.stats.all.reserved_bytes.current + self.planned_bytes
-    }
-
-    /// What the device and the limit have left.
-    pub(crate) fn left_bytes(&self) -> u64 {
-        self.headroom.left_bytes(self.growing_bytes(), self.config.limit_bytes)
-    }
-
-    /// What this heap may hold at most, as far as others leave it that much.
-    fn own_bytes(&self) -> u64 {
-        self.headroom.left_bytes(0, self.config.limit_bytes)
-    }
-
-    /// Whether there is room to spare for so many bytes.
-    fn is_roomy(&self, bytes: u64) -> bool {
-        policy::is_roomy(self.config.prefer, bytes, self.left_bytes(), self.own_bytes())
-    }
-
-    /// Whether a request may be served by a remap with room to spare.
-    fn can_afford(&self, request: Request, donors: &Donors, needed_bytes: u64) -> bool {
-        let granules = needed_bytes / self.config.granule_bytes;
-        self.affordable_remaps >= granules
-            || self.search(request).idle_window(granules as usize, donors, Stale::Now, 1).is_some()
-    }
-
-    /// How many granules new handles for a request get at most.
-    fn handle_granules(&self, request: Request, is_roomy: bool) -> u16 {
-        let class = self.space.list(request.list).class;
-        let granule_bytes = self.config.granule_bytes;
-        if is_roomy && !self.scarcity.of_memory() {
-            let (left_bytes, own_bytes) = (self.left_bytes(), self.own_bytes());
-            let asked_bytes = request.bytes;
-            return policy::roomy_handle_granules(
-                class,
-                asked_bytes,
-                left_bytes,
-                own_bytes,
-                granule_bytes,
-            );
-        }
-        policy::handle_granules(
-            class,
-            self.scarcity.of_memory(),
-            self.vm.granule_count(),
-            self.config.held_per_handle,
-            granule_bytes,
-        )
+        created
     }
 
     /// Creates, in handles of at most so many granules, what a remap is short of, if that is less
@@ -171,9 +128,10 @@ impl Heap {
         look: Look,
         to_remap_bytes: u64,
         most: u16,
-    ) -> Result<Outcome, Unserved> {
-        let needed_bytes = self.needed_bytes(request)?;
-        let handle_bytes = u64::from(most) * self.config.granule_bytes;
+    ) -> Result<Outcome, RequestError> {
+        let granule_bytes = self.vm.granule_bytes();
+        let needed_bytes = request.bytes.next_multiple_of(granule_bytes);
+        let handle_bytes = u64::from(most) * granule_bytes;
         let unit = policy::growth_unit(request.bytes, handle_bytes);
         let in_place = self.space.best_growth(request.list, request.bytes, unit);
         let in_place_bytes = in_place.map_or(needed_bytes, |point| point.bytes);
@@ -185,11 +143,12 @@ impl Heap {
             (in_place_bytes, in_place)
         };
         let Some(point) = point else {
-            self.check_growth(self.vm.created_bytes(&self.vm.new_physical(bytes, 1)), look)?;
+            let created_bytes = self.vm.new_physical(bytes, 1).created_bytes;
+            self.headroom.check(&self.stats, created_bytes, look)?;
             return Ok(Outcome::Plan(self.plan_reservation(request, false)?));
         };
         let new = self.vm.new_physical(point.bytes, most);
-        self.check_growth(self.vm.created_bytes(&new), look)?;
+        self.headroom.check(&self.stats, new.created_bytes, look)?;
         Ok(Outcome::Plan(self.plan_growth((!is_remap).then_some(request), point, new)))
     }
 
@@ -211,8 +170,10 @@ impl Heap {
         let run = self.plan_order(request, true);
         run.or_else(|| {
             let waits = donors.to_wait_for(missing_bytes);
-            let points = self.search(request).points_of(waits.into_iter());
-            self.plan_wait(request, points, true)
+            let search = self.search(request);
+            let points = search.points_of(waits.into_iter());
+            let (user, may_wait) = (search.user, search.may_wait());
+            self.streams.plan_wait(user, &points, may_wait)
         })
     }
 
@@ -224,16 +185,15 @@ impl Heap {
         point: GrowthPoint,
         new: NewPhysical,
     ) -> Plan {
-        let whole = self.space.blocks[point.unmapped];
-        let stale = self.vm.mapped_ranges(whole.segment, &whole.range());
+        let stale = self.vm.under(&self.space.blocks[point.unmapped]).mapped_ranges();
         if !stale.is_empty() {
             self.space.unlink_unmapped(point.unmapped);
             return Trim::unmapping(self, [(point.unmapped, stale)]);
         }
         self.space.claim_growth(point);
-        self.planned_bytes += self.vm.created_bytes(&new);
+        self.headroom.plan(new.created_bytes);
         let has_large = new.creates_large_handles();
-        let (steps, handles) = self.vm.plan_new(&self.space.blocks[point.unmapped].range(), new);
+        let (steps, handles) = self.vm.plan_new(&self.space.blocks[point.unmapped], new);
         Plan { steps, intent: Intent::Grow { request, point, handles, has_large } }
     }
 
@@ -242,50 +202,16 @@ impl Heap {
         request: Request,
         is_window: bool,
     ) -> Result<Plan, RequestError> {
-        let granule_bytes = self.config.granule_bytes;
-        let device_bytes = if self.scarcity.of_addresses() { 0 } else { self.config.device_bytes };
         let class = self.space.list(request.list).class;
         let room = if is_window { self.vm.room_for_last_handle_bytes() } else { 0 };
         let bytes = request.bytes.checked_add(room);
         let bytes = bytes
-            .and_then(|b| policy::reservation_bytes(class, b, device_bytes, granule_bytes))
+            .and_then(|bytes| self.headroom.reservation_bytes(class, bytes))
             .ok_or(SizeError::TooLarge { bytes: request.requested })?;
-        self.pool_of(request.list).planned_segments += 1;
+        self.pools.of(self.space.list(request.list)).planned_segments += 1;
         Ok(Plan {
-            steps: vec![Step::Reserve { bytes, alignment: granule_bytes }],
+            steps: vec![Step::Reserve { bytes, alignment: self.vm.granule_bytes() }],
             intent: Intent::Reserve { list: request.list, bytes, is_window },
         })
-    }
-
-    /// The pool that a free list belongs to.
-    pub(super) fn pool_of(&mut self, list: ListIx) -> &mut Pool {
-        self.pools.at_mut(self.space.list(list).pool)
-    }
-
-    /// Whether growth by so many bytes keeps within the limit, with what is under way.
-    fn check_limit(&self, bytes: u64) -> Result<(), RequestError> {
-        let (reserved_bytes, limit_bytes) = (self.growing_bytes(), self.config.limit_bytes);
-        if bytes > 0 && reserved_bytes.saturating_add(bytes) > limit_bytes {
-            return Err(RequestError::Limit { bytes, reserved_bytes, limit_bytes });
-        }
-        Ok(())
-    }
-
-    /// Whether growth by so many bytes keeps within the limit, and within what the device has left
-    /// as far as that was seen for this request.
-    fn check_growth(&self, bytes: u64, look: Look) -> Result<(), Unserved> {
-        self.check_limit(bytes)?;
-        let due_bytes = self.growing_bytes().saturating_add(bytes);
-        if bytes == 0 || look == Look::Past || !self.headroom.is_look_due(due_bytes) {
-            return Ok(());
-        }
-        let left_bytes = self.left_bytes();
-        match look {
-            Look::Fresh if bytes > left_bytes => {
-                Err(RequestError::Device { bytes, left_bytes }.into())
-            }
-            Look::Fresh | Look::Past => Ok(()),
-            Look::Due => Err(Unserved::LookFirst),
-        }
     }
 }

@@ -52,7 +52,7 @@ impl Heap {
 
     /// Adds a private pool whose segments are of the default pool's kind.
     pub fn add_pool(&mut self) -> PoolId {
-        self.add_pool_of(self.config.kind)
+        self.add_pool_of(self.config().kind)
     }
 
     /// Adds a private pool whose segments are of this kind.

@@ -2,6 +2,7 @@
 //! donors of a remap, and the window to serve it in.
 
 use super::Heap;
+use crate::config::Config;
 use crate::fence::{StreamOrder, Streams};
 use crate::id::StreamIx;
 use crate::plan::Request;
@@ -70,11 +71,12 @@ pub(super) struct Search<'a> {
     vm: &'a PageTable,
     streams: &'a Streams,
     pools: &'a Pools<Pool>,
-    cross_stream: CrossStream,
-    granule_bytes: u64,
+    config: &'a Config,
     request: Request,
     /// The request's stream.
-    user: StreamIx,
+    pub(super) user: StreamIx,
+    /// How many whole granules hold it.
+    granules: usize,
 }
 
 impl Heap {
@@ -84,15 +86,20 @@ impl Heap {
             vm: &self.vm,
             streams: &self.streams,
             pools: &self.pools,
-            cross_stream: self.config.cross_stream,
-            granule_bytes: self.config.granule_bytes,
+            config: self.config(),
             request,
             user: self.space.list(request.list).stream,
+            granules: request.bytes.div_ceil(self.vm.granule_bytes()) as usize,
         }
     }
 }
 
 impl Search<'_> {
+    /// Whether the request's stream may be made to wait.
+    pub(super) fn may_wait(&self) -> bool {
+        self.config.cross_stream == CrossStream::Wait
+    }
+
     // Runs.
 
     /// The smallest run of adjacent free blocks that serves the request and holds a block of
@@ -135,7 +142,7 @@ impl Search<'_> {
         LOOKED.set(LOOKED.get() + 1);
         let (blocks, list) = (&self.space.blocks, self.request.list);
         // Rests of windows of an open pool go home with the last use of their granule.
-        let stays = !self.pools.is_open(self.space.list(list).pool);
+        let stays = !self.pools.is_open(self.space.list(list));
         let joins = |index: BlockIndex| {
             index.some().is_some_and(|index| {
                 let block = &blocks[index];
@@ -208,19 +215,19 @@ impl Search<'_> {
             let is_foreign = list.stream != self.user;
             let is_among = list.kind == SegmentKind::Mapped
                 && !(is_own_only && is_foreign)
-                && self.pools.is_open(list.pool);
+                && self.pools.is_open(list);
             if !is_among {
                 continue;
             }
-            for block in list.filed_from(&self.space.blocks, self.granule_bytes) {
+            for block in list.filed_from(&self.space.blocks, self.config.granule_bytes) {
                 let free = &self.space.blocks[block];
                 let segment = free.segment;
-                let whole = self.vm.whole_handles(segment, free.range());
+                let whole = self.vm.under(free).whole_handles();
                 if whole.is_empty() {
                     continue;
                 }
                 if let Some(is_ordered) = self.is_ordered(block, is_foreign, reuse) {
-                    donors.extend(self.vm.unpinned(whole).map(|part| Donor {
+                    donors.extend(self.vm.pins.free_of(whole).map(|part| Donor {
                         block,
                         segment,
                         start: part.start,
@@ -245,7 +252,7 @@ impl Search<'_> {
             return Some(true);
         }
         match self.order(index) {
-            _ if self.cross_stream == CrossStream::Never => None,
+            _ if self.config.cross_stream == CrossStream::Never => None,
             StreamOrder::Ordered => Some(true),
             StreamOrder::Recorded | StreamOrder::Unrecorded => Some(false),
             StreamOrder::Never => None,
@@ -257,46 +264,33 @@ impl Search<'_> {
     /// The window in which the request is served with the fewest driver calls; `None` if addresses
     /// have to be reserved first.
     pub(super) fn best_window(&self, donors: &Donors, stale: Stale) -> Option<Window> {
-        let granules = self.vm.granules_for(self.request.bytes)?;
-        let most = granules / policy::WORTH_UNMAPPING + 1;
-        let idle = self.idle_window(granules, donors, stale, most);
-        let unmapped = idle.or_else(|| self.unmapped_window(granules));
-        unmapped.or_else(|| self.idle_window(granules, donors, Stale::Now, usize::MAX))
-    }
-
-    /// Whether addresses have to be reserved before any window of so many bytes can be had.
-    pub(super) fn lacks_windows(&self, bytes: u64) -> bool {
-        self.vm.granules_for(bytes).is_some_and(|granules| self.unmapped_window(granules).is_none())
+        let most = self.granules / policy::WORTH_UNMAPPING + 1;
+        let idle = self.idle_window(donors, stale, most);
+        let unmapped = idle.or_else(|| self.unmapped_window());
+        unmapped.or_else(|| self.idle_window(donors, Stale::Now, usize::MAX))
     }
 
     /// A window of addresses that lead nowhere, with room for all of the last handle after it.
-    fn unmapped_window(&self, granules: usize) -> Option<Window> {
-        let room = self.vm.room_for_last_handle_bytes();
-        let bytes = granules as u64 * self.granule_bytes + room;
+    pub(super) fn unmapped_window(&self) -> Option<Window> {
+        let Config { granule_bytes, .. } = *self.config;
+        let room_bytes = self.vm.room_for_last_handle_bytes();
+        let bytes = self.granules as u64 * granule_bytes + room_bytes;
         let mut unmapped = self.space.unmapped_blocks(self.request.list, true);
         let index = unmapped.find(|&index| self.space.blocks[index].bytes >= bytes)?;
-        Some(Window { index, fit: self.vm.fit_unmapped(granules, room) })
+        let fit = WindowFit::unmapped(self.granules, (room_bytes / granule_bytes) as usize);
+        Some(Window { index, fit })
     }
 
     /// The idle window that costs the fewest driver calls, and fewer than `most`.
-    pub(super) fn idle_window(
-        &self,
-        granules: usize,
-        donors: &Donors,
-        stale: Stale,
-        most: usize,
-    ) -> Option<Window> {
+    pub(super) fn idle_window(&self, donors: &Donors, stale: Stale, most: usize) -> Option<Window> {
         let mut best: Option<Window> = None;
+        let granules = self.granules;
         let large_enough = self.space.idle_windows.of_size(self.request.list, granules as u32);
         for index in large_enough.take(policy::windows_to_look_at(granules)) {
             let most = best.as_ref().map_or(most, |best| best.fit.calls);
             let can_unmap = stale == Stale::Later || self.streams.is_complete(self.space, index);
             let block = &self.space.blocks[index];
-            let (segment, address) = (block.segment, block.address);
-            let fit = self.vm.fit_window(segment, address, granules, donors, can_unmap, most);
-            if let Some(fit) = fit
-                && self.vm.has_picks(&fit, donors)
-            {
+            if let Some(fit) = self.vm.fit_window(block, granules, donors, can_unmap, most) {
                 let is_good = policy::is_good_enough(fit.calls, granules);
                 best = Some(Window { index, fit });
                 if is_good {

@@ -11,7 +11,6 @@ use crate::fence::Fence;
 use crate::id::{GranuleId, PoolId, SegmentIx};
 use crate::plan::{Intent, Plan, Release, Step};
 use crate::policy::SegmentKind;
-use crate::scarcity::Change;
 use crate::space::block::{BlockIndex, BlockState};
 use crate::space::segment::Segment;
 
@@ -70,20 +69,20 @@ impl<'a> Trim<'a> {
             if !is_idle && block.state != BlockState::Unmapped {
                 continue;
             }
-            let (segment, range) = (block.segment, block.range());
-            let is_whole = is_idle && self.heap.vm.is_whole_window(segment, &range);
-            if self.heap.vm.leads_to_any(segment, &range, &complete) {
+            let span = self.heap.vm.under(&block);
+            let is_whole = is_idle && span.is_whole_window();
+            if span.leads_to_any(&complete) {
+                let ranges = span.mapped_ranges();
                 match block.state {
                     BlockState::Unmapped => self.heap.space.unlink_unmapped(index),
                     _ if is_whole => self.heap.windows().take_idle(index),
                     _ => {}
                 }
-                let ranges = self.heap.vm.mapped_ranges(segment, &range);
                 self.claim_to_unmap(index, ranges);
-            } else if is_whole && self.heap.vm.is_unmapped(segment, &range) {
+            } else if is_whole && span.is_unmapped() {
                 self.heap.windows().take_idle(index);
                 self.heap.space.blocks.set_state(index, BlockState::Claimed);
-                self.heap.windows().finish_unmapping(index);
+                self.heap.windows().finish_unmapping(index, &[]);
             }
         }
     }
@@ -92,7 +91,7 @@ impl<'a> Trim<'a> {
     fn complete_ranges(&self) -> Vec<Range<u64>> {
         let mut ranges = Vec::new();
         for (ix, segment) in self.heap.space.segments.in_address_order() {
-            if segment.kind == SegmentKind::Plain || !self.heap.is_open(segment.list) {
+            if segment.kind == SegmentKind::Plain || !self.is_open(segment) {
                 continue;
             }
             let mut end = 0;
@@ -100,7 +99,7 @@ impl<'a> Trim<'a> {
                 let start = self.heap.space.blocks[index].address;
                 if start >= end {
                     end = self.heap.streams.complete_run_end(&self.heap.space, index);
-                    ranges.push(self.heap.vm.whole_handles(ix, start..end));
+                    ranges.push(self.heap.vm.span(ix, start..end).whole_handles());
                 }
             }
         }
@@ -108,18 +107,23 @@ impl<'a> Trim<'a> {
         ranges
     }
 
+    fn is_open(&self, segment: &Segment) -> bool {
+        self.heap.pools.is_open(self.heap.space.list(segment.list))
+    }
+
     // Memory and addresses.
 
     fn claim_memory(&mut self) {
         let segments = self.heap.space.segments.in_address_order();
-        let open = segments.filter(|(_, segment)| self.heap.is_open(segment.list));
+        let open = segments.filter(|(_, segment)| self.is_open(segment));
         for ix in open.map(|(ix, _)| ix).collect::<Vec<_>>() {
             self.claim_segment(ix);
         }
         // Last, since giving these back has failed before: nothing waits behind them.
-        for granule in self.heap.vm.take_releasable_idle() {
-            self.steps.push(Step::Release { granule });
-            self.releases.push(Release::Idle { handle: granule });
+        let handles = self.heap.vm.take_releasable_idle();
+        if !handles.is_empty() {
+            self.steps.extend(handles.iter().map(|&granule| Step::Release { granule }));
+            self.releases.push(Release::Idle { handles });
         }
     }
 
@@ -128,12 +132,12 @@ impl<'a> Trim<'a> {
         let Segment { kind, address, bytes, first, is_window, .. } = self.heap.space.segments[ix];
         let whole = &self.heap.space.blocks[first];
         if whole.bytes == bytes && whole.state == BlockState::Unmapped {
-            if self.heap.vm.is_unmapped(ix, &(address..address + bytes)) {
+            if self.heap.vm.under(whole).is_unmapped() {
                 self.heap.space.unlink_unmapped(first);
                 self.heap.space.blocks.set_state(first, BlockState::Claimed);
                 self.heap.space.segments.withdraw(ix);
                 self.steps.push(Step::Unreserve { address, bytes });
-                self.releases.push(Release::Addresses { segment: ix });
+                self.releases.push(Release::Segment { segment: ix });
             }
             return;
         }
@@ -154,13 +158,14 @@ impl<'a> Trim<'a> {
             next = self.heap.space.blocks[claimed].next;
             self.releases.push(match kind {
                 SegmentKind::Mapped => {
-                    let handles = self.heap.vm.plan_release(ix, &range, &mut self.steps);
+                    let block = &self.heap.space.blocks[claimed];
+                    let handles = self.heap.vm.plan_release(block, &mut self.steps);
                     Release::Backing { block: claimed, handles }
                 }
                 SegmentKind::Plain => {
                     self.heap.space.segments.withdraw(ix);
                     self.steps.push(Step::Free { address, bytes });
-                    Release::Plain { segment: ix }
+                    Release::Segment { segment: ix }
                 }
             });
         }
@@ -172,10 +177,10 @@ impl<'a> Trim<'a> {
         let run = start..self.heap.streams.complete_run_end(&self.heap.space, index);
         match self.heap.space.segments[ix] {
             _ if run.is_empty() => run,
-            Segment { kind: SegmentKind::Mapped, .. } => self.heap.vm.releasable(ix, run),
+            Segment { kind: SegmentKind::Mapped, .. } => self.heap.vm.span(ix, run).releasable(),
             Segment { address, bytes, .. } => {
                 let is_whole =
-                    run == (address..address + bytes) && !self.heap.vm.is_pinned(run.clone());
+                    run == (address..address + bytes) && !self.heap.vm.pins.touch(run.clone());
                 if is_whole { run } else { start..start }
             }
         }
@@ -188,7 +193,7 @@ impl Heap {
     /// Addresses follow in a plan of their own once nothing is mapped behind them, so: trim until
     /// there is nothing, or a plan fails.
     pub fn plan_trim(&mut self) -> Option<Plan> {
-        self.send_all_home();
+        self.windows().send_all_home();
         let mut trim = Trim::new(self);
         trim.claim_aliases();
         if trim.releases.is_empty() {
@@ -222,7 +227,7 @@ impl Heap {
         }
         if !pools.is_empty() {
             // What they had borrowed.
-            self.send_all_home();
+            self.windows().send_all_home();
         }
     }
 
@@ -239,88 +244,71 @@ impl Heap {
         };
         for release in releases {
             match release {
-                Release::Idle { handle } => self.finish_release(handle, take()),
-                Release::Aliases { block, ranges } => {
-                    let segment = self.space.blocks[block].segment;
-                    for range in ranges {
-                        if take() {
-                            self.vm.unmap_aliases(segment, &range);
-                        }
-                    }
-                    self.windows().finish_unmapping(block);
+                Release::Idle { handles } => self.finish_release(&handles, &mut take),
+                Release::Aliases { block, mut ranges } => {
+                    ranges.retain(|_| take());
+                    self.windows().finish_unmapping(block, &ranges);
                 }
                 Release::Backing { block, handles } => {
-                    let is_unmapped = take();
-                    let released: Vec<bool> = handles.iter().map(|_| take()).collect();
-                    self.finish_backing(block, is_unmapped, &handles, &released);
+                    self.finish_backing(block, &handles, &mut take);
                 }
-                Release::Plain { segment } => self.finish_plain(segment, take()),
-                Release::Addresses { segment } => self.finish_addresses(segment, take()),
+                Release::Segment { segment } => self.finish_segment(segment, take()),
             }
         }
     }
 
-    fn finish_release(&mut self, handle: GranuleId, is_done: bool) {
-        if is_done {
-            self.scarcity.note(Change::MemoryGivenBack);
+    /// Handles were released, as far as that went.
+    fn finish_release(&mut self, handles: &[GranuleId], mut take: impl FnMut() -> bool) {
+        for &handle in handles {
+            let bytes = self.vm.finish_release(handle, take());
+            self.stats.all.reserved_bytes.take(bytes);
+            if bytes > 0 {
+                self.headroom.note_memory_given_back();
+            }
         }
-        let bytes = self.vm.finish_release(handle, is_done);
-        self.stats.all.reserved_bytes.take(bytes);
     }
 
     /// A claimed block was unmapped and its handles released, as far as that went.
     fn finish_backing(
         &mut self,
         index: BlockIndex,
-        is_unmapped: bool,
         handles: &[GranuleId],
-        released: &[bool],
+        mut take: impl FnMut() -> bool,
     ) {
+        let is_unmapped = take();
         let block = self.space.blocks[index];
+        self.vm.finish_unmap_home(&block, is_unmapped);
         if !is_unmapped {
-            self.vm.keep_backing(block.segment, &block.range());
-            return self.file_again(index);
+            return self.windows().file(index);
         }
-        self.vm.unmap_home(block.segment, &block.range());
         let class = self.space.list(self.space.segments[block.segment].list).class as usize;
         self.stats.classes[class].reserved_bytes.take(block.bytes);
-        assert!(handles.len() == released.len(), "it is not known what became of a handle");
-        for (&handle, &is_released) in handles.iter().zip(released) {
-            self.finish_release(handle, is_released);
-        }
+        self.finish_release(handles, take);
         self.space.make_unmapped(index);
     }
 
-    fn finish_plain(&mut self, ix: SegmentIx, is_done: bool) {
-        let Segment { first, bytes, list, .. } = self.space.segments[ix];
+    /// A withdrawn segment was given back, with the one block that covers it, or stays.
+    fn finish_segment(&mut self, ix: SegmentIx, is_done: bool) {
+        let Segment { kind, first, bytes, list, .. } = self.space.segments[ix];
         if !is_done {
             self.space.segments.restore(ix);
-            return self.file_again(first);
+            return match kind {
+                SegmentKind::Plain => self.windows().file(first),
+                SegmentKind::Mapped => self.space.make_unmapped(first),
+            };
         }
         let class = self.space.list(list).class as usize;
-        self.stats.all.reserved_bytes.take(bytes);
-        self.stats.classes[class].reserved_bytes.take(bytes);
-        self.scarcity.note(Change::MemoryGivenBack);
-        self.remove_segment(ix);
-    }
-
-    fn finish_addresses(&mut self, ix: SegmentIx, is_done: bool) {
-        if is_done {
-            let first = &self.space.blocks[self.space.segments[ix].first];
-            assert!(first.state == BlockState::Claimed, "addresses in use are given back");
-            self.vm.remove_segment(ix);
-            self.remove_segment(ix);
-            self.scarcity.note(Change::AddressesGivenBack);
-        } else {
-            let first = self.space.segments[ix].first;
-            self.space.segments.restore(ix);
-            self.space.make_unmapped(first);
+        match kind {
+            SegmentKind::Plain => {
+                self.stats.all.reserved_bytes.take(bytes);
+                self.stats.classes[class].reserved_bytes.take(bytes);
+                self.headroom.note_memory_given_back();
+            }
+            SegmentKind::Mapped => {
+                self.vm.remove_segment(ix);
+                self.headroom.note_addresses(false);
+            }
         }
-    }
-
-    /// Forgets a withdrawn segment and the one block that covers it.
-    fn remove_segment(&mut self, ix: SegmentIx) {
-        let class = self.space.list(self.space.segments[ix].list).class as usize;
         self.stats.all.segments.take(1);
         self.stats.classes[class].segments.take(1);
         self.space.remove_segment(ix);

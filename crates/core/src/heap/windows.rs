@@ -1,39 +1,123 @@
-//! Windows: the blocks of segments of windows, kept in step with the page table.
+//! Windows, and the way home: where memory of free blocks is, and in whose order.
 //!
-//! A window in use is a block like any other. When memory has left it, it is idle: its parts are
-//! joined as far as they were used in one stream's order, and a whole one waits for its next use.
+//! A window in use is a block like any other. When a handle in it is wholly free, it goes home, and
+//! what it leaves behind is idle: its parts are joined as far as they were used in one stream's
+//! order, and a whole window waits for its next use.
+//!
+//! Whatever a program does, a granule that is free ends where it was before: so a program that
+//! repeats itself finds the same memory at the same addresses, and makes no driver call. It is free
+//! there in the order of the stream that used it last, or, if that use is complete, of the one it
+//! was taken from, until its own stream takes it back.
 
+use std::ops::Range;
+
+use crate::fence::Streams;
+use crate::plan::{Request, Step};
 use crate::policy;
+use crate::pool::{Pool, Pools};
 use crate::space::Space;
-use crate::space::block::{BlockIndex, BlockState};
+use crate::space::block::{Block, BlockIndex, BlockState};
+use crate::stats::Stats;
 use crate::vm::PageTable;
+use crate::vm::donors::Donors;
+use crate::vm::page::Return;
+use crate::vm::remap::Remap;
 
-/// The blocks and the page table of a heap.
+/// What a heap knows of its memory: the blocks and the page table, to be changed together, and
+/// whose the memory is.
 #[derive(Debug)]
 pub(super) struct Windows<'a> {
     pub(super) space: &'a mut Space,
     pub(super) vm: &'a mut PageTable,
+    pub(super) streams: &'a Streams,
+    pub(super) pools: &'a mut Pools<Pool>,
+    pub(super) stats: &'a mut Stats,
 }
 
 impl Windows<'_> {
-    /// Claims the front of a window, idle or of addresses that lead nowhere.
-    pub(super) fn claim(&mut self, index: BlockIndex, bytes: u64) {
+    // Remaps.
+
+    /// Claims a window, idle or of addresses that lead nowhere, and what a remap takes at home: as
+    /// few blocks as possible.
+    pub(super) fn claim(
+        &mut self,
+        index: BlockIndex,
+        remap: &Remap,
+        donors: &Donors,
+    ) -> Vec<BlockIndex> {
         if self.space.blocks[index].state == BlockState::IdleWindow {
             self.take_idle(index);
             let window_bytes = self.space.blocks[index].bytes;
-            assert!(bytes <= window_bytes, "a window is smaller than its remap");
-            if window_bytes > bytes {
-                self.space.blocks.cut(index, bytes);
+            assert!(remap.bytes <= window_bytes, "a window is smaller than its remap");
+            if window_bytes > remap.bytes {
+                self.space.blocks.cut(index, remap.bytes);
             }
             self.space.blocks.set_state(index, BlockState::Claimed);
         } else {
-            self.space.claim_unmapped(index, bytes);
-            let block = &self.space.blocks[index];
-            self.vm.add_window(block.segment, &block.range());
+            self.space.claim_unmapped(index, remap.bytes);
+            self.vm.add_window(&self.space.blocks[index]);
         }
+        let mut claimed = Vec::with_capacity(remap.taken.len());
+        let mut left = remap.taken.as_slice();
+        // From the last to the first: what is cut off a block stands behind what it keeps.
+        while let Some((last, mut before)) = left.split_last() {
+            let mut start = last.start;
+            let donor = donors.holding(last.start, last.end).copied();
+            assert!(donor.is_some(), "a remap takes what no donor has");
+            if let Some(donor) = donor {
+                while let Some((next, others)) = before.split_last()
+                    && next.end == start
+                    && next.start >= donor.start
+                {
+                    start = next.start;
+                    before = others;
+                }
+                claimed.push(self.space.claim_range(donor.block, start, last.end));
+            }
+            left = before;
+        }
+        claimed
     }
 
-    /// Takes a whole idle window out of those that wait for their next use.
+    /// All granules of a remap are mapped and accessible in its window, the last by these steps.
+    pub(super) fn finish_remap(
+        &mut self,
+        request: Request,
+        window: BlockIndex,
+        steps: &[Step],
+        taken: &[BlockIndex],
+    ) {
+        let granule_bytes = self.vm.granule_bytes();
+        for &index in taken {
+            let class = self.space.list_of(index).class as usize;
+            let block = self.space.blocks[index];
+            let is_whole = block.bytes.is_multiple_of(granule_bytes);
+            assert!(is_whole, "a remap takes part of a granule");
+            self.stats.classes[class].reserved_bytes.take(block.bytes);
+            self.stats.granule_remaps += block.bytes / granule_bytes;
+            if block.is_window {
+                self.make_idle(index);
+            } else {
+                self.space.blocks.set_state(index, BlockState::Remapped);
+                self.vm.leave_home(&block, index);
+            }
+        }
+        let block = &self.space.blocks[window];
+        assert!(block.is_window, "memory is remapped to what is no window");
+        assert!(block.state == BlockState::Claimed, "memory is remapped to a window in use");
+        self.vm.finish_remap(block, steps);
+        let list = self.space.list(request.list);
+        let (class, stream) = (list.class as usize, list.stream);
+        let block = &mut self.space.blocks[window];
+        self.stats.classes[class].reserved_bytes.add(block.bytes);
+        // What is left over is free to the request's stream at once; to others from its next fence
+        // on, which covers those of the streams it waited for.
+        (block.list, block.free_after) = (request.list, self.streams.at(stream).free_after());
+    }
+
+    // Idle windows.
+
+    /// Takes a whole idle window, which is to be claimed, out of those that wait for their next use.
     pub(super) fn take_idle(&mut self, index: BlockIndex) {
         let key = self.space.window_key(index, self.vm.granule_bytes());
         let is_idle = self.space.blocks[index].state == BlockState::IdleWindow;
@@ -42,11 +126,11 @@ impl Windows<'_> {
     }
 
     /// Makes a claimed block of a segment of windows idle: whole windows in it can be used again.
-    pub(super) fn make_idle(&mut self, index: BlockIndex) {
+    fn make_idle(&mut self, index: BlockIndex) {
         let block = self.space.blocks[index];
         assert!(block.is_window, "memory at home is no window");
         // From the last window in it to the first.
-        for start in self.vm.windows_within(block.segment, &block.range()).into_iter().rev() {
+        for start in self.vm.under(&block).windows_within().into_iter().rev() {
             let part = self.space.blocks.cut(index, start - block.address);
             self.make_part_idle(part);
         }
@@ -59,7 +143,7 @@ impl Windows<'_> {
         let mut index = index;
         self.space.blocks.set_state(index, BlockState::IdleWindow);
         let block = self.space.blocks[index];
-        if self.vm.is_unmapped(block.segment, &block.range()) {
+        if self.vm.under(&block).is_unmapped() {
             let list = self.space.segments[block.segment].list;
             let block = &mut self.space.blocks[index];
             (block.list, block.free_after) = (list, 0);
@@ -71,11 +155,10 @@ impl Windows<'_> {
             self.space.blocks.absorb_next(block.previous);
             index = block.previous;
         }
-        let block = &self.space.blocks[index];
-        if self.vm.is_whole_window(block.segment, &block.range()) {
+        if self.vm.under(&self.space.blocks[index]).is_whole_window() {
             let key = self.space.window_key(index, self.vm.granule_bytes());
             self.space.idle_windows.insert(key, index);
-            let most = 2 * self.vm.mapping_count() + policy::WINDOWS_TO_PASS_OVER;
+            let most = 2 * self.vm.stats().aliases as usize + policy::WINDOWS_TO_PASS_OVER;
             self.space.idle_windows.tidy(most);
         }
     }
@@ -83,26 +166,121 @@ impl Windows<'_> {
     /// Whether two neighbours are idle parts of one window that go together.
     fn joins(&self, first: BlockIndex, second: BlockIndex) -> bool {
         let idle = |index: BlockIndex| {
-            let block = index.some().map(|index| self.space.blocks[index]);
+            let block = index.some().map(|index| &self.space.blocks[index]);
             block.filter(|block| block.state == BlockState::IdleWindow)
         };
         let (Some(first), Some(second)) = (idle(first), idle(second)) else { return false };
-        first.list == second.list && !self.vm.is_window_start(second.segment, second.address)
+        first.list == second.list && !self.vm.under(second).begins_window()
     }
 
-    /// A claimed block, some of whose mappings were undone, stands where it belongs again.
-    pub(super) fn finish_unmapping(&mut self, index: BlockIndex) {
-        let block = self.space.blocks[index];
-        if !block.is_window {
-            return self.space.make_unmapped(index);
-        }
-        let (segment, range) = (block.segment, block.range());
-        self.vm.renew_runs(segment, range.clone());
-        if self.vm.is_whole_window(segment, &range) && self.vm.is_unmapped(segment, &range) {
-            self.vm.forget_window(segment, block.address);
+    /// A claimed block without memory of its own, of which these ranges were unmapped, stands where
+    /// it belongs again.
+    pub(super) fn finish_unmapping(&mut self, index: BlockIndex, unmapped: &[Range<u64>]) {
+        if self.vm.unmap_aliases(&self.space.blocks[index], unmapped) {
             self.space.make_unmapped(index);
         } else {
             self.make_idle(index);
+        }
+    }
+
+    // The way home.
+
+    /// Files an unfiled block as free in its list, joined with the free blocks around it (I2); what
+    /// of a window is wholly free with it goes home.
+    #[inline(never)]
+    pub(super) fn file(&mut self, index: BlockIndex) {
+        let Block { is_window, .. } = self.space.blocks[index];
+        let freed = self.space.blocks[index].range();
+        let index = self.space.file(index);
+        if is_window {
+            self.send_home(index, freed);
+        }
+    }
+
+    /// Sends those handles of a free block of a window home that became wholly free with `freed`.
+    ///
+    /// Granules that a private pool borrows stay, since graphs hold their addresses, and so does
+    /// what is pinned.
+    fn send_home(&mut self, index: BlockIndex, freed: Range<u64>) {
+        let block = &self.space.blocks[index];
+        if !self.pools.is_open(self.space.list(block.list)) {
+            return;
+        }
+        let whole = self.vm.under(block).whole_handles();
+        if whole.is_empty() {
+            return;
+        }
+        let touched = self.vm.span(block.segment, freed).handles_around();
+        let (start, end) = (whole.start.max(touched.start), whole.end.min(touched.end));
+        if start >= end {
+            return;
+        }
+        let mut parts: Vec<Range<u64>> = self.vm.pins.free_of(start..end).collect();
+        // From the last to the first: what is cut off stands behind what the block keeps.
+        while let Some(range) = parts.pop() {
+            let claimed = self.space.claim_range(index, range.start, range.end);
+            self.bring_home(claimed);
+        }
+    }
+
+    /// A claimed piece of a window is idle, and its granules are free at home.
+    fn bring_home(&mut self, claimed: BlockIndex) {
+        let window = self.space.blocks[claimed];
+        let blocks = &self.space.blocks;
+        let returns = self.vm.bring_home(&window, |index| blocks[index].address);
+        self.make_idle(claimed);
+        for piece in &returns {
+            self.come_home(piece, &window);
+        }
+        self.vm.keep_returns(returns);
+    }
+
+    /// Granules of one block at home are free there again.
+    fn come_home(&mut self, from: &Return, window: &Block) {
+        let state = self.space.blocks[from.block].state;
+        assert!(state == BlockState::Remapped, "memory comes home to a block that has some");
+        let (piece, rest) = self.space.cut_out(from.block, &from.home);
+        if let Some(rest) = rest {
+            self.vm.set_remapped(&self.space.blocks[rest], rest);
+        }
+        let (from, to) = (self.space.list(window.list), self.space.list_of(piece));
+        let (from_class, to_class) = (from.class as usize, to.class as usize);
+        if from.stream == to.stream {
+            let block = &mut self.space.blocks[piece];
+            block.free_after = block.free_after.max(window.free_after);
+        } else if !self.streams.has_passed(from.stream, window.free_after) {
+            // Free in the order of the stream that used it last, which is that of all uses before.
+            let (pool, class, stream) = (to.pool, to.class, from.stream);
+            let list = self.pools.list_in(self.space, pool, class, stream);
+            let block = &mut self.space.blocks[piece];
+            (block.list, block.free_after) = (list, window.free_after);
+        }
+        let bytes = self.space.blocks[piece].bytes;
+        self.stats.classes[from_class].reserved_bytes.take(bytes);
+        self.stats.classes[to_class].reserved_bytes.add(bytes);
+        self.file(piece);
+    }
+
+    /// Sends everything home that can go: before memory is given back, and once it is not pinned.
+    pub(super) fn send_all_home(&mut self) {
+        let windows = self.space.segments.iter().filter(|(_, segment)| {
+            segment.is_window && self.pools.is_open(self.space.list(segment.list))
+        });
+        let mut free = Vec::new();
+        for first in windows.map(|(_, segment)| segment.first).collect::<Vec<_>>() {
+            let mut next = first;
+            while let Some(index) = next.some() {
+                if self.space.blocks[index].state == BlockState::Free {
+                    self.streams.join_complete(self.space, index);
+                    free.push(index);
+                }
+                next = self.space.blocks[index].next;
+            }
+        }
+        // What goes home joins no block of a window.
+        for index in free {
+            let whole = self.space.blocks[index].range();
+            self.send_home(index, whole);
         }
     }
 }

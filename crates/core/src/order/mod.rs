@@ -29,6 +29,53 @@ impl Streams {
         Some(Plan { steps: vec![Step::Record { fence }], intent: Intent::Mark { fence } })
     }
 
+    /// Plans a fence that will tell whether the last use of a block is over; `None` if one is
+    /// recorded, or none can be. It is for a request on the stream `user`.
+    pub(crate) fn plan_fence(
+        &mut self,
+        space: &Space,
+        index: BlockIndex,
+        user: StreamIx,
+    ) -> Option<Plan> {
+        let free_after = space.blocks[index].free_after;
+        let (stream, user) = (self.id_at(space.list_of(index).stream), self.id_at(user));
+        let state = self.at_mut(stream.index);
+        if state.is_retired || state.is_passing || free_after <= state.recorded {
+            return None;
+        }
+        let fence = Fence { stream, point: state.issue() };
+        let intent = Intent::Order { user, fences: Vec::new() };
+        Some(Plan { steps: vec![Step::Record { fence }], intent })
+    }
+
+    /// Plans for a stream to wait for points of others. Where it may not, only the fences are
+    /// recorded that will tell when they have passed. `None` if there is nothing to do.
+    pub(crate) fn plan_wait(
+        &mut self,
+        user: StreamIx,
+        points: &[(StreamIx, u64)],
+        may_wait: bool,
+    ) -> Option<Plan> {
+        let user = self.id_at(user);
+        let (mut steps, mut waits, mut fences) = (Vec::new(), Vec::new(), Vec::new());
+        for &(owner, point) in points {
+            let stream = self.id_at(owner);
+            let state = self.at_mut(owner);
+            let mut fence = Fence { stream, point };
+            if point > state.recorded {
+                fence.point = state.issue();
+                steps.push(Step::Record { fence });
+            }
+            if may_wait {
+                waits.push(Step::Wait { stream: user, fence });
+                fences.push(fence);
+            }
+        }
+        // Records first: if one fails, the stream was not made to wait for the others in vain.
+        steps.append(&mut waits);
+        (!steps.is_empty()).then_some(Plan { steps, intent: Intent::Order { user, fences } })
+    }
+
     /// Plans to wait until the device is idle, for blocks that wait for nothing less and for pools.
     pub(crate) fn plan_idle(&mut self, quarantined: Vec<BlockIndex>, pools: Vec<PoolId>) -> Plan {
         let fences = self.fences_when_idle();

@@ -4,7 +4,9 @@
 //! that every try ends.
 
 use super::{Failure, Miss, Next, Stage};
-use crate::heap::{Committed, Heap, Look, Outcome, Reuse, Unserved};
+use crate::error::RequestError;
+use crate::headroom::Look;
+use crate::heap::{Committed, Heap, Outcome, Reuse};
 use crate::plan::{Intent, Plan, Step};
 
 /// What a failed plan was short of.
@@ -54,10 +56,9 @@ impl Heap {
                 }
             }
             if let Some(free_bytes) = miss.seen_free_bytes.take() {
-                self.headroom.note_look(free_bytes, self.stats.all.reserved_bytes.current);
-                self.stats.device_looks += 1;
+                self.headroom.note_look(&mut self.stats, free_bytes);
             }
-            let most_bytes = self.most_bytes(miss.look);
+            let most_bytes = self.headroom.most_for_one_bytes(&self.stats, miss.look);
             if let Some(next) = miss.go_on(&mut self.stats, most_bytes) {
                 return next;
             }
@@ -71,22 +72,12 @@ impl Heap {
                     }
                     return Next::CarryOut(plan);
                 }
-                Err(Unserved::LookFirst) => return Next::LookAtDevice,
-                Err(Unserved::Refused(error)) => miss.stage = Stage::Refused(error.into()),
+                Err(RequestError::Device { .. }) if miss.look == Look::Due => {
+                    return Next::LookAtDevice;
+                }
+                Err(error) => miss.stage = Stage::Refused(error.into()),
             }
         }
-    }
-
-    /// The most that one request could be given if all that is not allocated were given back.
-    fn most_bytes(&self, look: Look) -> u64 {
-        let all = &self.stats.all;
-        let left_bytes = match look {
-            Look::Fresh => self.left_bytes(),
-            Look::Past | Look::Due => {
-                self.config.limit_bytes.saturating_sub(all.reserved_bytes.current)
-            }
-        };
-        left_bytes.saturating_add(all.reserved_bytes.current - all.allocated_bytes.current)
     }
 
     /// Takes back a plan for a miss: done, with the address that a `Reserve` or `Malloc` step gave,

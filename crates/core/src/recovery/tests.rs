@@ -3,7 +3,6 @@
 use super::{Captured, Failure, Miss, Next, Refusal};
 use crate::async_pool::{AsyncPools, DriverAlloc};
 use crate::heap::{Committed, Freed, Outcome, Reuse};
-use crate::scarcity::Change;
 use crate::{Config, CrossStream, Heap, Plan, PoolId, Prefer, SegmentKind, Step};
 
 const MIB: u64 = 1 << 20;
@@ -211,7 +210,7 @@ fn a_remap_without_mappings_is_refused_although_large_handles_were_before() {
     for at in [0, 2] {
         assert!(matches!(heap.free(addresses[at]), Ok(Freed::Done)));
     }
-    heap.scarcity.note(Change::GrowthFailed { has_large: true });
+    heap.headroom.note_growth_failed(true);
     let mut miss = Miss::<&str>::new(PoolId::DEFAULT, stream, 4 * MIB, Captured::None);
     let mut refused_remaps = 0;
     loop {

@@ -1,10 +1,10 @@
 //! Proves I13, as far as it is about pages and granules, and I16: what stands behind the addresses.
 
 use crate::id::SegmentIx;
-use std::ops::Range;
 
 use super::PageTable;
 use super::granule::{GranuleState, PageAddr};
+use super::span::Span;
 use crate::broken::{Broken, hold};
 use crate::space::block::BlockIndex;
 
@@ -19,12 +19,40 @@ pub(crate) struct PageView {
     pub(crate) remapped: BlockIndex,
 }
 
+impl Span<'_> {
+    /// The pages that it touches.
+    pub(crate) fn views(&self) -> impl Iterator<Item = PageView> + '_ {
+        let (table, segment) = (self.table, self.segment);
+        let last = table.page_at(segment, self.addresses.end - 1);
+        let pages = table.page_at(segment, self.addresses.start)..=last;
+        pages.map(move |at| {
+            let page = PageAddr { segment, page: at as u32 };
+            let granule = table.pages(segment).granule(at);
+            let owner = granule.filter(|&id| table.granules.home(id) == Some(page));
+            let is_remapped = owner.is_some_and(|id| {
+                let state = table.granules.state(id);
+                matches!(state, GranuleState::Backing(other) if other != page)
+            });
+            let remapped = table.pages(segment).remapped(at);
+            PageView { is_backed: table.is_backed(page), is_remapped, remapped }
+        })
+    }
+
+    /// How many bytes are backed.
+    pub(crate) fn backed_bytes(&self) -> u64 {
+        let backed = self.mapped_pages().filter(|&(page, _)| self.table.is_backed(page));
+        backed.count() as u64 * self.table.granule_bytes
+    }
+}
+
 impl PageTable {
-    /// Proves that the two halves of the map agree, and that handles stay whole.
-    pub(crate) fn check(&self) -> Result<(), Broken> {
+    /// Proves that the two halves of the map agree, and that handles stay whole; and that what is
+    /// reserved beyond the classes is idle (I8).
+    pub(crate) fn check(&self, reserved_bytes: u64, classes_bytes: u64) -> Result<(), Broken> {
         self.check_i13_windows_know_their_runs()?;
         self.check_i13_granules_and_pages_agree()?;
-        self.check_i13_handles_stay_whole()
+        self.check_i13_handles_stay_whole()?;
+        self.check_i8_the_rest_is_idle(reserved_bytes, classes_bytes)
     }
 
     /// The mapped segments, by their names.
@@ -34,7 +62,7 @@ impl PageTable {
     }
 
     fn is_backed(&self, page: PageAddr) -> bool {
-        let granule = self[page.segment].granule(page.page as usize);
+        let granule = self.pages(page.segment).granule(page.page as usize);
         granule.is_some_and(|id| match self.granules.state(id) {
             GranuleState::Backing(backed) => backed == page,
             GranuleState::Planned => self.granules.home(id) == Some(page),
@@ -42,42 +70,16 @@ impl PageTable {
         })
     }
 
-    /// The pages that a range touches.
-    pub(crate) fn views(
-        &self,
-        segment: SegmentIx,
-        range: &Range<u64>,
-    ) -> impl Iterator<Item = PageView> + '_ {
-        let pages = self.page_at(segment, range.start)..=self.page_at(segment, range.end - 1);
-        pages.map(move |at| {
-            let page = PageAddr { segment, page: at as u32 };
-            let granule = self[segment].granule(at);
-            let owner = granule.filter(|&id| self.granules.home(id) == Some(page));
-            let is_remapped = owner.is_some_and(|id| {
-                let state = self.granules.state(id);
-                matches!(state, GranuleState::Backing(other) if other != page)
-            });
-            let remapped = self[segment].remapped(at);
-            PageView { is_backed: self.is_backed(page), is_remapped, remapped }
-        })
-    }
-
-    /// How many pages of a segment are backed.
-    pub(crate) fn backed_pages(&self, segment: SegmentIx) -> usize {
-        let pages = (0..self[segment].len() as u32).map(|page| PageAddr { segment, page });
-        pages.filter(|&page| self.is_backed(page)).count()
-    }
-
-    /// Bytes of granules that back nothing, and of those that are part of plans.
-    pub(crate) fn idle_and_planned_bytes(&self) -> (u64, u64) {
+    /// Reserved bytes of all are those of both classes and the idle granules. Of granules in plans
+    /// under way only the plans know.
+    fn check_i8_the_rest_is_idle(&self, reserved: u64, classes: u64) -> Result<(), Broken> {
         let count = |state| self.granules.iter().filter(|granule| granule.1 == state).count();
         let bytes = |state| count(state) as u64 * self.granule_bytes;
-        (bytes(GranuleState::Idle), bytes(GranuleState::Planned))
-    }
-
-    /// What was pinned, start and end.
-    pub(crate) fn pinned(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.pins.ranges()
+        let least = classes + bytes(GranuleState::Idle);
+        let most = least + bytes(GranuleState::Planned);
+        hold(8, (least..=most).contains(&reserved), || {
+            format!("{reserved} bytes reserved, from {least} to {most} accounted for")
+        })
     }
 
     fn check_i13_windows_know_their_runs(&self) -> Result<(), Broken> {
@@ -171,7 +173,7 @@ impl PageTable {
     /// Lets a page lead where another does, or nowhere, and tells nobody: to check the checks.
     #[cfg(test)]
     pub(crate) fn corrupt_map(&mut self, segment: SegmentIx, from: Option<usize>, to: usize) {
-        let granule = from.and_then(|from| self[segment].granule(from));
+        let granule = from.and_then(|from| self.pages(segment).granule(from));
         let pages = self.pages_mut(segment);
         pages.unmap(to);
         if let Some(granule) = granule {

@@ -4,7 +4,7 @@
 //! segment of windows pages lead to granules whose home is elsewhere. The runs of each window are a
 //! digest of its pages, for looking at hundreds of them at once.
 
-use crate::id::{GranuleId, SegmentIx};
+use crate::id::GranuleId;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -12,14 +12,14 @@ use super::granule::PageAddr;
 use super::run::MappedRun;
 use crate::space::block::BlockIndex;
 
-/// Pages of a window whose granules belong beside each other, in one block at home.
+/// Where granules of a window belong that lie beside each other, in one block at home.
 #[derive(Clone, Debug)]
 pub(crate) struct Return {
-    pub(super) segment: SegmentIx,
-    pub(super) pages: Range<usize>,
-    /// Where the first of them belongs.
-    pub(super) home: PageAddr,
-    /// The block there.
+    /// The first page there.
+    pub(super) page: PageAddr,
+    /// The addresses.
+    pub(crate) home: Range<u64>,
+    /// The block.
     pub(crate) block: BlockIndex,
 }
 

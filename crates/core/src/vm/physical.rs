@@ -2,11 +2,11 @@
 //! home.
 
 use crate::id::{GranuleId, SegmentIx};
-use std::ops::Range;
 
 use super::PageTable;
 use super::granule::{GranuleState, PageAddr};
 use crate::plan::Step;
+use crate::space::block::Block;
 
 /// What a growth takes.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub(crate) struct NewPhysical {
     idle: Vec<GranuleId>,
     /// How many granules are to be created.
     missing: usize,
+    /// Their bytes.
+    pub(crate) created_bytes: u64,
     /// How many of them a new handle gets at most.
     most: u16,
 }
@@ -33,7 +35,7 @@ impl PageTable {
         assert!(bytes.is_multiple_of(self.granule_bytes), "new memory is not of whole granules");
         assert!(most.is_power_of_two(), "handles are not of powers of two");
         let missing = (bytes / self.granule_bytes) as usize;
-        let mut new = NewPhysical { idle: Vec::new(), missing, most };
+        let mut new = NewPhysical { idle: Vec::new(), missing, created_bytes: 0, most };
         for &id in self.granules.idle().iter().rev() {
             let granules = self.granules.handle(id).len();
             if granules <= new.missing {
@@ -41,12 +43,8 @@ impl PageTable {
                 new.idle.push(id);
             }
         }
+        new.created_bytes = new.missing as u64 * self.granule_bytes;
         new
-    }
-
-    /// How many bytes of it are to be created.
-    pub(crate) const fn created_bytes(&self, new: &NewPhysical) -> u64 {
-        new.missing as u64 * self.granule_bytes
     }
 
     /// Names new handles for the granules that are missing, each of a power of two of them.
@@ -63,15 +61,14 @@ impl PageTable {
         handles
     }
 
-    /// Plans to map new memory at a range, which it fills: the steps, and its handles.
+    /// Plans to map new memory behind a block, which it fills: the steps, and its handles.
     pub(crate) fn plan_new(
         &mut self,
-        range: &Range<u64>,
+        block: &Block,
         new: NewPhysical,
     ) -> (Vec<Step>, Vec<GranuleId>) {
-        assert!(range.start < range.end, "new memory has no place");
-        let mut address = range.start;
-        let pages = ((range.end - range.start) / self.granule_bytes) as usize;
+        let mut address = block.address;
+        let pages = (block.bytes / self.granule_bytes) as usize;
         let mut steps = Vec::with_capacity(2 * pages + 1);
         let named = self.name_handles(&new);
         self.granules.take_idle(&new.idle);
@@ -85,29 +82,24 @@ impl PageTable {
             steps.push(Step::Map { address, bytes, granule });
             address += bytes;
         }
-        assert!(address == range.end, "new memory does not fill its place");
-        steps.push(Step::SetAccess { address: range.start, bytes: range.end - range.start });
+        assert!(address == block.end(), "new memory does not fill its place");
+        steps.push(Step::SetAccess { address: block.address, bytes: block.bytes });
         (steps, handles)
     }
 
     /// New memory is mapped and accessible: this is its home.
-    pub(crate) fn finish_new(
-        &mut self,
-        segment: SegmentIx,
-        range: &Range<u64>,
-        handles: &[GranuleId],
-    ) {
-        let pages = self.pages_in(segment, range);
-        let mut granules = 0;
+    pub(crate) fn finish_new(&mut self, block: &Block, handles: &[GranuleId]) {
+        let pages = self.under(block).pages();
+        let mut next = pages.start;
         for &handle in handles {
             for granule in self.granules.of_handle(handle) {
-                let page = PageAddr { segment, page: (pages.start + granules) as u32 };
+                let page = PageAddr { segment: block.segment, page: next as u32 };
                 self.map_page(page, granule, true);
                 self.granules.set_backing(granule, page);
-                granules += 1;
+                next += 1;
             }
         }
-        assert!(granules == pages.len(), "new memory does not fill its place");
+        assert!(next == pages.end, "new memory does not fill its place");
     }
 
     /// New memory could not be mapped. What could not be released stays idle; what could not be

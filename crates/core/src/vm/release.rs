@@ -1,85 +1,52 @@
 //! Giving memory back: unmapping what only leads to memory that is used elsewhere, and releasing
 //! handles at home.
 
-use crate::id::{GranuleId, SegmentIx};
+use crate::id::GranuleId;
 use std::ops::Range;
 
 use super::PageTable;
-use super::granule::{GranuleState, PageAddr};
-use super::window::WindowFit;
+use super::granule::PageAddr;
 use crate::plan::Step;
+use crate::space::block::Block;
 
 impl PageTable {
-    /// The ranges of a window that have to be unmapped before it can be used so.
-    pub(crate) fn stale_ranges(&self, fit: &WindowFit, window: u64) -> Vec<Range<u64>> {
-        fit.stale(window, self.granule_bytes)
-    }
-
-    /// A range that led to memory beside its home was unmapped.
-    pub(crate) fn unmap_aliases(&mut self, segment: SegmentIx, range: &Range<u64>) {
-        for page in self.pages_in(segment, range) {
-            if let Some(granule) = self[segment].granule(page) {
-                self.granules.remove_mapping(granule, PageAddr { segment, page: page as u32 });
+    /// Of a block without memory of its own, these ranges were unmapped, which led to others'.
+    /// Whether it is no window, or none any more: a whole one that leads nowhere is forgotten.
+    pub(crate) fn unmap_aliases(&mut self, block: &Block, unmapped: &[Range<u64>]) -> bool {
+        let segment = block.segment;
+        for range in unmapped {
+            for page in self.span(segment, range.clone()).pages() {
+                if let Some(granule) = self.pages(segment).granule(page) {
+                    self.granules.remove_mapping(granule, PageAddr { segment, page: page as u32 });
+                }
+                self.pages_mut(segment).unmap(page);
             }
-            self.pages_mut(segment).unmap(page);
         }
-    }
-
-    /// Whether a range leads to memory that backs nothing, or one of these ranges, by address.
-    pub(crate) fn leads_to_any(
-        &self,
-        segment: SegmentIx,
-        range: &Range<u64>,
-        ranges: &[Range<u64>],
-    ) -> bool {
-        self.mapped_pages(segment, range).any(|(_, granule)| match self.granules.state(granule) {
-            GranuleState::Backing(page) => {
-                let address = self.address_of(page);
-                let after = ranges.partition_point(|range| range.start <= address);
-                ranges[..after].last().is_some_and(|range| address < range.end)
-            }
-            _ => true,
-        })
-    }
-
-    /// The first handles in a range of free memory at home that can all be released: not pinned,
-    /// and mapped nowhere else. An empty range if there are none.
-    pub(crate) fn releasable(&self, segment: SegmentIx, range: Range<u64>) -> Range<u64> {
-        let Range { start, end } = self.whole_handles(segment, range);
-        if start >= end {
-            return end..end;
+        if !block.is_window {
+            return true;
         }
-        let pages = &self[segment];
-        let is_releasable = |&address: &u64| {
-            let granule = pages.granule(self.page_at(segment, address));
-            !self.pins.touch(address..address + self.granule_bytes)
-                && granule.is_some_and(|id| self.granules.mappings(id).is_empty())
-        };
-        let mut addresses = (start..end).step_by(self.granule_bytes as usize);
-        let start = addresses.find(is_releasable).unwrap_or(end);
-        let end = addresses.find(|address| !is_releasable(address)).unwrap_or(end);
-        start..end
+        self.renew_runs(block);
+        let span = self.under(block);
+        let is_over = span.is_whole_window() && span.is_unmapped();
+        if is_over {
+            let first = span.pages().start;
+            self.pages_mut(segment).remove_window(first);
+        }
+        is_over
     }
 
-    /// Plans to unmap a range at home and to release what is behind it: adds the steps, and returns
-    /// the handles.
-    pub(crate) fn plan_release(
-        &mut self,
-        segment: SegmentIx,
-        range: &Range<u64>,
-        steps: &mut Vec<Step>,
-    ) -> Vec<GranuleId> {
-        let granules = self.mapped_pages(segment, range).map(|(_, granule)| granule);
+    /// Plans to unmap a block at home and to release what is behind it: adds the steps, and
+    /// returns the handles.
+    pub(crate) fn plan_release(&mut self, block: &Block, steps: &mut Vec<Step>) -> Vec<GranuleId> {
+        let granules = self.under(block).mapped_pages().map(|(_, granule)| granule);
         let handles: Vec<GranuleId> =
             granules.filter(|&granule| self.granules.before(granule) == 0).collect();
         assert!(!handles.is_empty(), "memory is released where there is none");
-        assert!(!self.pins.touch(range.clone()), "pinned memory is released");
-        steps.push(Step::Unmap { address: range.start, bytes: range.end - range.start });
+        assert!(!self.pins.touch(block.range()), "pinned memory is released");
+        steps.push(Step::Unmap { address: block.address, bytes: block.bytes });
         for &granule in &handles {
-            assert!(
-                self.granules.mappings(granule).is_empty(),
-                "a handle is released with aliases"
-            );
+            let is_alone = self.granules.mappings(granule).is_empty();
+            assert!(is_alone, "a handle is released with aliases");
             steps.push(Step::Release { granule });
             self.granules.plan(granule);
         }
@@ -106,19 +73,15 @@ impl PageTable {
         }
     }
 
-    /// A range at home could not be unmapped: it is backed as before.
-    pub(crate) fn keep_backing(&mut self, segment: SegmentIx, range: &Range<u64>) {
-        let pages: Vec<_> = self.mapped_pages(segment, range).collect();
-        for (page, granule) in pages {
-            self.granules.set_backing(granule, page);
-        }
-    }
-
-    /// A range at home was unmapped.
-    pub(crate) fn unmap_home(&mut self, segment: SegmentIx, range: &Range<u64>) {
-        assert!(!self[segment].is_window, "a window is unmapped as a home");
-        for page in self.pages_in(segment, range) {
-            self.pages_mut(segment).unmap(page);
+    /// A block at home was unmapped; or could not be, and is backed as before.
+    pub(crate) fn finish_unmap_home(&mut self, block: &Block, is_done: bool) {
+        assert!(!block.is_window, "a window is unmapped as a home");
+        for (page, granule) in self.under(block).mapped_pages().collect::<Vec<_>>() {
+            if is_done {
+                self.pages_mut(page.segment).unmap(page.page as usize);
+            } else {
+                self.granules.set_backing(granule, page);
+            }
         }
     }
 }

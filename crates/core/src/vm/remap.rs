@@ -5,39 +5,35 @@ use crate::id::{GranuleId, SegmentIx};
 use std::ops::Range;
 
 use super::PageTable;
-use super::donors::Picked;
+use super::donors::{Donors, Picked};
 use super::granule::PageAddr;
 use super::page::Return;
 use super::run::{MappedRun, Target};
 use super::window::{WindowFit, in_order};
 use crate::plan::Step;
-use crate::space::block::BlockIndex;
+use crate::space::block::{Block, BlockIndex};
 
-/// What a remap takes, and where to.
+/// What a remap takes, and what it does to the device.
 #[derive(Debug)]
 pub(crate) struct Remap {
     /// Size of the front of the window that is used.
     pub(crate) bytes: u64,
     /// What is taken at home, by address.
     pub(crate) taken: Vec<Range<u64>>,
-    /// To be mapped where the window leads nowhere, in order.
-    granules: Vec<GranuleId>,
-    runs: Vec<MappedRun>,
-}
-
-impl Remap {
-    /// Whether the window leads to all of it already.
-    pub(crate) fn is_mapped(&self) -> bool {
-        self.granules.is_empty()
-    }
+    /// One map for each handle where the window leads nowhere, then access, once for each range.
+    pub(crate) steps: Vec<Step>,
 }
 
 impl PageTable {
-    /// A remap into a window that fits so, with what was picked for what is to be mapped.
-    pub(crate) fn remap(&self, mut fit: WindowFit, picked: Vec<Picked>) -> Remap {
+    /// A remap into a window that starts here and fits so. `None` if no free handles fit.
+    pub(crate) fn remap(&self, window: u64, mut fit: WindowFit, donors: &Donors) -> Option<Remap> {
+        let picked = self.pick(&fit, donors)?;
         let mut taken = fit.hits(self.granule_bytes);
-        let granules: Vec<GranuleId> =
-            picked.iter().flat_map(|(segment, range)| self.granules_at(*segment, range)).collect();
+        let granules: Vec<GranuleId> = picked
+            .iter()
+            .flat_map(|(segment, range)| self.span(*segment, range.clone()).mapped_pages())
+            .map(|(_, granule)| granule)
+            .collect();
         let gaps: usize = fit.gaps().iter().sum();
         assert!(granules.len() >= gaps, "fewer granules were picked than there are gaps");
         fit.lengthen(granules.len() - gaps);
@@ -45,31 +41,77 @@ impl PageTable {
             taken.extend(picked.into_iter().map(|(_, range)| range));
             taken = in_order(taken);
         }
-        let bytes = fit.pages() as u64 * self.granule_bytes;
-        Remap { bytes, taken, granules, runs: fit.runs }
+        let steps = self.remap_steps(window, &fit, &granules);
+        Some(Remap { bytes: fit.pages() as u64 * self.granule_bytes, taken, steps })
     }
 
-    /// The granules behind a range, in order.
-    fn granules_at(&self, segment: SegmentIx, range: &Range<u64>) -> Vec<GranuleId> {
-        self.mapped_pages(segment, range).map(|(_, granule)| granule).collect()
+    /// What is free for the pages of a window that are to be mapped, in order: of the request's own
+    /// stream first, from large blocks first and there from the end, so that few are cut. `None` if
+    /// no handles fit; the last one may have as much too much as there is room for.
+    fn pick(&self, fit: &WindowFit, donors: &Donors) -> Option<Vec<Picked>> {
+        let gaps = fit.gaps();
+        let mut picked = Vec::new();
+        if gaps.is_empty() {
+            return Some(picked);
+        }
+        let mut stock = donors.without(&fit.hits(self.granule_bytes));
+        for (at, &gap) in gaps.iter().enumerate() {
+            let mut left = gap as u64 * self.granule_bytes;
+            for (segment, range) in &mut stock {
+                let last = self.last_handles(*segment, range, left);
+                assert!(last.end - last.start <= left, "more is picked than a gap takes");
+                left -= last.end - last.start;
+                range.end = last.start;
+                if !last.is_empty() {
+                    picked.push((*segment, last));
+                }
+                if left == 0 {
+                    break;
+                }
+            }
+            if left > 0 {
+                if at + 1 < gaps.len() {
+                    return None;
+                }
+                let most = left + fit.room as u64 * self.granule_bytes;
+                let lasts = stock.iter().filter_map(|(segment, range)| {
+                    Some((*segment, self.last_handle(*segment, range)?))
+                });
+                let bytes = |last: &Picked| last.1.end - last.1.start;
+                let lasts = lasts.filter(|last| bytes(last) <= most);
+                picked.push(lasts.min_by_key(bytes)?);
+            }
+        }
+        Some(picked)
     }
 
-    /// A range of addresses that lead nowhere becomes a window.
-    pub(crate) fn add_window(&mut self, segment: SegmentIx, window: &Range<u64>) {
-        let pages = self.pages_in(segment, window);
-        assert!(self[segment].runs(pages.start).is_empty(), "a window is added twice");
-        assert!(self[segment].is_window, "a window is added among homes");
-        let run = MappedRun { pages: pages.len(), to: Target::Unmapped };
-        self.pages_mut(segment).set_runs(pages.start, vec![run]);
+    /// Whether free handles fit into the gaps of a window. Single granules always do.
+    pub(super) fn has_picks(&self, fit: &WindowFit, donors: &Donors) -> bool {
+        !self.granules.has_large_handles() || self.pick(fit, donors).is_some()
     }
 
-    /// One map for each handle where a window leads nowhere, then access, once for each range.
-    pub(crate) fn remap_steps(&self, window: u64, remap: &Remap) -> Vec<Step> {
+    /// The last whole handles of a range of them, of so many bytes at most.
+    fn last_handles(&self, segment: SegmentIx, range: &Range<u64>, bytes: u64) -> Range<u64> {
+        let last = range.start.max(range.end.saturating_sub(bytes))..range.end;
+        if last.is_empty() || !self.granules.has_large_handles() {
+            return last;
+        }
+        self.span(segment, last).whole_handles()
+    }
+
+    /// The last handle of a range of whole ones; `None` if it is empty.
+    fn last_handle(&self, segment: SegmentIx, range: &Range<u64>) -> Option<Range<u64>> {
+        let last = range.end - self.granule_bytes..range.end;
+        (!range.is_empty()).then(|| self.span(segment, last).handles_around())
+    }
+
+    /// The steps that map granules, in order, where a window leads nowhere.
+    fn remap_steps(&self, window: u64, fit: &WindowFit, granules: &[GranuleId]) -> Vec<Step> {
         let granule_bytes = self.granule_bytes;
-        let mut steps = Vec::with_capacity(remap.granules.len() + remap.runs.len());
-        let mut granules = remap.granules.iter();
+        let mut steps = Vec::with_capacity(granules.len() + fit.runs.len());
+        let mut granules = granules.iter();
         let mut address = window;
-        for &MappedRun { pages, to } in &remap.runs {
+        for &MappedRun { pages, to } in &fit.runs {
             let end = address + pages as u64 * granule_bytes;
             if to == Target::Unmapped {
                 let addresses = (address..end).step_by(granule_bytes as usize);
@@ -84,69 +126,77 @@ impl PageTable {
             address = end;
         }
         assert!(granules.next().is_none(), "more granules were picked than there are gaps");
-        assert!(address == window + remap.bytes, "a window has another size than its runs");
         steps
     }
 
+    /// A block of addresses that lead nowhere becomes a window.
+    pub(crate) fn add_window(&mut self, block: &Block) {
+        let pages = self.under(block).pages();
+        let is_new = self.pages(block.segment).runs(pages.start).is_empty();
+        assert!(is_new, "a window is added twice");
+        assert!(block.is_window, "a window is added among homes");
+        let run = MappedRun { pages: pages.len(), to: Target::Unmapped };
+        self.pages_mut(block.segment).set_runs(pages.start, vec![run]);
+    }
+
     /// All of a window is mapped and accessible, the last of it by these steps: it is backed.
-    pub(crate) fn finish_remap(&mut self, segment: SegmentIx, window: &Range<u64>, steps: &[Step]) {
-        self.note_mapped(segment, steps, true);
+    pub(crate) fn finish_remap(&mut self, window: &Block, steps: &[Step]) {
+        self.note_mapped(window.segment, steps, true);
         if !steps.is_empty() {
-            self.renew_runs(segment, window.clone());
+            self.renew_runs(window);
         }
-        let mut backed = 0;
-        for page in self.pages_in(segment, window) {
-            if let Some(granule) = self[segment].granule(page) {
-                self.granules.set_backing(granule, PageAddr { segment, page: page as u32 });
-                backed += 1;
-            }
+        for page in self.under(window).pages() {
+            let page = PageAddr { segment: window.segment, page: page as u32 };
+            self.granules.set_backing(self.granule_behind(page), page);
         }
-        assert!(backed == self.pages_in(segment, window).len(), "a window is backed in part");
     }
 
     /// A remap failed. What could not be unmapped leads to its granule without access, as far as
     /// anybody knows.
-    pub(crate) fn undo_remap(&mut self, segment: SegmentIx, in_effect: &[Step]) {
-        self.note_mapped(segment, in_effect, false);
+    pub(crate) fn undo_remap(&mut self, window: &Block, in_effect: &[Step]) {
+        self.note_mapped(window.segment, in_effect, false);
     }
 
-    /// The granules of a block at home back a window from now on.
-    pub(crate) fn leave_home(&mut self, segment: SegmentIx, home: &Range<u64>, block: BlockIndex) {
-        assert!(!self[segment].is_window, "memory of a window leaves home");
-        let is_whole = (home.end - home.start).is_multiple_of(self.granule_bytes);
-        assert!(is_whole && home.start < home.end, "other than whole granules leave home");
-        self.remapped_granules += (home.end - home.start) / self.granule_bytes;
-        self.set_remapped_block(segment, home, block);
+    /// The granules of a block at home back a window from now on. They find the block by that.
+    pub(crate) fn leave_home(&mut self, home: &Block, index: BlockIndex) {
+        assert!(!home.is_window, "memory of a window leaves home");
+        let is_whole = home.bytes.is_multiple_of(self.granule_bytes);
+        assert!(is_whole && home.bytes > 0, "other than whole granules leave home");
+        self.remapped_granules += home.bytes / self.granule_bytes;
+        self.set_remapped(home, index);
     }
 
-    /// Notes which block stands at home for granules that are elsewhere: they find it by that.
-    pub(crate) fn set_remapped_block(
+    /// Notes which block stands at home for granules that are elsewhere.
+    pub(crate) fn set_remapped(&mut self, home: &Block, index: BlockIndex) {
+        let pages = self.under(home).pages();
+        self.pages_mut(home.segment).set_remapped(pages, index);
+    }
+
+    /// The granules behind a block of a window back their homes again. Tells where these are, block
+    /// by block, the last one first. `start_of` tells where a block at home begins. To be given
+    /// back with `keep_returns`.
+    pub(crate) fn bring_home(
         &mut self,
-        segment: SegmentIx,
-        home: &Range<u64>,
-        block: BlockIndex,
-    ) {
-        let pages = self.pages_in(segment, home);
-        self.pages_mut(segment).set_remapped(pages, block);
-    }
-
-    /// Where the granules behind a range of a window belong, block by block: the last home first.
-    /// `start_of` tells where a block at home begins. To be given back with `keep_returns`.
-    pub(crate) fn returns(
-        &mut self,
-        segment: SegmentIx,
-        range: &Range<u64>,
+        window: &Block,
         start_of: impl Fn(BlockIndex) -> u64,
     ) -> Vec<Return> {
-        let mut pages = self.pages_in(segment, range);
+        assert!(window.is_window, "memory at home comes home");
+        let segment = window.segment;
+        let mut left = self.under(window).pages();
+        assert!(left.len() as u64 <= self.remapped_granules, "more comes home than has left");
+        self.remapped_granules -= left.len() as u64;
         let mut returns = std::mem::take(&mut self.returns);
-        while let Some(last) = self.last_return(segment, pages.clone(), &start_of) {
-            pages.end = last.pages.start;
+        while let Some((pages, last)) = self.last_return(segment, left.clone(), &start_of) {
+            left.end = pages.start;
+            for (home, page) in (last.page.page..).zip(pages) {
+                let granule = self.granule_behind(PageAddr { segment, page: page as u32 });
+                self.granules.set_backing(granule, PageAddr { page: home, ..last.page });
+            }
             returns.push(last);
         }
-        assert!(pages.is_empty(), "memory of a window has no home");
+        assert!(left.is_empty(), "memory of a window has no home");
         // From the last to the first: what is cut off stands behind what a block at home keeps.
-        returns.sort_unstable_by_key(|piece| std::cmp::Reverse(piece.home));
+        returns.sort_unstable_by_key(|piece| std::cmp::Reverse(piece.page));
         returns
     }
 
@@ -163,37 +213,19 @@ impl PageTable {
         segment: SegmentIx,
         pages: Range<usize>,
         start_of: impl Fn(BlockIndex) -> u64,
-    ) -> Option<Return> {
-        let window = &self[segment];
+    ) -> Option<(Range<usize>, Return)> {
+        let window = self.pages(segment);
         let home_of = |page: usize| self.granules.home(window.granule(page)?);
         let last = pages.clone().next_back()?;
         let home = home_of(last)?;
-        let block = self[home.segment].remapped(home.page as usize).some()?;
+        let block = self.pages(home.segment).remapped(home.page as usize).some()?;
         let room = (self.address_of(home) - start_of(block)) / self.granule_bytes;
         let before = (pages.start..last).rev().take(room as usize).zip((0..home.page).rev());
         let is_beside = |&(at, page): &(usize, u32)| home_of(at) == Some(PageAddr { page, ..home });
         let beside = before.take_while(is_beside).count();
-        let home = PageAddr { page: home.page - beside as u32, ..home };
-        Some(Return { segment, pages: last - beside..pages.end, home, block })
-    }
-
-    /// Where the granules of a return belong.
-    pub(crate) fn home_of(&self, piece: &Return) -> Range<u64> {
-        let start = self.address_of(piece.home);
-        start..start + piece.pages.len() as u64 * self.granule_bytes
-    }
-
-    /// The granules of a return back their homes again.
-    pub(crate) fn come_home(&mut self, piece: &Return) {
-        let pages = piece.pages.len() as u64;
-        assert!(pages <= self.remapped_granules, "more granules come home than have left");
-        self.remapped_granules -= pages;
-        for (page, at) in (piece.home.page..).zip(piece.pages.clone()) {
-            let granule = self[piece.segment].granule(at);
-            assert!(granule.is_some(), "a page without memory comes home");
-            if let Some(granule) = granule {
-                self.granules.set_backing(granule, PageAddr { page, ..piece.home });
-            }
-        }
+        let page = PageAddr { page: home.page - beside as u32, ..home };
+        let end = self.address_of(home) + self.granule_bytes;
+        let home = self.address_of(page)..end;
+        Some((last - beside..pages.end, Return { page, home, block }))
     }
 }

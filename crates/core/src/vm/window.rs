@@ -7,6 +7,7 @@ use std::ops::Range;
 use super::PageTable;
 use super::donors::Donors;
 use super::run::{self, MappedRun, Target};
+use crate::space::block::Block;
 
 /// What the first pages of a window lead to, as many as a request takes.
 #[derive(Debug)]
@@ -20,8 +21,8 @@ pub(crate) struct WindowFit {
 }
 
 impl WindowFit {
-    /// That of addresses that lead nowhere.
-    pub(super) fn unmapped(pages: usize, room: usize) -> Self {
+    /// That of addresses that lead nowhere, with room for what the last handle has too much.
+    pub(crate) fn unmapped(pages: usize, room: usize) -> Self {
         Self { runs: vec![MappedRun { pages, to: Target::Unmapped }], calls: pages, room }
     }
 
@@ -78,7 +79,7 @@ impl WindowFit {
     }
 
     /// The addresses that are stale, of a window that starts here, range by range.
-    pub(super) fn stale(&self, window: u64, granule_bytes: u64) -> Vec<Range<u64>> {
+    pub(crate) fn stale(&self, window: u64, granule_bytes: u64) -> Vec<Range<u64>> {
         let mut start = window;
         let mut stale: Vec<Range<u64>> = Vec::new();
         for run in &self.runs {
@@ -133,22 +134,22 @@ pub(super) fn in_order(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 
 impl PageTable {
     /// How a request of so many granules fits into the front of a window, up to the end of a
-    /// handle; `None` if to back it takes as many driver calls as `most`, or something has to be
-    /// unmapped that cannot be.
+    /// handle; `None` if to back it takes as many driver calls as `most`, something has to be
+    /// unmapped that cannot be, or no free handles fit.
     pub(crate) fn fit_window(
         &self,
-        segment: SegmentIx,
-        window: u64,
+        window: &Block,
         granules: usize,
         donors: &Donors,
         can_unmap: bool,
         most: usize,
     ) -> Option<WindowFit> {
         let granule_bytes = self.granule_bytes;
-        let pages = &self[segment];
+        let pages = self.pages(window.segment);
         let mut fit = WindowFit { runs: Vec::new(), calls: 0, room: 0 };
-        let first = self.page_at(segment, window);
-        let mut left = granules + self.after_in_handle(pages.granule(first + granules));
+        let first = self.page_at(window.segment, window.address);
+        let last = pages.granule(first + granules);
+        let mut left = granules + last.map_or(0, |id| self.granules.after(id));
         for &run in pages.runs(first) {
             let mut rest = MappedRun { pages: run.pages.min(left), ..run };
             left -= rest.pages;
@@ -167,18 +168,14 @@ impl PageTable {
             }
         }
         fit.lose_doubles(granule_bytes);
-        (fit.calls < most && (can_unmap || !fit.is_stale())).then_some(fit)
+        let is_fit = fit.calls < most && (can_unmap || !fit.is_stale());
+        (is_fit && self.has_picks(&fit, donors)).then_some(fit)
     }
 
-    /// How a request fits into addresses that lead nowhere; the last handle may take all its room.
-    pub(crate) fn fit_unmapped(&self, granules: usize, room_bytes: u64) -> WindowFit {
-        WindowFit::unmapped(granules, (room_bytes / self.granule_bytes) as usize)
-    }
-
-    /// Notes anew what windows lead to of which pages in a range were mapped or unmapped.
-    pub(crate) fn renew_runs(&mut self, segment: SegmentIx, addresses: Range<u64>) {
-        let range = self.pages_in(segment, &addresses);
-        let pages = &self[segment];
+    /// Notes anew what windows lead to of which pages in a block were mapped or unmapped.
+    pub(super) fn renew_runs(&mut self, block: &Block) {
+        let (segment, range) = (block.segment, self.under(block).pages());
+        let pages = self.pages(segment);
         let first = pages.window_around(range.start).unwrap_or(range.start);
         let windows = pages.windows_in(first..range.end);
         let renewed: Vec<_> =
@@ -189,7 +186,7 @@ impl PageTable {
 
     /// What a window leads to, found page by page.
     pub(super) fn runs_from_pages(&self, segment: SegmentIx, first: usize) -> Vec<MappedRun> {
-        let pages = &self[segment];
+        let pages = self.pages(segment);
         let all = first..first + pages.window_pages(first);
         let targets = all.map(|page| match pages.granule(page) {
             None => Target::Unmapped,
@@ -202,39 +199,14 @@ impl PageTable {
         run::runs(targets, self.granule_bytes)
     }
 
-    /// The windows that begin within a range but not at its start, in order.
-    pub(crate) fn windows_within(&self, segment: SegmentIx, addresses: &Range<u64>) -> Vec<u64> {
-        let range = self.pages_in(segment, addresses);
-        let pages = &self[segment];
-        let inside = pages.windows_in(range.start + 1..range.end);
-        inside.map(|page| pages.address + page as u64 * self.granule_bytes).collect()
-    }
-
-    /// Whether a window begins at an address.
-    pub(crate) fn is_window_start(&self, segment: SegmentIx, address: u64) -> bool {
-        !self[segment].runs(self.page_at(segment, address)).is_empty()
-    }
-
-    /// Whether a range is a window from end to end.
-    pub(crate) fn is_whole_window(&self, segment: SegmentIx, addresses: &Range<u64>) -> bool {
-        let range = self.pages_in(segment, addresses);
-        self[segment].window_pages(range.start) == range.len()
-    }
-
     /// Breaks what is noted of a window: to check the checks.
     #[cfg(test)]
     pub(crate) fn corrupt_runs(&mut self, segment: SegmentIx, window: u64) {
         let first = self.page_at(segment, window);
-        let mut runs = self[segment].runs(first).to_vec();
+        let mut runs = self.pages(segment).runs(first).to_vec();
         assert!(runs.len() > 1);
         runs.swap(0, 1);
         self.pages_mut(segment).set_runs(first, runs);
-    }
-
-    /// Forgets a window that leads nowhere.
-    pub(crate) fn forget_window(&mut self, segment: SegmentIx, window: u64) {
-        let first = self.page_at(segment, window);
-        self.pages_mut(segment).remove_window(first);
     }
 }
 

@@ -43,7 +43,8 @@ fn give(heap: &mut Heap, grant: Granted) {
 
 /// The size of the run that would serve a request, and how many blocks were looked at.
 fn run(heap: &mut Heap, stream: StreamId, bytes: u64) -> (Option<(u64, u64)>, usize) {
-    let list = heap.list_in(PoolId::DEFAULT.index, SizeClass::Small, stream.index);
+    let list =
+        heap.pools.list_in(&mut heap.space, PoolId::DEFAULT.index, SizeClass::Small, stream.index);
     LOOKED.set(0);
     let run = heap.search(Request { list, requested: bytes, bytes }).run(StreamOrder::Unrecorded);
     let blocks = &heap.space.blocks;

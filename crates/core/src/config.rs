@@ -1,0 +1,67 @@
+//! How a heap behaves, as whoever makes it says.
+
+use crate::policy::{self, CrossStream, Prefer, SegmentKind};
+
+/// How a heap behaves. Sizes in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Config {
+    /// How segments of the default pool are obtained, and of others that do not say.
+    pub kind: SegmentKind,
+    /// Size of a granule: a power of two, at least the device's granularity.
+    pub granule_bytes: u64,
+    /// The device's physical memory: how many addresses a mapped segment gets.
+    pub device_bytes: u64,
+    /// Reserved bytes never pass this.
+    pub limit_bytes: u64,
+    /// When a free block serves another stream.
+    pub cross_stream: CrossStream,
+    /// How many times the granules of a handle must be held before any is made so large:
+    /// [`HELD_PER_HANDLE`](crate::HELD_PER_HANDLE) but in tests.
+    pub held_per_handle: u64,
+    /// What memory is worth.
+    pub prefer: Prefer,
+}
+
+impl Config {
+    /// A heap without a limit, on a device of so many bytes.
+    pub const fn new(kind: SegmentKind, granule_bytes: u64, device_bytes: u64) -> Self {
+        Self {
+            kind,
+            granule_bytes,
+            device_bytes,
+            limit_bytes: u64::MAX,
+            cross_stream: CrossStream::Wait,
+            held_per_handle: policy::HELD_PER_HANDLE,
+            prefer: Prefer::Balanced,
+        }
+    }
+
+    /// The same, with another price of memory.
+    #[must_use]
+    pub const fn with_prefer(mut self, prefer: Prefer) -> Self {
+        self.prefer = prefer;
+        self
+    }
+
+    /// The same, with a limit of reserved bytes.
+    #[must_use]
+    pub const fn with_limit_bytes(mut self, limit_bytes: u64) -> Self {
+        self.limit_bytes = limit_bytes;
+        self
+    }
+
+    /// The same, with another rule for when a free block serves another stream.
+    #[must_use]
+    pub const fn with_cross_stream(mut self, cross_stream: CrossStream) -> Self {
+        self.cross_stream = cross_stream;
+        self
+    }
+
+    /// The same, with handles that get large sooner or later.
+    #[must_use]
+    pub const fn with_held_per_handle(mut self, held_per_handle: u64) -> Self {
+        self.held_per_handle = held_per_handle;
+        self
+    }
+}

@@ -1,0 +1,161 @@
+//! A range of a mapped segment's addresses, and what the page table knows of it: everything that
+//! is asked, and nothing that changes it.
+
+use crate::id::{GranuleId, SegmentIx};
+use std::ops::Range;
+
+use super::PageTable;
+use super::granule::{GranuleState, PageAddr};
+use crate::size::{round_down, whole_units};
+use crate::space::block::Block;
+
+/// Addresses of one mapped segment.
+#[derive(Clone, Debug)]
+pub(crate) struct Span<'a> {
+    pub(super) table: &'a PageTable,
+    pub(super) segment: SegmentIx,
+    pub(super) addresses: Range<u64>,
+}
+
+impl PageTable {
+    /// A range of a segment's addresses.
+    pub(crate) const fn span(&self, segment: SegmentIx, addresses: Range<u64>) -> Span<'_> {
+        Span { table: self, segment, addresses }
+    }
+
+    /// The addresses of a block.
+    pub(crate) const fn under(&self, block: &Block) -> Span<'_> {
+        self.span(block.segment, block.range())
+    }
+}
+
+impl<'a> Span<'a> {
+    // Where handles begin and end.
+
+    /// The whole handles within; empty if there is none.
+    pub(crate) fn whole_handles(&self) -> Range<u64> {
+        let Range { start, end } = self.addresses;
+        let Range { start, end } = whole_units(start, end, self.table.granule_bytes);
+        if start >= end {
+            return start..end;
+        }
+        let start = start + self.after(start);
+        let end = end - self.before(end);
+        start.min(end)..end
+    }
+
+    /// The handles that it touches.
+    pub(crate) fn handles_around(&self) -> Range<u64> {
+        let start = round_down(self.addresses.start, self.table.granule_bytes);
+        let end = self.addresses.end.next_multiple_of(self.table.granule_bytes);
+        assert!(start < end, "nothing is around no addresses");
+        start - self.before(start)..end + self.after(end)
+    }
+
+    /// How many bytes of the handle that an address lies in come before it.
+    fn before(&self, address: u64) -> u64 {
+        let granule = self.granule_at(address);
+        granule.map_or(0, |id| self.table.granules.before(id) as u64 * self.table.granule_bytes)
+    }
+
+    /// How many bytes of the handle that an address lies in come after it; 0 where one begins.
+    fn after(&self, address: u64) -> u64 {
+        let granule = self.granule_at(address);
+        granule.map_or(0, |id| self.table.granules.after(id) as u64 * self.table.granule_bytes)
+    }
+
+    /// The granule that an address leads to, where its handle may have others.
+    fn granule_at(&self, address: u64) -> Option<GranuleId> {
+        let has_others = self.table.granules.has_large_handles();
+        let page = || self.table.page_at(self.segment, address);
+        has_others.then(|| self.table.pages(self.segment).granule(page()))?
+    }
+
+    // What it leads to.
+
+    /// The pages that it covers; it is one of whole granules.
+    pub(super) fn pages(&self) -> Range<usize> {
+        let page_at = |address| self.table.page_at(self.segment, address);
+        page_at(self.addresses.start)..page_at(self.addresses.end)
+    }
+
+    /// The pages that lead to a granule, with what they lead to.
+    pub(super) fn mapped_pages(&self) -> impl Iterator<Item = (PageAddr, GranuleId)> + use<'a> {
+        let (segment, pages) = (self.segment, self.table.pages(self.segment));
+        let Range { start, end } = self.pages();
+        (start..end.min(pages.len())).filter_map(move |page| {
+            Some((PageAddr { segment, page: page as u32 }, pages.granule(page)?))
+        })
+    }
+
+    /// Whether no address leads to memory.
+    pub(crate) fn is_unmapped(&self) -> bool {
+        self.mapped_pages().next().is_none()
+    }
+
+    /// What leads to memory, as few ranges.
+    pub(crate) fn mapped_ranges(&self) -> Vec<Range<u64>> {
+        let granule_bytes = self.table.granule_bytes;
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for (page, _) in self.mapped_pages() {
+            let start = self.table.address_of(page);
+            match ranges.last_mut() {
+                Some(last) if last.end == start => last.end += granule_bytes,
+                _ => ranges.push(start..start + granule_bytes),
+            }
+        }
+        ranges
+    }
+
+    /// Whether it leads to memory that backs nothing, or one of these ranges, by address.
+    pub(crate) fn leads_to_any(&self, ranges: &[Range<u64>]) -> bool {
+        self.mapped_pages().any(|(_, granule)| match self.table.granules.state(granule) {
+            GranuleState::Backing(page) => {
+                let address = self.table.address_of(page);
+                let after = ranges.partition_point(|range| range.start <= address);
+                ranges[..after].last().is_some_and(|range| address < range.end)
+            }
+            _ => true,
+        })
+    }
+
+    /// The first handles of free memory at home that can all be released: not pinned, and mapped
+    /// nowhere else. An empty range if there are none.
+    pub(crate) fn releasable(&self) -> Range<u64> {
+        let (table, pages) = (self.table, self.table.pages(self.segment));
+        let Range { start, end } = self.whole_handles();
+        if start >= end {
+            return end..end;
+        }
+        let is_releasable = |&address: &u64| {
+            let granule = pages.granule(table.page_at(self.segment, address));
+            !table.pins.touch(address..address + table.granule_bytes)
+                && granule.is_some_and(|id| table.granules.mappings(id).is_empty())
+        };
+        let mut addresses = (start..end).step_by(table.granule_bytes as usize);
+        let start = addresses.find(is_releasable).unwrap_or(end);
+        let end = addresses.find(|address| !is_releasable(address)).unwrap_or(end);
+        start..end
+    }
+
+    // Windows.
+
+    /// The windows that begin within but not at its start, in order.
+    pub(crate) fn windows_within(&self) -> Vec<u64> {
+        let (pages, granule_bytes) = (self.table.pages(self.segment), self.table.granule_bytes);
+        let Range { start, end } = self.pages();
+        let inside = pages.windows_in(start + 1..end);
+        inside.map(|page| pages.address + page as u64 * granule_bytes).collect()
+    }
+
+    /// Whether a window begins at its start.
+    pub(crate) fn begins_window(&self) -> bool {
+        self.table.pages(self.segment).window_pages(self.pages().start) > 0
+    }
+
+    /// Whether it is a window from end to end.
+    pub(crate) fn is_whole_window(&self) -> bool {
+        let pages = self.pages();
+        self.table.pages(self.segment).window_pages(pages.start) == pages.len()
+    }
+}
