@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use arbitrary::Arbitrary;
 use drystone_core::{
     Captured, Config, CrossStream, Failure, Fence, Freed, Granted, Heap, Miss, Next, Plan, PoolId,
-    SegmentKind, Step, StreamId,
+    SegmentKind, StateMachine, Step, StreamId,
 };
 use libfuzzer_sys::fuzz_target;
 

@@ -14,26 +14,21 @@ use crate::space::block::{Block, BlockIndex, BlockState, NO_USES};
 use crate::space::check::Tiles;
 use crate::stats::Stats;
 
-impl Heap {
-    /// Proves every invariant of the heap.
-    ///
-    /// # Errors
-    /// The first invariant that does not hold.
-    pub fn check(&self) -> Result<(), Broken> {
-        let tiles = self.space.check_i1_blocks_tile_their_segment()?;
-        self.space.check_i2_free_neighbours_are_joined(&tiles)?;
-        check_i3_filed_once(self, &tiles)?;
-        self.space.check(&tiles)?;
-        let [small, large] = &self.stats.classes;
-        let classes_bytes = small.reserved_bytes.current + large.reserved_bytes.current;
-        self.vm.check(self.stats.all.reserved_bytes.current, classes_bytes)?;
-        check_i8_counters_agree(self, &tiles)?;
-        check_i9_pending_blocks_wait(self, &tiles)?;
-        check_i12_pools_keep_to_themselves(self, &tiles)?;
-        check_i8_lists_agree(self, &tiles)?;
-        check_i13_blocks_are_backed(self, &tiles)?;
-        check_i16_pinned_memory_stays(self)
-    }
+/// Proves every invariant of a heap. The error is the first one that does not hold.
+pub(crate) fn check(heap: &Heap) -> Result<(), Broken> {
+    let tiles = heap.space.check_i1_blocks_tile_their_segment()?;
+    heap.space.check_i2_free_neighbours_are_joined(&tiles)?;
+    check_i3_filed_once(heap, &tiles)?;
+    heap.space.check(&tiles)?;
+    let [small, large] = &heap.stats.classes;
+    let classes_bytes = small.reserved_bytes.current + large.reserved_bytes.current;
+    heap.vm.check(heap.stats.all.reserved_bytes.current, classes_bytes)?;
+    check_i8_counters_agree(heap, &tiles)?;
+    check_i9_pending_blocks_wait(heap, &tiles)?;
+    check_i12_pools_keep_to_themselves(heap, &tiles)?;
+    check_i8_lists_agree(heap, &tiles)?;
+    check_i13_blocks_are_backed(heap, &tiles)?;
+    check_i16_pinned_memory_stays(heap)
 }
 
 fn check_i3_filed_once(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {

@@ -7,7 +7,7 @@
 //!
 //! ```
 //! use drystone_core::{Committed, Config, Freed, Heap, Outcome};
-//! use drystone_core::{PoolId, Prefer, Reuse, SegmentKind};
+//! use drystone_core::{PoolId, Prefer, Reuse, SegmentKind, StateMachine};
 //!
 //! let config = Config::new(SegmentKind::Mapped, 2 << 20, 1 << 30);
 //! let mut heap = Heap::new(config.with_prefer(Prefer::Memory)); // hold as little as possible

@@ -4,9 +4,9 @@
 //! A block counts for the pool and stream that it was requested for, free memory for those whose
 //! requests it serves first.
 
-use crate::heap::Heap;
 use crate::id::{PoolIx, StreamIx};
 use crate::policy::SizeClass;
+use crate::space::Space;
 use crate::space::block::BlockState;
 use crate::stats::Gauge;
 
@@ -55,17 +55,17 @@ impl PoolStreamStats {
     }
 }
 
-impl Heap {
+impl Space {
     /// What each pool, class and stream has that has anything, or had since the peaks were reset.
     /// Walks all blocks.
-    pub fn pool_stream_stats(&self) -> Vec<PoolStreamStats> {
-        let lists = self.space.lists().iter();
+    pub(crate) fn pool_stream_stats(&self) -> Vec<PoolStreamStats> {
+        let lists = self.lists().iter();
         let mut all: Vec<PoolStreamStats> = lists
             .map(|list| PoolStreamStats::new(list.pool, list.class, list.stream, list.active_bytes))
             .collect();
-        for (_, segment) in self.space.segments.iter() {
-            for index in self.space.blocks.onward(segment.first) {
-                let block = &self.space.blocks[index];
+        for (_, segment) in self.segments.iter() {
+            for index in self.blocks.onward(segment.first) {
+                let block = &self.blocks[index];
                 let one = &mut all[block.list.index()];
                 match block.state {
                     BlockState::Live => one.allocated_bytes += block.bytes,

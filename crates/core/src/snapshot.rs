@@ -1,8 +1,7 @@
-//! Snapshot: what the heap holds, as plain data. Segments in address order, tiled by their blocks.
+//! Snapshot: what is held, as plain data. Segments in address order, tiled by their blocks.
 
-use crate::error::FreeError;
-use crate::heap::Heap;
 use crate::policy::{SegmentKind, SizeClass};
+use crate::space::Space;
 use crate::space::block::{BlockIndex, BlockState};
 use crate::space::segment::Segment;
 
@@ -42,21 +41,12 @@ pub struct BlockView {
     pub stream: usize,
 }
 
-impl Heap {
-    /// The live block that starts at an address.
-    ///
-    /// # Errors
-    /// There is none.
-    pub fn block_at(&self, address: u64) -> Result<BlockView, FreeError> {
-        self.space.find_live(address).map(|index| view(self, index))
-    }
-
-    /// What the heap holds.
-    pub fn snapshot(&self) -> Vec<SegmentView> {
-        let segments = self.space.segments.in_address_order();
+impl Space {
+    /// What it holds.
+    pub(crate) fn snapshot(&self) -> Vec<SegmentView> {
         let view = |segment: &Segment| {
-            let list = self.space.list(segment.list);
-            let blocks = self.space.blocks.onward(segment.first);
+            let list = self.list(segment.list);
+            let blocks = self.blocks.onward(segment.first);
             SegmentView {
                 address: segment.address,
                 bytes: segment.bytes,
@@ -64,21 +54,22 @@ impl Heap {
                 class: list.class,
                 pool: list.pool.index(),
                 stream: list.stream.index(),
-                blocks: blocks.map(|index| view(self, index)).collect(),
+                blocks: blocks.map(|index| self.view(index)).collect(),
             }
         };
-        segments.map(|(_, segment)| view(segment)).collect()
+        self.segments.in_address_order().map(|(_, segment)| view(segment)).collect()
     }
-}
 
-fn view(heap: &Heap, index: BlockIndex) -> BlockView {
-    let block = &heap.space.blocks[index];
-    let is_requested = matches!(block.state, BlockState::Live | BlockState::Pending);
-    BlockView {
-        address: block.address,
-        bytes: block.bytes,
-        requested_bytes: if is_requested { block.requested } else { 0 },
-        state: block.state,
-        stream: heap.space.list(block.list).stream.index(),
+    /// A block.
+    pub(crate) fn view(&self, index: BlockIndex) -> BlockView {
+        let block = &self.blocks[index];
+        let is_requested = matches!(block.state, BlockState::Live | BlockState::Pending);
+        BlockView {
+            address: block.address,
+            bytes: block.bytes,
+            requested_bytes: if is_requested { block.requested } else { 0 },
+            state: block.state,
+            stream: self.list_of(index).stream.index(),
+        }
     }
 }

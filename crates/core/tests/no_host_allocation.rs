@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use drystone_core::{
-    Committed, Config, Freed, Heap, Outcome, PoolId, Reuse, SegmentKind, StreamId,
+    Committed, Config, Freed, Heap, Outcome, PoolId, Reuse, SegmentKind, StateMachine, StreamId,
 };
 
 const MIB: u64 = 1 << 20;

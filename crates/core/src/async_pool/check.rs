@@ -9,11 +9,8 @@ use crate::space::block::BlockIndex;
 use crate::stats::Stats;
 
 impl AsyncPools {
-    /// Proves every invariant.
-    ///
-    /// # Errors
-    /// The first invariant that does not hold.
-    pub fn check(&self) -> Result<(), Broken> {
+    /// Proves every invariant. The error is the first one that does not hold.
+    pub(super) fn check_all(&self) -> Result<(), Broken> {
         self.check_i1_blocks_do_not_overlap()?;
         self.check_i3_filed_once()?;
         self.check_i6_addresses_lead_to_their_block()?;

@@ -88,7 +88,7 @@ impl AsyncPools {
     /// # Errors
     /// As [`free`](Self::free), and another size than the block's; nothing has changed.
     pub fn free_sized(&mut self, address: u64, given_bytes: u64) -> Result<FreeOutcome, FreeError> {
-        let requested_bytes = self.block_at(address)?.requested_bytes;
+        let requested_bytes = self.blocks[self.find_live(address)?.slot()].requested;
         if given_bytes != requested_bytes {
             return Err(FreeError::WrongSize { address, given_bytes, requested_bytes });
         }

@@ -20,6 +20,7 @@ pub use free::{DeferredFree, FreeOrder, FreeOutcome};
 
 use std::collections::BTreeMap;
 
+use crate::broken::Broken;
 use crate::error::{FreeError, RecordStreamError, RequestError, StreamError};
 use crate::fence::{Fence, Streams};
 use crate::heap::Committed;
@@ -29,8 +30,10 @@ use crate::plan::{Intent, Plan};
 use crate::policy::{self, SegmentKind, SizeClass};
 use crate::pool::Pools;
 use crate::pool_stream_stats::PoolStreamStats;
+use crate::size::QUANTUM;
 use crate::snapshot::{BlockView, SegmentView};
 use crate::space::block::{BlockIndex, BlockState};
+use crate::state_machine::StateMachine;
 use crate::stats::Stats;
 
 /// What a block is at this moment.
@@ -120,38 +123,9 @@ impl AsyncPools {
         }
     }
 
-    /// The limit of reserved bytes.
-    pub const fn limit_bytes(&self) -> u64 {
-        self.limit_bytes
-    }
-
-    /// Changes the limit of reserved bytes. What is reserved above it stays until trimmed.
-    pub fn set_limit(&mut self, limit_bytes: u64) {
-        self.limit_bytes = limit_bytes;
-        self.ceiling_bytes = limit_bytes.max(self.stats.all.reserved_bytes.current);
-    }
-
-    /// Statistics at this moment. The driver's pool serves both classes: of what is reserved, a
-    /// class has what its blocks hold, and the rest belongs to none.
-    pub const fn stats(&self) -> &Stats {
-        &self.stats
-    }
-
     /// Statistics, to count a retry or reset totals.
     pub const fn stats_mut(&mut self) -> &mut Stats {
         &mut self.stats
-    }
-
-    /// Sets every peak to its current value: those of the statistics, and of each pool and stream.
-    pub fn reset_peaks(&mut self) {
-        self.stats.reset_peaks();
-        self.pool_streams.iter_mut().for_each(|one| one.active_bytes.reset_peak());
-    }
-
-    /// What each pool and stream has in use, or had since the peaks were reset. What the driver's
-    /// pools hold unused is no stream's, so none has free memory.
-    pub fn pool_stream_stats(&self) -> Vec<PoolStreamStats> {
-        self.pool_streams.iter().copied().filter(PoolStreamStats::is_used).collect()
     }
 
     /// The driver says how much a memory pool holds.
@@ -178,59 +152,6 @@ impl AsyncPools {
 
     // Streams and pools.
 
-    /// Adds a stream. It may succeed a retired stream whose work is complete.
-    pub fn add_stream(&mut self) -> StreamId {
-        let stream = self.streams.add();
-        // What was in use at most before was its predecessor's.
-        let inherited = self.pool_streams.iter_mut().filter(|one| one.stream == stream.index());
-        inherited.for_each(|one| one.active_bytes.reset_peak());
-        stream
-    }
-
-    /// Retires a stream that is about to be destroyed, and plans its last fence. Its blocks stay
-    /// valid.
-    ///
-    /// # Errors
-    /// The stream is unknown.
-    pub fn retire_stream(&mut self, stream: StreamId) -> Result<Plan, StreamError> {
-        self.streams.plan_retire(stream)
-    }
-
-    /// The device has passed a fence: blocks that waited for it may go back to the driver.
-    pub fn fence_passed(&mut self, fence: Fence) {
-        while let Some(index) = self.streams.pass(fence) {
-            self.pass_use(index, fence.stream);
-        }
-    }
-
-    /// Plans to wait until the device is idle. Afterwards every block freed before may go back to
-    /// the driver in the order of any stream.
-    pub fn plan_synchronize(&mut self) -> Plan {
-        self.streams.plan_idle(std::mem::take(&mut self.deferred), Vec::new())
-    }
-
-    /// Adds a private pool: a memory pool of the driver's of its own.
-    pub fn add_pool(&mut self) -> PoolId {
-        let has_ended = |_, pool: &MemoryPool| pool.blocks == 0 && pool.reserved_bytes == 0;
-        let id = self.pools.add(MemoryPool::default(), has_ended);
-        self.pool_streams.retain(|one| one.pool != id.index());
-        id
-    }
-
-    /// Releases a private pool: it serves no further request, and a trim gives its memory back.
-    /// Its live blocks stay valid.
-    ///
-    /// # Errors
-    /// The pool is unknown or the default pool.
-    pub fn release_pool(&mut self, pool: PoolId) -> Result<(), RequestError> {
-        self.pools.release(pool)
-    }
-
-    /// Releases every pool: for teardown, when nobody can make a request any more.
-    pub fn release_all_pools(&mut self) {
-        self.pools.release_all();
-    }
-
     /// The positions of the pools that a trim may take from: the default pool, and those released.
     /// With each, whether it has ended: released, and without a block.
     pub fn trimmable_pools(&self) -> Vec<(usize, bool)> {
@@ -240,30 +161,6 @@ impl AsyncPools {
     }
 
     // Plans.
-
-    /// Takes back a plan whose steps are all done. None of them gives an address.
-    pub fn commit(&mut self, plan: Plan, _: u64) -> Committed {
-        match plan.intent {
-            Intent::Free { block, fences } => self.wait_for(block, &fences),
-            Intent::Synchronize { fences, quarantined: deferred, .. } => {
-                fences.into_iter().for_each(|fence| self.fence_passed(fence));
-                deferred.into_iter().for_each(|index| self.complete(index));
-            }
-            // The last fence of a stream: the event is what tells of it.
-            _ => {}
-        }
-        Committed::Done
-    }
-
-    /// Takes back a plan that failed, whatever of it is in effect.
-    pub fn abandon(&mut self, plan: Plan, _: usize) {
-        match plan.intent {
-            Intent::Free { block, .. } => self.quarantine(block),
-            Intent::Synchronize { quarantined: deferred, .. } => self.deferred.extend(deferred),
-            // The stream's last fence was never recorded: only an idle device frees its blocks.
-            _ => {}
-        }
-    }
 
     // Blocks.
 
@@ -283,28 +180,18 @@ impl AsyncPools {
             _ => Err(unknown),
         }
     }
+}
 
-    /// Notes that a live block is also used on another stream than its own.
-    ///
-    /// # Errors
-    /// The address is not that of a live block, or the stream is unknown.
-    pub fn record_stream(
-        &mut self,
-        address: u64,
-        stream: StreamId,
-    ) -> Result<(), RecordStreamError> {
-        let index = self.find_live(address)?;
-        self.streams.live(stream)?;
-        let block = &mut self.blocks[index.slot()];
-        if block.stream != stream {
-            self.uses.add(&mut block.uses, stream);
-        }
-        Ok(())
+impl StateMachine for AsyncPools {
+    fn stats(&self) -> &Stats {
+        &self.stats
     }
 
-    /// What the driver has handed out, in address order: each block a plain segment of its own.
-    /// Where its pools lie, and what they hold unused, the driver does not tell.
-    pub fn snapshot(&self) -> Vec<SegmentView> {
+    fn pool_stream_stats(&self) -> Vec<PoolStreamStats> {
+        self.pool_streams.iter().copied().filter(PoolStreamStats::is_used).collect()
+    }
+
+    fn snapshot(&self) -> Vec<SegmentView> {
         let blocks = self.by_address.values().map(|&index| &self.blocks[BlockIndex(index).slot()]);
         let segment = |block: &Block| SegmentView {
             address: block.address,
@@ -318,12 +205,112 @@ impl AsyncPools {
         blocks.map(segment).collect()
     }
 
-    /// The live block that starts at an address.
-    ///
-    /// # Errors
-    /// There is none.
-    pub fn block_at(&self, address: u64) -> Result<BlockView, FreeError> {
+    fn block_at(&self, address: u64) -> Result<BlockView, FreeError> {
         Ok(self.blocks[self.find_live(address)?.slot()].view())
+    }
+
+    fn check(&self) -> Result<(), Broken> {
+        self.check_all()
+    }
+
+    fn limit_bytes(&self) -> u64 {
+        self.limit_bytes
+    }
+
+    fn largest_free_bytes(&self) -> u64 {
+        0
+    }
+
+    fn unused_bytes(&self) -> u64 {
+        let all = &self.stats().all;
+        all.reserved_bytes.current - all.active_bytes.current
+    }
+
+    fn unit_bytes(&self) -> u64 {
+        QUANTUM
+    }
+
+    fn granule_bytes(&self, _: PoolId) -> Option<u64> {
+        None
+    }
+
+    fn add_stream(&mut self) -> StreamId {
+        let stream = self.streams.add();
+        // What was in use at most before was its predecessor's.
+        let inherited = self.pool_streams.iter_mut().filter(|one| one.stream == stream.index());
+        inherited.for_each(|one| one.active_bytes.reset_peak());
+        stream
+    }
+
+    fn retire_stream(&mut self, stream: StreamId) -> Result<Plan, StreamError> {
+        self.streams.plan_retire(stream)
+    }
+
+    fn add_pool(&mut self) -> PoolId {
+        let has_ended = |_, pool: &MemoryPool| pool.blocks == 0 && pool.reserved_bytes == 0;
+        let id = self.pools.add(MemoryPool::default(), has_ended);
+        self.pool_streams.retain(|one| one.pool != id.index());
+        id
+    }
+
+    fn release_pool(&mut self, pool: PoolId) -> Result<(), RequestError> {
+        self.pools.release(pool)
+    }
+
+    fn release_all_pools(&mut self) {
+        self.pools.release_all();
+    }
+
+    fn record_stream(&mut self, address: u64, stream: StreamId) -> Result<(), RecordStreamError> {
+        let index = self.find_live(address)?;
+        self.streams.live(stream)?;
+        let block = &mut self.blocks[index.slot()];
+        if block.stream != stream {
+            self.uses.add(&mut block.uses, stream);
+        }
+        Ok(())
+    }
+
+    fn fence_passed(&mut self, fence: Fence) {
+        while let Some(index) = self.streams.pass(fence) {
+            self.pass_use(index, fence.stream);
+        }
+    }
+
+    fn plan_synchronize(&mut self) -> Plan {
+        self.streams.plan_idle(std::mem::take(&mut self.deferred), Vec::new())
+    }
+
+    fn commit(&mut self, plan: Plan, _: u64) -> Committed {
+        match plan.intent {
+            Intent::Free { block, fences } => self.wait_for(block, &fences),
+            Intent::Synchronize { fences, quarantined: deferred, .. } => {
+                fences.into_iter().for_each(|fence| self.fence_passed(fence));
+                deferred.into_iter().for_each(|index| self.complete(index));
+            }
+            // The last fence of a stream: the event is what tells of it.
+            _ => {}
+        }
+        Committed::Done
+    }
+
+    fn abandon(&mut self, plan: Plan, _: usize) {
+        match plan.intent {
+            Intent::Free { block, .. } => self.quarantine(block),
+            Intent::Synchronize { quarantined: deferred, .. } => self.deferred.extend(deferred),
+            // The stream's last fence was never recorded: only an idle device frees its blocks.
+            _ => {}
+        }
+    }
+
+    fn set_limit(&mut self, limit_bytes: u64) {
+        self.limit_bytes = limit_bytes;
+        self.ceiling_bytes = limit_bytes.max(self.stats.all.reserved_bytes.current);
+    }
+
+    fn reset_peaks(&mut self) {
+        self.stats.reset_peaks();
+        self.pool_streams.iter_mut().for_each(|one| one.active_bytes.reset_peak());
     }
 }
 

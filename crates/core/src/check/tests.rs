@@ -5,7 +5,7 @@ use crate::size::QUANTUM;
 use crate::space::bin::Bin;
 use crate::{
     Committed, Config, CrossStream, Fence, Freed, Gauge, HELD_PER_HANDLE, Outcome, PoolId, Reuse,
-    SizeClass, Step, StreamId,
+    SizeClass, StateMachine, Step, StreamId,
 };
 
 const MIB: u64 = 1 << 20;

@@ -1,7 +1,7 @@
 //! The way of a free: address to block, then joined at once, or pending until its fences pass.
 
 use super::Heap;
-use crate::error::{FreeError, RecordStreamError};
+use crate::error::FreeError;
 use crate::fence::Fence;
 use crate::id::StreamId;
 use crate::plan::Plan;
@@ -53,24 +53,6 @@ impl Heap {
         }
         self.finish_free(index);
         Freed::Done
-    }
-
-    /// Notes that a live block is also used on another stream than its own.
-    ///
-    /// # Errors
-    /// The address is not that of a live block, or the stream is unknown.
-    pub fn record_stream(
-        &mut self,
-        address: u64,
-        stream: StreamId,
-    ) -> Result<(), RecordStreamError> {
-        let index = self.space.find_live(address)?;
-        self.streams.live(stream)?;
-        if self.space.list_of(index).stream != stream.index {
-            let block = &mut self.space.blocks[index];
-            self.uses.add(&mut block.uses, stream);
-        }
-        Ok(())
     }
 
     /// The size of a live block and what was asked for, in bytes.

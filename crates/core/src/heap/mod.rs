@@ -10,9 +10,9 @@ mod alloc;
 mod commit;
 mod free;
 mod grow;
-mod lifecycle;
 mod remap;
 mod search;
+mod state_machine;
 #[cfg(test)]
 mod tests;
 mod trim;
@@ -24,16 +24,17 @@ pub use free::Freed;
 pub use search::Reuse;
 
 use crate::config::Config;
-use crate::error::FreeError;
+use crate::error::{FreeError, RequestError};
 use crate::fence::Streams;
 use crate::headroom::Headroom;
+use crate::id::{PoolId, StreamId};
 use crate::order::uses::UseTable;
-use crate::plan::Request;
+use crate::plan::{Plan, Request};
 use crate::policy::SegmentKind;
 use crate::pool::{Pool, Pools};
 use crate::space::block::BlockIndex;
 use crate::space::{Granted, Space};
-use crate::stats::{RemapStats, Stats};
+use crate::stats::{Gauge, RemapStats, Stats};
 use crate::vm::PageTable;
 use windows::Windows;
 
@@ -69,22 +70,6 @@ impl Heap {
     /// How the heap behaves.
     pub const fn config(&self) -> &Config {
         &self.headroom.config
-    }
-
-    /// Changes the limit of reserved bytes. What is reserved above it stays until trimmed.
-    pub const fn set_limit(&mut self, limit_bytes: u64) {
-        self.headroom.config.limit_bytes = limit_bytes;
-    }
-
-    /// Statistics at this moment.
-    pub const fn stats(&self) -> &Stats {
-        &self.stats
-    }
-
-    /// Sets every peak to its current value: those of the statistics, and of each pool and stream.
-    pub fn reset_peaks(&mut self) {
-        self.stats.reset_peaks();
-        self.space.lists_mut().iter_mut().for_each(|list| list.active_bytes.reset_peak());
     }
 
     /// Statistics, to count a retry or reset totals.
@@ -142,6 +127,43 @@ impl Heap {
         }
     }
 
+    // Streams and pools.
+
+    /// Nobody says when the stream ends: from now on its fences are recorded by calls alone that
+    /// bring it, which are its own misses, its retirement, and frees of blocks it is known to use.
+    pub fn let_pass(&mut self, stream: StreamId) {
+        if let Ok(state) = self.streams.live_mut(stream) {
+            state.is_passing = true;
+        }
+    }
+
+    /// Plans a fence at a miss of a stream of which nobody says when it ends.
+    pub fn plan_mark(&mut self, stream: StreamId) -> Option<Plan> {
+        self.streams.plan_mark(stream)
+    }
+
+    /// Adds a private pool whose segments are of this kind.
+    pub fn add_pool_of(&mut self, kind: SegmentKind) -> PoolId {
+        let space = &self.space;
+        let has_segments =
+            |pool| space.segments.iter().any(|(_, s)| space.list(s.list).pool == pool);
+        let pool = self.pools.add(Pool::new(kind), |index, pool| {
+            pool.kind == kind && pool.planned_segments == 0 && !has_segments(index)
+        });
+        self.pools.at_mut(pool.index).is_open = false;
+        let inherited = self.space.lists_mut().iter_mut().filter(|list| list.pool == pool.index);
+        inherited.for_each(|list| list.active_bytes = Gauge::default());
+        pool
+    }
+
+    /// How segments of a pool are obtained.
+    ///
+    /// # Errors
+    /// The pool is unknown or released.
+    pub fn kind_of(&self, pool: PoolId) -> Result<SegmentKind, RequestError> {
+        Ok(self.pools.live(pool)?.kind)
+    }
+
     // Pins.
 
     /// Pins the live block that starts at an address: its memory stays where it is (I16). Pins of
@@ -176,32 +198,6 @@ impl Heap {
     }
 
     // Figures.
-
-    /// The largest free block of any pool and stream, in bytes. Walks all free blocks.
-    pub fn largest_free_bytes(&self) -> u64 {
-        self.space.largest_free_bytes()
-    }
-
-    /// Unused bytes of the default pool and of open ones that can be put to any use: whole
-    /// handles of free blocks, but for pinned ones, idle granules, and plain segments that are
-    /// wholly free.
-    pub fn unused_bytes(&self) -> u64 {
-        let open = self.space.lists().iter().filter(|list| self.pools.is_open(list));
-        let free = open.flat_map(|list| {
-            list.filed(&self.space.blocks).map(|index| {
-                let block = &self.space.blocks[index];
-                match list.kind {
-                    SegmentKind::Mapped => {
-                        let whole = self.vm.under(block).whole_handles();
-                        self.vm.pins.free_of(whole).map(|range| range.end - range.start).sum()
-                    }
-                    SegmentKind::Plain if self.space.is_whole_segment(index) => block.bytes,
-                    SegmentKind::Plain => 0,
-                }
-            })
-        });
-        self.vm.idle_bytes() + free.sum::<u64>()
-    }
 
     /// The mapped ranges of every segment, in address order: start and size in bytes.
     pub fn mapped_ranges(&self) -> Vec<(u64, u64)> {

@@ -13,6 +13,7 @@ use crate::plan::{Intent, Plan, Release, Step};
 use crate::policy::SegmentKind;
 use crate::space::block::{BlockIndex, BlockState};
 use crate::space::segment::Segment;
+use crate::state_machine::StateMachine;
 
 /// A trim that is being planned: what it gives back, with the steps that takes.
 #[derive(Debug)]
@@ -200,13 +201,6 @@ impl Heap {
             trim.claim_memory();
         }
         (!trim.releases.is_empty()).then(|| trim.into_plan())
-    }
-
-    /// Plans to wait until the device is idle. Afterwards every block freed before is usable
-    /// everywhere, pending ones are free, and a trim gives all of it back.
-    pub fn plan_synchronize(&mut self) -> Plan {
-        let quarantined = std::mem::take(&mut self.quarantine);
-        self.streams.plan_idle(quarantined, self.pools.open_when_idle())
     }
 
     pub(super) fn finish_synchronize(

@@ -3,7 +3,7 @@
 use super::{Captured, Failure, Miss, Next, Refusal};
 use crate::async_pool::{AsyncPools, DriverAlloc};
 use crate::heap::{Committed, Freed, Outcome, Reuse};
-use crate::{Config, CrossStream, Heap, Plan, PoolId, Prefer, SegmentKind, Step};
+use crate::{Config, CrossStream, Heap, Plan, PoolId, Prefer, SegmentKind, StateMachine, Step};
 
 const MIB: u64 = 1 << 20;
 

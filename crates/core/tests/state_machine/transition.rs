@@ -1,7 +1,7 @@
 //! Random operations from random starts. Operations name blocks, streams and pools by number,
 //! taken modulo what there is, so that any sequence of them is a legal one and shrinks well.
 
-use drystone_core::{Captured, CrossStream, HELD_PER_HANDLE, Prefer, SegmentKind};
+use drystone_core::{Captured, CrossStream, HELD_PER_HANDLE, Prefer, SegmentKind, StateMachine};
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
 

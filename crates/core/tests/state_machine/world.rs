@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use drystone_core::{
     BlockState, Config, CrossStream, Fence, HELD_PER_HANDLE, Heap, Miss, Plan, PoolId, Prefer,
-    RequestError, SegmentKind, SegmentView, Stats, Step, StreamError, StreamId,
+    RequestError, SegmentKind, SegmentView, StateMachine, Stats, Step, StreamError, StreamId,
 };
 
 use crate::device::Device;

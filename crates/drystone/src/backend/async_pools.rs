@@ -7,7 +7,8 @@
 //! memory pool is never older than what is known of its blocks.
 
 use drystone_core::{
-    AsyncPools, DeferredFree, DriverAlloc, Failure, FreeOrder, Miss, PendingAlloc, PoolId, StreamId,
+    AsyncPools, DeferredFree, DriverAlloc, Failure, FreeOrder, Miss, PendingAlloc, PoolId,
+    StateMachine, StreamId,
 };
 use drystone_driver::{Call, CaptureStatus, DriverError, ErrorCode, MemoryPool, Stream};
 

@@ -2,6 +2,7 @@
 //! by range.
 
 use drystone_core::Heap;
+use drystone_core::StateMachine;
 use drystone_driver::Call;
 
 use crate::error::{PeerError, TrimError, poisoned};

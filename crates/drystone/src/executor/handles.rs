@@ -58,7 +58,9 @@ impl Handles {
 #[cfg(test)]
 mod tests {
     use super::Handles;
-    use drystone_core::{Config, Heap, Outcome, PoolId, Prefer, Reuse, SegmentKind, Step};
+    use drystone_core::{
+        Config, Heap, Outcome, PoolId, Prefer, Reuse, SegmentKind, StateMachine, Step,
+    };
     use drystone_driver::{Call, ErrorCode, Handle};
 
     #[test]

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::{
     Committed, Config, CrossStream, Granted, HELD_PER_HANDLE, Heap, Outcome, PoolId, SegmentKind,
-    StreamId,
+    StateMachine, StreamId,
 };
 
 const MIB: u64 = 1 << 20;

@@ -5,7 +5,7 @@ use crate::heap::search::LOOKED;
 use crate::plan::Request;
 use crate::{
     Committed, Config, CrossStream, FreeError, Granted, HELD_PER_HANDLE, Heap, Outcome, PoolId,
-    Reuse, SegmentKind, SizeClass, StreamId,
+    Reuse, SegmentKind, SizeClass, StateMachine, StreamId,
 };
 
 const KIB: u64 = 1 << 10;

@@ -4,7 +4,8 @@ use crate::heap::Heap;
 use crate::plan::Step;
 use crate::policy::{self, WINDOWS_TO_PASS_OVER};
 use crate::{
-    Committed, Config, CrossStream, HELD_PER_HANDLE, Outcome, PoolId, Reuse, SegmentKind, StreamId,
+    Committed, Config, CrossStream, HELD_PER_HANDLE, Outcome, PoolId, Reuse, SegmentKind,
+    StateMachine, StreamId,
 };
 
 const GRANULE: u64 = 2 << 20;

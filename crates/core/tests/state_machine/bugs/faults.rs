@@ -1,6 +1,6 @@
 //! Fault sweep: every plan fails at every step, with every outcome of the undo (P4, I13, I15).
 
-use drystone_core::{BlockState, Captured, CrossStream};
+use drystone_core::{BlockState, Captured, CrossStream, StateMachine};
 
 use super::{GRANULE, KINDS, MIB, world};
 use crate::world::{Carried, Fate, Setup, World};

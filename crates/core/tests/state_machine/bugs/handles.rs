@@ -1,7 +1,7 @@
 //! Handles of several granules: larger ones for programs that hold more, remapped and given back
 //! whole.
 
-use drystone_core::{CrossStream, StreamId};
+use drystone_core::{CrossStream, StateMachine, StreamId};
 
 use super::{GRANULE, world};
 use crate::world::{Fate, Setup, World};

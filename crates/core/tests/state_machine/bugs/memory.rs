@@ -1,7 +1,8 @@
 //! Limits, sizes, pools, ownership and bad frees.
 
 use drystone_core::{
-    Captured, CrossStream, FreeError, PoolId, RequestError, Reuse, SegmentKind, SizeError, size,
+    Captured, CrossStream, FreeError, PoolId, RequestError, Reuse, SegmentKind, SizeError,
+    StateMachine, size,
 };
 
 use super::{GRANULE, KINDS, MIB, world};

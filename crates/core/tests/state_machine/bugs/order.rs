@@ -1,6 +1,6 @@
 //! Captured and stream order (promise P2).
 
-use drystone_core::{BlockState, Captured, CrossStream, Fence, StreamError};
+use drystone_core::{BlockState, Captured, CrossStream, Fence, StateMachine, StreamError};
 
 use super::{GRANULE, MIB, world};
 use crate::world::Fate;

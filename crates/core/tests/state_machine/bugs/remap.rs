@@ -1,6 +1,6 @@
 //! Remapped granules: they go where they are needed, once, and only when nobody uses them.
 
-use drystone_core::{BlockState, Captured, CrossStream, StreamId};
+use drystone_core::{BlockState, Captured, CrossStream, StateMachine, StreamId};
 
 use super::{GRANULE, world};
 use crate::world::{Fate, Setup, World};

@@ -2,7 +2,7 @@
 
 use drystone_core::{
     BlockState, Captured, Granted, Miss, Next, RequestError, Reuse, SegmentKind, SegmentView,
-    SizeError, Stats, Step, StreamError, StreamId, size,
+    SizeError, StateMachine, Stats, Step, StreamError, StreamId, size,
 };
 
 use super::World;

@@ -1,6 +1,8 @@
 //! Freeing: uses on other streams, frees with what they wait for, and frees that are refused.
 
-use drystone_core::{BlockState, Fence, FreeError, Freed, Plan, Step, StreamError, StreamId};
+use drystone_core::{
+    BlockState, Fence, FreeError, Freed, Plan, StateMachine, Step, StreamError, StreamId,
+};
 
 use super::World;
 use super::plans::{Fate, Purpose};

@@ -1,0 +1,138 @@
+//! What a heap has in common with the driver's pools: streams and pools that come and go, and what
+//! is told of it.
+
+use super::{Committed, Heap};
+use crate::broken::Broken;
+use crate::check;
+use crate::error::{FreeError, RecordStreamError, RequestError, StreamError};
+use crate::fence::Fence;
+use crate::id::{PoolId, StreamId};
+use crate::plan::Plan;
+use crate::policy::{PLAIN_UNIT_BYTES, SegmentKind};
+use crate::pool_stream_stats::PoolStreamStats;
+use crate::snapshot::{BlockView, SegmentView};
+use crate::state_machine::StateMachine;
+use crate::stats::Stats;
+
+impl StateMachine for Heap {
+    fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    fn pool_stream_stats(&self) -> Vec<PoolStreamStats> {
+        self.space.pool_stream_stats()
+    }
+
+    fn snapshot(&self) -> Vec<SegmentView> {
+        self.space.snapshot()
+    }
+
+    fn block_at(&self, address: u64) -> Result<BlockView, FreeError> {
+        Ok(self.space.view(self.space.find_live(address)?))
+    }
+
+    fn check(&self) -> Result<(), Broken> {
+        check::check(self)
+    }
+
+    fn limit_bytes(&self) -> u64 {
+        self.config().limit_bytes
+    }
+
+    fn largest_free_bytes(&self) -> u64 {
+        self.space.largest_free_bytes()
+    }
+
+    fn unused_bytes(&self) -> u64 {
+        let open = self.space.lists().iter().filter(|list| self.pools.is_open(list));
+        let free = open.flat_map(|list| {
+            list.filed(&self.space.blocks).map(|index| {
+                let block = &self.space.blocks[index];
+                match list.kind {
+                    SegmentKind::Mapped => {
+                        let whole = self.vm.under(block).whole_handles();
+                        self.vm.pins.free_of(whole).map(|range| range.end - range.start).sum()
+                    }
+                    SegmentKind::Plain if self.space.is_whole_segment(index) => block.bytes,
+                    SegmentKind::Plain => 0,
+                }
+            })
+        });
+        self.vm.idle_bytes() + free.sum::<u64>()
+    }
+
+    fn unit_bytes(&self) -> u64 {
+        match self.config().kind {
+            SegmentKind::Mapped => self.config().granule_bytes,
+            SegmentKind::Plain => PLAIN_UNIT_BYTES,
+        }
+    }
+
+    fn granule_bytes(&self, pool: PoolId) -> Option<u64> {
+        let is_mapped = self.kind_of(pool) == Ok(SegmentKind::Mapped);
+        is_mapped.then_some(self.config().granule_bytes)
+    }
+
+    fn add_stream(&mut self) -> StreamId {
+        let stream = self.streams.add();
+        // What was in use at most before was its predecessor's.
+        let inherited =
+            self.space.lists_mut().iter_mut().filter(|list| list.stream == stream.index);
+        inherited.for_each(|list| list.active_bytes.reset_peak());
+        stream
+    }
+
+    fn retire_stream(&mut self, stream: StreamId) -> Result<Plan, StreamError> {
+        self.streams.plan_retire(stream)
+    }
+
+    fn add_pool(&mut self) -> PoolId {
+        self.add_pool_of(self.config().kind)
+    }
+
+    fn release_pool(&mut self, pool: PoolId) -> Result<(), RequestError> {
+        self.pools.release(pool)
+    }
+
+    fn release_all_pools(&mut self) {
+        self.pools.release_all();
+    }
+
+    fn record_stream(&mut self, address: u64, stream: StreamId) -> Result<(), RecordStreamError> {
+        let index = self.space.find_live(address)?;
+        self.streams.live(stream)?;
+        if self.space.list_of(index).stream != stream.index {
+            let block = &mut self.space.blocks[index];
+            self.uses.add(&mut block.uses, stream);
+        }
+        Ok(())
+    }
+
+    fn fence_passed(&mut self, fence: Fence) {
+        while let Some(block) = self.streams.pass(fence) {
+            self.pass_use(block, fence.stream);
+        }
+    }
+
+    fn plan_synchronize(&mut self) -> Plan {
+        let quarantined = std::mem::take(&mut self.quarantine);
+        self.streams.plan_idle(quarantined, self.pools.open_when_idle())
+    }
+
+    fn commit(&mut self, plan: Plan, address: u64) -> Committed {
+        Heap::commit(self, plan, address)
+    }
+
+    fn abandon(&mut self, plan: Plan, in_effect: usize) {
+        Heap::abandon(self, plan, in_effect);
+    }
+
+    fn set_limit(&mut self, limit_bytes: u64) {
+        self.headroom.config.limit_bytes = limit_bytes;
+    }
+
+    fn reset_peaks(&mut self) {
+        self.stats.reset_peaks();
+        self.space.lists_mut().iter_mut().for_each(|list| list.active_bytes.reset_peak());
+    }
+}
