@@ -1,23 +1,16 @@
 //! Errors of the heap, one enum per operation. A call that fails has changed nothing.
 
-use std::fmt;
-
 use crate::id::{PoolId, StreamId};
 use crate::size::SizeError;
 
 /// An invariant broke earlier: a defect of the library. What is held may be wrong since, so that no
 /// memory is given out or taken back any more. It can still be looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "an earlier defect of the library broke the allocator, which gives and takes no memory any \
+     more: report the defect, and restart the process"
+)]
 pub struct Poisoned;
-
-impl fmt::Display for Poisoned {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "an earlier defect of the library broke the allocator, which gives and takes no memory \
-             any more: report the defect, and restart the process",
-        )
-    }
-}
 
 /// Each error of an operation has a variant for it.
 macro_rules! may_be_poisoned {
@@ -33,39 +26,40 @@ macro_rules! may_be_poisoned {
 may_be_poisoned! { StreamError RequestError FreeError RecordStreamError }
 
 /// Why a stream was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamError {
     /// Never added, or retired.
+    #[error("stream {}:{} was never added or is retired", stream.index(), stream.generation)]
     Unknown {
         /// The id given.
         stream: StreamId,
     },
     /// See [`Poisoned`].
+    #[error("{}", Poisoned)]
     Poisoned,
 }
 
-impl fmt::Display for StreamError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let StreamError::Unknown { stream } = self else { return Poisoned.fmt(f) };
-        write!(f, "stream {}:{} was never added or is retired", stream.index(), stream.generation)
-    }
-}
-
 /// Why a request was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
     /// The size is none a block can have.
-    Size(SizeError),
+    #[error(transparent)]
+    Size(#[from] SizeError),
     /// The stream is not one of the heap's.
-    Stream(StreamError),
+    #[error(transparent)]
+    Stream(#[from] StreamError),
     /// The pool was never added, or is released.
+    #[error("pool {}:{} was never added or is released", pool.index(), pool.generation)]
     UnknownPool {
         /// The id given.
         pool: PoolId,
     },
     /// Growing would take the heap above its limit. Trimming may help.
+    #[error(
+        "{bytes} more bytes than the {reserved_bytes} reserved pass the limit of {limit_bytes} bytes"
+    )]
     Limit {
         /// Bytes the growth would add to the reserved bytes.
         bytes: u64,
@@ -75,6 +69,7 @@ pub enum RequestError {
         limit_bytes: u64,
     },
     /// The device has less left than growing would take. Trimming may help.
+    #[error("{bytes} more bytes than the {left_bytes} that the device has left")]
     Device {
         /// Bytes the growth would create.
         bytes: u64,
@@ -82,57 +77,22 @@ pub enum RequestError {
         left_bytes: u64,
     },
     /// See [`Poisoned`].
+    #[error("{}", Poisoned)]
     Poisoned,
 }
 
-impl From<SizeError> for RequestError {
-    fn from(error: SizeError) -> Self {
-        RequestError::Size(error)
-    }
-}
-
-impl From<StreamError> for RequestError {
-    fn from(error: StreamError) -> Self {
-        RequestError::Stream(error)
-    }
-}
-
-impl fmt::Display for RequestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RequestError::Size(error) => error.fmt(f),
-            RequestError::Stream(error) => error.fmt(f),
-            RequestError::UnknownPool { pool } => {
-                write!(
-                    f,
-                    "pool {}:{} was never added or is released",
-                    pool.index(),
-                    pool.generation
-                )
-            }
-            RequestError::Limit { bytes, reserved_bytes, limit_bytes } => write!(
-                f,
-                "{bytes} more bytes than the {reserved_bytes} reserved pass the limit of \
-                 {limit_bytes} bytes"
-            ),
-            RequestError::Device { bytes, left_bytes } => {
-                write!(f, "{bytes} more bytes than the {left_bytes} that the device has left")
-            }
-            RequestError::Poisoned => Poisoned.fmt(f),
-        }
-    }
-}
-
 /// Why a free was refused (promise P3: the heap is unchanged).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FreeError {
     /// No segment holds the address.
+    #[error("{address:#x} is not an address of this allocator")]
     Unknown {
         /// The address given.
         address: u64,
     },
     /// The address lies inside a block that starts elsewhere.
+    #[error("{address:#x} lies inside the block of {block_bytes} bytes at {block_address:#x}")]
     Interior {
         /// The address given.
         address: u64,
@@ -143,11 +103,15 @@ pub enum FreeError {
     },
     /// The block there was freed already. Also said of an address in or after a large block that
     /// thousands of others lie before.
+    #[error("{address:#x} is free already")]
     AlreadyFree {
         /// The address given.
         address: u64,
     },
     /// The block there was allocated with another size.
+    #[error(
+        "the block at {address:#x} was allocated with {requested_bytes} bytes, not {given_bytes}"
+    )]
     WrongSize {
         /// The address given.
         address: u64,
@@ -157,68 +121,21 @@ pub enum FreeError {
         requested_bytes: u64,
     },
     /// See [`Poisoned`].
+    #[error("{}", Poisoned)]
     Poisoned,
-}
-
-impl fmt::Display for FreeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FreeError::Unknown { address } => {
-                write!(f, "{address:#x} is not an address of this allocator")
-            }
-            FreeError::Interior { address, block_address, block_bytes } => write!(
-                f,
-                "{address:#x} lies inside the block of {block_bytes} bytes at {block_address:#x}"
-            ),
-            FreeError::AlreadyFree { address } => {
-                write!(f, "{address:#x} is free already")
-            }
-            FreeError::WrongSize { address, given_bytes, requested_bytes } => write!(
-                f,
-                "the block at {address:#x} was allocated with {requested_bytes} bytes, not \
-                 {given_bytes}"
-            ),
-            FreeError::Poisoned => Poisoned.fmt(f),
-        }
-    }
 }
 
 /// Why a use on another stream was not recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordStreamError {
     /// The address is not that of a live block.
-    Block(FreeError),
+    #[error(transparent)]
+    Block(#[from] FreeError),
     /// The stream is not one of the heap's.
-    Stream(StreamError),
+    #[error(transparent)]
+    Stream(#[from] StreamError),
     /// See [`Poisoned`].
+    #[error("{}", Poisoned)]
     Poisoned,
 }
-
-impl From<FreeError> for RecordStreamError {
-    fn from(error: FreeError) -> Self {
-        RecordStreamError::Block(error)
-    }
-}
-
-impl From<StreamError> for RecordStreamError {
-    fn from(error: StreamError) -> Self {
-        RecordStreamError::Stream(error)
-    }
-}
-
-impl fmt::Display for RecordStreamError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RecordStreamError::Block(error) => error.fmt(f),
-            RecordStreamError::Stream(error) => error.fmt(f),
-            RecordStreamError::Poisoned => Poisoned.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for Poisoned {}
-impl std::error::Error for RecordStreamError {}
-impl std::error::Error for StreamError {}
-impl std::error::Error for RequestError {}
-impl std::error::Error for FreeError {}

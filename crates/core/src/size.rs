@@ -3,7 +3,6 @@
 //! Keeps I7 (sizes and offsets are multiples of the quantum, sizes are positive). All arithmetic
 //! on sizes that can leave the range is here and checked; nothing else rounds.
 
-use std::fmt;
 use std::ops::Range;
 
 /// Every block is a multiple of this many bytes: what CUDA promises of `cudaMalloc`'s alignment at
@@ -23,30 +22,19 @@ pub(crate) fn whole_units(start: u64, end: u64, unit: u64) -> Range<u64> {
 const _: () = assert!(QUANTUM.is_power_of_two() && BYTES_MAX.is_multiple_of(QUANTUM));
 
 /// A size no block can have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SizeError {
     /// Zero bytes.
+    #[error("a block has at least one byte")]
     Zero,
     /// More than [`BYTES_MAX`].
+    #[error("{bytes} bytes are more than the largest block, {BYTES_MAX} bytes")]
     TooLarge {
         /// The size asked for.
         bytes: u64,
     },
 }
-
-impl fmt::Display for SizeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SizeError::Zero => write!(f, "a block has at least one byte"),
-            SizeError::TooLarge { bytes } => {
-                write!(f, "{bytes} bytes are more than the largest block, {BYTES_MAX} bytes")
-            }
-        }
-    }
-}
-
-impl std::error::Error for SizeError {}
 
 /// Rounds up to a multiple of a power of two; `None` if that leaves `u64`.
 #[inline]
