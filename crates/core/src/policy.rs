@@ -218,11 +218,10 @@ pub(crate) const WORTH_UNMAPPING: usize = 2;
 
 /// How many idle windows a remap of so many granules looks at: 256 granules of them, or 16 windows.
 /// Looking at more takes longer than the driver calls that it could save.
-pub(crate) const fn windows_to_look_at(granules: usize) -> usize {
+pub(crate) fn windows_to_look_at(granules: usize) -> usize {
     const GRANULES: usize = 256;
     const WINDOWS: usize = 16;
-    let look = GRANULES / granules;
-    if look > WINDOWS { look } else { WINDOWS }
+    (GRANULES / granules).max(WINDOWS)
 }
 
 /// Whether a window that takes so many driver calls for so many granules ends the search: it saves
@@ -239,17 +238,10 @@ pub(crate) const WINDOWS_TO_PASS_OVER: usize = 64;
 /// The driver fails at about 516,000 mappings in a context (published for an H100, driver 580.82),
 /// which other programs' mappings count against, too. Four for each granule keep every place that
 /// a repeating program comes back to; what is beyond was mostly used once.
-pub(crate) const fn mapping_budget(granules: usize) -> usize {
+pub(crate) fn mapping_budget(granules: usize) -> usize {
     const LEAST: usize = 4096;
     const MOST: usize = 400_000;
-    let wanted = 4 * granules;
-    if wanted < LEAST {
-        LEAST
-    } else if wanted > MOST {
-        MOST
-    } else {
-        wanted
-    }
+    (4 * granules).clamp(LEAST, MOST)
 }
 
 const _: () = assert!(SMALL_MAX_BYTES == 1024 * KIB);

@@ -107,22 +107,8 @@ pub struct Stats {
 impl Stats {
     /// Sets every peak to its current value.
     pub(crate) fn reset_peaks(&mut self) {
-        self.each(Gauge::reset_peak);
-    }
-
-    /// Sets every total to its current value, so that nothing counts as taken away yet.
-    pub fn reset_totals(&mut self) {
-        self.each(|gauge| gauge.total = gauge.current);
-        self.cross_stream_reuses = 0;
-        self.granule_remaps = 0;
-        self.retries = 0;
-        self.device_looks = 0;
-        (self.with_room, self.under_pressure) = (Choices::default(), Choices::default());
-    }
-
-    fn each(&mut self, mut change: impl FnMut(&mut Gauge)) {
         for class in std::iter::once(&mut self.all).chain(&mut self.classes) {
-            class.gauges_mut().into_iter().for_each(&mut change);
+            class.gauges_mut().into_iter().for_each(Gauge::reset_peak);
         }
     }
 

@@ -99,7 +99,7 @@ pub struct AsyncPools {
     deferred: Vec<BlockIndex>,
     /// In blocks that graphs own.
     graph_bytes: u64,
-    stats: Stats,
+    pub(crate) stats: Stats,
     /// One for each pool, class and stream that had a block. They are few.
     pool_streams: Vec<PoolStreamStats>,
 }
@@ -121,11 +121,6 @@ impl AsyncPools {
             stats: Stats::default(),
             pool_streams: Vec::new(),
         }
-    }
-
-    /// Statistics, to count a retry or reset totals.
-    pub const fn stats_mut(&mut self) -> &mut Stats {
-        &mut self.stats
     }
 
     /// The driver says how much a memory pool holds.
@@ -159,10 +154,6 @@ impl AsyncPools {
         let pools = self.pools.iter().filter(trimmable);
         pools.map(|(id, is_released, pool)| (id.index(), is_released && pool.blocks == 0)).collect()
     }
-
-    // Plans.
-
-    // Blocks.
 
     /// The live block that starts at an address.
     fn find_live(&self, address: u64) -> Result<BlockIndex, FreeError> {

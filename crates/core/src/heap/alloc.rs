@@ -199,8 +199,8 @@ impl Heap {
         }
         let search = self.search(request);
         let run = search.run(StreamOrder::Unrecorded)?;
-        let points = search.points_of(search.unordered(run).into_iter());
+        let blocks = search.unordered(run);
         let (user, may_wait) = (search.user, may_wait && search.may_wait());
-        self.streams.plan_wait(user, &points, may_wait)
+        self.streams.plan_wait(&self.space, user, &blocks, may_wait)
     }
 }

@@ -171,9 +171,8 @@ impl Heap {
         run.or_else(|| {
             let waits = donors.to_wait_for(missing_bytes);
             let search = self.search(request);
-            let points = search.points_of(waits.into_iter());
             let (user, may_wait) = (search.user, search.may_wait());
-            self.streams.plan_wait(user, &points, may_wait)
+            self.streams.plan_wait(&self.space, user, &waits, may_wait)
         })
     }
 

@@ -72,11 +72,6 @@ impl Heap {
         &self.headroom.config
     }
 
-    /// Statistics, to count a retry or reset totals.
-    pub const fn stats_mut(&mut self) -> &mut Stats {
-        &mut self.stats
-    }
-
     // The two moves everything is made of.
 
     /// Files an unfiled block as free in its list, joined with the free blocks around it (I2).

@@ -184,23 +184,6 @@ impl Search<'_> {
         all.filter(is_unordered).collect()
     }
 
-    /// The last point of each stream that blocks are free after.
-    pub(super) fn points_of(
-        &self,
-        blocks: impl Iterator<Item = BlockIndex>,
-    ) -> Vec<(StreamIx, u64)> {
-        let mut points: Vec<(StreamIx, u64)> = Vec::new();
-        for index in blocks {
-            let point = self.space.blocks[index].free_after;
-            let owner = self.space.list_of(index).stream;
-            match points.iter_mut().find(|(stream, _)| *stream == owner) {
-                Some((_, last)) => *last = point.max(*last),
-                None => points.push((owner, point)),
-            }
-        }
-        points
-    }
-
     /// What it takes for a free block to be used on the request's stream.
     fn order(&self, index: BlockIndex) -> StreamOrder {
         self.streams.order_of(self.space, index, self.user)

@@ -99,7 +99,7 @@ impl Windows<'_> {
                 self.make_idle(index);
             } else {
                 self.space.blocks.set_state(index, BlockState::Remapped);
-                self.vm.leave_home(&block, index);
+                self.vm.set_remapped(&block, index);
             }
         }
         let block = &self.space.blocks[window];
@@ -227,12 +227,11 @@ impl Windows<'_> {
     fn bring_home(&mut self, claimed: BlockIndex) {
         let window = self.space.blocks[claimed];
         let blocks = &self.space.blocks;
-        let returns = self.vm.bring_home(&window, |index| blocks[index].address);
+        self.vm.bring_home(&window, |index| blocks[index].address);
         self.make_idle(claimed);
-        for piece in &returns {
-            self.come_home(piece, &window);
+        while let Some(piece) = self.vm.next_return() {
+            self.come_home(&piece, &window);
         }
-        self.vm.keep_returns(returns);
     }
 
     /// Granules of one block at home are free there again.

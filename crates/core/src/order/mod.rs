@@ -48,17 +48,27 @@ impl Streams {
         Some(Plan { steps: vec![Step::Record { fence }], intent })
     }
 
-    /// Plans for a stream to wait for points of others. Where it may not, only the fences are
-    /// recorded that will tell when they have passed. `None` if there is nothing to do.
+    /// Plans for a stream to wait for the last uses of blocks of others. Where it may not, only the
+    /// fences are recorded that will tell when they have passed. `None` if there is nothing to do.
     pub(crate) fn plan_wait(
         &mut self,
+        space: &Space,
         user: StreamIx,
-        points: &[(StreamIx, u64)],
+        blocks: &[BlockIndex],
         may_wait: bool,
     ) -> Option<Plan> {
+        // The last point of each stream that blocks are free after.
+        let mut points: Vec<(StreamIx, u64)> = Vec::new();
+        for &index in blocks {
+            let (owner, point) = (space.list_of(index).stream, space.blocks[index].free_after);
+            match points.iter_mut().find(|(stream, _)| *stream == owner) {
+                Some((_, last)) => *last = point.max(*last),
+                None => points.push((owner, point)),
+            }
+        }
         let user = self.id_at(user);
         let (mut steps, mut waits, mut fences) = (Vec::new(), Vec::new(), Vec::new());
-        for &(owner, point) in points {
+        for (owner, point) in points {
             let stream = self.id_at(owner);
             let state = self.at_mut(owner);
             let mut fence = Fence { stream, point };

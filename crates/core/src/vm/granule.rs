@@ -166,6 +166,12 @@ impl Granules {
         self.table[id.index()].home
     }
 
+    /// Whether a granule backs its home.
+    pub(crate) fn is_home(&self, id: GranuleId) -> bool {
+        let Granule { state, home, .. } = self.table[id.index()];
+        home.is_some_and(|home| state == GranuleState::Backing(home))
+    }
+
     /// A plan left the handle created and backing nothing.
     pub(crate) fn set_idle(&mut self, id: GranuleId) {
         assert!(

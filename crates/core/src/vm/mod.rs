@@ -37,7 +37,8 @@ pub(crate) struct PageTable {
     pub(crate) pins: Pins,
     /// Granules that back another page than their home.
     remapped_granules: u64,
-    /// What comes home with the block that is being freed. Kept for its memory alone.
+    /// Where memory came home with the block that is being freed. Kept for its memory: a free
+    /// allocates none.
     returns: Vec<Return>,
 }
 

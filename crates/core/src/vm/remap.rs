@@ -147,7 +147,9 @@ impl PageTable {
         }
         for page in self.under(window).pages() {
             let page = PageAddr { segment: window.segment, page: page as u32 };
-            self.granules.set_backing(self.granule_behind(page), page);
+            let granule = self.granule_behind(page);
+            self.remapped_granules += u64::from(self.granules.is_home(granule));
+            self.granules.set_backing(granule, page);
         }
     }
 
@@ -157,54 +159,38 @@ impl PageTable {
         self.note_mapped(window.segment, in_effect, false);
     }
 
-    /// The granules of a block at home back a window from now on. They find the block by that.
-    pub(crate) fn leave_home(&mut self, home: &Block, index: BlockIndex) {
-        assert!(!home.is_window, "memory of a window leaves home");
-        let is_whole = home.bytes.is_multiple_of(self.granule_bytes);
-        assert!(is_whole && home.bytes > 0, "other than whole granules leave home");
-        self.remapped_granules += home.bytes / self.granule_bytes;
-        self.set_remapped(home, index);
-    }
-
-    /// Notes which block stands at home for granules that are elsewhere.
+    /// Notes which block stands at home for granules that are elsewhere: they find it by that.
     pub(crate) fn set_remapped(&mut self, home: &Block, index: BlockIndex) {
+        assert!(!home.is_window, "memory of a window leaves home");
         let pages = self.under(home).pages();
         self.pages_mut(home.segment).set_remapped(pages, index);
     }
 
-    /// The granules behind a block of a window back their homes again. Tells where these are, block
-    /// by block, the last one first. `start_of` tells where a block at home begins. To be given
-    /// back with `keep_returns`.
-    pub(crate) fn bring_home(
-        &mut self,
-        window: &Block,
-        start_of: impl Fn(BlockIndex) -> u64,
-    ) -> Vec<Return> {
+    /// The granules behind a block of a window back their homes again. Where these are, is told by
+    /// `next_return`. `start_of` tells where a block at home begins.
+    pub(crate) fn bring_home(&mut self, window: &Block, start_of: impl Fn(BlockIndex) -> u64) {
         assert!(window.is_window, "memory at home comes home");
+        assert!(self.returns.is_empty(), "memory comes home within a homecoming");
         let segment = window.segment;
         let mut left = self.under(window).pages();
         assert!(left.len() as u64 <= self.remapped_granules, "more comes home than has left");
         self.remapped_granules -= left.len() as u64;
-        let mut returns = std::mem::take(&mut self.returns);
         while let Some((pages, last)) = self.last_return(segment, left.clone(), &start_of) {
             left.end = pages.start;
             for (home, page) in (last.page.page..).zip(pages) {
                 let granule = self.granule_behind(PageAddr { segment, page: page as u32 });
                 self.granules.set_backing(granule, PageAddr { page: home, ..last.page });
             }
-            returns.push(last);
+            self.returns.push(last);
         }
         assert!(left.is_empty(), "memory of a window has no home");
-        // From the last to the first: what is cut off stands behind what a block at home keeps.
-        returns.sort_unstable_by_key(|piece| std::cmp::Reverse(piece.page));
-        returns
+        self.returns.sort_unstable_by_key(|piece| piece.page);
     }
 
-    /// Keeps the memory of a list of returns for the next one: a free allocates none.
-    pub(crate) fn keep_returns(&mut self, mut returns: Vec<Return>) {
-        assert!(self.returns.is_empty(), "memory comes home within a homecoming");
-        returns.clear();
-        self.returns = returns;
+    /// Where memory came home, block by block. From the last to the first: what is cut off stands
+    /// behind what a block at home keeps.
+    pub(crate) fn next_return(&mut self) -> Option<Return> {
+        self.returns.pop()
     }
 
     /// The last of these pages of a window whose granules belong beside each other.
