@@ -9,7 +9,7 @@ mod modules;
 #[path = "circles/tokens.rs"]
 mod tokens;
 
-use common::{report, root, rust_files};
+use common::{methods, report, root, rust_files};
 use modules::uses;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -55,6 +55,29 @@ fn check(findings: &mut Vec<String>, folder: &str, uses: &Uses) {
             names.join(" ")
         ));
     }
+}
+
+#[test]
+fn files_of_the_heap_call_each_other_one_way() {
+    let heads = methods("crates/core/src/", "Heap");
+    let texts = rust_files();
+    let name = |head: &String| {
+        let (_, rest) = head.split_once("fn ").unwrap();
+        rest.split(|c: char| c != '_' && !c.is_alphanumeric()).next().unwrap().to_owned()
+    };
+    let mut calls = Uses::new();
+    for file in heads.keys() {
+        for (other, heads) in heads.iter().filter(|(other, _)| *other != file) {
+            let is_called = |head| texts[file].contains(&format!("self.{}(", name(head)));
+            if heads.iter().any(is_called) {
+                calls.entry(file.clone()).or_default().insert(other.clone());
+            }
+        }
+    }
+    let found = calls.values().map(BTreeSet::len).sum::<usize>();
+    assert!(found > 10, "found {found} calls from file to file only");
+    let circle = largest_circle(&calls);
+    assert!(circle.len() <= 1, "{circle:?} call each other");
 }
 
 #[test]

@@ -58,7 +58,8 @@ pub enum RequestError {
     },
     /// Growing would take the heap above its limit. Trimming may help.
     #[error(
-        "{bytes} more bytes than the {reserved_bytes} reserved pass the limit of {limit_bytes} bytes"
+        "{bytes} more bytes than the {reserved_bytes} reserved pass the limit of {limit_bytes} \
+         bytes"
     )]
     Limit {
         /// Bytes the growth would add to the reserved bytes.

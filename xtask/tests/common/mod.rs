@@ -44,3 +44,26 @@ pub fn rust_files() -> BTreeMap<String, String> {
     assert!(files.len() > 50, "found {} files only", files.len());
     files
 }
+
+/// The heads of a type's methods in a folder, by file, without those of traits and of tests.
+pub fn methods(folder: &str, name: &str) -> BTreeMap<String, Vec<String>> {
+    let open = format!("impl {name} {{");
+    let mut found = BTreeMap::new();
+    for (path, text) in rust_files() {
+        if !path.starts_with(folder) || path.contains("/tests") {
+            continue;
+        }
+        let mut is_inside = false;
+        let mut heads = Vec::new();
+        for line in text.lines() {
+            is_inside = line == open || (is_inside && line != "}");
+            let head = line.strip_prefix("    ").filter(|rest| !rest.starts_with(' '));
+            let is_method = |head: &&str| !head.starts_with("//") && head.contains("fn ");
+            heads.extend(head.filter(|_| is_inside).filter(is_method).map(str::to_owned));
+        }
+        if !heads.is_empty() {
+            found.insert(path, heads);
+        }
+    }
+    found
+}

@@ -191,16 +191,4 @@ impl Heap {
         self.stats.cross_stream_reuses += 1;
         self.occupy(index, request)
     }
-
-    /// Plans for the request's stream to wait for those that have a run for it, if it may.
-    pub(super) fn plan_order(&mut self, request: Request, may_wait: bool) -> Option<Plan> {
-        if self.config().cross_stream == CrossStream::Never {
-            return None;
-        }
-        let search = self.search(request);
-        let run = search.run(StreamOrder::Unrecorded)?;
-        let blocks = search.unordered(run);
-        let (user, may_wait) = (search.user, may_wait && search.may_wait());
-        self.streams.plan_wait(&self.space, user, &blocks, may_wait)
-    }
 }

@@ -8,9 +8,10 @@ use super::search::{Reuse, Stale};
 use super::trim::Trim;
 use super::{Heap, Outcome};
 use crate::error::RequestError;
+use crate::fence::StreamOrder;
 use crate::headroom::Look;
 use crate::plan::{Intent, Plan, Request, Step};
-use crate::policy::{self, SegmentKind};
+use crate::policy::{self, CrossStream, SegmentKind};
 use crate::size::SizeError;
 use crate::space::unmapped::GrowthPoint;
 use crate::stats::Stats;
@@ -174,6 +175,18 @@ impl Heap {
             let (user, may_wait) = (search.user, search.may_wait());
             self.streams.plan_wait(&self.space, user, &waits, may_wait)
         })
+    }
+
+    /// Plans for the request's stream to wait for those that have a run for it, if it may.
+    fn plan_order(&mut self, request: Request, may_wait: bool) -> Option<Plan> {
+        if self.config().cross_stream == CrossStream::Never {
+            return None;
+        }
+        let search = self.search(request);
+        let run = search.run(StreamOrder::Unrecorded)?;
+        let blocks = search.unordered(run);
+        let (user, may_wait) = (search.user, may_wait && search.may_wait());
+        self.streams.plan_wait(&self.space, user, &blocks, may_wait)
     }
 
     /// Plans to back a growth point with granules that back nothing, then with new ones; or, if

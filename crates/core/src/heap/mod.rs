@@ -1,10 +1,12 @@
 //! The heap: all pools of one device, and the operations on them.
 //!
 //! It joins what stands alone below it: the block space (`space`), the page table (`vm`), streams
-//! and fences (`fence`). `alloc` and `reuse`: a request that free memory serves. `grow` and
-//! `remap`: one that needs memory mapped. `free`: the way of a free. `commit`: what becomes of a
-//! plan. `trim`: giving memory back. `lifecycle`: streams and pools that come and go. Here: the
-//! state, and what is told of it. Invariants are numbered I1.. and proved by [`Heap::check`].
+//! and fences (`fence`), and what may be asked of the device (`headroom`). `alloc`: a request that
+//! free memory serves. `grow` and `remap`: one that needs memory mapped. `search`: what there is
+//! for one. `free`: the way of a free. `windows`: where memory of windows goes, idle or home.
+//! `commit`: what becomes of a plan. `trim`: giving memory back. `state_machine`: what it has in
+//! common with the driver's pools. Here: the state. Invariants are numbered I1.. and proved by
+//! [`check`](crate::StateMachine::check).
 
 mod alloc;
 mod commit;
@@ -48,7 +50,6 @@ pub struct Heap {
     pub(crate) uses: UseTable,
     pub(crate) quarantine: Vec<BlockIndex>,
     pub(crate) stats: Stats,
-    /// What may be asked of the device.
     pub(crate) headroom: Headroom,
 }
 

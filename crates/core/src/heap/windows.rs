@@ -117,7 +117,7 @@ impl Windows<'_> {
 
     // Idle windows.
 
-    /// Takes a whole idle window, which is to be claimed, out of those that wait for their next use.
+    /// Takes a whole idle window out of those that wait for their next use: it is to be claimed.
     pub(super) fn take_idle(&mut self, index: BlockIndex) {
         let key = self.space.window_key(index, self.vm.granule_bytes());
         let is_idle = self.space.blocks[index].state == BlockState::IdleWindow;
