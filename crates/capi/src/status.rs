@@ -187,6 +187,10 @@ impl From<AllocateError> for Failure {
             AllocateError::Request(RequestError::Stream(_)) => Status::UnknownStream,
             AllocateError::Request(RequestError::UnknownPool { .. }) => Status::UnknownPool,
             AllocateError::Request(RequestError::Limit { .. }) => Status::OutOfMemory,
+            AllocateError::Request(RequestError::Room { .. }) => Status::InvalidSize,
+            AllocateError::Request(RequestError::Freed { .. }) => Status::AlreadyFree,
+            // Waiting was not possible.
+            AllocateError::Request(RequestError::StillUsed { .. }) => Status::Capturing,
             AllocateError::Request(RequestError::Poisoned) => Status::Poisoned,
             AllocateError::Driver { error, .. } => status_of(error.code),
             _ => Status::Internal,

@@ -51,6 +51,7 @@ fn generated() -> String {
         "streams",
         "about",
         "memory",
+        "growable",
         "plugin",
         "torch",
         "control",

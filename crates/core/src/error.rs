@@ -77,6 +77,26 @@ pub enum RequestError {
         /// What the device has left, in bytes.
         left_bytes: u64,
     },
+    /// A block that grows in place would pass the end of its room.
+    #[error("{bytes} more bytes pass the end of a room of {room_bytes} bytes")]
+    Room {
+        /// Bytes it would grow by.
+        bytes: u64,
+        /// Its room, in bytes.
+        room_bytes: u64,
+    },
+    /// What a block that grows in place gave up, other streams still use there. Waiting helps.
+    #[error("other streams still use what was given up at {address:#x}: wait first")]
+    StillUsed {
+        /// Where that starts.
+        address: u64,
+    },
+    /// Somebody else has freed a block that grows in place.
+    #[error("what grows at {address:#x} was freed by its address: drop it instead")]
+    Freed {
+        /// Where it started.
+        address: u64,
+    },
     /// See [`Poisoned`].
     #[error("{}", Poisoned)]
     Poisoned,

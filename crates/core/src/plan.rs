@@ -163,6 +163,8 @@ pub(crate) enum Release {
     Idle { handles: Vec<GranuleId> },
     /// The backing of a claimed block: one unmap, then a release for each handle.
     Backing { block: BlockIndex, handles: Vec<GranuleId> },
+    /// The backing of a claimed block, whose handles are kept to be mapped elsewhere: one unmap.
+    Gathered { block: BlockIndex, handles: Vec<GranuleId> },
     /// Ranges of a claimed block that lead to memory beside its home: one unmap for each.
     Aliases { block: BlockIndex, ranges: Vec<Range<u64>> },
     /// A plain segment, or the addresses of a mapped one, whose only block is claimed: one step.

@@ -21,6 +21,8 @@ pub(crate) struct Pool {
     /// Its unused memory may serve anybody: it was released, and the device was idle after that.
     /// Before, graphs that were captured in the pool may still run, on whatever stream.
     pub(crate) is_open: bool,
+    /// The addresses of the one block that grows here, in bytes; 0 for a pool of other blocks.
+    pub(crate) room_bytes: u64,
     /// Segments that plans under way obtain for it.
     pub(crate) planned_segments: u32,
     /// The free list of each stream, by class and the stream's index.
@@ -29,7 +31,8 @@ pub(crate) struct Pool {
 
 impl Pool {
     pub(crate) const fn new(kind: SegmentKind) -> Self {
-        Self { kind, is_open: false, planned_segments: 0, lists: [Vec::new(), Vec::new()] }
+        let lists = [Vec::new(), Vec::new()];
+        Self { kind, is_open: false, room_bytes: 0, planned_segments: 0, lists }
     }
 
     #[inline]
@@ -164,6 +167,17 @@ impl Pools<Pool> {
     /// that were released before the device was idle.
     pub(crate) fn is_open(&self, list: &FreeList) -> bool {
         list.pool == PoolId::DEFAULT.index || self.at(list.pool).is_open
+    }
+
+    /// Whether a list is of the pool of a block that grows.
+    pub(crate) fn is_growing(&self, list: &FreeList) -> bool {
+        self.at(list.pool).room_bytes > 0
+    }
+
+    /// Whether a trim takes unused memory of a list: of open ones, and what a block that grows has
+    /// given up.
+    pub(crate) fn gives_back(&self, list: &FreeList) -> bool {
+        self.is_open(list) || self.is_growing(list)
     }
 
     /// The pools that will be open once the device was idle.

@@ -132,6 +132,22 @@ impl Stats {
         }
     }
 
+    /// Two live blocks became one.
+    pub(crate) fn join(&mut self, class: usize) {
+        for stats in [&mut self.all, &mut self.classes[class]] {
+            stats.allocations.take(1);
+            stats.active_blocks.take(1);
+        }
+    }
+
+    /// One live block became two.
+    pub(crate) fn cut(&mut self, class: usize) {
+        for stats in [&mut self.all, &mut self.classes[class]] {
+            stats.allocations.add(1);
+            stats.active_blocks.add(1);
+        }
+    }
+
     /// No stream uses the block any more.
     #[inline]
     pub(crate) fn complete(&mut self, class: usize, requested: u64, bytes: u64) {

@@ -30,7 +30,7 @@
 //! `build_error`, `budget`, `memory_provider` (plain types) · `state_lock` (a panic under it
 //! poisons) · `executor` (carries plans out, and joins names of the heap with handles of the
 //! driver) · `backend` (who decides, behind its lock) · `engine` (streams, waiting, trimming, the
-//! way of a miss) · `allocation` · `allocator` (the public handle).
+//! way of a miss) · `allocation` · `allocator` (the public handle) · `growable`.
 #![forbid(unsafe_code)]
 
 mod allocation;
@@ -42,6 +42,7 @@ mod decimal;
 mod engine;
 mod error;
 mod executor;
+mod growable;
 mod memory_provider;
 mod options;
 mod state_lock;
@@ -61,6 +62,7 @@ pub use drystone_driver as driver;
 pub use engine::OutOfMemoryCallback;
 pub use error::{AllocateError, OutOfMemory, PeerError, TrimError};
 pub use executor::observe::{MappingChange, RemapCallback};
+pub use growable::{Growable, ReserveError};
 pub use memory_provider::MemoryProvider;
 pub use options::{Backend, Options, OptionsError, PoolOptions};
 

@@ -75,6 +75,9 @@ impl Heap {
         look: Look,
     ) -> Result<Outcome, RequestError> {
         let bytes = block_bytes(requested)?;
+        if self.pools.live(pool)?.room_bytes > 0 {
+            return self.extend(pool, stream, bytes, reuse, look);
+        }
         let list = self.list_of(pool, stream, bytes)?;
         let request = Request { list, requested, bytes };
         // A captured request takes nothing back: others' work may run beside it.

@@ -92,8 +92,12 @@ impl Heap {
         let steps = &plan.steps[..in_effect];
         match plan.intent {
             Intent::Reserve { list, .. } => {
-                self.pools.of(self.space.list(list)).end_segment_plan();
-                self.headroom.note_addresses(true);
+                let list = self.space.list(list);
+                self.pools.of(list).end_segment_plan();
+                // What a program names as room may be any size: others' may be had still.
+                if !self.pools.is_growing(list) {
+                    self.headroom.note_addresses(true);
+                }
             }
             Intent::Malloc { request, bytes } => {
                 self.pools.of(self.space.list(request.list)).end_segment_plan();

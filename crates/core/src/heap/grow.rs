@@ -4,6 +4,7 @@
 //! granules that are free come first, as a remap, and only what is missing is created. Reserved
 //! bytes plus those under way never pass the limit (one step: B19).
 
+use super::growing::Gather;
 use super::search::{Reuse, Stale};
 use super::trim::Trim;
 use super::{Heap, Outcome};
@@ -34,7 +35,7 @@ impl Heap {
     }
 
     /// Counts what serves a request, and not what only prepares that.
-    fn count_choice(&mut self, request: Request, outcome: &Outcome) {
+    pub(super) fn count_choice(&mut self, request: Request, outcome: &Outcome) {
         let is_roomy = self.headroom.is_roomy(&self.stats, request.bytes);
         let Stats { with_room, under_pressure, .. } = &mut self.stats;
         let choices = if is_roomy { with_room } else { under_pressure };
@@ -108,6 +109,10 @@ impl Heap {
         let (class, held) = (self.space.list(request.list).class, self.vm.granule_count());
         let headroom = &self.headroom;
         let most = headroom.handle_granules(&self.stats, class, request.bytes, is_roomy, held);
+        let created_bytes = if is_affordable { missing_bytes } else { needed_bytes };
+        if let Some(plan) = self.plan_gather(created_bytes, Gather::GivenUp, reuse, look) {
+            return Ok(Outcome::Plan(plan));
+        }
         let created = self.create(request, look, to_remap_bytes, most);
         let is_too_much = match created {
             Err(RequestError::Limit { .. }) => true,
@@ -191,7 +196,7 @@ impl Heap {
 
     /// Plans to back a growth point with granules that back nothing, then with new ones; or, if
     /// that has to be done first, to unmap what it leads to.
-    fn plan_growth(
+    pub(super) fn plan_growth(
         &mut self,
         request: Option<Request>,
         point: GrowthPoint,

@@ -2,8 +2,8 @@
 //!
 //! It joins what stands alone below it: the block space (`space`), the page table (`vm`), streams
 //! and fences (`fence`), and what may be asked of the device (`headroom`). `alloc`: a request that
-//! free memory serves. `grow` and `remap`: one that needs memory mapped. `search`: what there is
-//! for one. `free`: the way of a free. `windows`: where memory of windows goes, idle or home.
+//! free memory serves. `grow` and `remap`: one that needs memory mapped; `growing`: in place.
+//! `search`: what there is for one. `free`: the way of a free. `windows`: where memory of windows goes, idle or home.
 //! `commit`: what becomes of a plan. `trim`: giving memory back. `state_machine`: what it has in
 //! common with the driver's pools. Here: the state. Invariants are numbered I1.. and proved by
 //! [`check`](crate::StateMachine::check).
@@ -12,6 +12,7 @@ mod alloc;
 mod commit;
 mod free;
 mod grow;
+mod growing;
 mod remap;
 mod search;
 mod state_machine;
@@ -146,7 +147,8 @@ impl Heap {
         let pool = self.pools.add(Pool::new(kind), |index, pool| {
             pool.kind == kind && pool.planned_segments == 0 && !has_segments(index)
         });
-        self.pools.at_mut(pool.index).is_open = false;
+        let of = self.pools.at_mut(pool.index);
+        (of.is_open, of.room_bytes) = (false, 0);
         let inherited = self.space.lists_mut().iter_mut().filter(|list| list.pool == pool.index);
         inherited.for_each(|list| list.active_bytes = Gauge::default());
         pool

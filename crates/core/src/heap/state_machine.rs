@@ -44,7 +44,7 @@ impl StateMachine for Heap {
     }
 
     fn unused_bytes(&self) -> u64 {
-        let open = self.space.lists().iter().filter(|list| self.pools.is_open(list));
+        let open = self.space.lists().iter().filter(|list| self.pools.gives_back(list));
         let free = open.flat_map(|list| {
             list.filed(&self.space.blocks).map(|index| {
                 let block = &self.space.blocks[index];

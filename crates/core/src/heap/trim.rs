@@ -2,16 +2,20 @@
 //!
 //! Only memory whose last use is known to be complete is given back, and none that is pinned:
 //! unmapping does not wait for kernels. Private pools keep theirs while they live (I12), and until
-//! the device was idle after that: graphs hold their addresses, and may still run.
+//! the device was idle after that: graphs hold their addresses, and may still run. What a block
+//! that grows has given up is no graph's any more.
 
 use std::ops::Range;
 
 use super::Heap;
+use super::growing::Gather;
 use crate::fence::Fence;
 use crate::id::{GranuleId, PoolId, SegmentIx};
 use crate::plan::{Intent, Plan, Release, Step};
 use crate::policy::SegmentKind;
+use crate::pool::{Pool, Pools};
 use crate::space::block::{BlockIndex, BlockState};
+use crate::space::free_list::FreeList;
 use crate::space::segment::Segment;
 use crate::state_machine::StateMachine;
 
@@ -115,9 +119,7 @@ impl<'a> Trim<'a> {
     // Memory and addresses.
 
     fn claim_memory(&mut self) {
-        let segments = self.heap.space.segments.in_address_order();
-        let open = segments.filter(|(_, segment)| self.is_open(segment));
-        for ix in open.map(|(ix, _)| ix).collect::<Vec<_>>() {
+        for ix in self.segments_that(|pools, list| pools.gives_back(list)) {
             self.claim_segment(ix);
         }
         // Last, since giving these back has failed before: nothing waits behind them.
@@ -128,12 +130,22 @@ impl<'a> Trim<'a> {
         }
     }
 
+    /// The segments of some lists, in address order.
+    fn segments_that(&self, may_give: impl Fn(&Pools<Pool>, &FreeList) -> bool) -> Vec<SegmentIx> {
+        let Heap { space, pools, .. } = &*self.heap;
+        let segments = space.segments.in_address_order();
+        let may_give = segments.filter(|(_, one)| may_give(pools, space.list(one.list)));
+        may_give.map(|(ix, _)| ix).collect()
+    }
+
     /// Claims what a segment can give back.
     fn claim_segment(&mut self, ix: SegmentIx) {
         let Segment { kind, address, bytes, first, is_window, .. } = self.heap.space.segments[ix];
         let whole = &self.heap.space.blocks[first];
         if whole.bytes == bytes && whole.state == BlockState::Unmapped {
-            if self.heap.vm.under(whole).is_unmapped() {
+            // A block that grows keeps its room.
+            let is_over = self.is_open(&self.heap.space.segments[ix]);
+            if is_over && self.heap.vm.under(whole).is_unmapped() {
                 self.heap.space.unlink_unmapped(first);
                 self.heap.space.blocks.set_state(first, BlockState::Claimed);
                 self.heap.space.segments.withdraw(ix);
@@ -169,6 +181,50 @@ impl<'a> Trim<'a> {
                     Release::Segment { segment: ix }
                 }
             });
+        }
+    }
+
+    /// A plan to gather free memory of at most so many bytes.
+    pub(super) fn gathering(heap: &'a mut Heap, bytes: u64, whose: Gather) -> Option<Plan> {
+        let mut trim = Self::new(heap);
+        let mut left = bytes;
+        let own = match whose {
+            Gather::GivenUp => None,
+            Gather::AllFor(list) => Some(list),
+        };
+        let segments = trim.segments_that(|pools, list| match own {
+            None => pools.is_growing(list),
+            Some(_) => pools.gives_back(list),
+        });
+        for ix in segments {
+            let Segment { kind, first, list, is_window, .. } = trim.heap.space.segments[ix];
+            if kind == SegmentKind::Mapped && !is_window && Some(list) != own {
+                trim.gather_from(ix, first, &mut left);
+            }
+        }
+        (!trim.releases.is_empty()).then(|| trim.into_plan())
+    }
+
+    /// Claims whole handles of a segment to be unmapped, of so many bytes at most.
+    fn gather_from(&mut self, ix: SegmentIx, first: BlockIndex, left: &mut u64) {
+        let mut next = first;
+        while let Some(index) = next.some()
+            && *left > 0
+        {
+            let Range { start, end } = self.releasable(ix, index);
+            let most = end.min(start.saturating_add(*left));
+            let range = self.heap.vm.span(ix, start..most.max(start)).whole_handles();
+            if range.is_empty() {
+                next = self.heap.space.blocks[index].next;
+                continue;
+            }
+            let claimed = self.heap.space.claim_range(index, range.start, range.end);
+            self.heap.space.blocks[claimed].free_after = 0;
+            next = self.heap.space.blocks[claimed].next;
+            *left -= range.end - range.start;
+            let block = &self.heap.space.blocks[claimed];
+            let handles = self.heap.vm.plan_unmap_home(block, &mut self.steps);
+            self.releases.push(Release::Gathered { block: claimed, handles });
         }
     }
 
@@ -245,6 +301,10 @@ impl Heap {
                 }
                 Release::Backing { block, handles } => {
                     self.finish_backing(block, &handles, &mut take);
+                }
+                Release::Gathered { block, handles } => {
+                    let mut is_unmapped = take();
+                    self.finish_backing(block, &handles, || std::mem::take(&mut is_unmapped));
                 }
                 Release::Segment { segment } => self.finish_segment(segment, take()),
             }

@@ -38,6 +38,17 @@ impl PageTable {
     /// Plans to unmap a block at home and to release what is behind it: adds the steps, and
     /// returns the handles.
     pub(crate) fn plan_release(&mut self, block: &Block, steps: &mut Vec<Step>) -> Vec<GranuleId> {
+        let handles = self.plan_unmap_home(block, steps);
+        steps.extend(handles.iter().map(|&granule| Step::Release { granule }));
+        handles
+    }
+
+    /// Plans to unmap a block at home: adds the step, and returns the handles behind it.
+    pub(crate) fn plan_unmap_home(
+        &mut self,
+        block: &Block,
+        steps: &mut Vec<Step>,
+    ) -> Vec<GranuleId> {
         let granules = self.under(block).mapped_pages().map(|(_, granule)| granule);
         let handles: Vec<GranuleId> =
             granules.filter(|&granule| self.granules.before(granule) == 0).collect();
@@ -47,7 +58,6 @@ impl PageTable {
         for &granule in &handles {
             let is_alone = self.granules.mappings(granule).is_empty();
             assert!(is_alone, "a handle is released with aliases");
-            steps.push(Step::Release { granule });
             self.granules.plan(granule);
         }
         handles

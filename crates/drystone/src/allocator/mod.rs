@@ -36,7 +36,7 @@ use crate::state_lock::StateLock;
 /// [`trim`](Self::trim) take turns. What else calls the driver says so.
 #[derive(Clone)]
 pub struct Allocator {
-    engine: Arc<Engine>,
+    pub(crate) engine: Arc<Engine>,
 }
 
 impl Allocator {

@@ -7,9 +7,10 @@
 //! which hits and frees never take. A memory provider is a driver in this, and so is who is told of
 //! changes of mappings (`executor::observe`).
 //!
-//! `recover`: the way of a request that misses. `streams`: which come and
-//! go, and `known`: which there are.
+//! `recover`: the way of a request that misses. `growing`: blocks that grow in place. `streams`:
+//! which come and go, and `known`: which there are.
 
+mod growing;
 mod known;
 mod recover;
 mod streams;

@@ -1,0 +1,190 @@
+//! Memory that grows and shrinks at an address that never changes, by that address.
+//!
+//! Keeps: one that is being used by a call is not freed under its hands: another call for it waits.
+
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use drystone::{FreeError, Growable, ReserveError};
+use parking_lot::Mutex;
+
+use crate::barrier::answer;
+use crate::out::{not_null, put};
+use crate::status::{Failure, Status};
+use crate::streams::CUstream_st;
+use crate::{process, registry};
+
+/// All there are, of every device, by address. The lock is not held while one grows.
+static GROWABLES: Mutex<BTreeMap<u64, Arc<Entry>>> = Mutex::new(BTreeMap::new());
+
+struct Entry {
+    device: c_int,
+    growable: Mutex<Growable>,
+}
+
+impl From<ReserveError> for Failure {
+    fn from(error: ReserveError) -> Self {
+        match error {
+            ReserveError::Build(error) => Failure::new(Status::NotSupported, error.to_string()),
+            ReserveError::Allocate(error) => error.into(),
+            error => Failure::new(Status::Internal, error.to_string()),
+        }
+    }
+}
+
+fn find(address: u64) -> Result<Arc<Entry>, Failure> {
+    process::check()?;
+    let found = GROWABLES.lock().get(&address).cloned();
+    found.ok_or_else(|| FreeError::Unknown { address }.into())
+}
+
+/// Reserves addresses for memory of up to `max_bytes` that grows and shrinks in place, in the order
+/// of a stream, and writes where it starts to `out`: a multiple of the granule, which names it from
+/// now on. It has no bytes yet. `max_bytes` is rounded up to whole granules, and may be more than
+/// the device has. One driver call.
+///
+/// On failure `out` is set to null. Statuses: INVALID_VALUE (`out` is null), INVALID_SIZE,
+/// INVALID_DEVICE, OUT_OF_MEMORY (of addresses), UNKNOWN_STREAM, BAD_OPTION, NO_DRIVER,
+/// NOT_SUPPORTED (backend `async`, or a device without virtual memory), DRIVER_ERROR, EXITING,
+/// FORKED. Any thread.
+///
+/// # Safety
+/// `out` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn drystone_growable_reserve(
+    out: *mut *mut c_void,
+    max_bytes: usize,
+    device: c_int,
+    stream: *mut CUstream_st,
+) -> Status {
+    let mut address = 0;
+    let status = answer(|| {
+        not_null(out, "out")?;
+        process::check()?;
+        let of = registry::get(device)?;
+        let growable = of.allocator.reserve(of.stream(stream as u64)?, max_bytes as u64)?;
+        address = growable.address();
+        let entry = Arc::new(Entry { device, growable: Mutex::new(growable) });
+        GROWABLES.lock().insert(address, entry);
+        Ok(())
+    });
+    // SAFETY: by the caller's word.
+    unsafe { put(out, address as usize as *mut c_void) };
+    status
+}
+
+/// Moves the end of such memory forward, to `bytes`; does nothing if it is there or beyond. What is
+/// before stays as it is, also for graphs; nothing is copied. Free memory is mapped first, whose
+/// last use is complete; the rest is created. May wait and give memory back as
+/// `drystone_allocate` does. Legal while its stream is captured.
+///
+/// Statuses: UNKNOWN_POINTER (none starts there), INVALID_SIZE (more than was reserved),
+/// OUT_OF_MEMORY, UNKNOWN_STREAM (it was retired), CAPTURING (in a capture, other streams still use
+/// what was given up there), ALREADY_FREE (somebody has deallocated it), DRIVER_ERROR, EXITING,
+/// FORKED; nothing has changed then. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_growable_grow_to(ptr: *mut c_void, bytes: usize) -> Status {
+    answer(|| Ok(find(ptr as u64)?.growable.lock().grow_to(bytes as u64)?))
+}
+
+/// Moves the end back, to `bytes`; does nothing if it is there or before. Never waits. What is
+/// behind it serves the next growth without a driver call, or others, once its uses are over.
+///
+/// Statuses: UNKNOWN_POINTER, ALREADY_FREE (somebody has deallocated it), EXITING, FORKED. Any
+/// thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_growable_shrink_to(ptr: *mut c_void, bytes: usize) -> Status {
+    answer(|| Ok(find(ptr as u64)?.growable.lock().shrink_to(bytes as u64)?))
+}
+
+/// Moves the end forward over all that is left of the device, and within the limit, but for
+/// `margin_bytes`, which is what everything else may ask for in all beside what is in use now: once
+/// weights are loaded and graphs are captured. Gives back what is unused first, and waits until the
+/// device is idle. Writes how many bytes it has then to `bytes`, if that is not null.
+///
+/// Statuses: UNKNOWN_POINTER, CAPTURING, and as for `drystone_growable_grow_to`. Any thread.
+///
+/// # Safety
+/// `bytes` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn drystone_growable_commit_rest(
+    ptr: *mut c_void,
+    margin_bytes: usize,
+    bytes: *mut usize,
+) -> Status {
+    let mut has_bytes = 0;
+    let status = answer(|| {
+        let entry = find(ptr as u64)?;
+        let mut growable = entry.growable.lock();
+        let committed = growable.commit_rest(margin_bytes as u64);
+        has_bytes = growable.bytes();
+        Ok(committed.map(drop)?)
+    });
+    // SAFETY: by the caller's word.
+    unsafe { put(bytes, has_bytes as usize) };
+    status
+}
+
+/// Notes that such memory is also used on another stream: what it gives up, also at its end, is not
+/// used again before that stream has passed the point it has reached by then.
+///
+/// Statuses: UNKNOWN_POINTER, ALREADY_FREE (somebody has deallocated it), UNKNOWN_STREAM, EXITING,
+/// FORKED. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_growable_record_use(
+    ptr: *mut c_void,
+    stream: *mut CUstream_st,
+) -> Status {
+    answer(|| {
+        let entry = find(ptr as u64)?;
+        let stream = registry::get(entry.device)?.stream(stream as u64)?;
+        Ok(entry.growable.lock().record_stream(stream)?)
+    })
+}
+
+/// Writes how many bytes such memory has to `bytes`, and of how many it has addresses to
+/// `room_bytes`, each unless null.
+///
+/// Statuses: UNKNOWN_POINTER, EXITING, FORKED. Any thread.
+///
+/// # Safety
+/// Each is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn drystone_growable_size(
+    ptr: *mut c_void,
+    bytes: *mut usize,
+    room_bytes: *mut usize,
+) -> Status {
+    let mut sizes = (0, 0);
+    let status = answer(|| {
+        let entry = find(ptr as u64)?;
+        let growable = entry.growable.lock();
+        sizes = (growable.bytes(), growable.room_bytes());
+        Ok(())
+    });
+    // SAFETY: by the caller's word.
+    unsafe {
+        put(bytes, sizes.0 as usize);
+        put(room_bytes, sizes.1 as usize);
+    }
+    status
+}
+
+/// Frees such memory and its addresses, in the order of its stream and of those that used it. Null
+/// is ignored.
+///
+/// Statuses: UNKNOWN_POINTER, FORKED; nothing has changed then. Once the process exits it does
+/// nothing and succeeds. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_growable_free(ptr: *mut c_void) -> Status {
+    answer(|| {
+        if ptr.is_null() || !process::takes_frees()? {
+            return Ok(());
+        }
+        let address = ptr as u64;
+        // Dropped with the table open: it calls the driver, and another call may hold it.
+        let ended = GROWABLES.lock().remove(&address);
+        ended.map(drop).ok_or_else(|| FreeError::Unknown { address }.into())
+    })
+}

@@ -1,0 +1,212 @@
+//! Blocks that grow in place: each has a pool of its own, with one segment of addresses, its room,
+//! and is the one live block there, from the start on.
+//!
+//! Invariant: memory behind it is at home and never remapped, so that its addresses lead where they
+//! led from when they were first given. It takes handles that are free before any are created:
+//! those are gathered, which is to unmap them where they are at home, once their last use is
+//! complete. What it gives up stays mapped behind it for its next growth, until others gather it or
+//! a trim gives it back.
+
+use super::search::Reuse;
+use super::trim::Trim;
+use super::{Heap, Outcome};
+use crate::error::{FreeError, RequestError};
+use crate::headroom::Look;
+use crate::id::{ListIx, PoolId, SegmentIx, StreamId};
+use crate::plan::{Intent, Plan, Request, Step};
+use crate::policy::{SegmentKind, SizeClass};
+use crate::size::{BYTES_MAX, SizeError, round_up};
+use crate::space::Granted;
+use crate::space::block::{Block, BlockIndex, BlockState, NO_USES};
+use crate::space::unmapped::GrowthPoint;
+
+/// Whose free memory is gathered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gather {
+    /// What blocks that grow have given up.
+    GivenUp,
+    /// That, but for what the block has given up that wants it; and what is free in open pools.
+    AllFor(ListIx),
+}
+
+impl Heap {
+    /// Adds a pool for one block that grows in place, up to so many bytes: whole granules of them.
+    ///
+    /// # Errors
+    /// No block can be as large.
+    pub fn add_growing_pool(&mut self, room_bytes: u64) -> Result<PoolId, SizeError> {
+        let too_large = SizeError::TooLarge { bytes: room_bytes };
+        let whole_bytes = round_up(room_bytes.max(1), self.vm.granule_bytes());
+        let whole_bytes = whole_bytes.filter(|&bytes| bytes <= BYTES_MAX).ok_or(too_large)?;
+        let pool = self.add_pool_of(SegmentKind::Mapped);
+        self.pools.at_mut(pool.index).room_bytes = whole_bytes;
+        Ok(pool)
+    }
+
+    /// Plans to reserve the addresses of a growing pool, on whose stream the block will be.
+    ///
+    /// # Errors
+    /// The pool or the stream is unknown.
+    pub fn plan_room(&mut self, pool: PoolId, stream: StreamId) -> Result<Plan, RequestError> {
+        let list = self.growing_list(pool, stream)?;
+        let bytes = self.pools.live(pool)?.room_bytes;
+        self.pools.at_mut(pool.index).planned_segments += 1;
+        Ok(Plan {
+            steps: vec![Step::Reserve { bytes, alignment: self.vm.granule_bytes() }],
+            intent: Intent::Reserve { list, bytes, is_window: false },
+        })
+    }
+
+    /// The addresses of a growing pool, once they are reserved.
+    ///
+    /// # Errors
+    /// There are none: the pool is unknown, or none of this kind.
+    pub fn room_of(&self, pool: PoolId) -> Result<Granted, RequestError> {
+        let of = self.pools.live(pool)?;
+        let segment = of.lists(SizeClass::Large).find_map(|(_, list)| self.room(list));
+        let segment = segment.filter(|_| of.room_bytes > 0).map(|ix| self.space.segments[ix]);
+        let unknown = RequestError::UnknownPool { pool };
+        segment.map(|s| Granted { address: s.address, bytes: s.bytes }).ok_or(unknown)
+    }
+
+    /// Joins what a growth of a growing pool was given with the live block before it.
+    ///
+    /// # Errors
+    /// Either is no live block, or they are not beside each other: somebody else has freed the
+    /// first. Nothing has changed.
+    pub fn join_live(&mut self, address: u64, given: u64) -> Result<(), FreeError> {
+        let (index, rest) = (self.space.find_live(address)?, self.space.find_live(given)?);
+        let Block { requested, uses, list, .. } = self.space.blocks[rest];
+        if self.space.blocks[index].next != rest {
+            return Err(FreeError::AlreadyFree { address });
+        }
+        assert!(uses == NO_USES, "a block was used before it was given");
+        self.space.map.remove(&mut self.space.blocks, rest);
+        self.space.blocks.absorb_next(index);
+        self.space.blocks[index].requested += requested;
+        self.stats.join(self.space.list(list).class as usize);
+        Ok(())
+    }
+
+    /// Cuts a live block: it keeps so many bytes, whole granules, and the rest is a live block of
+    /// its own, used where the whole was. Returns where that starts, to be freed.
+    ///
+    /// # Errors
+    /// There is no such block, or it is no larger: somebody else has freed it.
+    pub fn cut_live(&mut self, address: u64, bytes: u64) -> Result<u64, FreeError> {
+        let index = self.space.find_live(address)?;
+        if bytes == 0 || bytes >= self.space.blocks[index].bytes {
+            return Err(FreeError::AlreadyFree { address });
+        }
+        let rest = self.space.blocks.cut(index, bytes);
+        let start = self.space.blocks[rest].address;
+        let Block { list, uses, .. } = self.space.blocks[index];
+        self.space.blocks[index].requested = bytes;
+        let mut own = NO_USES;
+        for stream in self.uses.get(uses).to_vec() {
+            self.uses.add(&mut own, stream);
+        }
+        let block = &mut self.space.blocks[rest];
+        (block.requested, block.uses) = (block.bytes, own);
+        self.space.map.insert(&mut self.space.blocks, rest, start);
+        self.stats.cut(self.space.list(list).class as usize);
+        Ok(start)
+    }
+
+    /// Serves a request of a growing pool: right behind what is live there.
+    pub(super) fn extend(
+        &mut self,
+        pool: PoolId,
+        stream: StreamId,
+        requested: u64,
+        reuse: Reuse,
+        look: Look,
+    ) -> Result<Outcome, RequestError> {
+        let list = self.growing_list(pool, stream)?;
+        let request = Request { list, requested, bytes: requested };
+        let no_room = {
+            let room_bytes = self.pools.live(pool)?.room_bytes;
+            RequestError::Room { bytes: requested, room_bytes }
+        };
+        let segment = self.room(list).ok_or(no_room)?;
+        let blocks = &self.space.blocks;
+        let first = self.space.segments[segment].first;
+        let is_live = |&index: &BlockIndex| blocks[index].state == BlockState::Live;
+        let behind = blocks.onward(first).find(|index| !is_live(index)).ok_or(no_room)?;
+        let (mut free, mut unmapped) = (BlockIndex::NONE, behind);
+        if blocks[behind].state == BlockState::Free {
+            if blocks[behind].bytes >= requested {
+                let granted = self.space.occupy_free(behind, list, requested, requested);
+                return Ok(Outcome::Granted(self.count_live(request, granted)));
+            }
+            (free, unmapped) = (behind, blocks[behind].next.some().ok_or(no_room)?);
+        }
+        if blocks[unmapped].state != BlockState::Unmapped {
+            let address = blocks[unmapped].address;
+            return Err(RequestError::StillUsed { address });
+        }
+        let free_bytes = free.some().map_or(0, |free| blocks[free].bytes);
+        let (missing, unmapped_bytes) = (requested - free_bytes, blocks[unmapped].bytes);
+        // A gap before memory that was given up is filled first.
+        let is_whole = missing <= unmapped_bytes;
+        let before = if is_whole { free } else { BlockIndex::NONE };
+        let bytes = missing.min(unmapped_bytes);
+        let point = GrowthPoint { before, unmapped, after: BlockIndex::NONE, bytes };
+        let outcome = self.extend_to(request, point, is_whole, reuse, look)?;
+        self.count_choice(request, &outcome);
+        Ok(outcome)
+    }
+
+    /// Backs a growth point: with what is gathered, or with what is there.
+    fn extend_to(
+        &mut self,
+        request: Request,
+        point: GrowthPoint,
+        is_whole: bool,
+        reuse: Reuse,
+        look: Look,
+    ) -> Result<Outcome, RequestError> {
+        let (asked, held) = (request.bytes, self.vm.granule_count());
+        // No piece of it is remapped, so that small handles would gain nothing.
+        let (headroom, class) = (&self.headroom, SizeClass::Large);
+        let most = headroom.handle_granules(&self.stats, class, asked, true, held);
+        let new = self.vm.new_physical(point.bytes, most);
+        let whose = Gather::AllFor(request.list);
+        if let Some(plan) = self.plan_gather(new.created_bytes, whose, reuse, look) {
+            return Ok(Outcome::Plan(plan));
+        }
+        self.headroom.check(&self.stats, new.created_bytes, look)?;
+        Ok(Outcome::Plan(self.plan_growth(is_whole.then_some(request), point, new)))
+    }
+
+    /// Plans to gather free memory of at most so many bytes; `None` if there is none, or where a
+    /// capture leaves what is mapped alone.
+    pub(super) fn plan_gather(
+        &mut self,
+        bytes: u64,
+        whose: Gather,
+        reuse: Reuse,
+        look: Look,
+    ) -> Option<Plan> {
+        if bytes == 0 || reuse == Reuse::OwnStream || look == Look::Past {
+            return None;
+        }
+        if whose != Gather::GivenUp {
+            self.windows().send_all_home();
+        }
+        Trim::gathering(self, bytes, whose)
+    }
+
+    fn growing_list(&mut self, pool: PoolId, stream: StreamId) -> Result<ListIx, RequestError> {
+        self.pools.live(pool)?;
+        self.streams.live(stream)?;
+        let class = SizeClass::Large;
+        Ok(self.pools.list_in(&mut self.space, pool.index, class, stream.index))
+    }
+
+    /// The segment of a growing pool, once it is reserved.
+    fn room(&self, list: ListIx) -> Option<SegmentIx> {
+        let mut segments = self.space.segments.iter();
+        segments.find(|(_, segment)| segment.list == list).map(|(ix, _)| ix)
+    }
+}
