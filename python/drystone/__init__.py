@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from ._growable import Growable
     from ._monitor import Monitor
     from ._pin import Pin
 
 __version__ = "0.1.0"
 __all__ = [
     "DrystoneError", "NotSupportedError", "enable", "is_enabled", "library_path", "metrics",
-    "monitor", "pin_mapping", "report",
+    "monitor", "pin_mapping", "report", "reserve",
 ]
 
 
@@ -99,3 +100,18 @@ def pin_mapping(memory: Tensor | int) -> Pin:
     """
     from ._pin import Pin, address_of
     return Pin(address_of(memory))
+
+
+def reserve(max_bytes: int, *, device: int | None = None) -> Growable:
+    """Reserves addresses for memory that grows and shrinks in place, on PyTorch's current stream.
+
+    For a cache that grows with the conversation: its address never changes, nothing is copied, and
+    CUDA graphs over it stay valid. Physical memory is behind the bytes that there are, in whole
+    granules of 2 MiB, and counts as any other of Drystone's. ``grow_to``, ``shrink_to``,
+    ``commit_rest``, and ``tensor`` for a tensor over it. Not with ``backend="async"``.
+    """
+    import torch
+
+    from ._growable import Growable
+    device = torch.cuda.current_device() if device is None else device
+    return Growable(max_bytes, device, torch.cuda.current_stream(device).cuda_stream)

@@ -42,6 +42,62 @@ class OnDevice(unittest.TestCase):
         self.assertEqual(simulated.violation_count(), self.violations, simulated.violations())
 
 
+class GrowsInPlace(OnDevice):
+    def test_a_cache_grows_while_a_graph_replays(self):
+        with drystone.reserve(4 * GIB) as cache:
+            self.assertEqual((cache.bytes, cache.room_bytes), (0, 4 * GIB))
+            self.assertEqual(cache.tensor().numel(), 0)
+            cache.grow_to(8 * MIB)
+            address = cache.address
+            first = cache.tensor(torch.float32)
+            first.fill_(3)
+            total = torch.zeros(2 * MIB, device="cuda")
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                total.copy_(first)
+            for size in (100, 500, 2000):
+                cache.grow_to(size * MIB)
+                first.fill_(size)
+                graph.replay()
+                self.assertEqual(total[-1].item(), size)
+                self.assertEqual(cache.tensor().data_ptr(), address)
+                self.assertEqual(cache.tensor(torch.int64).numel(), size * MIB // 8)
+            self.assertEqual(cache.tensor(torch.float32)[5].item(), 2000)
+            del graph, total, first
+            cache.shrink_to(3 * MIB)
+            torch.cuda.empty_cache()
+            self.assertEqual(cache.bytes, 3 * MIB)
+            self.assertEqual(torch.cuda.memory_reserved(), 4 * MIB)
+
+    def test_what_is_left_is_one_caches(self):
+        kept = empty(100 * MIB)
+        cache = drystone.reserve(16 * GIB)
+        count = cache.commit_rest(200 * MIB)
+        self.assertGreater(count, 7 * GIB)
+        scratch = [empty(40 * MIB) for _ in range(4)]
+        tensor = cache.tensor()
+        del cache
+        tensor[-1] = 7  # lives on
+        self.assertEqual(tensor[-1].item(), 7)
+        del kept, scratch, tensor
+
+    def test_other_streams_and_refusals(self):
+        other = torch.cuda.Stream()
+        cache = drystone.reserve(64 * MIB)
+        cache.grow_to(20 * MIB)
+        cache.record_stream(other)
+        with torch.cuda.stream(other):
+            torch.cuda._sleep(100)
+        cache.shrink_to(1)
+        cache.grow_to(20 * MIB)
+        with self.assertRaisesRegex(drystone.DrystoneError, "room of 67108864 bytes"):
+            cache.grow_to(65 * MIB)
+        cache.free()
+        cache.free()
+        with self.assertRaisesRegex(drystone.DrystoneError, "not an address"):
+            cache.grow_to(1)
+
+
 class Memory(OnDevice):
     def test_figures_are_those_of_the_device(self):
         held = simulated.physical_bytes()

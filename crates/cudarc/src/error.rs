@@ -1,7 +1,7 @@
 //! [`MemoryError`]: why an engine did not get what it asked for.
 
 use drystone::driver::DriverError;
-use drystone::{AllocateError, BuildError, RecordStreamError};
+use drystone::{AllocateError, BuildError, FreeError, RecordStreamError, ReserveError};
 use drystone_cuda::OpenError;
 
 /// Why an engine did not get its memory.
@@ -47,6 +47,12 @@ pub enum MemoryError {
     /// No memory: all figures are in the message.
     #[error(transparent)]
     Allocate(#[from] AllocateError),
+    /// No addresses were reserved.
+    #[error(transparent)]
+    Reserve(#[from] ReserveError),
+    /// Somebody has freed the memory by its address.
+    #[error(transparent)]
+    Free(#[from] FreeError),
     /// The allocator refuses to note a use.
     #[error(transparent)]
     RecordStream(#[from] RecordStreamError),

@@ -101,7 +101,7 @@ impl Drop for Pool {
 }
 
 /// Whether work on a stream goes into a graph, as the driver says.
-fn is_captured(stream: &CudaStream) -> Result<bool, MemoryError> {
+pub(crate) fn is_captured(stream: &CudaStream) -> Result<bool, MemoryError> {
     match stream.capture_status() {
         Ok(status) => Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE),
         // Another stream is, and it would wait for this one.

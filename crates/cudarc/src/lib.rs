@@ -25,13 +25,14 @@
 //! come from Drystone.
 //!
 //! Modules, bottom first: `error` · `lane` (a device, its streams, blocks of memory, and who owns
-//! what while a stream is captured) · `slice` (typed) · `alloc` (the traits) · `device` and `graph`
-//! (what the program holds); `install` stands alone.
+//! what while a stream is captured) · `slice` (typed) · `alloc` (the traits) · `device`, `graph`
+//! and `growable` (what the program holds); `install` stands alone.
 
 mod alloc;
 mod device;
 mod error;
 mod graph;
+mod growable;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod install;
 mod lane;
@@ -42,6 +43,7 @@ pub use device::{DeviceMemory, StreamMemory};
 pub use drystone_cuda::device_count;
 pub use error::MemoryError;
 pub use graph::{Capture, Graph, GraphPool};
+pub use growable::Growable;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub use install::{InstallError, install, installed};
 pub use lane::Block;

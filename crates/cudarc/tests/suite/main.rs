@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod graphs;
+mod growable;
 mod installed;
 mod probes;
 mod random;
