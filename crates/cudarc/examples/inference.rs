@@ -31,11 +31,12 @@ impl Engine {
     fn load(memory: &StreamMemory) -> Result<Self, Box<dyn Error>> {
         // A loader needs room to convert in; it is unused afterwards.
         let staging = memory.alloc_zeros::<f32>(VOCABULARY * HIDDEN)?;
-        let layer = || memory.alloc_zeros(12 * HIDDEN * HIDDEN);
+        let weights = memory.tagged("weights");
+        let layer = || weights.alloc_zeros(12 * HIDDEN * HIDDEN);
         let layers = (0..LAYERS).map(|_| layer()).collect::<Result<_, _>>()?;
-        let embedding = memory.alloc_zeros(VOCABULARY * HIDDEN)?;
+        let embedding = weights.alloc_zeros(VOCABULARY * HIDDEN)?;
         // Addresses alone: what the loader needed will be mapped there.
-        let cache = memory.reserve(TOKENS_MAX * ROW)?;
+        let cache = memory.tagged("kv").reserve(TOKENS_MAX * ROW)?;
         drop(staging);
         Ok(Self { memory: memory.clone(), embedding, layers, cache })
     }
@@ -59,9 +60,10 @@ impl Engine {
         let mut hidden = self.memory.alloc_zeros::<f32>(HIDDEN)?;
         let token = self.embedding.slice(..HIDDEN);
         stream.memcpy_dtod(&token, &mut hidden)?;
-        for layer in 0..LAYERS {
+        for (layer, weights) in self.layers.iter().enumerate() {
             // A real engine launches kernels with these slices as arguments.
-            let scratch = self.memory.alloc_zeros::<f32>(4 * HIDDEN)?;
+            let mut scratch = self.memory.alloc_zeros::<f32>(4 * HIDDEN)?;
+            stream.memcpy_dtod(&weights.slice(..4 * HIDDEN), &mut scratch)?;
             let result = scratch.slice(..2 * HIDDEN);
             let at = start + layer * 2 * HIDDEN;
             let mut row = self.cache.slice_mut(at..at + 2 * HIDDEN);
@@ -99,15 +101,17 @@ fn run() -> Result<(), Box<dyn Error>> {
     }
     stream.synchronize()?;
 
-    let weights: usize = engine.layers.iter().map(|layer| layer.num_bytes()).sum();
     let all = memory.allocator().stats().all;
     println!(
-        "{} tokens; {} MiB of weights, {} MiB in use, {} MiB held, {} MiB at most",
+        "{} tokens; {} MiB in use, {} MiB held, {} MiB at most",
         engine.tokens(),
-        weights >> 20,
         all.allocated_bytes.current >> 20,
         all.reserved_bytes.current >> 20,
         all.reserved_bytes.peak >> 20,
     );
+    for tag in memory.allocator().tag_stats() {
+        println!("{}: {} MiB, {} MiB at most", tag.name, tag.bytes >> 20, tag.peak_bytes >> 20);
+    }
+    drop(engine);
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaStream};
 use drystone::driver::DriverError;
-use drystone::{Allocator, Budget, Options};
+use drystone::{Allocator, Budget, Options, Tag};
 use drystone_cuda::{CudaDevice, CudaOptions};
 
 use crate::alloc::DeviceAllocator;
@@ -45,7 +45,7 @@ impl DeviceMemory {
             return Err(MemoryError::OtherDevice { stream_ordinal, ordinal });
         }
         check_primary(stream.context())?;
-        Ok(StreamMemory { lane: self.device.lane(stream)? })
+        Ok(StreamMemory { lane: self.device.lane(stream)?, tag: None })
     }
 
     /// The allocator: statistics, trimming, limits, callbacks.
@@ -68,6 +68,7 @@ fn check_primary(context: &CudaContext) -> Result<(), MemoryError> {
 #[derive(Clone, Debug)]
 pub struct StreamMemory {
     pub(crate) lane: Arc<Lane>,
+    pub(crate) tag: Option<Tag>,
 }
 
 impl StreamMemory {
@@ -94,6 +95,14 @@ impl StreamMemory {
             true => Ok(()),
             false => Err(MemoryError::OtherMemory { ordinal: device.ordinal }),
         }
+    }
+
+    /// The same memory, where all that is allocated counts under a tag of this name: "weights",
+    /// "kv", "scratch". `allocator().tag_stats()` says how much that is.
+    ///
+    /// Clones of a slice count as it does; what becomes of it in a capture counts on.
+    pub fn tagged(&self, name: &str) -> Self {
+        Self { lane: Arc::clone(&self.lane), tag: Some(self.allocator().tag(name)) }
     }
 
     /// What can still be had.
@@ -131,6 +140,6 @@ impl DeviceAllocator for StreamMemory {
     }
 
     fn allocate(&self, bytes: u64) -> Result<Block, MemoryError> {
-        Block::new(&self.lane, bytes)
+        Block::new(&self.lane, bytes, self.tag.as_ref())
     }
 }

@@ -47,7 +47,10 @@ impl StreamMemory {
         let lane = Arc::clone(&self.lane);
         // What cudarc would panic over comes to light here.
         lane.stream.context().bind_to_thread()?;
-        let memory = self.allocator().reserve(lane.id, bytes_of::<T>(max_len)?)?;
+        let mut memory = self.allocator().reserve(lane.id, bytes_of::<T>(max_len)?)?;
+        if let Some(tag) = &self.tag {
+            memory = memory.tagged(tag);
+        }
         let room = memory.room_bytes() as usize / size_of::<T>().max(1);
         // SAFETY: reserved addresses. cudarc reads and writes none by itself, and views of what
         // has memory alone are handed out; the slice is never dropped.

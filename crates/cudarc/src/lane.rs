@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 use cudarc::driver::sys::{CUdeviceptr, CUresult, CUstreamCaptureStatus};
 use cudarc::driver::{CudaSlice, CudaStream, result};
 use drystone::driver::Stream;
-use drystone::{Allocator, PoolId, StreamId};
+use drystone::{Allocator, Held, PoolId, StreamId, Tag};
 use parking_lot::Mutex;
 
 use crate::error::MemoryError;
@@ -119,6 +119,7 @@ pub struct Block {
     source: Source,
     /// Whether cudarc tracked uses by events when it was made.
     is_tracked: bool,
+    held: Option<Held>,
 }
 
 /// Whose memory a block is.
@@ -134,32 +135,44 @@ enum Source {
 
 impl Block {
     /// Memory on a lane.
-    pub(crate) fn new(lane: &Arc<Lane>, bytes: u64) -> Result<Self, MemoryError> {
+    pub(crate) fn new(
+        lane: &Arc<Lane>,
+        bytes: u64,
+        tag: Option<&Tag>,
+    ) -> Result<Self, MemoryError> {
         lane.stream.context().bind_to_thread()?;
         let is_tracked = lane.stream.context().is_event_tracking();
-        let block = |address, source| Self { lane: Arc::clone(lane), address, source, is_tracked };
+        let block = |address, bytes, source| {
+            let held = tag.map(|tag| tag.hold(bytes));
+            Self { lane: Arc::clone(lane), address, source, is_tracked, held }
+        };
         if bytes == 0 {
-            return Ok(block(0, Source::Default));
+            return Ok(block(0, 0, Source::Default));
         }
         let pool = lane.session.lock().as_ref().map(|session| Arc::clone(&session.pool));
         let allocator = &lane.device.allocator;
         if let Some(pool) = pool {
             let granted = allocator.allocate_raw(pool.id, lane.id, bytes)?;
-            return Ok(block(granted.address, Source::Graphs(pool)));
+            return Ok(block(granted.address, granted.bytes, Source::Graphs(pool)));
         }
         if is_captured(&lane.stream)? {
             // SAFETY: the stream is alive, and its context current.
             let address = unsafe { result::malloc_async(lane.stream.cu_stream(), bytes as usize) };
-            return Ok(block(address?, Source::Driver));
+            return Ok(block(address?, bytes, Source::Driver));
         }
         let granted = allocator.allocate_raw(PoolId::DEFAULT, lane.id, bytes)?;
-        Ok(block(granted.address, Source::Default))
+        Ok(block(granted.address, granted.bytes, Source::Default))
     }
 
     /// Where it starts on the device: a multiple of 512, or of 256 where the program captures
     /// without a session. 0 for an empty one.
     pub const fn address(&self) -> CUdeviceptr {
         self.address
+    }
+
+    /// What it counts under.
+    pub(crate) fn tag(&self) -> Option<&Tag> {
+        self.held.as_ref().map(Held::tag)
     }
 
     /// The stream in whose order it is used.
@@ -229,6 +242,7 @@ impl Block {
                         address,
                         source: std::mem::replace(&mut self.source, Source::Default),
                         is_tracked: self.is_tracked,
+                        held: self.held.take(),
                     });
                 }
             }

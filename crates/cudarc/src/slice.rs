@@ -183,7 +183,7 @@ impl<T: DeviceRepr> PooledSlice<T> {
         let Some(block) = &self.block else {
             return Ok(self.slice.try_clone()?.into());
         };
-        let block = Block::new(&block.lane, self.slice.num_bytes() as u64)?;
+        let block = Block::new(&block.lane, self.slice.num_bytes() as u64, block.tag())?;
         // SAFETY: a block of that size, which is written now.
         let mut copy = unsafe { Self::over(block, self.slice.len()) }?;
         if !copy.is_empty() {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use drystone_core::{RecordStreamError, StreamId};
 
 use crate::engine::Engine;
+use crate::tag::{Held, Tag};
 
 /// A live block of device memory. Dropping it frees the block in the order of its stream.
 #[must_use = "dropping an allocation frees it"]
@@ -15,11 +16,12 @@ pub struct Allocation {
     address: u64,
     bytes: u64,
     stream: StreamId,
+    held: Option<Held>,
 }
 
 impl Allocation {
     pub(crate) fn new(engine: Arc<Engine>, address: u64, bytes: u64, stream: StreamId) -> Self {
-        Self { engine, address, bytes, stream }
+        Self { engine, address, bytes, stream, held: None }
     }
 
     /// Where the block starts on the device; a multiple of 512. Zero for an empty allocation.
@@ -68,7 +70,13 @@ impl Allocation {
         self.engine.backend.state().change(|state| state.record_stream(self.address, stream))?
     }
 
-    /// Gives up ownership: the block stays live until [`Allocator::free`](crate::Allocator::free)
+    /// Counts under a tag from now on, and under no other.
+    pub fn tagged(mut self, tag: &Tag) -> Self {
+        self.held = Some(tag.hold(self.bytes));
+        self
+    }
+
+    /// Gives up ownership, and its count under a tag: the block stays live until [`Allocator::free`](crate::Allocator::free)
     /// is called with the address.
     #[must_use = "the address is the only way to free the block"]
     pub fn into_address(self) -> u64 {

@@ -6,6 +6,7 @@ use drystone_core::{Poisoned, PoolId, RequestError, StreamError};
 use drystone_driver::{Call, DriverError, ErrorCode};
 
 use crate::decimal::Hundredths;
+use crate::tag::TagStats;
 
 /// Why an allocation failed. The allocator stays usable, and the same call may be made again,
 /// unless the request was refused as [`RequestError::Poisoned`].
@@ -132,6 +133,8 @@ pub struct OutOfMemory {
     pub is_capturing: bool,
     /// The limit refused, and not the device.
     pub is_at_limit: bool,
+    /// What each tag of the program's has.
+    pub tags: Vec<TagStats>,
     /// The driver's refusal; `None` if the limit refused, or if the driver was not even asked: the
     /// device has less free than it takes.
     pub refusal: Option<DriverError>,
@@ -264,6 +267,11 @@ impl fmt::Display for OutOfMemory {
         if others > 0 {
             write!(f, " {} are held outside of Drystone.", Bytes(others))?;
         }
+        if !self.tags.is_empty() {
+            let by_tag = |tag: &TagStats| format!("{} {}", tag.name, Bytes(tag.bytes));
+            let by_tag: Vec<String> = self.tags.iter().map(by_tag).collect();
+            write!(f, " By tag: {}.", by_tag.join(", "))?;
+        }
         if let Some(refusal) = &self.refusal {
             write!(f, " The driver: {refusal}.")?;
         }
@@ -307,6 +315,7 @@ mod tests {
             granule_bytes_min: 2 << 20,
             is_capturing: false,
             is_at_limit: false,
+            tags: Vec::new(),
             refusal: Some(
                 DriverError::new(Call::Create, ErrorCode::OutOfMemory).with_figures(2 << 20, 0),
             ),
@@ -369,6 +378,10 @@ mod tests {
             ),
             "{little}"
         );
+        let tag = |name: &str, bytes| TagStats { name: name.to_owned(), bytes, peak_bytes: bytes };
+        let tags = vec![tag("weights", 4 << 30), tag("kv", 3 << 29)];
+        let tagged = OutOfMemory { tags, refusal: None, ..sample() }.to_string();
+        assert!(tagged.ends_with("512.00 MiB. By tag: weights 4.00 GiB, kv 1.50 GiB."), "{tagged}");
         let outside = OutOfMemory { allocated_bytes: 1 << 30, reserved_bytes: 1 << 30, ..sample() };
         let outside = outside.to_string();
         assert!(outside.contains("Most of the device, 6.00 GiB, is held by other processes"));

@@ -8,6 +8,7 @@ use drystone_core::{FreeError, PoolId, RecordStreamError, RequestError, StreamId
 use crate::allocator::Allocator;
 use crate::build_error::BuildError;
 use crate::error::AllocateError;
+use crate::tag::{Held, Tag};
 
 /// Why no addresses were reserved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,6 +54,7 @@ pub struct Growable {
     bytes: u64,
     /// The front in whole granules: the size of the live block.
     backed_bytes: u64,
+    held: Option<Held>,
 }
 
 impl Allocator {
@@ -92,6 +94,7 @@ impl Allocator {
             granule_bytes,
             bytes: 0,
             backed_bytes: 0,
+            held: None,
         })
     }
 }
@@ -122,6 +125,19 @@ impl Growable {
         self.stream
     }
 
+    /// Counts under a tag from now on, in whole granules, and under no other.
+    pub fn tagged(mut self, tag: &Tag) -> Self {
+        self.held = Some(tag.hold(self.backed_bytes));
+        self
+    }
+
+    fn set_front(&mut self, bytes: u64, backed_bytes: u64) {
+        (self.bytes, self.backed_bytes) = (bytes, backed_bytes);
+        if let Some(held) = &mut self.held {
+            held.set_bytes(backed_bytes);
+        }
+    }
+
     /// Moves the front forward to so many bytes; does nothing if it is there already. What is
     /// before it stays as it is; what comes contains whatever is there. May call the driver and
     /// wait as [`Allocator::allocate`]; legal while its stream is captured.
@@ -144,7 +160,7 @@ impl Growable {
             let block = (self.backed_bytes > 0).then_some(self.address);
             self.allocator.engine.extend(self.pool, self.stream, block, missing)?;
         }
-        (self.bytes, self.backed_bytes) = (bytes, backed_bytes);
+        self.set_front(bytes, backed_bytes);
         Ok(())
     }
 
@@ -161,7 +177,7 @@ impl Growable {
         if backed_bytes < self.backed_bytes {
             self.allocator.engine.give_up(self.address, backed_bytes)?;
         }
-        (self.bytes, self.backed_bytes) = (bytes, backed_bytes);
+        self.set_front(bytes, backed_bytes);
         Ok(())
     }
 

@@ -26,7 +26,7 @@
 //! carries out. The heap's lock is taken for a decision and never held across a driver call; the
 //! order of the others is written in `engine`.
 //!
-//! Modules, bottom first; a module uses only those above it: `decimal`, `error`, `options`,
+//! Modules, bottom first; a module uses only those above it: `decimal`, `tag`, `error`, `options`,
 //! `build_error`, `budget`, `memory_provider` (plain types) · `state_lock` (a panic under it
 //! poisons) · `executor` (carries plans out, and joins names of the heap with handles of the
 //! driver) · `backend` (who decides, behind its lock) · `engine` (streams, waiting, trimming, the
@@ -46,6 +46,7 @@ mod growable;
 mod memory_provider;
 mod options;
 mod state_lock;
+mod tag;
 
 pub use allocation::Allocation;
 pub use allocator::{Allocator, PinError};
@@ -65,6 +66,7 @@ pub use executor::observe::{MappingChange, RemapCallback};
 pub use growable::{Growable, ReserveError};
 pub use memory_provider::MemoryProvider;
 pub use options::{Backend, Options, OptionsError, PoolOptions};
+pub use tag::{Held, Tag, TagStats};
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

@@ -101,6 +101,25 @@ fn from_1_to_64_gib_while_graphs_replay_nothing_is_copied() {
 }
 
 #[test]
+fn memory_counts_under_its_tag() {
+    on_a_device("growable::memory_counts_under_its_tag", "memory:1GiB", || {
+        let memory = memory(&Options::default());
+        let weights = memory.tagged("weights").alloc_zeros::<u8>(5 * MIB + 1).unwrap();
+        let copy = weights.clone();
+        let mut cache = memory.tagged("kv").reserve::<u8>(64 * MIB).unwrap();
+        cache.grow_zeros_to(9 * MIB).unwrap();
+        let untagged = memory.alloc_zeros::<u8>(MIB).unwrap();
+        let mib = MIB as u64;
+        let stats = || memory.allocator().tag_stats().into_iter().map(|tag| (tag.name, tag.bytes));
+        let expected = [("weights", 2 * (5 * mib + 512)), ("kv", 10 * mib)];
+        assert!(stats().eq(expected.map(|(name, bytes)| (name.to_owned(), bytes))));
+        drop((weights, copy, cache, untagged));
+        assert!(stats().all(|(_, bytes)| bytes == 0));
+        assert_eq!(memory.allocator().tag_stats()[1].peak_bytes, 10 * mib);
+    });
+}
+
+#[test]
 fn b01_what_is_given_up_waits_for_uses_that_cudarc_noted() {
     let name = "growable::b01_what_is_given_up_waits_for_uses_that_cudarc_noted";
     on_a_device(name, "memory:1GiB", || {

@@ -9,6 +9,7 @@ use super::Allocator;
 use crate::backend::BackendState;
 use crate::budget::Budget;
 use crate::options::Backend;
+use crate::tag::{Tag, TagStats};
 
 impl Allocator {
     /// Statistics at this moment. Makes a driver call with backend `async` alone, and waits for
@@ -46,11 +47,12 @@ impl Allocator {
         (all.allocated_bytes.current, all.reserved_bytes.current)
     }
 
-    /// Sets every peak of the statistics and of the accounts to its current value.
+    /// Sets every peak of the statistics, the accounts and the tags to its current value.
     pub fn reset_peaks(&self) {
         self.engine.refresh();
         // What is poisoned has no new ones.
         let _ = self.engine.backend.state().change(|state| state.reset_peaks());
+        self.engine.tags.reset_peaks();
     }
 
     /// What each pool, class and stream has, and the most it had in use: those that have
@@ -76,6 +78,36 @@ impl Allocator {
     /// ```
     pub fn pool_stream_stats(&self) -> Vec<PoolStreamStats> {
         self.engine.backend.read().pool_stream_stats()
+    }
+
+    /// The tag of this name, made if it is new.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use drystone::{Allocator, Options};
+    /// # use drystone_driver::Stream;
+    /// # use drystone_sim::{SimConfig, SimDevice};
+    /// # let device = SimDevice::new(SimConfig::default());
+    /// # let allocator = Allocator::new(Arc::new(device.clone()), &Options::default())?;
+    /// # let stream = allocator.add_stream(Stream::DEFAULT)?;
+    /// let [weights, kv] = ["weights", "kv"].map(|name| allocator.tag(name));
+    /// let layer = allocator.allocate(stream, 96 << 20)?.tagged(&weights);
+    /// let mut cache = allocator.reserve(stream, 8 << 30)?.tagged(&kv);
+    /// cache.grow_to(1 << 30)?;
+    /// let stats = allocator.tag_stats();
+    /// assert_eq!((stats[0].bytes, stats[1].bytes), (96 << 20, 1 << 30));
+    /// drop(layer);
+    /// assert_eq!(allocator.tag_stats()[0].peak_bytes, 96 << 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn tag(&self, name: &str) -> Tag {
+        self.engine.tags.tag(name)
+    }
+
+    /// What each tag has and had at most, in the order they were first named. The message of out of
+    /// memory says it, too.
+    pub fn tag_stats(&self) -> Vec<TagStats> {
+        self.engine.tags.stats()
     }
 
     /// What is held, which takes time for each block: segments in address order, tiled by their

@@ -29,6 +29,7 @@ use crate::executor::Executor;
 use crate::executor::capture::Relaxed;
 use crate::executor::handles::Handles;
 use crate::state_lock::StateLock;
+use crate::tag::Tags;
 
 /// Called when memory runs out, with the bytes asked for and no lock held. Returns whether it
 /// freed something, so that the request is worth another try.
@@ -41,6 +42,7 @@ pub(crate) struct Engine {
     /// Held by whoever moves memory between the backend and the device.
     growth: Mutex<()>,
     pub(crate) callbacks: Mutex<Vec<OutOfMemoryCallback>>,
+    pub(crate) tags: Tags,
     streams: Streams,
 }
 
@@ -51,6 +53,7 @@ impl Engine {
             executor: Executor::new(driver, handles),
             growth: Mutex::default(),
             callbacks: Mutex::default(),
+            tags: Tags::default(),
             streams: Streams::default(),
         }
     }

@@ -148,6 +148,7 @@ impl Engine {
             granule_bytes: backend.granule_bytes(miss.pool()),
             is_capturing: miss.captured() != Captured::None,
             is_at_limit: false,
+            tags: self.tags.stats(),
             refusal,
         })
     }
