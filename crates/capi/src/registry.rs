@@ -13,8 +13,8 @@ use drystone::driver::Driver;
 use parking_lot::Mutex;
 
 use crate::device::Device;
-use crate::process;
 use crate::status::{Failure, Status};
+use crate::{process, record};
 
 /// Devices beyond are refused. Far more than a machine has, and as many as `u64` has bits.
 const DEVICES_MAX: usize = 64;
@@ -94,6 +94,7 @@ fn open_alone(ordinal: c_int) -> Result<&'static Device, Failure> {
     };
     // Cannot truncate: the position is below the table's length.
     let device = Box::new(Device::new(index as u32, open_driver(index as u32)?, &options)?);
+    record::begin(&device.allocator, device.ordinal)?;
     let device = Box::leak(device);
     DEVICES[index].store(ptr::from_mut(device), Ordering::Release);
     Ok(device)

@@ -67,7 +67,7 @@ impl Allocation {
         if self.address == 0 {
             return Ok(());
         }
-        self.engine.backend.state().change(|state| state.record_stream(self.address, stream))?
+        self.engine.record_stream(self.address, stream)
     }
 
     /// Counts under a tag from now on, and under no other.

@@ -136,6 +136,10 @@ impl Growable {
         if let Some(held) = &mut self.held {
             held.set_bytes(backed_bytes);
         }
+        let recorder = &self.allocator.engine.recorder;
+        if recorder.is_on() {
+            recorder.resized(self.pool, self.stream, self.address, backed_bytes);
+        }
     }
 
     /// Moves the front forward to so many bytes; does nothing if it is there already. What is
@@ -228,6 +232,7 @@ impl Drop for Growable {
         if self.backed_bytes > 0 {
             // Its block is live, or the allocator poisoned, and keeps what it has.
             let _ = self.allocator.engine.give_up(self.address, 0);
+            self.set_front(0, 0);
         }
         self.allocator.engine.give_up_room(self.pool);
     }

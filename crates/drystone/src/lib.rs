@@ -27,7 +27,7 @@
 //! order of the others is written in `engine`.
 //!
 //! Modules, bottom first; a module uses only those above it: `decimal`, `tag`, `error`, `options`,
-//! `build_error`, `budget`, `memory_provider` (plain types) · `state_lock` (a panic under it
+//! `build_error`, `budget`, `memory_provider`, `record` (plain types) · `state_lock` (a panic under it
 //! poisons) · `executor` (carries plans out, and joins names of the heap with handles of the
 //! driver) · `backend` (who decides, behind its lock) · `engine` (streams, waiting, trimming, the
 //! way of a miss) · `allocation` · `allocator` (the public handle) · `growable`.
@@ -45,6 +45,7 @@ mod executor;
 mod growable;
 mod memory_provider;
 mod options;
+mod record;
 mod state_lock;
 mod tag;
 
@@ -66,6 +67,7 @@ pub use executor::observe::{MappingChange, RemapCallback};
 pub use growable::{Growable, ReserveError};
 pub use memory_provider::MemoryProvider;
 pub use options::{Backend, Options, OptionsError, PoolOptions};
+pub use record::Recording;
 pub use tag::{Held, Tag, TagStats};
 
 #[cfg(doctest)]

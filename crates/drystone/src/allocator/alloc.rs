@@ -163,6 +163,6 @@ impl Allocator {
     /// The address is not that of a live block, or the stream is unknown.
     #[inline]
     pub fn record_stream(&self, address: u64, stream: StreamId) -> Result<(), RecordStreamError> {
-        self.engine.backend.state().change(|state| state.record_stream(address, stream))?
+        self.engine.record_stream(address, stream)
     }
 }

@@ -1,5 +1,8 @@
 //! What is held and what can still be had: statistics, snapshots, the budget, the check.
 
+use std::io;
+use std::path::Path;
+
 use drystone_core::{
     BlockView, Broken, CrossStream, FreeError, PoolStreamStats, SegmentKind, SegmentView, Stats,
 };
@@ -9,6 +12,7 @@ use super::Allocator;
 use crate::backend::BackendState;
 use crate::budget::Budget;
 use crate::options::Backend;
+use crate::record::Recording;
 use crate::tag::{Tag, TagStats};
 
 impl Allocator {
@@ -205,6 +209,35 @@ impl Allocator {
                 }
             }
         }
+    }
+
+    /// Records what is asked of the allocator from now on, and what is live, to a file that
+    /// `drystone compare` reads: it says what other allocators would hold, and on what device the
+    /// program would still run. A growable is written as one block that is freed and allocated
+    /// anew. While it is recorded a request takes a lock more, and now and then writes to the file.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use drystone::{Allocator, Options};
+    /// # use drystone_driver::Stream;
+    /// # use drystone_sim::{SimConfig, SimDevice};
+    /// # let device = SimDevice::new(SimConfig::default());
+    /// # let allocator = Allocator::new(Arc::new(device.clone()), &Options::default())?;
+    /// # let stream = allocator.add_stream(Stream::DEFAULT)?;
+    /// # let file = std::env::temp_dir().join(format!("drystone-record-{}.csv", std::process::id()));
+    /// let recording = allocator.record(&file)?;
+    /// drop(allocator.allocate(stream, 3 << 20)?);
+    /// recording.mark_iteration();
+    /// assert_eq!(recording.end()?, 3); // an allocation, a free, a mark
+    /// # std::fs::remove_file(file)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The file cannot be made, or the allocator is being recorded already.
+    pub fn record(&self, path: impl AsRef<Path>) -> io::Result<Recording> {
+        let snapshot = || self.engine.backend.read().snapshot();
+        self.engine.recorder.begin(path.as_ref(), snapshot)
     }
 
     /// Proves every invariant of the heap. Slow: for tests and debugging.

@@ -17,7 +17,9 @@ mod streams;
 
 use std::sync::Arc;
 
-use drystone_core::{AsyncPools, FreeError, FreeOutcome, Freed, Granted, Plan, PoolId, StreamId};
+use drystone_core::{
+    AsyncPools, FreeError, FreeOutcome, Freed, Granted, Plan, PoolId, RecordStreamError, StreamId,
+};
 use drystone_driver::{Call, Driver, DriverError, Stream};
 use parking_lot::Mutex;
 
@@ -28,6 +30,7 @@ use crate::error::{AllocateError, PeerError, TrimError, is_final, poisoned};
 use crate::executor::Executor;
 use crate::executor::capture::Relaxed;
 use crate::executor::handles::Handles;
+use crate::record::Recorder;
 use crate::state_lock::StateLock;
 use crate::tag::Tags;
 
@@ -43,6 +46,7 @@ pub(crate) struct Engine {
     growth: Mutex<()>,
     pub(crate) callbacks: Mutex<Vec<OutOfMemoryCallback>>,
     pub(crate) tags: Tags,
+    pub(crate) recorder: Arc<Recorder>,
     streams: Streams,
 }
 
@@ -54,6 +58,7 @@ impl Engine {
             growth: Mutex::default(),
             callbacks: Mutex::default(),
             tags: Tags::default(),
+            recorder: Arc::default(),
             streams: Streams::default(),
         }
     }
@@ -66,6 +71,19 @@ impl Engine {
         stream: StreamId,
         bytes: u64,
     ) -> Result<Granted, AllocateError> {
+        let served = self.serve(pool, stream, bytes);
+        if self.recorder.is_on() {
+            match &served {
+                Ok(granted) => self.recorder.allocated(pool, stream, granted.address, bytes),
+                Err(AllocateError::OutOfMemory(_)) => self.recorder.refused(pool, stream, bytes),
+                Err(_) => {}
+            }
+        }
+        served
+    }
+
+    #[inline]
+    fn serve(&self, pool: PoolId, stream: StreamId, bytes: u64) -> Result<Granted, AllocateError> {
         match &self.backend {
             BackendState::Heap(heap) => {
                 if let Some(granted) = heap.change(|heap| heap.allocate(pool, stream, bytes))?? {
@@ -82,6 +100,9 @@ impl Engine {
     /// Frees a live block.
     #[inline]
     pub(crate) fn free(&self, address: u64) -> Result<(), FreeError> {
+        if self.recorder.is_on() {
+            self.recorder.freed(address, None);
+        }
         match &self.backend {
             BackendState::Heap(heap) => {
                 let freed = heap.change(|heap| heap.free(address))??;
@@ -100,6 +121,9 @@ impl Engine {
     /// Frees a live block, given the size it was allocated with.
     #[inline]
     pub(crate) fn free_sized(&self, address: u64, bytes: u64) -> Result<(), FreeError> {
+        if self.recorder.is_on() {
+            self.recorder.freed(address, Some(bytes));
+        }
         match &self.backend {
             BackendState::Heap(heap) => {
                 let freed = heap.change(|heap| heap.free_sized(address, bytes))??;
@@ -113,6 +137,19 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Notes that a live block is also used on another stream.
+    #[inline]
+    pub(crate) fn record_stream(
+        &self,
+        address: u64,
+        stream: StreamId,
+    ) -> Result<(), RecordStreamError> {
+        if self.recorder.is_on() {
+            self.recorder.used(address, stream);
+        }
+        self.backend.state().change(|state| state.record_stream(address, stream))?
     }
 
     /// What a free of a block of the driver's pools asks for.
@@ -216,6 +253,9 @@ impl Engine {
 
     /// Waits until the device is idle and gives back all unused memory. Returns the bytes.
     pub(crate) fn trim(&self) -> Result<u64, TrimError> {
+        if self.recorder.is_on() {
+            self.recorder.trimmed();
+        }
         self.refuse_at_the_end().map_err(TrimError::before_anything)?;
         let _growth = self.growth.lock();
         self.synchronize().map_err(TrimError::before_anything)?;

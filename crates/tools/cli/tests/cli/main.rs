@@ -8,6 +8,7 @@
 mod bad_input;
 mod generated;
 mod inputs;
+mod recorded;
 mod reports;
 mod results;
 mod swept;

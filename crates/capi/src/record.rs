@@ -1,0 +1,73 @@
+//! `DRYSTONE_RECORD`: what a program asks of the library, written to a file as a trace.
+//!
+//! Keeps: a recording goes on until the process exits, and is whole then.
+
+use std::ffi::c_int;
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+
+use drystone::{Allocator, Recording};
+use parking_lot::Mutex;
+
+use crate::status::{Failure, Status};
+
+/// Names the file: of device 0, and with `-N` before its ending of device N.
+const VARIABLE: &str = "DRYSTONE_RECORD";
+
+static RECORDINGS: Mutex<Vec<Recording>> = Mutex::new(Vec::new());
+
+unsafe extern "C" {
+    fn atexit(function: extern "C" fn()) -> c_int;
+}
+
+extern "C" fn flush() {
+    // A thread that is recording just now is not waited for.
+    let Some(recordings) = RECORDINGS.try_lock() else { return };
+    for recording in &*recordings {
+        // Nobody is left to tell.
+        let _ = recording.flush();
+    }
+}
+
+/// Records a device that has just been opened, if the environment says so.
+pub(crate) fn begin(allocator: &Allocator, ordinal: u32) -> Result<(), Failure> {
+    static AT_EXIT: Once = Once::new();
+    let Some(file) = std::env::var_os(VARIABLE).filter(|file| !file.is_empty()) else {
+        return Ok(());
+    };
+    let path = path_of(Path::new(&file), ordinal);
+    let recording = allocator.record(&path).map_err(|error| {
+        let message = format!("{VARIABLE}: cannot write {}: {error}", path.display());
+        Failure::new(Status::FileError, message)
+    })?;
+    RECORDINGS.lock().push(recording);
+    // SAFETY: the library is never unloaded, and the function calls nothing that panics.
+    AT_EXIT.call_once(|| {
+        let _ = unsafe { atexit(flush) };
+    });
+    Ok(())
+}
+
+fn path_of(file: &Path, ordinal: u32) -> PathBuf {
+    if ordinal == 0 {
+        return file.to_owned();
+    }
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let (stem, ending) =
+        name.split_once('.').map_or((&*name, ""), |(stem, _)| (stem, &name[stem.len()..]));
+    file.with_file_name(format!("{stem}-{ordinal}{ending}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::path_of;
+    use std::path::Path;
+
+    #[test]
+    fn each_device_has_a_file() {
+        let path = |file: &str, ordinal| path_of(Path::new(file), ordinal);
+        assert_eq!(path("/a/b.csv", 0), Path::new("/a/b.csv"));
+        assert_eq!(path("/a/b.x.csv", 3), Path::new("/a/b-3.x.csv"));
+        assert_eq!(path("b", 1), Path::new("b-1"));
+    }
+}

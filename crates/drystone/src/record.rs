@@ -1,0 +1,231 @@
+//! [`Recording`]: what a program asks of an allocator, written as a trace that `drystone compare`
+//! and its kin read (gpu-alloc-trace v1, `docs/traces.md`).
+//!
+//! Invariants: a block is written when it was given and before it is taken back, so that events of
+//! one address are in order whichever threads they are of. A request that is served meanwhile waits
+//! for the line, and for the file now and then; where nothing is recorded it costs one load.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use drystone_core::{BlockState, PoolId, SegmentView, StreamId};
+use parking_lot::Mutex;
+
+/// Pools have numbers up to this.
+const POOL_MAX: usize = 254;
+
+/// The recorder of an allocator: at most one recording at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Recorder {
+    is_on: AtomicBool,
+    lines: Mutex<Option<Lines>>,
+}
+
+#[derive(Debug)]
+struct Lines {
+    file: BufWriter<File>,
+    begun: Instant,
+    /// By address: number, bytes, stream, pool.
+    live: BTreeMap<u64, (u32, u64, usize, usize)>,
+    spare: BinaryHeap<Reverse<u32>>,
+    next: u32,
+    iterations: u64,
+    events: u64,
+    failed: Option<io::Error>,
+}
+
+impl Lines {
+    fn line(&mut self, op: char, id: u64, bytes: u64, stream: usize, pool: usize) {
+        let time_ns = self.begun.elapsed().as_nanos();
+        let written = writeln!(self.file, "{op},{id},{bytes},{stream},{time_ns},{pool}");
+        self.events += 1;
+        if let Err(error) = written {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    fn allocated(&mut self, address: u64, bytes: u64, stream: usize, pool: usize) {
+        if self.live.contains_key(&address) {
+            // It was live when the recording began.
+            return;
+        }
+        let id = self.spare.pop().map_or(self.next, |Reverse(id)| id);
+        self.next = self.next.max(id + 1);
+        self.live.insert(address, (id, bytes, stream, pool));
+        self.line('a', id.into(), bytes, stream, pool);
+    }
+
+    fn freed(&mut self, address: u64) {
+        if let Some((id, bytes, stream, pool)) = self.live.remove(&address) {
+            self.spare.push(Reverse(id));
+            self.line('f', id.into(), bytes, stream, pool);
+        }
+    }
+}
+
+/// Streams are numbered from 1: 0 is the default stream's, which may be any of them here.
+const fn number(stream: StreamId) -> usize {
+    stream.index() + 1
+}
+
+fn number_of_pool(pool: PoolId) -> usize {
+    pool.index().min(POOL_MAX)
+}
+
+impl Recorder {
+    /// Begins a recording with what is live. `snapshot` is asked with the recorder held, so that
+    /// nothing is given or taken back past it.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        path: &Path,
+        snapshot: impl FnOnce() -> Vec<SegmentView>,
+    ) -> io::Result<Recording> {
+        let mut lines = self.lines.lock();
+        if lines.is_some() {
+            let message = "the allocator is being recorded already";
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
+        }
+        let mut file = BufWriter::new(File::create(path)?);
+        writeln!(file, "# gpu-alloc-trace v1\nop,id,bytes,stream,time_ns,pool")?;
+        let mut begun = Lines {
+            file,
+            begun: Instant::now(),
+            live: BTreeMap::new(),
+            spare: BinaryHeap::new(),
+            next: 0,
+            iterations: 0,
+            events: 0,
+            failed: None,
+        };
+        self.is_on.store(true, Ordering::SeqCst);
+        for segment in snapshot() {
+            let live = segment.blocks.iter().filter(|block| block.state == BlockState::Live);
+            for block in live {
+                let (bytes, stream) = (block.requested_bytes, block.stream + 1);
+                begun.allocated(block.address, bytes, stream, segment.pool.min(POOL_MAX));
+            }
+        }
+        *lines = Some(begun);
+        Ok(Recording { recorder: Arc::clone(self) })
+    }
+
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn with(&self, write: impl FnOnce(&mut Lines)) {
+        if let Some(lines) = &mut *self.lines.lock() {
+            write(lines);
+        }
+    }
+
+    #[cold]
+    pub(crate) fn allocated(&self, pool: PoolId, stream: StreamId, address: u64, bytes: u64) {
+        let pool = number_of_pool(pool);
+        self.with(|lines| lines.allocated(address, bytes, number(stream), pool));
+    }
+
+    /// Asked before the block is taken back; of a block of another size nothing is.
+    #[cold]
+    pub(crate) fn freed(&self, address: u64, bytes: Option<u64>) {
+        self.with(|lines| {
+            let known = lines.live.get(&address);
+            if known.is_some_and(|known| bytes.is_none_or(|bytes| bytes == known.1)) {
+                lines.freed(address);
+            }
+        });
+    }
+
+    /// A live block has so many bytes from now on.
+    #[cold]
+    pub(crate) fn resized(&self, pool: PoolId, stream: StreamId, address: u64, bytes: u64) {
+        self.with(|lines| {
+            lines.freed(address);
+            if bytes > 0 {
+                lines.allocated(address, bytes, number(stream), number_of_pool(pool));
+            }
+        });
+    }
+
+    #[cold]
+    pub(crate) fn used(&self, address: u64, stream: StreamId) {
+        self.with(|lines| {
+            if let Some(&(id, bytes, own, pool)) = lines.live.get(&address)
+                && own != number(stream)
+            {
+                lines.line('s', id.into(), bytes, number(stream), pool);
+            }
+        });
+    }
+
+    #[cold]
+    pub(crate) fn refused(&self, pool: PoolId, stream: StreamId, bytes: u64) {
+        self.with(|lines| lines.line('o', 0, bytes, number(stream), number_of_pool(pool)));
+    }
+
+    #[cold]
+    pub(crate) fn trimmed(&self) {
+        self.with(|lines| lines.line('e', 0, 0, 0, 0));
+    }
+
+    fn end(&self) -> io::Result<u64> {
+        let ended = self.lines.lock().take();
+        self.is_on.store(false, Ordering::Relaxed);
+        let Some(mut lines) = ended else { return Ok(0) };
+        match lines.failed.take() {
+            Some(error) => Err(error),
+            None => lines.file.flush().map(|()| lines.events),
+        }
+    }
+}
+
+/// A recording that goes on until this is ended or dropped.
+#[must_use = "dropping it ends the recording"]
+#[derive(Debug)]
+pub struct Recording {
+    recorder: Arc<Recorder>,
+}
+
+impl Recording {
+    /// Says that an iteration of the program is over: reports count by them.
+    pub fn mark_iteration(&self) {
+        self.recorder.with(|lines| {
+            lines.line('m', lines.iterations, 0, 0, 0);
+            lines.iterations += 1;
+        });
+    }
+
+    /// Writes out what is recorded so far; the recording goes on.
+    ///
+    /// # Errors
+    /// The file could not be written.
+    pub fn flush(&self) -> io::Result<()> {
+        match &mut *self.recorder.lines.lock() {
+            Some(lines) => lines.file.flush(),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the recording, and says how many events it has.
+    ///
+    /// # Errors
+    /// The file could not be written, now or before.
+    pub fn end(self) -> io::Result<u64> {
+        self.recorder.end()
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        // Who wants to know of a failure ends it.
+        let _ = self.recorder.end();
+    }
+}
