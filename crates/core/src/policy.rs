@@ -11,6 +11,7 @@ pub(crate) const SMALL_MAX_BYTES: u64 = MIB;
 
 /// How segments are obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum SegmentKind {
     /// A reserved range of addresses, backed handle by handle as it is needed.
@@ -21,6 +22,7 @@ pub enum SegmentKind {
 
 /// Small blocks and large ones never share a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum SizeClass {
     /// Blocks up to 1 MiB.

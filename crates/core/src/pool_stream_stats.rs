@@ -13,6 +13,7 @@ use crate::stats::Gauge;
 /// What one pool, class and stream have, in bytes. Peaks are of their own: those of several need
 /// not fall together, and do not add up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct PoolStreamStats {
     /// Position of the pool; 0 is the default pool.

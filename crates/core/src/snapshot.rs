@@ -7,6 +7,7 @@ use crate::space::segment::Segment;
 
 /// One segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SegmentView {
     /// Start.
@@ -27,6 +28,7 @@ pub struct SegmentView {
 
 /// One block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct BlockView {
     /// Start.

@@ -2,6 +2,7 @@
 
 /// One quantity over time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Gauge {
     /// Now.
@@ -35,6 +36,7 @@ impl Gauge {
 
 /// Statistics of one class, or of both together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SizeClassStats {
     /// Bytes the program asked for, of blocks that are live or pending.
@@ -70,6 +72,7 @@ impl SizeClassStats {
 /// How often a request that its own free list could not serve was answered in which way: what the
 /// price of memory came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Choices {
     /// Memory was created.
@@ -82,6 +85,7 @@ pub struct Choices {
 
 /// Statistics of a heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Stats {
     /// Both classes together. Reserved bytes count idle granules, which belong to no class.
@@ -161,6 +165,7 @@ impl Stats {
 
 /// What a heap has mapped away from home, and what is pinned, at this moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct RemapStats {
     /// Size of a granule in bytes.

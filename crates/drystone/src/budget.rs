@@ -5,6 +5,7 @@
 /// Other threads and other processes take memory, too, so it is an estimate: good for choosing the
 /// size of a cache, no promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Budget {
     /// Unused memory of the allocator's own that serves requests of any size.

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 /// What a tag has at one moment, in bytes of live blocks, after rounding.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct TagStats {
     /// Its name.

@@ -27,6 +27,7 @@ impl BlockIndex {
 
 /// What a block is at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum BlockState {
     /// Filed in a bin of its list; usable in its stream's order.

@@ -14,6 +14,7 @@ use crate::backend::BackendState;
 use crate::backend::async_pools::PoolsDevice;
 use crate::error::{AllocateError, OutOfMemory};
 use crate::executor::capture::Relaxed;
+use crate::telemetry;
 
 impl Engine {
     /// Serves a request that its own free list could not, or fails for good.
@@ -76,6 +77,13 @@ impl Engine {
             let next = next(&mut miss);
             // Between tries the thread is restricted as ever.
             relaxed = relaxed.filter(|_| miss.is_trying());
+            match &next {
+                Next::AwaitFences => telemetry::recovers("waiting for fences", bytes),
+                Next::Synchronize => telemetry::recovers("waiting for the device", bytes),
+                Next::Trim => telemetry::recovers("giving memory back", bytes),
+                Next::AskProgram => telemetry::recovers("asking the program", bytes),
+                _ => {}
+            }
             match next {
                 Next::Granted(granted) => return Ok(granted),
                 Next::CarryOut(work) => carry_out(&mut miss, work),
@@ -88,7 +96,11 @@ impl Engine {
                 Next::Synchronize => miss.note(self.synchronize().is_ok()),
                 Next::Trim => miss.note(self.gives_back()),
                 Next::AskProgram => miss.note(MutexGuard::unlocked(growth, || self.ask(bytes))),
-                Next::GiveUp(refusal) => return Err(self.refused(&miss, refusal)),
+                Next::GiveUp(refusal) => {
+                    let error = self.refused(&miss, refusal);
+                    telemetry::refused(&error, bytes);
+                    return Err(error);
+                }
             }
         }
     }

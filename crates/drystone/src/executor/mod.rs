@@ -24,6 +24,7 @@ use self::observe::Observer;
 use crate::error::{is_final, poisoned};
 use crate::memory_provider::{MemoryProvider, MemoryProviders, provided};
 use crate::state_lock::StateLock;
+use crate::telemetry;
 
 /// What plans act on.
 pub(crate) struct Executor {
@@ -158,7 +159,9 @@ impl Executor {
     ) -> Result<u64, Failure<DriverError>> {
         let mut given = 0;
         for (failed_at, step) in plan.steps().iter().enumerate() {
-            match self.step(step, provider) {
+            let done = self.step(step, provider);
+            telemetry::step(step, done.as_ref().err());
+            match done {
                 Ok(address) => given = address.unwrap_or(given),
                 Err(error) => {
                     let in_effect = match plan.is_all_or_nothing() {
