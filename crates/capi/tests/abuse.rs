@@ -56,6 +56,7 @@ programs! {
     b02_b03_b10_devices_are_told_apart: "b03_devices.c";
     p8_b26_a_pool_asks_its_filter: "p8_pool_filter.cpp";
     p9_a_broken_heap_refuses_all_but_to_be_looked_at: "p9_poisoned.c";
+    memory_grows_in_place_by_its_address: "growable.c";
 }
 
 #[test]
@@ -69,6 +70,25 @@ fn b43_two_copies_and_dlclose_with_live_blocks() {
     let copy = folder.path().join("libother.so");
     std::fs::copy(checked_library(), &copy).unwrap();
     passes("b43_two_copies.c", true, &[checked_library(), &copy]);
+}
+
+#[test]
+fn a_program_is_recorded_until_it_exits() {
+    let Some(simulated) = simulated_cuda() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (program, trace) = (folder.path().join("program"), folder.path().join("trace.csv"));
+    let source = root().join("crates/capi/tests/abuse/b02_recycled_handle.c");
+    compile(&source, &program, Some(&simulated));
+    let mut recorded = command(&program, Some(&simulated), CONF);
+    let output = recorded.env("DRYSTONE_RECORD", &trace).output().unwrap();
+    assert!(output.status.success(), "{}", describe(&output));
+    let text = std::fs::read_to_string(&trace).unwrap();
+    let count = |op: &str| text.lines().filter(|line| line.starts_with(op)).count();
+    assert!(count("a,") > 3 && count("f,") > 3 && text.ends_with('\n'), "{text}");
+    let output = recorded.env("DRYSTONE_RECORD", "/nowhere/trace.csv").output().unwrap();
+    assert!(
+        !output.status.success() && describe(&output).contains("DRYSTONE_RECORD: cannot write")
+    );
 }
 
 #[test]
