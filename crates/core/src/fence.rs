@@ -88,7 +88,10 @@ impl StreamState {
 
     /// The next block whose point has passed.
     pub(crate) fn dequeue(&mut self) -> Option<BlockIndex> {
-        self.waiting.pop_front_if(|&mut (point, _)| point <= self.passed).map(|(_, block)| block)
+        if self.waiting.front()?.0 > self.passed {
+            return None;
+        }
+        self.waiting.pop_front().map(|(_, block)| block)
     }
 
     /// Blocks that wait, with their points.

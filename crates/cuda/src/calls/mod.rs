@@ -38,7 +38,7 @@ pub(crate) struct Cuda {
 pub(crate) struct Context(usize);
 
 impl Context {
-    const fn as_cuda(self) -> Pointer {
+    fn as_cuda(self) -> Pointer {
         ptr::with_exposed_provenance_mut(self.0)
     }
 }

@@ -61,12 +61,12 @@ impl Engine {
             granted = self.allocate_slowly(pool, stream, bytes);
         }
         let granted = granted?;
-        if let (Some(address), BackendState::Heap(heap)) = (block, &self.backend) {
-            if heap.change(|heap| heap.join_live(address, granted.address))?.is_err() {
-                // Nobody else knows of it.
-                let _ = self.free(granted.address);
-                return Err(RequestError::Freed { address }.into());
-            }
+        if let (Some(address), BackendState::Heap(heap)) = (block, &self.backend)
+            && heap.change(|heap| heap.join_live(address, granted.address))?.is_err()
+        {
+            // Nobody else knows of it.
+            let _ = self.free(granted.address);
+            return Err(RequestError::Freed { address }.into());
         }
         Ok(())
     }
