@@ -192,6 +192,12 @@ pub(crate) fn growth_unit(asked_bytes: u64, handle_bytes: u64) -> u64 {
     handle_bytes.min(1 << asked.ilog2())
 }
 
+/// How far beyond a block of so many bytes that grows in place memory may lie that was free: the
+/// rest of a handle, for its next growth alone.
+pub(crate) fn growth_beyond_bytes(live_bytes: u64) -> u64 {
+    (live_bytes / 8).max(SHARED_HANDLE_BYTES)
+}
+
 /// How many granules new handles get in a heap that holds so many: a power of two. Small blocks
 /// would hold large handles up, and where memory is scarce the next size may be refused.
 pub(crate) fn handle_granules(

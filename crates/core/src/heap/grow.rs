@@ -4,7 +4,7 @@
 //! granules that are free come first, as a remap, and only what is missing is created. Reserved
 //! bytes plus those under way never pass the limit (one step: B19).
 
-use super::growing::Gather;
+use super::growing::{Gather, Whose};
 use super::search::{Reuse, Stale};
 use super::trim::Trim;
 use super::{Heap, Outcome};
@@ -109,8 +109,9 @@ impl Heap {
         let (class, held) = (self.space.list(request.list).class, self.vm.granule_count());
         let headroom = &self.headroom;
         let most = headroom.handle_granules(&self.stats, class, request.bytes, is_roomy, held);
-        let created_bytes = if is_affordable { missing_bytes } else { needed_bytes };
-        if let Some(plan) = self.plan_gather(created_bytes, Gather::GivenUp, reuse, look) {
+        let bytes = if is_affordable { missing_bytes } else { needed_bytes };
+        let given_up = Gather { bytes, beyond_bytes: 0, whose: Whose::GivenUp };
+        if let Some(plan) = self.plan_gather(request, given_up, reuse, look) {
             return Ok(Outcome::Plan(plan));
         }
         let created = self.create(request, look, to_remap_bytes, most);

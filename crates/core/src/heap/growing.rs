@@ -7,6 +7,8 @@
 //! complete. What it gives up stays mapped behind it for its next growth, until others gather it or
 //! a trim gives it back.
 
+use std::ops::Range;
+
 use super::search::Reuse;
 use super::trim::Trim;
 use super::{Heap, Outcome};
@@ -14,19 +16,58 @@ use crate::error::{FreeError, RequestError};
 use crate::headroom::Look;
 use crate::id::{ListIx, PoolId, SegmentIx, StreamId};
 use crate::plan::{Intent, Plan, Request, Step};
-use crate::policy::{SegmentKind, SizeClass};
+use crate::policy::{self, SegmentKind, SizeClass};
+use crate::pool::{Pool, Pools};
 use crate::size::{BYTES_MAX, SizeError, round_up};
 use crate::space::Granted;
 use crate::space::block::{Block, BlockIndex, BlockState, NO_USES};
+use crate::space::free_list::FreeList;
 use crate::space::unmapped::GrowthPoint;
+use crate::vm::PageTable;
+
+/// What is to be gathered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gather {
+    /// How many bytes are missing.
+    pub(super) bytes: u64,
+    /// How far the last handle may reach beyond them.
+    pub(super) beyond_bytes: u64,
+    /// Whose.
+    pub(super) whose: Whose,
+}
 
 /// Whose free memory is gathered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Gather {
+pub(super) enum Whose {
     /// What blocks that grow have given up.
     GivenUp,
     /// That, but for what the block has given up that wants it; and what is free in open pools.
     AllFor(ListIx),
+}
+
+impl Gather {
+    /// What of a range of releasable handles is missing: as many as fit, or the first if that may
+    /// reach beyond.
+    pub(super) fn within(&self, vm: &PageTable, ix: SegmentIx, range: Range<u64>) -> Range<u64> {
+        let Range { start, end } = range;
+        let fits = vm.span(ix, start..end.min(start.saturating_add(self.bytes))).whole_handles();
+        if start >= end || !fits.is_empty() {
+            return fits;
+        }
+        let first = start..vm.span(ix, start..start + vm.granule_bytes()).handles_around().end;
+        let is_near = first.end - start <= self.bytes.saturating_add(self.beyond_bytes);
+        if is_near && first.end <= end { first } else { start..start }
+    }
+}
+
+impl Whose {
+    /// Whether free memory of a list may be gathered.
+    pub(super) fn takes_from(self, pools: &Pools<Pool>, list: &FreeList) -> bool {
+        match self {
+            Whose::GivenUp => pools.is_growing(list),
+            Whose::AllFor(_) => pools.gives_back(list),
+        }
+    }
 }
 
 impl Heap {
@@ -157,11 +198,12 @@ impl Heap {
         Ok(outcome)
     }
 
-    /// Backs a growth point: with what is gathered, or with what is there.
+    /// Backs a growth point: with what is gathered, or with what is there. The last handle that is
+    /// free already may reach beyond the request: what is behind serves the next growth.
     fn extend_to(
         &mut self,
         request: Request,
-        point: GrowthPoint,
+        mut point: GrowthPoint,
         is_whole: bool,
         reuse: Reuse,
         look: Look,
@@ -170,31 +212,63 @@ impl Heap {
         // No piece of it is remapped, so that small handles would gain nothing.
         let (headroom, class) = (&self.headroom, SizeClass::Large);
         let most = headroom.handle_granules(&self.stats, class, asked, true, held);
-        let new = self.vm.new_physical(point.bytes, most);
-        let whose = Gather::AllFor(request.list);
-        if let Some(plan) = self.plan_gather(new.created_bytes, whose, reuse, look) {
+        let unmapped = &self.space.blocks[point.unmapped];
+        let live_bytes = unmapped.address - self.space.segments[unmapped.segment].address;
+        let beyond_bytes =
+            policy::growth_beyond_bytes(live_bytes).min(unmapped.bytes - point.bytes);
+        let mut new = self.vm.new_physical(point.bytes, most);
+        if let Some(handle_bytes) = self.vm.idle_handle_above(new.created_bytes, beyond_bytes)
+            && is_whole
+        {
+            point.bytes += handle_bytes - new.created_bytes;
+            new = self.vm.new_physical(point.bytes, most);
+        }
+        let gather =
+            Gather { bytes: new.created_bytes, beyond_bytes, whose: Whose::AllFor(request.list) };
+        if let Some(plan) = self.plan_gather(request, gather, reuse, look) {
             return Ok(Outcome::Plan(plan));
         }
         self.headroom.check(&self.stats, new.created_bytes, look)?;
         Ok(Outcome::Plan(self.plan_growth(is_whole.then_some(request), point, new)))
     }
 
-    /// Plans to gather free memory of at most so many bytes; `None` if there is none, or where a
-    /// capture leaves what is mapped alone.
+    /// Plans to gather free memory for a request; or to record the fences that will tell when its
+    /// last use is complete. `None` if there is none, or where a capture leaves what is mapped
+    /// alone.
     pub(super) fn plan_gather(
         &mut self,
-        bytes: u64,
-        whose: Gather,
+        request: Request,
+        gather: Gather,
         reuse: Reuse,
         look: Look,
     ) -> Option<Plan> {
+        let Gather { bytes, whose, .. } = gather;
         if bytes == 0 || reuse == Reuse::OwnStream || look == Look::Past {
             return None;
         }
-        if whose != Gather::GivenUp {
+        if whose != Whose::GivenUp {
             self.windows().send_all_home();
         }
-        Trim::gathering(self, bytes, whose)
+        let gathered = Trim::gathering(self, gather);
+        gathered.or_else(|| (reuse == Reuse::MayWait).then(|| self.plan_fences(request, whose))?)
+    }
+
+    /// Plans fences after the last uses of what could be gathered.
+    fn plan_fences(&mut self, request: Request, whose: Whose) -> Option<Plan> {
+        let is_candidate = |index: &BlockIndex| {
+            let block = &self.space.blocks[*index];
+            !block.is_window
+                && block.bytes >= self.vm.granule_bytes()
+                && self.streams.can_be_recorded(&self.space, *index)
+        };
+        let lists =
+            self.space.lists().iter().filter(|list| {
+                list.kind == SegmentKind::Mapped && whose.takes_from(&self.pools, list)
+            });
+        let filed = lists.flat_map(|list| list.filed(&self.space.blocks));
+        let blocks: Vec<BlockIndex> = filed.filter(is_candidate).collect();
+        let user = self.space.list(request.list).stream;
+        self.streams.plan_wait(&self.space, user, &blocks, false)
     }
 
     fn growing_list(&mut self, pool: PoolId, stream: StreamId) -> Result<ListIx, RequestError> {

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::Heap;
-use super::growing::Gather;
+use super::growing::{Gather, Whose};
 use crate::fence::Fence;
 use crate::id::{GranuleId, PoolId, SegmentIx};
 use crate::plan::{Intent, Plan, Release, Step};
@@ -184,36 +184,27 @@ impl<'a> Trim<'a> {
         }
     }
 
-    /// A plan to gather free memory of at most so many bytes.
-    pub(super) fn gathering(heap: &'a mut Heap, bytes: u64, whose: Gather) -> Option<Plan> {
+    /// A plan to gather free memory.
+    pub(super) fn gathering(heap: &'a mut Heap, mut gather: Gather) -> Option<Plan> {
         let mut trim = Self::new(heap);
-        let mut left = bytes;
-        let own = match whose {
-            Gather::GivenUp => None,
-            Gather::AllFor(list) => Some(list),
-        };
-        let segments = trim.segments_that(|pools, list| match own {
-            None => pools.is_growing(list),
-            Some(_) => pools.gives_back(list),
-        });
-        for ix in segments {
+        let whose = gather.whose;
+        for ix in trim.segments_that(|pools, list| whose.takes_from(pools, list)) {
             let Segment { kind, first, list, is_window, .. } = trim.heap.space.segments[ix];
-            if kind == SegmentKind::Mapped && !is_window && Some(list) != own {
-                trim.gather_from(ix, first, &mut left);
+            let is_own = whose == Whose::AllFor(list);
+            if kind == SegmentKind::Mapped && !is_window && !is_own {
+                trim.gather_from(ix, first, &mut gather);
             }
         }
         (!trim.releases.is_empty()).then(|| trim.into_plan())
     }
 
-    /// Claims whole handles of a segment to be unmapped, of so many bytes at most.
-    fn gather_from(&mut self, ix: SegmentIx, first: BlockIndex, left: &mut u64) {
+    /// Claims whole handles of a segment to be unmapped, as far as they are missing.
+    fn gather_from(&mut self, ix: SegmentIx, first: BlockIndex, missing: &mut Gather) {
         let mut next = first;
         while let Some(index) = next.some()
-            && *left > 0
+            && missing.bytes > 0
         {
-            let Range { start, end } = self.releasable(ix, index);
-            let most = end.min(start.saturating_add(*left));
-            let range = self.heap.vm.span(ix, start..most.max(start)).whole_handles();
+            let range = missing.within(&self.heap.vm, ix, self.releasable(ix, index));
             if range.is_empty() {
                 next = self.heap.space.blocks[index].next;
                 continue;
@@ -221,7 +212,7 @@ impl<'a> Trim<'a> {
             let claimed = self.heap.space.claim_range(index, range.start, range.end);
             self.heap.space.blocks[claimed].free_after = 0;
             next = self.heap.space.blocks[claimed].next;
-            *left -= range.end - range.start;
+            missing.bytes = missing.bytes.saturating_sub(range.end - range.start);
             let block = &self.heap.space.blocks[claimed];
             let handles = self.heap.vm.plan_unmap_home(block, &mut self.steps);
             self.releases.push(Release::Gathered { block: claimed, handles });

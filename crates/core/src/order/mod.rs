@@ -148,6 +148,14 @@ impl Streams {
         self.has_passed(space.list(block.list).stream, block.free_after)
     }
 
+    /// Whether a fence on its stream is what is missing to know when the last use of a free block
+    /// is complete.
+    pub(crate) fn can_be_recorded(&self, space: &Space, index: BlockIndex) -> bool {
+        let (block, state) = (&space.blocks[index], self.at(space.list_of(index).stream));
+        let is_told = block.free_after <= state.recorded.max(state.passed);
+        !is_told && !state.is_retired && !state.is_passing
+    }
+
     /// What it takes for a free block to be used on another stream than its own.
     pub(crate) fn order_of(&self, space: &Space, index: BlockIndex, user: StreamIx) -> StreamOrder {
         let block = &space.blocks[index];

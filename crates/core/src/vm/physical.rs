@@ -47,6 +47,15 @@ impl PageTable {
         new
     }
 
+    /// Size of the smallest handle that backs nothing and is larger than so many bytes, but not by
+    /// more than may lie beyond them.
+    pub(crate) fn idle_handle_above(&self, bytes: u64, beyond_bytes: u64) -> Option<u64> {
+        let size = |&id: &GranuleId| self.granules.handle(id).len() as u64 * self.granule_bytes;
+        let larger = self.granules.idle().iter().map(size).filter(|&size| size > bytes);
+        let most = bytes.saturating_add(beyond_bytes);
+        larger.min().filter(|&size| bytes > 0 && size <= most)
+    }
+
     /// Names new handles for the granules that are missing, each of a power of two of them.
     fn name_handles(&mut self, new: &NewPhysical) -> Vec<GranuleId> {
         let mut handles = Vec::with_capacity(new.missing / usize::from(new.most) + 1);

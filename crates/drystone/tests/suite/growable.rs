@@ -111,8 +111,13 @@ fn what_is_free_is_taken_before_anything_is_created() {
     let mut cache = Cache::new(&program, lane, GIB);
     cache.grow(300 * MIB);
     assert_eq!((program.reserved(), sim.calls_of(Call::Create)), (held, created));
+    // Also where the last handle reaches beyond: its rest serves the next growth.
+    let calls = sim.calls();
+    cache.grow(302 * MIB);
+    assert_eq!((program.reserved(), sim.calls()), (held, calls));
     cache.grow(900 * MIB);
-    assert_eq!(program.reserved(), GIB);
+    // What is kept stands in whole handles of 32 MiB.
+    assert_eq!(program.reserved(), (128 + 900) * MIB);
     program.check();
     cache.end();
     program.free(kept);
@@ -407,7 +412,7 @@ fn random_run(seed: u64) {
 #[test]
 fn random_growth_beside_blocks_is_safe_and_leaves_nothing() {
     let seed = std::env::var("DRYSTONE_SEED").ok().map(|seed| seed.parse().unwrap());
-    for seed in seed.map_or(0..150, |seed| seed..seed + 1) {
+    for seed in seed.map_or(0..60, |seed| seed..seed + 1) {
         if let Err(panic) = std::panic::catch_unwind(|| random_run(seed)) {
             eprintln!("seed {seed}: DRYSTONE_SEED={seed} runs it alone");
             std::panic::resume_unwind(panic);
