@@ -389,6 +389,89 @@ enum drystone_status drystone_record_use(void *ptr, struct CUstream_st *stream);
 enum drystone_status drystone_retire_stream(int device, struct CUstream_st *stream);
 
 /**
+ * Reserves addresses for memory of up to `max_bytes` that grows and shrinks in place, in the order
+ * of a stream, and writes where it starts to `out`: a multiple of the granule, which names it from
+ * now on. It has no bytes yet. `max_bytes` is rounded up to whole granules, and may be more than
+ * the device has. One driver call.
+ *
+ * On failure `out` is set to null. Statuses: INVALID_VALUE (`out` is null), INVALID_SIZE,
+ * INVALID_DEVICE, OUT_OF_MEMORY (of addresses), UNKNOWN_STREAM, BAD_OPTION, NO_DRIVER,
+ * NOT_SUPPORTED (backend `async`, or a device without virtual memory), DRIVER_ERROR, EXITING,
+ * FORKED. Any thread.
+ *
+ * Pointers:
+ * `out` is null or writable.
+ */
+enum drystone_status drystone_growable_reserve(void **out,
+                                               size_t max_bytes,
+                                               int device,
+                                               struct CUstream_st *stream);
+
+/**
+ * Moves the end of such memory forward, to `bytes`; does nothing if it is there or beyond. What is
+ * before stays as it is, also for graphs; nothing is copied. Free memory is mapped first, whose
+ * last use is complete; the rest is created. May wait and give memory back as
+ * `drystone_allocate` does. Legal while its stream is captured.
+ *
+ * Statuses: UNKNOWN_POINTER (none starts there), INVALID_SIZE (more than was reserved),
+ * OUT_OF_MEMORY, UNKNOWN_STREAM (it was retired), CAPTURING (in a capture, other streams still use
+ * what was given up there), ALREADY_FREE (somebody has deallocated it), DRIVER_ERROR, EXITING,
+ * FORKED; nothing has changed then. Any thread.
+ */
+enum drystone_status drystone_growable_grow_to(void *ptr, size_t bytes);
+
+/**
+ * Moves the end back, to `bytes`; does nothing if it is there or before. Never waits. What is
+ * behind it serves the next growth without a driver call, or others, once its uses are over.
+ *
+ * Statuses: UNKNOWN_POINTER, ALREADY_FREE (somebody has deallocated it), EXITING, FORKED. Any
+ * thread.
+ */
+enum drystone_status drystone_growable_shrink_to(void *ptr, size_t bytes);
+
+/**
+ * Moves the end forward over all that is left of the device, and within the limit, but for
+ * `margin_bytes`, which is what everything else may ask for in all beside what is in use now: once
+ * weights are loaded and graphs are captured. Gives back what is unused first, and waits until the
+ * device is idle. Writes how many bytes it has then to `bytes`, if that is not null.
+ *
+ * Statuses: UNKNOWN_POINTER, CAPTURING, and as for `drystone_growable_grow_to`. Any thread.
+ *
+ * Pointers:
+ * `bytes` is null or writable.
+ */
+enum drystone_status drystone_growable_commit_rest(void *ptr, size_t margin_bytes, size_t *bytes);
+
+/**
+ * Notes that such memory is also used on another stream: what it gives up, also at its end, is not
+ * used again before that stream has passed the point it has reached by then.
+ *
+ * Statuses: UNKNOWN_POINTER, ALREADY_FREE (somebody has deallocated it), UNKNOWN_STREAM, EXITING,
+ * FORKED. Any thread.
+ */
+enum drystone_status drystone_growable_record_use(void *ptr, struct CUstream_st *stream);
+
+/**
+ * Writes how many bytes such memory has to `bytes`, and of how many it has addresses to
+ * `room_bytes`, each unless null.
+ *
+ * Statuses: UNKNOWN_POINTER, EXITING, FORKED. Any thread.
+ *
+ * Pointers:
+ * Each is null or writable.
+ */
+enum drystone_status drystone_growable_size(void *ptr, size_t *bytes, size_t *room_bytes);
+
+/**
+ * Frees such memory and its addresses, in the order of its stream and of those that used it. Null
+ * is ignored.
+ *
+ * Statuses: UNKNOWN_POINTER, FORKED; nothing has changed then. Once the process exits it does
+ * nothing and succeeds. Any thread.
+ */
+enum drystone_status drystone_growable_free(void *ptr);
+
+/**
  * Allocates on a stream (PyTorch's `alloc_fn`).
  *
  * `size` in bytes; `device` counts from 0; `stream` is a `cudaStream_t` or `CUstream` of that
