@@ -5,11 +5,11 @@
 //!
 //! Keeps two promises: a wrong argument is refused with a typed error and changes nothing (P3); no
 //! panic crosses into C (P5). Bottom first: `status` and `last_error` (how a call ends), `barrier`
-//! (what surrounds each), `process`, `record`, `pools`, `counted`, `device`, `streams`, `registry` (devices
-//! by ordinal), `free` (what is wrong with a free), `report` and `snapshot`; then what is exported:
-//! `plugin` (PyTorch's functions), `torch` (those that throw), `memory`, `growable`, `control`, `statistics`,
-//! `pool_stream_stats`, `layout`, `memory_provider`, `about`; and `preload` (the CUDA runtime's,
-//! for programs that the library is preloaded to).
+//! (what surrounds each), `process`, `record`, `pools`, `counted`, `device`, `streams`, `registry`
+//! (devices by ordinal), `free` (what is wrong with a free), `report` and `snapshot`; then what is
+//! exported: `plugin` (PyTorch's functions), `torch` (those that throw), `memory`, `growable`,
+//! `control`, `statistics`, `pool_stream_stats`, `layout`, `memory_provider`, `about`; and
+//! `preload` (the CUDA runtime's, for programs that the library is preloaded to).
 
 mod about;
 mod barrier;

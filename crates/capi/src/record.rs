@@ -41,8 +41,9 @@ pub(crate) fn begin(allocator: &Allocator, ordinal: u32) -> Result<(), Failure> 
         Failure::new(Status::FileError, message)
     })?;
     RECORDINGS.lock().push(recording);
-    // SAFETY: the library is never unloaded, and the function calls nothing that panics.
     AT_EXIT.call_once(|| {
+        // SAFETY: the library is never unloaded, and the function calls nothing that panics. Where
+        // it cannot be registered, the end of the trace is lost.
         let _ = unsafe { atexit(flush) };
     });
     Ok(())

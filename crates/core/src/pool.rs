@@ -5,7 +5,8 @@
 //! space to another pool while it lives, and its segments are all of its kind.
 
 use crate::error::RequestError;
-use crate::id::{ListIx, PoolId, PoolIx, StreamIx};
+use crate::fence::Streams;
+use crate::id::{ListIx, PoolId, PoolIx, StreamId, StreamIx};
 use crate::policy::{SegmentKind, SizeClass};
 use crate::space::Space;
 use crate::space::free_list::FreeList;
@@ -161,6 +162,19 @@ impl Pools<Pool> {
         }
         lists[stream.index()] = list;
         list
+    }
+
+    /// The free list of a growing pool, on whose stream the block is.
+    pub(crate) fn growing_list(
+        &mut self,
+        space: &mut Space,
+        streams: &Streams,
+        pool: PoolId,
+        stream: StreamId,
+    ) -> Result<ListIx, RequestError> {
+        self.live(pool)?;
+        streams.live(stream)?;
+        Ok(self.list_in(space, pool.index, SizeClass::Large, stream.index))
     }
 
     /// Whether unused memory of a list may go elsewhere: that of the default pool, and of those

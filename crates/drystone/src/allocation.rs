@@ -76,8 +76,8 @@ impl Allocation {
         self
     }
 
-    /// Gives up ownership, and its count under a tag: the block stays live until [`Allocator::free`](crate::Allocator::free)
-    /// is called with the address.
+    /// Gives up ownership, and its count under a tag: the block stays live until
+    /// [`Allocator::free`](crate::Allocator::free) is called with the address.
     #[must_use = "the address is the only way to free the block"]
     pub fn into_address(self) -> u64 {
         let address = self.address;

@@ -40,7 +40,8 @@ impl Tag {
     }
 
     /// Counts so many bytes for as long as the result lives: for memory that the program keeps by
-    /// its address. An [`Allocation`](crate::Allocation) and a [`Growable`](crate::Growable) count by themselves.
+    /// its address. An [`Allocation`](crate::Allocation) and a [`Growable`](crate::Growable) count
+    /// by themselves.
     pub fn hold(&self, bytes: u64) -> Held {
         let mut held = Held { tag: self.clone(), bytes: 0 };
         held.set_bytes(bytes);

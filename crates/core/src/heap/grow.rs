@@ -4,7 +4,7 @@
 //! granules that are free come first, as a remap, and only what is missing is created. Reserved
 //! bytes plus those under way never pass the limit (one step: B19).
 
-use super::growing::{Gather, Whose};
+use super::gather::{Gather, Whose};
 use super::search::{Reuse, Stale};
 use super::trim::Trim;
 use super::{Heap, Outcome};
@@ -111,7 +111,7 @@ impl Heap {
         let most = headroom.handle_granules(&self.stats, class, request.bytes, is_roomy, held);
         let bytes = if is_affordable { missing_bytes } else { needed_bytes };
         let given_up = Gather { bytes, beyond_bytes: 0, whose: Whose::GivenUp };
-        if let Some(plan) = self.plan_gather(request, given_up, reuse, look) {
+        if let Some(plan) = given_up.plan(self, request, reuse, look) {
             return Ok(Outcome::Plan(plan));
         }
         let created = self.create(request, look, to_remap_bytes, most);

@@ -7,68 +7,18 @@
 //! complete. What it gives up stays mapped behind it for its next growth, until others gather it or
 //! a trim gives it back.
 
-use std::ops::Range;
-
+use super::gather::{Gather, Whose};
 use super::search::Reuse;
-use super::trim::Trim;
 use super::{Heap, Outcome};
 use crate::error::{FreeError, RequestError};
 use crate::headroom::Look;
-use crate::id::{ListIx, PoolId, SegmentIx, StreamId};
+use crate::id::{PoolId, StreamId};
 use crate::plan::{Intent, Plan, Request, Step};
 use crate::policy::{self, SegmentKind, SizeClass};
-use crate::pool::{Pool, Pools};
 use crate::size::{BYTES_MAX, SizeError, round_up};
 use crate::space::Granted;
 use crate::space::block::{Block, BlockIndex, BlockState, NO_USES};
-use crate::space::free_list::FreeList;
 use crate::space::unmapped::GrowthPoint;
-use crate::vm::PageTable;
-
-/// What is to be gathered.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Gather {
-    /// How many bytes are missing.
-    pub(super) bytes: u64,
-    /// How far the last handle may reach beyond them.
-    pub(super) beyond_bytes: u64,
-    /// Whose.
-    pub(super) whose: Whose,
-}
-
-/// Whose free memory is gathered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whose {
-    /// What blocks that grow have given up.
-    GivenUp,
-    /// That, but for what the block has given up that wants it; and what is free in open pools.
-    AllFor(ListIx),
-}
-
-impl Gather {
-    /// What of a range of releasable handles is missing: as many as fit, or the first if that may
-    /// reach beyond.
-    pub(super) fn within(&self, vm: &PageTable, ix: SegmentIx, range: Range<u64>) -> Range<u64> {
-        let Range { start, end } = range;
-        let fits = vm.span(ix, start..end.min(start.saturating_add(self.bytes))).whole_handles();
-        if start >= end || !fits.is_empty() {
-            return fits;
-        }
-        let first = start..vm.span(ix, start..start + vm.granule_bytes()).handles_around().end;
-        let is_near = first.end - start <= self.bytes.saturating_add(self.beyond_bytes);
-        if is_near && first.end <= end { first } else { start..start }
-    }
-}
-
-impl Whose {
-    /// Whether free memory of a list may be gathered.
-    pub(super) fn takes_from(self, pools: &Pools<Pool>, list: &FreeList) -> bool {
-        match self {
-            Whose::GivenUp => pools.is_growing(list),
-            Whose::AllFor(_) => pools.gives_back(list),
-        }
-    }
-}
 
 impl Heap {
     /// Adds a pool for one block that grows in place, up to so many bytes: whole granules of them.
@@ -89,7 +39,7 @@ impl Heap {
     /// # Errors
     /// The pool or the stream is unknown.
     pub fn plan_room(&mut self, pool: PoolId, stream: StreamId) -> Result<Plan, RequestError> {
-        let list = self.growing_list(pool, stream)?;
+        let list = self.pools.growing_list(&mut self.space, &self.streams, pool, stream)?;
         let bytes = self.pools.live(pool)?.room_bytes;
         self.pools.at_mut(pool.index).planned_segments += 1;
         Ok(Plan {
@@ -104,7 +54,8 @@ impl Heap {
     /// There are none: the pool is unknown, or none of this kind.
     pub fn room_of(&self, pool: PoolId) -> Result<Granted, RequestError> {
         let of = self.pools.live(pool)?;
-        let segment = of.lists(SizeClass::Large).find_map(|(_, list)| self.room(list));
+        let segment =
+            of.lists(SizeClass::Large).find_map(|(_, list)| self.space.segments.of_list(list));
         let segment = segment.filter(|_| of.room_bytes > 0).map(|ix| self.space.segments[ix]);
         let unknown = RequestError::UnknownPool { pool };
         segment.map(|s| Granted { address: s.address, bytes: s.bytes }).ok_or(unknown)
@@ -163,13 +114,13 @@ impl Heap {
         reuse: Reuse,
         look: Look,
     ) -> Result<Outcome, RequestError> {
-        let list = self.growing_list(pool, stream)?;
+        let list = self.pools.growing_list(&mut self.space, &self.streams, pool, stream)?;
         let request = Request { list, requested, bytes: requested };
         let no_room = {
             let room_bytes = self.pools.live(pool)?.room_bytes;
             RequestError::Room { bytes: requested, room_bytes }
         };
-        let segment = self.room(list).ok_or(no_room)?;
+        let segment = self.space.segments.of_list(list).ok_or(no_room)?;
         let blocks = &self.space.blocks;
         let first = self.space.segments[segment].first;
         let is_live = |&index: &BlockIndex| blocks[index].state == BlockState::Live;
@@ -225,62 +176,10 @@ impl Heap {
         }
         let gather =
             Gather { bytes: new.created_bytes, beyond_bytes, whose: Whose::AllFor(request.list) };
-        if let Some(plan) = self.plan_gather(request, gather, reuse, look) {
+        if let Some(plan) = gather.plan(self, request, reuse, look) {
             return Ok(Outcome::Plan(plan));
         }
         self.headroom.check(&self.stats, new.created_bytes, look)?;
         Ok(Outcome::Plan(self.plan_growth(is_whole.then_some(request), point, new)))
-    }
-
-    /// Plans to gather free memory for a request; or to record the fences that will tell when its
-    /// last use is complete. `None` if there is none, or where a capture leaves what is mapped
-    /// alone.
-    pub(super) fn plan_gather(
-        &mut self,
-        request: Request,
-        gather: Gather,
-        reuse: Reuse,
-        look: Look,
-    ) -> Option<Plan> {
-        let Gather { bytes, whose, .. } = gather;
-        if bytes == 0 || reuse == Reuse::OwnStream || look == Look::Past {
-            return None;
-        }
-        if whose != Whose::GivenUp {
-            self.windows().send_all_home();
-        }
-        let gathered = Trim::gathering(self, gather);
-        gathered.or_else(|| (reuse == Reuse::MayWait).then(|| self.plan_fences(request, whose))?)
-    }
-
-    /// Plans fences after the last uses of what could be gathered.
-    fn plan_fences(&mut self, request: Request, whose: Whose) -> Option<Plan> {
-        let is_candidate = |index: &BlockIndex| {
-            let block = &self.space.blocks[*index];
-            !block.is_window
-                && block.bytes >= self.vm.granule_bytes()
-                && self.streams.can_be_recorded(&self.space, *index)
-        };
-        let lists =
-            self.space.lists().iter().filter(|list| {
-                list.kind == SegmentKind::Mapped && whose.takes_from(&self.pools, list)
-            });
-        let filed = lists.flat_map(|list| list.filed(&self.space.blocks));
-        let blocks: Vec<BlockIndex> = filed.filter(is_candidate).collect();
-        let user = self.space.list(request.list).stream;
-        self.streams.plan_wait(&self.space, user, &blocks, false)
-    }
-
-    fn growing_list(&mut self, pool: PoolId, stream: StreamId) -> Result<ListIx, RequestError> {
-        self.pools.live(pool)?;
-        self.streams.live(stream)?;
-        let class = SizeClass::Large;
-        Ok(self.pools.list_in(&mut self.space, pool.index, class, stream.index))
-    }
-
-    /// The segment of a growing pool, once it is reserved.
-    fn room(&self, list: ListIx) -> Option<SegmentIx> {
-        let mut segments = self.space.segments.iter();
-        segments.find(|(_, segment)| segment.list == list).map(|(ix, _)| ix)
     }
 }

@@ -2,15 +2,17 @@
 //!
 //! It joins what stands alone below it: the block space (`space`), the page table (`vm`), streams
 //! and fences (`fence`), and what may be asked of the device (`headroom`). `alloc`: a request that
-//! free memory serves. `grow` and `remap`: one that needs memory mapped; `growing`: in place.
-//! `search`: what there is for one. `free`: the way of a free. `windows`: where memory of windows goes, idle or home.
-//! `commit`: what becomes of a plan. `trim`: giving memory back. `state_machine`: what it has in
-//! common with the driver's pools. Here: the state. Invariants are numbered I1.. and proved by
+//! free memory serves. `grow` and `remap`: one that needs memory mapped; `growing`: in place;
+//! `gather`: with what is free elsewhere. `search`: what there is for one. `free`: the way of a
+//! free. `windows`: where memory of windows goes, idle or home. `commit`: what becomes of a plan.
+//! `trim`: giving memory back. `state_machine`: what it has in common with the driver's pools.
+//! Here: the state. Invariants are numbered I1.. and proved by
 //! [`check`](crate::StateMachine::check).
 
 mod alloc;
 mod commit;
 mod free;
+mod gather;
 mod grow;
 mod growing;
 mod remap;

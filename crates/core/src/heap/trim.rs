@@ -8,7 +8,6 @@
 use std::ops::Range;
 
 use super::Heap;
-use super::growing::{Gather, Whose};
 use crate::fence::Fence;
 use crate::id::{GranuleId, PoolId, SegmentIx};
 use crate::plan::{Intent, Plan, Release, Step};
@@ -22,13 +21,13 @@ use crate::state_machine::StateMachine;
 /// A trim that is being planned: what it gives back, with the steps that takes.
 #[derive(Debug)]
 pub(super) struct Trim<'a> {
-    heap: &'a mut Heap,
-    releases: Vec<Release>,
-    steps: Vec<Step>,
+    pub(super) heap: &'a mut Heap,
+    pub(super) releases: Vec<Release>,
+    pub(super) steps: Vec<Step>,
 }
 
 impl<'a> Trim<'a> {
-    const fn new(heap: &'a mut Heap) -> Self {
+    pub(super) const fn new(heap: &'a mut Heap) -> Self {
         Self { heap, releases: Vec::new(), steps: Vec::new() }
     }
 
@@ -44,7 +43,7 @@ impl<'a> Trim<'a> {
         trim.into_plan()
     }
 
-    fn into_plan(self) -> Plan {
+    pub(super) fn into_plan(self) -> Plan {
         Plan { steps: self.steps, intent: Intent::Trim { releases: self.releases } }
     }
 
@@ -131,7 +130,10 @@ impl<'a> Trim<'a> {
     }
 
     /// The segments of some lists, in address order.
-    fn segments_that(&self, may_give: impl Fn(&Pools<Pool>, &FreeList) -> bool) -> Vec<SegmentIx> {
+    pub(super) fn segments_that(
+        &self,
+        may_give: impl Fn(&Pools<Pool>, &FreeList) -> bool,
+    ) -> Vec<SegmentIx> {
         let Heap { space, pools, .. } = &*self.heap;
         let segments = space.segments.in_address_order();
         let may_give = segments.filter(|(_, one)| may_give(pools, space.list(one.list)));
@@ -184,43 +186,8 @@ impl<'a> Trim<'a> {
         }
     }
 
-    /// A plan to gather free memory.
-    pub(super) fn gathering(heap: &'a mut Heap, mut gather: Gather) -> Option<Plan> {
-        let mut trim = Self::new(heap);
-        let whose = gather.whose;
-        for ix in trim.segments_that(|pools, list| whose.takes_from(pools, list)) {
-            let Segment { kind, first, list, is_window, .. } = trim.heap.space.segments[ix];
-            let is_own = whose == Whose::AllFor(list);
-            if kind == SegmentKind::Mapped && !is_window && !is_own {
-                trim.gather_from(ix, first, &mut gather);
-            }
-        }
-        (!trim.releases.is_empty()).then(|| trim.into_plan())
-    }
-
-    /// Claims whole handles of a segment to be unmapped, as far as they are missing.
-    fn gather_from(&mut self, ix: SegmentIx, first: BlockIndex, missing: &mut Gather) {
-        let mut next = first;
-        while let Some(index) = next.some()
-            && missing.bytes > 0
-        {
-            let range = missing.within(&self.heap.vm, ix, self.releasable(ix, index));
-            if range.is_empty() {
-                next = self.heap.space.blocks[index].next;
-                continue;
-            }
-            let claimed = self.heap.space.claim_range(index, range.start, range.end);
-            self.heap.space.blocks[claimed].free_after = 0;
-            next = self.heap.space.blocks[claimed].next;
-            missing.bytes = missing.bytes.saturating_sub(range.end - range.start);
-            let block = &self.heap.space.blocks[claimed];
-            let handles = self.heap.vm.plan_unmap_home(block, &mut self.steps);
-            self.releases.push(Release::Gathered { block: claimed, handles });
-        }
-    }
-
     /// What can be given back of the run of free blocks that starts at this one.
-    fn releasable(&self, ix: SegmentIx, index: BlockIndex) -> Range<u64> {
+    pub(super) fn releasable(&self, ix: SegmentIx, index: BlockIndex) -> Range<u64> {
         let start = self.heap.space.blocks[index].address;
         let run = start..self.heap.streams.complete_run_end(&self.heap.space, index);
         match self.heap.space.segments[ix] {

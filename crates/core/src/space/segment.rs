@@ -50,6 +50,11 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
+    /// The segment that was obtained for a list, of one that has no more.
+    pub(crate) fn of_list(&self, list: ListIx) -> Option<SegmentIx> {
+        self.iter().find(|(_, segment)| segment.list == list).map(|(ix, _)| ix)
+    }
+
     pub(crate) fn insert(&mut self, segment: Segment) -> SegmentIx {
         let (address, end) = (segment.address, segment.address + segment.bytes);
         let before = self.by_address.range(..end).next_back();

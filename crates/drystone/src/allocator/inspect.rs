@@ -211,6 +211,30 @@ impl Allocator {
         }
     }
 
+    /// Sets the gauges `drystone_reserved_bytes`, `drystone_active_bytes`,
+    /// `drystone_allocated_bytes` and `drystone_requested_bytes` of this device, and
+    /// `drystone_tag_bytes` of each tag, in the recorder that the program has installed. To be
+    /// called as often as they are to be fresh.
+    #[cfg(feature = "metrics")]
+    pub fn emit_metrics(&self) {
+        let device = self.engine.executor.driver.info().ordinal.to_string();
+        let all = self.stats().all;
+        let gauges = [
+            ("drystone_reserved_bytes", all.reserved_bytes),
+            ("drystone_active_bytes", all.active_bytes),
+            ("drystone_allocated_bytes", all.allocated_bytes),
+            ("drystone_requested_bytes", all.requested_bytes),
+        ];
+        for (name, gauge) in gauges {
+            // Exact up to 8 PiB.
+            metrics::gauge!(name, "device" => device.clone()).set(gauge.current as f64);
+        }
+        for tag in self.tag_stats() {
+            let labels = [("device", device.clone()), ("tag", tag.name)];
+            metrics::gauge!("drystone_tag_bytes", &labels).set(tag.bytes as f64);
+        }
+    }
+
     /// Records what is asked of the allocator from now on, and what is live, to a file that
     /// `drystone compare` reads: it says what other allocators would hold, and on what device the
     /// program would still run. A growable is written as one block that is freed and allocated
@@ -224,7 +248,8 @@ impl Allocator {
     /// # let device = SimDevice::new(SimConfig::default());
     /// # let allocator = Allocator::new(Arc::new(device.clone()), &Options::default())?;
     /// # let stream = allocator.add_stream(Stream::DEFAULT)?;
-    /// # let file = std::env::temp_dir().join(format!("drystone-record-{}.csv", std::process::id()));
+    /// # let name = format!("drystone-record-{}.csv", std::process::id());
+    /// # let file = std::env::temp_dir().join(name);
     /// let recording = allocator.record(&file)?;
     /// drop(allocator.allocate(stream, 3 << 20)?);
     /// recording.mark_iteration();
@@ -246,5 +271,16 @@ impl Allocator {
     /// The first invariant that does not hold.
     pub fn check(&self) -> Result<(), Broken> {
         self.engine.backend.read().check()
+    }
+}
+
+#[cfg(all(test, feature = "serde"))]
+mod tests {
+    /// What is serialised has the names of the fields.
+    #[test]
+    fn statistics_and_snapshots_can_be_serialised() {
+        fn can<T: serde::Serialize>() {}
+        can::<(crate::Stats, crate::RemapStats, Vec<crate::PoolStreamStats>)>();
+        can::<(Vec<crate::SegmentView>, crate::Budget, Vec<crate::TagStats>)>();
     }
 }

@@ -1,0 +1,144 @@
+//! Gathering: free memory is unmapped where it is at home, and its handles are kept, to be mapped
+//! at once where memory is wanted instead.
+//!
+//! For a block that grows, from everybody; for all others from what such blocks have given up. Only
+//! memory whose last use is known to be complete is gathered, as by a trim: fences that tell so are
+//! recorded first.
+
+use std::ops::Range;
+
+use super::Heap;
+use super::search::Reuse;
+use super::trim::Trim;
+use crate::headroom::Look;
+use crate::id::{ListIx, SegmentIx};
+use crate::plan::{Plan, Release, Request};
+use crate::policy::SegmentKind;
+use crate::pool::{Pool, Pools};
+use crate::space::block::BlockIndex;
+use crate::space::free_list::FreeList;
+use crate::space::segment::Segment;
+use crate::vm::PageTable;
+
+/// What is to be gathered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gather {
+    /// How many bytes are missing.
+    pub(super) bytes: u64,
+    /// How far the last handle may reach beyond them.
+    pub(super) beyond_bytes: u64,
+    /// Whose.
+    pub(super) whose: Whose,
+}
+
+/// Whose free memory is gathered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// What blocks that grow have given up.
+    GivenUp,
+    /// That, but for what the block has given up that wants it; and what is free in open pools.
+    AllFor(ListIx),
+}
+
+impl Gather {
+    /// What of a range of releasable handles is missing: as many as fit, or the first if that may
+    /// reach beyond.
+    pub(super) fn within(&self, vm: &PageTable, ix: SegmentIx, range: Range<u64>) -> Range<u64> {
+        let Range { start, end } = range;
+        let fits = vm.span(ix, start..end.min(start.saturating_add(self.bytes))).whole_handles();
+        if start >= end || !fits.is_empty() {
+            return fits;
+        }
+        let first = start..vm.span(ix, start..start + vm.granule_bytes()).handles_around().end;
+        let is_near = first.end - start <= self.bytes.saturating_add(self.beyond_bytes);
+        if is_near && first.end <= end { first } else { start..start }
+    }
+}
+
+impl Gather {
+    /// Plans to gather free memory for a request; or to record the fences that will tell when its
+    /// last use is complete. `None` if there is none, or where a capture leaves what is mapped
+    /// alone.
+    pub(super) fn plan(
+        self,
+        heap: &mut Heap,
+        request: Request,
+        reuse: Reuse,
+        look: Look,
+    ) -> Option<Plan> {
+        if self.bytes == 0 || reuse == Reuse::OwnStream || look == Look::Past {
+            return None;
+        }
+        if self.whose != Whose::GivenUp {
+            heap.windows().send_all_home();
+        }
+        let gathered = Trim::gathering(heap, self);
+        gathered.or_else(|| (reuse == Reuse::MayWait).then(|| self.plan_fences(heap, request))?)
+    }
+
+    /// Plans fences after the last uses of what could be gathered.
+    fn plan_fences(self, heap: &mut Heap, request: Request) -> Option<Plan> {
+        let Heap { space, vm, streams, pools, .. } = heap;
+        let is_candidate = |index: &BlockIndex| {
+            let block = &space.blocks[*index];
+            !block.is_window
+                && block.bytes >= vm.granule_bytes()
+                && streams.can_be_recorded(space, *index)
+        };
+        let lists = space
+            .lists()
+            .iter()
+            .filter(|list| list.kind == SegmentKind::Mapped && self.whose.takes_from(pools, list));
+        let filed = lists.flat_map(|list| list.filed(&space.blocks));
+        let blocks: Vec<BlockIndex> = filed.filter(is_candidate).collect();
+        let user = space.list(request.list).stream;
+        streams.plan_wait(space, user, &blocks, false)
+    }
+}
+
+impl Whose {
+    /// Whether free memory of a list may be gathered.
+    pub(super) fn takes_from(self, pools: &Pools<Pool>, list: &FreeList) -> bool {
+        match self {
+            Whose::GivenUp => pools.is_growing(list),
+            Whose::AllFor(_) => pools.gives_back(list),
+        }
+    }
+}
+
+impl<'a> Trim<'a> {
+    /// A plan to gather free memory.
+    fn gathering(heap: &'a mut Heap, mut gather: Gather) -> Option<Plan> {
+        let mut trim = Self::new(heap);
+        let whose = gather.whose;
+        for ix in trim.segments_that(|pools, list| whose.takes_from(pools, list)) {
+            let Segment { kind, first, list, is_window, .. } = trim.heap.space.segments[ix];
+            let is_own = whose == Whose::AllFor(list);
+            if kind == SegmentKind::Mapped && !is_window && !is_own {
+                trim.gather_from(ix, first, &mut gather);
+            }
+        }
+        (!trim.releases.is_empty()).then(|| trim.into_plan())
+    }
+
+    /// Claims whole handles of a segment to be unmapped, as far as they are missing.
+    fn gather_from(&mut self, ix: SegmentIx, first: BlockIndex, missing: &mut Gather) {
+        let mut next = first;
+        while let Some(index) = next.some()
+            && missing.bytes > 0
+        {
+            let range = missing.within(&self.heap.vm, ix, self.releasable(ix, index));
+            if range.is_empty() {
+                next = self.heap.space.blocks[index].next;
+                continue;
+            }
+            let claimed = self.heap.space.claim_range(index, range.start, range.end);
+            self.heap.space.blocks[claimed].free_after = 0;
+            next = self.heap.space.blocks[claimed].next;
+            missing.bytes = missing.bytes.saturating_sub(range.end - range.start);
+            let block = &self.heap.space.blocks[claimed];
+            let handles = self.heap.vm.plan_unmap_home(block, &mut self.steps);
+            self.releases.push(Release::Gathered { block: claimed, handles });
+        }
+    }
+}
