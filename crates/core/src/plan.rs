@@ -140,7 +140,13 @@ pub(crate) enum Intent {
     Malloc { request: Request, bytes: u64 },
     /// New memory at home: to serve a request together with the free blocks around it, or just to
     /// be there.
-    Grow { request: Option<Request>, point: GrowthPoint, handles: Vec<GranuleId>, has_large: bool },
+    Grow {
+        request: Option<Request>,
+        point: GrowthPoint,
+        handles: Vec<GranuleId>,
+        created_bytes: u64,
+        has_large: bool,
+    },
     /// Granules of claimed donors, mapped in a window to serve a request.
     Remap { request: Request, window: BlockIndex, donors: Vec<BlockIndex> },
     /// Fences of other streams to record, and those that a stream is to wait for.

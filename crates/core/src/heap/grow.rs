@@ -203,10 +203,10 @@ impl Heap {
             return Trim::unmapping(self, [(point.unmapped, stale)]);
         }
         self.space.claim_growth(point);
-        self.headroom.plan(new.created_bytes);
-        let has_large = new.creates_large_handles();
+        let (created_bytes, has_large) = (new.created_bytes, new.creates_large_handles());
+        self.headroom.plan(created_bytes);
         let (steps, handles) = self.vm.plan_new(&self.space.blocks[point.unmapped], new);
-        Plan { steps, intent: Intent::Grow { request, point, handles, has_large } }
+        Plan { steps, intent: Intent::Grow { request, point, handles, created_bytes, has_large } }
     }
 
     fn plan_reservation(

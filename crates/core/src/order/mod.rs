@@ -17,7 +17,9 @@ use uses::UseTable;
 impl Streams {
     /// Retires a stream that is about to be destroyed, and plans its last fence.
     pub(crate) fn plan_retire(&mut self, stream: StreamId) -> Result<Plan, StreamError> {
-        let fence = self.retire(stream)?;
+        let state = self.live_mut(stream)?;
+        let fence = Fence { stream, point: state.issue() };
+        state.is_retired = true;
         Ok(Plan { steps: vec![Step::Record { fence }], intent: Intent::Mark { fence } })
     }
 
@@ -88,7 +90,14 @@ impl Streams {
 
     /// Plans to wait until the device is idle, for blocks that wait for nothing less and for pools.
     pub(crate) fn plan_idle(&mut self, quarantined: Vec<BlockIndex>, pools: Vec<PoolId>) -> Plan {
-        let fences = self.fences_when_idle();
+        // What an idle device has passed: a new fence on each stream that takes any.
+        let streams = (0..self.len() as u32).map(StreamIx);
+        let last = streams.map(|index| {
+            let (stream, state) = (self.id_at(index), self.at_mut(index));
+            let point = if state.is_retired { state.issued } else { state.issue() };
+            Fence { stream, point }
+        });
+        let fences = last.collect();
         let intent = Intent::Synchronize { fences, quarantined, pools };
         Plan { steps: vec![Step::SynchronizeDevice], intent }
     }
