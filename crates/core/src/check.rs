@@ -137,7 +137,7 @@ fn check_i9_pending_blocks_wait(heap: &Heap, tiles: &Tiles) -> Result<(), Broken
         let uses = if block.state == BlockState::Free { NO_USES } else { block.uses };
         (*index, block.state == BlockState::Pending, uses)
     });
-    common::check_i9_waiting(&heap.streams, &heap.uses, blocks)
+    common::check_i9_waiting(&heap.streams, blocks)
 }
 
 fn check_i12_pools_keep_to_themselves(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {

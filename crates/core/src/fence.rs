@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use crate::error::StreamError;
 use crate::id::{StreamId, StreamIx};
 use crate::space::block::BlockIndex;
+use crate::uses::UseTable;
 
 /// "The stream has reached this point."
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,6 +89,8 @@ impl StreamState {
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     table: Vec<StreamState>,
+    /// Who uses a block beside its own stream.
+    pub(crate) uses: UseTable,
 }
 
 impl Streams {

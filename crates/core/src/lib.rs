@@ -33,7 +33,7 @@
 //!
 //! Modules, bottom first; a module uses only those above it:
 //! `size` `id` `error` `broken` `policy` `config` `stats` `headroom` (what may be asked of the
-//! device) `space` (blocks and addresses) `fence` (streams) `plan` `order` `pool` `vm` (the page
+//! device) `space` (blocks and addresses) `uses` `fence` (streams) `plan` `order` `pool` `vm` (the page
 //! table) `heap` (joins them), `pool_stream_stats`,
 //! `snapshot`, `check`; beside the heap `async_pool`, for a driver that pools by itself; over both
 //! `recovery` (what to try next for a request that misses) and `state_machine` (what they share).
@@ -59,6 +59,7 @@ mod snapshot;
 mod space;
 mod state_machine;
 mod stats;
+mod uses;
 mod vm;
 
 pub use async_pool::{AsyncPools, DeferredFree, DriverAlloc, FreeOrder, FreeOutcome, PendingAlloc};

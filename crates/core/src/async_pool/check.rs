@@ -20,7 +20,7 @@ impl AsyncPools {
         self.check_i8_pools_hold_their_blocks()?;
         let blocks =
             self.iter().map(|(index, block)| (index, block.state == State::Waiting, block.uses));
-        common::check_i9_waiting(&self.streams, &self.uses, blocks)
+        common::check_i9_waiting(&self.streams, blocks)
     }
 
     fn iter(&self) -> impl Iterator<Item = (BlockIndex, &Block)> {

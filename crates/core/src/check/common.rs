@@ -6,7 +6,6 @@ use std::fmt::Debug;
 use crate::broken::{Broken, hold};
 use crate::fence::Streams;
 use crate::id::StreamIx;
-use crate::order::uses::UseTable;
 use crate::space::block::{BlockIndex, BlockState, NO_USES};
 use crate::stats::{Gauge, Stats};
 
@@ -52,7 +51,6 @@ pub(crate) fn check_i8_gauge(gauge: Gauge, walked: u64, of: impl Debug) -> Resul
 /// that is waited for has passed. Of each block: whether it is pending, and its uses.
 pub(crate) fn check_i9_waiting(
     streams: &Streams,
-    table: &UseTable,
     blocks: impl Iterator<Item = (BlockIndex, bool, u32)>,
 ) -> Result<(), Broken> {
     let mut queued: Vec<BlockIndex> = Vec::new();
@@ -72,7 +70,7 @@ pub(crate) fn check_i9_waiting(
     for (index, is_pending, uses) in blocks {
         let waits = queued.partition_point(|&one| one <= index)
             - queued.partition_point(|&one| one < index);
-        let expected = if is_pending { table.get(uses).len() } else { 0 };
+        let expected = if is_pending { streams.uses.get(uses).len() } else { 0 };
         hold(9, waits == expected && is_pending == (waits > 0), || {
             format!("{index:?} waits for {waits} fences, {expected} uses")
         })?;
@@ -80,7 +78,7 @@ pub(crate) fn check_i9_waiting(
         used += usize::from(uses != NO_USES);
     }
     hold(9, waited == queued.len(), || format!("{queued:?} wait, of which {waited} are blocks"))?;
-    hold(9, used == table.len(), || {
-        format!("{used} blocks have uses, {} are recorded", table.len())
+    hold(9, used == streams.uses.len(), || {
+        format!("{used} blocks have uses, {} are recorded", streams.uses.len())
     })
 }

@@ -30,7 +30,6 @@ use crate::error::{FreeError, RequestError};
 use crate::fence::Streams;
 use crate::headroom::Headroom;
 use crate::id::{PoolId, StreamId};
-use crate::order::uses::UseTable;
 use crate::plan::{Plan, Request};
 use crate::policy::SegmentKind;
 use crate::pool::{Pool, Pools};
@@ -47,7 +46,6 @@ pub struct Heap {
     pub(crate) vm: PageTable,
     pub(crate) streams: Streams,
     pub(crate) pools: Pools<Pool>,
-    pub(crate) uses: UseTable,
     pub(crate) quarantine: Vec<BlockIndex>,
     pub(crate) stats: Stats,
     pub(crate) headroom: Headroom,
@@ -61,7 +59,6 @@ impl Heap {
             vm: PageTable::new(config.granule_bytes),
             streams: Streams::default(),
             pools: Pools::new(Pool::new(config.kind)),
-            uses: UseTable::default(),
             quarantine: Vec::new(),
             stats: Stats::default(),
             headroom: Headroom::new(config),

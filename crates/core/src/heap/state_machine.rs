@@ -103,14 +103,16 @@ impl StateMachine for Heap {
         self.streams.live(stream)?;
         if self.space.list_of(index).stream != stream.index {
             let block = &mut self.space.blocks[index];
-            self.uses.add(&mut block.uses, stream);
+            self.streams.uses.add(&mut block.uses, stream);
         }
         Ok(())
     }
 
     fn fence_passed(&mut self, fence: Fence) {
         while let Some(block) = self.streams.pass(fence) {
-            self.pass_use(block, fence.stream);
+            if self.streams.uses.remove(&mut self.space.blocks[block].uses, fence.stream) {
+                self.finish_free(block);
+            }
         }
     }
 
