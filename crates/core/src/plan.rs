@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use crate::fence::Fence;
 use crate::id::{GranuleId, ListIx, PoolId, SegmentIx, StreamId};
+use crate::space::Granted;
 use crate::space::block::BlockIndex;
 use crate::space::unmapped::GrowthPoint;
 
@@ -112,6 +113,19 @@ impl Plan {
     pub const fn is_all_or_nothing(&self) -> bool {
         !matches!(self.intent, Intent::Trim { .. } | Intent::Order { .. } | Intent::Free { .. })
     }
+}
+
+/// What a committed plan led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Committed {
+    /// The request is served.
+    Granted(Granted),
+    /// The way is free: make the request again.
+    Prepared,
+    /// Fences are recorded: see which have passed, then make the request again.
+    Recorded,
+    /// Nothing more to do.
+    Done,
 }
 
 /// The fences that steps record.

@@ -5,24 +5,10 @@
 
 use super::Heap;
 use crate::id::{GranuleId, ListIx};
-use crate::plan::{self, Intent, Plan, Step};
+use crate::plan::{self, Committed, Intent, Plan, Step};
 use crate::policy::SegmentKind;
-use crate::space::Granted;
 use crate::space::block::BlockIndex;
 use crate::space::unmapped::GrowthPoint;
-
-/// What a committed plan led to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Committed {
-    /// The request is served.
-    Granted(Granted),
-    /// The way is free: make the request again.
-    Prepared,
-    /// Fences are recorded: see which have passed, then make the request again.
-    Recorded,
-    /// Nothing more to do.
-    Done,
-}
 
 impl Heap {
     /// Takes back a plan whose steps are all done. `address` is what its `Reserve` or `Malloc`

@@ -9,6 +9,7 @@
 //! [`check`](crate::StateMachine::check).
 
 mod alloc;
+mod check;
 mod commit;
 mod free;
 mod grow;
@@ -21,7 +22,6 @@ mod trim;
 mod windows;
 
 pub use alloc::Outcome;
-pub use commit::Committed;
 pub use free::Freed;
 pub use search::Reuse;
 

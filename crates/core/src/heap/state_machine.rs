@@ -1,13 +1,12 @@
 //! What a heap has in common with the driver's pools: streams and pools that come and go, and what
 //! is told of it.
 
-use super::{Committed, Heap};
+use super::{Heap, check};
 use crate::broken::Broken;
-use crate::check;
 use crate::error::{FreeError, RecordStreamError, RequestError, StreamError};
 use crate::fence::Fence;
 use crate::id::{PoolId, StreamId};
-use crate::plan::Plan;
+use crate::plan::{Committed, Plan};
 use crate::policy::{PLAIN_UNIT_BYTES, SegmentKind};
 use crate::pool_stream_stats::PoolStreamStats;
 use crate::snapshot::{BlockView, SegmentView};
