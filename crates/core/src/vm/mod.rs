@@ -18,6 +18,8 @@ pub(crate) mod release;
 pub(crate) mod remap;
 mod run;
 pub(crate) mod span;
+#[cfg(test)]
+mod tests;
 pub(crate) mod window;
 
 use crate::id::{GranuleId, SegmentIx};
