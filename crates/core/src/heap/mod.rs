@@ -42,11 +42,11 @@ use windows::Windows;
 /// All pools of one device, as a state machine. See the [crate] documentation.
 #[derive(Debug)]
 pub struct Heap {
-    pub(crate) space: Space,
-    pub(crate) vm: PageTable,
-    pub(crate) streams: Streams,
-    pub(crate) pools: Pools<Pool>,
-    pub(crate) quarantine: Vec<BlockIndex>,
+    space: Space,
+    vm: PageTable,
+    streams: Streams,
+    pools: Pools<Pool>,
+    quarantine: Vec<BlockIndex>,
     pub(crate) stats: Stats,
     pub(crate) headroom: Headroom,
 }
