@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use crate::fence::Fence;
+use crate::headroom::Look;
 use crate::id::{GranuleId, ListIx, PoolId, SegmentIx, StreamId};
 use crate::space::Granted;
 use crate::space::block::BlockIndex;
@@ -136,13 +137,30 @@ pub(crate) fn recorded(steps: &[Step]) -> impl Iterator<Item = Fence> + '_ {
     })
 }
 
-/// A request that a plan will serve.
+/// Which free memory may serve a request before it grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reuse {
+    /// Its own free list, and memory that nobody uses any more: for streams under capture.
+    OwnStream,
+    /// Also other streams' blocks, if ordered before this stream already.
+    Ordered,
+    /// Also other streams' blocks that are to be ordered first: by a wait on the device, or by
+    /// recording fences that may pass.
+    MayWait,
+}
+
+/// A request, as one try of it goes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     /// The free list of the request's pool, class and stream.
     pub(crate) list: ListIx,
     pub(crate) requested: u64,
     pub(crate) bytes: u64,
+    /// How far it goes for memory before it grows.
+    pub(crate) reuse: Reuse,
+    /// What it may know of the device.
+    pub(crate) look: Look,
 }
 
 /// What a plan is for, with the blocks it claims.

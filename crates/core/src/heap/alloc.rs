@@ -4,12 +4,12 @@
 use std::ops::Range;
 
 use super::Heap;
-use super::search::{Reuse, Run};
+use super::search::Run;
 use crate::error::RequestError;
 use crate::fence::StreamOrder;
 use crate::headroom::Look;
 use crate::id::{PoolId, StreamId, StreamIx};
-use crate::plan::{Plan, Request};
+use crate::plan::{Plan, Request, Reuse};
 use crate::policy::{self, CrossStream, SegmentKind};
 use crate::size::{QUANTUM, block_bytes};
 use crate::space::Granted;
@@ -72,7 +72,7 @@ impl Heap {
         reuse: Reuse,
         look: Look,
     ) -> Result<Outcome, RequestError> {
-        let request = self.ask(pool, stream, requested)?;
+        let request = Request { reuse, look, ..self.ask(pool, stream, requested)? };
         // A captured request takes nothing back: others' work may run beside it.
         if reuse != Reuse::OwnStream {
             self.restore_to(stream.index);
@@ -86,7 +86,7 @@ impl Heap {
         if may_share && let Some(run) = self.search(request).run(StreamOrder::Ordered) {
             return Ok(Outcome::Granted(self.take_run(request, run)));
         }
-        self.grow(request, reuse, look)
+        self.grow(request)
     }
 
     /// Makes free memory of a pool live, just there and of just that size, to put a live block back
@@ -116,7 +116,8 @@ impl Heap {
         Ok(Some(self.count_live(request, granted)))
     }
 
-    /// A request of a pool and stream, whose free list is made if there is none yet.
+    /// A request of a pool and stream, whose free list is made if there is none yet. It takes what is
+    /// ordered before its stream, and goes by what is known.
     #[inline]
     fn ask(
         &mut self,
@@ -130,7 +131,8 @@ impl Heap {
         self.streams.live(stream)?;
         let known = of.list(class, stream.index);
         let list_in = || self.pools.list_in(&mut self.space, pool.index, class, stream.index);
-        Ok(Request { list: known.unwrap_or_else(list_in), requested, bytes })
+        let list = known.unwrap_or_else(list_in);
+        Ok(Request { list, requested, bytes, reuse: Reuse::Ordered, look: Look::Past })
     }
 
     // Memory of other streams.

@@ -23,7 +23,6 @@ mod windows;
 
 pub use alloc::Outcome;
 pub use free::Freed;
-pub use search::Reuse;
 
 use crate::config::Config;
 use crate::error::{FreeError, RequestError};
@@ -84,7 +83,7 @@ impl Heap {
     /// A free block serves a request.
     #[inline]
     fn occupy_free(&mut self, index: BlockIndex, request: Request) -> Granted {
-        let Request { list, requested, bytes } = request;
+        let Request { list, requested, bytes, .. } = request;
         let granted = self.space.occupy_free(index, list, requested, bytes);
         self.count_live(request, granted)
     }

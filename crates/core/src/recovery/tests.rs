@@ -2,8 +2,8 @@
 
 use super::{Captured, Failure, Miss, Next, Refusal};
 use crate::async_pool::{AsyncPools, DriverAlloc};
-use crate::heap::{Freed, Outcome, Reuse};
-use crate::plan::Committed;
+use crate::heap::{Freed, Outcome};
+use crate::plan::{Committed, Reuse};
 use crate::{Config, CrossStream, Heap, Plan, PoolId, Prefer, SegmentKind, StateMachine, Step};
 
 const MIB: u64 = 1 << 20;
