@@ -52,8 +52,10 @@ pub struct Options {
     /// Backend `async`: how much unused memory the driver keeps when the program synchronises a
     /// stream, an event or the device. `u64::MAX` keeps all until it is trimmed.
     pub release_threshold_bytes: u64,
-    /// Backend `async`: memory pools can be given to other processes.
-    pub is_shareable: bool,
+    /// Whether memory can be given to other processes: that of the driver's memory pools (backend
+    /// `async`; `None` is no), or mapped memory, for which it is how the device is opened
+    /// (`CudaOptions::is_shareable`; `None` is where that costs nothing).
+    pub is_shareable: Option<bool>,
 }
 
 impl Default for Options {
@@ -66,7 +68,7 @@ impl Default for Options {
             cross_stream: CrossStream::Wait,
             granule_bytes: 2 * MIB,
             release_threshold_bytes: u64::MAX,
-            is_shareable: false,
+            is_shareable: None,
         }
     }
 }
@@ -125,11 +127,11 @@ impl Options {
         self
     }
 
-    /// The same, with [`is_shareable`](Self::is_shareable) set: memory pools can be given to other
+    /// The same, with [`is_shareable`](Self::is_shareable): whether memory can be given to other
     /// processes.
     #[must_use]
-    pub const fn with_sharing(mut self) -> Self {
-        self.is_shareable = true;
+    pub const fn with_sharing(mut self, is_shareable: bool) -> Self {
+        self.is_shareable = Some(is_shareable);
         self
     }
 
@@ -143,7 +145,7 @@ impl Options {
             .with_reuse_after_events(may_pass)
             .with_opportunistic_reuse(may_pass)
             .with_added_dependencies(may_wait)
-            .with_export(self.is_shareable)
+            .with_export(self.is_shareable.unwrap_or(false))
     }
 
     /// The limit of reserved bytes on a device with this much memory.

@@ -7,6 +7,7 @@
 //! that.
 
 mod event;
+mod export;
 mod load;
 mod memory;
 mod memory_pool;
@@ -27,6 +28,8 @@ pub(crate) struct Cuda {
     table: Table,
     /// Kept, so that it is not unloaded.
     _library: Library,
+    /// The newest CUDA that it offers, as it writes it: 12040 is 12.4.
+    pub(crate) version: u32,
     /// Whether all functions of virtual memory are there.
     pub(crate) has_virtual_memory: bool,
     /// Whether all functions of memory pools are there.

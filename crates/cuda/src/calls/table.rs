@@ -77,6 +77,8 @@ table! {
     cuMemMap(u64, usize, usize, u64, u64);
     cuMemSetAccess(u64, usize, *const Access, usize);
     cuMemUnmap(u64, usize);
+    cuMemExportToShareableHandle(Pointer, u64, c_uint, u64);
+    cuMemImportFromShareableHandle(*mut u64, Pointer, c_uint);
     cuMemPoolCreate(*mut Pointer, *const CUmemPoolProps);
     cuMemPoolDestroy(Pointer);
     cuMemPoolTrimTo(Pointer, usize);

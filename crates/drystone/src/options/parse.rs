@@ -137,9 +137,12 @@ const KEYS: [Key; 8] = [
     },
     Key {
         name: "shareable",
-        takes: "true or false",
+        takes: "auto, true or false",
         set: |options, value| {
-            options.is_shareable = value.parse().ok()?;
+            options.is_shareable = match value {
+                "auto" => None,
+                _ => Some(value.parse().ok()?),
+            };
             Some(())
         },
     },
@@ -224,7 +227,7 @@ mod tests {
         let text = "backend:malloc, limit:20GiB,limit_fraction:0.5,cross_stream:passed,\
                     granule:4MiB,release_threshold:1GiB,shareable:true";
         let options: Options = text.parse().unwrap();
-        assert_eq!((options.release_threshold_bytes, options.is_shareable), (1 << 30, true));
+        assert_eq!((options.release_threshold_bytes, options.is_shareable), (1 << 30, Some(true)));
         for (text, bytes) in [("all", u64::MAX), ("none", 0), ("512MiB", 512 * MIB)] {
             let options: Options = format!("release_threshold:{text}").parse().unwrap();
             assert_eq!(options.release_threshold_bytes, bytes, "{text}");

@@ -126,6 +126,11 @@ impl State {
         }
     }
 
+    pub(crate) fn check_sharing(&self) -> Result<(), ErrorCode> {
+        let can_share = self.config.has_virtual_memory && self.config.is_shareable;
+        if can_share { Ok(()) } else { Err(ErrorCode::NotSupported) }
+    }
+
     pub(crate) fn check_virtual_memory(&self) -> Result<(), ErrorCode> {
         if self.config.has_virtual_memory { Ok(()) } else { Err(ErrorCode::NotSupported) }
     }
