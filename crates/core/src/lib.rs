@@ -79,3 +79,4 @@ pub use space::block::BlockState;
 pub use space::{Granted, Space};
 pub use state_machine::StateMachine;
 pub use stats::{Choices, Gauge, RemapStats, SizeClassStats, Stats};
+pub use vm::handles::HandleAt;

@@ -27,7 +27,7 @@
 //! order of the others is written in `engine`.
 //!
 //! Modules, bottom first; a module uses only those above it: `decimal`, `error`, `options`,
-//! `build_error`, `budget`, `memory_provider` (plain types) · `state_lock` (a panic under it
+//! `build_error`, `budget`, `memory_provider`, `share` (plain types) · `state_lock` (a panic under it
 //! poisons) · `executor` (carries plans out, and joins names of the heap with handles of the
 //! driver) · `backend` (who decides, behind its lock) · `engine` (streams, waiting, trimming, the
 //! way of a miss) · `allocation` · `allocator` (the public handle).
@@ -44,10 +44,11 @@ mod error;
 mod executor;
 mod memory_provider;
 mod options;
+mod share;
 mod state_lock;
 
 pub use allocation::Allocation;
-pub use allocator::{Allocator, PinError};
+pub use allocator::{Allocator, Imported, PinError};
 pub use budget::Budget;
 pub use build_error::BuildError;
 #[doc(hidden)]
@@ -63,6 +64,7 @@ pub use error::{AllocateError, OutOfMemory, PeerError, TrimError};
 pub use executor::observe::{MappingChange, RemapCallback};
 pub use memory_provider::MemoryProvider;
 pub use options::{Backend, Options, OptionsError, PoolOptions};
+pub use share::{Exported, ExportedHandle, ShareError};
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

@@ -4,8 +4,8 @@
 //! and fences (`fence`), and what may be asked of the device (`headroom`). `alloc`: a request that
 //! free memory serves. `grow` and `remap`: one that needs memory mapped. `search`: what there is
 //! for one. `free`: the way of a free. `windows`: where memory of windows goes, idle or home.
-//! `commit`: what becomes of a plan. `trim`: giving memory back. `state_machine`: what it has in
-//! common with the driver's pools. Here: the state. Invariants are numbered I1.. and proved by
+//! `commit`: what becomes of a plan. `trim`: giving memory back. `handles`: what a block is made of.
+//! `state_machine`: what it has in common with the driver's pools. Here: the state. Invariants are numbered I1.. and proved by
 //! [`check`](crate::StateMachine::check).
 
 mod alloc;
@@ -13,6 +13,7 @@ mod check;
 mod commit;
 mod free;
 mod grow;
+mod handles;
 mod remap;
 mod search;
 mod state_machine;

@@ -7,11 +7,12 @@
 //! which hits and frees never take. A memory provider is a driver in this, and so is who is told of
 //! changes of mappings (`executor::observe`).
 //!
-//! `recover`: the way of a request that misses. `streams`: which come and
-//! go, and `known`: which there are.
+//! `recover`: the way of a request that misses. `share`: memory of other processes, and for them.
+//! `streams`: which come and go, and `known`: which there are.
 
 mod known;
 mod recover;
+mod share;
 mod streams;
 
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use drystone_driver::{Call, Driver, DriverError, Stream};
 use parking_lot::Mutex;
 
 use self::known::Streams;
+use self::share::Imports;
 use crate::backend::async_pools::PoolsDevice;
 use crate::backend::{BackendState, heap};
 use crate::error::{AllocateError, PeerError, TrimError, is_final, poisoned};
@@ -41,6 +43,7 @@ pub(crate) struct Engine {
     growth: Mutex<()>,
     pub(crate) callbacks: Mutex<Vec<OutOfMemoryCallback>>,
     streams: Streams,
+    imports: Imports,
 }
 
 impl Engine {
@@ -51,6 +54,7 @@ impl Engine {
             growth: Mutex::default(),
             callbacks: Mutex::default(),
             streams: Streams::default(),
+            imports: Imports::default(),
         }
     }
 
@@ -215,6 +219,7 @@ impl Engine {
         self.refuse_at_the_end().map_err(TrimError::before_anything)?;
         let _growth = self.growth.lock();
         self.synchronize().map_err(TrimError::before_anything)?;
+        self.let_go_of_imports();
         self.backend.trim(&self.executor)
     }
 
@@ -233,7 +238,8 @@ impl Engine {
             BackendState::Heap(heap) => {
                 self.refuse_at_the_end().map_err(failed)?;
                 let _growth = self.growth.lock();
-                heap::enable_peer_access(&self.executor, heap, peer_ordinal)
+                heap::enable_peer_access(&self.executor, heap, peer_ordinal)?;
+                self.open_imports().map_err(failed)
             }
             BackendState::AsyncPools(_) => {
                 self.executor.driver.enable_peer_access(peer_ordinal).map_err(failed)
@@ -270,6 +276,7 @@ impl Drop for Engine {
     fn drop(&mut self) {
         // What is poisoned keeps its memory: the device is not waited for either.
         let _ = self.backend.state().change(|state| state.release_all_pools());
+        self.let_go_of_imports();
         let trimmed = self.synchronize().map(|()| self.backend.trim(&self.executor));
         match trimmed {
             Ok(Ok(_)) => {}
