@@ -7,7 +7,7 @@
 //! panic crosses into C (P5). Bottom first: `status` and `last_error` (how a call ends), `barrier`
 //! (what surrounds each), `process`, `pools`, `counted`, `device`, `streams`, `registry` (devices
 //! by ordinal), `free` (what is wrong with a free), `report` and `snapshot`; then what is exported:
-//! `plugin` (PyTorch's functions), `torch` (those that throw), `memory`, `control`, `statistics`,
+//! `plugin` (PyTorch's functions), `torch` (those that throw), `memory`, `share`, `control`, `statistics`,
 //! `pool_stream_stats`, `layout`, `memory_provider`, `about`; and `preload` (the CUDA runtime's,
 //! for programs that the library is preloaded to).
 
@@ -30,6 +30,7 @@ mod preload;
 mod process;
 mod registry;
 mod report;
+mod share;
 mod snapshot;
 mod statistics;
 mod status;

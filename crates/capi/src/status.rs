@@ -5,7 +5,7 @@
 use drystone::driver::{DriverError, ErrorCode};
 use drystone::{
     AllocateError, BuildError, FreeError, OptionsError, PeerError, PinError, RecordStreamError,
-    RequestError, StreamError, TrimError,
+    RequestError, ShareError, StreamError, TrimError,
 };
 use drystone_cuda::OpenError;
 
@@ -243,6 +243,22 @@ impl From<PinError> for Failure {
             PinError::NotPinned { .. } => Status::UnknownPointer,
             PinError::DriversOwn => Status::NotSupported,
             _ => Status::Internal,
+        };
+        Failure::of(status, &error)
+    }
+}
+
+impl From<ShareError> for Failure {
+    fn from(error: ShareError) -> Self {
+        let status = match &error {
+            ShareError::Block(error) => return (*error).into(),
+            ShareError::NotImported { .. } => Status::UnknownPointer,
+            ShareError::Sizes { .. } => Status::InvalidValue,
+            ShareError::Driver { error } => match error.code {
+                ErrorCode::InvalidValue | ErrorCode::InvalidHandle => Status::InvalidValue,
+                code => status_of(code),
+            },
+            _ => Status::NotSupported,
         };
         Failure::of(status, &error)
     }

@@ -23,6 +23,7 @@ use crate::{about, last_error, registry};
 mod fuzz;
 mod layout;
 mod pins;
+mod share;
 
 /// Two devices that reach one another's memory, and no others.
 const CONNECTED: u32 = 30;

@@ -55,6 +55,7 @@ fn generated() -> String {
         "torch",
         "control",
         "pins",
+        "share",
         "statistics",
         "pool_stream_stats",
         "layout",
