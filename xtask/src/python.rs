@@ -13,7 +13,7 @@ use crate::parts::Outcome;
 use crate::simcuda::target;
 use crate::{capi, torch};
 
-const SUITES: [&str; 12] = [
+const SUITES: [&str; 13] = [
     "test_package",
     "test_wheel",
     "test_statistics",
@@ -24,6 +24,7 @@ const SUITES: [&str; 12] = [
     "test_native",
     "test_native_history",
     "test_native_memory",
+    "test_ipc",
     "test_native_compile",
     "test_native_start",
 ];

@@ -92,6 +92,14 @@ enum drystone_status {
 /** CUDA's stream, as `cudaStream_t` and `CUstream` point to it. */
 struct CUstream_st;
 
+/** A handle of physical memory, as it goes from process to process. */
+struct drystone_shared_handle {
+    /** Its size. */
+    uint64_t bytes;
+    /** A file descriptor that leads to it. */
+    int descriptor;
+};
+
 /** One quantity over time. */
 struct drystone_gauge {
     /** Now. */
@@ -607,6 +615,55 @@ enum drystone_status drystone_on_remap(int device, void (*function)(void *data,
                                                                     void *ptr,
                                                                     size_t bytes,
                                                                     int is_backed), void *data);
+
+/**
+ * Writes by which handles another process can import the memory of a live block, and where in the
+ * memory of all of them the block begins. The count is of what there is room for, and becomes that
+ * of what there is.
+ *
+ * The block must stay live for as long as others use it. The descriptors are this library's and
+ * stay open, the same for each block that has memory of a handle, until the memory goes back to
+ * the device: send them over a socket, or their numbers, for `pidfd_getfd`. The first and the last
+ * handle may hold memory of other blocks, too.
+ *
+ * Statuses: BUFFER_TOO_SMALL (nothing is written but the count), INVALID_VALUE (the count or
+ * `offset` is null, or the array, and there is room), NOT_SUPPORTED (plain memory, which
+ * `cudaIpcGetMemHandle` shares; backend `async`; a device that cannot share), UNKNOWN_POINTER,
+ * INTERIOR_POINTER, ALREADY_FREE, CAPTURING, DRIVER_ERROR, EXITING, FORKED. Any thread.
+ *
+ * Pointers:
+ * The count is null or readable and writable, the array has room for as many, `offset` is null or
+ * writable.
+ */
+enum drystone_status drystone_export(void *ptr,
+                                     struct drystone_shared_handle *handles,
+                                     size_t *handle_count,
+                                     size_t *offset);
+
+/**
+ * Maps memory of another process on a device, beside each other in the order of the handles, and
+ * writes its address to `out`. The descriptors stay the caller's, and may be closed at once. No
+ * statistics count the memory but those of the process that made it.
+ *
+ * On failure `out` is set to null. Statuses: INVALID_VALUE (a pointer is null; a descriptor leads
+ * to no memory of the device, or to some of another size), NOT_SUPPORTED, OUT_OF_MEMORY,
+ * CAPTURING, INVALID_DEVICE, BAD_OPTION, NO_DRIVER, DRIVER_ERROR, EXITING, FORKED. Any thread.
+ *
+ * Pointers:
+ * The array has as many readable handles as are counted, `out` is null or writable.
+ */
+enum drystone_status drystone_import(int device,
+                                     const struct drystone_shared_handle *handles,
+                                     size_t handle_count,
+                                     void **out);
+
+/**
+ * Gives up memory that was imported at an address. Waits until the device is idle; during a
+ * capture the addresses go with the next that is closed, or the next trim.
+ *
+ * Statuses: UNKNOWN_POINTER (nothing is imported there), EXITING, FORKED. Any thread.
+ */
+enum drystone_status drystone_close_import(void *ptr);
 
 /**
  * Writes the statistics of a device to `stats`, whose `struct_size` is set.

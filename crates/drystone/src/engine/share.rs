@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use drystone_driver::{Call, Descriptor, DriverError, ErrorCode};
+use drystone_core::GranuleId;
+use drystone_driver::{Call, Descriptor, Driver, DriverError, ErrorCode, Handle};
 use parking_lot::Mutex;
 
 use super::Engine;
@@ -18,8 +19,49 @@ use crate::share::{Exported, ExportedHandle, ShareError};
 #[derive(Default)]
 pub(super) struct Imports {
     open: Mutex<BTreeMap<u64, u64>>,
-    /// Closed, but perhaps still in use by the device.
-    closed: Mutex<Vec<(u64, u64)>>,
+    /// Closed, but perhaps still in use by the device, or not given back for a failure.
+    closed: Mutex<Vec<Mapping>>,
+}
+
+/// What an import has of the driver's.
+struct Mapping {
+    address: u64,
+    bytes: u64,
+    /// How much of it leads to memory, from its start.
+    mapped_bytes: u64,
+    /// One that is not released yet.
+    handle: Option<Handle>,
+}
+
+impl Mapping {
+    /// Maps a handle behind those before. The mapping keeps the memory.
+    fn add(
+        &mut self,
+        driver: &dyn Driver,
+        descriptor: &Descriptor,
+        bytes: u64,
+    ) -> Result<(), DriverError> {
+        let handle = driver.import(descriptor)?;
+        self.handle = Some(handle);
+        driver.map(self.address + self.mapped_bytes, bytes, handle)?;
+        self.mapped_bytes += bytes;
+        driver.release(handle)?;
+        self.handle = None;
+        Ok(())
+    }
+
+    /// Gives all of it back, which nobody uses. A call that failed is made again the next time.
+    fn give_back(&mut self, driver: &dyn Driver) -> Result<(), DriverError> {
+        if let Some(handle) = self.handle {
+            driver.release(handle)?;
+            self.handle = None;
+        }
+        if self.mapped_bytes > 0 {
+            driver.unmap(self.address, self.mapped_bytes)?;
+            self.mapped_bytes = 0;
+        }
+        driver.unreserve(self.address, self.bytes)
+    }
 }
 
 impl Engine {
@@ -40,10 +82,7 @@ impl Engine {
         Ok(Exported { offset_bytes, handles })
     }
 
-    fn descriptor_of(
-        &self,
-        granule: drystone_core::GranuleId,
-    ) -> Result<Arc<Descriptor>, DriverError> {
+    fn descriptor_of(&self, granule: GranuleId) -> Result<Arc<Descriptor>, DriverError> {
         let (known, handle) = {
             let handles = self.executor.handles.lock();
             (handles.descriptor(granule), handles.get(Call::Export, granule)?)
@@ -72,26 +111,19 @@ impl Engine {
         // Peers that are let in meanwhile find all of it or nothing.
         let _growth = self.growth.lock();
         self.executor.refuse_in_capture(Call::Import)?;
-        let start = driver.reserve(total, 0)?;
-        let mut end = start;
-        let mapped = handles.iter().try_for_each(|&(descriptor, bytes)| {
-            let handle = driver.import(descriptor)?;
-            let mapped = driver.map(end, bytes, handle);
-            // The mapping keeps the memory.
-            let released = driver.release(handle);
-            mapped?;
-            end += bytes;
-            released
-        });
-        match mapped.and_then(|()| driver.set_access(start, total)) {
+        let address = driver.reserve(total, 0)?;
+        let mut mapping = Mapping { address, bytes: total, mapped_bytes: 0, handle: None };
+        let mapped = handles.iter().try_for_each(|&(one, bytes)| mapping.add(driver, one, bytes));
+        match mapped.and_then(|()| driver.set_access(address, total)) {
             Ok(()) => {
-                self.imports.open.lock().insert(start, total);
-                Ok((start, total))
+                self.imports.open.lock().insert(address, total);
+                Ok((address, total))
             }
             Err(error) => {
-                // Nobody was told of it, so nobody uses it. What cannot be undone stays.
-                let unmapped = if end > start { driver.unmap(start, end - start) } else { Ok(()) };
-                let _ = unmapped.and_then(|()| driver.unreserve(start, total));
+                // Nobody was told of it, so nobody uses it.
+                if mapping.give_back(driver).is_err() {
+                    self.imports.closed.lock().push(mapping);
+                }
                 Err(error.into())
             }
         }
@@ -101,7 +133,8 @@ impl Engine {
     pub(crate) fn close_import(&self, address: u64) -> Result<(), ShareError> {
         let bytes = self.imports.open.lock().remove(&address);
         let bytes = bytes.ok_or(ShareError::NotImported { address })?;
-        self.imports.closed.lock().push((address, bytes));
+        let closed = Mapping { address, bytes, mapped_bytes: bytes, handle: None };
+        self.imports.closed.lock().push(closed);
         self.let_go_of_imports();
         Ok(())
     }
@@ -119,10 +152,10 @@ impl Engine {
             self.imports.closed.lock().extend(closed);
             return;
         }
-        for (address, bytes) in closed {
-            // A range that the driver does not give up is lost to it and to nobody else.
-            let _ = driver.unmap(address, bytes).and_then(|()| driver.unreserve(address, bytes));
-        }
+        let left =
+            closed.into_iter().filter_map(|mut one| one.give_back(driver).err().map(|_| one));
+        let left: Vec<Mapping> = left.collect();
+        self.imports.closed.lock().extend(left);
     }
 
     /// Opens imported memory to the peers that were let in since.

@@ -26,7 +26,7 @@ impl Driver for SimDevice {
         self.call(Call::MemoryInfo, 0, 0, |state| {
             state.clock.advance_by(state.config.memory_info_ns);
             state.look_at_exports();
-            let free_bytes = state.memory.supply.free_bytes();
+            let free_bytes = state.memory.supply.free_bytes()?;
             Ok(MemoryInfo::new(free_bytes, state.config.total_bytes))
         })
     }
@@ -73,7 +73,7 @@ impl Driver for SimDevice {
     fn export(&self, handle: Handle) -> Result<Descriptor> {
         self.call(Call::Export, 0, 0, |state| {
             state.check_sharing()?;
-            state.memory.vm.export(handle)
+            state.memory.vm.export(&state.memory.supply, handle)
         })
     }
 

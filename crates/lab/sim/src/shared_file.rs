@@ -14,10 +14,10 @@ use std::os::unix::fs::MetadataExt;
 const NAME: &str = "drystone-sim-";
 
 /// Tells two files apart, whatever descriptors lead to them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileIdentity {
-    device: u64,
-    inode: u64,
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
 }
 
 /// A file in memory, by a descriptor that is never given away.

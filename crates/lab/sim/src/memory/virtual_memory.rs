@@ -57,6 +57,7 @@ struct Object {
     mappings: u32,
     /// Stands for it elsewhere, once it was asked for.
     file: Option<Arc<SharedFile>>,
+    is_exported: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -129,7 +130,10 @@ impl VirtualMemory {
             return Err(ErrorCode::InvalidValue);
         }
         let physical = supply.take(bytes)?;
-        self.objects.insert(physical, Object { bytes, handles: 1, mappings: 0, file: None });
+        self.objects.insert(
+            physical,
+            Object { bytes, handles: 1, mappings: 0, file: None, is_exported: false },
+        );
         Ok(Handle(self.handles.insert(physical)))
     }
 
@@ -352,8 +356,11 @@ impl VirtualMemory {
         if object.handles > 0 || object.mappings > 0 || self.is_kept(physical) {
             return None;
         }
-        self.objects.remove(&physical);
-        supply.give_back(bytes);
+        let shared = self.objects.remove(&physical).filter(|object| object.is_exported);
+        match shared.and_then(|object| object.file) {
+            Some(file) => supply.give_back_shared(file.identity(), bytes),
+            None => supply.give_back(bytes),
+        }
         Some(Piece { address: 0, physical, bytes })
     }
 }

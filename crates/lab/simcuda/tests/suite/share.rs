@@ -74,6 +74,7 @@ fn answer(mut numbers: impl Read) {
     let mut handle = 0;
     cu!(cuMemImportFromShareableHandle(&mut handle, own as usize as *mut c_void, POSIX_FD));
     let address = show(handle);
+    assert_eq!(used_bytes(), GRANULE, "of a device of its own, or once of a shared one");
     assert_eq!(word_at(address), 77);
     cu!(cuMemsetD32_v2(address, 78, 1));
 }
@@ -81,26 +82,36 @@ fn answer(mut numbers: impl Read) {
 #[test]
 fn memory_of_another_process_is_the_same_memory() {
     let name = "share::memory_of_another_process_is_the_same_memory";
-    passes("backing:true", name, || {
-        let (reader, mut writer) = std::io::pipe().unwrap();
-        // SAFETY: the driver is not in use yet; the child makes its own.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            let is_done = std::panic::catch_unwind(|| answer(reader)).is_ok();
-            // SAFETY: ends the child without what its parent has registered.
-            unsafe { libc::_exit(i32::from(!is_done)) };
-        }
-        start();
-        let (handle, mut number) = (create(GRANULE), -1i32);
-        let address = show(handle);
-        cu!(cuMemsetD32_v2(address, 77, 1));
-        cu!(cuMemExportToShareableHandle((&raw mut number).cast(), handle, POSIX_FD, 0));
-        writer.write_all(&number.to_ne_bytes()).unwrap();
-        let mut status = -1;
-        // SAFETY: waits for the child, whose status it writes.
-        unsafe { libc::waitpid(child, &raw mut status, 0) };
-        assert_eq!((status, word_at(address)), (0, 78));
-    });
+    passes("backing:true", name, send_and_look);
+}
+
+#[test]
+fn memory_of_two_processes_counts_once_on_a_device_that_they_share() {
+    let name = "share::memory_of_two_processes_counts_once_on_a_device_that_they_share";
+    let folder = tempfile::tempdir().unwrap();
+    let conf = format!("backing:true,shared:{}", folder.path().join("device").display());
+    passes(&conf, name, send_and_look);
+}
+
+fn send_and_look() {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    // SAFETY: the driver is not in use yet; the child makes its own.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let is_done = std::panic::catch_unwind(|| answer(reader)).is_ok();
+        // SAFETY: ends the child without what its parent has registered.
+        unsafe { libc::_exit(i32::from(!is_done)) };
+    }
+    start();
+    let (handle, mut number) = (create(GRANULE), -1i32);
+    let address = show(handle);
+    cu!(cuMemsetD32_v2(address, 77, 1));
+    cu!(cuMemExportToShareableHandle((&raw mut number).cast(), handle, POSIX_FD, 0));
+    writer.write_all(&number.to_ne_bytes()).unwrap();
+    let mut status = -1;
+    // SAFETY: waits for the child, whose status it writes.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!((status, word_at(address)), (0, 78));
 }
 
 #[test]

@@ -41,8 +41,21 @@ impl VirtualMemory {
         Ok(file)
     }
 
-    pub(crate) fn export(&mut self, handle: Handle) -> Result<Descriptor, ErrorCode> {
-        self.file_of(handle)?.give().map_err(|_| OPERATING_SYSTEM)
+    pub(crate) fn export(
+        &mut self,
+        supply: &Supply,
+        handle: Handle,
+    ) -> Result<Descriptor, ErrorCode> {
+        let file = self.file_of(handle)?;
+        let descriptor = file.give().map_err(|_| OPERATING_SYSTEM)?;
+        let physical = self.exports.by_file.get(&file.identity());
+        if let Some(object) = physical.and_then(|physical| self.objects.get_mut(physical))
+            && !object.is_exported
+        {
+            supply.note_exported(file.identity(), object.bytes)?;
+            object.is_exported = true;
+        }
+        Ok(descriptor)
     }
 
     /// A handle of this device's memory, or of memory of another process's, which is taken from
@@ -64,8 +77,9 @@ impl VirtualMemory {
             }
             None => {
                 let (identity, bytes) = (file.identity(), file.bytes());
-                let physical = supply.take(bytes)?;
-                let object = Object { bytes, handles: 0, mappings: 0, file: Some(Arc::new(file)) };
+                let physical = supply.take_imported(identity, bytes)?;
+                let (file, is_exported) = (Some(Arc::new(file)), true);
+                let object = Object { bytes, handles: 0, mappings: 0, file, is_exported };
                 self.objects.insert(physical, object);
                 self.exports.by_file.insert(identity, physical);
                 physical
