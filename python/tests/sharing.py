@@ -8,7 +8,9 @@ Kernels compute nothing on the simulated device, so every byte goes by copies.
 import gc
 import json
 import os
+import queue
 import sys
+import warnings
 
 import torch
 import torch.multiprocessing
@@ -19,7 +21,9 @@ SIZES = [100, 700 << 10, 5 * MIB, 30 * MIB, 90 * MIB]
 
 def become(kind):
     if kind == "expandable":
-        torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # A newer name is not in older versions.
+            torch.cuda.memory._set_allocator_settings("expandable_segments:True")
     elif kind != "native":
         import drystone
         backend = "malloc" if kind == "plain" else "vmm"
@@ -28,7 +32,8 @@ def become(kind):
 
 
 def pattern(size, seed):
-    return torch.randint(256, (size,), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+    numbers = torch.Generator().manual_seed(seed)
+    return torch.randint(256, (size,), dtype=torch.uint8, generator=numbers)
 
 
 def on_device(size, seed):
@@ -75,32 +80,59 @@ def receive(kind, tensors, answers):
 
 
 def open_descriptors():
-    return len(os.listdir("/proc/self/fd"))
+    """Those that lead to memory of the simulated device."""
+    found = 0
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            found += "memfd:drystone-sim" in os.readlink(f"/proc/self/fd/{number}")
+        except FileNotFoundError:
+            pass  # It was the folder's own.
+    return found
+
+
+def note_forms():
+    """The kinds of texts that are sent, as they come to be."""
+    share, forms = torch.storage.TypedStorage._share_cuda_, set()
+
+    def noted(storage, *rest):
+        shared = share(storage, *rest)
+        forms.add("c" if len(shared[1]) == 64 else shared[1][1:2].decode())
+        return shared
+    torch.storage.TypedStorage._share_cuda_ = noted
+    return forms
+
+
+def answer_of(child, answers):
+    """The receiver's next answer; an error where it ended without one."""
+    while True:
+        try:
+            return answers.get(timeout=1)
+        except queue.Empty:
+            if not child.is_alive():
+                raise SystemExit(f"the receiver ended with {child.exitcode}") from None
 
 
 def send(kind, receiver):
     become(kind)
+    forms = note_forms()
     context = torch.multiprocessing.get_context("spawn")
     tensors, answers = context.Queue(), context.Queue()
     child = context.Process(target=receive, args=(receiver, tensors, answers))
     child.start()
     kept = [on_device(size, seed) for seed, size in enumerate(SIZES)]
-    before = open_descriptors()
-    forms = sorted({tensor.untyped_storage()._share_cuda_()[1][1:2].decode("latin1")
-                    for tensor in kept}) if kind != "native" else []
     for tensor in kept:
         tensors.put(tensor)
     whole = on_device(4 * MIB, 50)
     tensors.put(whole[:MIB])
     tensors.put(whole[MIB:])
-    found = {"forms": forms, "answers": [answers.get(timeout=120)]}
+    found = {"answers": [answer_of(child, answers)]}
     if "error" not in found["answers"][0]:
         found["unmoved"] = churn(kept)
         tensors.put(0)
-        found["answers"].append(answers.get(timeout=60))
+        found["answers"].append(answer_of(child, answers))
         found["written"] = [is_pattern(tensor, 100 + seed) for seed, tensor in enumerate(kept)]
         tensors.put(0)
-        found["answers"].append(answers.get(timeout=60))
+        found["answers"].append(answer_of(child, answers))
     child.join()
     found["exit"] = child.exitcode
     del kept, tensor, whole
@@ -109,7 +141,9 @@ def send(kind, receiver):
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     found["reserved"] = torch.cuda.memory_reserved()
-    found["descriptors"] = open_descriptors() - before
+    torch.cuda.mem_get_info()  # Looks for what is not held any more.
+    found["forms"] = sorted(forms)
+    found["descriptors"] = open_descriptors()
     print(json.dumps(found))
 
 

@@ -56,6 +56,7 @@ programs! {
     b02_b03_b10_devices_are_told_apart: "b03_devices.c";
     p8_b26_a_pool_asks_its_filter: "p8_pool_filter.cpp";
     p9_a_broken_heap_refuses_all_but_to_be_looked_at: "p9_poisoned.c";
+    memory_goes_to_another_process_and_back: "shared.c";
 }
 
 #[test]

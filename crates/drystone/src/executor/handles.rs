@@ -2,7 +2,7 @@
 //! and which descriptor other processes know a handle by.
 //!
 //! Invariants: the driver never sees a handle that it did not give, or that was released; a handle
-//! has one descriptor at most, which is open until it is released.
+//! has one descriptor at most, which is closed before it is released.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -51,14 +51,18 @@ impl Handles {
             self.table.resize(granule.index() + 1, None);
         }
         self.table[granule.index()] = handle;
-        if handle.is_none() && !self.exported.is_empty() {
-            self.exported.remove(&granule);
-        }
     }
 
     /// The descriptor of a granule's handle, if it has one.
     pub(crate) fn descriptor(&self, granule: GranuleId) -> Option<Arc<Descriptor>> {
         self.exported.get(&granule).map(Arc::clone)
+    }
+
+    /// Closes the descriptor of a granule's handle, if it has one and nobody else holds it.
+    pub(crate) fn close_descriptor(&mut self, granule: GranuleId) {
+        if !self.exported.is_empty() {
+            self.exported.remove(&granule);
+        }
     }
 
     /// Notes the descriptor of a granule's handle.

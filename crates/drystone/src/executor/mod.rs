@@ -229,7 +229,12 @@ impl Executor {
     }
 
     fn release(&self, granule: GranuleId) -> Result<(), DriverError> {
-        let handle = self.handles.lock().get(Call::Release, granule)?;
+        let handle = {
+            let mut handles = self.handles.lock();
+            // Memory that has one open would stay taken.
+            handles.close_descriptor(granule);
+            handles.get(Call::Release, granule)?
+        };
         self.driver.release(handle)?;
         self.handles.lock().set(granule, None);
         Ok(())

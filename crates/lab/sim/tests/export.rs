@@ -49,8 +49,9 @@ fn memory_of_another_process_takes_room_here_too() {
     let [first, second] = same.map(|file| file.unwrap().identity());
     assert_eq!(first, second);
     assert_eq!(devices[1].physical_bytes(), 2 * G);
-    drop(descriptor);
     devices[1].release(imported).unwrap();
+    assert_eq!(devices[1].physical_bytes(), 0, "the maker keeps it");
+    drop(descriptor);
     devices[0].release(handle).unwrap();
     assert_eq!(devices.map(|device| device.physical_bytes()), [0, 0]);
 }

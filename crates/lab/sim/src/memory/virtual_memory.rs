@@ -57,7 +57,17 @@ struct Object {
     mappings: u32,
     /// Stands for it elsewhere, once it was asked for.
     file: Option<Arc<SharedFile>>,
-    is_exported: bool,
+    holders: Holders,
+}
+
+/// Who else may hold physical memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holders {
+    Nobody,
+    /// It was exported.
+    Others,
+    /// It was imported: the memory of another process.
+    Maker,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -132,7 +142,7 @@ impl VirtualMemory {
         let physical = supply.take(bytes)?;
         self.objects.insert(
             physical,
-            Object { bytes, handles: 1, mappings: 0, file: None, is_exported: false },
+            Object { bytes, handles: 1, mappings: 0, file: None, holders: Holders::Nobody },
         );
         Ok(Handle(self.handles.insert(physical)))
     }
@@ -356,7 +366,8 @@ impl VirtualMemory {
         if object.handles > 0 || object.mappings > 0 || self.is_kept(physical) {
             return None;
         }
-        let shared = self.objects.remove(&physical).filter(|object| object.is_exported);
+        let shared =
+            self.objects.remove(&physical).filter(|object| object.holders != Holders::Nobody);
         match shared.and_then(|object| object.file) {
             Some(file) => supply.give_back_shared(file.identity(), bytes),
             None => supply.give_back(bytes),

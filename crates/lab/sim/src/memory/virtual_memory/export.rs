@@ -1,11 +1,11 @@
 //! Physical memory that other processes know by a descriptor.
 //!
-//! Invariant: exported memory stays taken while a descriptor of it is open in any process
+//! Invariant: exported memory stays taken here while a descriptor of it is open in any process
 //! (`cuMemRelease` in CUDA's driver API: freed "when all outstanding references to the handle,
 //! including its shareable counterparts, are also released"). Nobody is told of their end, so it is
 //! looked for whenever somebody asks what memory there is.
 
-use super::{Object, VirtualMemory, is_granular};
+use super::{Holders, Object, VirtualMemory, is_granular};
 use crate::memory::piece::{Physical, Piece};
 use crate::memory::supply::Supply;
 use crate::shared_file::{FileIdentity, SharedFile};
@@ -50,10 +50,10 @@ impl VirtualMemory {
         let descriptor = file.give().map_err(|_| OPERATING_SYSTEM)?;
         let physical = self.exports.by_file.get(&file.identity());
         if let Some(object) = physical.and_then(|physical| self.objects.get_mut(physical))
-            && !object.is_exported
+            && object.holders == Holders::Nobody
         {
             supply.note_exported(file.identity(), object.bytes)?;
-            object.is_exported = true;
+            object.holders = Holders::Others;
         }
         Ok(descriptor)
     }
@@ -78,8 +78,8 @@ impl VirtualMemory {
             None => {
                 let (identity, bytes) = (file.identity(), file.bytes());
                 let physical = supply.take_imported(identity, bytes)?;
-                let (file, is_exported) = (Some(Arc::new(file)), true);
-                let object = Object { bytes, handles: 0, mappings: 0, file, is_exported };
+                let (file, holders) = (Some(Arc::new(file)), Holders::Maker);
+                let object = Object { bytes, handles: 0, mappings: 0, file, holders };
                 self.objects.insert(physical, object);
                 self.exports.by_file.insert(identity, physical);
                 physical
@@ -91,12 +91,12 @@ impl VirtualMemory {
         Ok(Handle(self.handles.insert(physical)))
     }
 
-    /// Whether the memory, which nothing of this process's keeps, is kept by a descriptor.
+    /// Whether the memory, which nothing of this process's keeps, is kept by a descriptor. Memory of
+    /// another process is that one's to keep.
     pub(super) fn is_kept(&mut self, physical: Physical) -> bool {
-        let Some(file) = self.objects.get(&physical).and_then(|object| object.file.as_ref()) else {
-            return false;
-        };
-        if file.is_given() {
+        let Some(object) = self.objects.get(&physical) else { return false };
+        let Some(file) = &object.file else { return false };
+        if object.holders == Holders::Others && file.is_given() {
             self.exports.outlived.push(physical);
             return true;
         }
