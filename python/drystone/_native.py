@@ -1,8 +1,9 @@
-"""Drystone as PyTorch's own kind of allocator: compiled once for each PyTorch, and installed.
+"""Drystone as PyTorch's own kind of allocator: compiled for each PyTorch, and installed.
 
-PyTorch's allocators are C++ objects whose layout changes with almost every version, so the source
-is part of this package and is compiled where it is used. What was compiled is kept in a folder of
-the user's, under a name that says all it depends on. Invariant: a file under such a name is whole.
+PyTorch's allocators are C++ objects whose layout changes with almost every version. What is
+compiled for releases is part of the wheel; so is the source, which is compiled here for any other
+build of PyTorch, once, and kept in a folder of the user's, under a name that says all it depends
+on. Invariant: a file under such a name is whole.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import BinaryIO
 
-from . import _library
+from . import _library, _prebuilt
 from ._errors import DrystoneError
+from ._tell import tell
 from ._version import numbers
 
 # The first PyTorch whose headers are C++20. What else differs is in `_cpp/version.h`.
@@ -42,8 +44,22 @@ def install(native: ctypes.CDLL) -> None:
             "after importing torch")
 
 
+def load(torch: ModuleType) -> ctypes.CDLL:
+    """What is compiled for this PyTorch: in this package, else kept or compiled now."""
+    include = Path(torch.__file__).with_name("include")
+    try:
+        return _loaded(_prebuilt.find(
+            torch.__version__, include, torch._C._GLIBCXX_USE_CXX11_ABI, source_digest(_header())))
+    except DrystoneError as error:
+        missing = error
+    try:
+        return _loaded(library(torch))
+    except DrystoneError as error:
+        raise DrystoneError(f"{missing}, and {error}") from error
+
+
 def library(torch: ModuleType) -> Path:
-    """The compiled library for this PyTorch, compiled now if it is not there."""
+    """The library kept for this PyTorch, compiled now if it is not there."""
     include = Path(torch.__file__).with_name("include")
     libraries = Path(torch.__file__).with_name("lib")
     header = _header()
@@ -72,8 +88,8 @@ def library(torch: ModuleType) -> Path:
     return compiled
 
 
-def load(path: Path) -> ctypes.CDLL:
-    """Loads what was compiled, which finds PyTorch and Drystone loaded already."""
+def _loaded(path: Path) -> ctypes.CDLL:
+    """What was compiled, which finds PyTorch and Drystone loaded already."""
     try:
         return ctypes.CDLL(str(path), mode=os.RTLD_NOW)
     except OSError as error:
@@ -152,10 +168,20 @@ def _digest(header: Path, command: list[str], libraries: Path) -> str:
     """
     digest = hashlib.sha256("\0".join(command[:-1]).encode())
     digest.update(f"{os.getuid()} {_runtimes()}".encode())
-    linked = [libraries / name for name in LINKED]
-    for path in [header, *linked, *sorted(SOURCE.rglob("*.*"))]:
-        digest.update(path.read_bytes())
+    digest.update(source_digest(header).encode())
+    for name in LINKED:
+        digest.update((libraries / name).read_bytes())
     return digest.hexdigest()[:16]
+
+
+def source_digest(header: Path) -> str:
+    """Of what is compiled, and of Drystone's C interface."""
+    digest = hashlib.sha256()
+    # In a wheel the header lies among the source.
+    others = [path for path in SOURCE.rglob("*.*") if path.name != header.name]
+    for path in [header, *sorted(others)]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _runtimes() -> str:
@@ -172,16 +198,15 @@ def compiler() -> list[str]:
 
 
 def _compile(to: Path, command: list[str], libraries: Path) -> None:
+    if shutil.which(command[0]) is None:
+        raise DrystoneError(
+            f"there is no C++ compiler ({command[0]}): install one, such as g++, or name it in CXX")
+    tell(f"compiling for this build of PyTorch, once, which takes about ten seconds; kept as {to}")
     with tempfile.TemporaryDirectory(dir=to.parent) as scratch:
         made = Path(scratch) / to.name
         link = ["-o", str(made), _library.path(), f"-L{libraries}", "-lc10_cuda", "-lc10"]
-        try:
-            done = subprocess.run(
-                [*command, str(SOURCE / MAIN), *link, "-Wl,-z,now"], capture_output=True, text=True)
-        except OSError as error:
-            raise DrystoneError(
-                f"there is no C++ compiler ({error}): install one, such as g++, or name it in "
-                "CXX") from error
+        done = subprocess.run(
+            [*command, str(SOURCE / MAIN), *link, "-Wl,-z,now"], capture_output=True, text=True)
         if done.returncode != 0:
             raise DrystoneError(
                 "the C++ compiler cannot compile drystone for this PyTorch: use another by CXX. It "
