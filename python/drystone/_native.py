@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import grp
 import hashlib
 import os
 import platform
+import pwd
 import shutil
 import stat
 import subprocess
@@ -80,7 +82,7 @@ def library(torch: ModuleType) -> Path:
                 if not compiled.exists():
                     command += [f"-I{header.parent}", f"-isystem{include}"]
                     _compile(compiled, command, libraries)
-        _check_ours(compiled)
+        _check_file(compiled)
     except OSError as error:
         raise DrystoneError(
             f"what is compiled for PyTorch cannot be kept in {parent} ({error}): name another "
@@ -114,7 +116,7 @@ def folder() -> Path:
         try:
             place = place_of()
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _check_ours(place)
+            _check_folder(place)
             if os.access(place, os.W_OK):
                 return place
             reasons.append(f"{place} cannot be written")
@@ -125,15 +127,40 @@ def folder() -> Path:
         "in DRYSTONE_CACHE")
 
 
-def _check_ours(path: Path) -> None:
-    """Refuses what another user has made or may change, and links in the place of files."""
-    found = path.lstat() if path.suffix else path.stat()
+def _check_folder(path: Path) -> None:
+    """Refuses a folder in which others can place what is loaded."""
+    found = path.stat()
+    _check_owner(path, found)
+    # Of a folder such as /tmp nobody removes what is another's.
+    if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+        is_groups = not found.st_mode & 0o002
+        if not (is_groups and _is_of_one(found.st_gid)):
+            raise PermissionError(f"{path} can be changed by other users: chmod go-w {path}")
+
+
+def _check_file(path: Path) -> None:
+    """Refuses what another user has made or may change, and links."""
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode):
+        raise PermissionError(f"{path} is a symbolic link, or something else that is no file")
+    _check_owner(path, found)
+    if found.st_mode & 0o022:
+        raise PermissionError(f"{path} can be changed by other users: remove it")
+
+
+def _check_owner(path: Path, found: os.stat_result) -> None:
     if found.st_uid not in (0, os.getuid()):
         raise PermissionError(f"{path} belongs to user {found.st_uid}")
-    # Of a folder such as /tmp nobody removes what is another's.
-    is_open = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
-    if is_open or stat.S_ISLNK(found.st_mode):
-        raise PermissionError(f"{path} can be changed by other users")
+
+
+def _is_of_one(group: int) -> bool:
+    """Whether a group is the user's own, of the same name, as many systems make one for each."""
+    try:
+        user, named = pwd.getpwuid(os.getuid()), grp.getgrgid(group)
+    except KeyError:
+        return False
+    return (user.pw_gid, user.pw_name) == (group, named.gr_name) and (
+        set(named.gr_mem) <= {user.pw_name})
 
 
 def _opened(path: Path) -> BinaryIO:
