@@ -45,6 +45,9 @@ pub struct Options {
     pub prefer: Prefer,
     /// When a free block serves another stream than its own.
     pub cross_stream: CrossStream,
+    /// Whether free memory is mapped to other addresses to serve a request. Without, memory stays
+    /// at the addresses that it was created for: to find out whether a symptom comes from that.
+    pub remaps: bool,
     /// Size of a granule in bytes: a power of two, at least the device's granularity (2 MiB).
     /// Smaller granules hold less unused memory, larger ones cost fewer driver calls. Large blocks
     /// of programs that hold much get several at once, as many as fit into 8 MiB.
@@ -66,6 +69,7 @@ impl Default for Options {
             limit_fraction: None,
             prefer: Prefer::Balanced,
             cross_stream: CrossStream::Wait,
+            remaps: true,
             granule_bytes: 2 * MIB,
             release_threshold_bytes: u64::MAX,
             is_shareable: None,
@@ -109,6 +113,14 @@ impl Options {
     #[must_use]
     pub const fn with_cross_stream(mut self, cross_stream: CrossStream) -> Self {
         self.cross_stream = cross_stream;
+        self
+    }
+
+    /// The same, with [`remaps`](Self::remaps) unset: memory stays at the addresses that it was
+    /// created for.
+    #[must_use]
+    pub const fn without_remaps(mut self) -> Self {
+        self.remaps = false;
         self
     }
 

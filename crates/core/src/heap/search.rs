@@ -178,8 +178,12 @@ impl Search<'_> {
 
     // Donors.
 
-    /// The free memory from which the request may take whole handles: of its own stream, or of all.
+    /// The free memory from which the request may take whole handles: of its own stream, or of all;
+    /// none where nothing is remapped.
     pub(super) fn donors(&self, is_own_only: bool) -> Donors {
+        if !self.config.remaps {
+            return Donors::new(Vec::new());
+        }
         let mut donors = Vec::with_capacity(policy::DONORS);
         for list in self.space.lists() {
             let is_foreign = list.stream != self.user;

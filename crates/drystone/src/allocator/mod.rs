@@ -62,6 +62,7 @@ impl Allocator {
                 .with_limit_bytes(limit_bytes)
                 .with_cross_stream(options.cross_stream)
                 .with_prefer(options.prefer);
+            let config = if options.remaps { config } else { config.without_remaps() };
             (BackendState::Heap(StateLock::new(Heap::new(config))), Handles::default())
         };
         let (state, handles) = match backend {

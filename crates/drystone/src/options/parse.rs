@@ -55,7 +55,7 @@ struct Key {
     set: fn(&mut Options, &str) -> Option<()>,
 }
 
-const KEYS: [Key; 8] = [
+const KEYS: [Key; 9] = [
     Key {
         name: "backend",
         takes: "auto, vmm, malloc or async",
@@ -108,6 +108,18 @@ const KEYS: [Key; 8] = [
                 "never" => CrossStream::Never,
                 "passed" => CrossStream::Passed,
                 "wait" => CrossStream::Wait,
+                _ => return None,
+            };
+            Some(())
+        },
+    },
+    Key {
+        name: "remap",
+        takes: "on or off",
+        set: |options, value| {
+            options.remaps = match value {
+                "on" => true,
+                "off" => false,
                 _ => return None,
             };
             Some(())
@@ -225,7 +237,7 @@ mod tests {
     #[test]
     fn every_key_is_read() {
         let text = "backend:malloc, limit:20GiB,limit_fraction:0.5,cross_stream:passed,\
-                    granule:4MiB,release_threshold:1GiB,shareable:true";
+                    remap:off,granule:4MiB,release_threshold:1GiB,shareable:true";
         let options: Options = text.parse().unwrap();
         assert_eq!((options.release_threshold_bytes, options.is_shareable), (1 << 30, Some(true)));
         for (text, bytes) in [("all", u64::MAX), ("none", 0), ("512MiB", 512 * MIB)] {
@@ -237,6 +249,7 @@ mod tests {
         assert_eq!(options.limit_bytes, Some(20 << 30));
         assert_eq!(options.limit_fraction, Some(0.5));
         assert_eq!(options.cross_stream, CrossStream::Passed);
+        assert!(!options.remaps && "remap:on".parse::<Options>().unwrap().remaps);
         assert_eq!(options.granule_bytes, 4 << 20);
         assert_eq!(options.limit_on(100 << 30), 20 << 30);
         assert_eq!(options.limit_on(10 << 30), 5 << 30);

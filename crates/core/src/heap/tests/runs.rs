@@ -19,6 +19,7 @@ fn heap() -> Heap {
         device_bytes: 1 << 36,
         limit_bytes: u64::MAX,
         cross_stream: CrossStream::Wait,
+        remaps: true,
         held_per_handle: HELD_PER_HANDLE,
         prefer: crate::Prefer::Memory,
     })

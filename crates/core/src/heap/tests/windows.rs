@@ -25,6 +25,7 @@ impl Sample {
             device_bytes: 1 << 40,
             limit_bytes: u64::MAX,
             cross_stream: CrossStream::Wait,
+            remaps: true,
             held_per_handle: HELD_PER_HANDLE,
             prefer: crate::Prefer::Memory,
         });
