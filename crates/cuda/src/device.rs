@@ -131,7 +131,8 @@ impl CudaDevice {
         call: Call,
         work: impl FnOnce(&Cuda) -> Result<R, Failure>,
     ) -> Result<R, DriverError> {
-        process::check().map_err(|code| DriverError::new(call, code))?;
+        let may_call = process::check().and_then(|()| self.primary.refuse_reset());
+        may_call.map_err(|code| DriverError::new(call, code))?;
         let done = self.primary.enter(self.cuda).and_then(|_current| work(self.cuda));
         done.map_err(|failure| failure.of(call))
     }

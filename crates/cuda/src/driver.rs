@@ -19,6 +19,11 @@ impl Driver for CudaDevice {
         self.info
     }
 
+    fn check_context(&self) -> Result<()> {
+        let checked = process::check().and_then(|()| self.primary.check(self.cuda));
+        checked.map_err(|code| DriverError::new(Call::CaptureStatus, code))
+    }
+
     fn memory_info(&self) -> Result<MemoryInfo> {
         self.call(Call::MemoryInfo, |cuda| cuda.memory_info())
     }

@@ -191,6 +191,14 @@ pub trait Driver: Send + Sync {
     /// Errors: `InvalidHandle`.
     fn stream_uid(&self, stream: Stream) -> Result<StreamUid, DriverError>;
 
+    /// Whether everything from before is still there: asked before memory moves, and of no handle.
+    /// Legal in capture for a relaxed thread.
+    ///
+    /// Errors: `DeviceReset`, and so every later call.
+    fn check_context(&self) -> Result<(), DriverError> {
+        Ok(())
+    }
+
     /// Whether the stream is being captured. Legal in capture.
     ///
     /// Errors: `InvalidHandle`.

@@ -52,6 +52,9 @@ table! {
     cuDeviceTotalMem_v2(*mut usize, c_int);
     cuDeviceCanAccessPeer(*mut c_int, c_int, c_int);
     cuDevicePrimaryCtxRetain(*mut Pointer, c_int);
+    cuDevicePrimaryCtxRelease_v2(c_int);
+    cuDevicePrimaryCtxGetState(c_int, *mut c_uint, *mut c_int);
+    cuCtxGetId(Pointer, *mut u64);
     cuCtxGetCurrent(*mut Pointer);
     cuCtxSetCurrent(Pointer);
     cuCtxSynchronize();

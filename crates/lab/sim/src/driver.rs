@@ -2,6 +2,7 @@
 
 use crate::GRANULARITY_BYTES;
 use crate::device::SimDevice;
+use crate::state::Life;
 use drystone_driver::{
     Call, CaptureMode, CaptureStatus, Descriptor, DeviceInfo, Driver, DriverError, ErrorCode,
     Event, Handle, MemoryInfo, MemoryPool, MemoryPoolConfig, MemoryPoolUsage, ShareableHandle,
@@ -20,6 +21,15 @@ impl Driver for SimDevice {
             info.shareable_handle = ShareableHandle::PosixFd;
         }
         info
+    }
+
+    fn check_context(&self) -> Result<()> {
+        let life = &mut self.inner.state.lock().life;
+        if !matches!(life, Life::Reset { .. }) {
+            return Ok(());
+        }
+        *life = Life::Reset { is_known: true };
+        Err(DriverError::new(Call::CaptureStatus, ErrorCode::DeviceReset))
     }
 
     fn memory_info(&self) -> Result<MemoryInfo> {
