@@ -95,13 +95,14 @@ impl Executor {
         pool: Option<PoolId>,
     ) -> Result<u64, Failure<DriverError>> {
         let provider = pool.and_then(|pool| self.providers.lock().of(pool));
+        let (steps, ordinal) = (plan.steps(), || self.driver.info().ordinal);
+        self.observer.tell_what_goes(ordinal, steps);
         let carried_out = self.do_steps(plan, provider.as_ref());
         let (in_effect, given) = match &carried_out {
-            Ok(given) => (plan.steps().len(), *given),
+            Ok(given) => (steps.len(), *given),
             Err(failure) => (failure.in_effect, 0),
         };
-        let ordinal = || self.driver.info().ordinal;
-        self.observer.tell(ordinal, &plan.steps()[..in_effect], given);
+        self.observer.tell_what_is_there(ordinal, steps, in_effect, given);
         carried_out
     }
 
