@@ -387,6 +387,16 @@ enum drystone_status drystone_deallocate_checked(void *ptr,
 enum drystone_status drystone_record_use(void *ptr, struct CUstream_st *stream);
 
 /**
+ * Says of a stream, before its first use here, that it is there until `drystone_retire_stream`, or
+ * for ever: the driver may be asked about it at any time, and memory goes between such streams
+ * sooner. Any other stream is asked by those calls alone that are given it.
+ *
+ * Statuses: INVALID_DEVICE, UNKNOWN_STREAM, BAD_OPTION, NO_DRIVER, DRIVER_ERROR, EXITING, FORKED.
+ * Any thread.
+ */
+enum drystone_status drystone_add_stream(int device, struct CUstream_st *stream);
+
+/**
  * Says that a stream is about to be destroyed. Blocks allocated on it stay valid and may be freed
  * later; its free memory serves other streams once its work is complete. Without this call that
  * memory serves again only once the device was idle.
@@ -556,6 +566,25 @@ enum drystone_status drystone_pool_create(int device, uint64_t id0, uint64_t id1
  * Statuses: UNKNOWN_POOL, INVALID_DEVICE, EXITING, FORKED. Any thread.
  */
 enum drystone_status drystone_pool_destroy(int device, uint64_t id0, uint64_t id1);
+
+/**
+ * Says that a capture may begin whose requests a private pool serves. Until the first request for
+ * the pool, which tells whether one has begun, nothing is given back and the device not waited
+ * for. A capture that is not announced is known from the first request that its stream makes.
+ *
+ * Statuses: UNKNOWN_POOL, INVALID_DEVICE, BAD_OPTION, NO_DRIVER, DRIVER_ERROR, EXITING, FORKED.
+ * Any thread.
+ */
+enum drystone_status drystone_expect_capture(int device, uint64_t id0, uint64_t id1);
+
+/**
+ * Says that every capture is over whose requests a pool served; 0, 0 is the default pool. Without
+ * it a capture counts as over once its stream makes another request, or is retired: until then
+ * nothing is given back. Streams that use memory which was freed in the capture live until then.
+ *
+ * Statuses: UNKNOWN_POOL, INVALID_DEVICE, EXITING, FORKED. Any thread.
+ */
+enum drystone_status drystone_end_captures(int device, uint64_t id0, uint64_t id1);
 
 /**
  * The largest free block of a device, in bytes, of any pool and stream.

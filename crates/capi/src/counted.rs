@@ -41,6 +41,10 @@ impl Driver for Counted {
         self.driver.info()
     }
 
+    fn check_context(&self) -> Result<()> {
+        self.driver.check_context()
+    }
+
     fn memory_info(&self) -> Result<MemoryInfo> {
         self.driver.memory_info()
     }

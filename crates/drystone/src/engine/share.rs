@@ -147,6 +147,7 @@ impl Engine {
         }
         let driver = &*self.executor.driver;
         let closed = std::mem::take(&mut *self.imports.closed.lock());
+        let _wait = self.wait.lock();
         let idle = self.executor.refuse_in_capture(Call::SynchronizeDevice);
         if idle.and_then(|()| driver.synchronize_device()).is_err() {
             self.imports.closed.lock().extend(closed);
