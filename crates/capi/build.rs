@@ -30,11 +30,20 @@ fn main() {
 /// Whether Rust brings its own linker for the target; other linkers do not know all of its options.
 fn is_linked_by_lld() -> bool {
     let is = |what: &str, value: &str| env::var(what).as_deref() == Ok(value);
-    is("CARGO_CFG_TARGET_ARCH", "x86_64") && is("CARGO_CFG_TARGET_ENV", "gnu")
+    is("CARGO_CFG_TARGET_ARCH", "x86_64") && is("CARGO_CFG_TARGET_ENV", "gnu") && !has_own_linker()
+}
+
+/// Whether another linker was named, such as one that links for an older C library. It answers for
+/// the unwinder, too.
+fn has_own_linker() -> bool {
+    env::var_os("RUSTC_LINKER").is_some()
 }
 
 /// Whether the C compiler brings its unwinder as a static library, too.
 fn has_static_unwinder() -> bool {
+    if has_own_linker() {
+        return false;
+    }
     let found = Command::new("cc").arg("-print-file-name=libgcc_eh.a").output();
     let is_path = |text: &[u8]| Path::new(String::from_utf8_lossy(text).trim()).is_absolute();
     found.is_ok_and(|output| is_path(&output.stdout))

@@ -12,7 +12,7 @@ fuzz_target!(|text: &str| {
             assert_ne!(options.limit_bytes, Some(0));
             let keeps = options.release_threshold_bytes;
             assert!(keeps > 0 || text.contains("release_threshold") && text.contains("none"));
-            assert!(!options.is_shareable || text.contains("shareable"));
+            assert!(options.is_shareable.is_none() || text.contains("shareable"));
         }
         Err(error) => assert!(text.contains('\n') || !error.to_string().contains('\n')),
     }

@@ -9,13 +9,13 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import sys
 from collections.abc import Mapping
 from types import ModuleType
 
 from . import _library
 from ._errors import DrystoneError
 from ._routes import ROUTES
+from ._tell import tell
 from ._version import OLDEST, check_version, name, numbers
 
 # PyTorch's setter, and what it is given.
@@ -72,7 +72,7 @@ def enable(
         _parity.install(torch)
     ignored = ignored_settings(os.environ, is_plug_in=shim is None)
     if ignored:
-        _tell(f"without effect on the memory of devices: {', '.join(ignored)}; the options that "
+        tell(f"without effect on the memory of devices: {', '.join(ignored)}; the options that "
               "are there are those of DRYSTONE_CONF")
 
 
@@ -95,18 +95,13 @@ def _compiled(torch: ModuleType, is_needed: bool) -> ctypes.CDLL | None:
     """What is compiled for this PyTorch; if it need not be there, a line says what is missing."""
     from . import _native
     try:
-        return _native.load(_native.library(torch))
+        return _native.load(torch)
     except DrystoneError as error:
         if is_needed:
             raise
-        _tell(f"enabled as a plug-in of PyTorch, without history, MemPool, trees of graphs and "
+        tell(f"enabled as a plug-in of PyTorch, without history, MemPool, trees of graphs and "
               f"tensors for other processes: {error}")
         return None
-
-
-def _tell(text: str) -> None:
-    """One line for who started the program."""
-    print("drystone:", " ".join(text.split()), file=sys.stderr, flush=True)
 
 
 def text_of(options: Mapping[str, object]) -> str:

@@ -1,17 +1,20 @@
-"""Drystone as PyTorch's own kind of allocator: compiled once for each PyTorch, and installed.
+"""Drystone as PyTorch's own kind of allocator: compiled for each PyTorch, and installed.
 
-PyTorch's allocators are C++ objects whose layout changes with almost every version, so the source
-is part of this package and is compiled where it is used. What was compiled is kept in a folder of
-the user's, under a name that says all it depends on. Invariant: a file under such a name is whole.
+PyTorch's allocators are C++ objects whose layout changes with almost every version. What is
+compiled for releases is part of the wheel; so is the source, which is compiled here for any other
+build of PyTorch, once, and kept in a folder of the user's, under a name that says all it depends
+on. Invariant: a file under such a name is whole.
 """
 
 from __future__ import annotations
 
 import ctypes
 import fcntl
+import grp
 import hashlib
 import os
 import platform
+import pwd
 import shutil
 import stat
 import subprocess
@@ -20,8 +23,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import BinaryIO
 
-from . import _library
+from . import _library, _prebuilt
 from ._errors import DrystoneError
+from ._tell import tell
 from ._version import numbers
 
 # The first PyTorch whose headers are C++20. What else differs is in `_cpp/version.h`.
@@ -42,8 +46,22 @@ def install(native: ctypes.CDLL) -> None:
             "after importing torch")
 
 
+def load(torch: ModuleType) -> ctypes.CDLL:
+    """What is compiled for this PyTorch: in this package, else kept or compiled now."""
+    include = Path(torch.__file__).with_name("include")
+    try:
+        return _loaded(_prebuilt.find(
+            torch.__version__, include, torch._C._GLIBCXX_USE_CXX11_ABI, source_digest(_header())))
+    except DrystoneError as error:
+        missing = error
+    try:
+        return _loaded(library(torch))
+    except DrystoneError as error:
+        raise DrystoneError(f"{missing}, and {error}") from error
+
+
 def library(torch: ModuleType) -> Path:
-    """The compiled library for this PyTorch, compiled now if it is not there."""
+    """The library kept for this PyTorch, compiled now if it is not there."""
     include = Path(torch.__file__).with_name("include")
     libraries = Path(torch.__file__).with_name("lib")
     header = _header()
@@ -64,7 +82,7 @@ def library(torch: ModuleType) -> Path:
                 if not compiled.exists():
                     command += [f"-I{header.parent}", f"-isystem{include}"]
                     _compile(compiled, command, libraries)
-        _check_ours(compiled)
+        _check_file(compiled)
     except OSError as error:
         raise DrystoneError(
             f"what is compiled for PyTorch cannot be kept in {parent} ({error}): name another "
@@ -72,8 +90,8 @@ def library(torch: ModuleType) -> Path:
     return compiled
 
 
-def load(path: Path) -> ctypes.CDLL:
-    """Loads what was compiled, which finds PyTorch and Drystone loaded already."""
+def _loaded(path: Path) -> ctypes.CDLL:
+    """What was compiled, which finds PyTorch and Drystone loaded already."""
     try:
         return ctypes.CDLL(str(path), mode=os.RTLD_NOW)
     except OSError as error:
@@ -98,7 +116,7 @@ def folder() -> Path:
         try:
             place = place_of()
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _check_ours(place)
+            _check_folder(place)
             if os.access(place, os.W_OK):
                 return place
             reasons.append(f"{place} cannot be written")
@@ -109,15 +127,40 @@ def folder() -> Path:
         "in DRYSTONE_CACHE")
 
 
-def _check_ours(path: Path) -> None:
-    """Refuses what another user has made or may change, and links in the place of files."""
-    found = path.lstat() if path.suffix else path.stat()
+def _check_folder(path: Path) -> None:
+    """Refuses a folder in which others can place what is loaded."""
+    found = path.stat()
+    _check_owner(path, found)
+    # Of a folder such as /tmp nobody removes what is another's.
+    if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+        is_groups = not found.st_mode & 0o002
+        if not (is_groups and _is_of_one(found.st_gid)):
+            raise PermissionError(f"{path} can be changed by other users: chmod go-w {path}")
+
+
+def _check_file(path: Path) -> None:
+    """Refuses what another user has made or may change, and links."""
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode):
+        raise PermissionError(f"{path} is a symbolic link, or something else that is no file")
+    _check_owner(path, found)
+    if found.st_mode & 0o022:
+        raise PermissionError(f"{path} can be changed by other users: remove it")
+
+
+def _check_owner(path: Path, found: os.stat_result) -> None:
     if found.st_uid not in (0, os.getuid()):
         raise PermissionError(f"{path} belongs to user {found.st_uid}")
-    # Of a folder such as /tmp nobody removes what is another's.
-    is_open = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
-    if is_open or stat.S_ISLNK(found.st_mode):
-        raise PermissionError(f"{path} can be changed by other users")
+
+
+def _is_of_one(group: int) -> bool:
+    """Whether a group is the user's own, of the same name, as many systems make one for each."""
+    try:
+        user, named = pwd.getpwuid(os.getuid()), grp.getgrgid(group)
+    except KeyError:
+        return False
+    return (user.pw_gid, user.pw_name) == (group, named.gr_name) and (
+        set(named.gr_mem) <= {user.pw_name})
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -152,10 +195,20 @@ def _digest(header: Path, command: list[str], libraries: Path) -> str:
     """
     digest = hashlib.sha256("\0".join(command[:-1]).encode())
     digest.update(f"{os.getuid()} {_runtimes()}".encode())
-    linked = [libraries / name for name in LINKED]
-    for path in [header, *linked, *sorted(SOURCE.rglob("*.*"))]:
-        digest.update(path.read_bytes())
+    digest.update(source_digest(header).encode())
+    for name in LINKED:
+        digest.update((libraries / name).read_bytes())
     return digest.hexdigest()[:16]
+
+
+def source_digest(header: Path) -> str:
+    """Of what is compiled, and of Drystone's C interface."""
+    digest = hashlib.sha256()
+    # In a wheel the header lies among the source.
+    others = [path for path in SOURCE.rglob("*.*") if path.name != header.name]
+    for path in [header, *sorted(others)]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _runtimes() -> str:
@@ -172,16 +225,15 @@ def compiler() -> list[str]:
 
 
 def _compile(to: Path, command: list[str], libraries: Path) -> None:
+    if shutil.which(command[0]) is None:
+        raise DrystoneError(
+            f"there is no C++ compiler ({command[0]}): install one, such as g++, or name it in CXX")
+    tell(f"compiling for this build of PyTorch, once, which takes about ten seconds; kept as {to}")
     with tempfile.TemporaryDirectory(dir=to.parent) as scratch:
         made = Path(scratch) / to.name
         link = ["-o", str(made), _library.path(), f"-L{libraries}", "-lc10_cuda", "-lc10"]
-        try:
-            done = subprocess.run(
-                [*command, str(SOURCE / MAIN), *link, "-Wl,-z,now"], capture_output=True, text=True)
-        except OSError as error:
-            raise DrystoneError(
-                f"there is no C++ compiler ({error}): install one, such as g++, or name it in "
-                "CXX") from error
+        done = subprocess.run(
+            [*command, str(SOURCE / MAIN), *link, "-Wl,-z,now"], capture_output=True, text=True)
         if done.returncode != 0:
             raise DrystoneError(
                 "the C++ compiler cannot compile drystone for this PyTorch: use another by CXX. It "

@@ -8,18 +8,17 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import shutil
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, field
 from typing import Any
 
+from . import _command
 from ._errors import DrystoneError
 
 Tree = dict[str, Any]
 
-COMMAND = "drystone"
 TIMEOUT_S = 300
 # The form of the command's answers.
 SCHEMA = 1
@@ -92,9 +91,10 @@ def replay(
         return ("not known: nothing is recorded. Call torch.cuda.memory._record_memory_history() "
                 "under drystone.enable(), or give recording= a snapshot of this program made "
                 "with PyTorch's own allocator")
-    command = shutil.which(COMMAND)
+    command = _command.path()
     if command is None:
-        return ("not known: the drystone command is not on PATH (cargo install --path crates/tools/cli)")
+        return ("not known: the drystone command is neither in this build of the package nor on PATH "
+                "(cargo install --path crates/tools/cli)")
     if recording is not None:
         return _of_file(command, os.fspath(recording))
     with tempfile.TemporaryDirectory(prefix="drystone-") as folder:

@@ -110,8 +110,10 @@ class Refusals(unittest.TestCase):
         self.check("no PyTorch library", "libnone.so", "install PyTorch anew")
 
     def test_what_others_can_change_is_not_loaded(self):
-        for attempt in ("anybody's file", "a link", "anybody's folder"):
+        for attempt in ("anybody's file", "anybody's folder"):
             self.check(attempt, "can be changed by other users", "DRYSTONE_CACHE")
+        self.check("anybody's folder", "chmod go-w")
+        self.check("a link", "is a symbolic link", "DRYSTONE_CACHE")
         self.check("a link to lock", "symbolic links", "DRYSTONE_CACHE")
         self.assertFalse(self.found["target"])
 

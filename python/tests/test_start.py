@@ -146,7 +146,6 @@ class Started(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (0, "native\n"), done.stderr)
         self.assertRegex(done.stderr, "^drystone: not enabled in process .*/nowhere.so")
 
-
     def test_a_failure_in_the_package_is_a_line_and_the_program_runs(self):
         script = self.write("cpu.py", "import torch; print(torch.cuda.get_allocator_backend())")
         broken = self.folder / "_start"
@@ -225,8 +224,27 @@ class Started(unittest.TestCase):
             self.assertEqual(found, self.folder / f"drystone-{os.getuid()}")
             self.assertEqual(found.stat().st_mode & 0o777, 0o700)
             os.chmod(found, 0o777)
-            with self.assertRaisesRegex(drystone.DrystoneError, "can be changed by other users"):
+            with self.assertRaisesRegex(drystone.DrystoneError, "changed by other users: chmod"):
                 folder()
+
+    def test_a_folder_that_a_group_may_write_is_the_users_if_the_group_is(self):
+        from drystone import _native
+        place = self.folder / "kept.there"
+        place.mkdir()
+        os.chmod(place, 0o775)
+        (self.folder / "link").symlink_to(place)
+        group = mock.Mock(gr_name="somebody", gr_mem=[])
+        user = mock.Mock(pw_name="somebody", pw_gid=place.stat().st_gid)
+        with mock.patch.object(_native.grp, "getgrgid", return_value=group), \
+                mock.patch.object(_native.pwd, "getpwuid", return_value=user):
+            # Also where the way there has a link, and whatever the folder is called.
+            for named in (place, self.folder / "link"):
+                with mock.patch.dict(os.environ, DRYSTONE_CACHE=str(named)):
+                    self.assertEqual(_native.folder(), named)
+            group.gr_mem = ["somebody", "else"]
+            with mock.patch.dict(os.environ, DRYSTONE_CACHE=str(place)), \
+                    self.assertRaisesRegex(drystone.DrystoneError, f"chmod go-w {place}"):
+                _native.folder()
 
 
 class End(unittest.TestCase):

@@ -15,6 +15,8 @@ use crate::simcuda::target;
 const NAME: &str = "libdrystone.so";
 /// Where the library is in the folder.
 pub const LIBRARY: &str = "lib/libdrystone.so";
+/// Where its header is, in the folder and in the crate.
+pub const HEADER: &str = "include/drystone.h";
 
 /// Assembles the folder, checks the library in it, and returns the folder.
 pub fn build(out: Option<PathBuf>) -> Result<PathBuf> {
@@ -38,8 +40,8 @@ pub fn assemble(out: Option<PathBuf>) -> Result<PathBuf> {
     let mut strip = Command::new("strip");
     strip.arg("--strip-unneeded").arg("-o").arg(&library).arg(target().join("release").join(NAME));
     run(strip)?;
-    let header = headers.join("drystone.h");
-    fs::copy(root().join("crates/capi/include/drystone.h"), &header)
+    let header = out.join(HEADER);
+    fs::copy(root().join("crates/capi").join(HEADER), &header)
         .with_context(|| format!("write {}", header.display()))?;
     out.canonicalize().with_context(|| format!("find {}", out.display()))
 }

@@ -14,7 +14,8 @@ use serde_json::Value;
 
 use crate::command::{TORCH_VERSION, root, run};
 use crate::simcuda::target;
-use crate::{capi, python, simcuda, torch};
+use crate::wheel::{self, ShimArgs, WheelArgs};
+use crate::{capi, simcuda, torch};
 
 /// What cargo builds, and how.
 const BUILDS: [(&str, &[&str]); 4] = [
@@ -79,7 +80,8 @@ pub fn pack(out: Option<PathBuf>) -> Result<PathBuf> {
         strip.arg("-o").arg(programs.join(name)).arg(build(name, arguments)?);
         run(strip)?;
     }
-    python::wheel(Some(out.clone()))?;
+    let wheel = wheel::wheel(&WheelArgs { out: None, shims: ShimArgs::default() })?;
+    copy(&wheel, &out.join(wheel.file_name().context("a wheel has a name")?))?;
     c_example(&out)?;
     let scripts = root().join("xtask/gpu");
     copy(&scripts.join("run"), &out.join("run"))?;

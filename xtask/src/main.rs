@@ -9,6 +9,7 @@ mod command;
 mod figures;
 mod fuzz;
 mod gpu;
+mod notices;
 mod package;
 mod parts;
 mod python;
@@ -16,6 +17,7 @@ mod simcuda;
 mod stubs;
 mod test;
 mod torch;
+mod wheel;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -26,10 +28,6 @@ use clap::{Parser, Subcommand, ValueEnum};
 use crate::command::{TORCH_VERSION, cargo, install, run};
 use crate::parts::Outcome;
 
-/// All that the Python package takes.
-const TORCH_VERSIONS: [&str; 10] = [
-    "2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0",
-];
 /// As in `Cargo.lock`.
 const GUNGRAUN_VERSION: &str = "0.20.0";
 
@@ -101,15 +99,20 @@ enum Task {
         #[arg(long, value_name = "VERSION", default_value = TORCH_VERSION)]
         torch: String,
     },
-    /// Check that what the Python package compiles does so with the headers of other PyTorches.
-    Headers {
-        /// Their versions; unless said otherwise, the last of each minor one.
-        #[arg(default_values = TORCH_VERSIONS)]
-        versions: Vec<String>,
+    /// Compile what the Python package brings for releases of PyTorch, from their headers alone.
+    Shims {
+        #[command(flatten)]
+        args: wheel::ShimArgs,
+        /// Only fail if the package index has releases that are not among these.
+        #[arg(long)]
+        new: bool,
     },
-    /// Build the Python package's wheel.
-    Wheel {
-        /// Where it goes; `target/wheel` unless said otherwise.
+    /// Build the Python package's wheel and its source archive; installs what that takes into a
+    /// folder of its own the first time.
+    Wheel(wheel::WheelArgs),
+    /// Build what the wheel has of Rust, for this machine.
+    Native {
+        /// Where it goes; `target/native/local` unless said otherwise.
         #[arg(long)]
         out: Option<PathBuf>,
     },
@@ -165,9 +168,14 @@ fn main() -> Result<()> {
             }
             Ok(())
         }
-        Task::Headers { versions } => python::headers(&versions),
-        Task::Wheel { out } => {
-            println!("{}", python::wheel(out)?.display());
+        Task::Shims { args, new } => wheel::shims(&args, new),
+        Task::Wheel(args) => {
+            println!("{}", wheel::wheel(&args)?.display());
+            Ok(())
+        }
+        Task::Native { out } => {
+            let out = out.unwrap_or_else(|| simcuda::target().join("native/local"));
+            println!("{}", wheel::native(None, &out)?.display());
             Ok(())
         }
         Task::Fuzz { seconds } => fuzz::fuzz(seconds),

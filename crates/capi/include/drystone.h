@@ -92,6 +92,14 @@ enum drystone_status {
 /** CUDA's stream, as `cudaStream_t` and `CUstream` point to it. */
 struct CUstream_st;
 
+/** A handle of physical memory, as it goes from process to process. */
+struct drystone_shared_handle {
+    /** Its size. */
+    uint64_t bytes;
+    /** A file descriptor that leads to it. */
+    int descriptor;
+};
+
 /** One quantity over time. */
 struct drystone_gauge {
     /** Now. */
@@ -379,6 +387,16 @@ enum drystone_status drystone_deallocate_checked(void *ptr,
 enum drystone_status drystone_record_use(void *ptr, struct CUstream_st *stream);
 
 /**
+ * Says of a stream, before its first use here, that it is there until `drystone_retire_stream`, or
+ * for ever: the driver may be asked about it at any time, and memory goes between such streams
+ * sooner. Any other stream is asked by those calls alone that are given it.
+ *
+ * Statuses: INVALID_DEVICE, UNKNOWN_STREAM, BAD_OPTION, NO_DRIVER, DRIVER_ERROR, EXITING, FORKED.
+ * Any thread.
+ */
+enum drystone_status drystone_add_stream(int device, struct CUstream_st *stream);
+
+/**
  * Says that a stream is about to be destroyed. Blocks allocated on it stay valid and may be freed
  * later; its free memory serves other streams once its work is complete. Without this call that
  * memory serves again only once the device was idle.
@@ -633,6 +651,25 @@ enum drystone_status drystone_pool_create(int device, uint64_t id0, uint64_t id1
 enum drystone_status drystone_pool_destroy(int device, uint64_t id0, uint64_t id1);
 
 /**
+ * Says that a capture may begin whose requests a private pool serves. Until the first request for
+ * the pool, which tells whether one has begun, nothing is given back and the device not waited
+ * for. A capture that is not announced is known from the first request that its stream makes.
+ *
+ * Statuses: UNKNOWN_POOL, INVALID_DEVICE, BAD_OPTION, NO_DRIVER, DRIVER_ERROR, EXITING, FORKED.
+ * Any thread.
+ */
+enum drystone_status drystone_expect_capture(int device, uint64_t id0, uint64_t id1);
+
+/**
+ * Says that every capture is over whose requests a pool served; 0, 0 is the default pool. Without
+ * it a capture counts as over once its stream makes another request, or is retired: until then
+ * nothing is given back. Streams that use memory which was freed in the capture live until then.
+ *
+ * Statuses: UNKNOWN_POOL, INVALID_DEVICE, EXITING, FORKED. Any thread.
+ */
+enum drystone_status drystone_end_captures(int device, uint64_t id0, uint64_t id1);
+
+/**
  * The largest free block of a device, in bytes, of any pool and stream.
  *
  * Statuses: INVALID_VALUE (`bytes` is null), INVALID_DEVICE, NO_DRIVER, EXITING, FORKED. Any
@@ -690,6 +727,55 @@ enum drystone_status drystone_on_remap(int device, void (*function)(void *data,
                                                                     void *ptr,
                                                                     size_t bytes,
                                                                     int is_backed), void *data);
+
+/**
+ * Writes by which handles another process can import the memory of a live block, and where in the
+ * memory of all of them the block begins. The count is of what there is room for, and becomes that
+ * of what there is.
+ *
+ * The block must stay live for as long as others use it. The descriptors are this library's and
+ * stay open, the same for each block that has memory of a handle, until the memory goes back to
+ * the device: send them over a socket, or their numbers, for `pidfd_getfd`. The first and the last
+ * handle may hold memory of other blocks, too.
+ *
+ * Statuses: BUFFER_TOO_SMALL (nothing is written but the count), INVALID_VALUE (the count or
+ * `offset` is null, or the array, and there is room), NOT_SUPPORTED (plain memory, which
+ * `cudaIpcGetMemHandle` shares; backend `async`; a device that cannot share), UNKNOWN_POINTER,
+ * INTERIOR_POINTER, ALREADY_FREE, CAPTURING, DRIVER_ERROR, EXITING, FORKED. Any thread.
+ *
+ * Pointers:
+ * The count is null or readable and writable, the array has room for as many, `offset` is null or
+ * writable.
+ */
+enum drystone_status drystone_export(void *ptr,
+                                     struct drystone_shared_handle *handles,
+                                     size_t *handle_count,
+                                     size_t *offset);
+
+/**
+ * Maps memory of another process on a device, beside each other in the order of the handles, and
+ * writes its address to `out`. The descriptors stay the caller's, and may be closed at once. No
+ * statistics count the memory but those of the process that made it.
+ *
+ * On failure `out` is set to null. Statuses: INVALID_VALUE (a pointer is null; a descriptor leads
+ * to no memory of the device, or to some of another size), NOT_SUPPORTED, OUT_OF_MEMORY,
+ * CAPTURING, INVALID_DEVICE, BAD_OPTION, NO_DRIVER, DRIVER_ERROR, EXITING, FORKED. Any thread.
+ *
+ * Pointers:
+ * The array has as many readable handles as are counted, `out` is null or writable.
+ */
+enum drystone_status drystone_import(int device,
+                                     const struct drystone_shared_handle *handles,
+                                     size_t handle_count,
+                                     void **out);
+
+/**
+ * Gives up memory that was imported at an address. Waits until the device is idle; during a
+ * capture the addresses go with the next that is closed, or the next trim.
+ *
+ * Statuses: UNKNOWN_POINTER (nothing is imported there), EXITING, FORKED. Any thread.
+ */
+enum drystone_status drystone_close_import(void *ptr);
 
 /**
  * Writes the statistics of a device to `stats`, whose `struct_size` is set.

@@ -147,6 +147,37 @@ pub(crate) fn release_pool(ordinal: c_int, id0: u64, id1: u64) -> Result<(), Fai
     device.pools.release(&device.allocator, (id0, id1))
 }
 
+/// Says that a capture may begin whose requests a private pool serves. Until the first request for
+/// the pool, which tells whether one has begun, nothing is given back and the device not waited
+/// for. A capture that is not announced is known from the first request that its stream makes.
+///
+/// Statuses: UNKNOWN_POOL, INVALID_DEVICE, BAD_OPTION, NO_DRIVER, DRIVER_ERROR, EXITING, FORKED.
+/// Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_expect_capture(device: c_int, id0: u64, id1: u64) -> Status {
+    answer(|| {
+        process::check()?;
+        let device = registry::get(device)?;
+        device.allocator.expect_capture(device.pools.find((id0, id1))?);
+        Ok(())
+    })
+}
+
+/// Says that every capture is over whose requests a pool served; 0, 0 is the default pool. Without
+/// it a capture counts as over once its stream makes another request, or is retired: until then
+/// nothing is given back. Streams that use memory which was freed in the capture live until then.
+///
+/// Statuses: UNKNOWN_POOL, INVALID_DEVICE, EXITING, FORKED. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_end_captures(device: c_int, id0: u64, id1: u64) -> Status {
+    answer(|| {
+        process::check()?;
+        let device = registry::get(device)?;
+        device.allocator.end_captures(device.pools.find((id0, id1))?);
+        Ok(())
+    })
+}
+
 /// The largest free block of a device, in bytes, of any pool and stream.
 ///
 /// Statuses: INVALID_VALUE (`bytes` is null), INVALID_DEVICE, NO_DRIVER, EXITING, FORKED. Any
@@ -166,15 +197,18 @@ pub unsafe extern "C" fn drystone_largest_free(device: c_int, bytes: *mut usize)
     })
 }
 
-/// Proves every invariant of a device's heap. Slow: for tests and for hunting a defect.
+/// Finds out whether the device was reset, and proves every invariant of its heap. Slow: for tests,
+/// for hunting a defect, and after `cudaDeviceReset`.
 ///
-/// Statuses: INTERNAL (the message names the invariant), INVALID_DEVICE, EXITING, FORKED. Any
-/// thread.
+/// Statuses: DEVICE_RESET, INTERNAL (the message names the invariant), INVALID_DEVICE, EXITING,
+/// FORKED. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn drystone_check(device: c_int) -> Status {
     answer(|| {
         process::check()?;
-        let checked = registry::get(device)?.allocator.check();
+        let device = registry::get(device)?;
+        device.allocator.check_context()?;
+        let checked = device.allocator.check();
         checked.map_err(|broken| Failure::new(Status::Internal, broken.to_string()))
     })
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use drystone::driver::{
-    CaptureMode, CaptureStatus, DeviceInfo, Driver, DriverError, Event, Handle, MemoryInfo,
-    MemoryPool, MemoryPoolConfig, MemoryPoolUsage, Stream, StreamUid,
+    CaptureMode, CaptureStatus, Descriptor, DeviceInfo, Driver, DriverError, Event, Handle,
+    MemoryInfo, MemoryPool, MemoryPoolConfig, MemoryPoolUsage, Stream, StreamUid,
 };
 
 type Result<T> = std::result::Result<T, DriverError>;
@@ -41,6 +41,10 @@ impl Driver for Counted {
         self.driver.info()
     }
 
+    fn check_context(&self) -> Result<()> {
+        self.driver.check_context()
+    }
+
     fn memory_info(&self) -> Result<MemoryInfo> {
         self.driver.memory_info()
     }
@@ -71,6 +75,14 @@ impl Driver for Counted {
 
     fn unmap(&self, address: u64, bytes: u64) -> Result<()> {
         self.called().unmap(address, bytes)
+    }
+
+    fn export(&self, handle: Handle) -> Result<Descriptor> {
+        self.called().export(handle)
+    }
+
+    fn import(&self, descriptor: &Descriptor) -> Result<Handle> {
+        self.called().import(descriptor)
     }
 
     fn malloc(&self, bytes: u64) -> Result<u64> {

@@ -70,6 +70,7 @@ impl Device {
         bytes: u64,
     ) -> Result<u64, Failure> {
         let id = self.stream(stream)?;
+        self.allocator.note_capture(Some(pool), id)?;
         match self.allocator.allocate_raw(pool, id, bytes) {
             Ok(granted) => Ok(granted.address),
             // The stream was retired by another thread: it is a new one from now on.

@@ -8,7 +8,7 @@
 //! (what surrounds each), `process`, `record`, `pools`, `counted`, `device`, `streams`, `registry`
 //! (devices by ordinal), `free` (what is wrong with a free), `report` and `snapshot`; then what is
 //! exported: `plugin` (PyTorch's functions), `torch` (those that throw), `memory`, `growable`,
-//! `control`, `statistics`, `pool_stream_stats`, `layout`, `memory_provider`, `about`; and
+//! `share`, `control`, `statistics`, `pool_stream_stats`, `layout`, `memory_provider`, `about`; and
 //! `preload` (the CUDA runtime's, for programs that the library is preloaded to).
 
 mod about;
@@ -32,6 +32,7 @@ mod process;
 mod record;
 mod registry;
 mod report;
+mod share;
 mod snapshot;
 mod statistics;
 mod status;

@@ -143,6 +143,20 @@ pub extern "C" fn drystone_record_use(ptr: *mut c_void, stream: *mut CUstream_st
     })
 }
 
+/// Says of a stream, before its first use here, that it is there until `drystone_retire_stream`, or
+/// for ever: the driver may be asked about it at any time, and memory goes between such streams
+/// sooner. Any other stream is asked by those calls alone that are given it.
+///
+/// Statuses: INVALID_DEVICE, UNKNOWN_STREAM, BAD_OPTION, NO_DRIVER, DRIVER_ERROR, EXITING, FORKED.
+/// Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_add_stream(device: c_int, stream: *mut CUstream_st) -> Status {
+    answer(|| {
+        process::check()?;
+        registry::get(device)?.keep_stream(stream as u64)
+    })
+}
+
 /// Says that a stream is about to be destroyed. Blocks allocated on it stay valid and may be freed
 /// later; its free memory serves other streams once its work is complete. Without this call that
 /// memory serves again only once the device was idle.
@@ -169,5 +183,6 @@ pub(crate) fn record_use(address: u64, stream: u64) -> Result<(), Failure> {
         (None, _) => return Err(unknown.into()),
     };
     let stream = device.stream(stream)?;
+    device.allocator.note_capture(None, stream)?;
     Ok(device.allocator.record_stream(address, stream)?)
 }

@@ -67,9 +67,9 @@ pub extern "C" fn drystone_unpin_mapping(ptr: *mut c_void) -> Status {
     })
 }
 
-/// Calls a function whenever addresses of a device are backed by memory anew (`is_backed` 1), or by
-/// none any more (0), with `data`: after it was done, in the order of the changes, and before
-/// anybody is given memory there. For tables by address, such as registrations, to drop a range.
+/// Calls a function whenever addresses of a device are backed by memory anew (`is_backed` 1), or
+/// will be by none (0), with `data`: before memory goes, after it came and before anybody is given
+/// it, in the order of the changes. For tables by address, such as registrations, to drop a range.
 ///
 /// It is called from any thread but never by two at once, while memory grows or goes back. It may
 /// free, pin, unpin and ask; allocations that need more memory, and trims, are refused from within

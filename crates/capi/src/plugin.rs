@@ -207,7 +207,8 @@ pub extern "C" fn drystone_end_allocate_to_pool(device: c_int, id0: u64, id1: u6
     barrier((), || {
         let end = || {
             process::check()?;
-            registry::get(device)?.pools.end((id0, id1))
+            let device = registry::get(device)?;
+            device.pools.end(&device.allocator, (id0, id1))
         };
         if let Err(failure) = end() {
             report("drystone_end_allocate_to_pool", &failure);

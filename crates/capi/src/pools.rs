@@ -106,6 +106,7 @@ impl Pools {
         drop(table);
         // A filter's end is the program's code, too.
         drop::<Vec<_>>(gone);
+        allocator.end_captures(id);
         Ok(allocator.release_pool(id)?)
     }
 
@@ -116,15 +117,17 @@ impl Pools {
         name: Name,
         filter: Filter,
     ) -> Result<(), Failure> {
+        self.acquire(allocator, name)?;
+        // PyTorch says so before a capture begins, and at other times.
+        allocator.expect_capture(self.find(name)?);
         let mut table = self.table.lock();
-        table.acquire(allocator, name)?;
         table.routes.push((name, Arc::new(filter)));
         self.taking.store(table.routes.len(), Ordering::Release);
         Ok(())
     }
 
     /// The pool takes no requests any more, by the last *begin* that named it. Its uses stay.
-    pub(crate) fn end(&self, name: Name) -> Result<(), Failure> {
+    pub(crate) fn end(&self, allocator: &Allocator, name: Name) -> Result<(), Failure> {
         let mut table = self.table.lock();
         let at = table.routes.iter().rposition(|(route, _)| *route == name).ok_or_else(|| {
             let message = format!("pool {}, {} takes no requests", name.0, name.1);
@@ -132,8 +135,11 @@ impl Pools {
         })?;
         let ended = table.routes.remove(at);
         self.taking.store(table.routes.len(), Ordering::Release);
+        let id = table.id_of(name);
         drop(table);
         drop(ended);
+        // PyTorch ends a capture before it says so here.
+        id.into_iter().for_each(|id| allocator.end_captures(id));
         Ok(())
     }
 

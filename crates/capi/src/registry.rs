@@ -93,7 +93,8 @@ fn open_alone(ordinal: c_int) -> Result<&'static Device, Failure> {
         None => Options::from_env()?,
     };
     // Cannot truncate: the position is below the table's length.
-    let device = Box::new(Device::new(index as u32, open_driver(index as u32)?, &options)?);
+    let device =
+        Box::new(Device::new(index as u32, open_driver(index as u32, &options)?, &options)?);
     record::begin(&device.allocator, device.ordinal)?;
     let device = Box::leak(device);
     DEVICES[index].store(ptr::from_mut(device), Ordering::Release);
@@ -101,13 +102,13 @@ fn open_alone(ordinal: c_int) -> Result<&'static Device, Failure> {
 }
 
 #[cfg(not(test))]
-fn open_driver(ordinal: u32) -> Result<Arc<dyn Driver>, Failure> {
-    let options = drystone_cuda::CudaOptions::default();
+fn open_driver(ordinal: u32, options: &Options) -> Result<Arc<dyn Driver>, Failure> {
+    let options = drystone_cuda::CudaOptions { is_shareable: options.is_shareable };
     Ok(Arc::new(drystone_cuda::CudaDevice::open(ordinal, &options)?))
 }
 
 #[cfg(test)]
-fn open_driver(ordinal: u32) -> Result<Arc<dyn Driver>, Failure> {
+fn open_driver(ordinal: u32, _: &Options) -> Result<Arc<dyn Driver>, Failure> {
     crate::tests::simulated(ordinal).map(|device| Arc::new(device) as Arc<dyn Driver>)
 }
 

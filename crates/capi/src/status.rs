@@ -5,7 +5,7 @@
 use drystone::driver::{DriverError, ErrorCode};
 use drystone::{
     AllocateError, BuildError, FreeError, OptionsError, PeerError, PinError, RecordStreamError,
-    RequestError, StreamError, TrimError,
+    RequestError, ShareError, StreamError, TrimError,
 };
 use drystone_cuda::OpenError;
 
@@ -64,11 +64,14 @@ pub enum Status {
     /// A defect broke the device's heap earlier, which was INTERNAL then. It gives and takes no
     /// memory any more, but can be looked at: please report the defect, and restart the process.
     Poisoned = 24,
+    /// The device was reset, and all its memory is gone. Nothing can be had from it any more:
+    /// restart the process, or free what is left and go on with another device.
+    DeviceReset = 25,
 }
 
 impl Status {
     /// All there are: `Status::ALL[status as usize] == status`.
-    pub(crate) const ALL: [Status; 25] = [
+    pub(crate) const ALL: [Status; 26] = [
         Status::Ok,
         Status::InvalidValue,
         Status::InvalidSize,
@@ -94,6 +97,7 @@ impl Status {
         Status::BufferTooSmall,
         Status::Internal,
         Status::Poisoned,
+        Status::DeviceReset,
     ];
 
     /// The constant's name in C.
@@ -124,6 +128,7 @@ impl Status {
             Status::BufferTooSmall => c"DRYSTONE_STATUS_BUFFER_TOO_SMALL",
             Status::Internal => c"DRYSTONE_STATUS_INTERNAL",
             Status::Poisoned => c"DRYSTONE_STATUS_POISONED",
+            Status::DeviceReset => c"DRYSTONE_STATUS_DEVICE_RESET",
         }
     }
 }
@@ -169,6 +174,7 @@ const fn status_of(code: ErrorCode) -> Status {
         ErrorCode::NotSupported | ErrorCode::InCallback => Status::NotSupported,
         ErrorCode::NoHandle => Status::Internal,
         ErrorCode::Poisoned => Status::Poisoned,
+        ErrorCode::DeviceReset => Status::DeviceReset,
         _ => Status::DriverError,
     }
 }
@@ -247,6 +253,22 @@ impl From<PinError> for Failure {
             PinError::NotPinned { .. } => Status::UnknownPointer,
             PinError::DriversOwn => Status::NotSupported,
             _ => Status::Internal,
+        };
+        Failure::of(status, &error)
+    }
+}
+
+impl From<ShareError> for Failure {
+    fn from(error: ShareError) -> Self {
+        let status = match &error {
+            ShareError::Block(error) => return (*error).into(),
+            ShareError::NotImported { .. } => Status::UnknownPointer,
+            ShareError::Sizes { .. } => Status::InvalidValue,
+            ShareError::Driver { error } => match error.code {
+                ErrorCode::InvalidValue | ErrorCode::InvalidHandle => Status::InvalidValue,
+                code => status_of(code),
+            },
+            _ => Status::NotSupported,
         };
         Failure::of(status, &error)
     }

@@ -35,7 +35,7 @@ impl Device {
         if is_default(handle) {
             return Ok(self.default_stream);
         }
-        let uid = self.driver.stream_uid(Stream(handle))?;
+        let uid = self.allocator.stream_uid(Stream(handle))?;
         let met = MET.try_with(|met| met[uid.0 as usize % REMEMBERED].get()).ok().flatten();
         match met {
             Some((ordinal, same, id)) if same == uid && ordinal == self.ordinal => Ok(id),
@@ -47,8 +47,24 @@ impl Device {
     #[cold]
     pub(crate) fn add_stream(&self, handle: u64) -> Result<StreamId, Failure> {
         let stream = Stream(handle);
-        let uid = self.driver.stream_uid(stream)?;
-        let id = self.allocator.add_stream(stream)?;
+        // Who resets a device makes its streams anew.
+        self.allocator.check_context()?;
+        let uid = self.allocator.stream_uid(stream)?;
+        Ok(self.meet(stream, uid, self.allocator.add_passing_stream(stream)?))
+    }
+
+    /// The same for one that the driver may be asked about until it is retired. One that is known
+    /// stays as it is.
+    pub(crate) fn keep_stream(&self, handle: u64) -> Result<(), Failure> {
+        if !is_default(handle) {
+            let stream = Stream(handle);
+            let uid = self.allocator.stream_uid(stream)?;
+            self.meet(stream, uid, self.allocator.add_stream(stream)?);
+        }
+        Ok(())
+    }
+
+    fn meet(&self, stream: Stream, uid: StreamUid, id: StreamId) -> StreamId {
         // Without the memory the next use asks again.
         let _ = MET.try_with(|met| {
             met[uid.0 as usize % REMEMBERED].set(Some((self.ordinal, uid, id)));
@@ -57,8 +73,8 @@ impl Device {
         if handles.len() <= id.index() {
             handles.resize(id.index() + 1, 0);
         }
-        handles[id.index()] = handle;
-        Ok(id)
+        handles[id.index()] = stream.0;
+        id
     }
 
     /// Says that a stream is about to be destroyed.

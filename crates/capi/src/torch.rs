@@ -180,7 +180,7 @@ fn out_of_memory(bytes: u64, device: c_int, cause: &str) -> String {
     let after = cause.splitn(3, ". ").nth(2).unwrap_or("");
     let advice = after.split_once("GPU ").map_or("", |(advice, _)| advice);
     let total = found.driver.info().total_bytes;
-    let free = found.driver.memory_info().map_or(0, |info| info.free_bytes);
+    let free = found.allocator.memory_info().map_or(0, |info| info.free_bytes);
     let all = found.allocator.stats().all;
     // The allocator's own words begin as PyTorch's do.
     let own = cause.find(OWN_WORDS).map_or(cause, |at| &cause[at..]);

@@ -47,16 +47,19 @@ programs! {
     b56_p6_a_forked_child_is_refused: "b56_fork.c";
     b18_b20_threads_and_streams_come_and_go: "b18_threads.c";
     b57_a_thread_frees_while_it_ends: "b57_thread_end.c";
+    b01_b04_b20_streams_and_threads_leave_nothing_behind: "b20_churn.c";
     b04_per_thread_streams_are_told_apart: "b04_per_thread_streams.c";
     b01_b02_b06_b14_handles_are_recycled: "b02_recycled_handle.c";
     b08_b16_a_failed_record_is_no_free_block: "b08_failed_record.c";
     b28_b30_b33_b62_memory_runs_out_and_comes_back: "b33_out_of_memory.c";
+    a_device_that_was_reset_gives_no_old_memory: "device_reset.c";
     b22_b27_i11_a_capture_survives: "b22_capture.c";
     b52_options_are_settled_by_the_first_use: "b52_configure.c";
     b02_b03_b10_devices_are_told_apart: "b03_devices.c";
     p8_b26_a_pool_asks_its_filter: "p8_pool_filter.cpp";
     p9_a_broken_heap_refuses_all_but_to_be_looked_at: "p9_poisoned.c";
     memory_grows_in_place_by_its_address: "growable.c";
+    memory_goes_to_another_process_and_back: "shared.c";
 }
 
 #[test]

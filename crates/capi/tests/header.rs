@@ -56,6 +56,7 @@ fn generated() -> String {
         "torch",
         "control",
         "pins",
+        "share",
         "statistics",
         "pool_stream_stats",
         "layout",

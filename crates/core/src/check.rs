@@ -1,197 +1,84 @@
-//! The invariants of the heap, one function each. Numbers as in `docs/invariants.md`. Those of the
-//! block space and of the page table alone are proved there (`space::check`, `vm::check`).
-//!
-//! O(n) in the number of blocks: for tests, fuzzing and debugging, not for every operation.
+//! The invariants that hold alike for a heap and for the driver's pools, each of both as a function
+//! of what it speaks of: counters (I8), and blocks that wait for fences (I9).
 
-pub(crate) mod common;
-#[cfg(test)]
-mod tests;
+use std::fmt::Debug;
 
 use crate::broken::{Broken, hold};
-use crate::heap::Heap;
-use crate::policy::SegmentKind;
-use crate::space::block::{Block, BlockIndex, BlockState, NO_USES};
-use crate::space::check::Tiles;
-use crate::stats::Stats;
+use crate::fence::Streams;
+use crate::id::StreamIx;
+use crate::space::block::{BlockIndex, BlockState, NO_USES};
+use crate::stats::{Gauge, Stats};
 
-/// Proves every invariant of a heap. The error is the first one that does not hold.
-pub(crate) fn check(heap: &Heap) -> Result<(), Broken> {
-    let tiles = heap.space.check_i1_blocks_tile_their_segment()?;
-    heap.space.check_i2_free_neighbours_are_joined(&tiles)?;
-    check_i3_filed_once(heap, &tiles)?;
-    heap.space.check(&tiles)?;
-    let [small, large] = &heap.stats.classes;
-    let classes_bytes = small.reserved_bytes.current + large.reserved_bytes.current;
-    heap.vm.check(heap.stats.all.reserved_bytes.current, classes_bytes)?;
-    check_i8_counters_agree(heap, &tiles)?;
-    check_i9_pending_blocks_wait(heap, &tiles)?;
-    check_i12_pools_keep_to_themselves(heap, &tiles)?;
-    check_i8_lists_agree(heap, &tiles)?;
-    check_i13_blocks_are_backed(heap, &tiles)?;
-    check_i16_pinned_memory_stays(heap)
+impl Stats {
+    /// Counts a block that is live, or freed but still in use, in a walk over all.
+    pub(crate) fn count(&mut self, class: usize, requested: u64, bytes: u64, state: BlockState) {
+        self.allocate(class, requested, bytes);
+        if state != BlockState::Live {
+            self.free(class, bytes);
+        }
+        if state == BlockState::Quarantined {
+            self.quarantined_bytes += bytes;
+        }
+    }
 }
 
-fn check_i3_filed_once(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
-    let mut filed = vec![0u8; heap.space.blocks.capacity()];
-    let mut stands = |index: BlockIndex, state| {
-        let block = &heap.space.blocks[index];
-        filed[index.0 as usize] += 1;
-        hold(3, block.state == state, || format!("{block:?} stands among the {state:?}"))?;
-        let Some(next) = block.filed_next.some() else {
-            return Ok(());
-        };
-        let is_chained = matches!(state, BlockState::Free | BlockState::Unmapped);
-        hold(3, !is_chained || heap.space.blocks[next].filed_previous == index, || {
-            format!("{:?} does not know that it follows {block:?}", heap.space.blocks[next])
-        })
+/// The counters are those of a walk, and requested <= active, allocated <= active <= reserved, in
+/// each class and in all.
+pub(crate) fn check_i8_counters(stored: &Stats, walked: &Stats) -> Result<(), Broken> {
+    let counters = |of: &Stats| {
+        let each = [of.all, of.classes[0], of.classes[1]];
+        each.map(|mut one| one.gauges_mut().map(|gauge| gauge.current))
     };
-    for (number, list) in heap.space.lists().iter().enumerate() {
-        for (_, index) in list.bins(&heap.space.blocks) {
-            stands(index, BlockState::Free)?;
-        }
-        for index in list.unmapped.into_iter().flat_map(|head| heap.space.blocks.filed_from(head)) {
-            stands(index, BlockState::Unmapped)?;
-            let block = &heap.space.blocks[index];
-            let of = heap.space.segments[block.segment].list.index();
-            hold(3, of == number && block.list.index() == number, || {
-                format!("{block:?} stands in list {number}, not in its segment's")
+    let (found, held) = (counters(walked), counters(stored));
+    hold(8, found == held, || format!("walked {found:?}, stored {held:?}"))?;
+    for [requested, allocated, active, reserved, ..] in held {
+        let is_ordered = requested <= active && allocated <= active && active <= reserved;
+        hold(8, is_ordered, || format!("not in order: {held:?}"))?;
+    }
+    let (found, held) = (walked.quarantined_bytes, stored.quarantined_bytes);
+    hold(8, found == held, || format!("{found} bytes are quarantined, not {held}"))
+}
+
+/// A gauge says what a walk found, and no more than its peak.
+pub(crate) fn check_i8_gauge(gauge: Gauge, walked: u64, of: impl Debug) -> Result<(), Broken> {
+    let Gauge { current, peak, .. } = gauge;
+    hold(8, walked == current && current <= peak, || {
+        format!("{of:?}: walked {walked}, stored {current} of {peak}")
+    })
+}
+
+/// A block is queued once for each of its uses if it is pending, and else not at all; and no fence
+/// that is waited for has passed. Of each block: whether it is pending, and its uses.
+pub(crate) fn check_i9_waiting(
+    streams: &Streams,
+    blocks: impl Iterator<Item = (BlockIndex, bool, u32)>,
+) -> Result<(), Broken> {
+    let mut queued: Vec<BlockIndex> = Vec::new();
+    for index in (0..streams.len() as u32).map(StreamIx) {
+        let stream = streams.at(index);
+        let mut last = 0;
+        for (point, block) in stream.waiting() {
+            hold(9, point > stream.passed && point >= last, || {
+                format!("point {point} of {index:?} should have been served")
             })?;
+            last = point;
+            queued.push(block);
         }
     }
-    for (key, index) in heap.space.idle_windows.iter() {
-        stands(index, BlockState::IdleWindow)?;
-        let block = &heap.space.blocks[index];
-        hold(3, heap.space.window_key(index, heap.config().granule_bytes) == key, || {
-            format!("{block:?} stands as {key:?}")
+    queued.sort_unstable();
+    let (mut waited, mut used) = (0, 0);
+    for (index, is_pending, uses) in blocks {
+        let waits = queued.partition_point(|&one| one <= index)
+            - queued.partition_point(|&one| one < index);
+        let expected = if is_pending { streams.uses.get(uses).len() } else { 0 };
+        hold(9, waits == expected && is_pending == (waits > 0), || {
+            format!("{index:?} waits for {waits} fences, {expected} uses")
         })?;
+        waited += waits;
+        used += usize::from(uses != NO_USES);
     }
-    for &index in &heap.quarantine {
-        stands(index, BlockState::Quarantined)?;
-    }
-    for &(index, block) in tiles {
-        let found = filed[index.0 as usize];
-        let expected = match block.state {
-            BlockState::Free | BlockState::Unmapped => 1..=1,
-            BlockState::IdleWindow if heap.vm.under(&block).is_whole_window() => 1..=1,
-            // A synchronisation under way has taken them along.
-            BlockState::Quarantined => 0..=1,
-            BlockState::Live
-            | BlockState::Pending
-            | BlockState::Claimed
-            | BlockState::Remapped
-            | BlockState::IdleWindow => 0..=0,
-        };
-        hold(3, expected.contains(&found), || format!("{block:?} is filed {found} times"))?;
-    }
-    Ok(())
-}
-
-fn check_i8_counters_agree(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
-    let mut walked = Stats::default();
-    for (_, block) in tiles.iter().filter(|(index, block)| is_active(heap, *index, block)) {
-        let class = heap.space.list(block.list).class as usize;
-        walked.count(class, block.requested, block.bytes, block.state);
-    }
-    for (ix, segment) in heap.space.segments.iter() {
-        let whole = segment.address..segment.address + segment.bytes;
-        let class = &mut walked.classes[heap.space.list(segment.list).class as usize];
-        class.reserved_bytes.add(match segment.kind {
-            SegmentKind::Plain => segment.bytes,
-            SegmentKind::Mapped => heap.vm.span(ix, whole).backed_bytes(),
-        });
-        class.segments.add(1);
-        walked.all.segments.add(1);
-    }
-    walked.all.reserved_bytes = heap.stats.all.reserved_bytes;
-    common::check_i8_counters(&heap.stats, &walked)
-}
-
-/// Live, or freed but not settled; of claimed blocks those whose free is under way.
-fn is_active(heap: &Heap, index: BlockIndex, block: &Block) -> bool {
-    match block.state {
-        BlockState::Live | BlockState::Pending | BlockState::Quarantined => true,
-        BlockState::Claimed => {
-            heap.space.map.find(&heap.space.blocks, block.address) == Some(index)
-        }
-        _ => false,
-    }
-}
-
-fn check_i8_lists_agree(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
-    let mut sums = vec![0u64; heap.space.lists().len()];
-    for (index, block) in tiles {
-        if is_active(heap, *index, block) {
-            sums[block.list.index()] += block.bytes;
-        }
-    }
-    for (list, bytes) in heap.space.lists().iter().zip(sums) {
-        let of = (list.pool, list.class, list.stream);
-        common::check_i8_gauge(list.active_bytes, bytes, of)?;
-    }
-    Ok(())
-}
-
-fn check_i9_pending_blocks_wait(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
-    let blocks = tiles.iter().map(|(index, block)| {
-        // A free block's number is no index of uses (I5).
-        let uses = if block.state == BlockState::Free { NO_USES } else { block.uses };
-        (*index, block.state == BlockState::Pending, uses)
-    });
-    common::check_i9_waiting(&heap.streams, &heap.uses, blocks)
-}
-
-fn check_i12_pools_keep_to_themselves(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
-    for (_, block) in tiles {
-        let segment = &heap.space.segments[block.segment];
-        let (own, home) = (heap.space.list(block.list), heap.space.list(segment.list));
-        hold(12, own.pool == home.pool && own.class == home.class, || {
-            format!("{block:?} left its pool or class")
-        })?;
-        let pool = heap.pools.at(home.pool);
-        hold(12, segment.kind == home.kind && home.kind == pool.kind, || {
-            format!("a {:?} segment in a pool of {:?} ones", segment.kind, pool.kind)
-        })?;
-    }
-    Ok(())
-}
-
-/// Outside of plans under way, blocks that are unmapped, remapped or idle windows have no memory
-/// of their own, and all others have it throughout. A page is part of a remapped block if and
-/// only if it is the home of a granule that backs another page.
-fn check_i13_blocks_are_backed(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
-    for &(index, block) in tiles {
-        let segment = &heap.space.segments[block.segment];
-        if segment.kind == SegmentKind::Plain || block.state == BlockState::Claimed {
-            continue;
-        }
-        let is_remapped = block.state == BlockState::Remapped;
-        let in_place = match block.state {
-            BlockState::Remapped => !block.is_window,
-            BlockState::IdleWindow => block.is_window,
-            _ => true,
-        };
-        hold(13, in_place && block.is_window == segment.is_window, || {
-            format!("{block:?} is in the wrong segment")
-        })?;
-        for page in heap.vm.under(&block).views() {
-            let knows = !is_remapped || page.remapped == index;
-            let agrees = page.is_backed == block.state.is_backed();
-            hold(13, agrees && page.is_remapped == is_remapped && knows, || {
-                format!("{block:?} lies on {page:?}")
-            })?;
-        }
-    }
-    Ok(())
-}
-
-/// Whatever is pinned is in a segment, and backed.
-fn check_i16_pinned_memory_stays(heap: &Heap) -> Result<(), Broken> {
-    for (address, end) in heap.vm.pins.ranges() {
-        let is_kept = heap.space.segments.containing(address).is_some_and(|ix| {
-            let is_plain = heap.space.segments[ix].kind == SegmentKind::Plain;
-            is_plain || heap.vm.span(ix, address..end).views().all(|page| page.is_backed)
-        });
-        hold(16, is_kept, || format!("pinned {address:#x} to {end:#x} is not backed"))?;
-    }
-    Ok(())
+    hold(9, waited == queued.len(), || format!("{queued:?} wait, of which {waited} are blocks"))?;
+    hold(9, used == streams.uses.len(), || {
+        format!("{used} blocks have uses, {} are recorded", streams.uses.len())
+    })
 }

@@ -16,6 +16,8 @@ pub struct Config {
     pub limit_bytes: u64,
     /// When a free block serves another stream.
     pub cross_stream: CrossStream,
+    /// Whether free granules are remapped.
+    pub remaps: bool,
     /// How many times the granules of a handle must be held before any is made so large:
     /// [`HELD_PER_HANDLE`](crate::HELD_PER_HANDLE) but in tests.
     pub held_per_handle: u64,
@@ -32,6 +34,7 @@ impl Config {
             device_bytes,
             limit_bytes: u64::MAX,
             cross_stream: CrossStream::Wait,
+            remaps: true,
             held_per_handle: policy::HELD_PER_HANDLE,
             prefer: Prefer::Balanced,
         }
@@ -55,6 +58,13 @@ impl Config {
     #[must_use]
     pub const fn with_cross_stream(mut self, cross_stream: CrossStream) -> Self {
         self.cross_stream = cross_stream;
+        self
+    }
+
+    /// The same, but memory stays where it was created until it is given back.
+    #[must_use]
+    pub const fn without_remaps(mut self) -> Self {
+        self.remaps = false;
         self
     }
 

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use crate::error::StreamError;
 use crate::id::{StreamId, StreamIx};
 use crate::space::block::BlockIndex;
+use crate::uses::UseTable;
 
 /// "The stream has reached this point."
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,7 +22,7 @@ pub struct Fence {
 }
 
 /// One stream as the heap sees it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct StreamState {
     pub(crate) generation: u32,
     pub(crate) is_retired: bool,
@@ -40,19 +41,6 @@ pub(crate) struct StreamState {
 }
 
 impl StreamState {
-    fn new(generation: u32) -> Self {
-        Self {
-            generation,
-            is_retired: false,
-            is_passing: false,
-            issued: 0,
-            recorded: 0,
-            passed: 0,
-            seen: Vec::new(),
-            waiting: VecDeque::new(),
-        }
-    }
-
     /// Whether this stream already waits for the fence, or for a later one of the same stream.
     pub(crate) fn has_seen(&self, fence: Fence) -> bool {
         self.seen.iter().any(|seen| seen.stream == fence.stream && seen.point >= fence.point)
@@ -104,6 +92,8 @@ impl StreamState {
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     table: Vec<StreamState>,
+    /// Who uses a block beside its own stream.
+    pub(crate) uses: UseTable,
 }
 
 impl Streams {
@@ -124,7 +114,7 @@ impl Streams {
             return StreamId { index: StreamIx(index as u32), generation: stream.generation };
         }
         assert!(self.table.len() < u32::MAX as usize, "more streams than indices");
-        self.table.push(StreamState::new(0));
+        self.table.push(StreamState::default());
         StreamId { index: StreamIx((self.table.len() - 1) as u32), generation: 0 }
     }
 
@@ -146,26 +136,6 @@ impl Streams {
     pub(crate) fn of_fence(&mut self, fence: Fence) -> Option<&mut StreamState> {
         let stream = self.table.get_mut(fence.stream.index())?;
         (stream.generation == fence.stream.generation).then_some(stream)
-    }
-
-    /// Retires a stream, with the fence that is its last.
-    pub(crate) fn retire(&mut self, stream: StreamId) -> Result<Fence, StreamError> {
-        let state = self.live_mut(stream)?;
-        let fence = Fence { stream, point: state.issue() };
-        state.is_retired = true;
-        Ok(fence)
-    }
-
-    /// The fences that an idle device has passed: a new one on each stream that takes any.
-    pub(crate) fn fences_when_idle(&mut self) -> Vec<Fence> {
-        (0..self.table.len() as u32)
-            .map(StreamIx)
-            .map(|index| {
-                let state = self.at_mut(index);
-                let point = if state.is_retired { state.issued } else { state.issue() };
-                Fence { stream: self.id_at(index), point }
-            })
-            .collect()
     }
 
     /// Whether all work of a stream is complete, and none can follow.
@@ -270,7 +240,7 @@ mod tests {
 
     #[test]
     fn b29_blocks_leave_in_the_order_of_their_points() {
-        let mut stream = StreamState::new(0);
+        let mut stream = StreamState::default();
         for (point, block) in [(3, 30), (1, 10), (2, 20), (1, 11)] {
             stream.enqueue(point, BlockIndex(block));
         }
@@ -283,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_free_block_waits_for_the_next_fence_or_the_last() {
-        let mut stream = StreamState::new(0);
+        let mut stream = StreamState::default();
         assert_eq!(stream.free_after(), 1);
         assert_eq!((stream.issue(), stream.free_after()), (1, 2));
         stream.is_retired = true;
@@ -315,7 +285,7 @@ mod tests {
         let old = streams.add();
         ended(&mut streams, old);
         let new = streams.add();
-        let mut user = StreamState::new(0);
+        let mut user = StreamState::default();
         let fence = |stream, point| Fence { stream, point };
         assert!(!user.has_seen(fence(old, 0)));
         user.note_seen(fence(old, 5));

@@ -33,10 +33,10 @@
 //!
 //! Modules, bottom first; a module uses only those above it:
 //! `size` `id` `error` `broken` `policy` `config` `stats` `headroom` (what may be asked of the
-//! device) `space` (blocks and addresses) `fence` (streams) `plan` `order` `pool` `vm` (the page
-//! table) `heap` (joins them), `pool_stream_stats`,
-//! `snapshot`, `check`; beside the heap `async_pool`, for a driver that pools by itself; over both
-//! `recovery` (what to try next for a request that misses) and `state_machine` (what they share).
+//! device) `space` (blocks and addresses) `uses` `fence` (streams) `plan` `order` `pool` `vm` (the
+//! page table) `pool_stream_stats` `snapshot` `check` `state_machine` (what the next two share)
+//! `heap` (joins them); beside it `async_pool`, for a driver that pools by itself; over both
+//! `recovery` (what to try next for a request that misses).
 #![forbid(unsafe_code)]
 
 mod async_pool;
@@ -59,6 +59,7 @@ mod snapshot;
 mod space;
 mod state_machine;
 mod stats;
+mod uses;
 mod vm;
 
 pub use async_pool::{AsyncPools, DeferredFree, DriverAlloc, FreeOrder, FreeOutcome, PendingAlloc};
@@ -66,9 +67,9 @@ pub use broken::Broken;
 pub use config::Config;
 pub use error::{FreeError, Poisoned, RecordStreamError, RequestError, StreamError};
 pub use fence::Fence;
-pub use heap::{Committed, Freed, Heap, Outcome, Reuse};
+pub use heap::{Freed, Heap, Outcome};
 pub use id::{GranuleId, ListIx, PoolId, StreamId};
-pub use plan::{Plan, Step};
+pub use plan::{Committed, Plan, Reuse, Step};
 pub use policy::{CrossStream, HELD_PER_HANDLE, Prefer, SegmentKind, SizeClass};
 pub use pool_stream_stats::PoolStreamStats;
 pub use recovery::{Captured, Failure, Miss, Next, Refusal};
@@ -78,3 +79,4 @@ pub use space::block::BlockState;
 pub use space::{Granted, Space};
 pub use state_machine::StateMachine;
 pub use stats::{Choices, Gauge, RemapStats, SizeClassStats, Stats};
+pub use vm::handles::HandleAt;

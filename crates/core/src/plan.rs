@@ -8,7 +8,9 @@
 use std::ops::Range;
 
 use crate::fence::Fence;
+use crate::headroom::Look;
 use crate::id::{GranuleId, ListIx, PoolId, SegmentIx, StreamId};
+use crate::space::Granted;
 use crate::space::block::BlockIndex;
 use crate::space::unmapped::GrowthPoint;
 
@@ -114,6 +116,19 @@ impl Plan {
     }
 }
 
+/// What a committed plan led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Committed {
+    /// The request is served.
+    Granted(Granted),
+    /// The way is free: make the request again.
+    Prepared,
+    /// Fences are recorded: see which have passed, then make the request again.
+    Recorded,
+    /// Nothing more to do.
+    Done,
+}
+
 /// The fences that steps record.
 pub(crate) fn recorded(steps: &[Step]) -> impl Iterator<Item = Fence> + '_ {
     steps.iter().filter_map(|step| match *step {
@@ -122,13 +137,30 @@ pub(crate) fn recorded(steps: &[Step]) -> impl Iterator<Item = Fence> + '_ {
     })
 }
 
-/// A request that a plan will serve.
+/// Which free memory may serve a request before it grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reuse {
+    /// Its own free list, and memory that nobody uses any more: for streams under capture.
+    OwnStream,
+    /// Also other streams' blocks, if ordered before this stream already.
+    Ordered,
+    /// Also other streams' blocks that are to be ordered first: by a wait on the device, or by
+    /// recording fences that may pass.
+    MayWait,
+}
+
+/// A request, as one try of it goes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     /// The free list of the request's pool, class and stream.
     pub(crate) list: ListIx,
     pub(crate) requested: u64,
     pub(crate) bytes: u64,
+    /// How far it goes for memory before it grows.
+    pub(crate) reuse: Reuse,
+    /// What it may know of the device.
+    pub(crate) look: Look,
 }
 
 /// What a plan is for, with the blocks it claims.
@@ -140,7 +172,13 @@ pub(crate) enum Intent {
     Malloc { request: Request, bytes: u64 },
     /// New memory at home: to serve a request together with the free blocks around it, or just to
     /// be there.
-    Grow { request: Option<Request>, point: GrowthPoint, handles: Vec<GranuleId>, has_large: bool },
+    Grow {
+        request: Option<Request>,
+        point: GrowthPoint,
+        handles: Vec<GranuleId>,
+        created_bytes: u64,
+        has_large: bool,
+    },
     /// Granules of claimed donors, mapped in a window to serve a request.
     Remap { request: Request, window: BlockIndex, donors: Vec<BlockIndex> },
     /// Fences of other streams to record, and those that a stream is to wait for.

@@ -16,8 +16,8 @@ mod tests;
 
 use crate::error::RequestError;
 use crate::headroom::Look;
-use crate::heap::Reuse;
 use crate::id::{PoolId, StreamId};
+use crate::plan::Reuse;
 use crate::space::Granted;
 use crate::stats::Stats;
 
@@ -193,6 +193,7 @@ pub struct Miss<E> {
 impl<E> Miss<E> {
     /// A request for so many bytes that missed.
     pub const fn new(pool: PoolId, stream: StreamId, bytes: u64, captured: Captured) -> Self {
+        let (reuse, look) = first_means(captured);
         Self {
             pool,
             stream,
@@ -202,8 +203,8 @@ impl<E> Miss<E> {
             stage: if matches!(captured, Captured::Own) { Stage::Trying } else { Stage::New },
             climbed: 0,
             has_room: false,
-            reuse: first_reuse(captured),
-            look: first_look(captured),
+            reuse,
+            look,
             seen_free_bytes: None,
             was_refused_addresses: false,
             has_evicted: false,
@@ -246,7 +247,7 @@ impl<E> Miss<E> {
         // An idle device is trimmed before anything is tried.
         if self.has_room && !matches!(self.stage, Stage::Climbing(Rung::Synchronize, _)) {
             self.stage = Stage::Trying;
-            (self.reuse, self.look) = (first_reuse(self.captured), first_look(self.captured));
+            (self.reuse, self.look) = first_means(self.captured);
             (self.has_room, self.was_refused_addresses, self.has_evicted) = (false, false, false);
         }
     }
@@ -311,19 +312,13 @@ impl<E> Miss<E> {
     }
 }
 
-/// While anything is captured, the device is not asked.
-const fn first_look(captured: Captured) -> Look {
+/// What a try may take, and may know of the device. A captured request takes from no other stream;
+/// while anything is captured, the device is not asked.
+const fn first_means(captured: Captured) -> (Reuse, Look) {
     match captured {
-        Captured::None => Look::Due,
-        Captured::Own | Captured::Other => Look::Past,
-    }
-}
-
-/// A captured request takes from no other stream.
-const fn first_reuse(captured: Captured) -> Reuse {
-    match captured {
-        Captured::Own => Reuse::OwnStream,
-        Captured::None | Captured::Other => Reuse::MayWait,
+        Captured::None => (Reuse::MayWait, Look::Due),
+        Captured::Other => (Reuse::MayWait, Look::Past),
+        Captured::Own => (Reuse::OwnStream, Look::Past),
     }
 }
 

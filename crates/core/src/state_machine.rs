@@ -4,9 +4,8 @@
 use crate::broken::Broken;
 use crate::error::{FreeError, RecordStreamError, RequestError, StreamError};
 use crate::fence::Fence;
-use crate::heap::Committed;
 use crate::id::{PoolId, StreamId};
-use crate::plan::Plan;
+use crate::plan::{Committed, Plan};
 use crate::pool_stream_stats::PoolStreamStats;
 use crate::snapshot::{BlockView, SegmentView};
 use crate::stats::Stats;

@@ -15,13 +15,16 @@ use crate::sharing::Sharing;
 /// The granularity said of a device without virtual memory, where nothing is mapped.
 const USUAL_GRANULARITY_BYTES: u64 = 2 << 20;
 
+/// CUDA 12.1, which is driver 530.
+const SHARED_AT_NO_COST: u32 = 12_010;
+
 /// How a device is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CudaOptions {
-    /// Mapped memory can be given to other processes by the device's
-    /// [`shareable_handle`](DeviceInfo::shareable_handle), where it has one. Costs the driver a
-    /// little for each granule.
-    pub is_shareable: bool,
+    /// Whether mapped memory can be given to other processes, where the device's can be at all.
+    /// `None`: from CUDA 12.1 on. Memory that nobody shares costs no more for it, but drivers
+    /// before that were slower with it (pytorch#130890).
+    pub is_shareable: Option<bool>,
 }
 
 /// One GPU, through its primary context.
@@ -66,7 +69,7 @@ impl CudaDevice {
     /// Opens a device: makes its primary context, if nobody did yet, and finds out what it can do.
     ///
     /// Memory of one granule is made, mapped, opened and taken back to try what the driver only
-    /// promises: virtual memory at all, sharing over fabric, and access by network cards. What else
+    /// promises: virtual memory at all, sharing, and access by network cards. What else
     /// could not be tried, for lack of memory, is not offered.
     pub fn open(ordinal: u32, options: &CudaOptions) -> Result<CudaDevice, OpenError> {
         let cuda = Cuda::load()?;
@@ -90,14 +93,16 @@ impl CudaDevice {
             };
         let works = |memory| has_virtual_memory && try_out(cuda, memory).is_ok();
         let fabric = PhysicalMemory { handle: ShareableHandle::Fabric, ..plain };
+        let posix_fd = PhysicalMemory { handle: ShareableHandle::PosixFd, ..plain };
         let shareable_handle = if has(Attribute::FabricHandle) && works(fabric) {
             ShareableHandle::Fabric
-        } else if has_virtual_memory && has(Attribute::PosixFdHandle) {
+        } else if has(Attribute::PosixFdHandle) && works(posix_fd) {
             ShareableHandle::PosixFd
         } else {
             ShareableHandle::None
         };
-        let handle = if options.is_shareable { shareable_handle } else { handle };
+        let is_shared = options.is_shareable.unwrap_or(cuda.version >= SHARED_AT_NO_COST);
+        let handle = if is_shared { shareable_handle } else { handle };
         let rdma = PhysicalMemory { handle, is_rdma_capable: true, ..plain };
         // Under WSL the driver promises it, creates and maps such memory, and refuses access to it.
         let has_gpu_direct_rdma = has(Attribute::GpuDirectRdma) && works(rdma);
@@ -126,7 +131,8 @@ impl CudaDevice {
         call: Call,
         work: impl FnOnce(&Cuda) -> Result<R, Failure>,
     ) -> Result<R, DriverError> {
-        process::check().map_err(|code| DriverError::new(call, code))?;
+        let may_call = process::check().and_then(|()| self.primary.refuse_reset());
+        may_call.map_err(|code| DriverError::new(call, code))?;
         let done = self.primary.enter(self.cuda).and_then(|_current| work(self.cuda));
         done.map_err(|failure| failure.of(call))
     }

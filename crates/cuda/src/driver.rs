@@ -1,8 +1,9 @@
 //! [`Driver`] for [`CudaDevice`]: which function of CUDA answers which call.
 
 use drystone_driver::{
-    Call, CaptureMode, CaptureStatus, DeviceInfo, Driver, DriverError, ErrorCode, Event, Handle,
-    MemoryInfo, MemoryPool, MemoryPoolConfig, MemoryPoolUsage, Stream, StreamUid,
+    Call, CaptureMode, CaptureStatus, Descriptor, DeviceInfo, Driver, DriverError, ErrorCode,
+    Event, Handle, MemoryInfo, MemoryPool, MemoryPoolConfig, MemoryPoolUsage, ShareableHandle,
+    Stream, StreamUid,
 };
 
 use crate::device::CudaDevice;
@@ -16,6 +17,11 @@ type Result<T> = std::result::Result<T, DriverError>;
 impl Driver for CudaDevice {
     fn info(&self) -> DeviceInfo {
         self.info
+    }
+
+    fn check_context(&self) -> Result<()> {
+        let checked = process::check().and_then(|()| self.primary.check(self.cuda));
+        checked.map_err(|code| DriverError::new(Call::CaptureStatus, code))
     }
 
     fn memory_info(&self) -> Result<MemoryInfo> {
@@ -57,6 +63,16 @@ impl Driver for CudaDevice {
     fn unmap(&self, address: u64, bytes: u64) -> Result<()> {
         self.call_virtual(Call::Unmap, |cuda| cuda.unmap(address, bytes))
             .map_err(|error| error.with_figures(bytes, address))
+    }
+
+    fn export(&self, handle: Handle) -> Result<Descriptor> {
+        let is_shared = self.memory.handle != ShareableHandle::None;
+        self.supports(Call::Export, self.info.has_virtual_memory && is_shared)?;
+        self.call(Call::Export, |cuda| cuda.export(handle.0))
+    }
+
+    fn import(&self, descriptor: &Descriptor) -> Result<Handle> {
+        self.call_virtual(Call::Import, |cuda| cuda.import(descriptor)).map(Handle)
     }
 
     fn malloc(&self, bytes: u64) -> Result<u64> {

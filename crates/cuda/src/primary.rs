@@ -2,8 +2,13 @@
 //!
 //! Every `CudaDevice` of an ordinal shares it, with all other users of the device: the CUDA runtime
 //! and cudarc use it, too. Never released: at exit the driver may be gone before us, and in the
-//! middle of a program the context costs more to make anew than to keep.
+//! middle of a program the context costs more to make anew than to keep. Who resets the device
+//! takes it away all the same, with all that was in it; its id tells, and from then on no call is
+//! made.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use drystone_driver::ErrorCode;
 use parking_lot::Mutex;
 
 use crate::calls::{Context, Cuda, DeviceId};
@@ -19,6 +24,9 @@ pub(crate) struct Primary {
     pub(crate) device: DeviceId,
     pub(crate) context: Context,
     pub(crate) identities: Identities,
+    /// The driver's id of the context, where it could be asked.
+    id: Option<u64>,
+    is_reset: AtomicBool,
 }
 
 /// One for each device that was opened.
@@ -44,11 +52,33 @@ impl Primary {
         // The driver may have registered an exit handler with its first context.
         process::watch_exit();
         let identities = Identities::new(ordinal);
+        let id = cuda.primary_context_id(device).ok().flatten();
+        let is_reset = AtomicBool::new(false);
         // Kept as long as the process, as the context is.
         let primary: &'static Primary =
-            Box::leak(Box::new(Primary { ordinal, device, context, identities }));
+            Box::leak(Box::new(Primary { ordinal, device, context, identities, id, is_reset }));
         primaries.push(primary);
         Ok(primary)
+    }
+
+    /// Refuses every call once the device was found reset.
+    #[inline]
+    pub(crate) fn refuse_reset(&self) -> Result<(), ErrorCode> {
+        if self.is_reset.load(Ordering::Relaxed) { Err(ErrorCode::DeviceReset) } else { Ok(()) }
+    }
+
+    /// Finds out whether the context is the one that was retained.
+    pub(crate) fn check(&self, cuda: &Cuda) -> Result<(), ErrorCode> {
+        self.refuse_reset()?;
+        // Where nobody can say, nothing has shown that it is not.
+        let is_other = match (self.id, cuda.primary_context_id(self.device)) {
+            (Some(own), Ok(now)) => now != Some(own),
+            _ => false,
+        };
+        if is_other {
+            self.is_reset.store(true, Ordering::Relaxed);
+        }
+        self.refuse_reset()
     }
 
     /// The ordinal as the driver counts.

@@ -68,8 +68,14 @@ impl PhysicalMemory {
         // SAFETY: a plain C struct of numbers, pointers and enums that all have a value 0.
         let mut properties: sys::CUmemAllocationProp = unsafe { mem::zeroed() };
         properties.type_ = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-        properties.requestedHandleTypes =
-            sys::CUmemAllocationHandleType_enum(handle_bit(self.handle));
+        let handles = match self.handle {
+            // Other processes of this machine take descriptors, as with NCCL's own memory.
+            ShareableHandle::Fabric => {
+                handle_bit(ShareableHandle::Fabric) | handle_bit(ShareableHandle::PosixFd)
+            }
+            handle => handle_bit(handle),
+        };
+        properties.requestedHandleTypes = sys::CUmemAllocationHandleType_enum(handles);
         properties.allocFlags.gpuDirectRDMACapable = u8::from(self.is_rdma_capable);
         let location = (&raw mut properties.location).cast::<Location>();
         // SAFETY: it points to the location, which has this size and layout in every binding.

@@ -22,6 +22,10 @@ pub enum Call {
     SetAccess,
     /// [`Driver::unmap`](crate::Driver::unmap)
     Unmap,
+    /// [`Driver::export`](crate::Driver::export)
+    Export,
+    /// [`Driver::import`](crate::Driver::import)
+    Import,
     /// [`Driver::malloc`](crate::Driver::malloc)
     Malloc,
     /// [`Driver::free`](crate::Driver::free)
@@ -66,7 +70,7 @@ pub enum Call {
 
 impl Call {
     /// Every call, in declaration order: `Call::ALL[call as usize] == call`.
-    pub const ALL: [Call; 28] = [
+    pub const ALL: [Call; 30] = [
         Call::MemoryInfo,
         Call::Reserve,
         Call::Unreserve,
@@ -75,6 +79,8 @@ impl Call {
         Call::Map,
         Call::SetAccess,
         Call::Unmap,
+        Call::Export,
+        Call::Import,
         Call::Malloc,
         Call::Free,
         Call::CreateMemoryPool,
@@ -108,6 +114,8 @@ impl Call {
             Call::Map => "cuMemMap",
             Call::SetAccess => "cuMemSetAccess",
             Call::Unmap => "cuMemUnmap",
+            Call::Export => "cuMemExportToShareableHandle",
+            Call::Import => "cuMemImportFromShareableHandle",
             Call::Malloc => "cudaMalloc",
             Call::Free => "cudaFree",
             Call::CreateMemoryPool => "cuMemPoolCreate",

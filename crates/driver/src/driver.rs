@@ -1,8 +1,8 @@
 //! The [`Driver`] trait: one device, and the contract of every call.
 
 use crate::{
-    CaptureMode, CaptureStatus, DeviceInfo, DriverError, Event, Handle, MemoryInfo, MemoryPool,
-    MemoryPoolConfig, MemoryPoolUsage, Stream, StreamUid,
+    CaptureMode, CaptureStatus, Descriptor, DeviceInfo, DriverError, Event, Handle, MemoryInfo,
+    MemoryPool, MemoryPoolConfig, MemoryPoolUsage, Stream, StreamUid,
 };
 
 /// One device. Methods may be called from any thread; the implementation makes the device current
@@ -63,6 +63,20 @@ pub trait Driver: Send + Sync {
     ///
     /// Errors: `InvalidValue` when part of the range is not mapped or a mapping would be cut.
     fn unmap(&self, address: u64, bytes: u64) -> Result<(), DriverError>;
+
+    /// Gives physical memory to other processes: a descriptor that leads to it, the caller's to
+    /// close. The memory goes back to the device only once its handle, its mappings and every copy
+    /// of the descriptor in any process are gone.
+    ///
+    /// Errors: `InvalidHandle`, `NotSupported` (the memory was not created to be shared by
+    /// descriptors, or no memory of the device is), `Other` (no descriptor is left to the process).
+    fn export(&self, handle: Handle) -> Result<Descriptor, DriverError>;
+
+    /// A handle of the memory that a descriptor leads to, to map and release like any other. The
+    /// descriptor stays the caller's, and may be closed at once.
+    ///
+    /// Errors: `InvalidValue` (it leads to no such memory), `NotSupported`, `OutOfMemory`.
+    fn import(&self, descriptor: &Descriptor) -> Result<Handle, DriverError>;
 
     // Plain and stream-ordered memory.
 
@@ -176,6 +190,14 @@ pub trait Driver: Send + Sync {
     ///
     /// Errors: `InvalidHandle`.
     fn stream_uid(&self, stream: Stream) -> Result<StreamUid, DriverError>;
+
+    /// Whether everything from before is still there: asked before memory moves, and of no handle.
+    /// Legal in capture for a relaxed thread.
+    ///
+    /// Errors: `DeviceReset`, and so every later call.
+    fn check_context(&self) -> Result<(), DriverError> {
+        Ok(())
+    }
 
     /// Whether the stream is being captured. Legal in capture.
     ///

@@ -33,6 +33,10 @@ pub enum ErrorCode {
     /// A kernel faulted earlier; the context is lost (`CUDA_ERROR_ILLEGAL_ADDRESS`).
     #[error("an earlier kernel failed and the context is lost")]
     ContextLost,
+    /// Somebody in the process has reset the device (`cudaDeviceReset`): every address and handle
+    /// from before is gone, and no driver is asked about any.
+    #[error("the device was reset, and all its memory is gone: restart the process")]
+    DeviceReset,
     /// The device does not offer this call (`CUDA_ERROR_NOT_SUPPORTED`).
     #[error("not supported by this device")]
     NotSupported,

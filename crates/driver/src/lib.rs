@@ -27,6 +27,6 @@ pub use call::Call;
 pub use driver::Driver;
 pub use error::{DriverError, ErrorCode};
 pub use types::{
-    CaptureMode, CaptureStatus, DeviceInfo, Event, Handle, MemoryInfo, MemoryPool,
+    CaptureMode, CaptureStatus, Descriptor, DeviceInfo, Event, Handle, MemoryInfo, MemoryPool,
     MemoryPoolConfig, MemoryPoolUsage, ShareableHandle, Stream, StreamUid,
 };

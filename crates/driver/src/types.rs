@@ -127,6 +127,13 @@ pub enum ShareableHandle {
     None,
 }
 
+/// What other processes know physical memory by: the operating system's own, closed when dropped.
+#[cfg(unix)]
+pub type Descriptor = std::os::fd::OwnedFd;
+/// What other processes know physical memory by: the operating system's own, closed when dropped.
+#[cfg(windows)]
+pub type Descriptor = std::os::windows::io::OwnedHandle;
+
 /// What a device can do. Fixed for the life of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

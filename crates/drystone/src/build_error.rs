@@ -98,14 +98,18 @@ pub(crate) fn check_virtual_memory(
     Ok(())
 }
 
-pub(crate) fn check_memory_pools(info: &DeviceInfo, options: &Options) -> Result<(), BuildError> {
+pub(crate) fn check_memory_pools(info: &DeviceInfo) -> Result<(), BuildError> {
     if !info.has_async_malloc {
         return Err(BuildError::NoMemoryPools { ordinal: info.ordinal });
     }
-    if options.is_shareable && info.shareable_handle == ShareableHandle::None {
-        return Err(BuildError::NotShareable { ordinal: info.ordinal });
-    }
     Ok(())
+}
+
+/// Plain memory is shared in a way of its own, which asks for nothing.
+pub(crate) fn check_sharing(info: &DeviceInfo, options: &Options) -> Result<(), BuildError> {
+    let is_refused =
+        options.is_shareable == Some(true) && info.shareable_handle == ShareableHandle::None;
+    if is_refused { Err(BuildError::NotShareable { ordinal: info.ordinal }) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -95,6 +95,7 @@ pub(crate) const fn is_final(code: ErrorCode) -> bool {
         ErrorCode::Deinitialized
             | ErrorCode::NotInitialized
             | ErrorCode::ContextLost
+            | ErrorCode::DeviceReset
             | ErrorCode::Poisoned
     )
 }

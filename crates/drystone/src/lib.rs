@@ -27,9 +27,9 @@
 //! order of the others is written in `engine`.
 //!
 //! Modules, bottom first; a module uses only those above it: `decimal`, `tag`, `error`, `options`,
-//! `build_error`, `budget`, `memory_provider`, `record` (plain types), `telemetry` (what others may
-//! watch) · `state_lock` (a panic under it poisons) · `executor` (carries plans out, and joins
-//! names of the heap with handles of the driver) · `backend` (who decides, behind its lock) ·
+//! `build_error`, `budget`, `memory_provider`, `share`, `record` (plain types), `telemetry` (what
+//! others may watch) · `state_lock` (a panic under it poisons) · `executor` (carries plans out, and
+//! joins names of the heap with handles of the driver) · `backend` (who decides, behind its lock) ·
 //! `engine` (streams, waiting, trimming, the way of a miss) · `allocation` · `allocator` (the
 //! public handle) · `growable`.
 #![forbid(unsafe_code)]
@@ -47,12 +47,13 @@ mod growable;
 mod memory_provider;
 mod options;
 mod record;
+mod share;
 mod state_lock;
 mod tag;
 mod telemetry;
 
 pub use allocation::Allocation;
-pub use allocator::{Allocator, PinError};
+pub use allocator::{Allocator, Imported, PinError};
 pub use budget::Budget;
 pub use build_error::BuildError;
 #[doc(hidden)]
@@ -70,6 +71,7 @@ pub use growable::{Growable, ReserveError};
 pub use memory_provider::MemoryProvider;
 pub use options::{Backend, Options, OptionsError, PoolOptions};
 pub use record::Recording;
+pub use share::{Exported, ExportedHandle, ShareError};
 pub use tag::{Held, Tag, TagStats};
 
 #[cfg(doctest)]

@@ -45,6 +45,9 @@ pub struct Options {
     pub prefer: Prefer,
     /// When a free block serves another stream than its own.
     pub cross_stream: CrossStream,
+    /// Whether free memory is mapped to other addresses to serve a request. Without, memory stays
+    /// at the addresses that it was created for: to find out whether a symptom comes from that.
+    pub remaps: bool,
     /// Size of a granule in bytes: a power of two, at least the device's granularity (2 MiB).
     /// Smaller granules hold less unused memory, larger ones cost fewer driver calls. Large blocks
     /// of programs that hold much get several at once, as many as fit into 8 MiB.
@@ -52,8 +55,10 @@ pub struct Options {
     /// Backend `async`: how much unused memory the driver keeps when the program synchronises a
     /// stream, an event or the device. `u64::MAX` keeps all until it is trimmed.
     pub release_threshold_bytes: u64,
-    /// Backend `async`: memory pools can be given to other processes.
-    pub is_shareable: bool,
+    /// Whether memory can be given to other processes: that of the driver's memory pools (backend
+    /// `async`; `None` is no), or mapped memory, for which it is how the device is opened
+    /// (`CudaOptions::is_shareable`; `None` is where that costs nothing).
+    pub is_shareable: Option<bool>,
 }
 
 impl Default for Options {
@@ -64,9 +69,10 @@ impl Default for Options {
             limit_fraction: None,
             prefer: Prefer::Balanced,
             cross_stream: CrossStream::Wait,
+            remaps: true,
             granule_bytes: 2 * MIB,
             release_threshold_bytes: u64::MAX,
-            is_shareable: false,
+            is_shareable: None,
         }
     }
 }
@@ -110,6 +116,14 @@ impl Options {
         self
     }
 
+    /// The same, with [`remaps`](Self::remaps) unset: memory stays at the addresses that it was
+    /// created for.
+    #[must_use]
+    pub const fn without_remaps(mut self) -> Self {
+        self.remaps = false;
+        self
+    }
+
     /// The same, with [`granule_bytes`](Self::granule_bytes): size of a granule in bytes.
     #[must_use]
     pub const fn with_granule_bytes(mut self, granule_bytes: u64) -> Self {
@@ -125,11 +139,11 @@ impl Options {
         self
     }
 
-    /// The same, with [`is_shareable`](Self::is_shareable) set: memory pools can be given to other
+    /// The same, with [`is_shareable`](Self::is_shareable): whether memory can be given to other
     /// processes.
     #[must_use]
-    pub const fn with_sharing(mut self) -> Self {
-        self.is_shareable = true;
+    pub const fn with_sharing(mut self, is_shareable: bool) -> Self {
+        self.is_shareable = Some(is_shareable);
         self
     }
 
@@ -143,7 +157,7 @@ impl Options {
             .with_reuse_after_events(may_pass)
             .with_opportunistic_reuse(may_pass)
             .with_added_dependencies(may_wait)
-            .with_export(self.is_shareable)
+            .with_export(self.is_shareable.unwrap_or(false))
     }
 
     /// The limit of reserved bytes on a device with this much memory.

@@ -41,6 +41,8 @@ struct Device {
   Pools pools;
   // Asking an untouched device for its figures would open it.
   std::atomic<bool> is_used{false};
+  // By the low bits of its id, whether Drystone knows that a stream stays.
+  std::array<std::atomic<bool>, 512> kept_streams{};
   std::atomic<int64_t> refusals{0};
   std::atomic<double> fraction{1.0};
   std::mutex mutex;
@@ -125,6 +127,7 @@ class Allocator final : public Interface {
 
   Device& at(DeviceIndex index);
   void* take(size_t bytes, DeviceIndex device, cudaStream_t stream);
+  cudaStream_t own(cuda::CUDAStream stream);
   void* take_watched(Device& device, size_t bytes, cudaStream_t stream, Refusal refusal);
   void* attempt(Device& device, const Request& request, Refusal& refusal);
   [[noreturn]] void refuse(Device& device, const Request& request, const Refusal& refusal);

@@ -5,6 +5,8 @@
 
 #pragma once
 
+#include <c10/cuda/CUDAGraphsC10Utils.h>
+
 #include "allocator.h"
 
 namespace drystone {
@@ -38,7 +40,7 @@ inline DataPtr Allocator::allocate(size_t bytes) {
   C10_CUDA_CHECK(cuda::GetDevice(&device));
   void* address = nullptr;
   if (bytes != 0) {
-    address = take(bytes, device, cuda::getCurrentCUDAStream(device));
+    address = take(bytes, device, own(cuda::getCurrentCUDAStream(device)));
   }
   return {address, address, &deallocate, c10::Device(c10::DeviceType::CUDA, device)};
 }
@@ -52,7 +54,24 @@ inline void* Allocator::raw_alloc(size_t bytes) {
     return nullptr;
   }
   DeviceIndex device = cuda::current_device();
-  return take(bytes, device, cuda::getCurrentCUDAStream(device));
+  return take(bytes, device, own(cuda::getCurrentCUDAStream(device)));
+}
+
+// PyTorch's own streams are never destroyed, so the driver may be asked about them at any time. Their
+// ids are odd; that of another is its handle, and the default stream's is 0.
+inline cudaStream_t Allocator::own(cuda::CUDAStream stream) {
+  cudaStream_t handle = stream.stream();
+  auto id = static_cast<uint64_t>(stream.id());
+  if (id % 2 == 1) {
+    DeviceIndex index = stream.device_index();
+    auto& kept = at(index).kept_streams;
+    auto& is_kept = kept[id / 2 % kept.size()];
+    if (C10_UNLIKELY(!is_kept.load(std::memory_order_relaxed))) {
+      // Where it fails, so will what comes next, and that says so.
+      is_kept = drystone_add_stream(index, handle) == DRYSTONE_STATUS_OK;
+    }
+  }
+  return handle;
 }
 
 inline void* Allocator::raw_alloc_with_stream(size_t bytes, cudaStream_t stream) {
@@ -154,6 +173,8 @@ inline void Allocator::refuse(
                     stats.allocated_bytes.current, 0, stats.reserved_bytes.current, refusal.cause};
   {
     c10::DeviceGuard guard({c10::DeviceType::CUDA, device.index});
+    // A capture may forbid the question to a restricted thread.
+    cuda::CUDAStreamCaptureModeGuard relaxed(cudaStreamCaptureModeRelaxed);
     (void)cudaMemGetInfo(&shortage.device_free, &shortage.device_total);
   }
   double fraction = device.fraction;
@@ -250,7 +271,7 @@ inline void Allocator::recordStream(const DataPtr& data, cuda::CUDAStream stream
   if (data.get() == nullptr || data.get_deleter() != &deallocate) {
     return;
   }
-  check(drystone_record_use(data.get(), stream.stream()));
+  check(drystone_record_use(data.get(), own(stream)));
 }
 
 inline void Allocator::copy_data(void* to, const void* from, size_t bytes) const {

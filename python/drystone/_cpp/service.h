@@ -297,10 +297,17 @@ inline void Allocator::beginAllocateToPool(
     DeviceIndex device, PoolName pool, Filter filter) {
   at(device).is_used = true;
   at(device).pools.begin(pool, std::move(filter));
+  // PyTorch says so before a capture begins, and at other times.
+  check(drystone_expect_capture(device, pool.first, pool.second));
 }
 
 inline void Allocator::endAllocateToPool(DeviceIndex device, PoolName pool) {
   at(device).pools.end(pool);
+  // A capture is over before it says so here. At exit nobody asks any more.
+  drystone_status status = drystone_end_captures(device, pool.first, pool.second);
+  if (status != DRYSTONE_STATUS_EXITING && status != DRYSTONE_STATUS_FORKED) {
+    check(status);
+  }
 }
 
 inline void Allocator::releasePool(DeviceIndex device, PoolName pool) {

@@ -3,7 +3,7 @@
 
 use super::{AsyncPools, Block, State};
 use crate::broken::{Broken, hold};
-use crate::check::common;
+use crate::check as shared;
 use crate::size::QUANTUM;
 use crate::space::block::BlockIndex;
 use crate::stats::Stats;
@@ -20,7 +20,7 @@ impl AsyncPools {
         self.check_i8_pools_hold_their_blocks()?;
         let blocks =
             self.iter().map(|(index, block)| (index, block.state == State::Waiting, block.uses));
-        common::check_i9_waiting(&self.streams, &self.uses, blocks)
+        shared::check_i9_waiting(&self.streams, blocks)
     }
 
     fn iter(&self) -> impl Iterator<Item = (BlockIndex, &Block)> {
@@ -87,7 +87,7 @@ impl AsyncPools {
             walked.classes[class].reserved_bytes.add(block.bytes);
         }
         walked.all.reserved_bytes = self.stats.all.reserved_bytes;
-        common::check_i8_counters(&self.stats, &walked)
+        shared::check_i8_counters(&self.stats, &walked)
     }
 
     fn check_i8_pool_streams_agree(&self) -> Result<(), Broken> {
@@ -101,7 +101,7 @@ impl AsyncPools {
             }
             let is_right = stats.allocated_bytes == allocated;
             hold(8, is_right, || format!("{allocated} bytes are live, not as in {stats:?}"))?;
-            common::check_i8_gauge(stats.active_bytes, active, stats)?;
+            shared::check_i8_gauge(stats.active_bytes, active, stats)?;
         }
         let counted = self.counted().count();
         hold(8, counted == found, || format!("{found} blocks of {counted} have a pool and stream"))

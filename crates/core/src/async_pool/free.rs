@@ -71,12 +71,12 @@ impl AsyncPools {
         let uses = &mut self.blocks[index.slot()].uses;
         if block.is_graphs && *uses != NO_USES {
             // Ordering the free after other streams could draw them into the capture.
-            self.uses.clear(uses);
+            self.streams.uses.clear(uses);
             self.by_address.remove(&address);
             self.forget(index);
             return Ok(FreeOutcome::Done);
         }
-        if let Some(plan) = self.streams.plan_free(index, &mut self.uses, uses) {
+        if let Some(plan) = self.streams.plan_free(index, uses) {
             return Ok(FreeOutcome::Plan(plan));
         }
         self.blocks[index.slot()].state = State::Ready;
@@ -164,23 +164,9 @@ impl AsyncPools {
 
     /// The fences of a freed block are recorded: it waits for those that have not passed yet.
     pub(super) fn wait_for(&mut self, index: BlockIndex, fences: &[Fence]) {
-        assert!(!fences.is_empty(), "a block is pending on nothing");
-        self.blocks[index.slot()].state = State::Waiting;
-        for &fence in fences {
-            if !self.streams.wait_for(fence, index) {
-                self.pass_use(index, fence.stream);
-            }
-        }
-    }
-
-    /// A use of a waiting block is complete; after the last one it may go.
-    pub(super) fn pass_use(&mut self, index: BlockIndex, stream: StreamId) {
         let block = &mut self.blocks[index.slot()];
-        assert!(
-            block.state == State::Waiting,
-            "a fence is waited for by a block that was not freed"
-        );
-        if self.uses.remove(&mut block.uses, stream) {
+        block.state = State::Waiting;
+        if self.streams.wait_for(fences, index, &mut block.uses) {
             block.state = State::Ready;
             self.deferred.push(index);
         }
@@ -190,7 +176,7 @@ impl AsyncPools {
     pub(super) fn quarantine(&mut self, index: BlockIndex) {
         let block = &mut self.blocks[index.slot()];
         assert!(block.state == State::Freeing, "a block is quarantined that was not freed");
-        self.uses.clear(&mut block.uses);
+        self.streams.uses.clear(&mut block.uses);
         block.state = State::Quarantined;
         self.stats.quarantined_bytes += block.bytes;
         self.deferred.push(index);

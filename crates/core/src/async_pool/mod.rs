@@ -23,10 +23,8 @@ use std::collections::BTreeMap;
 use crate::broken::Broken;
 use crate::error::{FreeError, RecordStreamError, RequestError, StreamError};
 use crate::fence::{Fence, Streams};
-use crate::heap::Committed;
 use crate::id::{PoolId, PoolIx, StreamId};
-use crate::order::uses::UseTable;
-use crate::plan::{Intent, Plan};
+use crate::plan::{Committed, Intent, Plan};
 use crate::policy::{self, SegmentKind, SizeClass};
 use crate::pool::Pools;
 use crate::pool_stream_stats::PoolStreamStats;
@@ -89,7 +87,6 @@ pub struct AsyncPools {
     /// The limit, or what was reserved above it when it was lowered, as far as it still is.
     ceiling_bytes: u64,
     streams: Streams,
-    uses: UseTable,
     pools: Pools<MemoryPool>,
     /// By index. The places of those that are gone are spare.
     blocks: Vec<Block>,
@@ -111,7 +108,6 @@ impl AsyncPools {
             limit_bytes,
             ceiling_bytes: limit_bytes,
             streams: Streams::default(),
-            uses: UseTable::default(),
             pools: Pools::new(MemoryPool::default()),
             blocks: Vec::new(),
             spare: Vec::new(),
@@ -257,14 +253,20 @@ impl StateMachine for AsyncPools {
         self.streams.live(stream)?;
         let block = &mut self.blocks[index.slot()];
         if block.stream != stream {
-            self.uses.add(&mut block.uses, stream);
+            self.streams.uses.add(&mut block.uses, stream);
         }
         Ok(())
     }
 
     fn fence_passed(&mut self, fence: Fence) {
         while let Some(index) = self.streams.pass(fence) {
-            self.pass_use(index, fence.stream);
+            let block = &mut self.blocks[index.slot()];
+            let is_waiting = block.state == State::Waiting;
+            assert!(is_waiting, "a fence is waited for by a block that was not freed");
+            if self.streams.uses.remove(&mut block.uses, fence.stream) {
+                block.state = State::Ready;
+                self.deferred.push(index);
+            }
         }
     }
 

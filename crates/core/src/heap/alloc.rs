@@ -4,12 +4,12 @@
 use std::ops::Range;
 
 use super::Heap;
-use super::search::{Reuse, Run};
+use super::search::Run;
 use crate::error::RequestError;
 use crate::fence::StreamOrder;
 use crate::headroom::Look;
-use crate::id::{ListIx, PoolId, StreamId, StreamIx};
-use crate::plan::{Plan, Request};
+use crate::id::{PoolId, StreamId, StreamIx};
+use crate::plan::{Plan, Request, Reuse};
 use crate::policy::{self, CrossStream, SegmentKind};
 use crate::size::{QUANTUM, block_bytes};
 use crate::space::Granted;
@@ -41,10 +41,8 @@ impl Heap {
         stream: StreamId,
         requested: u64,
     ) -> Result<Option<Granted>, RequestError> {
-        let bytes = block_bytes(requested)?;
-        let list = self.list_of(pool, stream, bytes)?;
-        let request = Request { list, requested, bytes };
-        match self.space.list(list).find(&self.space.blocks, bytes) {
+        let request = self.ask(pool, stream, requested)?;
+        match self.space.list(request.list).find(&self.space.blocks, request.bytes) {
             Some(index) => Ok(Some(self.occupy_free(index, request))),
             None => Ok(self.remap_again(request)),
         }
@@ -74,17 +72,16 @@ impl Heap {
         reuse: Reuse,
         look: Look,
     ) -> Result<Outcome, RequestError> {
-        let bytes = block_bytes(requested)?;
         if self.pools.live(pool)?.room_bytes > 0 {
-            return self.extend(pool, stream, bytes, reuse, look);
+            return self.extend(pool, stream, requested, reuse, look);
         }
-        let list = self.list_of(pool, stream, bytes)?;
-        let request = Request { list, requested, bytes };
+        let request = Request { reuse, look, ..self.ask(pool, stream, requested)? };
         // A captured request takes nothing back: others' work may run beside it.
         if reuse != Reuse::OwnStream {
             self.restore_to(stream.index);
         }
-        if let Some(index) = self.space.list(list).search(&self.space.blocks, bytes) {
+        let list = self.space.list(request.list);
+        if let Some(index) = list.search(&self.space.blocks, request.bytes) {
             return Ok(Outcome::Granted(self.occupy_free(index, request)));
         }
         let may_share =
@@ -92,7 +89,7 @@ impl Heap {
         if may_share && let Some(run) = self.search(request).run(StreamOrder::Ordered) {
             return Ok(Outcome::Granted(self.take_run(request, run)));
         }
-        self.grow(request, reuse, look)
+        self.grow(request)
     }
 
     /// Makes free memory of a pool live, just there and of just that size, to put a live block back
@@ -110,8 +107,8 @@ impl Heap {
         requested: u64,
         place: Range<u64>,
     ) -> Result<Option<Granted>, RequestError> {
-        let bytes = block_bytes(requested)?;
-        let list = self.list_of(pool, stream, bytes)?;
+        let request = self.ask(pool, stream, requested)?;
+        let Request { list, bytes, .. } = request;
         let is_whole = [place.start, place.end].iter().all(|end| end % QUANTUM == 0);
         if !is_whole || place.end.saturating_sub(place.start) < bytes {
             return Ok(None);
@@ -119,23 +116,26 @@ impl Heap {
         let Some(first) = self.space.free_around(list, &place) else { return Ok(None) };
         let index = self.space.claim_range(first, place.start, place.end);
         let granted = self.space.make_live(index, list, requested);
-        Ok(Some(self.count_live(Request { list, requested, bytes }, granted)))
+        Ok(Some(self.count_live(request, granted)))
     }
 
-    /// The free list of a request, made if there is none yet.
+    /// A request of a pool and stream, whose free list is made if there is none yet. It takes what is
+    /// ordered before its stream, and goes by what is known.
     #[inline]
-    fn list_of(
+    fn ask(
         &mut self,
         pool: PoolId,
         stream: StreamId,
-        bytes: u64,
-    ) -> Result<ListIx, RequestError> {
+        requested: u64,
+    ) -> Result<Request, RequestError> {
+        let bytes = block_bytes(requested)?;
         let class = policy::size_class(bytes);
         let of = self.pools.live(pool)?;
         self.streams.live(stream)?;
         let known = of.list(class, stream.index);
         let list_in = || self.pools.list_in(&mut self.space, pool.index, class, stream.index);
-        Ok(known.unwrap_or_else(list_in))
+        let list = known.unwrap_or_else(list_in);
+        Ok(Request { list, requested, bytes, reuse: Reuse::Ordered, look: Look::Past })
     }
 
     // Memory of other streams.

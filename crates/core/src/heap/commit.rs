@@ -5,24 +5,10 @@
 
 use super::Heap;
 use crate::id::{GranuleId, ListIx};
-use crate::plan::{self, Intent, Plan, Step};
+use crate::plan::{self, Committed, Intent, Plan, Step};
 use crate::policy::SegmentKind;
-use crate::space::Granted;
 use crate::space::block::BlockIndex;
 use crate::space::unmapped::GrowthPoint;
-
-/// What a committed plan led to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Committed {
-    /// The request is served.
-    Granted(Granted),
-    /// The way is free: make the request again.
-    Prepared,
-    /// Fences are recorded: see which have passed, then make the request again.
-    Recorded,
-    /// Nothing more to do.
-    Done,
-}
 
 impl Heap {
     /// Takes back a plan whose steps are all done. `address` is what its `Reserve` or `Malloc`
@@ -45,8 +31,14 @@ impl Heap {
                 self.stats.classes[class].reserved_bytes.add(bytes);
                 Committed::Granted(self.occupy(index, request))
             }
-            Intent::Grow { request, point, handles, .. } => {
-                self.finish_growth(point.unmapped, &steps, &handles);
+            Intent::Grow { request, point, handles, created_bytes, .. } => {
+                self.headroom.end_plan(created_bytes);
+                self.headroom.note_created(created_bytes);
+                self.stats.all.reserved_bytes.add(created_bytes);
+                let block = self.space.blocks[point.unmapped];
+                self.vm.finish_new(&block, &handles);
+                let class = self.space.list(block.list).class as usize;
+                self.stats.classes[class].reserved_bytes.add(block.bytes);
                 let index = self.space.join_growth(point);
                 match request {
                     Some(request) => Committed::Granted(self.occupy(index, request)),
@@ -103,7 +95,8 @@ impl Heap {
                 self.pools.of(self.space.list(request.list)).end_segment_plan();
                 self.headroom.end_plan(bytes);
             }
-            Intent::Grow { point, handles, has_large, .. } => {
+            Intent::Grow { point, handles, created_bytes, has_large, .. } => {
+                self.headroom.end_plan(created_bytes);
                 self.headroom.note_growth_failed(has_large);
                 self.undo_growth(point, &plan.steps, in_effect, &handles);
             }
@@ -146,18 +139,6 @@ impl Heap {
         index
     }
 
-    /// All memory of a growth is mapped and accessible.
-    fn finish_growth(&mut self, unmapped: BlockIndex, steps: &[Step], handles: &[GranuleId]) {
-        let created_bytes = created_bytes(steps);
-        self.headroom.end_plan(created_bytes);
-        self.stats.all.reserved_bytes.add(created_bytes);
-        self.headroom.note_created(created_bytes);
-        let block = self.space.blocks[unmapped];
-        self.vm.finish_new(&block, handles);
-        let class = self.space.list(block.list).class as usize;
-        self.stats.classes[class].reserved_bytes.add(block.bytes);
-    }
-
     /// A growth failed: what is not undone stays created.
     fn undo_growth(
         &mut self,
@@ -166,7 +147,6 @@ impl Heap {
         in_effect: usize,
         handles: &[GranuleId],
     ) {
-        self.headroom.end_plan(created_bytes(steps));
         let segment = self.space.blocks[point.unmapped].segment;
         let left_bytes = self.vm.undo_new(segment, steps, in_effect, handles);
         self.stats.all.reserved_bytes.add(left_bytes);
@@ -184,13 +164,4 @@ fn mapped_bytes(steps: &[Step]) -> u64 {
         _ => 0,
     });
     mapped.sum()
-}
-
-/// Bytes that steps create.
-fn created_bytes(steps: &[Step]) -> u64 {
-    let created = steps.iter().map(|step| match *step {
-        Step::Create { bytes, .. } => bytes,
-        _ => 0,
-    });
-    created.sum()
 }

@@ -3,7 +3,6 @@
 use super::Heap;
 use crate::error::FreeError;
 use crate::fence::Fence;
-use crate::id::StreamId;
 use crate::plan::Plan;
 use crate::space::block::{BlockIndex, BlockState, NO_USES};
 
@@ -81,7 +80,7 @@ impl Heap {
     #[cold]
     fn free_after_uses(&mut self, index: BlockIndex) -> Freed {
         let block = &mut self.space.blocks[index];
-        let Some(plan) = self.streams.plan_free(index, &mut self.uses, &mut block.uses) else {
+        let Some(plan) = self.streams.plan_free(index, &mut block.uses) else {
             self.finish_free(index);
             return Freed::Done;
         };
@@ -91,18 +90,8 @@ impl Heap {
 
     /// A claimed block's fences are recorded: it waits for those that have not passed yet.
     pub(super) fn publish_pending(&mut self, index: BlockIndex, fences: &[Fence]) {
-        assert!(!fences.is_empty(), "a block is pending on nothing");
         self.space.blocks.set_state(index, BlockState::Pending);
-        for &fence in fences {
-            if !self.streams.wait_for(fence, index) {
-                self.pass_use(index, fence.stream);
-            }
-        }
-    }
-
-    /// A use of a pending block is complete; after the last one the block is free.
-    pub(super) fn pass_use(&mut self, index: BlockIndex, stream: StreamId) {
-        if self.uses.remove(&mut self.space.blocks[index].uses, stream) {
+        if self.streams.wait_for(fences, index, &mut self.space.blocks[index].uses) {
             self.finish_free(index);
         }
     }
@@ -111,7 +100,7 @@ impl Heap {
     pub(super) fn quarantine(&mut self, index: BlockIndex) {
         self.space.blocks.set_state(index, BlockState::Quarantined);
         let block = &mut self.space.blocks[index];
-        self.uses.clear(&mut block.uses);
+        self.streams.uses.clear(&mut block.uses);
         self.stats.quarantined_bytes += block.bytes;
         self.quarantine.push(index);
     }

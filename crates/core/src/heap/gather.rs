@@ -8,11 +8,10 @@
 use std::ops::Range;
 
 use super::Heap;
-use super::search::Reuse;
 use super::trim::Trim;
 use crate::headroom::Look;
 use crate::id::{ListIx, SegmentIx};
-use crate::plan::{Plan, Release, Request};
+use crate::plan::{Plan, Release, Request, Reuse};
 use crate::policy::SegmentKind;
 use crate::pool::{Pool, Pools};
 use crate::space::block::BlockIndex;
@@ -59,13 +58,8 @@ impl Gather {
     /// Plans to gather free memory for a request; or to record the fences that will tell when its
     /// last use is complete. `None` if there is none, or where a capture leaves what is mapped
     /// alone.
-    pub(super) fn plan(
-        self,
-        heap: &mut Heap,
-        request: Request,
-        reuse: Reuse,
-        look: Look,
-    ) -> Option<Plan> {
+    pub(super) fn plan(self, heap: &mut Heap, request: Request) -> Option<Plan> {
+        let Request { reuse, look, .. } = request;
         if self.bytes == 0 || reuse == Reuse::OwnStream || look == Look::Past {
             return None;
         }

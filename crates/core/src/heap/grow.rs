@@ -5,13 +5,13 @@
 //! bytes plus those under way never pass the limit (one step: B19).
 
 use super::gather::{Gather, Whose};
-use super::search::{Reuse, Stale};
+use super::search::Stale;
 use super::trim::Trim;
 use super::{Heap, Outcome};
 use crate::error::RequestError;
 use crate::fence::StreamOrder;
 use crate::headroom::Look;
-use crate::plan::{Intent, Plan, Request, Step};
+use crate::plan::{Intent, Plan, Request, Reuse, Step};
 use crate::policy::{self, CrossStream, SegmentKind};
 use crate::size::SizeError;
 use crate::space::unmapped::GrowthPoint;
@@ -20,15 +20,10 @@ use crate::vm::donors::Donors;
 use crate::vm::physical::NewPhysical;
 
 impl Heap {
-    pub(super) fn grow(
-        &mut self,
-        request: Request,
-        reuse: Reuse,
-        look: Look,
-    ) -> Result<Outcome, RequestError> {
+    pub(super) fn grow(&mut self, request: Request) -> Result<Outcome, RequestError> {
         let outcome = match self.space.list(request.list).kind {
-            SegmentKind::Plain => Outcome::Plan(self.plan_malloc(request, reuse)?),
-            SegmentKind::Mapped => self.back(request, reuse, look)?,
+            SegmentKind::Plain => Outcome::Plan(self.plan_malloc(request)?),
+            SegmentKind::Mapped => self.back(request)?,
         };
         self.count_choice(request, &outcome);
         Ok(outcome)
@@ -50,8 +45,8 @@ impl Heap {
         }
     }
 
-    fn plan_malloc(&mut self, request: Request, reuse: Reuse) -> Result<Plan, RequestError> {
-        if reuse == Reuse::MayWait
+    fn plan_malloc(&mut self, request: Request) -> Result<Plan, RequestError> {
+        if request.reuse == Reuse::MayWait
             && let Some(plan) =
                 self.plan_order(request, !self.headroom.is_roomy(&self.stats, request.bytes))
         {
@@ -68,23 +63,18 @@ impl Heap {
 
     /// Backs a request: with granules that are free, as far as there are enough of them, else with
     /// new ones.
-    fn back(
-        &mut self,
-        request: Request,
-        reuse: Reuse,
-        look: Look,
-    ) -> Result<Outcome, RequestError> {
+    fn back(&mut self, request: Request) -> Result<Outcome, RequestError> {
         let granule_bytes = self.vm.granule_bytes();
         let needed_bytes = request.bytes.next_multiple_of(granule_bytes);
         let is_roomy = self.headroom.is_roomy(&self.stats, needed_bytes);
         let search = self.search(request);
-        let donors = search.donors(reuse, false);
+        let donors = search.donors(false);
         let free_bytes = donors.ordered_bytes();
         let is_affordable = !is_roomy
             || self.headroom.can_remap(needed_bytes / granule_bytes)
             || search.idle_window(&donors, Stale::Now, 1).is_some();
         if needed_bytes <= free_bytes && is_affordable {
-            if let Some(outcome) = self.remap(request, reuse, &donors) {
+            if let Some(outcome) = self.remap(request, &donors) {
                 return Ok(outcome);
             }
             // Where generous reservations are refused, memory is created rather than a small range
@@ -95,7 +85,7 @@ impl Heap {
             }
         }
         let missing_bytes = needed_bytes.saturating_sub(free_bytes);
-        if reuse == Reuse::MayWait
+        if request.reuse == Reuse::MayWait
             && let Some(plan) = self.plan_sharing(request, &donors, missing_bytes, is_roomy)
         {
             return Ok(Outcome::Plan(plan));
@@ -103,7 +93,7 @@ impl Heap {
         // What is created for a private pool, or beside memory in use, would not be remapped.
         let may_remap = free_bytes > 0
             && is_affordable
-            && reuse != Reuse::OwnStream
+            && request.reuse != Reuse::OwnStream
             && self.pools.is_open(self.space.list(request.list));
         let to_remap_bytes = if may_remap { missing_bytes } else { 0 };
         let (class, held) = (self.space.list(request.list).class, self.vm.granule_count());
@@ -111,18 +101,18 @@ impl Heap {
         let most = headroom.handle_granules(&self.stats, class, request.bytes, is_roomy, held);
         let bytes = if is_affordable { missing_bytes } else { needed_bytes };
         let given_up = Gather { bytes, beyond_bytes: 0, whose: Whose::GivenUp };
-        if let Some(plan) = given_up.plan(self, request, reuse, look) {
+        if let Some(plan) = given_up.plan(self, request) {
             return Ok(Outcome::Plan(plan));
         }
-        let created = self.create(request, look, to_remap_bytes, most);
+        let created = self.create(request, to_remap_bytes, most);
         let is_too_much = match created {
             Err(RequestError::Limit { .. }) => true,
             // Else the device is to be looked at first.
-            Err(RequestError::Device { .. }) => look == Look::Fresh,
+            Err(RequestError::Device { .. }) => request.look == Look::Fresh,
             _ => false,
         };
         if is_too_much && most > 1 {
-            return self.create(request, look, to_remap_bytes, 1);
+            return self.create(request, to_remap_bytes, 1);
         }
         created
     }
@@ -132,7 +122,6 @@ impl Heap {
     fn create(
         &mut self,
         request: Request,
-        look: Look,
         to_remap_bytes: u64,
         most: u16,
     ) -> Result<Outcome, RequestError> {
@@ -151,11 +140,11 @@ impl Heap {
         };
         let Some(point) = point else {
             let created_bytes = self.vm.new_physical(bytes, 1).created_bytes;
-            self.headroom.check(&self.stats, created_bytes, look)?;
+            self.headroom.check(&self.stats, created_bytes, request.look)?;
             return Ok(Outcome::Plan(self.plan_reservation(request, false)?));
         };
         let new = self.vm.new_physical(point.bytes, most);
-        self.headroom.check(&self.stats, new.created_bytes, look)?;
+        self.headroom.check(&self.stats, new.created_bytes, request.look)?;
         Ok(Outcome::Plan(self.plan_growth((!is_remap).then_some(request), point, new)))
     }
 
@@ -209,10 +198,10 @@ impl Heap {
             return Trim::unmapping(self, [(point.unmapped, stale)]);
         }
         self.space.claim_growth(point);
-        self.headroom.plan(new.created_bytes);
-        let has_large = new.creates_large_handles();
+        let (created_bytes, has_large) = (new.created_bytes, new.creates_large_handles());
+        self.headroom.plan(created_bytes);
         let (steps, handles) = self.vm.plan_new(&self.space.blocks[point.unmapped], new);
-        Plan { steps, intent: Intent::Grow { request, point, handles, has_large } }
+        Plan { steps, intent: Intent::Grow { request, point, handles, created_bytes, has_large } }
     }
 
     fn plan_reservation(

@@ -8,12 +8,11 @@
 //! a trim gives it back.
 
 use super::gather::{Gather, Whose};
-use super::search::Reuse;
 use super::{Heap, Outcome};
 use crate::error::{FreeError, RequestError};
 use crate::headroom::Look;
 use crate::id::{PoolId, StreamId};
-use crate::plan::{Intent, Plan, Request, Step};
+use crate::plan::{Intent, Plan, Request, Reuse, Step};
 use crate::policy::{self, SegmentKind, SizeClass};
 use crate::size::{BYTES_MAX, SizeError, round_up};
 use crate::space::Granted;
@@ -95,8 +94,8 @@ impl Heap {
         let Block { list, uses, .. } = self.space.blocks[index];
         self.space.blocks[index].requested = bytes;
         let mut own = NO_USES;
-        for stream in self.uses.get(uses).to_vec() {
-            self.uses.add(&mut own, stream);
+        for stream in self.streams.uses.get(uses).to_vec() {
+            self.streams.uses.add(&mut own, stream);
         }
         let block = &mut self.space.blocks[rest];
         (block.requested, block.uses) = (block.bytes, own);
@@ -115,7 +114,7 @@ impl Heap {
         look: Look,
     ) -> Result<Outcome, RequestError> {
         let list = self.pools.growing_list(&mut self.space, &self.streams, pool, stream)?;
-        let request = Request { list, requested, bytes: requested };
+        let request = Request { list, requested, bytes: requested, reuse, look };
         let no_room = {
             let room_bytes = self.pools.live(pool)?.room_bytes;
             RequestError::Room { bytes: requested, room_bytes }
@@ -144,7 +143,7 @@ impl Heap {
         let before = if is_whole { free } else { BlockIndex::NONE };
         let bytes = missing.min(unmapped_bytes);
         let point = GrowthPoint { before, unmapped, after: BlockIndex::NONE, bytes };
-        let outcome = self.extend_to(request, point, is_whole, reuse, look)?;
+        let outcome = self.extend_to(request, point, is_whole)?;
         self.count_choice(request, &outcome);
         Ok(outcome)
     }
@@ -156,8 +155,6 @@ impl Heap {
         request: Request,
         mut point: GrowthPoint,
         is_whole: bool,
-        reuse: Reuse,
-        look: Look,
     ) -> Result<Outcome, RequestError> {
         let (asked, held) = (request.bytes, self.vm.granule_count());
         // No piece of it is remapped, so that small handles would gain nothing.
@@ -176,10 +173,10 @@ impl Heap {
         }
         let gather =
             Gather { bytes: new.created_bytes, beyond_bytes, whose: Whose::AllFor(request.list) };
-        if let Some(plan) = gather.plan(self, request, reuse, look) {
+        if let Some(plan) = gather.plan(self, request) {
             return Ok(Outcome::Plan(plan));
         }
-        self.headroom.check(&self.stats, new.created_bytes, look)?;
+        self.headroom.check(&self.stats, new.created_bytes, request.look)?;
         Ok(Outcome::Plan(self.plan_growth(is_whole.then_some(request), point, new)))
     }
 }

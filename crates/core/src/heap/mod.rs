@@ -5,16 +5,18 @@
 //! free memory serves. `grow` and `remap`: one that needs memory mapped; `growing`: in place;
 //! `gather`: with what is free elsewhere. `search`: what there is for one. `free`: the way of a
 //! free. `windows`: where memory of windows goes, idle or home. `commit`: what becomes of a plan.
-//! `trim`: giving memory back. `state_machine`: what it has in common with the driver's pools.
-//! Here: the state. Invariants are numbered I1.. and proved by
+//! `trim`: giving memory back. `handles`: what a block is made of. `state_machine`: what it has in
+//! common with the driver's pools. Here: the state. Invariants are numbered I1.. and proved by
 //! [`check`](crate::StateMachine::check).
 
 mod alloc;
+mod check;
 mod commit;
 mod free;
 mod gather;
 mod grow;
 mod growing;
+mod handles;
 mod remap;
 mod search;
 mod state_machine;
@@ -24,16 +26,13 @@ mod trim;
 mod windows;
 
 pub use alloc::Outcome;
-pub use commit::Committed;
 pub use free::Freed;
-pub use search::Reuse;
 
 use crate::config::Config;
 use crate::error::{FreeError, RequestError};
 use crate::fence::Streams;
 use crate::headroom::Headroom;
 use crate::id::{PoolId, StreamId};
-use crate::order::uses::UseTable;
 use crate::plan::{Plan, Request};
 use crate::policy::SegmentKind;
 use crate::pool::{Pool, Pools};
@@ -46,12 +45,11 @@ use windows::Windows;
 /// All pools of one device, as a state machine. See the [crate] documentation.
 #[derive(Debug)]
 pub struct Heap {
-    pub(crate) space: Space,
-    pub(crate) vm: PageTable,
-    pub(crate) streams: Streams,
-    pub(crate) pools: Pools<Pool>,
-    pub(crate) uses: UseTable,
-    pub(crate) quarantine: Vec<BlockIndex>,
+    space: Space,
+    vm: PageTable,
+    streams: Streams,
+    pools: Pools<Pool>,
+    quarantine: Vec<BlockIndex>,
     pub(crate) stats: Stats,
     pub(crate) headroom: Headroom,
 }
@@ -64,7 +62,6 @@ impl Heap {
             vm: PageTable::new(config.granule_bytes),
             streams: Streams::default(),
             pools: Pools::new(Pool::new(config.kind)),
-            uses: UseTable::default(),
             quarantine: Vec::new(),
             stats: Stats::default(),
             headroom: Headroom::new(config),
@@ -90,7 +87,7 @@ impl Heap {
     /// A free block serves a request.
     #[inline]
     fn occupy_free(&mut self, index: BlockIndex, request: Request) -> Granted {
-        let Request { list, requested, bytes } = request;
+        let Request { list, requested, bytes, .. } = request;
         let granted = self.space.occupy_free(index, list, requested, bytes);
         self.count_live(request, granted)
     }

@@ -12,8 +12,8 @@
 
 use super::search::{Stale, Window};
 use super::trim::Trim;
-use super::{Heap, Outcome, Reuse};
-use crate::plan::{Intent, Plan, Request};
+use super::{Heap, Outcome};
+use crate::plan::{Intent, Plan, Request, Reuse};
 use crate::policy;
 use crate::space::Granted;
 use crate::space::block::BlockIndex;
@@ -36,7 +36,7 @@ impl Heap {
         if list.overlooked(&self.space.blocks, request.bytes).is_some() {
             return None;
         }
-        let donors = self.search(request).donors(Reuse::Ordered, true);
+        let donors = self.search(request).donors(true);
         if donors.ordered_bytes() < granules * self.vm.granule_bytes() {
             return None;
         }
@@ -50,16 +50,11 @@ impl Heap {
 
     /// Serves a request by a remap, or plans what has to be done first. There are granules enough.
     /// `None` if addresses have to be reserved.
-    pub(super) fn remap(
-        &mut self,
-        request: Request,
-        reuse: Reuse,
-        donors: &Donors,
-    ) -> Option<Outcome> {
+    pub(super) fn remap(&mut self, request: Request, donors: &Donors) -> Option<Outcome> {
         let mut window = self.search(request).best_window(donors, Stale::Later)?;
         if window.fit.is_stale() && !self.streams.is_complete(&self.space, window.index) {
             // Worth a fence: if it has passed already, the window can be used.
-            if reuse == Reuse::MayWait
+            if request.reuse == Reuse::MayWait
                 && let Some(plan) = self.plan_fence(window.index, request)
             {
                 return Some(Outcome::Plan(plan));
@@ -73,7 +68,7 @@ impl Heap {
             self.windows().take_idle(index);
             return Some(Outcome::Plan(Trim::unmapping(self, [(index, stale)])));
         }
-        if let Some(plan) = self.plan_within_budget(request, reuse, fit.calls) {
+        if let Some(plan) = self.plan_within_budget(request, fit.calls) {
             return Some(Outcome::Plan(plan));
         }
         let remap = self.vm.remap(address, fit, donors)?;
@@ -122,7 +117,7 @@ impl Heap {
 
     /// Plans to keep within the budget of mappings before a remap. Where the uses of the oldest
     /// windows are not known to be over, only a fence is recorded that will tell.
-    fn plan_within_budget(&mut self, request: Request, reuse: Reuse, calls: usize) -> Option<Plan> {
+    fn plan_within_budget(&mut self, request: Request, calls: usize) -> Option<Plan> {
         let over = self.vm.mappings_over_budget(calls);
         if over == 0 {
             return None;
@@ -131,7 +126,8 @@ impl Heap {
         if let Some(plan) = self.plan_eviction_of(bytes, policy::WINDOWS_TO_PASS_OVER) {
             return Some(plan);
         }
-        let oldest = self.space.idle_windows.oldest().filter(|_| reuse == Reuse::MayWait)?;
+        let oldest =
+            self.space.idle_windows.oldest().filter(|_| request.reuse == Reuse::MayWait)?;
         self.plan_fence(oldest, request)
     }
 

@@ -5,7 +5,7 @@ use super::Heap;
 use crate::config::Config;
 use crate::fence::{StreamOrder, Streams};
 use crate::id::StreamIx;
-use crate::plan::Request;
+use crate::plan::{Request, Reuse};
 use crate::policy::{self, CrossStream, SegmentKind};
 use crate::pool::{Pool, Pools};
 use crate::space::Space;
@@ -14,19 +14,6 @@ use crate::space::block::{BlockIndex, BlockState};
 use crate::vm::PageTable;
 use crate::vm::donors::{Donor, Donors};
 use crate::vm::window::WindowFit;
-
-/// Which free memory may serve a request before it grows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Reuse {
-    /// Its own free list, and memory that nobody uses any more: for streams under capture.
-    OwnStream,
-    /// Also other streams' blocks, if ordered before this stream already.
-    Ordered,
-    /// Also other streams' blocks that are to be ordered first: by a wait on the device, or by
-    /// recording fences that may pass.
-    MayWait,
-}
 
 /// Adjacent free blocks, from the first to the last.
 #[derive(Clone, Copy, Debug)]
@@ -191,8 +178,12 @@ impl Search<'_> {
 
     // Donors.
 
-    /// The free memory from which the request may take whole handles: of its own stream, or of all.
-    pub(super) fn donors(&self, reuse: Reuse, is_own_only: bool) -> Donors {
+    /// The free memory from which the request may take whole handles: of its own stream, or of all;
+    /// none where nothing is remapped.
+    pub(super) fn donors(&self, is_own_only: bool) -> Donors {
+        if !self.config.remaps {
+            return Donors::new(Vec::new());
+        }
         let mut donors = Vec::with_capacity(policy::DONORS);
         for list in self.space.lists() {
             let is_foreign = list.stream != self.user;
@@ -209,7 +200,7 @@ impl Search<'_> {
                 if whole.is_empty() {
                     continue;
                 }
-                if let Some(is_ordered) = self.is_ordered(block, is_foreign, reuse) {
+                if let Some(is_ordered) = self.is_ordered(block, is_foreign) {
                     donors.extend(self.vm.pins.free_of(whole).map(|part| Donor {
                         block,
                         segment,
@@ -225,9 +216,9 @@ impl Search<'_> {
     }
 
     /// Whether the request may take of a free block at once; `None` if not even after a wait.
-    fn is_ordered(&self, index: BlockIndex, is_foreign: bool, reuse: Reuse) -> Option<bool> {
+    fn is_ordered(&self, index: BlockIndex, is_foreign: bool) -> Option<bool> {
         let is_over = self.streams.is_complete(self.space, index);
-        if reuse == Reuse::OwnStream {
+        if self.request.reuse == Reuse::OwnStream {
             // Captured work runs later, on any stream: only memory that nobody uses is safe.
             return is_over.then_some(true);
         }

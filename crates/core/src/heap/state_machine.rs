@@ -1,13 +1,12 @@
 //! What a heap has in common with the driver's pools: streams and pools that come and go, and what
 //! is told of it.
 
-use super::{Committed, Heap};
+use super::{Heap, check};
 use crate::broken::Broken;
-use crate::check;
 use crate::error::{FreeError, RecordStreamError, RequestError, StreamError};
 use crate::fence::Fence;
 use crate::id::{PoolId, StreamId};
-use crate::plan::Plan;
+use crate::plan::{Committed, Plan};
 use crate::policy::{PLAIN_UNIT_BYTES, SegmentKind};
 use crate::pool_stream_stats::PoolStreamStats;
 use crate::snapshot::{BlockView, SegmentView};
@@ -103,14 +102,16 @@ impl StateMachine for Heap {
         self.streams.live(stream)?;
         if self.space.list_of(index).stream != stream.index {
             let block = &mut self.space.blocks[index];
-            self.uses.add(&mut block.uses, stream);
+            self.streams.uses.add(&mut block.uses, stream);
         }
         Ok(())
     }
 
     fn fence_passed(&mut self, fence: Fence) {
         while let Some(block) = self.streams.pass(fence) {
-            self.pass_use(block, fence.stream);
+            if self.streams.uses.remove(&mut self.space.blocks[block].uses, fence.stream) {
+                self.finish_free(block);
+            }
         }
     }
 

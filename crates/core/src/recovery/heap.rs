@@ -6,8 +6,8 @@
 use super::{Failure, Miss, Next, Stage};
 use crate::error::RequestError;
 use crate::headroom::Look;
-use crate::heap::{Committed, Heap, Outcome, Reuse};
-use crate::plan::{Intent, Plan, Step};
+use crate::heap::{Heap, Outcome};
+use crate::plan::{Committed, Intent, Plan, Reuse, Step};
 
 /// What a failed plan was short of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

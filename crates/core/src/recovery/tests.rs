@@ -2,7 +2,8 @@
 
 use super::{Captured, Failure, Miss, Next, Refusal};
 use crate::async_pool::{AsyncPools, DriverAlloc};
-use crate::heap::{Committed, Freed, Outcome, Reuse};
+use crate::heap::{Freed, Outcome};
+use crate::plan::{Committed, Reuse};
 use crate::{Config, CrossStream, Heap, Plan, PoolId, Prefer, SegmentKind, StateMachine, Step};
 
 const MIB: u64 = 1 << 20;

@@ -24,11 +24,13 @@ pub(crate) struct AddressMap {
     len: usize,
 }
 
-impl AddressMap {
-    pub(crate) fn new() -> Self {
+impl Default for AddressMap {
+    fn default() -> Self {
         Self { heads: vec![BlockIndex::NONE; BUCKETS_MIN], mask: BUCKETS_MIN - 1, len: 0 }
     }
+}
 
+impl AddressMap {
     #[inline]
     fn bucket(&self, address: u64) -> usize {
         // Fibonacci hashing: the multiplier is 2^64 divided by the golden ratio. Bits from the
@@ -105,7 +107,7 @@ mod tests {
     /// Grows several times over, with chains of every length, and forgets in another order.
     #[test]
     fn every_address_is_found_until_it_is_removed() {
-        let (mut map, mut blocks) = (AddressMap::new(), Blocks::default());
+        let (mut map, mut blocks) = (AddressMap::default(), Blocks::default());
         let count = 5 * BUCKETS_MIN as u64;
         let address = |n: u64| (1 << 40) + n * QUANTUM * (1 + n % 3 * 4096);
         let indices: Vec<BlockIndex> = (0..count)
@@ -134,7 +136,7 @@ mod tests {
     #[test]
     fn chains_stay_short_while_they_become_more() {
         for stride in [1, 2, 3, 4096, 8192, 12_289] {
-            let (mut map, mut blocks) = (AddressMap::new(), Blocks::default());
+            let (mut map, mut blocks) = (AddressMap::default(), Blocks::default());
             for n in 0..40_000 {
                 let address = (2 << 40) + n * stride * QUANTUM;
                 let index = blocks.insert(unfiled(address, QUANTUM));

@@ -68,7 +68,7 @@ impl Granted {
 /// assert_eq!(space.largest_free_bytes(), 64 << 20);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Space {
     pub(crate) blocks: Blocks,
     lists: Vec<FreeList>,
@@ -77,22 +77,10 @@ pub struct Space {
     pub(crate) idle_windows: IdleWindows,
 }
 
-impl Default for Space {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Space {
     /// No segment and no list.
     pub fn new() -> Self {
-        Self {
-            blocks: Blocks::default(),
-            lists: Vec::new(),
-            map: AddressMap::new(),
-            segments: Segments::default(),
-            idle_windows: IdleWindows::default(),
-        }
+        Self::default()
     }
 
     /// Adds a list of free blocks: whoever asks by it is served from its segments alone.

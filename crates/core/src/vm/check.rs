@@ -169,15 +169,4 @@ impl PageTable {
         }
         Ok(())
     }
-
-    /// Lets a page lead where another does, or nowhere, and tells nobody: to check the checks.
-    #[cfg(test)]
-    pub(crate) fn corrupt_map(&mut self, segment: SegmentIx, from: Option<usize>, to: usize) {
-        let granule = from.and_then(|from| self.pages(segment).granule(from));
-        let pages = self.pages_mut(segment);
-        pages.unmap(to);
-        if let Some(granule) = granule {
-            pages.map(to, granule, true);
-        }
-    }
 }

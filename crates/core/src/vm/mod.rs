@@ -3,7 +3,7 @@
 //! Its state: the granules with their handles and the reverse map (`granule`), the forward map of
 //! each mapped segment (`page`), digested into runs for windows (`run`), what stays where it is
 //! (`pins`). What is asked of a range of addresses is a `span`'s; how a request fits into a window
-//! is told by `window`, from what it may take (`donors`). What changes the map: new memory
+//! is told by `window`, from what it may take (`donors`). What a block is made of: `handles`. What changes the map: new memory
 //! (`physical`), memory mapped elsewhere and back home (`remap`), memory given back (`release`).
 //! Callers speak of addresses and of blocks; pages, mappings and the sizes of handles stay within.
 //! Keeps I13 and I16 (`check`).
@@ -11,6 +11,7 @@
 mod check;
 pub(crate) mod donors;
 pub(crate) mod granule;
+pub(crate) mod handles;
 pub(crate) mod page;
 pub(crate) mod physical;
 mod pins;
@@ -18,6 +19,8 @@ pub(crate) mod release;
 pub(crate) mod remap;
 mod run;
 pub(crate) mod span;
+#[cfg(test)]
+mod tests;
 pub(crate) mod window;
 
 use crate::id::{GranuleId, SegmentIx};

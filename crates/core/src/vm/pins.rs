@@ -20,10 +20,7 @@ struct Pinned {
 /// What is pinned.
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
-    pinned: Vec<Pinned>,
-    spare: Vec<u32>,
-    /// Where in `pinned` an address stands.
-    by_address: BTreeMap<u64, u32>,
+    by_address: BTreeMap<u64, Pinned>,
     /// By address: from each of these up to the next, how many of the pinned cover it. It differs
     /// from one to the next, and is 0 before the first and from the last on. Pieces end where
     /// handles do: there are few.
@@ -38,40 +35,26 @@ impl Pins {
         let Range { start: address, end } = addresses;
         assert!(address < end, "a pin of nothing");
         assert!(covered.start <= address && end <= covered.end, "a pin covers less than its block");
-        if let Some(&at) = self.by_address.get(&address) {
-            let pinned = &mut self.pinned[at as usize];
+        if let Some(pinned) = self.by_address.get_mut(&address) {
             let more = pinned.covered.end..covered.end;
             pinned.end = pinned.end.max(end);
             pinned.covered.end = pinned.covered.end.max(covered.end);
             pinned.times += 1;
             return self.cover(more, |pins| pins + 1);
         }
-        let pinned = Pinned { end, covered: covered.clone(), times: 1 };
-        let at = match self.spare.pop() {
-            Some(at) => {
-                self.pinned[at as usize] = pinned;
-                at
-            }
-            None => {
-                self.pinned.push(pinned);
-                self.pinned.len() as u32 - 1
-            }
-        };
-        self.by_address.insert(address, at);
+        self.by_address.insert(address, Pinned { end, covered: covered.clone(), times: 1 });
         self.cover(covered, |pins| pins + 1);
     }
 
     /// How many pins of an address are left; `None` if there was none.
     pub(crate) fn unpin(&mut self, address: u64) -> Option<u64> {
-        let at = *self.by_address.get(&address)?;
-        let pinned = &mut self.pinned[at as usize];
+        let pinned = self.by_address.get_mut(&address)?;
         assert!(pinned.times > 0, "a pin is kept that is over");
         pinned.times -= 1;
         let left = pinned.times;
         if left == 0 {
-            let covered = pinned.covered.clone();
+            let covered = std::mem::take(&mut pinned.covered);
             self.by_address.remove(&address);
-            self.spare.push(at);
             self.cover(covered, |pins| pins - 1);
         }
         Some(left)
@@ -136,7 +119,7 @@ impl Pins {
 
     /// What was pinned: start and end.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.by_address.iter().map(|(&address, &at)| (address, self.pinned[at as usize].end))
+        self.by_address.iter().map(|(&address, pinned)| (address, pinned.end))
     }
 
     /// Bytes that pins cover.

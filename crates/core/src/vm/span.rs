@@ -1,5 +1,5 @@
-//! A range of a mapped segment's addresses, and what the page table knows of it: everything that
-//! is asked, and nothing that changes it.
+//! A range of a mapped segment's addresses, and what can be asked of it. Nothing here changes the
+//! map.
 
 use crate::id::{GranuleId, SegmentIx};
 use std::ops::Range;

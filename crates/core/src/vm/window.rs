@@ -198,16 +198,6 @@ impl PageTable {
         });
         run::runs(targets, self.granule_bytes)
     }
-
-    /// Breaks what is noted of a window: to check the checks.
-    #[cfg(test)]
-    pub(crate) fn corrupt_runs(&mut self, segment: SegmentIx, window: u64) {
-        let first = self.page_at(segment, window);
-        let mut runs = self.pages(segment).runs(first).to_vec();
-        assert!(runs.len() > 1);
-        runs.swap(0, 1);
-        self.pages_mut(segment).set_runs(first, runs);
-    }
 }
 
 #[cfg(test)]

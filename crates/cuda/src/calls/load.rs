@@ -148,7 +148,8 @@ fn start(library: Library, names: &[&str]) -> Result<Cuda, OpenError> {
     if let Some(name) = names.iter().find(|name| is_other(name, &library)) {
         return Err(OpenError::TwoDrivers { other: (*name).to_owned() });
     }
-    let cuda = Cuda { table, _library: library, has_virtual_memory, has_memory_pools };
+    let cuda =
+        Cuda { table, _library: library, version: found, has_virtual_memory, has_memory_pools };
     match cuda.initialize() {
         Ok(()) => Ok(cuda),
         Err(OpenError::StubLibrary) => Err(OpenError::StubLibrary),

@@ -7,6 +7,7 @@
 //! that.
 
 mod event;
+mod export;
 mod load;
 mod memory;
 mod memory_pool;
@@ -27,6 +28,8 @@ pub(crate) struct Cuda {
     table: Table,
     /// Kept, so that it is not unloaded.
     _library: Library,
+    /// The newest CUDA that it offers, as it writes it: 12040 is 12.4.
+    pub(crate) version: u32,
     /// Whether all functions of virtual memory are there.
     pub(crate) has_virtual_memory: bool,
     /// Whether all functions of memory pools are there.
@@ -127,6 +130,25 @@ impl Cuda {
         // SAFETY: writes one pointer.
         self.check(unsafe { (self.table.cuDevicePrimaryCtxRetain)(&raw mut context, device.0) })?;
         Ok(Context(context.expose_provenance()))
+    }
+
+    /// The driver's id of a device's primary context, which no other ever has; `None` if there is
+    /// none at the moment. Asks of no context from before.
+    pub(crate) fn primary_context_id(&self, device: DeviceId) -> Result<Option<u64>, Failure> {
+        let (mut flags, mut is_active) = (0, 0);
+        let state = self.table.cuDevicePrimaryCtxGetState;
+        // SAFETY: writes two numbers.
+        self.check(unsafe { state(device.0, &raw mut flags, &raw mut is_active) })?;
+        if is_active == 0 {
+            return Ok(None);
+        }
+        let context = self.retain_primary_context(device)?;
+        let mut id = 0;
+        // SAFETY: writes one number; the context was just retained.
+        let asked = self.check(unsafe { (self.table.cuCtxGetId)(context.as_cuda(), &raw mut id) });
+        // SAFETY: takes back what was retained here.
+        let released = self.check(unsafe { (self.table.cuDevicePrimaryCtxRelease_v2)(device.0) });
+        asked.and(released).map(|()| Some(id))
     }
 
     /// The calling thread's context, if it has one.

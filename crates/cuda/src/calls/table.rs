@@ -52,6 +52,9 @@ table! {
     cuDeviceTotalMem_v2(*mut usize, c_int);
     cuDeviceCanAccessPeer(*mut c_int, c_int, c_int);
     cuDevicePrimaryCtxRetain(*mut Pointer, c_int);
+    cuDevicePrimaryCtxRelease_v2(c_int);
+    cuDevicePrimaryCtxGetState(c_int, *mut c_uint, *mut c_int);
+    cuCtxGetId(Pointer, *mut u64);
     cuCtxGetCurrent(*mut Pointer);
     cuCtxSetCurrent(Pointer);
     cuCtxSynchronize();
@@ -77,6 +80,8 @@ table! {
     cuMemMap(u64, usize, usize, u64, u64);
     cuMemSetAccess(u64, usize, *const Access, usize);
     cuMemUnmap(u64, usize);
+    cuMemExportToShareableHandle(Pointer, u64, c_uint, u64);
+    cuMemImportFromShareableHandle(*mut u64, Pointer, c_uint);
     cuMemPoolCreate(*mut Pointer, *const CUmemPoolProps);
     cuMemPoolDestroy(Pointer);
     cuMemPoolTrimTo(Pointer, usize);

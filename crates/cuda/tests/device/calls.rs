@@ -1,8 +1,14 @@
 //! Every call of the driver trait, made with arguments that no device would accept.
 
 use drystone_driver::{
-    Call, CaptureMode, Driver, DriverError, Event, Handle, MemoryPool, MemoryPoolConfig, Stream,
+    Call, CaptureMode, Descriptor, Driver, DriverError, Event, Handle, MemoryPool,
+    MemoryPoolConfig, Stream,
 };
+
+/// A descriptor of no device's memory.
+fn nothing() -> Descriptor {
+    std::fs::File::open("/dev/null").unwrap().into()
+}
 
 /// What every call answers where none may reach the driver: the arguments are nonsense.
 pub(crate) fn answers(device: &dyn Driver) -> Vec<(Call, Option<DriverError>)> {
@@ -19,6 +25,8 @@ pub(crate) fn answers(device: &dyn Driver) -> Vec<(Call, Option<DriverError>)> {
         Call::Map => device.map(JUNK, JUNK, handle).err(),
         Call::SetAccess => device.set_access(JUNK, JUNK).err(),
         Call::Unmap => device.unmap(JUNK, JUNK).err(),
+        Call::Export => device.export(handle).err(),
+        Call::Import => device.import(&nothing()).err(),
         Call::Malloc => device.malloc(JUNK).err(),
         Call::Free => device.free(JUNK).err(),
         Call::CreateMemoryPool => device.create_memory_pool(&config).err(),

@@ -53,6 +53,9 @@ impl Faulty<'_> {
         let granule = self.device.info().granularity_bytes;
         let address = self.twice(Call::Reserve, (granule, 0), |device| device.reserve(granule, 0));
         let handle = self.twice(Call::Create, (granule, 0), |device| device.create(granule));
+        let descriptor = self.twice(Call::Export, (0, 0), |device| device.export(handle));
+        let again = self.twice(Call::Import, (0, 0), |device| device.import(&descriptor));
+        self.device.release(again).unwrap();
         let range = (granule, address);
         self.twice(Call::Map, range, |device| device.map(address, granule, handle));
         self.twice(Call::SetAccess, range, |device| device.set_access(address, granule));

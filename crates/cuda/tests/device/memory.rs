@@ -132,15 +132,45 @@ fn refused_calls_name_call_code_and_figures() {
 #[test]
 fn shareable_memory_is_made_where_the_device_can_share_it() {
     crate::scenario!(1, "", || {
-        let options = CudaOptions { is_shareable: true };
+        let options = CudaOptions { is_shareable: Some(true) };
         let device = CudaDevice::open(0, &options).unwrap();
-        let plain = open_at(0);
+        let plain = CudaOptions { is_shareable: Some(false) };
+        let plain = CudaDevice::open(0, &plain).unwrap();
         assert_eq!(device.info().shareable_handle, plain.info().shareable_handle);
         let handle = device.create(device.info().granularity_bytes).unwrap();
         assert_eq!(raw::requested_handle(handle.0) != 0, can_share(&device));
         device.release(handle).unwrap();
         let handle = plain.create(plain.info().granularity_bytes).unwrap();
         assert_eq!(raw::requested_handle(handle.0), 0);
+        plain.release(handle).unwrap();
+    });
+}
+
+#[test]
+fn exported_memory_comes_back_by_its_descriptor() {
+    crate::scenario!(1, "", || {
+        let device = open_at(0);
+        let granule = device.info().granularity_bytes;
+        let handle = device.create(granule).unwrap();
+        if !can_share(&device) {
+            assert_eq!(device.export(handle).unwrap_err().code, ErrorCode::NotSupported);
+            device.release(handle).unwrap();
+            return;
+        }
+        let descriptor = device.export(handle).unwrap();
+        let imported = device.import(&descriptor).unwrap();
+        device.release(handle).unwrap();
+        drop(descriptor);
+        let address = device.reserve(granule, 0).unwrap();
+        device.map(address, granule, imported).unwrap();
+        device.set_access(address, granule).unwrap();
+        device.unmap(address, granule).unwrap();
+        device.release(imported).unwrap();
+        device.unreserve(address, granule).unwrap();
+        let plain = CudaOptions { is_shareable: Some(false) };
+        let plain = CudaDevice::open(0, &plain).unwrap();
+        let handle = plain.create(granule).unwrap();
+        assert_eq!(plain.export(handle).unwrap_err().code, ErrorCode::NotSupported);
         plain.release(handle).unwrap();
     });
 }

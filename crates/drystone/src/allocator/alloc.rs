@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use drystone_core::{
     FreeError, Granted, PoolId, RecordStreamError, RequestError, StreamError, StreamId,
@@ -16,33 +15,26 @@ use crate::error::AllocateError;
 
 impl Allocator {
     /// Makes a device stream known, and gives its key. The same stream always gives the same key
-    /// until it is retired. Asks the driver who the stream is.
+    /// until it is retired, which is before it is destroyed: the driver may be asked about it at
+    /// any time. Asks the driver who the stream is.
     ///
     /// # Errors
     /// The driver does not know the stream.
     pub fn add_stream(&self, stream: Stream) -> Result<StreamId, DriverError> {
-        self.engine.add_stream(stream)
+        self.engine.add_stream(stream, false)
     }
 
     /// The same for a stream of which nobody says when it is destroyed. Its handle is used by those
     /// calls alone that bring it: requests on it, its retirement, and frees of blocks that
     /// [`record_stream`](Self::record_stream) named it for, until which it must live. So its free
-    /// memory serves other streams later than that of a stream whose end is told: once a later miss
-    /// of its own has passed, or the device was idle.
+    /// memory serves other streams later than that of a stream whose end is told: once it was
+    /// brought again since, and has passed that point, or the device was idle. A stream that was
+    /// added before stays as it is.
     ///
     /// # Errors
     /// The driver does not know the stream.
     pub fn add_passing_stream(&self, stream: Stream) -> Result<StreamId, DriverError> {
-        let id = self.engine.add_stream(stream)?;
-        self.engine.let_pass(id)?;
-        Ok(id)
-    }
-
-    /// Says that every capture of a stream that may not be asked is over.
-    pub fn note_captures_over(&self) {
-        let executor = &self.engine.executor;
-        executor.events.lock().note_captures_over();
-        executor.is_capture_noted.store(false, Ordering::Relaxed);
+        self.engine.add_stream(stream, true)
     }
 
     /// Says that a stream is about to be destroyed. Blocks allocated on it stay valid and may be

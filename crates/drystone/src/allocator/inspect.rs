@@ -6,7 +6,7 @@ use std::path::Path;
 use drystone_core::{
     BlockView, Broken, CrossStream, FreeError, PoolStreamStats, SegmentKind, SegmentView, Stats,
 };
-use drystone_driver::DriverError;
+use drystone_driver::{DriverError, MemoryInfo};
 
 use super::Allocator;
 use crate::backend::BackendState;
@@ -173,7 +173,7 @@ impl Allocator {
     /// # Errors
     /// The driver cannot say how much memory is free.
     pub fn budget(&self) -> Result<Budget, DriverError> {
-        let free_bytes = self.engine.executor.driver.memory_info()?.free_bytes;
+        let free_bytes = self.engine.executor.memory_info()?.free_bytes;
         let backend = self.engine.backend.read();
         let reserved_bytes = backend.stats().all.reserved_bytes.current;
         let within_limit_bytes = backend.limit_bytes().saturating_sub(reserved_bytes);
@@ -183,6 +183,23 @@ impl Allocator {
             device_bytes: free_bytes.min(within_limit_bytes),
             unit_bytes: backend.unit_bytes(),
         })
+    }
+
+    /// What memory the device has. Captures do not forbid the question.
+    ///
+    /// # Errors
+    /// The driver cannot say.
+    pub fn memory_info(&self) -> Result<MemoryInfo, DriverError> {
+        self.engine.executor.memory_info()
+    }
+
+    /// Finds out whether somebody in the process has reset the device (`cudaDeviceReset`). Requests
+    /// that miss and trims look by themselves; from then on hits are refused, too.
+    ///
+    /// # Errors
+    /// It was reset, and all memory is gone.
+    pub fn check_context(&self) -> Result<(), DriverError> {
+        self.engine.check_context()
     }
 
     /// Where memory comes from, but for pools that say otherwise.

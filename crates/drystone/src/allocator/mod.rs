@@ -1,17 +1,20 @@
 //! [`Allocator`]: the public type, one for each device.
 //!
 //! Every method of it is in this folder: `alloc` (blocks and streams), `pools` (and how much memory
-//! they may have), `mapping` (pins and changes), `inspect` (what is held). None does more than hand
-//! on: what the handles of an allocator share is [`Engine`], where the lock order is written down.
+//! they may have), `mapping` (pins and changes), `share` (other processes), `inspect` (what is held).
+//! None does more than hand on: what the handles of an allocator share is [`Engine`], where the lock
+//! order is written down.
 
 mod alloc;
 mod inspect;
 mod mapping;
 mod pools;
+mod share;
 #[cfg(test)]
 mod tests;
 
 pub use mapping::PinError;
+pub use share::Imported;
 
 use std::sync::Arc;
 
@@ -19,7 +22,9 @@ use drystone_core::{AsyncPools, Config, Heap, SegmentKind};
 use drystone_driver::Driver;
 
 use crate::backend::BackendState;
-use crate::build_error::{BuildError, check_memory_pools, check_options, check_virtual_memory};
+use crate::build_error::{
+    BuildError, check_memory_pools, check_options, check_sharing, check_virtual_memory,
+};
 use crate::engine::Engine;
 use crate::executor::handles::Handles;
 use crate::options::{Backend, Options};
@@ -57,16 +62,19 @@ impl Allocator {
                 .with_limit_bytes(limit_bytes)
                 .with_cross_stream(options.cross_stream)
                 .with_prefer(options.prefer);
+            let config = if options.remaps { config } else { config.without_remaps() };
             (BackendState::Heap(StateLock::new(Heap::new(config))), Handles::default())
         };
         let (state, handles) = match backend {
             Backend::Vmm => {
                 check_virtual_memory(&info, options.granule_bytes)?;
+                check_sharing(&info, options)?;
                 heap(SegmentKind::Mapped)
             }
             Backend::Malloc => heap(SegmentKind::Plain),
             Backend::Async => {
-                check_memory_pools(&info, options)?;
+                check_memory_pools(&info)?;
+                check_sharing(&info, options)?;
                 let pools = AsyncPools::new(limit_bytes);
                 let handles = Handles::with_config(options.memory_pool_config());
                 (BackendState::AsyncPools(StateLock::new(pools)), handles)

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use drystone_core::{PoolId, RequestError, SegmentKind};
+use drystone_core::{PoolId, RequestError, SegmentKind, StreamId};
+use drystone_driver::{DriverError, Stream, StreamUid};
 
 use super::Allocator;
 use crate::backend::BackendState;
@@ -109,6 +110,44 @@ impl Allocator {
     /// allocator but for what its own free list serves.
     pub fn while_memory_stays<R>(&self, run: impl FnOnce() -> R) -> R {
         self.engine.while_memory_stays(run)
+    }
+
+    /// Says that a capture may begin whose requests a private pool serves: until the first request
+    /// for the pool, which tells whether one has, nothing is done that a capture forbids. Waits for
+    /// requests that miss and for trims of other threads.
+    ///
+    /// The captures of streams that were added with [`add_stream`](Self::add_stream) are known
+    /// without: each is asked. One that was added with
+    /// [`add_passing_stream`](Self::add_passing_stream) is asked by calls that bring it, and what
+    /// it said last counts until it comes again, or [`end_captures`](Self::end_captures) is called.
+    pub fn expect_capture(&self, pool: PoolId) {
+        self.engine.expect_capture(pool);
+    }
+
+    /// Says that every capture is over whose requests a pool served. Streams that use memory which
+    /// was freed in a capture live until then.
+    pub fn end_captures(&self, pool: PoolId) {
+        self.engine.end_captures(pool);
+    }
+
+    /// Who a stream is that a call brings. While a capture is known of, it does not forbid the
+    /// question.
+    ///
+    /// # Errors
+    /// The driver does not know the stream.
+    #[inline]
+    pub fn stream_uid(&self, stream: Stream) -> Result<StreamUid, DriverError> {
+        self.engine.stream_uid(stream)
+    }
+
+    /// Looks whether a stream is being captured that is about to be used, if any capture is known
+    /// of: then one that is over is forgotten. A request that misses looks by itself. `pool` is
+    /// that of the request, if it is one.
+    ///
+    /// # Errors
+    /// No driver call can succeed any more.
+    pub fn note_capture(&self, pool: Option<PoolId>, stream: StreamId) -> Result<(), DriverError> {
+        self.engine.note_capture(pool, stream)
     }
 
     /// Sets the limit of reserved bytes. What is reserved above it stays until trimmed. Makes no

@@ -7,6 +7,7 @@ use drystone_driver::Call;
 
 use crate::error::{PeerError, TrimError, poisoned};
 use crate::executor::Executor;
+use crate::executor::capture::Relaxed;
 use crate::state_lock::StateLock;
 
 /// Gives back what can be given back without waiting. Returns the bytes.
@@ -41,6 +42,8 @@ pub(crate) fn enable_peer_access(
     let ranges = heap.change(|heap| heap.mapped_ranges());
     let ranges = ranges.map_err(poisoned(Call::EnablePeerAccess)).map_err(failed(0, 0))?;
     let total_bytes = ranges.iter().map(|range| range.1).sum::<u64>();
+    // Captures forbid the call to restricted threads, for all that is known.
+    let _relaxed = Relaxed::enter(&*executor.driver).map_err(failed(0, total_bytes))?;
     executor.driver.enable_peer_access(peer_ordinal).map_err(failed(0, total_bytes))?;
     let mut open_bytes = 0;
     for (address, bytes) in ranges {

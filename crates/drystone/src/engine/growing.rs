@@ -48,13 +48,13 @@ impl Engine {
         bytes: u64,
     ) -> Result<(), AllocateError> {
         let waits: [&dyn Fn() -> bool; 2] =
-            [&|| self.await_pending(), &|| self.synchronize_alone()];
+            [&|| self.await_pending(), &|| self.synchronize().is_ok()];
         let mut granted = self.allocate_slowly(pool, stream, bytes);
         for wait in waits {
             let is_used =
                 matches!(granted, Err(AllocateError::Request(RequestError::StillUsed { .. })));
             // A captured stream's thread waits for nothing.
-            if !is_used || self.executor.is_captured(stream).unwrap_or(true) {
+            if !is_used || self.executor.is_captured(Some(pool), stream).unwrap_or(true) {
                 break;
             }
             wait();
@@ -99,10 +99,5 @@ impl Engine {
         let granule_bytes = heap.read().config().granule_bytes;
         check_virtual_memory(&self.executor.driver.info(), granule_bytes)?;
         Ok(heap)
-    }
-
-    fn synchronize_alone(&self) -> bool {
-        let _growth = self.growth.lock();
-        self.synchronize().is_ok()
     }
 }

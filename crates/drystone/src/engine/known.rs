@@ -1,7 +1,7 @@
 //! [`Streams`]: the streams that the program told of: by identity, by handle, and by thread.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use drystone_core::StreamId;
@@ -19,6 +19,47 @@ pub(super) struct Streams {
     pub(super) known: Mutex<Known>,
     /// A stream ended, and no fence tells when its work is over.
     pub(super) has_lost: AtomicBool,
+    /// Some stream may be asked by calls alone that bring it.
+    pub(super) has_passing: AtomicBool,
+    /// The device was reset: nothing of what the backend has is there any more.
+    is_gone: AtomicBool,
+    /// Of whom a fence is wanted with their next call: a bit for each 64th stream.
+    wanted: AtomicU64,
+}
+
+impl Streams {
+    /// The device was reset. From now on every hit is looked at.
+    pub(super) fn note_gone(&self) {
+        self.is_gone.store(true, Ordering::Release);
+        self.wanted.store(u64::MAX, Ordering::Release);
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Acquire)
+    }
+
+    /// A request of this stream missed: what others freed may serve the next.
+    pub(super) fn want_others(&self, own: StreamId) {
+        if self.has_passing.load(Ordering::Relaxed) {
+            self.wanted.store(!bit_of(own), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a fence of this stream may be wanted.
+    #[inline]
+    pub(super) fn is_wanted(&self, stream: StreamId) -> bool {
+        self.wanted.load(Ordering::Relaxed) & bit_of(stream) != 0
+    }
+
+    pub(super) fn note_given(&self, stream: StreamId) {
+        self.wanted.fetch_and(!bit_of(stream), Ordering::Relaxed);
+    }
+}
+
+/// Streams that share one give a fence too many, which is harmless.
+#[inline]
+const fn bit_of(stream: StreamId) -> u64 {
+    1 << (stream.index() % 64)
 }
 
 #[derive(Default)]
@@ -40,13 +81,14 @@ impl Known {
         self.of_threads.retain(|known| known.0 != id);
     }
 
-    /// A stream that must have ended, now that this one is there.
-    pub(super) fn ended(&self, stream: Stream) -> Option<(StreamId, u64)> {
-        if stream != Stream::PER_THREAD {
-            return self.by_handle.get(&stream.0).copied();
-        }
-        let gone = self.of_threads.iter().find(|(_, _, thread)| thread.strong_count() == 0);
-        gone.map(|&(id, uid, _)| (id, uid))
+    /// A stream that must have ended: that of a thread which is gone, or whose handle is another's,
+    /// if one comes by now.
+    pub(super) fn ended(&self, newcomer: Option<Stream>) -> Option<(StreamId, u64)> {
+        let by_handle = newcomer.and_then(|newcomer| self.by_handle.get(&newcomer.0).copied());
+        by_handle.or_else(|| {
+            let gone = self.of_threads.iter().find(|(_, _, thread)| thread.strong_count() == 0);
+            gone.map(|&(id, uid, _)| (id, uid))
+        })
     }
 
     pub(super) fn add(&mut self, id: StreamId, stream: Stream, uid: u64) {

@@ -1,32 +1,37 @@
 //! [`Engine`]: what the handles of one allocator share, and how memory comes and goes.
 //!
 //! Lock order: `growth`, which whoever moves memory between heap and device holds across driver
-//! calls; or `streams`, while a stream is added; then one of the others alone: the backend's for
-//! decisions, the events' for record, query and wait, the handles', providers' and callbacks' for a
-//! copy. I14: no callback happens under any lock, no blocking driver call under any but `growth`,
-//! which hits and frees never take. A memory provider is a driver in this, and so is who is told of
-//! changes of mappings (`executor::observe`).
+//! calls; then `streams`, while streams come and go; then `wait`, while the device is waited for;
+//! then one of the others alone: the backend's for decisions, the events' for record, query and
+//! wait, the handles', captures', providers' and callbacks' for a copy. I14: no callback happens
+//! under any lock, no blocking driver call under any but `growth` and `wait`, which hits and frees
+//! never take; and while the device is waited for, others grow. A memory provider is a driver in
+//! this, and so is who is told of changes of mappings (`executor::observe`).
 //!
-//! `recover`: the way of a request that misses. `growing`: blocks that grow in place. `streams`:
-//! which come and go, and `known`: which there are.
+//! `recover`: the way of a request that misses. `growing`: blocks that grow in place. `share`:
+//! memory of other processes, and for them. `streams`: which come and go, and `known`: which there
+//! are. `waiting`: what has passed, and waiting until it has.
 
 mod growing;
 mod known;
 mod recover;
+mod share;
 mod streams;
+mod waiting;
 
 use std::sync::Arc;
 
 use drystone_core::{
     AsyncPools, FreeError, FreeOutcome, Freed, Granted, Plan, PoolId, RecordStreamError, StreamId,
 };
-use drystone_driver::{Call, Driver, DriverError, Stream};
+use drystone_driver::{Driver, DriverError, Stream};
 use parking_lot::Mutex;
 
 use self::known::Streams;
+use self::share::Imports;
 use crate::backend::async_pools::PoolsDevice;
 use crate::backend::{BackendState, heap};
-use crate::error::{AllocateError, PeerError, TrimError, is_final, poisoned};
+use crate::error::{AllocateError, PeerError, TrimError, is_final};
 use crate::executor::Executor;
 use crate::executor::capture::Relaxed;
 use crate::executor::handles::Handles;
@@ -44,10 +49,13 @@ pub(crate) struct Engine {
     pub(crate) executor: Executor,
     /// Held by whoever moves memory between the backend and the device.
     growth: Mutex<()>,
+    /// Held by whoever waits until the device is idle: a capture that began would be broken.
+    wait: Mutex<()>,
     pub(crate) callbacks: Mutex<Vec<OutOfMemoryCallback>>,
     pub(crate) tags: Tags,
     pub(crate) recorder: Arc<Recorder>,
     streams: Streams,
+    imports: Imports,
 }
 
 impl Engine {
@@ -56,10 +64,12 @@ impl Engine {
             backend,
             executor: Executor::new(driver, handles),
             growth: Mutex::default(),
+            wait: Mutex::default(),
             callbacks: Mutex::default(),
             tags: Tags::default(),
             recorder: Arc::default(),
             streams: Streams::default(),
+            imports: Imports::default(),
         }
     }
 
@@ -87,7 +97,10 @@ impl Engine {
         match &self.backend {
             BackendState::Heap(heap) => {
                 if let Some(granted) = heap.change(|heap| heap.allocate(pool, stream, bytes))?? {
-                    return Ok(granted);
+                    return match self.streams.is_wanted(stream) {
+                        true => self.look_after(pool, stream, bytes, granted),
+                        false => Ok(granted),
+                    };
                 }
             }
             BackendState::AsyncPools(pools) => {
@@ -158,15 +171,18 @@ impl Engine {
             FreeOutcome::Done => {}
             // To the program it is freed: one that cannot go goes later.
             FreeOutcome::Now(block) => {
+                // Where it fails the block is kept, and each call that follows refused.
+                drop(self.check_context());
                 drop(PoolsDevice { executor: &self.executor, pools }.let_go(block));
             }
             FreeOutcome::Plan(plan) => self.finish(plan),
         }
     }
 
-    /// Runs something that no growth and no trim may meet half way.
+    /// Runs something that no growth, no trim and no wait for the device may meet half way.
     pub(crate) fn while_memory_stays<R>(&self, run: impl FnOnce() -> R) -> R {
         let _growth = self.growth.lock();
+        let _wait = self.wait.lock();
         run()
     }
 
@@ -179,6 +195,9 @@ impl Engine {
     /// fences have passed: a program may never miss, and what it frees would wait for ever.
     #[cold]
     fn finish(&self, plan: Plan) {
+        if self.check_context().is_err() {
+            return self.abandon_all(vec![plan]);
+        }
         // A block whose fences failed is quarantined, a stream's end waits for an idle device.
         let _ = self.perform(plan);
         let is_due = self.executor.events.lock().is_look_due();
@@ -187,68 +206,20 @@ impl Engine {
         }
     }
 
-    /// Tells the backend which fences have passed, and frees what waited for them. True if any
-    /// has.
-    pub(crate) fn collect(&self) -> bool {
-        let has_passed = self.note_passed();
-        if has_passed.is_ok() {
-            // What could not go is tried again.
-            let _ = self.backend.free_deferred(&self.executor);
-        }
-        has_passed.unwrap_or(false)
-    }
-
-    /// Errors: no driver call can succeed any more.
-    fn note_passed(&self) -> Result<bool, DriverError> {
-        for plan in self.executor.after_capture() {
+    /// Carries plans out that no request waits for.
+    fn perform_all(&self, plans: Vec<Plan>) {
+        for plan in plans {
             // One that fails is abandoned, or kept for the end of the next capture.
             let _ = self.perform(plan);
         }
-        let passed = {
-            let mut events = self.executor.events.lock();
-            if !events.any_recorded() {
-                return Ok(false);
-            }
-            match Relaxed::enter(&*self.executor.driver) {
-                Ok(_relaxed) => events.collect(&*self.executor.driver),
-                Err(error) if is_final(error.code) => return Err(error),
-                Err(_) => return Ok(false),
-            }
-        };
-        let state = self.backend.state();
-        let noted = state.change(|s| passed.iter().for_each(|&fence| s.fence_passed(fence)));
-        noted.map(|()| !passed.is_empty()).map_err(poisoned(Call::Query))
     }
 
-    /// Waits for every fence that is recorded. True if there was any.
-    pub(crate) fn await_pending(&self) -> bool {
-        let recorded = self.executor.events.lock().last_recorded();
-        let Ok(relaxed) = Relaxed::enter(&*self.executor.driver) else { return false };
-        for (_, event) in &recorded {
-            // One that fails is no reason not to wait for the others; `collect` asks anew.
-            let _ = self.executor.driver.synchronize_event(*event);
+    /// Hands plans back of which nothing was done.
+    fn abandon_all(&self, plans: Vec<Plan>) {
+        for plan in plans {
+            // Who is poisoned does without.
+            let _ = self.backend.state().change(|state| state.abandon(plan, 0));
         }
-        drop(relaxed);
-        self.collect()
-    }
-
-    /// Waits until the device is idle, and tells the backend. Refused while a stream is captured,
-    /// which that would break.
-    pub(crate) fn synchronize(&self) -> Result<(), DriverError> {
-        self.executor.refuse_in_capture(Call::SynchronizeDevice)?;
-        self.backend.free_deferred(&self.executor)?;
-        self.wait_until_idle()?;
-        self.note_passed()?;
-        if self.backend.free_deferred(&self.executor)? {
-            // What could go only now is unused once the device has been idle again.
-            self.wait_until_idle()?;
-        }
-        Ok(())
-    }
-
-    fn wait_until_idle(&self) -> Result<(), DriverError> {
-        let plan = self.backend.state().change(|state| state.plan_synchronize());
-        self.perform(plan.map_err(poisoned(Call::SynchronizeDevice))?)
     }
 
     /// Waits until the device is idle and gives back all unused memory. Returns the bytes.
@@ -257,8 +228,9 @@ impl Engine {
             self.recorder.trimmed();
         }
         self.refuse_at_the_end().map_err(TrimError::before_anything)?;
-        let _growth = self.growth.lock();
         self.synchronize().map_err(TrimError::before_anything)?;
+        self.let_go_of_imports();
+        let _growth = self.growth.lock();
         self.backend.trim(&self.executor)
     }
 
@@ -277,9 +249,11 @@ impl Engine {
             BackendState::Heap(heap) => {
                 self.refuse_at_the_end().map_err(failed)?;
                 let _growth = self.growth.lock();
-                heap::enable_peer_access(&self.executor, heap, peer_ordinal)
+                heap::enable_peer_access(&self.executor, heap, peer_ordinal)?;
+                self.open_imports().map_err(failed)
             }
             BackendState::AsyncPools(_) => {
+                let _relaxed = Relaxed::enter(&*self.executor.driver).map_err(failed)?;
                 self.executor.driver.enable_peer_access(peer_ordinal).map_err(failed)
             }
         }
@@ -291,16 +265,27 @@ impl Engine {
     pub(crate) fn refresh(&self) {
         if let BackendState::AsyncPools(pools) = &self.backend
             && let Some(_growth) = self.growth.try_lock()
+            && self.check_context().is_ok()
         {
             // At the end of everything the last figures stand.
             let _ = PoolsDevice { executor: &self.executor, pools }.observe();
         }
     }
 
+    /// Finds out whether somebody has reset the device, which nothing survives.
+    pub(crate) fn check_context(&self) -> Result<(), DriverError> {
+        let checked = self.executor.driver.check_context();
+        if checked.is_err() {
+            self.streams.note_gone();
+        }
+        checked
+    }
+
     /// Asked before the locks of growth and events are taken: in a forked child nobody may be left
     /// to release them (B56), and a callback that is told of changes runs under the former.
     pub(crate) fn refuse_at_the_end(&self) -> Result<(), DriverError> {
         self.executor.observer.refuse_within()?;
+        self.check_context()?;
         match self.executor.driver.capture_status(Stream::DEFAULT) {
             Err(error) if is_final(error.code) => Err(error),
             _ => Ok(()),
@@ -312,8 +297,12 @@ impl Drop for Engine {
     /// Gives everything unused back. Live blocks of raw allocations stay mapped: the program may
     /// still be using them. Once the driver is shutting down nothing more is called.
     fn drop(&mut self) {
+        if self.check_context().is_err() {
+            return;
+        }
         // What is poisoned keeps its memory: the device is not waited for either.
         let _ = self.backend.state().change(|state| state.release_all_pools());
+        self.let_go_of_imports();
         let trimmed = self.synchronize().map(|()| self.backend.trim(&self.executor));
         match trimmed {
             Ok(Ok(_)) => {}

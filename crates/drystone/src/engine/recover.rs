@@ -35,9 +35,13 @@ impl Engine {
         }
         let mut growth = self.growth.lock();
         // Asked with the lock held: a capture may have ended while others grew.
-        let captured = executor.captured(stream).map_err(failed)?;
-        self.find_lost(captured);
+        let mut captured = executor.captured(pool, stream).map_err(failed)?;
+        if self.has_lost(captured) {
+            MutexGuard::unlocked(&mut growth, || self.find_lost());
+            captured = executor.captured(pool, stream).map_err(failed)?;
+        }
         self.mark(stream, captured);
+        self.streams.want_others(stream);
         let miss = Miss::new(pool, stream, bytes, captured);
         match &self.backend {
             BackendState::Heap(heap) => self.recover(
@@ -88,12 +92,16 @@ impl Engine {
                 Next::Granted(granted) => return Ok(granted),
                 Next::CarryOut(work) => carry_out(&mut miss, work),
                 Next::LookAtDevice => {
-                    let memory = self.executor.driver.memory_info();
+                    let memory = self.executor.memory_info();
                     miss.note_free(memory.ok().map(|memory| memory.free_bytes));
                 }
                 Next::CollectFences => drop(self.collect()),
-                Next::AwaitFences => miss.note(self.await_pending()),
-                Next::Synchronize => miss.note(self.synchronize().is_ok()),
+                Next::AwaitFences => {
+                    miss.note(MutexGuard::unlocked(growth, || self.await_pending()));
+                }
+                Next::Synchronize => {
+                    miss.note(MutexGuard::unlocked(growth, || self.synchronize().is_ok()));
+                }
                 Next::Trim => miss.note(self.gives_back()),
                 Next::AskProgram => miss.note(MutexGuard::unlocked(growth, || self.ask(bytes))),
                 Next::GiveUp(refusal) => {
@@ -138,7 +146,7 @@ impl Engine {
         refusal: Option<DriverError>,
     ) -> Box<OutOfMemory> {
         let info = self.executor.driver.info();
-        let memory = self.executor.driver.memory_info();
+        let memory = self.executor.memory_info();
         let backend = self.backend.read();
         let all = backend.stats().all;
         let accounts = backend.pool_stream_stats();

@@ -8,34 +8,58 @@
 
 use std::sync::atomic::Ordering;
 
-use drystone_core::{Captured, StreamError, StreamId};
-use drystone_driver::{Call, DriverError, Stream};
+use drystone_core::{Captured, Granted, PoolId, StreamError, StreamId};
+use drystone_driver::{Call, DriverError, ErrorCode, Stream, StreamUid};
 
 use super::Engine;
+use super::known::Known;
 use crate::backend::BackendState;
-use crate::error::poisoned;
+use crate::error::{AllocateError, poisoned};
 
 impl Engine {
-    /// The key of a device stream, made if it is a new one.
-    pub(crate) fn add_stream(&self, stream: Stream) -> Result<StreamId, DriverError> {
-        let uid = self.executor.driver.stream_uid(stream)?;
+    /// The key of a device stream, made if it is a new one. Of one that `is_passing` nobody says
+    /// when it ends; one that is known already stays as it is.
+    pub(crate) fn add_stream(
+        &self,
+        stream: Stream,
+        is_passing: bool,
+    ) -> Result<StreamId, DriverError> {
+        self.check_context()?;
+        let uid = self.executor.stream_uid(stream)?;
         let mut known = self.streams.known.lock();
         if let Some(&(id, _)) = known.by_uid.get(&uid.0) {
             return Ok(id);
         }
-        while let Some((gone, uid)) = known.ended(stream) {
+        self.forget_ended(&mut known, Some(stream));
+        let id = self.backend.state().change(|state| state.add_stream());
+        let id = id.map_err(poisoned(Call::StreamUid))?;
+        self.executor.events.lock().add_stream(id, stream, uid);
+        if is_passing {
+            self.let_pass(id)?;
+        }
+        known.add(id, stream, uid.0);
+        Ok(id)
+    }
+
+    /// Forgets streams that must have ended, also by this newcomer.
+    fn forget_ended(&self, known: &mut Known, newcomer: Option<Stream>) {
+        while let Some((gone, uid)) = known.ended(newcomer) {
             known.forget(uid);
             // Its handle leads nowhere, or to another stream.
             self.executor.events.lock().forget_handle(gone);
             self.streams.has_lost.store(true, Ordering::Relaxed);
-            // A stream in the table was added and is not retired; who is poisoned says so below.
+            // A stream in the table was added and is not retired; who is poisoned says so himself.
             let _ = self.end_stream(gone);
         }
-        let id = self.backend.state().change(|state| state.add_stream());
-        let id = id.map_err(poisoned(Call::StreamUid))?;
-        self.executor.events.lock().add_stream(id, stream, uid);
-        known.add(id, stream, uid.0);
-        Ok(id)
+    }
+
+    /// Who a stream is.
+    #[inline]
+    pub(crate) fn stream_uid(&self, stream: Stream) -> Result<StreamUid, DriverError> {
+        match self.executor.captures.is_any() {
+            true => self.executor.stream_uid(stream),
+            false => self.executor.driver.stream_uid(stream),
+        }
     }
 
     /// Retires a stream that is about to be destroyed.
@@ -51,16 +75,15 @@ impl Engine {
     fn end_stream(&self, stream: StreamId) -> Result<(), StreamError> {
         let plan = self.backend.state().change(|state| state.retire_stream(stream))??;
         self.finish(plan);
-        let mut events = self.executor.events.lock();
-        events.forget_handle(stream);
-        let noted = &self.executor.is_capture_noted;
-        noted.store(events.was_any_captured(), Ordering::Relaxed);
+        self.executor.events.lock().forget_handle(stream);
+        self.executor.captures.forget(stream);
         Ok(())
     }
 
     /// Nobody says when the stream ends.
-    pub(crate) fn let_pass(&self, stream: StreamId) -> Result<(), DriverError> {
+    fn let_pass(&self, stream: StreamId) -> Result<(), DriverError> {
         self.executor.events.lock().let_pass(stream);
+        self.streams.has_passing.store(true, Ordering::Relaxed);
         match &self.backend {
             BackendState::Heap(heap) => {
                 let noted = heap.change(|heap| heap.let_pass(stream));
@@ -71,11 +94,14 @@ impl Engine {
         }
     }
 
-    /// Records a fence on the stream of a miss, if no other request may: a later one sees that what
-    /// was freed before has passed.
+    /// Records what a call may that brings the stream: the fences that waited for the end of its
+    /// capture, and one that tells others that what was freed before has passed.
     pub(super) fn mark(&self, stream: StreamId, captured: Captured) {
+        if captured == Captured::Own {
+            return;
+        }
+        self.perform_all(self.executor.after_capture(Some(stream)));
         if let BackendState::Heap(heap) = &self.backend
-            && captured != Captured::Own
             && let Ok(Some(plan)) = heap.change(|heap| heap.plan_mark(stream))
         {
             // Without it the memory stays with its stream until the device was idle.
@@ -83,14 +109,66 @@ impl Engine {
         }
     }
 
-    /// Waits until work is over that no fence tells of, once for all streams that ended since. The
-    /// growth lock is held.
-    pub(super) fn find_lost(&self, captured: Captured) {
-        if captured == Captured::None
-            && self.streams.has_lost.swap(false, Ordering::Relaxed)
-            && self.synchronize().is_err()
-        {
+    /// The same with a request that was served at once, since a miss of another stream: that found
+    /// out nothing of what this one freed. Takes the block back if the device was reset.
+    #[cold]
+    pub(super) fn look_after(
+        &self,
+        pool: PoolId,
+        stream: StreamId,
+        bytes: u64,
+        granted: Granted,
+    ) -> Result<Granted, AllocateError> {
+        if self.streams.is_gone() {
+            // Nobody has it yet, and nobody gets it.
+            let _ = self.free(granted.address);
+            let error = DriverError::new(Call::CaptureStatus, ErrorCode::DeviceReset);
+            return Err(AllocateError::Driver { error, bytes });
+        }
+        self.streams.note_given(stream);
+        // A device that is lost says so to the next miss.
+        if let Ok(false) = self.executor.is_captured(Some(pool), stream) {
+            self.mark(stream, Captured::None);
+        }
+        Ok(granted)
+    }
+
+    /// Whether streams ended whose last work no fence tells of, and that may be waited for.
+    pub(super) fn has_lost(&self, captured: Captured) -> bool {
+        self.forget_ended(&mut self.streams.known.lock(), None);
+        captured == Captured::None && self.streams.has_lost.load(Ordering::Relaxed)
+    }
+
+    /// Waits until work is over that no fence tells of, once for all streams that ended since.
+    pub(super) fn find_lost(&self) {
+        if self.streams.has_lost.swap(false, Ordering::Relaxed) && self.synchronize().is_err() {
             self.streams.has_lost.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// A capture whose requests a pool serves may begin from now on. No wait for the device is
+    /// under way that would break it, and none begins.
+    pub(crate) fn expect_capture(&self, pool: PoolId) {
+        self.while_memory_stays(|| self.executor.captures.expect(pool));
+    }
+
+    /// Every capture whose requests the pool served is over, and its streams are there still.
+    pub(crate) fn end_captures(&self, pool: PoolId) {
+        self.executor.captures.end(pool);
+        if !self.executor.is_any_captured() {
+            self.perform_all(self.executor.take_until_capture_ends());
+        }
+    }
+
+    /// Notes whether the stream that a call brings is captured, if a capture is known of.
+    pub(crate) fn note_capture(
+        &self,
+        pool: Option<PoolId>,
+        stream: StreamId,
+    ) -> Result<(), DriverError> {
+        if self.executor.captures.is_any() {
+            self.executor.is_captured(pool, stream)?;
+        }
+        Ok(())
     }
 }

@@ -6,7 +6,7 @@
 //! capture may be asked by a thread that is relaxed; waiting for the device and giving memory back
 //! are not.
 
-use drystone_driver::{CaptureMode, Driver, DriverError};
+use drystone_driver::{CaptureMode, Driver, DriverError, Stream, StreamUid};
 
 /// Lifts the calling thread's capture restrictions for the time of some driver calls. Entered
 /// whether or not a capture is known of: it costs next to nothing, and a capture by another
@@ -29,4 +29,10 @@ impl Drop for Relaxed<'_> {
         // Nothing to be done about a failure: the device is lost, and every call will say so.
         let _ = self.driver.exchange_capture_mode(self.before);
     }
+}
+
+/// Who a stream is. Another stream's capture may forbid the question to a restricted thread.
+pub(crate) fn stream_uid(driver: &dyn Driver, stream: Stream) -> Result<StreamUid, DriverError> {
+    let _relaxed = Relaxed::enter(driver)?;
+    driver.stream_uid(stream)
 }

@@ -13,6 +13,8 @@ use drystone_driver::{
 };
 use parking_lot::Mutex;
 
+use super::capture::stream_uid;
+
 /// How many fences are recorded at least between two looks at which have passed. Enough that a look
 /// costs a record next to nothing, few enough that what has passed is soon seen.
 const RECORDS_A_LOOK: usize = 32;
@@ -30,8 +32,6 @@ struct StreamEvents {
     uid: StreamUid,
     /// Nobody says when it ends: the driver is asked of it by calls alone that bring it.
     is_passing: bool,
-    /// Whether it was being captured when it was last asked.
-    was_captured: bool,
     /// Recorded fences that were not seen complete, by point.
     recorded: VecDeque<(u64, Event)>,
 }
@@ -58,7 +58,6 @@ impl Events {
             stream: Some(stream),
             uid,
             is_passing: false,
-            was_captured: false,
             recorded: VecDeque::new(),
         };
         if let Some(old) = self.streams[id.index()].replace(of_stream) {
@@ -80,22 +79,9 @@ impl Events {
         }
     }
 
-    /// Notes what a stream said when it was asked.
-    pub(crate) fn note_captured(&mut self, id: StreamId, is_captured: bool) {
-        if let Some(events) = self.of_mut(id) {
-            events.was_captured = is_captured;
-        }
-    }
-
-    /// No stream is being captured any more.
-    pub(crate) fn note_captures_over(&mut self) {
-        self.streams.iter_mut().flatten().for_each(|events| events.was_captured = false);
-    }
-
-    /// Whether a stream was being captured when it was last asked that cannot be asked again.
-    pub(crate) fn was_any_captured(&self) -> bool {
-        let mut live = self.streams.iter().flatten().filter(|events| events.stream.is_some());
-        live.any(|events| events.is_passing && events.was_captured)
+    /// Whether a stream is known of which nobody says when it ends.
+    pub(crate) fn is_passing(&self, id: StreamId) -> bool {
+        self.of(id).is_some_and(|events| events.is_passing)
     }
 
     /// Records a fence on its stream.
@@ -274,7 +260,7 @@ fn check_identity(
     stream: Stream,
     uid: StreamUid,
 ) -> Result<(), DriverError> {
-    if driver.stream_uid(stream)? == uid {
+    if stream_uid(driver, stream)? == uid {
         return Ok(());
     }
     Err(DriverError::new(call, ErrorCode::InvalidHandle))

@@ -1,15 +1,22 @@
-//! Handles: which handle of the driver's stands for which granule, and which memory pool for which
-//! pool.
+//! Handles: which handle of the driver's stands for which granule, which memory pool for which pool,
+//! and which descriptor other processes know a handle by.
 //!
-//! Invariant: the driver never sees a handle that it did not give, or that was released.
+//! Invariants: the driver never sees a handle that it did not give, or that was released; a handle
+//! has one descriptor at most, which is closed before it is released.
+
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use drystone_core::GranuleId;
-use drystone_driver::{Call, DriverError, ErrorCode, Handle, MemoryPool, MemoryPoolConfig};
+use drystone_driver::{
+    Call, Descriptor, DriverError, ErrorCode, Handle, MemoryPool, MemoryPoolConfig,
+};
 
 /// The driver's handles of granules and of memory pools, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
     table: Vec<Option<Handle>>,
+    exported: HashMap<GranuleId, Arc<Descriptor>>,
     memory_pools: Vec<Option<MemoryPool>>,
     /// How memory pools are made.
     pub(crate) config: MemoryPoolConfig,
@@ -44,6 +51,23 @@ impl Handles {
             self.table.resize(granule.index() + 1, None);
         }
         self.table[granule.index()] = handle;
+    }
+
+    /// The descriptor of a granule's handle, if it has one.
+    pub(crate) fn descriptor(&self, granule: GranuleId) -> Option<Arc<Descriptor>> {
+        self.exported.get(&granule).map(Arc::clone)
+    }
+
+    /// Closes the descriptor of a granule's handle, if it has one and nobody else holds it.
+    pub(crate) fn close_descriptor(&mut self, granule: GranuleId) {
+        if !self.exported.is_empty() {
+            self.exported.remove(&granule);
+        }
+    }
+
+    /// Notes the descriptor of a granule's handle.
+    pub(crate) fn set_descriptor(&mut self, granule: GranuleId, descriptor: &Arc<Descriptor>) {
+        self.exported.insert(granule, Arc::clone(descriptor));
     }
 
     /// The handle of a granule, for a call.

@@ -3,21 +3,26 @@
 //! Keeps the driver's half of P4 and I13: when a step of an all-or-nothing plan fails, the steps
 //! before it are undone in reverse order, and the heap is told how many could not be.
 //!
-//! `capture`: what is legal meanwhile. `events`, `handles`: the tables that join names of the heap
-//! and handles of the driver. `observe`: who is told of what was done.
+//! `capture`: what is legal meanwhile. `captures`: those that are known without a question.
+//! `events`, `handles`: the tables that join names of the heap and handles of the driver.
+//! `observe`: who is told of what was done.
 
 pub(crate) mod capture;
+pub(crate) mod captures;
 pub(crate) mod events;
 pub(crate) mod handles;
 pub(crate) mod observe;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use drystone_core::{Captured, Failure, GranuleId, Plan, PoolId, StateMachine, Step, StreamId};
-use drystone_driver::{Call, CaptureStatus, Driver, DriverError, ErrorCode};
+use drystone_driver::{
+    Call, CaptureStatus, Driver, DriverError, ErrorCode, MemoryInfo, Stream, StreamUid,
+};
 use parking_lot::Mutex;
 
+use self::capture::{Relaxed, stream_uid};
+use self::captures::Captures;
 use self::events::Events;
 use self::handles::Handles;
 use self::observe::Observer;
@@ -33,8 +38,7 @@ pub(crate) struct Executor {
     pub(crate) handles: Mutex<Handles>,
     pub(crate) providers: Mutex<MemoryProviders>,
     pub(crate) observer: Observer,
-    /// Whether some stream was being captured that may not be asked again.
-    pub(crate) is_capture_noted: AtomicBool,
+    pub(crate) captures: Captures,
     /// Plans to record fences on a stream that was being captured.
     until_capture_ends: Mutex<Vec<Plan>>,
 }
@@ -47,7 +51,7 @@ impl Executor {
             handles: Mutex::new(handles),
             providers: Mutex::default(),
             observer: Observer::default(),
-            is_capture_noted: AtomicBool::new(false),
+            captures: Captures::default(),
             until_capture_ends: Mutex::default(),
         }
     }
@@ -79,30 +83,45 @@ impl Executor {
         }
     }
 
-    /// What waited for the end of a capture, once none is under way: to be performed again.
-    pub(crate) fn after_capture(&self) -> Vec<Plan> {
+    /// What waited for the end of a capture, once none is under way: to be performed again. Fences
+    /// of streams that may be gone stay, but for those of the stream that the call at hand brings.
+    pub(crate) fn after_capture(&self, brought: Option<StreamId>) -> Vec<Plan> {
         let is_none = self.until_capture_ends.lock().is_empty();
         if is_none || self.is_any_captured() {
             return Vec::new();
         }
+        let events = self.events.lock();
+        let may_record = |step: &Step| match *step {
+            Step::Record { fence } => {
+                Some(fence.stream) == brought || !events.is_passing(fence.stream)
+            }
+            _ => true,
+        };
+        let mut plans = self.until_capture_ends.lock();
+        plans.extract_if(.., |plan| plan.steps().iter().all(may_record)).collect()
+    }
+
+    /// All that waits for the end of a capture.
+    pub(crate) fn take_until_capture_ends(&self) -> Vec<Plan> {
         std::mem::take(&mut *self.until_capture_ends.lock())
     }
 
     /// Does every step. Returns the address that a `Reserve` or `Malloc` step gave, else 0. Plain
-    /// memory is the provider's of a pool, if that has one. Whatever is in effect then, is told of.
+    /// memory is the provider's of a pool, if that has one. Who follows mappings is told.
     pub(crate) fn carry_out(
         &self,
         plan: &Plan,
         pool: Option<PoolId>,
     ) -> Result<u64, Failure<DriverError>> {
         let provider = pool.and_then(|pool| self.providers.lock().of(pool));
+        let (steps, ordinal) = (plan.steps(), || self.driver.info().ordinal);
+        self.observer.tell_what_goes(ordinal, steps);
         let carried_out = self.do_steps(plan, provider.as_ref());
         let (in_effect, given) = match &carried_out {
-            Ok(given) => (plan.steps().len(), *given),
+            Ok(given) => (steps.len(), *given),
             Err(failure) => (failure.in_effect, 0),
         };
-        let ordinal = || self.driver.info().ordinal;
-        self.observer.tell(ordinal, &plan.steps()[..in_effect], given);
+        self.observer.tell_what_is_there(ordinal, steps, in_effect, given);
         carried_out
     }
 
@@ -114,30 +133,41 @@ impl Executor {
         Ok(())
     }
 
-    /// Whether a request's stream is being captured, or another one.
+    /// Whether the stream of a request for a pool is being captured, or another one.
     ///
     /// Errors: the driver is gone for good.
-    pub(crate) fn captured(&self, stream: StreamId) -> Result<Captured, DriverError> {
-        Ok(match self.is_captured(stream)? {
+    pub(crate) fn captured(&self, pool: PoolId, stream: StreamId) -> Result<Captured, DriverError> {
+        Ok(match self.is_captured(Some(pool), stream)? {
             true => Captured::Own,
             false if self.is_any_captured() => Captured::Other,
             false => Captured::None,
         })
     }
 
-    /// Whether the stream of the call at hand is being captured; remembered.
-    pub(crate) fn is_captured(&self, stream: StreamId) -> Result<bool, DriverError> {
-        // An unknown stream is refused by the heap, whatever is said of the capture before.
-        let own = self.events.lock().stream(stream);
-        let is_captured = match own.map(|own| self.driver.capture_status(own)) {
-            Some(Err(error)) if is_final(error.code) => return Err(error),
-            Some(Ok(CaptureStatus::None)) | None => false,
-            // A device that cannot say is treated as if it were: only what is always legal is done.
-            Some(_) => true,
+    /// Whether the stream of the call at hand is being captured; remembered, if the call is a
+    /// request for a pool.
+    pub(crate) fn is_captured(
+        &self,
+        pool: Option<PoolId>,
+        stream: StreamId,
+    ) -> Result<bool, DriverError> {
+        let (own, is_passing) = {
+            let events = self.events.lock();
+            (events.stream(stream), events.is_passing(stream))
         };
-        let mut events = self.events.lock();
-        events.note_captured(stream, is_captured);
-        self.is_capture_noted.store(events.was_any_captured(), Ordering::Relaxed);
+        // An unknown stream is refused by the heap, whatever is said of the capture before.
+        let Some(own) = own else { return Ok(false) };
+        let is_captured = match self.driver.capture_status(own) {
+            Err(error) if is_final(error.code) => return Err(error),
+            Ok(CaptureStatus::None) => false,
+            // A device that cannot say is treated as if it were: only what is always legal is done.
+            _ => true,
+        };
+        match pool {
+            Some(pool) => self.captures.note(stream, pool, is_captured, !is_passing),
+            None if !is_captured => self.captures.forget(stream),
+            None => {}
+        }
         Ok(is_captured)
     }
 
@@ -145,11 +175,26 @@ impl Executor {
     /// that may have been destroyed, what they said last counts.
     pub(crate) fn is_any_captured(&self) -> bool {
         let streams = self.events.lock().streams();
-        self.is_capture_noted.load(Ordering::Relaxed)
-            || streams.into_iter().any(|stream| match self.driver.capture_status(stream) {
+        let is_one_captured =
+            streams.into_iter().any(|stream| match self.driver.capture_status(stream) {
                 Ok(status) => status != CaptureStatus::None,
                 Err(error) => error.code != ErrorCode::InvalidHandle,
-            })
+            });
+        if !is_one_captured {
+            self.captures.forget_lasting();
+        }
+        is_one_captured || self.captures.is_any()
+    }
+
+    /// What memory the device has. A capture may forbid the question to a restricted thread.
+    pub(crate) fn memory_info(&self) -> Result<MemoryInfo, DriverError> {
+        let _relaxed = Relaxed::enter(&*self.driver)?;
+        self.driver.memory_info()
+    }
+
+    /// Who a stream is that is not being captured. As for memory.
+    pub(crate) fn stream_uid(&self, stream: Stream) -> Result<StreamUid, DriverError> {
+        stream_uid(&*self.driver, stream)
     }
 
     fn do_steps(
@@ -232,7 +277,12 @@ impl Executor {
     }
 
     fn release(&self, granule: GranuleId) -> Result<(), DriverError> {
-        let handle = self.handles.lock().get(Call::Release, granule)?;
+        let handle = {
+            let mut handles = self.handles.lock();
+            // Memory that has one open would stay taken.
+            handles.close_descriptor(granule);
+            handles.get(Call::Release, granule)?
+        };
         self.driver.release(handle)?;
         self.handles.lock().set(granule, None);
         Ok(())

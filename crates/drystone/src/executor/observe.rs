@@ -1,9 +1,10 @@
 //! [`Observer`]: tells the program of changes of what addresses are backed by.
 //!
 //! Others keep tables by address: a change says that addresses lead to new memory, or to none, so
-//! that such a table can drop them. Invariants: a change is told once, in the order of the changes,
-//! after it was done and before anybody is given memory there; what was done and undone is not
-//! told.
+//! that such a table can drop them. Invariants: that memory goes is told before it does, that it is
+//! there after it came and before anybody is given it, each once and in the order of the changes.
+//! Memory that stays after all, since the driver refused, is told of as if it had come; what came
+//! and was taken back is not told.
 
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
@@ -22,7 +23,7 @@ pub struct MappingChange {
     pub address: u64,
     /// Its size.
     pub bytes: u64,
-    /// Whether there is memory now, other than before; else there is none any more.
+    /// Whether there is memory now, other than before; else there will be none.
     pub is_backed: bool,
 }
 
@@ -40,13 +41,34 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// Tells of the steps of a plan that are in effect; `given` is the address that one gave.
-    pub(crate) fn tell(&self, ordinal: impl Fn() -> u32, steps: &[Step], given: u64) {
+    /// Tells of the memory that goes with steps which are about to be done.
+    pub(crate) fn tell_what_goes(&self, ordinal: impl Fn() -> u32, steps: &[Step]) {
+        let gone = |step: &Step| range_of(step, 0).filter(|range| !range.2);
+        self.tell(ordinal, || steps.iter().filter_map(gone).collect());
+    }
+
+    /// Tells of the memory that came with steps of which so many are in effect, and of what did not
+    /// go; `given` is the address that one gave.
+    pub(crate) fn tell_what_is_there(
+        &self,
+        ordinal: impl Fn() -> u32,
+        steps: &[Step],
+        in_effect: usize,
+        given: u64,
+    ) {
+        let there = |(at, step): (usize, &Step)| {
+            let (address, bytes, is_backed) = range_of(step, given)?;
+            (is_backed == (at < in_effect)).then_some((address, bytes, true))
+        };
+        self.tell(ordinal, || steps.iter().enumerate().filter_map(there).collect());
+    }
+
+    fn tell(&self, ordinal: impl Fn() -> u32, ranges: impl FnOnce() -> Vec<Range>) {
         let callbacks = self.callbacks.lock().clone();
         if callbacks.is_empty() {
             return;
         }
-        let changes = changes(ordinal(), steps, given);
+        let changes = changes(ordinal(), &ranges());
         if changes.is_empty() {
             return;
         }
@@ -77,18 +99,25 @@ impl Drop for Told<'_> {
     }
 }
 
-/// What steps change, adjacent ranges as one.
-fn changes(ordinal: u32, steps: &[Step], given: u64) -> Vec<MappingChange> {
+/// Address, bytes, and whether there is memory.
+type Range = (u64, u64, bool);
+
+/// What a step changes.
+const fn range_of(step: &Step, given: u64) -> Option<Range> {
+    match *step {
+        Step::Map { address, bytes, .. } => Some((address, bytes, true)),
+        Step::Malloc { bytes } => Some((given, bytes, true)),
+        Step::Unmap { address, bytes } | Step::Free { address, bytes } => {
+            Some((address, bytes, false))
+        }
+        _ => None,
+    }
+}
+
+/// Changes of ranges, adjacent ones as one.
+fn changes(ordinal: u32, ranges: &[Range]) -> Vec<MappingChange> {
     let mut changes: Vec<MappingChange> = Vec::new();
-    for step in steps {
-        let (address, bytes, is_backed) = match *step {
-            Step::Map { address, bytes, .. } => (address, bytes, true),
-            Step::Malloc { bytes } => (given, bytes, true),
-            Step::Unmap { address, bytes } | Step::Free { address, bytes } => {
-                (address, bytes, false)
-            }
-            _ => continue,
-        };
+    for &(address, bytes, is_backed) in ranges {
         match changes.last_mut() {
             Some(last) if last.is_backed == is_backed && last.address + last.bytes == address => {
                 last.bytes += bytes;

@@ -55,7 +55,7 @@ struct Key {
     set: fn(&mut Options, &str) -> Option<()>,
 }
 
-const KEYS: [Key; 8] = [
+const KEYS: [Key; 9] = [
     Key {
         name: "backend",
         takes: "auto, vmm, malloc or async",
@@ -114,6 +114,18 @@ const KEYS: [Key; 8] = [
         },
     },
     Key {
+        name: "remap",
+        takes: "on or off",
+        set: |options, value| {
+            options.remaps = match value {
+                "on" => true,
+                "off" => false,
+                _ => return None,
+            };
+            Some(())
+        },
+    },
+    Key {
         name: "granule",
         takes: "a power of two from 2MiB to 1GiB",
         set: |options, value| {
@@ -137,9 +149,12 @@ const KEYS: [Key; 8] = [
     },
     Key {
         name: "shareable",
-        takes: "true or false",
+        takes: "auto, true or false",
         set: |options, value| {
-            options.is_shareable = value.parse().ok()?;
+            options.is_shareable = match value {
+                "auto" => None,
+                _ => Some(value.parse().ok()?),
+            };
             Some(())
         },
     },
@@ -222,9 +237,9 @@ mod tests {
     #[test]
     fn every_key_is_read() {
         let text = "backend:malloc, limit:20GiB,limit_fraction:0.5,cross_stream:passed,\
-                    granule:4MiB,release_threshold:1GiB,shareable:true";
+                    remap:off,granule:4MiB,release_threshold:1GiB,shareable:true";
         let options: Options = text.parse().unwrap();
-        assert_eq!((options.release_threshold_bytes, options.is_shareable), (1 << 30, true));
+        assert_eq!((options.release_threshold_bytes, options.is_shareable), (1 << 30, Some(true)));
         for (text, bytes) in [("all", u64::MAX), ("none", 0), ("512MiB", 512 * MIB)] {
             let options: Options = format!("release_threshold:{text}").parse().unwrap();
             assert_eq!(options.release_threshold_bytes, bytes, "{text}");
@@ -234,6 +249,7 @@ mod tests {
         assert_eq!(options.limit_bytes, Some(20 << 30));
         assert_eq!(options.limit_fraction, Some(0.5));
         assert_eq!(options.cross_stream, CrossStream::Passed);
+        assert!(!options.remaps && "remap:on".parse::<Options>().unwrap().remaps);
         assert_eq!(options.granule_bytes, 4 << 20);
         assert_eq!(options.limit_on(100 << 30), 20 << 30);
         assert_eq!(options.limit_on(10 << 30), 5 << 30);

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use drystone::driver::{
-    Call, CaptureMode, CaptureStatus, DeviceInfo, Driver, DriverError, Event, Handle, MemoryInfo,
-    MemoryPool, MemoryPoolConfig, MemoryPoolUsage, Stream, StreamUid,
+    Call, CaptureMode, CaptureStatus, Descriptor, DeviceInfo, Driver, DriverError, Event, Handle,
+    MemoryInfo, MemoryPool, MemoryPoolConfig, MemoryPoolUsage, Stream, StreamUid,
 };
 
 type Result<T> = std::result::Result<T, DriverError>;
@@ -115,6 +115,8 @@ impl<A: Alteration> Driver for Altered<A> {
         Release release(handle: Handle) -> ();
         SetAccess set_access(address: u64, bytes: u64) -> ();
         Unmap unmap(address: u64, bytes: u64) -> ();
+        Export export(handle: Handle) -> Descriptor;
+        Import import(descriptor: &Descriptor) -> Handle;
         Free free(address: u64) -> ();
         EnablePeerAccess enable_peer_access(peer_ordinal: u32) -> ();
         CreateMemoryPool create_memory_pool(config: &MemoryPoolConfig) -> MemoryPool;

@@ -50,7 +50,7 @@ fn the_source_is_chosen_by_what_the_device_can_do() {
 fn memory_is_shareable_only_where_the_device_can_share() {
     for is_shareable in [true, false] {
         let config = SimConfig { is_shareable, ..watched() };
-        let options = ASYNC.options().with_sharing();
+        let options = ASYNC.options().with_sharing(true);
         let refused = build(config, &options).err();
         let expected = (!is_shareable).then_some(BuildError::NotShareable { ordinal: 0 });
         assert_eq!(refused, expected);

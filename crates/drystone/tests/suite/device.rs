@@ -13,12 +13,6 @@ pub trait TestDevice: Send + Sync {
     /// What the allocator is given.
     fn driver(&self) -> Arc<dyn Driver>;
 
-    /// Whether a handle that is no stream's, or no longer one's, is refused. A real driver may do
-    /// anything with it.
-    fn checks_handles(&self) -> bool {
-        true
-    }
-
     /// Creates a stream. Its handle may be one that was destroyed before.
     fn create_stream(&self) -> Stream;
 

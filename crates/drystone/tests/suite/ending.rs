@@ -194,6 +194,36 @@ fn b55_b56_after_the_end_hits_work_and_nothing_hangs() {
     }
 }
 
+/// The first miss finds out; from then on the driver is not called, and hits are refused.
+#[test]
+fn after_a_reset_no_old_memory_is_handed_out() {
+    for setup in &SOURCES {
+        let sim = SimDevice::new(watched());
+        let program = Program::new(Arc::new(sim.clone()), setup.options());
+        let (lane, other) = (program.lane(), program.lane());
+        let [hit, used, kept] = [3 * MIB, 5 * MIB, 30 * MIB].map(|b| program.allocate(lane, b));
+        program.use_on(&used, other);
+        let allocator = program.allocator;
+        allocator.free(hit.address).unwrap();
+        sim.reset();
+        for bytes in [300 * MIB, 3 * MIB, 3 * MIB] {
+            match allocator.allocate(lane.id, bytes).unwrap_err() {
+                AllocateError::Driver { error, .. } => {
+                    assert_eq!(error.code, ErrorCode::DeviceReset);
+                    assert!(error.to_string().contains("the device was reset"), "{error}");
+                }
+                error => panic!("{error}"),
+            }
+        }
+        assert_eq!(allocator.trim().unwrap_err().error.code, ErrorCode::DeviceReset);
+        assert_eq!(allocator.add_stream(lane.stream).unwrap_err().code, ErrorCode::DeviceReset);
+        [used, kept].iter().for_each(|block| allocator.free(block.address).unwrap());
+        allocator.check().unwrap();
+        drop(allocator);
+        assert_eq!(sim.violations(), []);
+    }
+}
+
 /// An allocator with all that it may have when the driver ends.
 pub struct Eve {
     setup: Setup,

@@ -140,10 +140,6 @@ impl TestDevice for CudaOnGpu {
         Arc::clone(&self.driver)
     }
 
-    fn checks_handles(&self) -> bool {
-        false
-    }
-
     fn create_stream(&self) -> Stream {
         let stream = self.gpu.create_stream().unwrap();
         self.streams.lock().unwrap().push(stream);

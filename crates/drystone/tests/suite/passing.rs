@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use drystone::PoolId;
 use drystone::driver::{Call, CaptureMode};
 use drystone_sim::SimDevice;
 
@@ -13,6 +14,9 @@ use crate::sim::{MIB, watched};
 on_every_setup!(
     streams_that_vanish_are_safe,
     a_capture_is_remembered_of_a_stream_that_may_not_be_asked,
+    a_capture_is_over_when_its_pool_says_so,
+    a_capture_that_is_expected_is_not_broken,
+    uses_in_a_capture_by_a_stream_that_vanishes_are_over_with_the_device,
 );
 
 /// What is asked of streams, and done to them, in twenty misses and a trim on the default stream.
@@ -50,7 +54,7 @@ fn a_stream_that_may_be_gone_is_never_asked() {
 
 fn streams_that_vanish_are_safe(setup: &Setup) {
     let program = setup.program();
-    if !program.device.checks_handles() || !setup.is_caching() {
+    if !setup.is_caching() {
         return;
     }
     let lane = program.lane();
@@ -87,19 +91,104 @@ fn memory_of_such_a_stream_serves_others_once_a_later_miss_has_passed() {
     program.end();
 }
 
+/// Nothing is given back while a capture may be under way, and everything once it is over.
+fn trims(program: &Program, is_captured: bool) {
+    match program.allocator.trim() {
+        Ok(_) => assert!(!is_captured),
+        Err(error) => assert!(is_captured, "{error}"),
+    }
+}
+
 fn a_capture_is_remembered_of_a_stream_that_may_not_be_asked(setup: &Setup) {
+    let program = setup.program();
+    let own = program.passing_lane();
+    program.device.begin_capture(own.stream, CaptureMode::Global);
+    let block = program.allocate(own, 12 * MIB);
+    trims(&program, true);
+    assert!(program.device.end_capture(own.stream), "the capture is broken");
+    trims(&program, true);
+    program.free(block);
+    // A hit or a miss: it is asked again.
+    let again = program.allocate(own, 700);
+    program.free(again);
+    program.allocator.note_capture(Some(PoolId::DEFAULT), own.id).unwrap();
+    trims(&program, false);
+    program.end();
+}
+
+fn a_capture_is_over_when_its_pool_says_so(setup: &Setup) {
+    let program = setup.program();
+    let (own, other) = (program.passing_lane(), program.passing_lane());
+    let pools = [program.allocator.add_pool(), program.allocator.add_pool()];
+    let mut kept = Vec::new();
+    for (lane, pool) in [(own, pools[0]), (other, pools[1])] {
+        program.device.begin_capture(lane.stream, CaptureMode::Global);
+        kept.push(program.try_allocate_in(pool, lane, 12 * MIB).unwrap());
+    }
+    for (at, (lane, pool)) in [(own, pools[0]), (other, pools[1])].into_iter().enumerate() {
+        assert!(program.device.end_capture(lane.stream), "the capture is broken");
+        program.allocator.end_captures(pool);
+        trims(&program, at == 0);
+    }
+    kept.into_iter().for_each(|block| program.free(block));
+    program.end();
+}
+
+/// As PyTorch does it: the pool takes requests before the capture begins, and also where none does.
+fn a_capture_that_is_expected_is_not_broken(setup: &Setup) {
+    let program = setup.program();
+    let lane = program.passing_lane();
+    let pool = program.allocator.add_pool();
+    program.allocator.expect_capture(pool);
+    program.device.begin_capture(lane.stream, CaptureMode::Global);
+    trims(&program, true);
+    assert!(program.device.end_capture(lane.stream), "the capture is broken");
+    let block = program.try_allocate_in(pool, lane, 12 * MIB).unwrap();
+    trims(&program, false);
+    program.free(block);
+    program.allocator.expect_capture(pool);
+    trims(&program, true);
+    program.allocator.end_captures(pool);
+    trims(&program, false);
+    program.end();
+}
+
+/// The fences that a capture put off are recorded by calls that may: none follows a dead handle.
+fn uses_in_a_capture_by_a_stream_that_vanishes_are_over_with_the_device(setup: &Setup) {
     let program = setup.program();
     if !setup.is_caching() {
         return;
     }
-    let own = program.passing_lane();
-    program.device.begin_capture(own.stream, CaptureMode::Global);
-    let block = program.allocate(own, 12 * MIB);
-    program.allocator.trim().unwrap_err();
-    assert!(program.device.end_capture(own.stream), "the capture is broken");
+    let (lane, gone) = (program.lane(), program.passing_lane());
+    program.device.begin_capture(gone.stream, CaptureMode::Global);
+    let noted = program.allocate(gone, 700);
+    let block = program.allocate(lane, 12 * MIB);
+    program.use_on(&block, gone);
     program.free(block);
-    program.allocator.note_captures_over();
-    program.allocator.trim().unwrap();
+    assert!(program.device.end_capture(gone.stream), "the capture is broken");
+    program.device.destroy_stream(gone.stream);
+    let heir = program.passing_lane();
+    let other = program.allocate(heir, 30 * MIB);
+    program.check();
+    [noted, other].into_iter().for_each(|block| program.free(block));
+    trims(&program, false);
     assert_eq!(program.reserved(), 0);
+    program.end();
+}
+
+/// What a stream frees after its last miss serves others once it was brought again.
+#[test]
+fn a_hit_tells_others_what_its_stream_freed() {
+    let program = VMM_2MIB.program();
+    let (lane, own) = (program.lane(), program.passing_lane());
+    let (small, block) = (program.allocate(own, 700), program.allocate(own, 64 * MIB));
+    program.free(block);
+    let first = program.allocate(lane, 2 * MIB);
+    let hit = program.allocate(own, 700);
+    program.device.pass(100_000);
+    let reserved = program.reserved();
+    let other = program.allocate(lane, 48 * MIB);
+    assert_eq!(program.reserved(), reserved);
+    [small, first, hit, other].into_iter().for_each(|block| program.free(block));
     program.end();
 }

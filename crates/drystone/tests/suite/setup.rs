@@ -6,7 +6,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 use drystone::{Backend, Options, Prefer};
-use drystone_sim::{SimConfig, SimDevice};
+use drystone_sim::{Harsh, SimConfig, SimDevice};
 
 use crate::device::TestDevice;
 use crate::gpu;
@@ -20,6 +20,8 @@ pub struct Setup {
     pub backend: Backend,
     pub granule_bytes: u64,
     pub device: fn() -> Arc<dyn TestDevice>,
+    /// Whether free memory is remapped.
+    pub remaps: bool,
     /// Whether there is such a device, or why not.
     pub presence: fn() -> Result<(), &'static str>,
 }
@@ -28,8 +30,11 @@ pub const VMM_2MIB: Setup = Setup {
     backend: Backend::Vmm,
     granule_bytes: 2 * MIB,
     device: prompt_device,
+    remaps: true,
     presence: || Ok(()),
 };
+/// Memory stays where it was created: then a kernel may begin before the one before it has ended.
+pub const VMM_STILL: Setup = Setup { device: early_device, remaps: false, ..VMM_2MIB };
 pub const VMM_8MIB: Setup = Setup { granule_bytes: 8 * MIB, ..VMM_2MIB };
 pub const MALLOC: Setup = Setup { backend: Backend::Malloc, ..VMM_2MIB };
 pub const ASYNC: Setup = Setup { backend: Backend::Async, ..VMM_2MIB };
@@ -57,6 +62,10 @@ pub const SOURCES: [Setup; 4] = [VMM_2MIB, VMM_8MIB, MALLOC, ASYNC];
 
 fn prompt_device() -> Arc<dyn TestDevice> {
     Arc::new(SimDevice::new(watched()))
+}
+
+fn early_device() -> Arc<dyn TestDevice> {
+    Arc::new(SimDevice::new(SimConfig { harsh: Harsh::ALL, ..watched() }))
 }
 
 /// Events are late by 20 us, driver calls take their time, kernels run for up to 50 us.
@@ -89,7 +98,8 @@ impl Setup {
 
     pub fn options(&self) -> Options {
         // What serves a request is told exactly where memory is what counts.
-        let options = Options::default().with_prefer(Prefer::Memory);
+        let mut options = Options::default().with_prefer(Prefer::Memory);
+        options.remaps = self.remaps;
         options.with_backend(self.backend).with_granule_bytes(self.granule_bytes)
     }
 
@@ -144,7 +154,8 @@ impl Setup {
 macro_rules! on_every_setup {
     ($($test:ident),* $(,)?) => {
         crate::setup::on_every_setup! { @($($test)*)
-            vmm_2mib: VMM_2MIB, vmm_8mib: VMM_8MIB, malloc: MALLOC, pooled: ASYNC,
+            vmm_2mib: VMM_2MIB, vmm_8mib: VMM_8MIB, vmm_still: VMM_STILL,
+            malloc: MALLOC, pooled: ASYNC,
             vmm_late: VMM_LATE, malloc_late: MALLOC_LATE, pooled_late: ASYNC_LATE,
             cuda_vmm: CUDA_VMM, cuda_malloc: CUDA_MALLOC, cuda_pooled: CUDA_ASYNC,
             cuda_vmm_late: CUDA_VMM_LATE, cuda_malloc_late: CUDA_MALLOC_LATE,

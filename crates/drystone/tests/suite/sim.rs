@@ -20,10 +20,6 @@ impl TestDevice for SimDevice {
         Arc::new(self.clone())
     }
 
-    fn checks_handles(&self) -> bool {
-        !self.config().harsh.stale_handles_end
-    }
-
     fn create_stream(&self) -> Stream {
         SimDevice::create_stream(self)
     }

@@ -3,6 +3,7 @@
 use crate::cost::CostTable;
 use crate::harsh::Harsh;
 use crate::violation::Violation;
+use std::path::PathBuf;
 
 /// What a device says of memory that network cards reach directly, and does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,6 +46,9 @@ pub struct SimConfig {
     pub has_async_malloc: bool,
     /// Whether memory can be given to other processes; without it, no exportable pools.
     pub is_shareable: bool,
+    /// A file that says what every process holds of the device, made if it is not there: those that
+    /// name the same one share its memory. `None`: the device is this process's own.
+    pub shared: Option<PathBuf>,
     /// Memory that network cards reach directly.
     pub network_memory: NetworkMemory,
     /// Whether other devices may be given access to this one's memory, as its peers.
@@ -98,6 +102,7 @@ impl Default for SimConfig {
             has_virtual_memory: true,
             has_async_malloc: true,
             is_shareable: true,
+            shared: None,
             network_memory: NetworkMemory::Absent,
             has_peers: true,
             peers: Vec::new(),

@@ -113,7 +113,7 @@ const fn a100(call: Call) -> Cost {
         Call::Free => cost(200.0, 0.0),
         Call::MallocAsync => cost(2.0, 0.0),
         Call::CreateMemoryPool | Call::DestroyMemoryPool | Call::TrimMemoryPool => cost(10.0, 0.0),
-        Call::EnablePeerAccess => cost(10.0, 0.0),
+        Call::EnablePeerAccess | Call::Export | Call::Import => cost(10.0, 0.0),
         Call::FreeAsync | Call::CreateEvent | Call::Record | Call::Wait => cost(1.0, 0.0),
         Call::DestroyEvent | Call::Query => cost(0.5, 0.0),
         Call::SynchronizeEvent | Call::SynchronizeStream | Call::SynchronizeDevice => {

@@ -75,7 +75,9 @@ impl SimDevice {
 
     /// Physical memory in use, in bytes.
     pub fn physical_bytes(&self) -> u64 {
-        self.inner.state.lock().memory.supply.used_bytes()
+        let mut state = self.inner.state.lock();
+        state.look_at_exports();
+        state.memory.supply.used_bytes()
     }
 
     /// The most physical memory that was ever in use at one time, in bytes.

@@ -2,9 +2,11 @@
 
 use crate::GRANULARITY_BYTES;
 use crate::device::SimDevice;
+use crate::state::Life;
 use drystone_driver::{
-    Call, CaptureMode, CaptureStatus, DeviceInfo, Driver, DriverError, ErrorCode, Event, Handle,
-    MemoryInfo, MemoryPool, MemoryPoolConfig, MemoryPoolUsage, ShareableHandle, Stream, StreamUid,
+    Call, CaptureMode, CaptureStatus, Descriptor, DeviceInfo, Driver, DriverError, ErrorCode,
+    Event, Handle, MemoryInfo, MemoryPool, MemoryPoolConfig, MemoryPoolUsage, ShareableHandle,
+    Stream, StreamUid,
 };
 
 type Result<T> = std::result::Result<T, DriverError>;
@@ -21,10 +23,20 @@ impl Driver for SimDevice {
         info
     }
 
+    fn check_context(&self) -> Result<()> {
+        let life = &mut self.inner.state.lock().life;
+        if !matches!(life, Life::Reset { .. }) {
+            return Ok(());
+        }
+        *life = Life::Reset { is_known: true };
+        Err(DriverError::new(Call::CaptureStatus, ErrorCode::DeviceReset))
+    }
+
     fn memory_info(&self) -> Result<MemoryInfo> {
         self.call(Call::MemoryInfo, 0, 0, |state| {
             state.clock.advance_by(state.config.memory_info_ns);
-            let free_bytes = state.memory.supply.free_bytes();
+            state.look_at_exports();
+            let free_bytes = state.memory.supply.free_bytes()?;
             Ok(MemoryInfo::new(free_bytes, state.config.total_bytes))
         })
     }
@@ -45,6 +57,7 @@ impl Driver for SimDevice {
     fn create(&self, bytes: u64) -> Result<Handle> {
         self.call(Call::Create, bytes, 0, |state| {
             state.check_virtual_memory()?;
+            state.look_at_exports();
             state.memory.vm.create(&mut state.memory.supply, bytes)
         })
     }
@@ -65,6 +78,21 @@ impl Driver for SimDevice {
 
     fn unmap(&self, address: u64, bytes: u64) -> Result<()> {
         self.call(Call::Unmap, bytes, address, |state| state.unmap(address, bytes))
+    }
+
+    fn export(&self, handle: Handle) -> Result<Descriptor> {
+        self.call(Call::Export, 0, 0, |state| {
+            state.check_sharing()?;
+            state.memory.vm.export(&state.memory.supply, handle)
+        })
+    }
+
+    fn import(&self, descriptor: &Descriptor) -> Result<Handle> {
+        self.call(Call::Import, 0, 0, |state| {
+            state.check_sharing()?;
+            state.look_at_exports();
+            state.memory.vm.import(&mut state.memory.supply, descriptor)
+        })
     }
 
     fn malloc(&self, bytes: u64) -> Result<u64> {

@@ -91,6 +91,12 @@ impl SimDevice {
         self.inner.state.lock().life = Life::ForkedChild;
     }
 
+    /// Somebody has reset the device: what was there is gone. Every driver call is a violation but
+    /// the question whether that is so; once it was asked, every call is refused.
+    pub fn reset(&self) {
+        self.inner.state.lock().life = Life::Reset { is_known: false };
+    }
+
     /// A kernel has faulted: from now on every driver call is refused.
     pub fn lose_context(&self) {
         self.inner.state.lock().life = Life::ContextLost;

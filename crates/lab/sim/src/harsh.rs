@@ -1,7 +1,7 @@
 //! [`Harsh`]: rules of the device that a kinder one would not have, each with its source.
 
-/// Which of the harsh rules are in force. Those that are not in [`Harsh::default`] wait for the
-/// library to live with them; `docs/harsh-device.md` says why.
+/// Which of the harsh rules are in force. `docs/harsh-device.md` says why one is not in
+/// [`Harsh::default`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Harsh {
     /// A call with the handle of a stream, an event or a memory pool that is gone is a violation,
@@ -47,7 +47,8 @@ impl Harsh {
 }
 
 impl Default for Harsh {
+    /// All but one: a remap serves in stream order.
     fn default() -> Self {
-        Self { closed_memory_is_refused: true, ..Self::NONE }
+        Self { launches_are_early: false, ..Self::ALL }
     }
 }

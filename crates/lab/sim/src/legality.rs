@@ -105,7 +105,7 @@ impl Rule {
     }
 
     /// The rows, those of the driver trait's calls first and in their order.
-    pub const TABLE: [Rule; 34] = {
+    pub const TABLE: [Rule; 36] = {
         use Legality::{Always, Captured, Nobody, Unproven, Unsafe};
         [
             row(Call::MemoryInfo, "cuMemGetInfo", Unproven, NOTHING),
@@ -116,6 +116,8 @@ impl Rule {
             row(Call::Map, "cuMemMap", Always, GROWS),
             row(Call::SetAccess, "cuMemSetAccess", Always, GROWS),
             row(Call::Unmap, "cuMemUnmap", Unproven, UNMAPS),
+            row(Call::Export, "cuMemExportToShareableHandle", Unproven, NOTHING),
+            row(Call::Import, "cuMemImportFromShareableHandle", Unproven, NOTHING),
             row(Call::Malloc, "cuMemAlloc", Unsafe, GUARDED),
             row(Call::Free, "cuMemFree", Unsafe, FREED),
             row(Call::CreateMemoryPool, "cuMemPoolCreate", Unproven, HIP),

@@ -1,7 +1,8 @@
 //! A simulated GPU behind [`drystone_driver::Driver`]: clocks, capacity, costs, faults, an oracle.
 //!
 //! Lives here, bottom first; a module uses only those above it:
-//! - `rng`, `clock`, `cost`, `counter`, `fault`, `handle_table`, `interval_map`, `violation`
+//! - `rng`, `clock`, `cost`, `counter`, `fault`, `handle_table`, `interval_map`,
+//!   `shared_file`, `violation`
 //! - `harsh`, `legality`: the rules of a harsh device, and what captures forbid to whom
 //! - `config`, `profile`, `happens_before`, `memory`: what the device is like, and what it has
 //! - `capture`, `stream`, `event`, `oracle`: work, its order, and who checks it
@@ -51,6 +52,7 @@ mod oracle;
 mod profile;
 mod program;
 mod rng;
+mod shared_file;
 mod state;
 mod stream;
 mod violation;
@@ -66,6 +68,7 @@ pub use legality::{Legality, MODES, Rule};
 pub use profile::Profile;
 pub use program::{Extent, ExtentKind};
 pub use rng::Rng;
+pub use shared_file::{FileIdentity, SharedFile};
 pub use violation::Violation;
 
 /// Smallest physical handle and alignment of mappings, in bytes. Every data-centre GPU in use has

@@ -4,7 +4,9 @@
 
 use crate::device::SimDevice;
 use crate::event::Mark;
+use crate::shared_file::SharedFile;
 use drystone_driver::{ErrorCode, Event, Handle, MemoryPool, MemoryPoolConfig, Stream};
+use std::sync::Arc;
 
 /// How memory came to be at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,6 +170,13 @@ impl SimDevice {
     /// Errors: `InvalidValue` when part of the range is not mapped or a mapping would be cut.
     pub fn remove_access(&self, address: u64, bytes: u64) -> Result<(), ErrorCode> {
         self.inner.state.lock().memory.vm.remove_access(address, bytes)
+    }
+
+    /// The file that stands for the memory of a handle in every process, with its bytes.
+    ///
+    /// Errors: `InvalidHandle`; `Other(304)`, the operating system gives no more.
+    pub fn file_of(&self, handle: Handle) -> Result<Arc<SharedFile>, ErrorCode> {
+        self.inner.state.lock().memory.vm.file_of(handle)
     }
 
     /// A handle of mapped memory whose own was released.

@@ -20,6 +20,10 @@ use std::sync::Arc;
 pub(crate) enum Life {
     Running,
     ContextLost,
+    /// Somebody reset the device, and perhaps the caller has found out.
+    Reset {
+        is_known: bool,
+    },
     Exiting,
     ForkedChild,
 }
@@ -80,6 +84,10 @@ impl State {
         let ended = match self.life {
             Life::Running => None,
             Life::ContextLost => return Err(ErrorCode::ContextLost),
+            // Implementations make no call any more.
+            Life::Reset { is_known: true } => return Err(ErrorCode::DeviceReset),
+            // Handles and addresses from before lead nowhere: a real driver crashes on some.
+            Life::Reset { is_known: false } => Some(ErrorCode::DeviceReset),
             Life::Exiting => Some(ErrorCode::Deinitialized),
             Life::ForkedChild => Some(ErrorCode::NotInitialized),
         };
@@ -124,6 +132,11 @@ impl State {
         if self.config.strict && is_callers_mistake(call, code) {
             self.log.add(Violation::IllegalCall { call, code });
         }
+    }
+
+    pub(crate) fn check_sharing(&self) -> Result<(), ErrorCode> {
+        let can_share = self.config.has_virtual_memory && self.config.is_shareable;
+        if can_share { Ok(()) } else { Err(ErrorCode::NotSupported) }
     }
 
     pub(crate) fn check_virtual_memory(&self) -> Result<(), ErrorCode> {

@@ -39,9 +39,16 @@ fn rig_cost(table: &str, name: &str) -> Option<(f64, f64)> {
 }
 
 /// Calls without a price in the rig: none of PyTorch's allocators that it runs makes them. Peers
-/// are out of its reach, and its `cudaMallocAsync` takes from the default memory pool alone.
-const UNPRICED_BY_THE_RIG: [Call; 4] =
-    [Call::CreateMemoryPool, Call::DestroyMemoryPool, Call::TrimMemoryPool, Call::EnablePeerAccess];
+/// and other processes are out of its reach, and its `cudaMallocAsync` takes from the default
+/// memory pool alone.
+const UNPRICED_BY_THE_RIG: [Call; 6] = [
+    Call::CreateMemoryPool,
+    Call::DestroyMemoryPool,
+    Call::TrimMemoryPool,
+    Call::EnablePeerAccess,
+    Call::Export,
+    Call::Import,
+];
 
 #[test]
 fn the_pytorch_rig_prices_every_call_alike() {
@@ -155,6 +162,7 @@ fn exercise(device: &SimDevice, event: drystone_driver::Event) -> Vec<Call> {
         device.destroy_memory_pool(pool)
     }));
     note(device.create(G).and_then(|handle| {
+        device.release(device.import(&device.export(handle)?)?)?;
         let address = device.reserve(G, 0)?;
         let used = device.map(address, G, handle).and_then(|()| {
             device.set_access(address, G)?;

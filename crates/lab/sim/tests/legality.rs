@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper that fails fails its test")]
 
 use drystone_driver::{
-    Call, CaptureMode, CaptureStatus, Driver, DriverError, Event, Handle, MemoryPool,
+    Call, CaptureMode, CaptureStatus, Descriptor, Driver, DriverError, Event, Handle, MemoryPool,
     MemoryPoolConfig, Stream,
 };
 use drystone_sim::{
@@ -18,6 +18,7 @@ struct Bench {
     /// Two granules: the first mapped with access, the second not mapped.
     mapped: u64,
     handle: Handle,
+    descriptor: Descriptor,
     spare: u64,
     pool: MemoryPool,
     pooled: u64,
@@ -32,15 +33,16 @@ impl Bench {
         let (handle, spare) = (device.create(G).unwrap(), device.reserve(G, 0).unwrap());
         device.map(mapped, G, handle).unwrap();
         device.set_access(mapped, G).unwrap();
+        let descriptor = device.export(handle).unwrap();
         let pool = device.create_memory_pool(&MemoryPoolConfig::default()).unwrap();
         let pooled = device.malloc_async(pool, G, Stream::DEFAULT).unwrap();
         let event = device.create_event().unwrap();
         device.record(event, Stream::DEFAULT).unwrap();
-        Self { device, plain, mapped, handle, spare, pool, pooled, event }
+        Self { device, plain, mapped, handle, descriptor, spare, pool, pooled, event }
     }
 
     fn make(&self, call: Call) -> Result<(), DriverError> {
-        let Self { device, plain, mapped, handle, spare, pool, pooled, event } = self;
+        let Self { device, plain, mapped, handle, descriptor, spare, pool, pooled, event } = self;
         let stream = Stream::DEFAULT;
         match call {
             Call::MemoryInfo => device.memory_info().map(drop),
@@ -51,6 +53,8 @@ impl Bench {
             Call::Map => device.map(mapped + G, G, *handle),
             Call::SetAccess => device.set_access(*mapped, G),
             Call::Unmap => device.unmap(*mapped, G),
+            Call::Export => device.export(*handle).map(drop),
+            Call::Import => device.import(descriptor).map(drop),
             Call::Malloc => device.malloc(G).map(drop),
             Call::Free => device.free(*plain),
             Call::CreateMemoryPool => {

@@ -364,7 +364,8 @@ fn a_lost_context_refuses_everything_and_blames_nobody() {
 
 #[test]
 fn a_strict_device_reports_mistakes_but_not_bad_luck() {
-    let config = SimConfig { total_bytes: 2 * G, strict: true, ..SimConfig::default() };
+    let harsh = Harsh { stale_handles_end: false, ..Harsh::default() };
+    let config = SimConfig { total_bytes: 2 * G, strict: true, harsh, ..SimConfig::default() };
     let device = SimDevice::new(config);
     let (stream, event) = (device.create_stream(), device.create_event().unwrap());
     device.destroy_stream(stream).unwrap();

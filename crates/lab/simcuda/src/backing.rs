@@ -5,9 +5,10 @@
 //! file in memory for each handle, mapped wherever the handle is: what is written through one
 //! mapping is read through every other. The system commits a page when it is first touched.
 
-use crate::status::{OPERATING_SYSTEM, OUT_OF_MEMORY, Outcome};
-use drystone_sim::SimConfig;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use crate::status::{OUT_OF_MEMORY, Outcome};
+use drystone_sim::{SharedFile, SimConfig};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const PAGE: u64 = 4096;
@@ -87,7 +88,7 @@ pub(crate) fn show(
     backing: Option<&Backing>,
     address: u64,
     bytes: u64,
-    file: Option<&OwnedFd>,
+    file: Option<&Arc<SharedFile>>,
     access: i32,
 ) -> Outcome {
     let (Some(_), Some(file)) = (backing, file) else { return Ok(()) };
@@ -95,21 +96,13 @@ pub(crate) fn show(
         0 => reserve(address, bytes),
         _ => {
             let access = if access == 1 { libc::PROT_READ } else { ANYTHING };
-            place(address, bytes, access, libc::MAP_SHARED | libc::MAP_FIXED, file.as_raw_fd())
+            place(
+                address,
+                bytes,
+                access,
+                libc::MAP_SHARED | libc::MAP_FIXED,
+                file.as_fd().as_raw_fd(),
+            )
         }
     }
-}
-
-/// A file in memory of this size, which takes memory only where it is written.
-pub(crate) fn file(bytes: u64) -> Outcome<OwnedFd> {
-    // SAFETY: the name is a C string.
-    let number = unsafe { libc::memfd_create(c"simcuda".as_ptr(), libc::MFD_CLOEXEC) };
-    if number < 0 {
-        return Err(OPERATING_SYSTEM);
-    }
-    // SAFETY: the descriptor was just opened and belongs to nobody else.
-    let file = unsafe { OwnedFd::from_raw_fd(number) };
-    // SAFETY: the descriptor is open.
-    let resized = unsafe { libc::ftruncate(number, bytes as i64) };
-    if resized == 0 { Ok(file) } else { Err(OPERATING_SYSTEM) }
 }

@@ -78,6 +78,7 @@ impl Config {
             "mapping_limit" => self.sim.mapping_limit = count(key, value, u64::MAX)?,
             "vmm" => self.sim.has_virtual_memory = boolean(key, value)?,
             "pools" => self.sim.has_async_malloc = boolean(key, value)?,
+            "shared" => self.sim.shared = Some(value.into()),
             "shareable" => self.sim.is_shareable = boolean(key, value)?,
             "oracle" => self.sim.oracle = boolean(key, value)?,
             "event_latency_us" => self.sim.event_latency_ns = nanoseconds(key, value)?,
@@ -157,12 +158,13 @@ fn bytes(key: &str, value: &str) -> Result<u64, String> {
 mod tests {
     use super::Config;
     use drystone_sim::{Harsh, NetworkMemory};
+    use std::path::Path;
 
     #[test]
     fn every_key_is_read() {
         let text = "memory:1.5GiB, devices:2,compute:8.6,driver:12080,strict:true,backing:true,\
                     debug:true,kernel_us:2.5,stats:stderr,address_space:1TiB,mapping_limit:9,\
-                    vmm:false,pools:false,shareable:false,oracle:true,event_latency_us:3,\
+                    vmm:false,pools:false,shareable:false,shared:gpu,oracle:true,event_latency_us:3,\
                     event_jitter_us:4,clock_jitter_us:5,check_kernel_us:6,calls_take_time:true,\
                     seed:7,own_clock:true,alias_limit:8,launch_queue:10,profile:wsl2,harsh:true,\
                     launches_are_early:false,unproven_is_illegal:false";
@@ -173,6 +175,7 @@ mod tests {
         let sim = &config.sim;
         assert_eq!((sim.total_bytes, sim.address_space_bytes), (3 << 29, 1 << 40));
         assert!(!sim.has_virtual_memory && !sim.has_async_malloc && !sim.is_shareable);
+        assert_eq!(sim.shared.as_deref(), Some(Path::new("gpu")));
         assert!(sim.oracle && sim.calls_take_time);
         assert_eq!((sim.event_latency_ns, sim.event_jitter_ns), (3000, 4000));
         assert_eq!((sim.clock_jitter_ns, sim.check_kernel_ns), (5000, 6000));

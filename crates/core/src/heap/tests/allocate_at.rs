@@ -30,6 +30,7 @@ fn blocks_are_put_back_where_they_were_and_nowhere_else() {
         device_bytes: 1 << 36,
         limit_bytes: u64::MAX,
         cross_stream: CrossStream::Wait,
+        remaps: true,
         held_per_handle: HELD_PER_HANDLE,
         prefer: crate::Prefer::Memory,
     });

@@ -1,6 +1,7 @@
 //! Runs of free blocks of several streams: which one serves, and how many blocks are looked at.
 
 use crate::fence::StreamOrder;
+use crate::headroom::Look;
 use crate::heap::search::LOOKED;
 use crate::plan::Request;
 use crate::{
@@ -18,6 +19,7 @@ fn heap() -> Heap {
         device_bytes: 1 << 36,
         limit_bytes: u64::MAX,
         cross_stream: CrossStream::Wait,
+        remaps: true,
         held_per_handle: HELD_PER_HANDLE,
         prefer: crate::Prefer::Memory,
     })
@@ -46,7 +48,9 @@ fn run(heap: &mut Heap, stream: StreamId, bytes: u64) -> (Option<(u64, u64)>, us
     let list =
         heap.pools.list_in(&mut heap.space, PoolId::DEFAULT.index, SizeClass::Small, stream.index);
     LOOKED.set(0);
-    let run = heap.search(Request { list, requested: bytes, bytes }).run(StreamOrder::Unrecorded);
+    let run = heap
+        .search(Request { list, requested: bytes, bytes, reuse: Reuse::MayWait, look: Look::Past })
+        .run(StreamOrder::Unrecorded);
     let blocks = &heap.space.blocks;
     let place = run.map(|run| (blocks[run.first].address, blocks[run.last].end()));
     (place, LOOKED.get())

@@ -1,5 +1,6 @@
 //! Remaps and idle windows, step by step on a small heap.
 
+use crate::headroom::Look;
 use crate::heap::Heap;
 use crate::plan::Step;
 use crate::policy::{self, WINDOWS_TO_PASS_OVER};
@@ -24,6 +25,7 @@ impl Sample {
             device_bytes: 1 << 40,
             limit_bytes: u64::MAX,
             cross_stream: CrossStream::Wait,
+            remaps: true,
             held_per_handle: HELD_PER_HANDLE,
             prefer: crate::Prefer::Memory,
         });
@@ -171,7 +173,13 @@ fn what_keeps_the_oldest_window_mapped_is_recorded_once() {
     sample.scatter(2);
     sample.remap(2);
     let list = crate::ListIx(0);
-    let request = crate::plan::Request { list, requested: 512, bytes: 512 };
+    let request = crate::plan::Request {
+        list,
+        requested: 512,
+        bytes: 512,
+        reuse: Reuse::MayWait,
+        look: Look::Past,
+    };
     let oldest = sample.heap.space.idle_windows.oldest().unwrap();
     let plan = sample.heap.plan_fence(oldest, request).unwrap();
     let [Step::Record { fence }] = *plan.steps() else { panic!("{plan:?}") };

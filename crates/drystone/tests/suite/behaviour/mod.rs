@@ -7,6 +7,7 @@ mod pins;
 mod pools;
 mod pressure;
 mod reuse;
+mod share;
 mod sizes;
 mod streams;
 mod uses;

@@ -26,9 +26,6 @@ fn the_same_stream_has_the_same_key(setup: &Setup) {
     let default = program.default_lane();
     assert_eq!(program.lane_of(Stream::DEFAULT).id, default.id);
     assert!(default.id != one.id && default.id != other.id);
-    if program.device.checks_handles() {
-        assert!(program.allocator.add_stream(Stream(0xdead)).is_err(), "nobody's handle");
-    }
     let block = program.allocate(default, MIB);
     program.free(block);
     program.end();
@@ -73,9 +70,6 @@ fn a_retired_stream_is_unknown(setup: &Setup) {
 fn b01_free_blocks_of_a_destroyed_stream_are_safe(setup: &Setup) {
     for is_announced in [true, false] {
         let program = setup.program();
-        if !is_announced && !program.device.checks_handles() {
-            continue;
-        }
         let gone = if is_announced { program.lane() } else { program.passing_lane() };
         let lane = program.lane();
         let blocks = [program.allocate(gone, 12 * MIB), program.allocate(gone, 700)];
@@ -119,9 +113,6 @@ fn b02_a_recycled_handle_is_another_stream(setup: &Setup) {
 /// block is freed: that stream's progress says nothing about the block.
 fn b02_b06_uses_on_a_stream_destroyed_unannounced_are_waited_for(setup: &Setup) {
     let program = setup.program();
-    if !program.device.checks_handles() {
-        return;
-    }
     let (lane, gone) = (program.lane(), program.passing_lane());
     let block = program.allocate(lane, 12 * MIB);
     program.use_on(&block, gone);
@@ -144,8 +135,7 @@ fn b14_blocks_outlive_their_stream(setup: &Setup) {
     for is_announced in [true, false] {
         let program = setup.program();
         // The driver's own pools free in the order of the block's stream.
-        let may_vanish = program.device.checks_handles() && setup.is_caching();
-        if !is_announced && !may_vanish {
+        if !is_announced && !setup.is_caching() {
             continue;
         }
         let gone = if is_announced { program.lane() } else { program.passing_lane() };
@@ -186,9 +176,6 @@ fn streams_that_come_and_go_hold_nothing(setup: &Setup) {
 /// Their handle comes again as another stream's: more is not needed to know that they are gone.
 fn streams_that_go_unannounced_leave_their_memory_to_the_next(setup: &Setup) {
     let program = setup.program();
-    if !program.device.checks_handles() {
-        return;
-    }
     let bytes = setup.unit_bytes().max(12 * MIB);
     for round in 0..50 {
         let lane = program.passing_lane();

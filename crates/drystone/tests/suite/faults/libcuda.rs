@@ -12,7 +12,7 @@ use crate::setup::{CUDA_SOURCES, CUDA_VMM};
 use crate::simcuda;
 
 /// What a driver over cudarc calls once the device is open.
-const FUNCTIONS: [&str; 30] = [
+const FUNCTIONS: [&str; 32] = [
     "cuCtxEnablePeerAccess",
     "cuCtxGetCurrent",
     "cuCtxSynchronize",
@@ -26,9 +26,11 @@ const FUNCTIONS: [&str; 30] = [
     "cuMemAlloc",
     "cuMemAllocFromPoolAsync",
     "cuMemCreate",
+    "cuMemExportToShareableHandle",
     "cuMemFree",
     "cuMemFreeAsync",
     "cuMemGetInfo",
+    "cuMemImportFromShareableHandle",
     "cuMemMap",
     "cuMemPoolCreate",
     "cuMemPoolDestroy",

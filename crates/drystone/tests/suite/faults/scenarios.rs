@@ -14,7 +14,7 @@ const fn scenario(name: &'static str, steps: fn(&mut Script<'_>)) -> Scenario {
     Scenario { name, limit_bytes: None, steps }
 }
 
-pub const SCENARIOS: [Scenario; 10] = [
+pub const SCENARIOS: [Scenario; 11] = [
     scenario("growth on one stream", growth),
     scenario("small and large blocks mixed", mixed),
     scenario("reuse across streams", across),
@@ -25,6 +25,7 @@ pub const SCENARIOS: [Scenario; 10] = [
     scenario("streams that go", retire),
     scenario("a private pool", pool),
     scenario("growth in a capture", capture),
+    scenario("memory in other processes", share),
 ];
 
 fn growth(script: &mut Script<'_>) {
@@ -157,6 +158,19 @@ fn pool(script: &mut Script<'_>) {
     script.trim();
     script.allocate_in("d", pool, lane, 12 * MIB);
     script.allocate_in("e", pool, other, 14 * MIB);
+}
+
+fn share(script: &mut Script<'_>) {
+    let lane = script.lane();
+    script.allocate("a", lane, 12 * MIB);
+    script.allocate("b", lane, 700);
+    script.share("a");
+    script.share("b");
+    script.free("a");
+    script.trim();
+    script.allocate("c", lane, 20 * MIB);
+    script.share("c");
+    script.share("b");
 }
 
 fn capture(script: &mut Script<'_>) {

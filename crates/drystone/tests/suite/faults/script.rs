@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use drystone::driver::CaptureMode;
-use drystone::{AllocateError, PoolId};
+use drystone::{AllocateError, PoolId, ShareError};
 use drystone_sim::FaultMode;
 
 use crate::device::{Fault, FaultyDevice};
@@ -91,6 +91,25 @@ impl<'a> Script<'a> {
         if let Some(block) = self.blocks.get(name) {
             self.program.use_on(block, lane);
         }
+    }
+
+    /// Gives a block to another process, which is this one, and takes it back.
+    pub fn share(&mut self, name: &str) {
+        let Some(block) = self.blocks.get(name) else { return };
+        let allocator = &self.program.allocator;
+        let imported = allocator.export(block.address).and_then(|exported| {
+            let handles = exported.handles.iter().map(|one| (&*one.descriptor, one.bytes));
+            allocator.import(&handles.collect::<Vec<_>>())
+        });
+        match imported {
+            Err(ShareError::Driver { error } | ShareError::NotShareable { error }) => {
+                let plan = self.plan.unwrap_or_else(|| panic!("without a fault: {error}"));
+                assert_eq!(error.code, plan.code, "{error}");
+            }
+            Err(ShareError::Plain { .. } | ShareError::DriversOwn) => {}
+            imported => drop(imported.unwrap()),
+        }
+        self.program.check();
     }
 
     /// A free never fails for what the driver does.

@@ -26,7 +26,17 @@ impl State {
         Ok(())
     }
 
+    /// Memory that only descriptors kept goes back once these are closed.
+    pub(crate) fn look_at_exports(&mut self) {
+        for piece in self.memory.vm.look_at_exports(&mut self.memory.supply) {
+            if let Some(oracle) = &mut self.oracle {
+                oracle.physical_gone(piece.physical, piece.bytes);
+            }
+        }
+    }
+
     pub(crate) fn malloc(&mut self, bytes: u64) -> Result<u64, ErrorCode> {
+        self.look_at_exports();
         self.memory.plain.malloc(&mut self.memory.supply, bytes)
     }
 

@@ -1,9 +1,12 @@
-//! [`Supply`]: the bytes and the addresses a device has left.
+//! [`Supply`]: the bytes and the addresses a device has left. The bytes may be shared with other
+//! processes; the addresses are this one's.
 
 use super::address_space::AddressSpace;
+use super::ledger::Ledger;
 use super::piece::Physical;
 use crate::GRANULARITY_BYTES;
 use crate::config::SimConfig;
+use crate::shared_file::FileIdentity;
 use drystone_driver::ErrorCode;
 
 #[derive(Debug)]
@@ -13,6 +16,8 @@ pub(crate) struct Supply {
     peak_bytes: u64,
     next_physical: Physical,
     addresses: AddressSpace,
+    /// What other processes hold, too; or why that cannot be known.
+    ledger: Option<Result<Ledger, ErrorCode>>,
 }
 
 impl Supply {
@@ -26,6 +31,7 @@ impl Supply {
             peak_bytes: 0,
             next_physical: 0,
             addresses: AddressSpace::new(first, space),
+            ledger: config.shared.as_ref().map(|path| Ledger::open(path, config.ordinal)),
         }
     }
 
@@ -37,15 +43,48 @@ impl Supply {
         self.peak_bytes
     }
 
-    pub(crate) const fn free_bytes(&self) -> u64 {
-        self.total_bytes - self.used_bytes
+    /// Errors: what other processes hold cannot be known.
+    pub(crate) fn free_bytes(&self) -> Result<u64, ErrorCode> {
+        let used = self.ledger()?.map_or(Ok(self.used_bytes), Ledger::used_bytes)?;
+        Ok(self.total_bytes.saturating_sub(used))
+    }
+
+    fn ledger(&self) -> Result<Option<&Ledger>, ErrorCode> {
+        self.ledger.as_ref().map(Result::as_ref).transpose().map_err(|code| *code)
     }
 
     /// Takes physical memory and numbers its bytes.
     pub(crate) fn take(&mut self, bytes: u64) -> Result<Physical, ErrorCode> {
-        if bytes > self.free_bytes() {
-            return Err(ErrorCode::OutOfMemory);
+        match self.ledger()? {
+            Some(ledger) => ledger.take(bytes, self.total_bytes)?,
+            None if bytes > self.total_bytes - self.used_bytes => {
+                return Err(ErrorCode::OutOfMemory);
+            }
+            None => {}
         }
+        self.number(bytes)
+    }
+
+    /// Takes part in memory that another process made. Where nothing is shared but this, it takes
+    /// room as any other.
+    pub(crate) fn take_imported(
+        &mut self,
+        file: FileIdentity,
+        bytes: u64,
+    ) -> Result<Physical, ErrorCode> {
+        match self.ledger()? {
+            Some(ledger) => ledger.import(file, bytes)?,
+            None => return self.take(bytes),
+        }
+        self.number(bytes)
+    }
+
+    /// Memory that was taken can be others', too, from now on.
+    pub(crate) fn note_exported(&self, file: FileIdentity, bytes: u64) -> Result<(), ErrorCode> {
+        self.ledger()?.map_or(Ok(()), |ledger| ledger.export(file, bytes))
+    }
+
+    fn number(&mut self, bytes: u64) -> Result<Physical, ErrorCode> {
         let physical = self.next_physical;
         self.next_physical = physical.checked_add(bytes).ok_or(ErrorCode::OutOfMemory)?;
         self.used_bytes += bytes;
@@ -53,8 +92,19 @@ impl Supply {
         Ok(physical)
     }
 
-    pub(crate) const fn give_back(&mut self, bytes: u64) {
+    pub(crate) fn give_back(&mut self, bytes: u64) {
         self.used_bytes -= bytes;
+        if let Some(Ok(ledger)) = &self.ledger {
+            ledger.give_back(bytes);
+        }
+    }
+
+    /// Gives back what is, or was, others', too.
+    pub(crate) fn give_back_shared(&mut self, file: FileIdentity, bytes: u64) {
+        self.used_bytes -= bytes;
+        if let Some(Ok(ledger)) = &self.ledger {
+            ledger.let_go(file);
+        }
     }
 
     pub(crate) fn take_addresses(&mut self, bytes: u64, align: u64) -> Result<u64, ErrorCode> {

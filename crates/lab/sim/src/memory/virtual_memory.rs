@@ -2,18 +2,24 @@
 //!
 //! Refuses what the driver refuses: mapping over a mapping, outside one reservation, or in part;
 //! ranges that cut a mapping or have a gap; giving addresses back while something is mapped there.
-//! Invariant: physical memory lives as long as its handle or one of its mappings does, and a handle
-//! value is free for reuse as soon as it is released, mappings or not.
+//! Invariant: physical memory lives as long as one of its handles, mappings or descriptors (`export`)
+//! does, and a handle value is free for reuse as soon as it is released, mappings or not.
+
+mod export;
 
 use super::piece::{Physical, Piece};
 use super::supply::Supply;
 use crate::GRANULARITY_BYTES;
 use crate::config::SimConfig;
 use crate::handle_table::HandleTable;
+use crate::shared_file::SharedFile;
 use drystone_driver::{ErrorCode, Handle};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
+
+use export::Exports;
 
 const FIRST_HANDLE: u64 = 0xa000_0000;
 
@@ -22,10 +28,12 @@ const UNMAPPED: u32 = u32::MAX;
 
 #[derive(Debug)]
 pub(crate) struct VirtualMemory {
+    ordinal: u32,
     reservations: BTreeMap<u64, Reservation>,
     handles: HandleTable<Physical>,
     /// Looked up only, never walked: the order of a hash table decides nothing.
     objects: FxHashMap<Physical, Object>,
+    exports: Exports,
     mappings: Vec<Mapping>,
     spare_mappings: Vec<u32>,
     mapping_limit: u64,
@@ -45,8 +53,21 @@ struct Reservation {
 #[derive(Debug)]
 struct Object {
     bytes: u64,
-    has_handle: bool,
+    handles: u32,
     mappings: u32,
+    /// Stands for it elsewhere, once it was asked for.
+    file: Option<Arc<SharedFile>>,
+    holders: Holders,
+}
+
+/// Who else may hold physical memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holders {
+    Nobody,
+    /// It was exported.
+    Others,
+    /// It was imported: the memory of another process.
+    Maker,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -66,9 +87,11 @@ const fn is_granular(value: u64) -> bool {
 impl VirtualMemory {
     pub(crate) fn new(config: &SimConfig) -> Self {
         Self {
+            ordinal: config.ordinal,
             reservations: BTreeMap::new(),
             handles: HandleTable::new(FIRST_HANDLE),
             objects: FxHashMap::default(),
+            exports: Exports::default(),
             mappings: Vec::new(),
             spare_mappings: Vec::new(),
             mapping_limit: config.mapping_limit,
@@ -117,7 +140,10 @@ impl VirtualMemory {
             return Err(ErrorCode::InvalidValue);
         }
         let physical = supply.take(bytes)?;
-        self.objects.insert(physical, Object { bytes, has_handle: true, mappings: 0 });
+        self.objects.insert(
+            physical,
+            Object { bytes, handles: 1, mappings: 0, file: None, holders: Holders::Nobody },
+        );
         Ok(Handle(self.handles.insert(physical)))
     }
 
@@ -129,7 +155,7 @@ impl VirtualMemory {
     ) -> Result<Option<Piece>, ErrorCode> {
         let physical = self.handles.remove(handle.0).ok_or(ErrorCode::InvalidHandle)?;
         if let Some(object) = self.objects.get_mut(&physical) {
-            object.has_handle = false;
+            object.handles -= 1;
         }
         Ok(self.collect(supply, physical))
     }
@@ -285,9 +311,10 @@ impl VirtualMemory {
         let index = self.mapping_index(at).ok_or(ErrorCode::InvalidValue)?;
         let physical = self.mappings[index as usize].physical;
         let object = self.objects.get_mut(&physical).ok_or(ErrorCode::InvalidValue)?;
-        if std::mem::replace(&mut object.has_handle, true) {
+        if object.handles > 0 {
             return Err(ErrorCode::InvalidValue);
         }
+        object.handles += 1;
         Ok(Handle(self.handles.insert(physical)))
     }
 
@@ -332,15 +359,19 @@ impl VirtualMemory {
         self.mappings.len() - self.spare_mappings.len()
     }
 
-    /// Gives the memory back if neither a handle nor a mapping keeps it.
+    /// Gives the memory back if no handle, mapping or descriptor keeps it.
     fn collect(&mut self, supply: &mut Supply, physical: Physical) -> Option<Piece> {
         let object = self.objects.get(&physical)?;
-        if object.has_handle || object.mappings > 0 {
+        let bytes = object.bytes;
+        if object.handles > 0 || object.mappings > 0 || self.is_kept(physical) {
             return None;
         }
-        let bytes = object.bytes;
-        self.objects.remove(&physical);
-        supply.give_back(bytes);
+        let shared =
+            self.objects.remove(&physical).filter(|object| object.holders != Holders::Nobody);
+        match shared.and_then(|object| object.file) {
+            Some(file) => supply.give_back_shared(file.identity(), bytes),
+            None => supply.give_back(bytes),
+        }
         Some(Piece { address: 0, physical, bytes })
     }
 }

@@ -55,6 +55,8 @@ fn limit_of(limit: i32) -> Outcome<usize> {
     }
 }
 
+/// How often each device was reset by the program.
+static RESETS: [AtomicU32; DEVICES_MAX] = [const { AtomicU32::new(0) }; DEVICES_MAX];
 static LIMITS: Mutex<[Option<usize>; 10]> = Mutex::new([None; 10]);
 
 api! {
@@ -75,6 +77,7 @@ api! {
     fn cuDevicePrimaryCtxReset_v2 = cuDevicePrimaryCtxReset (device: i32) |call| {
         let ordinal = device_index(device)?;
         let config = process::device(ordinal)?.config.clone();
+        RESETS[ordinal].fetch_add(1, Ordering::Relaxed);
         process::replace_device(ordinal, &config)
     }
 
@@ -165,9 +168,11 @@ api! {
     }
 
     fn cuCtxGetId(context: Raw, id: Out<u64>) |call| {
-        ordinal_or_current(context)?;
+        let ordinal = ordinal_or_current(context)?;
         let raw = if context.0 == 0 { current_raw() } else { context };
-        id.set((raw.0 & 0xff_ffff_ffff) + 1)
+        // A context that was reset is another one.
+        let resets = u64::from(RESETS[ordinal].load(Ordering::Relaxed));
+        id.set((resets << 40) + (raw.0 & 0xff_ffff_ffff) + 1)
     }
 
     fn cuCtxGetApiVersion(context: Raw, version: Out<u32>) |call| {

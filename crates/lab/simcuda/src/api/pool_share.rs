@@ -4,13 +4,13 @@
 //! them, which is not modelled.
 
 use super::pool::pool_of;
-use super::virtual_share::{borrow, give, identity};
+use super::virtual_share::{borrow, give};
 use crate::abi::{Opaque64, Out, POSIX_FD, Raw};
 use crate::handle::Kind;
-use crate::process::resolve;
-use crate::status::{INVALID_VALUE, NOT_SUPPORTED, Outcome};
-use crate::{backing, process};
+use crate::process::{self, resolve};
+use crate::status::{INVALID_VALUE, NOT_SUPPORTED, OPERATING_SYSTEM, Outcome};
 use drystone_driver::{Driver, MemoryPool};
+use drystone_sim::SharedFile;
 use std::collections::hash_map::Entry;
 use std::os::fd::AsFd;
 
@@ -27,7 +27,10 @@ fn export(pool: Raw, kind: i32) -> Outcome<i32> {
     let files = &mut device.tables.lock().pools.files;
     give(match files.entry(value) {
         Entry::Occupied(known) => known.into_mut(),
-        Entry::Vacant(place) => place.insert(backing::file(0)?),
+        Entry::Vacant(place) => {
+            let file = SharedFile::new(device.ordinal as u32, 0);
+            place.insert(file.map_err(|_| OPERATING_SYSTEM)?)
+        }
     })
 }
 
@@ -36,12 +39,10 @@ fn import(number: u64, kind: i32) -> Outcome<Raw> {
         return Err(NOT_SUPPORTED);
     }
     let file = borrow(number)?;
-    let (own, _) = identity(file.as_fd()).ok_or(INVALID_VALUE)?;
+    let own = SharedFile::of(file.as_fd()).map_err(|_| INVALID_VALUE)?.identity();
     for device in process::devices() {
         let files = &device.tables.lock().pools.files;
-        let found = files
-            .iter()
-            .find(|(_, other)| identity(other.as_fd()).is_some_and(|(id, _)| id == own));
+        let found = files.iter().find(|(_, other)| other.identity() == own);
         if let Some((&value, _)) = found {
             return Ok(device.handle(Kind::Pool, value));
         }

@@ -10,12 +10,11 @@ use crate::device::Device;
 use crate::handle::Kind;
 use crate::process::resolve;
 use crate::status::{INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, Outcome, UNKNOWN};
-use crate::tables::{Mapped, Physical, Physicals};
+use crate::tables::{Mapped, Physical};
 use crate::{backing, process};
 use arc_swap::Guard;
 use drystone_driver::{Driver, Handle as SimHandle};
 use drystone_sim::{GRANULARITY_BYTES, NetworkMemory};
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`
@@ -46,12 +45,12 @@ pub(crate) fn create(device: &Device, bytes: u64, properties: MemoryProperties) 
     let handle = device.sim.create(bytes)?;
     let file = OnceLock::new();
     if device.backing.is_some() {
-        let _ = file.set(backing::file(bytes).inspect_err(|_| {
+        let _ = file.set(device.sim.file_of(handle).inspect_err(|_| {
             // Nothing stands behind it: the memory goes back as if never created.
             let _ = device.sim.release(handle);
         })?);
     }
-    tables.physicals.hold(handle.0, Arc::new(Physical { properties, bytes, file }));
+    tables.physicals.hold(handle.0, Arc::new(Physical { properties, file }));
     Ok(device.handle(Kind::Memory, handle.0))
 }
 
@@ -141,37 +140,16 @@ fn retain(address: u64) -> Outcome<Raw> {
     let tables = &mut *device.tables.lock();
     let mapping = tables.physicals.mapping_at(address).ok_or(INVALID_VALUE)?;
     let physical = Arc::clone(&mapping.physical);
-    handle_of(&device, &mut tables.physicals, physical, address)
-}
-
-/// The handle of physical memory with one more reference; a fresh one of memory that is only
-/// mapped, at this address, any more.
-fn handle_of(
-    device: &Device,
-    physicals: &mut Physicals,
-    physical: Arc<Physical>,
-    address: u64,
-) -> Outcome<Raw> {
-    let value = match physicals.retain(&physical) {
+    let value = match tables.physicals.retain(&physical) {
         Some(value) => value,
         None => {
+            // It is only mapped any more.
             let again = device.sim.handle_again(address)?;
-            physicals.hold(again.0, physical);
+            tables.physicals.hold(again.0, physical);
             again.0
         }
     };
     Ok(device.handle(Kind::Memory, value))
-}
-
-/// The handle of the memory that a file stands for, if it is this device's.
-pub(crate) fn handle_of_file(
-    device: &Device,
-    is_it: impl Fn(&OwnedFd) -> bool,
-) -> Option<Outcome<Raw>> {
-    let physicals = &mut device.tables.lock().physicals;
-    let physical = physicals.of_file(is_it)?;
-    let address = physicals.address_of(&physical).unwrap_or(0);
-    Some(handle_of(device, physicals, physical, address))
 }
 
 api! {

@@ -1,29 +1,18 @@
 //! Physical memory given to others as a file descriptor, and multicast, which there is none of.
 //!
 //! The descriptor is that of a file in memory as large as the memory it stands for. Where it comes
-//! back to the process it is known by its inode and gives the same memory; from another process it
+//! back to the process it gives the same memory, by a handle of its own; from another process it
 //! gives memory of its size, which is charged to the importing device, too.
 
-use super::virtual_memory::{create, handle_of_file};
-use crate::abi::{In, Location, MemoryProperties, Out, POSIX_FD, Raw};
-use crate::context::current;
+use crate::abi::{DEVICE, In, Location, MemoryProperties, Out, POSIX_FD, Raw};
 use crate::handle::Kind;
-use crate::process::resolve;
+use crate::process::{self, resolve};
 use crate::status::{INVALID_VALUE, NOT_SUPPORTED, OPERATING_SYSTEM, Outcome};
 use crate::tables::Physical;
-use crate::{backing, process};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use drystone_driver::{Driver, Handle as SimHandle};
+use drystone_sim::SharedFile;
+use std::os::fd::{AsFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
-
-/// What tells two files apart, and the size.
-pub(crate) fn identity(file: BorrowedFd<'_>) -> Option<((u64, u64), u64)> {
-    let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: the descriptor is borrowed and the place is large enough.
-    let result = unsafe { libc::fstat(file.as_raw_fd(), stat.as_mut_ptr()) };
-    // SAFETY: `fstat` has filled it in, and zeroes are a valid value anyway.
-    let stat = unsafe { stat.assume_init() };
-    (result == 0).then_some(((stat.st_dev, stat.st_ino), stat.st_size as u64))
-}
 
 /// A descriptor of the program's; null and negative ones are refused.
 pub(crate) fn borrow(number: u64) -> Outcome<OwnedFd> {
@@ -34,20 +23,12 @@ pub(crate) fn borrow(number: u64) -> Outcome<OwnedFd> {
         return Err(INVALID_VALUE);
     }
     // SAFETY: the copy is new and belongs to nobody else.
-    Ok(unsafe { std::os::fd::FromRawFd::from_raw_fd(copy) })
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
-/// A descriptor for the program to keep.
-pub(crate) fn give(file: &OwnedFd) -> Outcome<i32> {
-    Ok(file.try_clone().map_err(|_| OPERATING_SYSTEM)?.into_raw_fd())
-}
-
-/// The file that stands for the memory, made when it is first asked for.
-fn file_of(physical: &Physical) -> Outcome<&OwnedFd> {
-    if physical.file.get().is_none() {
-        let _ = physical.file.set(backing::file(physical.bytes)?);
-    }
-    physical.file.get().ok_or(OPERATING_SYSTEM)
+/// A descriptor of a file for the program to keep.
+pub(crate) fn give(file: &SharedFile) -> Outcome<i32> {
+    Ok(file.give().map_err(|_| OPERATING_SYSTEM)?.into_raw_fd())
 }
 
 fn export(handle: Raw, kind: i32) -> Outcome<i32> {
@@ -56,30 +37,37 @@ fn export(handle: Raw, kind: i32) -> Outcome<i32> {
     if kind != POSIX_FD || physical.properties.handle_types & POSIX_FD == 0 {
         return Err(INVALID_VALUE);
     }
-    give(file_of(&physical)?)
+    let descriptor = device.sim.export(SimHandle(value))?;
+    // It is known by its file when it comes back.
+    let _ = physical.file.set(device.sim.file_of(SimHandle(value))?);
+    Ok(descriptor.into_raw_fd())
 }
 
 fn import(number: u64, kind: i32) -> Outcome<Raw> {
     if kind != POSIX_FD {
         return Err(NOT_SUPPORTED);
     }
-    let file = borrow(number)?;
-    let (own, bytes) = identity(file.as_fd()).ok_or(INVALID_VALUE)?;
-    let is_it = |other: &OwnedFd| identity(other.as_fd()).is_some_and(|(id, _)| id == own);
-    for device in process::devices() {
-        if let Some(handle) = handle_of_file(&device, is_it) {
-            return handle;
+    let descriptor = borrow(number)?;
+    let file = SharedFile::of(descriptor.as_fd()).map_err(|_| INVALID_VALUE)?;
+    let device = process::device(file.ordinal() as usize).map_err(|_| NOT_SUPPORTED)?;
+    let value = device.sim.import(&descriptor)?;
+    let physicals = &mut device.tables.lock().physicals;
+    let physical = match physicals.of_file(file.identity()) {
+        Some(known) => known,
+        None => {
+            let location = Location { kind: DEVICE, id: device.ordinal as i32 };
+            let properties = MemoryProperties {
+                kind: 1,
+                handle_types: POSIX_FD,
+                location,
+                ..Default::default()
+            };
+            let shown = OnceLock::from(device.sim.file_of(value)?);
+            Arc::new(Physical { properties, file: shown })
         }
-    }
-    let device = current()?;
-    let location = Location { kind: 1, id: device.ordinal as i32 };
-    let properties =
-        MemoryProperties { kind: 1, handle_types: POSIX_FD, location, ..Default::default() };
-    let handle = create(&device, bytes, properties)?;
-    let value = device.value(handle, Kind::Memory)?;
-    let physical = Physical { properties, bytes, file: OnceLock::from(file) };
-    device.tables.lock().physicals.hold(value, Arc::new(physical));
-    Ok(handle)
+    };
+    physicals.hold(value.0, physical);
+    Ok(device.handle(Kind::Memory, value.0))
 }
 
 api! {

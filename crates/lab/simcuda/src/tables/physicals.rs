@@ -4,17 +4,16 @@
 
 use crate::abi::MemoryProperties;
 use crate::status::{INVALID_HANDLE, Outcome};
+use drystone_sim::{FileIdentity, SharedFile};
 use std::collections::{BTreeMap, HashMap};
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 
 /// Physical memory, as long as a handle or a mapping keeps it.
 #[derive(Debug)]
 pub(crate) struct Physical {
     pub(crate) properties: MemoryProperties,
-    pub(crate) bytes: u64,
     /// What lies behind it, once there is something or it was exported.
-    pub(crate) file: OnceLock<OwnedFd>,
+    pub(crate) file: OnceLock<Arc<SharedFile>>,
 }
 
 #[derive(Debug)]
@@ -62,20 +61,15 @@ impl Physicals {
         Some(value)
     }
 
-    /// Where the memory is mapped, if it is.
-    pub(crate) fn address_of(&self, physical: &Arc<Physical>) -> Option<u64> {
-        let found = self.mapped.iter().find(|(_, one)| Arc::ptr_eq(&one.physical, physical));
-        found.map(|(&address, _)| address)
-    }
-
     pub(crate) fn hold(&mut self, value: u64, physical: Arc<Physical>) {
         self.held.insert(value, Held { physical, references: 1 });
     }
 
     /// Memory of this device that the file is of.
-    pub(crate) fn of_file(&self, is_it: impl Fn(&OwnedFd) -> bool) -> Option<Arc<Physical>> {
+    pub(crate) fn of_file(&self, identity: FileIdentity) -> Option<Arc<Physical>> {
         let held = self.held.values().map(|held| &held.physical);
         let mapped = self.mapped.values().map(|mapping| &mapping.physical);
-        held.chain(mapped).find(|one| one.file.get().is_some_and(&is_it)).cloned()
+        let is_it = |file: &Arc<SharedFile>| file.identity() == identity;
+        held.chain(mapped).find(|one| one.file.get().is_some_and(is_it)).cloned()
     }
 }

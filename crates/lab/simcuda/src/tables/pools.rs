@@ -1,9 +1,9 @@
 //! [`Pools`]: which memory pools a device has chosen, and whom they are open to.
 
 use drystone_driver::MemoryPoolConfig;
+use drystone_sim::SharedFile;
 use drystone_sim::SimDevice;
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 
 /// What the driver API knows of a device's pools, by their values.
 #[derive(Debug, Default)]
@@ -13,7 +13,7 @@ pub(crate) struct Pools {
     /// Which other devices may reach a pool, as bits.
     pub(crate) opened_to: HashMap<u64, u64>,
     /// Files that stand for pools that were exported.
-    pub(crate) files: HashMap<u64, OwnedFd>,
+    pub(crate) files: HashMap<u64, SharedFile>,
 }
 
 impl Pools {

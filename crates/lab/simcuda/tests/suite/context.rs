@@ -56,7 +56,8 @@ fn a_device_is_what_the_settings_say() {
 
 #[test]
 fn each_thread_has_its_own_current_context() {
-    passes("devices:2", "context::each_thread_has_its_own_current_context", || {
+    let conf = "devices:2,stale_handles_end:false";
+    passes(conf, "context::each_thread_has_its_own_current_context", || {
         cu!(cuInit(0));
         let mut address = 0;
         cu!(cuMemAlloc_v2(&mut address, 512) => CUDA_ERROR_INVALID_CONTEXT);

@@ -57,7 +57,8 @@ fn two_mappings_of_one_handle_are_one_memory() {
 
 #[test]
 fn a_fresh_device_remembers_nothing() {
-    passes("backing:true", "copies::a_fresh_device_remembers_nothing", || {
+    let conf = "backing:true,stale_handles_end:false";
+    passes(conf, "copies::a_fresh_device_remembers_nothing", || {
         start();
         let (device, stream, mut number) = (allocate(4096), stream(), 0u32);
         cu!(cuMemsetD32_v2(device, 9, 1024));

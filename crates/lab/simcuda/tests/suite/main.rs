@@ -14,5 +14,6 @@ mod memory;
 mod program;
 mod safe;
 mod share;
+mod shared;
 mod speed;
 mod streams;

@@ -97,7 +97,7 @@ fn a_pool_keeps_what_its_threshold_says() {
 
 #[test]
 fn a_created_pool_serves_and_can_be_current() {
-    passes("", "memory::a_created_pool_serves_and_can_be_current", || {
+    passes("stale_handles_end:false", "memory::a_created_pool_serves_and_can_be_current", || {
         start();
         // SAFETY: the structure is plain data, for which zeroes are a value.
         let mut wanted: sys::CUmemPoolProps = unsafe { std::mem::zeroed() };

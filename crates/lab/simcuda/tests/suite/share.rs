@@ -5,6 +5,7 @@ use crate::program::{
 };
 use cudarc::driver::sys::{self, CUmemAllocationHandleType_enum as Shared};
 use std::ffi::c_void;
+use std::io::{Read, Write};
 use std::ptr::null_mut;
 
 const POSIX_FD: Shared = Shared::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -35,12 +36,82 @@ fn a_descriptor_gives_the_same_memory_again() {
         // Only a mapping keeps the memory now; the descriptor still leads to it.
         cu!(cuMemImportFromShareableHandle(&mut imported, as_pointer, POSIX_FD));
         cu!(cuMemUnmap(address, GRANULE));
-        assert_eq!(used_bytes(), GRANULE);
         cu!(cuMemRelease(imported));
+        assert_eq!(used_bytes(), GRANULE, "the descriptor keeps it");
+        // SAFETY: it is the program's to close.
+        unsafe { libc::close(number) };
         assert_eq!(used_bytes(), 0);
         cu!(cuMemImportFromShareableHandle(&mut imported, 9999 as *mut c_void, POSIX_FD) =>
             CUDA_ERROR_INVALID_VALUE);
     });
+}
+
+/// Maps memory of a handle at fresh addresses.
+fn show(handle: u64) -> u64 {
+    let address = reserve(GRANULE);
+    cu!(cuMemMap(address, GRANULE, 0, handle, 0));
+    cu!(cuMemSetAccess(address, GRANULE, &access(0), 1));
+    address
+}
+
+fn word_at(address: u64) -> u32 {
+    let mut seen = 0u32;
+    cu!(cuMemcpyDtoH_v2((&raw mut seen).cast(), address, 4));
+    seen
+}
+
+/// What another process does with the descriptor of this one whose number it reads.
+fn answer(mut numbers: impl Read) {
+    let mut number = [0; 4];
+    numbers.read_exact(&mut number).unwrap();
+    // SAFETY: asks for a descriptor of the process that this one was forked from.
+    let own = unsafe {
+        let parent = libc::syscall(libc::SYS_pidfd_open, libc::getppid(), 0);
+        libc::syscall(libc::SYS_pidfd_getfd, parent, i32::from_ne_bytes(number), 0)
+    };
+    assert!(own > 2);
+    start();
+    let mut handle = 0;
+    cu!(cuMemImportFromShareableHandle(&mut handle, own as usize as *mut c_void, POSIX_FD));
+    let address = show(handle);
+    assert_eq!(used_bytes(), GRANULE, "of a device of its own, or once of a shared one");
+    assert_eq!(word_at(address), 77);
+    cu!(cuMemsetD32_v2(address, 78, 1));
+}
+
+#[test]
+fn memory_of_another_process_is_the_same_memory() {
+    let name = "share::memory_of_another_process_is_the_same_memory";
+    passes("backing:true", name, send_and_look);
+}
+
+#[test]
+fn memory_of_two_processes_counts_once_on_a_device_that_they_share() {
+    let name = "share::memory_of_two_processes_counts_once_on_a_device_that_they_share";
+    let folder = tempfile::tempdir().unwrap();
+    let conf = format!("backing:true,shared:{}", folder.path().join("device").display());
+    passes(&conf, name, send_and_look);
+}
+
+fn send_and_look() {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    // SAFETY: the driver is not in use yet; the child makes its own.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let is_done = std::panic::catch_unwind(|| answer(reader)).is_ok();
+        // SAFETY: ends the child without what its parent has registered.
+        unsafe { libc::_exit(i32::from(!is_done)) };
+    }
+    start();
+    let (handle, mut number) = (create(GRANULE), -1i32);
+    let address = show(handle);
+    cu!(cuMemsetD32_v2(address, 77, 1));
+    cu!(cuMemExportToShareableHandle((&raw mut number).cast(), handle, POSIX_FD, 0));
+    writer.write_all(&number.to_ne_bytes()).unwrap();
+    let mut status = -1;
+    // SAFETY: waits for the child, whose status it writes.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!((status, word_at(address)), (0, 78));
 }
 
 #[test]

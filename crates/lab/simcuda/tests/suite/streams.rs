@@ -46,7 +46,8 @@ fn a_program_that_polls_comes_to_an_end() {
 
 #[test]
 fn handles_are_recycled_at_once_and_identities_never() {
-    passes("", "streams::handles_are_recycled_at_once_and_identities_never", || {
+    let test = "streams::handles_are_recycled_at_once_and_identities_never";
+    passes("stale_handles_end:false", test, || {
         start();
         let (mut first_id, mut second_id) = (0, 0);
         let first = stream();
@@ -66,7 +67,7 @@ fn handles_are_recycled_at_once_and_identities_never() {
 
 #[test]
 fn a_handle_of_another_kind_is_refused() {
-    passes("", "streams::a_handle_of_another_kind_is_refused", || {
+    passes("stale_handles_end:false", "streams::a_handle_of_another_kind_is_refused", || {
         start();
         let (stream, event) = (stream(), event(NO_TIMING));
         for nobody in [stream.cast::<c_void>(), null_mut(), 8 as *mut c_void, usize::MAX as _] {

@@ -4,20 +4,19 @@
 //! Keeps I9: a freed block waits for a fence of each stream whose use of it may not be complete,
 //! until the fence has passed. Nobody's stream is made to wait for another (B29).
 
-pub(crate) mod uses;
-
 use crate::error::StreamError;
 use crate::fence::{Fence, StreamOrder, Streams};
 use crate::id::{PoolId, StreamId, StreamIx};
 use crate::plan::{Intent, Plan, Step};
 use crate::space::Space;
 use crate::space::block::{BlockIndex, BlockState, NO_USES};
-use uses::UseTable;
 
 impl Streams {
     /// Retires a stream that is about to be destroyed, and plans its last fence.
     pub(crate) fn plan_retire(&mut self, stream: StreamId) -> Result<Plan, StreamError> {
-        let fence = self.retire(stream)?;
+        let state = self.live_mut(stream)?;
+        let fence = Fence { stream, point: state.issue() };
+        state.is_retired = true;
         Ok(Plan { steps: vec![Step::Record { fence }], intent: Intent::Mark { fence } })
     }
 
@@ -88,23 +87,25 @@ impl Streams {
 
     /// Plans to wait until the device is idle, for blocks that wait for nothing less and for pools.
     pub(crate) fn plan_idle(&mut self, quarantined: Vec<BlockIndex>, pools: Vec<PoolId>) -> Plan {
-        let fences = self.fences_when_idle();
+        // What an idle device has passed: a new fence on each stream that takes any.
+        let streams = (0..self.len() as u32).map(StreamIx);
+        let last = streams.map(|index| {
+            let (stream, state) = (self.id_at(index), self.at_mut(index));
+            let point = if state.is_retired { state.issued } else { state.issue() };
+            Fence { stream, point }
+        });
+        let fences = last.collect();
         let intent = Intent::Synchronize { fences, quarantined, pools };
         Plan { steps: vec![Step::SynchronizeDevice], intent }
     }
 
     /// Plans a fence on each stream that uses a freed block, and forgets the uses that are over.
     /// `None` if none is left.
-    pub(crate) fn plan_free(
-        &mut self,
-        block: BlockIndex,
-        table: &mut UseTable,
-        uses: &mut u32,
-    ) -> Option<Plan> {
+    pub(crate) fn plan_free(&mut self, block: BlockIndex, uses: &mut u32) -> Option<Plan> {
         let (mut fences, mut steps) = (Vec::new(), Vec::new());
-        for stream in table.get(*uses).to_vec() {
+        for stream in self.uses.get(*uses).to_vec() {
             let Some((fence, is_new)) = self.fence_of_use(stream) else {
-                table.remove(uses, stream);
+                self.uses.remove(uses, stream);
                 continue;
             };
             fences.push(fence);
@@ -116,20 +117,25 @@ impl Streams {
         (*uses != NO_USES).then_some(Plan { steps, intent })
     }
 
-    /// A fence that a freed block needs is recorded. Queues the block until it passes; false if it
-    /// has passed already.
-    pub(crate) fn wait_for(&mut self, fence: Fence, block: BlockIndex) -> bool {
-        // A stream that took the place of the fence's has passed all fences of that.
-        let stream = self.at_mut(fence.stream.index);
-        assert!(fence.point <= stream.issued, "a block waits for what was never issued");
-        if !stream.is_retired {
-            stream.recorded = stream.recorded.max(fence.point);
+    /// The fences that a freed block needs are recorded. Queues the block until those have passed
+    /// that have not yet; true if all have.
+    pub(crate) fn wait_for(&mut self, fences: &[Fence], block: BlockIndex, uses: &mut u32) -> bool {
+        assert!(!fences.is_empty(), "a block is pending on nothing");
+        let mut is_over = false;
+        for &fence in fences {
+            // A stream that took the place of the fence's has passed all fences of that.
+            let stream = self.at_mut(fence.stream.index);
+            assert!(fence.point <= stream.issued, "a block waits for what was never issued");
+            if !stream.is_retired {
+                stream.recorded = stream.recorded.max(fence.point);
+            }
+            if fence.point > stream.passed {
+                stream.enqueue(fence.point, block);
+            } else {
+                is_over = self.uses.remove(uses, fence.stream);
+            }
         }
-        let waits = fence.point > stream.passed;
-        if waits {
-            stream.enqueue(fence.point, block);
-        }
-        waits
+        is_over
     }
 
     /// The device has passed a fence. Takes the next block out of the queue that waits for it or

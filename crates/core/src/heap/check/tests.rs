@@ -55,6 +55,7 @@ fn sample() -> Sample {
         device_bytes: 64 * MIB,
         limit_bytes: u64::MAX,
         cross_stream: CrossStream::Wait,
+        remaps: true,
         held_per_handle: HELD_PER_HANDLE,
         prefer: crate::Prefer::Memory,
     });

@@ -1,0 +1,32 @@
+//! Which handles stand behind addresses: for those who give memory to other processes by them.
+
+use super::span::Span;
+use crate::id::GranuleId;
+
+/// A handle of physical memory, and where a block leads to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HandleAt {
+    /// Its name, as plans have it.
+    pub granule: GranuleId,
+    /// Where it is mapped.
+    pub address: u64,
+    /// Its size, in bytes.
+    pub bytes: u64,
+}
+
+impl Span<'_> {
+    /// The handles that it leads to, as a whole and in order: the first may begin before it, and the
+    /// last end behind it.
+    pub(crate) fn handles(&self) -> Vec<HandleAt> {
+        let table = self.table;
+        let around = table.span(self.segment, self.handles_around());
+        let pages = around.mapped_pages();
+        let first = pages.filter(|&(_, granule)| table.granules.before(granule) == 0);
+        let handles = first.map(|(page, granule)| HandleAt {
+            granule,
+            address: table.address_of(page),
+            bytes: table.granules.handle(granule).len() as u64 * table.granule_bytes,
+        });
+        handles.collect()
+    }
+}

@@ -1,0 +1,83 @@
+//! Memory for other processes, and theirs.
+
+use std::sync::Arc;
+
+use drystone_driver::Descriptor;
+
+use super::Allocator;
+use crate::engine::Engine;
+use crate::share::{Exported, ShareError};
+
+impl Allocator {
+    /// The physical memory of the live block that starts at an address, for other processes to
+    /// import: a descriptor for each handle. They are for the program to send, over a socket or as
+    /// numbers for `pidfd_getfd`. The block must stay live for as long as others use it.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use drystone::{Allocator, Options};
+    /// # use drystone_driver::Stream;
+    /// # use drystone_sim::{SimConfig, SimDevice};
+    /// # let device = SimDevice::new(SimConfig::default());
+    /// # let allocator = Allocator::new(Arc::new(device.clone()), &Options::default())?;
+    /// # let stream = allocator.add_stream(Stream::DEFAULT)?;
+    /// let block = allocator.allocate(stream, 32 << 20)?;
+    /// let exported = allocator.export(block.address())?;
+    /// // Elsewhere:
+    /// let handles = exported.handles.iter().map(|handle| (&*handle.descriptor, handle.bytes));
+    /// let imported = allocator.import(&handles.collect::<Vec<_>>())?;
+    /// assert!(imported.bytes() >= exported.offset_bytes + block.bytes());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// There is no such block, or its memory has no descriptors.
+    pub fn export(&self, address: u64) -> Result<Exported, ShareError> {
+        self.engine.export(address)
+    }
+
+    /// Maps memory of another process, each handle by its descriptor and its size in bytes, beside
+    /// each other. The descriptors stay the caller's, and may be closed at once. The memory is in
+    /// no statistics: the process that made it counts it.
+    ///
+    /// # Errors
+    /// A descriptor leads to no memory of this device, or to some of another size.
+    pub fn import(&self, handles: &[(&Descriptor, u64)]) -> Result<Imported, ShareError> {
+        let (address, bytes) = self.engine.import(handles)?;
+        Ok(Imported { engine: Arc::clone(&self.engine), address, bytes })
+    }
+}
+
+/// Memory of another process, closed when dropped: that waits until the device is idle, or during a
+/// capture leaves it to the next that is closed, or the next trim.
+pub struct Imported {
+    engine: Arc<Engine>,
+    address: u64,
+    bytes: u64,
+}
+
+impl Imported {
+    /// Where it starts in this process.
+    pub const fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// The size of all handles.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for Imported {
+    fn drop(&mut self) {
+        // It was imported and not closed yet.
+        let _ = self.engine.close_import(self.address);
+    }
+}
+
+impl std::fmt::Debug for Imported {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (address, bytes) = (self.address, self.bytes);
+        f.debug_struct("Imported").field("address", &address).field("bytes", &bytes).finish()
+    }
+}

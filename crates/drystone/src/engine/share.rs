@@ -1,0 +1,176 @@
+//! Memory for other processes, by a descriptor for each handle; and theirs.
+//!
+//! Invariants: what is exported is the memory of a live block, which stays where it is; a handle
+//! keeps its descriptor until it is released. Imported memory belongs to no heap. It is unmapped
+//! once the device has been idle since it was closed, since that waits for no kernel.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use drystone_core::GranuleId;
+use drystone_driver::{Call, Descriptor, Driver, DriverError, ErrorCode, Handle};
+use parking_lot::Mutex;
+
+use super::Engine;
+use crate::backend::BackendState;
+use crate::share::{Exported, ExportedHandle, ShareError};
+
+/// Memory of other processes: its size by its address.
+#[derive(Default)]
+pub(super) struct Imports {
+    open: Mutex<BTreeMap<u64, u64>>,
+    /// Closed, but perhaps still in use by the device, or not given back for a failure.
+    closed: Mutex<Vec<Mapping>>,
+}
+
+/// What an import has of the driver's.
+struct Mapping {
+    address: u64,
+    bytes: u64,
+    /// How much of it leads to memory, from its start.
+    mapped_bytes: u64,
+    /// One that is not released yet.
+    handle: Option<Handle>,
+}
+
+impl Mapping {
+    /// Maps a handle behind those before. The mapping keeps the memory.
+    fn add(
+        &mut self,
+        driver: &dyn Driver,
+        descriptor: &Descriptor,
+        bytes: u64,
+    ) -> Result<(), DriverError> {
+        let handle = driver.import(descriptor)?;
+        self.handle = Some(handle);
+        driver.map(self.address + self.mapped_bytes, bytes, handle)?;
+        self.mapped_bytes += bytes;
+        driver.release(handle)?;
+        self.handle = None;
+        Ok(())
+    }
+
+    /// Gives all of it back, which nobody uses. A call that failed is made again the next time.
+    fn give_back(&mut self, driver: &dyn Driver) -> Result<(), DriverError> {
+        if let Some(handle) = self.handle {
+            driver.release(handle)?;
+            self.handle = None;
+        }
+        if self.mapped_bytes > 0 {
+            driver.unmap(self.address, self.mapped_bytes)?;
+            self.mapped_bytes = 0;
+        }
+        driver.unreserve(self.address, self.bytes)
+    }
+}
+
+impl Engine {
+    /// The descriptors of the memory of a live block.
+    pub(crate) fn export(&self, address: u64) -> Result<Exported, ShareError> {
+        let BackendState::Heap(heap) = &self.backend else { return Err(ShareError::DriversOwn) };
+        self.refuse_at_the_end()?;
+        // No handle is released meanwhile.
+        let _growth = self.growth.lock();
+        let handles = heap.read().handles_of(address)?;
+        let handles = handles.ok_or(ShareError::Plain { address })?;
+        let offset_bytes = handles.first().map_or(0, |first| address - first.address);
+        let exported = handles.iter().map(|handle| {
+            let descriptor = self.descriptor_of(handle.granule)?;
+            Ok(ExportedHandle { descriptor, bytes: handle.bytes })
+        });
+        let handles = exported.collect::<Result<_, DriverError>>()?;
+        Ok(Exported { offset_bytes, handles })
+    }
+
+    fn descriptor_of(&self, granule: GranuleId) -> Result<Arc<Descriptor>, DriverError> {
+        let (known, handle) = {
+            let handles = self.executor.handles.lock();
+            (handles.descriptor(granule), handles.get(Call::Export, granule)?)
+        };
+        if let Some(descriptor) = known {
+            return Ok(descriptor);
+        }
+        self.executor.refuse_in_capture(Call::Export)?;
+        let descriptor = Arc::new(self.executor.driver.export(handle)?);
+        self.executor.handles.lock().set_descriptor(granule, &descriptor);
+        Ok(descriptor)
+    }
+
+    /// Maps memory that descriptors lead to, each with its size, beside each other. Returns where,
+    /// and how many bytes that is.
+    pub(crate) fn import(&self, handles: &[(&Descriptor, u64)]) -> Result<(u64, u64), ShareError> {
+        self.refuse_at_the_end()?;
+        let unit = self.executor.driver.info().granularity_bytes;
+        let sizes = handles.iter().map(|&(_, bytes)| bytes);
+        let is_whole = |bytes: &u64| *bytes > 0 && bytes.is_multiple_of(unit);
+        let sum = sizes.clone().try_fold(0, u64::checked_add).filter(|&sum| sum > 0);
+        let Some(total) = sum.filter(|_| sizes.clone().all(|bytes| is_whole(&bytes))) else {
+            return Err(ShareError::Sizes { granularity_bytes: unit });
+        };
+        let driver = &*self.executor.driver;
+        // Peers that are let in meanwhile find all of it or nothing.
+        let _growth = self.growth.lock();
+        self.executor.refuse_in_capture(Call::Import)?;
+        let address = driver.reserve(total, 0)?;
+        let mut mapping = Mapping { address, bytes: total, mapped_bytes: 0, handle: None };
+        let mapped = handles.iter().try_for_each(|&(one, bytes)| mapping.add(driver, one, bytes));
+        match mapped.and_then(|()| driver.set_access(address, total)) {
+            Ok(()) => {
+                self.imports.open.lock().insert(address, total);
+                Ok((address, total))
+            }
+            Err(error) => {
+                // Nobody was told of it, so nobody uses it.
+                if mapping.give_back(driver).is_err() {
+                    self.imports.closed.lock().push(mapping);
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Gives imported memory up.
+    pub(crate) fn close_import(&self, address: u64) -> Result<(), ShareError> {
+        let bytes = self.imports.open.lock().remove(&address);
+        let bytes = bytes.ok_or(ShareError::NotImported { address })?;
+        let closed = Mapping { address, bytes, mapped_bytes: bytes, handle: None };
+        self.imports.closed.lock().push(closed);
+        self.let_go_of_imports();
+        Ok(())
+    }
+
+    /// Unmaps what was closed, once the device is idle. What cannot go now, as during a capture,
+    /// goes with the next close or trim.
+    pub(super) fn let_go_of_imports(&self) {
+        if self.imports.closed.lock().is_empty() || self.refuse_at_the_end().is_err() {
+            return;
+        }
+        let driver = &*self.executor.driver;
+        let closed = std::mem::take(&mut *self.imports.closed.lock());
+        let _wait = self.wait.lock();
+        let idle = self.executor.refuse_in_capture(Call::SynchronizeDevice);
+        if idle.and_then(|()| driver.synchronize_device()).is_err() {
+            self.imports.closed.lock().extend(closed);
+            return;
+        }
+        let left =
+            closed.into_iter().filter_map(|mut one| one.give_back(driver).err().map(|_| one));
+        let left: Vec<Mapping> = left.collect();
+        self.imports.closed.lock().extend(left);
+    }
+
+    /// Opens imported memory to the peers that were let in since.
+    pub(super) fn open_imports(&self) -> Result<(), DriverError> {
+        let open = self.imports.open.lock().clone();
+        open.into_iter().try_for_each(|(at, bytes)| self.executor.driver.set_access(at, bytes))
+    }
+}
+
+impl From<DriverError> for ShareError {
+    fn from(error: DriverError) -> Self {
+        match (error.call, error.code) {
+            (Call::Export, ErrorCode::NotSupported) => ShareError::NotShareable { error },
+            _ => ShareError::Driver { error },
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What has passed, and waiting until it has: for fences, and for the whole device.
+//!
+//! Invariant: while the device is waited for, `wait` is held and no lock that growing needs; no
+//! capture begins under it that was announced, and none is under way that is known of.
+
+use drystone_driver::{Call, DriverError};
+
+use super::Engine;
+use crate::error::{is_final, poisoned};
+use crate::executor::capture::Relaxed;
+
+impl Engine {
+    /// Tells the backend which fences have passed, and frees what waited for them. True if any
+    /// has.
+    pub(crate) fn collect(&self) -> bool {
+        let has_passed = self.note_passed();
+        if has_passed.is_ok() {
+            // What could not go is tried again.
+            let _ = self.backend.free_deferred(&self.executor);
+        }
+        has_passed.unwrap_or(false)
+    }
+
+    /// Errors: no driver call can succeed any more.
+    fn note_passed(&self) -> Result<bool, DriverError> {
+        self.perform_all(self.executor.after_capture(None));
+        let passed = {
+            let mut events = self.executor.events.lock();
+            if !events.any_recorded() {
+                return Ok(false);
+            }
+            match Relaxed::enter(&*self.executor.driver) {
+                Ok(_relaxed) => events.collect(&*self.executor.driver),
+                Err(error) if is_final(error.code) => return Err(error),
+                Err(_) => return Ok(false),
+            }
+        };
+        let state = self.backend.state();
+        let noted = state.change(|s| passed.iter().for_each(|&fence| s.fence_passed(fence)));
+        noted.map(|()| !passed.is_empty()).map_err(poisoned(Call::Query))
+    }
+
+    /// Waits for every fence that is recorded. True if there was any.
+    pub(crate) fn await_pending(&self) -> bool {
+        let recorded = self.executor.events.lock().last_recorded();
+        let Ok(relaxed) = Relaxed::enter(&*self.executor.driver) else { return false };
+        for (_, event) in &recorded {
+            // One that fails is no reason not to wait for the others; `collect` asks anew.
+            let _ = self.executor.driver.synchronize_event(*event);
+        }
+        drop(relaxed);
+        self.collect()
+    }
+
+    /// Waits until the device is idle, and tells the backend. Refused while a stream is captured,
+    /// which that would break.
+    pub(crate) fn synchronize(&self) -> Result<(), DriverError> {
+        let _wait = self.wait.lock();
+        self.executor.refuse_in_capture(Call::SynchronizeDevice)?;
+        // What needs a fence of a stream that may be gone is over once the device is idle.
+        self.abandon_all(self.executor.take_until_capture_ends());
+        self.backend.free_deferred(&self.executor)?;
+        self.wait_until_idle()?;
+        self.note_passed()?;
+        if self.backend.free_deferred(&self.executor)? {
+            // What could go only now is unused once the device has been idle again.
+            self.wait_until_idle()?;
+        }
+        Ok(())
+    }
+
+    fn wait_until_idle(&self) -> Result<(), DriverError> {
+        let plan = self.backend.state().change(|state| state.plan_synchronize());
+        self.perform(plan.map_err(poisoned(Call::SynchronizeDevice))?)
+    }
+}

@@ -1,0 +1,112 @@
+//! Physical memory that other processes know by a descriptor.
+//!
+//! Invariant: exported memory stays taken here while a descriptor of it is open in any process
+//! (`cuMemRelease` in CUDA's driver API: freed "when all outstanding references to the handle,
+//! including its shareable counterparts, are also released"). Nobody is told of their end, so it is
+//! looked for whenever somebody asks what memory there is.
+
+use super::{Holders, Object, VirtualMemory, is_granular};
+use crate::memory::piece::{Physical, Piece};
+use crate::memory::supply::Supply;
+use crate::shared_file::{FileIdentity, SharedFile};
+use drystone_driver::{Descriptor, ErrorCode, Handle};
+use rustc_hash::FxHashMap;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+/// The operating system has no descriptor or no memory left (`CUDA_ERROR_OPERATING_SYSTEM`).
+const OPERATING_SYSTEM: ErrorCode = ErrorCode::Other(304);
+
+/// What stands for physical memory in files.
+#[derive(Debug, Default)]
+pub(super) struct Exports {
+    /// Looked up only, never walked.
+    by_file: FxHashMap<FileIdentity, Physical>,
+    /// Neither handle nor mapping is left, but perhaps a descriptor.
+    outlived: Vec<Physical>,
+}
+
+impl VirtualMemory {
+    /// The file behind the memory of a handle, made when it is first asked for.
+    pub(crate) fn file_of(&mut self, handle: Handle) -> Result<Arc<SharedFile>, ErrorCode> {
+        let physical = *self.handles.get(handle.0).ok_or(ErrorCode::InvalidHandle)?;
+        let object = self.objects.get_mut(&physical).ok_or(ErrorCode::InvalidHandle)?;
+        if let Some(file) = &object.file {
+            return Ok(Arc::clone(file));
+        }
+        let file =
+            Arc::new(SharedFile::new(self.ordinal, object.bytes).map_err(|_| OPERATING_SYSTEM)?);
+        self.exports.by_file.insert(file.identity(), physical);
+        object.file = Some(Arc::clone(&file));
+        Ok(file)
+    }
+
+    pub(crate) fn export(
+        &mut self,
+        supply: &Supply,
+        handle: Handle,
+    ) -> Result<Descriptor, ErrorCode> {
+        let file = self.file_of(handle)?;
+        let descriptor = file.give().map_err(|_| OPERATING_SYSTEM)?;
+        let physical = self.exports.by_file.get(&file.identity());
+        if let Some(object) = physical.and_then(|physical| self.objects.get_mut(physical))
+            && object.holders == Holders::Nobody
+        {
+            supply.note_exported(file.identity(), object.bytes)?;
+            object.holders = Holders::Others;
+        }
+        Ok(descriptor)
+    }
+
+    /// A handle of this device's memory, or of memory of another process's, which is taken from
+    /// this device, too.
+    pub(crate) fn import(
+        &mut self,
+        supply: &mut Supply,
+        descriptor: &Descriptor,
+    ) -> Result<Handle, ErrorCode> {
+        let file = SharedFile::of(descriptor.as_fd()).map_err(|_| ErrorCode::InvalidValue)?;
+        if file.ordinal() != self.ordinal {
+            return Err(ErrorCode::NotSupported);
+        }
+        let known = self.exports.by_file.get(&file.identity()).copied();
+        let physical = match known {
+            Some(physical) => physical,
+            None if file.bytes() == 0 || !is_granular(file.bytes()) => {
+                return Err(ErrorCode::InvalidValue);
+            }
+            None => {
+                let (identity, bytes) = (file.identity(), file.bytes());
+                let physical = supply.take_imported(identity, bytes)?;
+                let (file, holders) = (Some(Arc::new(file)), Holders::Maker);
+                let object = Object { bytes, handles: 0, mappings: 0, file, holders };
+                self.objects.insert(physical, object);
+                self.exports.by_file.insert(identity, physical);
+                physical
+            }
+        };
+        let object = self.objects.get_mut(&physical).ok_or(ErrorCode::InvalidValue)?;
+        object.handles += 1;
+        self.exports.outlived.retain(|&other| other != physical);
+        Ok(Handle(self.handles.insert(physical)))
+    }
+
+    /// Whether the memory, which nothing of this process's keeps, is kept by a descriptor. Memory of
+    /// another process is that one's to keep.
+    pub(super) fn is_kept(&mut self, physical: Physical) -> bool {
+        let Some(object) = self.objects.get(&physical) else { return false };
+        let Some(file) = &object.file else { return false };
+        if object.holders == Holders::Others && file.is_given() {
+            self.exports.outlived.push(physical);
+            return true;
+        }
+        self.exports.by_file.remove(&file.identity());
+        false
+    }
+
+    /// Gives back what only descriptors kept that are closed by now.
+    pub(crate) fn look_at_exports(&mut self, supply: &mut Supply) -> Vec<Piece> {
+        let outlived = std::mem::take(&mut self.exports.outlived);
+        outlived.into_iter().filter_map(|physical| self.collect(supply, physical)).collect()
+    }
+}

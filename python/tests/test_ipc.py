@@ -1,0 +1,150 @@
+"""Tensors in other processes: under Drystone on both sides, or on one."""
+
+import struct
+import sys
+import unittest
+
+from support import FOLDER, answer, python
+
+CONF = "memory:2GiB,backing:true,strict:true"
+LARGE = "memory:80GiB,backing:true,strict:true"  # Where handles are large.
+PLACES = 5  # of sharing.py's tensors
+
+
+class Exchange(unittest.TestCase):
+    def exchange(self, sender, receiver, conf=CONF):
+        script = str(FOLDER / "sharing.py")
+        return answer(sys.executable, "-B", script, sender, receiver, SIMCUDA_CONF=conf)
+
+    def works(self, sender, receiver, conf=CONF):
+        found = self.exchange(sender, receiver, conf)
+        first, second, last = found["answers"]
+        self.assertEqual(first, {"seen": [True] * PLACES, "one storage": True})
+        self.assertEqual(second, {"seen": [True] * PLACES}, "while the sender moved memory about")
+        self.assertEqual(found["written"], [True] * PLACES)
+        self.assertEqual(found["unmoved"], True)
+        self.assertEqual(last, {"kept": 0})
+        self.assertEqual(found["exit"], 0)
+        self.assertEqual(found["reserved"], 0)
+        return found
+
+    def test_from_drystone_to_drystone(self):
+        found = self.works("drystone", "drystone")
+        self.assertEqual(found["descriptors"], 0)
+
+    def test_handles_of_several_sizes_go_from_drystone_to_drystone(self):
+        found = self.works("drystone", "drystone", LARGE)
+        self.assertIn("d", found["forms"])
+
+    def test_handles_of_several_sizes_are_refused_by_native_at_once(self):
+        found = self.exchange("drystone", "native", LARGE)
+        self.assertIn("shareable handle type", found["answers"][0]["error"])
+        self.assertEqual(found["exit"], 0)
+
+    def test_from_where_memory_is_remapped(self):
+        found = self.works("remapping", "drystone")
+        self.assertEqual((found["descriptors"], found["forms"]), (0, ["e"]))
+
+    def test_from_drystone_to_native(self):
+        self.works("remapping", "native")
+
+    def test_from_drystone_to_expandable_segments(self):
+        self.works("remapping", "expandable")
+
+    def test_from_expandable_segments_to_drystone(self):
+        found = self.works("expandable", "drystone")
+        self.assertEqual(found["forms"], ["e"])
+
+    def test_plain_memory_goes_by_the_drivers_own_handle(self):
+        for sender, receiver in [("plain", "drystone"), ("native", "drystone"),
+                                 ("plain", "native")]:
+            with self.subTest(sender=sender, receiver=receiver):
+                # The simulated driver gives it no bytes elsewhere.
+                found = self.exchange(sender, receiver, "memory:2GiB,strict:true")
+                self.assertNotIn("error", found["answers"][0])
+                self.assertEqual((found["exit"], found["reserved"]), (0, 0))
+
+
+# Makes a tensor's text, and opens one as a receiver does.
+OPEN = """
+    import json, os, struct, sys, torch, drystone
+    drystone.enable(route="compiled")
+    def text_of(tensor):
+        return tensor.untyped_storage()._share_cuda_()
+    def open_text(text, size=1 << 20):
+        device, _, _, _, *counters, _ = text_of(kept)
+        # Without its event, which cannot be opened where it was made.
+        torch.UntypedStorage._new_shared_cuda(device, text, size, 0, *counters, False)
+    kept = torch.zeros(1 << 20, dtype=torch.uint8, device="cuda")
+    def refusal(text):
+        try:
+            open_text(text)
+        except RuntimeError as error:
+            return str(error).splitlines()[0]
+        return "opened"
+"""
+
+
+# Opens one, and is killed.
+RECEIVER = """
+import os, signal, sys, torch, drystone
+drystone.enable(route="compiled")
+got = torch.UntypedStorage._new_shared_cuda(*eval(sys.argv[1]))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+class Refusals(unittest.TestCase):
+    def answers(self, code, **changes):
+        # What is no text of a sender's may lead to calls that no correct program makes.
+        done = python(OPEN + code, SIMCUDA_CONF="memory:2GiB,backing:true", **changes)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_a_text_that_is_not_known_is_refused_at_once(self):
+        said = self.answers("""
+    whole = text_of(kept)[1]
+    print(refusal(whole))
+    for text in [b"e", whole[:-1], whole + b"x", whole[:2], b"\\x01z" + whole[2:],
+                 b"\\x03" + whole[1:], b"\\x01d" + whole[2:], bytes(63)]:
+        print(refusal(text))
+    for process in [2 ** 22, 0]:
+        print(refusal(whole[:2] + struct.pack("<i", process) + whole[6:]))
+    print(refusal(whole[:-4] + struct.pack("<i", 100_000)))
+    print(refusal(whole[:-4] + struct.pack("<i", 0)))
+    print(refusal(whole[:10] + struct.pack("<Q", 6 << 20) + whole[18:]))
+    print(refusal(whole[:18] + struct.pack("<Q", 2 ** 62) + whole[26:]))
+        """).splitlines()
+        self.assertEqual(said[0], "opened")
+        self.assertEqual(len(said), 15, said)
+        self.assertNotIn("opened", said[1:])
+        text = "\n".join(said)
+        for part in ["cut off", "has a form that is not known: 'z'", "PyTorch 2.13 or later",
+                     "The process has ended.", "It has freed the tensor"]:
+            self.assertIn(part, text)
+
+    def test_memory_that_is_not_made_to_be_shared_says_what_to_do(self):
+        said = self.answers("""
+    try:
+        text_of(kept)
+    except RuntimeError as error:
+        print(str(error).splitlines()[0])
+        """, DRYSTONE_CONF="shareable:false")
+        self.assertIn("this memory cannot be shared with another process", said)
+        self.assertIn("say shareable:true", said)
+
+    def test_a_receiver_that_goes_away_leaves_the_sender_whole(self):
+        said = self.answers("""
+    command = [sys.executable, "-c", os.environ["RECEIVER"], repr(text_of(kept))]
+    child = os.posix_spawn(sys.executable, command, os.environ)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    kept.fill_(0)
+    large = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+    torch.cuda.synchronize()
+    print(torch.cuda.memory_allocated() >> 20)
+        """, RECEIVER=RECEIVER).splitlines()
+        self.assertEqual(said, ["-9", "1025"])
+
+
+if __name__ == "__main__":
+    unittest.main()

