@@ -101,7 +101,7 @@ pub fn wheel(args: &WheelArgs) -> Result<PathBuf> {
     let version = env!("CARGO_PKG_VERSION");
     let wheel = out.join(format!("drystone-{version}-py3-none-{platform}.whl"));
     let bytes = fs::metadata(&wheel).with_context(|| format!("find {}", wheel.display()))?.len();
-    audit(&wheel, &platform, &tools)?;
+    audit(&wheel, &tools)?;
     eprintln!("{}: {bytes} bytes", wheel.display());
     Ok(wheel)
 }
@@ -180,16 +180,28 @@ fn stage(to: &Path) -> Result<PathBuf> {
 }
 
 /// Refuses a wheel that would not load where PyTorch's own do.
-fn audit(wheel: &Path, platform: &str, tools: &Path) -> Result<()> {
-    let repaired = target().join("wheel-audited");
+fn audit(wheel: &Path, tools: &Path) -> Result<()> {
+    let folder = target().join("wheel-audited");
+    // Named after the oldest system that it serves, and nothing added: what it does not find is
+    // PyTorch's, and loaded before.
+    let audited = folder.join(wheel.file_name().context("a wheel has a name")?);
+    if audited.exists() {
+        fs::remove_file(&audited).with_context(|| format!("remove {}", audited.display()))?;
+    }
     let mut audit = with(tools, tools.join("auditwheel"))?;
-    audit.args(["repair", "--plat", platform, "--only-plat", "--wheel-dir"]).arg(repaired);
-    // It may add no library: what is missed is a library that PyTorch has loaded.
+    audit.args(["repair", "--plat", "auto", "--only-plat", "--wheel-dir"]).arg(&folder);
     for name in PROVIDED {
         audit.args(["--exclude", name]);
     }
     audit.arg(wheel);
-    run(audit)
+    run(audit)?;
+    ensure!(
+        audited.exists(),
+        "{} needs a newer system than its name says: {} has the name that it may have",
+        wheel.display(),
+        folder.display()
+    );
+    Ok(())
 }
 
 /// The folder of the programs that build wheels, installed the first time.
