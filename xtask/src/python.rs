@@ -14,7 +14,7 @@ use crate::simcuda::target;
 use crate::wheel::{self, ShimArgs, WheelArgs};
 use crate::{capi, torch};
 
-const SUITES: [&str; 13] = [
+const SUITES: &[&str] = &[
     "test_package",
     "test_prebuilt",
     "test_wheel",
@@ -31,7 +31,7 @@ const SUITES: [&str; 13] = [
     "test_native_start",
 ];
 /// Those that run models, which are there for the usual PyTorch only.
-const MODEL_SUITES: [&str; 2] = ["test_models", "test_traces"];
+const MODEL_SUITES: &[&str] = &["test_models", "test_traces"];
 /// Compiles before any test does, which would be told of it.
 const COMPILE: &str = "import torch; from drystone import _native; _native.library(torch)";
 /// Two devices that keep what is copied to them, tell what is done wrong, and take their time.
@@ -83,7 +83,7 @@ pub fn test(version: &str) -> Result<Outcome> {
     compile.args(["-B", "-c", COMPILE]);
     run(compile)?;
     let mut failed = Vec::new();
-    let models = if version == TORCH_VERSION { &MODEL_SUITES[..] } else { &[] };
+    let models = if version == TORCH_VERSION { MODEL_SUITES } else { &[] };
     for &suite in SUITES.iter().chain(models) {
         let mut tests = prepared()?;
         tests.args(["-B", "-m", "unittest", suite]);
