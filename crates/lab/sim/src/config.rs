@@ -26,6 +26,9 @@ pub struct SimConfig {
     pub ordinal: u32,
     /// Physical memory, in bytes.
     pub total_bytes: u64,
+    /// Whether more is handed out than there is. Nothing is ever out of memory then, and a device
+    /// beyond its end says that none is free: for programs whose needs are to be found out.
+    pub is_overcommitted: bool,
     /// Addresses that can be reserved or allocated, in bytes; rounded down to the granularity.
     pub address_space_bytes: u64,
     /// Where the addresses begin. Devices of one process need ranges that do not overlap where
@@ -90,6 +93,7 @@ impl Default for SimConfig {
         Self {
             ordinal: 0,
             total_bytes: 80 << 30,
+            is_overcommitted: false,
             address_space_bytes: 64 << 40,
             // High enough that no offset is mistaken for an address.
             first_address: 2 << 40,

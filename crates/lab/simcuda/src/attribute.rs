@@ -4,8 +4,6 @@ use crate::device::Device;
 use crate::status::{INVALID_VALUE, Outcome};
 use drystone_sim::NetworkMemory;
 
-pub(crate) const MULTIPROCESSORS: i32 = 132;
-
 /// Attributes that never change, by their number in `cuda.h`.
 const FIXED: &[(i32, i32)] = &[
     (1, 1024),       // threads per block
@@ -23,7 +21,6 @@ const FIXED: &[(i32, i32)] = &[
     (13, 1_980_000), // clock rate, kHz
     (14, 512),       // texture alignment
     (15, 1),         // copies overlap kernels
-    (16, MULTIPROCESSORS),
     (19, 1),       // host memory can be mapped
     (21, 131_072), // textures and surfaces
     (22, 131_072),
@@ -87,6 +84,7 @@ pub(crate) fn attribute(device: &Device, number: i32) -> Outcome<i32> {
     }
     let sim = &device.config.sim;
     Ok(match number {
+        16 => device.config.multiprocessors,
         33 => device.ordinal as i32 + 1,
         75 => device.config.compute.0,
         76 => device.config.compute.1,

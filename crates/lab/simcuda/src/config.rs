@@ -9,6 +9,10 @@ use drystone_sim::{Harsh, Profile, SimConfig};
 pub(crate) struct Config {
     /// How many devices there are.
     pub(crate) devices: usize,
+    /// `cuDeviceGetName`.
+    pub(crate) name: String,
+    /// Streaming multiprocessors.
+    pub(crate) multiprocessors: i32,
     /// Compute capability.
     pub(crate) compute: (i32, i32),
     /// `cuDriverGetVersion`.
@@ -33,6 +37,8 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             devices: 1,
+            name: "Drystone Simulated GPU".to_owned(),
+            multiprocessors: 132,
             compute: (9, 0),
             driver_version: 13000,
             strict: false,
@@ -65,6 +71,8 @@ impl Config {
         let harsh = &mut self.sim.harsh;
         match key {
             "devices" => self.devices = count(key, value, DEVICES_MAX as u64)? as usize,
+            "name" => self.name = name(value)?,
+            "multiprocessors" => self.multiprocessors = count(key, value, 1024)?.max(1) as i32,
             "compute" => self.compute = compute(value)?,
             "driver" => self.driver_version = count(key, value, 99_999)? as i32,
             "strict" => self.strict = boolean(key, value)?,
@@ -74,6 +82,7 @@ impl Config {
             "kernel_us" => self.kernel_ns = nanoseconds(key, value)?,
             "stats" => self.stats = Some(value.to_owned()),
             "memory" => self.sim.total_bytes = bytes(key, value)?,
+            "overcommit" => self.sim.is_overcommitted = boolean(key, value)?,
             "address_space" => self.sim.address_space_bytes = bytes(key, value)?,
             "mapping_limit" => self.sim.mapping_limit = count(key, value, u64::MAX)?,
             "vmm" => self.sim.has_virtual_memory = boolean(key, value)?,
@@ -122,6 +131,12 @@ fn count(key: &str, value: &str, max: u64) -> Result<u64, String> {
     number.ok_or_else(|| format!("{key} is a number up to {max}, not {value:?}"))
 }
 
+/// What a program has room for, without what ends a text in C.
+fn name(value: &str) -> Result<String, String> {
+    let is_one = (1..96).contains(&value.len()) && !value.contains('\0');
+    is_one.then(|| value.to_owned()).ok_or_else(|| format!("name has 1 to 95 bytes, not {value:?}"))
+}
+
 fn compute(value: &str) -> Result<(i32, i32), String> {
     let parts = value.split_once('.');
     let parsed = parts.and_then(|(major, minor)| {
@@ -167,9 +182,12 @@ mod tests {
                     vmm:false,pools:false,shareable:false,shared:gpu,oracle:true,event_latency_us:3,\
                     event_jitter_us:4,clock_jitter_us:5,check_kernel_us:6,calls_take_time:true,\
                     seed:7,own_clock:true,alias_limit:8,launch_queue:10,profile:wsl2,harsh:true,\
-                    launches_are_early:false,unproven_is_illegal:false";
+                    launches_are_early:false,unproven_is_illegal:false,\
+                    name:NVIDIA A10,multiprocessors:72,overcommit:true";
         let config = Config::default().with(text).unwrap();
         assert_eq!((config.devices, config.compute, config.driver_version), (2, (8, 6), 12080));
+        assert_eq!((config.name.as_str(), config.multiprocessors), ("NVIDIA A10", 72));
+        assert!(config.sim.is_overcommitted);
         assert!(config.strict && config.backing && config.debug && config.own_clock);
         assert_eq!((config.kernel_ns, config.stats.as_deref()), (2500, Some("stderr")));
         let sim = &config.sim;
@@ -197,6 +215,7 @@ mod tests {
             ("strict:yes", "true or false"),
             ("devices:65", "64"),
             ("compute:9", "compute"),
+            ("name:", "95 bytes"),
             ("event_latency_us:NaN", "microseconds"),
             ("seed:-1", "seed"),
             ("profile:h100", "bare-metal"),

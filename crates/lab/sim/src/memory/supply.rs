@@ -12,6 +12,7 @@ use drystone_driver::ErrorCode;
 #[derive(Debug)]
 pub(crate) struct Supply {
     total_bytes: u64,
+    is_overcommitted: bool,
     used_bytes: u64,
     peak_bytes: u64,
     next_physical: Physical,
@@ -27,6 +28,7 @@ impl Supply {
         let space = space - space % GRANULARITY_BYTES;
         Self {
             total_bytes: config.total_bytes,
+            is_overcommitted: config.is_overcommitted,
             used_bytes: 0,
             peak_bytes: 0,
             next_physical: 0,
@@ -53,11 +55,15 @@ impl Supply {
         self.ledger.as_ref().map(Result::as_ref).transpose().map_err(|code| *code)
     }
 
+    const fn limit_bytes(&self) -> u64 {
+        if self.is_overcommitted { u64::MAX } else { self.total_bytes }
+    }
+
     /// Takes physical memory and numbers its bytes.
     pub(crate) fn take(&mut self, bytes: u64) -> Result<Physical, ErrorCode> {
         match self.ledger()? {
-            Some(ledger) => ledger.take(bytes, self.total_bytes)?,
-            None if bytes > self.total_bytes - self.used_bytes => {
+            Some(ledger) => ledger.take(bytes, self.limit_bytes())?,
+            None if bytes > self.limit_bytes() - self.used_bytes => {
                 return Err(ErrorCode::OutOfMemory);
             }
             None => {}

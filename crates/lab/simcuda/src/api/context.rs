@@ -1,7 +1,6 @@
 //! Contexts, limits, and access of devices to each other.
 
 use crate::abi::{In, Out, Raw};
-use crate::attribute::MULTIPROCESSORS;
 use crate::config::DEVICES_MAX;
 use crate::context::{
     CREATED, Created, RETAINED, current, current_ordinal, current_raw, encode, ordinal_of,
@@ -223,8 +222,8 @@ api! {
     fn cuCtxResetPersistingL2Cache() |call| { current_ordinal().map(drop) }
 
     fn cuCtxGetExecAffinity(parameter: Out<[u32; 2]>, kind: i32) |call| {
-        current_ordinal()?;
-        parameter.set([0, MULTIPROCESSORS as u32])
+        let device = process::device(current_ordinal()?)?;
+        parameter.set([0, device.config.multiprocessors as u32])
     }
 
     fn cuCtxRecordEvent(context: Raw, event: Raw) |call| {

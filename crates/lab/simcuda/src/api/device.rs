@@ -25,9 +25,9 @@ api! {
     }
 
     fn cuDeviceGetName(name: TextBuffer, room: i32, device: i32) |call| {
-        device_at(device)?;
+        let device = device_at(device)?;
         let room = usize::try_from(room).map_err(|_| INVALID_VALUE)?;
-        name.set(room, "Drystone Simulated GPU")
+        name.set(room, &device.config.name)
     }
 
     fn cuDeviceGetUuid_v2 = cuDeviceGetUuid (uuid: Out<[u8; 16]>, device: i32) |call| {

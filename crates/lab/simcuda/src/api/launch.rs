@@ -2,7 +2,6 @@
 //! launches are planned with.
 
 use crate::abi::{In, LaunchConfig, Out, Raw};
-use crate::attribute::MULTIPROCESSORS;
 use crate::entry::Call;
 use crate::handle::Kind;
 use crate::process::resolve;
@@ -48,7 +47,8 @@ fn potential(grid: Out<i32>, block: Out<i32>, function: Raw, limit: i32) -> Outc
     let most = BLOCK_THREADS as i32;
     let threads = if (1..most).contains(&limit) { limit } else { most };
     let blocks = blocks_for(function, threads)?;
-    grid.set(blocks * MULTIPROCESSORS)?;
+    let (device, _) = resolve(function, Kind::Function)?;
+    grid.set(blocks * device.config.multiprocessors)?;
     block.set(threads)
 }
 

@@ -1,0 +1,129 @@
+"""A dry run: the program as it is, on the simulated device, in processes of its own.
+
+Lives here: starting the program, waiting for it with a sign of life, and putting together what its
+processes recorded with what each allocator would hold of it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from . import _allocators, _libraries, _recording
+from ._beside import beside
+from ._errors import SimError
+from ._gpus import Gpu, Range
+from ._hook import FOLDER, STEPS, VALUES
+
+START = Path(__file__).resolve().parent / "_start"
+# The program is quiet for so long before a line says that it still runs.
+PATIENCE_S = 1.0
+ALLOCATORS = tuple(_allocators.NAMES.values())
+
+
+@dataclass
+class Request:
+    """What is to be run, and how."""
+
+    command: list[str]
+    gpu: Gpu
+    steps: int = 3
+    values: str = "zeros"
+    ranks: int = 1
+
+    def changed(self, command: list[str]) -> Request:
+        """The same for another command."""
+        return replace(self, command=command)
+
+
+@dataclass
+class Rank:
+    """One process on one device: its recording, and the same through every allocator."""
+
+    rank: int
+    course: _recording.Course
+    process: _recording.Process
+    replayed: _allocators.Replayed
+    beside: dict[str, Range] = field(default_factory=dict)
+
+
+@dataclass
+class Outcome:
+    """What a dry run found."""
+
+    request: Request
+    ranks: list[Rank]
+    code: int
+    run_s: float
+
+    @property
+    def worst(self) -> Rank:
+        """The rank that needs most."""
+        return max(self.ranks, key=lambda rank: rank.course.peak)
+
+    def fits(self, at: int) -> bool:
+        """Whether every rank certainly fits with the allocator at that place."""
+        return all(rank.replayed.held[at].refused == 0 for rank in self.ranks)
+
+
+def dry_run(request: Request) -> Outcome:
+    """Runs the program and says what it needs."""
+    folder = Path(tempfile.mkdtemp(prefix="drystone-dry-run-"))
+    try:
+        began = time.monotonic()
+        code = _run(request, folder)
+        run_s = time.monotonic() - began
+        try:
+            processes = _recording.read(folder)
+        except SimError as error:
+            ended = f"the program ended with code {code}, and " if code else ""
+            raise SimError(f"{ended}{error}") from error
+        _say("replaying the recording through each allocator")
+        ranks = [rank for process in processes for rank in _ranks(request.gpu, process)]
+        return Outcome(request, ranks, code, run_s)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _ranks(gpu: Gpu, process: _recording.Process) -> list[Rank]:
+    besides = beside(gpu, process.told["calls"])
+    # What is certainly left: whatever is not known is taken at its worst.
+    capacity = gpu.cuda.low - sum(one.high for one in besides.values())
+    replays = _allocators.replay(process.file, max(capacity, 2 << 20))
+    return [Rank(process.told["rank"], course, process, replayed, besides)
+            for course, replayed in zip(process.courses, replays, strict=True)]
+
+
+def _run(request: Request, folder: Path) -> int:
+    environment = _libraries.environment(
+        os.environ, f"{request.gpu.settings()},devices:{request.ranks}")
+    paths = [str(START), *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
+    environment.update({
+        FOLDER: str(folder), STEPS: str(request.steps), VALUES: request.values,
+        "PYTHONPATH": os.pathsep.join(paths)})
+    try:
+        # Standard output is the report's.
+        process = subprocess.Popen(request.command, env=environment, stdout=sys.stderr)
+    except OSError as error:
+        raise SimError(f"cannot run {request.command[0]}: {error}") from error
+    began = time.monotonic()
+    while True:
+        try:
+            return process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            _say(f"running {request.command[-1]}: {time.monotonic() - began:.0f} s", "\r")
+        except KeyboardInterrupt:
+            process.terminate()
+            process.wait()
+            raise SimError("interrupted") from None
+
+
+def _say(text: str, end: str = "\n") -> None:
+    if sys.stderr.isatty():
+        print(f"drystone: {text}", end=end, file=sys.stderr, flush=True)

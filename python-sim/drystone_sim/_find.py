@@ -1,0 +1,99 @@
+"""The largest value of an option with which a program fits.
+
+Memory grows with a batch nearly as a line does, so the line through two runs tells where to look,
+and a run proves it: the answer was run and fits, the value after it was run and does not, unless it
+is an end of the range. Invariant: what is told was run.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from . import _dry_run
+from ._errors import SimError
+from ._report import room
+
+PROBES_MAX = 16
+
+
+@dataclass
+class Option:
+    """An option of the program, and the values that it may take."""
+
+    name: str
+    low: int
+    high: int
+
+    def given(self, request: _dry_run.Request, value: int) -> _dry_run.Request:
+        """The same program with this value."""
+        return request.changed([*request.command, f"--{self.name}", str(value)])
+
+
+@dataclass
+class Found:
+    """The best value's run, and the answer in words."""
+
+    outcome: _dry_run.Outcome
+    text: str
+
+
+def parse(text: str) -> Option:
+    """`batch=1..4096`."""
+    match = re.fullmatch(r"-*([A-Za-z][\w.-]*)=(\d+)\.\.(\d+)", text)
+    if match is None or int(match[2]) > int(match[3]) or int(match[2]) == 0:
+        # argparse shows this as an error of the option.
+        raise ValueError(f"{text!r} is not of the form batch=1..4096")
+    return Option(match[1], int(match[2]), int(match[3]))
+
+
+def find(request: _dry_run.Request, option: Option, at: int) -> Found:
+    """Looks for the largest value that fits with the allocator at that place."""
+    runs: dict[int, _dry_run.Outcome] = {}
+
+    def probe(value: int) -> bool:
+        if value not in runs:
+            runs[value] = _dry_run.dry_run(option.given(request, value))
+        return runs[value].fits(at)
+
+    if not probe(option.low):
+        return _none(runs, option)
+    fits, fails = option.low, option.high + 1
+    while fails - fits > 1 and len(runs) < PROBES_MAX:
+        value = _next(request, runs, fits, fails, at)
+        if probe(value):
+            fits = value
+        else:
+            fails = value
+    proof = f"with {fails} it does not" if fails in runs else "the end of the range"
+    return Found(runs[fits], f"--{option.name} {fits} fits: {len(runs)} runs, {proof}")
+
+
+def _next(request: _dry_run.Request, runs: dict[int, _dry_run.Outcome], fits: int, fails: int,
+          at: int) -> int:
+    """Where the line through two runs meets the device's end; the next one if that was it."""
+    values = sorted(runs)
+    if len(values) == 1:
+        return min(fits * 2, fails - 1)
+    # The two runs that lie closest to the border.
+    low, high = (fits, fails) if fails in runs else values[-2:]
+    needs = [_need(runs[value], at) for value in (low, high)]
+    slope = (needs[1] - needs[0]) / (high - low)
+    if slope <= 0:
+        return min(fits * 2, (fits + fails) // 2) if fails in runs else fails - 1
+    left = room(request.gpu, runs[low].worst).low
+    guess = low + int((left - needs[0]) / slope)
+    # Just inside first, just outside next: two runs prove a good guess.
+    return max(fits + 1, min(guess + (1 if guess <= fits else 0), fails - 1))
+
+
+def _need(outcome: _dry_run.Outcome, at: int) -> int:
+    held = outcome.worst.replayed.held[at]
+    return held.smallest or held.reserved
+
+
+def _none(runs: dict[int, _dry_run.Outcome], option: Option) -> Found:
+    (value, outcome), = runs.items()
+    if not outcome.ranks:
+        raise SimError(f"the program did not run with --{option.name} {value}")
+    return Found(outcome, f"--{option.name} {value} does not fit, and it is the least allowed")

@@ -1,0 +1,110 @@
+"""GPUs by name: what each tells a program of itself, each figure with its public source.
+
+The table is `gpus.csv` beside this. Memory is told twice: by NVML, as `nvidia-smi` shows it, and by
+CUDA, as `cuMemGetInfo` does; the driver keeps the difference. Invariant: a figure that nobody
+published is not in the table. CUDA's memory is then a range below NVML's, and the range is shown.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ._errors import SimError
+
+MIB = 1 << 20
+GIB = 1 << 30
+# What the driver keeps of NVML's figure where both are published: from 256 MiB (T4) to 578 MiB
+# (H100) in the table. Both ends rounded outwards.
+KEPT_MIB = (250, 650)
+# Memory of a context by the major compute capability, in MiB, with modules loaded lazily (CUDA
+# 11.7 and later). Sources: docs/dry-run.md, "Beside the allocator".
+CONTEXT_MIB = {7: (250, 420), 8: (300, 500), 9: (400, 620), 10: (450, 700), 12: (400, 700)}
+ANY_CONTEXT_MIB = (250, 700)
+SIZE = re.compile(r"(\d+(?:\.\d+)?) *([kmgt]?)(i?)b?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Range:
+    """Bytes that are known to lie between two figures; a figure that is known has both the same."""
+
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One kind of device."""
+
+    name: str
+    model: str
+    # What CUDA tells as its memory, and what NVML does, in bytes.
+    cuda: Range
+    nvml: int | None
+    compute: str
+    multiprocessors: int
+    source: str
+
+    @property
+    def context(self) -> Range:
+        """What a context takes before anything is allocated."""
+        low, high = CONTEXT_MIB.get(int(self.compute.split(".")[0]), ANY_CONTEXT_MIB)
+        return Range(low * MIB, high * MIB)
+
+    def settings(self) -> str:
+        """The device for `SIMCUDA_CONF`. It gives more than it has, so that the need is seen."""
+        return (f"name:{self.model},compute:{self.compute},multiprocessors:{self.multiprocessors},"
+                f"memory:{self.cuda.low},overcommit:true")
+
+
+@cache
+def table() -> tuple[Gpu, ...]:
+    """Every GPU with a name, in order of memory."""
+    with open(Path(__file__).with_name("gpus.csv"), newline="", encoding="utf-8") as file:
+        rows = [_gpu(row) for row in csv.DictReader(file)]
+    return tuple(sorted(rows, key=lambda gpu: gpu.cuda.low))
+
+
+def _gpu(row: dict[str, str]) -> Gpu:
+    nvml = int(row["nvml_mib"]) * MIB if row["nvml_mib"] else None
+    if row["cuda_mib"]:
+        cuda = Range(*[int(float(row["cuda_mib"]) * MIB)] * 2)
+    elif nvml is not None:
+        cuda = Range(nvml - KEPT_MIB[1] * MIB, nvml - KEPT_MIB[0] * MIB)
+    else:
+        raise SimError(f"{row['name']} in gpus.csv has no memory")
+    return Gpu(row["name"], row["model"], cuda, nvml, row["compute"],
+               int(row["multiprocessors"]), row["source"])
+
+
+def find(wanted: str) -> Gpu:
+    """A GPU by its name or the beginning of one, or any device of so much memory."""
+    plain = _plain(wanted)
+    exact = [gpu for gpu in table() if _plain(gpu.name) == plain]
+    found = exact or [gpu for gpu in table() if _plain(gpu.name).startswith(plain)]
+    if len(found) == 1:
+        return found[0]
+    if len(found) > 1:
+        raise SimError(f"{wanted} may be {', '.join(gpu.name for gpu in found)}: say which")
+    bytes = size(wanted)
+    if bytes is None:
+        raise SimError(f"{wanted!r} is no GPU of the table (`drystone-sim gpus` lists them) and "
+                       "no size such as 24GiB")
+    return Gpu(wanted, f"Simulated GPU of {wanted}", Range(bytes, bytes), None, "9.0", 132, "")
+
+
+def size(text: str) -> int | None:
+    """Bytes: `24GiB` and `24G` in powers of 1024, `24GB` in powers of 1000."""
+    match = SIZE.fullmatch(text.strip())
+    if match is None or not match[2]:
+        return None
+    is_decimal = text.strip().lower().endswith("b") and not match[3]
+    power = "kmgt".index(match[2].lower()) + 1
+    return int(float(match[1]) * (1000 if is_decimal else 1024) ** power)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9.]", "", name.lower())
