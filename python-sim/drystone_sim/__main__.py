@@ -31,6 +31,11 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
 
 
+def entry() -> None:
+    """The command `drystone-sim`."""
+    sys.exit(main())
+
+
 def drystone() -> int:
     """`drystone`: a dry run, or whatever else the command for recordings does."""
     if sys.argv[1:2] == ["dry-run"]:
@@ -128,6 +133,9 @@ def _do_dry_run(given: argparse.Namespace) -> int:
             given.html.write_text(_render.page(title, tables), encoding="utf-8")
         except OSError as error:
             raise SimError(f"cannot write {given.html}: {error}") from error
+    if outcome.code:
+        raise SimError(f"the program ended with code {outcome.code}: what it would need beyond "
+                       "that point is not known")
     return 0 if outcome.fits(at) else 1
 
 

@@ -14,7 +14,7 @@ from ._gpus import MIB, Gpu, Range
 # Sources: docs/dry-run.md, "Beside the allocator".
 LIBRARIES = {
     "cuBLAS kernels": (("cublas",), (20, 90)),
-    "cuDNN kernels": (("cudnn",), (20, 150)),
+    "cuDNN kernels": (("cudnn",), (20, 300)),
     "NCCL": (("ncclCommInit",), (150, 1100)),
 }
 

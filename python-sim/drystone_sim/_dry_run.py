@@ -21,6 +21,9 @@ from ._errors import SimError
 from ._gpus import Gpu, Range
 from ._hook import FOLDER, STEPS, VALUES
 
+# Ranks decide by small numbers that they sent each other, such as the order of buckets: copies up to
+# so many bytes are real. Larger ones would take the host's memory.
+REAL_BYTES = 65536
 START = Path(__file__).resolve().parent / "_start"
 # The program is quiet for so long before a line says that it still runs.
 PATIENCE_S = 1.0
@@ -68,7 +71,7 @@ class Outcome:
         return max(self.ranks, key=lambda rank: rank.course.peak)
 
     def fits(self, at: int) -> bool:
-        """Whether every rank certainly fits with the allocator at that place."""
+        """Whether every rank certainly fits with the allocator at that place, as far as it ran."""
         return all(rank.replayed.held[at].refused == 0 for rank in self.ranks)
 
 
@@ -79,6 +82,9 @@ def dry_run(request: Request) -> Outcome:
         began = time.monotonic()
         code = _run(request, folder)
         run_s = time.monotonic() - began
+        if code < 0:
+            # Killed: by whom, the program cannot tell.
+            raise SimError(f"the program was ended by signal {-code}")
         try:
             processes = _recording.read(folder)
         except SimError as error:
@@ -101,8 +107,10 @@ def _ranks(gpu: Gpu, process: _recording.Process) -> list[Rank]:
 
 
 def _run(request: Request, folder: Path) -> int:
-    environment = _libraries.environment(
-        os.environ, f"{request.gpu.settings()},devices:{request.ranks}")
+    device = f"{request.gpu.settings()},devices:{request.ranks}"
+    if request.ranks > 1:
+        device += f",backing:true,backing_limit:{REAL_BYTES}"
+    environment = _libraries.environment(os.environ, device)
     paths = [str(START), *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
     environment.update({
         FOLDER: str(folder), STEPS: str(request.steps), VALUES: request.values,

@@ -14,7 +14,7 @@ from . import _dry_run
 from ._errors import SimError
 from ._report import room
 
-PROBES_MAX = 16
+PROBES_MAX = 24
 
 
 @dataclass
@@ -54,6 +54,9 @@ def find(request: _dry_run.Request, option: Option, at: int) -> Found:
     def probe(value: int) -> bool:
         if value not in runs:
             runs[value] = _dry_run.dry_run(option.given(request, value))
+            if runs[value].code:
+                raise SimError(f"with --{option.name} {value} the program ended with code "
+                               f"{runs[value].code}")
         return runs[value].fits(at)
 
     if not probe(option.low):
@@ -65,26 +68,33 @@ def find(request: _dry_run.Request, option: Option, at: int) -> Found:
             fits = value
         else:
             fails = value
-    proof = f"with {fails} it does not" if fails in runs else "the end of the range"
+    if fits == option.high:
+        proof = "the end of the range"
+    elif fails - fits == 1:
+        proof = f"with {fails} it does not"
+    else:
+        proof = f"with {fails} it does not, and what lies between was not run"
     return Found(runs[fits], f"--{option.name} {fits} fits: {len(runs)} runs, {proof}")
 
 
 def _next(request: _dry_run.Request, runs: dict[int, _dry_run.Outcome], fits: int, fails: int,
           at: int) -> int:
-    """Where the line through two runs meets the device's end; the next one if that was it."""
+    """Where the line through two runs meets the device's end; now and then the middle instead."""
     values = sorted(runs)
     if len(values) == 1:
         return min(fits * 2, fails - 1)
-    # The two runs that lie closest to the border.
+    if len(values) % 3 == 0 and fails in runs:
+        # Where need is no line, this ends the search all the same.
+        return (fits + fails) // 2
     low, high = (fits, fails) if fails in runs else values[-2:]
     needs = [_need(runs[value], at) for value in (low, high)]
     slope = (needs[1] - needs[0]) / (high - low)
     if slope <= 0:
-        return min(fits * 2, (fits + fails) // 2) if fails in runs else fails - 1
+        return fails - 1 if fails not in runs else (fits + fails) // 2
     left = room(request.gpu, runs[low].worst).low
     guess = low + int((left - needs[0]) / slope)
-    # Just inside first, just outside next: two runs prove a good guess.
-    return max(fits + 1, min(guess + (1 if guess <= fits else 0), fails - 1))
+    # A guess that was run and fits is proved by the next value.
+    return max(fits + 1, min(guess, fails - 1))
 
 
 def _need(outcome: _dry_run.Outcome, at: int) -> int:
@@ -94,6 +104,4 @@ def _need(outcome: _dry_run.Outcome, at: int) -> int:
 
 def _none(runs: dict[int, _dry_run.Outcome], option: Option) -> Found:
     (value, outcome), = runs.items()
-    if not outcome.ranks:
-        raise SimError(f"the program did not run with --{option.name} {value}")
     return Found(outcome, f"--{option.name} {value} does not fit, and it is the least allowed")

@@ -17,13 +17,12 @@ from ._errors import SimError
 
 MIB = 1 << 20
 GIB = 1 << 30
-# What the driver keeps of NVML's figure where both are published: from 256 MiB (T4) to 578 MiB
-# (H100) in the table. Both ends rounded outwards.
+# What the driver keeps of NVML's figure where both are published: from 256 MiB (T4) to 640 MiB
+# (RTX PRO 6000) in the table. Both ends rounded outwards.
 KEPT_MIB = (250, 650)
-# Memory of a context by the major compute capability, in MiB, with modules loaded lazily (CUDA
-# 11.7 and later). Sources: docs/dry-run.md, "Beside the allocator".
-CONTEXT_MIB = {7: (250, 420), 8: (300, 500), 9: (400, 620), 10: (450, 700), 12: (400, 700)}
-ANY_CONTEXT_MIB = (250, 700)
+# A bare context of PyTorch with modules loaded lazily, where nobody published that of the device:
+# from 256 MiB (RTX 3090) to 555 MiB (RTX PRO 6000) in the table, both ends rounded outwards.
+CONTEXT_MIB = (250, 600)
 SIZE = re.compile(r"(\d+(?:\.\d+)?) *([kmgt]?)(i?)b?", re.IGNORECASE)
 
 
@@ -46,13 +45,9 @@ class Gpu:
     nvml: int | None
     compute: str
     multiprocessors: int
+    # What a context takes before anything is allocated.
+    context: Range
     source: str
-
-    @property
-    def context(self) -> Range:
-        """What a context takes before anything is allocated."""
-        low, high = CONTEXT_MIB.get(int(self.compute.split(".")[0]), ANY_CONTEXT_MIB)
-        return Range(low * MIB, high * MIB)
 
     def settings(self) -> str:
         """The device for `SIMCUDA_CONF`. It gives more than it has, so that the need is seen."""
@@ -76,8 +71,13 @@ def _gpu(row: dict[str, str]) -> Gpu:
         cuda = Range(nvml - KEPT_MIB[1] * MIB, nvml - KEPT_MIB[0] * MIB)
     else:
         raise SimError(f"{row['name']} in gpus.csv has no memory")
+    known = (row["context_mib"],) * 2 if row["context_mib"] else CONTEXT_MIB
     return Gpu(row["name"], row["model"], cuda, nvml, row["compute"],
-               int(row["multiprocessors"]), row["source"])
+               int(row["multiprocessors"]), _mib(*known), row["source"])
+
+
+def _mib(low: str | int, high: str | int) -> Range:
+    return Range(int(low) * MIB, int(high) * MIB)
 
 
 def find(wanted: str) -> Gpu:
@@ -93,7 +93,8 @@ def find(wanted: str) -> Gpu:
     if bytes is None:
         raise SimError(f"{wanted!r} is no GPU of the table (`drystone-sim gpus` lists them) and "
                        "no size such as 24GiB")
-    return Gpu(wanted, f"Simulated GPU of {wanted}", Range(bytes, bytes), None, "9.0", 132, "")
+    return Gpu(wanted, f"Simulated GPU of {wanted}", Range(bytes, bytes), None, "9.0", 132,
+               _mib(*CONTEXT_MIB), "")
 
 
 def size(text: str) -> int | None:

@@ -22,7 +22,7 @@ Tree = dict[str, Any]
 KINDS = ("parameters", "gradients", "optimizer state", "activations", "workspaces", "buffers",
          "inputs and other", "temporary")
 # Marks that say where tensors lie.
-PLACED = ("parameters", "buffers", "gradients", "optimizer state")
+PLACED = ("parameters", "buffers", "gradients", "optimizer state", "workspaces")
 
 
 @dataclass
@@ -79,6 +79,11 @@ def read(folder: Path) -> list[Process]:
         with open(file, "rb") as opened:
             snapshot = pickle.load(opened)  # Our own file: the program's process wrote it.
         about = json.loads(told.read_text())
+        # Libraries were given these to work in: on whichever device has such a block.
+        # A request of the same microsecond came first.
+        about["marks"] += [[time_us + 1, "workspaces", [[None, address]]]
+                           for time_us, address in about["calls"].pop("workspaces", [])]
+        about["marks"].sort(key=lambda mark: mark[0])
         courses = [
             _Follower(device, about["marks"]).follow(events)
             for device, events in enumerate(snapshot["device_traces"]) if events]
@@ -170,14 +175,19 @@ class _Follower:
 
     def _place(self, kind: str, places: list[list[int]]) -> None:
         """Names the blocks in which tensors lie: a tensor may be a part of one."""
-        addresses = sorted(self.live)
+        within = []
         for device, address in places:
-            at = bisect.bisect_right(addresses, address) - 1
-            if device != self.course.device or at < 0:
+            if device not in (None, self.course.device):
                 continue
-            block = self.live[addresses[at]]
-            if address < addresses[at] + block.bytes:
-                block.kind = kind
+            if address in self.live:
+                self.live[address].kind = kind
+            else:
+                within.append(address)
+        addresses = sorted(self.live) if within else []
+        for address in within:
+            at = bisect.bisect_right(addresses, address) - 1
+            if at >= 0 and address < addresses[at] + self.live[addresses[at]].bytes:
+                self.live[addresses[at]].kind = kind
 
     def _finish(self) -> None:
         course = self.course

@@ -165,6 +165,8 @@ def _rank_json(gpu: Gpu, rank: Rank) -> dict[str, Any]:
     return {
         "rank": rank.rank, "device": course.device, "torch": told["torch"], "steps": told["steps"],
         "requests": course.requests, "peak_requested_bytes": rank.replayed.requested,
+        "pytorch": {"peak_allocated_bytes": told["allocated"],
+                    "peak_reserved_bytes": told["reserved"]},
         "peak_phase": _phase_text(course.peak_phase), "left_bytes": [left.low, left.high],
         "beside_bytes": {name: [one.low, one.high] for name, one in rank.beside.items()},
         "allocators": [_held_json(gpu, rank, at) for at in range(len(rank.replayed.held))],

@@ -1,4 +1,4 @@
-//! The tests of the Python package.
+//! The tests of the Python packages.
 //!
 //! They run on the simulated device with PyTorch from its wheel, against the library as it is
 //! shipped.
@@ -34,6 +34,8 @@ const SUITES: &[&str] = &[
 const MODEL_SUITES: &[&str] = &["test_models", "test_traces"];
 /// Compiles before any test does, which would be told of it.
 const COMPILE: &str = "import torch; from drystone import _native; _native.library(torch)";
+/// Those of the package of the simulated device.
+const SIM_SUITES: [&str; 2] = ["test_parts", "test_dry_run"];
 /// Two devices that keep what is copied to them, tell what is done wrong, and take their time.
 const DEVICES: &str =
     "memory:8GiB,devices:2,backing:true,oracle:true,kernel_us:20,event_latency_us:50";
@@ -87,6 +89,15 @@ pub fn test(version: &str) -> Result<Outcome> {
     for &suite in SUITES.iter().chain(models) {
         let mut tests = prepared()?;
         tests.args(["-B", "-m", "unittest", suite]);
+        if run(tests).is_err() {
+            failed.push(suite);
+        }
+    }
+    for suite in SIM_SUITES {
+        let mut tests = torch.python();
+        tests.args(["-B", "-m", "unittest", suite]).current_dir(root().join("python-sim/tests"));
+        tests.env("PYTHONPATH", root().join("python-sim").canonicalize().context("find it")?);
+        tests.env("DRYSTONE_SIM_LIBRARIES", &torch.libraries).env("PATH", &programs);
         if run(tests).is_err() {
             failed.push(suite);
         }

@@ -14,6 +14,7 @@
 #include <string.h>
 
 int simcuda_count(const char* name);
+int simcuda_workspace(unsigned long long address);
 int simcuda_launch(int ordinal, void* stream, uint64_t ns);
 int cuCtxGetDevice(int* ordinal);
 int cuMemAlloc_v2(unsigned long long* address, size_t bytes);
@@ -122,7 +123,17 @@ int cublasLtMatmulAlgoGetHeuristic(long lt, long op, long a, long b, long c, lon
   return 0;
 }
 
-WORKER(cublasLtMatmul, 16)
+int cublasLtMatmul(ARGUMENTS_16) {
+  COUNT;
+  simcuda_workspace(a14);
+  work_on((void*)a16);
+  return 0;
+}
+int cublasSetWorkspace_v2(long library, long workspace, size_t bytes) {
+  COUNT;
+  simcuda_workspace(workspace);
+  return 0;
+}
 
 /* Compared with the version that PyTorch was built with. */
 size_t cublasLtGetVersion(void) { return 130100; }

@@ -21,8 +21,8 @@ const FIXED: &[(i32, i32)] = &[
     (13, 1_980_000), // clock rate, kHz
     (14, 512),       // texture alignment
     (15, 1),         // copies overlap kernels
-    (19, 1),       // host memory can be mapped
-    (21, 131_072), // textures and surfaces
+    (19, 1),         // host memory can be mapped
+    (21, 131_072),   // textures and surfaces
     (22, 131_072),
     (23, 65_536),
     (24, 16_384),

@@ -21,6 +21,9 @@ pub(crate) struct Config {
     pub(crate) strict: bool,
     /// Whether real memory lies behind device memory.
     pub(crate) backing: bool,
+    /// The longest copy or memset that is done where there is real memory; longer ones take their
+    /// place and leave nothing behind.
+    pub(crate) backing_limit_bytes: u64,
     /// Whether functions that were asked for and do not exist are named on stderr.
     pub(crate) debug: bool,
     /// Whether a device that is reset goes by a clock of its own from then on.
@@ -43,6 +46,7 @@ impl Default for Config {
             driver_version: 13000,
             strict: false,
             backing: false,
+            backing_limit_bytes: u64::MAX,
             debug: false,
             own_clock: false,
             kernel_ns: 0,
@@ -77,6 +81,7 @@ impl Config {
             "driver" => self.driver_version = count(key, value, 99_999)? as i32,
             "strict" => self.strict = boolean(key, value)?,
             "backing" => self.backing = boolean(key, value)?,
+            "backing_limit" => self.backing_limit_bytes = count(key, value, u64::MAX)?,
             "debug" => self.debug = boolean(key, value)?,
             "own_clock" => self.own_clock = boolean(key, value)?,
             "kernel_us" => self.kernel_ns = nanoseconds(key, value)?,
@@ -183,11 +188,13 @@ mod tests {
                     event_jitter_us:4,clock_jitter_us:5,check_kernel_us:6,calls_take_time:true,\
                     seed:7,own_clock:true,alias_limit:8,launch_queue:10,profile:wsl2,harsh:true,\
                     launches_are_early:false,unproven_is_illegal:false,\
-                    name:NVIDIA A10,multiprocessors:72,overcommit:true";
+                    name:NVIDIA A10,multiprocessors:72,overcommit:true,\
+                    backing_limit:65536";
         let config = Config::default().with(text).unwrap();
         assert_eq!((config.devices, config.compute, config.driver_version), (2, (8, 6), 12080));
         assert_eq!((config.name.as_str(), config.multiprocessors), ("NVIDIA A10", 72));
         assert!(config.sim.is_overcommitted);
+        assert_eq!(config.backing_limit_bytes, 65536);
         assert!(config.strict && config.backing && config.debug && config.own_clock);
         assert_eq!((config.kernel_ns, config.stats.as_deref()), (2500, Some("stderr")));
         let sim = &config.sim;

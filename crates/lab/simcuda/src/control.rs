@@ -247,6 +247,14 @@ extern "C" fn simcuda_count(name: Text) -> i32 {
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn simcuda_workspace(address: u64) -> i32 {
+    done(|| {
+        stats::workspace(address);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn simcuda_stats_json(out: Out<u8>, room: u64) -> u64 {
     number(|| text(out, room, &stats::json()))
 }

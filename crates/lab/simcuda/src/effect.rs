@@ -63,15 +63,16 @@ fn is_mapped_for(owner: &Device, ordinal: usize, address: u64, bytes: u64) -> bo
     true
 }
 
-/// Whether an address can be read and written by the host.
-fn is_real(address: u64) -> bool {
-    process::device_of_address(address).is_none_or(|device| device.backing.is_some())
+/// Whether a range can be read and written by the host, and is to be.
+fn is_real(address: u64, bytes: u64) -> bool {
+    process::device_of_address(address)
+        .is_none_or(|device| device.backing.is_some() && bytes <= device.config.backing_limit_bytes)
 }
 
 /// Does what can be seen of a copy.
 pub(crate) fn carry_out(to: u64, from: u64, bytes: u64) {
     let (to_host, from_host) = (to as *mut u8, from as *const u8);
-    match (is_real(to), is_real(from)) {
+    match (is_real(to, bytes), is_real(from, bytes)) {
         // SAFETY: the program says that both ranges are memory; those of devices were checked.
         (true, true) => unsafe { std::ptr::copy(from_host, to_host, bytes as usize) },
         // SAFETY: as above.
@@ -82,7 +83,7 @@ pub(crate) fn carry_out(to: u64, from: u64, bytes: u64) {
 
 /// Does what can be seen of a memset of `count` values of `width` bytes.
 pub(crate) fn fill(to: u64, value: u32, width: usize, count: u64) {
-    if !is_real(to) {
+    if !is_real(to, count * width as u64) {
         return;
     }
     let value = value.to_le_bytes();

@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
+use std::time::SystemTime;
 
 /// What stub libraries counted, by name.
 static COUNTED: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
@@ -18,6 +19,22 @@ pub(crate) fn count(name: &str) {
         None => {
             counted.insert(name.to_owned(), 1);
         }
+    }
+}
+
+/// Where stub libraries were given room to work in: microseconds since 1970, and the address.
+static WORKSPACES: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
+
+/// More than any recording has; what comes later is not noted.
+const WORKSPACES_MAX: usize = 1 << 20;
+
+/// Notes where a stub library was given room to work in, once as long as it stays the same.
+pub(crate) fn workspace(address: u64) {
+    let mut workspaces = WORKSPACES.lock();
+    let is_same = workspaces.last().is_some_and(|last| last.1 == address);
+    if address != 0 && !is_same && workspaces.len() < WORKSPACES_MAX {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        workspaces.push((since.map_or(0, |since| since.as_micros() as u64), address));
     }
 }
 
@@ -69,12 +86,15 @@ fn functions() -> String {
 pub(crate) fn json() -> String {
     let counted = COUNTED.lock();
     let counted = counted.iter().map(|(name, count)| format!("{}: {count}", quoted(name)));
+    let workspaces = WORKSPACES.lock();
+    let workspaces = workspaces.iter().map(|(us, address)| format!("[{us}, {address}]"));
     format!(
         "{{\n  \"devices\": [\n    {}\n  ],\n  \"functions\": {{\n    {}\n  }},\n  \"counted\": \
-         {{\n    {}\n  }}\n}}\n",
+         {{\n    {}\n  }},\n  \"workspaces\": [{}]\n}}\n",
         devices(),
         functions(),
         counted.collect::<Vec<_>>().join(",\n    "),
+        workspaces.collect::<Vec<_>>().join(", "),
     )
 }
 
@@ -93,7 +113,7 @@ pub(crate) fn write_at_exit() {
 
 #[cfg(test)]
 mod tests {
-    use super::{count, json, quoted};
+    use super::{count, json, quoted, workspace};
 
     #[test]
     fn texts_are_quoted_and_counts_are_summed() {
@@ -101,5 +121,15 @@ mod tests {
         count("cublasSgemm_v2");
         count("cublasSgemm_v2");
         assert!(json().contains("\"cublasSgemm_v2\": 2"));
+    }
+
+    #[test]
+    fn a_workspace_is_noted_where_it_changes() {
+        [0, 64, 64, 32, 64].map(workspace);
+        let told = json();
+        let told = told.split("\"workspaces\": ").nth(1).unwrap();
+        assert_eq!(told.matches(", 64]").count(), 2, "{told}");
+        assert_eq!(told.matches(", 32]").count(), 1, "{told}");
+        assert!(!told.contains(", 0]"), "{told}");
     }
 }

@@ -1,0 +1,154 @@
+"""Dry runs of small programs, from the command to the report, on the simulated libraries.
+
+Needs PyTorch, the libraries in `DRYSTONE_SIM_LIBRARIES` and the `drystone` command on PATH; `cargo
+xtask python` has them. Without, it skips.
+"""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+MIB = 1 << 20
+TRAIN = """
+import sys, torch
+from torch import nn
+batch = int(sys.argv[sys.argv.index("--batch") + 1]) if "--batch" in sys.argv else 8
+model = nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024)).cuda()
+optimizer = torch.optim.Adam(model.parameters(), foreach=False)
+for step in range(1000):
+    given = torch.randn(batch, 1024, device="cuda")
+    loss = model(given).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    if loss.item() > 0.5:
+        print("unlikely")
+    assert step < 50, "nobody stopped it"
+"""
+INFER = """
+import torch, drystone_sim
+model = torch.nn.Linear(512, 512).cuda()
+for step in range(100):
+    with torch.inference_mode():
+        model(torch.zeros(64, 512, device="cuda"))
+    drystone_sim.step()
+"""
+RANKS = """
+import os, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(rank)
+dist.init_process_group("nccl")
+model = DistributedDataParallel(torch.nn.Linear(1024, 1024, device="cuda"), device_ids=[rank])
+optimizer = torch.optim.SGD(model.parameters())
+for _ in range(10):
+    model(torch.zeros(8 * (rank + 1), 1024, device="cuda")).sum().backward()
+    optimizer.step()
+"""
+
+
+@unittest.skipUnless(importlib.util.find_spec("torch") and "DRYSTONE_SIM_LIBRARIES" in os.environ,
+                     "needs PyTorch and the simulated libraries")
+class DryRun(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        for name, text in (("train", TRAIN), ("infer", INFER), ("ranks", RANKS)):
+            Path(cls.folder.name, f"{name}.py").write_text(text)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def run_it(self, *arguments, code=0):
+        done = subprocess.run(
+            [sys.executable, "-m", "drystone_sim", *arguments], cwd=self.folder.name, text=True,
+            capture_output=True)
+        self.assertEqual(done.returncode, code, done.stderr[-2000:])
+        return done.stdout
+
+    def dry_run(self, *arguments, code=0):
+        return json.loads(self.run_it("dry-run", "--json", *arguments, code=code))
+
+    def test_training_is_told_by_kind_and_by_allocator(self):
+        found = self.dry_run("--gpu", "24GiB", "train.py")
+        rank, = found["ranks"]
+        weights = 2 * (1024 * 1024 + 1024) * 4
+        kinds = rank["kinds_bytes"]
+        self.assertEqual(kinds["parameters"], weights)
+        # In Adam's step all gradients are there, and two values for each weight; its step counts
+        # stay on the host.
+        self.assertEqual(kinds["optimizer state"], 2 * weights)
+        self.assertEqual(kinds["gradients"], weights)
+        self.assertGreater(kinds["workspaces"], 0)
+        self.assertEqual(rank["steps"], 3)
+        self.assertEqual([one["allocator"] for one in rank["allocators"]],
+                         ["native", "expandable", "Drystone"])
+        for one in rank["allocators"]:
+            self.assertEqual((one["fits"], one["out_of_memory_events"]), ("yes", 0))
+            self.assertGreaterEqual(one["peak_reserved_bytes"], rank["peak_requested_bytes"])
+        self.assertIn("item", [value["what"] for value in rank["values_read"]])
+        self.assertIn("CUDA context", rank["beside_bytes"])
+
+    def test_what_the_native_allocator_is_said_to_hold_is_what_pytorch_held(self):
+        told = self.dry_run("train.py")["ranks"][0]
+        native = told["allocators"][0]
+        self.assertEqual(native["peak_reserved_bytes"], told["pytorch"]["peak_reserved_bytes"])
+        self.assertEqual(native["peak_allocated_bytes"], told["pytorch"]["peak_allocated_bytes"])
+
+    def test_what_does_not_fit_is_told_with_what_it_needs(self):
+        found = self.dry_run("--gpu", "800MiB", "train.py", "--batch", "65536", code=1)
+        native = found["ranks"][0]["allocators"][0]
+        self.assertEqual(native["fits"], "no")
+        self.assertLess(native["margin_bytes"], 0)
+
+    def test_the_largest_batch_is_found_and_was_run(self):
+        found = self.dry_run("--gpu", "2GiB", "--find", "batch=1..100000", "train.py")
+        self.assertRegex(found["found"], r"--batch \d+ fits: \d+ runs, with \d+ it does not")
+        left = found["ranks"][0]["allocators"][0]["margin_bytes"]
+        self.assertGreaterEqual(left, 0)
+        self.assertLess(left, 64 * MIB)
+
+    def test_a_program_tells_its_own_steps_and_the_page_is_written(self):
+        page = Path(self.folder.name, "page.html")
+        text = self.run_it("dry-run", "--steps", "5", "--html", str(page), "infer.py")
+        self.assertIn("5 steps", text)
+        self.assertIn("Does it fit?", page.read_text())
+
+    def test_each_rank_is_a_process_with_its_own_row(self):
+        found = self.dry_run("--ranks", "2", "ranks.py")
+        self.assertEqual([rank["rank"] for rank in found["ranks"]], [0, 1])
+        peaks = [rank["peak_requested_bytes"] for rank in found["ranks"]]
+        self.assertLess(peaks[0], peaks[1])
+        self.assertIn("NCCL", found["ranks"][0]["beside_bytes"])
+
+    def test_a_program_without_cuda_is_an_error_in_one_line(self):
+        Path(self.folder.name, "none.py").write_text("print(1)")
+        done = subprocess.run(
+            [sys.executable, "-m", "drystone_sim", "dry-run", "none.py"], cwd=self.folder.name,
+            text=True, capture_output=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no use of CUDA", done.stderr.splitlines()[-1])
+
+    def test_a_program_that_fails_is_no_answer(self):
+        Path(self.folder.name, "fails.py").write_text(
+            "import torch; torch.empty(1, device='cuda'); raise RuntimeError('why')")
+        done = subprocess.run(
+            [sys.executable, "-m", "drystone_sim", "dry-run", "fails.py"], cwd=self.folder.name,
+            text=True, capture_output=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("ended with code 1", done.stderr.splitlines()[-1])
+
+    def test_run_puts_the_simulated_driver_in_front(self):
+        program = "import torch; print(torch.cuda.get_device_name(), torch.cuda.mem_get_info()[1])"
+        text = self.run_it("run", "--gpu", "a100-40gb", sys.executable, "-c", program)
+        self.assertEqual(text.split(), ["NVIDIA", "A100-SXM4-40GB", "42405855232"])
+
+
+if __name__ == "__main__":
+    unittest.main()

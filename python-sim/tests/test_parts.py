@@ -1,0 +1,164 @@
+"""What a dry run is made of, part by part: no PyTorch, no device."""
+
+import unittest
+from types import SimpleNamespace
+
+from drystone_sim import _find, _gpus, _recording, _render
+from drystone_sim.__main__ import main
+from drystone_sim._errors import SimError
+from drystone_sim._gpus import GIB, MIB, Range
+
+
+class Gpus(unittest.TestCase):
+    def test_a_gpu_is_found_by_its_name_or_an_unmistakable_beginning(self):
+        self.assertEqual(_gpus.find("A100-40GB").model, "NVIDIA A100-SXM4-40GB")
+        self.assertEqual(_gpus.find("h200").nvml, 143771 * MIB)
+        with self.assertRaisesRegex(SimError, "a100-40gb, a100-80gb: say which"):
+            _gpus.find("a100")
+        with self.assertRaisesRegex(SimError, "no size such as 24GiB"):
+            _gpus.find("voodoo")
+
+    def test_any_size_is_a_device(self):
+        for text, bytes in [("24GiB", 24 * GIB), ("24G", 24 * GIB), ("24GB", 24_000_000_000),
+                            ("512 MiB", 512 * MIB), ("1.5g", 3 * GIB // 2)]:
+            self.assertEqual(_gpus.find(text).cuda, Range(bytes, bytes), text)
+
+    def test_every_row_has_a_source_and_cuda_tells_less_than_nvml(self):
+        for gpu in _gpus.table():
+            self.assertIn("https://", gpu.source, gpu.name)
+            self.assertLessEqual(gpu.cuda.low, gpu.cuda.high)
+            if gpu.nvml is not None:
+                kept = gpu.nvml - gpu.cuda.high, gpu.nvml - gpu.cuda.low
+                self.assertGreaterEqual(kept[0], _gpus.KEPT_MIB[0] * MIB, gpu.name)
+                self.assertLessEqual(kept[1], _gpus.KEPT_MIB[1] * MIB, gpu.name)
+            self.assertNotIn(",", gpu.model)
+
+
+class Options(unittest.TestCase):
+    def test_the_range_to_look_in(self):
+        self.assertEqual(_find.parse("batch=1..4096"), _find.Option("batch", 1, 4096))
+        for text in ("batch", "batch=0..4", "batch=9..4", "=1..2"):
+            with self.assertRaises(ValueError):
+                _find.parse(text)
+
+    def test_what_is_wrong_is_one_line_and_code_2(self):
+        self.assertEqual(main(["dry-run", "--gpu", "voodoo", "train.py"]), 2)
+        with self.assertRaises(SystemExit) as ended:
+            main(["dry-run", "--values", "twos", "train.py"])
+        self.assertEqual(ended.exception.code, 2)
+
+
+class Probes(unittest.TestCase):
+    """The search, over programs whose need is a function of the value."""
+
+    def find(self, need, low, high, room):
+        runs = []
+
+        def dry_run(request):
+            value = int(request.command[-1])
+            runs.append(value)
+            held = SimpleNamespace(smallest=need(value), reserved=need(value))
+            rank = SimpleNamespace(replayed=SimpleNamespace(held=[held]), beside={},
+                                   course=SimpleNamespace(peak=need(value)))
+            return SimpleNamespace(code=0, worst=rank, fits=lambda at: need(value) <= room)
+
+        request = SimpleNamespace(command=["train.py"],
+                                  gpu=SimpleNamespace(cuda=Range(room, room)))
+        request.changed = lambda command: SimpleNamespace(**{**vars(request), "command": command})
+        original, _find._dry_run.dry_run = _find._dry_run.dry_run, dry_run
+        try:
+            return _find.find(request, _find.Option("batch", low, high), 0), runs
+        finally:
+            _find._dry_run.dry_run = original
+
+    def test_a_line_is_found_in_few_runs_and_proved(self):
+        found, runs = self.find(lambda batch: 1000 + 70 * batch, 1, 4096, 24_000)
+        self.assertIn("--batch 328 fits", found.text)
+        self.assertIn("with 329 it does not", found.text)
+        self.assertLessEqual(len(runs), 5)
+
+    def test_steps_and_curves_are_found_too(self):
+        for need in (lambda batch: 1000 + batch * batch,
+                     lambda batch: 1000 + 512 * (batch // 8), lambda batch: 1000 + batch):
+            best = max(batch for batch in range(1, 4097) if need(batch) <= 24_000)
+            found, runs = self.find(need, 1, 4096, 24_000)
+            self.assertIn(f"--batch {best} fits", found.text)
+            self.assertLessEqual(len(runs), _find.PROBES_MAX)
+
+    def test_the_ends_of_the_range(self):
+        self.assertIn("the end of the range", self.find(lambda batch: batch, 1, 64, 100)[0].text)
+        self.assertIn("does not fit", self.find(lambda batch: 200, 1, 64, 100)[0].text)
+
+
+class Course(unittest.TestCase):
+    """Who holds the peak: one step of a made-up program."""
+
+    def follow(self):
+        marks, events, now = [], [], 0
+
+        def at(*mark):
+            nonlocal now
+            now += 10
+            marks.append([now, *mark])
+
+        def event(action, address, bytes=0, line=0):
+            nonlocal now
+            now += 10
+            frames = [{"filename": "/x/torch/nn.py", "line": 1, "name": "f"},
+                      {"filename": "train.py", "line": line, "name": "g"}]
+            events.append({"action": action, "addr": address, "size": bytes, "time_us": now,
+                           "frames": frames if line else []})
+
+        event("alloc", 0, 100, line=1)           # a parameter
+        at("enter", "block")
+        at("parameters", [[0, 0]])
+        event("alloc", 200, 50, line=2)          # kept for the backward pass
+        event("alloc", 300, 30, line=2)          # gone before it
+        event("free_requested", 300)
+        at("leave")
+        at("backward")
+        event("alloc", 400, 100)                 # the gradient
+        event("alloc", 600, 20)                  # on the way
+        event("free_requested", 600)
+        event("free_requested", 200)
+        at("backward ends")
+        at("gradients", [[0, 450]])              # within its block
+        at("update")
+        event("alloc", 700, 10, line=3)
+        at("optimizer state", [[0, 700]])
+        at("step")
+        return _recording._Follower(0, marks).follow(events)
+
+    def test_kinds_are_known_by_address_and_by_lifetime(self):
+        course = self.follow()
+        self.assertEqual(course.peak, 270)
+        self.assertEqual((course.peak_phase.name, course.peak_phase.step), ("backward", 0))
+        self.assertEqual(course.kinds, {
+            "parameters": 100, "activations": 50, "gradients": 100, "temporary": 20})
+        self.assertEqual(course.left, 210)
+
+    def test_holders_name_the_line_outside_pytorch_and_the_layer(self):
+        holders = self.follow().holders
+        self.assertIn(("activations", "block", "train.py:2", 50, 1), holders)
+        self.assertIn(("gradients", "", "", 100, 1), holders)
+
+    def test_phases_follow_each_other(self):
+        names = [(phase.name, phase.step) for phase in self.follow().phases]
+        self.assertEqual(names, [("start", 0), ("forward", 0), ("backward", 0), ("between", 0),
+                                 ("update", 0), ("forward", 1)])
+
+
+class Rendering(unittest.TestCase):
+    def test_sizes_and_ranges(self):
+        self.assertEqual(_render.bytes_text(3 * GIB // 2), "1.50 GiB")
+        self.assertEqual(_render.range_text(Range(MIB, 2 * MIB)), "1.00 MiB to 2.00 MiB")
+
+    def test_a_page_escapes_what_programs_are_called(self):
+        page = _render.page("<script>", [_render.Table("a & b", ["x"], [["<i>"], [0.5]])])
+        self.assertNotIn("<script>", page)
+        self.assertIn("a &amp; b", page)
+        self.assertIn("width:20.0em", page)
+
+
+if __name__ == "__main__":
+    unittest.main()
