@@ -24,7 +24,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from . import _values
+from . import _values, _weights
 from ._hook import FOLDER, STEPS
 
 # How often a module at the root is asked for its parameters: they may be made in the first pass.
@@ -47,6 +47,7 @@ def watch(torch: Any) -> None:
     if not hasattr(torch, "cuda") or torch.version.cuda is None:
         return
     _torch = torch
+    _weights.leave_out(torch)
     torch.cuda._lazy_call(_begin)
     atexit.register(_write)
 

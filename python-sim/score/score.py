@@ -35,7 +35,7 @@ def run(what: str, truth: Path, rows: str, seed: str) -> list[Row]:
         out = Path(folder, "rows.json")
         subprocess.run(
             [sys.executable, HERE / "truth.py", what, truth, rows, seed, out], check=True,
-            env={**os.environ, "SIMCUDA_CONF": f"compute:8.0,multiprocessors:108,"
+            env={**os.environ, "PYTHONPATH": str(HERE.parent), "SIMCUDA_CONF": f"compute:8.0,multiprocessors:108,"
                  f"memory:{DEVICE_MIB}MiB,overcommit:true"})
         return json.loads(out.read_text())
 

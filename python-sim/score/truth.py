@@ -17,14 +17,14 @@ import sys
 from collections.abc import Callable
 
 import torch
+from drystone_sim import _weights
 from torch import nn
 
 MIB = 1 << 20
 STEPS = 3
 # The data set of the timm runs: models with fewer classes end at its labels.
 CLASSES = 1000
-# Weights of this many values are not given any on the host: it would take minutes, and no kernel
-# reads them.
+# Weights of so many elements get no values on the host, which would take minutes.
 LARGE = 1 << 16
 ACTIVATIONS = {
     "elu": nn.ELU, "gelu": nn.GELU, "identity": nn.Identity, "leaky_relu": nn.LeakyReLU,
@@ -36,23 +36,6 @@ Row = dict[str, str]
 
 class Left(Exception):
     """A row that is left out, and why."""
-
-
-def leave_values_out() -> None:
-    """Large weights on the host stay as they are."""
-    def skip(owner: object, name: str) -> None:
-        fill = getattr(owner, name)
-
-        def filled(tensor: torch.Tensor, *args: object, **kwargs: object) -> torch.Tensor:
-            is_left = not tensor.is_cuda and tensor.numel() >= LARGE
-            return tensor if is_left else fill(tensor, *args, **kwargs)
-        setattr(owner, name, filled)
-
-    for name in ("normal_", "uniform_", "erfinv_"):
-        skip(torch.Tensor, name)
-    for name in ("normal_", "uniform_", "trunc_normal_", "kaiming_uniform_", "kaiming_normal_",
-                 "xavier_uniform_", "xavier_normal_", "orthogonal_"):
-        skip(nn.init, name)
 
 
 def multilayer(row: Row) -> tuple[nn.Module, Callable[[nn.Module], None], str]:
@@ -156,7 +139,7 @@ def reserved(make: Callable[[Row], tuple[nn.Module, Callable[[nn.Module], None],
 
 def main(what: str, truth: str, rows: str, seed: str, out: str) -> None:
     """Some rows of a file, chosen by a seed, to a file."""
-    leave_values_out()
+    _weights.leave_out(torch, LARGE)
     with open(truth, newline="", encoding="utf-8") as file:
         chosen = list(csv.DictReader(file))
     random.Random(int(seed)).shuffle(chosen)

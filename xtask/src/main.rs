@@ -13,6 +13,7 @@ mod notices;
 mod package;
 mod parts;
 mod python;
+mod score;
 mod simcuda;
 mod stubs;
 mod test;
@@ -125,6 +126,8 @@ enum Task {
     /// Replay every trace, shipped and generated, on devices from ample to hardly enough, and hold
     /// what came of it against the goals.
     Figures(figures::Args),
+    /// Hold dry runs against measurements of real GPUs, which must be there.
+    Score(score::Args),
     /// Draw memory held and time against the size of the device, for `docs/`.
     Picture,
     /// Time the hit path, the replay and the decoders.
@@ -180,6 +183,7 @@ fn main() -> Result<()> {
         }
         Task::Fuzz { seconds } => fuzz::fuzz(seconds),
         Task::Figures(args) => figures::figures(&args),
+        Task::Score(args) => score::score(&args),
         Task::Picture => figures::picture(),
         Task::Bench => bench(&["hit_path", "replay", "decode"]),
         Task::Instructions => instructions(),

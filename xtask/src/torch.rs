@@ -204,7 +204,8 @@ pub fn install(version: &str) -> Result<(PathBuf, PathBuf)> {
     Ok((folder, python))
 }
 
-fn site_packages(python: &Path) -> Result<PathBuf> {
+/// Where an interpreter's packages are.
+pub fn site_packages(python: &Path) -> Result<PathBuf> {
     let mut ask = Command::new(python);
     ask.args(["-c", "import sysconfig; print(sysconfig.get_path('platlib'))"]);
     let output = ask.output().with_context(|| format!("cannot start {}", python.display()))?;
