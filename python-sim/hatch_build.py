@@ -27,7 +27,9 @@ class Hook(BuildHookInterface):
         root = Path(self.root).parent
         made = root / "target/sim-wheel"
         self._cargo(root, "xtask", "simcuda", "--out", str(made / "simulated"))
-        wheels = os.environ.get(TORCH, "").split(os.pathsep)
+        usual = root.glob("target/torch/venv/lib/python*/site-packages/torch/lib")
+        wheels = (os.environ[TORCH].split(os.pathsep) if TORCH in os.environ
+                  else map(str, usual))
         for number, folder in enumerate(filter(None, wheels)):
             self._cargo(root, "xtask", "stubs", "--wheel-libs", folder,
                         "--out", str(made / f"stubs-{number}"))

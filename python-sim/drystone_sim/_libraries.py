@@ -46,7 +46,12 @@ def libraries() -> list[Path]:
 
 def load() -> None:
     """Loads them into this process, before PyTorch asks for any."""
-    for file in libraries():
+    files = libraries()
+    if not any(file.name.startswith("libcublas.so") for file in files):
+        raise SimError(f"there are no stubs of NVIDIA's libraries in {files[0].parent}: build the "
+                       "wheel with DRYSTONE_SIM_TORCH naming the torch/lib of this PyTorch, or see "
+                       f"`cargo xtask stubs` and {LIBRARIES}")
+    for file in files:
         try:
             ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL)
         except OSError as error:

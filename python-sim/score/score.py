@@ -3,8 +3,8 @@
     python score.py TRUTH_FOLDER TIMM_ROWS MLP_ROWS SEED
 
 Runs `truth.py` for each data set. What lies beside PyTorch's allocator on the measured machine is
-not recorded; it is the median difference over the first fifth of the rows, one figure for each
-data set, and the other rows are judged with it.
+not recorded; it is the median difference over a fifth of the rows, one figure for each data set,
+and the other rows are judged with it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 # The measured GPU; where less was left to a run, it may have been cut.
 DEVICE_MIB = 40441
 CUT_MIB = 39000
-# Shown with each promise.
+# A run that holds more than promised by both, a share and MiB, held more than promised.
 MARGIN = 0.02, 128
 WORST = 12
 
@@ -40,36 +40,45 @@ def run(what: str, truth: Path, rows: str, seed: str) -> list[Row]:
         return json.loads(out.read_text())
 
 
-def usable(row: Row) -> bool:
-    """Whether the measured run trained, and was not cut by the device."""
-    if "reserved_mib" not in row:
-        return False
+def fate(row: Row, beside: float) -> str:
+    """Why a row is not judged, or nothing."""
     measured = float(row["measured_mib"])
-    # Weights and gradients are held at least.
-    return 2 * row["weights_mib"] + 1000 < measured < CUT_MIB
+    if "reserved_mib" not in row:
+        return row.get("left", "too large to run")
+    if row["reserved_mib"] + beside > DEVICE_MIB:
+        return "said not to fit" + (
+            ", and cut by the device" if measured >= CUT_MIB else ", and ended below it")
+    if measured >= CUT_MIB:
+        return "cut by the device when measured, and said to fit"
+    # Weights, gradients and one value more for each weight: the least that any of them holds.
+    if measured < 3 * row["weights_mib"] + beside:
+        return "did not train when measured"
+    return ""
+
+
+def beside_of(rows: list[Row]) -> float:
+    """The median difference, in MiB, of rows that ran."""
+    ran = [row for row in rows if "reserved_mib" in row]
+    return statistics.median(float(row["measured_mib"]) - row["reserved_mib"] for row in ran)
 
 
 def report(name: str, rows: list[Row]) -> None:
     """The tables of a data set."""
-    left: dict[str, int] = {}
-    for row in rows:
-        measured = float(row["measured_mib"])
-        why = row.get("left") or (
-            "cut by the device when measured" if measured >= CUT_MIB
-            else "did not train when measured" if not usable(row) else None)
-        if why:
-            left[why] = left.get(why, 0) + 1
-    good = [row for row in rows if usable(row)]
-    fifth = max(len(good) // 5, 1)
-    beside = statistics.median(
-        float(row["measured_mib"]) - row["reserved_mib"] for row in good[:fifth])
-    print(f"## {name}: {len(rows)} rows, {len(good)} judged\n")
-    print(f"Beside the allocator: {beside:.0f} MiB, from the first {fifth} rows. Left out: "
-          + "; ".join(f"{count} {why}" for why, count in sorted(left.items())) + ".\n")
-    print("| class | rows | median error | 95th percentile | promised and not enough |\n"
+    fifth = max(len(rows) // 5, 1)
+    beside = beside_of(rows[:fifth])
+    fates: dict[str, int] = {}
+    judged = []
+    for row in rows[fifth:]:
+        why = fate(row, beside)
+        fates[why] = fates.get(why, 0) + 1
+        if not why:
+            judged.append((row, row["reserved_mib"] + beside, float(row["measured_mib"])))
+    print(f"### {name}: {len(judged)} of {len(rows) - fifth} rows judged\n")
+    print(f"Beside the allocator: {beside:.0f} MiB, from {fifth} other rows. Not judged: "
+          + ("; ".join(f"{count} {why}" for why, count in sorted(fates.items()) if why) or "none")
+          + ".\n")
+    print("| class | rows | median error | 95th percentile | more than promised |\n"
           "| --- | --- | --- | --- | --- |")
-    judged = [(row, row["reserved_mib"] + beside, float(row["measured_mib"]))
-              for row in good[fifth:]]
     for kind in sorted({row["class"] for row, _, _ in judged}):
         ours = [(promise, held) for row, promise, held in judged if row["class"] == kind]
         errors = sorted(abs(promise - held) / held for promise, held in ours)
