@@ -1,8 +1,8 @@
 """A simulated GPU for any CUDA program, and dry runs of PyTorch programs on it.
 
-`drystone dry-run train.py` says what a script would hold on a GPU, and whether it fits, before one
-is paid for. `drystone-sim run CMD...` runs anything with the simulated driver in front. Importing
-this imports neither PyTorch nor CUDA.
+`drystone-sim dry-run train.py` says what a script would hold on a GPU, and whether it fits, before
+one is paid for. `drystone-sim run CMD...` runs anything with the simulated driver in front.
+Importing this imports neither PyTorch nor CUDA.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`drystone dry-run`, and `drystone-sim`: programs on a simulated GPU.
+"""`drystone-sim`: programs on a simulated GPU, and what they would hold of a real one.
 
 Results go to standard output, all else to standard error. A dry run ends with 0 where the program
 fits, with 1 where it does not or may not, and with 2 where it could not be told.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -34,18 +33,6 @@ def main(arguments: list[str] | None = None) -> int:
 def entry() -> None:
     """The command `drystone-sim`."""
     sys.exit(main())
-
-
-def drystone() -> int:
-    """`drystone`: a dry run, or whatever else the command for recordings does."""
-    if sys.argv[1:2] == ["dry-run"]:
-        return main()
-    try:
-        command = _libraries.command()
-    except SimError as error:
-        print(f"drystone: {error}", file=sys.stderr)
-        return 2
-    return subprocess.call([command, *sys.argv[1:]])
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -85,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-USAGE = "drystone dry-run [options] [-m] PROGRAM [ARGS...]"
+USAGE = "drystone-sim dry-run [options] [-m] PROGRAM [ARGS...]"
 
 
 def _add_device(parser: argparse.ArgumentParser) -> None:

@@ -21,8 +21,8 @@ from ._errors import SimError
 from ._gpus import Gpu, Range
 from ._hook import FOLDER, STEPS, VALUES
 
-# Ranks decide by small numbers that they sent each other, such as the order of buckets: copies up to
-# so many bytes are real. Larger ones would take the host's memory.
+# Ranks decide by small numbers that they sent each other, such as the order of buckets: copies up
+# to so many bytes are real. Larger ones would take the host's memory.
 REAL_BYTES = 65536
 START = Path(__file__).resolve().parent / "_start"
 # The program is quiet for so long before a line says that it still runs.

@@ -13,7 +13,8 @@ from ._gpus import MIB, Range
 BAR = 40
 UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (MIB, "MiB"), (1 << 10, "KiB"))
 STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:70em;margin:2em auto;padding:0 1em}
-table{border-collapse:collapse}td,th{padding:.15em .8em;text-align:left;border-bottom:1px solid #ddd}
+table{border-collapse:collapse}
+td,th{padding:.15em .8em;text-align:left;border-bottom:1px solid #ddd}
 i{display:inline-block;height:.8em;background:#47a}pre{white-space:pre-wrap}"""
 
 

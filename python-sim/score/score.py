@@ -22,6 +22,7 @@ HERE = Path(__file__).resolve().parent
 # The measured GPU; where less was left to a run, it may have been cut.
 DEVICE_MIB = 40441
 CUT_MIB = 39000
+DEVICE = f"compute:8.0,multiprocessors:108,memory:{DEVICE_MIB}MiB,overcommit:true"
 # A run that holds more than promised by both, a share and MiB, held more than promised.
 MARGIN = 0.02, 128
 WORST = 12
@@ -35,8 +36,7 @@ def run(what: str, truth: Path, rows: str, seed: str) -> list[Row]:
         out = Path(folder, "rows.json")
         subprocess.run(
             [sys.executable, HERE / "truth.py", what, truth, rows, seed, out], check=True,
-            env={**os.environ, "PYTHONPATH": str(HERE.parent), "SIMCUDA_CONF": f"compute:8.0,multiprocessors:108,"
-                 f"memory:{DEVICE_MIB}MiB,overcommit:true"})
+            env={**os.environ, "PYTHONPATH": str(HERE.parent), "SIMCUDA_CONF": DEVICE})
         return json.loads(out.read_text())
 
 

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 
+from ._command import DRY_RUN, dry_run
 from ._errors import DrystoneError
 from ._hook import environment
 from ._routes import ROUTES
@@ -18,8 +19,8 @@ from ._routes import ROUTES
 
 def main() -> None:
     """`python -m drystone`: a script, or with -m a module, in this interpreter."""
-    if sys.argv[1:2] == ["dry-run"] and not os.path.exists("dry-run"):
-        _dry_run()
+    if sys.argv[1:2] == [DRY_RUN] and not os.path.exists(DRY_RUN):
+        dry_run()
     parser = _parser("python -m drystone")
     parser.add_argument("-m", dest="module", action="store_true", help="what follows is a module")
     parser.add_argument("program", help="a script, as python takes it")
@@ -31,15 +32,6 @@ def main() -> None:
         print("drystone: not enabled: with -I, -E and -S Python starts without it; leave them out, "
               "or call drystone.enable() in the program", file=sys.stderr)
     _become([*command, given.program, *given.arguments], given)
-
-
-def _dry_run() -> None:
-    """`python -m drystone dry-run SCRIPT`: another package's, which needs no GPU and not this."""
-    try:
-        from drystone_sim.__main__ import main as dry_run
-    except ImportError:
-        sys.exit("drystone: a dry run needs the simulated device: pip install drystone-sim")
-    sys.exit(dry_run())
 
 
 def run() -> None:

@@ -1,6 +1,7 @@
-"""The command `drystone` of this package: the program that is part of the wheel.
+"""The command `drystone` of this package: the program that is part of the wheel, and dry runs,
+which are another package's.
 
-Invariant: nothing of Python is left once it runs.
+Invariant: nothing of Python is left once the program runs.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 
 NAME = "drystone"
+DRY_RUN = "dry-run"
 
 
 def path() -> str | None:
@@ -20,10 +22,21 @@ def path() -> str | None:
 
 
 def main() -> None:
-    """Becomes the program."""
+    """Becomes the program, or makes a dry run."""
+    if sys.argv[1:2] == [DRY_RUN]:
+        dry_run()
     program = Path(__file__).with_name("_bin") / NAME
     try:
         os.execv(program, [NAME, *sys.argv[1:]])
     except OSError as error:
         sys.exit(f"drystone: cannot run {program}: {error}; install the drystone wheel for this "
                  "platform")
+
+
+def dry_run() -> None:
+    """Hands over to the package with the simulated device, which does not need this one."""
+    try:
+        from drystone_sim.__main__ import main as simulated
+    except ImportError:
+        sys.exit("drystone: a dry run needs the simulated device: install the drystone-sim wheel")
+    sys.exit(simulated())
