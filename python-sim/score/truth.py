@@ -16,9 +16,13 @@ import random
 import sys
 from collections.abc import Callable
 
-import torch
-from drystone_sim import _weights
-from torch import nn
+from drystone_sim import _libraries, _weights
+
+# Before PyTorch looks for any.
+_libraries.load()
+
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
 
 MIB = 1 << 20
 STEPS = 3

@@ -43,7 +43,7 @@ pub fn score(args: &Args) -> Result<()> {
     let torch = torch::set_up(TORCH_VERSION)?;
     let python = install(&torch.python)?;
     let mut score = Command::new(python);
-    score.env("LD_LIBRARY_PATH", &torch.libraries);
+    score.env("DRYSTONE_SIM_LIBRARIES", &torch.libraries);
     score.arg("-B").arg(root().join("python-sim/score/score.py")).arg(truth);
     score.args([args.timm, args.mlp, args.seed].map(|number| number.to_string()));
     run(score)

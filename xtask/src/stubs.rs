@@ -1,14 +1,14 @@
 //! Stub libraries: what a wheel's own libraries import from NVIDIA's, counted and skipped.
 //!
 //! Each library exports exactly the names that the wheel imports from it, with their versions, so
-//! the wheel loads and runs with none of NVIDIA's. `stubs/answers.c` holds the functions whose
-//! answers are read; all others count themselves and succeed. Nothing is compiled twice: a library
+//! the wheel loads and runs with none of NVIDIA's. `stubs/*.c` hold the functions whose answers are
+//! read; all others count themselves and succeed. Nothing is compiled twice: a library
 //! is made anew only when its source changed.
 
 mod imports;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -17,6 +17,8 @@ use crate::command::{root, run};
 use crate::simcuda;
 use imports::Names;
 
+/// Sources of the functions whose answers are read.
+const ANSWERS: [&str; 2] = ["answers", "graphs"];
 /// Libraries whose `...Create...` functions write a handle through their first argument.
 const CREATORS: [&str; 4] = ["cublas", "cudnn", "cusparse", "cusolver"];
 
@@ -55,20 +57,31 @@ pub fn make(wheel_libraries: &Path, simulated: &Path, out: &Path) -> Result<Vec<
         bail!("no library in {} needs one of NVIDIA's", wheel_libraries.display());
     }
     fs::create_dir_all(out).with_context(|| format!("make {}", out.display()))?;
-    let answers = out.join("answers.o");
-    let source = root().join("xtask/stubs/answers.c");
-    let text = fs::read_to_string(&source).with_context(|| format!("read {}", source.display()))?;
-    let is_new = write_if_changed(&out.join("answers.c"), &text)?;
-    if is_new || !answers.exists() {
-        let mut compile = cc();
-        compile.args(["-ffunction-sections", "-fdata-sections", "-c"]);
-        compile.arg(&source).arg("-o").arg(&answers);
-        run(compile)?;
+    let mut answers = Vec::new();
+    let mut is_new = false;
+    for name in ANSWERS {
+        let object = out.join(format!("{name}.o"));
+        is_new |= compile(name, &object, out)?;
+        answers.push(object);
     }
     for (library, names) in &imports.0 {
         link(library, names, is_new, &answers, simulated, out)?;
     }
     Ok(imports.0.into_keys().collect())
+}
+
+/// Compiles answers, unless they are up to date; says whether they were not.
+fn compile(name: &str, object: &Path, out: &Path) -> Result<bool> {
+    let source = root().join(format!("xtask/stubs/{name}.c"));
+    let text = fs::read_to_string(&source).with_context(|| format!("read {}", source.display()))?;
+    let is_new = write_if_changed(&out.join(format!("{name}.c")), &text)? || !object.exists();
+    if is_new {
+        let mut compile = cc();
+        compile.args(["-ffunction-sections", "-fdata-sections", "-c"]);
+        compile.arg(&source).arg("-o").arg(object);
+        run(compile)?;
+    }
+    Ok(is_new)
 }
 
 fn cc() -> Command {
@@ -82,7 +95,7 @@ fn link(
     library: &str,
     names: &Names,
     is_forced: bool,
-    answers: &Path,
+    answers: &[PathBuf],
     simulated: &Path,
     out: &Path,
 ) -> Result<()> {
@@ -96,7 +109,7 @@ fn link(
     }
     let mut link = cc();
     link.args(["-shared", "-Wl,--gc-sections", "-Wl,-rpath,$ORIGIN"]);
-    link.arg(format!("-Wl,-soname,{library}")).arg(&source).arg(answers);
+    link.arg(format!("-Wl,-soname,{library}")).arg(&source).args(answers);
     link.arg(format!("-Wl,--version-script={}", versions.display()));
     link.arg(simulated.join("libcuda.so.1")).arg("-o").arg(&file);
     run(link)

@@ -225,33 +225,6 @@ void cudnnGetLastErrorString(char* text, size_t room) {
   if (room) text[0] = 0;
 }
 
-/* The graph interface, by which convolutions and attention run. Descriptors hold nothing. A search
- * for engines finds one, plans need a workspace, and every other attribute is absent or zero. */
-int cudnnBackendCreateDescriptor(int type, void** descriptor) {
-  COUNT;
-  *descriptor = handle;
-  return 0;
-}
-int cudnnBackendGetAttribute(long descriptor, int name, int type, int64_t wanted, int64_t* count,
-                             void* values) {
-  enum { HEURISTIC_RESULTS = 202, CONFIG_ENGINE = 300, PLAN_WORKSPACE = 402 };
-  enum { BOOLEAN = 2, INT64 = 3, INT32 = 23 };
-  int64_t found = name == HEURISTIC_RESULTS || name == CONFIG_ENGINE;
-  COUNT;
-  if (wanted > 0 && values && type == INT64) {
-    *(int64_t*)values = name == PLAN_WORKSPACE ? WORKSPACE : 0;
-    found = 1;
-  } else if (wanted > 0 && values && type == INT32) {
-    *(int32_t*)values = 0;
-    found = 1;
-  } else if (wanted > 0 && values && type == BOOLEAN) {
-    *(char*)values = 0;
-    found = 1;
-  }
-  if (count) *count = found;
-  return 0;
-}
-
 /* The older interface of convolutions: one algorithm, the workspace that it needs. */
 struct performance {
   int algorithm, status;
