@@ -2,8 +2,8 @@
 //!
 //! Each library exports exactly the names that the wheel imports from it, with their versions, so
 //! the wheel loads and runs with none of NVIDIA's. `stubs/*.c` hold the functions whose answers are
-//! read; all others count themselves and succeed. Nothing is compiled twice: a library
-//! is made anew only when its source changed.
+//! read; all others count themselves and succeed. Nothing is compiled twice: a library is made anew
+//! only when its source changed.
 
 mod imports;
 
