@@ -87,6 +87,11 @@ enum drystone_status {
      * memory any more, but can be looked at: please report the defect, and restart the process.
      */
     DRYSTONE_STATUS_POISONED = 24,
+    /**
+     * The device was reset, and all its memory is gone. Nothing can be had from it any more:
+     * restart the process, or free what is left and go on with another device.
+     */
+    DRYSTONE_STATUS_DEVICE_RESET = 25,
 };
 
 /** CUDA's stream, as `cudaStream_t` and `CUstream` point to it. */
@@ -681,10 +686,11 @@ enum drystone_status drystone_end_captures(int device, uint64_t id0, uint64_t id
 enum drystone_status drystone_largest_free(int device, size_t *bytes);
 
 /**
- * Proves every invariant of a device's heap. Slow: for tests and for hunting a defect.
+ * Finds out whether the device was reset, and proves every invariant of its heap. Slow: for tests,
+ * for hunting a defect, and after `cudaDeviceReset`.
  *
- * Statuses: INTERNAL (the message names the invariant), INVALID_DEVICE, EXITING, FORKED. Any
- * thread.
+ * Statuses: DEVICE_RESET, INTERNAL (the message names the invariant), INVALID_DEVICE, EXITING,
+ * FORKED. Any thread.
  */
 enum drystone_status drystone_check(int device);
 
@@ -707,9 +713,9 @@ enum drystone_status drystone_pin_mapping(void *ptr);
 enum drystone_status drystone_unpin_mapping(void *ptr);
 
 /**
- * Calls a function whenever addresses of a device are backed by memory anew (`is_backed` 1), or by
- * none any more (0), with `data`: after it was done, in the order of the changes, and before
- * anybody is given memory there. For tables by address, such as registrations, to drop a range.
+ * Calls a function whenever addresses of a device are backed by memory anew (`is_backed` 1), or
+ * will be by none (0), with `data`: before memory goes, after it came and before anybody is given
+ * it, in the order of the changes. For tables by address, such as registrations, to drop a range.
  *
  * It is called from any thread but never by two at once, while memory grows or goes back. It may
  * free, pin, unpin and ask; allocations that need more memory, and trims, are refused from within
