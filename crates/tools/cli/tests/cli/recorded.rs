@@ -10,8 +10,8 @@ use crate::tool::{drystone, folder};
 
 #[test]
 fn what_an_allocator_records_is_compared() {
-    let (_kept, folder) = folder();
-    let file = folder.join("program.csv");
+    let (folder, _) = folder();
+    let file = folder.path().join("program.csv");
     let device = Arc::new(SimDevice::new(SimConfig { total_bytes: 4 << 30, ..Default::default() }));
     let allocator = Allocator::new(Arc::<SimDevice>::clone(&device), &Options::default()).unwrap();
     let stream = allocator.add_stream(Stream::DEFAULT).unwrap();
