@@ -1,4 +1,4 @@
-"""What the wheel has beside the package's files: the library, the command, C's header, the page of
+"""What the wheel has beside the package's files: the libraries, the command, C's header, the page of
 reports, and what is compiled for releases of PyTorch.
 
 Invariant: the wheel is for one platform, and for any Python 3. Where nothing was built before, as

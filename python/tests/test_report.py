@@ -379,6 +379,7 @@ class Compiled(unittest.TestCase):
 
 class Preloaded(unittest.TestCase):
     def test_the_same_where_the_library_is_preloaded(self):
+        library = Path(os.environ["DRYSTONE_LIBRARY"]).with_name("libdrystone_preload.so")
         done = python("""
             import os, torch, drystone
             kept = torch.empty(40 << 20, dtype=torch.uint8, device="cuda")
@@ -389,7 +390,7 @@ class Preloaded(unittest.TestCase):
                 del gone
             print(drystone.report())
             print(drystone.library_path() == os.environ["LD_PRELOAD"], drystone.is_enabled())
-        """, LD_PRELOAD=os.environ["DRYSTONE_LIBRARY"], DRYSTONE_LIBRARY="/no/such.so",
+        """, LD_PRELOAD=str(library), DRYSTONE_LIBRARY="/no/such.so",
             DRYSTONE_CONF="prefer:memory",
             PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
         self.assertEqual(done.returncode, 0, done.stderr)

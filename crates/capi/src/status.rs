@@ -135,9 +135,11 @@ impl Status {
 
 /// Why a call failed.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
-    pub(crate) status: Status,
-    pub(crate) message: String,
+pub struct Failure {
+    /// How the call ended.
+    pub status: Status,
+    /// Why, in words.
+    pub message: String,
 }
 
 impl Failure {

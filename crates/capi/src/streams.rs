@@ -31,7 +31,7 @@ thread_local! {
 impl Device {
     /// The key of a stream.
     #[inline]
-    pub(crate) fn stream(&self, handle: u64) -> Result<StreamId, Failure> {
+    pub fn stream(&self, handle: u64) -> Result<StreamId, Failure> {
         if is_default(handle) {
             return Ok(self.default_stream);
         }
@@ -45,7 +45,7 @@ impl Device {
 
     /// The key of a stream that the thread has not met yet, or whose key is no more.
     #[cold]
-    pub(crate) fn add_stream(&self, handle: u64) -> Result<StreamId, Failure> {
+    pub fn add_stream(&self, handle: u64) -> Result<StreamId, Failure> {
         let stream = Stream(handle);
         // Who resets a device makes its streams anew.
         self.allocator.check_context()?;
