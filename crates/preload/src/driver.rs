@@ -56,7 +56,9 @@ macro_rules! functions {
 
 functions! {
     cuGetProcAddress(*const c_char, *mut *mut c_void, c_int, u64);
+    cuGetProcAddress_ptsz(*const c_char, *mut *mut c_void, c_int, u64);
     cuGetProcAddress_v2(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int);
+    cuGetProcAddress_v2_ptsz(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int);
     cuDeviceGetCount(*mut c_int);
     cuDevicePrimaryCtxGetState(c_int, *mut c_uint, *mut c_int);
     cuDevicePrimaryCtxRetain(*mut Handle, c_int);

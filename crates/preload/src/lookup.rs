@@ -7,7 +7,7 @@
 //! `dlsym` goes on to the C library's by a jump, as if that had been called: what `RTLD_NEXT` and
 //! `RTLD_DEFAULT` mean depends on who calls.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::transmute;
 use std::ptr;
 use std::sync::OnceLock;
@@ -17,7 +17,7 @@ use drystone_capi::shared::barrier;
 use rustc_hash::FxHashMap;
 
 use crate::driver::{self, Driver, NOT_INITIALIZED, SUCCESS, Status};
-use crate::hooks;
+use crate::hooks::{self, Hook};
 
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
@@ -212,11 +212,14 @@ fn by_proc_address(driver: &Driver, name: &str) -> Option<*mut c_void> {
         Some(name) => (name, FLAGS[1]),
         None => (name, FLAGS[0]),
     };
-    let (base, version) = SINCE.iter().find(|since| since.0 == name).map_or_else(
-        || (name, 12_000),
-        |&(name, version)| (name.rsplit_once("_v").map_or(name, |(base, _)| base), version),
-    );
-    let base = std::ffi::CString::new(base).ok()?;
+    let version = match SINCE.iter().find(|since| since.0 == name) {
+        Some(&(_, version)) => version,
+        // Its name has come to stand for a later one, and nobody is given it.
+        None if ours(&format!("{name}_v2")).is_some() => return None,
+        None => 12_000,
+    };
+    let base = name.rsplit_once("_v").map_or(name, |(base, _)| base);
+    let base = CString::new(base).ok()?;
     let (mut found, mut status) = (ptr::null_mut(), 0);
     let ask = driver.cuGetProcAddress_v2;
     // SAFETY: the name is a C string; writes an address and a number.
@@ -226,7 +229,7 @@ fn by_proc_address(driver: &Driver, name: &str) -> Option<*mut c_void> {
 
 /// Functions whose name stands for several versions, and the first CUDA in which it stands for
 /// this one (`cudaTypedefs.h`). All others are there in CUDA 12.0, by their own names.
-const SINCE: [(&str, c_int); 19] = [
+const SINCE: [(&str, c_int); 20] = [
     ("cuMemAlloc_v2", 3_020),
     ("cuMemAllocPitch_v2", 3_020),
     ("cuMemFree_v2", 3_020),
@@ -244,6 +247,7 @@ const SINCE: [(&str, c_int); 19] = [
     ("cuStreamBeginCapture", 10_000),
     ("cuStreamBeginCapture_v2", 10_010),
     ("cuStreamBeginCaptureToGraph", 12_030),
+    ("cuGetProcAddress", 11_030),
     ("cuGetProcAddress_v2", 12_000),
     ("cuMemSetMemPool", 13_000),
 ];
@@ -261,44 +265,35 @@ fn put_ours(driver: &Driver, to: *mut *mut c_void) {
     }
 }
 
-/// # Safety
-/// As CUDA's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuGetProcAddress_v2(
-    name: *const c_char,
-    to: *mut *mut c_void,
-    version: c_int,
-    flags: u64,
-    status: *mut c_int,
-) -> Status {
-    let Some(driver) = driver::loaded() else { return NOT_INITIALIZED };
-    // SAFETY: the caller's own arguments, as it promised the driver.
-    let code = unsafe { (driver.cuGetProcAddress_v2)(name, to, version, flags, status) };
-    if code == SUCCESS {
-        put_ours(driver, to);
-    }
-    code
+/// Functions that look others up, which must find ours, too.
+macro_rules! lookups {
+    ($(fn $name:ident($($argument:ident: $type:ty),*);)*) => {
+        $(
+            /// # Safety
+            /// As CUDA's.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name(
+                name: *const c_char, to: *mut *mut c_void, $($argument: $type),*
+            ) -> Status {
+                let Some(driver) = driver::loaded() else { return NOT_INITIALIZED };
+                // SAFETY: the caller's own arguments, as it promised the driver.
+                let status = unsafe { (driver.$name)(name, to, $($argument),*) };
+                if status == SUCCESS {
+                    put_ours(driver, to);
+                }
+                status
+            }
+        )*
+
+        static HOOKS: &[Hook] = &[$(
+            Hook { name: stringify!($name), address: $name as *const () },
+        )*];
+    };
 }
 
-/// # Safety
-/// As CUDA's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuGetProcAddress(
-    name: *const c_char,
-    to: *mut *mut c_void,
-    version: c_int,
-    flags: u64,
-) -> Status {
-    let Some(driver) = driver::loaded() else { return NOT_INITIALIZED };
-    // SAFETY: the caller's own arguments, as it promised the driver.
-    let code = unsafe { (driver.cuGetProcAddress)(name, to, version, flags) };
-    if code == SUCCESS {
-        put_ours(driver, to);
-    }
-    code
+lookups! {
+    fn cuGetProcAddress(version: c_int, flags: u64);
+    fn cuGetProcAddress_ptsz(version: c_int, flags: u64);
+    fn cuGetProcAddress_v2(version: c_int, flags: u64, status: *mut c_int);
+    fn cuGetProcAddress_v2_ptsz(version: c_int, flags: u64, status: *mut c_int);
 }
-
-static HOOKS: &[hooks::Hook] = &[
-    hooks::Hook { name: "cuGetProcAddress", address: cuGetProcAddress as *const () },
-    hooks::Hook { name: "cuGetProcAddress_v2", address: cuGetProcAddress_v2 as *const () },
-];

@@ -38,6 +38,7 @@ programs! {
     b03_contexts_and_devices_are_told_apart: "b03_contexts.c" on CONF;
     after_a_reset_nothing_old_is_given_out: "reset.c" on ONE;
     b55_b56_p6_exit_and_forked_children_are_quiet: "b55_exit.c" on ONE;
+    look_ups_find_ours_where_the_drivers_would_be: "lookup.c" on ONE;
     b18_threads_free_each_others_blocks: "b18_threads.c" on ONE;
 }
 

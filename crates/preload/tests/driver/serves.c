@@ -1,5 +1,6 @@
-/* Requests are served without one reaching the driver's pools; a hit and its free make no call of
- * the driver on any kind of stream; pools, the device and pointers tell of ours. */
+/* Requests are served, whatever becomes of the environment, and none reaches the driver's pools; a
+ * hit and its free make no call of the driver on any kind of stream; pools, the device and pointers
+ * tell of ours. */
 #include "driver.h"
 
 static void hits_ask_nothing(stream_t stream) {
@@ -22,6 +23,8 @@ static void hits_ask_nothing(stream_t stream) {
 }
 
 int main(void) {
+    /* As programs do whose children are not to have the library. */
+    unsetenv("LD_PRELOAD");
     OK(cuInit(0));
     primary(0);
     stream_t created = new_stream();
