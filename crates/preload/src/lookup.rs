@@ -90,25 +90,16 @@ extern "C" fn decide(handle: *mut c_void, name: *const c_char, caller: *const c_
         return Decision { onward: ptr::null_mut(), found: ptr::null_mut() };
     };
     let goes_on = Decision { onward: next as *mut c_void, found: ptr::null_mut() };
-    if !may_be_ours(name) {
+    if name.is_null() {
         return goes_on;
     }
-    // SAFETY: not null, and so a C string, by the caller's word.
+    // SAFETY: a C string, by the caller's word.
     let name = unsafe { CStr::from_ptr(name) };
-    barrier(None, || replacement(handle, name, caller, next)).unwrap_or(goes_on)
-}
-
-/// Whether a name is like those of the driver's functions: most are not, and cost nothing.
-#[inline]
-fn may_be_ours(name: *const c_char) -> bool {
-    if name.is_null() {
-        return false;
+    // Most names are unlike those of the driver's functions.
+    if !matches!(name.to_bytes(), [b'c', b'u', third, ..] if third.is_ascii_uppercase()) {
+        return goes_on;
     }
-    let at = |index| {
-        // SAFETY: the characters before were not the string's end.
-        unsafe { name.add(index).read() }.cast_unsigned()
-    };
-    at(0) == b'c' && at(1) == b'u' && at(2).is_ascii_uppercase()
+    barrier(None, || replacement(handle, name, caller, next)).unwrap_or(goes_on)
 }
 
 /// Ends a look-up that would find one of the driver's functions, or the one of ours in its place.

@@ -67,11 +67,11 @@ pub(crate) fn place(
     }
 }
 
-/// The same, if anything is served at all: opens nothing.
+/// The same, if anything is served at all. Opens no device.
 #[inline]
 pub(crate) fn place_if_any(driver: &Driver, stream: Handle) -> Option<Place> {
     shared::in_use().next()?;
-    place(driver, stream, |_| true)
+    place(driver, stream, |_| false)
 }
 
 /// Whether a device was not reset since.
