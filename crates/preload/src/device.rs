@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use drystone_capi::shared::{self, Device};
 
 use crate::driver::{Driver, answer};
-use crate::streams;
 
 /// Devices that cannot be served, a bit for each.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
@@ -50,5 +49,4 @@ pub(crate) fn forget(ordinal: c_int) {
         RESET.fetch_or(bit(ordinal), Ordering::Relaxed);
         shared::forget(ordinal);
     }
-    streams::forget_device(ordinal);
 }

@@ -4,8 +4,8 @@
 //!
 //! Bottom first: `driver` (the driver's own functions), `context` (which device a thread works on),
 //! `captures`, `device` (opened, or left to the driver), `streams` (where a stream's memory comes
-//! from), `pools` (which are stood in for), `memory` (giving and taking), `hooks` (the functions by
-//! CUDA's names), `lookup` (how programs that look for the driver's functions find ours).
+//! from), `pools` (which are stood in for), `memory` (giving and taking), `hook` and `hooks` (the
+//! functions by CUDA's names), `lookup` (how programs find ours that look for the driver's).
 //!
 //! Keeps: nothing of CUDA is loaded from here, and processes without it do not notice; a block is
 //! given back in the order of the stream that it is freed on.
@@ -14,6 +14,7 @@ mod captures;
 mod context;
 mod device;
 mod driver;
+mod hook;
 mod hooks;
 mod lookup;
 mod memory;

@@ -17,7 +17,8 @@ use drystone_capi::shared::barrier;
 use rustc_hash::FxHashMap;
 
 use crate::driver::{self, Driver, NOT_INITIALIZED, SUCCESS, Status};
-use crate::hooks::{self, Hook};
+use crate::hook::Hook;
+use crate::hooks;
 
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 

@@ -4,9 +4,9 @@ use std::ffi::{c_int, c_uint};
 
 use drystone_capi::shared::{self, barrier};
 
-use super::hooks;
 use crate::driver::{Handle, Place, SUCCESS, Status};
-use crate::{context, device, pools};
+use crate::hook::hooks;
+use crate::{context, device, pools, streams};
 
 /// The thread's context may be another now.
 fn changed(status: Status) -> Status {
@@ -19,6 +19,7 @@ fn reset(status: Status, ordinal: c_int) -> Status {
     if status == SUCCESS && shared::check().is_ok() {
         barrier((), || {
             device::forget(ordinal);
+            streams::forget_device(ordinal);
             pools::forget_device(ordinal);
         });
     }

@@ -4,9 +4,9 @@ use std::ffi::c_uint;
 
 use drystone_capi::shared::{self, barrier};
 
-use super::hooks;
 use crate::context;
 use crate::driver::{Handle, SUCCESS};
+use crate::hook::hooks;
 use crate::memory::{block_around, free_in_order, free_when_idle, serve, with_room};
 use crate::streams::per_thread;
 

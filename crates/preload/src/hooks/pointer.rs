@@ -4,8 +4,8 @@ use std::ffi::{c_int, c_uint};
 
 use drystone_capi::shared::{Device, barrier};
 
-use super::hooks;
 use crate::driver::{Driver, Place, SUCCESS};
+use crate::hook::hooks;
 use crate::memory::block_around;
 use crate::pools;
 

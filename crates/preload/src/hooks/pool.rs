@@ -4,8 +4,8 @@ use std::ffi::c_int;
 
 use drystone_capi::shared::{self, barrier};
 
-use super::hooks;
 use crate::driver::{Handle, PEER_ACCESS_UNSUPPORTED, Place, SUCCESS};
+use crate::hook::hooks;
 use crate::pools::{self, Access, Location, Properties};
 use crate::{context, device};
 

@@ -4,8 +4,8 @@ use std::ffi::{c_int, c_uint};
 
 use drystone_capi::shared::{self, barrier};
 
-use super::hooks;
 use crate::driver::{Driver, Handle, Place, SUCCESS, Status};
+use crate::hook::hooks;
 use crate::streams::per_thread;
 use crate::{captures, streams};
 
