@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::driver::{Driver, Handle, SUCCESS};
 
-/// Streams whose capture was seen to begin.
+/// Streams whose capture was seen to begin, once for each. Threads' own streams share a handle.
 static STREAMS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 /// How many they are.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -40,9 +40,13 @@ pub(crate) fn begins(stream: Handle) {
     change(|streams| streams.push(stream.addr()));
 }
 
-/// A stream is captured no more.
+/// A capture of a stream is over, or did not begin.
 pub(crate) fn ended(stream: Handle) {
-    change(|streams| streams.retain(|&one| one != stream.addr()));
+    change(|streams| {
+        if let Some(at) = streams.iter().position(|&one| one == stream.addr()) {
+            streams.swap_remove(at);
+        }
+    });
 }
 
 fn change(how: impl FnOnce(&mut Vec<usize>)) {

@@ -41,21 +41,17 @@ fn begin(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Statu
         None => drivers(),
     };
     if status != SUCCESS {
-        ended(driver, stream);
+        barrier((), || captures::ended(stream));
     }
     status
 }
 
-/// Notes the end of a capture, unless it goes on.
-fn ended(driver: &Driver, stream: Handle) {
+/// Ends a capture, and notes it unless it goes on.
+fn end(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Status {
+    let status = drivers();
     if shared::check().is_ok() && captures::any() && !captures::asks(driver, stream) {
         barrier((), || captures::ended(stream));
     }
-}
-
-fn end(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Status {
-    let status = drivers();
-    ended(driver, stream);
     status
 }
 
