@@ -12,7 +12,7 @@ use crate::status::Failure;
 
 /// Whether a handle is the legacy default stream's: null, or `cudaStreamLegacy`.
 #[inline]
-pub const fn is_default(handle: u64) -> bool {
+pub(crate) const fn is_default(handle: u64) -> bool {
     handle <= 1
 }
 
@@ -28,7 +28,7 @@ pub struct Device {
     pub allocator: Allocator,
     pub(crate) pools: Pools,
     /// The legacy default stream, under either of its two handles.
-    pub default_stream: StreamId,
+    pub(crate) default_stream: StreamId,
     /// The handle of each stream, by the position of its id.
     pub(crate) handles: Mutex<Vec<u64>>,
 }

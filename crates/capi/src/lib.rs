@@ -15,7 +15,7 @@
 #[doc(hidden)]
 pub mod shared {
     pub use crate::barrier::barrier;
-    pub use crate::device::{Device, is_default};
+    pub use crate::device::Device;
     pub use crate::free::owner;
     pub use crate::process::check;
     pub use crate::registry::{find, forget, get, in_use};

@@ -45,7 +45,7 @@ impl Device {
 
     /// The key of a stream that the thread has not met yet, or whose key is no more.
     #[cold]
-    pub fn add_stream(&self, handle: u64) -> Result<StreamId, Failure> {
+    pub(crate) fn add_stream(&self, handle: u64) -> Result<StreamId, Failure> {
         let stream = Stream(handle);
         // Who resets a device makes its streams anew.
         self.allocator.check_context()?;
@@ -75,6 +75,14 @@ impl Device {
         }
         handles[id.index()] = stream.0;
         id
+    }
+
+    /// Makes a stream known that the driver may be asked about until it is retired.
+    pub fn keep_stream(&self, handle: u64) -> Result<(), Failure> {
+        if !is_default(handle) {
+            self.add_stream(handle)?;
+        }
+        Ok(())
     }
 
     /// Says that a stream is about to be destroyed.

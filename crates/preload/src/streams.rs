@@ -11,7 +11,7 @@ use std::ffi::c_int;
 use std::ptr;
 
 use drystone::StreamId;
-use drystone_capi::shared::{self, Device, is_default};
+use drystone_capi::shared::{self, Device};
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 
@@ -100,12 +100,11 @@ fn find(
         return None;
     }
     let device = device::open(driver, ordinal)?;
-    let id = match () {
-        () if is_default(handle as u64) => device.default_stream,
-        () if is_seen || stream == PER_THREAD => device.add_stream(handle as u64).ok()?,
-        () => device.stream(handle as u64).ok()?,
-    };
-    let place = Place { device, stream: id };
+    if is_seen {
+        // Its end will be seen, too.
+        device.keep_stream(handle as u64).ok()?;
+    }
+    let place = Place { device, stream: device.stream(handle as u64).ok()? };
     if stream == PER_THREAD {
         OWN.set(Some((context, place)));
     } else if is_seen || context != 0 {
