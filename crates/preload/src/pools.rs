@@ -192,8 +192,7 @@ pub(crate) fn device_behind(driver: &Driver, pool: Handle) -> Option<&'static De
     }
 }
 
-/// The device of a pool that is stood in for, if it is in use or the pool was made by the program
-/// or is one of the `count` devices' own.
+/// The device of a pool that is stood in for, in use or not, where there are so many devices.
 pub(crate) fn device_of(driver: &Driver, pool: Handle, count: c_int) -> Option<c_int> {
     let of_own = || (0..count).find(|&ordinal| default_pool(driver, ordinal) == Some(pool));
     device_of_created(pool.addr()).or_else(of_own)
