@@ -55,7 +55,7 @@ impl Device {
 
     /// The same for one that the driver may be asked about until it is retired. One that is known
     /// stays as it is.
-    pub(crate) fn keep_stream(&self, handle: u64) -> Result<(), Failure> {
+    pub fn keep_stream(&self, handle: u64) -> Result<(), Failure> {
         if !is_default(handle) {
             let stream = Stream(handle);
             let uid = self.allocator.stream_uid(stream)?;
@@ -75,14 +75,6 @@ impl Device {
         }
         handles[id.index()] = stream.0;
         id
-    }
-
-    /// Makes a stream known that the driver may be asked about until it is retired.
-    pub fn keep_stream(&self, handle: u64) -> Result<(), Failure> {
-        if !is_default(handle) {
-            self.add_stream(handle)?;
-        }
-        Ok(())
     }
 
     /// Says that a stream is about to be destroyed.
