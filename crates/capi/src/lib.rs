@@ -44,6 +44,7 @@ mod record;
 mod registry;
 mod report;
 mod share;
+mod shortage;
 mod snapshot;
 mod statistics;
 mod status;

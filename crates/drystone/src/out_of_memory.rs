@@ -35,6 +35,8 @@ pub struct OutOfMemory {
     pub reserved_bytes: u64,
     /// The largest free block of any stream; 0 where the driver keeps them (backend `async`).
     pub largest_free_bytes: u64,
+    /// In live blocks of private pools.
+    pub private_allocated_bytes: u64,
     /// Free in private pools, such as a graph's, but for the pool asked: none of it serves others.
     pub private_free_bytes: u64,
     /// Free in the pool asked, where that is a private one: its memory stays where it is.
@@ -191,8 +193,7 @@ impl OutOfMemory {
                 Bytes(bytes)
             ),
             Cause::InUse { missing_bytes } => format!(
-                "{} are missing: use a smaller batch, or free memory of this or another process \
-                 on the device.",
+                "Use a smaller batch, or free {} more of this or another process on the device.",
                 Bytes(missing_bytes)
             ),
         }

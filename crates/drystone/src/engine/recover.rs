@@ -151,11 +151,12 @@ impl Engine {
         let pinned_bytes = self.backend.remap_stats().pinned_bytes;
         let backend = self.backend.read();
         let all = backend.stats().all;
-        let (mut private_free_bytes, mut own_free_bytes) = (0, 0);
+        let (mut private_allocated_bytes, mut private_free_bytes, mut own_free_bytes) = (0, 0, 0);
         for one in backend.pool_stream_stats() {
             if one.pool == PoolId::DEFAULT.index() {
                 continue;
             }
+            private_allocated_bytes += one.allocated_bytes;
             let is_own = one.pool == miss.pool().index();
             *(if is_own { &mut own_free_bytes } else { &mut private_free_bytes }) += one.free_bytes;
         }
@@ -170,6 +171,7 @@ impl Engine {
             pending_bytes: all.active_bytes.current - all.allocated_bytes.current,
             reserved_bytes: all.reserved_bytes.current,
             largest_free_bytes: backend.largest_free_bytes(),
+            private_allocated_bytes,
             private_free_bytes,
             own_free_bytes,
             pinned_bytes,

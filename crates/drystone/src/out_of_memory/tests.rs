@@ -17,6 +17,7 @@ fn sample() -> OutOfMemory {
         pending_bytes: 0,
         reserved_bytes: 7 * GIB,
         largest_free_bytes: 0,
+        private_allocated_bytes: 0,
         private_free_bytes: 0,
         own_free_bytes: 0,
         pinned_bytes: 0,
@@ -50,8 +51,8 @@ fn limited() -> OutOfMemory {
 fn message_has_the_figures_and_the_way_out() {
     assert_eq!(
         sample().to_string(),
-        "CUDA out of memory. Tried to allocate 2.00 GiB. 1.00 GiB are missing: use a smaller \
-         batch, or free memory of this or another process on the device. GPU 0 has a total \
+        "CUDA out of memory. Tried to allocate 2.00 GiB. Use a smaller batch, \
+         or free 1.00 GiB more of this or another process on the device. GPU 0 has a total \
          capacity of 8.00 GiB of which 1.00 GiB is free. Drystone holds 7.00 GiB: 7.00 GiB \
          allocated, 0 bytes pending on other streams, largest free block 0 bytes. The driver: \
          cuMemCreate failed: out of memory (2097152 bytes)."
