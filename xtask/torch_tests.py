@@ -123,7 +123,7 @@ def read(results):
 
 
 def differences(path, words, folder):
-    """What native passes and Drystone does not, with Drystone's text; and how many native passes."""
+    """What only native passes, with Drystone's text; how many it passes, and of how many."""
     native, own = (run(path, mode, words, folder) for mode in MODES)
     passed = [name for name, (outcome, _) in native.items() if outcome == PASSED]
     suspects = [name for name in passed if own.get(name, [SKIPPED])[0] != PASSED]

@@ -1,8 +1,8 @@
 """`python -m drystone [--conf OPTIONS] SCRIPT ARGS...`, and the command `drystone-run`; and
 `python -m drystone doctor`, which tells what is found here and what is off.
 
-The first two become the program itself, in an environment in which every interpreter enables Drystone when
-PyTorch is imported. Nothing of this process is left, so the program runs as it does without.
+The first two become the program itself, in an environment in which every interpreter enables
+Drystone when PyTorch is imported. Nothing of this process is left, so the program runs as it does without.
 """
 
 from __future__ import annotations

@@ -11,12 +11,11 @@ import io
 import json
 import os
 import platform
-import shutil
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from . import __version__, _library
+from . import __version__, _command, _library
 from ._errors import DrystoneError
 from ._text import printable
 
@@ -49,14 +48,14 @@ def examine() -> Facts:
                   f"{' '.join(platform.libc_ver())}",
         "pytorch": None, "cuda": None, "driver": None, "devices": [], "route": None,
         "virtual_memory": None,
-        "command": shutil.which("drystone"),
+        "command": _command.path(),
         "environment": {key: text for key, text in sorted(os.environ.items())
                         if key in VARIABLES or key.startswith("DRYSTONE_")},
         "off": off,
     }
     if facts["command"] is None:
         off.append({"what": "what PyTorch's allocators would hold, in reports",
-                    "why": "the drystone command is not on PATH"})
+                    "why": "the drystone command is neither in the package nor on PATH"})
     _try(off, "Drystone under PyTorch", lambda: _enable(facts, off))
     return facts
 
@@ -79,6 +78,9 @@ def _enable(facts: Facts, off: list[dict[str, str]]) -> None:
         enable({})
     for line in said.getvalue().splitlines():
         text = line.removeprefix("drystone: ")
+        if text.startswith("compiling"):
+            # It is done by now.
+            continue
         off.append({"what": text.split(":")[0], "why": text.partition(":")[2].strip()})
     facts["driver"] = _driver()
     for ordinal in range(torch.cuda.device_count()):
@@ -129,8 +131,8 @@ def lines(facts: Facts) -> Iterable[str]:
     for name, value in shown.items():
         yield f"{name + ':':10} {value or '-'}"
     for one in facts["devices"]:
-        yield (f"GPU {one['ordinal']}:     {one['name']}, {text_of_bytes(one['free_bytes'])} free of "
-               f"{text_of_bytes(one['bytes'])}")
+        free, total = text_of_bytes(one["free_bytes"]), text_of_bytes(one["bytes"])
+        yield f"GPU {one['ordinal']}:     {one['name']}, {free} free of {total}"
     for key, text in facts["environment"].items():
         yield f"{key}={text}"
     for one in facts["off"]:

@@ -131,7 +131,7 @@ def _compiled(torch: ModuleType, is_needed: bool) -> ctypes.CDLL | None:
 
 
 def with_fraction(text: str, fraction: str | None) -> str:
-    """Options, with the fraction that was set for PyTorch's own allocator, if none limits memory."""
+    """Options, with the fraction that PyTorch's own allocator was given, if none limits memory."""
     if fraction is None or "limit" in text:
         return text
     # Of nothing is no fraction that an option takes; a byte serves as little.

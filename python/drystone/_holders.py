@@ -5,6 +5,7 @@ Invariant: nothing of a device is used, and no program's own code runs, to tell.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import sys
 from typing import Any
@@ -44,7 +45,7 @@ def kinds(device: int) -> dict[str, int]:
     torch = sys.modules.get("torch")
     if torch is None:
         return {}
-    seen: dict[int, int] = {}
+    seen: set[int] = set()
     held = dict.fromkeys(("parameters", "gradients", "optimizer state"), 0)
 
     def add(kind: str, one: Any) -> None:
@@ -52,10 +53,12 @@ def kinds(device: int) -> dict[str, int]:
         one = getattr(one, "_local_tensor", one)
         if not isinstance(one, torch.Tensor) or one.device != torch.device("cuda", device):
             return
-        storage = one.untyped_storage()
-        if storage.data_ptr() not in seen:
-            seen[storage.data_ptr()] = storage.nbytes()
-            held[kind] += storage.nbytes()
+        # A tensor that a compiler only traces has no memory, and says so.
+        with contextlib.suppress(RuntimeError):
+            storage = one.untyped_storage()
+            if storage.data_ptr() not in seen:
+                seen.add(storage.data_ptr())
+                held[kind] += storage.nbytes()
 
     parameters, optimizers = _instances(torch.nn.Parameter, torch.optim.Optimizer)
     with torch._C.DisableTorchFunction():

@@ -29,14 +29,18 @@ def conclusion(
     fixed = min(sum(kinds(device.ordinal).values()), peak)
     text = (f"GPU {device.ordinal}: at most {text_of_bytes(peak)} in use at one time, of "
             f"{text_of_bytes(limit)} that this process can have")
-    text += f"; {text_of_bytes(fixed)} are parameters, gradients and optimizer state." if fixed else "."
+    if fixed:
+        text += f"; {text_of_bytes(fixed)} are parameters, gradients and optimizer state"
+    text += "."
     # Of a program that has hardly begun nothing follows.
     if peak - fixed > limit // 1000:
         factor = max(limit / HELD_PER_USED - fixed, 0) / (peak - fixed)
         grows = "The rest" if fixed else "All of it"
         text += f" {grows} could be {factor:.2f} times as large"
-        text += (f": a batch of {int(batch * factor)} where {batch} was the largest, if memory grows "
-                 "with it." if batch else ".")
+        if batch:
+            text += (f": a batch of {int(batch * factor)} where {batch} was the largest, if memory "
+                     "grows with it")
+        text += "."
     for one in replayed if isinstance(replayed, list) else ():
         held = ", ".join(f"{each.name} {text_of_bytes(each.reserved)}" for each in one.held)
         text += f" For the requests that were recorded each would have held: {held}."

@@ -35,8 +35,10 @@ class Doctor(unittest.TestCase):
                       DRYSTONE_CONF="backend:malloc",
                       PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:40")
         self.assertEqual(done.returncode, 0, done.stderr)
-        for part in ("route:     plug-in", "memory:    plain allocations", "off:       enabled as a plug-in",
-                     "off:       remapping: memory comes in plain", "max_split_size_mb is not needed"):
+        for part in ("route:     plug-in", "memory:    plain allocations",
+                     "off:       enabled as a plug-in",
+                     "off:       remapping: memory comes in plain",
+                     "max_split_size_mb is not needed"):
             self.assertIn(part, done.stdout)
 
     def test_where_nothing_works(self):

@@ -306,8 +306,9 @@ class Room(OnDevice):
         del model
 
     def test_limits(self):
-        for text, count in (("", 1 << 62), ("limit:1.5G", 3 << 29), ("backend:vmm,limit:20MiB", 20 << 20),
-                            ("limit_fraction:0.5", 1 << 62), ("limit:512", 512)):
+        for text, count in (("", 1 << 62), ("limit:1.5G", 3 << 29), ("limit:512", 512),
+                            ("backend:vmm,limit:20MiB", 20 << 20),
+                            ("limit_fraction:0.5", 1 << 62)):
             self.assertEqual(_room.limit_of(text), count, text)
 
 

@@ -222,7 +222,8 @@ class Holders(OnDevice):
         record(stacks="python", context="state")
         kept = empty(5 * MIB)
         self.assertRegex(
-            refusal(9 * GIB), r"Held most: 5.00 MiB at [^;]*native_device.py:\d+ empty \(1 blocks\)")
+            refusal(9 * GIB),
+            r"Held most: 5.00 MiB at [^;]*native_device.py:\d+ empty \(1 blocks\)")
         del kept
 
     def test_telling_takes_a_small_share_of_the_time(self):

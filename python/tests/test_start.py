@@ -220,9 +220,10 @@ class Started(unittest.TestCase):
                 print("limit of 2.00 GiB" in str(error))
         """
         for route in ("1", "plugin"):
-            done = python(f"import drystone._hook; drystone._hook.install()\n{textwrap.dedent(program)}",
-                          DRYSTONE_ENABLE=route,
-                          PYTORCH_CUDA_ALLOC_CONF="per_process_memory_fraction:0.25")
+            done = python(
+                f"import drystone._hook; drystone._hook.install()\n{textwrap.dedent(program)}",
+                DRYSTONE_ENABLE=route,
+                PYTORCH_CUDA_ALLOC_CONF="per_process_memory_fraction:0.25")
             self.assertEqual(done.stdout.split(), ["0.25", "True"], done.stderr)
 
     def test_places_to_keep_what_is_compiled(self):

@@ -20,8 +20,8 @@ pub fn complain(message: &str) {
 /// The text on one line, without control characters and those that turn the order of others.
 pub fn printable(text: &str) -> String {
     let is_plain = |c: char| {
-        let turns = matches!(c, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        !c.is_control() && !turns
+        let turns = ['\u{200e}'..='\u{200f}', '\u{2028}'..='\u{202e}', '\u{2066}'..='\u{2069}'];
+        !c.is_control() && !turns.iter().any(|range| range.contains(&c))
     };
     text.chars().map(|c| if is_plain(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
 }
