@@ -5,8 +5,9 @@
 //! free memory serves. `grow` and `remap`: one that needs memory mapped; `growing`: in place;
 //! `gather`: with what is free elsewhere. `search`: what there is for one. `free`: the way of a
 //! free. `windows`: where memory of windows goes, idle or home. `commit`: what becomes of a plan.
-//! `trim`: giving memory back. `state_machine`: what it has in common with the driver's pools. Here:
-//! the state. Invariants are numbered I1.. and proved by [`check`](crate::StateMachine::check).
+//! `trim`: giving memory back. `state_machine`: what it has in common with the driver's pools.
+//! Here: the state. Invariants are numbered I1.. and proved by
+//! [`check`](crate::StateMachine::check).
 
 mod alloc;
 mod check;

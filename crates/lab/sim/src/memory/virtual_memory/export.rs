@@ -81,8 +81,8 @@ impl VirtualMemory {
         Ok(Handle(self.handles.insert(physical)))
     }
 
-    /// Whether the memory, which nothing of this process's keeps, is kept by a descriptor. Memory of
-    /// another process is that one's to keep.
+    /// Whether the memory, which nothing of this process's keeps, is kept by a descriptor. Memory
+    /// of another process is that one's to keep.
     pub(super) fn is_kept(&mut self, physical: Physical) -> bool {
         let Some(object) = self.objects.get(&physical) else { return false };
         let Some(file) = &object.file else { return false };
