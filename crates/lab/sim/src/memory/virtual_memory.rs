@@ -3,7 +3,8 @@
 //! Refuses what the driver refuses: mapping over a mapping, outside one reservation, or in part;
 //! ranges that cut a mapping or have a gap; giving addresses back while something is mapped there.
 //! Invariant: physical memory lives as long as one of its handles, mappings or descriptors
-//! (`export`) does, and a handle value is free for reuse as soon as it is released, mappings or not.
+//! (`export`) does, and a handle value is free for reuse as soon as it is released, mappings or
+//! not.
 
 mod export;
 
