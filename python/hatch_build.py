@@ -48,7 +48,7 @@ def _all(folder: Path, to: str, pattern: str) -> dict[str, str]:
 
 
 def _built(source: Path) -> Path:
-    _tell("drystone: building the library and the command with cargo, two to four minutes")
+    _tell("drystone: building the library and the command with cargo, which takes some minutes")
     try:
         done = subprocess.run(
             ["cargo", "xtask", "native"], cwd=source, stdout=subprocess.PIPE, text=True)
