@@ -1,4 +1,4 @@
-"""What the wheel has beside the package's files: the library, the command, C's header, the page of
+"""What the wheel has beside the package's files: the libraries, the command, C's header, the page of
 reports, and what is compiled for releases of PyTorch.
 
 Invariant: the wheel is for one platform, and for any Python 3. Where nothing was built before, as
@@ -48,7 +48,7 @@ def _all(folder: Path, to: str, pattern: str) -> dict[str, str]:
 
 
 def _built(source: Path) -> Path:
-    _tell("drystone: building the library and the command with cargo, two to four minutes")
+    _tell("drystone: building the library and the command with cargo, which takes some minutes")
     try:
         done = subprocess.run(
             ["cargo", "xtask", "native"], cwd=source, stdout=subprocess.PIPE, text=True)

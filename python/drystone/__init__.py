@@ -57,16 +57,17 @@ def library_path() -> str:
 
 def report(
     html: str | os.PathLike[str] | None = None, *,
-    recording: str | os.PathLike[str] | None = None,
+    recording: str | os.PathLike[str] | None = None, batch: int | None = None,
 ) -> str:
     """What every device in use holds, as text; with ``html`` also as a page, written to that file.
 
     What PyTorch's own allocators would hold is told by the ``drystone`` command, if it is
     installed, from the history of allocations, if that is being recorded, else from
-    ``recording``: a snapshot or trace of this program made before.
+    ``recording``: a snapshot or trace of this program made before. It ends with what there is
+    room for: with ``batch``, the size of the batches so far, how large they could be.
     """
     from ._report import report as report_now
-    return report_now(html, recording, __version__)
+    return report_now(html, recording, batch, __version__)
 
 
 def metrics() -> str:

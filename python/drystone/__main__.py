@@ -1,7 +1,8 @@
-"""`python -m drystone [--conf OPTIONS] SCRIPT ARGS...`, and the command `drystone-run`.
+"""`python -m drystone [--conf OPTIONS] SCRIPT ARGS...`, and the command `drystone-run`; and
+`python -m drystone doctor`, which tells what is found here and what is off.
 
-Both become the program itself, in an environment in which every interpreter enables Drystone when
-PyTorch is imported. Nothing of this process is left, so the program runs as it does without.
+The first two become the program itself, in an environment in which every interpreter enables
+Drystone when PyTorch is imported. Nothing of this process is left, so the program runs as it does without.
 """
 
 from __future__ import annotations
@@ -21,9 +22,14 @@ def main() -> None:
     """`python -m drystone`: a script, or with -m a module, in this interpreter."""
     if sys.argv[1:2] == [DRY_RUN] and not os.path.exists(DRY_RUN):
         dry_run()
+    # A script of that name is a script.
+    if sys.argv[1:2] == ["doctor"] and not os.path.exists("doctor"):
+        from ._doctor import main as examine
+        sys.exit(examine(sys.argv[2:]))
     parser = _parser("python -m drystone")
     parser.add_argument("-m", dest="module", action="store_true", help="what follows is a module")
-    parser.add_argument("program", help="a script, as python takes it")
+    parser.add_argument(
+        "program", help="a script, as python takes it; or doctor, to tell what is off here")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     given = parser.parse_args()
     command = [sys.executable, *subprocess._args_from_interpreter_flags()]

@@ -10,8 +10,9 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from . import _figures, _replay
+from . import _figures, _replay, _room
 from ._figures import Device, Tree, text_of_bytes, text_of_count
+from ._holders import holders
 
 GAUGES = ("requested", "allocated", "active", "reserved")
 # How many of the largest are told.
@@ -21,7 +22,9 @@ NO_STACKS = "not known: history, with its stacks, is not being recorded"
 PENDING, STATES = 1, {_figures.LIVE: 0, _figures.FREE: 2}
 
 
-def take(recording: str | os.PathLike[str] | None, version: str) -> Tree:
+def take(
+    recording: str | os.PathLike[str] | None, batch: int | None, version: str,
+) -> Tree:
     """The state at this moment, as a version of this package tells it."""
     how = _figures.route()
     devices = _figures.gather()
@@ -29,6 +32,7 @@ def take(recording: str | os.PathLike[str] | None, version: str) -> Tree:
     sections = [_device(device) for device in devices]
     sections = sections or [_section("No device is in use yet.", [])]
     replayed = _replay.replay(recorded, recording)
+    room = [{"text": _room.conclusion(device, replayed, batch)} for device in devices]
     live = _holders("", holders(recorded["segments"])) if recorded else [{"text": NO_STACKS}]
     return {
         "subtitle": "memory of a process",
@@ -38,32 +42,9 @@ def take(recording: str | os.PathLike[str] | None, version: str) -> Tree:
         "sections": [
             *sections,
             _section("PyTorch's own allocators, given the same requests", _replayed(replayed)),
-            _section("Who holds live blocks", live)],
+            _section("Who holds live blocks", live),
+            *([_section("What there is room for", room)] if room else [])],
     }
-
-
-def holders(segments: list[dict[str, Any]]) -> list[_replay.Holder]:
-    """Live blocks by the place that allocated them, the most memory first."""
-    found: dict[str, _replay.Holder] = {}
-    for segment in segments:
-        for block in segment["blocks"]:
-            if block["state"] == _figures.LIVE:
-                name = place_of(block.get("frames") or [])
-                holder = found.setdefault(name, _replay.Holder(name, 0, 0))
-                holder.held += block["requested_size"]
-                holder.blocks += 1
-    return sorted(found.values(), key=lambda holder: -holder.held)
-
-
-def place_of(frames: list[dict[str, Any]]) -> str:
-    """The innermost Python frame outside of PyTorch, else the innermost."""
-    python = [frame for frame in frames if frame["filename"].endswith(".py")
-              or frame["filename"].startswith("<")]
-    outside = (frame for frame in python if "/torch/" not in frame["filename"])
-    frame = next(outside, python[0] if python else None)
-    if frame is None:
-        return "no Python stack"
-    return f"{frame['filename']}:{frame['line']} {frame['name']}"
 
 
 def headline(device: Device) -> str:

@@ -73,7 +73,7 @@ def route() -> str:
         return "preloaded"
     raise DrystoneError(
         "drystone serves nothing in this process: call drystone.enable() before CUDA is used, or "
-        "start the program by python -m drystone, or with libdrystone.so in LD_PRELOAD")
+        "start the program by python -m drystone, or with libdrystone_preload.so in LD_PRELOAD")
 
 
 def totals() -> list[Device]:

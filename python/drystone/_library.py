@@ -44,14 +44,15 @@ class PoolStreamStats(ctypes.Structure):
 
 @functools.cache
 def preloaded() -> str | None:
-    """Where the library is that LD_PRELOAD has loaded: one process has one allocator."""
+    """Where ``libdrystone_preload.so`` is, if it was: one process has one allocator."""
     everything = ctypes.CDLL(None)
-    if "LD_PRELOAD" not in os.environ or not hasattr(everything, "drystone_abi_version"):
+    if not hasattr(everything, "drystone_abi_version"):
         return None
     found = _FoundAt()
     where = ctypes.cast(everything.drystone_abi_version, ctypes.c_void_p)
     known = everything.dladdr(where, ctypes.byref(found))
-    return os.fsdecode(found.file) if known and found.file else None
+    file = os.fsdecode(found.file) if known and found.file else ""
+    return file if Path(file).name.startswith("libdrystone_preload") else None
 
 
 def path() -> str:

@@ -21,6 +21,10 @@ from ._write import write
 
 # How long the end of a monitor may take.
 STOP_S = 5.0
+# How long a peer may take to send its request, or to take the answer; and how many are served at
+# one time.
+REQUEST_S = 5.0
+REQUESTS_MAX = 8
 
 
 class Monitor:
@@ -104,6 +108,9 @@ class Monitor:
 class _Handler(BaseHTTPRequestHandler):
     """Answers `GET /metrics`."""
 
+    # Of a peer that sends or takes nothing.
+    timeout = REQUEST_S
+
     def do_GET(self) -> None:
         if self.path.split("?")[0] != "/metrics":
             self.send_error(404, "the figures are at /metrics")
@@ -124,10 +131,30 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _Server(ThreadingTCPServer):
-    """One thread per request, so that a slow reader keeps nobody waiting."""
+    """One thread per request, so that a slow reader keeps nobody waiting, up to so many: a request
+    beyond is closed without an answer."""
 
     allow_reuse_address = True
     daemon_threads = True
+
+    def __init__(self, *arguments: object) -> None:
+        self._free = threading.BoundedSemaphore(REQUESTS_MAX)
+        super().__init__(*arguments)
+
+    def process_request(self, request: object, address: object) -> None:
+        if self._free.acquire(blocking=False):
+            super().process_request(request, address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: object, address: object) -> None:
+        try:
+            super().process_request_thread(request, address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: object, address: object) -> None:
+        """A peer that goes away is no news, and the program's standard error is not the place."""
 
 
 def _serve(address: str, port: int) -> _Server:

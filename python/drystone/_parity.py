@@ -104,8 +104,10 @@ def _gauges(stats: Tree) -> list[tuple[str, str, dict[str, int]]]:
 class Replacements:
     """The functions that take the place of those of `torch._C`, by name."""
 
-    def __init__(self, torch: ModuleType) -> None:
+    def __init__(self, torch: ModuleType, fraction: float) -> None:
         self._torch = torch
+        # Of devices that are given none of their own.
+        self._fraction = fraction
         self._version = numbers(torch.__version__)
         self._accumulated: dict[int, Accumulated] = {}
         self._fractions: dict[int, float] = {}
@@ -159,7 +161,7 @@ class Replacements:
         self._fractions[device] = fraction
 
     def fraction(self, device: int) -> float:
-        return self._fractions.get(device, 1.0)
+        return self._fractions.get(device, self._fraction)
 
     def set_benchmark(self, value: bool) -> None:
         """Stays off, aloud: with it, every convolution would fail. Results are the same."""
@@ -184,9 +186,9 @@ class Replacements:
         return found
 
 
-def install(torch: ModuleType) -> None:
-    """Puts everything in its place."""
-    replacements = Replacements(torch)
+def install(torch: ModuleType, fraction: float) -> None:
+    """Puts everything in its place. The fraction is what devices are limited to already."""
+    replacements = Replacements(torch, fraction)
     for name, function in replacements.functions().items():
         # What this version of PyTorch does not have nothing asks for.
         if hasattr(torch._C, name):

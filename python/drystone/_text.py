@@ -5,6 +5,7 @@ Invariant: all that the page tells in words is here too; what it draws is left o
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
 
 from ._figures import Tree
@@ -22,7 +23,14 @@ def text(document: Tree) -> str:
             if told and part.get("title"):
                 lines += ["", f"  {part['title']}"]
             lines += told
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(printable, lines)) + "\n"
+
+
+def printable(line: str) -> str:
+    """A line without control characters and those that turn the order of others: names of files and
+    functions in a recording may hold anything."""
+    return "".join("\ufffd" if unicodedata.category(one) in ("Cc", "Cf", "Zl", "Zp", "Cs") else one
+                   for one in line)
 
 
 def _table(heads: list[str], rows: list[list[str]], words: list[int]) -> Iterable[str]:

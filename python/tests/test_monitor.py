@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 
 import drystone
+from drystone import _monitor
 from support import MIB, python
 
 drystone.enable(route="plugin")
@@ -131,6 +132,21 @@ class Monitoring(unittest.TestCase):
         self.assertEqual(threads(), [])
         with self.assertRaises(urllib.error.URLError):
             urllib.request.urlopen(f"{there}/metrics", timeout=10)
+
+    def test_peers_that_say_nothing_keep_no_more_than_so_many_threads(self):
+        with drystone.monitor(1000, port=0) as monitor:
+            silent = [socket.create_connection(("127.0.0.1", monitor.port)) for _ in range(20)]
+            try:
+                deadline = time.monotonic() + 10
+                # Those beyond are closed; the rest is waited for, and not for ever.
+                for one in silent[_monitor.REQUESTS_MAX:]:
+                    one.settimeout(max(deadline - time.monotonic(), 0.1))
+                    self.assertEqual(one.recv(1), b"")
+                named = [one for one in threading.enumerate() if "process_request" in one.name]
+                self.assertLessEqual(len(named), _monitor.REQUESTS_MAX)
+            finally:
+                for one in silent:
+                    one.close()
 
     def test_what_fails_later_is_a_line_in_the_log(self):
         path = self.folder / "there/drystone.prom"

@@ -14,7 +14,25 @@ from torch import nn
 
 import simulated
 from native_device import OnDevice, empty, entries, record
-from support import GIB, MIB, segments_of, since
+from support import GIB, MIB, python, segments_of, since
+
+# A preloaded library that has what `cudaMalloc` gives paused, such as torch_memory_saver's.
+INTERPOSER = """
+    #define _GNU_SOURCE
+    #include <dlfcn.h>
+    #include <stddef.h>
+    static size_t out, back;
+    int cudaMalloc(void** address, size_t bytes) {
+        out += bytes;
+        return ((int (*)(void**, size_t))dlsym(RTLD_NEXT, "cudaMalloc"))(address, bytes);
+    }
+    int cudaFree(void* address) {
+        back += address != 0;
+        return ((int (*)(void*))dlsym(RTLD_NEXT, "cudaFree"))(address);
+    }
+    size_t interposed(void) { return out; }
+    size_t given_back(void) { return back; }
+"""
 
 # An allocator such as NCCL's, which has no memory beyond 1 GiB.
 PROVIDER = """
@@ -148,6 +166,22 @@ class Pools(OnDevice):
         self.assertEqual((counts.provided(), counts.given_back()), (3, 3))
         del outside
 
+    def test_a_driver_that_fails_as_a_pool_ends_is_a_warning(self):
+        driver = ctypes.CDLL("libcuda.so.1")
+
+        def use():
+            pool = torch.cuda.MemPool()
+            with torch.cuda.use_mem_pool(pool):
+                empty(8 * MIB)
+            for call in (b"cuMemUnmap", b"cuMemRelease"):
+                driver.simcuda_fail(0, call, ctypes.c_uint64(1), 0, 999)
+            del pool
+
+        try:
+            self.assertIn("not all of a pool's memory went back", written_by(use))
+        finally:
+            driver.simcuda_clear_faults(0)
+
     @since(2, 8)
     def test_only_the_thread_that_uses_a_pool_takes_from_it(self):
         pool, others = torch.cuda.MemPool(), []
@@ -182,6 +216,33 @@ class Pools(OnDevice):
 
         self.assertIn("is as without no_split", written_by(use))
         self.assertEqual(written_by(use), "")
+
+
+class Interposed(unittest.TestCase):
+    @since(2, 8)
+    def test_private_pools_have_their_memory_by_a_preloaded_cuda_malloc(self):
+        with tempfile.TemporaryDirectory() as folder:
+            library = compiled(Path(folder), INTERPOSER)
+            done = python(f"""
+                import ctypes, torch, drystone
+                drystone.enable(route="compiled")
+                counts = ctypes.CDLL({library!r})
+                counts.interposed.restype = ctypes.c_size_t
+                def empty(size): return torch.empty(size, dtype=torch.uint8, device="cuda")
+                outside = empty(50 << 20)
+                before = counts.interposed()
+                pool, graph = torch.cuda.MemPool(), torch.cuda.CUDAGraph()
+                with torch.cuda.use_mem_pool(pool):
+                    inside = empty(64 << 20)
+                print(before, counts.interposed() >> 20)
+                with torch.cuda.graph(graph):
+                    empty(32 << 20)
+                print((counts.interposed() >> 20) - 64)
+                given_back = counts.given_back()
+                del inside, pool
+                print(counts.given_back() - given_back)
+            """, LD_PRELOAD=library)
+        self.assertEqual(done.stdout.split(), ["0", "64", "32", "1"], done.stderr)
 
 
 class Checkpoints(OnDevice):
@@ -310,21 +371,38 @@ class Rest(OnDevice):
     def test_what_is_not_the_allocators(self):
         with self.assertRaisesRegex(RuntimeError, "invalid device pointer"):
             torch.cuda.caching_allocator_delete(0x1234000)
-        with self.assertRaisesRegex(RuntimeError, "backend=\"malloc\""):
-            torch.ones(3, device="cuda").untyped_storage()._share_cuda_()
 
-    def test_without_caching_nothing_is_kept(self):
-        kept = empty(8 * MIB)
+    def test_without_caching_memory_is_the_drivers_own(self):
+        held = simulated.physical_bytes()
         torch.cuda.caching_allocator_enable(False)
         try:
-            del kept
-            self.assertEqual(torch.cuda.memory_reserved(), 0)
-            self.assertEqual(empty(5 * MIB).numel(), 5 * MIB)
-            self.assertEqual(torch.cuda.memory_reserved(), 0)
+            kept = empty(5 * MIB)
+            self.assertEqual(torch.cuda.memory_allocated(), 0)
+            self.assertGreaterEqual(simulated.physical_bytes() - held, 5 * MIB)
+            other = empty(MIB)
+            del other
+            address = torch._C._cuda_cudaCachingAllocator_raw_alloc(MIB, 0)
+            torch._C._cuda_cudaCachingAllocator_raw_delete(address)
+            with self.assertRaisesRegex(torch.OutOfMemoryError, "caching turned off"):
+                empty(9 * GIB)
         finally:
             torch.cuda.caching_allocator_enable(True)
+        # It remembers whose it is.
+        del kept
+        self.assertEqual(simulated.physical_bytes(), held)
         empty(8 * MIB)
         self.assertGreater(torch.cuda.memory_reserved(), 0)
+
+    def test_what_waits_for_all_streams_is_counted(self):
+        def count():
+            return torch.cuda.memory_stats()["num_sync_all_streams"]
+
+        empty(8 * MIB)
+        before = count()
+        torch.cuda.empty_cache()
+        self.assertEqual(count(), before + 1)
+        torch.cuda.reset_accumulated_memory_stats()
+        self.assertEqual(count(), 0)
 
     def test_figures_of_an_untouched_device_open_nothing(self):
         self.assertEqual(torch.cuda.memory_stats(1)["num_ooms"], 0)

@@ -116,6 +116,30 @@ class BadInput(unittest.TestCase):
 
 
 class Options(unittest.TestCase):
+    def test_settings_of_pytorchs_allocator(self):
+        from drystone import _enable
+
+        def told(text, is_plug_in=False, **more):
+            return _enable.told_of_settings({"PYTORCH_CUDA_ALLOC_CONF": text, **more}, is_plug_in)
+
+        for fine in ("", "expandable_segments:True", "backend:native",
+                     "pinned_use_background_threads:1", "per_process_memory_fraction:0.5"):
+            self.assertEqual(told(fine), [])
+        [needless] = told("max_split_size_mb:40")
+        self.assertIn("max_split_size_mb is not needed", needless)
+        collects, rest = told(
+            "garbage_collection_threshold:0.8,roundup_power2_divisions:[1:2,>:4],x:1")
+        self.assertIn("garbage_collection_threshold is not needed", collects)
+        self.assertTrue(rest.startswith("roundup_power2_divisions, x without effect"), rest)
+        variable = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+        self.assertEqual(told("", **variable), [])
+        self.assertEqual(len(told("", is_plug_in=True, **variable)), 1)
+        self.assertEqual(
+            _enable.with_fraction("backend:vmm", "0.5"), "backend:vmm,limit_fraction:0.5")
+        self.assertEqual(_enable.with_fraction("limit:1GiB", "0.5"), "limit:1GiB")
+        self.assertEqual(_enable.with_fraction("", None), "")
+        self.assertEqual(_enable.with_fraction("", "0.0"), "limit:1")
+
     def test_options_are_those_of_the_environment_variable(self):
         from drystone._enable import text_of
         self.assertEqual(

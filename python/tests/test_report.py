@@ -16,7 +16,7 @@ from unittest import mock
 import torch
 
 import drystone
-from drystone import _document, _figures, _replay
+from drystone import _document, _figures, _holders, _replay, _room
 from support import GIB, MIB, python
 
 drystone.enable(route="plugin", prefer="memory")  # figures below are exact
@@ -288,6 +288,30 @@ class Report(OnDevice):
 
 
 @unittest.skipUnless(shutil.which("drystone"), "the drystone command is not on PATH")
+class Room(OnDevice):
+    def test_what_there_is_room_for(self):
+        model = torch.nn.Linear(16384, 16384, bias=False, device="cuda")
+        gone = self.empty(GIB)
+        del gone
+        text = drystone.report(batch=8).split("What there is room for\n")[1]
+        # 1 GiB of parameters stays: 6.8 of 8 GiB are left for what was 1.
+        self.assertIn("at most 2.00 GiB in use at one time, of 8.00 GiB", text)
+        self.assertIn("1.00 GiB are parameters, gradients and optimizer state", text)
+        self.assertIn("could be 6.83 times as large: a batch of 54 where 8 was the largest", text)
+        torch.cuda.set_per_process_memory_fraction(0.5)
+        self.assertIn("of 4.00 GiB that this process can have", drystone.report())
+        torch.cuda.set_per_process_memory_fraction(1.0)
+        with self.assertRaisesRegex(drystone.DrystoneError, "a batch of 0"):
+            drystone.report(batch=0)
+        del model
+
+    def test_limits(self):
+        for text, count in (("", 1 << 62), ("limit:1.5G", 3 << 29), ("limit:512", 512),
+                            ("backend:vmm,limit:20MiB", 20 << 20),
+                            ("limit_fraction:0.5", 1 << 62)):
+            self.assertEqual(_room.limit_of(text), count, text)
+
+
 class Replayed(OnDevice):
     def test_the_command_tells_what_pytorch_would_hold(self):
         kept = self.empty(MIB)
@@ -379,6 +403,7 @@ class Compiled(unittest.TestCase):
 
 class Preloaded(unittest.TestCase):
     def test_the_same_where_the_library_is_preloaded(self):
+        library = Path(os.environ["DRYSTONE_LIBRARY"]).with_name("libdrystone_preload.so")
         done = python("""
             import os, torch, drystone
             kept = torch.empty(40 << 20, dtype=torch.uint8, device="cuda")
@@ -389,7 +414,7 @@ class Preloaded(unittest.TestCase):
                 del gone
             print(drystone.report())
             print(drystone.library_path() == os.environ["LD_PRELOAD"], drystone.is_enabled())
-        """, LD_PRELOAD=os.environ["DRYSTONE_LIBRARY"], DRYSTONE_LIBRARY="/no/such.so",
+        """, LD_PRELOAD=str(library), DRYSTONE_LIBRARY="/no/such.so",
             DRYSTONE_CONF="prefer:memory",
             PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -407,11 +432,11 @@ class Words(unittest.TestCase):
 
     def test_the_place_of_a_stack(self):
         inside = {"filename": "/x/torch/nn/functional.py", "line": 1, "name": "linear"}
-        self.assertEqual(_document.place_of(STACK), "/home/me/train.py:42 <module>")
-        self.assertEqual(_document.place_of([inside]), "/x/torch/nn/functional.py:1 linear")
-        self.assertIn("no Python stack", _document.place_of([]))
+        self.assertEqual(_holders.place_of(STACK), "/home/me/train.py:42 <module>")
+        self.assertEqual(_holders.place_of([inside]), "/x/torch/nn/functional.py:1 linear")
+        self.assertIn("no Python stack", _holders.place_of([]))
         cpp = {"filename": "??", "line": 0, "name": "at::empty()"}
-        self.assertEqual(_document.place_of([cpp, *STACK]), "/home/me/train.py:42 <module>")
+        self.assertEqual(_holders.place_of([cpp, *STACK]), "/home/me/train.py:42 <module>")
 
 
 if __name__ == "__main__":

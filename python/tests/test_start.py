@@ -207,7 +207,24 @@ class Started(unittest.TestCase):
         done = run(sys.executable, "-m", "drystone", script, PYTORCH_CUDA_ALLOC_CONF=conf)
         self.assertEqual((done.returncode, done.stdout), (0, "drystone\n"), done.stderr)
         [line] = done.stderr.splitlines()
-        self.assertIn("devices: max_split_size_mb, roundup_power2_divisions; the options", line)
+        self.assertIn("max_split_size_mb is not needed", line)
+        self.assertIn("; roundup_power2_divisions without effect", line)
+
+    def test_a_fraction_that_was_set_for_pytorchs_allocator_limits_this_one(self):
+        program = """
+            import torch
+            print(torch.cuda.get_per_process_memory_fraction())
+            try:
+                torch.empty(3 << 30, dtype=torch.uint8, device="cuda")
+            except torch.OutOfMemoryError as error:
+                print("limit of 2.00 GiB" in str(error))
+        """
+        for route in ("1", "plugin"):
+            done = python(
+                f"import drystone._hook; drystone._hook.install()\n{textwrap.dedent(program)}",
+                DRYSTONE_ENABLE=route,
+                PYTORCH_CUDA_ALLOC_CONF="per_process_memory_fraction:0.25")
+            self.assertEqual(done.stdout.split(), ["0.25", "True"], done.stderr)
 
     def test_places_to_keep_what_is_compiled(self):
         from drystone._native import folder

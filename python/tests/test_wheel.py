@@ -75,7 +75,8 @@ class Wheel(unittest.TestCase):
         sources = (path for pattern in ("*.py", "*.h", "*.cpp")
                    for path in (PACKAGE / "drystone").rglob(pattern))
         expected = {str(path.relative_to(PACKAGE)) for path in sources}
-        expected |= {"drystone/libdrystone.so", "drystone/_cpp/drystone.h", "drystone/_bin/drystone"}
+        expected |= {"drystone/libdrystone.so", "drystone/libdrystone_preload.so",
+                     "drystone/_cpp/drystone.h", "drystone/_bin/drystone"}
         page = ROOT / "crates/tools/cli/src/report/html"
         expected |= {f"drystone/_html/{path.name}" for path in page.iterdir()} - {
             "drystone/_html/README.md"}

@@ -135,10 +135,10 @@ fn build(name: &str, arguments: &[&str]) -> Result<PathBuf> {
     executable.with_context(|| format!("cargo does not say where {name} is"))
 }
 
-/// The C library, and the example of its document compiled against it.
+/// The C libraries, and the example of their document compiled against the one for that.
 fn c_example(out: &Path) -> Result<()> {
     let library = capi::assemble(None)?;
-    for path in ["lib/libdrystone.so", "include/drystone.h"] {
+    for path in [capi::LIBRARY, capi::PRELOAD, "include/drystone.h"] {
         let to = out.join(path);
         fs::create_dir_all(to.parent().unwrap_or(out))?;
         copy(&library.join(path), &to)?;

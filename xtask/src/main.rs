@@ -108,6 +108,18 @@ enum Task {
         #[arg(long)]
         new: bool,
     },
+    /// Run PyTorch's own tests of memory with its allocator and with Drystone, on the simulated
+    /// device, and tell what only the first passes.
+    TorchTests {
+        /// A checkout of PyTorch, of which the folders `test` and `tools` are read.
+        checkout: PathBuf,
+        /// The PyTorch that they run with; installed the first time.
+        #[arg(long, value_name = "VERSION", default_value = TORCH_VERSION)]
+        torch: String,
+        /// Only tests whose name has one of these.
+        #[arg(short = 'k', value_name = "WORD")]
+        words: Vec<String>,
+    },
     /// Build the Python package's wheel and its source archive; installs what that takes into a
     /// folder of its own the first time.
     Wheel(wheel::WheelArgs),
@@ -170,6 +182,9 @@ fn main() -> Result<()> {
                 eprintln!("skipped: {reason}");
             }
             Ok(())
+        }
+        Task::TorchTests { checkout, torch, words } => {
+            python::torch_tests(&checkout, &torch, &words)
         }
         Task::Shims { args, new } => wheel::shims(&args, new),
         Task::Wheel(args) => {

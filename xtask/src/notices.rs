@@ -16,7 +16,7 @@ use crate::command::root;
 /// What the file is called.
 pub const NAME: &str = "THIRD-PARTY-NOTICES";
 /// What is shipped.
-const SHIPPED: [&str; 2] = ["drystone-capi", "drystone-cli"];
+const SHIPPED: [&str; 2] = ["drystone-preload", "drystone-cli"];
 /// How files with licences begin.
 const LICENCES: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "NOTICE", "UNLICENSE"];
 

@@ -3,7 +3,7 @@
 //! They run on the simulated device with PyTorch from its wheel, against the library as it is
 //! shipped.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -22,6 +22,9 @@ const SUITES: &[&str] = &[
     "test_memory",
     "test_start",
     "test_report",
+    "test_shortage",
+    "test_doctor",
+    "test_guide",
     "test_monitor",
     "test_native",
     "test_native_history",
@@ -39,6 +42,10 @@ const SIM_SUITES: [&str; 2] = ["test_parts", "test_dry_run"];
 /// Two devices that keep what is copied to them, tell what is done wrong, and take their time.
 const DEVICES: &str =
     "memory:8GiB,devices:2,backing:true,oracle:true,kernel_us:20,event_latency_us:50";
+
+/// What PyTorch's own tests import beside it.
+const TORCH_TEST_PACKAGES: [&str; 5] =
+    ["attrs", "expecttest", "hypothesis", "psutil", "sortedcontainers"];
 
 /// Runs the tests of the package with a PyTorch, or says why they skip.
 pub fn test(version: &str) -> Result<Outcome> {
@@ -106,4 +113,28 @@ pub fn test(version: &str) -> Result<Outcome> {
         bail!("tests of the Python package failed: {}", failed.join(", "));
     }
     Ok(Outcome::Passed)
+}
+
+/// Runs PyTorch's own tests of memory from a checkout, with its allocator and with Drystone.
+pub fn torch_tests(checkout: &Path, version: &str, words: &[String]) -> Result<()> {
+    let checkout =
+        checkout.canonicalize().with_context(|| format!("find {}", checkout.display()))?;
+    let torch = torch::set_up(version)?;
+    let library = capi::assemble(None)?.join(capi::LIBRARY);
+    let folder = target().canonicalize().context("find the target folder")?;
+    let packages = folder.join("torch-tests");
+    if !packages.exists() {
+        let mut pip = torch.python();
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]);
+        pip.arg("--target").arg(&packages).args(TORCH_TEST_PACKAGES);
+        run(pip)?;
+    }
+    let source = root().join("python").canonicalize().context("find the package")?;
+    let mut tests = torch.python();
+    tests.arg("-B").arg(root().join("xtask/torch_tests.py")).arg(checkout);
+    tests.args(words.iter().flat_map(|word| ["-k", word.as_str()]));
+    tests.env("PYTHONPATH", std::env::join_paths([&source, &packages])?);
+    tests.env("DRYSTONE_LIBRARY", &library).env("SIMCUDA_CONF", DEVICES);
+    tests.env("DRYSTONE_CACHE", folder.join("torch-native"));
+    run(tests)
 }

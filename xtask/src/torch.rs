@@ -166,14 +166,14 @@ pub fn test() -> Result<Outcome> {
 
 /// Tests of PyTorch with Drystone's library preloaded.
 fn preloaded(torch: &TorchVenv) -> Result<Command> {
-    cargo(&["build", "--release", "--package", "drystone-capi"])?;
-    let library = simcuda::target().join("release/libdrystone.so");
+    cargo(&["build", "--release", "--package", "drystone-preload"])?;
+    let library = simcuda::target().join("release/libdrystone_preload.so");
     let mut tests = torch.python();
     tests.args(["-B", "-m", "unittest", "test_preload"]);
-    tests.current_dir(root().join("crates/capi/tests/preload_torch"));
+    tests.current_dir(root().join("crates/preload/tests/torch"));
     tests.env("SIMCUDA_CONF", "memory:8GiB,backing:true,oracle:true,strict:true");
     tests.env("PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync");
-    tests.env("LD_PRELOAD", library.canonicalize().context("find libdrystone.so")?);
+    tests.env("LD_PRELOAD", library.canonicalize().context("find libdrystone_preload.so")?);
     Ok(tests)
 }
 

@@ -31,8 +31,11 @@ const TOOLS: [&str; 5] = [
     "ziglang==0.17.1",
 ];
 /// What is built, and where it goes.
-const PRODUCTS: [(&str, &str, &str); 2] =
-    [("drystone-capi", "libdrystone.so", capi::LIBRARY), ("drystone-cli", "drystone", COMMAND)];
+const PRODUCTS: [(&str, &str, &str); 3] = [
+    ("drystone-library", "libdrystone.so", capi::LIBRARY),
+    ("drystone-preload", "libdrystone_preload.so", capi::PRELOAD),
+    ("drystone-cli", "drystone", COMMAND),
+];
 const COMMAND: &str = "bin/drystone";
 /// The C library that PyTorch's own wheels need.
 const GLIBC: (u32, u32) = (2, 28);

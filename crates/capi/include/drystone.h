@@ -596,6 +596,25 @@ enum drystone_status drystone_torch_bind(void);
 uint64_t drystone_torch_refusals(int device);
 
 /**
+ * Sets who is asked what holds memory each time PyTorch is told that a device has none left; null
+ * for nobody. It is given the device, the size asked for, and room for a text, and returns how
+ * many bytes of it it has written, without a NUL. It is asked by the thread that failed, with no
+ * lock held. Any thread.
+ */
+void drystone_torch_describe_with(size_t (*describe)(int, size_t, char*, size_t));
+
+/**
+ * Writes what PyTorch's users are to read of this thread's last failure, a request for `bytes`, to
+ * `out`: what to do, who holds most, and figures. It ends with a NUL, cut if there is no room.
+ * Returns how many bytes it takes with that; 0, and nothing is written, if the failure was no lack
+ * of memory. Any thread.
+ *
+ * Pointers:
+ * `out` points to `size` writable bytes.
+ */
+size_t drystone_torch_shortage(int device, size_t bytes, char *out, size_t size);
+
+/**
  * Settles the options of a device before its first use, or with device -1 of every device that is
  * given none of its own. `options` is text as in the environment variable `DRYSTONE_CONF`, which
  * it replaces: `key:value,...`; null takes the environment's again.

@@ -9,7 +9,7 @@ use crate::status::{Failure, Status};
 ///
 /// What the body shares with other calls is behind locks that a panic releases, or atomic.
 #[inline]
-pub(crate) fn barrier<T>(fallback: T, body: impl FnOnce() -> T) -> T {
+pub fn barrier<T>(fallback: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| {
         contain(payload);
         fallback

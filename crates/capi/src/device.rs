@@ -17,12 +17,15 @@ pub(crate) const fn is_default(handle: u64) -> bool {
 }
 
 /// One device in use. Never dropped: frees come until the very end.
-pub(crate) struct Device {
-    pub(crate) ordinal: u32,
-    pub(crate) driver: Arc<dyn Driver>,
+pub struct Device {
+    /// Its ordinal.
+    pub ordinal: u32,
+    /// What it is called through.
+    pub driver: Arc<dyn Driver>,
     /// The same, as the allocator calls it.
     pub(crate) counted: Arc<Counted>,
-    pub(crate) allocator: Allocator,
+    /// Where its memory comes from.
+    pub allocator: Allocator,
     pub(crate) pools: Pools,
     /// The legacy default stream, under either of its two handles.
     pub(crate) default_stream: StreamId,

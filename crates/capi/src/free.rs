@@ -58,7 +58,7 @@ pub(crate) fn checked(
 }
 
 /// The device that an address belongs to.
-pub(crate) fn owner(address: u64) -> Result<&'static Device, Failure> {
+pub fn owner(address: u64) -> Result<&'static Device, Failure> {
     let mut devices = registry::in_use();
     let unknown = FreeError::Unknown { address };
     let owns = |device: &&Device| device.allocator.block_at(address) != Err(unknown);

@@ -1,4 +1,4 @@
-//! The last error of each thread: a status and a message.
+//! The last error of each thread: a status, a message, and the figures of a lack of memory.
 //!
 //! Invariant: the text ends with a NUL, and stays where it is until the thread's next failure. It
 //! lies in the thread's own memory and has no destructor, so that recording an error neither
@@ -6,6 +6,9 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_char;
+use std::mem::ManuallyDrop;
+
+use drystone::OutOfMemory;
 
 use crate::status::{Failure, Status};
 
@@ -15,11 +18,19 @@ const TEXT_BYTES: usize = 1024;
 struct LastError {
     status: Cell<Status>,
     text: UnsafeCell<[u8; TEXT_BYTES]>,
+    /// Without tags, so that it owns nothing that would have to be dropped.
+    shortage: Cell<Option<ManuallyDrop<OutOfMemory>>>,
 }
+
+const _: () = assert!(!std::mem::needs_drop::<LastError>(), "nothing is to do when a thread ends");
 
 thread_local! {
     static LAST: LastError = const {
-        LastError { status: Cell::new(Status::Ok), text: UnsafeCell::new([0; TEXT_BYTES]) }
+        LastError {
+            status: Cell::new(Status::Ok),
+            text: UnsafeCell::new([0; TEXT_BYTES]),
+            shortage: Cell::new(None),
+        }
     };
 }
 
@@ -29,6 +40,8 @@ pub(crate) fn set(failure: &Failure) {
     // Where the thread's memory is gone already there is nobody left to ask.
     let _ = LAST.try_with(|last| {
         last.status.set(failure.status);
+        let shortage = failure.shortage.as_deref();
+        last.shortage.set(shortage.map(|of| ManuallyDrop::new(without_tags(of))));
         // SAFETY: the cell is this thread's own, and nothing here keeps a reference into it.
         let text = unsafe { &mut *last.text.get() };
         let end = failure.message.floor_char_boundary(TEXT_BYTES - 1);
@@ -47,7 +60,24 @@ pub(crate) fn message() -> *const c_char {
     LAST.try_with(|last| last.text.get().cast_const().cast()).unwrap_or(c"".as_ptr())
 }
 
+/// The figures of the last failure, if it was a lack of memory that has them.
+pub(crate) fn shortage() -> Option<OutOfMemory> {
+    let copied = LAST.try_with(|last| {
+        let shortage = last.shortage.take();
+        last.shortage.set(shortage.clone());
+        shortage.map(ManuallyDrop::into_inner)
+    });
+    copied.unwrap_or(None)
+}
+
+/// An empty list has no memory of its own.
+fn without_tags(of: &OutOfMemory) -> OutOfMemory {
+    let mut copied = of.clone();
+    copied.tags = Vec::new();
+    copied
+}
+
 /// Forgets the last failure.
 pub(crate) fn clear() {
-    set(&Failure { status: Status::Ok, message: String::new() });
+    set(&Failure::new(Status::Ok, ""));
 }

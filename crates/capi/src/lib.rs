@@ -8,8 +8,20 @@
 //! (what surrounds each), `process`, `record`, `pools`, `counted`, `device`, `streams`, `registry`
 //! (devices by ordinal), `free` (what is wrong with a free), `report` and `snapshot`; then what is
 //! exported: `plugin` (PyTorch's functions), `torch` (those that throw), `memory`, `growable`,
-//! `share`, `control`, `statistics`, `pool_stream_stats`, `layout`, `memory_provider`, `about`; and
-//! `preload` (the CUDA runtime's, for programs that the library is preloaded to).
+//! `share`, `control`, `statistics`, `pool_stream_stats`, `layout`, `memory_provider`, `about`.
+
+/// What a library serves by that is preloaded to programs. Not for others: it may change with every
+/// version.
+#[doc(hidden)]
+pub mod shared {
+    pub use crate::barrier::barrier;
+    pub use crate::device::Device;
+    pub use crate::free::owner;
+    pub use crate::process::check;
+    pub use crate::registry::{find, forget, get, in_use};
+    pub use crate::report::report;
+    pub use crate::status::{Failure, Status};
+}
 
 mod about;
 mod barrier;
@@ -27,12 +39,12 @@ mod pins;
 mod plugin;
 mod pool_stream_stats;
 mod pools;
-mod preload;
 mod process;
 mod record;
 mod registry;
 mod report;
 mod share;
+mod shortage;
 mod snapshot;
 mod statistics;
 mod status;

@@ -9,7 +9,7 @@ use crate::status::Failure;
 
 /// Ok while memory may be given out.
 #[inline]
-pub(crate) fn check() -> Result<(), Failure> {
+pub fn check() -> Result<(), Failure> {
     match process_state() {
         ProcessState::Running => Ok(()),
         ProcessState::Exiting => Err(Failure::exiting()),

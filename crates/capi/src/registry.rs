@@ -1,6 +1,6 @@
 //! Devices by ordinal, each opened at its first use, and the options they are opened with.
 //!
-//! Invariant: a device that is in the table is never taken out, closed or moved: who found it may
+//! Invariant: a device that was in the table is never dropped, closed or moved: who found it may
 //! use it until the process ends.
 
 use std::ffi::c_int;
@@ -33,7 +33,7 @@ struct Given {
 
 /// A device that is in use already.
 #[inline]
-pub(crate) fn find(ordinal: c_int) -> Option<&'static Device> {
+pub fn find(ordinal: c_int) -> Option<&'static Device> {
     // A negative ordinal becomes one that is too large.
     DEVICES.get(ordinal as usize).and_then(load)
 }
@@ -45,13 +45,13 @@ fn load(entry: &'static AtomicPtr<Device>) -> Option<&'static Device> {
 }
 
 /// All devices in use.
-pub(crate) fn in_use() -> impl Iterator<Item = &'static Device> {
+pub fn in_use() -> impl Iterator<Item = &'static Device> {
     DEVICES.iter().filter_map(load)
 }
 
 /// A device, opened if it is not in use yet.
 #[inline]
-pub(crate) fn get(ordinal: c_int) -> Result<&'static Device, Failure> {
+pub fn get(ordinal: c_int) -> Result<&'static Device, Failure> {
     match find(ordinal) {
         Some(device) => Ok(device),
         None => open(ordinal),
@@ -99,6 +99,14 @@ fn open_alone(ordinal: c_int) -> Result<&'static Device, Failure> {
     let device = Box::leak(device);
     DEVICES[index].store(ptr::from_mut(device), Ordering::Release);
     Ok(device)
+}
+
+/// Takes a device out whose memory and streams the driver has taken back. It is opened anew when it
+/// is used again.
+pub fn forget(ordinal: c_int) {
+    if let Some(entry) = DEVICES.get(ordinal as usize) {
+        entry.store(ptr::null_mut(), Ordering::Release);
+    }
 }
 
 #[cfg(not(test))]

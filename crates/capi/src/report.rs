@@ -14,7 +14,7 @@ static FAILURES: AtomicU64 = AtomicU64::new(0);
 
 /// Keeps a failure as the thread's last error and says so.
 #[cold]
-pub(crate) fn report(function: &str, failure: &Failure) {
+pub fn report(function: &str, failure: &Failure) {
     last_error::set(failure);
     let number = FAILURES.fetch_add(1, Ordering::Relaxed) + 1;
     if number <= EACH_OF_THE_FIRST {

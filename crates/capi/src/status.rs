@@ -4,8 +4,8 @@
 
 use drystone::driver::{DriverError, ErrorCode};
 use drystone::{
-    AllocateError, BuildError, FreeError, OptionsError, PeerError, PinError, RecordStreamError,
-    RequestError, ShareError, StreamError, TrimError,
+    AllocateError, BuildError, FreeError, OptionsError, OutOfMemory, PeerError, PinError,
+    RecordStreamError, RequestError, ShareError, StreamError, TrimError,
 };
 use drystone_cuda::OpenError;
 
@@ -135,20 +135,24 @@ impl Status {
 
 /// Why a call failed.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
-    pub(crate) status: Status,
-    pub(crate) message: String,
+pub struct Failure {
+    /// How the call ended.
+    pub status: Status,
+    /// Why, in words.
+    pub message: String,
+    /// The figures of a lack of memory.
+    pub shortage: Option<Box<OutOfMemory>>,
 }
 
 impl Failure {
     #[cold]
     pub(crate) fn new(status: Status, message: impl Into<String>) -> Self {
-        Self { status, message: message.into() }
+        Self { status, message: message.into(), shortage: None }
     }
 
     #[cold]
     fn of(status: Status, error: &dyn std::fmt::Display) -> Self {
-        Self { status, message: error.to_string() }
+        Self::new(status, error.to_string())
     }
 
     pub(crate) fn exiting() -> Self {
@@ -201,7 +205,11 @@ impl From<AllocateError> for Failure {
             AllocateError::Driver { error, .. } => status_of(error.code),
             _ => Status::Internal,
         };
-        Failure::of(status, &error)
+        let mut failure = Failure::of(status, &error);
+        if let AllocateError::OutOfMemory(shortage) = error {
+            failure.shortage = Some(shortage);
+        }
+        failure
     }
 }
 

@@ -31,7 +31,7 @@ thread_local! {
 impl Device {
     /// The key of a stream.
     #[inline]
-    pub(crate) fn stream(&self, handle: u64) -> Result<StreamId, Failure> {
+    pub fn stream(&self, handle: u64) -> Result<StreamId, Failure> {
         if is_default(handle) {
             return Ok(self.default_stream);
         }
@@ -55,7 +55,7 @@ impl Device {
 
     /// The same for one that the driver may be asked about until it is retired. One that is known
     /// stays as it is.
-    pub(crate) fn keep_stream(&self, handle: u64) -> Result<(), Failure> {
+    pub fn keep_stream(&self, handle: u64) -> Result<(), Failure> {
         if !is_default(handle) {
             let stream = Stream(handle);
             let uid = self.allocator.stream_uid(stream)?;

@@ -11,12 +11,10 @@ use std::mem;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use drystone::Hundredths;
-
 use crate::barrier::{answer, barrier};
 use crate::status::{Failure, Status};
 use crate::streams::CUstream_st;
-use crate::{last_error, plugin, process, registry};
+use crate::{plugin, process, shortage};
 
 /// It leads to everything that is looked up: PyTorch's core and the C++ library are among what it
 /// needs.
@@ -25,9 +23,6 @@ const LIBRARY: &CStr = c"libc10_cuda.so";
 const EXCEPTION_BYTES: usize = 1024;
 /// More than a `std::string` has, of either kind: 32 bytes.
 type CxxString = [u64; 8];
-
-/// Where in a message on a lack of memory the allocator's own figures begin.
-const OWN_WORDS: &str = "Drystone holds";
 
 /// Devices beyond are not counted; there are none.
 const DEVICES_MAX: usize = 64;
@@ -124,18 +119,13 @@ extern "C-unwind" fn refuse(size: isize, device: c_int) {
 }
 
 fn exception(size: isize, device: c_int) -> Option<Exception> {
-    let status = last_error::status();
-    // SAFETY: the text stays until this thread's next failure, and is copied at once.
-    let cause = unsafe { CStr::from_ptr(last_error::message()) }.to_string_lossy().into_owned();
-    let is_out_of_memory = status == Status::OutOfMemory;
+    let text = shortage::text(device, size.unsigned_abs() as u64);
+    let is_out_of_memory = text.is_some();
     if is_out_of_memory && let Some(count) = REFUSALS.get(device as usize) {
         count.fetch_add(1, Ordering::Relaxed);
     }
     let cxx = cxx().as_ref().ok()?;
-    let text = match is_out_of_memory {
-        true => out_of_memory(size as u64, device, &cause),
-        false => format!("drystone: {cause}"),
-    };
+    let text = text.unwrap_or_else(|| format!("drystone: {}", shortage::last_message()));
     Some(make(cxx, &text, is_out_of_memory))
 }
 
@@ -170,45 +160,6 @@ fn make(cxx: &Cxx, text: &str, is_out_of_memory: bool) -> Exception {
     // SAFETY: the type lies before the functions.
     let type_info = unsafe { functions.wrapping_sub(1).read() };
     Exception { object, type_info, destructor, throw: cxx.throw }
-}
-
-/// What is to be said: what to do, PyTorch's words and figures, then what only the allocator knows.
-fn out_of_memory(bytes: u64, device: c_int, cause: &str) -> String {
-    let tried = format!("CUDA out of memory. Tried to allocate {}.", Size(bytes));
-    let Some(found) = registry::find(device) else { return format!("{tried} {cause}") };
-    // The advice comes after two sentences and before the device; other refusals have none.
-    let after = cause.splitn(3, ". ").nth(2).unwrap_or("");
-    let advice = after.split_once("GPU ").map_or("", |(advice, _)| advice);
-    let total = found.driver.info().total_bytes;
-    let free = found.allocator.memory_info().map_or(0, |info| info.free_bytes);
-    let all = found.allocator.stats().all;
-    // The allocator's own words begin as PyTorch's do.
-    let own = cause.find(OWN_WORDS).map_or(cause, |at| &cause[at..]);
-    let (allocated, reserved) = (all.allocated_bytes.current, all.reserved_bytes.current);
-    format!(
-        "{tried} {advice}GPU {device} has a total capacity of {} of which {} is free. Of the \
-         allocated memory {} is allocated by PyTorch, and {} is reserved by PyTorch but \
-         unallocated. {own}",
-        Size(total),
-        Size(free),
-        Size(allocated),
-        Size(reserved.saturating_sub(allocated)),
-    )
-}
-
-/// Bytes as PyTorch writes them.
-struct Size(u64);
-
-impl std::fmt::Display for Size {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (shift, unit) = match self.0 {
-            0..=1024 => return write!(f, "{} bytes", self.0),
-            1025..=0x10_0000 => (10, "KiB"),
-            0x10_0001..=0x4000_0000 => (20, "MiB"),
-            _ => (30, "GiB"),
-        };
-        write!(f, "{} {unit}", Hundredths { number: self.0, shift })
-    }
 }
 
 /// Looked up once there is a PyTorch; until then at each call.
@@ -272,22 +223,7 @@ mod tests {
     use std::ptr;
 
     use super::*;
-
-    #[test]
-    fn sizes_are_written_as_pytorch_writes_them() {
-        let texts: Vec<String> =
-            [0, 1024, 1025, 1 << 20, 3 << 19, 1 << 30, 6 << 30].map(|n| Size(n).to_string()).into();
-        let as_pytorch = [
-            "0 bytes",
-            "1024 bytes",
-            "1.00 KiB",
-            "1024.00 KiB",
-            "1.50 MiB",
-            "1024.00 MiB",
-            "6.00 GiB",
-        ];
-        assert_eq!(texts, as_pytorch);
-    }
+    use crate::last_error;
 
     #[test]
     fn without_pytorch_failure_is_null_and_binding_says_what_is_missing() {

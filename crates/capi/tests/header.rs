@@ -54,6 +54,7 @@ fn generated() -> String {
         "growable",
         "plugin",
         "torch",
+        "shortage",
         "control",
         "pins",
         "share",

@@ -39,21 +39,13 @@ fn library_is_small_and_needs_only_the_c_library() {
     assert_eq!(entries(&dynamic, "(SONAME)"), ["libdrystone.so"]);
     assert!(dynamic.contains("NODELETE"), "{dynamic}");
 
-    // It offers what the header declares, the runtime's functions that it stands in for, and
-    // nothing else.
+    // It offers what the header declares, and nothing else: no name of CUDA's.
     let header = common::root().join("crates/capi/include/drystone.h");
     let header = std::fs::read_to_string(header).unwrap();
     let symbols = output_of("nm", &["-D", "--defined-only", "--format=just-symbols"], &library);
-    let declared = |name: &str| header.contains(&format!("{name}("));
-    let (runtimes, own): (Vec<&str>, _) = symbols.lines().partition(|s| s.starts_with("cuda"));
-    for symbol in own {
-        assert!(symbol.starts_with("drystone_") && declared(symbol), "{symbol}");
+    for symbol in symbols.lines() {
+        let is_declared = header.contains(&format!("{symbol}("));
+        assert!(symbol.starts_with("drystone_") && is_declared, "{symbol}");
     }
-    let page = std::fs::read_to_string(common::root().join("docs/preload.md")).unwrap();
-    for symbol in &runtimes {
-        let name = symbol.trim_end_matches("_ptsz");
-        assert!(page.contains(&format!("`{name}`")), "docs/preload.md lacks {name}");
-    }
-    assert_eq!(runtimes.len(), 14);
     assert!(symbols.lines().count() >= 34, "{symbols}");
 }

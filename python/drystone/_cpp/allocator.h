@@ -24,12 +24,14 @@ namespace cuda = c10::cuda;
 
 using c10::DataPtr;
 
-// The deleter of every tensor.
+// The deleter of every tensor, but for those made while caching was off.
 void deallocate(void* address);
+void deallocate_uncached(void* address);
 
 // What is kept of one device.
 struct Device {
-  explicit Device(DeviceIndex index) : index(index), history(index), pools(index) {}
+  Device(DeviceIndex index, double fraction)
+      : index(index), history(index), pools(index), fraction(fraction) {}
 
   // Whether requests go the long way.
   bool is_watched() const {
@@ -44,7 +46,9 @@ struct Device {
   // By the low bits of its id, whether Drystone knows that a stream stays.
   std::array<std::atomic<bool>, 512> kept_streams{};
   std::atomic<int64_t> refusals{0};
-  std::atomic<double> fraction{1.0};
+  // How often the program had unused memory given back.
+  std::atomic<int64_t> trims{0};
+  std::atomic<double> fraction;
   std::mutex mutex;
   Baseline baseline;
 };
@@ -65,6 +69,10 @@ class Allocator final : public Interface {
   void* getBaseAllocation(void* address, size_t* bytes) override;
 
   // The whole.
+  // What every device is limited to before it is asked for anything.
+  void limited_to(double fraction) {
+    fraction_ = fraction;
+  }
   void init(int device_count) override;
   bool initialized() override;
   void enable(bool is_enabled) override;
@@ -128,6 +136,7 @@ class Allocator final : public Interface {
   Device& at(DeviceIndex index);
   void* take(size_t bytes, DeviceIndex device, cudaStream_t stream);
   cudaStream_t own(cuda::CUDAStream stream);
+  static void* take_uncached(size_t bytes);
   void* take_watched(Device& device, size_t bytes, cudaStream_t stream, Refusal refusal);
   void* attempt(Device& device, const Request& request, Refusal& refusal);
   [[noreturn]] void refuse(Device& device, const Request& request, const Refusal& refusal);
@@ -145,7 +154,8 @@ class Allocator final : public Interface {
   std::array<std::atomic<Device*>, DEVICES_MAX> devices_{};
   std::atomic<int> device_count_{0};
   std::atomic<int> watched_histories_{0};
-  // Turned off, memory goes back to the driver with every free.
+  double fraction_ = 1.0;
+  // Turned off, memory is the driver's own.
   std::atomic<bool> is_caching_{std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") == nullptr};
   std::mutex mutex_;
   std::vector<caching::OutOfMemoryObserver> observers_;

@@ -10,13 +10,14 @@
 
 extern "C" {
 
-// Null, or why nothing was changed. Valid for ever.
-__attribute__((visibility("default"))) const char* drystone_native_install() {
+// Null, or why nothing was changed. Valid for ever. The fraction is what devices are limited to.
+__attribute__((visibility("default"))) const char* drystone_native_install(double fraction) {
   auto& current = drystone::caching::allocator;
   if (current.load() != nullptr && current.load()->initialized()) {
     return "CUDA is in use already";
   }
   drystone::Allocator& own = drystone::Allocator::get();
+  own.limited_to(fraction);
   current.store(&own);
   // Before those of PyTorch, of any priority.
   c10::SetAllocator(c10::DeviceType::CUDA, &own, UINT8_MAX);

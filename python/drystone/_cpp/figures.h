@@ -2,9 +2,8 @@
 
 #pragma once
 
-#include <iomanip>
-#include <optional>
-#include <sstream>
+#include <algorithm>
+#include <string>
 
 #include "library.h"
 
@@ -51,63 +50,16 @@ inline DeviceStats device_stats(const drystone_stats& now, const Baseline& befor
   return stats;
 }
 
-// Bytes as PyTorch writes them.
-inline std::string size_text(uint64_t bytes) {
-  std::ostringstream text;
-  text << std::fixed << std::setprecision(2);
-  if (bytes <= 1024) {
-    text << bytes << " bytes";
-  } else if (bytes <= 1048576) {
-    text << static_cast<double>(bytes) / 1024.0 << " KiB";
-  } else if (bytes <= 1073741824ULL) {
-    text << static_cast<double>(bytes) / 1048576.0 << " MiB";
-  } else {
-    text << static_cast<double>(bytes) / 1073741824.0 << " GiB";
+// Why there was no memory, in words: as this thread's last failure has it, if that is the refusal.
+inline std::string shortage_text(DeviceIndex device, size_t bytes, const Refusal& refusal) {
+  std::string text(8192, '\0');
+  size_t taken = drystone_torch_shortage(device, bytes, text.data(), text.size());
+  text.resize(std::min(taken, text.size()));
+  if (text.empty()) {
+    return refusal.cause;
   }
-  return text.str();
-}
-
-// Why there was no memory, and what is known of the device.
-struct Shortage {
-  DeviceIndex device;
-  size_t bytes;
-  size_t device_free;
-  size_t device_total;
-  std::optional<size_t> allowed;
-  size_t allocated;
-  size_t allocated_in_pools;
-  size_t reserved;
-  std::string cause;
-};
-
-// Drystone's advice: after two sentences, and before the device. Other refusals have none.
-inline std::string advice_of(const std::string& cause) {
-  size_t begin = cause.find(". ", cause.find("Tried to allocate"));
-  size_t end = cause.find("GPU ");
-  bool is_there = begin != std::string::npos && end != std::string::npos && begin + 2 < end;
-  return is_there ? cause.substr(begin + 2, end - begin - 2) : "";
-}
-
-// What to do, PyTorch's words and figures, then what only Drystone knows.
-inline std::string shortage_text(const Shortage& of) {
-  std::ostringstream text;
-  text << "CUDA out of memory. Tried to allocate " << size_text(of.bytes) << ". " << advice_of(of.cause) << "GPU "
-       << static_cast<int>(of.device) << " has a total capacity of " << size_text(of.device_total)
-       << " of which " << size_text(of.device_free) << " is free. ";
-  if (of.allowed) {
-    text << size_text(*of.allowed) << " allowed; ";
-  }
-  text << "Of the allocated memory " << size_text(of.allocated) << " is allocated by PyTorch, ";
-  if (of.allocated_in_pools > 0) {
-    text << "with " << size_text(of.allocated_in_pools)
-         << " allocated in private pools (e.g., CUDA Graphs), ";
-  }
-  size_t unused = of.reserved - std::min(of.reserved, of.allocated);
-  // Drystone's own words begin as PyTorch's do.
-  size_t own = of.cause.find("Drystone holds");
-  text << "and " << size_text(unused) << " is reserved by PyTorch but unallocated. "
-       << of.cause.substr(own == std::string::npos ? 0 : own);
-  return text.str();
+  text.pop_back();
+  return text;
 }
 
 }  // namespace drystone

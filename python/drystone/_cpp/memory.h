@@ -21,6 +21,19 @@ inline void deallocate(void* address) {
   }
 }
 
+// The deleter of tensors that were made while caching was off.
+inline void deallocate_uncached(void* address) {
+  if (const c10::impl::PyInterpreter* tracer = c10::impl::GPUTrace::get_trace()) {
+    (*tracer)->trace_gpu_memory_deallocation(c10::kCUDA, number(address));
+  }
+  cudaError_t error = cudaFree(address);
+  // At exit the driver may be gone already.
+  if (error != cudaSuccess && error != cudaErrorCudartUnloading) {
+    (void)cudaGetLastError();
+    TORCH_WARN("drystone: cudaFree: ", cudaGetErrorString(error));
+  }
+}
+
 inline Allocator& Allocator::get() {
   // Never destroyed: tensors end at any time.
   static Allocator* allocator = new Allocator();
@@ -39,10 +52,14 @@ inline DataPtr Allocator::allocate(size_t bytes) {
   DeviceIndex device = 0;
   C10_CUDA_CHECK(cuda::GetDevice(&device));
   void* address = nullptr;
-  if (bytes != 0) {
+  c10::DeleterFnPtr deleter = &deallocate;
+  if (bytes != 0 && !is_caching_) {
+    address = take_uncached(bytes);
+    deleter = &deallocate_uncached;
+  } else if (bytes != 0) {
     address = take(bytes, device, own(cuda::getCurrentCUDAStream(device)));
   }
-  return {address, address, &deallocate, c10::Device(c10::DeviceType::CUDA, device)};
+  return {address, address, deleter, c10::Device(c10::DeviceType::CUDA, device)};
 }
 
 inline c10::DeleterFnPtr Allocator::raw_deleter() const {
@@ -53,8 +70,8 @@ inline void* Allocator::raw_alloc(size_t bytes) {
   if (bytes == 0) {
     return nullptr;
   }
-  DeviceIndex device = cuda::current_device();
-  return take(bytes, device, own(cuda::getCurrentCUDAStream(device)));
+  cuda::CUDAStream stream = cuda::getCurrentCUDAStream(cuda::current_device());
+  return raw_alloc_with_stream(bytes, own(stream));
 }
 
 // PyTorch's own streams are never destroyed, so the driver may be asked about them at any time. Their
@@ -75,10 +92,17 @@ inline cudaStream_t Allocator::own(cuda::CUDAStream stream) {
 }
 
 inline void* Allocator::raw_alloc_with_stream(size_t bytes, cudaStream_t stream) {
-  return bytes == 0 ? nullptr : take(bytes, cuda::current_device(), stream);
+  if (bytes == 0) {
+    return nullptr;
+  }
+  return is_caching_ ? take(bytes, cuda::current_device(), stream) : take_uncached(bytes);
 }
 
 inline void Allocator::raw_delete(void* address) {
+  drystone_block known{};
+  if (!is_caching_ && drystone_block_at(address, &known) == DRYSTONE_STATUS_UNKNOWN_POINTER) {
+    return deallocate_uncached(address);
+  }
   drystone_status status = give(address);
   TORCH_CHECK(
       status != DRYSTONE_STATUS_UNKNOWN_POINTER, "invalid device pointer: ", address);
@@ -101,6 +125,23 @@ inline void* Allocator::take(size_t bytes, DeviceIndex index, cudaStream_t strea
   if (C10_UNLIKELY(c10::memoryProfilingEnabled())) {
     tell_profiler(address, 1, index);
   }
+  if (const c10::impl::PyInterpreter* tracer = c10::impl::GPUTrace::get_trace()) {
+    (*tracer)->trace_gpu_memory_allocation(c10::kCUDA, number(address));
+  }
+  return address;
+}
+
+// Memory of the driver's own, in no figure, as PyTorch's allocator gives it while caching is off.
+inline void* Allocator::take_uncached(size_t bytes) {
+  void* address = nullptr;
+  cudaError_t error = cudaMalloc(&address, bytes);
+  if (error == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    TORCH_CHECK_WITH(
+        OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", bytes,
+        " bytes with caching turned off.");
+  }
+  C10_CUDA_CHECK(error);
   if (const c10::impl::PyInterpreter* tracer = c10::impl::GPUTrace::get_trace()) {
     (*tracer)->trace_gpu_memory_allocation(c10::kCUDA, number(address));
   }
@@ -168,40 +209,32 @@ inline void* Allocator::attempt(Device& device, const Request& request, Refusal&
 inline void Allocator::refuse(
     Device& device, const Request& request, const Refusal& refusal) {
   TORCH_CHECK(refusal.is_memory(), "drystone: ", refusal.cause);
+  // Asked first: what follows may fail, too.
+  std::string text = shortage_text(device.index, request.bytes, refusal);
   drystone_stats stats = stats_of(device.index);
-  Shortage shortage{device.index, request.bytes, 0, stats.device_bytes, std::nullopt,
-                    stats.allocated_bytes.current, 0, stats.reserved_bytes.current, refusal.cause};
+  size_t free_bytes = 0;
+  size_t total_bytes = stats.device_bytes;
   {
     c10::DeviceGuard guard({c10::DeviceType::CUDA, device.index});
     // A capture may forbid the question to a restricted thread.
     cuda::CUDAStreamCaptureModeGuard relaxed(cudaStreamCaptureModeRelaxed);
-    (void)cudaMemGetInfo(&shortage.device_free, &shortage.device_total);
+    (void)cudaMemGetInfo(&free_bytes, &total_bytes);
   }
-  double fraction = device.fraction;
-  if (fraction < 1.0) {
-    shortage.allowed = static_cast<size_t>(fraction * static_cast<double>(shortage.device_total));
-  }
-  each_segment(layout_of(device.index), [&](const drystone_segment& segment, const auto* block) {
-    for (size_t at = 0; at < segment.block_count && (segment.id0 | segment.id1) != 0; ++at) {
-      shortage.allocated_in_pools += block[at].is_live ? block[at].bytes : 0;
-    }
-  });
+  auto allowed_bytes = static_cast<size_t>(device.fraction * static_cast<double>(total_bytes));
   ++device.refusals;
-  device.history.refused(request, shortage.device_free);
+  device.history.refused(request, free_bytes);
   c10::reportOutOfMemoryToProfiler(
-      static_cast<int64_t>(request.bytes), shortage.allocated, shortage.reserved,
-      c10::Device(c10::DeviceType::CUDA, device.index));
+      static_cast<int64_t>(request.bytes), stats.allocated_bytes.current,
+      stats.reserved_bytes.current, c10::Device(c10::DeviceType::CUDA, device.index));
   std::vector<caching::OutOfMemoryObserver> observers;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     observers = observers_;
   }
   for (const auto& observer : observers) {
-    observer(
-        device.index, request.bytes, shortage.allowed.value_or(shortage.device_total),
-        shortage.device_free);
+    observer(device.index, request.bytes, allowed_bytes, free_bytes);
   }
-  TORCH_CHECK_WITH(OutOfMemoryError, false, shortage_text(shortage));
+  TORCH_CHECK_WITH(OutOfMemoryError, false, text);
 }
 
 inline drystone_status Allocator::give(void* address) {
@@ -217,10 +250,6 @@ inline drystone_status Allocator::give(void* address) {
     status = give_watched(address);
   } else {
     status = drystone_deallocate(address);
-  }
-  if (C10_UNLIKELY(!is_caching_.load(std::memory_order_relaxed))) {
-    // What cannot go now, such as during a capture, goes with another free.
-    drystone_trim(-1, nullptr);
   }
   return status;
 }

@@ -11,6 +11,9 @@
 #include <mutex>
 
 #include <c10/core/DeviceGuard.h>
+#include <c10/cuda/CUDAException.h>
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
 
 #include "library.h"
 
@@ -18,7 +21,8 @@ namespace drystone {
 
 using Filter = std::function<bool(cudaStream_t)>;
 
-// Where a pool's memory comes from if it is not Drystone's to get. Lives as long as the process.
+// Where a pool's memory comes from if it is not Drystone's to get: another allocator, or if that is
+// null `cudaMalloc`. Lives as long as the process.
 struct Origin {
   DeviceIndex device;
   Other allocator;
@@ -28,7 +32,12 @@ inline void* allocate_from(void* origin, size_t bytes) {
   auto* from = static_cast<Origin*>(origin);
   try {
     c10::DeviceGuard guard({c10::DeviceType::CUDA, from->device});
-    return from->allocator->raw_alloc(bytes);
+    if (from->allocator != nullptr) {
+      return from->allocator->raw_alloc(bytes);
+    }
+    void* address = nullptr;
+    C10_CUDA_CHECK(cudaMalloc(&address, bytes));
+    return address;
   } catch (const std::exception&) {
     // Drystone goes on as where there is no memory.
     return nullptr;
@@ -39,10 +48,27 @@ inline void free_to(void* origin, void* address, size_t) {
   auto* to = static_cast<Origin*>(origin);
   try {
     c10::DeviceGuard guard({c10::DeviceType::CUDA, to->device});
-    to->allocator->raw_delete(address);
+    if (to->allocator != nullptr) {
+      to->allocator->raw_delete(address);
+    } else {
+      C10_CUDA_CHECK(cudaFree(address));
+    }
   } catch (const std::exception& error) {
     TORCH_WARN("drystone: a pool's memory was not taken back: ", error.what());
   }
+}
+
+// Whether a preloaded library stands before the runtime's `cudaMalloc`, to do something to memory
+// that a private pool gets: torch_memory_saver's way to have it paused.
+inline bool is_runtime_interposed() {
+  Dl_info found{};
+  auto* known = reinterpret_cast<void*>(&cudaMalloc);
+  if (dladdr(known, &found) == 0 || found.dli_fname == nullptr) {
+    return false;
+  }
+  std::string path = found.dli_fname;
+  std::string name = path.substr(path.rfind('/') + 1);
+  return name.rfind("libcudart", 0) != 0 && name.rfind("libdrystone", 0) != 0;
 }
 
 class Pools {
@@ -74,8 +100,10 @@ class Pools {
     }
     // At exit nothing is left to release.
     drystone_status status = drystone_pool_destroy(device_, name.first, name.second);
-    if (status != DRYSTONE_STATUS_EXITING && status != DRYSTONE_STATUS_FORKED) {
-      check(status);
+    if (status != DRYSTONE_STATUS_OK && status != DRYSTONE_STATUS_EXITING &&
+        status != DRYSTONE_STATUS_FORKED) {
+      // Pools end in destructors. What is left of this one goes with later trims.
+      TORCH_WARN("drystone: not all of a pool's memory went back: ", drystone_last_error_message());
     }
   }
 
@@ -170,12 +198,12 @@ class Pools {
     if (pool.is_made) {
       return;
     }
-    if (pool.origin == nullptr) {
-      check(drystone_pool_create(device_, name.first, name.second));
-    } else {
+    if (pool.origin != nullptr || is_runtime_interposed()) {
       auto* origin = new Origin{device_, pool.origin};
       check(drystone_pool_create_over(
           device_, name.first, name.second, &allocate_from, &free_to, origin));
+    } else {
+      check(drystone_pool_create(device_, name.first, name.second));
     }
     pool.is_made = true;
   }

@@ -13,7 +13,7 @@ inline void Allocator::init(int device_count) {
       " devices, and no more than ", DEVICES_MAX, " can be served");
   drystone_init(device_count);
   for (int index = device_count_; index < device_count; ++index) {
-    auto* device = new Device(static_cast<DeviceIndex>(index));
+    auto* device = new Device(static_cast<DeviceIndex>(index), fraction_);
     for (const AllocatorTraceTracker& tracker : trackers_) {
       device->history.attach(tracker);
     }
@@ -64,17 +64,21 @@ inline void Allocator::cacheInfo(DeviceIndex device, size_t* largest) {
 }
 
 // Of all pools: memory that is not used serves nobody while it waits in one of them.
-inline void Allocator::emptyCache(PoolName) {
+inline void Allocator::emptyCache(PoolName pool) {
   Context context = gather(RecordContext::ALL);
   drystone_status status = drystone_trim(-1, nullptr);
   // What a capture, a fork or the end of the process forbids is left.
   bool is_forbidden = status == DRYSTONE_STATUS_CAPTURING || status == DRYSTONE_STATUS_FORKED ||
       status == DRYSTONE_STATUS_EXITING;
-  if (!is_forbidden) {
+  if (pool != DEFAULT_POOL && status != DRYSTONE_STATUS_OK && !is_forbidden) {
+    // A pool's own end, in a destructor.
+    TORCH_WARN("drystone: not all of a pool's memory went back: ", drystone_last_error_message());
+  } else if (!is_forbidden) {
     check(status);
   }
   for (int index = 0; index < device_count_; ++index) {
     Device& device = at(static_cast<DeviceIndex>(index));
+    ++device.trims;
     if (History::Lock lock = device.history.lock()) {
       device.history.settle(context);
     }
@@ -90,6 +94,8 @@ inline DeviceStats Allocator::getDeviceStats(DeviceIndex device) {
   }
   DeviceStats stats = device_stats(now, of.baseline);
   stats.num_ooms = of.refusals;
+  // Either waits for all streams.
+  stats.num_sync_all_streams = of.trims + stats.num_alloc_retries;
   return stats;
 }
 
@@ -103,6 +109,7 @@ inline void Allocator::resetAccumulatedStats(DeviceIndex device) {
   of.baseline.stats = device_stats(now, Baseline{});
   of.baseline.retries = now.retries;
   of.refusals = 0;
+  of.trims = 0;
 }
 
 inline void Allocator::resetPeakStats(DeviceIndex device) {

@@ -1,4 +1,4 @@
-//! Memory that goes from process to process, on device 8; the device of the driver's own pools is 9.
+//! Memory that goes from process to process, on device 8; device 9 has the driver's own pools.
 
 use std::ffi::c_void;
 use std::ptr;

@@ -21,7 +21,7 @@ pub fn checked_library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
         let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--package", "drystone-capi", "--target-dir"]);
+        build.args(["build", "--quiet", "--package", "drystone-library", "--target-dir"]);
         let output = build.arg(target()).current_dir(root()).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         target().join("debug/libdrystone.so")

@@ -5,8 +5,8 @@
 //! free memory serves. `grow` and `remap`: one that needs memory mapped; `growing`: in place;
 //! `gather`: with what is free elsewhere. `search`: what there is for one. `free`: the way of a
 //! free. `windows`: where memory of windows goes, idle or home. `commit`: what becomes of a plan.
-//! `trim`: giving memory back. `handles`: what a block is made of. `state_machine`: what it has in
-//! common with the driver's pools. Here: the state. Invariants are numbered I1.. and proved by
+//! `trim`: giving memory back. `state_machine`: what it has in common with the driver's pools.
+//! Here: the state. Invariants are numbered I1.. and proved by
 //! [`check`](crate::StateMachine::check).
 
 mod alloc;
@@ -16,7 +16,6 @@ mod free;
 mod gather;
 mod grow;
 mod growing;
-mod handles;
 mod remap;
 mod search;
 mod state_machine;
@@ -40,6 +39,7 @@ use crate::space::block::BlockIndex;
 use crate::space::{Granted, Space};
 use crate::stats::{Gauge, RemapStats, Stats};
 use crate::vm::PageTable;
+use crate::vm::handles::HandleAt;
 use windows::Windows;
 
 /// All pools of one device, as a state machine. See the [crate] documentation.
@@ -159,6 +159,22 @@ impl Heap {
     /// The pool is unknown or released.
     pub fn kind_of(&self, pool: PoolId) -> Result<SegmentKind, RequestError> {
         Ok(self.pools.live(pool)?.kind)
+    }
+
+    // What blocks are made of.
+
+    /// The handles that the live block at an address leads to, as a whole and in order; `None` if
+    /// it is plain memory, which has none. It keeps them, and they stay where they are (I13): for
+    /// as long as it is not freed nothing need be pinned.
+    ///
+    /// # Errors
+    /// There is no such block.
+    pub fn handles_of(&self, address: u64) -> Result<Option<Vec<HandleAt>>, FreeError> {
+        let block = &self.space.blocks[self.space.find_live(address)?];
+        Ok(match self.space.list(block.list).kind {
+            SegmentKind::Mapped => Some(self.vm.under(block).handles()),
+            SegmentKind::Plain => None,
+        })
     }
 
     // Pins.

@@ -15,7 +15,7 @@ pub struct HandleAt {
 }
 
 impl Span<'_> {
-    /// The handles that it leads to, as a whole and in order: the first may begin before it, and the
+    /// The handles that it leads to, as a whole and in order: the first may begin before it, the
     /// last end behind it.
     pub(crate) fn handles(&self) -> Vec<HandleAt> {
         let table = self.table;

@@ -3,10 +3,10 @@
 //! Its state: the granules with their handles and the reverse map (`granule`), the forward map of
 //! each mapped segment (`page`), digested into runs for windows (`run`), what stays where it is
 //! (`pins`). What is asked of a range of addresses is a `span`'s; how a request fits into a window
-//! is told by `window`, from what it may take (`donors`). What a block is made of: `handles`. What changes the map: new memory
-//! (`physical`), memory mapped elsewhere and back home (`remap`), memory given back (`release`).
-//! Callers speak of addresses and of blocks; pages, mappings and the sizes of handles stay within.
-//! Keeps I13 and I16 (`check`).
+//! is told by `window`, from what it may take (`donors`). What a block is made of: `handles`. What
+//! changes the map: new memory (`physical`), memory mapped elsewhere and back home (`remap`), and
+//! memory given back (`release`). Callers speak of addresses and of blocks; pages, mappings and the
+//! sizes of handles stay within. Keeps I13 and I16 (`check`).
 
 mod check;
 pub(crate) mod donors;

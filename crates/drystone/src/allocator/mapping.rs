@@ -92,10 +92,7 @@ impl Allocator {
 
     /// What is mapped away from home and pinned at this moment; nothing with backend `async`.
     pub fn remap_stats(&self) -> RemapStats {
-        match &self.engine.backend {
-            BackendState::Heap(heap) => heap.read().remap_stats(),
-            BackendState::AsyncPools(_) => RemapStats::default(),
-        }
+        self.engine.backend.remap_stats()
     }
 
     /// Gives another device access to all memory of this allocator, whether it is mapped now or

@@ -1,9 +1,9 @@
 //! [`Allocator`]: the public type, one for each device.
 //!
 //! Every method of it is in this folder: `alloc` (blocks and streams), `pools` (and how much memory
-//! they may have), `mapping` (pins and changes), `share` (other processes), `inspect` (what is held).
-//! None does more than hand on: what the handles of an allocator share is [`Engine`], where the lock
-//! order is written down.
+//! they may have), `mapping` (pins and changes), `share` (other processes), `inspect` (what is
+//! held). None does more than hand on: what the handles of an allocator share is [`Engine`], where
+//! the lock order is written down.
 
 mod alloc;
 mod inspect;

@@ -9,7 +9,7 @@ pub(crate) mod heap;
 
 use std::ops::Deref;
 
-use drystone_core::{AsyncPools, Heap, StateMachine};
+use drystone_core::{AsyncPools, Heap, RemapStats, StateMachine};
 use drystone_driver::DriverError;
 
 use self::async_pools::PoolsDevice;
@@ -38,6 +38,14 @@ impl BackendState {
     /// To look at, poisoned or not.
     pub(crate) fn read(&self) -> impl Deref<Target = dyn StateMachine> {
         self.state().read()
+    }
+
+    /// What is mapped away from home and pinned; nothing where the driver does the caching.
+    pub(crate) fn remap_stats(&self) -> RemapStats {
+        match self {
+            BackendState::Heap(heap) => heap.read().remap_stats(),
+            BackendState::AsyncPools(_) => RemapStats::default(),
+        }
     }
 
     /// Gives freed blocks that waited for what has passed meanwhile back to the driver. True if any

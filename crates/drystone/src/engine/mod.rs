@@ -9,10 +9,11 @@
 //! this, and so is who is told of changes of mappings (`executor::observe`).
 //!
 //! `recover`: the way of a request that misses. `growing`: blocks that grow in place. `share`:
-//! memory of other processes, and for them. `streams`: which come and go, and `known`: which there
-//! are. `waiting`: what has passed, and waiting until it has.
+//! memory for other processes, and theirs (`imports`). `streams`: which come and go, and `known`:
+//! which there are. `waiting`: what has passed, and waiting until it has.
 
 mod growing;
+mod imports;
 mod known;
 mod recover;
 mod share;
@@ -27,8 +28,8 @@ use drystone_core::{
 use drystone_driver::{Driver, DriverError, Stream};
 use parking_lot::Mutex;
 
+use self::imports::Imports;
 use self::known::Streams;
-use self::share::Imports;
 use crate::backend::async_pools::PoolsDevice;
 use crate::backend::{BackendState, heap};
 use crate::error::{AllocateError, PeerError, TrimError, is_final};

@@ -12,8 +12,9 @@ use parking_lot::MutexGuard;
 use super::Engine;
 use crate::backend::BackendState;
 use crate::backend::async_pools::PoolsDevice;
-use crate::error::{AllocateError, OutOfMemory};
+use crate::error::AllocateError;
 use crate::executor::capture::Relaxed;
+use crate::out_of_memory::OutOfMemory;
 use crate::telemetry;
 
 impl Engine {
@@ -147,11 +148,18 @@ impl Engine {
     ) -> Box<OutOfMemory> {
         let info = self.executor.driver.info();
         let memory = self.executor.memory_info();
+        let pinned_bytes = self.backend.remap_stats().pinned_bytes;
         let backend = self.backend.read();
         let all = backend.stats().all;
-        let accounts = backend.pool_stream_stats();
-        let open = [PoolId::DEFAULT.index(), miss.pool().index()];
-        let private = accounts.iter().filter(|one| !open.contains(&one.pool));
+        let (mut private_allocated_bytes, mut private_free_bytes, mut own_free_bytes) = (0, 0, 0);
+        for one in backend.pool_stream_stats() {
+            if one.pool == PoolId::DEFAULT.index() {
+                continue;
+            }
+            private_allocated_bytes += one.allocated_bytes;
+            let is_own = one.pool == miss.pool().index();
+            *(if is_own { &mut own_free_bytes } else { &mut private_free_bytes }) += one.free_bytes;
+        }
         Box::new(OutOfMemory {
             requested_bytes: miss.bytes(),
             ordinal: info.ordinal,
@@ -163,7 +171,10 @@ impl Engine {
             pending_bytes: all.active_bytes.current - all.allocated_bytes.current,
             reserved_bytes: all.reserved_bytes.current,
             largest_free_bytes: backend.largest_free_bytes(),
-            private_free_bytes: private.map(|one| one.free_bytes).sum(),
+            private_allocated_bytes,
+            private_free_bytes,
+            own_free_bytes,
+            pinned_bytes,
             granule_bytes_min: info.granularity_bytes,
             granule_bytes: backend.granule_bytes(miss.pool()),
             is_capturing: miss.captured() != Captured::None,

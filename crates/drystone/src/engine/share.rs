@@ -4,65 +4,15 @@
 //! keeps its descriptor until it is released. Imported memory belongs to no heap. It is unmapped
 //! once the device has been idle since it was closed, since that waits for no kernel.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use drystone_core::GranuleId;
-use drystone_driver::{Call, Descriptor, Driver, DriverError, ErrorCode, Handle};
-use parking_lot::Mutex;
+use drystone_driver::{Call, Descriptor, DriverError, ErrorCode};
 
 use super::Engine;
+use super::imports::Mapping;
 use crate::backend::BackendState;
 use crate::share::{Exported, ExportedHandle, ShareError};
-
-/// Memory of other processes: its size by its address.
-#[derive(Default)]
-pub(super) struct Imports {
-    open: Mutex<BTreeMap<u64, u64>>,
-    /// Closed, but perhaps still in use by the device, or not given back for a failure.
-    closed: Mutex<Vec<Mapping>>,
-}
-
-/// What an import has of the driver's.
-struct Mapping {
-    address: u64,
-    bytes: u64,
-    /// How much of it leads to memory, from its start.
-    mapped_bytes: u64,
-    /// One that is not released yet.
-    handle: Option<Handle>,
-}
-
-impl Mapping {
-    /// Maps a handle behind those before. The mapping keeps the memory.
-    fn add(
-        &mut self,
-        driver: &dyn Driver,
-        descriptor: &Descriptor,
-        bytes: u64,
-    ) -> Result<(), DriverError> {
-        let handle = driver.import(descriptor)?;
-        self.handle = Some(handle);
-        driver.map(self.address + self.mapped_bytes, bytes, handle)?;
-        self.mapped_bytes += bytes;
-        driver.release(handle)?;
-        self.handle = None;
-        Ok(())
-    }
-
-    /// Gives all of it back, which nobody uses. A call that failed is made again the next time.
-    fn give_back(&mut self, driver: &dyn Driver) -> Result<(), DriverError> {
-        if let Some(handle) = self.handle {
-            driver.release(handle)?;
-            self.handle = None;
-        }
-        if self.mapped_bytes > 0 {
-            driver.unmap(self.address, self.mapped_bytes)?;
-            self.mapped_bytes = 0;
-        }
-        driver.unreserve(self.address, self.bytes)
-    }
-}
 
 impl Engine {
     /// The descriptors of the memory of a live block.
@@ -112,7 +62,7 @@ impl Engine {
         let _growth = self.growth.lock();
         self.executor.refuse_in_capture(Call::Import)?;
         let address = driver.reserve(total, 0)?;
-        let mut mapping = Mapping { address, bytes: total, mapped_bytes: 0, handle: None };
+        let mut mapping = Mapping::reserved(address, total);
         let mapped = handles.iter().try_for_each(|&(one, bytes)| mapping.add(driver, one, bytes));
         match mapped.and_then(|()| driver.set_access(address, total)) {
             Ok(()) => {
@@ -133,7 +83,7 @@ impl Engine {
     pub(crate) fn close_import(&self, address: u64) -> Result<(), ShareError> {
         let bytes = self.imports.open.lock().remove(&address);
         let bytes = bytes.ok_or(ShareError::NotImported { address })?;
-        let closed = Mapping { address, bytes, mapped_bytes: bytes, handle: None };
+        let closed = Mapping::mapped(address, bytes);
         self.imports.closed.lock().push(closed);
         self.let_go_of_imports();
         Ok(())

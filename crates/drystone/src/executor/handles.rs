@@ -1,5 +1,5 @@
-//! Handles: which handle of the driver's stands for which granule, which memory pool for which pool,
-//! and which descriptor other processes know a handle by.
+//! Handles: which handle of the driver's stands for which granule, which memory pool for which
+//! pool, and which descriptor other processes know a handle by.
 //!
 //! Invariants: the driver never sees a handle that it did not give, or that was released; a handle
 //! has one descriptor at most, which is closed before it is released.

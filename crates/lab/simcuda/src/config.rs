@@ -184,8 +184,9 @@ mod tests {
     fn every_key_is_read() {
         let text = "memory:1.5GiB, devices:2,compute:8.6,driver:12080,strict:true,backing:true,\
                     debug:true,kernel_us:2.5,stats:stderr,address_space:1TiB,mapping_limit:9,\
-                    vmm:false,pools:false,shareable:false,shared:gpu,oracle:true,event_latency_us:3,\
-                    event_jitter_us:4,clock_jitter_us:5,check_kernel_us:6,calls_take_time:true,\
+                    vmm:false,pools:false,shareable:false,shared:gpu,oracle:true,\
+                    event_latency_us:3,event_jitter_us:4,clock_jitter_us:5,check_kernel_us:6,\
+                    calls_take_time:true,\
                     seed:7,own_clock:true,alias_limit:8,launch_queue:10,profile:wsl2,harsh:true,\
                     launches_are_early:false,unproven_is_illegal:false,\
                     name:NVIDIA A10,multiprocessors:72,overcommit:true,\

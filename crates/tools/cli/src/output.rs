@@ -17,9 +17,13 @@ pub fn complain(message: &str) {
     let _ = writeln!(std::io::stderr(), "drystone: {}", printable(message));
 }
 
-/// The text on one line and without control characters.
+/// The text on one line, without control characters and those that turn the order of others.
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+    let is_plain = |c: char| {
+        let turns = ['\u{200e}'..='\u{200f}', '\u{2028}'..='\u{202e}', '\u{2066}'..='\u{2069}'];
+        !c.is_control() && !turns.iter().any(|range| range.contains(&c))
+    };
+    text.chars().map(|c| if is_plain(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
 }
 
 /// Writes to standard output; what cannot be delivered because nobody reads is dropped.

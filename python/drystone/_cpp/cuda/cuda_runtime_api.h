@@ -22,6 +22,8 @@ typedef void (*cudaHostFn_t)(void* data);
 
 enum cudaError {
   cudaSuccess = 0,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorCudartUnloading = 4,
   cudaErrorNotReady = 600,
   cudaErrorPeerAccessAlreadyEnabled = 704
 };
@@ -34,7 +36,10 @@ enum cudaStreamCaptureStatus {
   cudaStreamCaptureStatusActive = 1,
   cudaStreamCaptureStatusInvalidated = 2
 };
-enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal = 0 };
+enum cudaStreamCaptureMode {
+  cudaStreamCaptureModeGlobal = 0,
+  cudaStreamCaptureModeRelaxed = 2
+};
 
 struct cudaIpcMemHandle_t {
   char reserved[64];
@@ -45,6 +50,8 @@ enum { cudaGraphUserObjectMove = 1 };
 
 cudaError_t cudaGetLastError(void);
 const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaMalloc(void** address, size_t bytes);
+cudaError_t cudaFree(void* address);
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);

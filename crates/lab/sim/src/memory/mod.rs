@@ -1,7 +1,7 @@
 //! The device's memory: what may be taken, and three ways to take it.
 //!
-//! Lives here, bottom first: `piece`, `address_space`, `ledger`, `supply`, the ways (`virtual_memory`,
-//! `plain`, `async_pool` and `async_pools`), and [`Memory`], which joins them.
+//! Lives here, bottom first: `piece`, `address_space`, `holdings`, `supply`, the ways
+//! (`virtual_memory`, `plain`, `async_pool` and `async_pools`), and [`Memory`], which joins them.
 //! Invariant: an address belongs to at most one reservation, plain allocation or pool segment, and
 //! `used_bytes` is the sum of what is alive. Every physical byte has a number of its own that is
 //! never given out again; the oracle knows memory by these numbers, not by addresses.
@@ -9,7 +9,7 @@
 mod address_space;
 mod async_pool;
 mod async_pools;
-mod ledger;
+mod holdings;
 mod piece;
 mod plain;
 mod supply;

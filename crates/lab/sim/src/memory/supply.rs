@@ -2,7 +2,7 @@
 //! processes; the addresses are this one's.
 
 use super::address_space::AddressSpace;
-use super::ledger::Ledger;
+use super::holdings::Holdings;
 use super::piece::Physical;
 use crate::GRANULARITY_BYTES;
 use crate::config::SimConfig;
@@ -18,7 +18,7 @@ pub(crate) struct Supply {
     next_physical: Physical,
     addresses: AddressSpace,
     /// What other processes hold, too; or why that cannot be known.
-    ledger: Option<Result<Ledger, ErrorCode>>,
+    holdings: Option<Result<Holdings, ErrorCode>>,
 }
 
 impl Supply {
@@ -33,7 +33,7 @@ impl Supply {
             peak_bytes: 0,
             next_physical: 0,
             addresses: AddressSpace::new(first, space),
-            ledger: config.shared.as_ref().map(|path| Ledger::open(path, config.ordinal)),
+            holdings: config.shared.as_ref().map(|path| Holdings::open(path, config.ordinal)),
         }
     }
 
@@ -47,12 +47,12 @@ impl Supply {
 
     /// Errors: what other processes hold cannot be known.
     pub(crate) fn free_bytes(&self) -> Result<u64, ErrorCode> {
-        let used = self.ledger()?.map_or(Ok(self.used_bytes), Ledger::used_bytes)?;
+        let used = self.holdings()?.map_or(Ok(self.used_bytes), Holdings::used_bytes)?;
         Ok(self.total_bytes.saturating_sub(used))
     }
 
-    fn ledger(&self) -> Result<Option<&Ledger>, ErrorCode> {
-        self.ledger.as_ref().map(Result::as_ref).transpose().map_err(|code| *code)
+    fn holdings(&self) -> Result<Option<&Holdings>, ErrorCode> {
+        self.holdings.as_ref().map(Result::as_ref).transpose().map_err(|code| *code)
     }
 
     const fn limit_bytes(&self) -> u64 {
@@ -61,8 +61,8 @@ impl Supply {
 
     /// Takes physical memory and numbers its bytes.
     pub(crate) fn take(&mut self, bytes: u64) -> Result<Physical, ErrorCode> {
-        match self.ledger()? {
-            Some(ledger) => ledger.take(bytes, self.limit_bytes())?,
+        match self.holdings()? {
+            Some(holdings) => holdings.take(bytes, self.limit_bytes())?,
             None if bytes > self.limit_bytes() - self.used_bytes => {
                 return Err(ErrorCode::OutOfMemory);
             }
@@ -78,8 +78,8 @@ impl Supply {
         file: FileIdentity,
         bytes: u64,
     ) -> Result<Physical, ErrorCode> {
-        match self.ledger()? {
-            Some(ledger) => ledger.import(file, bytes)?,
+        match self.holdings()? {
+            Some(holdings) => holdings.import(file, bytes)?,
             None => return self.take(bytes),
         }
         self.number(bytes)
@@ -87,7 +87,7 @@ impl Supply {
 
     /// Memory that was taken can be others', too, from now on.
     pub(crate) fn note_exported(&self, file: FileIdentity, bytes: u64) -> Result<(), ErrorCode> {
-        self.ledger()?.map_or(Ok(()), |ledger| ledger.export(file, bytes))
+        self.holdings()?.map_or(Ok(()), |holdings| holdings.export(file, bytes))
     }
 
     fn number(&mut self, bytes: u64) -> Result<Physical, ErrorCode> {
@@ -100,16 +100,16 @@ impl Supply {
 
     pub(crate) fn give_back(&mut self, bytes: u64) {
         self.used_bytes -= bytes;
-        if let Some(Ok(ledger)) = &self.ledger {
-            ledger.give_back(bytes);
+        if let Some(Ok(holdings)) = &self.holdings {
+            holdings.give_back(bytes);
         }
     }
 
     /// Gives back what is, or was, others', too.
     pub(crate) fn give_back_shared(&mut self, file: FileIdentity, bytes: u64) {
         self.used_bytes -= bytes;
-        if let Some(Ok(ledger)) = &self.ledger {
-            ledger.let_go(file);
+        if let Some(Ok(holdings)) = &self.holdings {
+            holdings.let_go(file);
         }
     }
 

@@ -2,8 +2,9 @@
 //!
 //! Refuses what the driver refuses: mapping over a mapping, outside one reservation, or in part;
 //! ranges that cut a mapping or have a gap; giving addresses back while something is mapped there.
-//! Invariant: physical memory lives as long as one of its handles, mappings or descriptors (`export`)
-//! does, and a handle value is free for reuse as soon as it is released, mappings or not.
+//! Invariant: physical memory lives as long as one of its handles, mappings or descriptors
+//! (`export`) does, and a handle value is free for reuse as soon as it is released, mappings or
+//! not.
 
 mod export;
 
@@ -12,14 +13,12 @@ use super::supply::Supply;
 use crate::GRANULARITY_BYTES;
 use crate::config::SimConfig;
 use crate::handle_table::HandleTable;
-use crate::shared_file::SharedFile;
+use crate::shared_file::{FileIdentity, SharedFile};
 use drystone_driver::{ErrorCode, Handle};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-
-use export::Exports;
 
 const FIRST_HANDLE: u64 = 0xa000_0000;
 
@@ -58,6 +57,15 @@ struct Object {
     /// Stands for it elsewhere, once it was asked for.
     file: Option<Arc<SharedFile>>,
     holders: Holders,
+}
+
+/// What stands for physical memory in files.
+#[derive(Debug, Default)]
+struct Exports {
+    /// Looked up only, never walked.
+    by_file: FxHashMap<FileIdentity, Physical>,
+    /// Neither handle nor mapping is left, but perhaps a descriptor.
+    outlived: Vec<Physical>,
 }
 
 /// Who else may hold physical memory.

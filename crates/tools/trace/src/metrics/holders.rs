@@ -14,9 +14,10 @@ pub struct Holder {
     pub bytes: u64,
     /// How many there are.
     pub blocks: u64,
-    /// The innermost frame, as `file:line function`; absent where no frame was recorded.
+    /// The innermost frame of Python, else of anything, as `file:line function`; absent where no
+    /// frame was recorded.
     pub at: Option<String>,
-    /// The innermost frame outside PyTorch itself, where it is another one.
+    /// The innermost frame of Python outside PyTorch itself, where it is another one.
     pub from: Option<String>,
 }
 
@@ -39,12 +40,18 @@ pub fn holders(trace: &Trace, index: usize) -> Vec<Holder> {
     holders
 }
 
-/// The innermost frame of a stack, and the innermost one outside PyTorch.
+/// The innermost frame of a stack, and the innermost one outside PyTorch: of Python, where there
+/// are any, since PyTorch records those of C++ before them.
 fn places(recording: &Recording, stack: StackId) -> (Option<String>, Option<String>) {
-    let stacks = &recording.snapshot.stacks;
-    let at = stacks.frames(stack).next().map(place);
-    let is_program = |frame: &&Frame| !frame.filename.contains("/torch/");
-    let from = stacks.frames(stack).find(is_program).map(place);
+    let frames = || recording.snapshot.stacks.frames(stack);
+    let is_python = |frame: &&Frame| {
+        let name = &frame.filename;
+        // `<string>`, `<stdin>` and their kin; C++ that has no file is `??`.
+        name.ends_with(".py") || name.starts_with('<')
+    };
+    let is_program = |frame: &&Frame| is_python(frame) && !frame.filename.contains("/torch/");
+    let at = frames().find(is_python).or_else(|| frames().next()).map(place);
+    let from = frames().find(is_program).map(place);
     let from = from.filter(|from| at.as_ref() != Some(from));
     (at, from)
 }
@@ -69,6 +76,40 @@ mod tests {
 
     fn allocate(block: u32, bytes: u64) -> Event {
         Event { time_ns: 0, bytes, block, stream: 0, pool: 0, kind: Kind::Allocate }
+    }
+
+    #[test]
+    fn frames_of_cpp_are_nobodys_place() {
+        let mut snapshot = Snapshot::default();
+        let [unwind, empty] = [
+            frame("??", 0, "torch::unwind::unwind()"),
+            frame("/build/aten/src/ATen/EmptyTensor.cpp", 77, "at::detail::empty_generic()"),
+        ]
+        .map(|one| snapshot.stacks.add_frame(one));
+        let [layer, main] =
+            [frame("/a/lib/torch/nn/linear.py", 7, "forward"), frame("<string>", 3, "<module>")]
+                .map(|one| snapshot.stacks.add_frame(one));
+        let with_python = snapshot.stacks.add(&[unwind, empty, layer, main]);
+        let without = snapshot.stacks.add(&[empty, unwind]);
+        let recording = Recording {
+            snapshot: Arc::new(snapshot),
+            device: 0,
+            base_us: 0,
+            addresses: Vec::new(),
+            stacks: Vec::new(),
+            streams: vec![0],
+            pools: Vec::new(),
+            reserved: Vec::new(),
+            live_at_start: 0,
+            missed_frees: 0,
+        };
+        let text = |text: &str| Some(text.to_owned());
+        assert_eq!(
+            super::places(&recording, with_python),
+            (text("nn/linear.py:7 forward"), text("<string>:3 <module>"))
+        );
+        let native = (text("ATen/EmptyTensor.cpp:77 at::detail::empty_generic()"), None);
+        assert_eq!(super::places(&recording, without), native);
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub struct Snapshot {
     pub settings: Value,
     /// `external_annotations`: dictionaries with `device`, `time_us`, `name`, `stage`.
     pub annotations: Vec<Value>,
+    /// Entries left out, since what they tell of is not known here: newer PyTorches add actions.
+    pub unknown_entries: u64,
     /// Every stack that segments, blocks and entries refer to.
     pub stacks: Stacks,
     /// Further keys of entries, shared by all entries that have the same ones.

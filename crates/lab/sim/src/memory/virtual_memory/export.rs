@@ -8,23 +8,13 @@
 use super::{Holders, Object, VirtualMemory, is_granular};
 use crate::memory::piece::{Physical, Piece};
 use crate::memory::supply::Supply;
-use crate::shared_file::{FileIdentity, SharedFile};
+use crate::shared_file::SharedFile;
 use drystone_driver::{Descriptor, ErrorCode, Handle};
-use rustc_hash::FxHashMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
 /// The operating system has no descriptor or no memory left (`CUDA_ERROR_OPERATING_SYSTEM`).
 const OPERATING_SYSTEM: ErrorCode = ErrorCode::Other(304);
-
-/// What stands for physical memory in files.
-#[derive(Debug, Default)]
-pub(super) struct Exports {
-    /// Looked up only, never walked.
-    by_file: FxHashMap<FileIdentity, Physical>,
-    /// Neither handle nor mapping is left, but perhaps a descriptor.
-    outlived: Vec<Physical>,
-}
 
 impl VirtualMemory {
     /// The file behind the memory of a handle, made when it is first asked for.
@@ -91,8 +81,8 @@ impl VirtualMemory {
         Ok(Handle(self.handles.insert(physical)))
     }
 
-    /// Whether the memory, which nothing of this process's keeps, is kept by a descriptor. Memory of
-    /// another process is that one's to keep.
+    /// Whether the memory, which nothing of this process's keeps, is kept by a descriptor. Memory
+    /// of another process is that one's to keep.
     pub(super) fn is_kept(&mut self, physical: Physical) -> bool {
         let Some(object) = self.objects.get(&physical) else { return false };
         let Some(file) = &object.file else { return false };

@@ -4,6 +4,7 @@
 use drystone_trace::metrics::{Holder, Summary, holders};
 use drystone_trace::model::{Kind, Trace};
 
+use crate::output::printable;
 use crate::report::text::plural;
 use crate::units::{bytes, count, duration_us, ratio};
 
@@ -21,6 +22,8 @@ pub(super) struct Recorded {
     peak_reserved_bytes: u64,
     live_at_start: u32,
     missed_frees: u32,
+    /// Of actions that are not known.
+    unknown_entries: u64,
     /// Uses on other streams that outlived the free.
     late_completions: usize,
     out_of_memory: Vec<Refused>,
@@ -54,6 +57,7 @@ impl Recorded {
             peak_reserved_bytes: recording.peak_reserved_bytes(),
             live_at_start: recording.live_at_start,
             missed_frees: recording.missed_frees,
+            unknown_entries: recording.snapshot.unknown_entries,
             late_completions: trace.completions.len(),
             out_of_memory: refused.collect(),
             peak_holders: holders(trace, summary.peak_event),
@@ -77,6 +81,10 @@ impl Recorded {
             if number > 0 {
                 text.push_str(&format!("; {} {what}", plural(number, "block")));
             }
+        }
+        if self.unknown_entries > 0 {
+            let entries = count(self.unknown_entries);
+            text.push_str(&format!("; left out: {entries} entries of unknown kinds"));
         }
         text
     }
@@ -135,7 +143,9 @@ impl Recorded {
             let from = holder.from.as_ref().map(|from| format!(", from {from}"));
             let (bytes, blocks) = (bytes(holder.bytes), plural(holder.blocks, "block"));
             let from = from.unwrap_or_default();
-            text.push_str(&format!("  {bytes:>10}  {blocks:>11}  {place}{from}\n"));
+            // Names in files that others have made may hold anything.
+            let place = printable(&format!("{place}{from}"));
+            text.push_str(&format!("  {bytes:>10}  {blocks:>11}  {place}\n"));
         }
         let rest = self.peak_holders.iter().skip(MOST_HOLDERS);
         let (places, rest) = rest.fold((0, 0), |sum, holder| (sum.0 + 1, sum.1 + holder.bytes));
@@ -158,6 +168,7 @@ mod tests {
             peak_reserved_bytes: 700,
             live_at_start: 2,
             missed_frees: 0,
+            unknown_entries: 0,
             late_completions: 1,
             out_of_memory: (0..7).map(refused).collect(),
             peak_holders: Vec::new(),

@@ -261,6 +261,16 @@ fn annotations_end_iterations() {
 }
 
 #[test]
+fn entries_of_actions_that_are_not_known_are_counted_and_left_out() {
+    let unknown = json!({"action": "user_defined", "size": "whatever"});
+    let (first, last) = (entry("alloc", 1, 9, 1), entry("free_requested", 1, 9, 2));
+    let without = one(&traces(&[first.clone(), last.clone()]));
+    let with = one(&traces(&[first, unknown, last]));
+    assert_eq!(with.events, without.events);
+    assert_eq!(with.recording.unwrap().snapshot.unknown_entries, 1);
+}
+
+#[test]
 fn bad_values_are_named_by_their_path() {
     let with = |key: &str, value: Value| {
         let mut bad = entry("alloc", 1, 1, 1);
@@ -275,7 +285,7 @@ fn bad_values_are_named_by_their_path() {
         (with("size", json!(-5)), "device_traces[0][1].size: -5, expected a whole number"),
         (with("size", json!(0)), "device_traces[0][1]: a request of 0 bytes"),
         (with("size", json!("x")), "device_traces[0][1].size: `x`, expected"),
-        (with("action", json!("leak")), "device_traces[0][1].action: unknown operation `leak`"),
+        (with("action", json!(5)), "device_traces[0][1].action: 5, expected a text"),
         (with("frames", json!([1])), "device_traces[0][1].frames[0]: 1, expected a dictionary"),
         (with("pool_id", json!([1])), "device_traces[0][1].pool_id: a list, expected a pair"),
         (json!({"segments": 5}), "segments: 5, expected a list"),

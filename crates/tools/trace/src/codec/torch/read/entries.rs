@@ -1,12 +1,12 @@
 //! What happened on each device, entry by entry, and the program's annotations.
 //!
-//! Invariant: equal notes of entries have one number.
+//! Invariant: equal notes of entries have one number. What is not known is counted and left out.
 
 use serde_json::Map;
 
 use super::fault::{Fault, Read, missing};
 use super::reader::{Part, Reader};
-use crate::codec::error::{Problem, quote};
+use crate::codec::error::Problem;
 use crate::codec::graph::{Id, Node};
 use crate::snapshot::{Action, Entry};
 
@@ -30,13 +30,17 @@ impl Reader<'_, '_> {
                 return Err(Problem::TooManyEvents { limit: self.limits.events }.into());
             }
             let entry = self.entry(entry).map_err(|f| f.at(format_args!("[{index}]")))?;
-            entries.push(entry);
+            match entry {
+                Some(entry) => entries.push(entry),
+                None => self.snapshot.unknown_entries += 1,
+            }
         }
         entries.shrink_to_fit();
         Ok(entries)
     }
 
-    fn entry(&mut self, value: Id) -> Read<Entry> {
+    /// `None` for an action that is not known.
+    fn entry(&mut self, value: Id) -> Read<Option<Entry>> {
         let (mut action, mut address, mut bytes, mut time_us) = (None, None, None, 0);
         let (mut stream, mut pool, mut stack) = (0, None, None);
         let mut note = Vec::new();
@@ -45,7 +49,10 @@ impl Reader<'_, '_> {
             let name = self.text(key)?;
             let fault = |fault: Fault| fault.at(String::from_utf8_lossy(name));
             match name {
-                b"action" => action = Some(self.action(value).map_err(fault)?),
+                b"action" => match self.action(value).map_err(fault)? {
+                    Some(known) => action = Some(known),
+                    None => return Ok(None),
+                },
                 b"addr" | b"device_free" => address = Some(self.handle(value).map_err(fault)?),
                 b"size" => bytes = Some(self.number(value).map_err(fault)?),
                 b"stream" => stream = self.handle(value).map_err(fault)?,
@@ -56,7 +63,7 @@ impl Reader<'_, '_> {
             }
         }
         let note = self.note(note)?;
-        Ok(Entry {
+        Ok(Some(Entry {
             action: action.ok_or_else(|| missing("action"))?,
             address: address.ok_or_else(|| missing("addr"))?,
             bytes: bytes.ok_or_else(|| missing("size"))?,
@@ -65,13 +72,12 @@ impl Reader<'_, '_> {
             pool,
             stack,
             note,
-        })
+        }))
     }
 
-    fn action(&self, value: Id) -> Read<Action> {
+    fn action(&self, value: Id) -> Read<Option<Action>> {
         let name = self.text(value)?;
-        let action = Action::ALL.into_iter().find(|action| action.name().as_bytes() == name);
-        action.ok_or_else(|| Problem::UnknownOp { found: quote(name) }.into())
+        Ok(Action::ALL.into_iter().find(|action| action.name().as_bytes() == name))
     }
 
     /// The number of a note with these keys and values, new or known.

@@ -1,18 +1,22 @@
-//! How `libdrystone.so` is linked.
+//! How `libdrystone.so` is linked, and `libdrystone_preload.so`, whose package runs this, too.
 //!
-//! It is never unloaded, since exit and fork handlers and a program's streams point into it; and it
-//! carries its unwinder, so that it needs no shared library but the C library's.
+//! Neither is ever unloaded, since exit and fork handlers and a program's streams point into it; and
+//! each carries its unwinder, so that it needs no shared library but the C library's.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
 fn main() {
-    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=Cargo.toml");
     if env::var("CARGO_CFG_TARGET_OS").as_deref() != Ok("linux") {
         return;
     }
-    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libdrystone.so");
+    let name = match env::var("CARGO_PKG_NAME").as_deref() {
+        Ok("drystone-preload") => "libdrystone_preload.so",
+        _ => "libdrystone.so",
+    };
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,{name}");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,now,-z,relro");
     if is_linked_by_lld() {

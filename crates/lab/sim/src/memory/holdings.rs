@@ -1,4 +1,4 @@
-//! [`Ledger`]: what every process holds of devices that they share, in a file.
+//! [`Holdings`]: what every process holds of devices that they share, in a file.
 //!
 //! A line for each process and device: its number, when it started, the device, the bytes that are
 //! its own, and the files of memory that others may hold, too. The file is locked while it is read
@@ -30,12 +30,12 @@ type Parts = BTreeMap<Key, Part>;
 
 /// A device's view of the file.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct Holdings {
     file: File,
     key: Key,
 }
 
-impl Ledger {
+impl Holdings {
     /// A fresh device of this process, which holds nothing.
     ///
     /// Errors: the file cannot be opened, is no such file, or there is no `/proc`.
@@ -45,9 +45,9 @@ impl Ledger {
         let process = std::process::id();
         let started = started(process).ok_or(OPERATING_SYSTEM)?;
         let key = (process, started, ordinal);
-        let ledger = Self { file: file.map_err(|_| OPERATING_SYSTEM)?, key };
-        ledger.with(|parts, _| Ok(drop(parts.remove(&key))))?;
-        Ok(ledger)
+        let holdings = Self { file: file.map_err(|_| OPERATING_SYSTEM)?, key };
+        holdings.with(|parts, _| Ok(drop(parts.remove(&key))))?;
+        Ok(holdings)
     }
 
     /// What all processes hold of the device.
@@ -191,14 +191,14 @@ fn started(process: u32) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Ledger, started};
+    use super::{Holdings, started};
     use crate::shared_file::SharedFile;
     use drystone_driver::ErrorCode;
 
     #[test]
     fn what_processes_hold_counts_once_and_ends_with_them() {
-        let path = std::env::temp_dir().join(format!("drystone-ledger-{}", std::process::id()));
-        let own = Ledger::open(&path, 0).unwrap();
+        let path = std::env::temp_dir().join(format!("drystone-holdings-{}", std::process::id()));
+        let own = Holdings::open(&path, 0).unwrap();
         own.take(60, 100).unwrap();
         let file = SharedFile::new(0, 4096).unwrap().identity();
         own.export(file, 20).unwrap();
@@ -206,7 +206,7 @@ mod tests {
         // Another process, which lives as long as this one does: its parent.
         let parent = std::os::unix::process::parent_id();
         let key = (parent, started(parent).unwrap(), 0);
-        let mut other = Ledger { file: own.file.try_clone().unwrap(), key };
+        let mut other = Holdings { file: own.file.try_clone().unwrap(), key };
         other.import(file, 20).unwrap();
         assert_eq!(other.used_bytes(), Ok(60));
         assert_eq!(other.take(41, 100), Err(ErrorCode::OutOfMemory));
@@ -214,7 +214,7 @@ mod tests {
         own.let_go(file);
         own.give_back(40);
         assert_eq!(own.used_bytes(), Ok(60));
-        assert_eq!(Ledger::open(&path, 1).unwrap().used_bytes(), Ok(0));
+        assert_eq!(Holdings::open(&path, 1).unwrap().used_bytes(), Ok(0));
         // One that ended: its number is another's by now.
         other.key.1 += 1;
         other.take(40, 100).unwrap();

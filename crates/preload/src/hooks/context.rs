@@ -1,0 +1,49 @@
+//! Contexts, as they change and end.
+
+use std::ffi::{c_int, c_uint};
+
+use drystone_capi::shared::{self, barrier};
+
+use crate::driver::{Handle, Place, SUCCESS, Status};
+use crate::hook::hooks;
+use crate::{context, device, pools, streams};
+
+/// The thread's context may be another now.
+fn changed(status: Status) -> Status {
+    context::forget();
+    status
+}
+
+/// The device of a primary context was reset.
+fn reset(status: Status, ordinal: c_int) -> Status {
+    if status == SUCCESS && shared::check().is_ok() {
+        barrier((), || {
+            device::forget(ordinal);
+            streams::forget_device(ordinal);
+            pools::forget_device(ordinal);
+        });
+    }
+    changed(status)
+}
+
+hooks! {
+    fn cuCtxSetCurrent(context: Handle) |_, drivers| { changed(drivers()) }
+    fn cuCtxPushCurrent(context: Handle) |_, drivers| { changed(drivers()) }
+    fn cuCtxPushCurrent_v2(context: Handle) |_, drivers| { changed(drivers()) }
+    fn cuCtxPopCurrent(to: *mut Handle) |_, drivers| { changed(drivers()) }
+    fn cuCtxPopCurrent_v2(to: *mut Handle) |_, drivers| { changed(drivers()) }
+    fn cuCtxCreate(to: *mut Handle, flags: c_uint, of: c_int) |_, drivers| { changed(drivers()) }
+    fn cuCtxCreate_v2(to: *mut Handle, flags: c_uint, of: c_int) |_, drivers| {
+        changed(drivers())
+    }
+    fn cuCtxCreate_v3(
+        to: *mut Handle, affinities: Place, count: c_int, flags: c_uint, of: c_int
+    ) |_, drivers| { changed(drivers()) }
+    fn cuCtxCreate_v4(to: *mut Handle, how: Place, flags: c_uint, of: c_int) |_, drivers| {
+        changed(drivers())
+    }
+    fn cuCtxDestroy(context: Handle) |_, drivers| { changed(drivers()) }
+    fn cuCtxDestroy_v2(context: Handle) |_, drivers| { changed(drivers()) }
+    fn cuDevicePrimaryCtxReset(of: c_int) |_, drivers| { reset(drivers(), of) }
+    fn cuDevicePrimaryCtxReset_v2(of: c_int) |_, drivers| { reset(drivers(), of) }
+}

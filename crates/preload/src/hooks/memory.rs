@@ -1,0 +1,96 @@
+//! Memory: taken and given back in stream order and at once, and how much there is.
+
+use std::ffi::c_uint;
+
+use drystone_capi::shared::{self, barrier};
+
+use crate::context;
+use crate::driver::{Handle, SUCCESS};
+use crate::hook::hooks;
+use crate::memory::{block_around, free_in_order, free_when_idle, serve, with_room};
+use crate::streams::per_thread;
+
+hooks! {
+    fn cuMemAllocAsync(to: *mut u64, bytes: usize, stream: Handle) |driver, drivers| {
+        // SAFETY: by the caller's word.
+        unsafe { serve(driver, to, bytes, None, stream, drivers) }
+    }
+
+    fn cuMemAllocAsync_ptsz(to: *mut u64, bytes: usize, stream: Handle) |driver, drivers| {
+        // SAFETY: by the caller's word.
+        unsafe { serve(driver, to, bytes, None, per_thread(stream), drivers) }
+    }
+
+    fn cuMemAllocFromPoolAsync(
+        to: *mut u64, bytes: usize, pool: Handle, stream: Handle
+    ) |driver, drivers| {
+        // SAFETY: by the caller's word.
+        unsafe { serve(driver, to, bytes, Some(pool), stream, drivers) }
+    }
+
+    fn cuMemAllocFromPoolAsync_ptsz(
+        to: *mut u64, bytes: usize, pool: Handle, stream: Handle
+    ) |driver, drivers| {
+        // SAFETY: by the caller's word.
+        unsafe { serve(driver, to, bytes, Some(pool), per_thread(stream), drivers) }
+    }
+
+    fn cuMemFreeAsync(address: u64, stream: Handle) |driver, drivers| {
+        if free_in_order(driver, address, stream) { SUCCESS } else { drivers() }
+    }
+
+    fn cuMemFreeAsync_ptsz(address: u64, stream: Handle) |driver, drivers| {
+        if free_in_order(driver, address, per_thread(stream)) { SUCCESS } else { drivers() }
+    }
+
+    // Memory that can be shared with other processes and registered with network cards: the
+    // driver's, with the memory that we hold unused.
+    fn cuMemAlloc_v2(to: *mut u64, bytes: usize) |_, drivers| { with_room(drivers) }
+
+    fn cuMemAllocPitch_v2(
+        to: *mut u64, pitch: *mut usize, width: usize, height: usize, element: c_uint
+    ) |_, drivers| { with_room(drivers) }
+
+    fn cuMemFree_v2(address: u64) |_, drivers| {
+        if free_when_idle(address) { SUCCESS } else { drivers() }
+    }
+
+    // What we hold unused is as good as free: the driver's own pool would have given it back.
+    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) |driver, drivers| {
+        let status = drivers();
+        let unused = || {
+            shared::check().ok()?;
+            let device = shared::find(context::current_ordinal(driver)?)?;
+            let (allocated, reserved) = device.allocator.allocated_and_reserved_bytes();
+            usize::try_from(reserved.saturating_sub(allocated)).ok()
+        };
+        if status == SUCCESS && !free.is_null() {
+            let unused = barrier(None, unused).unwrap_or(0);
+            // SAFETY: the driver has written it.
+            let drivers = unsafe { free.read_unaligned() };
+            // SAFETY: the same place.
+            unsafe { free.write_unaligned(drivers + unused) };
+        }
+        status
+    }
+
+    // The driver would tell of the mapping that the block lies in.
+    fn cuMemGetAddressRange_v2(
+        start: *mut u64, bytes: *mut usize, address: u64
+    ) |_, drivers| {
+        let status = drivers();
+        if status == SUCCESS
+            && let Some((_, of, size)) = barrier(None, || block_around(address))
+        {
+            if !start.is_null() {
+                // SAFETY: by the caller's word.
+                unsafe { start.write_unaligned(of) };
+            }
+            if !bytes.is_null() {
+                // SAFETY: by the caller's word.
+                unsafe { bytes.write_unaligned(size as usize) };
+            }
+        }
+        status
+    }
+}

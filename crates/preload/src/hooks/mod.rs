@@ -1,0 +1,19 @@
+//! The functions in whose place ours stand, by CUDA's names. Programs that are linked with the
+//! driver find them first; those that look functions up get them by `lookup`.
+//!
+//! Invariants: each answers as the driver does wherever it does not serve; none calls anything but
+//! `driver`'s functions; no panic leaves one (P5). While the process holds no driver each refuses.
+
+mod context;
+mod memory;
+mod pointer;
+mod pool;
+mod stream;
+
+use crate::hook::Hook;
+
+/// Every function of ours but those that look others up.
+pub(crate) fn all() -> impl Iterator<Item = &'static Hook> {
+    let tables = [context::HOOKS, memory::HOOKS, pointer::HOOKS, pool::HOOKS, stream::HOOKS];
+    tables.into_iter().flatten()
+}

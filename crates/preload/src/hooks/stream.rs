@@ -1,0 +1,106 @@
+//! Streams and captures, as they come and go.
+
+use std::ffi::{c_int, c_uint};
+
+use drystone_capi::shared::{self, barrier};
+
+use crate::driver::{Driver, Handle, Place, SUCCESS, Status};
+use crate::hook::hooks;
+use crate::streams::per_thread;
+use crate::{captures, streams};
+
+/// Notes a stream that the driver has created.
+fn created(status: Status, to: *mut Handle) -> Status {
+    if status == SUCCESS && shared::check().is_ok() {
+        // SAFETY: the driver has written it.
+        let stream = unsafe { to.read_unaligned() };
+        barrier((), || streams::created(stream));
+    }
+    status
+}
+
+/// Notes a stream that is about to be destroyed.
+fn destroyed(stream: Handle) {
+    if shared::check().is_ok() {
+        barrier((), || streams::retire(stream));
+    }
+}
+
+/// Begins a capture while no memory moves: who trims or misses afterwards sees it.
+fn begin(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Status {
+    if shared::check().is_err() {
+        return drivers();
+    }
+    let device = barrier(None, || {
+        let place = streams::place_if_any(driver, stream);
+        captures::begins(stream);
+        place.map(|place| place.device)
+    });
+    let status = match device {
+        Some(device) => device.allocator.while_memory_stays(&drivers),
+        None => drivers(),
+    };
+    if status != SUCCESS {
+        barrier((), || captures::ended(stream));
+    }
+    status
+}
+
+/// Ends a capture, and notes it unless it goes on.
+fn end(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Status {
+    let status = drivers();
+    if shared::check().is_ok() && captures::any() && !captures::asks(driver, stream) {
+        barrier((), || captures::ended(stream));
+    }
+    status
+}
+
+hooks! {
+    fn cuStreamCreate(to: *mut Handle, flags: c_uint) |_, drivers| { created(drivers(), to) }
+
+    fn cuStreamCreateWithPriority(
+        to: *mut Handle, flags: c_uint, priority: c_int
+    ) |_, drivers| { created(drivers(), to) }
+
+    fn cuStreamDestroy(stream: Handle) |_, drivers| {
+        destroyed(stream);
+        drivers()
+    }
+
+    fn cuStreamDestroy_v2(stream: Handle) |_, drivers| {
+        destroyed(stream);
+        drivers()
+    }
+
+    fn cuStreamBeginCapture(stream: Handle, mode: c_uint) |driver, drivers| {
+        begin(driver, stream, drivers)
+    }
+
+    fn cuStreamBeginCapture_ptsz(stream: Handle, mode: c_uint) |driver, drivers| {
+        begin(driver, per_thread(stream), drivers)
+    }
+
+    fn cuStreamBeginCapture_v2(stream: Handle, mode: c_uint) |driver, drivers| {
+        begin(driver, stream, drivers)
+    }
+
+    fn cuStreamBeginCapture_v2_ptsz(stream: Handle, mode: c_uint) |driver, drivers| {
+        begin(driver, per_thread(stream), drivers)
+    }
+
+    fn cuStreamBeginCaptureToGraph(
+        stream: Handle, graph: Handle, nodes: Place, edges: Place, count: usize, mode: c_uint
+    ) |driver, drivers| { begin(driver, stream, drivers) }
+
+    fn cuStreamBeginCaptureToGraph_ptsz(
+        stream: Handle, graph: Handle, nodes: Place, edges: Place, count: usize, mode: c_uint
+    ) |driver, drivers| { begin(driver, per_thread(stream), drivers) }
+
+    fn cuStreamEndCapture(stream: Handle, graph: *mut Handle) |driver, drivers| {
+        end(driver, stream, drivers)
+    }
+
+    fn cuStreamEndCapture_ptsz(stream: Handle, graph: *mut Handle) |driver, drivers| {
+        end(driver, per_thread(stream), drivers)
+    }
+}

@@ -1,0 +1,160 @@
+//! Serving requests and frees in the place of the driver.
+//!
+//! Invariants: a block is ordered after the stream that it is freed on, whichever that is. What is
+//! not ours to serve or to take back is the driver's, and so is every error but a lack of memory
+//! (B31).
+
+use drystone::{AllocateError, PoolId};
+use drystone_capi::shared::{self, Device, barrier};
+use drystone_cuda::{ProcessState, process_state};
+
+use crate::driver::{Driver, Handle, OUT_OF_MEMORY, SUCCESS, Status};
+use crate::{captures, pools, streams};
+
+/// Who answers a request.
+enum Outcome {
+    Block(u64),
+    OutOfMemory,
+    Driver,
+}
+
+/// Serves a request in stream order, or passes it on. No pool is the current one of the device.
+///
+/// # Safety
+/// `to` is null or writable.
+#[inline]
+pub(crate) unsafe fn serve(
+    driver: &Driver,
+    to: *mut u64,
+    bytes: usize,
+    pool: Option<Handle>,
+    stream: Handle,
+    drivers: impl Fn() -> Status,
+) -> Status {
+    let may = bytes > 0 && !to.is_null() && shared::check().is_ok();
+    let ask = || allocate(driver, bytes as u64, pool, stream);
+    match if may { barrier(Outcome::Driver, ask) } else { Outcome::Driver } {
+        Outcome::Block(address) => {
+            // SAFETY: by the caller's word.
+            unsafe { to.write_unaligned(address) };
+            SUCCESS
+        }
+        Outcome::OutOfMemory => OUT_OF_MEMORY,
+        Outcome::Driver => with_room(drivers),
+    }
+}
+
+#[inline]
+fn allocate(driver: &Driver, bytes: u64, pool: Option<Handle>, stream: Handle) -> Outcome {
+    let granted = (|| {
+        if captures::is_captured(driver, stream) {
+            return None;
+        }
+        let stood_in = |ordinal| pools::stood_in(driver, pool, ordinal);
+        let place = || streams::place(driver, stream, |ordinal| stood_in(ordinal).is_some());
+        let found = place()?;
+        let pool = stood_in(found.device.ordinal.cast_signed())?;
+        let ask = |place: streams::Place| {
+            place.device.allocator.allocate_raw(PoolId::DEFAULT, place.stream, bytes)
+        };
+        let granted = match ask(found) {
+            Err(AllocateError::Request(_)) => {
+                streams::forget(stream);
+                ask(place()?)
+            }
+            granted => granted,
+        };
+        Some(granted.map(|granted| (granted.address, pool)))
+    })();
+    match granted {
+        Some(Ok((address, pool))) => {
+            pools::gave(pool, address);
+            Outcome::Block(address)
+        }
+        Some(Err(AllocateError::OutOfMemory(_))) => Outcome::OutOfMemory,
+        Some(Err(_)) | None => Outcome::Driver,
+    }
+}
+
+/// Asks the driver, once more if it had no memory and we hold some unused, as it would take that
+/// from its own pools.
+pub(crate) fn with_room(ask: impl Fn() -> Status) -> Status {
+    match ask() {
+        OUT_OF_MEMORY if barrier(0, give_back) > 0 => ask(),
+        status => status,
+    }
+}
+
+/// Gives unused memory back; how many bytes.
+fn give_back() -> u64 {
+    if shared::check().is_err() || captures::any() {
+        return 0;
+    }
+    shared::in_use().map(|device| device.allocator.trim().unwrap_or(0)).sum()
+}
+
+/// Frees a block of ours in the order of a stream; whether it did. In a capture it does not: the
+/// driver frees memory of the graph's alone there, and says so.
+#[inline]
+pub(crate) fn free_in_order(driver: &Driver, address: u64, stream: Handle) -> bool {
+    let freed = || match process_state() {
+        ProcessState::Forked => None,
+        ProcessState::Exiting => shared::owner(address).ok().map(drop),
+        ProcessState::Running if captures::is_captured(driver, stream) => None,
+        ProcessState::Running => {
+            let place = streams::place_if_any(driver, stream);
+            if let Some(place) = place
+                && place.device.allocator.record_stream(address, place.stream).is_ok()
+            {
+                return take(place.device, address);
+            }
+            let device = shared::owner(address).ok()?;
+            // A stream of another device, say: what it has queued is waited for.
+            // SAFETY: the program passed the stream.
+            let waited = unsafe { (driver.cuStreamSynchronize)(stream) };
+            (waited == SUCCESS).then(|| take(device, address))?
+        }
+    };
+    address != 0 && barrier(false, || freed().is_some())
+}
+
+#[inline]
+fn take(device: &Device, address: u64) -> Option<()> {
+    pools::takes(address);
+    device.allocator.free(address).ok()
+}
+
+/// Frees a block of ours once its device is idle; whether it did.
+pub(crate) fn free_when_idle(address: u64) -> bool {
+    let freed = || {
+        if process_state() == ProcessState::Forked {
+            return None;
+        }
+        let device = shared::owner(address).ok()?;
+        if process_state() == ProcessState::Exiting {
+            return Some(());
+        }
+        device.driver.synchronize_device().ok()?;
+        take(device, address)
+    };
+    address != 0 && barrier(false, || freed().is_some())
+}
+
+/// The live block of ours that an address lies in: its device, where it starts, and how many bytes
+/// the program asked for. Looks through all blocks, unless it is a start.
+pub(crate) fn block_around(address: u64) -> Option<(&'static Device, u64, u64)> {
+    shared::check().ok()?;
+    for device in shared::in_use() {
+        if let Ok(block) = device.allocator.block_at(address) {
+            return Some((device, address, block.requested_bytes));
+        }
+    }
+    let lies_in = |start: u64, bytes: u64| start <= address && address - start < bytes;
+    shared::in_use().find_map(|device| {
+        let segments = device.allocator.snapshot();
+        let segment = segments.iter().find(|one| lies_in(one.address, one.bytes))?;
+        let block = segment.blocks.iter().find(|one| lies_in(one.address, one.bytes))?;
+        let is_live = device.allocator.block_at(block.address).is_ok();
+        is_live.then_some((device, block.address, block.requested_bytes))
+    })
+}

@@ -1,0 +1,148 @@
+//! Where the memory of a stream comes from.
+//!
+//! Invariant: what is known of a stream is kept from its creation to its destruction, both seen;
+//! of a default stream as long as its context, or its thread. About any other stream the driver is
+//! asked each time: its handle may be another's by then.
+//!
+//! The table's lock is held for no call, neither of the driver nor of an allocator.
+
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::ptr;
+
+use drystone::StreamId;
+use drystone_capi::shared::{self, Device};
+use parking_lot::RwLock;
+use rustc_hash::FxHashMap;
+
+use crate::device;
+use crate::driver::{Driver, Handle, answer};
+use crate::{captures, context};
+
+/// `CU_STREAM_PER_THREAD`: another stream in each thread.
+pub(crate) const PER_THREAD: Handle = ptr::without_provenance_mut(2);
+
+/// The stream that null stands for in functions of programs that were compiled so that each thread
+/// has a default stream of its own.
+pub(crate) const fn per_thread(stream: Handle) -> Handle {
+    if stream.is_null() { PER_THREAD } else { stream }
+}
+
+/// A stream on the device that serves it.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) device: &'static Device,
+    pub(crate) stream: StreamId,
+}
+
+thread_local! {
+    /// The thread's own default stream, with the context it is of.
+    static OWN: Cell<Option<(usize, Place)>> = const { Cell::new(None) };
+}
+
+type Known = FxHashMap<(usize, usize), Option<Place>>;
+
+/// By context and handle: streams that were created, of context 0 and `None` until they are first
+/// used; and legacy default streams.
+static KNOWN: RwLock<Known> = RwLock::new(Known::with_hasher(rustc_hash::FxBuildHasher));
+
+/// Where memory for a stream comes from, on a device that may be opened for it. `None`: from the
+/// driver.
+#[inline]
+pub(crate) fn place(
+    driver: &Driver,
+    stream: Handle,
+    may_open: impl FnOnce(c_int) -> bool,
+) -> Option<Place> {
+    let is_created = stream.addr() > PER_THREAD.addr();
+    let context = if is_created { 0 } else { context::current(driver)?.addr() };
+    let known = if stream == PER_THREAD {
+        OWN.get().filter(|own| own.0 == context).map(|own| Some(own.1))
+    } else {
+        KNOWN.read().get(&(context, stream.addr())).copied()
+    };
+    match known {
+        Some(Some(place)) if is_in_use(place.device) => Some(place),
+        _ => find(driver, stream, context, known.is_some(), may_open),
+    }
+}
+
+/// The same, if anything is served at all. Opens no device.
+#[inline]
+pub(crate) fn place_if_any(driver: &Driver, stream: Handle) -> Option<Place> {
+    shared::in_use().next()?;
+    place(driver, stream, |_| false)
+}
+
+/// Whether a device was not reset since.
+#[inline]
+fn is_in_use(device: &'static Device) -> bool {
+    shared::find(device.ordinal.cast_signed()).is_some_and(|now| ptr::eq(now, device))
+}
+
+#[cold]
+fn find(
+    driver: &Driver,
+    stream: Handle,
+    context: usize,
+    is_seen: bool,
+    may_open: impl FnOnce(c_int) -> bool,
+) -> Option<Place> {
+    let handle = stream.addr();
+    let of = match context {
+        // SAFETY: writes a handle; the program passed the stream.
+        0 => answer(ptr::null_mut(), |to| unsafe { (driver.cuStreamGetCtx)(stream, to) })?,
+        context => ptr::with_exposed_provenance_mut(context),
+    };
+    let ordinal = context::ordinal_of(driver, of)?;
+    // A device is opened by calls that a capture may forbid.
+    if shared::find(ordinal).is_none() && (captures::any() || !may_open(ordinal)) {
+        return None;
+    }
+    let device = device::open(driver, ordinal)?;
+    if is_seen {
+        // Its end will be seen, too.
+        device.keep_stream(handle as u64).ok()?;
+    }
+    let place = Place { device, stream: device.stream(handle as u64).ok()? };
+    if stream == PER_THREAD {
+        OWN.set(Some((context, place)));
+    } else if is_seen || context != 0 {
+        KNOWN.write().insert((context, handle), Some(place));
+    }
+    Some(place)
+}
+
+/// A stream was created.
+pub(crate) fn created(stream: Handle) {
+    KNOWN.write().insert((0, stream.addr()), None);
+}
+
+/// A stream is about to be destroyed: its memory serves others once its work is over.
+pub(crate) fn retire(stream: Handle) {
+    captures::ended(stream);
+    let known = KNOWN.write().remove(&(0, stream.addr())).flatten();
+    if let Some(place) = known.filter(|place| is_in_use(place.device)) {
+        // Unless the program has done so by Drystone's own interface.
+        let _ = place.device.allocator.retire_stream(place.stream);
+    }
+}
+
+/// The program has retired the stream by Drystone's own interface: it is a new one from now on.
+pub(crate) fn forget(stream: Handle) {
+    if stream == PER_THREAD {
+        OWN.set(None);
+    } else if stream.addr() > PER_THREAD.addr()
+        && let Some(known) = KNOWN.write().get_mut(&(0, stream.addr()))
+    {
+        *known = None;
+    }
+}
+
+/// A device was reset: its streams are no more.
+pub(crate) fn forget_device(ordinal: c_int) {
+    let is_other = |place: &Option<Place>| {
+        place.is_none_or(|place| place.device.ordinal != ordinal.cast_unsigned())
+    };
+    KNOWN.write().retain(|_, place| is_other(place));
+}

@@ -1,0 +1,102 @@
+//! The library with its own checks on, C programs that know nothing of it, and the simulated driver
+//! they run on.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(dead_code, reason = "no test uses all of it")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// Two devices, the oracle on.
+pub const CONF: &str = "devices:2,memory:4GiB,oracle:true";
+
+/// The folder of this crate.
+pub fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Cargo's target folder.
+fn target() -> &'static Path {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap()
+}
+
+/// The library, built once: no test links it.
+pub fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--package", "drystone-preload", "--target-dir"]);
+        let output = build.arg(target()).current_dir(folder()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        target().join("debug/libdrystone_preload.so")
+    })
+}
+
+/// The folder of the simulated `libcuda.so.1`; says so if there is none.
+pub fn simulated_cuda() -> Option<PathBuf> {
+    let named = std::env::var_os("DRYSTONE_SIMCUDA").map(PathBuf::from);
+    let simulated = named.unwrap_or_else(|| folder().join("../../target/simcuda"));
+    let is_there = simulated.join("libcuda.so.1").exists();
+    if !is_there {
+        let simulated = simulated.display();
+        eprintln!("skipped: {simulated} has no libcuda.so.1; run `cargo xtask simcuda`");
+    }
+    is_there.then_some(simulated)
+}
+
+/// A program in C.
+pub struct Program {
+    _folder: tempfile::TempDir,
+    path: PathBuf,
+    simulated: PathBuf,
+}
+
+impl Program {
+    /// Compiles a source of `tests`; `None` where there is no simulated driver. `arguments` may
+    /// name libraries of its folder.
+    pub fn new(source: &str, arguments: &[&str]) -> Option<Self> {
+        let simulated = simulated_cuda()?;
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("program");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&path);
+        compiler.arg(folder().join("tests").join(source));
+        compiler.args(["-Wl,--no-as-needed", "-lpthread", "-ldl", "-L"]).arg(&simulated);
+        let output = compiler.args(arguments).output().unwrap();
+        assert!(output.status.success(), "{}", describe(&output));
+        Some(Self { _folder: place, path, simulated })
+    }
+
+    /// Ready to run, with a library preloaded.
+    pub fn command(&self, preloaded: Option<&Path>, conf: &str) -> Command {
+        let mut command = Command::new("timeout");
+        command.arg("100").arg(&self.path).env("LD_LIBRARY_PATH", &self.simulated);
+        command.env("SIMCUDA_CONF", conf).env_remove("DRYSTONE_CONF").env("RUST_BACKTRACE", "0");
+        if let Some(library) = preloaded {
+            command.env("LD_PRELOAD", library);
+        }
+        command
+    }
+
+    /// It succeeds, and the library says nothing. The simulator may, of what a program does wrong.
+    pub fn passes(&self, preloaded: Option<&Path>, conf: &str) {
+        let output = self.command(preloaded, conf).output().unwrap();
+        assert!(output.status.success(), "{}", describe(&output));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!said.contains("drystone") && output.stdout.is_empty(), "{}", describe(&output));
+    }
+}
+
+/// Every source of a folder is among these, or among the others.
+pub fn all_are_run(sources: &str, files: &[&str], others: &[&str]) {
+    for entry in std::fs::read_dir(folder().join("tests").join(sources)).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(files.contains(&&*name) || others.contains(&&*name), "{name}");
+    }
+}
+
+/// What a program wrote, and how it ended.
+pub fn describe(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    format!("{}\n{}\n{}", output.status, text(&output.stdout), text(&output.stderr))
+}

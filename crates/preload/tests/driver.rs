@@ -1,0 +1,48 @@
+//! Programs that call the CUDA driver, on the simulated devices: linked with it, by `dlsym`, and by
+//! `cuGetProcAddress`. They know nothing of the library that is preloaded to them; a program checks
+//! by itself what it is given.
+
+mod common;
+
+use common::{CONF, Program, all_are_run, library};
+
+/// One device, so that a thread's context is remembered.
+const ONE: &str = "memory:4GiB,oracle:true,backing:true";
+
+fn passes_preloaded(name: &str, conf: &str) {
+    for way in ["-DWAY=0", "-DWAY=1", "-DWAY=2"] {
+        let source = format!("driver/{name}");
+        let Some(program) = Program::new(&source, &[way, "-lcuda"]) else { return };
+        program.passes(Some(library()), conf);
+    }
+}
+
+/// One test for each program that is to be served.
+macro_rules! programs {
+    ($($test:ident: $file:literal on $conf:expr;)*) => {
+        $(
+            #[test]
+            fn $test() {
+                passes_preloaded($file, $conf);
+            }
+        )*
+
+        const FILES: &[&str] = &[$($file),*];
+    };
+}
+
+programs! {
+    requests_are_served_and_a_hit_asks_nothing: "serves.c" on ONE;
+    b05_streams_that_come_and_go_stay_ordered: "b05_streams.c" on ONE;
+    i11_b22_in_a_capture_memory_is_the_graphs: "i11_capture.c" on ONE;
+    b03_contexts_and_devices_are_told_apart: "b03_contexts.c" on CONF;
+    after_a_reset_nothing_old_is_given_out: "reset.c" on ONE;
+    b55_b56_p6_exit_and_forked_children_are_quiet: "b55_exit.c" on ONE;
+    look_ups_find_ours_where_the_drivers_would_be: "lookup.c" on ONE;
+    b18_threads_free_each_others_blocks: "b18_threads.c" on ONE;
+}
+
+#[test]
+fn every_program_is_run() {
+    all_are_run("driver", FILES, &["driver.h"]);
+}

@@ -1,0 +1,73 @@
+//! What the shipped library is: in need of nothing but the C library, never unloaded, and seen by
+//! no process without CUDA.
+//!
+//! `DRYSTONE_LIBRARY` names the file beside it, which `cargo xtask capi` and `cargo xtask test`
+//! build.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Program, describe, folder, library};
+
+const BYTES_MAX: u64 = 1_100_000;
+
+/// Names of CUDA's that are noted or passed on, and not worth a row in the document.
+const NOT_TOLD: [&str; 2] = ["cuCtx", "cuGetProcAddress"];
+
+fn output_of(tool: &str, arguments: &[&str], library: &Path) -> String {
+    let output = Command::new(tool).args(arguments).arg(library).output().unwrap();
+    assert!(output.status.success(), "{}", describe(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The names in brackets of the lines with this tag.
+fn entries<'a>(dynamic: &'a str, tag: &str) -> Vec<&'a str> {
+    let lines = dynamic.lines().filter(|line| line.contains(tag));
+    lines.map(|line| line.split(['[', ']']).nth(1).unwrap()).collect()
+}
+
+#[test]
+fn library_is_small_and_needs_only_the_c_library() {
+    let named = std::env::var_os("DRYSTONE_LIBRARY").map(PathBuf::from);
+    let Some(library) = named.map(|path| path.with_file_name("libdrystone_preload.so")) else {
+        eprintln!("skipped: DRYSTONE_LIBRARY names no library; run `cargo xtask capi`");
+        return;
+    };
+    let bytes = std::fs::metadata(&library).unwrap().len();
+    assert!(bytes < BYTES_MAX, "{bytes} bytes");
+
+    let dynamic = output_of("readelf", &["-d", "-W"], &library);
+    for name in entries(&dynamic, "(NEEDED)") {
+        let is_c_library = name == "libc.so.6" || name.starts_with("ld-linux");
+        assert!(is_c_library, "needs {name}");
+    }
+    assert_eq!(entries(&dynamic, "(SONAME)"), ["libdrystone_preload.so"]);
+    assert!(dynamic.contains("NODELETE"), "{dynamic}");
+
+    // Beside the C interface it has the driver's functions that the document tells of, `dlsym`, and
+    // nothing of the runtime's.
+    let page = std::fs::read_to_string(folder().join("../../docs/preload.md")).unwrap();
+    let symbols = output_of("nm", &["-D", "--defined-only", "--format=just-symbols"], &library);
+    let mut of_cuda = 0;
+    for symbol in symbols.lines().filter(|name| !name.starts_with("drystone_")) {
+        of_cuda += usize::from(symbol != "dlsym");
+        let name = symbol.trim_end_matches("_ptsz");
+        let name = name.rsplit_once("_v").map_or(name, |(name, _)| name);
+        let is_told = NOT_TOLD.iter().any(|family| name.starts_with(family))
+            || page.contains(&format!("`{name}`"));
+        assert!(is_told, "docs/preload.md lacks {name}");
+    }
+    assert!(of_cuda > 40 && !symbols.contains("cuda"), "{symbols}");
+}
+
+#[test]
+fn programs_without_cuda_do_not_notice() {
+    let output = Command::new("true").env("LD_PRELOAD", library()).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", describe(&output));
+    let Some(program) = Program::new("without_cuda.c", &["-rdynamic"]) else { return };
+    program.passes(Some(library()), "");
+    program.passes(None, "");
+}

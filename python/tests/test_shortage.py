@@ -1,0 +1,248 @@
+"""What a program reads where there is no memory: the right cause first, then who holds most."""
+
+import ctypes
+import gc
+import sys
+import unittest
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import drystone
+from drystone import _shortage
+from native_device import OnDevice, empty, record
+from support import GIB, MIB, since
+
+
+def runtime():
+    """CUDA's runtime, as a library beside PyTorch calls it."""
+    version = torch.version.cuda.split(".")[0]
+    packages = Path(torch.__file__).parents[1]
+    [library, *_] = packages.glob(f"nvidia/*/lib/libcudart.so.{version}")
+    return ctypes.CDLL(str(library))
+
+
+class Taken:
+    """Memory that PyTorch knows nothing of."""
+
+    def __init__(self, size):
+        self._address = ctypes.c_void_p()
+        assert runtime().cudaMalloc(ctypes.byref(self._address), ctypes.c_size_t(size)) == 0
+
+    def give_back(self):
+        runtime().cudaFree(self._address)
+
+
+def refusal(size, device="cuda"):
+    """What a request that cannot be served raises."""
+    try:
+        empty(size, device)
+    except torch.OutOfMemoryError as error:
+        return str(error)
+    raise AssertionError(f"{size} bytes were there")
+
+
+
+class Causes(OnDevice):
+    """Each stages one reason. Devices have 8 GiB."""
+
+    def setUp(self):
+        super().setUp()
+        _shortage._next_s = 0.0
+        self.kept = []
+
+    def tearDown(self):
+        self.kept.clear()
+        gc.collect()
+        super().tearDown()
+
+    def keep(self, *sizes, device="cuda"):
+        self.kept += [empty(size, device) for size in sizes]
+
+    def assert_cause(self, words, text):
+        self.assertRegex(text, r"^CUDA out of memory\. Tried to allocate [0-9.]+ \w+\. " + words)
+
+    def test_01_in_use(self):
+        self.keep(6 * GIB)
+        self.assert_cause("Use a smaller batch, or free 1.00 GiB more", refusal(3 * GIB))
+
+    def test_02_larger_than_the_device(self):
+        self.assert_cause("The request is larger than the device", refusal(9 * GIB))
+
+    def test_03_larger_than_any_block(self):
+        self.assert_cause("", refusal(1 << 50))
+
+    def test_04_a_limit_of_what_is_in_use(self):
+        self.keep(3 * GIB // 2)
+        torch.cuda.set_per_process_memory_fraction(0.25)
+        self.assert_cause("The limit of 2.00 GiB stands in the way", refusal(GIB))
+
+    def test_05_larger_than_the_limit(self):
+        torch.cuda.set_per_process_memory_fraction(0.25)
+        text = refusal(3 * GIB)
+        self.assert_cause("The limit of 2.00 GiB .* set_per_process_memory_fraction", text)
+        self.assertIn("2.00 GiB allowed; Of the allocated", text)
+
+    def graph(self, size):
+        """Leaves a graph's pool with so much that is free."""
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            empty(size)
+            self.kept.append(empty(MIB))
+        self.kept.append(graph)
+
+    def test_06_free_in_a_graphs_pool(self):
+        self.graph(5 * GIB)
+        self.assert_cause("5.00 GiB are free in private pools", refusal(4 * GIB))
+
+    def test_07_free_in_a_graphs_pool_under_a_limit(self):
+        self.graph(3 * GIB)
+        torch.cuda.set_per_process_memory_fraction(0.5)
+        self.assert_cause("3.00 GiB are free in private pools", refusal(2 * GIB))
+
+    def test_08_a_limit_that_graphs_pools_would_not_meet(self):
+        self.graph(GIB)
+        self.keep(2 * GIB)
+        torch.cuda.set_per_process_memory_fraction(0.5)
+        self.assert_cause("The limit of 4.00 GiB", refusal(3 * GIB))
+
+    @since(2, 8)
+    def test_09_free_in_a_users_pool(self):
+        pool = torch.cuda.MemPool()
+        with torch.cuda.use_mem_pool(pool):
+            self.keep(5 * GIB, MIB)
+        del self.kept[0]
+        self.assert_cause("5.00 GiB are free in private pools", refusal(4 * GIB))
+
+    @since(2, 8)
+    def test_10_pieces_of_the_pool_that_is_asked(self):
+        pool = torch.cuda.MemPool()
+        with torch.cuda.use_mem_pool(pool):
+            self.keep(2 * GIB, 64 * MIB, 2 * GIB)
+            del self.kept[2], self.kept[0]
+            self.assert_cause("4.00 GiB are free in the private pool that was asked",
+                              refusal(25 * GIB // 4))
+
+    def test_11_pieces_that_live_blocks_keep(self):
+        self.pieces()
+        self.assert_cause("3.[0-9]+ GiB are unused, in pieces that live blocks", refusal(4 * GIB))
+
+    def pieces(self):
+        """Every granule is half in use."""
+        blocks = [empty(5 * MIB // 4) for _ in range(5000)]
+        self.kept += blocks[::2]
+
+    def test_12_pieces_under_a_limit(self):
+        self.pieces()
+        torch.cuda.set_per_process_memory_fraction(7 / 8)
+        self.assert_cause("3.[0-9]+ GiB are unused, in pieces", refusal(3 * GIB))
+
+    def test_13_pinned_pieces(self):
+        self.pieces()
+        with drystone.pin_mapping(self.kept[0]):
+            self.assert_cause(".* in pieces .* pinned and do not move", refusal(4 * GIB))
+
+    def capture(self, size):
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            graph.capture_begin()
+            try:
+                return refusal(size)
+            finally:
+                graph.capture_end()
+
+    def test_14_cached_while_a_graph_is_captured(self):
+        self.keep(6 * GIB)
+        self.kept.clear()
+        self.assert_cause("A graph is being captured", self.capture(4 * GIB))
+
+    def test_15_in_use_while_a_graph_is_captured(self):
+        self.keep(6 * GIB)
+        self.assert_cause("Use a smaller batch, or free 2.00 GiB more", self.capture(4 * GIB))
+
+    def test_16_held_beside_pytorch(self):
+        taken = Taken(5 * GIB)
+        try:
+            self.keep(GIB)
+            text = refusal(5 * GIB // 2)
+            self.assert_cause("Most of the device, 5.00 GiB, is held by other processes, or", text)
+            self.assertIn("Beside PyTorch: this process 5.00 GiB", text)
+        finally:
+            taken.give_back()
+
+    def test_17_larger_than_what_others_leave(self):
+        taken = Taken(6 * GIB)
+        try:
+            self.assert_cause("The request is larger than the 2.00 GiB .* 6.00 GiB held outside",
+                              refusal(3 * GIB))
+        finally:
+            taken.give_back()
+
+    def test_18_another_device(self):
+        self.keep(7 * GIB, device="cuda:1")
+        text = refusal(2 * GIB, "cuda:1")
+        self.assert_cause("Use a smaller batch, or free 1.00 GiB more", text)
+        self.assertIn("GPU 1 has a total capacity of 8.00 GiB of which 1024.00 MiB is free", text)
+
+    def test_19_cached_for_other_streams_is_no_reason(self):
+        for _ in range(3):
+            with torch.cuda.stream(torch.cuda.Stream()):
+                empty(5 * GIB // 2)
+        self.keep(8 * GIB)
+
+    def test_20_used_by_another_stream_is_no_reason(self):
+        side = torch.cuda.Stream()
+        for _ in range(3):
+            empty(5 * GIB // 2).record_stream(side)
+        self.keep(8 * GIB)
+
+
+class Holders(OnDevice):
+    def setUp(self):
+        super().setUp()
+        # The tests before may have taken their time.
+        _shortage._next_s = 0.0
+
+    def test_kinds(self):
+        model = nn.Linear(1024, 1024, bias=False).cuda()
+        optimizer = torch.optim.AdamW(model.parameters())
+        model.weight.grad = torch.ones_like(model.weight)
+        optimizer.step()
+        kept = empty(3 * MIB)
+        text = refusal(9 * GIB)
+        self.assertRegex(
+            text, "By kind: parameters 4.00 MiB, gradients 4.00 MiB, optimizer state 8.00 MiB, "
+            "everything else, such as activations, 3.[0-9]+ MiB.")
+        del model, optimizer, kept
+
+    def test_lines_while_history_is_recorded(self):
+        self.assertNotIn("Held most", refusal(9 * GIB))
+        _shortage._next_s = 0.0
+        record(stacks="python", context="state")
+        kept = empty(5 * MIB)
+        self.assertRegex(
+            refusal(9 * GIB),
+            r"Held most: 5.00 MiB at [^;]*native_device.py:\d+ empty \(1 blocks\)")
+        del kept
+
+    def test_telling_takes_a_small_share_of_the_time(self):
+        model = nn.Linear(64, 64).cuda()
+        texts = [refusal(9 * GIB) for _ in range(5)]
+        self.assertIn("By kind", texts[0])
+        self.assertNotIn("By kind", texts[1])
+        del model
+
+    def test_a_refusal_counts_once(self):
+        torch.cuda.reset_accumulated_memory_stats()
+        kept = empty(GIB)
+        for _ in range(3):
+            refusal(15 * GIB // 2)
+        figures = torch.cuda.memory_stats()
+        self.assertEqual(figures["num_ooms"], 3)
+        self.assertLessEqual(figures["num_alloc_retries"], 3)
+        del kept
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())
