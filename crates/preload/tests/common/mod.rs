@@ -1,6 +1,5 @@
 //! The library with its own checks on, C programs that know nothing of it, and the simulated driver
 //! they run on.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "no test uses all of it")]
 
 use std::path::{Path, PathBuf};
