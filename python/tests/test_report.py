@@ -271,7 +271,7 @@ class Report(OnDevice):
                 mock.patch.object(shutil, "which", return_value=None):
             text = drystone.report(self.folder / "page.html")
         self.assertRegex(text, r" 4\.00 MiB +2  /home/me/train\.py:42 <module>\n")
-        self.assertIn("the drystone command is not on PATH", text)
+        self.assertIn("the drystone command is neither in", text)
         page = Page((self.folder / "page.html").read_text())
         self.assertEqual(page.open, [])
         self.assertIn("/home/me/train.py:42 <module>", page.words())
