@@ -1,7 +1,7 @@
 //! How `libdrystone.so` is linked, and `libdrystone_preload.so`, whose package runs this, too.
 //!
-//! Neither is ever unloaded, since exit and fork handlers and a program's streams point into it; and
-//! each carries its unwinder, so that it needs no shared library but the C library's.
+//! Neither is ever unloaded, since exit and fork handlers and a program's streams point into it;
+//! and each carries its unwinder, so that it needs no shared library but the C library's.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -119,8 +119,8 @@ impl Heap {
         Ok(Some(self.count_live(request, granted)))
     }
 
-    /// A request of a pool and stream, whose free list is made if there is none yet. It takes what is
-    /// ordered before its stream, and goes by what is known.
+    /// A request of a pool and stream, whose free list is made if there is none yet. It takes what
+    /// is ordered before its stream, and goes by what is known.
     #[inline]
     fn ask(
         &mut self,

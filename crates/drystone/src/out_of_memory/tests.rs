@@ -1,3 +1,5 @@
+//! What a refusal says: of each staged shortage, the right cause first.
+
 use drystone_driver::ErrorCode;
 
 use super::*;

@@ -46,7 +46,10 @@ impl Holdings {
         let started = started(process).ok_or(OPERATING_SYSTEM)?;
         let key = (process, started, ordinal);
         let holdings = Self { file: file.map_err(|_| OPERATING_SYSTEM)?, key };
-        holdings.with(|parts, _| Ok(drop(parts.remove(&key))))?;
+        holdings.with(|parts, _| {
+            parts.remove(&key);
+            Ok(())
+        })?;
         Ok(holdings)
     }
 
