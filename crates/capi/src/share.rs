@@ -71,7 +71,9 @@ pub unsafe extern "C" fn drystone_export(
         for (at, handle) in exported.handles.iter().enumerate() {
             let descriptor = handle.descriptor.as_raw_fd();
             // SAFETY: there is room by the caller's word.
-            unsafe { put(handles.add(at), CSharedHandle { bytes: handle.bytes, descriptor }) };
+            let to = unsafe { handles.add(at) };
+            // SAFETY: as above.
+            unsafe { put(to, CSharedHandle { bytes: handle.bytes, descriptor }) };
         }
         // SAFETY: writable by the caller's word.
         unsafe { put(offset, exported.offset_bytes as usize) };
@@ -103,8 +105,10 @@ pub unsafe extern "C" fn drystone_import(
         process::check()?;
         let mut given = Vec::new();
         for at in 0..handle_count {
+            // SAFETY: there are as many by the caller's word.
+            let from = unsafe { handles.add(at) };
             // SAFETY: readable by the caller's word.
-            let handle = unsafe { handles.add(at).read_unaligned() };
+            let handle = unsafe { from.read_unaligned() };
             given.push((copy_of(handle.descriptor)?, handle.bytes));
         }
         let handles: Vec<_> = given.iter().map(|(one, bytes)| (one, *bytes)).collect();

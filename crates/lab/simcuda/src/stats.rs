@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_workspace_is_noted_where_it_changes() {
-        [0, 64, 64, 32, 64].map(workspace);
+        [0, 64, 64, 32, 64].into_iter().for_each(workspace);
         let told = json();
         let told = told.split("\"workspaces\": ").nth(1).unwrap();
         assert_eq!(told.matches(", 64]").count(), 2, "{told}");

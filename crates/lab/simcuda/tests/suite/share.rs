@@ -64,11 +64,13 @@ fn word_at(address: u64) -> u32 {
 fn answer(mut numbers: impl Read) {
     let mut number = [0; 4];
     numbers.read_exact(&mut number).unwrap();
-    // SAFETY: asks for a descriptor of the process that this one was forked from.
-    let own = unsafe {
-        let parent = libc::syscall(libc::SYS_pidfd_open, libc::getppid(), 0);
-        libc::syscall(libc::SYS_pidfd_getfd, parent, i32::from_ne_bytes(number), 0)
-    };
+    // SAFETY: has no conditions.
+    let parent = unsafe { libc::getppid() };
+    // SAFETY: opens the process that this one was forked from.
+    let parent = unsafe { libc::syscall(libc::SYS_pidfd_open, parent, 0) };
+    // SAFETY: asks for a descriptor of that process.
+    let own =
+        unsafe { libc::syscall(libc::SYS_pidfd_getfd, parent, i32::from_ne_bytes(number), 0) };
     assert!(own > 2);
     start();
     let mut handle = 0;

@@ -43,13 +43,13 @@ fn two_processes_never_hold_more_than_there_is_and_a_killed_one_holds_nothing() 
         reader.read_exact(&mut other).unwrap();
         assert_eq!(own + u64::from_ne_bytes(other), GRANULES);
         assert_eq!(used_bytes(), GRANULES as usize * GRANULE);
-        // SAFETY: ends the own child, and waits until it has, which leaves its status.
-        unsafe {
-            libc::kill(child, libc::SIGKILL);
-            let mut told = std::mem::zeroed();
-            let how = libc::WEXITED | libc::WNOWAIT;
-            libc::waitid(libc::P_PID, child.cast_unsigned(), &raw mut told, how);
-        }
+        // SAFETY: ends the own child.
+        unsafe { libc::kill(child, libc::SIGKILL) };
+        // SAFETY: all bits may be zero.
+        let mut told = unsafe { std::mem::zeroed() };
+        let how = libc::WEXITED | libc::WNOWAIT;
+        // SAFETY: waits until it has ended, which leaves its status.
+        unsafe { libc::waitid(libc::P_PID, child.cast_unsigned(), &raw mut told, how) };
         assert_eq!(used_bytes(), own as usize * GRANULE);
         assert_eq!(own + take_all(), GRANULES);
         cu!(cuCtxSynchronize());
