@@ -8,7 +8,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const BYTES_MAX: u64 = 1_000_000;
+const BYTES_MAX: u64 = 1 << 20;
 
 fn output_of(tool: &str, arguments: &[&str], library: &Path) -> String {
     let output = Command::new(tool).args(arguments).arg(library).output().unwrap();
