@@ -524,6 +524,10 @@ void drystone_record_stream(void *ptr, struct CUstream_st *stream);
 /**
  * Prepares for use (PyTorch's `init_fn`). Calls no driver and opens no device: that happens at
  * each device's first allocation. Says early what is wrong with `DRYSTONE_CONF`.
+ *
+ * It says, too, that streams live as long as the process, as PyTorch's own do: memory goes between
+ * them sooner than without it. A program that destroys a stream calls `drystone_retire_stream`
+ * before that, or does not call this.
  */
 void drystone_init(int device_count);
 

@@ -14,7 +14,7 @@ use crate::pools::{Filter, StdFunction};
 use crate::report::report;
 use crate::status::{Failure, Status};
 use crate::streams::CUstream_st;
-use crate::{control, free, last_error, memory, process, registry};
+use crate::{control, free, last_error, memory, process, registry, streams};
 
 /// Allocates on a stream (PyTorch's `alloc_fn`).
 ///
@@ -111,9 +111,14 @@ pub extern "C" fn drystone_record_stream(ptr: *mut c_void, stream: *mut CUstream
 
 /// Prepares for use (PyTorch's `init_fn`). Calls no driver and opens no device: that happens at
 /// each device's first allocation. Says early what is wrong with `DRYSTONE_CONF`.
+///
+/// It says, too, that streams live as long as the process, as PyTorch's own do: memory goes between
+/// them sooner than without it. A program that destroys a stream calls `drystone_retire_stream`
+/// before that, or does not call this.
 #[unsafe(no_mangle)]
 pub extern "C" fn drystone_init(device_count: c_int) {
     let _ = device_count;
+    streams::all_stay();
     barrier((), || {
         if let Err(error) = Options::from_env() {
             report("drystone_init", &error.into());

@@ -6,6 +6,7 @@
 //! Each thread remembers the keys of the identities it met last.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use drystone::StreamId;
 use drystone::driver::{Stream, StreamUid};
@@ -26,6 +27,14 @@ type Met = Cell<Option<(u32, StreamUid, StreamId)>>;
 thread_local! {
     /// By identity. Has no destructor, so that it serves until the thread's very end.
     static MET: [Met; REMEMBERED] = const { [const { Cell::new(None) }; REMEMBERED] };
+}
+
+/// Whether streams live as long as the process, so that any may be asked at any time.
+static STREAMS_STAY: AtomicBool = AtomicBool::new(false);
+
+/// Says of all streams to come that they live as long as the process.
+pub(crate) fn all_stay() {
+    STREAMS_STAY.store(true, Ordering::Relaxed);
 }
 
 impl Device {
@@ -50,7 +59,11 @@ impl Device {
         // Who resets a device makes its streams anew.
         self.allocator.check_context()?;
         let uid = self.allocator.stream_uid(stream)?;
-        Ok(self.meet(stream, uid, self.allocator.add_passing_stream(stream)?))
+        let id = match STREAMS_STAY.load(Ordering::Relaxed) {
+            true => self.allocator.add_stream(stream)?,
+            false => self.allocator.add_passing_stream(stream)?,
+        };
+        Ok(self.meet(stream, uid, id))
     }
 
     /// The same for one that the driver may be asked about until it is retired. One that is known

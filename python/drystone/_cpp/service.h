@@ -11,7 +11,6 @@ inline void Allocator::init(int device_count) {
   TORCH_CHECK(
       device_count <= static_cast<int>(DEVICES_MAX), "drystone: ", device_count,
       " devices, and no more than ", DEVICES_MAX, " can be served");
-  drystone_init(device_count);
   for (int index = device_count_; index < device_count; ++index) {
     auto* device = new Device(static_cast<DeviceIndex>(index), fraction_);
     for (const AllocatorTraceTracker& tracker : trackers_) {
