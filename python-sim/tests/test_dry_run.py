@@ -30,6 +30,15 @@ for step in range(1000):
         print("unlikely")
     assert step < 50, "nobody stopped it"
 """
+CONVOLVE = """
+import torch
+torch.backends.cudnn.benchmark = True
+model = torch.nn.Conv2d(3, 64, 3, padding=1).cuda()
+optimizer = torch.optim.SGD(model.parameters())
+for _ in range(10):
+    model(torch.empty(64, 3, 224, 224, device="cuda")).sum().backward()
+    optimizer.step()
+"""
 INFER = """
 import torch, drystone_sim
 model = torch.nn.Linear(512, 512).cuda()
@@ -58,7 +67,8 @@ class DryRun(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
-        for name, text in (("train", TRAIN), ("infer", INFER), ("ranks", RANKS)):
+        for name, text in (("train", TRAIN), ("convolve", CONVOLVE),
+                           ("infer", INFER), ("ranks", RANKS)):
             Path(cls.folder.name, f"{name}.py").write_text(text)
 
     @classmethod
@@ -106,6 +116,10 @@ class DryRun(unittest.TestCase):
         native = found["ranks"][0]["allocators"][0]
         self.assertEqual(native["fits"], "no")
         self.assertLess(native["margin_bytes"], 0)
+
+    def test_convolutions_find_an_engine_beyond_the_end_of_the_device(self):
+        found = self.dry_run("--gpu", "700MiB", "convolve.py", code=1)
+        self.assertEqual(found["ranks"][0]["steps"], 3)
 
     def test_the_largest_batch_is_found_and_was_run(self):
         found = self.dry_run("--gpu", "2GiB", "--find", "batch=1..100000", "train.py")

@@ -5,7 +5,8 @@
  * first (NVIDIA, "Convolutional Layers User's Guide", tensor layouts), for which the workspace of a
  * convolution here has room: as much as the tensors that it reads and writes, without those that
  * lie so already. Real engines may take less, or many times more; which one is chosen is measured
- * on the device. A search for engines finds one; every other attribute is absent or zero. */
+ * on the device. A search for engines finds two, the second of which needs hardly any: PyTorch passes
+ * over those that it has no room for. Every other attribute is absent or zero. */
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -86,7 +87,7 @@ int cudnnBackendSetAttribute(struct descriptor* descriptor, int name, int type, 
 
 int cudnnBackendGetAttribute(struct descriptor* descriptor, int name, int type, int64_t wanted,
                              int64_t* count, void* values) {
-  int64_t found = name == HEURISTIC_RESULTS || name == CONFIG_ENGINE;
+  int64_t found = name == HEURISTIC_RESULTS ? 2 : name == CONFIG_ENGINE;
   COUNT;
   if (wanted > 0 && values && type == INT64) {
     *(int64_t*)values = name == PLAN_WORKSPACE ? descriptor->bytes + LEAST : 0;
@@ -99,8 +100,10 @@ int cudnnBackendGetAttribute(struct descriptor* descriptor, int name, int type, 
     found = 1;
   } else if (wanted > 0 && values && type == DESCRIPTOR && found) {
     /* The caller made these, for what was found to be written into. */
-    struct descriptor* one = *(struct descriptor**)values;
-    if (one) one->bytes = descriptor->bytes;
+    struct descriptor** made = values;
+    if (found > wanted) found = wanted;
+    if (made[0]) made[0]->bytes = descriptor->bytes;
+    if (found > 1 && made[1]) made[1]->bytes = 0;
   }
   if (count) *count = found;
   return 0;
