@@ -1,4 +1,4 @@
-//! [`Primary`]: a device's primary context, retained once in a process and never released.
+//! [`Primary`]: a device's primary context, retained once between two resets and never released.
 //!
 //! Every `CudaDevice` of an ordinal shares it, with all other users of the device: the CUDA runtime
 //! and cudarc use it, too. Never released: at exit the driver may be gone before us, and in the
@@ -29,7 +29,7 @@ pub(crate) struct Primary {
     is_reset: AtomicBool,
 }
 
-/// One for each device that was opened.
+/// One for each device that was opened, and one more for each reset after which it was again.
 static PRIMARIES: Mutex<Vec<&'static Primary>> = Mutex::new(Vec::new());
 
 impl Primary {
@@ -42,7 +42,9 @@ impl Primary {
             _ => {}
         }
         let mut primaries = PRIMARIES.lock();
-        if let Some(primary) = primaries.iter().copied().find(|one| one.ordinal == ordinal) {
+        // Of a device that was reset it is made anew: who opened it before keeps the dead one.
+        let newest = primaries.iter().copied().rfind(|one| one.ordinal == ordinal);
+        if let Some(primary) = newest.filter(|primary| primary.check(cuda).is_ok()) {
             return Ok(primary);
         }
         let device = cuda.device(ordinal).map_err(|failure| failure.at_open("cuDeviceGet"))?;

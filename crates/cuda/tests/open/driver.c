@@ -75,7 +75,7 @@ int cuMemCreate(unsigned long long *handle, size_t bytes, const unsigned *proper
     const unsigned char *flags = (const unsigned char *)properties + 24;
     *handle = bytes;
     is_for_rdma = flags[1];
-    if (properties[1] == 8) return 800;
+    if (properties[1] & 8) return 800;
 #ifdef WSL
     return 0;
 #else

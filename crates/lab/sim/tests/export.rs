@@ -1,7 +1,7 @@
 //! Memory that other processes know by a descriptor.
 
 use drystone_driver::{Call, Driver, ErrorCode};
-use drystone_sim::{GRANULARITY_BYTES as G, SimConfig, SimDevice};
+use drystone_sim::{GRANULARITY_BYTES as G, Harsh, SimConfig, SimDevice};
 
 #[test]
 fn a_descriptor_leads_to_the_memory_it_was_exported_from() {
@@ -65,7 +65,8 @@ fn what_cannot_be_shared_is_refused() {
     let other = std::fs::File::open("/dev/null").unwrap().into();
     let refused = device.import(&other).unwrap_err();
     assert_eq!((refused.call, refused.code), (Call::Import, ErrorCode::NotSupported));
-    let device = SimDevice::new(SimConfig::default());
+    let harsh = Harsh { stale_handles_end: false, ..Harsh::default() };
+    let device = SimDevice::new(SimConfig { harsh, ..SimConfig::default() });
     let handle = device.create(G).unwrap();
     device.release(handle).unwrap();
     assert_eq!(device.export(handle).unwrap_err().code, ErrorCode::InvalidHandle);

@@ -67,7 +67,7 @@ fn remap(program: &Program, setup: &Setup, lane: Lane, granules: u64) -> (Block,
 }
 
 fn i16_pinned_remapped_memory_stays_in_its_window(setup: &Setup) {
-    if !setup.is_vmm() {
+    if !setup.is_vmm() || !setup.remaps {
         return;
     }
     let program = setup.program();
