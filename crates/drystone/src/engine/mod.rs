@@ -301,6 +301,8 @@ impl Drop for Engine {
         if self.check_context().is_err() {
             return;
         }
+        // The program may have destroyed its streams before its allocator.
+        self.executor.events.lock().let_all_pass();
         // What is poisoned keeps its memory: the device is not waited for either.
         let _ = self.backend.state().change(|state| state.release_all_pools());
         self.let_go_of_imports();

@@ -203,8 +203,8 @@ fn after_a_reset_no_old_memory_is_handed_out() {
         let (lane, other) = (program.lane(), program.lane());
         let [hit, used, kept] = [3 * MIB, 5 * MIB, 30 * MIB].map(|b| program.allocate(lane, b));
         program.use_on(&used, other);
+        program.free(hit);
         let allocator = program.allocator;
-        allocator.free(hit.address).unwrap();
         sim.reset();
         for bytes in [300 * MIB, 3 * MIB, 3 * MIB] {
             match allocator.allocate(lane.id, bytes).unwrap_err() {

@@ -171,7 +171,10 @@ fn an_allocation_frees_itself(setup: &Setup) {
     let block = allocator.allocate(lane.id, 700).unwrap();
     let device = program.device.clone();
     drop(program);
-    assert!(device.emptiness().is_err());
+    if setup.is_caching() {
+        // Ends the streams as well; the driver's own pools need the block's for the free.
+        assert!(device.emptiness().is_err());
+    }
     drop(block);
     assert_eq!(device.emptiness(), Ok(()));
     assert_eq!(device.verdict(), Ok(()));
