@@ -1,4 +1,4 @@
-// Included before all else, where what is compiled must run with the C++ library of 2018.
+// Included before all else, where what is compiled must run with the C and C++ libraries of 2018.
 //
 // Lives here: what newer headers take for granted that the library itself has, compiled into the
 // object instead.
@@ -7,6 +7,14 @@
 
 #include <new>
 #include <sstream>
+
+// The C library has it under its first version for ever: until 2.34 in another file, which PyTorch
+// loads.
+#if defined(__x86_64__)
+__asm__(".symver dladdr, dladdr@GLIBC_2.2.5");
+#elif defined(__aarch64__)
+__asm__(".symver dladdr, dladdr@GLIBC_2.17");
+#endif
 
 // In the library from GLIBCXX_3.4.26 on.
 template std::basic_ostringstream<char>::basic_ostringstream();
