@@ -1,35 +1,24 @@
 //! Devices as they are first used: opened, or left to the driver, once for all.
 
 use std::ffi::c_int;
-use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use drystone_capi::shared::{self, Device};
 
-use crate::driver::{Driver, answer};
-
 /// Devices that cannot be served, a bit for each.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
-/// Devices that were reset: their primary context has to be made anew.
-static RESET: AtomicU64 = AtomicU64::new(0);
 
 fn bit(ordinal: c_int) -> u64 {
     1_u64.checked_shl(ordinal.cast_unsigned()).unwrap_or(0)
 }
 
 /// A device, opened at the first call. `None`: the driver serves it; why is said once.
-pub(crate) fn open(driver: &Driver, ordinal: c_int) -> Option<&'static Device> {
+pub(crate) fn open(ordinal: c_int) -> Option<&'static Device> {
     if let Some(device) = shared::find(ordinal) {
         return Some(device);
     }
     if REFUSED.load(Ordering::Relaxed) & bit(ordinal) != 0 {
         return None;
-    }
-    if RESET.fetch_and(!bit(ordinal), Ordering::Relaxed) & bit(ordinal) != 0 {
-        // Never released, like the one before.
-        // SAFETY: writes a handle.
-        let retain = |to| unsafe { (driver.cuDevicePrimaryCtxRetain)(to, ordinal) };
-        answer(ptr::null_mut(), retain)?;
     }
     match shared::get(ordinal) {
         Ok(device) => Some(device),
@@ -40,13 +29,5 @@ pub(crate) fn open(driver: &Driver, ordinal: c_int) -> Option<&'static Device> {
             }
             None
         }
-    }
-}
-
-/// A device was reset: nothing of it is left.
-pub(crate) fn forget(ordinal: c_int) {
-    if shared::find(ordinal).is_some() {
-        RESET.fetch_or(bit(ordinal), Ordering::Relaxed);
-        shared::forget(ordinal);
     }
 }

@@ -99,7 +99,7 @@ fn find(
     if shared::find(ordinal).is_none() && (captures::any() || !may_open(ordinal)) {
         return None;
     }
-    let device = device::open(driver, ordinal)?;
+    let device = device::open(ordinal)?;
     if is_seen {
         // Its end will be seen, too.
         device.keep_stream(handle as u64).ok()?;

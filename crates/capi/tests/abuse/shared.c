@@ -59,13 +59,19 @@ static int all_are(uint64_t at, unsigned char value) {
     return seen[0] == value && memcmp(seen, seen + 1, BLOCK_BYTES - 1) == 0;
 }
 
+/* Imports what the other process sends. */
+static void *import_from(int socket, struct message *message) {
+    void *base;
+    transfer(socket, message, 0);
+    use_device(0);
+    OK(drystone_import(0, message->handles, message->count, &base));
+    for (size_t at = 0; at < message->count; at++) close(message->handles[at].descriptor);
+    return base;
+}
+
 static void receive(int socket) {
     struct message message;
-    void *base;
-    transfer(socket, &message, 0);
-    use_device(0);
-    OK(drystone_import(0, message.handles, message.count, &base));
-    for (size_t at = 0; at < message.count; at++) close(message.handles[at].descriptor);
+    void *base = import_from(socket, &message);
     FAILS(drystone_import(0, message.handles, message.count, &base), DRYSTONE_STATUS_INVALID_VALUE,
           "is no descriptor");
     CHECK(base == NULL);
@@ -73,11 +79,7 @@ static void receive(int socket) {
 
 static void answer(int socket) {
     struct message message;
-    void *base;
-    transfer(socket, &message, 0);
-    use_device(0);
-    OK(drystone_import(0, message.handles, message.count, &base));
-    for (size_t at = 0; at < message.count; at++) close(message.handles[at].descriptor);
+    void *base = import_from(socket, &message);
     uint64_t block = number_of(base) + message.offset;
     CHECK(all_are(block, 77));
     CHECK(cuMemsetD8_v2(block, 78, BLOCK_BYTES) == 0 && cuCtxSynchronize() == 0);

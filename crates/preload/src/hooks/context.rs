@@ -6,7 +6,7 @@ use drystone_capi::shared::{self, barrier};
 
 use crate::driver::{Handle, Place, SUCCESS, Status};
 use crate::hook::hooks;
-use crate::{context, device, pools, streams};
+use crate::{context, pools, streams};
 
 /// The thread's context may be another now.
 fn changed(status: Status) -> Status {
@@ -18,7 +18,7 @@ fn changed(status: Status) -> Status {
 fn reset(status: Status, ordinal: c_int) -> Status {
     if status == SUCCESS && shared::check().is_ok() {
         barrier((), || {
-            device::forget(ordinal);
+            shared::forget(ordinal);
             streams::forget_device(ordinal);
             pools::forget_device(ordinal);
         });

@@ -63,7 +63,7 @@ hooks! {
             let peers = access.iter().filter_map(|access| access.grants_to());
             let mut peers = peers.filter(|&peer| peer != ordinal).peekable();
             // A device that cannot be opened is the driver's alone.
-            let device = peers.peek().and_then(|_| device::open(driver, ordinal));
+            let device = peers.peek().and_then(|_| device::open(ordinal));
             device.is_none_or(|device| {
                 let mut opens = peers.map(|peer| {
                     device.allocator.enable_peer_access(peer.cast_unsigned())
