@@ -447,8 +447,8 @@ enum drystone_status drystone_growable_grow_to(void *ptr, size_t bytes);
  * Moves the end back, to `bytes`; does nothing if it is there or before. Never waits. What is
  * behind it serves the next growth without a driver call, or others, once its uses are over.
  *
- * Statuses: UNKNOWN_POINTER, ALREADY_FREE (somebody has deallocated it), EXITING, FORKED. Any
- * thread.
+ * Statuses: UNKNOWN_POINTER, ALREADY_FREE (somebody has deallocated it), NOT_SUPPORTED (for a
+ * function that is told of mappings, while another call uses it), EXITING, FORKED. Any thread.
  */
 enum drystone_status drystone_growable_shrink_to(void *ptr, size_t bytes);
 
@@ -476,7 +476,7 @@ enum drystone_status drystone_growable_record_use(void *ptr, struct CUstream_st 
 
 /**
  * Writes how many bytes such memory has to `bytes`, and of how many it has addresses to
- * `room_bytes`, each unless null.
+ * `room_bytes`, each unless null. Waits for no call that is moving its end.
  *
  * Statuses: UNKNOWN_POINTER, EXITING, FORKED. Any thread.
  *

@@ -1,26 +1,61 @@
 //! Memory that grows and shrinks at an address that never changes, by that address.
 //!
-//! Keeps: one that is being used by a call is not freed under its hands: another call for it waits.
+//! Keeps: one that is being used by a call is not freed under its hands: another call for it waits;
+//! but not a function that is told of mappings, which whoever holds it may be waiting for.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use drystone::{FreeError, Growable, ReserveError};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::barrier::answer;
 use crate::out::{not_null, put};
 use crate::status::{Failure, Status};
 use crate::streams::CUstream_st;
-use crate::{process, registry};
+use crate::{pins, process, registry};
 
 /// All there are, of every device, by address. The lock is not held while one grows.
 static GROWABLES: Mutex<BTreeMap<u64, Arc<Entry>>> = Mutex::new(BTreeMap::new());
 
 struct Entry {
     device: c_int,
+    room_bytes: u64,
+    /// As the last call that was over left it: who asks does not wait.
+    bytes: AtomicU64,
     growable: Mutex<Growable>,
+}
+
+impl Entry {
+    fn new(device: c_int, growable: Growable) -> Arc<Self> {
+        let room_bytes = growable.room_bytes();
+        let growable = Mutex::new(growable);
+        Arc::new(Self { device, room_bytes, bytes: AtomicU64::new(0), growable })
+    }
+
+    fn lock(&self) -> Result<MutexGuard<'_, Growable>, Failure> {
+        if !pins::is_telling() {
+            return Ok(self.growable.lock());
+        }
+        self.growable.try_lock().ok_or_else(|| {
+            let message = "a function that is told of mappings cannot wait for the call that uses \
+                           this memory";
+            Failure::new(Status::NotSupported, message)
+        })
+    }
+
+    /// Makes a call that moves the front, perhaps in part before it fails.
+    fn resize<E: Into<Failure>>(
+        &self,
+        resize: impl FnOnce(&mut Growable) -> Result<(), E>,
+    ) -> Result<(), Failure> {
+        let mut growable = self.lock()?;
+        let resized = resize(&mut growable);
+        self.bytes.store(growable.bytes(), Ordering::Relaxed);
+        resized.map_err(Into::into)
+    }
 }
 
 impl From<ReserveError> for Failure {
@@ -65,8 +100,9 @@ pub unsafe extern "C" fn drystone_growable_reserve(
         let of = registry::get(device)?;
         let growable = of.allocator.reserve(of.stream(stream as u64)?, max_bytes as u64)?;
         address = growable.address();
-        let entry = Arc::new(Entry { device, growable: Mutex::new(growable) });
-        GROWABLES.lock().insert(address, entry);
+        let former = GROWABLES.lock().insert(address, Entry::new(device, growable));
+        // Of a device that was reset; dropped with the table open.
+        drop(former);
         Ok(())
     });
     // SAFETY: by the caller's word.
@@ -85,17 +121,17 @@ pub unsafe extern "C" fn drystone_growable_reserve(
 /// FORKED; nothing has changed then. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn drystone_growable_grow_to(ptr: *mut c_void, bytes: usize) -> Status {
-    answer(|| Ok(find(ptr as u64)?.growable.lock().grow_to(bytes as u64)?))
+    answer(|| find(ptr as u64)?.resize(|growable| growable.grow_to(bytes as u64)))
 }
 
 /// Moves the end back, to `bytes`; does nothing if it is there or before. Never waits. What is
 /// behind it serves the next growth without a driver call, or others, once its uses are over.
 ///
-/// Statuses: UNKNOWN_POINTER, ALREADY_FREE (somebody has deallocated it), EXITING, FORKED. Any
-/// thread.
+/// Statuses: UNKNOWN_POINTER, ALREADY_FREE (somebody has deallocated it), NOT_SUPPORTED (for a
+/// function that is told of mappings, while another call uses it), EXITING, FORKED. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn drystone_growable_shrink_to(ptr: *mut c_void, bytes: usize) -> Status {
-    answer(|| Ok(find(ptr as u64)?.growable.lock().shrink_to(bytes as u64)?))
+    answer(|| find(ptr as u64)?.resize(|growable| growable.shrink_to(bytes as u64)))
 }
 
 /// Moves the end forward over all that is left of the device, and within the limit, but for
@@ -116,10 +152,10 @@ pub unsafe extern "C" fn drystone_growable_commit_rest(
     let mut has_bytes = 0;
     let status = answer(|| {
         let entry = find(ptr as u64)?;
-        let mut growable = entry.growable.lock();
-        let committed = growable.commit_rest(margin_bytes as u64);
-        has_bytes = growable.bytes();
-        Ok(committed.map(drop)?)
+        let committed =
+            entry.resize(|growable| growable.commit_rest(margin_bytes as u64).map(drop));
+        has_bytes = entry.bytes.load(Ordering::Relaxed);
+        committed
     });
     // SAFETY: by the caller's word.
     unsafe { put(bytes, has_bytes as usize) };
@@ -139,12 +175,12 @@ pub extern "C" fn drystone_growable_record_use(
     answer(|| {
         let entry = find(ptr as u64)?;
         let stream = registry::get(entry.device)?.stream(stream as u64)?;
-        Ok(entry.growable.lock().record_stream(stream)?)
+        Ok(entry.lock()?.record_stream(stream)?)
     })
 }
 
 /// Writes how many bytes such memory has to `bytes`, and of how many it has addresses to
-/// `room_bytes`, each unless null.
+/// `room_bytes`, each unless null. Waits for no call that is moving its end.
 ///
 /// Statuses: UNKNOWN_POINTER, EXITING, FORKED. Any thread.
 ///
@@ -159,8 +195,7 @@ pub unsafe extern "C" fn drystone_growable_size(
     let mut sizes = (0, 0);
     let status = answer(|| {
         let entry = find(ptr as u64)?;
-        let growable = entry.growable.lock();
-        sizes = (growable.bytes(), growable.room_bytes());
+        sizes = (entry.bytes.load(Ordering::Relaxed), entry.room_bytes);
         Ok(())
     });
     // SAFETY: by the caller's word.

@@ -1,5 +1,6 @@
 //! Pins of mappings, and the callback that is told of mapping changes.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
@@ -28,13 +29,25 @@ unsafe impl Send for Listener {}
 // SAFETY: as above.
 unsafe impl Sync for Listener {}
 
+thread_local! {
+    /// Whether this thread runs a listener, while memory grows or goes back.
+    static IS_TELLING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether a function that is told of mappings calls: it must wait for nobody.
+pub(crate) fn is_telling() -> bool {
+    IS_TELLING.get()
+}
+
 impl Listener {
     fn tell(&self, change: &MappingChange) {
         let address = change.address as usize as *mut c_void;
         let (bytes, is_backed) = (change.bytes as usize, c_int::from(change.is_backed));
         let device = change.ordinal.cast_signed();
+        let was_telling = IS_TELLING.replace(true);
         // SAFETY: the program's own function, called as the header says.
         unsafe { (self.function)(self.data, device, address, bytes, is_backed) };
+        IS_TELLING.set(was_telling);
     }
 }
 
