@@ -1,12 +1,14 @@
 //! `DRYSTONE_RECORD`: what a program asks of the library, written to a file as a trace.
 //!
-//! Keeps: a recording goes on until the process exits, and is whole then.
+//! Keeps: a recording goes on until the process exits, and is whole then; children that it forks
+//! write nothing of it.
 
 use std::ffi::c_int;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
 use drystone::{Allocator, Recording};
+use drystone_cuda::{ProcessState, process_state};
 use parking_lot::Mutex;
 
 use crate::status::{Failure, Status};
@@ -21,6 +23,10 @@ unsafe extern "C" {
 }
 
 extern "C" fn flush() {
+    // What a child has inherited is its parent's to write, and locks may be nobody's.
+    if process_state() == ProcessState::Forked {
+        return;
+    }
     // A thread that is recording just now is not waited for.
     let Some(recordings) = RECORDINGS.try_lock() else { return };
     for recording in &*recordings {

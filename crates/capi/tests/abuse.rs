@@ -95,9 +95,30 @@ fn a_program_is_recorded_until_it_exits() {
     );
 }
 
+/// Each line is there once, and whole: numbers are given out and taken back in turn.
+#[test]
+fn b56_a_recording_is_its_own_process_alone() {
+    let Some(simulated) = simulated_cuda() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (program, trace) = (folder.path().join("program"), folder.path().join("trace.csv"));
+    compile(&root().join("crates/capi/tests/abuse/record_fork.c"), &program, Some(&simulated));
+    let mut recorded = command(&program, Some(&simulated), CONF);
+    let output = recorded.env("DRYSTONE_RECORD", &trace).output().unwrap();
+    assert!(output.status.success(), "{}", describe(&output));
+    let text = std::fs::read_to_string(&trace).unwrap();
+    let mut live = 0;
+    for line in text.lines().skip(2) {
+        let fields: Vec<&str> = line.split(',').collect();
+        assert_eq!(fields.len(), 6, "{line}");
+        live += if fields[0] == "a" { 1 } else { -1 };
+        assert!((0..=1).contains(&live), "{line}");
+    }
+    assert!(text.lines().count() > 100, "{text}");
+}
+
 #[test]
 fn every_program_is_run() {
-    let others = ["abuse.h", "b55_no_driver.c", "b43_two_copies.c"];
+    let others = ["abuse.h", "b55_no_driver.c", "b43_two_copies.c", "record_fork.c"];
     for entry in std::fs::read_dir(root().join("crates/capi/tests/abuse")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         assert!(FILES.contains(&&*name) || others.contains(&&*name), "{name}");
