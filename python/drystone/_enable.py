@@ -19,8 +19,9 @@ from ._tell import tell
 from ._version import OLDEST, check_version, name, numbers
 
 # PyTorch's setter, and what it is given.
+# `drystone_init` is none of them: it would say of every stream that it stays, and a program may
+# destroy its own.
 HOOKS = {
-    "set_init_fn": "drystone_init",
     "set_reset_fn": "drystone_reset",
     "set_memory_fraction_fn": "drystone_set_memory_fraction",
     "set_base_alloc_fn": "drystone_base_allocation",
@@ -78,6 +79,9 @@ def enable(
         _native.install(shim, float(fraction or 1))
         is_enabled = True
     else:
+        if limited:
+            # What is wrong with them is said here, not by the first tensor.
+            _library.configure(limited)
         _library.bind_to_torch()
         _install(torch)
         is_enabled = True

@@ -3,6 +3,7 @@
 Every test begins with a device that PyTorch holds nothing of, and ends without a violation.
 """
 
+import ctypes
 import gc
 import pickle
 import re
@@ -406,6 +407,32 @@ class Streams(OnDevice):
                     del part
         torch.cuda.synchronize()
         self.assertEqual(torch.cuda.memory_allocated(), 0)
+
+    def test_a_stream_of_the_programs_own_ends_without_a_word(self):
+        """A handle that is gone is asked about by nobody: the simulated driver would end here."""
+        driver, handle = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+        for size in range(1, 6):
+            self.assertEqual(driver.cuStreamCreate(ctypes.byref(handle), 1), 0)
+            with torch.cuda.stream(torch.cuda.ExternalStream(handle.value)):
+                empty(size * MIB)
+            torch.cuda.synchronize()
+            self.assertEqual(driver.cuStreamDestroy_v2(handle), 0)
+            empty(20 * size * MIB)
+        torch.cuda.empty_cache()
+        self.assertEqual(torch.cuda.memory_reserved(), 0)
+
+    def test_what_one_of_pytorchs_streams_freed_serves_another(self):
+        first, second = torch.cuda.Stream(), torch.cuda.Stream()
+        with torch.cuda.stream(first):
+            empty(100 * MIB)
+        torch.cuda.set_per_process_memory_fraction(
+            192 * MIB / torch.cuda.get_device_properties(0).total_memory)
+        # Neither waits for the device: that is asked of the first stream, which stays.
+        simulated.launch(torch.cuda.default_stream(), 1_000_000_000)
+        before = simulated.now_ns()
+        with torch.cuda.stream(second):
+            empty(100 * MIB)
+        self.assertLess(simulated.now_ns() - before, 1_000_000_000)
 
     def test_threads_with_streams_of_their_own(self):
         def work():

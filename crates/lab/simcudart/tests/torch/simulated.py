@@ -24,6 +24,10 @@ def calls(device=0):
     return _driver.simcuda_calls(device)
 
 
+def now_ns(device=0):
+    return _driver.simcuda_now_ns(device)
+
+
 def launch(stream, ns, device=0):
     """Gives a stream a kernel that takes so long on the device's clock."""
     done = _driver.simcuda_launch(
