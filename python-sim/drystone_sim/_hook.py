@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from _thread import get_ident
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -27,14 +28,25 @@ def install() -> None:
 class _Finder:
     """Finds PyTorch as the others do. Programs also ask for it without importing it."""
 
+    def __init__(self) -> None:
+        # Threads whose question is being handed on.
+        self._asking: set[int] = set()
+
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        if name != "torch":
+        asks = get_ident()
+        # Another finder that hands on may ask this one.
+        if name != "torch" or asks in self._asking:
             return None
-        others = [finder for finder in sys.meta_path if finder is not self]
-        found = (finder.find_spec(name, path, target) for finder in others)
-        spec = next((spec for spec in found if spec is not None), None)
+        self._asking.add(asks)
+        try:
+            # As Python does, without those that are too old to be asked.
+            others = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
+            found = (finder.find_spec(name, path, target) for finder in others)
+            spec = next((spec for spec in found if spec is not None), None)
+        finally:
+            self._asking.discard(asks)
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec)
         return spec

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 import tempfile
 import textwrap
@@ -134,6 +135,39 @@ class Started(unittest.TestCase):
         script = self.write("asks.py", "import json, sys; print(json.dumps(sys.was_here))")
         path = os.pathsep.join([str(self.folder), os.environ.get("PYTHONPATH", "")])
         self.assertEqual(self.drystone(script, PYTHONPATH=path), True)
+
+    def test_two_packages_on_the_way_are_one(self):
+        self.write("sitecustomize.py", "import sys; sys.was_here = True")
+        copied = self.folder / "copied" / "drystone"
+        shutil.copytree(Path(drystone.__file__).parent, copied)
+        script = self.write(
+            "asks.py", f"import json, sys, torch; print(json.dumps([{BACKEND}, sys.was_here]))")
+        first = environment({"PYTHONPATH": str(self.folder)}, None)
+        changed = {**first, "PYTHONPATH": f"{copied / '_start'}:{first['PYTHONPATH']}"}
+        done = run(sys.executable, "-B", script, **changed)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(json.loads(done.stdout), ["drystone", True])
+
+    def test_a_finder_that_hands_on_may_ask_this_one(self):
+        script = self.write("asks.py", f"""
+            import json, sys
+            class HandsOn:
+                def find_spec(self, name, path=None, target=None):
+                    others = (one for one in sys.meta_path if one is not self)
+                    found = (one.find_spec(name, path, target) for one in others)
+                    return next((spec for spec in found if spec), None)
+            sys.meta_path[:0] = [HandsOn()]
+            import torch
+            print(json.dumps({BACKEND}))
+        """)
+        self.assertEqual(self.drystone(script), "drystone")
+
+    def test_nobody_need_hear_why_it_is_not_enabled(self):
+        script = self.write("cpu.py", "import torch; print(torch.cuda.get_allocator_backend())")
+        for closed in (">&-", ">/dev/full"):
+            command = f"exec {sys.executable} -B -m drystone {script} 2{closed}"
+            done = run("sh", "-c", command, DRYSTONE_LIBRARY="/nowhere.so")
+            self.assertEqual((done.returncode, done.stdout), (0, "native\n"), done.stderr)
 
     def test_a_process_without_gpu_runs(self):
         script = self.write("cpu.py", "import torch; print(int(torch.ones(3).sum()))")

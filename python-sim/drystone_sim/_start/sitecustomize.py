@@ -27,7 +27,10 @@ def _watch(here):
 
 
 def _other(here):
-    others = [path for path in sys.path if os.path.abspath(path) != here]
+    # Behind this one: two that each found the other would go on for ever.
+    paths = [os.path.abspath(path) for path in sys.path]
+    after = paths.index(here) + 1 if here in paths else 0
+    others = [path for path in sys.path[after:] if os.path.abspath(path) != here]
     other = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
     if other is not None:
         _load(other)
@@ -37,5 +40,9 @@ _here = os.path.dirname(os.path.abspath(__file__))
 try:
     _watch(_here)
 except Exception as _error:
-    sys.stderr.write("drystone: process %d is not recorded: %s\n" % (os.getpid(), _error))
+    try:
+        sys.stderr.write("drystone: process %d is not recorded: %s\n" % (os.getpid(), _error))
+    except (AttributeError, OSError, ValueError):
+        # It is closed, or full: the program runs all the same.
+        pass
 _other(_here)

@@ -24,6 +24,9 @@ def _start(here):
         if importlib.util.find_spec("torch") is not None:
             _tell("Python %d.%d is too old, it needs %d.%d" % (sys.version_info[:2] + OLDEST))
         return
+    if "drystone" in sys.modules:
+        # That of another folder, which this one comes after.
+        return
     # The one beside this, and not what else is called so on the way, such as a folder.
     package = os.path.dirname(here)
     _load(importlib.util.spec_from_file_location(
@@ -33,11 +36,18 @@ def _start(here):
 
 
 def _tell(reason):
-    sys.stderr.write("drystone: not enabled in process %d: %s\n" % (os.getpid(), reason))
+    try:
+        sys.stderr.write("drystone: not enabled in process %d: %s\n" % (os.getpid(), reason))
+    except (AttributeError, OSError, ValueError):
+        # It is closed, or full: the program runs all the same.
+        pass
 
 
 def _other(here):
-    others = [path for path in sys.path if os.path.abspath(path) != here]
+    # Behind this one: two that each found the other would go on for ever.
+    paths = [os.path.abspath(path) for path in sys.path]
+    after = paths.index(here) + 1 if here in paths else 0
+    others = [path for path in sys.path[after:] if os.path.abspath(path) != here]
     other = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
     if other is not None:
         _load(other)
