@@ -7,12 +7,16 @@ is wrong with the arguments is an error before anything starts.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
+import socket
 import threading
+import time
 from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
 from types import TracebackType
+from typing import Any
 
 from . import _figures, _metrics
 from ._errors import DrystoneError
@@ -21,8 +25,8 @@ from ._write import write
 
 # How long the end of a monitor may take.
 STOP_S = 5.0
-# How long a peer may take to send its request, or to take the answer; and how many are served at
-# one time.
+# How long a peer may take, in all, to send its request and to take the answer; and how many are
+# served at one time.
 REQUEST_S = 5.0
 REQUESTS_MAX = 8
 
@@ -108,9 +112,6 @@ class Monitor:
 class _Handler(BaseHTTPRequestHandler):
     """Answers `GET /metrics`."""
 
-    # Of a peer that sends or takes nothing.
-    timeout = REQUEST_S
-
     def do_GET(self) -> None:
         if self.path.split("?")[0] != "/metrics":
             self.send_error(404, "the figures are at /metrics")
@@ -132,28 +133,53 @@ class _Handler(BaseHTTPRequestHandler):
 
 class _Server(ThreadingTCPServer):
     """One thread per request, so that a slow reader keeps nobody waiting, up to so many: a request
-    beyond is closed without an answer."""
+    beyond is closed without an answer, and one that takes too long before it has one."""
 
     allow_reuse_address = True
     daemon_threads = True
 
-    def __init__(self, *arguments: object) -> None:
-        self._free = threading.BoundedSemaphore(REQUESTS_MAX)
+    def __init__(self, *arguments: Any) -> None:
+        self._lock = threading.Lock()
+        # Each with the moment at which its peer has had its time.
+        self._served: dict[socket.socket, float] = {}
         super().__init__(*arguments)
 
-    def process_request(self, request: object, address: object) -> None:
-        if self._free.acquire(blocking=False):
-            super().process_request(request, address)
-        else:
+    def process_request(self, request: Any, address: Any) -> None:
+        with self._lock:
+            is_free = len(self._served) < REQUESTS_MAX
+            if is_free:
+                self._served[request] = time.monotonic() + REQUEST_S
+        if not is_free:
             self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, address)
+        except RuntimeError:
+            # There is no thread left.
+            self._end(request)
+            raise
 
-    def process_request_thread(self, request: object, address: object) -> None:
+    def process_request_thread(self, request: Any, address: Any) -> None:
         try:
             super().process_request_thread(request, address)
         finally:
-            self._free.release()
+            self._end(request)
 
-    def handle_error(self, request: object, address: object) -> None:
+    def _end(self, request: socket.socket) -> None:
+        with self._lock:
+            self._served.pop(request, None)
+
+    def service_actions(self) -> None:
+        """Several times a second: a peer that sends a byte now and then is never silent."""
+        now_s = time.monotonic()
+        with self._lock:
+            for request, end_s in self._served.items():
+                if now_s > end_s:
+                    # Its thread finds it closed. It may have done so itself.
+                    with contextlib.suppress(OSError):
+                        request.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, address: Any) -> None:
         """A peer that goes away is no news, and the program's standard error is not the place."""
 
 

@@ -1,4 +1,7 @@
-"""Writing a file whole or not at all: whoever reads it at that moment sees the old one."""
+"""Writing a file whole or not at all: whoever reads it at that moment sees the old one.
+
+Invariant: nothing is written through a link that somebody has put beside it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ def write(path: str | os.PathLike[str], content: str) -> None:
     path = os.fspath(path)
     part = f"{path}.{os.getpid()}.part"
     try:
-        with open(part, "w", encoding="utf-8") as file:
+        with contextlib.suppress(FileNotFoundError):
+            # Of a process of this number that has died.
+            os.unlink(part)
+        with open(part, "x", encoding="utf-8") as file:
             file.write(content)
         os.replace(part, path)
     except OSError as error:

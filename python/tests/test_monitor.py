@@ -1,5 +1,6 @@
 """The monitor: log, file and endpoint; its end; and what Prometheus reads."""
 
+import contextlib
 import logging
 import os
 import re
@@ -12,6 +13,7 @@ import unittest
 import urllib.error
 import urllib.request
 from pathlib import Path
+from unittest import mock
 
 import torch
 
@@ -147,6 +149,54 @@ class Monitoring(unittest.TestCase):
             finally:
                 for one in silent:
                     one.close()
+
+    def test_peers_that_say_a_byte_now_and_then_do_not_keep_others_out_for_long(self):
+        with mock.patch.object(_monitor, "REQUEST_S", 1.0), \
+                drystone.monitor(1000, port=0) as running:
+            slow = [socket.create_connection(("127.0.0.1", running.port))
+                    for _ in range(_monitor.REQUESTS_MAX)]
+            is_over = threading.Event()
+
+            def dribble():
+                while not is_over.wait(0.2):
+                    for one in slow:
+                        with contextlib.suppress(OSError):
+                            one.send(b"G")
+            thread = threading.Thread(target=dribble)
+            thread.start()
+            there = f"http://127.0.0.1:{running.port}/metrics"
+
+            def is_served():
+                try:
+                    return urllib.request.urlopen(there, timeout=5).read()
+                except OSError:
+                    return b""
+            try:
+                until(is_served, 10)
+            finally:
+                is_over.set()
+                thread.join()
+                for one in slow:
+                    one.close()
+
+    def test_a_thread_that_cannot_be_started_takes_nobodys_place(self):
+        with drystone.monitor(1000, port=0) as running:
+            there = f"http://127.0.0.1:{running.port}/metrics"
+            with mock.patch.object(threading.Thread, "start", side_effect=RuntimeError("none left")):
+                for _ in range(2 * _monitor.REQUESTS_MAX):
+                    with socket.create_connection(("127.0.0.1", running.port)) as one:
+                        one.settimeout(10)
+                        self.assertEqual(one.recv(1), b"")
+            self.assertIn(b"drystone_reserved_bytes", urllib.request.urlopen(there).read())
+
+    def test_nothing_is_written_through_a_link(self):
+        path, other = self.folder / "drystone.prom", self.folder / "other"
+        other.write_text("of somebody")
+        os.symlink(other, f"{path}.{os.getpid()}.part")
+        with drystone.monitor(1000, file=path):
+            self.assertTrue(samples(path.read_text()))
+        self.assertEqual(other.read_text(), "of somebody")
+        self.assertFalse(path.is_symlink())
 
     def test_what_fails_later_is_a_line_in_the_log(self):
         path = self.folder / "there/drystone.prom"
