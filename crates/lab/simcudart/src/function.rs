@@ -46,7 +46,8 @@ pub unsafe extern "C" fn cudaFuncGetAttributes(to: *mut Attributes, host: *const
         if to.is_null() {
             return error::INVALID_VALUE;
         }
-        let version = compute_capability();
+        let device = compute_capability();
+        let version = kernel::architecture(host, device).unwrap_or(device);
         let attributes = Attributes {
             threads_max: c_int::try_from(THREADS_MAX).unwrap_or(c_int::MAX),
             registers: 32,

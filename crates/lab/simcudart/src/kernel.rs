@@ -6,10 +6,11 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
+use crate::code::Code;
 use crate::context::{self, in_context};
-use crate::driver::{self, Handle, Status, Stream};
+use crate::driver::{self, Status, Stream};
 use crate::error;
 use crate::forward::Argument;
 use crate::last_error::record;
@@ -49,8 +50,16 @@ thread_local! {
     static CONFIGURATIONS: RefCell<Vec<Configuration>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Names by host function, both as addresses; the names are the programs' own and stay.
-static KERNELS: LazyLock<Mutex<HashMap<usize, usize>>> = LazyLock::new(Mutex::default);
+/// What is known of a kernel.
+#[derive(Clone)]
+struct Kernel {
+    /// Its name, as an address: the names are the programs' own and stay.
+    name: usize,
+    code: Arc<Code>,
+}
+
+/// Kernels by the address of their host function.
+static KERNELS: LazyLock<Mutex<HashMap<usize, Kernel>>> = LazyLock::new(Mutex::default);
 
 /// Whether a kernel was registered under this host function.
 pub fn is_kernel(host: *const c_void) -> bool {
@@ -59,42 +68,48 @@ pub fn is_kernel(host: *const c_void) -> bool {
 
 /// Its name, as an address.
 pub fn name(host: *const c_void) -> Option<usize> {
-    kernels().get(&host.addr()).copied()
+    kernels().get(&host.addr()).map(|kernel| kernel.name)
 }
 
-fn kernels() -> MutexGuard<'static, HashMap<usize, usize>> {
+/// The architecture whose code of a kernel runs on a device, if the code says so.
+pub fn architecture(host: *const c_void, device: c_int) -> Option<c_int> {
+    kernels().get(&host.addr()).and_then(|kernel| kernel.code.runs_on(device))
+}
+
+fn kernels() -> MutexGuard<'static, HashMap<usize, Kernel>> {
     KERNELS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes a program's code for the device, which is never looked at.
+/// Takes a program's code for the device. The handle is of what is known of it.
 #[unsafe(no_mangle)]
-pub extern "C" fn __cudaRegisterFatBinary(_code: *mut c_void) -> *mut Handle {
-    Box::into_raw(Box::new(std::ptr::null_mut()))
+pub unsafe extern "C" fn __cudaRegisterFatBinary(code: *mut c_void) -> *const Code {
+    // SAFETY: the program's start-up code passes its code.
+    Arc::into_raw(Arc::new(unsafe { Code::read(code) }))
 }
 
 /// Ends the registration of a program's code.
 #[unsafe(no_mangle)]
-pub extern "C" fn __cudaRegisterFatBinaryEnd(_binary: *mut Handle) {}
+pub extern "C" fn __cudaRegisterFatBinaryEnd(_binary: *const Code) {}
 
 /// Forgets a program's code.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __cudaUnregisterFatBinary(binary: *mut Handle) {
+pub unsafe extern "C" fn __cudaUnregisterFatBinary(binary: *const Code) {
     if !binary.is_null() {
         // SAFETY: the handle was made by `__cudaRegisterFatBinary` and is given up.
-        drop(unsafe { Box::from_raw(binary) });
+        drop(unsafe { Arc::from_raw(binary) });
     }
 }
 
 /// Prepares a program's code.
 #[unsafe(no_mangle)]
-pub extern "C" fn __cudaInitModule(_binary: *mut Handle) -> c_char {
+pub extern "C" fn __cudaInitModule(_binary: *const Code) -> c_char {
     1
 }
 
 /// Names a kernel.
 #[unsafe(no_mangle)]
-pub extern "C" fn __cudaRegisterFunction(
-    _binary: *mut Handle,
+pub unsafe extern "C" fn __cudaRegisterFunction(
+    binary: *const Code,
     host: *const c_void,
     _device: *mut c_char,
     name: *const c_char,
@@ -105,7 +120,15 @@ pub extern "C" fn __cudaRegisterFunction(
     _grid_dimensions: *mut c_void,
     _warp_size: *mut c_int,
 ) {
-    kernels().insert(host.addr(), name.expose_provenance());
+    let code = if binary.is_null() {
+        Arc::default()
+    } else {
+        // SAFETY: the handle was made by `__cudaRegisterFatBinary`, and stays the program's.
+        unsafe { Arc::increment_strong_count(binary) };
+        // SAFETY: the count is one more.
+        unsafe { Arc::from_raw(binary) }
+    };
+    kernels().insert(host.addr(), Kernel { name: name.expose_provenance(), code });
 }
 
 /// Keeps what `<<<...>>>` states until the stub of the kernel asks for it.
