@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from . import _dry_run, _find, _gpus, _libraries, _render, _report
+from . import _dry_run, _find, _gpus, _launch, _libraries, _render, _report
 from ._errors import SimError
 
 DEFAULT_GPU = "a100-40gb"
@@ -46,8 +46,9 @@ def _parser() -> argparse.ArgumentParser:
                      help=f"as `drystone-sim gpus` lists, or 24GiB [{DEFAULT_GPU}]")
     dry.add_argument("--steps", type=_positive, default=3, metavar="K",
                      help="optimizer steps, or drystone_sim.step(), after which it ends [3]")
-    dry.add_argument("--ranks", type=_positive, default=1, metavar="N",
-                     help="processes, each with a device, as torchrun starts them [1]")
+    dry.add_argument("--ranks", type=_positive, metavar="N",
+                     help="processes, each with a device, as torchrun starts them [1, or what a "
+                          "launcher is told]")
     dry.add_argument("--values", type=_values, default="zeros", metavar="zeros|ones|random:SEED",
                      help="what the program reads back from the device [zeros]")
     dry.add_argument("--find", metavar="ARG=LOW..HIGH", type=_find.parse,
@@ -57,7 +58,8 @@ def _parser() -> argparse.ArgumentParser:
     dry.add_argument("--json", action="store_true", help="JSON in place of tables")
     dry.add_argument("--html", metavar="FILE", type=Path, help="write one page")
     dry.add_argument("-m", dest="module", action="store_true", help="the program is a module")
-    dry.add_argument("program", help="a script, or with -m a module")
+    dry.add_argument("program", help="a script, or with -m a module; or torchrun or accelerate "
+                                     "with what they start")
     dry.add_argument("arguments", nargs=argparse.REMAINDER)
     run = commands.add_parser("run", help="run any command with the simulated driver in front")
     run.set_defaults(do=_do_run)
@@ -96,13 +98,8 @@ def _values(text: str) -> str:
 
 def _do_dry_run(given: argparse.Namespace) -> int:
     gpu = _gpus.find(given.gpu)
-    start = [sys.executable]
-    if given.ranks > 1:
-        start += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
-                  str(given.ranks)]
-    request = _dry_run.Request(
-        [*start, *(["-m"] if given.module else []), given.program, *given.arguments],
-        gpu, given.steps, given.values, given.ranks)
+    command, ranks = _launch.command(given.program, given.arguments, given.module, given.ranks)
+    request = _dry_run.Request(command, gpu, given.steps, given.values, ranks)
     at = _dry_run.ALLOCATORS.index(given.allocator)
     if given.find:
         found = _find.find(request, given.find, at)

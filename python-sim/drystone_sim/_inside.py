@@ -12,7 +12,6 @@ hooks are global ones that see tensors but keep none.
 from __future__ import annotations
 
 import atexit
-import ctypes
 import functools
 import json
 import os
@@ -24,7 +23,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from . import _values, _weights
+from . import _libraries, _ranks, _values, _weights
 from ._hook import FOLDER, STEPS
 
 # How often a module at the root is asked for its parameters: they may be made in the first pass.
@@ -80,6 +79,7 @@ def _begin() -> None:
         # It would hold what it received, zeros, against the shapes of the parameters.
         from torch.nn.parallel import distributed
         distributed._verify_param_shape_across_processes = lambda *args, **kwargs: True
+        _ranks.watch(torch)
 
 
 def _marked(backward: Any) -> Any:
@@ -173,7 +173,7 @@ def _write() -> None:
     told = {
         "rank": int(os.environ.get("RANK", "0")), "torch": _torch.__version__,
         "cuda": _torch.version.cuda, "steps": max(_steps.values(), default=0), "marks": _marks,
-        "layers": bool(_module_hooks), "values": _values.read(), "calls": _calls(),
+        "layers": bool(_module_hooks), "values": _values.read(), "calls": _libraries.counted(),
         "allocated": _torch.cuda.max_memory_allocated(),
         "reserved": _torch.cuda.max_memory_reserved(),
     }
@@ -182,14 +182,3 @@ def _write() -> None:
     # Written last: whoever finds it finds both.
     name.with_suffix(".tmp").write_text(json.dumps(told))
     name.with_suffix(".tmp").rename(name.with_suffix(".json"))
-
-
-def _calls() -> dict[str, Any]:
-    """What the simulated driver counted."""
-    driver = ctypes.CDLL("libcuda.so.1")
-    tell = driver.simcuda_stats_json
-    tell.restype = ctypes.c_uint64
-    room = tell(None, ctypes.c_uint64(0)) + 4096
-    text = ctypes.create_string_buffer(room)
-    tell(text, ctypes.c_uint64(room))
-    return json.loads(text.value.decode())

@@ -7,10 +7,12 @@ name later, whatever path that one would have taken.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from ._errors import SimError
 
@@ -56,6 +58,16 @@ def load() -> None:
             ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL)
         except OSError as error:
             raise SimError(f"cannot load {file}: {error}") from error
+
+
+def counted() -> dict[str, Any]:
+    """What the simulated driver counted in this process."""
+    tell = ctypes.CDLL(FIRST[0]).simcuda_stats_json
+    tell.restype = ctypes.c_uint64
+    room = tell(None, ctypes.c_uint64(0)) + 4096
+    text = ctypes.create_string_buffer(room)
+    tell(text, ctypes.c_uint64(room))
+    return json.loads(text.value.decode())
 
 
 def environment(given: Mapping[str, str], device: str) -> dict[str, str]:

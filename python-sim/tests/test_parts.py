@@ -3,7 +3,7 @@
 import unittest
 from types import SimpleNamespace
 
-from drystone_sim import _find, _gpus, _recording, _render
+from drystone_sim import _find, _gpus, _launch, _recording, _render
 from drystone_sim.__main__ import main
 from drystone_sim._errors import SimError
 from drystone_sim._gpus import GIB, MIB, Range
@@ -46,6 +46,22 @@ class Options(unittest.TestCase):
         with self.assertRaises(SystemExit) as ended:
             main(["dry-run", "--values", "twos", "train.py"])
         self.assertEqual(ended.exception.code, 2)
+
+
+class Launchers(unittest.TestCase):
+    def test_a_launcher_is_a_module_and_says_how_many_ranks(self):
+        def parts(*given, module=False, ranks=None):
+            command, count = _launch.command(given[0], given[1:], module, ranks)
+            return command[1:], count
+        self.assertEqual(parts("a.py", "--x"), (["a.py", "--x"], 1))
+        self.assertEqual(parts("a", module=True), (["-m", "a"], 1))
+        self.assertEqual(parts("a.py", ranks=2), (
+            ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "a.py"], 2))
+        for arguments in (["--nproc_per_node=4", "a.py"], ["--nproc-per-node", "4", "a.py"]):
+            self.assertEqual(parts("torchrun", *arguments),
+                             (["-m", "torch.distributed.run", *arguments], 4))
+        self.assertEqual(parts("accelerate", "launch", "--num_processes", "8", "a.py")[1], 8)
+        self.assertEqual(parts("accelerate", "launch", "a.py", ranks=2)[1], 2)
 
 
 class Probes(unittest.TestCase):
