@@ -7,14 +7,24 @@ any tensor over it.
 from __future__ import annotations
 
 import ctypes
+import operator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from . import _figures
+from ._errors import DrystoneError
 from ._library import check, library
 
 if TYPE_CHECKING:
     import torch
+
+
+def _size(count: int) -> ctypes.c_size_t:
+    """A size as C takes it, which would cut off what is negative or too large."""
+    value = operator.index(count)
+    if not 0 <= value < 1 << 64:
+        raise DrystoneError(f"{value} is no number of bytes")
+    return ctypes.c_size_t(value)
 
 
 class _Bytes:
@@ -36,7 +46,7 @@ class Growable:
         _figures.route()
         out = ctypes.c_void_p()
         check(library().drystone_growable_reserve(
-            ctypes.byref(out), ctypes.c_size_t(max_bytes), device, ctypes.c_void_p(stream)))
+            ctypes.byref(out), _size(max_bytes), device, ctypes.c_void_p(stream)))
         self.address = out.value or 0
 
     def _call(self, name: str, *arguments: Any) -> None:
@@ -60,11 +70,11 @@ class Growable:
 
     def grow_to(self, count: int) -> None:
         """Makes it so many bytes; those before stay as they are. Does nothing if there are more."""
-        self._call("grow_to", ctypes.c_size_t(count))
+        self._call("grow_to", _size(count))
 
     def shrink_to(self, count: int) -> None:
         """Keeps so many bytes. Tensors must not reach beyond them any more."""
-        self._call("shrink_to", ctypes.c_size_t(count))
+        self._call("shrink_to", _size(count))
 
     def commit_rest(self, margin_bytes: int) -> int:
         """Grows over all that is left of the device but for a margin. Returns the bytes it has.
@@ -72,7 +82,7 @@ class Growable:
         The margin is what everything else may ask for beside what is in use now.
         """
         count = ctypes.c_size_t()
-        self._call("commit_rest", ctypes.c_size_t(margin_bytes), ctypes.byref(count))
+        self._call("commit_rest", _size(margin_bytes), ctypes.byref(count))
         return count.value
 
     def record_stream(self, stream: torch.cuda.Stream) -> None:

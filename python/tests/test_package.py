@@ -157,6 +157,18 @@ class Options(unittest.TestCase):
         """)
         self.assertIn("limit of 1.00 GiB stands in the way", done.stdout, done.stderr)
 
+    def test_a_size_is_never_cut_off(self):
+        from drystone import DrystoneError
+        from drystone._growable import Growable
+        # Nothing of it is asked of the library.
+        cache = Growable.__new__(Growable)
+        cache.address = 0
+        for call in (cache.grow_to, cache.shrink_to, cache.commit_rest):
+            for wrong in (-1, 1 << 64):
+                with self.assertRaisesRegex(DrystoneError, f"{wrong} is no number of bytes"):
+                    call(wrong)
+            self.assertRaises(TypeError, call, 0.5)
+
 
 if __name__ == "__main__":
     sys.exit(unittest.main())
