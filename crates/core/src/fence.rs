@@ -82,6 +82,11 @@ impl StreamState {
         self.waiting.pop_front().map(|(_, block)| block)
     }
 
+    /// The point that the `n`th of the blocks waits for, from 1.
+    pub(crate) fn nth_waiting(&self, n: usize) -> Option<u64> {
+        self.waiting.get(n - 1).map(|&(point, _)| point)
+    }
+
     /// Blocks that wait, with their points.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (u64, BlockIndex)> + '_ {
         self.waiting.iter().copied()

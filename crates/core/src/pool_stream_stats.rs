@@ -7,7 +7,7 @@
 use crate::id::{PoolIx, StreamIx};
 use crate::policy::SizeClass;
 use crate::space::Space;
-use crate::space::block::BlockState;
+use crate::space::free_list::FreeList;
 use crate::stats::Gauge;
 
 /// What one pool, class and stream have, in bytes. Peaks are of their own: those of several need
@@ -58,27 +58,14 @@ impl PoolStreamStats {
 
 impl Space {
     /// What each pool, class and stream has that has anything, or had since the peaks were reset.
-    /// Walks all blocks.
+    /// Looks at no blocks but the largest free ones.
     pub(crate) fn pool_stream_stats(&self) -> Vec<PoolStreamStats> {
-        let lists = self.lists().iter();
-        let mut all: Vec<PoolStreamStats> = lists
-            .map(|list| PoolStreamStats::new(list.pool, list.class, list.stream, list.active_bytes))
-            .collect();
-        for (_, segment) in self.segments.iter() {
-            for index in self.blocks.onward(segment.first) {
-                let block = &self.blocks[index];
-                let one = &mut all[block.list.index()];
-                match block.state {
-                    BlockState::Live => one.allocated_bytes += block.bytes,
-                    BlockState::Free => {
-                        one.free_bytes += block.bytes;
-                        one.largest_free_bytes = one.largest_free_bytes.max(block.bytes);
-                    }
-                    _ => {}
-                }
-            }
-        }
-        all.retain(PoolStreamStats::is_used);
-        all
+        let of = |list: &FreeList| PoolStreamStats {
+            allocated_bytes: list.active_bytes.current - list.leaving_bytes,
+            free_bytes: list.free_bytes,
+            largest_free_bytes: list.largest_bytes(&self.blocks),
+            ..PoolStreamStats::new(list.pool, list.class, list.stream, list.active_bytes)
+        };
+        self.lists().iter().map(of).filter(PoolStreamStats::is_used).collect()
     }
 }

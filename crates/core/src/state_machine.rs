@@ -61,6 +61,9 @@ pub trait StateMachine {
     /// # Errors
     /// The address is not that of a live block, or the stream is unknown.
     fn record_stream(&mut self, address: u64, stream: StreamId) -> Result<(), RecordStreamError>;
+    /// A fence that the device has passed, or an earlier one of its stream: told of that first, the
+    /// state machine has a bounded number of blocks at a time to free.
+    fn part_of(&self, fence: Fence) -> Fence;
     /// The device has passed a fence: blocks that waited for it, or for an earlier one of its
     /// stream, are free, or may go back to the driver. Fences of streams that were succeeded are
     /// ignored.

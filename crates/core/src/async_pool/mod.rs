@@ -258,6 +258,10 @@ impl StateMachine for AsyncPools {
         Ok(())
     }
 
+    fn part_of(&self, fence: Fence) -> Fence {
+        self.streams.part_of(fence)
+    }
+
     fn fence_passed(&mut self, fence: Fence) {
         while let Some(index) = self.streams.pass(fence) {
             let block = &mut self.blocks[index.slot()];

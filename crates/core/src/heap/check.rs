@@ -118,15 +118,23 @@ fn is_active(heap: &Heap, index: BlockIndex, block: &Block) -> bool {
 }
 
 fn check_i8_lists_agree(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
-    let mut sums = vec![0u64; heap.space.lists().len()];
+    // What is active, leaving, and free.
+    let mut sums = vec![[0u64; 3]; heap.space.lists().len()];
     for (index, block) in tiles {
+        let [active, leaving, free] = &mut sums[block.list.index()];
         if is_active(heap, *index, block) {
-            sums[block.list.index()] += block.bytes;
+            *active += block.bytes;
+            *leaving += if block.state == BlockState::Live { 0 } else { block.bytes };
         }
+        *free += if block.state == BlockState::Free { block.bytes } else { 0 };
     }
-    for (list, bytes) in heap.space.lists().iter().zip(sums) {
+    for (list, [active, leaving, free]) in heap.space.lists().iter().zip(sums) {
         let of = (list.pool, list.class, list.stream);
-        shared::check_i8_gauge(list.active_bytes, bytes, of)?;
+        shared::check_i8_gauge(list.active_bytes, active, of)?;
+        let (found, held) = ((leaving, free), (list.leaving_bytes, list.free_bytes));
+        hold(8, found == held, || {
+            format!("{of:?}: {found:?} bytes are leaving and free, not {held:?}")
+        })?;
     }
     Ok(())
 }

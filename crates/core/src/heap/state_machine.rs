@@ -45,7 +45,8 @@ impl StateMachine for Heap {
     fn unused_bytes(&self) -> u64 {
         let open = self.space.lists().iter().filter(|list| self.pools.gives_back(list));
         let free = open.flat_map(|list| {
-            list.filed(&self.space.blocks).map(|index| {
+            // Nothing smaller is given back.
+            list.filed_from(&self.space.blocks, self.unit_bytes()).map(|index| {
                 let block = &self.space.blocks[index];
                 match list.kind {
                     SegmentKind::Mapped => {
@@ -107,10 +108,14 @@ impl StateMachine for Heap {
         Ok(())
     }
 
+    fn part_of(&self, fence: Fence) -> Fence {
+        self.streams.part_of(fence)
+    }
+
     fn fence_passed(&mut self, fence: Fence) {
         while let Some(block) = self.streams.pass(fence) {
             if self.streams.uses.remove(&mut self.space.blocks[block].uses, fence.stream) {
-                self.finish_free(block);
+                self.finish_use(block);
             }
         }
     }

@@ -2,4 +2,5 @@
 
 mod allocate_at;
 mod runs;
+mod slices;
 mod windows;

@@ -231,7 +231,7 @@ impl Heap {
         }
         for index in quarantined {
             self.stats.quarantined_bytes -= self.space.blocks[index].bytes;
-            self.finish_free(index);
+            self.finish_use(index);
         }
         if !pools.is_empty() {
             // What they had borrowed.

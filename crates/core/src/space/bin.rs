@@ -104,6 +104,13 @@ impl Bitmap {
         Some(Bin((word * OCTAVE_BINS + bit) as u16))
     }
 
+    /// The last bin that holds a block.
+    pub(crate) fn last(&self) -> Option<Bin> {
+        let word = self.top.checked_ilog2()?;
+        let bit = self.words[word as usize].checked_ilog2()?;
+        Some(Bin((word * OCTAVE_BINS + bit) as u16))
+    }
+
     /// Whether the top level says of every word what the word says.
     pub(crate) fn levels_agree(&self) -> bool {
         let says = |word: usize| self.top & (1 << word) != 0;

@@ -13,6 +13,10 @@ use crate::stats::Gauge;
 /// search could gain is small; the worst case of a hit grows with it.
 const LOOK: usize = 8;
 
+/// How many blocks of the last bin are looked at for the largest one, with the lock of the heap
+/// held.
+const LARGEST_LOOK: usize = 1024;
+
 /// The blocks of one list that lie beside free blocks of others (`borders`).
 #[derive(Debug, Default)]
 pub(crate) struct Borders {
@@ -58,6 +62,10 @@ pub(crate) struct FreeList {
     pub(crate) stream: StreamIx,
     /// Of the live and pending blocks that were requested for this list.
     pub(crate) active_bytes: Gauge,
+    /// Of these, what was freed and is in use still, or may be.
+    pub(crate) leaving_bytes: u64,
+    /// Of its free blocks.
+    pub(crate) free_bytes: u64,
     /// First unmapped block of the segments obtained for this list: of homes, and of windows.
     pub(crate) unmapped: [BlockIndex; 2],
     /// Its blocks beside free blocks of other lists.
@@ -74,6 +82,8 @@ impl FreeList {
             class,
             stream,
             active_bytes: Gauge::default(),
+            leaving_bytes: 0,
+            free_bytes: 0,
             unmapped: [BlockIndex::NONE; 2],
             borders: Borders::default(),
             bitmap: Bitmap::new(),
@@ -187,6 +197,13 @@ impl FreeList {
         fitting.min_by_key(|&index| (blocks[index].bytes, blocks[index].address))
     }
 
+    /// The largest block, in bytes; 0 if there is none. Where the last bin has more than
+    /// [`LARGEST_LOOK`], the largest of so many: at most a 64th less.
+    pub(crate) fn largest_bytes(&self, blocks: &Blocks) -> u64 {
+        let last = self.bitmap.last().map(|bin| self.bin(blocks, bin).take(LARGEST_LOOK));
+        last.into_iter().flatten().map(|index| blocks[index].bytes).max().unwrap_or(0)
+    }
+
     /// Every filed block, by ascending bin. Skips empty bins.
     #[inline]
     pub(crate) const fn filed<'a>(&'a self, blocks: &'a Blocks) -> Filed<'a> {
@@ -288,6 +305,18 @@ mod tests {
         assert_eq!(list.find(&blocks, large), None);
         assert_eq!(list.search(&blocks, large), Some(indices[0]));
         assert_eq!(list.search(&blocks, large + 512), None);
+    }
+
+    #[test]
+    fn the_largest_block_is_known_to_a_64th() {
+        let (list, blocks, _) = list_of(&[4096, 5 << 20, 512, 3 << 20]);
+        assert_eq!(list.largest_bytes(&blocks), 5 << 20);
+        assert_eq!(list_of(&[]).0.largest_bytes(&blocks), 0);
+        // The largest was filed first, behind many of its bin.
+        let mut sizes = vec![1 << 20; LARGEST_LOOK + 1];
+        sizes[0] += 512;
+        let (list, blocks, _) = list_of(&sizes);
+        assert_eq!(list.largest_bytes(&blocks), 1 << 20);
     }
 
     /// I5, for blocks taken from the front, the middle and the end of a bin.

@@ -124,10 +124,10 @@ impl Space {
         Ok(())
     }
 
-    /// The largest free block of any list, in bytes. Walks all free blocks.
+    /// The largest free block of any list, in bytes. Of a list with more than a thousand within a
+    /// 64th of the largest, one of these.
     pub fn largest_free_bytes(&self) -> u64 {
-        let free = self.lists.iter().flat_map(|list| list.filed(&self.blocks));
-        free.map(|index| self.blocks[index].bytes).max().unwrap_or(0)
+        self.lists.iter().map(|list| list.largest_bytes(&self.blocks)).max().unwrap_or(0)
     }
 
     // Lists.
@@ -222,7 +222,8 @@ impl Space {
     pub(crate) fn file(&mut self, index: BlockIndex) -> BlockIndex {
         let block = &mut self.blocks[index];
         block.set_state(BlockState::Free);
-        let Block { list, next, previous, .. } = *block;
+        let Block { list, bytes, next, previous, .. } = *block;
+        self.lists[list.index()].free_bytes += bytes;
         let joined = match (self.is_free_in(previous, list), self.is_free_in(next, list)) {
             (false, false) => {
                 self.insert_free(index);
@@ -236,7 +237,8 @@ impl Space {
             }
             (true, joins_next) => {
                 if joins_next {
-                    self.take_in_next(index);
+                    self.remove_free(next);
+                    self.blocks.absorb_next(index);
                 }
                 self.leave_borders(previous);
                 self.blocks.absorb_next(previous);
@@ -272,7 +274,7 @@ impl Space {
         })
     }
 
-    /// Puts a free block into its bin.
+    /// Puts a free block into its bin; its list counts it already.
     #[inline]
     pub(crate) fn insert_free(&mut self, index: BlockIndex) {
         let list = self.blocks[index].list;
@@ -280,19 +282,23 @@ impl Space {
         self.enter_borders(index);
     }
 
-    /// Takes a free block out of its bin, where one copy of the code is enough.
+    /// Takes a free block out of its list.
     #[inline(never)]
     pub(crate) fn take_out(&mut self, index: BlockIndex) {
+        let (block, list) = self.block_and_list(index);
+        list.free_bytes -= block.bytes;
         self.remove_free(index);
     }
 
-    /// Puts a free block into its bin, where one copy of the code is enough.
+    /// Puts a free block into its list.
     #[inline(never)]
     pub(crate) fn put_in(&mut self, index: BlockIndex) {
+        let (block, list) = self.block_and_list(index);
+        list.free_bytes += block.bytes;
         self.insert_free(index);
     }
 
-    /// Takes a free block out of its bin.
+    /// Takes a free block out of its bin; its list still counts it.
     #[inline]
     pub(crate) fn remove_free(&mut self, index: BlockIndex) {
         let list = self.blocks[index].list;
@@ -320,7 +326,9 @@ impl Space {
             let before = block.previous;
             block.occupy(list, requested);
             let granted = Granted::of(block);
-            self.lists[list.index()].refile(&mut self.blocks, index);
+            let list = &mut self.lists[list.index()];
+            list.free_bytes -= bytes;
+            list.refile(&mut self.blocks, index);
             self.put_after(before, front);
             if is_at_border {
                 self.add_borders(index);

@@ -36,8 +36,18 @@ impl Engine {
             }
         };
         let state = self.backend.state();
-        let noted = state.change(|s| passed.iter().for_each(|&fence| s.fence_passed(fence)));
-        noted.map(|()| !passed.is_empty()).map_err(poisoned(Call::Query))
+        for &fence in &passed {
+            // In parts: others' hits are served in between.
+            let part = || {
+                state.change(|state| {
+                    let part = state.part_of(fence);
+                    state.fence_passed(part);
+                    part
+                })
+            };
+            while part().map_err(poisoned(Call::Query))? != fence {}
+        }
+        Ok(!passed.is_empty())
     }
 
     /// Waits for every fence that is recorded. True if there was any.

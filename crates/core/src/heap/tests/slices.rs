@@ -1,0 +1,79 @@
+//! What is done in parts, so that others' hits are served in between.
+
+use crate::{
+    Committed, Config, Fence, Freed, Heap, Outcome, PoolId, Reuse, SegmentKind, StateMachine, Step,
+    StreamId,
+};
+
+const GRANULE: u64 = 2 << 20;
+
+fn heap() -> (Heap, [StreamId; 2]) {
+    let mut heap = Heap::new(Config::new(SegmentKind::Mapped, GRANULE, 1 << 40));
+    let streams = [(); 2].map(|()| heap.add_stream());
+    (heap, streams)
+}
+
+/// As a device that does everything at once.
+fn allocate(heap: &mut Heap, stream: StreamId, bytes: u64) -> u64 {
+    loop {
+        match heap.request(PoolId::DEFAULT, stream, bytes, Reuse::Ordered).unwrap() {
+            Outcome::Granted(granted) => return granted.address,
+            Outcome::Plan(plan) => {
+                let address = (heap.stats().all.segments.total + 1) << 41;
+                if let Committed::Granted(granted) = heap.commit(plan, address) {
+                    return granted.address;
+                }
+            }
+        }
+    }
+}
+
+/// Thousands of blocks wait for one stream, which comes to its end: they are freed in parts, each
+/// of which leaves a heap whose every invariant holds.
+#[test]
+fn i9_what_waited_for_a_stream_is_freed_in_parts() {
+    let (mut heap, [a, b]) = heap();
+    let blocks: Vec<u64> = (0..2000).map(|_| allocate(&mut heap, a, 512)).collect();
+    let mut last = None;
+    for block in blocks {
+        heap.record_stream(block, b).unwrap();
+        let Ok(Freed::Plan(plan)) = heap.free(block) else { panic!("{b:?} may still use it") };
+        let &[Step::Record { fence }] = plan.steps() else { panic!("{plan:?}") };
+        let _ = heap.commit(*plan, 0);
+        last = Some(fence);
+    }
+    let last = last.unwrap();
+    let pending = |heap: &Heap| heap.stats().all.active_blocks.current;
+    assert_eq!(pending(&heap), 2000);
+    loop {
+        let (part, before) = (heap.part_of(last), pending(&heap));
+        heap.fence_passed(part);
+        heap.check().unwrap();
+        assert!((1..=256).contains(&(before - pending(&heap))), "{part:?}");
+        if part == last {
+            break;
+        }
+    }
+    assert_eq!(pending(&heap), 0);
+}
+
+/// The end of a predecessor is nothing to wait for, whatever waits for who took its place.
+#[test]
+fn a_fence_of_a_stream_that_was_succeeded_has_no_parts() {
+    let (mut heap, [a, b]) = heap();
+    let old = Fence { stream: b, point: 1 };
+    let plan = heap.retire_stream(b).unwrap();
+    let _ = heap.commit(plan, 0);
+    heap.fence_passed(old);
+    let successor = heap.add_stream();
+    assert_eq!(successor.index(), b.index());
+    for _ in 0..600 {
+        let block = allocate(&mut heap, a, 512);
+        heap.record_stream(block, successor).unwrap();
+        if let Ok(Freed::Plan(plan)) = heap.free(block) {
+            let _ = heap.commit(*plan, 0);
+        }
+    }
+    let of_old = Fence { point: u64::MAX, ..old };
+    assert_eq!(heap.part_of(of_old), of_old);
+}
