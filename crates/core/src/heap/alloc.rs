@@ -115,6 +115,7 @@ impl Heap {
         }
         let Some(first) = self.space.free_around(list, &place) else { return Ok(None) };
         let index = self.space.claim_range(first, place.start, place.end);
+        self.space.give_to(index, list);
         let granted = self.space.make_live(index, list, requested);
         Ok(Some(self.count_live(request, granted)))
     }
@@ -150,6 +151,7 @@ impl Heap {
         for list in self.space.lists() {
             let is_among = list.kind == SegmentKind::Mapped
                 && list.stream != owner
+                && list.has_others
                 && self.pools.is_open(list);
             if !is_among {
                 continue;
@@ -169,8 +171,8 @@ impl Heap {
             // Where the owner waits for the last use only, its next fence covers that for others.
             let next = self.streams.at(owner).free_after();
             self.space.take_out(index);
-            let block = &mut self.space.blocks[index];
-            (block.list, block.free_after) = (list, if is_over { 0 } else { next });
+            self.space.give_to(index, list);
+            self.space.blocks[index].free_after = if is_over { 0 } else { next };
             self.windows().file(index);
         }
     }
@@ -186,11 +188,10 @@ impl Heap {
             self.space.take_in_next(index);
         }
         let FreeList { stream, .. } = *self.space.list(request.list);
-        let block = &mut self.space.blocks[index];
-        block.list = request.list;
+        self.space.give_to(index, request.list);
         // Points of two streams do not compare. To its new stream what is left over is free at
         // once; to others, from that stream's next fence on.
-        block.free_after = self.streams.at(stream).free_after();
+        self.space.blocks[index].free_after = self.streams.at(stream).free_after();
         self.stats.cross_stream_reuses += 1;
         self.occupy(index, request)
     }

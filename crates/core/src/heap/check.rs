@@ -26,6 +26,7 @@ pub(super) fn check(heap: &Heap) -> Result<(), Broken> {
     check_i8_counters_agree(heap, &tiles)?;
     check_i9_pending_blocks_wait(heap, &tiles)?;
     check_i12_pools_keep_to_themselves(heap, &tiles)?;
+    check_i5_memory_of_others_is_known(heap, &tiles)?;
     check_i8_lists_agree(heap, &tiles)?;
     check_i13_blocks_are_backed(heap, &tiles)?;
     check_i16_pinned_memory_stays(heap)
@@ -158,6 +159,16 @@ fn check_i12_pools_keep_to_themselves(heap: &Heap, tiles: &Tiles) -> Result<(), 
         let pool = heap.pools.at(home.pool);
         hold(12, segment.kind == home.kind && home.kind == pool.kind, || {
             format!("a {:?} segment in a pool of {:?} ones", segment.kind, pool.kind)
+        })?;
+    }
+    Ok(())
+}
+
+fn check_i5_memory_of_others_is_known(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
+    for (_, block) in tiles.iter().filter(|(_, block)| !block.is_window) {
+        let is_own = heap.space.segments[block.segment].list == block.list;
+        hold(5, is_own || heap.space.list(block.list).has_others, || {
+            format!("{block:?} stands in a list that knows of no memory of others")
         })?;
     }
     Ok(())

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::Heap;
-use super::trim::Trim;
+use super::trim::{Trim, within};
 use crate::headroom::Look;
 use crate::id::{ListIx, SegmentIx};
 use crate::plan::{Plan, Release, Request, Reuse};
@@ -16,7 +16,6 @@ use crate::policy::SegmentKind;
 use crate::pool::{Pool, Pools};
 use crate::space::block::BlockIndex;
 use crate::space::free_list::FreeList;
-use crate::space::segment::Segment;
 use crate::vm::PageTable;
 
 /// What is to be gathered.
@@ -105,34 +104,46 @@ impl<'a> Trim<'a> {
     fn gathering(heap: &'a mut Heap, mut gather: Gather) -> Option<Plan> {
         let mut trim = Self::new(heap);
         let whose = gather.whose;
-        for ix in trim.segments_that(|pools, list| whose.takes_from(pools, list)) {
-            let Segment { kind, first, list, is_window, .. } = trim.heap.space.segments[ix];
-            let is_own = whose == Whose::AllFor(list);
-            if kind == SegmentKind::Mapped && !is_window && !is_own {
-                trim.gather_from(ix, first, &mut gather);
+        let takes_from = |pools: &Pools<Pool>, list: &FreeList| whose.takes_from(pools, list);
+        let starts = trim.run_starts(takes_from);
+        for ix in trim.segments_that(takes_from) {
+            let segment = trim.heap.space.segments[ix];
+            let is_own = whose == Whose::AllFor(segment.list);
+            if segment.kind == SegmentKind::Mapped && !segment.is_window && !is_own {
+                trim.gather_from(ix, within(&starts, &segment), &mut gather);
             }
         }
         (!trim.releases.is_empty()).then(|| trim.into_plan())
     }
 
-    /// Claims whole handles of a segment to be unmapped, as far as they are missing.
-    fn gather_from(&mut self, ix: SegmentIx, first: BlockIndex, missing: &mut Gather) {
-        let mut next = first;
-        while let Some(index) = next.some()
-            && missing.bytes > 0
-        {
-            let range = missing.within(&self.heap.vm, ix, self.releasable(ix, index));
-            if range.is_empty() {
-                next = self.heap.space.blocks[index].next;
+    /// Claims whole handles of a segment to be unmapped, as far as they are missing. Runs may begin
+    /// with these blocks.
+    fn gather_from(&mut self, ix: SegmentIx, starts: &[(u64, BlockIndex)], missing: &mut Gather) {
+        let mut end = 0;
+        for &(start, index) in starts {
+            if start < end {
                 continue;
             }
-            let claimed = self.heap.space.claim_range(index, range.start, range.end);
-            self.heap.space.blocks[claimed].free_after = 0;
-            next = self.heap.space.blocks[claimed].next;
-            missing.bytes = missing.bytes.saturating_sub(range.end - range.start);
-            let block = &self.heap.space.blocks[claimed];
-            let handles = self.heap.vm.plan_unmap_home(block, &mut self.steps);
-            self.releases.push(Release::Gathered { block: claimed, handles });
+            end = self.heap.streams.complete_run_end(&self.heap.space, index);
+            let mut next = index.some();
+            while let Some(index) = next.filter(|_| missing.bytes > 0) {
+                let block = &self.heap.space.blocks[index];
+                if block.address >= end {
+                    break;
+                }
+                let range = missing.within(&self.heap.vm, ix, self.releasable(ix, index));
+                if range.is_empty() {
+                    next = block.next.some();
+                    continue;
+                }
+                let claimed = self.heap.space.claim_range(index, range.start, range.end);
+                self.heap.space.blocks[claimed].free_after = 0;
+                missing.bytes = missing.bytes.saturating_sub(range.end - range.start);
+                let block = &self.heap.space.blocks[claimed];
+                let handles = self.heap.vm.plan_unmap_home(block, &mut self.steps);
+                self.releases.push(Release::Gathered { block: claimed, handles });
+                next = self.heap.space.blocks[claimed].next.some();
+            }
         }
     }
 }

@@ -68,11 +68,12 @@ impl Heap {
         let needed_bytes = request.bytes.next_multiple_of(granule_bytes);
         let is_roomy = self.headroom.is_roomy(&self.stats, needed_bytes);
         let search = self.search(request);
-        let donors = search.donors(false);
+        let can_remap = !is_roomy || self.headroom.can_remap(needed_bytes / granule_bytes);
+        // Where there is nothing to remap to, what there is to take makes no difference.
+        let is_of_use = can_remap || search.has_idle_window();
+        let donors = if is_of_use { search.donors(false) } else { Donors::default() };
         let free_bytes = donors.ordered_bytes();
-        let is_affordable = !is_roomy
-            || self.headroom.can_remap(needed_bytes / granule_bytes)
-            || search.idle_window(&donors, Stale::Now, 1).is_some();
+        let is_affordable = can_remap || search.idle_window(&donors, Stale::Now, 1).is_some();
         if needed_bytes <= free_bytes && is_affordable {
             if let Some(outcome) = self.remap(request, &donors) {
                 return Ok(outcome);

@@ -43,7 +43,7 @@ impl Heap {
         let window = self.search(request).idle_window(&donors, Stale::Now, 1)?;
         let address = self.space.blocks[window.index].address;
         let remap = self.vm.remap(address, window.fit, &donors)?;
-        let taken = self.windows().claim(window.index, &remap, &donors);
+        let taken = self.windows().claim(window.index, &remap);
         self.windows().finish_remap(request, window.index, &[], &taken);
         Some(self.occupy(window.index, request))
     }
@@ -72,7 +72,7 @@ impl Heap {
             return Some(Outcome::Plan(plan));
         }
         let remap = self.vm.remap(address, fit, donors)?;
-        let taken = self.windows().claim(index, &remap, donors);
+        let taken = self.windows().claim(index, &remap);
         if remap.steps.is_empty() {
             self.windows().finish_remap(request, index, &[], &taken);
             return Some(Outcome::Granted(self.occupy(index, request)));

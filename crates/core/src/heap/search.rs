@@ -255,6 +255,12 @@ impl Search<'_> {
         Some(Window { index, fit })
     }
 
+    /// Whether an idle window has room for the request.
+    pub(super) fn has_idle_window(&self) -> bool {
+        let windows = &self.space.idle_windows;
+        windows.of_size(self.request.list, self.granules as u32).next().is_some()
+    }
+
     /// The idle window that costs the fewest driver calls, and fewer than `most`.
     pub(super) fn idle_window(&self, donors: &Donors, stale: Stale, most: usize) -> Option<Window> {
         let mut best: Option<Window> = None;

@@ -7,7 +7,7 @@ use crate::error::{FreeError, RecordStreamError, RequestError, StreamError};
 use crate::fence::Fence;
 use crate::id::{PoolId, StreamId};
 use crate::plan::{Committed, Plan};
-use crate::policy::{PLAIN_UNIT_BYTES, SegmentKind};
+use crate::policy::SegmentKind;
 use crate::pool_stream_stats::PoolStreamStats;
 use crate::snapshot::{BlockView, SegmentView};
 use crate::state_machine::StateMachine;
@@ -45,8 +45,7 @@ impl StateMachine for Heap {
     fn unused_bytes(&self) -> u64 {
         let open = self.space.lists().iter().filter(|list| self.pools.gives_back(list));
         let free = open.flat_map(|list| {
-            // Nothing smaller is given back.
-            list.filed_from(&self.space.blocks, self.unit_bytes()).map(|index| {
+            list.filed_from(&self.space.blocks, self.unit_of(list.kind)).map(|index| {
                 let block = &self.space.blocks[index];
                 match list.kind {
                     SegmentKind::Mapped => {
@@ -62,10 +61,7 @@ impl StateMachine for Heap {
     }
 
     fn unit_bytes(&self) -> u64 {
-        match self.config().kind {
-            SegmentKind::Mapped => self.config().granule_bytes,
-            SegmentKind::Plain => PLAIN_UNIT_BYTES,
-        }
+        self.unit_of(self.config().kind)
     }
 
     fn granule_bytes(&self, pool: PoolId) -> Option<u64> {

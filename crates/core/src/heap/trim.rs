@@ -62,11 +62,12 @@ impl<'a> Trim<'a> {
     /// lead nowhere.
     fn claim_aliases(&mut self) {
         let complete = self.complete_ranges();
-        let segments = self.heap.space.segments.iter();
-        let mapped = segments.filter(|(_, segment)| segment.kind == SegmentKind::Mapped);
-        let blocks: Vec<BlockIndex> =
-            mapped.flat_map(|(_, segment)| self.heap.space.blocks.onward(segment.first)).collect();
-        for index in blocks {
+        let space = &self.heap.space;
+        let windows = space.segments.iter().filter(|(_, segment)| segment.is_window);
+        let in_windows = windows.flat_map(|(_, segment)| space.blocks.onward(segment.first));
+        let lists = space.lists().iter();
+        let unmapped = lists.flat_map(|list| space.blocks.filed_from(list.unmapped[0]));
+        for index in in_windows.chain(unmapped).collect::<Vec<_>>() {
             let block = self.heap.space.blocks[index];
             let is_idle = block.state == BlockState::IdleWindow
                 && self.heap.streams.is_complete(&self.heap.space, index);
@@ -93,22 +94,41 @@ impl<'a> Trim<'a> {
 
     /// Where granules of open pools are free at home and their last uses complete, by address.
     fn complete_ranges(&self) -> Vec<Range<u64>> {
-        let mut ranges = Vec::new();
-        for (ix, segment) in self.heap.space.segments.in_address_order() {
-            if segment.kind == SegmentKind::Plain || !self.is_open(segment) {
-                continue;
-            }
-            let mut end = 0;
-            for index in self.heap.space.blocks.onward(segment.first) {
-                let start = self.heap.space.blocks[index].address;
-                if start >= end {
-                    end = self.heap.streams.complete_run_end(&self.heap.space, index);
-                    ranges.push(self.heap.vm.span(ix, start..end).whole_handles());
-                }
+        if self.heap.vm.stats().aliases == 0 {
+            // Nobody asks where nothing leads anywhere but home.
+            return Vec::new();
+        }
+        let is_open = |pools: &Pools<Pool>, list: &FreeList| {
+            list.kind == SegmentKind::Mapped && pools.is_open(list)
+        };
+        let (mut ranges, mut end) = (Vec::new(), 0);
+        for (start, index) in self.run_starts(is_open) {
+            if start >= end {
+                end = self.heap.streams.complete_run_end(&self.heap.space, index);
+                let segment = self.heap.space.blocks[index].segment;
+                ranges.push(self.heap.vm.span(segment, start..end).whole_handles());
             }
         }
         ranges.retain(|range| !range.is_empty());
         ranges
+    }
+
+    /// The free blocks of some lists with which a run may begin that has something to give back,
+    /// by address: those of a whole unit, and those beside free blocks of other lists. However
+    /// many others there are, they are not looked at.
+    pub(super) fn run_starts(
+        &self,
+        may_give: impl Fn(&Pools<Pool>, &FreeList) -> bool,
+    ) -> Vec<(u64, BlockIndex)> {
+        let Heap { space, pools, .. } = &*self.heap;
+        let lists = space.lists().iter().filter(|list| may_give(pools, list));
+        let starts = lists.flat_map(|list| {
+            let whole = list.filed_from(&space.blocks, self.heap.unit_of(list.kind));
+            whole.chain(list.borders.blocks().iter().copied())
+        });
+        let mut starts: Vec<_> = starts.map(|index| (space.blocks[index].address, index)).collect();
+        starts.sort_unstable();
+        starts
     }
 
     fn is_open(&self, segment: &Segment) -> bool {
@@ -118,8 +138,10 @@ impl<'a> Trim<'a> {
     // Memory and addresses.
 
     fn claim_memory(&mut self) {
-        for ix in self.segments_that(|pools, list| pools.gives_back(list)) {
-            self.claim_segment(ix);
+        let gives_back = Pools::<Pool>::gives_back;
+        let starts = self.run_starts(gives_back);
+        for ix in self.segments_that(gives_back) {
+            self.claim_segment(ix, within(&starts, &self.heap.space.segments[ix]));
         }
         // Last, since giving these back has failed before: nothing waits behind them.
         let handles = self.heap.vm.take_releasable_idle();
@@ -140,9 +162,9 @@ impl<'a> Trim<'a> {
         may_give.map(|(ix, _)| ix).collect()
     }
 
-    /// Claims what a segment can give back.
-    fn claim_segment(&mut self, ix: SegmentIx) {
-        let Segment { kind, address, bytes, first, is_window, .. } = self.heap.space.segments[ix];
+    /// Claims what a segment can give back, in which runs may begin with these blocks.
+    fn claim_segment(&mut self, ix: SegmentIx, starts: &[(u64, BlockIndex)]) {
+        let Segment { address, bytes, first, is_window, .. } = self.heap.space.segments[ix];
         let whole = &self.heap.space.blocks[first];
         if whole.bytes == bytes && whole.state == BlockState::Unmapped {
             // A block that grows keeps its room.
@@ -160,30 +182,44 @@ impl<'a> Trim<'a> {
             // Its granules are released at their homes.
             return;
         }
-        let mut next = first;
-        while let Some(index) = next.some() {
-            let range = self.releasable(ix, index);
-            if range.is_empty() {
-                next = self.heap.space.blocks[index].next;
+        let mut end = 0;
+        for &(start, index) in starts {
+            // What a run has left over is cut anew: it is gone through from its first block.
+            if start < end {
                 continue;
             }
-            let claimed = self.heap.space.claim_range(index, range.start, range.end);
-            // All its uses are complete; points of different streams would not compare.
-            self.heap.space.blocks[claimed].free_after = 0;
-            next = self.heap.space.blocks[claimed].next;
-            self.releases.push(match kind {
-                SegmentKind::Mapped => {
-                    let block = &self.heap.space.blocks[claimed];
-                    let handles = self.heap.vm.plan_release(block, &mut self.steps);
-                    Release::Backing { block: claimed, handles }
+            end = self.heap.streams.complete_run_end(&self.heap.space, index);
+            let mut next = index;
+            while let range = self.releasable(ix, next)
+                && !range.is_empty()
+            {
+                let claimed = self.heap.space.claim_range(next, range.start, range.end);
+                // All its uses are complete; points of different streams would not compare.
+                self.heap.space.blocks[claimed].free_after = 0;
+                self.release(ix, claimed);
+                match self.heap.space.blocks[claimed].next.some() {
+                    Some(index) => next = index,
+                    None => break,
                 }
-                SegmentKind::Plain => {
-                    self.heap.space.segments.withdraw(ix);
-                    self.steps.push(Step::Free { address, bytes });
-                    Release::Segment { segment: ix }
-                }
-            });
+            }
         }
+    }
+
+    /// Adds the release of claimed memory at home.
+    fn release(&mut self, ix: SegmentIx, claimed: BlockIndex) {
+        let Segment { kind, address, bytes, .. } = self.heap.space.segments[ix];
+        self.releases.push(match kind {
+            SegmentKind::Mapped => {
+                let block = &self.heap.space.blocks[claimed];
+                let handles = self.heap.vm.plan_release(block, &mut self.steps);
+                Release::Backing { block: claimed, handles }
+            }
+            SegmentKind::Plain => {
+                self.heap.space.segments.withdraw(ix);
+                self.steps.push(Step::Free { address, bytes });
+                Release::Segment { segment: ix }
+            }
+        });
     }
 
     /// What can be given back of the run of free blocks that starts at this one.
@@ -200,6 +236,16 @@ impl<'a> Trim<'a> {
             }
         }
     }
+}
+
+/// Those of some blocks that stand in a segment.
+pub(super) fn within<'a>(
+    starts: &'a [(u64, BlockIndex)],
+    segment: &Segment,
+) -> &'a [(u64, BlockIndex)] {
+    let first = starts.partition_point(|&(start, _)| start < segment.address);
+    let end = starts.partition_point(|&(start, _)| start < segment.address + segment.bytes);
+    &starts[first..end]
 }
 
 impl Heap {

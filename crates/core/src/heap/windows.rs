@@ -19,7 +19,6 @@ use crate::space::Space;
 use crate::space::block::{Block, BlockIndex, BlockState};
 use crate::stats::Stats;
 use crate::vm::PageTable;
-use crate::vm::donors::Donors;
 use crate::vm::page::Return;
 use crate::vm::remap::Remap;
 
@@ -39,12 +38,7 @@ impl Windows<'_> {
 
     /// Claims a window, idle or of addresses that lead nowhere, and what a remap takes at home: as
     /// few blocks as possible.
-    pub(super) fn claim(
-        &mut self,
-        index: BlockIndex,
-        remap: &Remap,
-        donors: &Donors,
-    ) -> Vec<BlockIndex> {
+    pub(super) fn claim(&mut self, index: BlockIndex, remap: &Remap) -> Vec<BlockIndex> {
         if self.space.blocks[index].state == BlockState::IdleWindow {
             self.take_idle(index);
             let window_bytes = self.space.blocks[index].bytes;
@@ -61,19 +55,15 @@ impl Windows<'_> {
         let mut left = remap.taken.as_slice();
         // From the last to the first: what is cut off a block stands behind what it keeps.
         while let Some((last, mut before)) = left.split_last() {
-            let mut start = last.start;
-            let donor = donors.holding(last.start, last.end).copied();
-            assert!(donor.is_some(), "a remap takes what no donor has");
-            if let Some(donor) = donor {
-                while let Some((next, others)) = before.split_last()
-                    && next.end == start
-                    && next.start >= donor.start
-                {
-                    start = next.start;
-                    before = others;
-                }
-                claimed.push(self.space.claim_range(donor.block, start, last.end));
+            let mut start = last.range.start;
+            while let Some((next, others)) = before.split_last()
+                && next.range.end == start
+                && next.block == last.block
+            {
+                start = next.range.start;
+                before = others;
             }
+            claimed.push(self.space.claim_range(last.block, start, last.range.end));
             left = before;
         }
         claimed
@@ -251,8 +241,8 @@ impl Windows<'_> {
             // Free in the order of the stream that used it last, which is that of all uses before.
             let (pool, class, stream) = (to.pool, to.class, from.stream);
             let list = self.pools.list_in(self.space, pool, class, stream);
-            let block = &mut self.space.blocks[piece];
-            (block.list, block.free_after) = (list, window.free_after);
+            self.space.give_to(piece, list);
+            self.space.blocks[piece].free_after = window.free_after;
         }
         let bytes = self.space.blocks[piece].bytes;
         self.stats.classes[from_class].reserved_bytes.take(bytes);

@@ -66,6 +66,8 @@ pub(crate) struct FreeList {
     pub(crate) leaving_bytes: u64,
     /// Of its free blocks.
     pub(crate) free_bytes: u64,
+    /// It has blocks at homes of memory that was obtained for other lists, or had some.
+    pub(crate) has_others: bool,
     /// First unmapped block of the segments obtained for this list: of homes, and of windows.
     pub(crate) unmapped: [BlockIndex; 2],
     /// Its blocks beside free blocks of other lists.
@@ -84,6 +86,7 @@ impl FreeList {
             active_bytes: Gauge::default(),
             leaving_bytes: 0,
             free_bytes: 0,
+            has_others: false,
             unmapped: [BlockIndex::NONE; 2],
             borders: Borders::default(),
             bitmap: Bitmap::new(),

@@ -164,6 +164,13 @@ impl Space {
         (block, list)
     }
 
+    /// An unfiled block at home belongs to this list from now on.
+    pub(crate) fn give_to(&mut self, index: BlockIndex, list: ListIx) {
+        let is_others = self.segments[self.blocks[index].segment].list != list;
+        self.lists[list.index()].has_others |= is_others;
+        self.blocks[index].list = list;
+    }
+
     /// The list that a block belongs to.
     #[inline]
     pub(crate) fn list_of(&self, index: BlockIndex) -> &FreeList {
@@ -378,17 +385,22 @@ impl Space {
         }
     }
 
+    /// The nearest block in use at or below an address of a segment, since between two of these few
+    /// others are; the first block of all if there is none near.
+    pub(crate) fn block_below(&self, segment: SegmentIx, address: u64) -> BlockIndex {
+        let Segment { first, address: start, .. } = self.segments[segment];
+        let quanta = (start / QUANTUM..=address / QUANTUM).rev().take(LOOK_BELOW);
+        let nearest = { quanta }.find_map(|n| self.map.find(&self.blocks, n * QUANTUM));
+        nearest.unwrap_or(first)
+    }
+
     /// Why an address is not that of a live block.
     #[cold]
     fn classify(&self, address: u64) -> FreeError {
         let Some(segment) = self.segments.containing(address) else {
             return FreeError::Unknown { address };
         };
-        let Segment { first, address: start, .. } = self.segments[segment];
-        // From the nearest block in use below: between two of these few others are.
-        let quanta = (start / QUANTUM..=address / QUANTUM).rev().take(LOOK_BELOW);
-        let nearest = { quanta }.find_map(|n| self.map.find(&self.blocks, n * QUANTUM));
-        let from = nearest.unwrap_or(first);
+        let from = self.block_below(segment, address);
         let mut blocks = self.blocks.onward(from).take(LOOK_ONWARD);
         let around = blocks.find(|&index| address < self.blocks[index].end());
         let Some(block) = around.map(|index| &self.blocks[index]) else {

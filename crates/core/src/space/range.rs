@@ -45,12 +45,13 @@ impl Space {
 
     /// The first of the free blocks that cover a range, in a segment of the list's pool and class.
     pub(crate) fn free_around(&self, list: ListIx, range: &Range<u64>) -> Option<BlockIndex> {
-        let segment = &self.segments[self.segments.containing(range.start)?];
+        let ix = self.segments.containing(range.start)?;
+        let segment = &self.segments[ix];
         let (owner, user) = (self.list(segment.list), self.list(list));
         if (owner.pool, owner.class) != (user.pool, user.class) {
             return None;
         }
-        let mut blocks = self.blocks.onward(segment.first);
+        let mut blocks = self.blocks.onward(self.block_below(ix, range.start));
         let first = blocks.find(|&index| self.blocks[index].end() > range.start)?;
         let mut last = first;
         while self.blocks[last].state == BlockState::Free {

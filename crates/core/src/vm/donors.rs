@@ -1,6 +1,10 @@
 //! Donors: free memory from which a request may take whole handles.
+//!
+//! There may be tens of thousands, of which a request takes a few. So they are put in order only as
+//! far as that is asked for: by address where a window leads to them, by size for a gap.
 
 use crate::id::SegmentIx;
+use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::ops::Range;
 
@@ -22,23 +26,47 @@ pub(crate) struct Donor {
     pub(crate) is_ordered: bool,
 }
 
-/// Handles of one donor, in a segment.
-pub(crate) type Picked = (SegmentIx, Range<u64>);
+impl Donor {
+    /// Where it stands among those to take from: of the request's own stream first, of these the
+    /// largest, of equal ones the first.
+    const fn rank(&self) -> (bool, Reverse<u64>, u64) {
+        (self.is_foreign, Reverse(self.end - self.start), self.start)
+    }
+}
 
-/// All donors of a request, by address.
-#[derive(Debug)]
-pub(crate) struct Donors(Vec<Donor>);
+/// Handles of one donor.
+#[derive(Clone, Debug)]
+pub(crate) struct Picked {
+    pub(crate) block: BlockIndex,
+    pub(super) segment: SegmentIx,
+    pub(crate) range: Range<u64>,
+}
+
+/// All donors of a request.
+#[derive(Debug, Default)]
+pub(crate) struct Donors {
+    all: Vec<Donor>,
+    by_address: OnceCell<Vec<Donor>>,
+}
 
 impl Donors {
-    pub(crate) fn new(mut donors: Vec<Donor>) -> Self {
-        donors.sort_unstable_by_key(|donor| donor.start);
-        Self(donors)
+    pub(crate) fn new(all: Vec<Donor>) -> Self {
+        Self { all, by_address: OnceCell::new() }
+    }
+
+    fn by_address(&self) -> &[Donor] {
+        self.by_address.get_or_init(|| {
+            let mut donors = self.all.clone();
+            donors.sort_unstable_by_key(|donor| donor.start);
+            donors
+        })
     }
 
     /// The donor that has a range as part of its whole handles.
-    pub(crate) fn holding(&self, address: u64, end: u64) -> Option<&Donor> {
-        let after = self.0.partition_point(|donor| donor.start <= address);
-        self.0[..after].last().filter(|donor| end <= donor.end)
+    pub(super) fn holding(&self, address: u64, end: u64) -> Option<&Donor> {
+        let donors = self.by_address();
+        let after = donors.partition_point(|donor| donor.start <= address);
+        donors[..after].last().filter(|donor| end <= donor.end)
     }
 
     /// Takes the first run off a window's: as many pages as lead to one donor that can be taken at
@@ -62,39 +90,28 @@ impl Donors {
 
     /// Where the first donor after an address starts; the end of all addresses if there is none.
     fn start_after(&self, address: u64) -> u64 {
-        let after = self.0.partition_point(|donor| donor.start <= address);
-        self.0.get(after).map_or(u64::MAX, |donor| donor.start)
+        let donors = self.by_address();
+        let after = donors.partition_point(|donor| donor.start <= address);
+        donors.get(after).map_or(u64::MAX, |donor| donor.start)
     }
 
-    /// What can be taken at once and is not yet: that of the request's own stream first, large
-    /// blocks first, and the last of each first.
-    pub(super) fn without(&self, taken: &[Range<u64>]) -> Vec<Picked> {
-        let mut order: Vec<&Donor> = self.0.iter().filter(|donor| donor.is_ordered).collect();
-        largest_first(&mut order);
-        let mut left = Vec::with_capacity(order.len() + taken.len());
-        for donor in order {
-            let after = taken.partition_point(|range| range.start < donor.end);
-            let mut end = donor.end;
-            for range in taken[..after].iter().rev().take_while(|range| range.end > donor.start) {
-                left.push((donor.segment, range.end..end));
-                end = range.start;
-            }
-            left.push((donor.segment, donor.start..end));
-        }
-        left.retain(|(_, range)| !range.is_empty());
-        left
+    /// What can be taken at once and is not yet.
+    pub(super) fn without<'a>(&'a self, taken: &'a [Range<u64>]) -> Stock<'a> {
+        let donors = self.all.iter().filter(|donor| donor.is_ordered).collect();
+        Stock { donors, ordered: 0, used: 0, taken, pieces: Vec::new() }
     }
 
     /// How many bytes could be taken at once.
     pub(crate) fn ordered_bytes(&self) -> u64 {
-        let ordered = self.0.iter().filter(|donor| donor.is_ordered);
+        let ordered = self.all.iter().filter(|donor| donor.is_ordered);
         ordered.map(|donor| donor.end - donor.start).sum()
     }
 
     /// What a wait would make available: of the largest donors first, until `bytes` are covered.
     pub(crate) fn to_wait_for(&self, bytes: u64) -> Vec<BlockIndex> {
-        let mut unordered: Vec<&Donor> = self.0.iter().filter(|donor| !donor.is_ordered).collect();
-        largest_first(&mut unordered);
+        let unordered = self.all.iter().filter(|donor| !donor.is_ordered);
+        let mut unordered: Vec<&Donor> = unordered.collect();
+        unordered.sort_unstable_by_key(|donor| donor.rank());
         let mut left = bytes;
         let mut blocks = Vec::new();
         for donor in unordered {
@@ -108,7 +125,63 @@ impl Donors {
     }
 }
 
-/// Those of the request's own stream first, of these the largest, of equal ones the first.
-fn largest_first(donors: &mut [&Donor]) {
-    donors.sort_by_key(|donor| (donor.is_foreign, Reverse(donor.end - donor.start)));
+/// What a request can take, piece by piece: of the donors by rank, and the last of each first.
+#[derive(Debug)]
+pub(super) struct Stock<'a> {
+    donors: Vec<&'a Donor>,
+    /// How many of them are by rank, before all others.
+    ordered: usize,
+    /// How many of those have given their pieces.
+    used: usize,
+    /// What is not to be had of them, by address.
+    taken: &'a [Range<u64>],
+    pieces: Vec<Picked>,
+}
+
+impl Stock<'_> {
+    /// How many donors are put in order first; then as many as are already.
+    const ORDERED_AT_ONCE: usize = 32;
+
+    /// The piece at a position, which may be empty.
+    pub(super) fn piece(&mut self, at: usize) -> Option<&mut Picked> {
+        while self.pieces.len() <= at {
+            if self.used == self.ordered {
+                self.order_more();
+            }
+            let donor = *self.donors.get(self.used)?;
+            self.used += 1;
+            self.add(donor);
+        }
+        self.pieces.get_mut(at)
+    }
+
+    /// All pieces.
+    pub(super) fn all(&mut self) -> &[Picked] {
+        while self.piece(self.pieces.len()).is_some() {}
+        &self.pieces
+    }
+
+    /// Puts the next donors in order.
+    fn order_more(&mut self) {
+        let rest = &mut self.donors[self.ordered..];
+        let more = rest.len().min(self.ordered.max(Self::ORDERED_AT_ONCE));
+        if more < rest.len() {
+            rest.select_nth_unstable_by_key(more, |donor| donor.rank());
+        }
+        rest[..more].sort_unstable_by_key(|donor| donor.rank());
+        self.ordered += more;
+    }
+
+    /// Adds the pieces of a donor that are not taken.
+    fn add(&mut self, donor: &Donor) {
+        let Donor { block, segment, .. } = *donor;
+        let after = self.taken.partition_point(|range| range.start < donor.end);
+        let within = self.taken[..after].iter().rev().take_while(|range| range.end > donor.start);
+        let mut end = donor.end;
+        for range in within {
+            self.pieces.push(Picked { block, segment, range: range.end..end });
+            end = range.start;
+        }
+        self.pieces.push(Picked { block, segment, range: donor.start..end });
+    }
 }

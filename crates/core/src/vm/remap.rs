@@ -5,11 +5,11 @@ use crate::id::{GranuleId, SegmentIx};
 use std::ops::Range;
 
 use super::PageTable;
-use super::donors::{Donors, Picked};
+use super::donors::{Donor, Donors, Picked};
 use super::granule::PageAddr;
 use super::page::Return;
 use super::run::{MappedRun, Target};
-use super::window::{WindowFit, in_order};
+use super::window::WindowFit;
 use crate::plan::Step;
 use crate::space::block::{Block, BlockIndex};
 
@@ -19,7 +19,7 @@ pub(crate) struct Remap {
     /// Size of the front of the window that is used.
     pub(crate) bytes: u64,
     /// What is taken at home, by address.
-    pub(crate) taken: Vec<Range<u64>>,
+    pub(crate) taken: Vec<Picked>,
     /// One map for each handle where the window leads nowhere, then access, once for each range.
     pub(crate) steps: Vec<Step>,
 }
@@ -28,19 +28,22 @@ impl PageTable {
     /// A remap into a window that starts here and fits so. `None` if no free handles fit.
     pub(crate) fn remap(&self, window: u64, mut fit: WindowFit, donors: &Donors) -> Option<Remap> {
         let picked = self.pick(&fit, donors)?;
-        let mut taken = fit.hits(self.granule_bytes);
         let granules: Vec<GranuleId> = picked
             .iter()
-            .flat_map(|(segment, range)| self.span(*segment, range.clone()).mapped_pages())
+            .flat_map(|part| self.span(part.segment, part.range.clone()).mapped_pages())
             .map(|(_, granule)| granule)
             .collect();
         let gaps: usize = fit.gaps().iter().sum();
         assert!(granules.len() >= gaps, "fewer granules were picked than there are gaps");
         fit.lengthen(granules.len() - gaps);
-        if !picked.is_empty() {
-            taken.extend(picked.into_iter().map(|(_, range)| range));
-            taken = in_order(taken);
+        let mut taken = picked;
+        for range in fit.hits(self.granule_bytes) {
+            let donor = donors.holding(range.start, range.end);
+            assert!(donor.is_some(), "a window leads to what no donor has");
+            let part = |&Donor { block, segment, .. }: &_| Picked { block, segment, range };
+            taken.extend(donor.map(part));
         }
+        taken.sort_unstable_by_key(|part| part.range.start);
         let steps = self.remap_steps(window, &fit, &granules);
         Some(Remap { bytes: fit.pages() as u64 * self.granule_bytes, taken, steps })
     }
@@ -54,16 +57,18 @@ impl PageTable {
         if gaps.is_empty() {
             return Some(picked);
         }
-        let mut stock = donors.without(&fit.hits(self.granule_bytes));
+        let hits = fit.hits(self.granule_bytes);
+        let mut stock = donors.without(&hits);
         for (at, &gap) in gaps.iter().enumerate() {
             let mut left = gap as u64 * self.granule_bytes;
-            for (segment, range) in &mut stock {
+            for at in 0.. {
+                let Some(Picked { block, segment, range }) = stock.piece(at) else { break };
                 let last = self.last_handles(*segment, range, left);
                 assert!(last.end - last.start <= left, "more is picked than a gap takes");
                 left -= last.end - last.start;
                 range.end = last.start;
                 if !last.is_empty() {
-                    picked.push((*segment, last));
+                    picked.push(Picked { block: *block, segment: *segment, range: last });
                 }
                 if left == 0 {
                     break;
@@ -74,10 +79,11 @@ impl PageTable {
                     return None;
                 }
                 let most = left + fit.room as u64 * self.granule_bytes;
-                let lasts = stock.iter().filter_map(|(segment, range)| {
-                    Some((*segment, self.last_handle(*segment, range)?))
+                let lasts = stock.all().iter().filter_map(|piece| {
+                    let range = self.last_handle(piece.segment, &piece.range)?;
+                    Some(Picked { range, ..piece.clone() })
                 });
-                let bytes = |last: &Picked| last.1.end - last.1.start;
+                let bytes = |last: &Picked| last.range.end - last.range.start;
                 let lasts = lasts.filter(|last| bytes(last) <= most);
                 picked.push(lasts.min_by_key(bytes)?);
             }

@@ -127,7 +127,7 @@ impl WindowFit {
 }
 
 /// Ranges of addresses, sorted.
-pub(super) fn in_order(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+fn in_order(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| range.start);
     ranges
 }

@@ -1,5 +1,6 @@
 //! What is done in parts, so that others' hits are served in between.
 
+use crate::heap::trim::Trim;
 use crate::{
     Committed, Config, Fence, Freed, Heap, Outcome, PoolId, Reuse, SegmentKind, StateMachine, Step,
     StreamId,
@@ -76,4 +77,49 @@ fn a_fence_of_a_stream_that_was_succeeded_has_no_parts() {
     }
     let of_old = Fence { point: u64::MAX, ..old };
     assert_eq!(heap.part_of(of_old), of_old);
+}
+
+fn synchronize(heap: &mut Heap) {
+    let plan = heap.plan_synchronize();
+    let _ = heap.commit(plan, 0);
+}
+
+/// A trim of a heap with thousands of small blocks looks at none that has no whole granule.
+#[test]
+fn a_trim_looks_at_what_it_could_give_back_alone() {
+    let (mut heap, [a, _]) = heap();
+    let blocks: Vec<u64> = (0..3000).map(|_| allocate(&mut heap, a, 512)).collect();
+    for &block in blocks.iter().step_by(2) {
+        assert!(matches!(heap.free(block), Ok(Freed::Done)));
+    }
+    synchronize(&mut heap);
+    let starts = |heap: &mut Heap| Trim::new(heap).run_starts(|_, _| true).len();
+    assert_eq!(starts(&mut heap), 0);
+    assert!(heap.plan_trim().is_none());
+    for &block in blocks.iter().skip(1).step_by(2) {
+        assert!(matches!(heap.free(block), Ok(Freed::Done)));
+    }
+    assert_eq!(starts(&mut heap), 1);
+}
+
+/// A granule of which one stream has the first half free, another the second.
+#[test]
+fn b13_a_trim_finds_what_is_whole_only_together() {
+    let (mut heap, [a, b]) = heap();
+    let halves = [(); 2].map(|()| allocate(&mut heap, a, GRANULE / 2));
+    assert_eq!(halves[0] + GRANULE / 2, halves[1]);
+    assert!(matches!(heap.free(halves[0]), Ok(Freed::Done)));
+    synchronize(&mut heap);
+    assert_eq!(allocate(&mut heap, b, GRANULE / 2), halves[0]);
+    for half in halves {
+        assert!(matches!(heap.free(half), Ok(Freed::Done)));
+    }
+    heap.check().unwrap();
+    assert!(heap.plan_trim().is_none(), "the device may still be using them");
+    synchronize(&mut heap);
+    while let Some(plan) = heap.plan_trim() {
+        let _ = heap.commit(plan, 0);
+        heap.check().unwrap();
+    }
+    assert_eq!(heap.stats().all.reserved_bytes.current, 0);
 }
