@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use drystone_core::{
     Captured, Committed, Config, CrossStream, Fence, Freed, Heap, Miss, Next, Plan, PoolId, Prefer,
-    SegmentKind, StateMachine, Step, StreamId,
+    SegmentKind, SnapshotBuffer, StateMachine, Step, StreamId,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -71,9 +71,8 @@ impl Held {
 
     fn allocate(&mut self, operation: &'static str, stream: StreamId, bytes: u64) -> u64 {
         let pool = PoolId::DEFAULT;
-        if let Some(granted) =
-            self.hold(operation, |heap| heap.allocate(pool, stream, bytes)).unwrap()
-        {
+        let served = self.hold("hit, or none", |heap| heap.allocate(pool, stream, bytes));
+        if let Some(granted) = served.unwrap() {
             return granted.address;
         }
         let mut miss: Miss<()> = Miss::new(pool, stream, bytes, Captured::None);
@@ -126,7 +125,9 @@ impl Held {
 
     /// What is asked of a heap.
     fn ask(&mut self) {
-        self.hold("snapshot", |heap| drop(heap.snapshot()));
+        let buffer = SnapshotBuffer::for_blocks(self.heap.blocks_to_copy());
+        let copy = self.hold("snapshot: copy", |heap| heap.copy(buffer));
+        assert!(!copy.views().is_empty());
         self.hold("statistics by pool and stream", |heap| drop(heap.pool_stream_stats()));
         self.hold("largest free block", |heap| heap.largest_free_bytes());
         self.hold("budget", |heap| heap.unused_bytes());
@@ -143,8 +144,8 @@ fn comb() -> Stretches {
     let mut held = Held::new(Prefer::Balanced, CrossStream::Wait);
     let [a, b] = [(); 2].map(|()| held.heap.add_stream());
     let blocks: Vec<u64> =
-        (0..2_000_000).map(|_| held.allocate("allocate, a million times", a, 1024)).collect();
-    blocks.iter().step_by(2).for_each(|&block| held.free("free, a million times", block));
+        (0..2_000_000).map(|_| held.allocate("miss while it grows", a, 1024)).collect();
+    blocks.iter().step_by(2).for_each(|&block| held.free("free", block));
     for _ in 0..8 {
         held.allocate("miss of another stream, small", b, MIB);
     }
@@ -169,7 +170,8 @@ fn comb() -> Stretches {
 fn holes() -> Stretches {
     let mut held = Held::new(Prefer::Memory, CrossStream::Wait);
     let [a, b] = [(); 2].map(|()| held.heap.add_stream());
-    let blocks: Vec<u64> = (0..20_000).map(|_| held.allocate("allocate", a, 2 * MIB)).collect();
+    let blocks: Vec<u64> =
+        (0..20_000).map(|_| held.allocate("miss while it grows", a, 2 * MIB)).collect();
     blocks.iter().step_by(2).for_each(|&block| held.free("free", block));
     for n in 1..8 {
         let block = held.allocate("remap", a, n * 32 * MIB);
@@ -219,7 +221,8 @@ fn streams() -> Stretches {
 fn pending() -> Stretches {
     let mut held = Held::new(Prefer::Balanced, CrossStream::Wait);
     let [a, b] = [(); 2].map(|()| held.heap.add_stream());
-    let blocks: Vec<u64> = (0..100_000).map(|_| held.allocate("allocate", a, 4096)).collect();
+    let blocks: Vec<u64> =
+        (0..100_000).map(|_| held.allocate("miss while it grows", a, 4096)).collect();
     for &block in &blocks {
         held.hold("record_stream", |heap| heap.record_stream(block, b)).unwrap();
         held.free("free", block);
@@ -232,7 +235,8 @@ fn pending() -> Stretches {
 fn pins() -> Stretches {
     let mut held = Held::new(Prefer::Memory, CrossStream::Wait);
     let a = held.heap.add_stream();
-    let blocks: Vec<u64> = (0..40_000).map(|_| held.allocate("allocate", a, 2 * MIB)).collect();
+    let blocks: Vec<u64> =
+        (0..40_000).map(|_| held.allocate("miss while it grows", a, 2 * MIB)).collect();
     for &block in blocks.iter().rev().step_by(2) {
         held.hold("pin", |heap| heap.pin_mapping(block)).unwrap();
     }

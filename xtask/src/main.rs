@@ -200,7 +200,7 @@ fn main() -> Result<()> {
         Task::Figures(args) => figures::figures(&args),
         Task::Score(args) => score::score(&args),
         Task::Picture => figures::picture(),
-        Task::Bench => bench(&["hit_path", "replay", "decode"]),
+        Task::Bench => bench(&["hit_path", "stalls", "replay", "decode"]),
         Task::Instructions => instructions(),
     }
 }

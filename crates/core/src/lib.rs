@@ -74,7 +74,7 @@ pub use policy::{CrossStream, HELD_PER_HANDLE, Prefer, SegmentKind, SizeClass};
 pub use pool_stream_stats::PoolStreamStats;
 pub use recovery::{Captured, Failure, Miss, Next, Refusal};
 pub use size::SizeError;
-pub use snapshot::{BlockView, SegmentView};
+pub use snapshot::{BlockView, SegmentView, SnapshotBuffer, SnapshotCopy};
 pub use space::block::BlockState;
 pub use space::{Granted, Space};
 pub use state_machine::StateMachine;

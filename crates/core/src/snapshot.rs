@@ -1,8 +1,14 @@
 //! Snapshot: what is held, as plain data. Segments in address order, tiled by their blocks.
+//!
+//! All of it is of one moment, so the state is copied with its lock held: the tables as they are,
+//! into memory that is there already ([`SnapshotBuffer`]). What is said of them ([`SnapshotCopy::views`]) takes
+//! several times as long, and no lock.
 
+use crate::id::{ListIx, PoolIx, SegmentIx, StreamIx};
 use crate::policy::{SegmentKind, SizeClass};
 use crate::space::Space;
-use crate::space::block::{BlockIndex, BlockState};
+use crate::space::block::{Block, BlockIndex, BlockState};
+use crate::space::free_list::FreeList;
 use crate::space::segment::Segment;
 
 /// One segment.
@@ -43,35 +49,96 @@ pub struct BlockView {
     pub stream: usize,
 }
 
-impl Space {
-    /// What it holds.
-    pub(crate) fn snapshot(&self) -> Vec<SegmentView> {
-        let view = |segment: &Segment| {
-            let list = self.list(segment.list);
-            let blocks = self.blocks.onward(segment.first);
+/// Memory for a copy of what is held, asked for and touched before the copy is made.
+#[derive(Debug)]
+pub struct SnapshotBuffer(Vec<Block>);
+
+impl SnapshotBuffer {
+    /// For so many blocks, and some that are made meanwhile.
+    pub fn for_blocks(blocks: usize) -> Self {
+        let claimed = Block::claimed(0, 0, SegmentIx(0), ListIx(0), false);
+        Self(vec![claimed; blocks + blocks / 16 + 64])
+    }
+}
+
+/// What is held at one moment, copied.
+#[derive(Debug)]
+pub struct SnapshotCopy(Inner);
+
+#[derive(Debug)]
+enum Inner {
+    Tables {
+        blocks: Vec<Block>,
+        /// In address order.
+        segments: Vec<Segment>,
+        lists: Vec<Owner>,
+    },
+    Views(Vec<SegmentView>),
+}
+
+/// Whose blocks a list has.
+#[derive(Debug)]
+struct Owner {
+    pool: PoolIx,
+    class: SizeClass,
+    stream: StreamIx,
+}
+
+impl SnapshotCopy {
+    /// Of a state machine with few blocks.
+    pub(crate) const fn of_views(views: Vec<SegmentView>) -> Self {
+        Self(Inner::Views(views))
+    }
+
+    /// What it is.
+    pub fn views(self) -> Vec<SegmentView> {
+        let (blocks, segments, lists) = match self.0 {
+            Inner::Views(views) => return views,
+            Inner::Tables { blocks, segments, lists } => (blocks, segments, lists),
+        };
+        let block = |index: BlockIndex| &blocks[index.0 as usize];
+        let view = |segment: Segment| {
+            let &Owner { pool, class, stream } = &lists[segment.list.index()];
+            let chain = std::iter::successors(segment.first.some(), |&ix| block(ix).next.some());
+            let views = chain.map(block).map(|block| block.view(lists[block.list.index()].stream));
             SegmentView {
                 address: segment.address,
                 bytes: segment.bytes,
                 kind: segment.kind,
-                class: list.class,
-                pool: list.pool.index(),
-                stream: list.stream.index(),
-                blocks: blocks.map(|index| self.view(index)).collect(),
+                class,
+                pool: pool.index(),
+                stream: stream.index(),
+                blocks: views.collect(),
             }
         };
-        self.segments.in_address_order().map(|(_, segment)| view(segment)).collect()
+        segments.into_iter().map(view).collect()
     }
+}
 
-    /// A block.
-    pub(crate) fn view(&self, index: BlockIndex) -> BlockView {
-        let block = &self.blocks[index];
-        let is_requested = matches!(block.state, BlockState::Live | BlockState::Pending);
+impl Space {
+    /// Copies what it holds.
+    pub(crate) fn copy(&self, SnapshotBuffer(mut blocks): SnapshotBuffer) -> SnapshotCopy {
+        self.blocks.copy_to(&mut blocks);
+        let owner =
+            |list: &FreeList| Owner { pool: list.pool, class: list.class, stream: list.stream };
+        SnapshotCopy(Inner::Tables {
+            blocks,
+            segments: self.segments.in_address_order().map(|(_, segment)| *segment).collect(),
+            lists: self.lists().iter().map(owner).collect(),
+        })
+    }
+}
+
+impl Block {
+    /// The block, as used on a stream.
+    pub(crate) fn view(&self, stream: StreamIx) -> BlockView {
+        let is_requested = matches!(self.state, BlockState::Live | BlockState::Pending);
         BlockView {
-            address: block.address,
-            bytes: block.bytes,
-            requested_bytes: if is_requested { block.requested } else { 0 },
-            state: block.state,
-            stream: self.list_of(index).stream.index(),
+            address: self.address,
+            bytes: self.bytes,
+            requested_bytes: if is_requested { self.requested } else { 0 },
+            state: self.state,
+            stream: stream.index(),
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::fence::Fence;
 use crate::id::{PoolId, StreamId};
 use crate::plan::{Committed, Plan};
 use crate::pool_stream_stats::PoolStreamStats;
-use crate::snapshot::{BlockView, SegmentView};
+use crate::snapshot::{BlockView, SegmentView, SnapshotBuffer, SnapshotCopy};
 use crate::stats::Stats;
 
 /// What decides for a device, whether it keeps the memory itself or the driver's pools do.
@@ -16,8 +16,14 @@ pub trait StateMachine {
     fn stats(&self) -> &Stats;
     /// What each pool, class and stream has that has anything, or had since the peaks were reset.
     fn pool_stream_stats(&self) -> Vec<PoolStreamStats>;
+    /// How many blocks a copy of what is held has at most.
+    fn blocks_to_copy(&self) -> usize;
+    /// Copies what is held, in as little time as may be: what it is, the copy tells.
+    fn copy(&self, buffer: SnapshotBuffer) -> SnapshotCopy;
     /// What is held.
-    fn snapshot(&self) -> Vec<SegmentView>;
+    fn snapshot(&self) -> Vec<SegmentView> {
+        self.copy(SnapshotBuffer::for_blocks(self.blocks_to_copy())).views()
+    }
     /// The live block that starts at an address.
     ///
     /// # Errors

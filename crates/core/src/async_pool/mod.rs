@@ -29,7 +29,7 @@ use crate::policy::{self, SegmentKind, SizeClass};
 use crate::pool::Pools;
 use crate::pool_stream_stats::PoolStreamStats;
 use crate::size::QUANTUM;
-use crate::snapshot::{BlockView, SegmentView};
+use crate::snapshot::{BlockView, SegmentView, SnapshotBuffer, SnapshotCopy};
 use crate::space::block::{BlockIndex, BlockState};
 use crate::state_machine::StateMachine;
 use crate::stats::Stats;
@@ -178,7 +178,11 @@ impl StateMachine for AsyncPools {
         self.pool_streams.iter().copied().filter(PoolStreamStats::is_used).collect()
     }
 
-    fn snapshot(&self) -> Vec<SegmentView> {
+    fn blocks_to_copy(&self) -> usize {
+        0
+    }
+
+    fn copy(&self, _: SnapshotBuffer) -> SnapshotCopy {
         let blocks = self.by_address.values().map(|&index| &self.blocks[BlockIndex(index).slot()]);
         let segment = |block: &Block| SegmentView {
             address: block.address,
@@ -189,7 +193,7 @@ impl StateMachine for AsyncPools {
             stream: block.stream.index(),
             blocks: vec![block.view()],
         };
-        blocks.map(segment).collect()
+        SnapshotCopy::of_views(blocks.map(segment).collect())
     }
 
     fn block_at(&self, address: u64) -> Result<BlockView, FreeError> {

@@ -9,7 +9,7 @@ use crate::id::{PoolId, StreamId};
 use crate::plan::{Committed, Plan};
 use crate::policy::SegmentKind;
 use crate::pool_stream_stats::PoolStreamStats;
-use crate::snapshot::{BlockView, SegmentView};
+use crate::snapshot::{BlockView, SnapshotBuffer, SnapshotCopy};
 use crate::state_machine::StateMachine;
 use crate::stats::Stats;
 
@@ -22,12 +22,17 @@ impl StateMachine for Heap {
         self.space.pool_stream_stats()
     }
 
-    fn snapshot(&self) -> Vec<SegmentView> {
-        self.space.snapshot()
+    fn blocks_to_copy(&self) -> usize {
+        self.space.blocks.capacity()
+    }
+
+    fn copy(&self, buffer: SnapshotBuffer) -> SnapshotCopy {
+        self.space.copy(buffer)
     }
 
     fn block_at(&self, address: u64) -> Result<BlockView, FreeError> {
-        Ok(self.space.view(self.space.find_live(address)?))
+        let index = self.space.find_live(address)?;
+        Ok(self.space.blocks[index].view(self.space.list_of(index).stream))
     }
 
     fn check(&self) -> Result<(), Broken> {

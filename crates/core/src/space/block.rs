@@ -258,6 +258,12 @@ impl Blocks {
         std::iter::successors(first.some(), |&index| self[index].next.some())
     }
 
+    /// Copies the table, by index: slots in use and spare ones.
+    pub(crate) fn copy_to(&self, copy: &mut Vec<Block>) {
+        copy.clear();
+        copy.extend_from_slice(&self.table);
+    }
+
     /// Slots in use or spare: an upper bound of every index.
     pub(crate) fn capacity(&self) -> usize {
         self.table.len()

@@ -114,8 +114,8 @@ impl Allocator {
         self.engine.tags.stats()
     }
 
-    /// What is held, which takes time for each block: segments in address order, tiled by their
-    /// blocks. With backend `async` each block is a segment of its own: what the driver holds
+    /// What is held at one moment, which takes time for each block: segments in address order,
+    /// tiled by their blocks. Others wait while the blocks are copied, and not while they are told. With backend `async` each block is a segment of its own: what the driver holds
     /// beside them, it does not show.
     ///
     /// ```
@@ -134,7 +134,7 @@ impl Allocator {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn snapshot(&self) -> Vec<SegmentView> {
-        self.engine.backend.read().snapshot()
+        self.engine.backend.snapshot()
     }
 
     /// The live block that starts at an address.
@@ -278,7 +278,7 @@ impl Allocator {
     /// # Errors
     /// The file cannot be made, or the allocator is being recorded already.
     pub fn record(&self, path: impl AsRef<Path>) -> io::Result<Recording> {
-        let snapshot = || self.engine.backend.read().snapshot();
+        let snapshot = || self.engine.backend.snapshot();
         self.engine.recorder.begin(path.as_ref(), snapshot)
     }
 

@@ -9,7 +9,7 @@ pub(crate) mod heap;
 
 use std::ops::Deref;
 
-use drystone_core::{AsyncPools, Heap, RemapStats, StateMachine};
+use drystone_core::{AsyncPools, Heap, RemapStats, SegmentView, SnapshotBuffer, StateMachine};
 use drystone_driver::DriverError;
 
 use self::async_pools::PoolsDevice;
@@ -38,6 +38,15 @@ impl BackendState {
     /// To look at, poisoned or not.
     pub(crate) fn read(&self) -> impl Deref<Target = dyn StateMachine> {
         self.state().read()
+    }
+
+    /// What is held at one moment. The copy's memory is made ready, and the copy is told, with no
+    /// lock held.
+    pub(crate) fn snapshot(&self) -> Vec<SegmentView> {
+        let blocks = self.read().blocks_to_copy();
+        let buffer = SnapshotBuffer::for_blocks(blocks);
+        let copy = self.read().copy(buffer);
+        copy.views()
     }
 
     /// What is mapped away from home and pinned; nothing where the driver does the caching.
