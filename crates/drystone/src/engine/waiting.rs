@@ -80,7 +80,15 @@ impl Engine {
     }
 
     fn wait_until_idle(&self) -> Result<(), DriverError> {
-        let plan = self.backend.state().change(|state| state.plan_synchronize());
-        self.perform(plan.map_err(poisoned(Call::SynchronizeDevice))?)
+        let state = self.backend.state();
+        let plan = state.change(|state| state.plan_synchronize());
+        let plan = plan.map_err(poisoned(Call::SynchronizeDevice))?;
+        let done = self.executor.carry_out(&plan, None);
+        if done.is_ok() {
+            // Once handed back, the plan frees at once what waits still: so before, in parts. A
+            // driver that is gone says so again.
+            let _ = self.note_passed();
+        }
+        self.executor.hand_back(state, plan, done)
     }
 }

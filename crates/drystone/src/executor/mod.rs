@@ -64,7 +64,18 @@ impl Executor {
         state: &StateLock<dyn StateMachine>,
         plan: Plan,
     ) -> Result<(), DriverError> {
-        match self.carry_out(&plan, None) {
+        let done = self.carry_out(&plan, None);
+        self.hand_back(state, plan, done)
+    }
+
+    /// Hands a plan back that was carried out, done or undone.
+    pub(crate) fn hand_back(
+        &self,
+        state: &StateLock<dyn StateMachine>,
+        plan: Plan,
+        done: Result<u64, Failure<DriverError>>,
+    ) -> Result<(), DriverError> {
+        match done {
             Ok(address) => {
                 let committed = state.change(|state| state.commit(plan, address));
                 committed.map(drop).map_err(poisoned(Call::SynchronizeDevice))
