@@ -24,6 +24,7 @@ mod fuzz;
 mod layout;
 mod pins;
 mod share;
+mod uses;
 
 /// Two devices that reach one another's memory, and no others.
 const CONNECTED: u32 = 30;
