@@ -15,9 +15,10 @@ use drystone_sim::{GRANULARITY_BYTES, SimConfig, SimDevice};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Addresses of device memory begin here and end below those of programs and libraries.
-const FIRST_ADDRESS: u64 = 2 << 40;
-const ADDRESSES: u64 = 64 << 40;
+/// Addresses of device memory begin here, above those that mimalloc asks the system for (from 2 to
+/// 30 TiB), and end below those of programs and libraries (from 85 TiB).
+const FIRST_ADDRESS: u64 = 32 << 40;
+const ADDRESSES: u64 = 48 << 40;
 
 #[derive(Debug)]
 pub(crate) struct Device {
@@ -102,5 +103,25 @@ impl Device {
         let handle = Handle::decode(raw, kind).ok_or(INVALID_HANDLE)?;
         let is_own = handle.ordinal == self.ordinal && handle.is_of(self.generation);
         if is_own { Ok(handle.value) } else { Err(INVALID_HANDLE) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_the_process_may_lie_where_mimalloc_asks_for_it() {
+        for tebibytes in [2_u64, 29] {
+            let at = (tebibytes << 40) as *mut libc::c_void;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+            // SAFETY: a page of its own, which replaces none.
+            let page = unsafe { libc::mmap(at, 4096, libc::PROT_READ, flags, -1, 0) };
+            assert_eq!(page, at);
+        }
+        let config = Config { backing: true, ..Config::default() };
+        for ordinal in 0..2 {
+            assert!(Device::new(ordinal, 2, 0, &config, None).backing.is_some());
+        }
     }
 }
