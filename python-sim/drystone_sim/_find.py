@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from . import _dry_run
 from ._errors import SimError
-from ._report import room
 
 PROBES_MAX = 24
 
@@ -91,15 +90,16 @@ def _next(request: _dry_run.Request, runs: dict[int, _dry_run.Outcome], fits: in
     slope = (needs[1] - needs[0]) / (high - low)
     if slope <= 0:
         return fails - 1 if fails not in runs else (fits + fails) // 2
-    left = room(request.gpu, runs[low].worst).low
-    guess = low + int((left - needs[0]) / slope)
+    guess = low + int((request.gpu.cuda.low - needs[0]) / slope)
     # A guess that was run and fits is proved by the next value.
     return max(fits + 1, min(guess, fails - 1))
 
 
 def _need(outcome: _dry_run.Outcome, at: int) -> int:
+    """At its highest, with what lies beside the allocator."""
     held = outcome.worst.replayed.held[at]
-    return held.smallest or held.reserved
+    besides = sum(one.high for one in outcome.worst.beside.values())
+    return (held.smallest or held.reserved) + besides
 
 
 def _none(runs: dict[int, _dry_run.Outcome], option: Option) -> Found:

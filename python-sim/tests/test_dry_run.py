@@ -117,9 +117,14 @@ class DryRun(unittest.TestCase):
         self.assertEqual(native["fits"], "no")
         self.assertLess(native["margin_bytes"], 0)
 
-    def test_convolutions_find_an_engine_beyond_the_end_of_the_device(self):
-        found = self.dry_run("--gpu", "700MiB", "convolve.py", code=1)
-        self.assertEqual(found["ranks"][0]["steps"], 3)
+    def test_what_convolutions_may_work_in_is_a_range_of_its_own(self):
+        rank, = self.dry_run("convolve.py")["ranks"]
+        # The matrix of an explicit product: a row for each output, a column for each weight of a
+        # filter, of three channels; or of sixty-four, in the search of the input's gradient.
+        matrix = 64 * 224 * 224 * 3 * 9 * 4
+        transposed = 64 * 224 * 224 * (3 + 64) * 4 + 64 * 3 * 9 * 4
+        self.assertEqual(rank["beside_bytes"]["workspaces of convolutions"],
+                         [0, 2 * max(matrix, transposed)])
 
     def test_the_largest_batch_is_found_and_was_run(self):
         found = self.dry_run("--gpu", "2GiB", "--find", "batch=1..100000", "train.py")

@@ -1,43 +1,74 @@
 /* cuDNN's graph interface, by which PyTorch runs convolutions and attention: what is described is
- * kept as far as it decides how large a workspace is.
+ * kept as far as it decides how large a workspace may be.
  *
- * Kernels on tensor cores work on tensors whose channels lie side by side. Others are transposed
- * first (NVIDIA, "Convolutional Layers User's Guide", tensor layouts), for which the workspace of a
- * convolution here has room: as much as the tensors that it reads and writes, without those that
- * lie so already. Real engines may take less, or many times more; which one is chosen is measured
- * on the device. A search for engines finds two, the second of which needs hardly any: PyTorch passes
- * over those that it has no room for. Every other attribute is absent or zero. */
+ * Which algorithm a convolution takes is chosen by cuDNN, or measured on the device, so no figure
+ * of its workspace is right. Plans here ask for the least; the most is told to the simulated driver.
+ * It is that of the larger of two:
+ *  - Kernels on tensor cores work on tensors whose channels lie side by side. Others are transposed
+ *    first (NVIDIA, "Convolutional Layers User's Guide", tensor layouts), for which there is room.
+ *  - An explicit matrix product has room for the matrix that the input is made into, one row for
+ *    each output and one column for each weight of a filter (cuDNN's CONVOLUTION_FWD_ALGO_GEMM).
+ * Every other attribute is absent or zero. */
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 int simcuda_count(const char* name);
 int simcuda_workspace(unsigned long long address);
+int simcuda_convolution(unsigned long long bytes);
 
 #define COUNT simcuda_count(__func__)
 /* Bytes that any plan asks for, so that a workspace is allocated. */
 #define LEAST 65536
+/* Batch, channels, and up to three of space. */
+#define DIMENSIONS 5
 
-enum kind { FORWARD = 10, BACKWARD_FILTER, BACKWARD_DATA, TENSOR = 17 };
-enum type { DATA_TYPE = 1, BOOLEAN = 2, INT64 = 3, DESCRIPTOR = 15, INT32 = 23 };
+enum kind { TENSOR = 17 };
+enum type { BOOLEAN = 2, INT64 = 3, DESCRIPTOR = 15, INT32 = 23 };
 enum attribute {
   HEURISTIC_RESULTS = 202,
   CONFIG_ENGINE = 300,
   PLAN_WORKSPACE = 402,
+  FORWARD_W = 703,
+  FORWARD_X,
+  FORWARD_Y,
+  DATA_W = 709,
+  DATA_X,
+  DATA_Y,
+  FILTER_W = 715,
+  FILTER_X,
+  FILTER_Y,
   TENSOR_TYPE = 901,
   TENSOR_SIZES = 902,
   TENSOR_STRIDES = 903,
   PACK_WORKSPACE = 1003
 };
 
-/* Bytes are those of the tensors that are to be transposed, of whatever is made of descriptors. */
+/* Of a tensor what it is like; of a convolution its tensors: filters, input, output. */
 struct descriptor {
   enum kind kind;
-  int64_t elements, element_bytes, channel_stride, bytes;
+  int64_t element_bytes, channel_stride, sizes[DIMENSIONS];
+  const struct descriptor *w, *x, *y;
 };
 
-static int64_t tensor_bytes(const struct descriptor* tensor) {
-  return tensor->channel_stride == 1 ? 0 : tensor->elements * tensor->element_bytes;
+/* How many elements a tensor has, from one of its dimensions on. */
+static int64_t elements(const struct descriptor* tensor, int from) {
+  int64_t product = 1;
+  for (int i = from; i < DIMENSIONS; i++) product *= tensor->sizes[i] ? tensor->sizes[i] : 1;
+  return product;
 }
+static int64_t to_transpose(const struct descriptor* tensor) {
+  return tensor->channel_stride == 1 ? 0 : elements(tensor, 0) * tensor->element_bytes;
+}
+static int64_t most_bytes(const struct descriptor* of) {
+  int64_t transposed = to_transpose(of->w) + to_transpose(of->x) + to_transpose(of->y);
+  int64_t filter = elements(of->w, 2);
+  int64_t rows = of->y->sizes[0] * elements(of->y, 2);
+  /* A filter of one element makes no matrix: the input is one. */
+  int64_t matrix = filter > 1 ? rows * of->x->sizes[1] * filter * of->x->element_bytes : 0;
+  return matrix > transposed ? matrix : transposed;
+}
+
 /* By cuDNN's numbers of types: float, double, half, and so on; what is not known is a byte. */
 static int64_t type_bytes(int type) {
   static const int64_t bytes[] = {4, 8, 2, 1, 4, 4, 1, 4, 1, 2, 8};
@@ -56,41 +87,37 @@ int cudnnBackendDestroyDescriptor(struct descriptor* descriptor) {
   free(descriptor);
   return 0;
 }
-
-/* Parts of a convolution are tensors; a graph, an engine and a plan each have what they are of. */
-static void add(struct descriptor* to, const struct descriptor* part) {
-  int is_convolution = to->kind >= FORWARD && to->kind <= BACKWARD_DATA;
-  if (!part) return;
-  if (part->kind != TENSOR)
-    to->bytes += part->bytes;
-  else if (is_convolution)
-    to->bytes += tensor_bytes(part);
+int cudnnBackendFinalize(const struct descriptor* descriptor) {
+  COUNT;
+  if (descriptor && descriptor->w && descriptor->x && descriptor->y)
+    simcuda_convolution(most_bytes(descriptor));
+  return 0;
 }
 
 int cudnnBackendSetAttribute(struct descriptor* descriptor, int name, int type, int64_t count,
                              const void* values) {
+  struct descriptor* const* parts = values;
   const int64_t* numbers = values;
+  size_t kept = count < DIMENSIONS ? count : DIMENSIONS;
   COUNT;
   if (!descriptor || !values || count < 1) return 0;
   if (name == PACK_WORKSPACE) simcuda_workspace(*(const unsigned long long*)values);
-  if (type == DESCRIPTOR)
-    for (int64_t i = 0; i < count; i++) add(descriptor, ((struct descriptor* const*)values)[i]);
+  if (name == FORWARD_W || name == DATA_W || name == FILTER_W) descriptor->w = parts[0];
+  if (name == FORWARD_X || name == DATA_X || name == FILTER_X) descriptor->x = parts[0];
+  if (name == FORWARD_Y || name == DATA_Y || name == FILTER_Y) descriptor->y = parts[0];
   if (descriptor->kind != TENSOR) return 0;
   if (name == TENSOR_TYPE) descriptor->element_bytes = type_bytes(*(const int*)values);
   if (name == TENSOR_STRIDES && count > 1) descriptor->channel_stride = numbers[1];
-  if (name == TENSOR_SIZES) {
-    descriptor->elements = 1;
-    for (int64_t i = 0; i < count; i++) descriptor->elements *= numbers[i];
-  }
+  if (name == TENSOR_SIZES) memcpy(descriptor->sizes, numbers, kept * sizeof *numbers);
   return 0;
 }
 
-int cudnnBackendGetAttribute(struct descriptor* descriptor, int name, int type, int64_t wanted,
-                             int64_t* count, void* values) {
-  int64_t found = name == HEURISTIC_RESULTS ? 2 : name == CONFIG_ENGINE;
+int cudnnBackendGetAttribute(const struct descriptor* descriptor, int name, int type,
+                             int64_t wanted, int64_t* count, void* values) {
+  int64_t found = name == HEURISTIC_RESULTS || name == CONFIG_ENGINE;
   COUNT;
   if (wanted > 0 && values && type == INT64) {
-    *(int64_t*)values = name == PLAN_WORKSPACE ? descriptor->bytes + LEAST : 0;
+    *(int64_t*)values = name == PLAN_WORKSPACE ? LEAST : 0;
     found = 1;
   } else if (wanted > 0 && values && type == INT32) {
     *(int32_t*)values = 0;
@@ -98,13 +125,8 @@ int cudnnBackendGetAttribute(struct descriptor* descriptor, int name, int type, 
   } else if (wanted > 0 && values && type == BOOLEAN) {
     *(char*)values = 0;
     found = 1;
-  } else if (wanted > 0 && values && type == DESCRIPTOR && found) {
-    /* The caller made these, for what was found to be written into. */
-    struct descriptor** made = values;
-    if (found > wanted) found = wanted;
-    if (made[0]) made[0]->bytes = descriptor->bytes;
-    if (found > 1 && made[1]) made[1]->bytes = 0;
   }
+  /* Descriptors that were found would be written into the caller's, which made them. */
   if (count) *count = found;
   return 0;
 }

@@ -255,6 +255,14 @@ extern "C" fn simcuda_workspace(address: u64) -> i32 {
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn simcuda_convolution(bytes: u64) -> i32 {
+    done(|| {
+        stats::convolution(bytes);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn simcuda_stats_json(out: Out<u8>, room: u64) -> u64 {
     number(|| text(out, room, &stats::json()))
 }

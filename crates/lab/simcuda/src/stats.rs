@@ -5,7 +5,7 @@ use crate::{api, process};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 /// What stub libraries counted, by name.
@@ -36,6 +36,15 @@ pub(crate) fn workspace(address: u64) {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         workspaces.push((since.map_or(0, |since| since.as_micros() as u64), address));
     }
+}
+
+/// The most that a convolution of this process may be given to work in, in bytes: a stub library
+/// asks for the least, since which algorithm a real one takes is not known.
+static CONVOLUTION_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// Notes the most that a convolution may be given to work in.
+pub(crate) fn convolution(bytes: u64) {
+    CONVOLUTION_BYTES.fetch_max(bytes, Ordering::Relaxed);
 }
 
 /// A JSON text.
@@ -90,11 +99,12 @@ pub(crate) fn json() -> String {
     let workspaces = workspaces.iter().map(|(us, address)| format!("[{us}, {address}]"));
     format!(
         "{{\n  \"devices\": [\n    {}\n  ],\n  \"functions\": {{\n    {}\n  }},\n  \"counted\": \
-         {{\n    {}\n  }},\n  \"workspaces\": [{}]\n}}\n",
+         {{\n    {}\n  }},\n  \"workspaces\": [{}],\n  \"convolution_bytes\": {}\n}}\n",
         devices(),
         functions(),
         counted.collect::<Vec<_>>().join(",\n    "),
         workspaces.collect::<Vec<_>>().join(", "),
+        CONVOLUTION_BYTES.load(Ordering::Relaxed),
     )
 }
 
@@ -113,7 +123,7 @@ pub(crate) fn write_at_exit() {
 
 #[cfg(test)]
 mod tests {
-    use super::{count, json, quoted, workspace};
+    use super::{convolution, count, json, quoted, workspace};
 
     #[test]
     fn texts_are_quoted_and_counts_are_summed() {
@@ -121,6 +131,12 @@ mod tests {
         count("cublasSgemm_v2");
         count("cublasSgemm_v2");
         assert!(json().contains("\"cublasSgemm_v2\": 2"));
+    }
+
+    #[test]
+    fn of_convolutions_the_most_is_kept() {
+        [64, 4096, 32].into_iter().for_each(convolution);
+        assert!(json().contains("\"convolution_bytes\": 4096"));
     }
 
     #[test]
