@@ -1,17 +1,19 @@
 """Trains the models of the recorded GPU runs on the simulated device, many in one process.
 
-    python truth.py timm|mlp TRUTH.csv ROWS SEED OUT.json
+    python truth.py timm|mlp TRUTH.csv ROWS SEED SHARE SHARES OUT.jsonl
 
-Each row gives the peak that PyTorch reserved, as on a process of its own: what is cached and the
-workspaces are given back before the next. Invariant: one setting for all rows, stated in
-`docs/accuracy.md`; nothing here knows what was measured.
+Each row gives the peak that PyTorch reserved in a process of its own, forked before CUDA is used:
+what cuDNN chose for one model is not known to the next. A share has all rows of a model. Models are
+described without weights first (`meta`), since filling them would take most of the time. Invariant:
+one setting for all rows, stated in `docs/accuracy.md`; nothing here knows what was measured.
 """
 
 from __future__ import annotations
 
 import csv
-import gc
+import functools
 import json
+import os
 import random
 import sys
 from collections.abc import Callable
@@ -36,14 +38,34 @@ ACTIVATIONS = {
     "softplus": nn.Softplus, "swish": nn.SiLU, "tanh": nn.Tanh}
 
 Row = dict[str, str]
+Train = Callable[[nn.Module], None]
 
 
 class Left(Exception):
     """A row that is left out, and why."""
 
 
-def multilayer(row: Row) -> tuple[nn.Module, Callable[[nn.Module], None], str]:
+def multilayer(row: Row, where: str) -> tuple[nn.Module, Train, str]:
     """A perceptron, Adam and cross entropy."""
+    with torch.device(where):
+        model = layers_of(row)
+    wide, out, batch = int(row["input"]), int(row["output"]), int(row["batch"])
+
+    def train(model: nn.Module) -> None:
+        optimizer = torch.optim.Adam(model.parameters())
+        criterion = nn.CrossEntropyLoss() if out > 1 else nn.BCELoss()
+        for _ in range(STEPS):
+            images = torch.empty(batch, wide, device="cuda")
+            labels = (torch.zeros(batch, dtype=torch.long, device="cuda") if out > 1
+                      else torch.zeros(batch, 1, device="cuda"))
+            optimizer.zero_grad()
+            criterion(model(images), labels).backward()
+            optimizer.step()
+    return model, train, "perceptrons"
+
+
+def layers_of(row: Row) -> nn.Module:
+    """The perceptron of a row."""
     wide, out, depth = int(row["input"]), int(row["output"]), int(row["depth"])
     given, layers = wide, []
     for _ in range(depth + (row["arch"] == "bottleneck")):
@@ -65,30 +87,25 @@ def multilayer(row: Row) -> tuple[nn.Module, Callable[[nn.Module], None], str]:
     slopes = sum(isinstance(layer, nn.PReLU) for layer in model)
     if sum(part.numel() for part in model.parameters()) - slopes != int(row["parameters"]):
         raise Left("another number of parameters than recorded")
-    batch = int(row["batch"])
-
-    def train(model: nn.Module) -> None:
-        optimizer = torch.optim.Adam(model.parameters())
-        criterion = nn.CrossEntropyLoss() if out > 1 else nn.BCELoss()
-        for _ in range(STEPS):
-            images = torch.empty(batch, wide, device="cuda")
-            labels = (torch.zeros(batch, dtype=torch.long, device="cuda") if out > 1
-                      else torch.zeros(batch, 1, device="cuda"))
-            optimizer.zero_grad()
-            criterion(model(images), labels).backward()
-            optimizer.step()
-    return model, train, "multilayer perceptrons"
+    return model
 
 
-def image_model(row: Row) -> tuple[nn.Module, Callable[[nn.Module], None], str]:
-    """A model of timm, trained as its training script does without options."""
+@functools.lru_cache(maxsize=1)
+def described(name: str, where: str) -> nn.Module:
+    """A model of timm, once for the rows that have it."""
     import timm
+    if name not in timm.list_models():
+        raise Left("this version of timm has no such model")
+    with torch.device(where):
+        return timm.create_model(name)
+
+
+def image_model(row: Row, where: str) -> tuple[nn.Module, Train, str]:
+    """A model of timm, trained as its training script does without options."""
     from timm.data import resolve_data_config
     from timm.loss import LabelSmoothingCrossEntropy
     from timm.optim import create_optimizer_v2
-    if row["model"] not in timm.list_models():
-        raise Left("this version of timm has no such model")
-    model, batch = timm.create_model(row["model"]), int(row["batch"])
+    model, batch = described(row["model"], where), int(row["batch"])
     shape = batch, *resolve_data_config({}, model=model)["input_size"]
 
     def train(model: nn.Module) -> None:
@@ -122,40 +139,78 @@ def image_class(model: nn.Module) -> str:
     return "convolutions" if len(spatial) > 1 else "mixers"
 
 
-def reserved(make: Callable[[Row], tuple[nn.Module, Callable[[nn.Module], None], str]],
+def reserved(make: Callable[[Row, str], tuple[nn.Module, Train, str]],
              row: Row) -> dict[str, object]:
     """The peak of a row, in MiB, or why there is none."""
-    gc.collect()
-    torch._C._cuda_clearCublasWorkspaces()
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
     try:
-        model, train, kind = make(row)
-        weights = 4 * sum(part.numel() for part in model.parameters()) / MIB
-        train(model.cuda())
+        made = in_child(functools.partial(trained, *make(row, "meta"), "meta"))
     except Left as why:
         return {"left": str(why)}
-    except torch.cuda.OutOfMemoryError:
-        return {"refused": True}
+    except (NotImplementedError, RuntimeError, TypeError, ValueError) as why:
+        made = {"failed": str(why)}
+    if "failed" in made:
+        # What is made beside the weights, or of their values, cannot be described.
+        made = in_child(lambda: trained(*make(row, "cpu"), "cpu"))
+    return made
+
+
+def trained(model: nn.Module, train: Train, kind: str, where: str) -> dict[str, object]:
+    """Trains a model that was described or made there."""
+    weights = 4 * sum(part.numel() for part in model.parameters()) / MIB
+    train(model.to_empty(device="cuda") if where == "meta" else model.cuda())
     return {"class": kind, "weights_mib": weights,
-            "reserved_mib": torch.cuda.max_memory_reserved() / MIB}
+            "reserved_mib": torch.cuda.max_memory_reserved() / MIB,
+            "convolution_mib": _libraries.counted()["convolution_bytes"] / MIB}
 
 
-def main(what: str, truth: str, rows: str, seed: str, out: str) -> None:
-    """Some rows of a file, chosen by a seed, to a file."""
+def in_child(work: Callable[[], dict[str, object]]) -> dict[str, object]:
+    """What work in a process of its own gives."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        try:
+            made = work()
+        except Left as why:
+            made = {"left": str(why)}
+        except torch.cuda.OutOfMemoryError:
+            made = {"refused": True}
+        except Exception as error:
+            made = {"failed": f"{type(error).__name__}: {error}"[:200]}
+        os.write(writing, json.dumps(made).encode())
+        # Nothing of the parent's is to be ended twice.
+        os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        text = pipe.read()
+    os.waitpid(child, 0)
+    return json.loads(text) if text else {"failed": "it was killed"}
+
+
+def main(what: str, truth: str, rows: str, seed: str, share: str, shares: str, out: str) -> None:
+    """Some rows of a file, chosen by a seed, to a file, a line each."""
     _weights.leave_out(torch, LARGE)
     with open(truth, newline="", encoding="utf-8") as file:
-        chosen = list(csv.DictReader(file))
-    random.Random(int(seed)).shuffle(chosen)
-    chosen = chosen[:int(rows)]
-    found = []
-    for number, row in enumerate(chosen):
-        made = reserved({"timm": image_model, "mlp": multilayer}[what], row)
-        found.append({**row, **made})
-        print(f"\r{what}: {number + 1} of {len(chosen)}", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
+        every = list(csv.DictReader(file))
+    random.Random(int(seed)).shuffle(every)
+    chosen = [{"number": str(number), **row} for number, row in enumerate(every[:int(rows)])]
+    names = sorted({row.get("model", row["number"]) for row in chosen})
+    mine = set(names[int(share)::int(shares)])
+    ours = sorted((row for row in chosen if row.get("model", row["number"]) in mine),
+                  key=lambda row: row.get("model", ""))
+    # What each child would import.
+    from torch import _dynamo  # noqa: F401
+    if what == "timm":
+        import timm.loss
+        import timm.optim  # noqa: F401
     with open(out, "w", encoding="utf-8") as file:
-        json.dump(found, file)
+        for done, row in enumerate(ours, 1):
+            made = reserved({"timm": image_model, "mlp": multilayer}[what], row)
+            print(json.dumps({**row, **made}), file=file, flush=True)
+            if share == "0":
+                print(f"\r{what}: {done} of {len(ours)}", end="", file=sys.stderr, flush=True)
+    if share == "0":
+        print(file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ mod bindings;
 mod capi;
 mod command;
 mod figures;
+mod frameworks;
 mod fuzz;
 mod gpu;
 mod notices;
@@ -138,6 +139,8 @@ enum Task {
     /// Replay every trace, shipped and generated, on devices from ample to hardly enough, and hold
     /// what came of it against the goals.
     Figures(figures::Args),
+    /// Dry-run programs of real frameworks, which are installed the first time.
+    Frameworks,
     /// Hold dry runs against measurements of real GPUs, which must be there.
     Score(score::Args),
     /// Draw memory held and time against the size of the device, for `docs/`.
@@ -198,6 +201,7 @@ fn main() -> Result<()> {
         }
         Task::Fuzz { seconds } => fuzz::fuzz(seconds),
         Task::Figures(args) => figures::figures(&args),
+        Task::Frameworks => frameworks::frameworks(),
         Task::Score(args) => score::score(&args),
         Task::Picture => figures::picture(),
         Task::Bench => bench(&["hit_path", "stalls", "replay", "decode"]),

@@ -4,11 +4,11 @@
 //! `python-sim/score`, which prints the tables of `docs/accuracy.md`. The measurements are read
 //! from where they are, never copied.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::command::{TORCH_VERSION, root, run};
 use crate::simcuda::target;
@@ -23,15 +23,19 @@ pub struct Args {
     /// The folder of `timm.csv` and `mlp.csv`.
     #[arg(long, default_value = "../shared/truth")]
     truth: PathBuf,
-    /// How many models of timm, a sample.
-    #[arg(long, default_value_t = 300)]
+    /// How many models of timm, a sample; all unless said otherwise.
+    #[arg(long, default_value_t = u32::MAX)]
     timm: u32,
-    /// How many perceptrons, a sample.
-    #[arg(long, default_value_t = 500)]
+    /// How many perceptrons, a sample; all unless said otherwise.
+    #[arg(long, default_value_t = u32::MAX)]
     mlp: u32,
-    /// Chooses the samples.
+    /// Chooses the samples, and the rows that are not judged.
     #[arg(long, default_value_t = 1)]
     seed: u32,
+    /// How many models are run at once; as many as there are cores unless said otherwise. With 0
+    /// the rows that ran last are judged again.
+    #[arg(long)]
+    jobs: Option<usize>,
 }
 
 /// Prints the tables.
@@ -41,31 +45,11 @@ pub fn score(args: &Args) -> Result<()> {
         bail!("there are no measurements in {}: name their folder by --truth", truth.display());
     }
     let torch = torch::set_up(TORCH_VERSION)?;
-    let python = install(&torch.python)?;
-    let mut score = Command::new(python);
+    let mut score = Command::new(torch::on_top(&torch.python, "score", &[TIMM])?);
     score.env("DRYSTONE_SIM_LIBRARIES", &torch.libraries);
     score.arg("-B").arg(root().join("python-sim/score/score.py")).arg(truth);
     score.args([args.timm, args.mlp, args.seed].map(|number| number.to_string()));
+    let cores = || thread::available_parallelism().map_or(1, usize::from);
+    score.arg(args.jobs.unwrap_or_else(cores).to_string()).arg(target().join("score/rows"));
     run(score)
-}
-
-/// An interpreter that has timm, and sees the packages of PyTorch's.
-fn install(torch: &Path) -> Result<PathBuf> {
-    let venv = target().join("score");
-    let python = venv.join("bin/python");
-    let installed = venv.join("installed.txt");
-    if fs::read_to_string(&installed).is_ok_and(|text| text == TIMM) {
-        return Ok(python);
-    }
-    let mut make = Command::new("python3");
-    make.args(["-m", "venv"]).arg(&venv);
-    run(make)?;
-    let packages = torch::site_packages(&python)?.join("torch.pth");
-    fs::write(&packages, torch::site_packages(torch)?.display().to_string())
-        .with_context(|| format!("write {}", packages.display()))?;
-    let mut pip = Command::new(&python);
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", TIMM]);
-    run(pip)?;
-    fs::write(&installed, TIMM).with_context(|| format!("write {}", installed.display()))?;
-    Ok(python)
 }

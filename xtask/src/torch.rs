@@ -204,6 +204,28 @@ pub fn install(version: &str) -> Result<(PathBuf, PathBuf)> {
     Ok((folder, python))
 }
 
+/// An interpreter in `target/NAME` that has packages, and sees those of a PyTorch's.
+pub fn on_top(torch: &Path, name: &str, packages: &[&str]) -> Result<PathBuf> {
+    let venv = simcuda::target().join(name);
+    let python = venv.join("bin/python");
+    let installed = venv.join("installed.txt");
+    let wanted = packages.join(" ");
+    if python.exists() && fs::read_to_string(&installed).is_ok_and(|text| text == wanted) {
+        return Ok(python);
+    }
+    let mut make = Command::new("python3");
+    make.args(["-m", "venv"]).arg(&venv);
+    run(make)?;
+    let below = site_packages(&python)?.join("torch.pth");
+    write_if_changed(&below, &site_packages(torch)?.display().to_string())?;
+    let mut pip = Command::new(&python);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]);
+    pip.args(packages);
+    run(pip)?;
+    write_if_changed(&installed, &wanted)?;
+    Ok(python)
+}
+
 /// Where an interpreter's packages are.
 pub fn site_packages(python: &Path) -> Result<PathBuf> {
     let mut ask = Command::new(python);
