@@ -11,13 +11,19 @@ from typing import Any
 
 from ._gpus import MIB, Gpu, Range
 
-# Functions by whose names a library is known to have been used, and what it then takes, in MiB.
-# Sources: docs/dry-run.md, "Beside the allocator".
+# What a library takes once it was used, in MiB, with the beginnings of its functions' names.
+# Sources of all figures here: docs/dry-run.md, "Beside the allocator".
 LIBRARIES = {
-    "cuBLAS kernels": (("cublas",), (20, 90)),
-    "cuDNN kernels": (("cudnn",), (20, 300)),
-    "NCCL": (("ncclCommInit",), (150, 1100)),
+    "cuBLAS kernels": ("cublas", (20, 90)),
+    "cuDNN kernels": ("cudnn", (20, 300)),
 }
+# What each call of a function takes, in MiB.
+EACH = {
+    "NCCL": (("ncclCommInit", "ncclCommSplit"), (150, 1600)),
+    "graphs": (("cuGraphInstantiate",), (0, 24)),
+}
+# What NCCL takes beyond that once ranks send to one another, in MiB.
+POINT_TO_POINT = "NCCL, point to point", ("ncclSend", "ncclRecv"), (0, 3400)
 # Workspaces that PyTorch's allocator may cache at once: that in which engines were tried, and that
 # of the engine that was chosen. Its search gives back what is cached between two convolutions.
 CACHED = 2
@@ -25,12 +31,23 @@ CACHED = 2
 
 def beside(gpu: Gpu, calls: dict[str, Any]) -> dict[str, Range]:
     """What libraries hold, by the calls that were counted."""
-    names = [name for name in calls["counted"]
-             if not name.endswith(("GetVersion", "GetCudartVersion", "GetProperty"))]
-    held = {
-        holder: Range(low * MIB, high * MIB)
-        for holder, (begins, (low, high)) in LIBRARIES.items()
-        if any(name.startswith(begins) for name in names)}
+    counted = {name: count for name, count in calls["counted"].items()
+               if not name.endswith(("GetVersion", "GetCudartVersion", "GetProperty"))}
+    counted.update({name: told["calls"] for name, told in calls["functions"].items()})
+
+    def times(begins: str | tuple[str, ...]) -> int:
+        return sum(count for name, count in counted.items() if name.startswith(begins))
+
+    held = {"CUDA context": gpu.context}
+    for holder, (begins, (low, high)) in LIBRARIES.items():
+        if times(begins):
+            held[holder] = Range(low * MIB, high * MIB)
+    for holder, (begins, (low, high)) in EACH.items():
+        if count := times(begins):
+            held[holder] = Range(low * count * MIB, high * count * MIB)
+    holder, begins, (low, high) = POINT_TO_POINT
+    if times(begins):
+        held[holder] = Range(low * MIB, high * MIB)
     if calls["convolution_bytes"]:
         held["workspaces of convolutions"] = Range(0, CACHED * calls["convolution_bytes"])
-    return {"CUDA context": gpu.context, **held}
+    return held

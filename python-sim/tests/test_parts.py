@@ -3,7 +3,7 @@
 import unittest
 from types import SimpleNamespace
 
-from drystone_sim import _find, _gpus, _launch, _recording, _render
+from drystone_sim import _beside, _find, _gpus, _launch, _recording, _render
 from drystone_sim.__main__ import main
 from drystone_sim._errors import SimError
 from drystone_sim._gpus import GIB, MIB, Range
@@ -32,6 +32,30 @@ class Gpus(unittest.TestCase):
                 self.assertGreaterEqual(kept[0], _gpus.KEPT_MIB[0] * MIB, gpu.name)
                 self.assertLessEqual(kept[1], _gpus.KEPT_MIB[1] * MIB, gpu.name)
             self.assertNotIn(",", gpu.model)
+
+
+class Beside(unittest.TestCase):
+    def beside(self, counted=(), functions=(), convolution_bytes=0):
+        calls = {"counted": dict(counted), "convolution_bytes": convolution_bytes,
+                 "functions": {name: {"calls": count} for name, count in functions}}
+        held = _beside.beside(_gpus.find("24GiB"), calls)
+        return {holder: (one.low // MIB, one.high // MIB) for holder, one in held.items()
+                if holder != "CUDA context"}
+
+    def test_only_what_was_called_is_counted(self):
+        self.assertEqual(self.beside([("cudnnGetVersion", 3), ("ncclGetVersion", 1)]), {})
+        self.assertEqual(self.beside([("cublasCreate_v2", 1)]), {"cuBLAS kernels": (20, 90)})
+
+    def test_each_communicator_and_each_graph_takes_its_own(self):
+        self.assertEqual(
+            self.beside([("ncclCommInitRankConfig", 1), ("ncclCommSplit", 2), ("ncclSend", 9)]),
+            {"NCCL": (450, 4800), "NCCL, point to point": (0, 3400)})
+        self.assertEqual(self.beside(functions=[("cuGraphInstantiateWithFlags", 3)]),
+                         {"graphs": (0, 72)})
+
+    def test_convolutions_may_have_two_workspaces(self):
+        self.assertEqual(self.beside(convolution_bytes=5 * MIB),
+                         {"workspaces of convolutions": (0, 10)})
 
 
 class Options(unittest.TestCase):
