@@ -63,7 +63,8 @@ def main(recorded: str, dry: str) -> int:
     share = equal / total if total else 0.0
     print(f"{len(keys[0]):,} requests and frees recorded, {len(keys[1]):,} in the dry run: "
           f"{equal:,} equal in bytes and order ({share:.2%})")
-    print(f"most held of them: {peak(sides[0]):,} bytes recorded, {peak(sides[1]):,} in the dry run")
+    print(f"most held of them: {peak(sides[0]):,} bytes recorded, {peak(sides[1]):,} in the dry "
+          "run")
     others: Counter[tuple[str, str, int, str]] = Counter()
     for tag, *ends in matcher.get_opcodes():
         if tag != "equal":
