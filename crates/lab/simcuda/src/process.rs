@@ -123,7 +123,8 @@ pub(crate) fn resolve(raw: Raw, kind: Kind) -> Outcome<(Guard<Arc<Device>>, u64)
     found
 }
 
-fn find(raw: Raw, kind: Kind) -> Outcome<(Guard<Arc<Device>>, u64)> {
+/// The same, of a handle that may be gone.
+pub(crate) fn find(raw: Raw, kind: Kind) -> Outcome<(Guard<Arc<Device>>, u64)> {
     let handle = Handle::decode(raw, kind).ok_or(INVALID_HANDLE)?;
     let device = device(handle.ordinal).map_err(|_| INVALID_HANDLE)?;
     let value = device.value(raw, kind)?;

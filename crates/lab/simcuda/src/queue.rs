@@ -1,5 +1,8 @@
 //! [`Queue`]: the stream that a handle means in a call: a created one, the legacy default stream,
 //! or the thread's own default stream.
+//!
+//! Invariant: a thread's own stream ends with its thread, and its handle is another stream's next.
+//! What is made by the last destructors of a thread, after that, stays.
 
 use crate::abi::Raw;
 use crate::capture;
@@ -8,7 +11,7 @@ use crate::context::current;
 use crate::device::Device;
 use crate::entry::Call;
 use crate::handle::Kind;
-use crate::process::resolve;
+use crate::process::{find, resolve};
 use crate::status::Outcome;
 use crate::tables::Node;
 use arc_swap::Guard;
@@ -23,6 +26,24 @@ const PER_THREAD: u64 = 2;
 thread_local! {
     /// The thread's own default stream on each device, as a handle; 0 before its first use.
     static OWN: Cell<[u64; DEVICES_MAX]> = const { Cell::new([0; DEVICES_MAX]) };
+    /// Dropped with the thread, if it had any.
+    static ENDING: Ending = const { Ending };
+}
+
+/// Ends the thread's own streams.
+struct Ending;
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        for own in OWN.replace([0; DEVICES_MAX]) {
+            // Of a device that was reset it is gone; one that is being captured stays.
+            if let Ok((device, value)) = find(Raw(own), Kind::Stream)
+                && device.sim.destroy_stream(Stream(value)).is_ok()
+            {
+                device.tables.lock().streams.remove(&value);
+            }
+        }
+    }
 }
 
 /// A stream and its device.
@@ -52,6 +73,8 @@ fn own_queue() -> Outcome<Queue> {
         let stream = device.sim.create_stream();
         all[device.ordinal] = device.handle(Kind::Stream, stream.0).0;
         OWN.set(all);
+        // A thread that is ending has no end to wait for any more.
+        let _ = ENDING.try_with(|_| ());
         stream
     });
     Ok(Queue { device, stream })
