@@ -87,8 +87,11 @@ const GUARDED: &str =
 const FREED: &str =
     "aws/aws-ofi-nccl#1342 is relaxed around it; it waits as a synchronisation does";
 const PINNED: &str = "PyTorch's caching host allocator is relaxed around it";
-const NOTHING: &str = "nothing published";
-const UNMAPS: &str = "nothing published; PyTorch does not unmap in captures (pytorch#128068)";
+const NOTHING: &str = "nothing published: the harsher reading is taken";
+const UNMAPS: &str = "NCCL (`ncclCudaFree`) and meta-pytorch/torchcomms#3079 are relaxed around it";
+const RELEASES: &str = "NCCL (`ncclCudaFree`) is relaxed around it";
+const IMPORTS: &str =
+    "meta-pytorch/torchcomms#3079 is relaxed around it, since it would break the capture";
 const HIP: &str = "nothing published of CUDA; HIP refuses it to be like CUDA (rocm-systems#7845)";
 
 const fn row(call: Call, function: &'static str, legality: Legality, source: &'static str) -> Rule {
@@ -110,14 +113,14 @@ impl Rule {
         [
             row(Call::MemoryInfo, "cuMemGetInfo", Unproven, NOTHING),
             row(Call::Reserve, "cuMemAddressReserve", Always, GROWS),
-            row(Call::Unreserve, "cuMemAddressFree", Unproven, UNMAPS),
+            row(Call::Unreserve, "cuMemAddressFree", Unsafe, RELEASES),
             row(Call::Create, "cuMemCreate", Always, GROWS),
-            row(Call::Release, "cuMemRelease", Unproven, UNMAPS),
+            row(Call::Release, "cuMemRelease", Unsafe, RELEASES),
             row(Call::Map, "cuMemMap", Always, GROWS),
             row(Call::SetAccess, "cuMemSetAccess", Always, GROWS),
-            row(Call::Unmap, "cuMemUnmap", Unproven, UNMAPS),
+            row(Call::Unmap, "cuMemUnmap", Unsafe, UNMAPS),
             row(Call::Export, "cuMemExportToShareableHandle", Unproven, NOTHING),
-            row(Call::Import, "cuMemImportFromShareableHandle", Unproven, NOTHING),
+            row(Call::Import, "cuMemImportFromShareableHandle", Unsafe, IMPORTS),
             row(Call::Malloc, "cuMemAlloc", Unsafe, GUARDED),
             row(Call::Free, "cuMemFree", Unsafe, FREED),
             row(Call::CreateMemoryPool, "cuMemPoolCreate", Unproven, HIP),
