@@ -2,6 +2,7 @@
 
 use crate::cost::CostTable;
 use crate::harsh::Harsh;
+use crate::legality::Legality;
 use crate::violation::Violation;
 use std::path::PathBuf;
 
@@ -79,6 +80,11 @@ pub struct SimConfig {
     pub strict: bool,
     /// The rules that a kinder device would not have.
     pub harsh: Harsh,
+    /// Functions of the driver API that captures forbid to others than [`Rule::TABLE`] says, with
+    /// what was found out of each.
+    ///
+    /// [`Rule::TABLE`]: crate::Rule::TABLE
+    pub legality: Vec<(&'static str, Legality)>,
     /// Called at each violation by the thread whose call it was, with the device locked: it must
     /// make no call itself.
     pub on_violation: Option<fn(&Violation)>,
@@ -120,6 +126,7 @@ impl Default for SimConfig {
             check_kernel_ns: 0,
             strict: false,
             harsh: Harsh::default(),
+            legality: Vec::new(),
             on_violation: None,
             costs: CostTable::default(),
             seed: 0,

@@ -5,8 +5,8 @@
 //! Replace a row when a measurement on real hardware says otherwise.
 //!
 //! Set access and unmap are priced by mapping: a call costs the sum over the mappings in its range,
-//! however large each is. The kernel driver maps and unmaps one handle at a time
-//! (`uvm_map_external.c` of open-gpu-kernel-modules), and PyTorch's notes on expandable segments
+//! in the published tables however large each is. The kernel driver maps and unmaps one handle at a
+//! time (`uvm_map_external.c` of open-gpu-kernel-modules), and PyTorch's notes on expandable segments
 //! say the same: mapping ten pages of 2 MiB takes ten times as long as mapping one of 20 MiB.
 
 use drystone_driver::Call;
@@ -20,6 +20,8 @@ pub struct Cost {
     pub first_us: f64,
     /// For each further 2 MiB of its size; for set access and unmap, each further mapping.
     pub per_further_2mib_us: f64,
+    /// For set access and unmap: which part of that each 2 MiB of a mapping beyond its first takes.
+    pub within_mapping: f64,
 }
 
 impl Cost {
@@ -29,10 +31,16 @@ impl Cost {
         let further = (bytes as f64 / STEP_BYTES - calls).max(0.0);
         calls * self.first_us + further * self.per_further_2mib_us
     }
+
+    /// What a call over so many mappings is priced as, in bytes, if they have so many together.
+    pub(crate) fn bytes_of_mappings(self, mappings: u64, bytes: u64) -> u64 {
+        let firsts = mappings * crate::GRANULARITY_BYTES;
+        firsts + (self.within_mapping * bytes.saturating_sub(firsts) as f64) as u64
+    }
 }
 
 const fn cost(first_us: f64, per_further_2mib_us: f64) -> Cost {
-    Cost { first_us, per_further_2mib_us }
+    Cost { first_us, per_further_2mib_us, within_mapping: 0.0 }
 }
 
 /// The cost of every call.
@@ -145,6 +153,15 @@ mod tests {
     }
 
     #[test]
+    fn a_mapping_pays_its_share_of_what_it_has_beyond_2_mib() {
+        let one = Cost { first_us: 10.0, per_further_2mib_us: 8.0, within_mapping: 0.25 };
+        // Two mappings of 2 and 8 MiB.
+        let bytes = one.bytes_of_mappings(2, 10 << 20);
+        assert_eq!(one.time_us(1, bytes), 10.0 + 8.0 + 3.0 * 0.25 * 8.0);
+        assert_eq!(CostTable::a100().get(Call::Unmap).bytes_of_mappings(2, 10 << 20), 4 << 20);
+    }
+
+    #[test]
     fn questions_are_free_and_every_other_call_is_not() {
         let table = CostTable::default();
         for call in Call::ALL {
@@ -154,7 +171,7 @@ mod tests {
 
     #[test]
     fn one_row_can_be_replaced() {
-        let cheap = Cost { first_us: 7.6, per_further_2mib_us: 0.0 };
+        let cheap = Cost { first_us: 7.6, ..Cost::default() };
         let table = CostTable::default().with(Call::Create, cheap);
         assert_eq!(table.get(Call::Create), cheap);
         assert_eq!(table.get(Call::Map), CostTable::default().get(Call::Map));

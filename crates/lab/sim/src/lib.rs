@@ -4,7 +4,8 @@
 //! - `rng`, `clock`, `cost`, `counter`, `fault`, `handle_table`, `interval_map`,
 //!   `shared_file`, `violation`
 //! - `harsh`, `legality`: the rules of a harsh device, and what captures forbid to whom
-//! - `config`, `profile`, `happens_before`, `memory`: what the device is like, and what it has
+//! - `config`, `profile`, `measured`: what the device is like, by default, by name, as measured
+//! - `happens_before`, `memory`: what it has
 //! - `capture`, `stream`, `event`, `oracle`: work, its order, and who checks it
 //! - `state`, `calls`: all that behind one lock, and what each call does to it
 //! - `device`, and its sides: `driver`, `harness`, `program`, `graph_memory`
@@ -47,6 +48,7 @@ mod harness;
 mod harsh;
 mod interval_map;
 mod legality;
+mod measured;
 mod memory;
 mod oracle;
 mod profile;
@@ -65,6 +67,7 @@ pub use fault::{FaultMode, FaultPlan};
 pub use handle_table::HandleTable;
 pub use harsh::Harsh;
 pub use legality::{Legality, MODES, Rule};
+pub use measured::{Measured, MeasuredError};
 pub use profile::Profile;
 pub use program::{Extent, ExtentKind};
 pub use rng::Rng;

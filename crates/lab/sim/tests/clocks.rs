@@ -114,7 +114,7 @@ fn event_latency_delays_the_event_alone_and_events_stay_in_order() {
 
 #[test]
 fn calls_take_time_when_asked_to() {
-    let cost = Cost { first_us: 3.0, per_further_2mib_us: 1.0 };
+    let cost = Cost { first_us: 3.0, per_further_2mib_us: 1.0, ..Cost::default() };
     let costs = CostTable::default().with(Call::Create, cost);
     let config = SimConfig { calls_take_time: true, costs, ..SimConfig::default() };
     let device = SimDevice::new(config);

@@ -2,7 +2,8 @@
 //!
 //! An unknown key or a value that cannot be is an error with the way out, never ignored.
 
-use drystone_sim::{Harsh, Profile, SimConfig};
+use drystone_sim::{Harsh, Measured, Profile, SimConfig};
+use std::path::Path;
 
 /// The settings of the driver and of one device.
 #[derive(Clone, Debug)]
@@ -105,6 +106,11 @@ impl Config {
             "profile" => {
                 let profile = Profile::named(value).ok_or_else(|| no_profile(value))?;
                 self.sim = profile.applied_to(self.sim.clone());
+            }
+            "device" => {
+                let device = Measured::read(Path::new(value)).map_err(|error| error.to_string())?;
+                self.name = format!("Simulated {}", device.name);
+                self.sim = device.applied_to(self.sim.clone());
             }
             "harsh" if boolean(key, value)? => self.sim.harsh = Harsh::ALL,
             "harsh" => self.sim.harsh = Harsh::NONE,

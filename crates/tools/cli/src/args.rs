@@ -1,8 +1,8 @@
 //! The options that several subcommands share.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use drystone_sim::CostTable;
+use drystone_sim::{CostTable, Measured};
 
 use crate::units;
 
@@ -38,7 +38,7 @@ impl Files {
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct DeviceArgs {
     /// Physical memory of the device: bytes, a size such as 24GiB, or a factor such as 1.02x of
-    /// the trace's peak request [default: 1TiB]
+    /// the trace's peak request [default: that of a measured device, else 1TiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_capacity)]
     pub capacity: Option<Capacity>,
 
@@ -50,13 +50,25 @@ pub struct DeviceArgs {
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Time {
     /// Prices of driver calls
-    #[arg(long, value_enum, value_name = "TABLE", default_value_t)]
+    #[arg(long, value_enum, value_name = "TABLE", default_value_t, conflicts_with = "device")]
     pub costs: Costs,
+
+    #[command(flatten)]
+    pub profile: Profile,
 
     /// Whether each block is used by a kernel that takes time, and calls take time too. Events are
     /// late then, so memory of other streams is reused later; off: the clock follows the trace
     #[arg(long, value_enum, value_name = "ON|OFF", default_value_t)]
     pub kernels: Kernels,
+}
+
+/// A device as it was measured.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Profile {
+    /// The device as `cargo xtask gpu` measured it, in its results.json: memory, prices of driver
+    /// calls, limits. What was not measured is as without
+    #[arg(long, value_name = "RESULTS", value_parser = parse_device)]
+    pub device: Option<&'static Measured>,
 }
 
 /// Whether kernels are modelled.
@@ -160,6 +172,12 @@ pub fn parse_capacity(text: &str) -> Result<Capacity, String> {
         0 => Err("a device has more than zero bytes".into()),
         bytes => Ok(Capacity::Bytes(bytes)),
     }
+}
+
+/// Reads results, which are kept as long as the process: every replay looks at them.
+fn parse_device(text: &str) -> Result<&'static Measured, String> {
+    let measured = Measured::read(Path::new(text)).map_err(|error| error.to_string())?;
+    Ok(Box::leak(Box::new(measured)))
 }
 
 fn parse_us(text: &str) -> Result<f64, String> {

@@ -5,7 +5,7 @@ use drystone_models::{
     COMPARABLE, Candidate, DRYSTONE_VMM, EVENT_LATENCY_NS, NAMES, Program, TORCH_EXPANDABLE,
     TORCH_NATIVE, work_config,
 };
-use drystone_sim::{SimConfig, SimDevice};
+use drystone_sim::{Measured, SimConfig, SimDevice};
 use drystone_trace::model::Trace;
 use drystone_trace::replay::Replayed;
 
@@ -18,8 +18,10 @@ pub struct Device {
     pub capacity_bytes: u64,
     /// Nanoseconds from the end of an event's work until it is ready, where asked for.
     pub event_latency_ns: Option<u64>,
-    /// What each driver call costs.
+    /// What each driver call costs, unless that was measured.
     pub costs: Costs,
+    /// What was measured of a real device, but for its memory.
+    pub measured: Option<&'static Measured>,
     /// Whether the program's kernels are modelled.
     pub kernels: Kernels,
 }
@@ -29,11 +31,12 @@ impl Device {
     pub fn build(&self, candidate: &Candidate, trace: &Trace) -> Result<Box<dyn Replayed>> {
         let with_kernels = self.kernels == Kernels::On;
         let latency_ns = if with_kernels { EVENT_LATENCY_NS } else { 0 };
+        let config = SimConfig { costs: self.costs.table(), ..SimConfig::default() };
+        let config = self.measured.map_or(config.clone(), |device| device.applied_to(config));
         let config = SimConfig {
             total_bytes: self.capacity_bytes,
             event_latency_ns: self.event_latency_ns.unwrap_or(latency_ns),
-            costs: self.costs.table(),
-            ..SimConfig::default()
+            ..config
         };
         let config = if with_kernels { work_config(config) } else { config };
         let device = SimDevice::new(config);

@@ -116,11 +116,14 @@ fn examine(
     progress: &Progress,
 ) -> Result<TraceReport> {
     let summary = Summary::of(trace);
-    let capacity = settings.capacity.unwrap_or(Capacity::Bytes(AMPLE_BYTES));
+    let measured = settings.time.profile.device;
+    let own_bytes = measured.and_then(|device| device.total_bytes).unwrap_or(AMPLE_BYTES);
+    let capacity = settings.capacity.unwrap_or(Capacity::Bytes(own_bytes));
     let device = Device {
         capacity_bytes: capacity.resolve(summary.peak_requested_bytes),
         event_latency_ns: settings.event_latency_ns,
         costs: settings.time.costs,
+        measured,
         kernels: settings.time.kernels,
     };
     let with_kernels = device.kernels == Kernels::On;

@@ -112,6 +112,7 @@ pub fn sweep(
             capacity_bytes: size.capacity.resolve(summary.peak_requested_bytes),
             event_latency_ns: settings.event_latency_ns,
             costs,
+            measured: None,
             kernels: settings.kernels,
         };
         let mut cell = cell(trace, &size.text, &device, candidate);

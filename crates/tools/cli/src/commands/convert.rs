@@ -202,6 +202,7 @@ fn snapshot_of(args: &Args, input: &Input, traces: Vec<Trace>) -> Result<(Arc<Sn
         capacity_bytes: capacity.unwrap_or(AMPLE_BYTES),
         event_latency_ns: args.simulated.latency.ns(),
         costs: Costs::default(),
+        measured: None,
         kernels: Kernels::Off,
     };
     let mut allocator = device.build(&candidate, &trace)?;

@@ -11,7 +11,7 @@ use drystone_trace::replay::{self, Options};
 
 use super::each_file::{self, Tables};
 use super::ended::Ended;
-use crate::args::{AMPLE_BYTES, Capacity, Costs, Files, GRANULE_BYTES, Kernels, Latency};
+use crate::args::{AMPLE_BYTES, Capacity, Costs, Files, GRANULE_BYTES, Kernels, Latency, Profile};
 use crate::candidates::{self, Device};
 use crate::input::{self, Input};
 use crate::jobs::Progress;
@@ -27,6 +27,9 @@ pub struct Args {
 
     #[command(flatten)]
     configurations: candidates::Configurations,
+
+    #[command(flatten)]
+    profile: Profile,
 
     #[command(flatten)]
     latency: Latency,
@@ -67,7 +70,7 @@ pub fn run(args: &Args) -> Result<Ended> {
         progress.expect_more((traces.len().saturating_sub(1) * candidates.len()) as u64);
         let fit = |mut trace: Trace| {
             trace.recording = None; // not needed, and larger than the events
-            fit_trace(&file, &trace, &candidates, args.latency.ns(), progress)
+            fit_trace(&file, &trace, &candidates, &untimed(args), progress)
         };
         traces.into_iter().map(fit).collect()
     };
@@ -82,13 +85,13 @@ fn fit_trace(
     file: &str,
     trace: &Trace,
     candidates: &[Candidate],
-    event_latency_ns: Option<u64>,
+    ample: &Device,
     progress: &Progress,
 ) -> Result<Report> {
     let peak_requested_bytes = Summary::of(trace).peak_requested_bytes;
     let mut fits = Vec::with_capacity(candidates.len());
     for candidate in candidates {
-        fits.push(fit_one(trace, candidate, peak_requested_bytes, event_latency_ns)?);
+        fits.push(fit_one(trace, candidate, peak_requested_bytes, ample)?);
         progress.step(&trace.name);
     }
     Ok(Report { file: file.to_owned(), trace: trace.name.clone(), peak_requested_bytes, fits })
@@ -98,17 +101,16 @@ fn fit_one(
     trace: &Trace,
     candidate: &Candidate,
     peak_requested_bytes: u64,
-    event_latency_ns: Option<u64>,
+    ample: &Device,
 ) -> Result<Fit> {
     let mut replays = 1;
     let mut works = |granules: u64| -> Result<bool> {
         replays += 1;
-        let capacity_bytes = granules * GRANULE_BYTES;
-        let device = untimed(capacity_bytes, event_latency_ns);
+        let device = Device { capacity_bytes: granules * GRANULE_BYTES, ..*ample };
         let mut allocator = device.build(candidate, trace)?;
         Ok(replay::completes(trace, allocator.as_mut()))
     };
-    let found = match unhindered(trace, candidate, event_latency_ns)? {
+    let found = match unhindered(trace, candidate, ample)? {
         None => None,
         Some(unhindered) => {
             let mut low = Capacity::Bytes(peak_requested_bytes).resolve(0) / GRANULE_BYTES;
@@ -135,21 +137,21 @@ fn fit_one(
     })
 }
 
-/// Nothing takes time: whether a trace fits is asked, not how fast it runs.
-fn untimed(capacity_bytes: u64, event_latency_ns: Option<u64>) -> Device {
-    Device { capacity_bytes, event_latency_ns, costs: Costs::default(), kernels: Kernels::Off }
+/// An ample device where nothing takes time: whether a trace fits is asked, not how fast it runs.
+fn untimed(args: &Args) -> Device {
+    Device {
+        capacity_bytes: AMPLE_BYTES,
+        event_latency_ns: args.latency.ns(),
+        costs: Costs::default(),
+        measured: args.profile.device,
+        kernels: Kernels::Off,
+    }
 }
 
 /// Granules that an allocator takes when nothing stops it: the first size to try. `None` where it
 /// runs out of memory even so.
-fn unhindered(
-    trace: &Trace,
-    candidate: &Candidate,
-    event_latency_ns: Option<u64>,
-) -> Result<Option<u64>> {
-    let capacity_bytes = AMPLE_BYTES;
-    let device = untimed(capacity_bytes, event_latency_ns);
-    let mut allocator = device.build(candidate, trace)?;
+fn unhindered(trace: &Trace, candidate: &Candidate, ample: &Device) -> Result<Option<u64>> {
+    let mut allocator = ample.build(candidate, trace)?;
     let options = Options { timed_passes: 0, curve_points: 1 };
     let metrics = replay::run(trace, allocator.as_mut(), &options).metrics;
     let granules = metrics.peak_reserved_bytes.div_ceil(GRANULE_BYTES).max(1);

@@ -41,6 +41,10 @@ impl Replays<'_> {
         output::ensure_apart(&targets, &input::expand(&self.files.files).0)?;
         let html_file = self.outputs.html.as_deref().map(Pending::create).transpose()?;
         let svg_file = self.outputs.svg.as_deref().map(Pending::create).transpose()?;
+        if let Some(device) = self.time.profile.device {
+            let unpriced = device.unpriced().join(", ");
+            output::complain(&format!("{}; priced as a100: {unpriced}", device.name));
+        }
         let settings = Settings {
             capacity: self.device.capacity,
             event_latency_ns: self.device.latency.ns(),

@@ -8,6 +8,7 @@
 mod bad_input;
 mod generated;
 mod inputs;
+mod measured;
 mod recorded;
 mod reports;
 mod results;
