@@ -11,6 +11,7 @@ use std::ffi::c_int;
 use std::ptr;
 
 use drystone::StreamId;
+use drystone::driver::Stream;
 use drystone_capi::shared::{self, Device};
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
@@ -121,10 +122,18 @@ pub(crate) fn created(stream: Handle) {
 /// A stream is about to be destroyed: its memory serves others once its work is over.
 pub(crate) fn retire(stream: Handle) {
     captures::ended(stream);
-    let known = KNOWN.write().remove(&(0, stream.addr())).flatten();
-    if let Some(place) = known.filter(|place| is_in_use(place.device)) {
-        // Unless the program has done so by Drystone's own interface.
-        let _ = place.device.allocator.retire_stream(place.stream);
+    let known = KNOWN.write().remove(&(0, stream.addr()));
+    match known {
+        Some(Some(place)) if is_in_use(place.device) => {
+            // Unless the program has done so by Drystone's own interface.
+            let _ = place.device.allocator.retire_stream(place.stream);
+        }
+        // That interface alone may have been given it.
+        Some(None) => {
+            let stream = Stream(stream.addr() as u64);
+            shared::in_use().for_each(|device| device.allocator.retire_handle(stream));
+        }
+        _ => {}
     }
 }
 

@@ -10,6 +10,9 @@ use common::{CONF, Program, all_are_run, library};
 /// One device, so that a thread's context is remembered.
 const ONE: &str = "memory:4GiB,oracle:true,backing:true";
 
+/// 1,000 streams and threads: neither the oracle nor bytes.
+const CHURN: &str = "memory:80GiB";
+
 fn passes_preloaded(name: &str, conf: &str) {
     for way in ["-DWAY=0", "-DWAY=1", "-DWAY=2"] {
         let source = format!("driver/{name}");
@@ -35,12 +38,14 @@ macro_rules! programs {
 programs! {
     requests_are_served_and_a_hit_asks_nothing: "serves.c" on ONE;
     b05_streams_that_come_and_go_stay_ordered: "b05_streams.c" on ONE;
+    b06_a_stream_that_dies_before_the_free_is_not_asked: "b06_recorded_use.c" on ONE;
     i11_b22_in_a_capture_memory_is_the_graphs: "i11_capture.c" on ONE;
     b03_contexts_and_devices_are_told_apart: "b03_contexts.c" on CONF;
     after_a_reset_nothing_old_is_given_out: "reset.c" on ONE;
     b55_b56_p6_exit_and_forked_children_are_quiet: "b55_exit.c" on ONE;
     look_ups_find_ours_where_the_drivers_would_be: "lookup.c" on ONE;
     b18_threads_free_each_others_blocks: "b18_threads.c" on ONE;
+    b01_b04_b20_streams_and_threads_leave_nothing_behind: "b20_churn.c" on CHURN;
 }
 
 #[test]

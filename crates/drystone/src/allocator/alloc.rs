@@ -47,6 +47,12 @@ impl Allocator {
         self.engine.retire_stream(stream)
     }
 
+    /// The same for the stream that was added last with this handle, if one was: for who sees a
+    /// stream end that others brought. The driver is not asked which stream that is.
+    pub fn retire_handle(&self, stream: Stream) {
+        self.engine.retire_handle(stream);
+    }
+
     /// Allocates on a stream from the default pool. Zero bytes give an empty allocation: address
     /// 0, no block. A hit makes no driver call; a miss may call the driver, wait for the device and
     /// for other misses, and run the program's callbacks.

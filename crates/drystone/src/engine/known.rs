@@ -81,6 +81,11 @@ impl Known {
         self.of_threads.retain(|known| known.0 != id);
     }
 
+    /// The stream that was added last with a handle of its own.
+    pub(super) fn with_handle(&self, stream: Stream) -> Option<StreamId> {
+        self.by_handle.get(&stream.0).map(|known| known.0)
+    }
+
     /// A stream that must have ended: that of a thread which is gone, or whose handle is another's,
     /// if one comes by now.
     pub(super) fn ended(&self, newcomer: Option<Stream>) -> Option<(StreamId, u64)> {

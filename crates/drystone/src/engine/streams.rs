@@ -71,6 +71,13 @@ impl Engine {
         self.end_stream(stream)
     }
 
+    /// The same by its handle, if that is one's that was added.
+    pub(crate) fn retire_handle(&self, stream: Stream) {
+        let found = self.streams.known.lock().with_handle(stream);
+        // Retired by another thread meanwhile: then it has ended already.
+        let _ = found.map(|stream| self.retire_stream(stream));
+    }
+
     /// The stream's last fence is recorded if it can be; its handle is not used again.
     fn end_stream(&self, stream: StreamId) -> Result<(), StreamError> {
         let plan = self.backend.state().change(|state| state.retire_stream(stream))??;
