@@ -145,6 +145,16 @@ class Memory(OnDevice):
         del here, there
 
     @since(2, 9)
+    def test_tensors_go_from_each_device_to_the_other(self):
+        """Copies reach memory that is open to their device alone; all of Drystone's is."""
+        sent = torch.arange(5 << 20, dtype=torch.int64)
+        here = sent.to("cuda:0")
+        there = here.to("cuda:1")
+        for back in (there.to("cuda:0"), there[::3].to("cuda:0"), here[::2].to("cuda:1")):
+            self.assertEqual(back[0].item(), 0)
+        self.assertTrue(torch.equal(there.to("cuda:0").cpu(), sent))
+        self.assertGreater(torch.cuda.memory_allocated(1), 0)
+
     def test_the_accelerators_functions(self):
         kept = empty(3 * MIB)
         accelerator = torch.accelerator

@@ -45,6 +45,7 @@ programs! {
     b36_b39_sizes_have_one_answer: "b39_sizes.c";
     b55_p6_frees_at_exit_succeed: "b55_exit.c";
     b56_p6_a_forked_child_is_refused: "b56_fork.c";
+    b35_an_odd_driver_serves_or_says_why: "b35_odd_driver.c";
     b18_b20_threads_and_streams_come_and_go: "b18_threads.c";
     b57_a_thread_frees_while_it_ends: "b57_thread_end.c";
     b01_b04_b20_streams_and_threads_leave_nothing_behind: "b20_churn.c";
