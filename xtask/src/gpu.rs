@@ -18,9 +18,10 @@ use crate::wheel::{self, ShimArgs, WheelArgs};
 use crate::{capi, simcuda, torch};
 
 /// What cargo builds, and how.
-const BUILDS: [(&str, &[&str]); 4] = [
+const BUILDS: [(&str, &[&str]); 5] = [
     ("suite", &["test", "--no-run", "--package", "drystone", "--test", "suite"]),
     ("device", &["test", "--no-run", "--package", "drystone-cuda", "--test", "device"]),
+    ("cudarc", &["test", "--no-run", "--package", "drystone-preload", "--test", "cudarc"]),
     ("inference", &["build", "--release", "--package", "drystone-cudarc"]),
     ("measure", &["build", "--release", "--package", "drystone-cuda"]),
 ];
@@ -86,6 +87,7 @@ pub fn pack(out: Option<PathBuf>) -> Result<PathBuf> {
     let scripts = root().join("xtask/gpu");
     copy(&scripts.join("run"), &out.join("run"))?;
     copy_python(&scripts.join("steps"), &out.join("steps"))?;
+    copy(&root().join("python/tests/sharing.py"), &out.join("steps/sharing.py"))?;
     let bytes = size_of(&out)?;
     ensure!(bytes <= BYTES_MAX, "{} has {bytes} bytes, {BYTES_MAX} may be", out.display());
     println!("{}: {:.1} MiB", out.display(), bytes as f64 / f64::from(1 << 20));

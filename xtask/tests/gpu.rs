@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use drystone_sim::{Legality, Measured, Rule, SimConfig};
 use serde_json::Value;
 
 fn run(name: &str, library_path: &Path, arguments: &[&str]) -> (Output, PathBuf) {
@@ -55,10 +56,38 @@ fn measurements_run_from_start_to_end_on_the_simulated_device() {
         eprintln!("skipped: DRYSTONE_SIMCUDA does not name the built libraries");
         return;
     };
-    let names = ["probe", "growth", "ranges", "captures", "latency", "bandwidth", "processes"];
+    let names = [
+        "probe",
+        "aliases",
+        "growth",
+        "ranges",
+        "captures",
+        "latency",
+        "bandwidth",
+        "processes",
+        "limits",
+    ];
     let (output, out) = run("pack-measurements", Path::new(&libraries), &names);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}");
     assert_eq!(steps(&out).len(), names.len(), "{said}");
     assert!(steps(&out).iter().all(|step| step.1 == "passed"), "{said}");
+    is_the_device_it_ran_on(&Measured::read(&out.join("results.json")).unwrap());
+}
+
+/// What was measured is what the simulated device is, times apart.
+fn is_the_device_it_ran_on(measured: &Measured) {
+    let config = measured.applied_to(SimConfig::default());
+    assert_eq!((config.total_bytes, config.is_shareable), (4 << 30, true));
+    assert_eq!(config.alias_limit, SimConfig::default().alias_limit);
+    let unpriced = measured.unpriced();
+    for function in ["cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease"] {
+        assert!(!unpriced.contains(&function), "{function} has no price");
+    }
+    assert!(config.legality.len() > 25, "{:?}", config.legality);
+    for (function, legality) in config.legality {
+        let assumed = Rule::named(function).unwrap().legality;
+        let assumed = if assumed == Legality::Unproven { Legality::Unsafe } else { assumed };
+        assert_eq!(legality, assumed, "{function}");
+    }
 }

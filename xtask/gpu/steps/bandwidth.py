@@ -1,4 +1,5 @@
-"""How fast memory of different making is copied and filled: GB/s, as the device's events tell.
+"""How fast memory of different making is copied, filled and read at random: GB/s, as the device's
+events tell. Random reads are of 4 bytes each, and what they wait for is the page tables.
 
 Prints a row for memory of one piece, of large handles in order, and of granules in no order.
 """
@@ -7,8 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import random
+from collections.abc import Callable
 
 from cuda import MIB, Address, Cuda, tell
+from kernels import GATHER as GATHER_TEXT
+from kernels import HEAD, Kernels, counter
 
 REPEATS = 10
 
@@ -27,28 +31,52 @@ def mapped(cuda: Cuda, total: int, size: int, in_order: bool) -> int:
     return start
 
 
-def speed(cuda: Cuda, total: int, name: str, *arguments: object) -> float:
-    """Bytes of the memory that the call goes through in a nanosecond."""
+def speed(cuda: Cuda, total: int, queue: Callable[[], None]) -> float:
+    """Bytes in a nanosecond, of the work that is queued."""
     first, last, took = cuda.event(), cuda.event(), ctypes.c_float()
-    cuda(name, *arguments)
+    queue()
     cuda("cuEventRecord", first, None)
     for _ in range(REPEATS):
-        cuda(name, *arguments)
+        queue()
     cuda("cuEventRecord", last, None)
     cuda("cuEventSynchronize", last)
     cuda("cuEventElapsedTime", ctypes.byref(took), first, last)
     return round(total * REPEATS / max(took.value, 1e-6) / 1e6, 1)
 
 
-def row(cuda: Cuda, name: str, start: int, total: int) -> dict[str, object]:
-    half = total // 2
+#: Groups, threads of each, and reads of each thread.
+GATHER = 1056, 256, 512
+
+
+def gathered(cuda: Cuda, kernels: Kernels, sink: Address, start: int, total: int) -> float:
+    """Bytes read at random in a nanosecond, from the largest power of two of it."""
+    groups, threads, rounds = GATHER
+    within = 1 << (total // 4).bit_length() - 1
+    arguments = (Address(start), ctypes.c_uint64(within), ctypes.c_uint(rounds), sink)
+
+    def launch() -> None:
+        kernels.launch("gather", None, *arguments, groups=groups, threads=threads)
+
+    return speed(cuda, 4 * groups * threads * rounds, launch)
+
+
+def row(cuda: Cuda, kernels: Kernels, name: str, start: int, total: int) -> dict[str, object]:
+    half, sink = total // 2, counter(cuda)
+
+    def fill() -> None:
+        cuda("cuMemsetD32Async", Address(start), ctypes.c_uint(7), ctypes.c_size_t(total // 4),
+             None)
+
+    def copy() -> None:
+        cuda("cuMemcpyDtoDAsync_v2", Address(start + half), Address(start), ctypes.c_size_t(half),
+             None)
+
     return {
         "memory": name,
-        "GiB": total >> 30,
-        "filled": speed(cuda, total, "cuMemsetD32_v2", Address(start), ctypes.c_uint(7),
-                        ctypes.c_size_t(total // 4)),
-        "copied": speed(cuda, total, "cuMemcpyDtoD_v2", Address(start + half), Address(start),
-                        ctypes.c_size_t(half)),
+        "GiB": round(total / (1 << 30), 2),
+        "filled": speed(cuda, total, fill),
+        "copied": speed(cuda, total, copy),
+        "read at random": gathered(cuda, kernels, sink, start, total),
     }
 
 
@@ -62,9 +90,10 @@ def main() -> None:
     kinds = {"handles of 20 MiB, in order": (20 * MIB, True),
              "handles of 2 MiB, in order": (2 * MIB, True),
              "handles of 2 MiB, in no order": (2 * MIB, False)}
-    tell(row(cuda, "cuMemAlloc", plain.value, total))
+    kernels = Kernels(cuda, HEAD + GATHER_TEXT)
+    tell(row(cuda, kernels, "cuMemAlloc", plain.value, total))
     for name, (size, in_order) in kinds.items():
-        tell(row(cuda, name, mapped(cuda, total, size, in_order), total))
+        tell(row(cuda, kernels, name, mapped(cuda, total, size, in_order), total))
 
 
 if __name__ == "__main__":

@@ -10,10 +10,19 @@ import ctypes
 import threading
 from collections.abc import Callable
 
-from cuda import Address, Cuda, tell
+from cuda import Address, Cuda, Location, tell
 
 MODES = {"global": 0, "thread-local": 1, "relaxed": 2}
-SIZE_T = ctypes.c_size_t
+SIZE_T, ULL = ctypes.c_size_t, ctypes.c_ulonglong
+
+
+class Pool(ctypes.Structure):
+    """``CUmemPoolProps``"""
+
+    _fields_ = [
+        ("kind", ctypes.c_int), ("handle_types", ctypes.c_int), ("location", Location),
+        ("win32", ctypes.c_void_p), ("most", SIZE_T), ("usage", ctypes.c_ushort),
+        ("reserved", ctypes.c_ubyte * 54)]
 
 
 class Things:
@@ -31,15 +40,28 @@ class Things:
         cuda("cuEventRecord", self.event, self.other)
         cuda("cuEventSynchronize", self.event)
         self.pool = ctypes.c_void_p()
-        cuda("cuDeviceGetDefaultMemPool", ctypes.byref(self.pool), 0)
+        cuda.code("cuDeviceGetDefaultMemPool", ctypes.byref(self.pool), 0)
         self.allocated = Address()
         cuda("cuMemAlloc_v2", ctypes.byref(self.allocated), SIZE_T(1 << 20))
+        self.spare_handle, self.spare_start = cuda.create(size)[0], cuda.reserve(size)
+        self.spare_event = cuda.event(2)
+        self.shared = ctypes.c_int(-1)
+        # Where that is refused, so are the calls that need it, and their rows say how.
+        cuda.code("cuMemExportToShareableHandle", ctypes.byref(self.shared), self.handle, 1,
+                  ULL(0))
+        self.own_pool, self.from_pool = ctypes.c_void_p(), Address()
+        self.pool_properties = Pool(kind=1, location=Location(1, 0))
+        cuda.code("cuMemPoolCreate", ctypes.byref(self.own_pool),
+                  ctypes.byref(self.pool_properties))
+        cuda.code("cuMemAllocAsync", ctypes.byref(self.from_pool), SIZE_T(1 << 20), self.other)
+        self.host = ctypes.c_void_p()
+        cuda("cuMemHostAlloc", ctypes.byref(self.host), SIZE_T(4096), 0)
 
 
 def calls(cuda: Cuda, things: Things, stream: ctypes.c_void_p) -> dict[str, Callable[[], int]]:
     """The calls, by name. ``stream`` is the one that captures."""
     start, size, any_answer = things.start, things.size, (ctypes.c_uint64 * 8)()
-    access, reserved = ctypes.byref(cuda.access), ctypes.c_ulonglong(0)
+    access, reserved = ctypes.byref(cuda.access), ULL(0)
 
     def call(name: str, *arguments: object) -> Callable[[], int]:
         return lambda: cuda.code(name, *arguments)
@@ -56,19 +78,38 @@ def calls(cuda: Cuda, things: Things, stream: ctypes.c_void_p) -> dict[str, Call
         "cuMemSetAccess": call("cuMemSetAccess", Address(start + size), SIZE_T(size), access,
                                SIZE_T(1)),
         "cuMemUnmap": call("cuMemUnmap", Address(start + size), SIZE_T(size)),
+        "cuMemRelease": call("cuMemRelease", things.spare_handle),
+        "cuMemAddressFree": call("cuMemAddressFree", Address(things.spare_start), SIZE_T(size)),
+        "cuMemExportToShareableHandle": call("cuMemExportToShareableHandle", any_answer,
+                                             things.handle, 1, reserved),
+        "cuMemImportFromShareableHandle": call("cuMemImportFromShareableHandle", any_answer,
+                                               ctypes.c_void_p(things.shared.value), 1),
         "cuMemAlloc": call("cuMemAlloc_v2", any_answer, SIZE_T(1 << 20)),
         "cuMemFree": call("cuMemFree_v2", things.allocated),
-        "cuMemAllocAsync, other stream": call("cuMemAllocAsync", any_answer, SIZE_T(1 << 20),
+        "cuMemAllocAsync, other": call("cuMemAllocAsync", any_answer, SIZE_T(1 << 20),
                                               things.other),
+        "cuMemAllocFromPoolAsync, other": call("cuMemAllocFromPoolAsync", any_answer,
+                                               SIZE_T(1 << 20), things.own_pool, things.other),
+        "cuMemFreeAsync, other": call("cuMemFreeAsync", things.from_pool, things.other),
+        "cuMemPoolCreate": call("cuMemPoolCreate", any_answer,
+                                ctypes.byref(things.pool_properties)),
+        "cuMemPoolDestroy": call("cuMemPoolDestroy", things.own_pool),
+        "cuMemPoolSetAttribute": call("cuMemPoolSetAttribute", things.own_pool, 4, any_answer),
+        "cuMemPoolSetAccess": call("cuMemPoolSetAccess", things.own_pool, access, SIZE_T(1)),
+        "cuMemHostAlloc": call("cuMemHostAlloc", any_answer, SIZE_T(4096), 0),
+        "cuMemFreeHost": call("cuMemFreeHost", things.host),
         "cuMemPoolGetAttribute": call("cuMemPoolGetAttribute", things.pool, 5, any_answer),
         "cuMemPoolTrimTo": call("cuMemPoolTrimTo", things.pool, SIZE_T(0)),
         "cuStreamIsCapturing, captured": call("cuStreamIsCapturing", stream, any_answer),
         "cuStreamIsCapturing, other": call("cuStreamIsCapturing", things.other, any_answer),
+        "cuStreamGetId, other": call("cuStreamGetId", things.other, any_answer),
         "cuStreamGetId, captured": call("cuStreamGetId", stream, any_answer),
         "cuStreamQuery, other": call("cuStreamQuery", things.other),
         "cuStreamSynchronize, other": call("cuStreamSynchronize", things.other),
         "cuStreamCreate": call("cuStreamCreate", any_answer, 1),
         "cuEventCreate": call("cuEventCreate", any_answer, 2),
+        "cuEventDestroy": call("cuEventDestroy_v2", things.spare_event),
+        "cuStreamWaitEvent, other": call("cuStreamWaitEvent", things.other, things.event, 0),
         "cuEventRecord, other": call("cuEventRecord", things.event, things.other),
         "cuEventQuery": call("cuEventQuery", things.event),
         "cuEventSynchronize": call("cuEventSynchronize", things.event),
@@ -103,7 +144,11 @@ def row(cuda: Cuda, name: str, mode: str, thread: str) -> dict[str, object]:
 
 def main() -> None:
     cuda = Cuda()
-    names = list(calls(cuda, Things(cuda), cuda.stream()))
+    things = Things(cuda)
+    names = list(calls(cuda, things, cuda.stream()))
+    if not things.own_pool.value:
+        # Nothing is there that could be asked.
+        names = [name for name in names if "Pool" not in name and "Async" not in name]
     for name in names:
         for mode in MODES:
             for thread in ("own", "other"):

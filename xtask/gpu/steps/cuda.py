@@ -106,9 +106,33 @@ class Cuda:
         self.properties.handle_types, self.properties.rdma = handle_type, rdma
 
     def free_bytes(self) -> int:
+        return self.memory()[0]
+
+    def memory(self) -> tuple[int, int]:
+        """Bytes that are free, and in all."""
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         self("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
-        return free.value
+        return free.value, total.value
+
+    def attribute(self, number: int) -> int:
+        value = ctypes.c_int()
+        self("cuDeviceGetAttribute", ctypes.byref(value), number, 0)
+        return value.value
+
+    def name(self) -> str:
+        text = ctypes.create_string_buffer(96)
+        self("cuDeviceGetName", text, len(text), 0)
+        return text.value.decode(errors="replace")
+
+    def must_serve_several(self) -> None:
+        """Skips the step where the device serves one process at a time."""
+        exclusive = 3
+        if self.attribute(20) == exclusive:
+            skip("the device is in exclusive mode, and this takes several processes")
+
+    def is_simulated(self) -> bool:
+        """A device that computes nothing and takes no time."""
+        return "Simulated" in self.name()
 
     def reserve(self, size: int) -> int:
         address = Address()

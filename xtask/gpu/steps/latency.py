@@ -1,4 +1,5 @@
-"""How long a launch takes in one thread while another maps and unmaps.
+"""How long a launch takes in one thread while another maps and unmaps, and how long that takes
+while the engines that copy are busy.
 
 The interpreter's lock distorts small figures: the row beside a thread that calls nothing of CUDA
 says by how much. Times are microseconds of one launch.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
+import time
 from collections.abc import Callable
 
 from cuda import MIB, Address, Cuda, spread, tell
@@ -52,13 +54,14 @@ def copying(cuda: Cuda) -> Callable[[], None]:
 def row(cuda: Cuda, name: str, beside: list[Callable[[], None]],
         launch: Callable[[], float]) -> dict[str, object]:
     is_over = threading.Event()
-    rounds = [0] * len(beside)
+    rounds: list[list[float]] = [[] for _ in beside]
 
     def body(index: int) -> None:
         cuda.enter()
         while not is_over.is_set():
+            start = time.perf_counter()
             beside[index]()
-            rounds[index] += 1
+            rounds[index].append((time.perf_counter() - start) * 1e6)
 
     threads = [threading.Thread(target=body, args=(index,)) for index in range(len(beside))]
     for thread in threads:
@@ -67,7 +70,10 @@ def row(cuda: Cuda, name: str, beside: list[Callable[[], None]],
     is_over.set()
     for thread in threads:
         thread.join()
-    return {"beside": name, "rounds there": sum(rounds), **spread(times, "launch")}
+    # Of the first alone: mapping takes its turn at the engines that copy.
+    there = spread(rounds[0], "a round there") if rounds and rounds[0] else {}
+    return {"beside": name, "rounds there": sum(map(len, rounds)), **spread(times, "launch"),
+            **there}
 
 
 def main() -> None:

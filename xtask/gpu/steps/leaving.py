@@ -60,7 +60,7 @@ def row(mappings: int) -> dict[str, object]:
 
 def main() -> None:
     most = int(sys.argv[1]) if len(sys.argv) > 1 else 40_000
-    Cuda()  # says it if there is no device
+    Cuda().must_serve_several()
     for mappings in (most // 40, most // 4, most):
         tell(row(mappings))
 

@@ -48,7 +48,7 @@ def row(count: int) -> dict[str, object]:
 
 
 def main() -> None:
-    Cuda()  # says it if there is no device
+    Cuda().must_serve_several()
     for count in (1, 2, 4):
         tell(row(count))
 

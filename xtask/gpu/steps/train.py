@@ -1,8 +1,8 @@
 """Trains a small GPT with one of the ways to have memory, and tells what came of it.
 
-    train.py native|expandable|plugin|compiled|preload
+    train.py native|expandable|plugin|compiled|preload [NAME]
 
-Prints its losses bit by bit, the time of steps, what was held, and how a CUDA graph and a growing
+A name tells the same way under other settings (DRYSTONE_CONF) apart. Prints its losses bit by bit, the time of steps, what was held, and how a CUDA graph and a growing
 cache fared.
 """
 
@@ -28,7 +28,10 @@ BATCH, LENGTH, WIDTH, HEADS, LAYERS, WORDS = 8, 256, 512, 8, 6, 8192
 
 
 def used_by_nvml() -> int | str:
-    """MiB in use on the first device, by all programs; or why nobody knows."""
+    """MiB in use on the device, by all programs; or why nobody knows. NVML counts devices that
+    CUDA is kept from seeing, too, so this one is asked for by its name."""
+    import torch
+
     class Memory(ctypes.Structure):
         _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong),
                     ("used", ctypes.c_ulonglong)]
@@ -38,11 +41,14 @@ def used_by_nvml() -> int | str:
     except OSError as error:
         return str(error)
     device, memory = ctypes.c_void_p(), Memory()
-    for name, arguments in (("nvmlInit_v2", ()),
-                            ("nvmlDeviceGetHandleByIndex_v2", (0, ctypes.byref(device))),
-                            ("nvmlDeviceGetMemoryInfo", (device, ctypes.byref(memory)))):
-        if code := getattr(nvml, name)(*arguments):
-            return f"{name} returned {code}"
+    uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}".encode()
+    if code := nvml.nvmlInit_v2():
+        return f"nvmlInit_v2 returned {code}"
+    if nvml.nvmlDeviceGetHandleByUUID(uuid, ctypes.byref(device)):
+        # A part of a device, or an older PyTorch, has no such name.
+        nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device))
+    if code := nvml.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory)):
+        return f"nvmlDeviceGetMemoryInfo returned {code}"
     return memory.used // MIB
 
 
@@ -50,7 +56,7 @@ def choose(route: str) -> None:
     """Before CUDA is used."""
     if route in ("plugin", "compiled"):
         import drystone
-        drystone.enable(native=route == "compiled")
+        drystone.enable(route=route)
 
 
 def model():
@@ -200,7 +206,7 @@ def main() -> int:
     import torch
     torch.use_deterministic_algorithms(True, warn_only=True)
     answer: dict[str, object] = {
-        "route": route, "PyTorch": torch.__version__, "device": torch.cuda.get_device_name(0)}
+        "route": " ".join([route, *sys.argv[2:]]), "PyTorch": torch.__version__, "device": torch.cuda.get_device_name(0)}
     trained = said(train)
     answer.update(trained if isinstance(trained, dict) else {"training": trained})
     for name, part in (("graph", graph), ("growing cache", grow)):

@@ -1,7 +1,8 @@
 //! Measures what the driver's calls cost on a device, and prints tables for `docs/measurements.md`.
 //!
-//!     measure [--device N] [--repeats N] [--mappings N]
+//!     measure [--device N] [--repeats N] [--mappings N] [--json]
 //!
+//! `--json` prints a row of the tables on each line instead, as `cargo xtask gpu` keeps them.
 //! `--mappings` is where the search for the limit of mappings ends; it takes some 100 us for each.
 //! On a simulated device the figures mean nothing, and the program says so.
 //!
@@ -25,18 +26,23 @@ struct Arguments {
     device: u32,
     repeats: usize,
     mappings: u64,
+    is_json: bool,
 }
 
 fn arguments() -> Result<Arguments> {
-    let mut arguments = Arguments { device: 0, repeats: 50, mappings: 20_000 };
+    let mut arguments = Arguments { device: 0, repeats: 50, mappings: 20_000, is_json: false };
     let mut given = std::env::args().skip(1);
     while let Some(option) = given.next() {
+        if option == "--json" {
+            arguments.is_json = true;
+            continue;
+        }
         let value = given.next().ok_or_else(|| format!("{option} needs a number"))?;
         match option.as_str() {
             "--device" => arguments.device = value.parse()?,
             "--repeats" => arguments.repeats = value.parse::<usize>()?.max(1),
             "--mappings" => arguments.mappings = value.parse()?,
-            _ => return Err(format!("{option} is none of --device, --repeats, --mappings").into()),
+            _ => return Err(format!("{option} is no option of this program").into()),
         }
     }
     Ok(arguments)
@@ -61,6 +67,10 @@ fn run() -> Result {
         return Err(format!("there is no device {}", arguments.device).into());
     }
     let bench = Bench::open(arguments.device, arguments.repeats)?;
+    if arguments.is_json {
+        costs::tell(&bench)?;
+        return questions::print(&bench, arguments.mappings, true);
+    }
     let (name, cuda) = (bench.gpu.name()?, bench.gpu.cuda_version()?);
     println!("### What calls cost: {name}\n");
     println!("CUDA {cuda}, driver {}, {}; `cargo xtask gpu`.", module_version(), today()?);
@@ -75,7 +85,7 @@ fn run() -> Result {
     );
     costs::print(&bench)?;
     println!();
-    questions::print(&bench, arguments.mappings)
+    questions::print(&bench, arguments.mappings, false)
 }
 
 fn main() -> ExitCode {

@@ -16,17 +16,26 @@ const READ_BYTES: u64 = 64 * MIB;
 const FRESH_BYTES: u64 = 64 * MIB;
 const PATTERN: u32 = 0xdead_beef;
 
-pub(crate) fn print(bench: &Bench, most_mappings: u64) -> Result {
-    println!("| question | answer |");
-    println!("| --- | --- |");
-    if bench.info.has_virtual_memory {
-        println!("| does `cuMemUnmap` hold up kernels? | {} |", unmaps_beside_kernels(bench)?);
-        println!("| how many mappings can there be? | {} |", mappings(bench, most_mappings)?);
-        println!("| is memory from `cuMemCreate` zeroed? | {} |", created_is_zeroed(bench)?);
+pub(crate) fn print(bench: &Bench, most_mappings: u64, is_json: bool) -> Result {
+    let tell = |question: &str, answer: String| {
+        if is_json {
+            println!("{}", serde_json::json!({"question": question, "answer": answer}));
+        } else {
+            println!("| {question} | {answer} |");
+        }
+    };
+    if !is_json {
+        println!("| question | answer |");
+        println!("| --- | --- |");
     }
-    println!("| is memory from `cuMemAlloc` zeroed? | {} |", plain_is_zeroed(bench)?);
+    if bench.info.has_virtual_memory {
+        tell("does `cuMemUnmap` hold up kernels?", unmaps_beside_kernels(bench)?);
+        tell("how many mappings can there be?", mappings(bench, most_mappings)?);
+        tell("is memory from `cuMemCreate` zeroed?", created_is_zeroed(bench)?);
+    }
+    tell("is memory from `cuMemAlloc` zeroed?", plain_is_zeroed(bench)?);
     if bench.info.has_async_malloc {
-        println!("| is memory new to a pool zeroed? | {} |", pooled_is_zeroed(bench)?);
+        tell("is memory new to a pool zeroed?", pooled_is_zeroed(bench)?);
     }
     Ok(())
 }

@@ -14,7 +14,8 @@ fn info_says_what_the_device_is_and_makes_no_call() {
         assert_eq!(info.ordinal, 0);
         assert!(info.total_bytes >= 1 << 30);
         assert!(info.granularity_bytes.is_power_of_two());
-        assert!(info.has_virtual_memory && info.has_async_malloc);
+        // A virtual GPU has neither.
+        assert_eq!(info.has_virtual_memory, info.has_async_malloc);
         let memory = device.memory_info().unwrap();
         assert!(memory.free_bytes <= memory.total_bytes);
         assert!(memory.total_bytes <= info.total_bytes);
@@ -36,13 +37,13 @@ fn plain_memory_holds_what_is_written_and_comes_back() {
         let device = open();
         raw::set_current(raw::primary(0));
         let before = raw::free_bytes();
-        let address = device.malloc(8 << 20).unwrap();
+        let address = device.malloc(256 << 20).unwrap();
         assert_eq!(address % 256, 0);
-        assert_eq!(before - raw::free_bytes(), 8 << 20);
+        raw::assert_taken(before, 256 << 20);
         raw::write(address, b"drystone");
         assert_eq!(raw::read(address, 8), b"drystone");
         device.free(address).unwrap();
-        assert_eq!(raw::free_bytes(), before);
+        raw::assert_taken(before, 0);
     });
 }
 
@@ -55,8 +56,10 @@ fn too_much_memory_is_refused_with_the_figures_and_cudas_name() {
         assert_eq!(error.code, ErrorCode::OutOfMemory);
         let shown = format!("out of memory (CUDA_ERROR_OUT_OF_MEMORY, {bytes} bytes)");
         assert_eq!(error.to_string(), format!("cudaMalloc failed: {shown}"));
+        // More than there ever was may be a wrong argument to a real driver.
         let error = device.create(bytes).unwrap_err();
-        assert_eq!(error.to_string(), format!("cuMemCreate failed: {shown}"));
+        let codes = [ErrorCode::OutOfMemory, ErrorCode::InvalidValue];
+        assert!(codes.contains(&error.code) && error.bytes == bytes, "{error}");
     });
 }
 
@@ -68,9 +71,10 @@ fn mapped_memory_holds_what_is_written_through_every_mapping() {
         let granule = device.info().granularity_bytes;
         let before = raw::free_bytes();
         let address = device.reserve(4 * granule, 0).unwrap();
-        assert_eq!(raw::free_bytes(), before, "addresses cost nothing");
+        // Addresses cost nothing.
+        raw::assert_taken(before, 0);
         let handle = device.create(granule).unwrap();
-        assert_eq!(before - raw::free_bytes(), granule);
+        raw::assert_taken(before, granule);
         device.map(address, granule, handle).unwrap();
         device.map(address + granule, granule, handle).unwrap();
         device.set_access(address, 2 * granule).unwrap();
@@ -79,7 +83,7 @@ fn mapped_memory_holds_what_is_written_through_every_mapping() {
         assert_eq!(raw::mapped_access(address, 0), 3);
         device.unmap(address, 2 * granule).unwrap();
         device.release(handle).unwrap();
-        assert_eq!(raw::free_bytes(), before);
+        raw::assert_taken(before, 0);
         device.unreserve(address, 4 * granule).unwrap();
     });
 }
@@ -99,7 +103,7 @@ fn a_released_handle_keeps_its_memory_while_it_is_mapped() {
         raw::write(address, b"still here");
         assert_eq!(raw::read(address, 10), b"still here");
         device.unmap(address, granule).unwrap();
-        assert_eq!(raw::free_bytes(), before);
+        raw::assert_taken(before, 0);
         device.unreserve(address, granule).unwrap();
     });
 }

@@ -36,6 +36,29 @@ pub(crate) fn free_bytes() -> u64 {
     free as u64
 }
 
+/// What free memory may differ by for reasons of its own on a real device: the driver takes memory
+/// in pieces, keeps some for page tables, and other programs come and go.
+const TOLERANCE_BYTES: u64 = 64 << 20;
+
+fn is_simulated() -> bool {
+    let mut name = [0; 96];
+    // SAFETY: writes at most so many characters, the last of which is 0.
+    ok(unsafe { sys::cuDeviceGetName(name.as_mut_ptr(), name.len() as i32, 0) });
+    // SAFETY: ends with 0, as above.
+    let name = unsafe { std::ffi::CStr::from_ptr(name.as_ptr()) };
+    name.to_bytes().windows(9).any(|part| part == b"Simulated")
+}
+
+/// Of the current context's device, so many bytes are taken that were free before: exactly, or
+/// about so many on a real one.
+#[track_caller]
+pub(crate) fn assert_taken(before_bytes: u64, bytes: u64) {
+    let free_bytes = free_bytes();
+    let off = before_bytes.abs_diff(free_bytes + bytes);
+    let tolerance = if is_simulated() { 0 } else { TOLERANCE_BYTES };
+    assert!(off <= tolerance, "{before_bytes} bytes were free, {free_bytes} are; {bytes} taken?");
+}
+
 /// A stream of the current context that does not synchronise with the default one.
 pub(crate) fn create_stream() -> u64 {
     let mut stream = std::ptr::null_mut();
