@@ -8,7 +8,6 @@ cache fared.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import shutil
@@ -18,6 +17,7 @@ import time
 from collections.abc import Callable
 
 from cuda import MIB, skip
+from nvml import used_mib
 
 #: With the last, whoever starts this preloads the library and chooses PyTorch's own async backend.
 ROUTES = ("native", "expandable", "plugin", "compiled", "preload")
@@ -28,28 +28,10 @@ BATCH, LENGTH, WIDTH, HEADS, LAYERS, WORDS = 8, 256, 512, 8, 6, 8192
 
 
 def used_by_nvml() -> int | str:
-    """MiB in use on the device, by all programs; or why nobody knows. NVML counts devices that
-    CUDA is kept from seeing, too, so this one is asked for by its name."""
+    """MiB in use on the device, by all programs; or why nobody knows."""
     import torch
-
-    class Memory(ctypes.Structure):
-        _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong),
-                    ("used", ctypes.c_ulonglong)]
-
-    try:
-        nvml = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError as error:
-        return str(error)
-    device, memory = ctypes.c_void_p(), Memory()
-    uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}".encode()
-    if code := nvml.nvmlInit_v2():
-        return f"nvmlInit_v2 returned {code}"
-    if nvml.nvmlDeviceGetHandleByUUID(uuid, ctypes.byref(device)):
-        # A part of a device, or an older PyTorch, has no such name.
-        nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device))
-    if code := nvml.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory)):
-        return f"nvmlDeviceGetMemoryInfo returned {code}"
-    return memory.used // MIB
+    used = used_mib(f"GPU-{torch.cuda.get_device_properties(0).uuid}")
+    return used[0] if isinstance(used, list) else used
 
 
 def choose(route: str) -> None:
