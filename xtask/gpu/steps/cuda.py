@@ -40,7 +40,7 @@ class Access(ctypes.Structure):
 class CudaError(Exception):
     def __init__(self, name: str, code: int) -> None:
         super().__init__(f"{name} returned {code}")
-        self.code = code
+        self.name, self.code = name, code
 
 
 def skip(reason: str) -> None:

@@ -32,7 +32,9 @@ def gone_as_far(limit: str, steps: Iterator[int]) -> None:
                 said = f"ended after {SECONDS} s"
                 break
     except CudaError as error:
-        refused, said = True, str(error)
+        # Memory or addresses that ran out before are another limit.
+        refused = reached > 0 and error.name not in ("cuMemCreate", "cuMemAddressReserve")
+        said = str(error)
     tell({"limit": limit, "reached": reached, "refused": refused, "said": said})
 
 
@@ -71,7 +73,7 @@ def spinning(cuda: Cuda) -> Iterator[int]:
         took = cuda.timed("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, stream, None, None)
         if took > BLOCKED_US:
             cuda("cuStreamSynchronize", stream)
-            raise CudaError("a launch waited; cuLaunchKernel", 0)
+            raise CudaError("a launch that waited", 0)
         yield done + 1
     cuda("cuStreamSynchronize", stream)
 
