@@ -67,11 +67,15 @@ impl Heap {
     /// first. Nothing has changed.
     pub fn join_live(&mut self, address: u64, given: u64) -> Result<(), FreeError> {
         let (index, rest) = (self.space.find_live(address)?, self.space.find_live(given)?);
-        let Block { requested, uses, list, .. } = self.space.blocks[rest];
         if self.space.blocks[index].next != rest {
             return Err(FreeError::AlreadyFree { address });
         }
-        assert!(uses == NO_USES, "a block was used before it was given");
+        let Block { requested, mut uses, list, .. } = self.space.blocks[rest];
+        // Its address is the program's, which may have told of a use already.
+        for stream in self.streams.uses.get(uses).to_vec() {
+            self.streams.uses.add(&mut self.space.blocks[index].uses, stream);
+        }
+        self.streams.uses.clear(&mut uses);
         self.space.map.remove(&mut self.space.blocks, rest);
         self.space.blocks.absorb_next(index);
         self.space.blocks[index].requested += requested;
