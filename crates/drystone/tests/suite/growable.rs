@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use drystone::driver::{Call, CaptureMode, ErrorCode};
 use drystone::{
-    AllocateError, Backend, BuildError, Growable, Options, Prefer, RequestError, ReserveError,
+    AllocateError, Backend, BuildError, Cause, Growable, Options, Prefer, RequestError,
+    ReserveError,
 };
 use drystone_sim::{FaultMode, FaultPlan, Rng, SimConfig, SimDevice};
 
@@ -264,6 +265,26 @@ fn memory_that_somebody_freed_by_its_address_is_told_of() {
         assert!(cache.shrink_to(MIB).is_err() && cache.bytes() == 20 * MIB);
         program.check();
     }
+    program.end();
+}
+
+/// What a shrink leaves in part of a handle, the block before it keeps, and no graph's pool.
+#[test]
+fn what_a_handle_keeps_is_blamed_on_the_block_in_it() {
+    let (_, program) = program();
+    let lane = program.default_lane();
+    let mut cache = Cache::new(&program, lane, GIB);
+    cache.grow(32 * MIB);
+    cache.shrink(2 * MIB);
+    let wanted = 4 * GIB - 12 * MIB;
+    let mut other = Cache::new(&program, lane, wanted);
+    for refused in [program.try_allocate(lane, wanted).err(), other.try_grow(wanted).err()] {
+        let Some(AllocateError::OutOfMemory(refused)) = refused else { panic!("{refused:?}") };
+        assert_eq!(refused.cause(), Cause::Pieces(30 * MIB), "{refused}");
+        assert_eq!((refused.private_free_bytes, refused.own_free_bytes), (0, 0));
+    }
+    cache.end();
+    other.end();
     program.end();
 }
 
