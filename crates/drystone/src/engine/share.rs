@@ -97,9 +97,14 @@ impl Engine {
         }
         let driver = &*self.executor.driver;
         let closed = std::mem::take(&mut *self.imports.closed.lock());
-        let _wait = self.wait.lock();
-        let idle = self.executor.refuse_in_capture(Call::SynchronizeDevice);
-        if idle.and_then(|()| driver.synchronize_device()).is_err() {
+        let idle = {
+            let _wait = self.wait.lock();
+            let idle = self.executor.refuse_in_capture(Call::SynchronizeDevice);
+            idle.and_then(|()| driver.synchronize_device())
+        };
+        // Who lets a peer in meanwhile finds all of it or nothing. A capture may have begun since.
+        let _growth = self.growth.lock();
+        if idle.and_then(|()| self.executor.refuse_in_capture(Call::Unmap)).is_err() {
             self.imports.closed.lock().extend(closed);
             return;
         }

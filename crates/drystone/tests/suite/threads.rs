@@ -2,11 +2,12 @@
 //! common, while others trim and change the limit. Covers B16, B18, B19, B20, B24.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier};
-use std::thread;
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
-use drystone::CrossStream;
 use drystone::driver::{Call, Driver};
+use drystone::{CrossStream, Imported, Options};
 use drystone_sim::{Rng, SimConfig, SimDevice};
 
 use crate::altered::{Alteration, Altered};
@@ -167,4 +168,45 @@ fn fitting_requests(setup: &Setup) -> u64 {
     assert!(moves > 0, "nothing had to move: the test shows nothing");
     program.end();
     refused.into_inner()
+}
+
+/// Closes an import by another thread while memory is opened to a peer.
+#[derive(Default)]
+struct ClosesMeanwhile {
+    imported: Mutex<Option<Imported>>,
+    is_letting_in: AtomicBool,
+    closing: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Alteration for Arc<ClosesMeanwhile> {
+    fn before(&self, call: Call) {
+        if call == Call::SetAccess && self.is_letting_in.load(Ordering::Relaxed) {
+            if let Some(imported) = self.imported.lock().unwrap().take() {
+                *self.closing.lock().unwrap() = Some(thread::spawn(move || drop(imported)));
+            }
+            // Long enough for that to end, if nobody keeps it.
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+#[test]
+fn an_import_that_is_closed_while_a_peer_is_let_in_is_open_or_gone() {
+    let closes = Arc::new(ClosesMeanwhile::default());
+    let sim = SimDevice::new(SimConfig { peers: vec![1], ..watched() });
+    let inner = Arc::new(sim.clone()) as Arc<dyn Driver>;
+    let driver = Arc::new(Altered { inner, alteration: Arc::clone(&closes) });
+    let program = Program::with_driver(Arc::new(sim), driver, Options::default());
+    let block = program.allocate(program.default_lane(), 4 * MIB);
+    let exported = program.allocator.export(block.address).unwrap();
+    let handles = exported.handles.iter().map(|one| (&*one.descriptor, one.bytes));
+    let imported = program.allocator.import(&handles.collect::<Vec<_>>()).unwrap();
+    *closes.imported.lock().unwrap() = Some(imported);
+    closes.is_letting_in.store(true, Ordering::Relaxed);
+    program.allocator.enable_peer_access(1).unwrap();
+    program.check();
+    drop(exported);
+    closes.closing.lock().unwrap().take().unwrap().join().unwrap();
+    program.free(block);
+    program.end();
 }
