@@ -8,8 +8,11 @@ use std::sync::Arc;
 use drystone_core::PoolId;
 use drystone_driver::{Call, DriverError, ErrorCode};
 
+use crate::contained::contained;
+
 /// Gives plain memory of the device to a pool, in the driver's place. Called with a lock of the
-/// allocator's held, so that it must not call the allocator; by one thread at a time.
+/// allocator's held, so that it must not call the allocator; by one thread at a time. One that
+/// panics has given nothing, or taken back what it was to take back.
 pub trait MemoryProvider: Send + Sync {
     /// The address of so many bytes, a multiple of 512; `None` if there are none.
     fn allocate(&self, bytes: u64) -> Option<u64>;
@@ -53,12 +56,17 @@ impl MemoryProviders {
 
 /// Memory from a provider.
 pub(crate) fn provided(provider: &dyn MemoryProvider, bytes: u64) -> Result<u64, DriverError> {
-    match provider.allocate(bytes) {
+    match contained(|| provider.allocate(bytes)).flatten() {
         Some(address) if address.is_multiple_of(512) && address > 0 => Ok(address),
         Some(address) => {
-            provider.free(address, bytes);
+            taken_back(provider, address, bytes);
             Err(DriverError::new(Call::Malloc, ErrorCode::InvalidValue))
         }
         None => Err(DriverError::new(Call::Malloc, ErrorCode::OutOfMemory)),
     }
+}
+
+/// Memory goes back to its provider.
+pub(crate) fn taken_back(provider: &dyn MemoryProvider, address: u64, bytes: u64) {
+    let _ = contained(|| provider.free(address, bytes));
 }

@@ -158,7 +158,8 @@ impl Allocator {
     }
 
     /// Adds a callback for when memory runs out, called after everything else was tried, by the
-    /// thread that asks for memory, with no lock held: it may use the allocator.
+    /// thread that asks for memory, with no lock held: it may use the allocator. One that keeps a
+    /// handle of it keeps the allocator for good.
     pub fn on_out_of_memory(&self, callback: OutOfMemoryCallback) {
         self.engine.callbacks.lock().push(callback);
     }

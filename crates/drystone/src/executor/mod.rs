@@ -27,7 +27,7 @@ use self::events::Events;
 use self::handles::Handles;
 use self::observe::Observer;
 use crate::error::{is_final, poisoned};
-use crate::memory_provider::{MemoryProvider, MemoryProviders, provided};
+use crate::memory_provider::{MemoryProvider, MemoryProviders, provided, taken_back};
 use crate::state_lock::StateLock;
 use crate::telemetry;
 
@@ -280,7 +280,7 @@ impl Executor {
         let provided = self.providers.lock().leave(address);
         match provided {
             Some((bytes, provider)) => {
-                provider.free(address, bytes);
+                taken_back(&*provider, address, bytes);
                 Ok(())
             }
             None => self.driver.free(address),

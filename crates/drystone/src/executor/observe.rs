@@ -13,6 +13,8 @@ use drystone_core::Step;
 use drystone_driver::{Call, DriverError, ErrorCode};
 use parking_lot::Mutex;
 
+use crate::contained::contained;
+
 /// A change of what a range of addresses is backed by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -29,7 +31,8 @@ pub struct MappingChange {
 
 /// Called with each change, while the allocator holds the lock under which memory grows and goes
 /// back. It may free, pin, unpin and ask; allocating and trimming from within is refused, and it
-/// must not wait for another thread that does either.
+/// must not wait for another thread that does either. One that panics has been told: memory goes
+/// and comes all the same.
 pub type RemapCallback = Arc<dyn Fn(&MappingChange) + Send + Sync>;
 
 /// Tells the program of changes.
@@ -73,11 +76,12 @@ impl Observer {
             return;
         }
         *self.telling.lock() = Some(thread::current().id());
-        // Also when a callback unwinds.
-        let _told = Told(self);
-        for change in &changes {
-            callbacks.iter().for_each(|callback| callback(change));
+        for (change, callback) in changes.iter().flat_map(|c| callbacks.iter().map(move |f| (c, f)))
+        {
+            // Unwinding, it would take along a plan that is half carried out.
+            contained(|| callback(change));
         }
+        *self.telling.lock() = None;
     }
 
     /// Refuses to take the lock that this thread has while it tells.
@@ -88,14 +92,6 @@ impl Observer {
             }
             _ => Ok(()),
         }
-    }
-}
-
-struct Told<'a>(&'a Observer);
-
-impl Drop for Told<'_> {
-    fn drop(&mut self) {
-        *self.0.telling.lock() = None;
     }
 }
 
