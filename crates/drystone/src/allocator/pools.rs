@@ -83,7 +83,9 @@ impl Allocator {
     /// # Errors
     /// The pool is unknown, released before, or the default pool.
     pub fn release_pool(&self, pool: PoolId) -> Result<(), RequestError> {
-        self.engine.backend.state().change(|state| state.release_pool(pool))?
+        self.engine.backend.state().change(|state| state.release_pool(pool))??;
+        self.engine.executor.captures.expect_no_more(pool);
+        Ok(())
     }
 
     /// Gives all unused memory of the default pool and of released pools back to the device, and

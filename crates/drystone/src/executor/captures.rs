@@ -76,6 +76,13 @@ impl Captures {
         self.change(|table| table.expected.push(pool));
     }
 
+    /// The pool serves no more requests: none will tell of a capture.
+    pub(crate) fn expect_no_more(&self, pool: PoolId) {
+        if self.is_any() {
+            self.change(|table| table.expected.retain(|&expected| expected != pool));
+        }
+    }
+
     /// Every capture whose requests the pool served is over.
     pub(crate) fn end(&self, pool: PoolId) {
         self.change(|table| {

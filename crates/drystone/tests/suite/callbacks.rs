@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use drystone::driver::{Driver, Stream};
+use drystone::driver::{CaptureMode, Driver, Stream};
 use drystone::{AllocateError, Allocator, MappingChange, MemoryProvider, Options};
 use drystone_sim::{SimConfig, SimDevice};
 
@@ -106,4 +106,26 @@ fn a_provider_that_panics_has_given_nothing_or_taken_all_back() {
     drop(allocator.allocate(stream, 64 * MIB).unwrap());
     drop(allocator);
     assert!(device.live_objects().is_empty() && device.violations().is_empty());
+}
+
+/// A capture that was announced for a pool comes no more once the pool is released.
+#[test]
+fn a_released_pool_holds_up_no_trim() {
+    let (_, program) = small();
+    let lane = program.lane();
+    let pool = program.allocator.add_pool();
+    program.allocator.expect_capture(pool);
+    assert!(program.allocator.trim().is_err(), "a capture may begin");
+    program.allocator.release_pool(pool).unwrap();
+    program.allocator.trim().unwrap();
+    // One under way still counts.
+    let pool = program.allocator.add_pool();
+    program.allocator.expect_capture(pool);
+    program.device.begin_capture(lane.stream, CaptureMode::Global);
+    let block = program.try_allocate_in(pool, lane, MIB).unwrap();
+    program.allocator.release_pool(pool).unwrap();
+    program.allocator.trim().unwrap_err();
+    assert!(program.device.end_capture(lane.stream), "the capture is broken");
+    program.free(block);
+    program.end();
 }
