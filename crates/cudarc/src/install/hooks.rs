@@ -106,14 +106,15 @@ fn free(address: u64, stream: Handle) -> bool {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemAllocAsync(out: *mut u64, bytes: usize, stream: Handle) -> Status {
-    match allocate(bytes, stream) {
-        Some(Ok(address)) if !out.is_null() => {
+    let served = if out.is_null() { None } else { allocate(bytes, stream) };
+    match served {
+        Some(Ok(address)) => {
             // SAFETY: the caller's place for an address.
             unsafe { out.write(address) };
             SUCCESS
         }
         Some(Err(error)) => number(&error),
-        _ => go_on!(alloc_async(out, bytes, stream)),
+        None => go_on!(alloc_async(out, bytes, stream)),
     }
 }
 
@@ -188,9 +189,7 @@ unsafe extern "C" fn cuStreamBeginCapture_v2(stream: Handle, mode: u32) -> Statu
     let heap = served.and_then(|served| served.heap(served.place(stream)?.ordinal));
     // Nobody trims or grows half way; who does so afterwards sees the capture.
     let status = heap.map_or_else(begin, |heap| heap.while_memory_stays(begin));
-    if let Some(served) = served.filter(|_| status != SUCCESS)
-        && !served.asks_captured(stream)
-    {
+    if let Some(served) = served.filter(|_| status != SUCCESS) {
         served.note_ended(stream);
     }
     status
@@ -198,10 +197,10 @@ unsafe extern "C" fn cuStreamBeginCapture_v2(stream: Handle, mode: u32) -> Statu
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuStreamEndCapture(stream: Handle, out: *mut Handle) -> Status {
+    // Of a stream that is not captured no capture ends, though another thread's has its handle.
+    let served = SERVED.get().filter(|served| served.is_captured(stream));
     let status = go_on!(end_capture(stream, out));
-    if let Some(served) = SERVED.get()
-        && !served.asks_captured(stream)
-    {
+    if let Some(served) = served.filter(|served| !served.asks_captured(stream)) {
         served.note_ended(stream);
     }
     status

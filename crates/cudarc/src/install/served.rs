@@ -45,7 +45,8 @@ pub(super) struct Served {
     /// Streams whose creation was seen, `None` until they are first allocated on; and default
     /// streams, with their context.
     streams: RwLock<HashMap<(usize, usize), Option<Place>>>,
-    /// Streams whose capture was seen to begin, and how many.
+    /// Streams whose capture was seen to begin, once for each, and how many. Threads' own streams
+    /// share a handle.
     captured: Mutex<Vec<usize>>,
     captures: AtomicUsize,
 }
@@ -166,10 +167,12 @@ impl Served {
         self.captures.store(captured.len(), Ordering::Release);
     }
 
-    /// A stream is captured no more.
+    /// A capture of a stream is over, or did not begin.
     pub(super) fn note_ended(&self, stream: Handle) {
         let mut captured = self.captured.lock();
-        captured.retain(|&one| one != stream.addr());
+        if let Some(at) = captured.iter().position(|&one| one == stream.addr()) {
+            captured.swap_remove(at);
+        }
         self.captures.store(captured.len(), Ordering::Release);
     }
 

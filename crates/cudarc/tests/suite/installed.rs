@@ -1,9 +1,10 @@
 //! Programs that know cudarc alone, after `install`.
 
-use std::sync::Arc;
+use std::ptr;
+use std::sync::{Arc, Barrier};
 use std::thread;
 
-use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+use cudarc::driver::sys::{self, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, result};
 use drystone::{Backend, Options};
 use drystone_cudarc::{InstallError, install, installed};
@@ -120,6 +121,68 @@ fn i11_in_a_capture_memory_is_the_graphs() {
         drop(zeros(&stream, MIB));
         assert_eq!(count("cuStreamIsCapturing"), questions, "no capture is under way");
         context.check_err().unwrap();
+    });
+}
+
+/// Threads' own streams have one handle: the end of one's capture, or of none, is not another's.
+#[test]
+fn b04_threads_capture_their_own_streams() {
+    let name = "installed::b04_threads_capture_their_own_streams";
+    on_a_device(name, "memory:1GiB,strict:false", || {
+        install(&Options::default()).unwrap();
+        let context = CudaContext::new(0).unwrap();
+        let (mode, flags) = (
+            CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+            CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH,
+        );
+        let own = context.per_thread_stream();
+        drop(zeros(&own, MIB));
+        let turn = Barrier::new(2);
+        thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                context.bind_to_thread().unwrap();
+                let own = context.per_thread_stream();
+                own.begin_capture(mode).unwrap();
+                turn.wait();
+                turn.wait();
+                drop(zeros(&own, MIB));
+                drop(own.end_capture(flags).unwrap());
+            });
+            turn.wait();
+            own.begin_capture(mode).unwrap();
+            assert!(own.begin_capture(mode).is_err());
+            own.context().check_err().unwrap();
+            let _ = own.end_capture(flags).unwrap();
+            assert!(own.end_capture(flags).is_err(), "none is under way");
+            let (calls, served) = (count("cuMemAllocAsync"), total());
+            turn.wait();
+            other.join().unwrap();
+            assert_eq!((count("cuMemAllocAsync"), total()), (calls + 1, served), "the graph's");
+        });
+        // None is under way: nobody is asked.
+        let questions = count("cuStreamIsCapturing");
+        drop(zeros(&own, MIB));
+        assert_eq!(count("cuStreamIsCapturing"), questions);
+    });
+}
+
+/// How many blocks Drystone has given.
+fn total() -> u64 {
+    installed(0).unwrap().stats().all.allocations.total
+}
+
+#[test]
+fn no_place_for_an_address_is_the_drivers_to_refuse() {
+    let name = "installed::no_place_for_an_address_is_the_drivers_to_refuse";
+    on_a_device(name, "memory:1GiB,strict:false", || {
+        install(&Options::default()).unwrap();
+        let context = CudaContext::new(0).unwrap();
+        let stream = context.new_stream().unwrap();
+        drop(zeros(&stream, MIB));
+        let served = total();
+        // SAFETY: refused.
+        let refused = unsafe { sys::cuMemAllocAsync(ptr::null_mut(), MIB, stream.cu_stream()) };
+        assert_eq!((refused as u32, total()), (1, served), "an invalid value, and nothing is lost");
     });
 }
 

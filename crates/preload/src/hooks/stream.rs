@@ -46,10 +46,12 @@ fn begin(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Statu
     status
 }
 
-/// Ends a capture, and notes it unless it goes on.
+/// Ends a capture, and notes it unless it goes on. Of a stream that is not captured none ends,
+/// though another thread's has its handle.
 fn end(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Status {
+    let is_one = shared::check().is_ok() && captures::is_captured(driver, stream);
     let status = drivers();
-    if shared::check().is_ok() && captures::any() && !captures::asks(driver, stream) {
+    if is_one && !captures::asks(driver, stream) {
         barrier((), || captures::ended(stream));
     }
     status
