@@ -131,12 +131,14 @@ def image_model(row: Row, where: str) -> tuple[nn.Module, Train, str]:
 
 
 def image_class(model: nn.Module) -> str:
-    """By the modules: with attention, or convolutions beyond the cutting into patches."""
+    """By the modules: attention, convolutions beyond the cutting into patches, both or neither."""
     parts = list(model.modules())
-    if any("Attention" in type(part).__name__ or "Attn" in type(part).__name__ for part in parts):
-        return "transformers"
+    has_attention = any(word in type(part).__name__ for part in parts
+                        for word in ("Attention", "Attn"))
     spatial = [part for part in parts if isinstance(part, nn.Conv2d) and part.kernel_size[0] > 1]
-    return "convolutions" if len(spatial) > 1 else "mixers"
+    if len(spatial) > 1:
+        return "both" if has_attention else "convolutions"
+    return "transformers" if has_attention else "mixers"
 
 
 def reserved(make: Callable[[Row, str], tuple[nn.Module, Train, str]],
