@@ -55,6 +55,9 @@ def _parser() -> argparse.ArgumentParser:
                      help="the largest value of the program's option --ARG that fits")
     dry.add_argument("--allocator", choices=_dry_run.ALLOCATORS, default="native",
                      help="whose verdict --find and the exit code go by [native]")
+    dry.add_argument("--record", metavar="FOLDER", type=Path,
+                     help="leave each rank's recording there, as a snapshot of PyTorch's and as "
+                          "a Parquet table")
     dry.add_argument("--json", action="store_true", help="JSON in place of tables")
     dry.add_argument("--html", metavar="FILE", type=Path, help="write one page")
     dry.add_argument("-m", dest="module", action="store_true", help="the program is a module")
@@ -99,7 +102,7 @@ def _values(text: str) -> str:
 def _do_dry_run(given: argparse.Namespace) -> int:
     gpu = _gpus.find(given.gpu)
     command, ranks = _launch.command(given.program, given.arguments, given.module, given.ranks)
-    request = _dry_run.Request(command, gpu, given.steps, given.values, ranks)
+    request = _dry_run.Request(command, gpu, given.steps, given.values, ranks, given.record)
     at = _dry_run.ALLOCATORS.index(given.allocator)
     if given.find:
         found = _find.find(request, given.find, at)

@@ -48,6 +48,11 @@ def replay(recording: Path, capacity: int) -> list[Replayed]:
     return [_replayed(*parts) for parts in zip(ample, tight, fits, strict=True)]
 
 
+def convert(recording: Path, device: int, table: Path) -> None:
+    """Writes what a device was asked for as a table; devices count those that were asked at all."""
+    _run("convert", "--device", str(device), str(recording), str(table))
+
+
 def _replayed(ample: Tree, tight: Tree, fits: Tree) -> Replayed:
     refused = {run["allocator"]: run["out_of_memory_events"] for run in tight["runs"]}
     smallest = {fit["allocator"]: fit["capacity_bytes"] for fit in fits["fits"]}
@@ -60,15 +65,19 @@ def _replayed(ample: Tree, tight: Tree, fits: Tree) -> Replayed:
 
 
 def _ask(what: str, *arguments: str) -> list[Tree]:
-    """The traces of an answer; 1 is the code where an allocator ran out of memory."""
+    """The traces of an answer."""
+    found = json.loads(_run(what, "--json", *arguments))
+    if found.get("schema") != SCHEMA:
+        raise SimError(f"{_libraries.command()} answers in form {found.get('schema')}, this "
+                       f"package knows {SCHEMA}: install both from one release")
+    return found["traces"]
+
+
+def _run(what: str, *arguments: str) -> str:
+    """The command's output; 1 is the code where an allocator ran out of memory."""
     command = _libraries.command()
-    done = subprocess.run(
-        [command, what, "--json", *arguments], capture_output=True, text=True)
+    done = subprocess.run([command, what, *arguments], capture_output=True, text=True)
     if done.returncode not in (0, 1):
         lines = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
         raise SimError(f"{command} {what}: {lines[-1]}")
-    found = json.loads(done.stdout)
-    if found.get("schema") != SCHEMA:
-        raise SimError(f"{command} answers in form {found.get('schema')}, this package knows "
-                       f"{SCHEMA}: install both from one release")
-    return found["traces"]
+    return done.stdout

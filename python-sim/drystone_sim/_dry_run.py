@@ -39,6 +39,8 @@ class Request:
     steps: int = 3
     values: str = "zeros"
     ranks: int = 1
+    # Where each rank's recording is left, if anywhere.
+    record: Path | None = None
 
     def changed(self, command: list[str]) -> Request:
         """The same for another command."""
@@ -90,11 +92,27 @@ def dry_run(request: Request) -> Outcome:
         except SimError as error:
             ended = f"the program ended with code {code}, and " if code else ""
             raise SimError(f"{ended}{error}") from error
+        if request.record is not None:
+            for process in processes:
+                _leave(process, request.record)
         _say("replaying the recording through each allocator")
         ranks = [rank for process in processes for rank in _ranks(request.gpu, process)]
         return Outcome(request, ranks, code, run_s)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _leave(process: _recording.Process, folder: Path) -> None:
+    """Leaves a rank's recording as PyTorch writes it, and a table of each of its devices."""
+    rank = process.told["rank"]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        kept = Path(shutil.copyfile(process.file, folder / f"rank-{rank}.pickle"))
+    except OSError as error:
+        raise SimError(f"cannot leave the recording in {folder}: {error}") from error
+    for at, course in enumerate(process.courses):
+        device = f"-device-{course.device}" if len(process.courses) > 1 else ""
+        _allocators.convert(kept, at, folder / f"rank-{rank}{device}.parquet")
 
 
 def _ranks(gpu: Gpu, process: _recording.Process) -> list[Rank]:

@@ -128,6 +128,22 @@ class Ranks(unittest.TestCase):
     def test_objects_arrive_as_they_were_sent(self):
         self.ranks("objects", "--ranks", "2")
 
+    def test_recordings_of_all_ranks_are_tables(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ranks = self.ranks("data", "--ranks", "2", "--record", folder)
+            left = sorted(file.name for file in Path(folder).iterdir())
+            self.assertEqual(left, ["rank-0.parquet", "rank-0.pickle", "rank-1.parquet",
+                                    "rank-1.pickle"])
+            if importlib.util.find_spec("duckdb") is None:
+                self.skipTest("DuckDB is not installed: the tables are not read")
+            import duckdb
+            peaks = duckdb.sql(f"""
+                SELECT parse_filename(filename, true) AS rank, max(requested_bytes) AS peak_bytes
+                FROM read_parquet('{folder}/rank-*.parquet', filename = true)
+                GROUP BY rank ORDER BY rank""").fetchall()
+            self.assertEqual(peaks, [(f"rank-{at}", rank["peak_requested_bytes"])
+                                     for at, rank in enumerate(ranks)])
+
     def test_a_launcher_in_front_of_the_program_is_understood(self):
         self.ranks("data", launcher=("torchrun", "--nproc-per-node", "2", "--standalone"))
 

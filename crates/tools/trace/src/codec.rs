@@ -31,6 +31,8 @@ mod graph;
 mod json;
 #[cfg(feature = "analysis")]
 mod limits;
+#[cfg(feature = "parquet")]
+pub mod parquet;
 mod pickle;
 #[cfg(feature = "analysis")]
 mod rmm;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use drystone_models::{Candidate, NAMES};
-use drystone_trace::codec::csv;
+use drystone_trace::codec::{csv, parquet};
 use drystone_trace::metrics::Summary;
 use drystone_trace::model::Trace;
 use drystone_trace::replay;
@@ -62,6 +62,8 @@ enum Format {
     /// gpu-alloc-trace v1, compressed
     #[value(name = "csv.zst")]
     CsvZst,
+    /// Parquet, a row for each event
+    Parquet,
     /// PyTorch snapshot, as torch.cuda.memory._dump_snapshot writes it
     Pickle,
     /// PyTorch snapshot, as JSON
@@ -74,6 +76,7 @@ impl Format {
         let endings = [
             (".csv.zst", Self::CsvZst),
             (".csv", Self::Csv),
+            (".parquet", Self::Parquet),
             (".pickle", Self::Pickle),
             (".pkl", Self::Pickle),
             (".json", Self::Json),
@@ -86,7 +89,10 @@ impl Format {
 pub fn run(args: &Args) -> Result<Ended> {
     let format = args.format.or_else(|| Format::of(&args.to)).with_context(|| {
         let out = args.to.display();
-        format!("{out}: the ending says no format; use .csv, .csv.zst, .pickle, .json or --format")
+        format!(
+            "{out}: the ending says no format; use .csv, .csv.zst, .parquet, .pickle, .json or \
+                 --format"
+        )
     })?;
     let input = one_input(&args.from)?;
     let to_stdout = args.to == Path::new("-");
@@ -100,11 +106,12 @@ pub fn run(args: &Args) -> Result<Ended> {
     let mut content = Vec::new();
     let mut refused = 0;
     let encoded = match format {
-        Format::Csv | Format::CsvZst => {
-            args.refuse_replay_options("a CSV has no addresses, so nothing is replayed for it")?;
+        Format::Csv | Format::CsvZst | Format::Parquet => {
+            args.refuse_replay_options("a trace has no addresses, so nothing is replayed for it")?;
             let trace = one_device(args, &input, traces)?;
             match format {
                 Format::Csv => csv::write(&trace, &mut content),
+                Format::Parquet => parquet::write(&trace, &mut content),
                 _ => csv::write_zst(&trace, &mut content),
             }
         }
