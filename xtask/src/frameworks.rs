@@ -1,7 +1,7 @@
 //! Dry runs of programs of real frameworks: `cargo xtask frameworks`.
 //!
-//! Lives here: which releases, in `target/frameworks` on top of PyTorch's environment, and the start
-//! of `python-sim/frameworks`, which prints the table of `docs/dry-run.md`.
+//! Lives here: which releases, in `target/frameworks` on top of PyTorch's environment, and the
+//! start of `python-sim/frameworks`, which prints the table of `docs/dry-run.md`.
 
 use std::process::Command;
 
