@@ -74,10 +74,10 @@ impl Code {
         let header = unsafe { wrapper.code.cast::<Header>().read_unaligned() };
         let Ok(bytes) = usize::try_from(header.entries_bytes) else { return found };
         if header.magic == CODE_MAGIC {
+            // SAFETY: the code is as long as its header says.
+            let entries = unsafe { wrapper.code.add(usize::from(header.header_bytes)) };
             // SAFETY: as many bytes follow the header as it says.
-            let entries = unsafe {
-                slice::from_raw_parts(wrapper.code.add(usize::from(header.header_bytes)), bytes)
-            };
+            let entries = unsafe { slice::from_raw_parts(entries, bytes) };
             found.take(entries);
         }
         found
