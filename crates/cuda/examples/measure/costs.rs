@@ -42,10 +42,11 @@ pub(crate) fn print(bench: &Bench) -> Result {
 pub(crate) fn tell(bench: &Bench) -> Result {
     all(bench, &|bench, call, of, step| {
         let [median, worst, busy_median, busy_worst] = timed(bench, step)?;
-        println!(
-            r#"{{"call": "{call}", "of": "{of}", "us": {median}, "worst us": {worst}, \
-            "beside a kernel us": {busy_median}, "worst there us": {busy_worst}}}"#
-        );
+        let of_call = format!(r#""call": "{call}", "of": "{of}""#);
+        let idle = format!(r#""us": {median}, "worst us": {worst}"#);
+        let busy =
+            format!(r#""beside a kernel us": {busy_median}, "worst there us": {busy_worst}"#);
+        println!("{{{of_call}, {idle}, {busy}}}");
         Ok(())
     })
 }

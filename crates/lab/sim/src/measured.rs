@@ -6,6 +6,7 @@
 
 mod costs;
 mod legality;
+mod rows;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use serde_json::Value;
 use crate::config::{NetworkMemory, SimConfig};
 use crate::cost::CostTable;
 use crate::legality::Legality;
+use rows::Rows;
 
 const MIB: u64 = 1 << 20;
 
@@ -58,25 +60,6 @@ pub struct Measured {
     has_async_malloc: Option<bool>,
     is_shareable: Option<bool>,
     network_memory: Option<NetworkMemory>,
-}
-
-/// The rows of the steps.
-struct Rows<'a> {
-    steps: &'a [Value],
-}
-
-impl<'a> Rows<'a> {
-    /// What a step has told, row by row; a step that told one row has it alone.
-    fn of(&self, step: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
-        let found = self.steps.iter().find(|one| one["name"] == step);
-        let data = found.map_or(&Value::Null, |found| &found["data"]);
-        let rows = match data {
-            Value::Array(rows) => rows.as_slice(),
-            Value::Null => &[],
-            one => std::slice::from_ref(one),
-        };
-        rows.iter()
-    }
 }
 
 impl Measured {
