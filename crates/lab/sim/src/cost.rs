@@ -5,9 +5,9 @@
 //! Replace a row when a measurement on real hardware says otherwise.
 //!
 //! Set access and unmap are priced by mapping: a call costs the sum over the mappings in its range,
-//! in the published tables however large each is. The kernel driver maps and unmaps one handle at a
-//! time (`uvm_map_external.c` of open-gpu-kernel-modules), and PyTorch's notes on expandable segments
-//! say the same: mapping ten pages of 2 MiB takes ten times as long as mapping one of 20 MiB.
+//! in the published tables however large each is. The kernel driver maps and unmaps one handle at
+//! a time (`uvm_map_external.c` of open-gpu-kernel-modules), and PyTorch's notes on expandable
+//! segments say the same: mapping ten pages of 2 MiB takes ten times as long as one of 20 MiB.
 
 use drystone_driver::Call;
 

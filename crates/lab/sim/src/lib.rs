@@ -4,8 +4,7 @@
 //! - `rng`, `clock`, `cost`, `counter`, `fault`, `handle_table`, `interval_map`,
 //!   `shared_file`, `violation`
 //! - `harsh`, `legality`: the rules of a harsh device, and what captures forbid to whom
-//! - `config`, `profile`, `measured`: what the device is like, by default, by name, as measured
-//! - `happens_before`, `memory`: what it has
+//! - `config`, `profile`, `measured`, `happens_before`, `memory`: what it is like, and what it has
 //! - `capture`, `stream`, `event`, `oracle`: work, its order, and who checks it
 //! - `state`, `calls`: all that behind one lock, and what each call does to it
 //! - `device`, and its sides: `driver`, `harness`, `program`, `graph_memory`

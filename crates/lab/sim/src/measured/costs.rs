@@ -1,8 +1,8 @@
 //! What calls cost, from the rows of `growth`, `ranges` and `measure`.
 //!
-//! Medians, in microseconds. What memory costs to create is taken from a device that fills up, since
-//! memory that was just given back is made anew at less cost; what one call costs over many mappings
-//! from `ranges`; the rest from `measure`, which times without an interpreter between.
+//! Medians, in microseconds. What memory costs to create is taken from a device that fills up:
+//! memory that was just given back is made anew at less cost. What one call costs over many
+//! mappings is from `ranges`, and the rest from `measure`, which has no interpreter between.
 
 use drystone_driver::Call;
 use serde_json::Value;
