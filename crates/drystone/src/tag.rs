@@ -67,7 +67,8 @@ impl Held {
         let count = &*self.tag.0;
         if bytes >= self.bytes {
             let more = bytes - self.bytes;
-            let now = count.bytes.fetch_add(more, Ordering::Relaxed) + more;
+            // What a program holds by its word may be any number.
+            let now = count.bytes.fetch_add(more, Ordering::Relaxed).wrapping_add(more);
             count.peak_bytes.fetch_max(now, Ordering::Relaxed);
         } else {
             count.bytes.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
