@@ -2,11 +2,14 @@
 //! and its kin read (gpu-alloc-trace v1, `docs/traces.md`).
 //!
 //! Invariants: a block is written when it was given and before it is taken back, so that events of
-//! one address are in order whichever threads they are of. A request that is served meanwhile waits
-//! for the line, and for the file now and then; where nothing is recorded it costs one load.
+//! one address are in order whichever threads they are of. The file has whole lines, whenever the
+//! program is killed, and none that follow one that could not be written. A request that is served
+//! meanwhile waits for the line, and for the file now and then; where nothing is recorded it costs
+//! one load.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -30,6 +33,8 @@ pub(crate) struct Recorder {
 #[derive(Debug)]
 struct Lines {
     file: BufWriter<File>,
+    /// Where a line is made, to be written at once.
+    text: String,
     begun: Instant,
     /// By address: number, bytes, stream, pool.
     live: BTreeMap<u64, (u32, u64, usize, usize)>,
@@ -42,18 +47,25 @@ struct Lines {
 
 impl Lines {
     fn line(&mut self, op: char, id: u64, bytes: u64, stream: usize, pool: usize) {
-        let time_ns = self.begun.elapsed().as_nanos();
-        let written = writeln!(self.file, "{op},{id},{bytes},{stream},{time_ns},{pool}");
-        self.events += 1;
-        if let Err(error) = written {
-            self.failed.get_or_insert(error);
+        if self.failed.is_some() {
+            return;
         }
+        let time_ns = self.begun.elapsed().as_nanos();
+        self.text.clear();
+        // Text takes whatever is written to it.
+        let _ = writeln!(self.text, "{op},{id},{bytes},{stream},{time_ns},{pool}");
+        // What no longer fits into the buffer goes to the file without this line.
+        self.failed = self.file.write_all(self.text.as_bytes()).err();
+        self.events += 1;
     }
 
     fn allocated(&mut self, address: u64, bytes: u64, stream: usize, pool: usize) {
-        if self.live.contains_key(&address) {
+        match self.live.get(&address) {
             // It was live when the recording began.
-            return;
+            Some(&(_, of, own, its)) if (of, own, its) == (bytes, stream, pool) => return,
+            // It was being freed when the recording began, by who did not know of that.
+            Some(_) => self.freed(address),
+            None => {}
         }
         let id = self.spare.pop().map_or(self.next, |Reverse(id)| id);
         self.next = self.next.max(id + 1);
@@ -95,6 +107,7 @@ impl Recorder {
         writeln!(file, "# gpu-alloc-trace v1\nop,id,bytes,stream,time_ns,pool")?;
         let mut begun = Lines {
             file,
+            text: String::new(),
             begun: Instant::now(),
             live: BTreeMap::new(),
             spare: BinaryHeap::new(),
@@ -112,7 +125,7 @@ impl Recorder {
             }
         }
         *lines = Some(begun);
-        Ok(Recording { recorder: Arc::clone(self) })
+        Ok(Recording { recorder: Arc::clone(self), is_over: false })
     }
 
     #[inline]
@@ -177,8 +190,12 @@ impl Recorder {
     }
 
     fn end(&self) -> io::Result<u64> {
-        let ended = self.lines.lock().take();
-        self.is_on.store(false, Ordering::Relaxed);
+        let ended = {
+            let mut lines = self.lines.lock();
+            // Before another recording can begin.
+            self.is_on.store(false, Ordering::Relaxed);
+            lines.take()
+        };
         let Some(mut lines) = ended else { return Ok(0) };
         match lines.failed.take() {
             Some(error) => Err(error),
@@ -192,6 +209,8 @@ impl Recorder {
 #[derive(Debug)]
 pub struct Recording {
     recorder: Arc<Recorder>,
+    /// Ended: the recorder may have another by now.
+    is_over: bool,
 }
 
 impl Recording {
@@ -218,14 +237,72 @@ impl Recording {
     ///
     /// # Errors
     /// The file could not be written, now or before.
-    pub fn end(self) -> io::Result<u64> {
+    pub fn end(mut self) -> io::Result<u64> {
+        self.is_over = true;
         self.recorder.end()
     }
 }
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        // Who wants to know of a failure ends it.
-        let _ = self.recorder.end();
+        if !self.is_over {
+            // Who wants to know of a failure ends it.
+            let _ = self.recorder.end();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::Arc;
+
+    use drystone_driver::Stream;
+    use drystone_sim::{SimConfig, SimDevice};
+
+    use crate::{Allocator, Options, PoolId};
+
+    fn text(path: &std::path::Path) -> String {
+        let text = fs::read_to_string(path).unwrap();
+        assert!(text.ends_with('\n'), "torn: {:?}", text.lines().last());
+        text
+    }
+
+    #[test]
+    fn lines_are_whole_at_every_moment_and_right_from_the_start() {
+        let device = SimDevice::new(SimConfig::default());
+        let allocator = Allocator::new(Arc::new(device), &Options::default()).unwrap();
+        let stream = allocator.add_stream(Stream::DEFAULT).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let block = allocator.allocate(stream, 4000).unwrap();
+        let address = block.address();
+        let seen = allocator.snapshot();
+        // Freed by a thread that looked before the recording began, after this looked.
+        drop(block);
+        let recording = allocator.engine.recorder.begin(file.path(), || seen).unwrap();
+        let block = allocator.allocate(stream, 3000).unwrap();
+        assert_eq!(block.address(), address);
+        drop(block);
+        for size in 1..1000 {
+            drop(allocator.allocate(stream, size).unwrap());
+            if size > 500 {
+                text(file.path());
+            }
+        }
+        // Put back where it was.
+        let block = allocator.allocate_raw(PoolId::DEFAULT, stream, 1 << 20).unwrap();
+        allocator.free(block.address).unwrap();
+        let place = block.address..block.address + block.bytes;
+        let put = allocator.allocate_at(PoolId::DEFAULT, stream, 1 << 20, place).unwrap();
+        assert_eq!(put, Some(block));
+        allocator.free(block.address).unwrap();
+        recording.end().unwrap();
+        let all = text(file.path());
+        let lines: Vec<Vec<&str>> =
+            all.lines().skip(2).map(|line| line.split(',').take(3).collect()).collect();
+        let [first, stale, second, ..] = &lines[..] else { panic!("{all}") };
+        assert_eq!((&first[..], stale[0]), (&["a", "0", "4000"][..], "f"));
+        assert_eq!(&second[..], ["a", "0", "3000"]);
+        assert_eq!(lines.len(), 2 * 1003);
     }
 }

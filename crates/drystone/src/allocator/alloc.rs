@@ -114,7 +114,12 @@ impl Allocator {
     ) -> Result<Option<Granted>, RequestError> {
         match &self.engine.backend {
             BackendState::Heap(heap) => {
-                heap.change(|heap| heap.allocate_at(pool, stream, bytes, place))?
+                let put = heap.change(|heap| heap.allocate_at(pool, stream, bytes, place))??;
+                let recorder = &self.engine.recorder;
+                if let Some(granted) = put.filter(|_| recorder.is_on()) {
+                    recorder.allocated(pool, stream, granted.address, bytes);
+                }
+                Ok(put)
             }
             BackendState::AsyncPools(_) => Ok(None),
         }
