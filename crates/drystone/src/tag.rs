@@ -120,3 +120,17 @@ impl Tags {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Tags;
+
+    #[test]
+    fn a_program_may_hold_what_there_cannot_be() {
+        let tags = Tags::default();
+        let tag = tags.tag("kv");
+        let held = [u64::MAX, 2].map(|bytes| tag.hold(bytes));
+        drop(held);
+        assert_eq!(tags.stats()[0].bytes, 0);
+    }
+}
