@@ -124,13 +124,15 @@ pub unsafe extern "C" fn drystone_import(
 
 /// A descriptor of the program's, to hold for the length of a call.
 fn copy_of(number: c_int) -> Result<Descriptor, Failure> {
-    let refused = || Failure::new(Status::InvalidValue, format!("{number} is no descriptor"));
     if number < 0 {
-        return Err(refused());
+        return Err(Failure::new(Status::InvalidValue, format!("{number} is no descriptor")));
     }
     // SAFETY: it is only duplicated, and refused if it is not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
-    borrowed.try_clone_to_owned().map_err(|_| refused())
+    borrowed.try_clone_to_owned().map_err(|error| {
+        let message = format!("{number} is no descriptor that can be held: {error}");
+        Failure::new(Status::InvalidValue, message)
+    })
 }
 
 /// Gives up memory that was imported at an address. Waits until the device is idle; during a

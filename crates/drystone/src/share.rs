@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use drystone_core::FreeError;
-use drystone_driver::{Descriptor, DriverError};
+use drystone_driver::{Call, Descriptor, DriverError};
 
 /// The physical memory of a live block, for other processes to import.
 #[derive(Clone, Debug)]
@@ -69,11 +69,19 @@ pub enum ShareError {
         address: u64,
     },
     /// The driver failed.
-    #[error(
-        "{error}; each handle takes a descriptor: if this process has none left, raise `ulimit -n`"
-    )]
+    #[error("{error}{}", advice(error.call))]
     Driver {
         /// The failed call.
         error: DriverError,
     },
+}
+
+/// What may help where a call failed that makes a descriptor or takes one.
+const fn advice(call: Call) -> &'static str {
+    match call {
+        Call::Export | Call::Import => {
+            "; each handle takes a descriptor: if this process has none left, raise `ulimit -n`"
+        }
+        _ => "",
+    }
 }
