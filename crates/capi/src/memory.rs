@@ -87,9 +87,10 @@ pub extern "C" fn drystone_allocate_at(
         process::check()?;
         let device = registry::get(device)?;
         let (start, bytes) = (ptr as u64, block_bytes as u64);
-        let (pool, stream) = (device.pools.find((id0, id1))?, device.stream(stream as u64)?);
+        let pool = device.pools.find((id0, id1))?;
         let place = start..start.saturating_add(bytes);
-        match device.allocator.allocate_at(pool, stream, size as u64, place)? {
+        let put = |id| Ok(device.allocator.allocate_at(pool, id, size as u64, place.clone())?);
+        match device.on_stream(stream as u64, put)? {
             Some(_) => Ok(()),
             None => {
                 let message = format!(
@@ -182,7 +183,8 @@ pub(crate) fn record_use(address: u64, stream: u64) -> Result<(), Failure> {
         (Some(_), Some(_)) => free::owner(address)?,
         (None, _) => return Err(unknown.into()),
     };
-    let stream = device.stream(stream)?;
-    device.allocator.note_capture(None, stream)?;
-    Ok(device.allocator.record_stream(address, stream)?)
+    device.on_stream(stream, |id| {
+        device.allocator.note_capture(None, id)?;
+        Ok(device.allocator.record_stream(address, id)?)
+    })
 }

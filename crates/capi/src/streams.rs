@@ -52,6 +52,21 @@ impl Device {
         }
     }
 
+    /// Does something on a stream. One that another thread has retired since this one met it is a
+    /// new one from now on.
+    pub(crate) fn on_stream<T>(
+        &self,
+        handle: u64,
+        act: impl Fn(StreamId) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        match act(self.stream(handle)?) {
+            Err(failure) if failure.status == Status::UnknownStream => {
+                act(self.add_stream(handle)?)
+            }
+            done => done,
+        }
+    }
+
     /// The key of a stream that the thread has not met yet, or whose key is no more.
     #[cold]
     pub(crate) fn add_stream(&self, handle: u64) -> Result<StreamId, Failure> {

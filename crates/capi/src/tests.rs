@@ -13,6 +13,7 @@ use drystone_sim::{Harsh, SimConfig, SimDevice};
 use parking_lot::{Mutex, RwLock};
 
 use crate::control::*;
+use crate::growable::*;
 use crate::memory::*;
 use crate::plugin::*;
 use crate::statistics::*;
@@ -147,6 +148,19 @@ fn a_stream_retired_by_another_thread_is_a_new_one_from_then_on() {
         scope.spawn(|| assert_eq!(drystone_retire_stream(14, stream(own)), Status::Ok));
     });
     assert_eq!(allocate(MIB, 14, stream(own)).0, Status::Ok);
+    let (_, block) = allocate(MIB, 14, DEFAULT);
+    let mut cache = ptr::null_mut();
+    for again in 0..3 {
+        assert_eq!(drystone_retire_stream(14, stream(own)), Status::Ok);
+        let done = match again {
+            0 => drystone_record_use(block, stream(own)),
+            // SAFETY: the pointer is that of a local.
+            1 => unsafe { drystone_growable_reserve(&raw mut cache, MIB, 14, stream(own)) },
+            _ => drystone_growable_record_use(cache, stream(own)),
+        };
+        assert_eq!(done, Status::Ok, "{}", message());
+    }
+    assert_eq!(drystone_growable_free(cache), Status::Ok);
     assert_eq!(drystone_retire_stream(14, stream(own)), Status::Ok);
 }
 
