@@ -79,6 +79,9 @@ fn find(address: u64) -> Result<Arc<Entry>, Failure> {
 /// now on. It has no bytes yet. `max_bytes` is rounded up to whole granules, and may be more than
 /// the device has. One driver call.
 ///
+/// Each growth asks the driver about the stream: it lives until the memory is freed, or until
+/// `drystone_retire_stream`, after which the memory only shrinks.
+///
 /// On failure `out` is set to null. Statuses: INVALID_VALUE (`out` is null), INVALID_SIZE,
 /// INVALID_DEVICE, OUT_OF_MEMORY (of addresses), UNKNOWN_STREAM, BAD_OPTION, NO_DRIVER,
 /// NOT_SUPPORTED (backend `async`, or a device without virtual memory), DRIVER_ERROR, EXITING,

@@ -39,7 +39,8 @@ impl From<RequestError> for ReserveError {
 /// growing again costs nothing, until another request or a trim takes it, in whole handles.
 ///
 /// # Streams and graphs
-/// It is used in the order of its stream. Other streams are told of by
+/// It is used in the order of its stream, which each growth asks about: it lives as long, or is
+/// retired, and the memory only shrinks. Other streams are told of by
 /// [`record_stream`](Self::record_stream), those that launch a graph over it, too. A graph may use
 /// whatever is before the front when it runs: what was there when it was captured stays there.
 #[must_use = "dropping it frees the memory"]
