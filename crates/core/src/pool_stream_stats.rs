@@ -22,6 +22,8 @@ pub struct PoolStreamStats {
     pub class: SizeClass,
     /// Position of the stream.
     pub stream: usize,
+    /// Of a block that grows in place, which alone keeps what is free there.
+    pub is_growing: bool,
     /// Live and pending blocks. Its `total` counts from the start, whatever was reset.
     pub active_bytes: Gauge,
     /// Live blocks.
@@ -43,6 +45,7 @@ impl PoolStreamStats {
             pool: pool.index(),
             class,
             stream: stream.index(),
+            is_growing: false,
             active_bytes,
             allocated_bytes: 0,
             free_bytes: 0,

@@ -60,12 +60,6 @@ impl Heap {
         segment.map(|s| Granted { address: s.address, bytes: s.bytes }).ok_or(unknown)
     }
 
-    /// The positions of pools of blocks that grow, also of those that were released.
-    pub fn growing_pools(&self) -> Vec<usize> {
-        let growing = self.pools.iter().filter(|(_, _, pool)| pool.room_bytes > 0);
-        growing.map(|(id, ..)| id.index()).collect()
-    }
-
     /// Joins what a growth of a growing pool was given with the live block before it.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use super::{Heap, check};
 use crate::broken::Broken;
 use crate::error::{FreeError, RecordStreamError, RequestError, StreamError};
 use crate::fence::Fence;
-use crate::id::{PoolId, StreamId};
+use crate::id::{PoolId, PoolIx, StreamId};
 use crate::plan::{Committed, Plan};
 use crate::policy::SegmentKind;
 use crate::pool_stream_stats::PoolStreamStats;
@@ -19,7 +19,11 @@ impl StateMachine for Heap {
     }
 
     fn pool_stream_stats(&self) -> Vec<PoolStreamStats> {
-        self.space.pool_stream_stats()
+        let mut all = self.space.pool_stream_stats();
+        for one in &mut all {
+            one.is_growing = self.pools.at(PoolIx(one.pool as u32)).room_bytes > 0;
+        }
+        all
     }
 
     fn blocks_to_copy(&self) -> usize {

@@ -57,15 +57,6 @@ impl BackendState {
         }
     }
 
-    /// The positions of pools of blocks that grow: what such a one has in part of a handle is kept by
-    /// that block alone.
-    pub(crate) fn growing_pools(&self) -> Vec<usize> {
-        match self {
-            BackendState::Heap(heap) => heap.read().growing_pools(),
-            BackendState::AsyncPools(_) => Vec::new(),
-        }
-    }
-
     /// Gives freed blocks that waited for what has passed meanwhile back to the driver. True if any
     /// went. A freed block of a heap is the heap's again.
     ///

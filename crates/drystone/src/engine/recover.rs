@@ -149,12 +149,11 @@ impl Engine {
         let info = self.executor.driver.info();
         let memory = self.executor.memory_info();
         let pinned_bytes = self.backend.remap_stats().pinned_bytes;
-        let growing = self.backend.growing_pools();
         let backend = self.backend.read();
         let all = backend.stats().all;
         let (mut private_allocated_bytes, mut private_free_bytes, mut own_free_bytes) = (0, 0, 0);
         for one in backend.pool_stream_stats() {
-            if one.pool == PoolId::DEFAULT.index() || growing.contains(&one.pool) {
+            if one.pool == PoolId::DEFAULT.index() || one.is_growing {
                 continue;
             }
             private_allocated_bytes += one.allocated_bytes;

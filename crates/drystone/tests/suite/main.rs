@@ -6,11 +6,11 @@
 //! block. On top: `behaviour` (the contract, on any device), `on_remap` (of failures), `ending`
 //! (what only a simulated device can be made to do), `cuda` (contexts, threads, exit and forks),
 //! `faults` (every driver call fails once), `seeds` (random runs), `mutants` (the oracle catches
-//! what it must), `chaos` (all that is new at once, on a device that fails at random), `callbacks`
-//! (code of the program within the library), `growable` (memory that grows in place), `handles` (of programs that hold
-//! much), `passing` (streams that may vanish), `price` (time for memory), `backends`, `threads`,
-//! `traces` (of real programs). Test names cite invariants (`i14_`), promises (`p4_`) and the bugs
-//! of other allocators they guard against (`b29_`).
+//! what it must), `chaos` (all at once, on a device that fails at random), `callbacks` (code of the
+//! program within the library), `growable` (memory that grows in place), `handles` (of programs
+//! that hold much), `passing` (streams that may vanish), `price` (time for memory), `backends`,
+//! `threads`, `traces` (of real programs). Test names cite invariants (`i14_`), promises (`p4_`)
+//! and the bugs of other allocators they guard against (`b29_`).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails fails its test")]
 
 mod altered;
