@@ -6,6 +6,7 @@
 mod bindings;
 mod capi;
 mod command;
+mod engines;
 mod figures;
 mod frameworks;
 mod fuzz;
@@ -59,6 +60,9 @@ enum Task {
         #[arg(long)]
         out: Option<PathBuf>,
     },
+    /// Build engines from crates.io, unmodified, and run them on the simulated device: as they are,
+    /// with Drystone installed by a call, and with it preloaded.
+    Engines,
     /// Run tests, measurements and PyTorch on this machine's GPU; where there is none, pack them
     /// for a machine that has one and Python, and needs no Rust.
     Gpu {
@@ -171,6 +175,7 @@ fn main() -> Result<()> {
             println!("{}", capi::build(out)?.display());
             Ok(())
         }
+        Task::Engines => engines::engines(),
         Task::Gpu { action: Some(GpuAction::Pack), out, .. } => gpu::pack(out).map(drop),
         Task::Gpu { action: None, simulated, out } => gpu::gpu(simulated, out),
         Task::Simcuda { out } => {

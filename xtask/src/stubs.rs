@@ -5,7 +5,7 @@
 //! read; all others count themselves and succeed. Nothing is compiled twice: a library is made anew
 //! only when its source changed.
 
-mod imports;
+pub mod imports;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,12 +15,12 @@ use anyhow::{Context, Result, bail};
 
 use crate::command::{root, run};
 use crate::simcuda;
-use imports::Names;
+use imports::{Imports, Names};
 
 /// Sources of the functions whose answers are read.
 const ANSWERS: [&str; 2] = ["answers", "graphs"];
 /// Libraries whose `...Create...` functions write a handle through their first argument.
-const CREATORS: [&str; 4] = ["cublas", "cudnn", "cusparse", "cusolver"];
+const CREATORS: [&str; 5] = ["cublas", "cudnn", "curand", "cusparse", "cusolver"];
 
 /// Libraries whose functions work in the stream that their `...SetStream` was given last.
 const WORKERS: [&str; 5] = ["cublas", "cudnn", "cufft", "cusolverDn", "cusparse"];
@@ -56,6 +56,12 @@ pub fn make(wheel_libraries: &Path, simulated: &Path, out: &Path) -> Result<Vec<
     if imports.0.is_empty() {
         bail!("no library in {} needs one of NVIDIA's", wheel_libraries.display());
     }
+    make_of(&imports, simulated, out)?;
+    Ok(imports.0.into_keys().collect())
+}
+
+/// Makes a stub of each library, with the names that are imported from it.
+pub fn make_of(imports: &Imports, simulated: &Path, out: &Path) -> Result<()> {
     fs::create_dir_all(out).with_context(|| format!("make {}", out.display()))?;
     let mut answers = Vec::new();
     let mut is_new = false;
@@ -67,7 +73,7 @@ pub fn make(wheel_libraries: &Path, simulated: &Path, out: &Path) -> Result<Vec<
     for (library, names) in &imports.0 {
         link(library, names, is_new, &answers, simulated, out)?;
     }
-    Ok(imports.0.into_keys().collect())
+    Ok(())
 }
 
 /// Compiles answers, unless they are up to date; says whether they were not.

@@ -1,0 +1,5 @@
+//! Burn as it is.
+
+fn main() -> anyhow::Result<()> {
+    engine_burn::run()
+}

@@ -1,0 +1,6 @@
+//! Candle with one call more.
+
+fn main() -> anyhow::Result<()> {
+    drystone_cudarc::install(&drystone::Options::from_env()?)?;
+    engine_candle::run()
+}

@@ -1,0 +1,5 @@
+//! Candle as it is.
+
+fn main() -> anyhow::Result<()> {
+    engine_candle::run()
+}

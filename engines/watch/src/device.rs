@@ -1,0 +1,62 @@
+//! The driver, and the oracle of the simulated one; on any other device nobody is told.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::mem::transmute;
+use std::ptr;
+use std::sync::OnceLock;
+
+#[cfg(feature = "linked")]
+use libc::dlsym;
+
+use super::Stream;
+#[cfg(not(feature = "linked"))]
+use super::found::real_dlsym as dlsym;
+
+struct Oracle {
+    alloc: unsafe extern "C" fn(i32, u64, u64, Stream) -> i32,
+    free: unsafe extern "C" fn(i32, u64) -> i32,
+}
+
+/// The one device that the engines use.
+const DEVICE: i32 = 0;
+
+/// The address of a function of the driver's.
+pub(super) fn function(name: *const c_char) -> Option<*mut c_void> {
+    // SAFETY: a C string; whoever asks uses the driver anyway.
+    let driver = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW) };
+    if driver.is_null() {
+        return None;
+    }
+    // SAFETY: a library that is loaded, and the caller's C string.
+    ptr::NonNull::new(unsafe { dlsym(driver, name) }).map(ptr::NonNull::as_ptr)
+}
+
+fn oracle() -> Option<&'static Oracle> {
+    static ORACLE: OnceLock<Option<Oracle>> = OnceLock::new();
+    let named = |name: &CStr| function(name.as_ptr());
+    let find = || {
+        Some(Oracle {
+            // SAFETY: `docs/simcuda.md` gives it this signature.
+            alloc: unsafe { transmute(named(c"simcuda_check_alloc")?) },
+            // SAFETY: as above.
+            free: unsafe { transmute(named(c"simcuda_check_free")?) },
+        })
+    };
+    ORACLE.get_or_init(find).as_ref()
+}
+
+/// A block was handed out, and a kernel uses it.
+pub(super) fn check_alloc(address: u64, bytes: u64, stream: Stream) {
+    if let Some(oracle) = oracle() {
+        // SAFETY: numbers, and the engine's own stream.
+        unsafe { (oracle.alloc)(DEVICE, address, bytes, stream) };
+    }
+}
+
+/// A block is about to be freed, and a kernel uses it up to then.
+pub(super) fn check_free(address: u64) {
+    if let Some(oracle) = oracle() {
+        // SAFETY: numbers.
+        unsafe { (oracle.free)(DEVICE, address) };
+    }
+}

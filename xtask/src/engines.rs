@@ -1,0 +1,143 @@
+//! Engines from crates.io, unmodified, on the simulated device: `cargo xtask engines`.
+//!
+//! Each program of `engines/` runs as it is, with Drystone installed by a call, and with it
+//! preloaded. Invariant: a table tells what each held, what that cost and what the oracle saw; the
+//! command fails if a program used memory out of order, was not served, or held more than it may.
+
+mod fit;
+mod patched;
+mod run;
+mod toolkit;
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+
+use crate::capi;
+use crate::command;
+use run::{Figures, WAYS, Way};
+use toolkit::{Toolkit, engines_target};
+
+/// A program of `engines/`, and what it does.
+pub struct Program {
+    /// As in the table.
+    name: &'static str,
+    /// Its package is `engine-ENGINE`.
+    engine: &'static str,
+    arguments: [&'static str; 2],
+    /// Memory of the device: ample.
+    memory: &'static str,
+    /// Whether cubecl is patched.
+    is_patched: bool,
+    /// What it may hold over what it asks for, with `prefer:memory`.
+    most_held: f64,
+}
+
+impl Program {
+    /// Where it is, and where it runs.
+    fn folder(&self) -> PathBuf {
+        if self.is_patched { patched::folder() } else { engines_target().join("debug") }
+    }
+}
+
+/// With batches whose shapes vary.
+const BERT: Program = Program {
+    name: "candle BERT, 40 batches",
+    engine: "candle",
+    arguments: ["bert", "40"],
+    memory: "16GiB",
+    is_patched: false,
+    most_held: 1.01,
+};
+
+/// Its own pools take of the device what they want, in pages of their own.
+const ENCODER: Program = Program {
+    name: "burn encoder, 40 batches",
+    engine: "burn",
+    arguments: ["encoder", "40"],
+    memory: "32GiB",
+    ..BERT
+};
+
+const PROGRAMS: [Program; 5] = [
+    Program { name: "candle Llama, 12 requests", arguments: ["llama", "12"], ..BERT },
+    BERT,
+    Program { name: "candle quantised Llama, 6 requests", arguments: ["quantized", "6"], ..BERT },
+    ENCODER,
+    Program { name: "the same, cubecl's pools off", is_patched: true, ..ENCODER },
+];
+
+/// The engines, built as they are and with the call of `install`, and what is preloaded.
+pub struct Built {
+    toolkit: Toolkit,
+    preload: PathBuf,
+}
+
+impl Built {
+    fn new() -> Result<Self> {
+        let toolkit = Toolkit::make()?;
+        // First, for the programs of the same names take their places.
+        patched::build(&toolkit)?;
+        for engine in ["engine-candle", "engine-burn"] {
+            let mut cargo = toolkit.cargo()?;
+            cargo.args(["build", "--locked", "--package", engine]);
+            cargo.arg("--manifest-path").arg(toolkit::manifest());
+            cargo.arg("--target-dir").arg(engines_target());
+            command::run(cargo)?;
+        }
+        Ok(Self { toolkit, preload: capi::assemble(None)?.join(capi::PRELOAD) })
+    }
+}
+
+/// Threads of burn take turns as they like: what two runs ask for may differ by this.
+const SLACK_BYTES: u64 = 16 << 20;
+
+/// Runs all of them, and looks for the smallest device that completes one.
+pub fn engines() -> Result<()> {
+    let built = Built::new()?;
+    let mut wrong = Vec::new();
+    println!("{}", Figures::HEAD);
+    for program in &PROGRAMS {
+        wrong.extend(measure(&built, program)?);
+    }
+    wrong.extend(fit::fit(&built, &BERT)?);
+    if !wrong.is_empty() {
+        bail!("not as it should be:\n{}", wrong.join("\n"));
+    }
+    Ok(())
+}
+
+/// Runs a program each way, prints what came of it, and says what should not be.
+fn measure(built: &Built, program: &Program) -> Result<Vec<String>> {
+    let mut wrong = Vec::new();
+    let mut as_it_is = None;
+    for way in &WAYS {
+        let figures = run::run(built, program, way, program.memory)?;
+        println!("| {} | {} {}", program.name, way.name, figures.row());
+        let plain: &Figures = as_it_is.get_or_insert(figures);
+        let complaints = complaints(program, way, &figures, plain);
+        wrong.extend(complaints.map(|what| format!("{}, {}: {what}", program.name, way.name)));
+    }
+    Ok(wrong)
+}
+
+fn complaints(
+    program: &Program,
+    way: &Way,
+    figures: &Figures,
+    plain: &Figures,
+) -> impl Iterator<Item = &'static str> {
+    let is_served = way.is_installed || way.is_preloaded;
+    let is_tight = way.options.contains("memory");
+    let checks = [
+        (figures.violations > 0, "memory was used out of order"),
+        (
+            figures.asked_bytes.abs_diff(plain.asked_bytes) > SLACK_BYTES,
+            "it asked for other memory",
+        ),
+        (is_served && figures.from_pool > 0, "memory came from the driver's pool"),
+        (figures.held_bytes > plain.held_bytes + SLACK_BYTES, "it holds more than as it is"),
+        (is_tight && figures.held() > program.most_held, "it holds more than it may"),
+    ];
+    checks.into_iter().filter_map(|(is_wrong, what)| is_wrong.then_some(what))
+}
