@@ -42,6 +42,8 @@ fn unit() -> Result<Outcome> {
         "--test",
         "tidy",
     ])?;
+    // What is built only where a program asks for it.
+    cargo(&["test", "--quiet", "--package", "drystone", "--all-features", "--test", "features"])?;
     Ok(Outcome::Passed)
 }
 
