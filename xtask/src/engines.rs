@@ -62,9 +62,15 @@ const ENCODER: Program = Program {
 const PROGRAMS: [Program; 5] = [
     Program { name: "candle Llama, 12 requests", arguments: ["llama", "12"], ..BERT },
     BERT,
-    Program { name: "candle quantised Llama, 6 requests", arguments: ["quantized", "6"], ..BERT },
+    Program {
+        name: "candle quantised Llama, 6 requests",
+        arguments: ["quantized", "6"],
+        // Its weights are small, of odd sizes, and stay: each leaves the rest of a granule.
+        most_held: 1.03,
+        ..BERT
+    },
     ENCODER,
-    Program { name: "the same, cubecl's pools off", is_patched: true, ..ENCODER },
+    Program { name: "the same, cubecl's pools off", is_patched: true, most_held: 1.05, ..ENCODER },
 ];
 
 /// The engines, built as they are and with the call of `install`, and what is preloaded.
@@ -90,7 +96,7 @@ impl Built {
 }
 
 /// Threads of burn take turns as they like: what two runs ask for may differ by this.
-const SLACK_BYTES: u64 = 16 << 20;
+const SLACK_BYTES: u64 = 64 << 20;
 
 /// Runs all of them, and looks for the smallest device that completes one.
 pub fn engines() -> Result<()> {

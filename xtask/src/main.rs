@@ -216,6 +216,7 @@ fn main() -> Result<()> {
 
 fn lint() -> Result<()> {
     cargo(&["fmt", "--all", "--check"])?;
+    cargo(&["fmt", "--all", "--check", "--manifest-path", "engines/Cargo.toml"])?;
     cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])?;
     let mut doc = Command::new("cargo");
     doc.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "--deny warnings");
