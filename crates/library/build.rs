@@ -14,7 +14,8 @@ fn main() {
     }
     let name = match env::var("CARGO_PKG_NAME").as_deref() {
         Ok("drystone-preload") => "libdrystone_preload.so",
-        _ => "libdrystone.so",
+        // The number is that of the binary interface, `DRYSTONE_ABI_VERSION`.
+        _ => "libdrystone.so.1",
     };
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,{name}");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");

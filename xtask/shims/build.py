@@ -36,6 +36,8 @@ from drystone import _native, _prebuilt, _version  # noqa: E402
 KEPT = ("torch/include/c10/", "torch/include/torch/headeronly/",
         "torch/include/torch/csrc/api/include/torch/version.h")
 LIBRARIES = tuple(f"torch/lib/{name}" for name in _native.LINKED)
+# By what they call themselves, libraries that a process has before it loads what is made here.
+LOADED = ("libdrystone.so.1", *reversed(_native.LINKED))
 # Headers in the place of, or before, those of the C and C++ libraries.
 PORTABLE = Path(__file__).with_name("portable")
 HEADER = ROOT / "crates/capi/include/drystone.h"
@@ -122,7 +124,7 @@ class Shims:
             *_native.flags(version, bool(abi)), f"-I{HEADER.parent}", f"-isystem{include}",
             f"-ffile-prefix-map={include}=torch", f"-ffile-prefix-map={ROOT}=drystone"]
         texts = [path.read_text() for path in sorted(PORTABLE.rglob("*.h"))]
-        everything = "\0".join([*command, _native.source_digest(HEADER), *texts])
+        everything = "\0".join([*command, *LOADED, _native.source_digest(HEADER), *texts])
         digest = hashlib.sha256(everything.encode()).hexdigest()[:16]
         made = self.kept / f"{version}-{abi}-{self.machine}-{digest}.so"
         read = made.with_suffix(".d")
@@ -137,7 +139,7 @@ class Shims:
 
     def _stubs(self, folder: Path) -> list[str]:
         """Libraries of the names of those that are loaded already, and nothing in them."""
-        stubs = [folder / name for name in ("libdrystone.so", *reversed(_native.LINKED))]
+        stubs = [folder / name for name in LOADED]
         for stub in stubs:
             _run([*self.compiler, "-shared", "-nostdlib", f"-Wl,-soname,{stub.name}",
                   "-xc++", "/dev/null", "-o", str(stub)])

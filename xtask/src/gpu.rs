@@ -140,7 +140,7 @@ fn build(name: &str, arguments: &[&str]) -> Result<PathBuf> {
 /// The C libraries, and the example of their document compiled against the one for that.
 fn c_example(out: &Path) -> Result<()> {
     let library = capi::assemble(None)?;
-    for path in [capi::LIBRARY, capi::PRELOAD, "include/drystone.h"] {
+    for path in [capi::VERSIONED, capi::PRELOAD, capi::HEADER] {
         let to = out.join(path);
         fs::create_dir_all(to.parent().unwrap_or(out))?;
         copy(&library.join(path), &to)?;
@@ -152,7 +152,7 @@ fn c_example(out: &Path) -> Result<()> {
     fs::write(&source, code)?;
     let mut cc = Command::new("cc");
     cc.arg(&source).arg("-I").arg(out.join("include")).arg("-L").arg(out.join("lib"));
-    cc.args(["-l:libdrystone.so", "-Wl,-rpath,$ORIGIN/../lib", "-s", "-o"]);
+    cc.args(["-l:libdrystone.so.1", "-Wl,-rpath,$ORIGIN/../lib", "-s", "-o"]);
     cc.arg(out.join("bin/example"));
     run(cc)
 }

@@ -40,7 +40,7 @@ const COMMAND: &str = "bin/drystone";
 /// The C library that PyTorch's own wheels need.
 const GLIBC: (u32, u32) = (2, 28);
 /// Loaded before what is compiled for PyTorch, whoever brought them.
-const PROVIDED: [&str; 3] = ["libc10.so", "libc10_cuda.so", "libdrystone.so"];
+const PROVIDED: [&str; 3] = ["libc10.so", "libc10_cuda.so", "libdrystone.so.1"];
 /// What the source archive holds, of the repository and of `python/`.
 const SOURCES: [&str; 9] = [
     ".cargo",

@@ -10,7 +10,8 @@
  * process exits, frees succeed and everything else fails with EXITING; in a forked child everything
  * fails with FORKED, unless the parent had not used CUDA.
  *
- * Streams are cudaStream_t or CUstream; neither of CUDA's headers is needed. */
+ * Streams are cudaStream_t or CUstream; neither of CUDA's headers is needed. A program that is
+ * linked with the library asks for libdrystone.so.1: the number is that of the binary interface. */
 
 
 #ifndef DRYSTONE_H

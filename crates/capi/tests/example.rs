@@ -2,22 +2,17 @@
 
 mod common;
 
-use common::{command, compile, describe, root, simulated_cuda};
+use common::{block_of_the_document, command, compile, describe, simulated_cuda};
 
 #[test]
 fn the_example_of_the_document_does_what_it_says() {
     let Some(simulated) = simulated_cuda() else { return };
-    let document = std::fs::read_to_string(root().join("docs/c-api.md")).unwrap();
-    let block = |language: &str| {
-        let (_, rest) = document.split_once(&format!("```{language}\n")).unwrap();
-        rest.split_once("```").unwrap().0.to_owned()
-    };
     let folder = tempfile::tempdir().unwrap();
     let (source, program) = (folder.path().join("example.c"), folder.path().join("example"));
-    std::fs::write(&source, block("c")).unwrap();
+    std::fs::write(&source, block_of_the_document("c")).unwrap();
     compile(&source, &program, None);
     let output = command(&program, Some(&simulated), "strict:true").output().unwrap();
     assert!(output.status.success(), "{}", describe(&output));
-    assert_eq!(String::from_utf8_lossy(&output.stdout), block("text"));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), block_of_the_document("text"));
     assert!(output.stderr.is_empty(), "{}", describe(&output));
 }

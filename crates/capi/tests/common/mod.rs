@@ -16,6 +16,10 @@ fn target() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap()
 }
 
+/// What the library is called in the programs that are linked with it: with the number of the
+/// binary interface.
+pub const SONAME: &str = "libdrystone.so.1";
+
 /// The library with its own checks on, built once: no test links it, so it is built here.
 pub fn checked_library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
@@ -24,7 +28,12 @@ pub fn checked_library() -> &'static Path {
         build.args(["build", "--quiet", "--package", "drystone-library", "--target-dir"]);
         let output = build.arg(target()).current_dir(root()).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        target().join("debug/libdrystone.so")
+        let library = target().join("debug/libdrystone.so");
+        // The name that programs ask for.
+        let named = library.with_file_name(SONAME);
+        let _ = std::fs::remove_file(&named);
+        std::os::unix::fs::symlink("libdrystone.so", &named).unwrap();
+        library
     })
 }
 
@@ -37,6 +46,14 @@ pub fn simulated_cuda() -> Option<PathBuf> {
         eprintln!("skipped: {} has no libcuda.so.1; run `cargo xtask simcuda`", folder.display());
     }
     is_there.then_some(folder)
+}
+
+/// The first block of code in a language in `docs/c-api.md`: `c` is the example, `text` what it
+/// prints.
+pub fn block_of_the_document(language: &str) -> String {
+    let document = std::fs::read_to_string(root().join("docs/c-api.md")).unwrap();
+    let (_, rest) = document.split_once(&format!("```{language}\n")).unwrap();
+    rest.split_once("```").unwrap().0.to_owned()
 }
 
 /// Compiles a program against the header and the library, strictly.
