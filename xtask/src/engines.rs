@@ -6,39 +6,14 @@
 
 mod fit;
 mod patched;
+mod program;
 mod run;
 mod toolkit;
 
-use std::path::PathBuf;
-
 use anyhow::{Result, bail};
 
-use crate::capi;
-use crate::command;
+use program::{Built, Program};
 use run::{Figures, WAYS, Way};
-use toolkit::{Toolkit, engines_target};
-
-/// A program of `engines/`, and what it does.
-pub struct Program {
-    /// As in the table.
-    name: &'static str,
-    /// Its package is `engine-ENGINE`.
-    engine: &'static str,
-    arguments: [&'static str; 2],
-    /// Memory of the device: ample.
-    memory: &'static str,
-    /// Whether cubecl is patched.
-    is_patched: bool,
-    /// What it may hold over what it asks for, with `prefer:memory`.
-    most_held: f64,
-}
-
-impl Program {
-    /// Where it is, and where it runs.
-    fn folder(&self) -> PathBuf {
-        if self.is_patched { patched::folder() } else { engines_target().join("debug") }
-    }
-}
 
 /// With batches whose shapes vary.
 const BERT: Program = Program {
@@ -72,28 +47,6 @@ const PROGRAMS: [Program; 5] = [
     ENCODER,
     Program { name: "the same, cubecl's pools off", is_patched: true, most_held: 1.05, ..ENCODER },
 ];
-
-/// The engines, built as they are and with the call of `install`, and what is preloaded.
-pub struct Built {
-    toolkit: Toolkit,
-    preload: PathBuf,
-}
-
-impl Built {
-    fn new() -> Result<Self> {
-        let toolkit = Toolkit::make()?;
-        // First, for the programs of the same names take their places.
-        patched::build(&toolkit)?;
-        for engine in ["engine-candle", "engine-burn"] {
-            let mut cargo = toolkit.cargo()?;
-            cargo.args(["build", "--locked", "--package", engine]);
-            cargo.arg("--manifest-path").arg(toolkit::manifest());
-            cargo.arg("--target-dir").arg(engines_target());
-            command::run(cargo)?;
-        }
-        Ok(Self { toolkit, preload: capi::assemble(None)?.join(capi::PRELOAD) })
-    }
-}
 
 /// Threads of burn take turns as they like: what two runs ask for may differ by this.
 const SLACK_BYTES: u64 = 64 << 20;

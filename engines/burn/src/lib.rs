@@ -1,7 +1,7 @@
 //! Burn from crates.io as it is, over cubecl: a transformer's encoder of 12 layers in f32.
 //!
-//! Its arguments are `encoder BATCHES`: batches of 1 to 32 texts of 8 to 499 tokens, the same in each
-//! run. What is computed means nothing.
+//! Its arguments are `encoder BATCHES`: batches of 1 to 32 texts of 8 to 499 tokens, the same in
+//! each run. What is computed means nothing.
 
 use anyhow::{Context, Result, ensure};
 use burn::backend::Cuda;

@@ -5,12 +5,9 @@ use std::mem::transmute;
 use std::ptr;
 use std::sync::OnceLock;
 
-#[cfg(feature = "linked")]
-use libc::dlsym;
+use crate::lookup::real_dlsym;
 
-use super::Stream;
-#[cfg(not(feature = "linked"))]
-use super::found::real_dlsym as dlsym;
+pub(crate) type Stream = *mut c_void;
 
 struct Oracle {
     alloc: unsafe extern "C" fn(i32, u64, u64, Stream) -> i32,
@@ -21,14 +18,14 @@ struct Oracle {
 const DEVICE: i32 = 0;
 
 /// The address of a function of the driver's.
-pub(super) fn function(name: *const c_char) -> Option<*mut c_void> {
+pub(crate) fn function(name: *const c_char) -> Option<*mut c_void> {
     // SAFETY: a C string; whoever asks uses the driver anyway.
     let driver = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW) };
     if driver.is_null() {
         return None;
     }
     // SAFETY: a library that is loaded, and the caller's C string.
-    ptr::NonNull::new(unsafe { dlsym(driver, name) }).map(ptr::NonNull::as_ptr)
+    ptr::NonNull::new(unsafe { real_dlsym(driver, name) }).map(ptr::NonNull::as_ptr)
 }
 
 fn oracle() -> Option<&'static Oracle> {
@@ -46,7 +43,7 @@ fn oracle() -> Option<&'static Oracle> {
 }
 
 /// A block was handed out, and a kernel uses it.
-pub(super) fn check_alloc(address: u64, bytes: u64, stream: Stream) {
+pub(crate) fn check_alloc(address: u64, bytes: u64, stream: Stream) {
     if let Some(oracle) = oracle() {
         // SAFETY: numbers, and the engine's own stream.
         unsafe { (oracle.alloc)(DEVICE, address, bytes, stream) };
@@ -54,7 +51,7 @@ pub(super) fn check_alloc(address: u64, bytes: u64, stream: Stream) {
 }
 
 /// A block is about to be freed, and a kernel uses it up to then.
-pub(super) fn check_free(address: u64) {
+pub(crate) fn check_free(address: u64) {
     if let Some(oracle) = oracle() {
         // SAFETY: numbers.
         unsafe { (oracle.free)(DEVICE, address) };

@@ -3,9 +3,11 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::transmute;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Alloc, Free, HAS_DRYSTONE, Stream, alloc, device, free};
+use crate::calls::{Alloc, Free, alloc, free};
+use crate::device::{self, Stream};
+use crate::lookup::real_dlsym;
 
 /// `CUDA_ERROR_NOT_INITIALIZED`: called by nobody who looked it up.
 const NOT_INITIALIZED: u32 = 3;
@@ -13,9 +15,13 @@ const NOT_INITIALIZED: u32 = 3;
 static ALLOC: OnceLock<Alloc> = OnceLock::new();
 static FREE: OnceLock<Free> = OnceLock::new();
 
-unsafe extern "C" {
-    #[link_name = "__real_dlsym"]
-    pub(super) fn real_dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+/// Whether Drystone is part of the program, and calls the driver itself.
+static HAS_DRYSTONE: AtomicBool = AtomicBool::new(false);
+
+/// To be called first by a program that Drystone is part of: what Drystone itself asks of the
+/// driver is not the engine's.
+pub fn drystone_is_here() {
+    HAS_DRYSTONE.store(true, Ordering::Relaxed);
 }
 
 unsafe extern "C" fn watched_alloc(out: *mut u64, bytes: usize, stream: Stream) -> u32 {

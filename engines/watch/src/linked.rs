@@ -1,6 +1,7 @@
 //! For engines that are linked with the driver.
 
-use super::{Stream, alloc, free};
+use crate::calls::{alloc, free};
+use crate::device::Stream;
 
 unsafe extern "C" {
     #[link_name = "__real_cuMemAllocAsync"]

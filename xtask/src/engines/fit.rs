@@ -2,8 +2,8 @@
 
 use anyhow::{Result, ensure};
 
+use super::program::{Built, Program};
 use super::run::{WAYS, completes};
-use super::{Built, Program};
 
 /// The search ends when the answer is known to this many MiB.
 const STEP_MIB: u64 = 8;

@@ -6,8 +6,8 @@ use std::process::{Command, Output};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use super::program::{Built, Program};
 use super::toolkit::engines_target;
-use super::{Built, Program};
 
 /// How a program comes to its memory.
 pub struct Way {

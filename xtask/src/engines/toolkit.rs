@@ -116,7 +116,9 @@ fn declared() -> Result<Imports> {
 
 /// The functions of a file of bindings.
 fn functions(bindings: &str) -> impl Iterator<Item = &str> {
-    bindings.lines().filter_map(|line| line.strip_prefix("pub unsafe fn ")?.split('(').next())
+    bindings
+        .lines()
+        .filter_map(|line| line.strip_prefix("pub unsafe")?.strip_prefix(" fn ")?.split('(').next())
 }
 
 /// The folder of a crate's sources, in the version of the engines' `Cargo.lock`; fetched the first
@@ -142,7 +144,7 @@ mod tests {
 
     #[test]
     fn functions_are_read_from_bindings() {
-        let text = "pub unsafe fn cublasCreate_v2(handle: *mut H) -> S {\n    fn inner();\n}\n";
+        let text = "pub unsafe\x20fn cublasCreate_v2(handle: *mut H) -> S {\n    fn inner();\n}\n";
         assert_eq!(functions(text).collect::<Vec<_>>(), ["cublasCreate_v2"]);
     }
 }

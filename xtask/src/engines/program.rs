@@ -1,0 +1,53 @@
+//! A program of `engines/`, and how all of them are built.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use super::patched;
+use super::toolkit::{Toolkit, engines_target, manifest};
+use crate::{capi, command};
+
+/// A program of `engines/`, and what it does.
+pub struct Program {
+    /// As in the table.
+    pub name: &'static str,
+    /// Its package is `engine-ENGINE`.
+    pub engine: &'static str,
+    pub arguments: [&'static str; 2],
+    /// Memory of the device: ample.
+    pub memory: &'static str,
+    /// Whether cubecl is patched.
+    pub is_patched: bool,
+    /// What it may hold over what it asks for, with `prefer:memory`.
+    pub most_held: f64,
+}
+
+impl Program {
+    /// Where it is, and where it runs.
+    pub fn folder(&self) -> PathBuf {
+        if self.is_patched { patched::folder() } else { engines_target().join("debug") }
+    }
+}
+
+/// The engines, built as they are and with the call of `install`, and what is preloaded.
+pub struct Built {
+    pub toolkit: Toolkit,
+    pub preload: PathBuf,
+}
+
+impl Built {
+    pub fn new() -> Result<Self> {
+        let toolkit = Toolkit::make()?;
+        // First, for the programs of the same names take their places.
+        patched::build(&toolkit)?;
+        for engine in ["engine-candle", "engine-burn"] {
+            let mut cargo = toolkit.cargo()?;
+            cargo.args(["build", "--locked", "--package", engine]);
+            cargo.arg("--manifest-path").arg(manifest());
+            cargo.arg("--target-dir").arg(engines_target());
+            command::run(cargo)?;
+        }
+        Ok(Self { toolkit, preload: capi::assemble(None)?.join(capi::PRELOAD) })
+    }
+}
