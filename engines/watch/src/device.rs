@@ -9,9 +9,12 @@ use crate::lookup::real_dlsym;
 
 pub(crate) type Stream = *mut c_void;
 
+type CheckAlloc = unsafe extern "C" fn(i32, u64, u64, Stream) -> i32;
+type CheckFree = unsafe extern "C" fn(i32, u64) -> i32;
+
 struct Oracle {
-    alloc: unsafe extern "C" fn(i32, u64, u64, Stream) -> i32,
-    free: unsafe extern "C" fn(i32, u64) -> i32,
+    alloc: CheckAlloc,
+    free: CheckFree,
 }
 
 /// The one device that the engines use.
@@ -34,9 +37,9 @@ fn oracle() -> Option<&'static Oracle> {
     let find = || {
         Some(Oracle {
             // SAFETY: `docs/simcuda.md` gives it this signature.
-            alloc: unsafe { transmute(named(c"simcuda_check_alloc")?) },
+            alloc: unsafe { transmute::<*mut c_void, CheckAlloc>(named(c"simcuda_check_alloc")?) },
             // SAFETY: as above.
-            free: unsafe { transmute(named(c"simcuda_check_free")?) },
+            free: unsafe { transmute::<*mut c_void, CheckFree>(named(c"simcuda_check_free")?) },
         })
     };
     ORACLE.get_or_init(find).as_ref()
