@@ -3,6 +3,7 @@
 //! Invariant: while the device is waited for, `wait` is held and no lock that growing needs; no
 //! capture begins under it that was announced, and none is under way that is known of.
 
+use drystone_core::Plan;
 use drystone_driver::{Call, DriverError};
 
 use super::Engine;
@@ -70,25 +71,21 @@ impl Engine {
         // What needs a fence of a stream that may be gone is over once the device is idle.
         self.abandon_all(self.executor.take_until_capture_ends());
         self.backend.free_deferred(&self.executor)?;
-        self.wait_until_idle()?;
-        self.note_passed()?;
+        let plan = self.plan_synchronize()?;
+        let done = self.executor.carry_out(&plan, None);
+        // Once handed back, the plan frees at once what waits still: so before, in parts.
+        let noted = if done.is_ok() { self.note_passed() } else { Ok(false) };
+        self.executor.hand_back(self.backend.state(), plan, done)?;
+        noted?;
         if self.backend.free_deferred(&self.executor)? {
             // What could go only now is unused once the device has been idle again.
-            self.wait_until_idle()?;
+            self.perform(self.plan_synchronize()?)?;
         }
         Ok(())
     }
 
-    fn wait_until_idle(&self) -> Result<(), DriverError> {
-        let state = self.backend.state();
-        let plan = state.change(|state| state.plan_synchronize());
-        let plan = plan.map_err(poisoned(Call::SynchronizeDevice))?;
-        let done = self.executor.carry_out(&plan, None);
-        if done.is_ok() {
-            // Once handed back, the plan frees at once what waits still: so before, in parts. A
-            // driver that is gone says so again.
-            let _ = self.note_passed();
-        }
-        self.executor.hand_back(state, plan, done)
+    fn plan_synchronize(&self) -> Result<Plan, DriverError> {
+        let plan = self.backend.state().change(|state| state.plan_synchronize());
+        plan.map_err(poisoned(Call::SynchronizeDevice))
     }
 }
