@@ -103,7 +103,15 @@ pub(crate) const fn splits(kind: SegmentKind, class: SizeClass, rest_bytes: u64)
 
 /// Large plain segments are whole multiples of this, which is what a driver allocation takes at the
 /// least.
-pub(crate) const PLAIN_UNIT_BYTES: u64 = 2 * MIB;
+const PLAIN_UNIT_BYTES: u64 = 2 * MIB;
+
+/// The least that is taken from the device or given back, in bytes.
+pub(crate) const fn unit_bytes(kind: SegmentKind, granule_bytes: u64) -> u64 {
+    match kind {
+        SegmentKind::Mapped => granule_bytes,
+        SegmentKind::Plain => PLAIN_UNIT_BYTES,
+    }
+}
 
 /// Bytes of a plain segment for a block that fits nowhere; `None` beyond the range of sizes.
 ///

@@ -1,8 +1,8 @@
 //! Snapshot: what is held, as plain data. Segments in address order, tiled by their blocks.
 //!
 //! All of it is of one moment, so the state is copied with its lock held: the tables as they are,
-//! into memory that is there already ([`SnapshotBuffer`]). What is said of them ([`SnapshotCopy::views`]) takes
-//! several times as long, and no lock.
+//! into memory that is there already ([`SnapshotBuffer`]). To tell what they say
+//! ([`SnapshotCopy::views`]) takes several times as long, and no lock.
 
 use crate::id::{ListIx, PoolIx, SegmentIx, StreamIx};
 use crate::policy::{SegmentKind, SizeClass};
@@ -116,16 +116,20 @@ impl SnapshotCopy {
 }
 
 impl Space {
-    /// Copies what it holds.
-    pub(crate) fn copy(&self, SnapshotBuffer(mut blocks): SnapshotBuffer) -> SnapshotCopy {
+    /// Copies what it holds. The error says for how many blocks the buffer is too small.
+    pub(crate) fn copy(&self, buffer: SnapshotBuffer) -> Result<SnapshotCopy, usize> {
+        let SnapshotBuffer(mut blocks) = buffer;
+        if blocks.len() < self.blocks.capacity() {
+            return Err(self.blocks.capacity());
+        }
         self.blocks.copy_to(&mut blocks);
         let owner =
             |list: &FreeList| Owner { pool: list.pool, class: list.class, stream: list.stream };
-        SnapshotCopy(Inner::Tables {
+        Ok(SnapshotCopy(Inner::Tables {
             blocks,
             segments: self.segments.in_address_order().map(|(_, segment)| *segment).collect(),
             lists: self.lists().iter().map(owner).collect(),
-        })
+        }))
     }
 }
 

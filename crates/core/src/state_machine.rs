@@ -16,13 +16,20 @@ pub trait StateMachine {
     fn stats(&self) -> &Stats;
     /// What each pool, class and stream has that has anything, or had since the peaks were reset.
     fn pool_stream_stats(&self) -> Vec<PoolStreamStats>;
-    /// How many blocks a copy of what is held has at most.
-    fn blocks_to_copy(&self) -> usize;
     /// Copies what is held, in as little time as may be: what it is, the copy tells.
-    fn copy(&self, buffer: SnapshotBuffer) -> SnapshotCopy;
+    ///
+    /// # Errors
+    /// How many blocks the buffer must be made for.
+    fn copy(&self, buffer: SnapshotBuffer) -> Result<SnapshotCopy, usize>;
     /// What is held.
     fn snapshot(&self) -> Vec<SegmentView> {
-        self.copy(SnapshotBuffer::for_blocks(self.blocks_to_copy())).views()
+        let mut blocks = 0;
+        loop {
+            match self.copy(SnapshotBuffer::for_blocks(blocks)) {
+                Ok(copy) => return copy.views(),
+                Err(missing) => blocks = missing,
+            }
+        }
     }
     /// The live block that starts at an address.
     ///

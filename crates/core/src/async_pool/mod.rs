@@ -178,11 +178,7 @@ impl StateMachine for AsyncPools {
         self.pool_streams.iter().copied().filter(PoolStreamStats::is_used).collect()
     }
 
-    fn blocks_to_copy(&self) -> usize {
-        0
-    }
-
-    fn copy(&self, _: SnapshotBuffer) -> SnapshotCopy {
+    fn copy(&self, _: SnapshotBuffer) -> Result<SnapshotCopy, usize> {
         let blocks = self.by_address.values().map(|&index| &self.blocks[BlockIndex(index).slot()]);
         let segment = |block: &Block| SegmentView {
             address: block.address,
@@ -193,7 +189,7 @@ impl StateMachine for AsyncPools {
             stream: block.stream.index(),
             blocks: vec![block.view()],
         };
-        SnapshotCopy::of_views(blocks.map(segment).collect())
+        Ok(SnapshotCopy::of_views(blocks.map(segment).collect()))
     }
 
     fn block_at(&self, address: u64) -> Result<BlockView, FreeError> {

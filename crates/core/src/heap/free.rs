@@ -85,23 +85,16 @@ impl Heap {
             return Freed::Done;
         };
         self.space.blocks.set_state(index, BlockState::Claimed);
-        let (block, list) = self.space.block_and_list(index);
-        list.leaving_bytes += block.bytes;
+        self.space.begin_leaving(index);
         Freed::Plan(Box::new(plan))
-    }
-
-    /// The uses of a freed block that outlasted the free are over.
-    pub(super) fn finish_use(&mut self, index: BlockIndex) {
-        let (block, list) = self.space.block_and_list(index);
-        list.leaving_bytes -= block.bytes;
-        self.finish_free(index);
     }
 
     /// A claimed block's fences are recorded: it waits for those that have not passed yet.
     pub(super) fn publish_pending(&mut self, index: BlockIndex, fences: &[Fence]) {
         self.space.blocks.set_state(index, BlockState::Pending);
         if self.streams.wait_for(fences, index, &mut self.space.blocks[index].uses) {
-            self.finish_use(index);
+            self.space.end_leaving(index);
+            self.finish_free(index);
         }
     }
 

@@ -33,7 +33,7 @@ use crate::fence::Streams;
 use crate::headroom::Headroom;
 use crate::id::{PoolId, StreamId};
 use crate::plan::{Plan, Request};
-use crate::policy::{PLAIN_UNIT_BYTES, SegmentKind};
+use crate::policy::SegmentKind;
 use crate::pool::{Pool, Pools};
 use crate::space::block::BlockIndex;
 use crate::space::{Granted, Space};
@@ -71,14 +71,6 @@ impl Heap {
     /// How the heap behaves.
     pub const fn config(&self) -> &Config {
         &self.headroom.config
-    }
-
-    /// The least that is taken from the device or given back, in bytes.
-    const fn unit_of(&self, kind: SegmentKind) -> u64 {
-        match kind {
-            SegmentKind::Mapped => self.config().granule_bytes,
-            SegmentKind::Plain => PLAIN_UNIT_BYTES,
-        }
     }
 
     // The two moves everything is made of.

@@ -7,9 +7,10 @@ use crate::error::{FreeError, RecordStreamError, RequestError, StreamError};
 use crate::fence::Fence;
 use crate::id::{PoolId, PoolIx, StreamId};
 use crate::plan::{Committed, Plan};
-use crate::policy::SegmentKind;
+use crate::policy::{self, SegmentKind};
 use crate::pool_stream_stats::PoolStreamStats;
 use crate::snapshot::{BlockView, SnapshotBuffer, SnapshotCopy};
+use crate::space::free_list::FreeList;
 use crate::state_machine::StateMachine;
 use crate::stats::Stats;
 
@@ -26,11 +27,7 @@ impl StateMachine for Heap {
         all
     }
 
-    fn blocks_to_copy(&self) -> usize {
-        self.space.blocks.capacity()
-    }
-
-    fn copy(&self, buffer: SnapshotBuffer) -> SnapshotCopy {
+    fn copy(&self, buffer: SnapshotBuffer) -> Result<SnapshotCopy, usize> {
         self.space.copy(buffer)
     }
 
@@ -52,9 +49,11 @@ impl StateMachine for Heap {
     }
 
     fn unused_bytes(&self) -> u64 {
+        let unit_bytes =
+            |list: &FreeList| policy::unit_bytes(list.kind, self.config().granule_bytes);
         let open = self.space.lists().iter().filter(|list| self.pools.gives_back(list));
         let free = open.flat_map(|list| {
-            list.filed_from(&self.space.blocks, self.unit_of(list.kind)).map(|index| {
+            list.filed_from(&self.space.blocks, unit_bytes(list)).map(|index| {
                 let block = &self.space.blocks[index];
                 match list.kind {
                     SegmentKind::Mapped => {
@@ -70,7 +69,7 @@ impl StateMachine for Heap {
     }
 
     fn unit_bytes(&self) -> u64 {
-        self.unit_of(self.config().kind)
+        policy::unit_bytes(self.config().kind, self.config().granule_bytes)
     }
 
     fn granule_bytes(&self, pool: PoolId) -> Option<u64> {
@@ -120,7 +119,8 @@ impl StateMachine for Heap {
     fn fence_passed(&mut self, fence: Fence) {
         while let Some(block) = self.streams.pass(fence) {
             if self.streams.uses.remove(&mut self.space.blocks[block].uses, fence.stream) {
-                self.finish_use(block);
+                self.space.end_leaving(block);
+                self.finish_free(block);
             }
         }
     }

@@ -11,12 +11,16 @@ use super::Heap;
 use crate::fence::Fence;
 use crate::id::{GranuleId, PoolId, SegmentIx};
 use crate::plan::{Intent, Plan, Release, Step};
-use crate::policy::SegmentKind;
+use crate::policy::{self, SegmentKind};
 use crate::pool::{Pool, Pools};
 use crate::space::block::{BlockIndex, BlockState};
 use crate::space::free_list::FreeList;
 use crate::space::segment::Segment;
 use crate::state_machine::StateMachine;
+
+/// How many blocks one plan gives back at most: with the heap's lock held, to claim them takes some
+/// 50 us. A trim goes on until there is no plan.
+pub(super) const RELEASED_AT_ONCE: usize = 512;
 
 /// A trim that is being planned: what it gives back, with the steps that takes.
 #[derive(Debug)]
@@ -29,6 +33,11 @@ pub(super) struct Trim<'a> {
 impl<'a> Trim<'a> {
     pub(super) const fn new(heap: &'a mut Heap) -> Self {
         Self { heap, releases: Vec::new(), steps: Vec::new() }
+    }
+
+    /// Whether this plan gives back as much as one does.
+    const fn is_full(&self) -> bool {
+        self.releases.len() >= RELEASED_AT_ONCE
     }
 
     /// A plan to unmap these ranges of unfiled blocks without backing.
@@ -68,6 +77,9 @@ impl<'a> Trim<'a> {
         let lists = space.lists().iter();
         let unmapped = lists.flat_map(|list| space.blocks.filed_from(list.unmapped[0]));
         for index in in_windows.chain(unmapped).collect::<Vec<_>>() {
+            if self.is_full() {
+                return;
+            }
             let block = self.heap.space.blocks[index];
             let is_idle = block.state == BlockState::IdleWindow
                 && self.heap.streams.is_complete(&self.heap.space, index);
@@ -123,7 +135,8 @@ impl<'a> Trim<'a> {
         let Heap { space, pools, .. } = &*self.heap;
         let lists = space.lists().iter().filter(|list| may_give(pools, list));
         let starts = lists.flat_map(|list| {
-            let whole = list.filed_from(&space.blocks, self.heap.unit_of(list.kind));
+            let unit_bytes = policy::unit_bytes(list.kind, self.heap.config().granule_bytes);
+            let whole = list.filed_from(&space.blocks, unit_bytes);
             whole.chain(list.borders.blocks().iter().copied())
         });
         let mut starts: Vec<_> = starts.map(|index| (space.blocks[index].address, index)).collect();
@@ -142,6 +155,9 @@ impl<'a> Trim<'a> {
         let starts = self.run_starts(gives_back);
         for ix in self.segments_that(gives_back) {
             self.claim_segment(ix, within(&starts, &self.heap.space.segments[ix]));
+            if self.is_full() {
+                return;
+            }
         }
         // Last, since giving these back has failed before: nothing waits behind them.
         let handles = self.heap.vm.take_releasable_idle();
@@ -197,6 +213,9 @@ impl<'a> Trim<'a> {
                 // All its uses are complete; points of different streams would not compare.
                 self.heap.space.blocks[claimed].free_after = 0;
                 self.release(ix, claimed);
+                if self.is_full() {
+                    return;
+                }
                 match self.heap.space.blocks[claimed].next.some() {
                     Some(index) => next = index,
                     None => break,
@@ -251,8 +270,8 @@ pub(super) fn within<'a>(
 impl Heap {
     /// Plans to give back all that can be given back without waiting; `None` if there is nothing.
     ///
-    /// Addresses follow in a plan of their own once nothing is mapped behind them, so: trim until
-    /// there is nothing, or a plan fails.
+    /// A plan gives back a bounded number of blocks, and addresses only once nothing is mapped
+    /// behind them, so: trim until there is nothing, or a plan fails.
     pub fn plan_trim(&mut self) -> Option<Plan> {
         self.windows().send_all_home();
         let mut trim = Trim::new(self);
@@ -277,7 +296,8 @@ impl Heap {
         }
         for index in quarantined {
             self.stats.quarantined_bytes -= self.space.blocks[index].bytes;
-            self.finish_use(index);
+            self.space.end_leaving(index);
+            self.finish_free(index);
         }
         if !pools.is_empty() {
             // What they had borrowed.

@@ -394,6 +394,18 @@ impl Space {
         nearest.unwrap_or(first)
     }
 
+    /// A block was freed while others use it.
+    pub(crate) fn begin_leaving(&mut self, index: BlockIndex) {
+        let (block, list) = self.block_and_list(index);
+        list.leaving_bytes += block.bytes;
+    }
+
+    /// The uses of a block that outlasted its free are over.
+    pub(crate) fn end_leaving(&mut self, index: BlockIndex) {
+        let (block, list) = self.block_and_list(index);
+        list.leaving_bytes -= block.bytes;
+    }
+
     /// Why an address is not that of a live block.
     #[cold]
     fn classify(&self, address: u64) -> FreeError {

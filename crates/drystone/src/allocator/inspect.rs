@@ -115,8 +115,9 @@ impl Allocator {
     }
 
     /// What is held at one moment, which takes time for each block: segments in address order,
-    /// tiled by their blocks. Others wait while the blocks are copied, and not while they are told. With backend `async` each block is a segment of its own: what the driver holds
-    /// beside them, it does not show.
+    /// tiled by their blocks. Others wait while the blocks are copied, and not while they are told.
+    /// With backend `async` each block is a segment of its own: what the driver holds beside them,
+    /// it does not show.
     ///
     /// ```
     /// # use std::sync::Arc;

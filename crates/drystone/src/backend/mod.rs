@@ -43,10 +43,15 @@ impl BackendState {
     /// What is held at one moment. The copy's memory is made ready, and the copy is told, with no
     /// lock held.
     pub(crate) fn snapshot(&self) -> Vec<SegmentView> {
-        let blocks = self.read().blocks_to_copy();
-        let buffer = SnapshotBuffer::for_blocks(blocks);
-        let copy = self.read().copy(buffer);
-        copy.views()
+        let mut blocks = 0;
+        loop {
+            let buffer = SnapshotBuffer::for_blocks(blocks);
+            let copied = self.read().copy(buffer);
+            match copied {
+                Ok(copy) => return copy.views(),
+                Err(missing) => blocks = missing,
+            }
+        }
     }
 
     /// What is mapped away from home and pinned; nothing where the driver does the caching.

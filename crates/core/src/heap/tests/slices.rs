@@ -1,6 +1,6 @@
 //! What is done in parts, so that others' hits are served in between.
 
-use crate::heap::trim::Trim;
+use crate::heap::trim::{RELEASED_AT_ONCE, Trim};
 use crate::{
     Committed, Config, Fence, Freed, Heap, Outcome, PoolId, Reuse, SegmentKind, StateMachine, Step,
     StreamId,
@@ -122,4 +122,24 @@ fn b13_a_trim_finds_what_is_whole_only_together() {
         heap.check().unwrap();
     }
     assert_eq!(heap.stats().all.reserved_bytes.current, 0);
+}
+
+/// Thousands of free granules, none beside another: plan by plan, all go back.
+#[test]
+fn a_trim_gives_back_in_parts() {
+    let (mut heap, [a, _]) = heap();
+    heap.headroom.config.prefer = crate::Prefer::Memory;
+    let blocks: Vec<u64> = (0..2400).map(|_| allocate(&mut heap, a, GRANULE)).collect();
+    for &block in blocks.iter().step_by(2) {
+        assert!(matches!(heap.free(block), Ok(Freed::Done)));
+    }
+    synchronize(&mut heap);
+    let mut plans = 0;
+    while let Some(plan) = heap.plan_trim() {
+        assert!(plan.steps().len() <= 2 * RELEASED_AT_ONCE);
+        let _ = heap.commit(plan, 0);
+        heap.check().unwrap();
+        plans += 1;
+    }
+    assert_eq!((plans, heap.stats().all.reserved_bytes.current), (3, 1200 * GRANULE));
 }
