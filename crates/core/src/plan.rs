@@ -163,6 +163,13 @@ pub(crate) struct Request {
     pub(crate) look: Look,
 }
 
+impl Request {
+    /// One that takes what is ordered before its stream, and goes by what is known.
+    pub(crate) const fn of(list: ListIx, requested: u64, bytes: u64) -> Self {
+        Self { list, requested, bytes, reuse: Reuse::Ordered, look: Look::Past }
+    }
+}
+
 /// What a plan is for, with the blocks it claims.
 #[derive(Debug)]
 pub(crate) enum Intent {

@@ -3,6 +3,7 @@
 //! Invariant: what a panic left half changed is never changed again, since nobody knows what of it
 //! is still true. It is poisoned: to be looked at, and no more.
 
+use std::mem;
 use std::ops::{Deref, Range};
 
 use drystone_core::Poisoned;
@@ -18,14 +19,24 @@ const PAUSES_LOG2: Range<u32> = 4..10;
 pub(crate) struct StateLock<S: ?Sized>(Mutex<Guarded<S>>);
 
 struct Guarded<S: ?Sized> {
-    /// Set while the state changes; for good, once a panic ended a change.
-    is_changing: bool,
+    /// A panic ended a change.
+    is_poisoned: bool,
     state: S,
+}
+
+/// Poisons a state when it is dropped, which is by a panic alone.
+struct PoisonedBy<'a>(&'a mut bool);
+
+impl Drop for PoisonedBy<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        *self.0 = true;
+    }
 }
 
 impl<S> StateLock<S> {
     pub(crate) const fn new(state: S) -> Self {
-        Self(Mutex::new(Guarded { is_changing: false, state }))
+        Self(Mutex::new(Guarded { is_poisoned: false, state }))
     }
 }
 
@@ -54,12 +65,13 @@ impl<S: ?Sized> StateLock<S> {
     #[inline]
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut S) -> T) -> Result<T, Poisoned> {
         let mut guarded = self.0.try_lock().unwrap_or_else(|| self.wait());
-        if guarded.is_changing {
+        let Guarded { is_poisoned, state } = &mut *guarded;
+        if *is_poisoned {
             return Err(Poisoned);
         }
-        guarded.is_changing = true;
-        let outcome = change(&mut guarded.state);
-        guarded.is_changing = false;
+        let panic = PoisonedBy(is_poisoned);
+        let outcome = change(state);
+        mem::forget(panic);
         Ok(outcome)
     }
 }

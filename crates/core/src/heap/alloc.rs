@@ -8,7 +8,7 @@ use super::search::Run;
 use crate::error::RequestError;
 use crate::fence::StreamOrder;
 use crate::headroom::Look;
-use crate::id::{PoolId, StreamId, StreamIx};
+use crate::id::{ListIx, PoolId, StreamId, StreamIx};
 use crate::plan::{Plan, Request, Reuse};
 use crate::policy::{self, CrossStream, SegmentKind};
 use crate::size::{QUANTUM, block_bytes};
@@ -41,11 +41,13 @@ impl Heap {
         stream: StreamId,
         requested: u64,
     ) -> Result<Option<Granted>, RequestError> {
-        let request = self.ask(pool, stream, requested)?;
-        match self.space.list(request.list).find(&self.space.blocks, request.bytes) {
-            Some(index) => Ok(Some(self.occupy_free(index, request))),
-            None => Ok(self.remap_again(request)),
-        }
+        let (list, bytes) = self.ask(pool, stream, requested)?;
+        let granted = match self.space.list(list).find(&self.space.blocks, bytes) {
+            Some(index) => self.space.occupy_free(index, list, requested, bytes),
+            None => return Ok(self.remap_again(Request::of(list, requested, bytes))),
+        };
+        self.count_live(list, requested, granted);
+        Ok(Some(granted))
     }
 
     /// Serves a request from its own free list, from another stream's, or by growth.
@@ -75,7 +77,8 @@ impl Heap {
         if self.pools.live(pool)?.room_bytes > 0 {
             return self.extend(pool, stream, requested, reuse, look);
         }
-        let request = Request { reuse, look, ..self.ask(pool, stream, requested)? };
+        let (list, bytes) = self.ask(pool, stream, requested)?;
+        let request = Request { reuse, look, ..Request::of(list, requested, bytes) };
         // A captured request takes nothing back: others' work may run beside it.
         if reuse != Reuse::OwnStream {
             self.restore_to(stream.index);
@@ -107,8 +110,7 @@ impl Heap {
         requested: u64,
         place: Range<u64>,
     ) -> Result<Option<Granted>, RequestError> {
-        let request = self.ask(pool, stream, requested)?;
-        let Request { list, bytes, .. } = request;
+        let (list, bytes) = self.ask(pool, stream, requested)?;
         let is_whole = [place.start, place.end].iter().all(|end| end % QUANTUM == 0);
         if !is_whole || place.end.saturating_sub(place.start) < bytes {
             return Ok(None);
@@ -117,18 +119,18 @@ impl Heap {
         let index = self.space.claim_range(first, place.start, place.end);
         self.space.give_to(index, list);
         let granted = self.space.make_live(index, list, requested);
-        Ok(Some(self.count_live(request, granted)))
+        self.count_live(list, requested, granted);
+        Ok(Some(granted))
     }
 
-    /// A request of a pool and stream, whose free list is made if there is none yet. It takes what
-    /// is ordered before its stream, and goes by what is known.
+    /// The free list of a request, which is made if there is none yet, and the bytes of its block.
     #[inline]
     fn ask(
         &mut self,
         pool: PoolId,
         stream: StreamId,
         requested: u64,
-    ) -> Result<Request, RequestError> {
+    ) -> Result<(ListIx, u64), RequestError> {
         let bytes = block_bytes(requested)?;
         let class = policy::size_class(bytes);
         let of = self.pools.live(pool)?;
@@ -136,7 +138,7 @@ impl Heap {
         let known = of.list(class, stream.index);
         let list_in = || self.pools.list_in(&mut self.space, pool.index, class, stream.index);
         let list = known.unwrap_or_else(list_in);
-        Ok(Request { list, requested, bytes, reuse: Reuse::Ordered, look: Look::Past })
+        Ok((list, bytes))
     }
 
     // Memory of other streams.

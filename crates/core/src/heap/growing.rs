@@ -132,7 +132,8 @@ impl Heap {
         if blocks[behind].state == BlockState::Free {
             if blocks[behind].bytes >= requested {
                 let granted = self.space.occupy_free(behind, list, requested, requested);
-                return Ok(Outcome::Granted(self.count_live(request, granted)));
+                self.count_live(list, requested, granted);
+                return Ok(Outcome::Granted(granted));
             }
             (free, unmapped) = (behind, blocks[behind].next.some().ok_or(no_room)?);
         }

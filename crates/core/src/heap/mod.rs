@@ -31,7 +31,7 @@ use crate::config::Config;
 use crate::error::{FreeError, RequestError};
 use crate::fence::Streams;
 use crate::headroom::Headroom;
-use crate::id::{PoolId, StreamId};
+use crate::id::{ListIx, PoolId, StreamId};
 use crate::plan::{Plan, Request};
 use crate::policy::SegmentKind;
 use crate::pool::{Pool, Pools};
@@ -89,7 +89,8 @@ impl Heap {
     fn occupy_free(&mut self, index: BlockIndex, request: Request) -> Granted {
         let Request { list, requested, bytes, .. } = request;
         let granted = self.space.occupy_free(index, list, requested, bytes);
-        self.count_live(request, granted)
+        self.count_live(list, requested, granted);
+        granted
     }
 
     /// An unfiled block serves a request. What it has too much is cut off and filed as free in the
@@ -101,15 +102,15 @@ impl Heap {
         if let Some(rest) = rest {
             self.windows().file(rest);
         }
-        self.count_live(request, granted)
+        self.count_live(request.list, request.requested, granted);
+        granted
     }
 
     #[inline]
-    fn count_live(&mut self, request: Request, granted: Granted) -> Granted {
-        let list = self.space.list_mut(request.list);
+    fn count_live(&mut self, list: ListIx, requested: u64, granted: Granted) {
+        let list = self.space.list_mut(list);
         list.active_bytes.add(granted.bytes);
-        self.stats.allocate(list.class as usize, request.requested, granted.bytes);
-        granted
+        self.stats.allocate(list.class as usize, requested, granted.bytes);
     }
 
     /// The blocks and the page table, to change both together.

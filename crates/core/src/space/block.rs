@@ -205,7 +205,7 @@ impl Blocks {
         };
         self.len += 1;
         self.spare = filed_next;
-        self.table.copy_within(of.0 as usize..=of.0 as usize, index.0 as usize);
+        self[index] = self[of];
         index
     }
 

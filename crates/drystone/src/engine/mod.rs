@@ -8,6 +8,9 @@
 //! never take; and while the device is waited for, others grow. A memory provider is a driver in
 //! this, and so is who is told of changes of mappings (`executor::observe`).
 //!
+//! The hit path, `allocate` and `free`, is one function each, which whoever calls it does not take
+//! into his own: what is around it is compiled for size.
+//!
 //! `recover`: the way of a request that misses. `growing`: blocks that grow in place. `share`:
 //! memory for other processes, and theirs (`imports`). `streams`: which come and go, and `known`:
 //! which there are. `waiting`: what has passed, and waiting until it has.
@@ -75,14 +78,48 @@ impl Engine {
     }
 
     /// Serves a request: from its own free list, or by what it takes.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn allocate(
         &self,
         pool: PoolId,
         stream: StreamId,
         bytes: u64,
     ) -> Result<Granted, AllocateError> {
-        let served = self.serve(pool, stream, bytes);
+        let hit = match &self.backend {
+            BackendState::Heap(heap) => {
+                let hit = heap.change(|heap| heap.allocate(pool, stream, bytes))??;
+                if let Some(granted) = hit
+                    && !self.recorder.is_on()
+                    && !self.streams.is_wanted(stream)
+                {
+                    return Ok(granted);
+                }
+                hit
+            }
+            BackendState::AsyncPools(pools) => {
+                pools.change(|pools| pools.check_request(pool, stream, bytes))??;
+                None
+            }
+        };
+        self.serve(pool, stream, bytes, hit)
+    }
+
+    /// Serves a request that missed, or that somebody is to hear of.
+    #[cold]
+    fn serve(
+        &self,
+        pool: PoolId,
+        stream: StreamId,
+        bytes: u64,
+        hit: Option<Granted>,
+    ) -> Result<Granted, AllocateError> {
+        let served = match hit {
+            Some(granted) if self.streams.is_wanted(stream) => {
+                self.look_after(pool, stream, bytes, granted)
+            }
+            Some(granted) => Ok(granted),
+            None => self.allocate_slowly(pool, stream, bytes),
+        };
         if self.recorder.is_on() {
             match &served {
                 Ok(granted) => self.recorder.allocated(pool, stream, granted.address, bytes),
@@ -93,26 +130,8 @@ impl Engine {
         served
     }
 
-    #[inline]
-    fn serve(&self, pool: PoolId, stream: StreamId, bytes: u64) -> Result<Granted, AllocateError> {
-        match &self.backend {
-            BackendState::Heap(heap) => {
-                if let Some(granted) = heap.change(|heap| heap.allocate(pool, stream, bytes))?? {
-                    return match self.streams.is_wanted(stream) {
-                        true => self.look_after(pool, stream, bytes, granted),
-                        false => Ok(granted),
-                    };
-                }
-            }
-            BackendState::AsyncPools(pools) => {
-                pools.change(|pools| pools.check_request(pool, stream, bytes))??;
-            }
-        }
-        self.allocate_slowly(pool, stream, bytes)
-    }
-
     /// Frees a live block.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn free(&self, address: u64) -> Result<(), FreeError> {
         if self.recorder.is_on() {
             self.recorder.freed(address, None);
@@ -133,7 +152,7 @@ impl Engine {
     }
 
     /// Frees a live block, given the size it was allocated with.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn free_sized(&self, address: u64, bytes: u64) -> Result<(), FreeError> {
         if self.recorder.is_on() {
             self.recorder.freed(address, Some(bytes));
