@@ -206,16 +206,31 @@ class Pools(OnDevice):
         del graph, out, static
 
     @since(2, 10)
-    def test_a_pool_that_would_not_split_is_one_that_does(self):
-        def use():
-            pool = torch.cuda.MemPool(no_split=True)
-            with torch.cuda.use_mem_pool(pool):
-                kept = empty(8 * MIB)
-            self.assertTrue(segments_of(pool.id))
-            del kept, pool
+    def test_no_two_blocks_of_an_unsplit_pool_share_a_segment(self):
+        pool = torch.cuda.MemPool(no_split=True)
+        with torch.cuda.use_mem_pool(pool):
+            kept = [empty(size) for size in (1000, 1000, 3 * MIB, 3 * MIB, 50 * MIB)]
+            address = kept.pop(2).data_ptr()
+            self.assertEqual(empty(2 * MIB).data_ptr(), address)
+        segments = segments_of(pool.id)
+        self.assertEqual(sorted(one["total_size"] // MIB for one in segments), [2, 2, 4, 4, 50])
+        self.assertEqual([len(one["blocks"]) for one in segments], [1] * 5)
+        kept.clear()
+        del pool
+        self.assertEqual(torch.cuda.memory_reserved(), 0)
 
-        self.assertIn("is as without no_split", written_by(use))
-        self.assertEqual(written_by(use), "")
+    @since(2, 10)
+    def test_an_unsplit_pool_over_another_allocator(self):
+        with tempfile.TemporaryDirectory() as folder:
+            library = compiled(Path(folder), PROVIDER)
+            other = torch.cuda.memory.CUDAPluggableAllocator(library, "provide", "give_back")
+            counts = ctypes.CDLL(library)
+        pool = torch.cuda.MemPool(other.allocator(), no_split=True)
+        with torch.cuda.use_mem_pool(pool):
+            blocks = [empty(size) for size in (1000, 1000, 3 * MIB, 3 * MIB)]
+        self.assertEqual(counts.provided(), 4)
+        del blocks, pool
+        self.assertEqual(counts.given_back(), 4)
 
 
 class Interposed(unittest.TestCase):

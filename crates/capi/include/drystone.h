@@ -922,6 +922,24 @@ enum drystone_status drystone_pool_create_over(int device,
                                                void (*free)(void *data, void *ptr, size_t bytes),
                                                void *data);
 
+/**
+ * As `drystone_pool_create_over`, for memory that others keep a note of by its segment, such as a
+ * signal pad of symmetric memory: segments are plain and never split, so that no two blocks share
+ * one. Each block is a whole number of 2 MiB. If both functions are null the driver provides the
+ * memory.
+ *
+ * Statuses: as `drystone_pool_create_over`; INVALID_VALUE also if one function alone is null.
+ *
+ * Pointers:
+ * As `drystone_pool_create_over`.
+ */
+enum drystone_status drystone_pool_create_unsplit(int device,
+                                                  uint64_t id0,
+                                                  uint64_t id1,
+                                                  void *(*allocate)(void *data, size_t bytes),
+                                                  void (*free)(void *data, void *ptr, size_t bytes),
+                                                  void *data);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus

@@ -69,3 +69,34 @@ pub unsafe extern "C" fn drystone_pool_create_over(
         device.pools.acquire_over(&device.allocator, (id0, id1), provider)
     })
 }
+
+/// As `drystone_pool_create_over`, for memory that others keep a note of by its segment, such as a
+/// signal pad of symmetric memory: segments are plain and never split, so that no two blocks share
+/// one. Each block is a whole number of 2 MiB. If both functions are null the driver provides the
+/// memory.
+///
+/// Statuses: as `drystone_pool_create_over`; INVALID_VALUE also if one function alone is null.
+///
+/// # Safety
+/// As `drystone_pool_create_over`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn drystone_pool_create_unsplit(
+    device: c_int,
+    id0: u64,
+    id1: u64,
+    allocate: Option<unsafe extern "C" fn(data: *mut c_void, bytes: usize) -> *mut c_void>,
+    free: Option<unsafe extern "C" fn(data: *mut c_void, ptr: *mut c_void, bytes: usize)>,
+    data: *mut c_void,
+) -> Status {
+    answer(|| {
+        let provider = match (allocate, free) {
+            (Some(allocate), Some(free)) => Some(Program { allocate, free, data }),
+            (None, None) => None,
+            _ => return Err(Failure::new(Status::InvalidValue, "one function is a null pointer")),
+        };
+        process::check()?;
+        let device = registry::get(device)?;
+        let provider = provider.map(|program| Arc::new(program) as Arc<dyn MemoryProvider>);
+        device.pools.acquire_unsplit(&device.allocator, (id0, id1), provider)
+    })
+}

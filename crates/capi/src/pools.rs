@@ -89,6 +89,16 @@ impl Pools {
         self.table.lock().acquire_or_make(name, || allocator.add_pool_over(provider))
     }
 
+    /// The same for a pool whose segments are never split, with or without a provider.
+    pub(crate) fn acquire_unsplit(
+        &self,
+        allocator: &Allocator,
+        name: Name,
+        provider: Option<Arc<dyn MemoryProvider>>,
+    ) -> Result<(), Failure> {
+        self.table.lock().acquire_or_make(name, || allocator.add_unsplit_pool(provider))
+    }
+
     /// Gives up a use. With the last one the pool is released: its unused memory goes back with the
     /// next trim, its live blocks stay valid.
     pub(crate) fn release(&self, allocator: &Allocator, name: Name) -> Result<(), Failure> {

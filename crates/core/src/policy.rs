@@ -89,15 +89,16 @@ pub(crate) const fn size_class(bytes: u64) -> SizeClass {
     if bytes <= SMALL_MAX_BYTES { SizeClass::Small } else { SizeClass::Large }
 }
 
-/// Whether what is left of a block after serving a request stays usable as a block of its own.
+/// How much a block that serves a request may have too much and still serves whole; a larger rest
+/// is split off as a block of its own.
 ///
-/// In plain segments a large block with a small rest serves whole: the rest could serve only
-/// small requests, which have segments of their own.
-#[inline]
-pub(crate) const fn splits(kind: SegmentKind, class: SizeClass, rest_bytes: u64) -> bool {
+/// In plain segments a small rest of a large block could serve only small requests, which have
+/// segments of their own.
+pub(crate) const fn kept_rest_bytes(kind: SegmentKind, class: SizeClass, is_split: bool) -> u64 {
     match (kind, class) {
-        (SegmentKind::Plain, SizeClass::Large) => rest_bytes > SMALL_MAX_BYTES,
-        _ => rest_bytes > 0,
+        _ if !is_split => u64::MAX,
+        (SegmentKind::Plain, SizeClass::Large) => SMALL_MAX_BYTES,
+        _ => 0,
     }
 }
 
@@ -117,10 +118,15 @@ pub(crate) const fn unit_bytes(kind: SegmentKind, granule_bytes: u64) -> u64 {
 ///
 /// Small blocks share 2 MiB, which is what a driver allocation takes at the least. A large block
 /// under 10 MiB shares 20 MiB; a larger one has its own, in whole 2 MiB. Figures as in PyTorch.
-pub(crate) const fn plain_segment_bytes(class: SizeClass, bytes: u64) -> Option<u64> {
+/// Where segments are not split nothing is shared.
+pub(crate) const fn plain_segment_bytes(
+    class: SizeClass,
+    bytes: u64,
+    is_split: bool,
+) -> Option<u64> {
     match class {
         SizeClass::Small => Some(PLAIN_UNIT_BYTES),
-        SizeClass::Large if bytes < 10 * MIB => Some(20 * MIB),
+        SizeClass::Large if bytes < 10 * MIB && is_split => Some(20 * MIB),
         SizeClass::Large => round_up(bytes, PLAIN_UNIT_BYTES),
     }
 }
@@ -279,21 +285,23 @@ mod tests {
             (SegmentKind::Mapped, SizeClass::Large),
             (SegmentKind::Plain, SizeClass::Small),
         ] {
-            assert!(!splits(kind, class, 0));
-            assert!(splits(kind, class, 512));
+            assert_eq!(kept_rest_bytes(kind, class, true), 0);
         }
-        assert!(!splits(SegmentKind::Plain, SizeClass::Large, MIB));
-        assert!(splits(SegmentKind::Plain, SizeClass::Large, MIB + 512));
+        assert_eq!(kept_rest_bytes(SegmentKind::Plain, SizeClass::Large, true), MIB);
+        assert_eq!(kept_rest_bytes(SegmentKind::Plain, SizeClass::Small, false), u64::MAX);
     }
 
     #[test]
     fn b34_plain_segments_hold_what_they_are_for() {
-        assert_eq!(plain_segment_bytes(SizeClass::Small, MIB), Some(2 * MIB));
-        assert_eq!(plain_segment_bytes(SizeClass::Large, MIB + 512), Some(20 * MIB));
-        assert_eq!(plain_segment_bytes(SizeClass::Large, 10 * MIB - 512), Some(20 * MIB));
-        assert_eq!(plain_segment_bytes(SizeClass::Large, 10 * MIB), Some(10 * MIB));
-        assert_eq!(plain_segment_bytes(SizeClass::Large, 10 * MIB + 512), Some(12 * MIB));
-        assert_eq!(plain_segment_bytes(SizeClass::Large, u64::MAX), None);
+        let large = |bytes| plain_segment_bytes(SizeClass::Large, bytes, true);
+        assert_eq!(plain_segment_bytes(SizeClass::Small, MIB, true), Some(2 * MIB));
+        assert_eq!(large(MIB + 512), Some(20 * MIB));
+        assert_eq!(large(10 * MIB - 512), Some(20 * MIB));
+        assert_eq!(large(10 * MIB), Some(10 * MIB));
+        assert_eq!(large(10 * MIB + 512), Some(12 * MIB));
+        assert_eq!(large(u64::MAX), None);
+        assert_eq!(plain_segment_bytes(SizeClass::Large, MIB + 512, false), Some(2 * MIB));
+        assert_eq!(plain_segment_bytes(SizeClass::Large, 3 * MIB, false), Some(4 * MIB));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use crate::error::RequestError;
 use crate::fence::Streams;
 use crate::id::{ListIx, PoolId, PoolIx, StreamId, StreamIx};
-use crate::policy::{SegmentKind, SizeClass};
+use crate::policy::{self, SegmentKind, SizeClass};
 use crate::space::Space;
 use crate::space::free_list::FreeList;
 
@@ -19,6 +19,8 @@ const NO_LIST: ListIx = ListIx(u32::MAX);
 pub(crate) struct Pool {
     /// How its segments are obtained.
     pub(crate) kind: SegmentKind,
+    /// Whether blocks share segments. Where they do not, each request has one of its own.
+    pub(crate) is_split: bool,
     /// Its unused memory may serve anybody: it was released, and the device was idle after that.
     /// Before, graphs that were captured in the pool may still run, on whatever stream.
     pub(crate) is_open: bool,
@@ -31,9 +33,9 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) const fn new(kind: SegmentKind) -> Self {
+    pub(crate) const fn new(kind: SegmentKind, is_split: bool) -> Self {
         let lists = [Vec::new(), Vec::new()];
-        Self { kind, is_open: false, room_bytes: 0, planned_segments: 0, lists }
+        Self { kind, is_split, is_open: false, room_bytes: 0, planned_segments: 0, lists }
     }
 
     #[inline]
@@ -155,7 +157,9 @@ impl Pools<Pool> {
         if let Some(list) = of.list(class, stream) {
             return list;
         }
-        let list = space.insert_list(FreeList::new(pool, of.kind, class, stream));
+        let mut new = FreeList::new(pool, of.kind, class, stream);
+        new.kept_rest_bytes = policy::kept_rest_bytes(of.kind, class, of.is_split);
+        let list = space.insert_list(new);
         let lists = &mut of.lists[class as usize];
         if lists.len() <= stream.index() {
             lists.resize(stream.index() + 1, NO_LIST);

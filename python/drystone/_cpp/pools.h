@@ -162,6 +162,14 @@ class Pools {
     pools_[name].is_spare = is_spare;
   }
 
+  // No two blocks of a pool share a segment. PyTorch says so before the pool has any memory.
+  void set_unsplit(PoolName name) {
+    Lock lock(mutex_);
+    Pool& pool = pools_[name];
+    TORCH_CHECK(!pool.is_made, "pool ", text(name), " has split segments already");
+    pool.is_split = false;
+  }
+
   std::vector<PoolName> spare() {
     Lock lock(mutex_);
     std::vector<PoolName> names;
@@ -180,6 +188,7 @@ class Pools {
     int uses = 0;
     Other origin;
     bool is_made = false;
+    bool is_split = true;
     bool is_spare = false;
   };
 
@@ -198,10 +207,15 @@ class Pools {
     if (pool.is_made) {
       return;
     }
-    if (pool.origin != nullptr || is_runtime_interposed()) {
-      auto* origin = new Origin{device_, pool.origin};
-      check(drystone_pool_create_over(
-          device_, name.first, name.second, &allocate_from, &free_to, origin));
+    bool has_origin = pool.origin != nullptr || is_runtime_interposed();
+    auto* allocate = has_origin ? &allocate_from : nullptr;
+    auto* free = has_origin ? &free_to : nullptr;
+    auto* origin = has_origin ? new Origin{device_, pool.origin} : nullptr;
+    if (!pool.is_split) {
+      check(drystone_pool_create_unsplit(
+          device_, name.first, name.second, allocate, free, origin));
+    } else if (has_origin) {
+      check(drystone_pool_create_over(device_, name.first, name.second, allocate, free, origin));
     } else {
       check(drystone_pool_create(device_, name.first, name.second));
     }

@@ -335,10 +335,8 @@ inline void Allocator::setUseOnOOM(DeviceIndex device, PoolName pool, bool is_sp
   at(device).pools.set_spare(pool, is_spare);
 }
 
-inline void Allocator::setNoSplit(DeviceIndex, PoolName) {
-  TORCH_WARN_ONCE(
-      "torch.cuda.MemPool(no_split=True) is as without no_split under drystone, which cuts segments "
-      "in every pool and gives back each whole handle that is free");
+inline void Allocator::setNoSplit(DeviceIndex device, PoolName pool) {
+  at(device).pools.set_unsplit(pool);
 }
 
 inline caching::ShareableHandle Allocator::shareIpcHandle(void* address) {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::layout::*;
-use crate::memory_provider::drystone_pool_create_over;
+use crate::memory_provider::{drystone_pool_create_over, drystone_pool_create_unsplit};
 use crate::pool_stream_stats::*;
 
 fn layout(device: c_int, room: usize) -> (Status, Vec<CSegment>, Vec<CBlock>) {
@@ -221,4 +221,35 @@ fn a_pools_memory_is_what_the_program_gives() {
     // SAFETY: nothing is written.
     assert_eq!(unsafe { drystone_trim(device, ptr::null_mut()) }, Status::Ok);
     assert_eq!(counts, [1, 1]);
+}
+
+#[test]
+fn blocks_of_an_unsplit_pool_share_no_segment() {
+    let _held = HELD.read();
+    let device = 28;
+    // SAFETY: such functions, or null.
+    let create = |allocate, free| unsafe {
+        drystone_pool_create_unsplit(device, 5, 8, allocate, free, ptr::null_mut())
+    };
+    assert_eq!(create(Some(allocate_far), None), Status::InvalidValue);
+    assert_eq!(create(None, None), Status::Ok);
+    let from_pool = |bytes: usize| {
+        let mut out = ptr::null_mut();
+        // SAFETY: the pointer is that of a local.
+        let status =
+            unsafe { drystone_allocate_from_pool(&raw mut out, bytes, device, DEFAULT, 5, 8) };
+        assert_eq!(status, Status::Ok);
+        out
+    };
+    let blocks = [1, 1, 3 * MIB].map(from_pool);
+    let (status, segments, _) = layout(device, 64);
+    assert_eq!(status, Status::Ok);
+    let mut own: Vec<_> = segments.iter().filter(|segment| segment.id1 == 8).collect();
+    own.sort_by_key(|segment| (segment.bytes, segment.address));
+    let sizes: Vec<_> = own.iter().map(|s| (s.bytes / MIB, s.block_count)).collect();
+    assert_eq!(sizes, [(2, 1), (2, 1), (4, 1)]);
+    for block in blocks {
+        assert_eq!(drystone_deallocate(block), Status::Ok);
+    }
+    assert_eq!(drystone_pool_destroy(device, 5, 8), Status::Ok);
 }

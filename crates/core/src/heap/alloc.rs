@@ -116,6 +116,9 @@ impl Heap {
             return Ok(None);
         }
         let Some(first) = self.space.free_around(list, &place) else { return Ok(None) };
+        if !self.pools.at(pool.index).is_split && self.space.blocks[first].range() != place {
+            return Ok(None);
+        }
         let index = self.space.claim_range(first, place.start, place.end);
         self.space.give_to(index, list);
         let granted = self.space.make_live(index, list, requested);

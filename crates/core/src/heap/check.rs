@@ -160,6 +160,8 @@ fn check_i12_pools_keep_to_themselves(heap: &Heap, tiles: &Tiles) -> Result<(), 
         hold(12, segment.kind == home.kind && home.kind == pool.kind, || {
             format!("a {:?} segment in a pool of {:?} ones", segment.kind, pool.kind)
         })?;
+        let is_part = block.bytes < segment.bytes;
+        hold(17, pool.is_split || !is_part, || format!("{block:?} has a part of its segment"))?;
     }
     Ok(())
 }

@@ -52,12 +52,13 @@ impl Heap {
         {
             return Ok(plan);
         }
-        let class = self.space.list(request.list).class;
-        let bytes = policy::plain_segment_bytes(class, request.bytes)
+        let list = self.space.list(request.list);
+        let of = self.pools.of(list);
+        let bytes = policy::plain_segment_bytes(list.class, request.bytes, of.is_split)
             .ok_or(SizeError::TooLarge { bytes: request.requested })?;
         self.headroom.check(&self.stats, bytes, Look::Past)?;
         self.headroom.plan(bytes);
-        self.pools.of(self.space.list(request.list)).planned_segments += 1;
+        of.planned_segments += 1;
         Ok(Plan { steps: vec![Step::Malloc { bytes }], intent: Intent::Malloc { request, bytes } })
     }
 

@@ -28,7 +28,7 @@ impl Heap {
         let too_large = SizeError::TooLarge { bytes: room_bytes };
         let whole_bytes = round_up(room_bytes.max(1), self.vm.granule_bytes());
         let whole_bytes = whole_bytes.filter(|&bytes| bytes <= BYTES_MAX).ok_or(too_large)?;
-        let pool = self.add_pool_of(SegmentKind::Mapped);
+        let pool = self.add_pool_of(SegmentKind::Mapped, true);
         self.pools.at_mut(pool.index).room_bytes = whole_bytes;
         Ok(pool)
     }

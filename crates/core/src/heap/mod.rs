@@ -61,7 +61,7 @@ impl Heap {
             space: Space::new(),
             vm: PageTable::new(config.granule_bytes),
             streams: Streams::default(),
-            pools: Pools::new(Pool::new(config.kind)),
+            pools: Pools::new(Pool::new(config.kind, true)),
             quarantine: Vec::new(),
             stats: Stats::default(),
             headroom: Headroom::new(config),
@@ -139,13 +139,17 @@ impl Heap {
         self.streams.plan_mark(stream)
     }
 
-    /// Adds a private pool whose segments are of this kind.
-    pub fn add_pool_of(&mut self, kind: SegmentKind) -> PoolId {
+    /// Adds a private pool whose segments are of this kind. Plain ones need not be split: then no
+    /// two blocks share one (I17).
+    pub fn add_pool_of(&mut self, kind: SegmentKind, is_split: bool) -> PoolId {
+        let is_split = is_split || kind == SegmentKind::Mapped;
         let space = &self.space;
         let has_segments =
             |pool| space.segments.iter().any(|(_, s)| space.list(s.list).pool == pool);
-        let pool = self.pools.add(Pool::new(kind), |index, pool| {
-            pool.kind == kind && pool.planned_segments == 0 && !has_segments(index)
+        let pool = self.pools.add(Pool::new(kind, is_split), |index, pool| {
+            (pool.kind, pool.is_split) == (kind, is_split)
+                && pool.planned_segments == 0
+                && !has_segments(index)
         });
         let of = self.pools.at_mut(pool.index);
         (of.is_open, of.room_bytes) = (false, 0);

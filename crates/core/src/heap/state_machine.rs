@@ -91,7 +91,7 @@ impl StateMachine for Heap {
     }
 
     fn add_pool(&mut self) -> PoolId {
-        self.add_pool_of(self.config().kind)
+        self.add_pool_of(self.config().kind, true)
     }
 
     fn release_pool(&mut self, pool: PoolId) -> Result<(), RequestError> {

@@ -6,7 +6,7 @@
 use super::bin::{BINS, Bin, Bitmap};
 use super::block::{BlockIndex, Blocks};
 use crate::id::{PoolIx, StreamIx};
-use crate::policy::{SegmentKind, SizeClass};
+use crate::policy::{self, SegmentKind, SizeClass};
 use crate::stats::Gauge;
 
 /// How many blocks of one bin a search looks at. The bins are at most 1/64 wide, so what a longer
@@ -58,6 +58,8 @@ pub(crate) struct FreeList {
     /// How the segments of its pool are obtained.
     pub(crate) kind: SegmentKind,
     pub(crate) class: SizeClass,
+    /// How much a block that serves a request may have too much without being split.
+    pub(crate) kept_rest_bytes: u64,
     /// Index of the stream in whose order the blocks are free.
     pub(crate) stream: StreamIx,
     /// Of the live and pending blocks that were requested for this list.
@@ -82,6 +84,7 @@ impl FreeList {
             pool,
             kind,
             class,
+            kept_rest_bytes: policy::kept_rest_bytes(kind, class, true),
             stream,
             active_bytes: Gauge::default(),
             leaving_bytes: 0,

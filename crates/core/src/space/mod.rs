@@ -20,7 +20,7 @@ pub(crate) mod unmapped;
 
 use crate::error::FreeError;
 use crate::id::{ListIx, PoolIx, SegmentIx, StreamIx};
-use crate::policy::{self, SegmentKind, SizeClass};
+use crate::policy::{SegmentKind, SizeClass};
 use crate::size::{QUANTUM, SizeError, block_bytes};
 use address_map::AddressMap;
 use block::{Block, BlockIndex, BlockState, Blocks};
@@ -327,7 +327,7 @@ impl Space {
     ) -> Granted {
         let rest_bytes = self.blocks[index].bytes - bytes;
         let from = &self.lists[list.index()];
-        let (taken, granted) = if policy::splits(from.kind, from.class, rest_bytes) {
+        let (taken, granted) = if rest_bytes > from.kept_rest_bytes {
             let is_at_border = self.leave_borders(index);
             let (front, block) = self.blocks.cut_front(index, bytes);
             let before = block.previous;
@@ -360,9 +360,9 @@ impl Space {
         list: ListIx,
         bytes: u64,
     ) -> Option<BlockIndex> {
-        let FreeList { kind, class, .. } = *self.list(list);
         let rest_bytes = self.blocks[index].bytes - bytes;
-        policy::splits(kind, class, rest_bytes).then(|| self.blocks.cut(index, bytes))
+        let is_split = rest_bytes > self.list(list).kept_rest_bytes;
+        is_split.then(|| self.blocks.cut(index, bytes))
     }
 
     /// An unfiled block serves a request of a list from now on.

@@ -69,6 +69,7 @@ pub enum Transition {
     AddPool {
         kind: SegmentKind,
     },
+    AddUnsplitPool,
     ReleasePool {
         nth: usize,
     },
@@ -191,6 +192,7 @@ fn transitions(granule_bytes: u64) -> impl Strategy<Value = Transition> {
         2 => (0..4usize, fate()).prop_map(|(nth, fate)| Transition::RetireStream { nth, fate }),
         1 => nth().prop_map(|nth| Transition::UseRetired { nth }),
         1 => kind().prop_map(|kind| Transition::AddPool { kind }),
+        1 => Just(Transition::AddUnsplitPool),
         1 => (0..4usize).prop_map(|nth| Transition::ReleasePool { nth }),
         1 => limit(granule_bytes).prop_map(|bytes| Transition::SetLimit { bytes }),
         2 => nth().prop_map(|nth| Transition::Pin { nth }),
@@ -344,6 +346,9 @@ impl World {
             }
             Transition::AddPool { kind } if self.pools.len() < 4 => {
                 self.add_pool_of(kind);
+            }
+            Transition::AddUnsplitPool if self.pools.len() < 4 => {
+                self.add_unsplit_pool();
             }
             Transition::ReleasePool { nth } => self.release_pool(nth % self.pools.len()),
             _ => {}

@@ -67,6 +67,8 @@ pub struct World {
     pub pools: Vec<(PoolId, bool)>,
     /// Of each pool, how its segments are obtained.
     kinds: Vec<SegmentKind>,
+    /// Of each pool, whether its segments are split.
+    splits: Vec<bool>,
     flights: Vec<Flight>,
     /// Whose plan is being carried out; none for one that was left open.
     miss: Option<Miss<()>>,
@@ -88,6 +90,7 @@ impl World {
             reference: Reference::default(),
             pools: vec![(PoolId::DEFAULT, false)],
             kinds: vec![setup.kind],
+            splits: vec![true],
             flights: Vec::new(),
             miss: None,
             pins: BTreeMap::new(),
@@ -129,12 +132,22 @@ impl World {
     }
 
     pub fn add_pool_of(&mut self, kind: SegmentKind) -> PoolId {
-        let pool = self.heap.add_pool_of(kind);
+        let pool = self.heap.add_pool_of(kind, true);
+        self.note_pool(pool, kind, true)
+    }
+
+    pub fn add_unsplit_pool(&mut self) -> PoolId {
+        let pool = self.heap.add_pool_of(SegmentKind::Plain, false);
+        self.note_pool(pool, SegmentKind::Plain, false)
+    }
+
+    fn note_pool(&mut self, pool: PoolId, kind: SegmentKind, is_split: bool) -> PoolId {
         assert!(self.pools.iter().all(|&(other, _)| other != pool), "{pool:?} exists (B47)");
         assert_eq!(self.heap.kind_of(pool), Ok(kind));
         self.pools.push((pool, false));
         self.reference.pool_streams.add_pool(pool.index());
         self.kinds.push(kind);
+        self.splits.push(is_split);
         pool
     }
 
@@ -244,10 +257,11 @@ impl World {
         assert_eq!(stats.all.reserved_bytes.current, self.reserved_bytes(), "reserved (I8)");
         let segments = self.heap.snapshot();
         for segment in &segments {
-            let pools = self.pools.iter().zip(&self.kinds);
             // The place of a released pool is taken by the next of its kind.
-            let kind = pools.rev().find(|((pool, _), _)| pool.index() == segment.pool);
-            assert_eq!(kind.map(|(_, &kind)| kind), Some(segment.kind), "kind of a pool (I12)");
+            let of = self.pools.iter().rposition(|(pool, _)| pool.index() == segment.pool);
+            let of = of.expect("a segment's pool");
+            assert_eq!(self.kinds[of], segment.kind, "kind of a pool (I12)");
+            assert!(self.splits[of] || segment.blocks.len() == 1, "{segment:?} is split (I17)");
         }
         assert_eq!(stats.all.segments.current, segments.len() as u64 + self.withdrawn_segments());
         let live = self.reference.live.values();

@@ -60,7 +60,7 @@ impl Allocator {
             let granule_bytes = heap.read().config().granule_bytes;
             check_virtual_memory(&self.engine.executor.driver.info(), granule_bytes)?;
         }
-        Ok(heap.change(|heap| heap.add_pool_of(kind))?)
+        Ok(heap.change(|heap| heap.add_pool_of(kind, true))?)
     }
 
     /// Adds a private pool whose memory a provider gives, as plain segments.
@@ -68,12 +68,34 @@ impl Allocator {
     /// # Errors
     /// The driver's own memory pools (backend `async`) have no room for such a pool.
     pub fn add_pool_over(&self, provider: Arc<dyn MemoryProvider>) -> Result<PoolId, BuildError> {
+        self.add_plain_pool(Some(provider), true)
+    }
+
+    /// Adds a private pool of plain segments, the provider's if there is one, that are never split:
+    /// no two of its blocks share one, for memory that others keep a note of by its segment.
+    ///
+    /// # Errors
+    /// As [`add_pool_over`](Self::add_pool_over).
+    pub fn add_unsplit_pool(
+        &self,
+        provider: Option<Arc<dyn MemoryProvider>>,
+    ) -> Result<PoolId, BuildError> {
+        self.add_plain_pool(provider, false)
+    }
+
+    fn add_plain_pool(
+        &self,
+        provider: Option<Arc<dyn MemoryProvider>>,
+        is_split: bool,
+    ) -> Result<PoolId, BuildError> {
         let BackendState::Heap(heap) = &self.engine.backend else {
             let (pool, allocator) = (Backend::Malloc, self.backend());
             return Err(BuildError::OtherBackend { pool, allocator });
         };
-        let pool = heap.change(|heap| heap.add_pool_of(SegmentKind::Plain))?;
-        self.engine.executor.providers.lock().add(pool, provider);
+        let pool = heap.change(|heap| heap.add_pool_of(SegmentKind::Plain, is_split))?;
+        if let Some(provider) = provider {
+            self.engine.executor.providers.lock().add(pool, provider);
+        }
         Ok(pool)
     }
 

@@ -297,6 +297,19 @@ fn i12_a_segment_of_another_kind_than_its_pool() {
     assert_eq!(found.invariant, 12, "{found}");
 }
 
+#[test]
+fn i17_a_split_segment_of_a_pool_that_splits_none() {
+    let Sample { mut heap, live, .. } = sample();
+    let own = heap.add_stream();
+    let pool = heap.add_pool_of(SegmentKind::Plain, false);
+    allocate(&mut heap, pool, own, 2 * MIB);
+    heap.check().unwrap();
+    let of = heap.space.list(heap.space.blocks[live].list).pool;
+    heap.pools.at_mut(of).is_split = false;
+    let found = check_i12_pools_keep_to_themselves(&heap, &tiles(&heap)).unwrap_err();
+    assert_eq!(found.invariant, 17, "{found}");
+}
+
 fn tiles(heap: &Heap) -> Tiles {
     heap.space.check_i1_blocks_tile_their_segment().unwrap()
 }

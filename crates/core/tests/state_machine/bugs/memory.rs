@@ -304,6 +304,36 @@ fn i12_a_pool_keeps_to_its_kind() {
     }
 }
 
+/// What others note by its segment, such as a signal pad of symmetric memory, is no two blocks'.
+#[test]
+fn i17_an_unsplit_pool_has_a_segment_for_each_block() {
+    for kind in KINDS {
+        let mut world = World::new(&Setup { kind, streams: 2, ..Setup::default() });
+        let [a, b] = std::array::from_fn(|at| world.reference.streams[at]);
+        let pool = world.add_unsplit_pool();
+        let allocate = |world: &mut World, stream, bytes| {
+            world.allocate_with(1, stream, bytes, Captured::None, (0, Fate::Complete));
+            world.verify();
+            world.heap.snapshot().iter().filter(|s| s.pool == 1).map(|s| s.bytes).sum::<u64>()
+        };
+        let mut held_mib = Vec::new();
+        for (stream, bytes) in [(a, 700), (a, 700), (a, 3 * MIB), (b, 3 * MIB), (b, 30 * MIB)] {
+            held_mib.push(allocate(&mut world, stream, bytes) / MIB);
+        }
+        assert_eq!(held_mib, [2, 4, 8, 12, 42], "no more than each takes by itself");
+        // A segment that is free serves again, as a whole.
+        let address = *world.reference.live.last_key_value().unwrap().0;
+        let (bytes, _) = world.heap.size_of(address).unwrap();
+        world.free(address);
+        assert_eq!(allocate(&mut world, b, 5 * MIB), 42 * MIB);
+        assert_eq!(world.heap.size_of(address), Ok((bytes, 5 * MIB)));
+        let part = address..address + 5 * MIB;
+        world.free(address);
+        assert!(world.heap.allocate_at(pool, b, 5 * MIB, part).unwrap().is_none());
+        world.finish();
+    }
+}
+
 /// A plain segment has no granules: its neighbours are nobody's part of it.
 #[test]
 fn i16_a_pin_of_plain_memory_covers_no_more_than_the_block() {

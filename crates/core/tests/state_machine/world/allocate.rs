@@ -142,6 +142,8 @@ impl World {
     pub(super) fn take(&mut self, request: Request, grant: Granted) -> u64 {
         let Granted { address, bytes, .. } = grant;
         let (least, slack) = match self.kinds[request.pool] {
+            // Its segment may be one that served a larger request before.
+            _ if !self.splits[request.pool] => (rounded(request.bytes), u64::MAX >> 1),
             SegmentKind::Plain if request.bytes > 1 << 20 => (rounded(request.bytes), 1 << 20),
             _ => (rounded(request.bytes), 0),
         };
