@@ -7,7 +7,6 @@ with its own checks and its own formatting.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import warnings
 from collections.abc import Callable
@@ -198,32 +197,11 @@ def install(torch: ModuleType, fraction: float) -> None:
     vars(type(torch.backends.cudnn))["benchmark"].setter = replacements.set_benchmark
     if torch.backends.cudnn.benchmark:
         replacements.set_benchmark(True)
-    keep_streams(torch)
     torch.UntypedStorage._share_cuda_ = _refusing(
         "memory that another process sees", "send a copy on the CPU",
         ", backend=\"malloc\"")
     torch.cuda.memory.MemPool.__init__ = _refusing(
         "torch.cuda.MemPool", "use torch.cuda.graph_pool_handle() for graphs")
-
-
-def keep_streams(torch: ModuleType) -> None:
-    """Says of PyTorch's own streams, as programs get them, that they stay: they are never
-    destroyed, so memory may go between them sooner. Their ids are odd; that of a stream which a
-    program made itself is its handle."""
-    make: Callable[..., Any] = torch.cuda.Stream.__new__
-    kept: set[int] = set()
-
-    def new(cls: type, *arguments: object, **named: object) -> Any:
-        stream = make(cls, *arguments, **named)
-        handle = stream.cuda_stream
-        if stream.stream_id % 2 == 1 and handle not in kept:
-            # Where it fails, so will the first request there, and that says so.
-            _library.library().drystone_add_stream(
-                stream.device_index, ctypes.c_void_p(handle))
-            kept.add(handle)
-        return stream
-
-    torch.cuda.Stream.__new__ = staticmethod(new)
 
 
 def no_history(enabled: object = None, *_: object, **__: object) -> None:

@@ -20,6 +20,7 @@ const SUITES: &[&str] = &[
     "test_wheel",
     "test_statistics",
     "test_memory",
+    "test_plugin",
     "test_start",
     "test_report",
     "test_shortage",

@@ -593,7 +593,8 @@ void *drystone_torch_malloc(ptrdiff_t size, int device, struct CUstream_st *stre
 
 /**
  * Finds what throwing takes, in the PyTorch that is loaded. Optional: says early whether
- * `drystone_torch_malloc` can throw.
+ * `drystone_torch_malloc` can throw. From then on PyTorch is asked whose a new stream is: its own
+ * stay, and the program's may end at any time.
  *
  * Statuses: NOT_SUPPORTED (no PyTorch is loaded, or it is none that this version knows), EXITING,
  * FORKED. Any thread.

@@ -5,10 +5,11 @@
 //!
 //! Keeps two promises: a wrong argument is refused with a typed error and changes nothing (P3); no
 //! panic crosses into C (P5). Bottom first: `status` and `last_error` (how a call ends), `barrier`
-//! (what surrounds each), `process`, `record`, `pools`, `counted`, `device`, `streams`, `registry`
-//! (devices by ordinal), `free` (what is wrong with a free), `report` and `snapshot`; then what is
-//! exported: `plugin` (PyTorch's functions), `torch` (those that throw), `memory`, `growable`,
-//! `share`, `control`, `statistics`, `pool_stream_stats`, `layout`, `memory_provider`, `about`.
+//! (what surrounds each), `process`, `record`, `pools`, `counted`, `device`, `stream_owner`,
+//! `streams`, `registry` (devices by ordinal), `free` (what is wrong with a free), `report` and
+//! `snapshot`; then what is exported: `plugin` (PyTorch's functions), `torch` (those that throw),
+//! `memory`, `growable`, `share`, `control`, `statistics`, `pool_stream_stats`, `layout`,
+//! `memory_provider`, `about`.
 
 /// What a library serves by that is preloaded to programs. Not for others: it may change with every
 /// version.
@@ -48,6 +49,7 @@ mod shortage;
 mod snapshot;
 mod statistics;
 mod status;
+mod stream_owner;
 mod streams;
 mod torch;
 

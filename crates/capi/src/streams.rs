@@ -13,6 +13,7 @@ use drystone::driver::{Stream, StreamUid};
 
 use crate::device::{Device, is_default};
 use crate::status::{Failure, Status};
+use crate::stream_owner::{self, Owner};
 
 /// CUDA's stream, as `cudaStream_t` and `CUstream` point to it.
 #[expect(non_camel_case_types, reason = "the name that CUDA gives it")]
@@ -35,6 +36,14 @@ static STREAMS_STAY: AtomicBool = AtomicBool::new(false);
 /// Says of all streams to come that they live as long as the process.
 pub(crate) fn all_stay() {
     STREAMS_STAY.store(true, Ordering::Relaxed);
+}
+
+/// Whose a stream is to be taken for.
+fn owner_of(device: u32, handle: u64) -> Owner {
+    match STREAMS_STAY.load(Ordering::Relaxed) {
+        true => Owner::Torch,
+        false => stream_owner::owner(device, handle).unwrap_or(Owner::Program),
+    }
 }
 
 impl Device {
@@ -74,35 +83,43 @@ impl Device {
         // Who resets a device makes its streams anew.
         self.allocator.check_context()?;
         let uid = self.allocator.stream_uid(stream)?;
-        let id = match STREAMS_STAY.load(Ordering::Relaxed) {
-            true => self.allocator.add_stream(stream)?,
-            false => self.allocator.add_passing_stream(stream)?,
+        let owner = owner_of(self.ordinal, handle);
+        let id = match owner {
+            Owner::Torch => self.allocator.add_stream(stream)?,
+            Owner::Program | Owner::Unknown => self.allocator.add_passing_stream(stream)?,
         };
-        Ok(self.meet(stream, uid, id))
+        self.note(stream, id);
+        if owner != Owner::Unknown {
+            self.meet(uid, id);
+        }
+        Ok(id)
     }
 
-    /// The same for one that the driver may be asked about until it is retired. One that is known
-    /// stays as it is.
+    /// The same for one that the driver may be asked about until it is retired.
     pub fn keep_stream(&self, handle: u64) -> Result<(), Failure> {
         if !is_default(handle) {
             let stream = Stream(handle);
             let uid = self.allocator.stream_uid(stream)?;
-            self.meet(stream, uid, self.allocator.add_stream(stream)?);
+            let id = self.allocator.add_stream(stream)?;
+            self.note(stream, id);
+            self.meet(uid, id);
         }
         Ok(())
     }
 
-    fn meet(&self, stream: Stream, uid: StreamUid, id: StreamId) -> StreamId {
-        // Without the memory the next use asks again.
+    /// This thread remembers the stream. Without the memory the next use asks again.
+    fn meet(&self, uid: StreamUid, id: StreamId) {
         let _ = MET.try_with(|met| {
             met[uid.0 as usize % REMEMBERED].set(Some((self.ordinal, uid, id)));
         });
+    }
+
+    fn note(&self, stream: Stream, id: StreamId) {
         let mut handles = self.handles.lock();
         if handles.len() <= id.index() {
             handles.resize(id.index() + 1, 0);
         }
         handles[id.index()] = stream.0;
-        id
     }
 
     /// Says that a stream is about to be destroyed.

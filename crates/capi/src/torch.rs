@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::barrier::{answer, barrier};
 use crate::status::{Failure, Status};
 use crate::streams::CUstream_st;
-use crate::{plugin, process, shortage};
+use crate::{plugin, process, shortage, stream_owner};
 
 /// It leads to everything that is looked up: PyTorch's core and the C++ library are among what it
 /// needs.
@@ -86,7 +86,8 @@ pub extern "C-unwind" fn drystone_torch_malloc(
 }
 
 /// Finds what throwing takes, in the PyTorch that is loaded. Optional: says early whether
-/// `drystone_torch_malloc` can throw.
+/// `drystone_torch_malloc` can throw. From then on PyTorch is asked whose a new stream is: its own
+/// stay, and the program's may end at any time.
 ///
 /// Statuses: NOT_SUPPORTED (no PyTorch is loaded, or it is none that this version knows), EXITING,
 /// FORKED. Any thread.
@@ -174,7 +175,10 @@ fn cxx() -> &'static Result<Cxx, &'static str> {
     match library.is_null() {
         true => &NO_PYTORCH,
         // The handle is kept, so that the library stays.
-        false => FOUND.get_or_init(|| look_up(library)),
+        false => FOUND.get_or_init(|| {
+            stream_owner::ask(library);
+            look_up(library)
+        }),
     }
 }
 

@@ -126,11 +126,11 @@ impl Heap {
 
     // Streams and pools.
 
-    /// Nobody says when the stream ends: from now on its fences are recorded by calls alone that
+    /// Whether nobody says when the stream ends: then its fences are recorded by calls alone that
     /// bring it, which are its own misses, its retirement, and frees of blocks it is known to use.
-    pub fn let_pass(&mut self, stream: StreamId) {
+    pub fn set_passing(&mut self, stream: StreamId, is_passing: bool) {
         if let Ok(state) = self.streams.live_mut(stream) {
-            state.is_passing = true;
+            state.is_passing = is_passing;
         }
     }
 

@@ -29,7 +29,7 @@ impl Allocator {
     /// [`record_stream`](Self::record_stream) named it for, until which it must live. So its free
     /// memory serves other streams later than that of a stream whose end is told: once it was
     /// brought again since, and has passed that point, or the device was idle. A stream that was
-    /// added before stays as it is.
+    /// added by [`add_stream`](Self::add_stream) before stays as it is.
     ///
     /// # Errors
     /// The driver does not know the stream.

@@ -18,7 +18,7 @@ use crate::error::{AllocateError, poisoned};
 
 impl Engine {
     /// The key of a device stream, made if it is a new one. Of one that `is_passing` nobody says
-    /// when it ends; one that is known already stays as it is.
+    /// when it ends, unless that is known already.
     pub(crate) fn add_stream(
         &self,
         stream: Stream,
@@ -28,6 +28,10 @@ impl Engine {
         let uid = self.executor.stream_uid(stream)?;
         let mut known = self.streams.known.lock();
         if let Some(&(id, _)) = known.by_uid.get(&uid.0) {
+            let was_passing = self.executor.events.lock().is_passing(id);
+            if was_passing && !is_passing {
+                self.set_passing(id, false)?;
+            }
             return Ok(id);
         }
         self.forget_ended(&mut known, Some(stream));
@@ -35,7 +39,7 @@ impl Engine {
         let id = id.map_err(poisoned(Call::StreamUid))?;
         self.executor.events.lock().add_stream(id, stream, uid);
         if is_passing {
-            self.let_pass(id)?;
+            self.set_passing(id, true)?;
         }
         known.add(id, stream, uid.0);
         Ok(id)
@@ -87,13 +91,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Nobody says when the stream ends.
-    fn let_pass(&self, stream: StreamId) -> Result<(), DriverError> {
-        self.executor.events.lock().let_pass(stream);
-        self.streams.has_passing.store(true, Ordering::Relaxed);
+    /// Whether nobody says when the stream ends.
+    fn set_passing(&self, stream: StreamId, is_passing: bool) -> Result<(), DriverError> {
+        self.executor.events.lock().set_passing(stream, is_passing);
+        if is_passing {
+            self.streams.has_passing.store(true, Ordering::Relaxed);
+        }
         match &self.backend {
             BackendState::Heap(heap) => {
-                let noted = heap.change(|heap| heap.let_pass(stream));
+                let noted = heap.change(|heap| heap.set_passing(stream, is_passing));
                 noted.map_err(poisoned(Call::StreamUid))
             }
             // The driver has the order of its own pools.

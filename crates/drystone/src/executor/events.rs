@@ -72,10 +72,10 @@ impl Events {
         }
     }
 
-    /// Nobody says when the stream ends.
-    pub(crate) fn let_pass(&mut self, id: StreamId) {
+    /// Whether nobody says when the stream ends.
+    pub(crate) fn set_passing(&mut self, id: StreamId, is_passing: bool) {
         if let Some(events) = self.of_mut(id) {
-            events.is_passing = true;
+            events.is_passing = is_passing;
         }
     }
 
