@@ -197,6 +197,8 @@ def install(torch: ModuleType, fraction: float) -> None:
     vars(type(torch.backends.cudnn))["benchmark"].setter = replacements.set_benchmark
     if torch.backends.cudnn.benchmark:
         replacements.set_benchmark(True)
+    profile = torch.autograd.profiler.profile
+    profile.__init__ = _telling_of_memory(profile.__init__)
     torch.UntypedStorage._share_cuda_ = _refusing(
         "memory that another process sees", "send a copy on the CPU",
         ", backend=\"malloc\"")
@@ -217,6 +219,18 @@ def no_observer(*_: object) -> None:
     _say_once(
         "observers of out of memory are not told while drystone is a plug-in of PyTorch: catch "
         "torch.OutOfMemoryError; drystone.enable(route=\"compiled\") tells them")
+
+
+def _telling_of_memory(start: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(start)
+    def init(self: object, *arguments: Any, **options: Any) -> None:
+        if options.get("profile_memory"):
+            _say_once(
+                "the profiler has no memory events of GPUs while drystone is a plug-in of PyTorch: "
+                "torch.cuda.memory_stats() has the figures; drystone.enable(route=\"compiled\") "
+                "tells the profiler, too")
+        start(self, *arguments, **options)
+    return init
 
 
 @functools.cache

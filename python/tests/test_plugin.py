@@ -1,4 +1,4 @@
-"""What the plug-in alone does: which streams it asks the driver about.
+"""What the plug-in alone does: which streams it asks the driver about, and what it says of profiles.
 
 Of PyTorch's own streams, memory is waited for on the device. One that the program made may be gone:
 what it freed serves others once the device was idle. Where a device is nearly full, a call with a
@@ -46,6 +46,21 @@ class StreamsThatEnd(unittest.TestCase):
         end = "assert runtime.cudaStreamDestroy(handle.value).value == 0"
         self.assertGreater(self.waits_of_the_host(make, end), 0)
         self.assertGreater(self.waits_of_the_host(make), 0)
+
+
+class Profiles(unittest.TestCase):
+    def test_that_memory_is_missing_is_said_once(self):
+        done = python("""
+            import torch, drystone
+            drystone.enable(route="plugin")
+            for _ in range(2):
+                with torch.profiler.profile(profile_memory=True):
+                    torch.empty(100, device="cuda")
+            with torch.profiler.profile():
+                torch.empty(100, device="cuda")
+        """)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr.count("no memory events"), 1, done.stderr)
 
 
 if __name__ == "__main__":
