@@ -30,6 +30,7 @@ const SUITES: &[&str] = &[
     "test_native",
     "test_native_history",
     "test_native_memory",
+    "test_native_trackers",
     "test_ipc",
     "test_native_compile",
     "test_native_start",

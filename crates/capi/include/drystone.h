@@ -741,9 +741,10 @@ enum drystone_status drystone_pin_mapping(void *ptr);
 enum drystone_status drystone_unpin_mapping(void *ptr);
 
 /**
- * Calls a function whenever addresses of a device are backed by memory anew (`is_backed` 1), or
- * will be by none (0), with `data`: before memory goes, after it came and before anybody is given
- * it, in the order of the changes. For tables by address, such as registrations, to drop a range.
+ * Calls a function whenever addresses of a device are backed by memory anew, or will be by none,
+ * with `data`: before memory goes, after it came and before anybody is given it, in the order of
+ * the changes. For tables by address, such as registrations, to drop a range. `backing` is 0 for
+ * none, 1 for mapped memory, 2 for one plain allocation, which comes and goes as a whole.
  *
  * It is called from any thread but never by two at once, while memory grows or goes back. It may
  * free, pin, unpin and ask; allocations that need more memory, and trims, are refused from within
@@ -760,7 +761,7 @@ enum drystone_status drystone_on_remap(int device, void (*function)(void *data,
                                                                     int device,
                                                                     void *ptr,
                                                                     size_t bytes,
-                                                                    int is_backed), void *data);
+                                                                    int backing), void *data);
 
 /**
  * Writes by which handles another process can import the memory of a live block, and where in the

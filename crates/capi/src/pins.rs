@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use drystone::{MappingChange, PinError};
+use drystone::{MappingChange, PinError, SegmentKind};
 
 use crate::barrier::answer;
 use crate::status::{Failure, Status};
@@ -15,7 +15,7 @@ type OnChange = unsafe extern "C" fn(
     device: c_int,
     ptr: *mut c_void,
     bytes: usize,
-    is_backed: c_int,
+    backing: c_int,
 );
 
 /// A function of the program, and what it is to be called with.
@@ -42,11 +42,15 @@ pub(crate) fn is_telling() -> bool {
 impl Listener {
     fn tell(&self, change: &MappingChange) {
         let address = change.address as usize as *mut c_void;
-        let (bytes, is_backed) = (change.bytes as usize, c_int::from(change.is_backed));
-        let device = change.ordinal.cast_signed();
+        let backing = match change.kind {
+            _ if !change.is_backed => 0,
+            SegmentKind::Mapped => 1,
+            _ => 2,
+        };
+        let (bytes, device) = (change.bytes as usize, change.ordinal.cast_signed());
         let was_telling = IS_TELLING.replace(true);
         // SAFETY: the program's own function, called as the header says.
-        unsafe { (self.function)(self.data, device, address, bytes, is_backed) };
+        unsafe { (self.function)(self.data, device, address, bytes, backing) };
         IS_TELLING.set(was_telling);
     }
 }
@@ -80,9 +84,10 @@ pub extern "C" fn drystone_unpin_mapping(ptr: *mut c_void) -> Status {
     })
 }
 
-/// Calls a function whenever addresses of a device are backed by memory anew (`is_backed` 1), or
-/// will be by none (0), with `data`: before memory goes, after it came and before anybody is given
-/// it, in the order of the changes. For tables by address, such as registrations, to drop a range.
+/// Calls a function whenever addresses of a device are backed by memory anew, or will be by none,
+/// with `data`: before memory goes, after it came and before anybody is given it, in the order of
+/// the changes. For tables by address, such as registrations, to drop a range. `backing` is 0 for
+/// none, 1 for mapped memory, 2 for one plain allocation, which comes and goes as a whole.
 ///
 /// It is called from any thread but never by two at once, while memory grows or goes back. It may
 /// free, pin, unpin and ask; allocations that need more memory, and trims, are refused from within
@@ -103,7 +108,7 @@ pub unsafe extern "C" fn drystone_on_remap(
             device: c_int,
             ptr: *mut c_void,
             bytes: usize,
-            is_backed: c_int,
+            backing: c_int,
         ),
     >,
     data: *mut c_void,

@@ -31,7 +31,8 @@ void deallocate_uncached(void* address);
 // What is kept of one device.
 struct Device {
   Device(DeviceIndex index, double fraction)
-      : index(index), history(index), pools(index), fraction(fraction) {}
+      : index(index), trackers(index), history(index, trackers), pools(index),
+        fraction(fraction) {}
 
   // Whether requests go the long way.
   bool is_watched() const {
@@ -39,6 +40,7 @@ struct Device {
   }
 
   const DeviceIndex index;
+  Trackers trackers;
   History history;
   Pools pools;
   // Asking an untouched device for its figures would open it.

@@ -1,9 +1,10 @@
-// What is told of a device's memory: its history, and those who follow it as it happens.
+// The history of a device's memory.
 //
-// Drystone keeps no history. While somebody wants one, every operation on the device is made under
-// this one lock and followed by a look at what it changed: which blocks are no longer pending, and
-// which memory came and went. Invariant: the entries since recording began turn what was held then
-// into what is held now.
+// Drystone keeps none. While somebody wants one, or follows blocks, every operation on the device is
+// made under this one lock and followed by a look at what it changed: which blocks are no longer
+// pending, and of a history which addresses have memory and which do not. Invariant: the entries
+// since recording began turn what was held then into what is held now. Trackers are told of blocks
+// here, of segments by themselves.
 
 #pragma once
 
@@ -12,33 +13,14 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
-#include <stack>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "library.h"
+#include "request.h"
+#include "trackers.h"
 
 namespace drystone {
-
-// A request to allocate, or a block that it gave.
-struct Request {
-  size_t bytes;
-  cudaStream_t stream;
-  PoolName pool;
-  Context context;
-};
-
-// The text that a thread is compiling, as PyTorch names it.
-inline std::stack<std::string>& compile_contexts() {
-  thread_local std::stack<std::string> texts;
-  return texts;
-}
-
-// What a thread says of its requests.
-inline std::string& metadata() {
-  thread_local std::string text;
-  return text;
-}
 
 struct Recording {
   bool is_on = false;
@@ -51,7 +33,7 @@ class History {
  public:
   using Lock = std::unique_lock<std::recursive_mutex>;
 
-  explicit History(DeviceIndex device) : device_(device) {}
+  History(DeviceIndex device, Trackers& trackers) : device_(device), trackers_(trackers) {}
 
   // Whether operations are to be made under the lock and told.
   bool is_wanted() const {
@@ -76,7 +58,7 @@ class History {
 
   void attach(AllocatorTraceTracker tracker) {
     Lock lock(mutex_);
-    trackers_.push_back(std::move(tracker));
+    trackers_.attach(std::move(tracker));
     begin();
   }
 
@@ -107,7 +89,7 @@ class History {
     }
     drystone_stats stats = stats_of(device_);
     size_t pending = stats.active_blocks.current - stats.allocations.current;
-    bool has_memory_changed = !(Held(stats) == held_);
+    bool has_memory_changed = recording_.is_on && !(Held(stats) == held_);
     if (!has_memory_changed && pending == leaving_.size()) {
       return;
     }
@@ -124,7 +106,9 @@ class History {
       }
     }
     complete([&](void* address) { return waiting.count(address) == 0; });
-    compare(ranges_of(layout), cause);
+    if (recording_.is_on) {
+      compare(ranges_of(layout), cause);
+    }
   }
 
   // Says something of a block after its request.
@@ -220,21 +204,25 @@ class History {
   // Takes what is held now as the start, as far as nothing is known yet.
   void begin() {
     bool was_wanted = is_wanted();
-    bool is_wanted = recording_.is_on || !trackers_.empty();
+    bool was_compared = std::exchange(is_compared_, recording_.is_on);
+    bool is_wanted = recording_.is_on || trackers_.are_any();
     is_wanted_.store(is_wanted, std::memory_order_release);
-    if (was_wanted == is_wanted) {
+    if (was_wanted == is_wanted && was_compared == is_compared_) {
       return;
     }
-    live_.clear();
-    leaving_.clear();
     ranges_.clear();
     segment_contexts_.clear();
     if (!is_wanted) {
+      live_.clear();
+      leaving_.clear();
       return;
     }
     held_ = Held(stats_of(device_));
     Layout layout = layout_of(device_);
     ranges_ = ranges_of(layout);
+    if (was_wanted) {
+      return;
+    }
     each_segment(layout, [this](const drystone_segment& segment, const drystone_block* block) {
       for (size_t at = 0; at < segment.block_count; ++at, ++block) {
         Request known{block->requested_bytes, block->stream, {segment.id0, segment.id1}, nullptr};
@@ -310,13 +298,11 @@ class History {
     if (!is_wanted() || recording_.skipped.count(action) != 0) {
       return;
     }
-    auto& texts = compile_contexts();
-    TraceEntry entry = entry_of(
-        action, device_, address, bytes, of.stream, of.pool,
-        recording_.contexts >= RecordContext::ALLOC ? of.context : nullptr,
-        texts.empty() ? "N/A" : texts.top(), metadata());
-    for (const AllocatorTraceTracker& tracker : trackers_) {
-      tracker(entry);
+    bool has_context = recording_.contexts >= RecordContext::ALLOC;
+    TraceEntry entry =
+        entry_about(action, device_, address, bytes, of, has_context ? of.context : nullptr);
+    if (!is_of_segment(action)) {
+      trackers_.tell(entry);
     }
     if (!recording_.is_on || recording_.entries_max == 0) {
       return;
@@ -327,6 +313,11 @@ class History {
       entries_[oldest_] = std::move(entry);
       oldest_ = (oldest_ + 1) % entries_.size();
     }
+  }
+
+  static bool is_of_segment(TraceEntry::Action action) {
+    return action == TraceEntry::SEGMENT_ALLOC || action == TraceEntry::SEGMENT_FREE ||
+        action == TraceEntry::SEGMENT_MAP || action == TraceEntry::SEGMENT_UNMAP;
   }
 
   void keep_newest(size_t count) {
@@ -342,7 +333,9 @@ class History {
   std::recursive_mutex mutex_;
   std::atomic<bool> is_wanted_{false};
   Recording recording_;
-  std::vector<AllocatorTraceTracker> trackers_;
+  // Whether `ranges_` are those of now.
+  bool is_compared_ = false;
+  Trackers& trackers_;
 
   // A ring once it is full.
   std::vector<TraceEntry> entries_;

@@ -177,6 +177,9 @@ inline void* Allocator::take_watched(
 // says why. Where it does so before, those pools alone are asked.
 inline void* Allocator::attempt(Device& device, const Request& request, Refusal& refusal) {
   History::Lock lock = device.history.lock();
+  device.trackers.begin();
+  Request served = request;
+  Trackers::Serving serving(served);
   void* address = nullptr;
   auto from = [&](PoolName pool) {
     drystone_status status = drystone_allocate_from_pool(
@@ -189,7 +192,6 @@ inline void* Allocator::attempt(Device& device, const Request& request, Refusal&
   if (refusal.status == DRYSTONE_STATUS_OK) {
     from(request.pool);
   }
-  Request served = request;
   if (refusal.status == DRYSTONE_STATUS_OUT_OF_MEMORY && request.pool == DEFAULT_POOL) {
     for (PoolName spare : device.pools.spare()) {
       served.pool = spare;
@@ -199,6 +201,7 @@ inline void* Allocator::attempt(Device& device, const Request& request, Refusal&
     }
   }
   if (lock && address != nullptr) {
+    device.trackers.given(number(address), served);
     device.history.allocated(address, served);
   } else if (lock) {
     device.history.settle(request.context);

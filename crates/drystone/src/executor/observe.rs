@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
 
-use drystone_core::Step;
+use drystone_core::{SegmentKind, Step};
 use drystone_driver::{Call, DriverError, ErrorCode};
 use parking_lot::Mutex;
 
@@ -27,6 +27,8 @@ pub struct MappingChange {
     pub bytes: u64,
     /// Whether there is memory now, other than before; else there will be none.
     pub is_backed: bool,
+    /// Whether it is mapped, or one plain allocation, which comes and goes as a whole.
+    pub kind: SegmentKind,
 }
 
 /// Called with each change, while the allocator holds the lock under which memory grows and goes
@@ -46,7 +48,7 @@ pub(crate) struct Observer {
 impl Observer {
     /// Tells of the memory that goes with steps which are about to be done.
     pub(crate) fn tell_what_goes(&self, ordinal: impl Fn() -> u32, steps: &[Step]) {
-        let gone = |step: &Step| range_of(step, 0).filter(|range| !range.2);
+        let gone = |step: &Step| change_of(step, 0).filter(|change| !change.is_backed);
         self.tell(ordinal, || steps.iter().filter_map(gone).collect());
     }
 
@@ -60,26 +62,30 @@ impl Observer {
         given: u64,
     ) {
         let there = |(at, step): (usize, &Step)| {
-            let (address, bytes, is_backed) = range_of(step, given)?;
-            (is_backed == (at < in_effect)).then_some((address, bytes, true))
+            let change = change_of(step, given)?;
+            let is_there = change.is_backed == (at < in_effect);
+            is_there.then_some(MappingChange { is_backed: true, ..change })
         };
         self.tell(ordinal, || steps.iter().enumerate().filter_map(there).collect());
     }
 
-    fn tell(&self, ordinal: impl Fn() -> u32, ranges: impl FnOnce() -> Vec<Range>) {
+    fn tell(&self, ordinal: impl Fn() -> u32, found: impl FnOnce() -> Vec<MappingChange>) {
         let callbacks = self.callbacks.lock().clone();
         if callbacks.is_empty() {
             return;
         }
-        let changes = changes(ordinal(), &ranges());
+        let changes = joined(found());
         if changes.is_empty() {
             return;
         }
+        let ordinal = ordinal();
         *self.telling.lock() = Some(thread::current().id());
-        for (change, callback) in changes.iter().flat_map(|c| callbacks.iter().map(move |f| (c, f)))
-        {
-            // Unwinding, it would take along a plan that is half carried out.
-            contained(|| callback(change));
+        for change in &changes {
+            let change = MappingChange { ordinal, ..*change };
+            for callback in &callbacks {
+                // Unwinding, it would take along a plan that is half carried out.
+                contained(|| callback(&change));
+            }
         }
         *self.telling.lock() = None;
     }
@@ -95,31 +101,32 @@ impl Observer {
     }
 }
 
-/// Address, bytes, and whether there is memory.
-type Range = (u64, u64, bool);
-
-/// What a step changes.
-const fn range_of(step: &Step, given: u64) -> Option<Range> {
-    match *step {
-        Step::Map { address, bytes, .. } => Some((address, bytes, true)),
-        Step::Malloc { bytes } => Some((given, bytes, true)),
-        Step::Unmap { address, bytes } | Step::Free { address, bytes } => {
-            Some((address, bytes, false))
-        }
-        _ => None,
-    }
+/// What a step changes, on a device that is to be named.
+const fn change_of(step: &Step, given: u64) -> Option<MappingChange> {
+    let (address, bytes, is_backed, kind) = match *step {
+        Step::Map { address, bytes, .. } => (address, bytes, true, SegmentKind::Mapped),
+        Step::Malloc { bytes } => (given, bytes, true, SegmentKind::Plain),
+        Step::Unmap { address, bytes } => (address, bytes, false, SegmentKind::Mapped),
+        Step::Free { address, bytes } => (address, bytes, false, SegmentKind::Plain),
+        _ => return None,
+    };
+    Some(MappingChange { ordinal: 0, address, bytes, is_backed, kind })
 }
 
-/// Changes of ranges, adjacent ones as one.
-fn changes(ordinal: u32, ranges: &[Range]) -> Vec<MappingChange> {
-    let mut changes: Vec<MappingChange> = Vec::new();
-    for &(address, bytes, is_backed) in ranges {
-        match changes.last_mut() {
-            Some(last) if last.is_backed == is_backed && last.address + last.bytes == address => {
-                last.bytes += bytes;
+/// Changes of mapped ranges beside each other as one.
+fn joined(changes: Vec<MappingChange>) -> Vec<MappingChange> {
+    let mut joined: Vec<MappingChange> = Vec::new();
+    for change in changes {
+        match joined.last_mut() {
+            Some(last)
+                if (last.kind, last.is_backed) == (SegmentKind::Mapped, change.is_backed)
+                    && change.kind == SegmentKind::Mapped
+                    && last.address + last.bytes == change.address =>
+            {
+                last.bytes += change.bytes;
             }
-            _ => changes.push(MappingChange { ordinal, address, bytes, is_backed }),
+            _ => joined.push(change),
         }
     }
-    changes
+    joined
 }
