@@ -18,6 +18,7 @@ mod python;
 mod score;
 mod simcuda;
 mod stubs;
+mod stand_ins;
 mod test;
 mod torch;
 mod wheel;

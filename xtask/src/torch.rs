@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail};
 use crate::command::{TORCH_VERSION, cargo, root, run};
 use crate::parts::Outcome;
 use crate::simcuda;
+use crate::stand_ins;
 use crate::stubs::{self, write_if_changed};
 
 /// What PyTorch imports, without NVIDIA's libraries; a client of NVML; and what builds the wheel of
@@ -103,6 +104,7 @@ pub fn set_up(version: &str) -> Result<TorchVenv> {
     let simulated = simcuda::build()?;
     let (folder, python) = install(version)?;
     let packages = site_packages(&python)?;
+    stand_ins::declare(&packages)?;
     let stub_folder = folder.join("stubs");
     let stubs = stubs::make(&packages.join("torch/lib"), &simulated, &stub_folder)?;
     // Where the wheel's libraries look for NVIDIA's before anywhere else.
