@@ -4,8 +4,8 @@
 // Of segments they are told as the driver's calls change them: of memory that goes before it does,
 // of what came before anybody is given it. While a program goes back and forth between addresses
 // that stay mapped, they are told of no segment. Invariants: what is told to go was told to come, or
-// was held when the first of them came; one call at a time, under no lock that a request waits for
-// while it has this one.
+// was held when the first of them came; they are called one at a time. The lock is the last of all:
+// a history's lock, and that under which memory grows, may be held when it is taken.
 
 #pragma once
 
