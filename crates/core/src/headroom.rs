@@ -124,12 +124,13 @@ impl Headroom {
         is_roomy: bool,
         held: usize,
     ) -> u16 {
-        let Config { granule_bytes, held_per_handle, .. } = self.config;
+        let Config { granule_bytes, held_per_handle, prefer, .. } = self.config;
         if is_roomy && !self.lacks_memory {
             let (left, most) = (self.left_bytes(stats), self.most_bytes());
             return policy::roomy_handle_granules(class, asked_bytes, left, most, granule_bytes);
         }
-        policy::handle_granules(class, self.lacks_memory, held, held_per_handle, granule_bytes)
+        let is_scarce = self.lacks_memory;
+        policy::handle_granules(class, prefer, is_scarce, held, held_per_handle, granule_bytes)
     }
 
     /// Bytes of addresses to reserve for so many; `None` beyond the range of sizes.

@@ -212,10 +212,21 @@ pub(crate) fn growth_beyond_bytes(live_bytes: u64) -> u64 {
     (live_bytes / 8).max(SHARED_HANDLE_BYTES)
 }
 
-/// How many granules new handles get in a heap that holds so many: a power of two. Small blocks
-/// would hold large handles up, and where memory is scarce the next size may be refused.
+/// By how much handles may be coarser near the end of memory, if memory is not preferred: of what
+/// is held then, most was created in larger ones already, and rims serve what these leave over.
+/// With these two figures the traces of `docs/measurements.md` fit into 0.03 % more, and take up to
+/// a fifth less driver time.
+const COARSER_NEAR_THE_END: u64 = 12;
+
+/// The most bytes of such a handle.
+const NEAR_THE_END_HANDLE_MAX_BYTES: u64 = 32 * MIB;
+
+/// How many granules new handles get without room to spare in a heap that holds so many: a power of
+/// two. Small blocks would hold large handles up, and where memory is scarce the next size may be
+/// refused.
 pub(crate) fn handle_granules(
     class: SizeClass,
+    prefer: Prefer,
     is_scarce: bool,
     held: usize,
     held_per_handle: u64,
@@ -224,7 +235,13 @@ pub(crate) fn handle_granules(
     if class == SizeClass::Small || is_scarce {
         return 1;
     }
-    let most = (HANDLE_MAX_BYTES / granule_bytes).max(1);
+    let (held_per_handle, most_bytes) = match prefer {
+        Prefer::Memory => (held_per_handle, HANDLE_MAX_BYTES),
+        Prefer::Balanced | Prefer::Speed => {
+            (held_per_handle / COARSER_NEAR_THE_END, NEAR_THE_END_HANDLE_MAX_BYTES)
+        }
+    };
+    let most = (most_bytes / granule_bytes).max(1);
     let share = (held as u64 / held_per_handle.max(1)).clamp(1, most);
     1 << share.ilog2()
 }
@@ -306,14 +323,28 @@ mod tests {
 
     #[test]
     fn handles_grow_by_powers_of_two_to_8_mib() {
-        let large =
-            |held, bytes| handle_granules(SizeClass::Large, false, held, HELD_PER_HANDLE, bytes);
+        let of = |class, is_scarce, held, bytes| {
+            handle_granules(class, Prefer::Memory, is_scarce, held, HELD_PER_HANDLE, bytes)
+        };
+        let large = |held, bytes| of(SizeClass::Large, false, held, bytes);
         for (held, granules) in [(0, 1), (3599, 1), (3600, 2), (7199, 2), (7200, 4), (1 << 20, 4)] {
             assert_eq!(large(held, 2 * MIB), granules, "{held}");
         }
         assert_eq!((large(1 << 20, 4 * MIB), large(1 << 20, 64 * MIB)), (2, 1));
-        let of = |class, is_scarce| handle_granules(class, is_scarce, 1 << 20, 1800, 2 * MIB);
-        assert_eq!((of(SizeClass::Small, false), of(SizeClass::Large, true)), (1, 1));
+        let most = |class, is_scarce| of(class, is_scarce, 1 << 20, 2 * MIB);
+        assert_eq!((most(SizeClass::Small, false), most(SizeClass::Large, true)), (1, 1));
+    }
+
+    #[test]
+    fn handles_are_coarser_near_the_end_unless_memory_is_preferred() {
+        for prefer in [Prefer::Balanced, Prefer::Speed] {
+            let large = |held| {
+                handle_granules(SizeClass::Large, prefer, false, held, HELD_PER_HANDLE, 2 * MIB)
+            };
+            for (held, granules) in [(0, 1), (299, 1), (300, 2), (2400, 16), (1 << 20, 16)] {
+                assert_eq!(large(held), granules, "{held}");
+            }
+        }
     }
 
     #[test]

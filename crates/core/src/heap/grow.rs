@@ -73,7 +73,7 @@ impl Heap {
         // Where there is nothing to remap to, what there is to take makes no difference.
         let is_of_use = can_remap || search.has_idle_window();
         let donors = if is_of_use { search.donors(false) } else { Donors::default() };
-        let free_bytes = donors.ordered_bytes();
+        let free_bytes = self.free_for(request, &donors, needed_bytes, is_roomy);
         let is_affordable = can_remap || search.idle_window(&donors, Stale::Now, 1).is_some();
         if needed_bytes <= free_bytes && is_affordable {
             if let Some(outcome) = self.remap(request, &donors) {
@@ -107,16 +107,28 @@ impl Heap {
             return Ok(Outcome::Plan(plan));
         }
         let created = self.create(request, to_remap_bytes, most);
-        let is_too_much = match created {
-            Err(RequestError::Limit { .. }) => true,
-            // Else the device is to be looked at first.
-            Err(RequestError::Device { .. }) => request.look == Look::Fresh,
-            _ => false,
-        };
-        if is_too_much && most > 1 {
+        if is_too_much(&created, request.look) && most > 1 {
             return self.create(request, to_remap_bytes, 1);
         }
         created
+    }
+
+    /// How many bytes a remap could take for a request. Rims count where what whole handles lack
+    /// can no longer be created.
+    fn free_for(
+        &self,
+        request: Request,
+        donors: &Donors,
+        needed_bytes: u64,
+        is_roomy: bool,
+    ) -> u64 {
+        let whole_bytes = donors.ordered_bytes();
+        let missing_bytes = needed_bytes.saturating_sub(whole_bytes);
+        let created = self.headroom.check(&self.stats, missing_bytes, request.look);
+        if is_roomy || !is_too_much(&created, request.look) {
+            return whole_bytes;
+        }
+        donors.most_bytes()
     }
 
     /// Creates, in handles of at most so many granules, what a remap is short of, if that is less
@@ -212,7 +224,7 @@ impl Heap {
         is_window: bool,
     ) -> Result<Plan, RequestError> {
         let class = self.space.list(request.list).class;
-        let room = if is_window { self.vm.room_for_last_handle_bytes() } else { 0 };
+        let room = if is_window { 2 * self.vm.room_for_rims_bytes() } else { 0 };
         let bytes = request.bytes.checked_add(room);
         let bytes = bytes
             .and_then(|bytes| self.headroom.reservation_bytes(class, bytes))
@@ -222,5 +234,14 @@ impl Heap {
             steps: vec![Step::Reserve { bytes, alignment: self.vm.granule_bytes() }],
             intent: Intent::Reserve { list: request.list, bytes, is_window },
         })
+    }
+}
+
+/// Whether growth is refused for what is left, and not since the device is to be looked at first.
+const fn is_too_much<T>(growth: &Result<T, RequestError>, look: Look) -> bool {
+    match growth {
+        Err(RequestError::Limit { .. }) => true,
+        Err(RequestError::Device { .. }) => matches!(look, Look::Fresh),
+        _ => false,
     }
 }

@@ -37,15 +37,15 @@ impl Heap {
             return None;
         }
         let donors = self.search(request).donors(true);
-        if donors.ordered_bytes() < granules * self.vm.granule_bytes() {
+        if donors.most_bytes() < granules * self.vm.granule_bytes() {
             return None;
         }
         let window = self.search(request).idle_window(&donors, Stale::Now, 1)?;
         let address = self.space.blocks[window.index].address;
         let remap = self.vm.remap(address, window.fit, &donors)?;
-        let taken = self.windows().claim(window.index, &remap);
-        self.windows().finish_remap(request, window.index, &[], &taken);
-        Some(self.occupy(window.index, request))
+        let (window, taken) = self.windows().claim(window.index, &remap);
+        self.windows().finish_remap(request, window, &[], &taken);
+        Some(self.occupy(window, request))
     }
 
     /// Serves a request by a remap, or plans what has to be done first. There are granules enough.
@@ -64,7 +64,7 @@ impl Heap {
         let Window { index, fit } = window;
         let address = self.space.blocks[index].address;
         if fit.is_stale() {
-            let stale = fit.stale(address, self.vm.granule_bytes());
+            let stale = self.vm.under(&self.space.blocks[index]).stale(&fit);
             self.windows().take_idle(index);
             return Some(Outcome::Plan(Trim::unmapping(self, [(index, stale)])));
         }
@@ -72,12 +72,12 @@ impl Heap {
             return Some(Outcome::Plan(plan));
         }
         let remap = self.vm.remap(address, fit, donors)?;
-        let taken = self.windows().claim(index, &remap);
+        let (window, taken) = self.windows().claim(index, &remap);
         if remap.steps.is_empty() {
-            self.windows().finish_remap(request, index, &[], &taken);
-            return Some(Outcome::Granted(self.occupy(index, request)));
+            self.windows().finish_remap(request, window, &[], &taken);
+            return Some(Outcome::Granted(self.occupy(window, request)));
         }
-        let intent = Intent::Remap { request, window: index, donors: taken };
+        let intent = Intent::Remap { request, window, donors: taken };
         Some(Outcome::Plan(Plan { steps: remap.steps, intent }))
     }
 

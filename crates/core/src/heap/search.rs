@@ -64,6 +64,8 @@ pub(super) struct Search<'a> {
     pub(super) user: StreamIx,
     /// How many whole granules hold it.
     granules: usize,
+    /// There is room to spare for it: what is free in handles that are in use stays there.
+    is_roomy: bool,
 }
 
 impl Heap {
@@ -77,6 +79,7 @@ impl Heap {
             request,
             user: self.space.list(request.list).stream,
             granules: request.bytes.div_ceil(self.vm.granule_bytes()) as usize,
+            is_roomy: self.headroom.is_roomy(&self.stats, request.bytes),
         }
     }
 }
@@ -185,6 +188,7 @@ impl Search<'_> {
             return Donors::new(Vec::new());
         }
         let mut donors = Vec::with_capacity(policy::DONORS);
+        let has_rims = !self.is_roomy;
         for list in self.space.lists() {
             let is_foreign = list.stream != self.user;
             let is_among = list.kind == SegmentKind::Mapped
@@ -196,18 +200,28 @@ impl Search<'_> {
             for block in list.filed_from(&self.space.blocks, self.config.granule_bytes) {
                 let free = &self.space.blocks[block];
                 let segment = free.segment;
-                let whole = self.vm.under(free).whole_handles();
-                if whole.is_empty() {
+                let span = self.vm.under(free);
+                let granules = if free.is_window || !has_rims {
+                    span.whole_handles()
+                } else {
+                    span.granules()
+                };
+                if granules.is_empty() {
                     continue;
                 }
                 if let Some(is_ordered) = self.is_ordered(block, is_foreign) {
-                    donors.extend(self.vm.pins.free_of(whole).map(|part| Donor {
-                        block,
-                        segment,
-                        start: part.start,
-                        end: part.end,
-                        is_foreign,
-                        is_ordered,
+                    donors.extend(self.vm.pins.free_of(granules).filter_map(|part| {
+                        let whole = self.vm.span(segment, part.clone()).between_rims()?;
+                        Some(Donor {
+                            block,
+                            segment,
+                            start: whole.start,
+                            end: whole.end,
+                            front: part.start,
+                            back: part.end,
+                            is_foreign,
+                            is_ordered,
+                        })
                     }));
                 }
             }
@@ -244,11 +258,12 @@ impl Search<'_> {
         unmapped.or_else(|| self.idle_window(donors, Stale::Now, usize::MAX))
     }
 
-    /// A window of addresses that lead nowhere, with room for all of the last handle after it.
+    /// A window of addresses that lead nowhere, with room for all of the first handle and of the
+    /// last.
     pub(super) fn unmapped_window(&self) -> Option<Window> {
         let Config { granule_bytes, .. } = *self.config;
-        let room_bytes = self.vm.room_for_last_handle_bytes();
-        let bytes = self.granules as u64 * granule_bytes + room_bytes;
+        let room_bytes = self.vm.room_for_rims_bytes();
+        let bytes = self.granules as u64 * granule_bytes + 2 * room_bytes;
         let mut unmapped = self.space.unmapped_blocks(self.request.list, true);
         let index = unmapped.find(|&index| self.space.blocks[index].bytes >= bytes)?;
         let fit = WindowFit::unmapped(self.granules, (room_bytes / granule_bytes) as usize);

@@ -63,8 +63,8 @@ pub(crate) struct Granules {
     /// Handles that back nothing.
     idle: Vec<GranuleId>,
     mapping_count: usize,
-    /// Some handle has, or had, more than one granule.
-    has_large_handles: bool,
+    /// How many granules the largest handle has, or had.
+    largest: u16,
 }
 
 impl Granules {
@@ -78,7 +78,7 @@ impl Granules {
         }
         assert!(self.table.len() < u32::MAX as usize / 2, "more granules than names");
         let id = GranuleId(self.table.len() as u32);
-        self.has_large_handles |= granules > 1;
+        self.largest = self.largest.max(granules);
         for before in 0..granules {
             let state = GranuleState::Planned;
             self.table.push(Granule { state, home: None, before, of: granules });
@@ -142,7 +142,12 @@ impl Granules {
     /// Whether handles may have more than one granule.
     #[inline]
     pub(crate) const fn has_large_handles(&self) -> bool {
-        self.has_large_handles
+        self.largest > 1
+    }
+
+    /// How many granules the largest handle has, or had; 0 where there never was one.
+    pub(crate) const fn largest(&self) -> usize {
+        self.largest as usize
     }
 
     fn set(&mut self, id: GranuleId, change: impl Fn(&mut Granule)) {

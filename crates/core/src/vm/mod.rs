@@ -90,9 +90,10 @@ impl PageTable {
         self.segments[segment.index()].as_mut().expect("the segment is mapped")
     }
 
-    /// Addresses that the last handle of a remap may need beyond the request.
-    pub(crate) const fn room_for_last_handle_bytes(&self) -> u64 {
-        if self.granules.has_large_handles() { policy::HANDLE_MAX_BYTES } else { 0 }
+    /// Addresses that a remap may need before the request, and as many behind it: for what others
+    /// use of the first and the last handle.
+    pub(crate) const fn room_for_rims_bytes(&self) -> u64 {
+        (self.granules.largest() as u64).saturating_sub(1) * self.granule_bytes
     }
 
     // Pages and addresses.

@@ -11,13 +11,19 @@ use super::page::Return;
 use super::run::{MappedRun, Target};
 use super::window::WindowFit;
 use crate::plan::Step;
+use crate::policy;
 use crate::space::block::{Block, BlockIndex};
 
 /// What a remap takes, and what it does to the device.
 #[derive(Debug)]
 pub(crate) struct Remap {
-    /// Size of the front of the window that is used.
+    /// How far from the start of the window what is used begins: what others use of the first
+    /// handle comes before.
+    pub(crate) lead_bytes: u64,
+    /// Size of what is used.
     pub(crate) bytes: u64,
+    /// Size of the window if it is new: with all of the first and the last handle.
+    pub(crate) window_bytes: u64,
     /// What is taken at home, by address.
     pub(crate) taken: Vec<Picked>,
     /// One map for each handle where the window leads nowhere, then access, once for each range.
@@ -28,14 +34,20 @@ impl PageTable {
     /// A remap into a window that starts here and fits so. `None` if no free handles fit.
     pub(crate) fn remap(&self, window: u64, mut fit: WindowFit, donors: &Donors) -> Option<Remap> {
         let picked = self.pick(&fit, donors)?;
-        let granules: Vec<GranuleId> = picked
-            .iter()
-            .flat_map(|part| self.span(part.segment, part.range.clone()).mapped_pages())
-            .map(|(_, granule)| granule)
-            .collect();
+        let around = |part: &Picked| {
+            self.span(part.segment, self.span(part.segment, part.range.clone()).handles_around())
+        };
+        let granules: Vec<GranuleId> =
+            picked.iter().flat_map(|part| around(part).mapped_pages()).map(|page| page.1).collect();
         let gaps: usize = fit.gaps().iter().sum();
         assert!(granules.len() >= gaps, "fewer granules were picked than there are gaps");
-        fit.lengthen(granules.len() - gaps);
+        let picked_bytes: u64 = picked.iter().map(|part| part.range.end - part.range.start).sum();
+        let taken_pages = (picked_bytes / self.granule_bytes) as usize;
+        fit.lengthen(taken_pages - gaps);
+        let first = window + fit.lead as u64 * self.granule_bytes;
+        let bytes = fit.pages() as u64 * self.granule_bytes;
+        let before = picked.first().map(|part| part.range.start - around(part).addresses.start);
+        let before_bytes = before.filter(|_| fit.is_new).unwrap_or(0);
         let mut taken = picked;
         for range in fit.hits(self.granule_bytes) {
             let donor = donors.holding(range.start, range.end);
@@ -44,13 +56,18 @@ impl PageTable {
             taken.extend(donor.map(part));
         }
         taken.sort_unstable_by_key(|part| part.range.start);
-        let steps = self.remap_steps(window, &fit, &granules);
-        Some(Remap { bytes: fit.pages() as u64 * self.granule_bytes, taken, steps })
+        fit.lengthen(granules.len() - taken_pages);
+        let steps = self.remap_steps(first, &fit, &granules);
+        let lead_bytes = fit.lead as u64 * self.granule_bytes + before_bytes;
+        let window_bytes = fit.pages() as u64 * self.granule_bytes;
+        Some(Remap { lead_bytes, bytes, window_bytes, taken, steps })
     }
 
     /// What is free for the pages of a window that are to be mapped, in order: of the request's own
-    /// stream first, from large blocks first and there from the end, so that few are cut. `None` if
-    /// no handles fit; the last one may have as much too much as there is room for.
+    /// stream first, from large blocks first and there from the end, so that few are cut. The last
+    /// one may have as much too much as there is room for. Where whole handles do not suffice, rims
+    /// make up for it: a back rim at the end, and in a new window a front rim before the others.
+    /// `None` if no handles fit.
     fn pick(&self, fit: &WindowFit, donors: &Donors) -> Option<Vec<Picked>> {
         let gaps = fit.gaps();
         let mut picked = Vec::new();
@@ -59,8 +76,22 @@ impl PageTable {
         }
         let hits = fit.hits(self.granule_bytes);
         let mut stock = donors.without(&hits);
+        let is_free = |rim: &Picked| {
+            let Range { start, end } = rim.range;
+            hits.iter().all(|hit| hit.end <= start || end <= hit.start)
+        };
+        let rims: Vec<Picked> = donors.back_rims().filter(is_free).collect();
         for (at, &gap) in gaps.iter().enumerate() {
             let mut left = gap as u64 * self.granule_bytes;
+            if fit.is_new {
+                let short = left.saturating_sub(donors.ordered_bytes());
+                if let Some(mut rim) = donors.front_rim().filter(|_| short > 0) {
+                    let end = rim.range.end;
+                    rim.range.start = rim.range.start.max(end.saturating_sub(short));
+                    left -= end - rim.range.start;
+                    picked.push(rim);
+                }
+            }
             for at in 0.. {
                 let Some(Picked { block, segment, range }) = stock.piece(at) else { break };
                 let last = self.last_handles(*segment, range, left);
@@ -78,17 +109,38 @@ impl PageTable {
                 if at + 1 < gaps.len() {
                     return None;
                 }
-                let most = left + fit.room as u64 * self.granule_bytes;
-                let lasts = stock.all().iter().filter_map(|piece| {
-                    let range = self.last_handle(piece.segment, &piece.range)?;
-                    Some(Picked { range, ..piece.clone() })
-                });
-                let bytes = |last: &Picked| last.range.end - last.range.start;
-                let lasts = lasts.filter(|last| bytes(last) <= most);
-                picked.push(lasts.min_by_key(bytes)?);
+                picked.push(self.pick_last(left, fit.room, stock.all(), &rims)?);
             }
         }
         Some(picked)
+    }
+
+    /// What serves the last bytes: the smallest whole handle that they fit into, or a part of a
+    /// rim. What more the handle has must fit into so many pages; of a whole one it is taken, too.
+    fn pick_last(
+        &self,
+        bytes: u64,
+        room: usize,
+        stock: &[Picked],
+        rims: &[Picked],
+    ) -> Option<Picked> {
+        let most = bytes + room as u64 * self.granule_bytes;
+        let lasts = stock.iter().filter_map(|piece| {
+            let range = self.last_handle(piece.segment, &piece.range)?;
+            let most = most.min(bytes + policy::HANDLE_MAX_BYTES);
+            let is_whole = piece.range.start <= range.start && range.end <= piece.range.end;
+            (is_whole && range.end - range.start <= most).then(|| Picked { range, ..piece.clone() })
+        });
+        let size = |part: &&Picked| part.range.end - part.range.start;
+        let last = lasts.min_by_key(|last| size(&last));
+        last.or_else(|| {
+            let fits = rims.iter().filter(|rim| {
+                let handle = self.span(rim.segment, rim.range.clone()).handles_around();
+                size(rim) >= bytes && handle.end - handle.start <= most
+            });
+            let rim = fits.min_by_key(size)?;
+            Some(Picked { range: rim.range.start..rim.range.start + bytes, ..rim.clone() })
+        })
     }
 
     /// Whether free handles fit into the gaps of a window. Single granules always do.
@@ -135,14 +187,18 @@ impl PageTable {
         steps
     }
 
-    /// A block of addresses that lead nowhere becomes a window.
-    pub(crate) fn add_window(&mut self, block: &Block) {
+    /// A window is used from so many bytes after its start on; a block of addresses that lead
+    /// nowhere becomes one.
+    pub(crate) fn use_window(&mut self, block: &Block, lead_bytes: u64) {
+        assert!(block.is_window, "a window is used among homes");
+        let lead = (lead_bytes / self.granule_bytes) as usize;
         let pages = self.under(block).pages();
-        let is_new = self.pages(block.segment).runs(pages.start).is_empty();
-        assert!(is_new, "a window is added twice");
-        assert!(block.is_window, "a window is added among homes");
-        let run = MappedRun { pages: pages.len(), to: Target::Unmapped };
-        self.pages_mut(block.segment).set_runs(pages.start, vec![run]);
+        let windows = self.pages_mut(block.segment);
+        if windows.runs(pages.start).is_empty() {
+            let run = MappedRun { pages: pages.len(), to: Target::Unmapped };
+            windows.set_runs(pages.start, vec![run]);
+        }
+        windows.set_lead(pages.start, lead);
     }
 
     /// All of a window is mapped and accessible, the last of it by these steps: it is backed.

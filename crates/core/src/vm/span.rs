@@ -34,14 +34,54 @@ impl<'a> Span<'a> {
 
     /// The whole handles within; empty if there is none.
     pub(crate) fn whole_handles(&self) -> Range<u64> {
-        let Range { start, end } = self.addresses;
-        let Range { start, end } = whole_units(start, end, self.table.granule_bytes);
+        let Range { start, end } = self.granules();
         if start >= end {
             return start..end;
         }
         let start = start + self.after(start);
         let end = end - self.before(end);
         start.min(end)..end
+    }
+
+    /// The whole granules within; empty if there is none.
+    pub(crate) fn granules(&self) -> Range<u64> {
+        let Range { start, end } = self.addresses;
+        whole_units(start, end, self.table.granule_bytes)
+    }
+
+    /// The whole handles within a range of granules, as [`whole_handles`](Self::whole_handles);
+    /// where there are none, the border of two handles that lies within or at an end. `None` if
+    /// there is neither: it is the middle of a handle.
+    pub(crate) fn between_rims(&self) -> Option<Range<u64>> {
+        let Range { start, end } = self.addresses;
+        let (start, end) = (start + self.after(start), end - self.before(end));
+        (start <= end).then_some(start..end)
+    }
+
+    /// Of a free block of a window the parts that can go home: those of handles that back nothing
+    /// else of the window.
+    pub(crate) fn whole_parts(&self) -> Range<u64> {
+        let Range { mut start, mut end } = self.granules();
+        if start >= end {
+            return start..end;
+        }
+        let granule_bytes = self.table.granule_bytes;
+        if self.after(start) > 0 && self.is_backed_at(start - granule_bytes) {
+            start += self.after(start);
+        }
+        if self.before(end) > 0 && self.is_backed_at(end) {
+            end -= self.before(end);
+        }
+        start.min(end)..end
+    }
+
+    /// Whether the page at an address is backed by the granule that it leads to.
+    fn is_backed_at(&self, address: u64) -> bool {
+        let page = self.table.page_at(self.segment, address);
+        let granule = self.table.pages(self.segment).granule(page);
+        let page = PageAddr { segment: self.segment, page: page as u32 };
+        let state = granule.map(|id| self.table.granules.state(id));
+        state == Some(GranuleState::Backing(page))
     }
 
     /// The handles that it touches.

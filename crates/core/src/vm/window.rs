@@ -5,8 +5,9 @@ use crate::id::SegmentIx;
 use std::ops::Range;
 
 use super::PageTable;
-use super::donors::Donors;
+use super::donors::{Donors, Ends};
 use super::run::{self, MappedRun, Target};
+use super::span::Span;
 use crate::space::block::Block;
 
 /// What the first pages of a window lead to, as many as a request takes.
@@ -18,12 +19,22 @@ pub(crate) struct WindowFit {
     pub(crate) calls: usize,
     /// How many unmapped pages follow: the last handle may take them, too.
     pub(super) room: usize,
+    /// How many pages of the window come before: others use their granules.
+    pub(super) lead: usize,
+    /// No page leads anywhere, and as many as a handle has may come before, too.
+    pub(super) is_new: bool,
 }
 
 impl WindowFit {
     /// That of addresses that lead nowhere, with room for what the last handle has too much.
     pub(crate) fn unmapped(pages: usize, room: usize) -> Self {
-        Self { runs: vec![MappedRun { pages, to: Target::Unmapped }], calls: pages, room }
+        let runs = vec![MappedRun { pages, to: Target::Unmapped }];
+        Self { runs, calls: pages, room, lead: 0, is_new: true }
+    }
+
+    /// That of the pages of a window behind so many.
+    const fn behind(lead: usize) -> Self {
+        Self { runs: Vec::new(), calls: 0, room: 0, lead, is_new: false }
     }
 
     /// Adds a run, unless that makes as many driver calls as `most`. What is stale beside each
@@ -48,7 +59,14 @@ impl WindowFit {
         self.runs.iter().any(|run| run.to == Target::Stale)
     }
 
-    /// Adds pages to the last gap, for what the last handle has too much.
+    /// Takes so many pages more of the handle that the last run ends in, if that is a hit.
+    fn take_rest(&mut self, pages: usize) {
+        if let Some(MappedRun { pages: last, to: Target::Hit(_) }) = self.runs.last_mut() {
+            *last += pages;
+        }
+    }
+
+    /// Adds pages to the last gap, for what else the first and the last handle have.
     pub(super) fn lengthen(&mut self, excess: usize) {
         let last = self.runs.last_mut();
         assert!(excess == 0 || last.is_some(), "a window without pages is made longer");
@@ -79,8 +97,8 @@ impl WindowFit {
     }
 
     /// The addresses that are stale, of a window that starts here, range by range.
-    pub(crate) fn stale(&self, window: u64, granule_bytes: u64) -> Vec<Range<u64>> {
-        let mut start = window;
+    fn stale(&self, window: u64, granule_bytes: u64) -> Vec<Range<u64>> {
+        let mut start = window + self.lead as u64 * granule_bytes;
         let mut stale: Vec<Range<u64>> = Vec::new();
         for run in &self.runs {
             let end = start + run.pages as u64 * granule_bytes;
@@ -105,7 +123,7 @@ impl WindowFit {
             return;
         }
         let mut seen: Vec<Range<u64>> = Vec::new();
-        let mut fit = WindowFit { runs: Vec::new(), calls: 0, room: self.room };
+        let mut fit = WindowFit { room: self.room, ..Self::behind(self.lead) };
         for run in &self.runs {
             // Never with the run before: a hit lies in one donor.
             let is_seen = |granule| seen.iter().any(|range| range.contains(&granule));
@@ -133,8 +151,8 @@ fn in_order(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 }
 
 impl PageTable {
-    /// How a request of so many granules fits into the front of a window, up to the end of a
-    /// handle; `None` if to back it takes as many driver calls as `most`, something has to be
+    /// How a request of so many granules fits into a window: where that was used last, or at its
+    /// front. `None` if to back it takes as many driver calls as `most`, something has to be
     /// unmapped that cannot be, or no free handles fit.
     pub(crate) fn fit_window(
         &self,
@@ -144,32 +162,73 @@ impl PageTable {
         can_unmap: bool,
         most: usize,
     ) -> Option<WindowFit> {
-        let granule_bytes = self.granule_bytes;
         let pages = self.pages(window.segment);
-        let mut fit = WindowFit { runs: Vec::new(), calls: 0, room: 0 };
         let first = self.page_at(window.segment, window.address);
-        let last = pages.granule(first + granules);
-        let mut left = granules + last.map_or(0, |id| self.granules.after(id));
-        for &run in pages.runs(first) {
+        let lead = pages.granule(first).map_or(0, |_| pages.lead(first));
+        let fit = |lead| {
+            let mut fit = self.fit_behind(window, lead, granules, donors, can_unmap, most)?;
+            fit.lose_doubles(self.granule_bytes);
+            let is_fit = fit.calls < most && (can_unmap || !fit.is_stale());
+            (is_fit && self.has_picks(&fit, donors)).then_some(fit)
+        };
+        (lead > 0).then(|| fit(lead)).flatten().or_else(|| fit(0))
+    }
+
+    /// How a request fits behind so many pages of a window.
+    fn fit_behind(
+        &self,
+        window: &Block,
+        lead: usize,
+        granules: usize,
+        donors: &Donors,
+        can_unmap: bool,
+        most: usize,
+    ) -> Option<WindowFit> {
+        let mut fit = WindowFit::behind(lead);
+        let (mut before, mut left) = (lead, granules);
+        let first = self.page_at(window.segment, window.address);
+        for &run in self.pages(window.segment).runs(first) {
+            let passed = before.min(run.pages);
+            before -= passed;
+            let run = run.without(passed, self.granule_bytes);
             let mut rest = MappedRun { pages: run.pages.min(left), ..run };
             left -= rest.pages;
             if run.to == Target::Unmapped {
                 fit.room = run.pages - rest.pages;
             }
             while rest.pages > 0 {
-                let run = donors.first_run(&mut rest, granule_bytes);
-                if run.to == Target::Stale && !can_unmap {
+                let at = Ends { front: lead > 0 && fit.runs.is_empty(), back: left == 0 };
+                let run = donors.first_run(&mut rest, self.granule_bytes, at);
+                if run.to == Target::Stale && (!can_unmap || at.front) {
                     return None;
                 }
                 fit.push(run, most)?;
             }
             if left == 0 {
-                break;
+                fit.take_rest(self.rest_of_handle(window.segment, first + lead + granules, donors));
+                if fit.runs.last().is_some_and(|last| last.to == Target::Stale) {
+                    // The rest of the last handle is unmapped with it.
+                    let after = self.pages(window.segment).granule(first + lead + granules);
+                    fit.room = after.map_or(0, |id| self.granules.after(id));
+                }
+                return Some(fit);
             }
         }
-        fit.lose_doubles(granule_bytes);
-        let is_fit = fit.calls < most && (can_unmap || !fit.is_stale());
-        (is_fit && self.has_picks(&fit, donors)).then_some(fit)
+        None
+    }
+
+    /// How many pages of a window from this one on belong to a handle that begins before it, and
+    /// lead to free granules as that does.
+    fn rest_of_handle(&self, segment: SegmentIx, page: usize, donors: &Donors) -> usize {
+        let granule = self.pages(segment).granule(page);
+        let Some(id) = granule.filter(|&id| self.granules.before(id) > 0) else { return 0 };
+        let (before, after) = (self.granules.before(id) as u64, self.granules.after(id) as u64);
+        let home = self.granules.home(id).map_or(0, |home| self.address_of(home));
+        let start = home.saturating_sub(before * self.granule_bytes);
+        let donor = donors.holding(start, home + after * self.granule_bytes);
+        let is_whole =
+            donor.is_some_and(|donor| donor.is_ordered && self.pages(segment).is_open(page));
+        if is_whole { after as usize } else { 0 }
     }
 
     /// Notes anew what windows lead to of which pages in a block were mapped or unmapped.
@@ -200,6 +259,21 @@ impl PageTable {
     }
 }
 
+impl Span<'_> {
+    /// What is stale in a window, as whole mappings: the ranges that are to be unmapped.
+    pub(crate) fn stale(&self, fit: &WindowFit) -> Vec<Range<u64>> {
+        let mut whole: Vec<Range<u64>> = Vec::new();
+        for range in fit.stale(self.addresses.start, self.table.granule_bytes) {
+            let range = self.table.span(self.segment, range).handles_around();
+            match whole.last_mut() {
+                Some(last) if last.end >= range.start => last.end = last.end.max(range.end),
+                _ => whole.push(range),
+            }
+        }
+        whole
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,7 +293,7 @@ mod tests {
     #[test]
     fn i13_runs_of_two_donors_stay_apart_where_others_lose_doubles() {
         let runs = vec![hit(3, 5), hit(2, 8), hit(4, 17), hit(2, 18)];
-        let mut fit = WindowFit { runs, calls: 0, room: 0 };
+        let mut fit = WindowFit { runs, ..WindowFit::behind(0) };
         fit.lose_doubles(GRANULE);
         assert_eq!(fit.runs, [hit(3, 5), hit(2, 8), hit(4, 17), stale(2)]);
         assert_eq!((fit.calls, fit.gaps()), (3, vec![2]));
@@ -230,7 +304,7 @@ mod tests {
 
     #[test]
     fn of_a_run_only_the_pages_are_lost_that_are_doubled() {
-        let mut fit = WindowFit { runs: vec![hit(3, 7), hit(4, 7)], calls: 0, room: 0 };
+        let mut fit = WindowFit { runs: vec![hit(3, 7), hit(4, 7)], ..WindowFit::behind(0) };
         fit.lose_doubles(GRANULE);
         assert_eq!(fit.runs, [hit(3, 7), stale(3), hit(1, 10)]);
     }
