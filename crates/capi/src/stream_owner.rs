@@ -2,8 +2,8 @@
 //!
 //! A plug-in is given handles alone. But the stream that a request comes on is PyTorch's current
 //! one, whose id tells: those of its own streams are odd, and these are never destroyed. That of
-//! another is its handle, and the default stream's is 0 (PyTorch's `c10/cuda/CUDAStream.cpp`, note on
-//! the assignment of ids; the same from 2.6 to 2.15).
+//! another is its handle, and the default stream's is 0 (PyTorch's `c10/cuda/CUDAStream.cpp`, note
+//! on the assignment of ids; the same from 2.6 to 2.15).
 //!
 //! Keeps: nothing is asked on the way of a hit.
 
