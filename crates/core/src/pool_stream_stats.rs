@@ -66,7 +66,7 @@ impl Space {
         let of = |list: &FreeList| PoolStreamStats {
             allocated_bytes: list.active_bytes.current - list.leaving_bytes,
             free_bytes: list.free_bytes,
-            largest_free_bytes: list.largest_bytes(&self.blocks),
+            largest_free_bytes: self.largest_of(list),
             ..PoolStreamStats::new(list.pool, list.class, list.stream, list.active_bytes)
         };
         self.lists().iter().map(of).filter(PoolStreamStats::is_used).collect()

@@ -49,6 +49,14 @@ pub struct BlockView {
     pub stream: usize,
 }
 
+impl BlockView {
+    /// Whether it is one free block together with the one after it.
+    fn is_joined_with(&self, next: &Self) -> bool {
+        let is_free = |view: &Self| view.state == BlockState::Free;
+        is_free(self) && is_free(next) && self.stream == next.stream
+    }
+}
+
 /// Memory for a copy of what is held, asked for and touched before the copy is made.
 #[derive(Debug)]
 pub struct SnapshotBuffer(Vec<Block>);
@@ -100,7 +108,14 @@ impl SnapshotCopy {
         let view = |segment: Segment| {
             let &Owner { pool, class, stream } = &lists[segment.list.index()];
             let chain = std::iter::successors(segment.first.some(), |&ix| block(ix).next.some());
-            let views = chain.map(block).map(|block| block.view(lists[block.list.index()].stream));
+            let mut blocks: Vec<BlockView> = Vec::new();
+            for view in chain.map(block).map(|b| b.view(lists[b.list.index()].stream)) {
+                match blocks.last_mut() {
+                    // Joins that are put off are not seen.
+                    Some(last) if last.is_joined_with(&view) => last.bytes += view.bytes,
+                    _ => blocks.push(view),
+                }
+            }
             SegmentView {
                 address: segment.address,
                 bytes: segment.bytes,
@@ -108,7 +123,7 @@ impl SnapshotCopy {
                 class,
                 pool: pool.index(),
                 stream: stream.index(),
-                blocks: views.collect(),
+                blocks,
             }
         };
         segments.into_iter().map(view).collect()
@@ -141,7 +156,7 @@ impl Block {
             address: self.address,
             bytes: self.bytes,
             requested_bytes: if is_requested { self.requested } else { 0 },
-            state: self.state,
+            state: if self.state.is_free() { BlockState::Free } else { self.state },
             stream: stream.index(),
         }
     }

@@ -42,9 +42,12 @@ impl Heap {
         requested: u64,
     ) -> Result<Option<Granted>, RequestError> {
         let (list, bytes) = self.ask(pool, stream, requested)?;
-        let granted = match self.space.list(list).find(&self.space.blocks, bytes) {
-            Some(index) => self.space.occupy_free(index, list, requested, bytes),
-            None => return Ok(self.remap_again(Request::of(list, requested, bytes))),
+        let granted = match self.space.take_back(list, requested, bytes) {
+            Some(granted) => granted,
+            None => match self.space.list(list).find(&self.space.blocks, bytes) {
+                Some(index) => self.space.occupy_free(index, list, requested, bytes),
+                None => return Ok(self.remap_again(Request::of(list, requested, bytes))),
+            },
         };
         self.count_live(list, requested, granted);
         Ok(Some(granted))
@@ -74,6 +77,7 @@ impl Heap {
         reuse: Reuse,
         look: Look,
     ) -> Result<Outcome, RequestError> {
+        self.space.end_trails();
         if self.pools.live(pool)?.room_bytes > 0 {
             return self.extend(pool, stream, requested, reuse, look);
         }
@@ -115,6 +119,7 @@ impl Heap {
         if !is_whole || place.end.saturating_sub(place.start) < bytes {
             return Ok(None);
         }
+        self.space.end_trails();
         let Some(first) = self.space.free_around(list, &place) else { return Ok(None) };
         if !self.pools.at(pool.index).is_split && self.space.blocks[first].range() != place {
             return Ok(None);

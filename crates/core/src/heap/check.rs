@@ -50,6 +50,9 @@ fn check_i3_filed_once(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
         for (_, index) in list.bins(&heap.space.blocks) {
             stands(index, BlockState::Free)?;
         }
+        for &index in list.trail.unjoined() {
+            stands(index, BlockState::Unjoined)?;
+        }
         for index in list.unmapped.into_iter().flat_map(|head| heap.space.blocks.filed_from(head)) {
             stands(index, BlockState::Unmapped)?;
             let block = &heap.space.blocks[index];
@@ -72,7 +75,7 @@ fn check_i3_filed_once(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
     for &(index, block) in tiles {
         let found = filed[index.0 as usize];
         let expected = match block.state {
-            BlockState::Free | BlockState::Unmapped => 1..=1,
+            BlockState::Free | BlockState::Unjoined | BlockState::Unmapped => 1..=1,
             BlockState::IdleWindow if heap.vm.under(&block).is_whole_window() => 1..=1,
             // A synchronisation under way has taken them along.
             BlockState::Quarantined => 0..=1,
@@ -127,7 +130,7 @@ fn check_i8_lists_agree(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
             *active += block.bytes;
             *leaving += if block.state == BlockState::Live { 0 } else { block.bytes };
         }
-        *free += if block.state == BlockState::Free { block.bytes } else { 0 };
+        *free += if block.state.is_free() { block.bytes } else { 0 };
     }
     for (list, [active, leaving, free]) in heap.space.lists().iter().zip(sums) {
         let of = (list.pool, list.class, list.stream);

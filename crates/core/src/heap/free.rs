@@ -1,4 +1,4 @@
-//! The way of a free: address to block, then joined at once, or pending until its fences pass.
+//! The way of a free: address to block, then free at once, or pending until its fences pass.
 
 use super::Heap;
 use crate::error::FreeError;
@@ -50,7 +50,17 @@ impl Heap {
         if block.uses != NO_USES {
             return self.free_after_uses(index);
         }
-        self.finish_free(index);
+        if block.is_window {
+            // Memory goes home as soon as it can.
+            self.finish_free(index);
+            return Freed::Done;
+        }
+        list.active_bytes.take(block.bytes);
+        self.stats.complete(list.class as usize, block.requested, block.bytes);
+        if !self.space.put_off(index) {
+            self.space.map.remove(&mut self.space.blocks, index);
+            self.space.file(index);
+        }
         Freed::Done
     }
 

@@ -66,6 +66,7 @@ impl Heap {
     /// Either is no live block, or they are not beside each other: somebody else has freed the
     /// first. Nothing has changed.
     pub fn join_live(&mut self, address: u64, given: u64) -> Result<(), FreeError> {
+        self.space.end_trails();
         let (index, rest) = (self.space.find_live(address)?, self.space.find_live(given)?);
         if self.space.blocks[index].next != rest {
             return Err(FreeError::AlreadyFree { address });
@@ -93,6 +94,7 @@ impl Heap {
         if bytes == 0 || bytes >= self.space.blocks[index].bytes {
             return Err(FreeError::AlreadyFree { address });
         }
+        self.space.end_trails();
         let rest = self.space.blocks.cut(index, bytes);
         let start = self.space.blocks[rest].address;
         let Block { list, uses, .. } = self.space.blocks[index];

@@ -36,6 +36,7 @@ impl Heap {
         if list.overlooked(&self.space.blocks, request.bytes).is_some() {
             return None;
         }
+        self.space.end_trails();
         let donors = self.search(request).donors(true);
         if donors.most_bytes() < granules * self.vm.granule_bytes() {
             return None;

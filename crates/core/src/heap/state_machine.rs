@@ -53,16 +53,13 @@ impl StateMachine for Heap {
             |list: &FreeList| policy::unit_bytes(list.kind, self.config().granule_bytes);
         let open = self.space.lists().iter().filter(|list| self.pools.gives_back(list));
         let free = open.flat_map(|list| {
-            list.filed_from(&self.space.blocks, unit_bytes(list)).map(|index| {
-                let block = &self.space.blocks[index];
-                match list.kind {
-                    SegmentKind::Mapped => {
-                        let whole = self.vm.under(block).whole_handles();
-                        self.vm.pins.free_of(whole).map(|range| range.end - range.start).sum()
-                    }
-                    SegmentKind::Plain if self.space.is_whole_segment(index) => block.bytes,
-                    SegmentKind::Plain => 0,
+            self.space.free_of(list, unit_bytes(list)).map(|block| match list.kind {
+                SegmentKind::Mapped => {
+                    let whole = self.vm.under(&block).whole_handles();
+                    self.vm.pins.free_of(whole).map(|range| range.end - range.start).sum()
                 }
+                SegmentKind::Plain if self.space.is_whole_segment(&block) => block.bytes,
+                SegmentKind::Plain => 0,
             })
         });
         self.vm.idle_bytes() + free.sum::<u64>()

@@ -4,4 +4,5 @@ mod allocate_at;
 mod growing;
 mod runs;
 mod slices;
+mod trail;
 mod windows;

@@ -276,6 +276,7 @@ impl Heap {
     /// A plan gives back a bounded number of blocks, and addresses only once nothing is mapped
     /// behind them, so: trim until there is nothing, or a plan fails.
     pub fn plan_trim(&mut self) -> Option<Plan> {
+        self.space.end_trails();
         self.windows().send_all_home();
         let mut trim = Trim::new(self);
         trim.claim_aliases();

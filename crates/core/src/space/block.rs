@@ -34,6 +34,8 @@ pub enum BlockState {
     Free,
     /// In the program's hands.
     Live,
+    /// Free, but not joined with the blocks around it yet. Who looks at it sees it free, and joined.
+    Unjoined,
     /// Freed by the program, but another stream may still be using it.
     Pending,
     /// Addresses without memory of their own.
@@ -55,16 +57,22 @@ impl BlockState {
         !matches!(self, BlockState::Unmapped | BlockState::Remapped | BlockState::IdleWindow)
     }
 
+    /// Whether nobody has the block, joined or not.
+    pub(crate) const fn is_free(self) -> bool {
+        matches!(self, BlockState::Free | BlockState::Unjoined)
+    }
+
     /// Whether a block may go from this state to another at once. Every change of a block's state
     /// is one of these.
     #[inline]
     const fn may_become(self, next: BlockState) -> bool {
         use BlockState::{
-            Claimed, Free, IdleWindow, Live, Pending, Quarantined, Remapped, Unmapped,
+            Claimed, Free, IdleWindow, Live, Pending, Quarantined, Remapped, Unjoined, Unmapped,
         };
         match (self, next) {
             // The hit path: out of a bin and back.
-            (Free, Live | Claimed | Free) | (Live, Free | Claimed) => true,
+            (Free, Live | Claimed | Free) | (Live, Free | Unjoined | Claimed) => true,
+            (Unjoined, Live | Free) => true,
             // A plan takes memory, addresses or a window, and leaves it as anything it may be.
             (Unmapped | IdleWindow, Claimed) | (Claimed, _) => true,
             // Uses elsewhere are over; memory comes home.

@@ -1,9 +1,10 @@
-//! Proves what is about blocks alone: I1, I2 and I4 to I7. O(n) in the number of blocks.
+//! Proves what is about blocks alone: I1, I2, I4 to I7 and I18. O(n) in the number of blocks.
 
 use super::Space;
 use super::bin::{BINS, Bin};
 use super::block::{Block, BlockIndex, BlockState, NO_USES};
 use crate::broken::{Broken, hold};
+use crate::id::ListIx;
 use crate::size::QUANTUM;
 
 /// Every block with its index, segment by segment, in address order within each.
@@ -16,7 +17,8 @@ impl Space {
         self.check_i5_bitmaps_agree_with_lists()?;
         self.check_i5_borders_are_known(tiles)?;
         self.check_i6_live_addresses_lead_to_their_block(tiles)?;
-        self.check_i7_sizes_are_whole_quanta(tiles)
+        self.check_i7_sizes_are_whole_quanta(tiles)?;
+        self.check_i18_unjoined_blocks_stand_in_their_trail()
     }
 
     pub(crate) fn check_i1_blocks_tile_their_segment(&self) -> Result<Tiles, Broken> {
@@ -123,7 +125,10 @@ impl Space {
             let found = self.map.find(&self.blocks, block.address);
             let must = matches!(
                 block.state,
-                BlockState::Live | BlockState::Pending | BlockState::Quarantined
+                BlockState::Live
+                    | BlockState::Unjoined
+                    | BlockState::Pending
+                    | BlockState::Quarantined
             );
             let may = must || block.state == BlockState::Claimed;
             hold(6, !must || found == Some(index), || format!("{block:?} is not in the map"))?;
@@ -143,6 +148,22 @@ impl Space {
                 && block.bytes > 0;
             let served = block.state != BlockState::Live || block.requested <= block.bytes;
             hold(7, whole && served, || format!("{block:?}"))?;
+        }
+        Ok(())
+    }
+
+    /// That each unjoined block stands in one list, I3 proves.
+    fn check_i18_unjoined_blocks_stand_in_their_trail(&self) -> Result<(), Broken> {
+        for (number, list) in self.lists().iter().enumerate() {
+            let is_known = self.knows_trail_of(ListIx(number as u32));
+            hold(18, is_known, || format!("nobody knows that list {number} has a trail"))?;
+            for &index in list.trail.unjoined() {
+                let block = &self.blocks[index];
+                let is_own = block.list.index() == number;
+                hold(18, is_own && !block.is_window && block.uses == NO_USES, || {
+                    format!("list {number} has {block:?} in its trail")
+                })?;
+            }
         }
         Ok(())
     }

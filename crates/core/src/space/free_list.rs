@@ -5,6 +5,7 @@
 
 use super::bin::{BINS, Bin, Bitmap};
 use super::block::{BlockIndex, Blocks};
+use super::trail::Trail;
 use crate::id::{PoolIx, StreamIx};
 use crate::policy::{self, SegmentKind, SizeClass};
 use crate::stats::Gauge;
@@ -74,6 +75,7 @@ pub(crate) struct FreeList {
     pub(crate) unmapped: [BlockIndex; 2],
     /// Its blocks beside free blocks of other lists.
     pub(crate) borders: Borders,
+    pub(crate) trail: Trail,
     pub(crate) bitmap: Bitmap,
     heads: Box<[BlockIndex; BINS]>,
 }
@@ -92,6 +94,7 @@ impl FreeList {
             has_others: false,
             unmapped: [BlockIndex::NONE; 2],
             borders: Borders::default(),
+            trail: Trail::new(),
             bitmap: Bitmap::new(),
             heads: Box::new([BlockIndex::NONE; BINS]),
         }

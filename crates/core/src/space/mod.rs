@@ -3,9 +3,9 @@
 //! An offset allocator of its own: it knows nothing of CUDA, of streams or of physical memory, only
 //! that a list is whose free blocks serve whom. Lives here: the blocks (`block`), the bins that
 //! find one (`bin`, `free_list`), where free blocks of several lists meet (`borders`), the way from
-//! an address to its block (`address_map`), the segments (`segment`), addresses without memory
-//! (`unmapped`), and windows that wait for their next use (`idle_windows`). Keeps I1 to I7 and I12,
-//! as far as each is about blocks alone.
+//! an address to its block (`address_map`), the segments (`segment`), joins that are put off
+//! (`trail`, `unjoined`), addresses without memory (`unmapped`), and windows that wait for their next use
+//! (`idle_windows`). Keeps I1 to I7, I12 and I17, as far as each is about blocks alone.
 
 pub(crate) mod address_map;
 pub(crate) mod bin;
@@ -16,6 +16,8 @@ pub(crate) mod free_list;
 pub(crate) mod idle_windows;
 pub(crate) mod range;
 pub(crate) mod segment;
+pub(crate) mod trail;
+pub(crate) mod unjoined;
 pub(crate) mod unmapped;
 
 use crate::error::FreeError;
@@ -72,6 +74,8 @@ impl Granted {
 pub struct Space {
     pub(crate) blocks: Blocks,
     lists: Vec<FreeList>,
+    /// The lists that may have a trail.
+    with_trails: Vec<ListIx>,
     pub(crate) map: AddressMap,
     pub(crate) segments: Segments,
     pub(crate) idle_windows: IdleWindows,
@@ -127,7 +131,7 @@ impl Space {
     /// The largest free block of any list, in bytes. Of a list with more than a thousand within a
     /// 64th of the largest, one of these.
     pub fn largest_free_bytes(&self) -> u64 {
-        self.lists.iter().map(|list| list.largest_bytes(&self.blocks)).max().unwrap_or(0)
+        self.lists.iter().map(|list| self.largest_of(list)).max().unwrap_or(0)
     }
 
     // Lists.
@@ -135,6 +139,8 @@ impl Space {
     pub(crate) fn insert_list(&mut self, list: FreeList) -> ListIx {
         assert!(self.lists.len() < u32::MAX as usize, "more lists than indices");
         self.lists.push(list);
+        // So that a hit needs no memory of the host.
+        self.with_trails.reserve(self.lists.len() - self.with_trails.len());
         ListIx((self.lists.len() - 1) as u32)
     }
 
@@ -207,9 +213,9 @@ impl Space {
         self.segments.remove(segment);
     }
 
-    /// Size of a segment whose only block this is; `None` if there are others beside it.
-    pub(crate) fn is_whole_segment(&self, index: BlockIndex) -> bool {
-        self.segments[self.blocks[index].segment].bytes == self.blocks[index].bytes
+    /// Whether a block is the only one of its segment.
+    pub(crate) fn is_whole_segment(&self, block: &Block) -> bool {
+        self.segments[block.segment].bytes == block.bytes
     }
 
     /// Where a window stands while it is idle.
@@ -227,6 +233,13 @@ impl Space {
     /// Returns the block that it is part of now.
     #[inline]
     pub(crate) fn file(&mut self, index: BlockIndex) -> BlockIndex {
+        self.end_trail(self.blocks[index].list);
+        self.file_joined(index)
+    }
+
+    /// The same, which leads a list back on its trail.
+    #[inline]
+    fn file_joined(&mut self, index: BlockIndex) -> BlockIndex {
         let block = &mut self.blocks[index];
         block.set_state(BlockState::Free);
         let Block { list, bytes, next, previous, .. } = *block;
@@ -348,6 +361,7 @@ impl Space {
             (index, Granted::of(block))
         };
         self.map.insert(&mut self.blocks, taken, granted.address);
+        self.note_given(list, taken);
         granted
     }
 
@@ -368,6 +382,7 @@ impl Space {
     /// An unfiled block serves a request of a list from now on.
     #[inline]
     pub(crate) fn make_live(&mut self, index: BlockIndex, list: ListIx, requested: u64) -> Granted {
+        self.end_trail(list);
         let block = &mut self.blocks[index];
         block.occupy(list, requested);
         let granted = Granted::of(block);

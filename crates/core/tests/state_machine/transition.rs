@@ -23,6 +23,13 @@ pub enum Transition {
         nth: usize,
         fate: Fate,
     },
+    /// Asks for blocks, and for the last of them twice.
+    GoBack {
+        pool: usize,
+        stream: usize,
+        sizes: Vec<u64>,
+        back: usize,
+    },
     RecordStream {
         nth: usize,
         stream: usize,
@@ -172,10 +179,14 @@ fn transitions(granule_bytes: u64) -> impl Strategy<Value = Transition> {
             fate,
         },
     );
+    let sizes = proptest::collection::vec(bytes(granule_bytes), 1..6);
+    let go_back = (0..4usize, 0..4usize, sizes, 1..6usize)
+        .prop_map(|(pool, stream, sizes, back)| Transition::GoBack { pool, stream, sizes, back });
     let nth = || 0..16usize;
     prop_oneof![
         30 => allocate,
         20 => (nth(), fate()).prop_map(|(nth, fate)| Transition::Free { nth, fate }),
+        4 => go_back,
         8 => (nth(), 0..4usize)
             .prop_map(|(nth, stream)| Transition::RecordStream { nth, stream }),
         2 => (nth(), prop_oneof![1..2048u64, 1..64 * MIB, any::<u64>()])
@@ -266,6 +277,11 @@ impl World {
             Transition::Free { nth, fate } => {
                 if let Some(address) = self.nth_live(nth) {
                     self.free_with(address, fate);
+                }
+            }
+            Transition::GoBack { pool, stream, sizes, back } => {
+                if let Some(stream) = Self::pick(&self.reference.streams, stream) {
+                    self.go_back(pool % self.pools.len(), stream, &sizes, back);
                 }
             }
             Transition::RecordStream { nth, stream } => {

@@ -348,3 +348,12 @@ fn fences_of_unknown_streams_break_nothing() {
     heap.fence_passed(Fence { stream: used_by, point: u64::MAX });
     heap.check().unwrap();
 }
+
+#[test]
+fn i18_a_trail_that_nobody_ends() {
+    let Sample { mut heap, live, .. } = sample();
+    let list = heap.space.blocks[live].list;
+    let trail = &mut heap.space.list_mut(list).trail;
+    (trail.live, trail.len, trail.is_noted) = (1, 1, false);
+    assert_broken(&heap, 18);
+}

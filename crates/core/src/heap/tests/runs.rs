@@ -101,6 +101,7 @@ fn blocks_of_two_streams_that_lie_together_are_found_and_are_all_that_is_looked_
     assert_eq!(run(&mut heap, b, 3 * KIB), (None, 0));
     let first = theirs[4].address;
     give(&mut heap, grants[9]);
+    heap.space.end_trails();
     heap.check().unwrap();
     let (found, looked) = run(&mut heap, b, 3 * KIB);
     assert_eq!(found, Some((first, first + 3 * KIB)));

@@ -1,7 +1,7 @@
 //! Freeing: uses on other streams, frees with what they wait for, and frees that are refused.
 
 use drystone_core::{
-    BlockState, Fence, FreeError, Freed, Plan, StateMachine, Step, StreamError, StreamId,
+    BlockState, Captured, Fence, FreeError, Freed, Plan, StateMachine, Step, StreamError, StreamId,
 };
 
 use super::World;
@@ -47,6 +47,24 @@ impl World {
     pub fn free(&mut self, address: u64) {
         self.free_with(address, Fate::Complete);
         self.verify();
+    }
+
+    /// Asks for blocks, frees the last of them again, the last one first, and asks for them again.
+    pub fn go_back(&mut self, pool: usize, stream: StreamId, sizes: &[u64], back: usize) {
+        let ask = |world: &mut Self, bytes: u64| {
+            let fate = (0, Fate::Complete);
+            let given = world.allocate_with(pool, stream, bytes, Captured::None, fate);
+            world.verify();
+            given.map(|address| (address, bytes))
+        };
+        let given: Vec<_> = sizes.iter().filter_map(|&bytes| ask(self, bytes)).collect();
+        let last = &given[given.len() - back.min(given.len())..];
+        for &(address, _) in last.iter().rev() {
+            self.free(address);
+        }
+        for &(_, bytes) in last {
+            ask(self, bytes);
+        }
     }
 
     /// The program works on a live block on all its streams that are still there.
