@@ -34,7 +34,7 @@ pub enum BlockState {
     Free,
     /// In the program's hands.
     Live,
-    /// Free, but not joined with the blocks around it yet. Who looks at it sees it free, and joined.
+    /// Free, but not joined with the blocks around it yet. Views show it free, and joined.
     Unjoined,
     /// Freed by the program, but another stream may still be using it.
     Pending,

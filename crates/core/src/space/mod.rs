@@ -4,8 +4,8 @@
 //! that a list is whose free blocks serve whom. Lives here: the blocks (`block`), the bins that
 //! find one (`bin`, `free_list`), where free blocks of several lists meet (`borders`), the way from
 //! an address to its block (`address_map`), the segments (`segment`), joins that are put off
-//! (`trail`, `unjoined`), addresses without memory (`unmapped`), and windows that wait for their next use
-//! (`idle_windows`). Keeps I1 to I7, I12 and I17, as far as each is about blocks alone.
+//! (`trail`, `unjoined`), addresses without memory (`unmapped`), and windows that wait for their
+//! next use (`idle_windows`). Keeps I1 to I7, I12 and I18, as far as each is about blocks alone.
 
 pub(crate) mod address_map;
 pub(crate) mod bin;

@@ -8,9 +8,6 @@
 //! never take; and while the device is waited for, others grow. A memory provider is a driver in
 //! this, and so is who is told of changes of mappings (`executor::observe`).
 //!
-//! The hit path, `allocate` and `free`, is one function each, which whoever calls it does not take
-//! into his own: what is around it is compiled for size.
-//!
 //! `recover`: the way of a request that misses. `growing`: blocks that grow in place. `share`:
 //! memory for other processes, and theirs (`imports`). `streams`: which come and go, and `known`:
 //! which there are. `waiting`: what has passed, and waiting until it has.
@@ -77,7 +74,8 @@ impl Engine {
         }
     }
 
-    /// Serves a request: from its own free list, or by what it takes.
+    /// Serves a request: from its own free list, or by what it takes. As the frees below, it is
+    /// compiled for speed here, and no part of callers that are compiled for size.
     #[inline(never)]
     pub(crate) fn allocate(
         &self,
