@@ -6,6 +6,7 @@
 use crate::id::SegmentIx;
 use std::cell::OnceCell;
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::ops::Range;
 
 use super::run::{MappedRun, Target};
@@ -30,10 +31,12 @@ pub(crate) struct Donor {
     pub(crate) is_ordered: bool,
 }
 
+/// Where a donor stands among those to take from: of the request's own stream first, of these the
+/// largest, of equal ones the first.
+type Rank = (bool, Reverse<u64>, u64);
+
 impl Donor {
-    /// Where it stands among those to take from: of the request's own stream first, of these the
-    /// largest, of equal ones the first.
-    const fn rank(&self) -> (bool, Reverse<u64>, u64) {
+    const fn rank(&self) -> Rank {
         (self.is_foreign, Reverse(self.end - self.start), self.start)
     }
 
@@ -124,8 +127,14 @@ impl Donors {
 
     /// What can be taken at once and is not yet.
     pub(super) fn without<'a>(&'a self, taken: &'a [Range<u64>]) -> Stock<'a> {
-        let donors = self.all.iter().filter(|donor| donor.is_ordered).collect();
-        Stock { donors, ordered: 0, used: 0, taken, pieces: Vec::new() }
+        Stock { ranked: self.ranked(true), donors: &self.all, taken, pieces: Vec::new() }
+    }
+
+    /// Those that can be taken at once, or the others, by position: the first by rank on top.
+    fn ranked(&self, is_ordered: bool) -> BinaryHeap<(Reverse<Rank>, usize)> {
+        let donors = self.all.iter().enumerate();
+        let donors = donors.filter(|(_, donor)| donor.is_ordered == is_ordered);
+        donors.map(|(at, donor)| (Reverse(donor.rank()), at)).collect()
     }
 
     /// How many bytes could be taken at once in whole handles.
@@ -157,17 +166,15 @@ impl Donors {
 
     /// What a wait would make available: of the largest donors first, until `bytes` are covered.
     pub(crate) fn to_wait_for(&self, bytes: u64) -> Vec<BlockIndex> {
-        let unordered = self.all.iter().filter(|donor| !donor.is_ordered);
-        let mut unordered: Vec<&Donor> = unordered.collect();
-        unordered.sort_unstable_by_key(|donor| donor.rank());
+        let mut unordered = self.ranked(false);
         let mut left = bytes;
         let mut blocks = Vec::new();
-        for donor in unordered {
+        while left > 0
+            && let Some((_, at)) = unordered.pop()
+        {
+            let donor = &self.all[at];
             blocks.push(donor.block);
             left = left.saturating_sub(donor.end - donor.start);
-            if left == 0 {
-                break;
-            }
         }
         blocks
     }
@@ -176,29 +183,20 @@ impl Donors {
 /// What a request can take, piece by piece: of the donors by rank, and the last of each first.
 #[derive(Debug)]
 pub(super) struct Stock<'a> {
-    donors: Vec<&'a Donor>,
-    /// How many of them are by rank, before all others.
-    ordered: usize,
-    /// How many of those have given their pieces.
-    used: usize,
+    donors: &'a [Donor],
+    /// Those that have not given their pieces yet, the next one on top.
+    ranked: BinaryHeap<(Reverse<Rank>, usize)>,
     /// What is not to be had of them, by address.
     taken: &'a [Range<u64>],
     pieces: Vec<Picked>,
 }
 
 impl Stock<'_> {
-    /// How many donors are put in order first; then as many as are already.
-    const ORDERED_AT_ONCE: usize = 32;
-
     /// The piece at a position, which may be empty.
     pub(super) fn piece(&mut self, at: usize) -> Option<&mut Picked> {
         while self.pieces.len() <= at {
-            if self.used == self.ordered {
-                self.order_more();
-            }
-            let donor = *self.donors.get(self.used)?;
-            self.used += 1;
-            self.add(donor);
+            let (_, at) = self.ranked.pop()?;
+            self.add(&self.donors[at]);
         }
         self.pieces.get_mut(at)
     }
@@ -207,17 +205,6 @@ impl Stock<'_> {
     pub(super) fn all(&mut self) -> &[Picked] {
         while self.piece(self.pieces.len()).is_some() {}
         &self.pieces
-    }
-
-    /// Puts the next donors in order.
-    fn order_more(&mut self) {
-        let rest = &mut self.donors[self.ordered..];
-        let more = rest.len().min(self.ordered.max(Self::ORDERED_AT_ONCE));
-        if more < rest.len() {
-            rest.select_nth_unstable_by_key(more, |donor| donor.rank());
-        }
-        rest[..more].sort_unstable_by_key(|donor| donor.rank());
-        self.ordered += more;
     }
 
     /// Adds the pieces of a donor that are not taken.
