@@ -18,7 +18,7 @@ fn a_strict_driver_names_call_and_arguments_and_aborts() {
     };
     let complained = String::from_utf8_lossy(&output.stderr);
     let expected = "simcuda: violation: cudaFree was refused: invalid value\n  by \
-                    cuMemFree_v2(address = 2199023255552) = 1\n";
+                    cuMemFree_v2(address = 35184372088832) = 1\n";
     assert!(complained.contains(expected), "{complained}");
     assert_eq!(output.status.signal(), Some(6));
 }
