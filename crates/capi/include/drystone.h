@@ -1,6 +1,6 @@
 /* Drystone, a CUDA caching allocator: the C interface of libdrystone.so.
  *
- * Made by cbindgen of crates/capi/src; do not edit. docs/c-api.md is the reference, with examples.
+ * Made by cbindgen of crates/capi/src; do not edit. docs/c-api.md tells what holds for all of it.
  *
  * Every function may be called from any thread, at any time, in any order, with any argument: what
  * it cannot do it refuses with a status, changes nothing, and keeps the reason as the calling
@@ -726,7 +726,7 @@ enum drystone_status drystone_check(int device);
  * Pins a live block of any device: its memory stays where it is, also once the block is free,
  * until `drystone_unpin_mapping` was called as often. For memory that a network card, NCCL or
  * another process knows by its address: it is not remapped or given back, and serves requests at
- * its own addresses as ever. A pin covers whole handles: a granule each, or up to 8 MiB.
+ * its own addresses as ever. A pin covers whole handles: a granule each, or up to 256 MiB.
  *
  * Statuses: UNKNOWN_POINTER, INTERIOR_POINTER, ALREADY_FREE, NOT_SUPPORTED (backend `async`),
  * EXITING, FORKED. Any thread.

@@ -78,7 +78,7 @@ impl Headroom {
     }
 
     /// What the device and the limit have left.
-    fn left_bytes(&self, stats: &Stats) -> u64 {
+    pub(crate) fn left_bytes(&self, stats: &Stats) -> u64 {
         self.most_bytes().saturating_sub(self.growing_bytes(stats))
     }
 

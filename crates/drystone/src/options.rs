@@ -50,7 +50,7 @@ pub struct Options {
     pub remaps: bool,
     /// Size of a granule in bytes: a power of two, at least the device's granularity (2 MiB).
     /// Smaller granules hold less unused memory, larger ones cost fewer driver calls. Large blocks
-    /// of programs that hold much get several at once, as many as fit into 8 MiB.
+    /// get several at once: up to 256 MiB with room to spare, up to 32 MiB without.
     pub granule_bytes: u64,
     /// Backend `async`: how much unused memory the driver keeps when the program synchronises a
     /// stream, an event or the device. `u64::MAX` keeps all until it is trimmed.

@@ -73,7 +73,7 @@ impl Heap {
         // Where there is nothing to remap to, what there is to take makes no difference.
         let is_of_use = can_remap || search.has_idle_window();
         let donors = if is_of_use { search.donors(false) } else { Donors::default() };
-        let free_bytes = self.free_for(request, &donors, needed_bytes, is_roomy);
+        let mut free_bytes = self.free_for(request, &donors, needed_bytes, is_roomy);
         let is_affordable = can_remap || search.idle_window(&donors, Stale::Now, 1).is_some();
         if needed_bytes <= free_bytes && is_affordable {
             if let Some(outcome) = self.remap(request, &donors) {
@@ -85,6 +85,8 @@ impl Heap {
             if lacks_windows && !self.headroom.lacks_addresses() {
                 return Ok(Outcome::Plan(self.plan_reservation(request, true)?));
             }
+            // Without a window rims serve nothing.
+            free_bytes = free_bytes.min(donors.ordered_bytes());
         }
         let missing_bytes = needed_bytes.saturating_sub(free_bytes);
         if request.reuse == Reuse::MayWait
@@ -125,7 +127,10 @@ impl Heap {
         let whole_bytes = donors.ordered_bytes();
         let missing_bytes = needed_bytes.saturating_sub(whole_bytes);
         let created = self.headroom.check(&self.stats, missing_bytes, request.look);
-        if is_roomy || !is_too_much(&created, request.look) {
+        // Who may not ask the device goes by what it had left when it was asked last.
+        let is_short =
+            request.look == Look::Past && missing_bytes > self.headroom.left_bytes(&self.stats);
+        if is_roomy || !(is_short || is_too_much(&created, request.look)) {
             return whole_bytes;
         }
         donors.most_bytes()

@@ -161,7 +161,15 @@ impl Windows<'_> {
             self.space.blocks.absorb_next(block.previous);
             index = block.previous;
         }
-        if self.vm.under(&self.space.blocks[index]).is_whole_window() {
+        let block = self.space.blocks[index];
+        let span = self.vm.under(&block);
+        if span.is_whole_window() {
+            if span.is_unmapped() {
+                // Of a remap that failed: a window no more.
+                self.vm.unmap_aliases(&block, &[]);
+                self.space.blocks.set_state(index, BlockState::Claimed);
+                return self.space.make_unmapped(index);
+            }
             let key = self.space.window_key(index, self.vm.granule_bytes());
             self.space.idle_windows.insert(key, index);
             let most = 2 * self.vm.stats().aliases as usize + policy::WINDOWS_TO_PASS_OVER;
@@ -291,6 +299,7 @@ impl Windows<'_> {
 
     /// Sends everything home that can go: before memory is given back, and once it is not pinned.
     pub(super) fn send_all_home(&mut self) {
+        self.space.end_trails();
         let windows = self.space.segments.iter().filter(|(_, segment)| {
             segment.is_window && self.pools.is_open(self.space.list(segment.list))
         });

@@ -167,6 +167,8 @@ impl Donors {
     /// What a wait would make available: of the largest donors first, until `bytes` are covered.
     pub(crate) fn to_wait_for(&self, bytes: u64) -> Vec<BlockIndex> {
         let mut unordered = self.ranked(false);
+        // Rims are not waited for: of all, two serve.
+        unordered.retain(|&(_, at)| self.all[at].start < self.all[at].end);
         let mut left = bytes;
         let mut blocks = Vec::new();
         while left > 0

@@ -13,8 +13,10 @@ use crate::state_lock::StateLock;
 /// Gives back what can be given back without waiting. Returns the bytes.
 pub(crate) fn trim(executor: &Executor, heap: &StateLock<Heap>) -> Result<u64, TrimError> {
     let mut given_back_bytes = 0;
-    executor.refuse_in_capture(Call::Free).map_err(TrimError::before_anything)?;
     loop {
+        // A capture may have begun since the last plan, without a word.
+        let legal = executor.refuse_in_capture(Call::Free);
+        legal.map_err(|error| TrimError { error, given_back_bytes })?;
         let planned = heap.change(|heap| (heap.stats().all.reserved_bytes, heap.plan_trim()));
         let planned = planned.map_err(poisoned(Call::Free));
         let (before, plan) = planned.map_err(|error| TrimError { error, given_back_bytes })?;

@@ -199,3 +199,61 @@ fn windows_that_were_used_again_are_forgotten() {
     assert!(sample.heap.space.idle_windows.noted() <= 2 * 3 + WINDOWS_TO_PASS_OVER + 1);
     assert_eq!(sample.heap.remap_stats().aliases, 3, "one window serves all");
 }
+
+/// A heap whose handles are as large as they can be, that many granules at most.
+fn coarse(limit: u64) -> Sample {
+    let mut heap = Heap::new(Config {
+        kind: SegmentKind::Mapped,
+        granule_bytes: GRANULE,
+        device_bytes: 1 << 40,
+        limit_bytes: limit * GRANULE,
+        cross_stream: CrossStream::Wait,
+        remaps: true,
+        held_per_handle: 1,
+        prefer: crate::Prefer::Memory,
+    });
+    let stream = heap.add_stream();
+    Sample { heap, stream, address: 0 }
+}
+
+/// Nothing is free but five granules in parts of handles.
+fn with_rims() -> Sample {
+    let mut sample = coarse(20);
+    sample.allocate(4 * GRANULE);
+    let blocks: Vec<u64> = (0..16).map(|_| sample.allocate(GRANULE)).collect();
+    for at in [1, 2, 3, 8, 9] {
+        sample.free(blocks[at]);
+    }
+    sample
+}
+
+#[test]
+fn a_remap_of_rims_that_failed_leaves_no_window() {
+    let mut sample = with_rims();
+    for _ in 0..5 {
+        loop {
+            let (stream, bytes) = (sample.stream, 5 * GRANULE);
+            let asked = sample.heap.request(PoolId::DEFAULT, stream, bytes, Reuse::MayWait);
+            let Outcome::Plan(plan) = asked.unwrap() else { panic!("there is no such block") };
+            if matches!(plan.steps()[0], Step::Reserve { .. }) {
+                sample.address += 1 << 41;
+                sample.heap.commit(plan, sample.address);
+                continue;
+            }
+            assert!(matches!(plan.steps()[0], Step::Map { .. }), "{plan:?}");
+            sample.heap.abandon(plan, 0);
+            break;
+        }
+        sample.heap.check().unwrap();
+    }
+    assert_eq!(sample.heap.remap_stats().aliases, 0);
+    assert_eq!(sample.heap.space.idle_windows.iter().count(), 0, "windows lead nowhere");
+}
+
+#[test]
+fn nobody_waits_for_rims_that_cannot_help() {
+    let mut sample = with_rims();
+    let other = sample.heap.add_stream();
+    let asked = sample.heap.request(PoolId::DEFAULT, other, 8 * GRANULE, Reuse::MayWait);
+    assert!(asked.is_err(), "{asked:?}");
+}

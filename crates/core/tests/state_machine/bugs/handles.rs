@@ -1,7 +1,7 @@
 //! Handles of several granules: larger ones for programs that hold more, remapped and given back
 //! whole, but for the first and the last of a request.
 
-use drystone_core::{CrossStream, StateMachine, StreamId};
+use drystone_core::{Captured, CrossStream, StateMachine, StreamId};
 
 use super::{GRANULE, world};
 use crate::world::{Fate, Setup, World};
@@ -207,4 +207,22 @@ fn i16_a_pin_keeps_all_of_its_handle() {
     world.verify_pins();
     world.unpin_all();
     world.finish();
+}
+
+/// Who may not ask the device what it has left goes by what it had.
+#[test]
+fn rims_serve_while_another_stream_is_captured() {
+    for captured in [Captured::None, Captured::Other] {
+        let bytes = 20 * GRANULE;
+        let setup = Setup { held_per_handle: 1, capacity_bytes: bytes, ..Setup::default() };
+        let mut world = World::new(&Setup { device_bytes: bytes, ..setup });
+        let stream = world.reference.streams[0];
+        world.allocate(stream, 4 * GRANULE).unwrap();
+        let blocks: Vec<u64> = (0..16).map(|_| world.allocate(stream, GRANULE).unwrap()).collect();
+        [1, 2, 3, 8, 9].iter().for_each(|&at: &usize| world.free(blocks[at]));
+        let before = world.heap.stats().granule_remaps;
+        let fate = (0, Fate::Complete);
+        world.allocate_with(0, stream, 5 * GRANULE, captured, fate);
+        assert_eq!(world.heap.stats().granule_remaps - before, 5, "{captured:?}");
+    }
 }
