@@ -28,6 +28,8 @@ def find(version: str, include: Path, is_new_abi: bool, source: str) -> Path:
         index = json.loads((FOLDER / INDEX).read_text())
     except OSError:
         raise DrystoneError("nothing is compiled in this build of drystone") from None
+    except ValueError as error:
+        raise DrystoneError(f"{FOLDER / INDEX} cannot be read ({error})") from None
     released = re.match(r"\d+\.\d+\.\d+", version)
     release = index["releases"].get(released.group() if released else "")
     file = release and release["files"].get(str(int(is_new_abi)))

@@ -72,6 +72,10 @@ class Prebuilt(unittest.TestCase):
         (self.folder / _prebuilt.INDEX).unlink()
         self.refused("nothing is compiled in this build of drystone")
 
+    def test_an_index_that_was_cut_short(self):
+        (self.folder / _prebuilt.INDEX).write_text('{"machine": ')
+        self.refused("index.json cannot be read")
+
     def test_the_source_is_the_same_wherever_its_header_lies(self):
         packaged = _native.SOURCE / "drystone.h"
         header = _native._header()
