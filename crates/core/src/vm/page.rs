@@ -122,7 +122,7 @@ impl Pages {
 
     /// Notes how many pages of a window come before those that are used.
     pub(super) fn set_lead(&mut self, first: usize, lead: usize) {
-        self.windows.entry(first).or_default().lead = lead;
+        self.window(first).lead = lead;
     }
 
     /// How many pages the window has that begins at this one; 0 if none does.
@@ -146,7 +146,11 @@ impl Pages {
     /// Notes what the pages of a window lead to.
     pub(super) fn set_runs(&mut self, first: usize, runs: Vec<MappedRun>) {
         assert!(!runs.is_empty(), "a window has no pages");
-        self.windows.entry(first).or_default().runs = runs;
+        self.window(first).runs = runs;
+    }
+
+    fn window(&mut self, first: usize) -> &mut Window {
+        self.windows.entry(first).or_insert(Window { runs: Vec::new(), lead: 0 })
     }
 
     /// Forgets the window that begins at a page.
