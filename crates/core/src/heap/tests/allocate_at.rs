@@ -2,38 +2,18 @@
 
 use std::ops::Range;
 
-use crate::{
-    Committed, Config, CrossStream, Granted, HELD_PER_HANDLE, Heap, Outcome, PoolId, SegmentKind,
-    StateMachine, StreamId,
-};
+use super::{heap_of, request};
+use crate::{Granted, Heap, PoolId, Prefer, Reuse, StateMachine, StreamId};
 
 const MIB: u64 = 1 << 20;
 
 fn take(heap: &mut Heap, pool: PoolId, stream: StreamId, bytes: u64) -> Granted {
-    loop {
-        match heap.request(pool, stream, bytes, crate::Reuse::OwnStream).unwrap() {
-            Outcome::Granted(grant) => return grant,
-            Outcome::Plan(plan) => {
-                if let Committed::Granted(grant) = heap.commit(plan, 1 << 40) {
-                    return grant;
-                }
-            }
-        }
-    }
+    request(heap, pool, stream, bytes, Reuse::OwnStream)
 }
 
 #[test]
 fn blocks_are_put_back_where_they_were_and_nowhere_else() {
-    let mut heap = Heap::new(Config {
-        kind: SegmentKind::Mapped,
-        granule_bytes: 2 * MIB,
-        device_bytes: 1 << 36,
-        limit_bytes: u64::MAX,
-        cross_stream: CrossStream::Wait,
-        remaps: true,
-        held_per_handle: HELD_PER_HANDLE,
-        prefer: crate::Prefer::Memory,
-    });
+    let mut heap = heap_of(Prefer::Memory);
     let (stream, other) = (heap.add_stream(), heap.add_stream());
     let pool = heap.add_pool();
     let sizes = [3 * MIB, 5 * MIB, 2 * MIB, 7 * MIB];

@@ -1,42 +1,21 @@
 //! Runs of free blocks of several streams: which one serves, and how many blocks are looked at.
 
+use super::{heap_of, request};
 use crate::fence::StreamOrder;
 use crate::headroom::Look;
 use crate::heap::search::LOOKED;
 use crate::plan::Request;
-use crate::{
-    Committed, Config, CrossStream, FreeError, Granted, HELD_PER_HANDLE, Heap, Outcome, PoolId,
-    Reuse, SegmentKind, SizeClass, StateMachine, StreamId,
-};
+use crate::{FreeError, Granted, Heap, PoolId, Prefer, Reuse, SizeClass, StateMachine, StreamId};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 fn heap() -> Heap {
-    Heap::new(Config {
-        kind: SegmentKind::Mapped,
-        granule_bytes: 2 * MIB,
-        device_bytes: 1 << 36,
-        limit_bytes: u64::MAX,
-        cross_stream: CrossStream::Wait,
-        remaps: true,
-        held_per_handle: HELD_PER_HANDLE,
-        prefer: crate::Prefer::Memory,
-    })
+    heap_of(Prefer::Memory)
 }
 
 fn take(heap: &mut Heap, stream: StreamId, bytes: u64) -> Granted {
-    loop {
-        match heap.request(PoolId::DEFAULT, stream, bytes, Reuse::MayWait).unwrap() {
-            Outcome::Granted(grant) => return grant,
-            Outcome::Plan(plan) => {
-                let address = (heap.space.segments.iter().count() as u64 + 1) << 40;
-                if let Committed::Granted(grant) = heap.commit(plan, address) {
-                    return grant;
-                }
-            }
-        }
-    }
+    request(heap, PoolId::DEFAULT, stream, bytes, Reuse::MayWait)
 }
 
 fn give(heap: &mut Heap, grant: Granted) {

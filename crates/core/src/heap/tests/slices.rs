@@ -1,9 +1,9 @@
 //! What is done in parts, so that others' hits are served in between.
 
+use super::request;
 use crate::heap::trim::{RELEASED_AT_ONCE, Trim};
 use crate::{
-    Committed, Config, Fence, Freed, Heap, Outcome, PoolId, Reuse, SegmentKind, StateMachine, Step,
-    StreamId,
+    Config, Fence, Freed, Heap, PoolId, Prefer, Reuse, SegmentKind, StateMachine, Step, StreamId,
 };
 
 const GRANULE: u64 = 2 << 20;
@@ -14,19 +14,8 @@ fn heap() -> (Heap, [StreamId; 2]) {
     (heap, streams)
 }
 
-/// As a device that does everything at once.
 fn allocate(heap: &mut Heap, stream: StreamId, bytes: u64) -> u64 {
-    loop {
-        match heap.request(PoolId::DEFAULT, stream, bytes, Reuse::Ordered).unwrap() {
-            Outcome::Granted(granted) => return granted.address,
-            Outcome::Plan(plan) => {
-                let address = (heap.stats().all.segments.total + 1) << 41;
-                if let Committed::Granted(granted) = heap.commit(plan, address) {
-                    return granted.address;
-                }
-            }
-        }
-    }
+    request(heap, PoolId::DEFAULT, stream, bytes, Reuse::Ordered).address
 }
 
 /// Thousands of blocks wait for one stream, which comes to its end: they are freed in parts, each
@@ -128,7 +117,7 @@ fn b13_a_trim_finds_what_is_whole_only_together() {
 #[test]
 fn a_trim_gives_back_in_parts() {
     let (mut heap, [a, _]) = heap();
-    heap.headroom.config.prefer = crate::Prefer::Memory;
+    heap.headroom.config.prefer = Prefer::Memory;
     let blocks: Vec<u64> = (0..2400).map(|_| allocate(&mut heap, a, GRANULE)).collect();
     for &block in blocks.iter().step_by(2) {
         assert!(matches!(heap.free(block), Ok(Freed::Done)));

@@ -1,23 +1,12 @@
 //! Trails of blocks (I18): what is taken back, and that nobody can tell.
 
-use crate::{
-    Committed, Config, CrossStream, FreeError, Freed, Granted, HELD_PER_HANDLE, Heap, Outcome,
-    PoolId, Reuse, SegmentKind, StateMachine, StreamId,
-};
+use super::{heap_of, request};
+use crate::{FreeError, Freed, Granted, Heap, PoolId, Prefer, Reuse, StateMachine, StreamId};
 
 const MIB: u64 = 1 << 20;
 
 fn heap() -> (Heap, StreamId, StreamId) {
-    let mut heap = Heap::new(Config {
-        kind: SegmentKind::Mapped,
-        granule_bytes: 2 * MIB,
-        device_bytes: 1 << 36,
-        limit_bytes: u64::MAX,
-        cross_stream: CrossStream::Wait,
-        remaps: true,
-        held_per_handle: HELD_PER_HANDLE,
-        prefer: crate::Prefer::Balanced,
-    });
+    let mut heap = heap_of(Prefer::Balanced);
     let (a, b) = (heap.add_stream(), heap.add_stream());
     (heap, a, b)
 }
@@ -26,17 +15,7 @@ fn take(heap: &mut Heap, stream: StreamId, bytes: u64) -> Granted {
     if let Some(grant) = heap.allocate(PoolId::DEFAULT, stream, bytes).unwrap() {
         return grant;
     }
-    loop {
-        match heap.request(PoolId::DEFAULT, stream, bytes, Reuse::Ordered).unwrap() {
-            Outcome::Granted(grant) => return grant,
-            Outcome::Plan(plan) => {
-                let address = (heap.space.segments.iter().count() as u64 + 1) << 40;
-                if let Committed::Granted(grant) = heap.commit(plan, address) {
-                    return grant;
-                }
-            }
-        }
-    }
+    request(heap, PoolId::DEFAULT, stream, bytes, Reuse::Ordered)
 }
 
 fn give(heap: &mut Heap, grant: Granted) {
