@@ -14,9 +14,9 @@ use common::{files, methods, report, root, rust_files};
 const HEAP_METHODS_MAX: usize = 68;
 const HEAP_FILES_MAX: usize = 11;
 /// Methods of the page table that the heap, or a check of it, may call.
-const PAGE_TABLE_METHODS_MAX: usize = 31;
+const PAGE_TABLE_METHODS_MAX: usize = 21;
 /// Words of our own that a reader has to learn.
-const GLOSSARY_ROWS_MAX: usize = 31;
+const GLOSSARY_ROWS_MAX: usize = 30;
 /// What `core/` and `lib/` are short for in `ARCHITECTURE.md`.
 const SHORT: [(&str, &str); 2] = [("core/", "crates/core/src/"), ("lib/", "crates/drystone/src/")];
 

@@ -5,8 +5,6 @@
 //! [`Heap::abandon`](crate::Heap::abandon) with the number of leading steps still in effect. In
 //! between, the blocks and granules it speaks of are claimed and nobody else's.
 
-use std::ops::Range;
-
 use crate::fence::Fence;
 use crate::headroom::Look;
 use crate::id::{GranuleId, ListIx, PoolId, SegmentIx, StreamId};
@@ -179,13 +177,7 @@ pub(crate) enum Intent {
     Malloc { request: Request, bytes: u64 },
     /// New memory at home: to serve a request together with the free blocks around it, or just to
     /// be there.
-    Grow {
-        request: Option<Request>,
-        point: GrowthPoint,
-        handles: Vec<GranuleId>,
-        created_bytes: u64,
-        has_large: bool,
-    },
+    Grow { request: Option<Request>, point: GrowthPoint, created_bytes: u64, has_large: bool },
     /// Granules of claimed donors, mapped in a window to serve a request.
     Remap { request: Request, window: BlockIndex, donors: Vec<BlockIndex> },
     /// Fences of other streams to record, and those that a stream is to wait for.
@@ -201,17 +193,15 @@ pub(crate) enum Intent {
     Trim { releases: Vec<Release> },
 }
 
-/// One thing given back to the device, with the number of steps that takes.
+/// Something claimed to be given back to the device; what of it was, the steps tell.
 #[derive(Debug)]
 pub(crate) enum Release {
-    /// Handles that are mapped nowhere: one step for each.
-    Idle { handles: Vec<GranuleId> },
-    /// The backing of a claimed block: one unmap, then a release for each handle.
-    Backing { block: BlockIndex, handles: Vec<GranuleId> },
-    /// The backing of a claimed block, whose handles are kept to be mapped elsewhere: one unmap.
-    Gathered { block: BlockIndex, handles: Vec<GranuleId> },
-    /// Ranges of a claimed block that lead to memory beside its home: one unmap for each.
-    Aliases { block: BlockIndex, ranges: Vec<Range<u64>> },
-    /// A plain segment, or the addresses of a mapped one, whose only block is claimed: one step.
-    Segment { segment: SegmentIx },
+    /// A block whose backing is unmapped: one step. Its handles are released, or kept to be mapped
+    /// elsewhere.
+    Backing { block: BlockIndex },
+    /// A block of which ranges lead to memory beside its home: those are unmapped.
+    Aliases { block: BlockIndex },
+    /// A plain segment, or the addresses of a mapped one, whose only block is claimed: the step at
+    /// this position.
+    Segment { segment: SegmentIx, step: usize },
 }

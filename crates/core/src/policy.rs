@@ -283,6 +283,14 @@ pub(crate) fn mapping_budget(granules: usize) -> usize {
     (4 * granules).clamp(LEAST, MOST)
 }
 
+/// How many mappings to undo before so many are added to those of granules at home and beside it;
+/// 0 within the budget.
+pub(crate) fn mappings_over_budget(granules: usize, beside: usize, added: usize) -> usize {
+    let (budget, mappings) = (mapping_budget(granules), granules + beside + added);
+    // An eighth more than needed, so that it is not done again at once.
+    if mappings <= budget || added == 0 { 0 } else { mappings - budget + budget / 8 }
+}
+
 const _: () = assert!(SMALL_MAX_BYTES == 1024 * KIB);
 
 #[cfg(test)]

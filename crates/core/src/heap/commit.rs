@@ -4,7 +4,7 @@
 //! again. I13: the page table follows what is really mapped, also after half a plan.
 
 use super::Heap;
-use crate::id::{GranuleId, ListIx};
+use crate::id::ListIx;
 use crate::plan::{self, Committed, Intent, Plan, Step};
 use crate::policy::SegmentKind;
 use crate::space::block::BlockIndex;
@@ -31,12 +31,12 @@ impl Heap {
                 self.stats.classes[class].reserved_bytes.add(bytes);
                 Committed::Granted(self.occupy(index, request))
             }
-            Intent::Grow { request, point, handles, created_bytes, .. } => {
+            Intent::Grow { request, point, created_bytes, .. } => {
                 self.headroom.end_plan(created_bytes);
                 self.headroom.note_created(created_bytes);
                 self.stats.all.reserved_bytes.add(created_bytes);
+                self.vm.commit(&self.space.segments, &steps);
                 let block = self.space.blocks[point.unmapped];
-                self.vm.finish_new(&block, &handles);
                 let class = self.space.list(block.list).class as usize;
                 self.stats.classes[class].reserved_bytes.add(block.bytes);
                 let index = self.space.join_growth(point);
@@ -50,7 +50,8 @@ impl Heap {
             }
             Intent::Remap { request, window, donors } => {
                 self.headroom.note_remapped(mapped_bytes(&steps));
-                self.windows().finish_remap(request, window, &steps, &donors);
+                self.vm.commit(&self.space.segments, &steps);
+                self.windows().finish_remap(request, window, &donors);
                 Committed::Granted(self.occupy(window, request))
             }
             Intent::Order { user, fences } => {
@@ -71,7 +72,7 @@ impl Heap {
                 Committed::Prepared
             }
             Intent::Trim { releases } => {
-                self.finish_trim(releases, steps.len());
+                self.finish_trim(releases, &steps, steps.len());
                 Committed::Prepared
             }
         }
@@ -95,14 +96,14 @@ impl Heap {
                 self.pools.of(self.space.list(request.list)).end_segment_plan();
                 self.headroom.end_plan(bytes);
             }
-            Intent::Grow { point, handles, created_bytes, has_large, .. } => {
+            Intent::Grow { point, created_bytes, has_large, .. } => {
                 self.headroom.end_plan(created_bytes);
                 self.headroom.note_growth_failed(has_large);
-                self.undo_growth(point, &plan.steps, in_effect, &handles);
+                self.undo_growth(point, &plan.steps, in_effect);
             }
             Intent::Remap { window, donors, .. } => {
-                self.vm.undo_remap(&self.space.blocks[window], steps);
-                self.windows().finish_unmapping(window, &[]);
+                self.vm.abandon(&self.space.segments, &plan.steps, in_effect);
+                self.windows().finish_unmapping(window);
                 donors.iter().for_each(|&index| self.windows().file(index));
             }
             Intent::Order { .. } => self.note_recorded(steps),
@@ -113,7 +114,7 @@ impl Heap {
             // If it was the stream's last, only an idle device frees its blocks.
             Intent::Mark { .. } => {}
             Intent::Synchronize { quarantined, .. } => self.quarantine.extend(quarantined),
-            Intent::Trim { releases } => self.finish_trim(releases, in_effect),
+            Intent::Trim { releases } => self.finish_trim(releases, &plan.steps, in_effect),
         }
     }
 
@@ -140,16 +141,13 @@ impl Heap {
     }
 
     /// A growth failed: what is not undone stays created.
-    fn undo_growth(
-        &mut self,
-        point: GrowthPoint,
-        steps: &[Step],
-        in_effect: usize,
-        handles: &[GranuleId],
-    ) {
-        let segment = self.space.blocks[point.unmapped].segment;
-        let left_bytes = self.vm.undo_new(segment, steps, in_effect, handles);
-        self.stats.all.reserved_bytes.add(left_bytes);
+    fn undo_growth(&mut self, point: GrowthPoint, steps: &[Step], in_effect: usize) {
+        self.vm.abandon(&self.space.segments, steps, in_effect);
+        let created = steps[..in_effect].iter().map(|step| match *step {
+            Step::Create { bytes, .. } => bytes,
+            _ => 0,
+        });
+        self.stats.all.reserved_bytes.add(created.sum());
         self.space.make_unmapped(point.unmapped);
         for index in [point.before, point.after].into_iter().filter_map(BlockIndex::some) {
             self.windows().file(index);

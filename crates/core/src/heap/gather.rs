@@ -5,18 +5,15 @@
 //! memory whose last use is known to be complete is gathered, as by a trim: fences that tell so are
 //! recorded first.
 
-use std::ops::Range;
-
 use super::Heap;
 use super::trim::{Trim, within};
 use crate::headroom::Look;
 use crate::id::{ListIx, SegmentIx};
-use crate::plan::{Plan, Release, Request, Reuse};
+use crate::plan::{Plan, Request, Reuse};
 use crate::policy::SegmentKind;
 use crate::pool::{Pool, Pools};
 use crate::space::block::BlockIndex;
 use crate::space::free_list::FreeList;
-use crate::vm::PageTable;
 
 /// What is to be gathered.
 #[derive(Clone, Copy, Debug)]
@@ -36,21 +33,6 @@ pub(super) enum Whose {
     GivenUp,
     /// That, but for what the block has given up that wants it; and what is free in open pools.
     AllFor(ListIx),
-}
-
-impl Gather {
-    /// What of a range of releasable handles is missing: as many as fit, or the first if that may
-    /// reach beyond.
-    pub(super) fn within(&self, vm: &PageTable, ix: SegmentIx, range: Range<u64>) -> Range<u64> {
-        let Range { start, end } = range;
-        let fits = vm.span(ix, start..end.min(start.saturating_add(self.bytes))).whole_handles();
-        if start >= end || !fits.is_empty() {
-            return fits;
-        }
-        let first = start..vm.span(ix, start..start + vm.granule_bytes()).handles_around().end;
-        let is_near = first.end - start <= self.bytes.saturating_add(self.beyond_bytes);
-        if is_near && first.end <= end { first } else { start..start }
-    }
 }
 
 impl Gather {
@@ -131,7 +113,8 @@ impl<'a> Trim<'a> {
                 if block.address >= end {
                     break;
                 }
-                let range = missing.within(&self.heap.vm, ix, self.releasable(ix, index));
+                let free = self.heap.vm.span(ix, self.releasable(ix, index));
+                let range = free.first_handles(missing.bytes, missing.beyond_bytes);
                 if range.is_empty() {
                     next = block.next.some();
                     continue;
@@ -139,9 +122,7 @@ impl<'a> Trim<'a> {
                 let claimed = self.heap.space.claim_range(index, range.start, range.end);
                 self.heap.space.blocks[claimed].free_after = 0;
                 missing.bytes = missing.bytes.saturating_sub(range.end - range.start);
-                let block = &self.heap.space.blocks[claimed];
-                let handles = self.heap.vm.plan_unmap_home(block, &mut self.steps);
-                self.releases.push(Release::Gathered { block: claimed, handles });
+                self.claim_backing(claimed);
                 next = self.heap.space.blocks[claimed].next.some();
             }
         }

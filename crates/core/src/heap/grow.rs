@@ -100,7 +100,7 @@ impl Heap {
             && request.reuse != Reuse::OwnStream
             && self.pools.is_open(self.space.list(request.list));
         let to_remap_bytes = if may_remap { missing_bytes } else { 0 };
-        let (class, held) = (self.space.list(request.list).class, self.vm.granule_count());
+        let (class, held) = (self.space.list(request.list).class, self.vm.figures().granules);
         let headroom = &self.headroom;
         let most = headroom.handle_granules(&self.stats, class, request.bytes, is_roomy, held);
         let bytes = if is_affordable { missing_bytes } else { needed_bytes };
@@ -158,11 +158,11 @@ impl Heap {
             (in_place_bytes, in_place)
         };
         let Some(point) = point else {
-            let created_bytes = self.vm.new_physical(bytes, 1).created_bytes;
+            let created_bytes = self.vm.new_physical(bytes, 0, 1).created_bytes;
             self.headroom.check(&self.stats, created_bytes, request.look)?;
             return Ok(Outcome::Plan(self.plan_reservation(request, false)?));
         };
-        let new = self.vm.new_physical(point.bytes, most);
+        let new = self.vm.new_physical(point.bytes, 0, most);
         self.headroom.check(&self.stats, new.created_bytes, request.look)?;
         Ok(Outcome::Plan(self.plan_growth((!is_remap).then_some(request), point, new)))
     }
@@ -219,8 +219,8 @@ impl Heap {
         self.space.claim_growth(point);
         let (created_bytes, has_large) = (new.created_bytes, new.creates_large_handles());
         self.headroom.plan(created_bytes);
-        let (steps, handles) = self.vm.plan_new(&self.space.blocks[point.unmapped], new);
-        Plan { steps, intent: Intent::Grow { request, point, handles, created_bytes, has_large } }
+        let steps = self.vm.plan_growth(&self.space.blocks[point.unmapped], new);
+        Plan { steps, intent: Intent::Grow { request, point, created_bytes, has_large } }
     }
 
     fn plan_reservation(
@@ -229,7 +229,7 @@ impl Heap {
         is_window: bool,
     ) -> Result<Plan, RequestError> {
         let class = self.space.list(request.list).class;
-        let room = if is_window { 2 * self.vm.room_for_rims_bytes() } else { 0 };
+        let room = if is_window { 2 * self.vm.figures().rims_bytes } else { 0 };
         let bytes = request.bytes.checked_add(room);
         let bytes = bytes
             .and_then(|bytes| self.headroom.reservation_bytes(class, bytes))

@@ -163,7 +163,7 @@ impl Heap {
         mut point: GrowthPoint,
         is_whole: bool,
     ) -> Result<Outcome, RequestError> {
-        let (asked, held) = (request.bytes, self.vm.granule_count());
+        let (asked, held) = (request.bytes, self.vm.figures().granules);
         // No piece of it is remapped, so that small handles would gain nothing.
         let (headroom, class) = (&self.headroom, SizeClass::Large);
         let most = headroom.handle_granules(&self.stats, class, asked, true, held);
@@ -171,13 +171,9 @@ impl Heap {
         let live_bytes = unmapped.address - self.space.segments[unmapped.segment].address;
         let beyond_bytes =
             policy::growth_beyond_bytes(live_bytes).min(unmapped.bytes - point.bytes);
-        let mut new = self.vm.new_physical(point.bytes, most);
-        if let Some(handle_bytes) = self.vm.idle_handle_above(new.created_bytes, beyond_bytes)
-            && is_whole
-        {
-            point.bytes += handle_bytes - new.created_bytes;
-            new = self.vm.new_physical(point.bytes, most);
-        }
+        let idle_beyond_bytes = if is_whole { beyond_bytes } else { 0 };
+        let new = self.vm.new_physical(point.bytes, idle_beyond_bytes, most);
+        point.bytes = new.bytes;
         let gather =
             Gather { bytes: new.created_bytes, beyond_bytes, whose: Whose::AllFor(request.list) };
         if let Some(plan) = gather.plan(self, request) {

@@ -38,8 +38,8 @@ use crate::pool::{Pool, Pools};
 use crate::space::block::BlockIndex;
 use crate::space::{Granted, Space};
 use crate::stats::{Gauge, RemapStats, Stats};
-use crate::vm::PageTable;
 use crate::vm::handles::HandleAt;
+use crate::vm::{Figures, PageTable};
 use windows::Windows;
 
 /// All pools of one device, as a state machine. See the [crate] documentation.
@@ -191,19 +191,14 @@ impl Heap {
     /// There is no such block.
     pub fn pin_mapping(&mut self, address: u64) -> Result<(), FreeError> {
         let index = self.space.find_live(address)?;
-        let block = &self.space.blocks[index];
-        let covered = match self.space.list(block.list).kind {
-            SegmentKind::Mapped => self.vm.under(block).handles_around(),
-            SegmentKind::Plain => block.range(),
-        };
-        self.vm.pins.pin(block.range(), covered);
+        self.vm.pin(&self.space.blocks[index]);
         Ok(())
     }
 
     /// Takes a pin of an address back, whether the block is live still or not. False if there is
     /// none.
     pub fn unpin_mapping(&mut self, address: u64) -> bool {
-        let left = self.vm.pins.unpin(address);
+        let left = self.vm.unpin(address);
         if left == Some(0) {
             self.windows().send_all_home();
         }
@@ -212,7 +207,9 @@ impl Heap {
 
     /// What is mapped away from home and what is pinned.
     pub fn remap_stats(&self) -> RemapStats {
-        self.vm.stats()
+        let Figures { remapped_granules, mappings, pinned_bytes, .. } = self.vm.figures();
+        let (granule_bytes, aliases) = (self.vm.granule_bytes(), mappings as u64);
+        RemapStats { granule_bytes, remapped_granules, aliases, pinned_bytes }
     }
 
     // Figures.

@@ -17,6 +17,7 @@ use crate::plan::{Intent, Plan, Request, Reuse};
 use crate::policy;
 use crate::space::Granted;
 use crate::space::block::BlockIndex;
+use crate::vm::Figures;
 use crate::vm::donors::Donors;
 
 impl Heap {
@@ -42,10 +43,10 @@ impl Heap {
             return None;
         }
         let window = self.search(request).idle_window(&donors, Stale::Now, 1)?;
-        let address = self.space.blocks[window.index].address;
-        let remap = self.vm.remap(address, window.fit, &donors)?;
+        let block = &self.space.blocks[window.index];
+        let remap = self.vm.plan_remap(block, window.fit, &donors)?;
         let (window, taken) = self.windows().claim(window.index, &remap);
-        self.windows().finish_remap(request, window, &[], &taken);
+        self.windows().finish_remap(request, window, &taken);
         Some(self.occupy(window, request))
     }
 
@@ -63,7 +64,6 @@ impl Heap {
             window = self.search(request).best_window(donors, Stale::Now)?;
         }
         let Window { index, fit } = window;
-        let address = self.space.blocks[index].address;
         if fit.is_stale() {
             let stale = self.vm.under(&self.space.blocks[index]).stale(&fit);
             self.windows().take_idle(index);
@@ -72,10 +72,10 @@ impl Heap {
         if let Some(plan) = self.plan_within_budget(request, fit.calls) {
             return Some(Outcome::Plan(plan));
         }
-        let remap = self.vm.remap(address, fit, donors)?;
+        let remap = self.vm.plan_remap(&self.space.blocks[index], fit, donors)?;
         let (window, taken) = self.windows().claim(index, &remap);
         if remap.steps.is_empty() {
-            self.windows().finish_remap(request, window, &[], &taken);
+            self.windows().finish_remap(request, window, &taken);
             return Some(Outcome::Granted(self.occupy(window, request)));
         }
         let intent = Intent::Remap { request, window, donors: taken };
@@ -119,7 +119,8 @@ impl Heap {
     /// Plans to keep within the budget of mappings before a remap. Where the uses of the oldest
     /// windows are not known to be over, only a fence is recorded that will tell.
     fn plan_within_budget(&mut self, request: Request, calls: usize) -> Option<Plan> {
-        let over = self.vm.mappings_over_budget(calls);
+        let Figures { granules, mappings, .. } = self.vm.figures();
+        let over = policy::mappings_over_budget(granules, mappings, calls);
         if over == 0 {
             return None;
         }

@@ -199,29 +199,21 @@ impl Search<'_> {
             }
             for block in list.filed_from(&self.space.blocks, self.config.granule_bytes) {
                 let free = &self.space.blocks[block];
-                let segment = free.segment;
                 let span = self.vm.under(free);
-                let granules = if free.is_window || !has_rims {
-                    span.whole_handles()
-                } else {
-                    span.granules()
-                };
-                if granules.is_empty() {
+                let mut parts = span.to_take(has_rims && !free.is_window).peekable();
+                if parts.peek().is_none() {
                     continue;
                 }
                 if let Some(is_ordered) = self.is_ordered(block, is_foreign) {
-                    donors.extend(self.vm.pins.free_of(granules).filter_map(|part| {
-                        let whole = self.vm.span(segment, part.clone()).between_rims()?;
-                        Some(Donor {
-                            block,
-                            segment,
-                            start: whole.start,
-                            end: whole.end,
-                            front: part.start,
-                            back: part.end,
-                            is_foreign,
-                            is_ordered,
-                        })
+                    donors.extend(parts.map(|(whole, part)| Donor {
+                        block,
+                        segment: free.segment,
+                        start: whole.start,
+                        end: whole.end,
+                        front: part.start,
+                        back: part.end,
+                        is_foreign,
+                        is_ordered,
                     }));
                 }
             }
@@ -262,7 +254,7 @@ impl Search<'_> {
     /// last.
     pub(super) fn unmapped_window(&self) -> Option<Window> {
         let Config { granule_bytes, .. } = *self.config;
-        let room_bytes = self.vm.room_for_rims_bytes();
+        let room_bytes = self.vm.figures().rims_bytes;
         let bytes = self.granules as u64 * granule_bytes + 2 * room_bytes;
         let mut unmapped = self.space.unmapped_blocks(self.request.list, true);
         let index = unmapped.find(|&index| self.space.blocks[index].bytes >= bytes)?;
@@ -285,7 +277,7 @@ impl Search<'_> {
             let most = best.as_ref().map_or(most, |best| best.fit.calls);
             let can_unmap = stale == Stale::Later || self.streams.is_complete(self.space, index);
             let block = &self.space.blocks[index];
-            if let Some(fit) = self.vm.fit_window(block, granules, donors, can_unmap, most) {
+            if let Some(fit) = self.vm.under(block).fit(granules, donors, can_unmap, most) {
                 let is_good = policy::is_good_enough(fit.calls, granules);
                 best = Some(Window { index, fit });
                 if is_good {

@@ -54,15 +54,12 @@ impl StateMachine for Heap {
         let open = self.space.lists().iter().filter(|list| self.pools.gives_back(list));
         let free = open.flat_map(|list| {
             self.space.free_of(list, unit_bytes(list)).map(|block| match list.kind {
-                SegmentKind::Mapped => {
-                    let whole = self.vm.under(&block).whole_handles();
-                    self.vm.pins.free_of(whole).map(|range| range.end - range.start).sum()
-                }
+                SegmentKind::Mapped => self.vm.under(&block).unpinned_bytes(),
                 SegmentKind::Plain if self.space.is_whole_segment(&block) => block.bytes,
                 SegmentKind::Plain => 0,
             })
         });
-        self.vm.idle_bytes() + free.sum::<u64>()
+        self.vm.figures().idle_bytes + free.sum::<u64>()
     }
 
     fn unit_bytes(&self) -> u64 {

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::Heap;
 use crate::fence::Fence;
-use crate::id::{GranuleId, PoolId, SegmentIx};
+use crate::id::{PoolId, SegmentIx};
 use crate::plan::{Intent, Plan, Release, Step};
 use crate::policy::{self, SegmentKind};
 use crate::pool::{Pool, Pools};
@@ -17,6 +17,7 @@ use crate::space::block::{BlockIndex, BlockState};
 use crate::space::free_list::FreeList;
 use crate::space::segment::Segment;
 use crate::state_machine::StateMachine;
+use crate::vm::handles::HandleAt;
 
 /// How many blocks one plan gives back at most: with the heap's lock held, to claim them takes some
 /// 50 us. A trim goes on until there is no plan.
@@ -59,12 +60,8 @@ impl<'a> Trim<'a> {
     /// Claims an unfiled block without backing, and adds the unmapping of these of its ranges.
     fn claim_to_unmap(&mut self, index: BlockIndex, ranges: Vec<Range<u64>>) {
         self.heap.space.blocks.set_state(index, BlockState::Claimed);
-        self.steps.extend(
-            ranges
-                .iter()
-                .map(|range| Step::Unmap { address: range.start, bytes: range.end - range.start }),
-        );
-        self.releases.push(Release::Aliases { block: index, ranges });
+        self.steps.extend(ranges.into_iter().map(unmap));
+        self.releases.push(Release::Aliases { block: index });
     }
 
     /// Adds the unmapping of what keeps granules from being released, and forgets idle windows that
@@ -102,14 +99,14 @@ impl<'a> Trim<'a> {
             } else if is_whole && span.is_unmapped() {
                 self.heap.windows().take_idle(index);
                 self.heap.space.blocks.set_state(index, BlockState::Claimed);
-                self.heap.windows().finish_unmapping(index, &[]);
+                self.heap.windows().finish_unmapping(index);
             }
         }
     }
 
     /// Where granules of open pools are free at home and their last uses complete, by address.
     fn complete_ranges(&self) -> Vec<Range<u64>> {
-        if self.heap.vm.stats().aliases == 0 {
+        if self.heap.vm.figures().mappings == 0 {
             // Nobody asks where nothing leads anywhere but home.
             return Vec::new();
         }
@@ -163,11 +160,7 @@ impl<'a> Trim<'a> {
             }
         }
         // Last, since giving these back has failed before: nothing waits behind them.
-        let handles = self.heap.vm.take_releasable_idle();
-        if !handles.is_empty() {
-            self.steps.extend(handles.iter().map(|&granule| Step::Release { granule }));
-            self.releases.push(Release::Idle { handles });
-        }
+        self.heap.vm.plan_idle_release(&mut self.steps);
     }
 
     /// The segments of some lists, in address order.
@@ -192,8 +185,8 @@ impl<'a> Trim<'a> {
                 self.heap.space.unlink_unmapped(first);
                 self.heap.space.blocks.set_state(first, BlockState::Claimed);
                 self.heap.space.segments.withdraw(ix);
+                self.releases.push(Release::Segment { segment: ix, step: self.steps.len() });
                 self.steps.push(Step::Unreserve { address, bytes });
-                self.releases.push(Release::Segment { segment: ix });
             }
             return;
         }
@@ -230,18 +223,28 @@ impl<'a> Trim<'a> {
     /// Adds the release of claimed memory at home.
     fn release(&mut self, ix: SegmentIx, claimed: BlockIndex) {
         let Segment { kind, address, bytes, .. } = self.heap.space.segments[ix];
-        self.releases.push(match kind {
+        match kind {
             SegmentKind::Mapped => {
-                let block = &self.heap.space.blocks[claimed];
-                let handles = self.heap.vm.plan_release(block, &mut self.steps);
-                Release::Backing { block: claimed, handles }
+                let handles = self.claim_backing(claimed);
+                self.steps
+                    .extend(handles.into_iter().map(|of| Step::Release { granule: of.granule }));
             }
             SegmentKind::Plain => {
                 self.heap.space.segments.withdraw(ix);
+                self.releases.push(Release::Segment { segment: ix, step: self.steps.len() });
                 self.steps.push(Step::Free { address, bytes });
-                Release::Segment { segment: ix }
             }
-        });
+        }
+    }
+
+    /// Adds the unmapping of a claimed block at home, and tells the handles behind it.
+    pub(super) fn claim_backing(&mut self, claimed: BlockIndex) -> Vec<HandleAt> {
+        let block = &self.heap.space.blocks[claimed];
+        let handles = self.heap.vm.under(block).handles();
+        assert!(!handles.is_empty(), "memory is released where there is none");
+        self.steps.push(unmap(block.range()));
+        self.releases.push(Release::Backing { block: claimed });
+        handles
     }
 
     /// What can be given back of the run of free blocks that starts at this one.
@@ -252,12 +255,16 @@ impl<'a> Trim<'a> {
             _ if run.is_empty() => run,
             Segment { kind: SegmentKind::Mapped, .. } => self.heap.vm.span(ix, run).releasable(),
             Segment { address, bytes, .. } => {
-                let is_whole =
-                    run == (address..address + bytes) && !self.heap.vm.pins.touch(run.clone());
+                let is_whole = run == (address..address + bytes)
+                    && !self.heap.vm.span(ix, run.clone()).is_pinned();
                 if is_whole { run } else { start..start }
             }
         }
     }
+}
+
+fn unmap(range: Range<u64>) -> Step {
+    Step::Unmap { address: range.start, bytes: range.end - range.start }
 }
 
 /// Those of some blocks that stand in a segment.
@@ -280,10 +287,10 @@ impl Heap {
         self.windows().send_all_home();
         let mut trim = Trim::new(self);
         trim.claim_aliases();
-        if trim.releases.is_empty() {
+        if trim.steps.is_empty() {
             trim.claim_memory();
         }
-        (!trim.releases.is_empty()).then(|| trim.into_plan())
+        (!trim.steps.is_empty()).then(|| trim.into_plan())
     }
 
     pub(super) fn finish_synchronize(
@@ -312,60 +319,31 @@ impl Heap {
     // What became of it.
 
     /// Takes back a trim of which the first `done` steps were done.
-    pub(super) fn finish_trim(&mut self, releases: Vec<Release>, done: usize) {
-        assert!(!releases.is_empty(), "a trim gives nothing back");
-        let mut left = done;
-        let mut take = move || {
-            let is_done = left > 0;
-            left = left.saturating_sub(1);
-            is_done
-        };
+    pub(super) fn finish_trim(&mut self, releases: Vec<Release>, steps: &[Step], done: usize) {
+        let (done_steps, undone) = steps.split_at(done);
+        let released_bytes = self.vm.commit(&self.space.segments, done_steps);
+        self.vm.abandon(&self.space.segments, undone, 0);
+        self.stats.all.reserved_bytes.take(released_bytes);
+        if released_bytes > 0 {
+            self.headroom.note_memory_given_back();
+        }
         for release in releases {
             match release {
-                Release::Idle { handles } => self.finish_release(&handles, &mut take),
-                Release::Aliases { block, mut ranges } => {
-                    ranges.retain(|_| take());
-                    self.windows().finish_unmapping(block, &ranges);
-                }
-                Release::Backing { block, handles } => {
-                    self.finish_backing(block, &handles, &mut take);
-                }
-                Release::Gathered { block, handles } => {
-                    let mut is_unmapped = take();
-                    self.finish_backing(block, &handles, || std::mem::take(&mut is_unmapped));
-                }
-                Release::Segment { segment } => self.finish_segment(segment, take()),
+                Release::Aliases { block } => self.windows().finish_unmapping(block),
+                Release::Backing { block } => self.finish_backing(block),
+                Release::Segment { segment, step } => self.finish_segment(segment, step < done),
             }
         }
     }
 
-    /// Handles were released, as far as that went.
-    fn finish_release(&mut self, handles: &[GranuleId], mut take: impl FnMut() -> bool) {
-        for &handle in handles {
-            let bytes = self.vm.finish_release(handle, take());
-            self.stats.all.reserved_bytes.take(bytes);
-            if bytes > 0 {
-                self.headroom.note_memory_given_back();
-            }
-        }
-    }
-
-    /// A claimed block was unmapped and its handles released, as far as that went.
-    fn finish_backing(
-        &mut self,
-        index: BlockIndex,
-        handles: &[GranuleId],
-        mut take: impl FnMut() -> bool,
-    ) {
-        let is_unmapped = take();
-        let block = self.space.blocks[index];
-        self.vm.finish_unmap_home(&block, is_unmapped);
-        if !is_unmapped {
+    /// A claimed block at home was unmapped, or could not be.
+    fn finish_backing(&mut self, index: BlockIndex) {
+        let block = &self.space.blocks[index];
+        if !self.vm.under(block).is_unmapped() {
             return self.windows().file(index);
         }
         let class = self.space.list(self.space.segments[block.segment].list).class as usize;
         self.stats.classes[class].reserved_bytes.take(block.bytes);
-        self.finish_release(handles, take);
         self.space.make_unmapped(index);
     }
 

@@ -12,7 +12,7 @@
 use std::ops::Range;
 
 use crate::fence::Streams;
-use crate::plan::{Request, Step};
+use crate::plan::Request;
 use crate::policy;
 use crate::pool::{Pool, Pools};
 use crate::space::Space;
@@ -70,7 +70,6 @@ impl Windows<'_> {
         } else {
             self.space.claim_unmapped(index, remap.window_bytes);
         }
-        self.vm.use_window(&self.space.blocks[index], remap.lead_bytes);
         let mut used = index;
         if remap.lead_bytes > 0 {
             used = self.space.blocks.cut(index, remap.lead_bytes);
@@ -85,12 +84,11 @@ impl Windows<'_> {
         used
     }
 
-    /// All granules of a remap are mapped and accessible in its window, the last by these steps.
+    /// All granules of a remap are mapped and accessible in its window.
     pub(super) fn finish_remap(
         &mut self,
         request: Request,
         window: BlockIndex,
-        steps: &[Step],
         taken: &[BlockIndex],
     ) {
         let granule_bytes = self.vm.granule_bytes();
@@ -111,7 +109,7 @@ impl Windows<'_> {
         let block = &self.space.blocks[window];
         assert!(block.is_window, "memory is remapped to what is no window");
         assert!(block.state == BlockState::Claimed, "memory is remapped to a window in use");
-        self.vm.finish_remap(block, steps);
+        self.vm.back(block);
         let list = self.space.list(request.list);
         let (class, stream) = (list.class as usize, list.stream);
         let block = &mut self.space.blocks[window];
@@ -166,13 +164,13 @@ impl Windows<'_> {
         if span.is_whole_window() {
             if span.is_unmapped() {
                 // Of a remap that failed: a window no more.
-                self.vm.unmap_aliases(&block, &[]);
+                self.vm.forget_window(&block);
                 self.space.blocks.set_state(index, BlockState::Claimed);
                 return self.space.make_unmapped(index);
             }
             let key = self.space.window_key(index, self.vm.granule_bytes());
             self.space.idle_windows.insert(key, index);
-            let most = 2 * self.vm.stats().aliases as usize + policy::WINDOWS_TO_PASS_OVER;
+            let most = 2 * self.vm.figures().mappings + policy::WINDOWS_TO_PASS_OVER;
             self.space.idle_windows.tidy(most);
         }
     }
@@ -210,10 +208,10 @@ impl Windows<'_> {
         first.list == second.list && !self.vm.under(second).begins_window()
     }
 
-    /// A claimed block without memory of its own, of which these ranges were unmapped, stands where
-    /// it belongs again.
-    pub(super) fn finish_unmapping(&mut self, index: BlockIndex, unmapped: &[Range<u64>]) {
-        if self.vm.unmap_aliases(&self.space.blocks[index], unmapped) {
+    /// A claimed block without memory of its own, of which ranges were unmapped, stands where it
+    /// belongs again.
+    pub(super) fn finish_unmapping(&mut self, index: BlockIndex) {
+        if self.vm.forget_window(&self.space.blocks[index]) {
             self.space.make_unmapped(index);
         } else {
             self.make_idle(index);
@@ -243,16 +241,7 @@ impl Windows<'_> {
         if !self.pools.is_open(self.space.list(block.list)) {
             return;
         }
-        let whole = self.vm.under(block).whole_parts();
-        if whole.is_empty() {
-            return;
-        }
-        let touched = self.vm.span(block.segment, freed).handles_around();
-        let (start, end) = (whole.start.max(touched.start), whole.end.min(touched.end));
-        if start >= end {
-            return;
-        }
-        let mut parts: Vec<Range<u64>> = self.vm.pins.free_of(start..end).collect();
+        let mut parts = self.vm.under(block).to_send_home(freed);
         // From the last to the first: what is cut off stands behind what the block keeps.
         while let Some(range) = parts.pop() {
             let claimed = self.space.claim_range(index, range.start, range.end);

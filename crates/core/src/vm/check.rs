@@ -11,7 +11,7 @@ use crate::space::block::BlockIndex;
 /// What the checks of the blocks ask of the page that one lies on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageView {
-    /// Backed by the granule it leads to, or still is until a plan is done.
+    /// Backed by the granule it leads to.
     pub(crate) is_backed: bool,
     /// The home of a granule that backs another page.
     pub(crate) is_remapped: bool,
@@ -47,12 +47,38 @@ impl Span<'_> {
 
 impl PageTable {
     /// Proves that the two halves of the map agree, and that handles stay whole; and that what is
-    /// reserved beyond the classes is idle (I8).
-    pub(crate) fn check(&self, reserved_bytes: u64, classes_bytes: u64) -> Result<(), Broken> {
+    /// reserved beyond the classes is idle (I8); and that whatever is pinned is backed (I16).
+    /// `is_plain` tells of an address whether plain memory is there.
+    pub(crate) fn check(
+        &self,
+        reserved_bytes: u64,
+        classes_bytes: u64,
+        is_plain: impl Fn(u64) -> bool,
+    ) -> Result<(), Broken> {
         self.check_i13_windows_know_their_runs()?;
         self.check_i13_granules_and_pages_agree()?;
         self.check_i13_handles_stay_whole()?;
-        self.check_i8_the_rest_is_idle(reserved_bytes, classes_bytes)
+        self.check_i8_the_rest_is_idle(reserved_bytes, classes_bytes)?;
+        self.check_i16_pinned_memory_stays(is_plain)
+    }
+
+    pub(super) fn check_i16_pinned_memory_stays(
+        &self,
+        is_plain: impl Fn(u64) -> bool,
+    ) -> Result<(), Broken> {
+        for (address, end) in self.pins.ranges() {
+            let last = self.tables().filter(|(_, pages)| pages.address <= address);
+            let table = last.max_by_key(|(_, pages)| pages.address);
+            let is_backed = || {
+                table.is_some_and(|(ix, _)| {
+                    self.span(ix, address..end).views().all(|page| page.is_backed)
+                })
+            };
+            hold(16, is_plain(address) || is_backed(), || {
+                format!("pinned {address:#x} to {end:#x} is not backed")
+            })?;
+        }
+        Ok(())
     }
 
     /// The mapped segments, by their names.
@@ -65,8 +91,7 @@ impl PageTable {
         let granule = self.pages(page.segment).granule(page.page as usize);
         granule.is_some_and(|id| match self.granules.state(id) {
             GranuleState::Backing(backed) => backed == page,
-            GranuleState::Planned => self.granules.home(id) == Some(page),
-            GranuleState::Idle | GranuleState::Vacant => false,
+            GranuleState::Planned | GranuleState::Idle | GranuleState::Vacant => false,
         })
     }
 
@@ -121,16 +146,12 @@ impl PageTable {
             for &page in &all {
                 let pages = self.segments.get(page.segment.index()).and_then(Option::as_ref);
                 let found = pages.and_then(|pages| pages.granule(page.page as usize));
-                let is_planned = state == GranuleState::Planned;
-                hold(13, found == Some(id) || is_planned, || {
-                    format!("{id:?} is not at {page:?}: {found:?}")
-                })?;
+                hold(13, found == Some(id), || format!("{id:?} is not at {page:?}: {found:?}"))?;
             }
             let agrees = match state {
                 GranuleState::Backing(page) => all.contains(&page) && home.is_some(),
-                GranuleState::Idle => home.is_none(),
+                GranuleState::Idle | GranuleState::Planned => home.is_none(),
                 GranuleState::Vacant => all.is_empty(),
-                GranuleState::Planned => true,
             };
             hold(13, agrees, || format!("{id:?} is {state:?}, home {home:?}, leads from {all:?}"))?;
             known += all.len();

@@ -32,7 +32,7 @@ impl PageAddr {
 pub(crate) enum GranuleState {
     /// No memory: the name is free.
     Vacant,
-    /// Part of a plan that creates, maps or releases it.
+    /// Backs nothing, and is part of a plan that creates, maps or releases it.
     Planned,
     /// Created, backs nothing.
     Idle,
@@ -62,6 +62,8 @@ pub(crate) struct Granules {
     vacant: Vec<Vec<GranuleId>>,
     /// Handles that back nothing.
     idle: Vec<GranuleId>,
+    /// How many granules they have.
+    idle_count: usize,
     mapping_count: usize,
     /// How many granules the largest handle has, or had.
     largest: u16,
@@ -91,8 +93,14 @@ impl Granules {
     pub(crate) fn take_idle(&mut self, handles: &[GranuleId]) {
         for &id in handles {
             assert!(self.state(id) == GranuleState::Idle, "idle memory is taken twice");
+            self.idle_count -= self.handle(id).len();
             self.plan(id);
         }
+        self.forget_taken();
+    }
+
+    /// Forgets of the idle handles those that are so no more.
+    pub(crate) fn forget_taken(&mut self) {
         let table = &self.table;
         self.idle.retain(|id| table[id.index()].state == GranuleState::Idle);
     }
@@ -103,12 +111,12 @@ impl Granules {
     }
 
     /// How many granules back nothing.
-    pub(crate) fn idle_count(&self) -> usize {
-        self.idle.iter().map(|&id| self.handle(id).len()).sum()
+    pub(crate) const fn idle_count(&self) -> usize {
+        self.idle_count
     }
 
     /// Marks a handle as part of a plan; its memory stays.
-    pub(crate) fn plan(&mut self, id: GranuleId) {
+    fn plan(&mut self, id: GranuleId) {
         self.set(id, |granule| granule.state = GranuleState::Planned);
     }
 
@@ -185,11 +193,22 @@ impl Granules {
         );
         self.set(id, |granule| (granule.state, granule.home) = (GranuleState::Idle, None));
         self.idle.push(id);
+        self.idle_count += self.handle(id).len();
     }
 
-    /// A plan left the handle without memory.
+    /// A plan did not come to use the handle, if it still is that plan's.
+    pub(crate) fn end_plan(&mut self, id: GranuleId) {
+        if self.state(id) == GranuleState::Planned {
+            self.set_idle(id);
+        }
+    }
+
+    /// A plan left the handle without memory. One that was idle is to be forgotten as such.
     pub(crate) fn set_vacant(&mut self, id: GranuleId) {
-        assert!(self.state(id) == GranuleState::Planned, "a handle is released outside of a plan");
+        let is_idle = self.state(id) == GranuleState::Idle;
+        let is_planned = self.state(id) == GranuleState::Planned;
+        assert!(is_idle || is_planned, "a handle is released that backs something, or is none");
+        self.idle_count -= if is_idle { self.handle(id).len() } else { 0 };
         self.set(id, |granule| (granule.state, granule.home) = (GranuleState::Vacant, None));
         let power = self.table[id.index()].of.ilog2() as usize;
         if self.vacant.len() <= power {

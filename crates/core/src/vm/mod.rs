@@ -4,10 +4,12 @@
 //! each mapped segment (`page`), digested into runs for windows (`run`), what stays where it is
 //! (`pins`). What is asked of a range of addresses is a `span`'s; how a request fits into a window
 //! is told by `window`, from what it may take (`donors`). What a block is made of: `handles`. What
-//! changes the map: new memory (`physical`), memory mapped elsewhere and back home (`remap`), and
-//! memory given back (`release`). Callers speak of addresses and of blocks; pages, mappings and the
-//! sizes of handles stay within. Keeps I13 and I16 (`check`).
+//! is asked of the driver: new memory (`physical`), and memory mapped elsewhere (`remap`). What
+//! changes the map: what became of that, and the way home (`change`). Callers speak of addresses
+//! and of blocks; pages, mappings and the sizes of handles stay within. Keeps I13 and I16
+//! (`check`).
 
+mod change;
 mod check;
 pub(crate) mod donors;
 pub(crate) mod granule;
@@ -15,7 +17,6 @@ pub(crate) mod handles;
 pub(crate) mod page;
 pub(crate) mod physical;
 mod pins;
-pub(crate) mod release;
 pub(crate) mod remap;
 mod run;
 pub(crate) mod span;
@@ -24,8 +25,7 @@ mod tests;
 pub(crate) mod window;
 
 use crate::id::{GranuleId, SegmentIx};
-use crate::policy;
-use crate::stats::RemapStats;
+use crate::space::block::Block;
 use granule::{Granules, PageAddr};
 use page::{Pages, Return};
 use pins::Pins;
@@ -37,12 +37,30 @@ pub(crate) struct PageTable {
     granules: Granules,
     segments: Vec<Option<Pages>>,
     /// What stays where it is.
-    pub(crate) pins: Pins,
+    pins: Pins,
     /// Granules that back another page than their home.
     remapped_granules: u64,
     /// Where memory came home with the block that is being freed. Kept for its memory: a free
     /// allocates none.
     returns: Vec<Return>,
+}
+
+/// What a page table holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Figures {
+    /// How many granules exist, or will once the plans under way are done.
+    pub(crate) granules: usize,
+    /// Bytes of created granules that back nothing.
+    pub(crate) idle_bytes: u64,
+    /// Granules that back another page than their home.
+    pub(crate) remapped_granules: u64,
+    /// Pages beside their homes that lead to granules.
+    pub(crate) mappings: usize,
+    /// Bytes of the handles that are pinned.
+    pub(crate) pinned_bytes: u64,
+    /// Addresses that a remap may need before the request, and as many behind it: for what others
+    /// use of the first and the last handle.
+    pub(crate) rims_bytes: u64,
 }
 
 impl PageTable {
@@ -90,12 +108,6 @@ impl PageTable {
         self.segments[segment.index()].as_mut().expect("the segment is mapped")
     }
 
-    /// Addresses that a remap may need before the request, and as many behind it: for what others
-    /// use of the first and the last handle.
-    pub(crate) const fn room_for_rims_bytes(&self) -> u64 {
-        (self.granules.largest() as u64).saturating_sub(1) * self.granule_bytes
-    }
-
     // Pages and addresses.
 
     fn page_at(&self, segment: SegmentIx, address: u64) -> usize {
@@ -115,33 +127,29 @@ impl PageTable {
         granule.expect("a page in use is backed")
     }
 
-    // Figures.
+    // Pins.
 
-    /// Bytes of created granules that back nothing.
-    pub(crate) fn idle_bytes(&self) -> u64 {
-        self.granules.idle_count() as u64 * self.granule_bytes
+    /// Pins a block: every handle that it has a byte of; of plain memory, its addresses.
+    pub(crate) fn pin(&mut self, block: &Block) {
+        let is_mapped = self.segments.get(block.segment.index()).is_some_and(Option::is_some);
+        let covered = if is_mapped { self.under(block).handles_around() } else { block.range() };
+        self.pins.pin(block.range(), covered);
     }
 
-    /// How many granules exist, or will once the plans under way are done.
-    pub(crate) fn granule_count(&self) -> usize {
-        self.granules.len()
+    /// How many pins of an address are left; `None` if there was none.
+    pub(crate) fn unpin(&mut self, address: u64) -> Option<u64> {
+        self.pins.unpin(address)
     }
 
-    /// How many mappings are more than may be once so many are added; 0 within the budget.
-    pub(crate) fn mappings_over_budget(&self, added: usize) -> usize {
-        let budget = policy::mapping_budget(self.granules.len());
-        let mappings = self.granules.len() + self.granules.mapping_count() + added;
-        // An eighth more than needed, so that it is not done again at once.
-        if mappings <= budget || added == 0 { 0 } else { mappings - budget + budget / 8 }
-    }
-
-    /// What is mapped away from home, and what is pinned.
-    pub(crate) fn stats(&self) -> RemapStats {
-        RemapStats {
-            granule_bytes: self.granule_bytes,
+    /// How much there is of everything.
+    pub(crate) fn figures(&self) -> Figures {
+        Figures {
+            granules: self.granules.len(),
+            idle_bytes: self.granules.idle_count() as u64 * self.granule_bytes,
             remapped_granules: self.remapped_granules,
-            aliases: self.granules.mapping_count() as u64,
+            mappings: self.granules.mapping_count(),
             pinned_bytes: self.pins.bytes(),
+            rims_bytes: (self.granules.largest() as u64).saturating_sub(1) * self.granule_bytes,
         }
     }
 }

@@ -1,18 +1,15 @@
-//! Remapping: granules that are free at home back a window, and come home when nothing there uses
-//! them any more.
+//! Remapping: which granules that are free at home will back a window, and the steps that takes.
 
 use crate::id::{GranuleId, SegmentIx};
 use std::ops::Range;
 
 use super::PageTable;
 use super::donors::{Donor, Donors, Picked};
-use super::granule::PageAddr;
-use super::page::Return;
 use super::run::{MappedRun, Target};
 use super::window::WindowFit;
 use crate::plan::Step;
 use crate::policy;
-use crate::space::block::{Block, BlockIndex};
+use crate::space::block::Block;
 
 /// What a remap takes, and what it does to the device.
 #[derive(Debug)]
@@ -31,8 +28,16 @@ pub(crate) struct Remap {
 }
 
 impl PageTable {
-    /// A remap into a window that starts here and fits so. `None` if no free handles fit.
-    pub(crate) fn remap(&self, window: u64, mut fit: WindowFit, donors: &Donors) -> Option<Remap> {
+    /// Plans a remap into the front of a block that fits so: a window, or addresses that lead
+    /// nowhere, of which as many become one as it takes. `None`, and nothing has changed, if no
+    /// free handles fit.
+    pub(crate) fn plan_remap(
+        &mut self,
+        window: &Block,
+        mut fit: WindowFit,
+        donors: &Donors,
+    ) -> Option<Remap> {
+        assert!(window.is_window, "memory is remapped to homes");
         let picked = self.pick(&fit, donors)?;
         let around = |part: &Picked| {
             self.span(part.segment, self.span(part.segment, part.range.clone()).handles_around())
@@ -44,7 +49,7 @@ impl PageTable {
         let picked_bytes: u64 = picked.iter().map(|part| part.range.end - part.range.start).sum();
         let taken_pages = (picked_bytes / self.granule_bytes) as usize;
         fit.lengthen(taken_pages - gaps);
-        let first = window + fit.lead as u64 * self.granule_bytes;
+        let first = window.address + fit.lead as u64 * self.granule_bytes;
         let bytes = fit.pages() as u64 * self.granule_bytes;
         let before = picked.first().map(|part| part.range.start - around(part).addresses.start);
         let before_bytes = before.filter(|_| fit.is_new).unwrap_or(0);
@@ -60,6 +65,14 @@ impl PageTable {
         let steps = self.remap_steps(first, &fit, &granules);
         let lead_bytes = fit.lead as u64 * self.granule_bytes + before_bytes;
         let window_bytes = fit.pages() as u64 * self.granule_bytes;
+        let lead = (lead_bytes / self.granule_bytes) as usize;
+        let first = self.page_at(window.segment, window.address);
+        let windows = self.pages_mut(window.segment);
+        if windows.runs(first).is_empty() {
+            let run = MappedRun { pages: fit.pages(), to: Target::Unmapped };
+            windows.set_runs(first, vec![run]);
+        }
+        windows.set_lead(first, lead);
         Some(Remap { lead_bytes, bytes, window_bytes, taken, steps })
     }
 
@@ -185,95 +198,5 @@ impl PageTable {
         }
         assert!(granules.next().is_none(), "more granules were picked than there are gaps");
         steps
-    }
-
-    /// A window is used from so many bytes after its start on; a block of addresses that lead
-    /// nowhere becomes one.
-    pub(crate) fn use_window(&mut self, block: &Block, lead_bytes: u64) {
-        assert!(block.is_window, "a window is used among homes");
-        let lead = (lead_bytes / self.granule_bytes) as usize;
-        let pages = self.under(block).pages();
-        let windows = self.pages_mut(block.segment);
-        if windows.runs(pages.start).is_empty() {
-            let run = MappedRun { pages: pages.len(), to: Target::Unmapped };
-            windows.set_runs(pages.start, vec![run]);
-        }
-        windows.set_lead(pages.start, lead);
-    }
-
-    /// All of a window is mapped and accessible, the last of it by these steps: it is backed.
-    pub(crate) fn finish_remap(&mut self, window: &Block, steps: &[Step]) {
-        self.note_mapped(window.segment, steps, true);
-        if !steps.is_empty() {
-            self.renew_runs(window);
-        }
-        for page in self.under(window).pages() {
-            let page = PageAddr { segment: window.segment, page: page as u32 };
-            let granule = self.granule_behind(page);
-            self.remapped_granules += u64::from(self.granules.is_home(granule));
-            self.granules.set_backing(granule, page);
-        }
-    }
-
-    /// A remap failed. What could not be unmapped leads to its granule without access, as far as
-    /// anybody knows.
-    pub(crate) fn undo_remap(&mut self, window: &Block, in_effect: &[Step]) {
-        self.note_mapped(window.segment, in_effect, false);
-    }
-
-    /// Notes which block stands at home for granules that are elsewhere: they find it by that.
-    pub(crate) fn set_remapped(&mut self, home: &Block, index: BlockIndex) {
-        assert!(!home.is_window, "memory of a window leaves home");
-        let pages = self.under(home).pages();
-        self.pages_mut(home.segment).set_remapped(pages, index);
-    }
-
-    /// The granules behind a block of a window back their homes again. Where these are, is told by
-    /// `next_return`. `start_of` tells where a block at home begins.
-    pub(crate) fn bring_home(&mut self, window: &Block, start_of: impl Fn(BlockIndex) -> u64) {
-        assert!(window.is_window, "memory at home comes home");
-        assert!(self.returns.is_empty(), "memory comes home within a homecoming");
-        let segment = window.segment;
-        let mut left = self.under(window).pages();
-        assert!(left.len() as u64 <= self.remapped_granules, "more comes home than has left");
-        self.remapped_granules -= left.len() as u64;
-        while let Some((pages, last)) = self.last_return(segment, left.clone(), &start_of) {
-            left.end = pages.start;
-            for (home, page) in (last.page.page..).zip(pages) {
-                let granule = self.granule_behind(PageAddr { segment, page: page as u32 });
-                self.granules.set_backing(granule, PageAddr { page: home, ..last.page });
-            }
-            self.returns.push(last);
-        }
-        assert!(left.is_empty(), "memory of a window has no home");
-        self.returns.sort_unstable_by_key(|piece| piece.page);
-    }
-
-    /// Where memory came home, block by block. From the last to the first: what is cut off stands
-    /// behind what a block at home keeps.
-    pub(crate) fn next_return(&mut self) -> Option<Return> {
-        self.returns.pop()
-    }
-
-    /// The last of these pages of a window whose granules belong beside each other.
-    fn last_return(
-        &self,
-        segment: SegmentIx,
-        pages: Range<usize>,
-        start_of: impl Fn(BlockIndex) -> u64,
-    ) -> Option<(Range<usize>, Return)> {
-        let window = self.pages(segment);
-        let home_of = |page: usize| self.granules.home(window.granule(page)?);
-        let last = pages.clone().next_back()?;
-        let home = home_of(last)?;
-        let block = self.pages(home.segment).remapped(home.page as usize).some()?;
-        let room = (self.address_of(home) - start_of(block)) / self.granule_bytes;
-        let before = (pages.start..last).rev().take(room as usize).zip((0..home.page).rev());
-        let is_beside = |&(at, page): &(usize, u32)| home_of(at) == Some(PageAddr { page, ..home });
-        let beside = before.take_while(is_beside).count();
-        let page = PageAddr { page: home.page - beside as u32, ..home };
-        let end = self.address_of(home) + self.granule_bytes;
-        let home = self.address_of(page)..end;
-        Some((last - beside..pages.end, Return { page, home, block }))
     }
 }

@@ -30,6 +30,11 @@ impl PageTable {
 }
 
 impl<'a> Span<'a> {
+    /// Other addresses of the same segment.
+    fn part(&self, addresses: Range<u64>) -> Self {
+        Self { addresses, ..self.clone() }
+    }
+
     // Where handles begin and end.
 
     /// The whole handles within; empty if there is none.
@@ -44,23 +49,60 @@ impl<'a> Span<'a> {
     }
 
     /// The whole granules within; empty if there is none.
-    pub(crate) fn granules(&self) -> Range<u64> {
+    fn granules(&self) -> Range<u64> {
         let Range { start, end } = self.addresses;
         whole_units(start, end, self.table.granule_bytes)
     }
 
-    /// The whole handles within a range of granules, as [`whole_handles`](Self::whole_handles);
-    /// where there are none, the border of two handles that lies within or at an end. `None` if
-    /// there is neither: it is the middle of a handle.
-    pub(crate) fn between_rims(&self) -> Option<Range<u64>> {
+    /// The first whole handles within, of so many bytes at most; or the first alone, if that
+    /// reaches beyond by no more than it may.
+    pub(crate) fn first_handles(&self, bytes: u64, beyond_bytes: u64) -> Range<u64> {
         let Range { start, end } = self.addresses;
-        let (start, end) = (start + self.after(start), end - self.before(end));
-        (start <= end).then_some(start..end)
+        let fits = self.part(start..end.min(start.saturating_add(bytes))).whole_handles();
+        if start >= end || !fits.is_empty() {
+            return fits;
+        }
+        let first = start..self.part(start..start + self.table.granule_bytes).handles_around().end;
+        let is_near = first.end - start <= bytes.saturating_add(beyond_bytes);
+        if is_near && first.end <= end { first } else { start..start }
     }
 
-    /// Of a free block of a window the parts that can go home: those of handles that back nothing
-    /// else of the window.
-    pub(crate) fn whole_parts(&self) -> Range<u64> {
+    /// What a request may take of a free block, and nobody has pinned: parts, of which the first
+    /// range is the whole handles, the second has their rims, too, if those serve. Where it has no
+    /// whole handle, the first is empty, at the border of two that it has rims of.
+    pub(crate) fn to_take(
+        &self,
+        has_rims: bool,
+    ) -> impl Iterator<Item = (Range<u64>, Range<u64>)> + use<'a> {
+        let parts = if has_rims { self.granules() } else { self.whole_handles() };
+        let span = self.clone();
+        // Of no range there are no parts: pins are asked of one with a start and an end.
+        let parts = (parts.start < parts.end).then(|| self.table.pins.free_of(parts));
+        parts.into_iter().flatten().filter_map(move |part| {
+            let of = span.part(part.clone());
+            let (start, end) = (part.start + of.after(part.start), part.end - of.before(part.end));
+            // None in the middle of a handle.
+            (start <= end).then_some((start..end, part))
+        })
+    }
+
+    /// What of a free block of a window can go home now that `freed` of it became so: handles that
+    /// back nothing else of the window, and are not pinned.
+    pub(crate) fn to_send_home(&self, freed: Range<u64>) -> Vec<Range<u64>> {
+        let whole = self.whole_parts();
+        if whole.is_empty() {
+            return Vec::new();
+        }
+        let touched = self.part(freed).handles_around();
+        let (start, end) = (whole.start.max(touched.start), whole.end.min(touched.end));
+        if start >= end {
+            return Vec::new();
+        }
+        self.table.pins.free_of(start..end).collect()
+    }
+
+    /// Of a free block of a window the handles that back nothing else of the window.
+    fn whole_parts(&self) -> Range<u64> {
         let Range { mut start, mut end } = self.granules();
         if start >= end {
             return start..end;
@@ -85,7 +127,7 @@ impl<'a> Span<'a> {
     }
 
     /// The handles that it touches.
-    pub(crate) fn handles_around(&self) -> Range<u64> {
+    pub(super) fn handles_around(&self) -> Range<u64> {
         let start = round_down(self.addresses.start, self.table.granule_bytes);
         let end = self.addresses.end.next_multiple_of(self.table.granule_bytes);
         assert!(start < end, "nothing is around no addresses");
@@ -176,6 +218,19 @@ impl<'a> Span<'a> {
         let start = addresses.find(is_releasable).unwrap_or(end);
         let end = addresses.find(|address| !is_releasable(address)).unwrap_or(end);
         start..end
+    }
+
+    // Pins.
+
+    /// Whether anything of it is pinned.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.table.pins.touch(self.addresses.clone())
+    }
+
+    /// How many bytes of whole handles are not pinned.
+    pub(crate) fn unpinned_bytes(&self) -> u64 {
+        let unpinned = self.table.pins.free_of(self.whole_handles());
+        unpinned.map(|range| range.end - range.start).sum()
     }
 
     // Windows.

@@ -8,7 +8,6 @@ use super::PageTable;
 use super::donors::{Donors, Ends};
 use super::run::{self, MappedRun, Target};
 use super::span::Span;
-use crate::space::block::Block;
 
 /// What the first pages of a window lead to, as many as a request takes.
 #[derive(Debug)]
@@ -150,26 +149,24 @@ fn in_order(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges
 }
 
-impl PageTable {
+impl Span<'_> {
     /// How a request of so many granules fits into a window: where that was used last, or at its
     /// front. `None` if to back it takes as many driver calls as `most`, something has to be
     /// unmapped that cannot be, or no free handles fit.
-    pub(crate) fn fit_window(
+    pub(crate) fn fit(
         &self,
-        window: &Block,
         granules: usize,
         donors: &Donors,
         can_unmap: bool,
         most: usize,
     ) -> Option<WindowFit> {
-        let pages = self.pages(window.segment);
-        let first = self.page_at(window.segment, window.address);
+        let (pages, first) = (self.table.pages(self.segment), self.pages().start);
         let lead = pages.granule(first).map_or(0, |_| pages.lead(first));
         let fit = |lead| {
-            let mut fit = self.fit_behind(window, lead, granules, donors, can_unmap, most)?;
-            fit.lose_doubles(self.granule_bytes);
+            let mut fit = self.fit_behind(lead, granules, donors, can_unmap, most)?;
+            fit.lose_doubles(self.table.granule_bytes);
             let is_fit = fit.calls < most && (can_unmap || !fit.is_stale());
-            (is_fit && self.has_picks(&fit, donors)).then_some(fit)
+            (is_fit && self.table.has_picks(&fit, donors)).then_some(fit)
         };
         (lead > 0).then(|| fit(lead)).flatten().or_else(|| fit(0))
     }
@@ -177,7 +174,6 @@ impl PageTable {
     /// How a request fits behind so many pages of a window.
     fn fit_behind(
         &self,
-        window: &Block,
         lead: usize,
         granules: usize,
         donors: &Donors,
@@ -186,11 +182,12 @@ impl PageTable {
     ) -> Option<WindowFit> {
         let mut fit = WindowFit::behind(lead);
         let (mut before, mut left) = (lead, granules);
-        let first = self.page_at(window.segment, window.address);
-        for &run in self.pages(window.segment).runs(first) {
+        let (table, pages, first) =
+            (self.table, self.table.pages(self.segment), self.pages().start);
+        for &run in pages.runs(first) {
             let passed = before.min(run.pages);
             before -= passed;
-            let run = run.without(passed, self.granule_bytes);
+            let run = run.without(passed, table.granule_bytes);
             let mut rest = MappedRun { pages: run.pages.min(left), ..run };
             left -= rest.pages;
             if run.to == Target::Unmapped {
@@ -198,25 +195,27 @@ impl PageTable {
             }
             while rest.pages > 0 {
                 let at = Ends { front: lead > 0 && fit.runs.is_empty(), back: left == 0 };
-                let run = donors.first_run(&mut rest, self.granule_bytes, at);
+                let run = donors.first_run(&mut rest, table.granule_bytes, at);
                 if run.to == Target::Stale && (!can_unmap || at.front) {
                     return None;
                 }
                 fit.push(run, most)?;
             }
             if left == 0 {
-                fit.take_rest(self.rest_of_handle(window.segment, first + lead + granules, donors));
+                fit.take_rest(table.rest_of_handle(self.segment, first + lead + granules, donors));
                 if fit.runs.last().is_some_and(|last| last.to == Target::Stale) {
                     // The rest of the last handle is unmapped with it.
-                    let after = self.pages(window.segment).granule(first + lead + granules);
-                    fit.room = after.map_or(0, |id| self.granules.after(id));
+                    let after = pages.granule(first + lead + granules);
+                    fit.room = after.map_or(0, |id| table.granules.after(id));
                 }
                 return Some(fit);
             }
         }
         None
     }
+}
 
+impl PageTable {
     /// How many pages of a window from this one on belong to a handle that begins before it, and
     /// lead to free granules as that does.
     fn rest_of_handle(&self, segment: SegmentIx, page: usize, donors: &Donors) -> usize {
@@ -229,18 +228,6 @@ impl PageTable {
         let is_whole =
             donor.is_some_and(|donor| donor.is_ordered && self.pages(segment).is_open(page));
         if is_whole { after as usize } else { 0 }
-    }
-
-    /// Notes anew what windows lead to of which pages in a block were mapped or unmapped.
-    pub(super) fn renew_runs(&mut self, block: &Block) {
-        let (segment, range) = (block.segment, self.under(block).pages());
-        let pages = self.pages(segment);
-        let first = pages.window_around(range.start).unwrap_or(range.start);
-        let windows = pages.windows_in(first..range.end);
-        let renewed: Vec<_> =
-            windows.map(|window| (window, self.runs_from_pages(segment, window))).collect();
-        let pages = self.pages_mut(segment);
-        renewed.into_iter().for_each(|(window, runs)| pages.set_runs(window, runs));
     }
 
     /// What a window leads to, found page by page.

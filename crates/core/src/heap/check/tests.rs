@@ -76,7 +76,7 @@ fn sample() -> Sample {
     let Outcome::Plan(plan) = request else { panic!("room for 9 MiB") };
     assert!(matches!(plan.steps()[..3], [Step::Create { .. }, Step::Map { .. }, _]));
     heap.abandon(plan, 3);
-    assert_eq!((heap.remap_stats().aliases, heap.vm.idle_bytes()), (1, 4 * MIB));
+    assert_eq!((heap.remap_stats().aliases, heap.vm.figures().idle_bytes), (1, 4 * MIB));
     heap.check().unwrap();
     Sample { heap, live, free: before, pending, used_by }
 }
@@ -337,7 +337,7 @@ fn i16_a_pinned_page_without_a_granule() {
     heap.pin_mapping(heap.space.blocks[live].address).unwrap();
     heap.check().unwrap();
     heap.vm.corrupt_map(heap.space.blocks[live].segment, None, 1);
-    let found = check_i16_pinned_memory_stays(&heap).unwrap_err();
+    let found = heap.vm.check_pins().unwrap_err();
     assert_eq!(found.invariant, 16, "{found}");
 }
 

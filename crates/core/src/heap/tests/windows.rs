@@ -155,7 +155,7 @@ fn p8_no_pool_takes_the_place_of_one_that_gets_a_segment() {
 fn mappings_beyond_the_budget_are_given_up_and_some_more() {
     let mut sample = Sample::new();
     sample.scatter(200);
-    let granules = sample.heap.vm.granule_count();
+    let granules = sample.heap.vm.figures().granules;
     let budget = policy::mapping_budget(granules);
     // Remaps of every size: none fits into the window of one before.
     for size in 2..=200 {
