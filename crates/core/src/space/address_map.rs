@@ -6,7 +6,8 @@
 //! Holds exactly the blocks that are live, pending, or quarantined, or claimed by a free in flight
 //! (I6).
 
-use super::block::{BlockIndex, Blocks};
+use super::block::BlockIndex;
+use super::blocks::Blocks;
 use crate::size::QUANTUM;
 
 /// Smallest number of buckets.
@@ -102,7 +103,7 @@ impl AddressMap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::space::block::tests::unfiled;
+    use crate::space::blocks::tests::unfiled;
 
     /// Grows several times over, with chains of every length, and forgets in another order.
     #[test]

@@ -4,7 +4,8 @@
 //! at the first few blocks only, so that it stays O(1).
 
 use super::bin::{BINS, Bin, Bitmap};
-use super::block::{BlockIndex, Blocks};
+use super::block::BlockIndex;
+use super::blocks::Blocks;
 use super::trail::Trail;
 use crate::id::{PoolIx, StreamIx};
 use crate::policy::{self, SegmentKind, SizeClass};
@@ -269,7 +270,7 @@ impl Iterator for Filed<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::space::block::tests::unfiled;
+    use crate::space::blocks::tests::unfiled;
 
     fn list_of(sizes: &[u64]) -> (FreeList, Blocks, Vec<BlockIndex>) {
         let (mut list, mut blocks) = (

@@ -10,6 +10,7 @@
 pub(crate) mod address_map;
 pub(crate) mod bin;
 pub(crate) mod block;
+pub(crate) mod blocks;
 pub(crate) mod borders;
 pub(crate) mod check;
 pub(crate) mod free_list;
@@ -25,7 +26,8 @@ use crate::id::{ListIx, PoolIx, SegmentIx, StreamIx};
 use crate::policy::{SegmentKind, SizeClass};
 use crate::size::{QUANTUM, SizeError, block_bytes};
 use address_map::AddressMap;
-use block::{Block, BlockIndex, BlockState, Blocks};
+use block::{Block, BlockIndex, BlockState};
+use blocks::Blocks;
 use free_list::FreeList;
 use idle_windows::{IdleWindows, WindowKey};
 use segment::{Segment, Segments};
