@@ -113,6 +113,13 @@ impl Headroom {
         Err(RequestError::Device { bytes, left_bytes })
     }
 
+    /// Whether so many bytes can no longer be created, as far as the request may know. One that may
+    /// not ask the device goes by what that had left when it was asked last.
+    pub(crate) fn is_short(&self, stats: &Stats, bytes: u64, look: Look) -> bool {
+        let was_short = look == Look::Past && bytes > self.left_bytes(stats);
+        was_short || is_too_much(&self.check(stats, bytes, look), look)
+    }
+
     // In what pieces.
 
     /// How many granules new handles for a request get at most, where so many granules are held.
@@ -189,6 +196,15 @@ impl Headroom {
     /// A reservation was refused, or addresses were given back.
     pub(crate) const fn note_addresses(&mut self, are_scarce: bool) {
         self.lacks_addresses = are_scarce;
+    }
+}
+
+/// Whether growth is refused for what is left, and not since the device is to be looked at first.
+pub(crate) const fn is_too_much<T>(growth: &Result<T, RequestError>, look: Look) -> bool {
+    match growth {
+        Err(RequestError::Limit { .. }) => true,
+        Err(RequestError::Device { .. }) => matches!(look, Look::Fresh),
+        _ => false,
     }
 }
 

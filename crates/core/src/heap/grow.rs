@@ -10,7 +10,7 @@ use super::trim::Trim;
 use super::{Heap, Outcome};
 use crate::error::RequestError;
 use crate::fence::StreamOrder;
-use crate::headroom::Look;
+use crate::headroom::{self, Look};
 use crate::plan::{Intent, Plan, Request, Reuse, Step};
 use crate::policy::{self, CrossStream, SegmentKind};
 use crate::size::SizeError;
@@ -109,7 +109,7 @@ impl Heap {
             return Ok(Outcome::Plan(plan));
         }
         let created = self.create(request, to_remap_bytes, most);
-        if is_too_much(&created, request.look) && most > 1 {
+        if headroom::is_too_much(&created, request.look) && most > 1 {
             return self.create(request, to_remap_bytes, 1);
         }
         created
@@ -126,14 +126,8 @@ impl Heap {
     ) -> u64 {
         let whole_bytes = donors.ordered_bytes();
         let missing_bytes = needed_bytes.saturating_sub(whole_bytes);
-        let created = self.headroom.check(&self.stats, missing_bytes, request.look);
-        // Who may not ask the device goes by what it had left when it was asked last.
-        let is_short =
-            request.look == Look::Past && missing_bytes > self.headroom.left_bytes(&self.stats);
-        if is_roomy || !(is_short || is_too_much(&created, request.look)) {
-            return whole_bytes;
-        }
-        donors.most_bytes()
+        let is_short = self.headroom.is_short(&self.stats, missing_bytes, request.look);
+        if is_roomy || !is_short { whole_bytes } else { donors.most_bytes() }
     }
 
     /// Creates, in handles of at most so many granules, what a remap is short of, if that is less
@@ -239,14 +233,5 @@ impl Heap {
             steps: vec![Step::Reserve { bytes, alignment: self.vm.granule_bytes() }],
             intent: Intent::Reserve { list: request.list, bytes, is_window },
         })
-    }
-}
-
-/// Whether growth is refused for what is left, and not since the device is to be looked at first.
-const fn is_too_much<T>(growth: &Result<T, RequestError>, look: Look) -> bool {
-    match growth {
-        Err(RequestError::Limit { .. }) => true,
-        Err(RequestError::Device { .. }) => matches!(look, Look::Fresh),
-        _ => false,
     }
 }
