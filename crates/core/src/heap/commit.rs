@@ -4,11 +4,14 @@
 //! again. I13: the page table follows what is really mapped, also after half a plan.
 
 use super::Heap;
-use crate::id::ListIx;
-use crate::plan::{self, Committed, Intent, Plan, Step};
+use crate::fence::Fence;
+use crate::id::{ListIx, PoolId, SegmentIx};
+use crate::plan::{self, Committed, Intent, Plan, Release, Step};
 use crate::policy::SegmentKind;
 use crate::space::block::BlockIndex;
+use crate::space::segment::Segment;
 use crate::space::unmapped::GrowthPoint;
+use crate::state_machine::StateMachine;
 
 impl Heap {
     /// Takes back a plan whose steps are all done. `address` is what its `Reserve` or `Malloc`
@@ -152,6 +155,87 @@ impl Heap {
         for index in [point.before, point.after].into_iter().filter_map(BlockIndex::some) {
             self.windows().file(index);
         }
+    }
+
+    // What is over, and what was given back.
+
+    fn finish_synchronize(
+        &mut self,
+        fences: &[Fence],
+        quarantined: Vec<BlockIndex>,
+        pools: &[PoolId],
+    ) {
+        for &pool in pools {
+            self.pools.open(pool);
+        }
+        for &fence in fences {
+            self.fence_passed(fence);
+        }
+        for index in quarantined {
+            self.stats.quarantined_bytes -= self.space.blocks[index].bytes;
+            self.space.end_leaving(index);
+            self.finish_free(index);
+        }
+        if !pools.is_empty() {
+            // What they had borrowed.
+            self.windows().send_all_home();
+        }
+    }
+
+    /// Takes back a trim of which the first `done` steps were done.
+    fn finish_trim(&mut self, releases: Vec<Release>, steps: &[Step], done: usize) {
+        let (done_steps, undone) = steps.split_at(done);
+        let released_bytes = self.vm.commit(&self.space.segments, done_steps);
+        self.vm.abandon(&self.space.segments, undone, 0);
+        self.stats.all.reserved_bytes.take(released_bytes);
+        if released_bytes > 0 {
+            self.headroom.note_memory_given_back();
+        }
+        for release in releases {
+            match release {
+                Release::Aliases { block } => self.windows().finish_unmapping(block),
+                Release::Backing { block } => self.finish_backing(block),
+                Release::Segment { segment, step } => self.finish_segment(segment, step < done),
+            }
+        }
+    }
+
+    /// A claimed block at home was unmapped, or could not be.
+    fn finish_backing(&mut self, index: BlockIndex) {
+        let block = &self.space.blocks[index];
+        if !self.vm.under(block).is_unmapped() {
+            return self.windows().file(index);
+        }
+        let class = self.space.list(self.space.segments[block.segment].list).class as usize;
+        self.stats.classes[class].reserved_bytes.take(block.bytes);
+        self.space.make_unmapped(index);
+    }
+
+    /// A withdrawn segment was given back, with the one block that covers it, or stays.
+    fn finish_segment(&mut self, ix: SegmentIx, is_done: bool) {
+        let Segment { kind, first, bytes, list, .. } = self.space.segments[ix];
+        if !is_done {
+            self.space.segments.restore(ix);
+            return match kind {
+                SegmentKind::Plain => self.windows().file(first),
+                SegmentKind::Mapped => self.space.make_unmapped(first),
+            };
+        }
+        let class = self.space.list(list).class as usize;
+        match kind {
+            SegmentKind::Plain => {
+                self.stats.all.reserved_bytes.take(bytes);
+                self.stats.classes[class].reserved_bytes.take(bytes);
+                self.headroom.note_memory_given_back();
+            }
+            SegmentKind::Mapped => {
+                self.vm.remove_segment(ix);
+                self.headroom.note_addresses(false);
+            }
+        }
+        self.stats.all.segments.take(1);
+        self.stats.classes[class].segments.take(1);
+        self.space.remove_segment(ix);
     }
 }
 

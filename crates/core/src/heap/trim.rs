@@ -8,15 +8,13 @@
 use std::ops::Range;
 
 use super::Heap;
-use crate::fence::Fence;
-use crate::id::{PoolId, SegmentIx};
+use crate::id::SegmentIx;
 use crate::plan::{Intent, Plan, Release, Step};
 use crate::policy::{self, SegmentKind};
 use crate::pool::{Pool, Pools};
 use crate::space::block::{BlockIndex, BlockState};
 use crate::space::free_list::FreeList;
 use crate::space::segment::Segment;
-use crate::state_machine::StateMachine;
 use crate::vm::handles::HandleAt;
 
 /// How many blocks one plan gives back at most: with the heap's lock held, to claim them takes some
@@ -291,86 +289,5 @@ impl Heap {
             trim.claim_memory();
         }
         (!trim.steps.is_empty()).then(|| trim.into_plan())
-    }
-
-    pub(super) fn finish_synchronize(
-        &mut self,
-        fences: &[Fence],
-        quarantined: Vec<BlockIndex>,
-        pools: &[PoolId],
-    ) {
-        for &pool in pools {
-            self.pools.open(pool);
-        }
-        for &fence in fences {
-            self.fence_passed(fence);
-        }
-        for index in quarantined {
-            self.stats.quarantined_bytes -= self.space.blocks[index].bytes;
-            self.space.end_leaving(index);
-            self.finish_free(index);
-        }
-        if !pools.is_empty() {
-            // What they had borrowed.
-            self.windows().send_all_home();
-        }
-    }
-
-    // What became of it.
-
-    /// Takes back a trim of which the first `done` steps were done.
-    pub(super) fn finish_trim(&mut self, releases: Vec<Release>, steps: &[Step], done: usize) {
-        let (done_steps, undone) = steps.split_at(done);
-        let released_bytes = self.vm.commit(&self.space.segments, done_steps);
-        self.vm.abandon(&self.space.segments, undone, 0);
-        self.stats.all.reserved_bytes.take(released_bytes);
-        if released_bytes > 0 {
-            self.headroom.note_memory_given_back();
-        }
-        for release in releases {
-            match release {
-                Release::Aliases { block } => self.windows().finish_unmapping(block),
-                Release::Backing { block } => self.finish_backing(block),
-                Release::Segment { segment, step } => self.finish_segment(segment, step < done),
-            }
-        }
-    }
-
-    /// A claimed block at home was unmapped, or could not be.
-    fn finish_backing(&mut self, index: BlockIndex) {
-        let block = &self.space.blocks[index];
-        if !self.vm.under(block).is_unmapped() {
-            return self.windows().file(index);
-        }
-        let class = self.space.list(self.space.segments[block.segment].list).class as usize;
-        self.stats.classes[class].reserved_bytes.take(block.bytes);
-        self.space.make_unmapped(index);
-    }
-
-    /// A withdrawn segment was given back, with the one block that covers it, or stays.
-    fn finish_segment(&mut self, ix: SegmentIx, is_done: bool) {
-        let Segment { kind, first, bytes, list, .. } = self.space.segments[ix];
-        if !is_done {
-            self.space.segments.restore(ix);
-            return match kind {
-                SegmentKind::Plain => self.windows().file(first),
-                SegmentKind::Mapped => self.space.make_unmapped(first),
-            };
-        }
-        let class = self.space.list(list).class as usize;
-        match kind {
-            SegmentKind::Plain => {
-                self.stats.all.reserved_bytes.take(bytes);
-                self.stats.classes[class].reserved_bytes.take(bytes);
-                self.headroom.note_memory_given_back();
-            }
-            SegmentKind::Mapped => {
-                self.vm.remove_segment(ix);
-                self.headroom.note_addresses(false);
-            }
-        }
-        self.stats.all.segments.take(1);
-        self.stats.classes[class].segments.take(1);
-        self.space.remove_segment(ix);
     }
 }
