@@ -40,6 +40,7 @@ use crate::space::{Granted, Space};
 use crate::stats::{Gauge, RemapStats, Stats};
 use crate::vm::handles::HandleAt;
 use crate::vm::{Figures, PageTable};
+use search::Search;
 use windows::Windows;
 
 /// All pools of one device, as a state machine. See the [crate] documentation.
@@ -121,6 +122,21 @@ impl Heap {
             streams: &self.streams,
             pools: &mut self.pools,
             stats: &mut self.stats,
+        }
+    }
+
+    /// All of it, as one request sees it.
+    fn search(&self, request: Request) -> Search<'_> {
+        Search {
+            space: &self.space,
+            vm: &self.vm,
+            streams: &self.streams,
+            pools: &self.pools,
+            config: self.config(),
+            request,
+            user: self.space.list(request.list).stream,
+            granules: request.bytes.div_ceil(self.vm.granule_bytes()) as usize,
+            is_roomy: self.headroom.is_roomy(&self.stats, request.bytes),
         }
     }
 

@@ -1,7 +1,6 @@
 //! Search: what there is for one request, seen and not touched. Runs of other streams' free blocks,
 //! donors of a remap, and the window to serve it in.
 
-use super::Heap;
 use crate::config::Config;
 use crate::fence::{StreamOrder, Streams};
 use crate::id::StreamIx;
@@ -54,34 +53,18 @@ pub(super) enum Stale {
 /// A heap as one request sees it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Search<'a> {
-    space: &'a Space,
-    vm: &'a PageTable,
-    streams: &'a Streams,
-    pools: &'a Pools<Pool>,
-    config: &'a Config,
-    request: Request,
+    pub(super) space: &'a Space,
+    pub(super) vm: &'a PageTable,
+    pub(super) streams: &'a Streams,
+    pub(super) pools: &'a Pools<Pool>,
+    pub(super) config: &'a Config,
+    pub(super) request: Request,
     /// The request's stream.
     pub(super) user: StreamIx,
     /// How many whole granules hold it.
-    granules: usize,
+    pub(super) granules: usize,
     /// There is room to spare for it: what is free in handles that are in use stays there.
-    is_roomy: bool,
-}
-
-impl Heap {
-    pub(super) fn search(&self, request: Request) -> Search<'_> {
-        Search {
-            space: &self.space,
-            vm: &self.vm,
-            streams: &self.streams,
-            pools: &self.pools,
-            config: self.config(),
-            request,
-            user: self.space.list(request.list).stream,
-            granules: request.bytes.div_ceil(self.vm.granule_bytes()) as usize,
-            is_roomy: self.headroom.is_roomy(&self.stats, request.bytes),
-        }
-    }
+    pub(super) is_roomy: bool,
 }
 
 impl Search<'_> {
