@@ -48,8 +48,7 @@ const fn number(text: &str) -> c_int {
 /// that is none. Valid for ever, never null.
 #[unsafe(no_mangle)]
 pub extern "C" fn drystone_status_name(status: c_int) -> *const c_char {
-    let status = usize::try_from(status).ok().and_then(|status| Status::ALL.get(status));
-    status.map_or(c"unknown status", |status| status.name()).as_ptr()
+    Status::of(status).map_or(c"unknown status", Status::name).as_ptr()
 }
 
 /// The status of the calling thread's last failure; OK if there was none since the thread began or

@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use drystone::{FreeError, Growable, ReserveError};
+use drystone::{FreeError, Growable};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::barrier::answer;
@@ -55,16 +55,6 @@ impl Entry {
         let resized = resize(&mut growable);
         self.bytes.store(growable.bytes(), Ordering::Relaxed);
         resized.map_err(Into::into)
-    }
-}
-
-impl From<ReserveError> for Failure {
-    fn from(error: ReserveError) -> Self {
-        match error {
-            ReserveError::Build(error) => Failure::new(Status::NotSupported, error.to_string()),
-            ReserveError::Allocate(error) => error.into(),
-            error => Failure::new(Status::Internal, error.to_string()),
-        }
     }
 }
 

@@ -9,12 +9,12 @@ use std::ptr;
 use drystone::Options;
 
 use crate::barrier::{answer, barrier};
+use crate::filter::{StdFunction, filter as copy_of};
 use crate::out::put;
-use crate::pools::{Filter, StdFunction};
 use crate::report::report;
 use crate::status::{Failure, Status};
 use crate::streams::CUstream_st;
-use crate::{control, free, last_error, memory, process, registry, streams};
+use crate::{control, free, last_error, memory, process, registry};
 
 /// Allocates on a stream (PyTorch's `alloc_fn`).
 ///
@@ -118,7 +118,7 @@ pub extern "C" fn drystone_record_stream(ptr: *mut c_void, stream: *mut CUstream
 #[unsafe(no_mangle)]
 pub extern "C" fn drystone_init(device_count: c_int) {
     let _ = device_count;
-    streams::all_stay();
+    process::streams::all_stay();
     barrier((), || {
         if let Err(error) = Options::from_env() {
             report("drystone_init", &error.into());
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn drystone_begin_allocate_to_pool(
                 return Err(Failure::new(Status::InvalidValue, message));
             }
             // SAFETY: by the caller's word.
-            let filter = unsafe { Filter::copy(function) };
+            let filter = unsafe { copy_of(function) };
             device.pools.begin(&device.allocator, (id0, id1), filter)
         };
         if let Err(failure) = begin() {

@@ -11,16 +11,7 @@ use std::ffi::{CStr, c_void};
 use std::mem;
 use std::sync::OnceLock;
 
-/// Whose a stream is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Owner {
-    /// PyTorch's own: it lives as long as the process.
-    Torch,
-    /// The program's, who may destroy it at any time.
-    Program,
-    /// It is not the current one, so nobody tells.
-    Unknown,
-}
+use drystone_process::streams::{self, Owner};
 
 /// `c10::cuda::CUDAStream`.
 #[repr(C)]
@@ -48,22 +39,24 @@ static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
 pub(crate) fn ask(library: *mut c_void) {
     if let Some(functions) = look_up(library) {
         let _ = FUNCTIONS.set(functions);
+        streams::ask(owner);
     }
 }
 
-/// Whose a stream of a device is that a call brings; `None` where PyTorch is not asked.
-pub(crate) fn owner(device: u32, handle: u64) -> Option<Owner> {
-    let functions = FUNCTIONS.get()?;
+/// Whose a stream of a device is that a call brings. Unknown where it is not the current one, of
+/// which alone PyTorch tells.
+fn owner(device: u32, handle: u64) -> Owner {
+    let Some(functions) = FUNCTIONS.get() else { return Owner::Program };
     // SAFETY: PyTorch's own function; a device that is in use is one of PyTorch's. There are fewer
     // than 128.
     let current = unsafe { (functions.current_stream)(device as i8) };
     // SAFETY: PyTorch's own function, and a stream that it gave.
     let current_handle = unsafe { (functions.handle_of)(&raw const current) };
-    Some(match current.id {
+    match current.id {
         _ if current_handle != handle => Owner::Unknown,
         id if id % 2 != 0 => Owner::Torch,
         _ => Owner::Program,
-    })
+    }
 }
 
 fn look_up(library: *mut c_void) -> Option<Functions> {
@@ -89,6 +82,6 @@ mod tests {
 
     #[test]
     fn where_this_is_no_plug_in_nobody_is_asked() {
-        assert_eq!(owner(0, 0x10), None);
+        assert_eq!(owner(0, 0x10), Owner::Program);
     }
 }

@@ -64,7 +64,10 @@ fn generated() -> String {
         "layout",
         "memory_provider",
     ];
-    let paths = modules.iter().map(|module| folder().join(format!("src/{module}.rs")));
+    let paths = modules.iter().map(|module| match *module {
+        "status" => folder().join("../process/src/status.rs"),
+        own => folder().join(format!("src/{own}.rs")),
+    });
     let builder = paths.fold(cbindgen::Builder::new(), cbindgen::Builder::with_src);
     let mut text = Vec::new();
     builder.with_config(config).generate().unwrap().write(&mut text);

@@ -3,7 +3,9 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use drystone_capi::shared::{self, Device};
+use drystone_process::device::Device;
+use drystone_process::registry;
+use drystone_process::report::report;
 
 /// Devices that cannot be served, a bit for each.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
@@ -14,18 +16,18 @@ fn bit(ordinal: c_int) -> u64 {
 
 /// A device, opened at the first call. `None`: the driver serves it; why is said once.
 pub(crate) fn open(ordinal: c_int) -> Option<&'static Device> {
-    if let Some(device) = shared::find(ordinal) {
+    if let Some(device) = registry::find(ordinal) {
         return Some(device);
     }
     if REFUSED.load(Ordering::Relaxed) & bit(ordinal) != 0 {
         return None;
     }
-    match shared::get(ordinal) {
+    match registry::get(ordinal) {
         Ok(device) => Some(device),
         Err(failure) => {
             let before = REFUSED.fetch_or(bit(ordinal), Ordering::Relaxed);
             if before & bit(ordinal) == 0 {
-                shared::report("preload", &failure);
+                report("preload", &failure);
             }
             None
         }

@@ -10,6 +10,8 @@
 //! Keeps: nothing of CUDA is loaded from here, and processes without it do not notice; a block is
 //! given back in the order of the stream that it is freed on.
 
+extern crate drystone_capi as _;
+
 mod captures;
 mod context;
 mod device;

@@ -13,7 +13,7 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use drystone_capi::shared::barrier;
+use drystone_process::barrier::barrier;
 use rustc_hash::FxHashMap;
 
 use crate::driver::{self, Driver, NOT_INITIALIZED, SUCCESS, Status};

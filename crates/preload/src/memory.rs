@@ -5,8 +5,10 @@
 //! (B31).
 
 use drystone::{AllocateError, PoolId};
-use drystone_capi::shared::{self, Device, barrier};
 use drystone_cuda::{ProcessState, process_state};
+use drystone_process::barrier::barrier;
+use drystone_process::device::Device;
+use drystone_process::{self as process, free, registry};
 
 use crate::driver::{Driver, Handle, OUT_OF_MEMORY, SUCCESS, Status};
 use crate::{captures, pools, streams};
@@ -31,7 +33,7 @@ pub(crate) unsafe fn serve(
     stream: Handle,
     drivers: impl Fn() -> Status,
 ) -> Status {
-    let may = bytes > 0 && !to.is_null() && shared::check().is_ok();
+    let may = bytes > 0 && !to.is_null() && process::check().is_ok();
     let ask = || allocate(driver, bytes as u64, pool, stream);
     match if may { barrier(Outcome::Driver, ask) } else { Outcome::Driver } {
         Outcome::Block(address) => {
@@ -87,10 +89,10 @@ pub(crate) fn with_room(ask: impl Fn() -> Status) -> Status {
 
 /// Gives unused memory back; how many bytes.
 fn give_back() -> u64 {
-    if shared::check().is_err() || captures::any() {
+    if process::check().is_err() || captures::any() {
         return 0;
     }
-    shared::in_use().map(|device| device.allocator.trim().unwrap_or(0)).sum()
+    registry::in_use().map(|device| device.allocator.trim().unwrap_or(0)).sum()
 }
 
 /// Frees a block of ours in the order of a stream; whether it did. In a capture it does not: the
@@ -99,7 +101,7 @@ fn give_back() -> u64 {
 pub(crate) fn free_in_order(driver: &Driver, address: u64, stream: Handle) -> bool {
     let freed = || match process_state() {
         ProcessState::Forked => None,
-        ProcessState::Exiting => shared::owner(address).ok().map(drop),
+        ProcessState::Exiting => free::owner(address).ok().map(drop),
         ProcessState::Running if captures::is_captured(driver, stream) => None,
         ProcessState::Running => {
             let place = streams::place_if_any(driver, stream);
@@ -108,7 +110,7 @@ pub(crate) fn free_in_order(driver: &Driver, address: u64, stream: Handle) -> bo
             {
                 return take(place.device, address);
             }
-            let device = shared::owner(address).ok()?;
+            let device = free::owner(address).ok()?;
             // A stream of another device, say: what it has queued is waited for.
             // SAFETY: the program passed the stream.
             let waited = unsafe { (driver.cuStreamSynchronize)(stream) };
@@ -130,7 +132,7 @@ pub(crate) fn free_when_idle(address: u64) -> bool {
         if process_state() == ProcessState::Forked {
             return None;
         }
-        let device = shared::owner(address).ok()?;
+        let device = free::owner(address).ok()?;
         if process_state() == ProcessState::Exiting {
             return Some(());
         }
@@ -143,14 +145,14 @@ pub(crate) fn free_when_idle(address: u64) -> bool {
 /// The live block of ours that an address lies in: its device, where it starts, and how many bytes
 /// the program asked for. Looks through all blocks, unless it is a start.
 pub(crate) fn block_around(address: u64) -> Option<(&'static Device, u64, u64)> {
-    shared::check().ok()?;
-    for device in shared::in_use() {
+    process::check().ok()?;
+    for device in registry::in_use() {
         if let Ok(block) = device.allocator.block_at(address) {
             return Some((device, address, block.requested_bytes));
         }
     }
     let lies_in = |start: u64, bytes: u64| start <= address && address - start < bytes;
-    shared::in_use().find_map(|device| {
+    registry::in_use().find_map(|device| {
         let segments = device.allocator.snapshot();
         let segment = segments.iter().find(|one| lies_in(one.address, one.bytes))?;
         let block = segment.blocks.iter().find(|one| lies_in(one.address, one.bytes))?;

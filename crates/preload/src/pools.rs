@@ -9,7 +9,8 @@ use std::ffi::{c_int, c_uint, c_ushort, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use drystone_capi::shared::{self, Device};
+use drystone_process::device::Device;
+use drystone_process::registry;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
@@ -186,8 +187,8 @@ pub(crate) fn pool_of(driver: &Driver, address: u64, device: &Device) -> Option<
 /// The device of a pool that is stood in for, if it is in use.
 pub(crate) fn device_behind(driver: &Driver, pool: Handle) -> Option<&'static Device> {
     match device_of_created(pool.addr()) {
-        Some(ordinal) => shared::find(ordinal),
-        None => shared::in_use()
+        Some(ordinal) => registry::find(ordinal),
+        None => registry::in_use()
             .find(|device| default_pool(driver, device.ordinal.cast_signed()) == Some(pool)),
     }
 }

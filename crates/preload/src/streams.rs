@@ -12,7 +12,8 @@ use std::ptr;
 
 use drystone::StreamId;
 use drystone::driver::Stream;
-use drystone_capi::shared::{self, Device};
+use drystone_process::device::Device;
+use drystone_process::registry;
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 
@@ -71,14 +72,14 @@ pub(crate) fn place(
 /// The same, if anything is served at all. Opens no device.
 #[inline]
 pub(crate) fn place_if_any(driver: &Driver, stream: Handle) -> Option<Place> {
-    shared::in_use().next()?;
+    registry::in_use().next()?;
     place(driver, stream, |_| false)
 }
 
 /// Whether a device was not reset since.
 #[inline]
 fn is_in_use(device: &'static Device) -> bool {
-    shared::find(device.ordinal.cast_signed()).is_some_and(|now| ptr::eq(now, device))
+    registry::find(device.ordinal.cast_signed()).is_some_and(|now| ptr::eq(now, device))
 }
 
 #[cold]
@@ -97,7 +98,7 @@ fn find(
     };
     let ordinal = context::ordinal_of(driver, of)?;
     // A device is opened by calls that a capture may forbid.
-    if shared::find(ordinal).is_none() && (captures::any() || !may_open(ordinal)) {
+    if registry::find(ordinal).is_none() && (captures::any() || !may_open(ordinal)) {
         return None;
     }
     let device = device::open(ordinal)?;
@@ -131,7 +132,7 @@ pub(crate) fn retire(stream: Handle) {
         // That interface alone may have been given it.
         Some(None) => {
             let stream = Stream(stream.addr() as u64);
-            shared::in_use().for_each(|device| device.allocator.retire_handle(stream));
+            registry::in_use().for_each(|device| device.allocator.retire_handle(stream));
         }
         _ => {}
     }

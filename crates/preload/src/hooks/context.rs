@@ -2,7 +2,8 @@
 
 use std::ffi::{c_int, c_uint};
 
-use drystone_capi::shared::{self, barrier};
+use drystone_process::barrier::barrier;
+use drystone_process::{self as process, registry};
 
 use crate::driver::{Handle, Place, SUCCESS, Status};
 use crate::hook::hooks;
@@ -16,9 +17,9 @@ fn changed(status: Status) -> Status {
 
 /// The device of a primary context was reset.
 fn reset(status: Status, ordinal: c_int) -> Status {
-    if status == SUCCESS && shared::check().is_ok() {
+    if status == SUCCESS && process::check().is_ok() {
         barrier((), || {
-            shared::forget(ordinal);
+            registry::forget(ordinal);
             streams::forget_device(ordinal);
             pools::forget_device(ordinal);
         });

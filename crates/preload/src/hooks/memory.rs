@@ -2,7 +2,8 @@
 
 use std::ffi::c_uint;
 
-use drystone_capi::shared::{self, barrier};
+use drystone_process::barrier::barrier;
+use drystone_process::{self as process, registry};
 
 use crate::context;
 use crate::driver::{Handle, SUCCESS};
@@ -59,8 +60,8 @@ hooks! {
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) |driver, drivers| {
         let status = drivers();
         let unused = || {
-            shared::check().ok()?;
-            let device = shared::find(context::current_ordinal(driver)?)?;
+            process::check().ok()?;
+            let device = registry::find(context::current_ordinal(driver)?)?;
             let (allocated, reserved) = device.allocator.allocated_and_reserved_bytes();
             usize::try_from(reserved.saturating_sub(allocated)).ok()
         };

@@ -2,7 +2,8 @@
 
 use std::ffi::{c_int, c_uint};
 
-use drystone_capi::shared::{Device, barrier};
+use drystone_process::barrier::barrier;
+use drystone_process::device::Device;
 
 use crate::driver::{Driver, Place, SUCCESS};
 use crate::hook::hooks;

@@ -2,7 +2,8 @@
 
 use std::ffi::c_int;
 
-use drystone_capi::shared::{self, barrier};
+use drystone_process as process;
+use drystone_process::barrier::barrier;
 
 use crate::driver::{Handle, PEER_ACCESS_UNSUPPORTED, Place, SUCCESS};
 use crate::hook::hooks;
@@ -19,7 +20,7 @@ hooks! {
     fn cuMemPoolGetAttribute(pool: Handle, attribute: c_int, value: Place) |driver, drivers| {
         let status = drivers();
         let ours = || {
-            shared::check().ok()?;
+            process::check().ok()?;
             let all = pools::device_behind(driver, pool)?.allocator.stats().all;
             let (reserved, used) = (all.reserved_bytes, all.allocated_bytes);
             let figures = [reserved.current, reserved.peak, used.current, used.peak];
@@ -41,7 +42,8 @@ hooks! {
         let status = drivers();
         if status == SUCCESS && matches!(attribute, RESERVED_HIGH | USED_HIGH) {
             barrier((), || {
-                let device = shared::check().ok().and_then(|()| pools::device_behind(driver, pool));
+                let is_ours = |()| pools::device_behind(driver, pool);
+                let device = process::check().ok().and_then(is_ours);
                 device.inspect(|device| device.allocator.reset_peaks());
             });
         }
@@ -51,7 +53,7 @@ hooks! {
     // Who may use the pool's memory may use ours.
     fn cuMemPoolSetAccess(pool: Handle, access: Place, count: usize) |driver, drivers| {
         let status = drivers();
-        if status != SUCCESS || access.is_null() || shared::check().is_err() {
+        if status != SUCCESS || access.is_null() || process::check().is_err() {
             return status;
         }
         // SAFETY: so many, by the caller's word; the driver has read them.
@@ -78,7 +80,7 @@ hooks! {
     fn cuMemPoolTrimTo(pool: Handle, keep_bytes: usize) |driver, drivers| {
         let status = drivers();
         let trim = || {
-            shared::check().ok()?;
+            process::check().ok()?;
             let allocator = &pools::device_behind(driver, pool)?.allocator;
             let (_, reserved) = allocator.allocated_and_reserved_bytes();
             // Waits until the device is idle, which the driver need not: it knows what is complete.
@@ -93,7 +95,7 @@ hooks! {
     // A pool of plain device memory is stood in for.
     fn cuMemPoolCreate(to: *mut Handle, properties: Place) |_, drivers| {
         let status = drivers();
-        if status == SUCCESS && shared::check().is_ok() {
+        if status == SUCCESS && process::check().is_ok() {
             // SAFETY: the driver has written it.
             let pool = unsafe { to.read_unaligned() };
             // SAFETY: the driver has read them.
@@ -106,7 +108,7 @@ hooks! {
     // Its blocks stay valid.
     fn cuMemPoolDestroy(pool: Handle) |_, drivers| {
         let status = drivers();
-        if status == SUCCESS && shared::check().is_ok() {
+        if status == SUCCESS && process::check().is_ok() {
             barrier((), || pools::forget(pool));
         }
         status
@@ -114,7 +116,7 @@ hooks! {
 
     fn cuDeviceSetMemPool(of: c_int, pool: Handle) |driver, drivers| {
         let status = drivers();
-        if status == SUCCESS && shared::check().is_ok() {
+        if status == SUCCESS && process::check().is_ok() {
             barrier((), || pools::chosen(driver, of, pool));
         }
         status
@@ -124,7 +126,7 @@ hooks! {
         /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
         const PINNED: c_int = 1;
         let status = drivers();
-        if status == SUCCESS && kind == PINNED && shared::check().is_ok() {
+        if status == SUCCESS && kind == PINNED && process::check().is_ok() {
             // SAFETY: the driver has read it.
             let location = unsafe { location.cast::<Location>().read_unaligned() };
             if let Some(ordinal) = location.device() {

@@ -2,7 +2,8 @@
 
 use std::ffi::{c_int, c_uint};
 
-use drystone_capi::shared::{self, barrier};
+use drystone_process as process;
+use drystone_process::barrier::barrier;
 
 use crate::driver::{Driver, Handle, Place, SUCCESS, Status};
 use crate::hook::hooks;
@@ -11,7 +12,7 @@ use crate::{captures, streams};
 
 /// Notes a stream that the driver has created.
 fn created(status: Status, to: *mut Handle) -> Status {
-    if status == SUCCESS && shared::check().is_ok() {
+    if status == SUCCESS && process::check().is_ok() {
         // SAFETY: the driver has written it.
         let stream = unsafe { to.read_unaligned() };
         barrier((), || streams::created(stream));
@@ -21,14 +22,14 @@ fn created(status: Status, to: *mut Handle) -> Status {
 
 /// Notes a stream that is about to be destroyed.
 fn destroyed(stream: Handle) {
-    if shared::check().is_ok() {
+    if process::check().is_ok() {
         barrier((), || streams::retire(stream));
     }
 }
 
 /// Begins a capture while no memory moves: who trims or misses afterwards sees it.
 fn begin(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Status {
-    if shared::check().is_err() {
+    if process::check().is_err() {
         return drivers();
     }
     let device = barrier(None, || {
@@ -49,7 +50,7 @@ fn begin(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Statu
 /// Ends a capture, and notes it unless it goes on. Of a stream that is not captured none ends,
 /// though another thread's has its handle.
 fn end(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Status {
-    let is_one = shared::check().is_ok() && captures::is_captured(driver, stream);
+    let is_one = process::check().is_ok() && captures::is_captured(driver, stream);
     let status = drivers();
     if is_one && !captures::asks(driver, stream) {
         barrier((), || captures::ended(stream));

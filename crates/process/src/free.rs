@@ -12,8 +12,11 @@ use crate::registry;
 use crate::status::{Failure, Status};
 
 /// Frees a block of a device by its address and size.
+///
+/// # Errors
+/// There is no such live block; what is wrong is said.
 #[inline]
-pub(crate) fn sized(address: u64, bytes: u64, ordinal: c_int) -> Result<(), Failure> {
+pub fn sized(address: u64, bytes: u64, ordinal: c_int) -> Result<(), Failure> {
     let freed = match registry::find(ordinal) {
         Some(device) => device.allocator.free_sized(address, bytes),
         None => Err(FreeError::Unknown { address }),
@@ -22,8 +25,11 @@ pub(crate) fn sized(address: u64, bytes: u64, ordinal: c_int) -> Result<(), Fail
 }
 
 /// Frees a block of any device.
+///
+/// # Errors
+/// There is no such live block.
 #[inline]
-pub(crate) fn anywhere(address: u64) -> Result<(), Failure> {
+pub fn anywhere(address: u64) -> Result<(), Failure> {
     let unknown = FreeError::Unknown { address };
     let mut refusal = unknown;
     for device in registry::in_use() {
@@ -38,12 +44,10 @@ pub(crate) fn anywhere(address: u64) -> Result<(), Failure> {
 }
 
 /// Frees a block if everything the program says of it is so.
-pub(crate) fn checked(
-    address: u64,
-    bytes: u64,
-    ordinal: c_int,
-    stream: u64,
-) -> Result<(), Failure> {
+///
+/// # Errors
+/// What is not so.
+pub fn checked(address: u64, bytes: u64, ordinal: c_int, stream: u64) -> Result<(), Failure> {
     let device = registry::find(ordinal);
     let device = device.ok_or_else(|| explain(FreeError::Unknown { address }, ordinal))?;
     let block = device.allocator.block_at(address).map_err(|error| explain(error, ordinal))?;
@@ -58,6 +62,9 @@ pub(crate) fn checked(
 }
 
 /// The device that an address belongs to.
+///
+/// # Errors
+/// It is no block's of any device in use.
 pub fn owner(address: u64) -> Result<&'static Device, Failure> {
     let mut devices = registry::in_use();
     let unknown = FreeError::Unknown { address };
@@ -90,7 +97,7 @@ fn explain(error: FreeError, ordinal: c_int) -> Failure {
 
 impl Device {
     /// The handle of the stream at a position, as the program named it last.
-    pub(crate) fn handle_at(&self, stream: usize) -> u64 {
+    pub fn handle_at(&self, stream: usize) -> u64 {
         self.handles.lock().get(stream).copied().unwrap_or(0)
     }
 

@@ -8,6 +8,9 @@ use drystone_cuda::{ProcessState, process_state};
 use crate::status::Failure;
 
 /// Ok while memory may be given out.
+///
+/// # Errors
+/// The process is exiting, or forked.
 #[inline]
 pub fn check() -> Result<(), Failure> {
     match process_state() {
@@ -18,8 +21,11 @@ pub fn check() -> Result<(), Failure> {
 }
 
 /// Whether memory can be taken back. At exit it need not be: it ends with the process (B55).
+///
+/// # Errors
+/// The process is forked.
 #[inline]
-pub(crate) fn takes_frees() -> Result<bool, Failure> {
+pub fn takes_frees() -> Result<bool, Failure> {
     match process_state() {
         ProcessState::Running => Ok(true),
         ProcessState::Exiting => Ok(false),

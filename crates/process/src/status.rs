@@ -1,11 +1,12 @@
 //! [`Status`]: how a call ended, as C sees it; [`Failure`]: the same with a message.
 //!
-//! Every error of the layers below has exactly one status, given here.
+//! Every error of the layers below has exactly one status, given here. The header of the C
+//! interface is made of these comments, too.
 
 use drystone::driver::{DriverError, ErrorCode};
 use drystone::{
     AllocateError, BuildError, FreeError, OptionsError, OutOfMemory, PeerError, PinError,
-    RecordStreamError, RequestError, ShareError, StreamError, TrimError,
+    RecordStreamError, RequestError, ReserveError, ShareError, StreamError, TrimError,
 };
 use drystone_cuda::OpenError;
 
@@ -70,8 +71,8 @@ pub enum Status {
 }
 
 impl Status {
-    /// All there are: `Status::ALL[status as usize] == status`.
-    pub(crate) const ALL: [Status; 26] = [
+    /// All there are, each at its number.
+    const ALL: [Status; 26] = [
         Status::Ok,
         Status::InvalidValue,
         Status::InvalidSize,
@@ -100,8 +101,13 @@ impl Status {
         Status::DeviceReset,
     ];
 
+    /// The status of a number; `None` if it is none's.
+    pub fn of(number: std::ffi::c_int) -> Option<Self> {
+        Self::ALL.get(usize::try_from(number).ok()?).copied()
+    }
+
     /// The constant's name in C.
-    pub(crate) const fn name(self) -> &'static std::ffi::CStr {
+    pub const fn name(self) -> &'static std::ffi::CStr {
         match self {
             Status::Ok => c"DRYSTONE_STATUS_OK",
             Status::InvalidValue => c"DRYSTONE_STATUS_INVALID_VALUE",
@@ -145,8 +151,9 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// One with a message.
     #[cold]
-    pub(crate) fn new(status: Status, message: impl Into<String>) -> Self {
+    pub fn new(status: Status, message: impl Into<String>) -> Self {
         Self { status, message: message.into(), shortage: None }
     }
 
@@ -279,6 +286,16 @@ impl From<ShareError> for Failure {
             _ => Status::NotSupported,
         };
         Failure::of(status, &error)
+    }
+}
+
+impl From<ReserveError> for Failure {
+    fn from(error: ReserveError) -> Self {
+        match error {
+            ReserveError::Build(error) => Failure::of(Status::NotSupported, &error),
+            ReserveError::Allocate(error) => error.into(),
+            error => Failure::of(Status::Internal, &error),
+        }
     }
 }
 

@@ -5,8 +5,8 @@
 
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use drystone::Options;
 use drystone::driver::Driver;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::device::Device;
 use crate::status::{Failure, Status};
-use crate::{process, record};
+use crate::{record, state};
 
 /// Devices beyond are refused. Far more than a machine has, and as many as `u64` has bits.
 const DEVICES_MAX: usize = 64;
@@ -50,6 +50,9 @@ pub fn in_use() -> impl Iterator<Item = &'static Device> {
 }
 
 /// A device, opened if it is not in use yet.
+///
+/// # Errors
+/// There is no such device, it cannot be opened, or the process is exiting or forked.
 #[inline]
 pub fn get(ordinal: c_int) -> Result<&'static Device, Failure> {
     match find(ordinal) {
@@ -80,7 +83,7 @@ fn open_to(device: &Device, peer: &Device) {
 }
 
 fn open_alone(ordinal: c_int) -> Result<&'static Device, Failure> {
-    process::check()?;
+    state::check()?;
     let index = position(ordinal)?;
     // A child forked from here on is told by the driver's layer, which is asked before this lock.
     let given = GIVEN.lock();
@@ -109,15 +112,27 @@ pub fn forget(ordinal: c_int) {
     }
 }
 
-#[cfg(not(test))]
-fn open_driver(ordinal: u32, options: &Options) -> Result<Arc<dyn Driver>, Failure> {
-    let options = drystone_cuda::CudaOptions { is_shareable: options.is_shareable };
-    Ok(Arc::new(drystone_cuda::CudaDevice::open(ordinal, &options)?))
+/// Opens the driver of a device.
+pub type OpenDriver = fn(u32, &Options) -> Result<Arc<dyn Driver>, Failure>;
+
+static OPEN_DRIVER: OnceLock<OpenDriver> = OnceLock::new();
+
+/// From now on devices are opened by another function: simulated ones, for tests. The first who
+/// says so stays.
+pub fn open_by(open: OpenDriver) {
+    let _ = OPEN_DRIVER.set(open);
 }
 
-#[cfg(test)]
-fn open_driver(ordinal: u32, _: &Options) -> Result<Arc<dyn Driver>, Failure> {
-    crate::tests::simulated(ordinal).map(|device| Arc::new(device) as Arc<dyn Driver>)
+fn open_driver(ordinal: u32, options: &Options) -> Result<Arc<dyn Driver>, Failure> {
+    match OPEN_DRIVER.get() {
+        Some(open) => open(ordinal, options),
+        None => open_cuda(ordinal, options),
+    }
+}
+
+fn open_cuda(ordinal: u32, options: &Options) -> Result<Arc<dyn Driver>, Failure> {
+    let options = drystone_cuda::CudaOptions { is_shareable: options.is_shareable };
+    Ok(Arc::new(drystone_cuda::CudaDevice::open(ordinal, &options)?))
 }
 
 fn position(ordinal: c_int) -> Result<usize, Failure> {
@@ -129,13 +144,19 @@ fn position(ordinal: c_int) -> Result<usize, Failure> {
 }
 
 /// Ok if an ordinal may be a device's.
-pub(crate) fn check(ordinal: c_int) -> Result<(), Failure> {
+///
+/// # Errors
+/// It is negative, or too large.
+pub fn check(ordinal: c_int) -> Result<(), Failure> {
     position(ordinal).map(|_| ())
 }
 
 /// Settles the options of a device, or with -1 of all devices that were given none of their own;
 /// `None` takes those of the environment again.
-pub(crate) fn configure(ordinal: c_int, options: Option<Options>) -> Result<(), Failure> {
+///
+/// # Errors
+/// There is no such device, or it is in use already.
+pub fn configure(ordinal: c_int, options: Option<Options>) -> Result<(), Failure> {
     let mut given = GIVEN.lock();
     if ordinal == ALL {
         if let Some(device) = in_use().next() {
@@ -154,7 +175,7 @@ pub(crate) fn configure(ordinal: c_int, options: Option<Options>) -> Result<(), 
 }
 
 /// Stands for all devices.
-pub(crate) const ALL: c_int = -1;
+pub const ALL: c_int = -1;
 
 fn already_in_use(device: &Device) -> Failure {
     let message = format!(

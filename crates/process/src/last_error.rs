@@ -36,7 +36,7 @@ thread_local! {
 
 /// Keeps why a call failed.
 #[cold]
-pub(crate) fn set(failure: &Failure) {
+pub fn set(failure: &Failure) {
     // Where the thread's memory is gone already there is nobody left to ask.
     let _ = LAST.try_with(|last| {
         last.status.set(failure.status);
@@ -44,24 +44,30 @@ pub(crate) fn set(failure: &Failure) {
         last.shortage.set(shortage.map(|of| ManuallyDrop::new(without_tags(of))));
         // SAFETY: the cell is this thread's own, and nothing here keeps a reference into it.
         let text = unsafe { &mut *last.text.get() };
-        let end = failure.message.floor_char_boundary(TEXT_BYTES - 1);
+        let end = floor_char_boundary(&failure.message, TEXT_BYTES - 1);
         text[..end].copy_from_slice(&failure.message.as_bytes()[..end]);
         text[end] = 0;
     });
 }
 
+/// The last place, not behind this one, where a text may be cut. (The standard library's own is
+/// not in the oldest Rust that this crate is for.)
+fn floor_char_boundary(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
+}
+
 /// The status of the last failure; [`Status::Ok`] if there was none.
-pub(crate) fn status() -> Status {
+pub fn status() -> Status {
     LAST.try_with(|last| last.status.get()).unwrap_or(Status::Ok)
 }
 
 /// The message of the last failure, empty if there was none. Never null.
-pub(crate) fn message() -> *const c_char {
+pub fn message() -> *const c_char {
     LAST.try_with(|last| last.text.get().cast_const().cast()).unwrap_or(c"".as_ptr())
 }
 
 /// The figures of the last failure, if it was a lack of memory that has them.
-pub(crate) fn shortage() -> Option<OutOfMemory> {
+pub fn shortage() -> Option<OutOfMemory> {
     let copied = LAST.try_with(|last| {
         let shortage = last.shortage.take();
         last.shortage.set(shortage.clone());
@@ -78,6 +84,6 @@ fn without_tags(of: &OutOfMemory) -> OutOfMemory {
 }
 
 /// Forgets the last failure.
-pub(crate) fn clear() {
+pub fn clear() {
     set(&Failure::new(Status::Ok, ""));
 }

@@ -13,16 +13,16 @@ use parking_lot::Mutex;
 
 use crate::status::{Failure, Status};
 
-mod filter;
-
-pub(crate) use filter::{Filter, StdFunction};
+/// Which streams' requests a pool takes, by their handles; `None`: all of the device's. Called from
+/// any thread, by several at once.
+pub type Filter = Option<Box<dyn Fn(u64) -> bool + Send + Sync>>;
 
 /// The pair of numbers that names a pool. Both 0 is the default pool.
-pub(crate) type Name = (u64, u64);
+pub type Name = (u64, u64);
 
 /// All private pools of a device.
 #[derive(Default)]
-pub(crate) struct Pools {
+pub struct Pools {
     table: Mutex<Table>,
     /// Length of the table's routes.
     taking: AtomicUsize,
@@ -75,12 +75,18 @@ impl Table {
 
 impl Pools {
     /// Takes a use of a pool, which is made if it is not there.
-    pub(crate) fn acquire(&self, allocator: &Allocator, name: Name) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// The name is the default pool's.
+    pub fn acquire(&self, allocator: &Allocator, name: Name) -> Result<(), Failure> {
         self.table.lock().acquire(allocator, name)
     }
 
     /// The same for a pool whose memory the program gives.
-    pub(crate) fn acquire_over(
+    ///
+    /// # Errors
+    /// As `acquire`, and the device takes no provider's memory.
+    pub fn acquire_over(
         &self,
         allocator: &Allocator,
         name: Name,
@@ -90,7 +96,10 @@ impl Pools {
     }
 
     /// The same for a pool whose segments are never split, with or without a provider.
-    pub(crate) fn acquire_unsplit(
+    ///
+    /// # Errors
+    /// As `acquire_over`.
+    pub fn acquire_unsplit(
         &self,
         allocator: &Allocator,
         name: Name,
@@ -101,7 +110,10 @@ impl Pools {
 
     /// Gives up a use. With the last one the pool is released: its unused memory goes back with the
     /// next trim, its live blocks stay valid.
-    pub(crate) fn release(&self, allocator: &Allocator, name: Name) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// There is no such pool.
+    pub fn release(&self, allocator: &Allocator, name: Name) -> Result<(), Failure> {
         let mut table = self.table.lock();
         let at = table.position(name).map_err(|_| unknown(name))?;
         let (_, pool) = &mut table.pools[at];
@@ -121,12 +133,10 @@ impl Pools {
     }
 
     /// The pool takes the requests that the filter says yes to, from now on, and has one use more.
-    pub(crate) fn begin(
-        &self,
-        allocator: &Allocator,
-        name: Name,
-        filter: Filter,
-    ) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// The name is the default pool's.
+    pub fn begin(&self, allocator: &Allocator, name: Name, filter: Filter) -> Result<(), Failure> {
         self.acquire(allocator, name)?;
         // PyTorch says so before a capture begins, and at other times.
         allocator.expect_capture(self.find(name)?);
@@ -137,7 +147,10 @@ impl Pools {
     }
 
     /// The pool takes no requests any more, by the last *begin* that named it. Its uses stay.
-    pub(crate) fn end(&self, allocator: &Allocator, name: Name) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// The pool takes no requests.
+    pub fn end(&self, allocator: &Allocator, name: Name) -> Result<(), Failure> {
         let mut table = self.table.lock();
         let at = table.routes.iter().rposition(|(route, _)| *route == name).ok_or_else(|| {
             let message = format!("pool {}, {} takes no requests", name.0, name.1);
@@ -169,13 +182,17 @@ impl Pools {
     #[cold]
     fn ask_filters(&self, stream: u64) -> PoolId {
         let routes = self.table.lock().routes.clone();
-        let taker = routes.iter().find(|(_, filter)| filter.takes(stream));
+        let takes = |filter: &Filter| filter.as_ref().is_none_or(|takes| takes(stream));
+        let taker = routes.iter().find(|(_, filter)| takes(filter));
         let table = self.table.lock();
         taker.and_then(|&(name, _)| table.id_of(name)).unwrap_or(PoolId::DEFAULT)
     }
 
     /// The pool with this name.
-    pub(crate) fn find(&self, name: Name) -> Result<PoolId, Failure> {
+    ///
+    /// # Errors
+    /// There is no such pool.
+    pub fn find(&self, name: Name) -> Result<PoolId, Failure> {
         if name == (0, 0) {
             return Ok(PoolId::DEFAULT);
         }
@@ -183,7 +200,7 @@ impl Pools {
     }
 
     /// The name of the pool at a position of the snapshot, if it has one still.
-    pub(crate) fn name_of(&self, index: usize) -> Option<Name> {
+    pub fn name_of(&self, index: usize) -> Option<Name> {
         let table = self.table.lock();
         table.pools.iter().find(|(_, pool)| pool.id.index() == index).map(|(name, _)| *name)
     }

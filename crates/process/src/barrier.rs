@@ -18,7 +18,7 @@ pub fn barrier<T>(fallback: T, body: impl FnOnce() -> T) -> T {
 
 /// The same for a function that returns a status: a failure is kept as the thread's last error.
 #[inline]
-pub(crate) fn answer(body: impl FnOnce() -> Result<(), Failure>) -> Status {
+pub fn answer(body: impl FnOnce() -> Result<(), Failure>) -> Status {
     barrier(Status::Internal, || match body() {
         Ok(()) => Status::Ok,
         Err(failure) => {

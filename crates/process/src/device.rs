@@ -23,10 +23,11 @@ pub struct Device {
     /// What it is called through.
     pub driver: Arc<dyn Driver>,
     /// The same, as the allocator calls it.
-    pub(crate) counted: Arc<Counted>,
+    counted: Arc<Counted>,
     /// Where its memory comes from.
     pub allocator: Allocator,
-    pub(crate) pools: Pools,
+    /// The private ones.
+    pub pools: Pools,
     /// The legacy default stream, under either of its two handles.
     pub(crate) default_stream: StreamId,
     /// The handle of each stream, by the position of its id.
@@ -53,10 +54,18 @@ impl Device {
         })
     }
 
+    /// How often the driver was called through the allocator.
+    pub fn driver_calls(&self) -> u64 {
+        self.counted.calls()
+    }
+
     /// Allocates from the default pool, or from the private one that takes this stream's requests
     /// at the moment. `bytes` is not 0.
+    ///
+    /// # Errors
+    /// There is no memory, or the driver does not know the stream.
     #[inline]
-    pub(crate) fn allocate(&self, stream: u64, bytes: u64) -> Result<u64, Failure> {
+    pub fn allocate(&self, stream: u64, bytes: u64) -> Result<u64, Failure> {
         if is_default(stream) && !self.pools.any_takes_requests() {
             let granted = self.allocator.allocate_raw(PoolId::DEFAULT, self.default_stream, bytes);
             return granted.map(|block| block.address).map_err(Failure::from);
@@ -66,12 +75,10 @@ impl Device {
     }
 
     /// Allocates from a pool. `bytes` is not 0.
-    pub(crate) fn allocate_from(
-        &self,
-        pool: PoolId,
-        stream: u64,
-        bytes: u64,
-    ) -> Result<u64, Failure> {
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate), and there is no such pool.
+    pub fn allocate_from(&self, pool: PoolId, stream: u64, bytes: u64) -> Result<u64, Failure> {
         let id = self.stream(stream)?;
         self.allocator.note_capture(Some(pool), id)?;
         match self.allocator.allocate_raw(pool, id, bytes) {

@@ -1,0 +1,25 @@
+//! What a process has one of, whoever asks for memory in it: its devices, each opened at its first
+//! use, the options they are opened with, and how calls of foreign code end.
+//!
+//! For the libraries that foreign code calls: C's, PyTorch's, and what stands before the driver.
+//! A Rust program makes a `drystone::Allocator` of its own. May change with every version.
+//!
+//! Keeps: no lock is taken in a forked child (B56); no panic leaves a barrier (P5). Bottom first:
+//! `status` and `last_error` (how a call ends), `barrier` (what surrounds each), `state`, `record`,
+//! `pools`, `counted`, `device`, `streams`, `registry` (devices by ordinal), `free` (what is wrong
+//! with a free), `report`.
+
+pub mod barrier;
+mod counted;
+pub mod device;
+pub mod free;
+pub mod last_error;
+pub mod pools;
+mod record;
+pub mod registry;
+pub mod report;
+mod state;
+pub mod status;
+pub mod streams;
+
+pub use state::{check, takes_frees};

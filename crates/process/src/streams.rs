@@ -1,0 +1,168 @@
+//! From a stream's handle to its key.
+//!
+//! A handle is not an identity: after a destroy the driver hands the same value out again (B2, B6),
+//! and the per-thread default stream has one value in every thread (B4). So the driver is asked for
+//! the identity at each use; only the default stream, which is never destroyed, needs no question.
+//! Each thread remembers the keys of the identities it met last.
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use drystone::StreamId;
+use drystone::driver::{Stream, StreamUid};
+
+use crate::device::{Device, is_default};
+use crate::status::{Failure, Status};
+
+/// How many streams a thread remembers; those it meets beyond cost a lock and a look-up.
+const REMEMBERED: usize = 8;
+
+/// A stream that the thread met: device, identity, key.
+type Met = Cell<Option<(u32, StreamUid, StreamId)>>;
+
+thread_local! {
+    /// By identity. Has no destructor, so that it serves until the thread's very end.
+    static MET: [Met; REMEMBERED] = const { [const { Cell::new(None) }; REMEMBERED] };
+}
+
+/// Whose a stream is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Owner {
+    /// PyTorch's own: it lives as long as the process.
+    Torch,
+    /// The program's, who may destroy it at any time.
+    Program,
+    /// Nobody can tell.
+    Unknown,
+}
+
+/// Tells whose a stream is, of a device and by its handle.
+pub type TellOwner = fn(u32, u64) -> Owner;
+
+static TELL_OWNER: OnceLock<TellOwner> = OnceLock::new();
+
+/// From now on whoever brings a stream that was not met before is asked whose it is. The first who
+/// says so stays.
+pub fn ask(tell: TellOwner) {
+    let _ = TELL_OWNER.set(tell);
+}
+
+/// Whether streams live as long as the process, so that any may be asked at any time.
+static STREAMS_STAY: AtomicBool = AtomicBool::new(false);
+
+/// Says of all streams to come that they live as long as the process.
+pub fn all_stay() {
+    STREAMS_STAY.store(true, Ordering::Relaxed);
+}
+
+/// Whose a stream is to be taken for.
+fn owner_of(device: u32, handle: u64) -> Owner {
+    match STREAMS_STAY.load(Ordering::Relaxed) {
+        true => Owner::Torch,
+        false => TELL_OWNER.get().map_or(Owner::Program, |tell| tell(device, handle)),
+    }
+}
+
+impl Device {
+    /// The key of a stream.
+    ///
+    /// # Errors
+    /// The driver does not know the stream.
+    #[inline]
+    pub fn stream(&self, handle: u64) -> Result<StreamId, Failure> {
+        if is_default(handle) {
+            return Ok(self.default_stream);
+        }
+        let uid = self.allocator.stream_uid(Stream(handle))?;
+        let met = MET.try_with(|met| met[uid.0 as usize % REMEMBERED].get()).ok().flatten();
+        match met {
+            Some((ordinal, same, id)) if same == uid && ordinal == self.ordinal => Ok(id),
+            _ => self.add_stream(handle),
+        }
+    }
+
+    /// Does something on a stream. One that another thread has retired since this one met it is a
+    /// new one from now on.
+    ///
+    /// # Errors
+    /// As the act's, and the driver does not know the stream.
+    pub fn on_stream<T>(
+        &self,
+        handle: u64,
+        act: impl Fn(StreamId) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        match act(self.stream(handle)?) {
+            Err(failure) if failure.status == Status::UnknownStream => {
+                act(self.add_stream(handle)?)
+            }
+            done => done,
+        }
+    }
+
+    /// The key of a stream that the thread has not met yet, or whose key is no more.
+    #[cold]
+    pub(crate) fn add_stream(&self, handle: u64) -> Result<StreamId, Failure> {
+        let stream = Stream(handle);
+        // Who resets a device makes its streams anew.
+        self.allocator.check_context()?;
+        let uid = self.allocator.stream_uid(stream)?;
+        let owner = owner_of(self.ordinal, handle);
+        let id = match owner {
+            Owner::Torch => self.allocator.add_stream(stream)?,
+            Owner::Program | Owner::Unknown => self.allocator.add_passing_stream(stream)?,
+        };
+        self.note(stream, id);
+        if owner != Owner::Unknown {
+            self.meet(uid, id);
+        }
+        Ok(id)
+    }
+
+    /// Notes a stream that the driver may be asked about until it is retired.
+    ///
+    /// # Errors
+    /// The driver does not know the stream.
+    pub fn keep_stream(&self, handle: u64) -> Result<(), Failure> {
+        if !is_default(handle) {
+            let stream = Stream(handle);
+            let uid = self.allocator.stream_uid(stream)?;
+            let id = self.allocator.add_stream(stream)?;
+            self.note(stream, id);
+            self.meet(uid, id);
+        }
+        Ok(())
+    }
+
+    /// This thread remembers the stream. Without the memory the next use asks again.
+    fn meet(&self, uid: StreamUid, id: StreamId) {
+        let _ = MET.try_with(|met| {
+            met[uid.0 as usize % REMEMBERED].set(Some((self.ordinal, uid, id)));
+        });
+    }
+
+    fn note(&self, stream: Stream, id: StreamId) {
+        let mut handles = self.handles.lock();
+        if handles.len() <= id.index() {
+            handles.resize(id.index() + 1, 0);
+        }
+        handles[id.index()] = stream.0;
+    }
+
+    /// Says that a stream is about to be destroyed.
+    ///
+    /// # Errors
+    /// It is the default stream, or the driver does not know it.
+    pub fn retire_stream(&self, handle: u64) -> Result<(), Failure> {
+        if is_default(handle) {
+            let message = "the default stream is never destroyed, so it cannot be retired";
+            return Err(Failure::new(Status::InvalidValue, message));
+        }
+        let id = self.stream(handle)?;
+        match self.allocator.retire_stream(id) {
+            Ok(()) => Ok(()),
+            // Retired by another thread. Used again since, it has a new key.
+            Err(_) => Ok(self.allocator.retire_stream(self.add_stream(handle)?)?),
+        }
+    }
+}
