@@ -19,8 +19,17 @@ const TOP_COMMENT_LINES_MAX: usize = 15;
 /// Assertions that `core` makes in every build: a heap that broke does not go on.
 const ASSERTIONS_MIN: usize = 100;
 /// Crates that may hold unsafe code: those that talk to a foreign ABI.
-const UNSAFE_CRATES: [&str; 8] =
-    ["cuda", "process", "cudarc", "capi", "preload", "lab/simcuda", "lab/simcudart", "lab/testkit"];
+const UNSAFE_CRATES: [&str; 9] = [
+    "cuda",
+    "process",
+    "interpose",
+    "cudarc",
+    "capi",
+    "preload",
+    "lab/simcuda",
+    "lab/simcudart",
+    "lab/testkit",
+];
 
 /// The crates of `crates/README.md`, bottom first: folder and package.
 fn layers() -> Vec<(String, String)> {

@@ -13,12 +13,10 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use drystone_interpose::driver::{self, Driver, NOT_INITIALIZED, SUCCESS, Status};
+use drystone_interpose::{Hook, functions};
 use drystone_process::barrier::barrier;
 use rustc_hash::FxHashMap;
-
-use crate::driver::{self, Driver, NOT_INITIALIZED, SUCCESS, Status};
-use crate::hook::Hook;
-use crate::hooks;
 
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
@@ -136,7 +134,7 @@ fn replacement(
 
 /// The function of ours by a name of the driver's.
 fn ours(name: &str) -> Option<*mut c_void> {
-    let hook = hooks::all().chain(HOOKS).find(|hook| hook.name == name)?;
+    let hook = functions().chain(HOOKS).find(|hook| hook.name == name)?;
     Some(hook.address.cast_mut().cast())
 }
 
@@ -184,7 +182,7 @@ fn by_address(driver: &Driver) -> &'static FxHashMap<usize, *const ()> {
 fn find_addresses(driver: &Driver) -> FxHashMap<usize, *const ()> {
     let mut table = FxHashMap::default();
     let Some(library) = driver::library() else { return table };
-    for hook in hooks::all().chain(HOOKS) {
+    for hook in functions().chain(HOOKS) {
         // SAFETY: only the address is taken.
         let found = unsafe { library.get::<*mut c_void>(hook.name) };
         let Ok(found) = found.map(|found| found.as_raw_ptr()) else { continue };

@@ -1,6 +1,5 @@
 /* What programs may see of the driver and of the runtime over it: each case prints it, and prints
- * the same whether the library is preloaded or not. */
-#define WAY 0
+ * the same whether Drystone serves or not. */
 #include "driver/driver.h"
 #include <pthread.h>
 

@@ -64,7 +64,8 @@ fn wrong_options_leave_the_drivers_memory_and_say_so_once() {
     let output = command.env("DRYSTONE_CONF", "limit:much").output().unwrap();
     assert!(output.status.success(), "{}", describe(&output));
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.starts_with("drystone: preload: ") && said.contains("limit"), "{said}");
+    let expected = "drystone: device 0 is left to the driver: ";
+    assert!(said.starts_with(expected) && said.contains("limit"), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
 }
 

@@ -1,36 +1,26 @@
 //! [`install`]: from then on cudarc's own memory, in a program as it is, comes from Drystone.
 //!
-//! cudarc makes a `CudaSlice` by `cuMemAllocAsync` and frees it by `cuMemFreeAsync`. `hooks` has
-//! functions of these names. Modules, bottom first: `real` (the driver's), `shim` (how a lookup
-//! finds ours), `served` (who is served from where), `hooks`.
+//! cudarc makes a `CudaSlice` by `cuMemAllocAsync` and frees it by `cuMemFreeAsync`. What serves
+//! these, and all that belongs to them, is `drystone-interpose`: here cudarc is led to it. A
+//! program that is linked with the driver takes its functions, since they come first; one that
+//! looks them up when it runs finds them by `shim`.
 
-mod hooks;
-mod real;
-mod served;
 mod shim;
 
 use std::{io, ptr};
 
-use drystone::{Allocator, Backend, Options};
-use drystone_cuda::OpenError;
-
-use hooks::{PROBE, Probe, SERVED};
-use real::{LIBRARY, Real};
-use served::Served;
+use drystone::{Allocator, Options};
+use drystone_interpose::{self as interpose, driver::LIBRARY};
+use drystone_process::registry;
+use libloading::os::unix::Library;
 
 /// Why cudarc's memory still comes from the driver.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InstallError {
-    /// The options ask for another backend than virtual memory, behind cudarc's own calls.
-    #[error("only backend vmm can serve cudarc's calls: the others make the same calls themselves")]
-    OtherBackend,
-    /// There is no driver, or it lacks a function.
+    /// There is no driver.
     #[error("the CUDA driver cannot be used")]
     NoDriver(#[source] libloading::Error),
-    /// The driver does not start.
-    #[error(transparent)]
-    Open(#[from] OpenError),
     /// The library that stands before the driver's could not be loaded.
     #[error("the library that stands before libcuda.so could not be loaded")]
     Shim(#[source] io::Error),
@@ -59,43 +49,38 @@ pub enum InstallError {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Served is stream-ordered memory of primary contexts, on devices with virtual memory. A stream
+/// Served is stream-ordered memory of primary contexts: what a library that is preloaded serves, by
+/// the same functions, so what programs see of it is the same (`docs/preload.md` tells). A stream
 /// whose creation cudarc asked for costs the driver no question; about any other it is asked who it
-/// is. While a stream is captured, memory is the driver's, which makes it the graph's; what is
-/// older and freed then is never reused. Memory from a pool that the program names, or by
-/// `cuMemAlloc`, stays the driver's. Captures and streams that are begun or ended past cudarc, by
-/// the CUDA runtime say, are not seen. `cuDevicePrimaryCtxReset` takes the memory from under the
-/// allocator, as from under any other.
+/// is. In a capture memory is the driver's, which makes it the graph's. Streams and captures that
+/// come and go past cudarc, by the CUDA runtime say, are not seen.
 ///
 /// # Errors
 /// cudarc calls the driver all the same, and why. Nothing has changed for the program.
 pub fn install(options: &Options) -> Result<(), InstallError> {
-    if !matches!(options.backend, None | Some(Backend::Vmm)) {
-        return Err(InstallError::OtherBackend);
-    }
-    if SERVED.get().is_some() {
+    if interpose::is_serving() {
         return Err(InstallError::Twice);
     }
-    let real = Real::load().map_err(InstallError::NoDriver)?;
-    shim::load("libcuda.so", LIBRARY, &hooks::table()).map_err(InstallError::Shim)?;
-    if !is_reached() {
+    // SAFETY: loading the driver runs its initialisers, as in any CUDA program.
+    let driver = unsafe { Library::new(LIBRARY) }.map_err(InstallError::NoDriver)?;
+    // Never unloaded, as cudarc does not.
+    std::mem::forget(driver);
+    let functions: Vec<_> =
+        interpose::functions().map(|hook| (hook.name, hook.address as usize)).collect();
+    shim::load("libcuda.so", LIBRARY, &functions).map_err(InstallError::Shim)?;
+    // SAFETY: frees nothing, where it reaches the driver.
+    let probe = || _ = unsafe { cudarc::driver::sys::cuMemFreeAsync(0, ptr::null_mut()) };
+    if !interpose::is_reached_by(probe) {
         return Err(InstallError::TooLate);
     }
-    let devices = drystone_cuda::device_count()?;
-    let served = Served::new(real, *options, devices);
-    SERVED.set(served).map_err(|_| InstallError::Twice)
+    registry::configure(registry::ALL, Some(*options)).map_err(|_| InstallError::Twice)?;
+    interpose::serve();
+    Ok(())
 }
 
 /// The allocator that serves a device since [`install`]: statistics, trimming, limits, callbacks.
-/// `None`: nothing is installed, or the device cannot be served.
+/// `None`: nothing is installed, or the device cannot be served. After a reset of the device it is
+/// another.
 pub fn installed(ordinal: usize) -> Option<Allocator> {
-    SERVED.get()?.heap(ordinal).cloned()
-}
-
-/// Whether a call of cudarc's comes to us.
-fn is_reached() -> bool {
-    PROBE.set(Probe::Asked);
-    // SAFETY: frees nothing, if it should reach the driver.
-    let _ = unsafe { cudarc::driver::sys::cuMemFreeAsync(0, ptr::null_mut()) };
-    PROBE.replace(Probe::Idle) == Probe::Reached
+    interpose::allocator(ordinal)
 }

@@ -1,7 +1,8 @@
 /* What every program here shares: the driver's functions, found in one of three ways, what the
  * simulated driver tells, and checks. The programs know nothing of the library that is preloaded.
  *
- * WAY says how: 0, linked with the driver; 1, by dlsym; 2, by cuGetProcAddress. */
+ * WAY says how: 0, linked with the driver; 1, by dlsym; 2, by cuGetProcAddress; 3, by dlsym in the
+ * library that cudarc looks in. */
 #ifndef DRIVER_H
 #define DRIVER_H
 
@@ -122,7 +123,7 @@ static int (*get_proc_address)(const char *, void **, int, uint64_t, int *);
     CHECK(function != NULL);
 
 __attribute__((constructor)) static void find_functions(void) {
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    void *driver = dlopen(WAY == 3 ? "libcuda.so" : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     CHECK(driver != NULL);
     *(void **)&get_proc_address = dlsym(driver, "cuGetProcAddress_v2");
     FUNCTIONS(FIND)

@@ -1,37 +1,43 @@
-//! The driver's own functions, by which ours go on. The only ones that are called from here.
+//! The driver's own functions, by which ours go on: the only ones that are called from here. And
+//! whether ours serve, or hand every call on.
 //!
 //! Invariant: the driver's library is never loaded from here, only found once the program has.
 
+use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use libloading::os::unix::{Library, RTLD_LAZY};
 
 /// What the driver's functions answer with (`CUresult`).
-pub(crate) type Status = u32;
-pub(crate) const SUCCESS: Status = 0;
+pub type Status = u32;
+/// `CUDA_SUCCESS`.
+pub const SUCCESS: Status = 0;
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(crate) const OUT_OF_MEMORY: Status = 2;
 /// `CUDA_ERROR_NOT_INITIALIZED`: what a function answers while there is no driver in the process.
-pub(crate) const NOT_INITIALIZED: Status = 3;
+pub const NOT_INITIALIZED: Status = 3;
 /// `CUDA_ERROR_PEER_ACCESS_UNSUPPORTED`.
 pub(crate) const PEER_ACCESS_UNSUPPORTED: Status = 217;
 /// `CUDA_ERROR_NOT_SUPPORTED`: what a function answers that the driver does not have.
 const NOT_SUPPORTED: Status = 801;
 
 /// A context, stream, pool or graph: it points to something of the driver's.
-pub(crate) type Handle = *mut c_void;
+pub type Handle = *mut c_void;
 /// A place in the program's memory that the driver reads or writes.
-pub(crate) type Place = *mut c_void;
+pub type Place = *mut c_void;
 
 /// The name by which every user of CUDA loads the driver.
-const LIBRARY: &str = "libcuda.so.1";
+pub const LIBRARY: &str = "libcuda.so.1";
 
 macro_rules! functions {
     ($($name:ident($($argument:ty),*);)*) => {
         /// The functions that are called.
         #[expect(non_snake_case, reason = "the names that CUDA gives them")]
-        pub(crate) struct Driver {
-            $(pub(crate) $name: unsafe extern "C" fn($($argument),*) -> Status,)*
+        #[derive(Clone, Copy)]
+        pub struct Driver {
+            $(#[doc = "The driver's."] pub $name: unsafe extern "C" fn($($argument),*) -> Status,)*
         }
 
         impl Driver {
@@ -117,25 +123,81 @@ functions! {
     cuStreamEndCapture_ptsz(Handle, *mut Handle);
 }
 
-/// The driver, if the program has loaded it.
-#[inline]
-pub(crate) fn loaded() -> Option<&'static Driver> {
-    DRIVER.get().or_else(look)
+/// Whether ours are to serve.
+static SERVES: AtomicBool = AtomicBool::new(false);
+
+/// The driver, since ours serve.
+static SERVED: OnceLock<Driver> = OnceLock::new();
+
+thread_local! {
+    /// Whether this thread asks if a call comes to ours, and whether one has.
+    static PROBE: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-static DRIVER: OnceLock<Driver> = OnceLock::new();
+/// From now on Drystone serves, in this process, for good: as soon as the program has loaded the
+/// driver.
+pub fn serve() {
+    SERVES.store(true, Ordering::Release);
+}
+
+/// Whether [`serve`] was called.
+pub fn is_serving() -> bool {
+    SERVES.load(Ordering::Acquire)
+}
+
+/// Whether a call of a function of the driver's comes to ours, while these do not serve. Where it
+/// does it goes no further, and fails.
+pub fn is_reached_by(call: impl FnOnce()) -> bool {
+    PROBE.set(Some(false));
+    call();
+    PROBE.replace(None) == Some(true)
+}
+
+/// The driver, if ours serve and the program has loaded it.
+#[inline]
+pub fn serving() -> Option<&'static Driver> {
+    SERVED.get().or_else(begin)
+}
 
 #[cold]
-fn look() -> Option<&'static Driver> {
+fn begin() -> Option<&'static Driver> {
+    if !is_serving() {
+        return None;
+    }
+    let driver = look()?;
+    Some(SERVED.get_or_init(|| driver))
+}
+
+/// The driver, for a call that is handed on.
+#[cold]
+pub(crate) fn handing_on() -> Option<&'static Driver> {
+    if PROBE.get().is_some() {
+        PROBE.set(Some(true));
+        return None;
+    }
+    loaded()
+}
+
+/// The driver, if the program has loaded it, whether ours serve or not.
+pub fn loaded() -> Option<&'static Driver> {
+    static LOADED: OnceLock<Driver> = OnceLock::new();
+    serving().or_else(|| LOADED.get()).or_else(|| {
+        let driver = look()?;
+        Some(LOADED.get_or_init(|| driver))
+    })
+}
+
+#[cold]
+fn look() -> Option<Driver> {
     let library = library()?;
     let driver = Driver::of(&library);
     // Kept, so that it is not unloaded.
     std::mem::forget(library);
-    Some(DRIVER.get_or_init(|| driver))
+    Some(driver)
 }
 
 /// The driver's library, if the program has loaded it.
-pub(crate) fn library() -> Option<Library> {
+pub fn library() -> Option<Library> {
     // SAFETY: nothing is loaded, so nothing runs.
     unsafe { Library::open(Some(LIBRARY), RTLD_LAZY | libc::RTLD_NOLOAD) }.ok()
 }

@@ -1,5 +1,5 @@
 //! The functions in whose place ours stand, by CUDA's names. Programs that are linked with the
-//! driver find them first; those that look functions up get them by `lookup`.
+//! driver find them first; those that look functions up have to be led to them.
 //!
 //! Invariants: each answers as the driver does wherever it does not serve; none calls anything but
 //! `driver`'s functions; no panic leaves one (P5). While the process holds no driver each refuses.
@@ -12,8 +12,8 @@ mod stream;
 
 use crate::hook::Hook;
 
-/// Every function of ours but those that look others up.
-pub(crate) fn all() -> impl Iterator<Item = &'static Hook> {
+/// Every function of ours.
+pub fn all() -> impl Iterator<Item = &'static Hook> {
     let tables = [context::HOOKS, memory::HOOKS, pointer::HOOKS, pool::HOOKS, stream::HOOKS];
     tables.into_iter().flatten()
 }

@@ -27,7 +27,7 @@ pub(crate) fn open(ordinal: c_int) -> Option<&'static Device> {
         Err(failure) => {
             let before = REFUSED.fetch_or(bit(ordinal), Ordering::Relaxed);
             if before & bit(ordinal) == 0 {
-                report("preload", &failure);
+                report(&format!("device {ordinal} is left to the driver"), &failure);
             }
             None
         }
