@@ -114,17 +114,24 @@ fn replacement(
     if handle == libc::RTLD_NEXT || library_of(caller) == library_of(ours) {
         return None;
     }
-    let library = driver::library();
     // SAFETY: only the address is taken.
     let find = |handle| unsafe { next(handle, name.as_ptr()) };
     let found = find(handle);
-    let drivers = library.as_ref().map(|library| {
+    // Let go of before the last look-up, whose failure the program may ask about.
+    let drivers = driver::library().map(|library| {
         // SAFETY: only the address is taken.
         let found = unsafe { library.get::<*mut c_void>(name.to_bytes_with_nul()) };
         found.map_or(ptr::null_mut(), |found| found.as_raw_ptr())
     });
     let found = match drivers {
-        Some(drivers) if !drivers.is_null() && (found == drivers || found == ours) => ours,
+        Some(drivers) if !drivers.is_null() && found == drivers => ours,
+        // Ours is found wherever the program's own libraries are, since it is preloaded: the
+        // driver's may be there, too, behind it, or only where the caller looks besides.
+        Some(drivers) if !drivers.is_null() && found == ours => {
+            let behind = find(libc::RTLD_NEXT);
+            let is_seen = || handle == libc::RTLD_DEFAULT && sees(caller, name, drivers, next);
+            if !behind.is_null() || is_seen() { ours } else { find(libc::RTLD_NEXT) }
+        }
         // There is no driver: nothing is to be found, and the C library says so.
         _ if found == ours => find(libc::RTLD_NEXT),
         _ => return None,
@@ -138,8 +145,31 @@ fn ours(name: &str) -> Option<*mut c_void> {
     Some(hook.address.cast_mut().cast())
 }
 
+/// Whether the library that looks for a function has the driver's among those it was loaded with.
+fn sees(caller: *const c_void, name: &CStr, drivers: *mut c_void, next: Dlsym) -> bool {
+    let path = about(caller).dli_fname;
+    if path.is_null() {
+        return false;
+    }
+    // SAFETY: a C string of the loader's; nothing is loaded, so nothing runs.
+    let library = unsafe { libc::dlopen(path, libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+    if library.is_null() {
+        return false;
+    }
+    // SAFETY: only the address is taken.
+    let found = unsafe { next(library, name.as_ptr()) };
+    // SAFETY: opened above.
+    unsafe { libc::dlclose(library) };
+    found == drivers
+}
+
 /// Where the library begins that an address lies in.
 fn library_of(address: *const c_void) -> *mut c_void {
+    about(address).dli_fbase
+}
+
+/// The library that an address lies in.
+fn about(address: *const c_void) -> libc::Dl_info {
     let mut about = libc::Dl_info {
         dli_fname: ptr::null(),
         dli_fbase: ptr::null_mut(),
@@ -148,7 +178,7 @@ fn library_of(address: *const c_void) -> *mut c_void {
     };
     // SAFETY: there is room for the answer.
     unsafe { libc::dladdr(address, &raw mut about) };
-    about.dli_fbase
+    about
 }
 
 /// The C library's own `dlsym`, by the versions that it has had there.

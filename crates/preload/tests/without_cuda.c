@@ -42,11 +42,17 @@ int main(void) {
     CHECK(first() == 7 && next != NULL && next() != 7);
     CHECK(!maps_name("libcuda"));
 
-    /* Once there is a driver it is found, wherever it is looked for. */
+    /* Once there is a driver it is found where it is: in its library, and everywhere once that is
+     * opened for all. */
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (driver != NULL) {
         CHECK(dlsym(driver, "cuMemAllocAsync") != NULL && dlsym(driver, "cuInit") != NULL);
         CHECK(dlsym(driver, "cuNothing") == NULL && dlerror() != NULL);
+        CHECK(dlsym(RTLD_DEFAULT, "cuMemAllocAsync") == NULL && dlerror() != NULL);
+        CHECK(dlsym(itself, "cuMemAllocAsync") == NULL && dlerror() != NULL);
+        CHECK(dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) == driver);
+        CHECK(dlsym(RTLD_DEFAULT, "cuMemAllocAsync") == dlsym(driver, "cuMemAllocAsync"));
+        CHECK(dlsym(itself, "cuMemAllocAsync") == dlsym(driver, "cuMemAllocAsync"));
     }
     return 0;
 }
