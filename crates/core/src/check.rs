@@ -4,12 +4,13 @@
 use std::fmt::Debug;
 
 use crate::broken::{Broken, hold};
+use crate::counters::Counters;
 use crate::fence::Streams;
 use crate::id::StreamIx;
 use crate::space::block::{BlockIndex, BlockState, NO_USES};
 use crate::stats::{Gauge, Stats};
 
-impl Stats {
+impl Counters {
     /// Counts a block that is live, or freed but still in use, in a walk over all.
     pub(crate) fn count(&mut self, class: usize, requested: u64, bytes: u64, state: BlockState) {
         self.allocate(class, requested, bytes);
@@ -24,12 +25,12 @@ impl Stats {
 
 /// The counters are those of a walk, and requested <= active, allocated <= active <= reserved, in
 /// each class and in all.
-pub(crate) fn check_i8_counters(stored: &Stats, walked: &Stats) -> Result<(), Broken> {
-    let counters = |of: &Stats| {
+pub(crate) fn check_i8_counters(stored: Stats, walked: Stats) -> Result<(), Broken> {
+    let current = |of: Stats| {
         let each = [of.all, of.classes[0], of.classes[1]];
-        each.map(|mut one| one.gauges_mut().map(|gauge| gauge.current))
+        each.map(|one| one.gauges().map(|gauge| gauge.current))
     };
-    let (found, held) = (counters(walked), counters(stored));
+    let (found, held) = (current(walked), current(stored));
     hold(8, found == held, || format!("walked {found:?}, stored {held:?}"))?;
     for [requested, allocated, active, reserved, ..] in held {
         let is_ordered = requested <= active && allocated <= active && active <= reserved;

@@ -9,9 +9,9 @@
 //! Keeps its part of I8: reserved bytes with those of growth under way never pass the limit.
 
 use crate::config::Config;
+use crate::counters::{Count, Counters};
 use crate::error::RequestError;
 use crate::policy::{self, SizeClass};
-use crate::stats::Stats;
 
 /// What a request may know of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Headroom {
     // What is left.
 
     /// The device was looked at: so much of it is free, beside what this heap has reserved.
-    pub(crate) const fn note_look(&mut self, stats: &mut Stats, free_bytes: u64) {
+    pub(crate) const fn note_look(&mut self, stats: &mut Counters, free_bytes: u64) {
         let reserved_bytes = stats.all.reserved_bytes.current;
         self.own_bytes = free_bytes.saturating_add(reserved_bytes);
         self.looked_until_bytes = reserved_bytes.saturating_add(free_bytes / 8);
@@ -73,33 +73,38 @@ impl Headroom {
     }
 
     /// What is reserved, with what is under way.
-    const fn growing_bytes(&self, stats: &Stats) -> u64 {
+    const fn growing_bytes(&self, stats: &Counters) -> u64 {
         stats.all.reserved_bytes.current + self.planned_bytes
     }
 
     /// What the device and the limit have left.
-    pub(crate) fn left_bytes(&self, stats: &Stats) -> u64 {
+    pub(crate) fn left_bytes(&self, stats: &Counters) -> u64 {
         self.most_bytes().saturating_sub(self.growing_bytes(stats))
     }
 
     /// The most that one request could be given if all that is not allocated were given back.
-    pub(crate) fn most_for_one_bytes(&self, stats: &Stats, look: Look) -> u64 {
+    pub(crate) fn most_for_one_bytes(&self, stats: &Counters, look: Look) -> u64 {
         let reserved_bytes = stats.all.reserved_bytes.current;
         let left_bytes = match look {
             Look::Fresh => self.left_bytes(stats),
             Look::Past | Look::Due => self.config.limit_bytes.saturating_sub(reserved_bytes),
         };
-        left_bytes.saturating_add(reserved_bytes - stats.all.allocated_bytes.current)
+        left_bytes.saturating_add(reserved_bytes - stats.all.allocated_bytes.current())
     }
 
     /// Whether there is room to spare for so many bytes.
-    pub(crate) fn is_roomy(&self, stats: &Stats, bytes: u64) -> bool {
+    pub(crate) fn is_roomy(&self, stats: &Counters, bytes: u64) -> bool {
         policy::is_roomy(self.config.prefer, bytes, self.left_bytes(stats), self.most_bytes())
     }
 
     /// Whether growth by so many bytes keeps within the limit, and within what the device has left
     /// as far as the request may know that.
-    pub(crate) fn check(&self, stats: &Stats, bytes: u64, look: Look) -> Result<(), RequestError> {
+    pub(crate) fn check(
+        &self,
+        stats: &Counters,
+        bytes: u64,
+        look: Look,
+    ) -> Result<(), RequestError> {
         let (reserved_bytes, limit_bytes) = (self.growing_bytes(stats), self.config.limit_bytes);
         let due_bytes = reserved_bytes.saturating_add(bytes);
         if bytes > 0 && due_bytes > limit_bytes {
@@ -115,7 +120,7 @@ impl Headroom {
 
     /// Whether so many bytes can no longer be created, as far as the request may know. One that may
     /// not ask the device goes by what that had left when it was asked last.
-    pub(crate) fn is_short(&self, stats: &Stats, bytes: u64, look: Look) -> bool {
+    pub(crate) fn is_short(&self, stats: &Counters, bytes: u64, look: Look) -> bool {
         let was_short = look == Look::Past && bytes > self.left_bytes(stats);
         was_short || is_too_much(&self.check(stats, bytes, look), look)
     }
@@ -125,7 +130,7 @@ impl Headroom {
     /// How many granules new handles for a request get at most, where so many granules are held.
     pub(crate) fn handle_granules(
         &self,
-        stats: &Stats,
+        stats: &Counters,
         class: SizeClass,
         asked_bytes: u64,
         is_roomy: bool,
@@ -216,7 +221,7 @@ mod tests {
     #[test]
     fn others_count_until_the_next_look() {
         let mut headroom = Headroom::new(Config::new(SegmentKind::Mapped, 2 << 20, 1000));
-        let mut stats = Stats::default();
+        let mut stats = Counters::default();
         stats.all.reserved_bytes.current = 300;
         let unknown = RequestError::Device { bytes: 1, left_bytes: 0 };
         assert_eq!(headroom.check(&stats, 1, Look::Due), Err(unknown));

@@ -43,6 +43,7 @@ mod async_pool;
 mod broken;
 mod check;
 mod config;
+mod counters;
 mod error;
 mod fence;
 mod headroom;

@@ -63,11 +63,14 @@ impl Space {
     /// What each pool, class and stream has that has anything, or had since the peaks were reset.
     /// Looks at no blocks but the largest free ones.
     pub(crate) fn pool_stream_stats(&self) -> Vec<PoolStreamStats> {
-        let of = |list: &FreeList| PoolStreamStats {
-            allocated_bytes: list.active_bytes.current - list.leaving_bytes,
-            free_bytes: list.free_bytes,
-            largest_free_bytes: self.largest_of(list),
-            ..PoolStreamStats::new(list.pool, list.class, list.stream, list.active_bytes)
+        let of = |list: &FreeList| {
+            let active_bytes = list.active_bytes.read();
+            PoolStreamStats {
+                allocated_bytes: active_bytes.current - list.leaving_bytes,
+                free_bytes: list.free_bytes,
+                largest_free_bytes: self.largest_of(list),
+                ..PoolStreamStats::new(list.pool, list.class, list.stream, active_bytes)
+            }
         };
         self.lists().iter().map(of).filter(PoolStreamStats::is_used).collect()
     }

@@ -14,12 +14,12 @@ mod heap;
 #[cfg(test)]
 mod tests;
 
+use crate::counters::{Count, Counters};
 use crate::error::RequestError;
 use crate::headroom::Look;
 use crate::id::{PoolId, StreamId};
 use crate::plan::Reuse;
 use crate::space::Granted;
-use crate::stats::Stats;
 
 /// Whom a capture under way concerns, as a request sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -260,7 +260,7 @@ impl<E> Miss<E> {
 
     /// What is next but for making the request, which is what `None` asks for. `left_bytes` is
     /// the most that the request could be given beside what is allocated.
-    fn go_on<W>(&mut self, stats: &mut Stats, left_bytes: u64) -> Option<Next<W, E>> {
+    fn go_on<W>(&mut self, stats: &mut Counters, left_bytes: u64) -> Option<Next<W, E>> {
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::New | Stage::Recorded => {
                 self.stage = Stage::Trying;
@@ -290,11 +290,11 @@ impl<E> Miss<E> {
         &mut self,
         behind: Option<Rung>,
         refusal: Refusal<E>,
-        stats: &mut Stats,
+        stats: &mut Counters,
         left_bytes: u64,
     ) -> Next<W, E> {
         let all = &stats.all;
-        let unused_bytes = all.reserved_bytes.current - all.active_bytes.current;
+        let unused_bytes = all.reserved_bytes.current - all.active_bytes.current();
         // What is held unused may be in pieces, or freed by another thread since the last trim.
         let is_over = behind == Some(Rung::AskProgram) && unused_bytes < self.bytes;
         // Then only the program can help, and what is cached stays.

@@ -13,7 +13,7 @@ use crate::stats::Stats;
 /// What decides for a device, whether it keeps the memory itself or the driver's pools do.
 pub trait StateMachine {
     /// Statistics at this moment.
-    fn stats(&self) -> &Stats;
+    fn stats(&self) -> Stats;
     /// What each pool, class and stream has that has anything, or had since the peaks were reset.
     fn pool_stream_stats(&self) -> Vec<PoolStreamStats>;
     /// Copies what is held, in as little time as may be: what it is, the copy tells.

@@ -56,15 +56,15 @@ pub struct SizeClassStats {
 }
 
 impl SizeClassStats {
-    pub(crate) fn gauges_mut(&mut self) -> [&mut Gauge; 7] {
+    pub(crate) const fn gauges(&self) -> [Gauge; 7] {
         [
-            &mut self.requested_bytes,
-            &mut self.allocated_bytes,
-            &mut self.active_bytes,
-            &mut self.reserved_bytes,
-            &mut self.allocations,
-            &mut self.active_blocks,
-            &mut self.segments,
+            self.requested_bytes,
+            self.allocated_bytes,
+            self.active_bytes,
+            self.reserved_bytes,
+            self.allocations,
+            self.active_blocks,
+            self.segments,
         ]
     }
 }
@@ -106,61 +106,6 @@ pub struct Stats {
     pub under_pressure: Choices,
     /// How often the device was asked how much of it is free.
     pub device_looks: u64,
-}
-
-impl Stats {
-    /// Sets every peak to its current value.
-    pub(crate) fn reset_peaks(&mut self) {
-        for class in std::iter::once(&mut self.all).chain(&mut self.classes) {
-            class.gauges_mut().into_iter().for_each(Gauge::reset_peak);
-        }
-    }
-
-    #[inline]
-    pub(crate) fn allocate(&mut self, class: usize, requested: u64, bytes: u64) {
-        for stats in [&mut self.all, &mut self.classes[class]] {
-            stats.requested_bytes.add(requested);
-            stats.allocated_bytes.add(bytes);
-            stats.active_bytes.add(bytes);
-            stats.allocations.add(1);
-            stats.active_blocks.add(1);
-        }
-    }
-
-    /// The program gave the block back.
-    #[inline]
-    pub(crate) fn free(&mut self, class: usize, bytes: u64) {
-        for stats in [&mut self.all, &mut self.classes[class]] {
-            stats.allocated_bytes.take(bytes);
-            stats.allocations.take(1);
-        }
-    }
-
-    /// Two live blocks became one.
-    pub(crate) fn join(&mut self, class: usize) {
-        for stats in [&mut self.all, &mut self.classes[class]] {
-            stats.allocations.take(1);
-            stats.active_blocks.take(1);
-        }
-    }
-
-    /// One live block became two.
-    pub(crate) fn cut(&mut self, class: usize) {
-        for stats in [&mut self.all, &mut self.classes[class]] {
-            stats.allocations.add(1);
-            stats.active_blocks.add(1);
-        }
-    }
-
-    /// No stream uses the block any more.
-    #[inline]
-    pub(crate) fn complete(&mut self, class: usize, requested: u64, bytes: u64) {
-        for stats in [&mut self.all, &mut self.classes[class]] {
-            stats.requested_bytes.take(requested);
-            stats.active_bytes.take(bytes);
-            stats.active_blocks.take(1);
-        }
-    }
 }
 
 /// What a heap has mapped away from home, and what is pinned, at this moment.

@@ -11,7 +11,7 @@ use crate::pool_stream_stats::PoolStreamStats;
 use crate::size::block_bytes;
 use crate::space::Granted;
 use crate::space::block::{BlockIndex, NO_USES};
-use crate::stats::{Gauge, Stats};
+use crate::stats::Gauge;
 
 /// A request that the driver is to serve; handed back with what it gave, or cancelled.
 #[derive(Debug)]
@@ -119,7 +119,6 @@ impl AsyncPools {
         let index = self.insert(block);
         self.by_address.insert(address, index.0);
         self.stats.allocate(block.class() as usize, block.requested, block.bytes);
-        self.count_segments();
         let of = self.pool_stream(&block);
         of.active_bytes.add(block.bytes);
         of.allocated_bytes += block.bytes;
@@ -153,13 +152,5 @@ impl AsyncPools {
             self.pool_streams.len() - 1
         });
         &mut self.pool_streams[at]
-    }
-
-    /// Each block is a segment of its own, and all that its class is known to have reserved.
-    pub(super) const fn count_segments(&mut self) {
-        let Stats { all, classes: [small, large], .. } = &mut self.stats;
-        all.segments = all.active_blocks;
-        (small.segments, small.reserved_bytes) = (small.active_blocks, small.active_bytes);
-        (large.segments, large.reserved_bytes) = (large.active_blocks, large.active_bytes);
     }
 }

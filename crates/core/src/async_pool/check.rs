@@ -4,9 +4,10 @@
 use super::{AsyncPools, Block, State};
 use crate::broken::{Broken, hold};
 use crate::check as shared;
+use crate::counters::Counters;
 use crate::size::QUANTUM;
 use crate::space::block::BlockIndex;
-use crate::stats::Stats;
+use crate::state_machine::StateMachine;
 
 impl AsyncPools {
     /// Proves every invariant. The error is the first one that does not hold.
@@ -78,7 +79,7 @@ impl AsyncPools {
     }
 
     fn check_i8_counters_agree(&self) -> Result<(), Broken> {
-        let mut walked = Stats::default();
+        let mut walked = Counters::default();
         for block in self.counted() {
             let class = block.class() as usize;
             walked.count(class, block.requested, block.bytes, block.view().state);
@@ -87,7 +88,7 @@ impl AsyncPools {
             walked.classes[class].reserved_bytes.add(block.bytes);
         }
         walked.all.reserved_bytes = self.stats.all.reserved_bytes;
-        shared::check_i8_counters(&self.stats, &walked)
+        shared::check_i8_counters(self.stats(), walked.read())
     }
 
     fn check_i8_pool_streams_agree(&self) -> Result<(), Broken> {

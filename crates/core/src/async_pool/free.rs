@@ -157,7 +157,6 @@ impl AsyncPools {
         if block.is_counted {
             self.pool_stream(&block).active_bytes.take(block.bytes);
             self.stats.complete(block.class() as usize, block.requested, block.bytes);
-            self.count_segments();
         }
         self.count_reserved();
     }

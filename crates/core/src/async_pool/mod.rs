@@ -21,6 +21,7 @@ pub use free::{DeferredFree, FreeOrder, FreeOutcome};
 use std::collections::BTreeMap;
 
 use crate::broken::Broken;
+use crate::counters::{Count, Counters};
 use crate::error::{FreeError, RecordStreamError, RequestError, StreamError};
 use crate::fence::{Fence, Streams};
 use crate::id::{PoolId, PoolIx, StreamId};
@@ -96,7 +97,7 @@ pub struct AsyncPools {
     deferred: Vec<BlockIndex>,
     /// In blocks that graphs own.
     graph_bytes: u64,
-    pub(crate) stats: Stats,
+    pub(crate) stats: Counters,
     /// One for each pool, class and stream that had a block. They are few.
     pool_streams: Vec<PoolStreamStats>,
 }
@@ -114,7 +115,7 @@ impl AsyncPools {
             by_address: BTreeMap::new(),
             deferred: Vec::new(),
             graph_bytes: 0,
-            stats: Stats::default(),
+            stats: Counters::default(),
             pool_streams: Vec::new(),
         }
     }
@@ -170,8 +171,14 @@ impl AsyncPools {
 }
 
 impl StateMachine for AsyncPools {
-    fn stats(&self) -> &Stats {
-        &self.stats
+    fn stats(&self) -> Stats {
+        let mut stats = self.stats.read();
+        // Each block is a segment of its own, and all that its class is known to have reserved.
+        stats.all.segments = stats.all.active_blocks;
+        for class in &mut stats.classes {
+            (class.segments, class.reserved_bytes) = (class.active_blocks, class.active_bytes);
+        }
+        stats
     }
 
     fn pool_stream_stats(&self) -> Vec<PoolStreamStats> {
@@ -209,8 +216,8 @@ impl StateMachine for AsyncPools {
     }
 
     fn unused_bytes(&self) -> u64 {
-        let all = &self.stats().all;
-        all.reserved_bytes.current - all.active_bytes.current
+        let all = &self.stats.all;
+        all.reserved_bytes.current - all.active_bytes.current()
     }
 
     fn unit_bytes(&self) -> u64 {

@@ -9,10 +9,10 @@ mod tests;
 use super::Heap;
 use crate::broken::{Broken, hold};
 use crate::check as shared;
+use crate::counters::Counters;
 use crate::policy::SegmentKind;
 use crate::space::block::{Block, BlockIndex, BlockState, NO_USES};
 use crate::space::check::Tiles;
-use crate::stats::Stats;
 
 /// Proves every invariant of a heap. The error is the first one that does not hold.
 pub(super) fn check(heap: &Heap) -> Result<(), Broken> {
@@ -94,7 +94,7 @@ fn check_i3_filed_once(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
 }
 
 fn check_i8_counters_agree(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
-    let mut walked = Stats::default();
+    let mut walked = Counters::default();
     for (_, block) in tiles.iter().filter(|(index, block)| is_active(heap, *index, block)) {
         let class = heap.space.list(block.list).class as usize;
         walked.count(class, block.requested, block.bytes, block.state);
@@ -110,7 +110,7 @@ fn check_i8_counters_agree(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
         walked.all.segments.add(1);
     }
     walked.all.reserved_bytes = heap.stats.all.reserved_bytes;
-    shared::check_i8_counters(&heap.stats, &walked)
+    shared::check_i8_counters(heap.stats.read(), walked.read())
 }
 
 /// Live, or freed but not settled; of claimed blocks those whose free is under way.
@@ -137,7 +137,7 @@ fn check_i8_lists_agree(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
     }
     for (list, [active, leaving, free]) in heap.space.lists().iter().zip(sums) {
         let of = (list.pool, list.class, list.stream);
-        shared::check_i8_gauge(list.active_bytes, active, of)?;
+        shared::check_i8_gauge(list.active_bytes.read(), active, of)?;
         let (found, held) = ((leaving, free), (list.leaving_bytes, list.free_bytes));
         hold(8, found == held, || {
             format!("{of:?}: {found:?} bytes are leaving and free, not {held:?}")

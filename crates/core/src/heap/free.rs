@@ -1,6 +1,7 @@
 //! The way of a free: address to block, then free at once, or pending until its fences pass.
 
 use super::Heap;
+use crate::counters::Count;
 use crate::error::FreeError;
 use crate::fence::Fence;
 use crate::plan::Plan;

@@ -8,6 +8,7 @@ use super::gather::{Gather, Whose};
 use super::search::Stale;
 use super::trim::Trim;
 use super::{Heap, Outcome};
+use crate::counters::Counters;
 use crate::error::RequestError;
 use crate::fence::StreamOrder;
 use crate::headroom::{self, Look};
@@ -15,7 +16,6 @@ use crate::plan::{Intent, Plan, Request, Reuse, Step};
 use crate::policy::{self, CrossStream, SegmentKind};
 use crate::size::SizeError;
 use crate::space::unmapped::GrowthPoint;
-use crate::stats::Stats;
 use crate::vm::donors::Donors;
 use crate::vm::physical::NewPhysical;
 
@@ -32,7 +32,7 @@ impl Heap {
     /// Counts what serves a request, and not what only prepares that.
     pub(super) fn count_choice(&mut self, request: Request, outcome: &Outcome) {
         let is_roomy = self.headroom.is_roomy(&self.stats, request.bytes);
-        let Stats { with_room, under_pressure, .. } = &mut self.stats;
+        let Counters { with_room, under_pressure, .. } = &mut self.stats;
         let choices = if is_roomy { with_room } else { under_pressure };
         match outcome {
             Outcome::Granted(_) => choices.remaps += 1,

@@ -28,6 +28,7 @@ pub use alloc::Outcome;
 pub use free::Freed;
 
 use crate::config::Config;
+use crate::counters::{Count, Counters, Meter};
 use crate::error::{FreeError, RequestError};
 use crate::fence::Streams;
 use crate::headroom::Headroom;
@@ -37,7 +38,7 @@ use crate::policy::SegmentKind;
 use crate::pool::{Pool, Pools};
 use crate::space::block::BlockIndex;
 use crate::space::{Granted, Space};
-use crate::stats::{Gauge, RemapStats, Stats};
+use crate::stats::RemapStats;
 use crate::vm::handles::HandleAt;
 use crate::vm::{Figures, PageTable};
 use search::Search;
@@ -51,7 +52,7 @@ pub struct Heap {
     streams: Streams,
     pools: Pools<Pool>,
     quarantine: Vec<BlockIndex>,
-    pub(crate) stats: Stats,
+    pub(crate) stats: Counters,
     pub(crate) headroom: Headroom,
 }
 
@@ -64,7 +65,7 @@ impl Heap {
             streams: Streams::default(),
             pools: Pools::new(Pool::new(config.kind, true)),
             quarantine: Vec::new(),
-            stats: Stats::default(),
+            stats: Counters::default(),
             headroom: Headroom::new(config),
         }
     }
@@ -170,7 +171,7 @@ impl Heap {
         let of = self.pools.at_mut(pool.index);
         (of.is_open, of.room_bytes) = (false, 0);
         let inherited = self.space.lists_mut().iter_mut().filter(|list| list.pool == pool.index);
-        inherited.for_each(|list| list.active_bytes = Gauge::default());
+        inherited.for_each(|list| list.active_bytes = Meter::default());
         pool
     }
 

@@ -3,6 +3,7 @@
 
 use super::{Heap, check};
 use crate::broken::Broken;
+use crate::counters::Count;
 use crate::error::{FreeError, RecordStreamError, RequestError, StreamError};
 use crate::fence::Fence;
 use crate::id::{PoolId, PoolIx, StreamId};
@@ -15,8 +16,8 @@ use crate::state_machine::StateMachine;
 use crate::stats::Stats;
 
 impl StateMachine for Heap {
-    fn stats(&self) -> &Stats {
-        &self.stats
+    fn stats(&self) -> Stats {
+        self.stats.read()
     }
 
     fn pool_stream_stats(&self) -> Vec<PoolStreamStats> {

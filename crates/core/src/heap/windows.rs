@@ -11,13 +11,13 @@
 
 use std::ops::Range;
 
+use crate::counters::Counters;
 use crate::fence::Streams;
 use crate::plan::Request;
 use crate::policy;
 use crate::pool::{Pool, Pools};
 use crate::space::Space;
 use crate::space::block::{Block, BlockIndex, BlockState};
-use crate::stats::Stats;
 use crate::vm::PageTable;
 use crate::vm::page::Return;
 use crate::vm::remap::Remap;
@@ -30,7 +30,7 @@ pub(super) struct Windows<'a> {
     pub(super) vm: &'a mut PageTable,
     pub(super) streams: &'a Streams,
     pub(super) pools: &'a mut Pools<Pool>,
-    pub(super) stats: &'a mut Stats,
+    pub(super) stats: &'a mut Counters,
 }
 
 impl Windows<'_> {

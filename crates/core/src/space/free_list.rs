@@ -7,9 +7,9 @@ use super::bin::{BINS, Bin, Bitmap};
 use super::block::BlockIndex;
 use super::blocks::Blocks;
 use super::trail::Trail;
+use crate::counters::Meter;
 use crate::id::{PoolIx, StreamIx};
 use crate::policy::{self, SegmentKind, SizeClass};
-use crate::stats::Gauge;
 
 /// How many blocks of one bin a search looks at. The bins are at most 1/64 wide, so what a longer
 /// search could gain is small; the worst case of a hit grows with it.
@@ -65,7 +65,7 @@ pub(crate) struct FreeList {
     /// Index of the stream in whose order the blocks are free.
     pub(crate) stream: StreamIx,
     /// Of the live and pending blocks that were requested for this list.
-    pub(crate) active_bytes: Gauge,
+    pub(crate) active_bytes: Meter,
     /// Of these, what was freed and is in use still, or may be.
     pub(crate) leaving_bytes: u64,
     /// Of its free blocks.
@@ -89,7 +89,7 @@ impl FreeList {
             class,
             kept_rest_bytes: policy::kept_rest_bytes(kind, class, true),
             stream,
-            active_bytes: Gauge::default(),
+            active_bytes: Meter::default(),
             leaving_bytes: 0,
             free_bytes: 0,
             has_others: false,

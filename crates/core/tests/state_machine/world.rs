@@ -243,7 +243,7 @@ impl World {
     // What must hold.
 
     fn state(&self) -> (Vec<SegmentView>, Stats) {
-        (self.heap.snapshot(), *self.heap.stats())
+        (self.heap.snapshot(), self.heap.stats())
     }
 
     /// Everything that must hold after every operation.
@@ -253,7 +253,7 @@ impl World {
             panic!("{broken}");
         }
         let stats = self.heap.stats();
-        self.reference.assert_stats(stats);
+        self.reference.assert_stats(&stats);
         assert_eq!(stats.all.reserved_bytes.current, self.reserved_bytes(), "reserved (I8)");
         let segments = self.heap.snapshot();
         for segment in &segments {

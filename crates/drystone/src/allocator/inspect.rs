@@ -39,7 +39,7 @@ impl Allocator {
     /// ```
     pub fn stats(&self) -> Stats {
         self.engine.refresh();
-        *self.engine.backend.read().stats()
+        self.engine.backend.read().stats()
     }
 
     /// Bytes of live blocks and physical bytes held, at this moment: what of [`stats`](Self::stats)
@@ -47,7 +47,7 @@ impl Allocator {
     pub fn allocated_and_reserved_bytes(&self) -> (u64, u64) {
         self.engine.refresh();
         let backend = self.engine.backend.read();
-        let all = &backend.stats().all;
+        let all = backend.stats().all;
         (all.allocated_bytes.current, all.reserved_bytes.current)
     }
 

@@ -1,10 +1,11 @@
 //! The checks themselves are checked: one thing is corrupted, and `check` names the invariant.
 
 use super::*;
+use crate::counters::{ClassCounters, Count, Meter};
 use crate::size::QUANTUM;
 use crate::space::bin::Bin;
 use crate::{
-    Committed, Config, CrossStream, Fence, Freed, Gauge, HELD_PER_HANDLE, Outcome, PoolId, Reuse,
+    Committed, Config, CrossStream, Fence, Freed, HELD_PER_HANDLE, Outcome, PoolId, Reuse,
     SizeClass, StateMachine, Step, StreamId,
 };
 
@@ -217,21 +218,23 @@ fn i7_a_block_that_is_too_small_for_its_request() {
 
 #[test]
 fn i8_every_counter_counts() {
-    let corrupt: [fn(&mut crate::SizeClassStats); 7] = [
-        |stats| stats.requested_bytes.current += 1,
-        |stats| stats.allocated_bytes.current += QUANTUM,
-        |stats| stats.active_bytes.current += QUANTUM,
-        |stats| stats.reserved_bytes.current += 2 * MIB,
-        |stats| stats.allocations.current += 1,
-        |stats| stats.active_blocks.current += 1,
-        |stats| stats.segments.current += 1,
-    ];
-    for corrupt in corrupt {
+    fn corrupt<T: Count>(stats: &mut ClassCounters<T>, which: usize) {
+        match which {
+            0 => stats.requested_bytes.add(1),
+            1 => stats.allocated_bytes.add(QUANTUM),
+            2 => stats.active_bytes.add(QUANTUM),
+            3 => stats.reserved_bytes.add(2 * MIB),
+            4 => stats.allocations.add(1),
+            5 => stats.active_blocks.add(1),
+            _ => stats.segments.add(1),
+        }
+    }
+    for which in 0..7 {
         for class in [None, Some(SizeClass::Small), Some(SizeClass::Large)] {
             let Sample { mut heap, .. } = sample();
             match class {
-                None => corrupt(&mut heap.stats.all),
-                Some(class) => corrupt(&mut heap.stats.classes[class as usize]),
+                None => corrupt(&mut heap.stats.all, which),
+                Some(class) => corrupt(&mut heap.stats.classes[class as usize], which),
             }
             assert_broken(&heap, 8);
         }
@@ -240,7 +243,8 @@ fn i8_every_counter_counts() {
 
 #[test]
 fn i8_a_list_that_counts_what_is_not_there() {
-    let corrupt: [fn(&mut Gauge); 2] = [|gauge| gauge.current += QUANTUM, |gauge| gauge.peak = 0];
+    let corrupt: [fn(&mut Meter); 2] =
+        [|meter| meter.add(QUANTUM), |meter| *meter = Meter::default()];
     for corrupt in corrupt {
         let Sample { mut heap, pending, .. } = sample();
         let list = heap.space.blocks[pending].list;

@@ -31,9 +31,9 @@ fn blocks_are_put_back_where_they_were_and_nowhere_else() {
         heap.check().unwrap();
     }
     let mut refused = |pool, requested, place: Range<u64>| {
-        let before = heap.stats;
+        let before = heap.stats();
         assert_eq!(heap.allocate_at(pool, other, requested, place).unwrap(), None);
-        assert_eq!(heap.stats, before);
+        assert_eq!(heap.stats(), before);
         heap.check().unwrap();
     };
     let free = place(blocks[2]);
