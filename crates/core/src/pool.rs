@@ -192,6 +192,11 @@ impl Pools<Pool> {
         self.at(list.pool).room_bytes > 0
     }
 
+    /// Whether there is a block that grows, or was.
+    pub(crate) fn has_growing(&self) -> bool {
+        self.iter().any(|(.., pool)| pool.room_bytes > 0)
+    }
+
     /// Whether a trim takes unused memory of a list: of open ones, and what a block that grows has
     /// given up.
     pub(crate) fn gives_back(&self, list: &FreeList) -> bool {

@@ -158,10 +158,10 @@ impl Heap {
     /// would have to be waited for again.
     fn restore_to(&mut self, owner: StreamIx) {
         let mut restorable = Vec::new();
-        for list in self.space.lists() {
+        let lists = self.space.lists_with_others().iter();
+        for list in lists.map(|&list| self.space.list(list)) {
             let is_among = list.kind == SegmentKind::Mapped
                 && list.stream != owner
-                && list.has_others
                 && self.pools.is_open(list);
             if !is_among {
                 continue;

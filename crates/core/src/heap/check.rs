@@ -179,7 +179,9 @@ fn check_i5_memory_of_others_is_known(heap: &Heap, tiles: &Tiles) -> Result<(), 
             format!("{block:?} stands in a list that knows of no memory of others")
         })?;
     }
-    Ok(())
+    let known = heap.space.lists_with_others();
+    let knowing = heap.space.lists().iter().filter(|list| list.has_others).count();
+    hold(5, knowing == known.len(), || format!("{knowing} lists, not {known:?}, have others'"))
 }
 
 /// Outside of plans under way, blocks that are unmapped, remapped or idle windows have no memory

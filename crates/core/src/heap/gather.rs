@@ -41,7 +41,8 @@ impl Gather {
     /// alone.
     pub(super) fn plan(self, heap: &mut Heap, request: Request) -> Option<Plan> {
         let Request { reuse, look, .. } = request;
-        if self.bytes == 0 || reuse == Reuse::OwnStream || look == Look::Past {
+        let has_any = self.whose != Whose::GivenUp || heap.pools.has_growing();
+        if self.bytes == 0 || !has_any || reuse == Reuse::OwnStream || look == Look::Past {
             return None;
         }
         if self.whose != Whose::GivenUp {

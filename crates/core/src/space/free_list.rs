@@ -70,7 +70,7 @@ pub(crate) struct FreeList {
     pub(crate) leaving_bytes: u64,
     /// Of its free blocks.
     pub(crate) free_bytes: u64,
-    /// It has blocks at homes of memory that was obtained for other lists, or had some.
+    /// It is among the lists that have memory of others.
     pub(crate) has_others: bool,
     /// First unmapped block of the segments obtained for this list: of homes, and of windows.
     pub(crate) unmapped: [BlockIndex; 2],

@@ -79,6 +79,8 @@ pub struct Space {
     lists: Vec<FreeList>,
     /// The lists that may have a trail.
     with_trails: Vec<ListIx>,
+    /// The lists that have blocks at homes of memory that was obtained for others, or had some.
+    with_others: Vec<ListIx>,
     pub(crate) map: AddressMap,
     pub(crate) segments: Segments,
     pub(crate) idle_windows: IdleWindows,
@@ -176,8 +178,17 @@ impl Space {
     /// An unfiled block at home belongs to this list from now on.
     pub(crate) fn give_to(&mut self, index: BlockIndex, list: ListIx) {
         let is_others = self.segments[self.blocks[index].segment].list != list;
-        self.lists[list.index()].has_others |= is_others;
+        let of = &mut self.lists[list.index()];
+        if is_others && !of.has_others {
+            of.has_others = true;
+            self.with_others.push(list);
+        }
         self.blocks[index].list = list;
+    }
+
+    /// The lists that have memory of others, or had some.
+    pub(crate) fn lists_with_others(&self) -> &[ListIx] {
+        &self.with_others
     }
 
     /// The list that a block belongs to.
