@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use crate::error::StreamError;
-use crate::id::{StreamId, StreamIx};
+use crate::id::{StreamId, StreamIx, next_generation};
 use crate::space::block::BlockIndex;
 use crate::uses::UseTable;
 
@@ -24,7 +24,7 @@ pub struct Fence {
 /// One stream as the heap sees it.
 #[derive(Debug, Default)]
 pub(crate) struct StreamState {
-    pub(crate) generation: u32,
+    pub(crate) generation: u64,
     pub(crate) is_retired: bool,
     /// Nobody says when it ends, so that a fence may be recorded only by a call that brings it.
     pub(crate) is_passing: bool,
@@ -111,16 +111,16 @@ impl Streams {
             .position(|s| s.is_retired && s.passed == s.issued && s.waiting.is_empty());
         if let Some(index) = ended {
             let stream = &mut self.table[index];
-            assert!(stream.generation < u32::MAX, "a stream has more successors than there are");
-            stream.generation += 1;
+            stream.generation = next_generation();
             stream.is_retired = false;
             stream.is_passing = false;
             stream.seen.clear();
             return StreamId { index: StreamIx(index as u32), generation: stream.generation };
         }
         assert!(self.table.len() < u32::MAX as usize, "more streams than indices");
-        self.table.push(StreamState::default());
-        StreamId { index: StreamIx((self.table.len() - 1) as u32), generation: 0 }
+        let generation = next_generation();
+        self.table.push(StreamState { generation, ..StreamState::default() });
+        StreamId { index: StreamIx((self.table.len() - 1) as u32), generation }
     }
 
     /// The stream with this id, if it was not retired.
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(third.index(), 2);
         assert_eq!(streams.at_mut(first.index).dequeue(), Some(BlockIndex(0)));
         let successor = streams.add();
-        assert_eq!((successor.index, successor.generation), (first.index, 1));
+        assert!(successor.index == first.index && successor.generation > first.generation);
         assert!(streams.live(first).is_err() && streams.live(successor).is_ok());
         assert!(streams.live(second).is_ok());
         assert!(streams.of_fence(Fence { stream: first, point: 1 }).is_none());

@@ -1,6 +1,9 @@
-//! Generational ids: an id that outlived its thing is told apart from the thing's successor.
+//! Generational ids: an id that outlived its thing is told apart from the thing's successor, and
+//! one of another heap from all of this one's.
 //!
 //! A stream is a key, never a handle: the device recycles handle values, keys are never reused.
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Position of a stream in tables. Reused after retirement: [`StreamId`] tells the two apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,11 +34,19 @@ macro_rules! position {
 
 position!(StreamIx PoolIx ListIx SegmentIx);
 
-/// Names a stream to the heap. Never reused: a retired stream's id stays invalid for ever.
+/// Tells things apart that have a position one after another. Counted over all heaps of the
+/// process, so that no id of one heap means a thing of another.
+pub(crate) fn next_generation() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+/// Names a stream to the heap. Never reused, by no other heap either: a retired stream's id stays
+/// invalid for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamId {
     pub(crate) index: StreamIx,
-    pub(crate) generation: u32,
+    pub(crate) generation: u64,
 }
 
 impl StreamId {
@@ -45,15 +56,15 @@ impl StreamId {
     }
 }
 
-/// Names a pool of the heap. Never reused.
+/// Names a pool of the heap. Never reused, by no other heap either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PoolId {
     pub(crate) index: PoolIx,
-    pub(crate) generation: u32,
+    pub(crate) generation: u64,
 }
 
 impl PoolId {
-    /// The pool that serves every request that names no other.
+    /// The pool that serves every request that names no other: each heap has one.
     pub const DEFAULT: PoolId = PoolId { index: PoolIx(0), generation: 0 };
 
     /// Position in a snapshot. Reused once the pool is released and has no memory left.

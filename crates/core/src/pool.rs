@@ -6,7 +6,7 @@
 
 use crate::error::RequestError;
 use crate::fence::Streams;
-use crate::id::{ListIx, PoolId, PoolIx, StreamId, StreamIx};
+use crate::id::{ListIx, PoolId, PoolIx, StreamId, StreamIx, next_generation};
 use crate::policy::{self, SegmentKind, SizeClass};
 use crate::space::Space;
 use crate::space::free_list::FreeList;
@@ -66,7 +66,7 @@ pub(crate) struct Pools<T> {
 
 #[derive(Debug)]
 struct Slot<T> {
-    generation: u32,
+    generation: u64,
     is_released: bool,
     pool: T,
 }
@@ -84,14 +84,14 @@ impl<T> Pools<T> {
         };
         if let Some(index) = (0..).zip(&self.table).position(is_place) {
             let slot = &mut self.table[index];
-            assert!(slot.generation < u32::MAX, "a pool has more successors than there are");
             slot.is_released = false;
-            slot.generation += 1;
+            slot.generation = next_generation();
             return PoolId { index: PoolIx(index as u32), generation: slot.generation };
         }
         assert!(self.table.len() < u32::MAX as usize, "more pools than indices");
-        self.table.push(Slot { generation: 0, is_released: false, pool: new });
-        PoolId { index: PoolIx((self.table.len() - 1) as u32), generation: 0 }
+        let generation = next_generation();
+        self.table.push(Slot { generation, is_released: false, pool: new });
+        PoolId { index: PoolIx((self.table.len() - 1) as u32), generation }
     }
 
     /// The pool with this id, if it was not released.

@@ -152,7 +152,7 @@ fn no_decision_is_another() {
             state ^= state << 17;
             state % below
         };
-        let ((mut putting_off, stream, _), (mut joining, ..)) = (heap(), heap());
+        let ((mut putting_off, stream, _), (mut joining, its_stream, _)) = (heap(), heap());
         let (mut live, mut put_off) = (Vec::new(), 0);
         for _ in 0..2000 {
             let last = live.len().saturating_sub(1);
@@ -160,7 +160,7 @@ fn no_decision_is_another() {
                 0..4 => {
                     let bytes = (1 + random(5)) * if random(2) == 0 { 20_000 } else { MIB };
                     let grant = take(&mut putting_off, stream, bytes);
-                    assert_eq!(take(&mut joining, stream, bytes), grant, "seed {seed}");
+                    assert_eq!(take(&mut joining, its_stream, bytes), grant, "seed {seed}");
                     live.push(grant);
                 }
                 choice if !live.is_empty() => {

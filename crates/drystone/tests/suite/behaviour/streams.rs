@@ -1,7 +1,7 @@
 //! Streams: a key, never a handle. They come, go, and have their handles recycled.
 
 use drystone::driver::Stream;
-use drystone::{AllocateError, RequestError};
+use drystone::{AllocateError, PoolId, RequestError};
 
 use crate::setup::{Setup, on_every_setup};
 use crate::sim::MIB;
@@ -16,6 +16,7 @@ on_every_setup!(
     b14_blocks_outlive_their_stream,
     streams_that_come_and_go_hold_nothing,
     streams_that_go_unannounced_leave_their_memory_to_the_next,
+    b03_streams_and_pools_of_another_allocator_are_unknown,
 );
 
 fn the_same_stream_has_the_same_key(setup: &Setup) {
@@ -190,4 +191,25 @@ fn streams_that_go_unannounced_leave_their_memory_to_the_next(setup: &Setup) {
     let known = program.allocator.pool_stream_stats().len();
     assert!(known <= 8, "{known} streams are remembered");
     program.end();
+}
+
+/// Both allocators have a stream and a pool at the same place of their tables.
+fn b03_streams_and_pools_of_another_allocator_are_unknown(setup: &Setup) {
+    let (program, other) = (setup.program(), setup.program());
+    let (lane, foreign) = (program.lane(), other.lane());
+    let (pool, foreign_pool) = (program.allocator.add_pool(), other.allocator.add_pool());
+    let block = program.allocate(lane, MIB);
+    assert!(program.allocator.record_stream(block.address, foreign.id).is_err());
+    let refused = [(PoolId::DEFAULT, foreign.id), (foreign_pool, lane.id)];
+    for (pool, stream) in refused {
+        let error = program.allocator.allocate_raw(pool, stream, MIB).unwrap_err();
+        assert!(matches!(error, AllocateError::Request(_)), "{error}");
+    }
+    assert!(program.allocator.retire_stream(foreign.id).is_err());
+    assert!(program.allocator.release_pool(foreign_pool).is_err());
+    program.allocator.release_pool(pool).unwrap();
+    other.allocator.release_pool(foreign_pool).unwrap();
+    program.free(block);
+    program.end();
+    other.end();
 }
