@@ -87,12 +87,19 @@ const GUARDED: &str =
 const FREED: &str =
     "aws/aws-ofi-nccl#1342 is relaxed around it; it waits as a synchronisation does";
 const PINNED: &str = "PyTorch's caching host allocator is relaxed around it";
+const FREES_PINNED: &str = "microsoft/mscclpp (`gpuFreeHost`) is relaxed around it";
 const NOTHING: &str = "nothing published: the harsher reading is taken";
+/// The call succeeds there, or PyTorch would tell of it and not of the lack of memory.
+const ASKED: &str = "PyTorch asks it, unguarded, where memory runs out in a capture \
+                     (pytorch#187795); whether the capture outlives that is not told: the harsher \
+                     reading is taken";
 const UNMAPS: &str = "NCCL (`ncclCudaFree`) and meta-pytorch/torchcomms#3079 are relaxed around it";
 const RELEASES: &str = "NCCL (`ncclCudaFree`) is relaxed around it";
 const IMPORTS: &str =
     "meta-pytorch/torchcomms#3079 is relaxed around it, since it would break the capture";
-const HIP: &str = "nothing published of CUDA; HIP refuses it to be like CUDA (rocm-systems#7845)";
+const SETS_UP: &str = "NVIDIA/warp#1410: pools can be set up in a relaxed capture only";
+const HIP: &str =
+    "nothing published of CUDA; HIP refuses it to be like CUDA (rocm-systems#7845, #10166)";
 
 const fn row(call: Call, function: &'static str, legality: Legality, source: &'static str) -> Rule {
     Rule { function, call: Some(call), legality, breaks_its_own: false, source }
@@ -111,7 +118,7 @@ impl Rule {
     pub const TABLE: [Rule; 36] = {
         use Legality::{Always, Captured, Nobody, Unproven, Unsafe};
         [
-            row(Call::MemoryInfo, "cuMemGetInfo", Unproven, NOTHING),
+            row(Call::MemoryInfo, "cuMemGetInfo", Unproven, ASKED),
             row(Call::Reserve, "cuMemAddressReserve", Always, GROWS),
             row(Call::Unreserve, "cuMemAddressFree", Unsafe, RELEASES),
             row(Call::Create, "cuMemCreate", Always, GROWS),
@@ -123,7 +130,7 @@ impl Rule {
             row(Call::Import, "cuMemImportFromShareableHandle", Unsafe, IMPORTS),
             row(Call::Malloc, "cuMemAlloc", Unsafe, GUARDED),
             row(Call::Free, "cuMemFree", Unsafe, FREED),
-            row(Call::CreateMemoryPool, "cuMemPoolCreate", Unproven, HIP),
+            row(Call::CreateMemoryPool, "cuMemPoolCreate", Unsafe, SETS_UP),
             row(Call::DestroyMemoryPool, "cuMemPoolDestroy", Unproven, HIP),
             row(Call::TrimMemoryPool, "cuMemPoolTrimTo", Unproven, HIP),
             row(Call::MemoryPoolUsage, "cuMemPoolGetAttribute", Unsafe, ATTRIBUTES),
@@ -143,9 +150,9 @@ impl Rule {
             row(Call::EnablePeerAccess, "cuCtxEnablePeerAccess", Unproven, NOTHING),
             more("cuStreamQuery", Unsafe, GUIDE).and_breaks_its_own(),
             more("cuMemPoolSetAttribute", Unsafe, ATTRIBUTES),
-            more("cuMemPoolSetAccess", Unproven, HIP),
+            more("cuMemPoolSetAccess", Unsafe, SETS_UP),
             more("cuMemHostAlloc", Unsafe, PINNED),
-            more("cuMemFreeHost", Unproven, NOTHING),
+            more("cuMemFreeHost", Unsafe, FREES_PINNED),
             more("cuMemAllocAsync", Captured, NODES),
         ]
     };
