@@ -41,6 +41,7 @@ programs! {
     b06_a_stream_that_dies_before_the_free_is_not_asked: "b06_recorded_use.c" on ONE;
     i11_b22_in_a_capture_memory_is_the_graphs: "i11_capture.c" on ONE;
     b03_contexts_and_devices_are_told_apart: "b03_contexts.c" on CONF;
+    b08_a_block_freed_in_another_context_is_waited_for: "b08_other_context.c" on ONE;
     after_a_reset_nothing_old_is_given_out: "reset.c" on ONE;
     b55_b56_p6_exit_and_forked_children_are_quiet: "b55_exit.c" on ONE;
     look_ups_find_ours_where_the_drivers_would_be: "lookup.c" on ONE;

@@ -1,17 +1,19 @@
-//! Events.
+//! Events. Each is of the context that was current when it was made.
 //!
 //! Time stands still while a program polls, unless calls take time: so that no program hangs, a
 //! long row of answers "not ready" moves the clock to where the answer changes.
 
+use super::stream;
 use crate::abi::{Out, Raw};
 use crate::capture;
-use crate::context::current;
+use crate::context::{self, current};
 use crate::device::Device;
 use crate::entry::Call;
 use crate::handle::Kind;
 use crate::process::resolve;
 use crate::queue::queue;
 use crate::status::{INVALID_HANDLE, INVALID_VALUE, NOT_READY, Outcome};
+use crate::tables::EventRecord;
 use drystone_driver::{Driver, Event};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -35,6 +37,12 @@ pub(crate) fn note_poll(device: &Device, ready_ns: u64) {
 fn record(call: &Call, event: Raw, stream: Raw) -> Outcome {
     let queue = queue(call, stream)?;
     let value = queue.device.value(event, Kind::Event)?;
+    // CUDA driver API, `cuEventRecord`: the two must be of one context.
+    if let Ok(of_event) = record_of(&queue.device, value)
+        && of_event.context != stream::record_of(&queue).context
+    {
+        return Err(INVALID_HANDLE);
+    }
     queue.device.sim.record(Event(value), queue.stream)?;
     if capture::any(&queue.device) {
         capture::record(&queue.device, queue.stream, value)?;
@@ -42,8 +50,8 @@ fn record(call: &Call, event: Raw, stream: Raw) -> Outcome {
     Ok(())
 }
 
-/// Flags of an event; refused when it is none.
-fn flags_of(device: &Device, value: u64) -> Outcome<u32> {
+/// How an event was created; refused when it is none.
+fn record_of(device: &Device, value: u64) -> Outcome<EventRecord> {
     device.tables.lock().events.get(&value).copied().ok_or(INVALID_HANDLE)
 }
 
@@ -51,7 +59,7 @@ fn elapsed(start: Raw, end: Raw) -> Outcome<f32> {
     let mut times_ns = [0; 2];
     for (time_ns, event) in times_ns.iter_mut().zip([start, end]) {
         let (device, value) = resolve(event, Kind::Event)?;
-        if flags_of(&device, value)? & NO_TIMING != 0 {
+        if record_of(&device, value)?.flags & NO_TIMING != 0 {
             return Err(INVALID_HANDLE);
         }
         let mark = device.sim.mark(Event(value))?.ok_or(INVALID_HANDLE)?;
@@ -71,7 +79,8 @@ api! {
         let device = current()?;
         event.check()?;
         let value = device.sim.create_event()?.0;
-        device.tables.lock().events.insert(value, flags);
+        let record = EventRecord { flags, context: context::current_raw() };
+        device.tables.lock().events.insert(value, record);
         event.set(device.handle(Kind::Event, value))
     }
 

@@ -5,7 +5,8 @@ use crate::context::current;
 use crate::handle::Kind;
 use crate::process::resolve;
 use crate::status::{INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, Outcome};
-use crate::{opened, process};
+use crate::tables::EventRecord;
+use crate::{context, opened, process};
 use drystone_driver::Driver;
 use drystone_sim::ExtentKind;
 
@@ -39,9 +40,9 @@ api! {
 
     fn cuIpcGetEventHandle(handle: Out<Opaque64>, event: Raw) |call| {
         let (device, value) = resolve(event, Kind::Event)?;
-        let flags = device.tables.lock().events.get(&value).copied().ok_or(INVALID_HANDLE)?;
+        let record = device.tables.lock().events.get(&value).copied().ok_or(INVALID_HANDLE)?;
         // CU_EVENT_INTERPROCESS
-        if flags & 4 == 0 {
+        if record.flags & 4 == 0 {
             return Err(INVALID_HANDLE);
         }
         handle.set(Opaque64([EVENT, u64::from(std::process::id()), event.0, 0, 0, 0, 0, 0]))
@@ -56,7 +57,8 @@ api! {
         }
         let device = current()?;
         let value = device.sim.create_event()?.0;
-        device.tables.lock().events.insert(value, 6);
+        let record = EventRecord { flags: 6, context: context::current_raw() };
+        device.tables.lock().events.insert(value, record);
         event.set(device.handle(Kind::Event, value))
     }
 

@@ -15,8 +15,8 @@ use std::ffi::c_void;
 /// Greatest priority; the least is 0.
 const PRIORITY: i32 = -5;
 
-/// How a stream was created.
-fn record_of(queue: &Queue) -> StreamRecord {
+/// How a stream was created. A default stream is of the context that is current.
+pub(super) fn record_of(queue: &Queue) -> StreamRecord {
     let initial = StreamRecord { flags: 0, priority: 0, context: context::current_raw() };
     queue.device.tables.lock().streams.get(&queue.stream.0).copied().unwrap_or(initial)
 }

@@ -22,7 +22,7 @@ use std::collections::HashMap;
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     pub(crate) streams: HashMap<u64, StreamRecord>,
-    pub(crate) events: HashMap<u64, u32>,
+    pub(crate) events: HashMap<u64, EventRecord>,
     pub(crate) pools: Pools,
     pub(crate) physicals: Physicals,
     pub(crate) graphs: Graphs,
@@ -41,5 +41,12 @@ impl Tables {
 pub(crate) struct StreamRecord {
     pub(crate) flags: u32,
     pub(crate) priority: i32,
+    pub(crate) context: Raw,
+}
+
+/// How an event was created.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EventRecord {
+    pub(crate) flags: u32,
     pub(crate) context: Raw,
 }
