@@ -3,9 +3,9 @@
 //! A mapped segment is shown as its backed parts, each a segment, as PyTorch shows expandable ones.
 //! Streams and pools have the names that the program gave them.
 
-use std::fs::File;
-use std::io;
+use std::fs::{self, File};
 use std::path::Path;
+use std::{io, process};
 
 use drystone::{BlockState, BlockView, SegmentKind, SegmentView, SizeClass};
 use drystone_trace::snapshot::{self, PoolId, Segment, Snapshot};
@@ -13,9 +13,23 @@ use drystone_trace::snapshot::{self, PoolId, Segment, Snapshot};
 use crate::device::Device;
 use crate::registry;
 
-/// Writes the snapshot of all devices in use.
+/// Writes the snapshot of all devices in use. What was there is replaced once all is written, a
+/// link too; only what is no file, such as a pipe, is written to as it is.
 pub(crate) fn write(path: &Path) -> io::Result<()> {
-    of_devices().write_pickle(File::create(path)?)
+    if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return of_devices().write_pickle(File::create(path)?);
+    }
+    let mut part = path.as_os_str().to_owned();
+    part.push(format!(".{}.part", process::id()));
+    let part = Path::new(&part);
+    // What an earlier process of this number left, or somebody has put there.
+    let _ = fs::remove_file(part);
+    let file = File::create_new(part)?;
+    let written = of_devices().write_pickle(file).and_then(|()| fs::rename(part, path));
+    if written.is_err() {
+        let _ = fs::remove_file(part);
+    }
+    written
 }
 
 pub(crate) fn of_devices() -> Snapshot {

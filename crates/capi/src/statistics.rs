@@ -318,7 +318,7 @@ fn gauges(text: &mut String, class: &SizeClassStats) {
 
 /// Writes what every device in use holds to a file, in the format of
 /// `torch.cuda.memory._dump_snapshot`, to open at pytorch.org/memory_viz or with
-/// `drystone inspect`. A file that is there is replaced.
+/// `drystone inspect`. A file that is there is replaced once all is written, and else stays.
 ///
 /// Statuses: INVALID_VALUE (`path` is null), FILE_ERROR, EXITING, FORKED. Any thread.
 ///
