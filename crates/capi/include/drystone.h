@@ -564,8 +564,9 @@ void *drystone_base_allocation(void *ptr, size_t *size);
  *
  * `filter` points to a `std::function<bool(cudaStream_t)>` of libstdc++ that says which streams'
  * requests it takes; null stands for all streams of the device. It is copied, and the copy called
- * at each request until `drystone_end_allocate_to_pool`, from any thread, by several at once; it
- * must neither throw nor call this library.
+ * at each request until `drystone_end_allocate_to_pool`, from any thread, by several at once. It
+ * must not call this library. What it throws comes out of `drystone_malloc` and
+ * `drystone_torch_malloc`; in any other function it ends the process with a line.
  *
  * Pointers:
  * `filter` is null or points to such a function.

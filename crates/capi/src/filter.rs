@@ -1,9 +1,12 @@
 //! [`filter`]: which streams' requests a pool takes, as the program's own code decides.
 //!
 //! PyTorch gives a `std::function<bool(cudaStream_t)>` of libstdc++ that lives only during the
-//! call. It is copied as C++ would copy it, and destroyed with the filter.
+//! call. It is copied as C++ would copy it, and destroyed with the filter. What it throws goes
+//! through the frames here like a panic.
 
 use std::ffi::c_void;
+use std::panic::{catch_unwind, resume_unwind};
+use std::sync::Once;
 
 use drystone_process::pools::Filter;
 
@@ -21,12 +24,21 @@ type Manager = unsafe extern "C" fn(
     from: *const [usize; 2],
     operation: ManagerOperation,
 ) -> bool;
-type Invoker = unsafe extern "C" fn(storage: *const [usize; 2], stream: *mut *mut c_void) -> bool;
+/// It may throw, as PyTorch's own do after an error of CUDA's.
+type Invoker =
+    unsafe extern "C-unwind" fn(storage: *const [usize; 2], stream: *mut *mut c_void) -> bool;
 
 /// libstdc++'s `_Manager_operation`, a plain enum.
 type ManagerOperation = i32;
 const CLONE: ManagerOperation = 2;
 const DESTROY: ManagerOperation = 3;
+
+/// Has the unwinder ready for what is thrown elsewhere: the library brings one of its own, which
+/// sets itself up as it unwinds first, and ends the process if it was not.
+fn set_unwinder_up() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| drop(catch_unwind(|| resume_unwind(Box::new(())))));
+}
 
 // SAFETY: the function is the program's, and the header says that it is called from any thread, by
 // several at once.
@@ -42,6 +54,7 @@ pub(crate) unsafe fn filter(function: *const StdFunction) -> Filter {
     // SAFETY: null, or valid by the caller's word.
     let function = (unsafe { function.as_ref() })?;
     let (manager, invoker) = (function.manager?, function.invoker?);
+    set_unwinder_up();
     // Boxed: it stays where it is.
     let mut copy = Box::new(StdFunction { storage: [0; 2], manager: None, invoker: None });
     // SAFETY: this is how libstdc++ copies: the manager builds a copy in uninitialised storage.

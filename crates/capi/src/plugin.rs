@@ -6,7 +6,7 @@
 use std::ffi::{c_double, c_int, c_void};
 use std::ptr;
 
-use drystone::Options;
+use drystone::{Options, PoolId};
 
 use crate::barrier::{answer, barrier};
 use crate::filter::{StdFunction, filter as copy_of};
@@ -23,12 +23,14 @@ use crate::{control, free, last_error, memory, process, registry};
 /// and on failure, which `drystone_last_error` tells. Any thread; the current device does not
 /// matter.
 #[unsafe(no_mangle)]
-pub extern "C" fn drystone_malloc(
+pub extern "C-unwind" fn drystone_malloc(
     size: isize,
     device: c_int,
     stream: *mut CUstream_st,
 ) -> *mut c_void {
-    barrier(ptr::null_mut(), || match allocate(size, device, stream) {
+    // What a filter throws is for the caller: nothing here catches it.
+    let taker = taker(device, stream);
+    barrier(ptr::null_mut(), || match allocate(size, device, stream, taker) {
         Ok(address) => address as usize as *mut c_void,
         Err(failure) => {
             not_allocated(&failure);
@@ -37,12 +39,31 @@ pub extern "C" fn drystone_malloc(
     })
 }
 
+/// The pool that serves the request, where filters were to be asked.
 #[inline]
-fn allocate(size: isize, device: c_int, stream: *mut CUstream_st) -> Result<u64, Failure> {
+fn taker(device: c_int, stream: *mut CUstream_st) -> Option<PoolId> {
+    let pools = &registry::find(device)?.pools;
+    let are_asked = pools.any_takes_requests() && process::check().is_ok();
+    are_asked.then(|| pools.for_stream(stream as u64))
+}
+
+#[inline]
+fn allocate(
+    size: isize,
+    device: c_int,
+    stream: *mut CUstream_st,
+    taker: Option<PoolId>,
+) -> Result<u64, Failure> {
     process::check()?;
     match size {
         0 => Ok(0),
-        1.. => registry::get(device)?.allocate(stream as u64, size as u64),
+        1.. => {
+            let device = registry::get(device)?;
+            match taker {
+                Some(pool) => device.allocate_from(pool, stream as u64, size as u64),
+                None => device.allocate(stream as u64, size as u64),
+            }
+        }
         _ => Err(Failure::new(Status::InvalidSize, format!("a size of {size} bytes"))),
     }
 }
@@ -174,8 +195,9 @@ pub unsafe extern "C" fn drystone_base_allocation(
 ///
 /// `filter` points to a `std::function<bool(cudaStream_t)>` of libstdc++ that says which streams'
 /// requests it takes; null stands for all streams of the device. It is copied, and the copy called
-/// at each request until `drystone_end_allocate_to_pool`, from any thread, by several at once; it
-/// must neither throw nor call this library.
+/// at each request until `drystone_end_allocate_to_pool`, from any thread, by several at once. It
+/// must not call this library. What it throws comes out of `drystone_malloc` and
+/// `drystone_torch_malloc`; in any other function it ends the process with a line.
 ///
 /// # Safety
 /// `filter` is null or points to such a function.

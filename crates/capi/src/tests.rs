@@ -67,7 +67,7 @@ pub(crate) mod registry {
     use std::sync::Arc;
 
     use drystone_process::device::Device;
-    pub(crate) use drystone_process::registry::{ALL, check, configure, in_use};
+    pub(crate) use drystone_process::registry::{ALL, check, configure, find, in_use};
 
     use crate::status::Failure;
 

@@ -168,14 +168,14 @@ impl Pools {
 
     /// Whether any pool takes requests.
     #[inline]
-    pub(crate) fn any_takes_requests(&self) -> bool {
+    pub fn any_takes_requests(&self) -> bool {
         self.taking.load(Ordering::Acquire) > 0
     }
 
     /// The pool that takes requests of this stream: the first that began to and whose filter says
     /// yes, or the default pool.
     #[inline]
-    pub(crate) fn for_stream(&self, stream: u64) -> PoolId {
+    pub fn for_stream(&self, stream: u64) -> PoolId {
         if self.any_takes_requests() { self.ask_filters(stream) } else { PoolId::DEFAULT }
     }
 
