@@ -19,9 +19,10 @@ const INTRODUCTION: &str = "\
  * it cannot do it refuses with a status, changes nothing, and keeps the reason as the calling
  * thread's last error. Statuses are named here without DRYSTONE_STATUS_; INTERNAL is possible
  * everywhere, and POISONED after it. The exceptions are pointers that a function reads or writes
- * through, which must be what it says, and streams, which the driver must still know. Once the
- * process exits, frees succeed and everything else fails with EXITING; in a forked child everything
- * fails with FORKED, unless the parent had not used CUDA.
+ * through, which must be what it says, and streams, which the driver must still know. Signal
+ * handlers may call nothing here, nor may host functions of a stream, which may not use CUDA. Once
+ * the process exits, frees succeed and everything else fails with EXITING; in a forked child
+ * everything fails with FORKED, unless the parent had not used CUDA.
  *
  * Streams are cudaStream_t or CUstream; neither of CUDA's headers is needed. A program that is
  * linked with the library asks for libdrystone.so.1: the number is that of the binary interface. */
