@@ -16,7 +16,7 @@ from unittest import mock
 import torch
 
 import drystone
-from drystone import _document, _figures, _holders, _replay, _room
+from drystone import _document, _figures, _holders, _replay, _room, _text
 from support import GIB, MIB, python
 
 drystone.enable(route="plugin", prefer="memory")  # figures below are exact
@@ -437,6 +437,16 @@ class Words(unittest.TestCase):
         self.assertIn("no Python stack", _holders.place_of([]))
         cpp = {"filename": "??", "line": 0, "name": "at::empty()"}
         self.assertEqual(_holders.place_of([cpp, *STACK]), "/home/me/train.py:42 <module>")
+
+    def test_no_name_drives_the_terminal(self):
+        hostile = "\x1b]0;title\x07\x1b[2J\r\n\0\x9b\u202eé漢"
+        part = {"text": f"said of {hostile}",
+                "table": {"heads": ["place"], "rows": [[hostile]], "words": [0]}}
+        document = {"note": hostile, "sections": [{"title": hostile, "parts": [part]}]}
+        told = _text.text(document)
+        self.assertEqual(len(told.splitlines()), 6)
+        self.assertTrue(all(one.isprintable() for one in told.replace("\n", "")), told)
+        self.assertIn("é漢", told)
 
 
 if __name__ == "__main__":

@@ -188,48 +188,6 @@ fn invariants_in_code_are_in_the_document() {
     report("invariants", findings);
 }
 
-/// The numbers that a line cites: B29 in a comment, `b29` in the name of a test.
-fn bugs_cited(line: &str) -> Vec<u8> {
-    let is_comment = line.trim_start().starts_with("//");
-    let words = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    let parts = words.flat_map(|word| word.split('_').map(move |part| (word, part)));
-    let numbers = parts.filter_map(|(word, part)| {
-        let is_cited = (part.starts_with('B') && is_comment) || word.len() > part.len();
-        part.strip_prefix(['B', 'b']).filter(|_| is_cited)?.parse().ok()
-    });
-    numbers.collect()
-}
-
-#[test]
-fn bugs_in_code_are_in_the_document_and_their_tests_exist() {
-    let document = fs::read_to_string(root().join("docs/bugs.md")).unwrap();
-    let files = rust_files();
-    let mut findings = Vec::new();
-    for (path, text) in &files {
-        for (at, line) in text.lines().enumerate() {
-            let unknown = bugs_cited(line).into_iter();
-            let unknown = unknown.filter(|bug| !document.contains(&format!("- **B{bug}** ")));
-            findings.extend(unknown.map(|bug| format!("{path}:{}: B{bug}", at + 1)));
-        }
-    }
-    for entry in document.split("- **").skip(1) {
-        let (about, tests) = entry.split_once("  Tests: ").unwrap_or((entry, ""));
-        let names = tests.split("\n\n").next().unwrap_or_default().split('`').skip(1).step_by(2);
-        let names: Vec<&str> = names.collect();
-        let exists = |name: &&str| {
-            let forms = [format!("fn {name}("), format!(" {name}: \"")];
-            files.values().any(|text| forms.iter().any(|form| text.contains(form)))
-        };
-        let bug = about.split("**").next().unwrap_or_default();
-        if names.is_empty() {
-            findings.push(format!("docs/bugs.md: {bug} names no test"));
-        }
-        let missing = names.iter().filter(|name| !exists(name));
-        findings.extend(missing.map(|name| format!("docs/bugs.md: {bug}: no test {name}")));
-    }
-    report("bugs", findings);
-}
-
 #[test]
 fn core_asserts_what_it_takes_for_granted() {
     let files = rust_files();
