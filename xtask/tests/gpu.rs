@@ -51,6 +51,24 @@ fn every_step_is_tried_and_told_of_where_nothing_can_work() {
 }
 
 #[test]
+fn results_go_elsewhere_where_nothing_can_be_written() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pack-elsewhere");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let mut run = Command::new("python3");
+    run.arg("-B").arg(common::root().join("xtask/gpu/run")).args(["--out", "/dev/null/results"]);
+    run.arg("probe").env("LD_LIBRARY_PATH", "/nowhere").env("TMPDIR", &folder);
+    let output = run.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let told = String::from_utf8(output.stdout).unwrap();
+    let (_, place) = told.split_once("the results go to ").unwrap();
+    let place = Path::new(place.lines().next().unwrap());
+    assert!(place.starts_with(&folder), "{told}");
+    assert_eq!(steps(place), [("probe".to_owned(), "skipped".to_owned())]);
+    assert!(place.join("results.html").exists());
+}
+
+#[test]
 fn measurements_run_from_start_to_end_on_the_simulated_device() {
     let Some(libraries) = std::env::var_os("DRYSTONE_SIMCUDA") else {
         eprintln!("skipped: DRYSTONE_SIMCUDA does not name the built libraries");

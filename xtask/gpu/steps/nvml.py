@@ -17,9 +17,10 @@ def used_mib(uuid: str | None = None) -> list[int] | str:
     NVML counts devices that CUDA is kept from seeing, too."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError as error:
+        code = nvml.nvmlInit_v2()
+    except (OSError, AttributeError) as error:
         return str(error)
-    if code := nvml.nvmlInit_v2():
+    if code:
         return f"nvmlInit_v2 returned {code}"
     count, used = ctypes.c_uint(), []
     nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))

@@ -2,8 +2,8 @@
 
     train.py native|expandable|plugin|compiled|preload [NAME]
 
-A name tells the same way under other settings (DRYSTONE_CONF) apart. Prints its losses bit by bit, the time of steps, what was held, and how a CUDA graph and a growing
-cache fared.
+A name tells the same way under other settings (DRYSTONE_CONF) apart. Prints its losses bit by bit,
+the time of steps, what was held, and how a CUDA graph and a growing cache fared.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from nvml import used_mib
 
 #: With the last, whoever starts this preloads the library and chooses PyTorch's own async backend.
 ROUTES = ("native", "expandable", "plugin", "compiled", "preload")
-#: Where Drystone looks for one.
+#: Where Drystone looks for one, if it brings nothing compiled for this PyTorch.
 COMPILERS = [os.environ.get("CXX", "c++"), "c++", "g++", "clang++"]
+#: How settings of PyTorch's allocator are given: before 2.9, and since.
+SETTINGS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 STEPS = 30
 BATCH, LENGTH, WIDTH, HEADS, LAYERS, WORDS = 8, 256, 512, 8, 6, 8192
 
@@ -36,9 +38,15 @@ def used_by_nvml() -> int | str:
 
 def choose(route: str) -> None:
     """Before CUDA is used."""
-    if route in ("plugin", "compiled"):
-        import drystone
+    if route not in ("plugin", "compiled"):
+        return
+    import drystone
+    try:
         drystone.enable(route=route)
+    except drystone.DrystoneError as error:
+        if route == "plugin" or any(map(shutil.which, COMPILERS)):
+            raise
+        skip(" ".join(str(error).split()))
 
 
 def model():
@@ -169,13 +177,11 @@ def begin(arguments: list[str]) -> str:
         sys.exit(f"a way to have memory is needed: {', '.join(ROUTES)}")
     if route == "expandable":
         # Read when PyTorch is imported.
-        os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
+        os.environ.update(dict.fromkeys(SETTINGS, "expandable_segments:True"))
     try:
         import torch
     except ImportError as error:
         skip(f"no PyTorch: {error}")
-    if route == "compiled" and not any(map(shutil.which, COMPILERS)):
-        skip("Drystone's own class takes a C++ compiler, and there is none")
     choose(route)
     if not torch.cuda.is_available():
         skip("PyTorch finds no device")
@@ -188,7 +194,8 @@ def main() -> int:
     import torch
     torch.use_deterministic_algorithms(True, warn_only=True)
     answer: dict[str, object] = {
-        "route": " ".join([route, *sys.argv[2:]]), "PyTorch": torch.__version__, "device": torch.cuda.get_device_name(0)}
+        "route": " ".join([route, *sys.argv[2:]]), "PyTorch": torch.__version__,
+        "device": torch.cuda.get_device_name(0)}
     trained = said(train)
     answer.update(trained if isinstance(trained, dict) else {"training": trained})
     for name, part in (("graph", graph), ("growing cache", grow)):
