@@ -151,7 +151,9 @@ class Version(unittest.TestCase):
     def test_the_versions_are_one(self):
         cargo = (ROOT / "Cargo.toml").read_text()
         release = re.search(r'^version = "(.*)"', cargo, re.MULTILINE).group(1)
-        self.assertIn(f'"{release}"', (PACKAGE / "drystone/__init__.py").read_text())
+        for module in ("python/drystone", "python-sim/drystone_sim"):
+            text = (ROOT / module / "__init__.py").read_text()
+            self.assertIn(f'__version__ = "{release}"\n', text, module)
         # Crates of the workspace depend on each other's same version.
         for line in cargo.splitlines():
             if "path = " in line and "version = " in line:
