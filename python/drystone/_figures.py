@@ -97,13 +97,18 @@ def accounts(ordinal: int) -> list[Account]:
     """What each pool, scale and stream of a device has: the most memory first."""
     found = [
         Account(
-            name_of(
-                "released pool" if one.is_released else pool_name(one.id0, one.id1),
-                "small" if one.is_small else "large", one.stream),
+            name_of(pool_of(one), "small" if one.is_small else "large", one.stream),
             one.active_bytes.current, one.active_bytes.peak, one.allocated_bytes,
             one.free_bytes, one.largest_free_bytes)
         for one in _library.pool_stream_stats(ordinal)]
     return sorted(found, key=lambda account: (-account.reserved, -account.peak))
+
+
+def pool_of(one: _library.PoolStreamStats) -> str:
+    """The pool of an account, in words."""
+    if one.is_growing:
+        return "reserved to grow"
+    return "released pool" if one.is_released else pool_name(one.id0, one.id1)
 
 
 def pool_name(id0: int, id1: int) -> str:

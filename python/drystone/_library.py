@@ -39,7 +39,8 @@ class PoolStreamStats(ctypes.Structure):
         ("stream", ctypes.c_size_t), ("id0", ctypes.c_uint64), ("id1", ctypes.c_uint64),
         ("active_bytes", _Gauge), ("allocated_bytes", ctypes.c_uint64),
         ("free_bytes", ctypes.c_uint64), ("largest_free_bytes", ctypes.c_uint64),
-        ("is_small", ctypes.c_uint8), ("is_released", ctypes.c_uint8)]
+        ("is_small", ctypes.c_uint8), ("is_released", ctypes.c_uint8),
+        ("is_growing", ctypes.c_uint8)]
 
 
 @functools.cache

@@ -219,7 +219,7 @@ struct drystone_stats {
 struct drystone_pool_stream_stats {
     /** The stream. */
     struct CUstream_st *stream;
-    /** The pool; 0, 0 is the default pool, and one that was released. */
+    /** The pool; 0, 0 is the default pool, and one without a name. */
     uint64_t id0;
     /** See `id0`. */
     uint64_t id1;
@@ -235,6 +235,8 @@ struct drystone_pool_stream_stats {
     uint8_t is_small;
     /** 1 if the pool was released. */
     uint8_t is_released;
+    /** 1 if it is about a block that grows in place, which has a pool of its own without a name. */
+    uint8_t is_growing;
 };
 
 /** Contiguous memory, tiled by blocks. */

@@ -19,7 +19,7 @@ use crate::{process, registry};
 pub struct CPoolStreamStats {
     /// The stream.
     pub stream: *mut CUstream_st,
-    /// The pool; 0, 0 is the default pool, and one that was released.
+    /// The pool; 0, 0 is the default pool, and one without a name.
     pub id0: u64,
     /// See `id0`.
     pub id1: u64,
@@ -35,6 +35,8 @@ pub struct CPoolStreamStats {
     pub is_small: u8,
     /// 1 if the pool was released.
     pub is_released: u8,
+    /// 1 if it is about a block that grows in place, which has a pool of its own without a name.
+    pub is_growing: u8,
 }
 
 /// Writes what each pool, size of blocks and stream of a device has: those that have anything, or
@@ -78,6 +80,7 @@ pub unsafe extern "C" fn drystone_get_pool_stream_stats(
 
 fn describe(device: &Device, stats: &PoolStreamStats) -> CPoolStreamStats {
     let name = device.pools.name_of(stats.pool);
+    let is_nameless = name.is_none() && stats.pool != PoolId::DEFAULT.index();
     let (id0, id1) = name.unwrap_or((0, 0));
     CPoolStreamStats {
         stream: device.handle_at(stats.stream) as usize as *mut CUstream_st,
@@ -88,6 +91,7 @@ fn describe(device: &Device, stats: &PoolStreamStats) -> CPoolStreamStats {
         free_bytes: stats.free_bytes,
         largest_free_bytes: stats.largest_free_bytes,
         is_small: u8::from(stats.class == SizeClass::Small),
-        is_released: u8::from(name.is_none() && stats.pool != PoolId::DEFAULT.index()),
+        is_released: u8::from(is_nameless && !stats.is_growing),
+        is_growing: u8::from(stats.is_growing),
     }
 }
