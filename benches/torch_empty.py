@@ -1,8 +1,9 @@
 """Times `torch.empty` and its free under PyTorch's own allocator and Drystone, in turns.
 
-Run by `cargo xtask torch -- benches/torch_empty.py` after `cargo xtask capi`, with `PYTHONPATH=python`
-and `DRYSTONE_LIBRARY=target/capi/lib/libdrystone.so`. Each kind of allocator is a process of its own, asked for short runs in turns, so that a busy machine
-slows all of them alike; of each the smallest is given, in nanoseconds of the thread's own time.
+Run by `cargo xtask torch -- benches/torch_empty.py` after `cargo xtask capi`, with
+`PYTHONPATH=python` and `DRYSTONE_LIBRARY=target/capi/lib/libdrystone.so`. Each kind of allocator is
+a process of its own, asked for short runs in turns, so that a busy machine slows all of them alike;
+of each the smallest is given, in nanoseconds of the thread's own time.
 """
 
 from __future__ import annotations
@@ -13,9 +14,13 @@ import time
 
 KINDS = ("native", "compiled", "plugin")
 CASES = {
-    "4 KiB": (4 << 10, False),
-    "8 MiB": (8 << 20, False),
-    "4 KiB, a created stream": (4 << 10, True),
+    # What PyTorch takes where nobody is asked for memory.
+    "0 B": ([0], False),
+    "4 KiB": ([4 << 10], False),
+    "8 MiB": ([8 << 20], False),
+    "4 KiB, a created stream": ([4 << 10], True),
+    "4 KiB and 8 MiB in turns": ([4 << 10, 8 << 20], False),
+    "six sizes in turns": ([512, 30 << 10, 700 << 10, 3 << 20, 8 << 20, 50 << 20], False),
 }
 ROUNDS, RUNS, TIMES = 40, 10, 4000
 
@@ -28,16 +33,18 @@ def serve(kind: str) -> None:
         drystone.enable(route=kind)
     streams = (torch.cuda.default_stream(), torch.cuda.Stream())
     for line in sys.stdin:
-        size, is_created = CASES[line.strip()]
+        sizes, is_created = CASES[line.strip()]
         with torch.cuda.stream(streams[is_created]):
-            print(min(run(torch, size) for _ in range(RUNS)), flush=True)
+            print(min(run(torch, sizes) for _ in range(RUNS)), flush=True)
 
 
-def run(torch: object, size: int) -> float:
+def run(torch: object, sizes: list[int]) -> float:
+    times = TIMES // len(sizes)
     begin = time.thread_time_ns()
-    for _ in range(TIMES):
-        torch.empty(size, dtype=torch.uint8, device="cuda")
-    return (time.thread_time_ns() - begin) / TIMES
+    for _ in range(times):
+        for size in sizes:
+            torch.empty(size, dtype=torch.uint8, device="cuda")
+    return (time.thread_time_ns() - begin) / (times * len(sizes))
 
 
 def main() -> None:
@@ -56,7 +63,7 @@ def main() -> None:
     for server in servers.values():
         server.communicate()
     for case in CASES:
-        print(f"{case:24}", *(f"{kind} {best[kind, case]:.0f}  " for kind in KINDS))
+        print(f"{case:26}", *(f"{kind} {best[kind, case]:.0f}  " for kind in KINDS))
 
 
 if __name__ == "__main__":
