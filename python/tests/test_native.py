@@ -132,6 +132,20 @@ class Pools(OnDevice):
         self.assertEqual(torch.cuda.memory_reserved(), 0)
 
     @since(2, 8)
+    def test_the_end_of_a_pool_leaves_what_others_have_cached(self):
+        pool, kept = torch.cuda.MemPool(), torch.cuda.MemPool()
+        with torch.cuda.use_mem_pool(pool):
+            empty(64 * MIB)
+        with torch.cuda.use_mem_pool(kept):
+            empty(64 * MIB)
+        empty(32 * MIB)
+        held = torch.cuda.memory_reserved()
+        del pool
+        self.assertEqual(torch.cuda.memory_reserved(), held - 64 * MIB)
+        del kept
+        self.assertEqual(torch.cuda.memory_reserved(), 32 * MIB)
+
+    @since(2, 8)
     def test_a_pool_serves_others_where_there_is_no_other_memory(self):
         pool = torch.cuda.MemPool(use_on_oom=True)
         with torch.cuda.use_mem_pool(pool):

@@ -654,6 +654,14 @@ enum drystone_status drystone_configure(int device, const char *options);
 enum drystone_status drystone_trim(int device, size_t *given_back);
 
 /**
+ * Gives the unused memory of a device's released pools back, or with device -1 of all devices,
+ * and leaves what the default pool has cached. Waits until the device is idle.
+ *
+ * Statuses: as `drystone_trim`. Any thread.
+ */
+enum drystone_status drystone_trim_released(int device);
+
+/**
  * Limits the memory that is held on a device, in bytes. What is held above it stays until it is
  * freed and given back.
  *

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_double, c_int};
 
-use drystone::{FreeError, Thousandths};
+use drystone::{Allocator, FreeError, Thousandths, TrimError};
 
 use crate::barrier::answer;
 use crate::out::{not_null, put};
@@ -53,8 +53,21 @@ pub unsafe extern "C" fn drystone_trim(device: c_int, given_back: *mut usize) ->
     status
 }
 
+/// Gives the unused memory of a device's released pools back, or with device -1 of all devices,
+/// and leaves what the default pool has cached. Waits until the device is idle.
+///
+/// Statuses: as `drystone_trim`. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_trim_released(device: c_int) -> Status {
+    answer(|| trim_by(device, Allocator::trim_released).map(drop))
+}
+
 /// Gives unused memory back, and says how many bytes.
 pub(crate) fn trim(ordinal: c_int) -> Result<u64, Failure> {
+    trim_by(ordinal, Allocator::trim)
+}
+
+fn trim_by(ordinal: c_int, trim: fn(&Allocator) -> Result<u64, TrimError>) -> Result<u64, Failure> {
     process::check()?;
     if ordinal != registry::ALL {
         registry::check(ordinal)?;
@@ -63,7 +76,7 @@ pub(crate) fn trim(ordinal: c_int) -> Result<u64, Failure> {
     let mut failed = None;
     for device in registry::in_use() {
         if ordinal == registry::ALL || u32::try_from(ordinal) == Ok(device.ordinal) {
-            match device.allocator.trim() {
+            match trim(&device.allocator) {
                 Ok(given_back) => bytes += given_back,
                 // The others' memory is given back all the same.
                 Err(error) => failed = Some(error),

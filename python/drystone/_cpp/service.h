@@ -62,15 +62,16 @@ inline void Allocator::cacheInfo(DeviceIndex device, size_t* largest) {
   *largest = std::max(*largest, bytes);
 }
 
-// Of all pools: memory that is not used serves nobody while it waits in one of them.
+// Of the default pool and of all that are over; for a pool's own end, in a destructor, of those
+// that are over alone.
 inline void Allocator::emptyCache(PoolName pool) {
   Context context = gather(RecordContext::ALL);
-  drystone_status status = drystone_trim(-1, nullptr);
+  drystone_status status =
+      pool == DEFAULT_POOL ? drystone_trim(-1, nullptr) : drystone_trim_released(-1);
   // What a capture, a fork or the end of the process forbids is left.
   bool is_forbidden = status == DRYSTONE_STATUS_CAPTURING || status == DRYSTONE_STATUS_FORKED ||
       status == DRYSTONE_STATUS_EXITING;
   if (pool != DEFAULT_POOL && status != DRYSTONE_STATUS_OK && !is_forbidden) {
-    // A pool's own end, in a destructor.
     TORCH_WARN("drystone: not all of a pool's memory went back: ", drystone_last_error_message());
   } else if (!is_forbidden) {
     check(status);

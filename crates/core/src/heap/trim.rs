@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::Heap;
-use crate::id::SegmentIx;
+use crate::id::{PoolId, SegmentIx};
 use crate::plan::{Intent, Plan, Release, Step};
 use crate::policy::{self, SegmentKind};
 use crate::pool::{Pool, Pools};
@@ -27,11 +27,13 @@ pub(super) struct Trim<'a> {
     pub(super) heap: &'a mut Heap,
     pub(super) releases: Vec<Release>,
     pub(super) steps: Vec<Step>,
+    /// Whether the default pool keeps what it has cached.
+    is_of_released: bool,
 }
 
 impl<'a> Trim<'a> {
     pub(super) const fn new(heap: &'a mut Heap) -> Self {
-        Self { heap, releases: Vec::new(), steps: Vec::new() }
+        Self { heap, releases: Vec::new(), steps: Vec::new(), is_of_released: false }
     }
 
     /// Whether this plan gives back as much as one does.
@@ -108,8 +110,9 @@ impl<'a> Trim<'a> {
             // Nobody asks where nothing leads anywhere but home.
             return Vec::new();
         }
+        let takes = self.takes();
         let is_open = |pools: &Pools<Pool>, list: &FreeList| {
-            list.kind == SegmentKind::Mapped && pools.is_open(list)
+            list.kind == SegmentKind::Mapped && pools.is_open(list) && takes(list)
         };
         let (mut ranges, mut end) = (Vec::new(), 0);
         for (start, index) in self.run_starts(is_open) {
@@ -148,8 +151,16 @@ impl<'a> Trim<'a> {
 
     // Memory and addresses.
 
+    /// Whether the trim is of a list's pool.
+    fn takes(&self) -> impl Fn(&FreeList) -> bool + Copy + use<> {
+        let is_of_released = self.is_of_released;
+        move |list| !is_of_released || list.pool != PoolId::DEFAULT.index
+    }
+
     fn claim_memory(&mut self) {
-        let gives_back = Pools::<Pool>::gives_back;
+        let takes = self.takes();
+        let gives_back =
+            move |pools: &Pools<Pool>, list: &FreeList| pools.gives_back(list) && takes(list);
         let starts = self.run_starts(gives_back);
         for ix in self.segments_that(gives_back) {
             self.claim_segment(ix, within(&starts, &self.heap.space.segments[ix]));
@@ -281,9 +292,18 @@ impl Heap {
     /// A plan gives back a bounded number of blocks, and addresses only once nothing is mapped
     /// behind them, so: trim until there is nothing, or a plan fails.
     pub fn plan_trim(&mut self) -> Option<Plan> {
+        self.plan_trim_of(false)
+    }
+
+    /// The same without the default pool, which keeps what it has cached.
+    pub fn plan_trim_released(&mut self) -> Option<Plan> {
+        self.plan_trim_of(true)
+    }
+
+    fn plan_trim_of(&mut self, is_of_released: bool) -> Option<Plan> {
         self.space.end_trails();
         self.windows().send_all_home();
-        let mut trim = Trim::new(self);
+        let mut trim = Trim { is_of_released, ..Trim::new(self) };
         trim.claim_aliases();
         if trim.steps.is_empty() {
             trim.claim_memory();

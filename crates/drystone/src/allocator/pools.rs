@@ -120,6 +120,15 @@ impl Allocator {
         self.engine.trim()
     }
 
+    /// Like [`trim`](Self::trim) for released pools alone: what the default pool has cached stays.
+    /// With [`Backend::Async`] it is all unused memory.
+    ///
+    /// # Errors
+    /// As [`trim`](Self::trim).
+    pub fn trim_released(&self) -> Result<u64, TrimError> {
+        self.engine.trim_released()
+    }
+
     /// Like [`trim`](Self::trim) for memory whose last use is known to be complete: never waits,
     /// and leaves pools alone that were released since the last wait for the device.
     ///

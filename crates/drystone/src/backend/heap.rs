@@ -1,8 +1,7 @@
 //! What only a heap does to the device: a trim is a plan after another, and a peer is let in range
 //! by range.
 
-use drystone_core::Heap;
-use drystone_core::StateMachine;
+use drystone_core::{Heap, Plan, StateMachine};
 use drystone_driver::Call;
 
 use crate::error::{PeerError, TrimError, poisoned};
@@ -10,14 +9,18 @@ use crate::executor::Executor;
 use crate::executor::capture::Relaxed;
 use crate::state_lock::StateLock;
 
-/// Gives back what can be given back without waiting. Returns the bytes.
-pub(crate) fn trim(executor: &Executor, heap: &StateLock<Heap>) -> Result<u64, TrimError> {
+/// Gives back what a heap plans to, plan after plan. Returns the bytes.
+pub(crate) fn trim(
+    executor: &Executor,
+    heap: &StateLock<Heap>,
+    plan: fn(&mut Heap) -> Option<Plan>,
+) -> Result<u64, TrimError> {
     let mut given_back_bytes = 0;
     loop {
         // A capture may have begun since the last plan, without a word.
         let legal = executor.refuse_in_capture(Call::Free);
         legal.map_err(|error| TrimError { error, given_back_bytes })?;
-        let planned = heap.change(|heap| (heap.stats().all.reserved_bytes, heap.plan_trim()));
+        let planned = heap.change(|heap| (heap.stats().all.reserved_bytes, plan(heap)));
         let planned = planned.map_err(poisoned(Call::Free));
         let (before, plan) = planned.map_err(|error| TrimError { error, given_back_bytes })?;
         let Some(plan) = plan else {

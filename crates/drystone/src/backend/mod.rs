@@ -77,7 +77,15 @@ impl BackendState {
     /// is captured.
     pub(crate) fn trim(&self, executor: &Executor) -> Result<u64, TrimError> {
         match self {
-            BackendState::Heap(heap) => heap::trim(executor, heap),
+            BackendState::Heap(heap) => heap::trim(executor, heap, Heap::plan_trim),
+            BackendState::AsyncPools(pools) => PoolsDevice { executor, pools }.trim(),
+        }
+    }
+
+    /// The same of released pools alone; of the driver's pools, all.
+    pub(crate) fn trim_released(&self, executor: &Executor) -> Result<u64, TrimError> {
+        match self {
+            BackendState::Heap(heap) => heap::trim(executor, heap, Heap::plan_trim_released),
             BackendState::AsyncPools(pools) => PoolsDevice { executor, pools }.trim(),
         }
     }

@@ -252,6 +252,15 @@ impl Engine {
         self.backend.trim(&self.executor)
     }
 
+    /// Waits until the device is idle and gives back what released pools have unused. Returns the
+    /// bytes.
+    pub(crate) fn trim_released(&self) -> Result<u64, TrimError> {
+        self.refuse_at_the_end().map_err(TrimError::before_anything)?;
+        self.synchronize().map_err(TrimError::before_anything)?;
+        let _growth = self.growth.lock();
+        self.backend.trim_released(&self.executor)
+    }
+
     /// Gives back the unused memory whose last use is complete. Returns the bytes.
     pub(crate) fn trim_passed(&self) -> Result<u64, TrimError> {
         self.refuse_at_the_end().map_err(TrimError::before_anything)?;

@@ -1,7 +1,7 @@
 //! Private pools: they share nothing while they live (P8, I12), and a trim gives
 //! their memory back only after their release.
 
-use drystone::{AllocateError, PoolId, RequestError};
+use drystone::{AllocateError, Backend, PoolId, RequestError};
 
 use crate::setup::{Setup, on_every_setup};
 use crate::sim::MIB;
@@ -9,6 +9,7 @@ use crate::sim::MIB;
 on_every_setup!(
     a_private_pool_shares_nothing,
     b26_a_trim_spares_private_pools_until_they_are_released,
+    a_trim_of_released_pools_leaves_what_the_default_pool_has_cached,
     blocks_outlive_the_release_of_their_pool,
     a_released_pool_is_unknown,
     b43_a_block_goes_back_to_the_pool_it_came_from,
@@ -52,6 +53,27 @@ fn b26_a_trim_spares_private_pools_until_they_are_released(setup: &Setup) {
     program.allocator.release_pool(pool).unwrap();
     assert_eq!(program.reserved(), held, "release itself gives nothing back");
     assert_eq!(program.allocator.trim().unwrap(), held);
+    program.end();
+}
+
+fn a_trim_of_released_pools_leaves_what_the_default_pool_has_cached(setup: &Setup) {
+    let program = setup.program();
+    let lane = program.lane();
+    program.free(program.allocate(lane, 12 * MIB));
+    let cached = program.reserved();
+    let pools = [program.allocator.add_pool(), program.allocator.add_pool()];
+    for pool in pools {
+        program.free(program.try_allocate_in(pool, lane, 12 * MIB).unwrap());
+    }
+    let held = program.reserved();
+    program.allocator.release_pool(pools[0]).unwrap();
+    let given_back = program.allocator.trim_released().unwrap();
+    assert_eq!(program.reserved(), held - given_back);
+    if program.allocator.backend() != Backend::Async {
+        assert!(given_back >= 12 * MIB);
+        assert!(program.reserved() >= cached + 12 * MIB, "of the default pool, and of a live one");
+    }
+    program.allocator.release_pool(pools[1]).unwrap();
     program.end();
 }
 
