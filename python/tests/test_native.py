@@ -131,6 +131,33 @@ class Pools(OnDevice):
         torch.cuda.empty_cache()
         self.assertEqual(torch.cuda.memory_reserved(), 0)
 
+    @since(2, 13)
+    def test_what_each_private_pool_holds_and_held(self):
+        def figures(name):
+            stats = torch.cuda.memory_stats_as_nested_dict()["reserved_bytes_by_private_pools"]
+            return {key: tuple(size // MIB for size in of.values())
+                    for key, of in stats.get(name, {}).items()}
+
+        pool, graph = torch.cuda.MemPool(), torch.cuda.CUDAGraph()
+        name = pool.id
+        self.assertEqual(figures(name), {})
+        with torch.cuda.use_mem_pool(pool):
+            kept, gone = [empty(64 * MIB), empty(1000)], empty(20 * MIB)
+        del gone
+        # Now, at most, added and taken away.
+        self.assertEqual(figures(name), {
+            "all": (86, 86, 86, 0), "small_pool": (2, 2, 2, 0), "large_pool": (84, 84, 84, 0)})
+        with torch.cuda.graph(graph):
+            inside = empty(10 * MIB)
+        self.assertEqual(figures(graph.pool())["all"], (10, 10, 10, 0))
+        torch.cuda.reset_accumulated_memory_stats()
+        del kept, pool
+        self.assertEqual(figures(name)["all"], (0, 86, 0, 86))
+        torch.cuda.reset_peak_memory_stats()
+        self.assertEqual(figures(name)["all"], (0, 0, 0, 86))
+        self.assertEqual(figures(graph.pool())["all"], (10, 10, 0, 0))
+        del inside, graph
+
     @since(2, 8)
     def test_the_end_of_a_pool_leaves_what_others_have_cached(self):
         pool, kept = torch.cuda.MemPool(), torch.cuda.MemPool()

@@ -16,6 +16,7 @@
 #include "figures.h"
 #include "history.h"
 #include "ipc.h"
+#include "pool_figures.h"
 #include "pools.h"
 
 namespace drystone {
@@ -32,7 +33,7 @@ void deallocate_uncached(void* address);
 struct Device {
   Device(DeviceIndex index, double fraction)
       : index(index), trackers(index), history(index, trackers), pools(index),
-        fraction(fraction) {}
+        pool_figures(index), fraction(fraction) {}
 
   // Whether requests go the long way.
   bool is_watched() const {
@@ -43,6 +44,7 @@ struct Device {
   Trackers trackers;
   History history;
   Pools pools;
+  PoolFigures pool_figures;
   // Asking an untouched device for its figures would open it.
   std::atomic<bool> is_used{false};
   // By the low bits of its id, whether Drystone knows that a stream stays.

@@ -40,6 +40,20 @@ inline drystone_stats stats_of(DeviceIndex device) {
   return stats;
 }
 
+// What each pool, size of blocks and stream of a device has.
+inline std::vector<drystone_pool_stream_stats> pool_stream_stats_of(DeviceIndex device) {
+  std::vector<drystone_pool_stream_stats> entries(64);
+  for (;;) {
+    size_t count = entries.size();
+    drystone_status status = drystone_get_pool_stream_stats(device, entries.data(), &count);
+    entries.resize(count);
+    if (status != DRYSTONE_STATUS_BUFFER_TOO_SMALL) {
+      check(status);
+      return entries;
+    }
+  }
+}
+
 // What a device holds: segments, and the blocks that tile them, in the same order.
 struct Layout {
   std::vector<drystone_segment> segments;

@@ -200,6 +200,9 @@ inline void* Allocator::attempt(Device& device, const Request& request, Refusal&
       }
     }
   }
+  if (HAS_POOL_FIGURES && served.pool != DEFAULT_POOL) {
+    device.pool_figures.requested();
+  }
   if (lock && address != nullptr) {
     device.trackers.given(number(address), served);
     device.history.allocated(address, served);

@@ -79,6 +79,9 @@ inline void Allocator::emptyCache(PoolName pool) {
   for (int index = 0; index < device_count_; ++index) {
     Device& device = at(static_cast<DeviceIndex>(index));
     ++device.trims;
+    if (HAS_POOL_FIGURES && device.is_used && !is_forbidden) {
+      device.pool_figures.look();
+    }
     if (History::Lock lock = device.history.lock()) {
       device.history.settle(context);
     }
@@ -96,6 +99,9 @@ inline DeviceStats Allocator::getDeviceStats(DeviceIndex device) {
   stats.num_ooms = of.refusals;
   // Either waits for all streams.
   stats.num_sync_all_streams = of.trims + stats.num_alloc_retries;
+  if (HAS_POOL_FIGURES && of.is_used) {
+    of.pool_figures.tell(stats);
+  }
   return stats;
 }
 
@@ -110,11 +116,19 @@ inline void Allocator::resetAccumulatedStats(DeviceIndex device) {
   of.baseline.retries = now.retries;
   of.refusals = 0;
   of.trims = 0;
+  if (HAS_POOL_FIGURES) {
+    of.pool_figures.reset_accumulated();
+  }
 }
 
 inline void Allocator::resetPeakStats(DeviceIndex device) {
-  if (at(device).is_used) {
-    check(drystone_reset_peaks(device));
+  Device& of = at(device);
+  if (!of.is_used) {
+    return;
+  }
+  check(drystone_reset_peaks(device));
+  if (HAS_POOL_FIGURES) {
+    of.pool_figures.reset_peaks();
   }
 }
 

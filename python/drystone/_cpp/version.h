@@ -31,6 +31,7 @@ using Texts = std::vector<std::string>;
 
 using c10::CachingDeviceAllocator::DeviceStats;
 using c10::CachingDeviceAllocator::Stat;
+using c10::CachingDeviceAllocator::StatArray;
 using c10::CachingDeviceAllocator::StatType;
 using caching::AllocatorTraceTracker;
 using caching::CreateContextFn;
@@ -136,6 +137,17 @@ inline Other origin_of([[maybe_unused]] PoolName pool) {
 #endif
   return nullptr;
 }
+
+// Whether there are figures of private pools, and the place of one pool's.
+#if DRYSTONE_TORCH >= 213
+inline constexpr bool HAS_POOL_FIGURES = true;
+inline void set_reserved(DeviceStats& stats, PoolName pool, const StatArray& of) {
+  stats.reserved_bytes_by_private_pools[pool] = of;
+}
+#else
+inline constexpr bool HAS_POOL_FIGURES = false;
+inline void set_reserved(DeviceStats&, PoolName, const StatArray&) {}
+#endif
 
 // The action of a name. Before 2.11 nobody names any, before 2.14 there is no annotation.
 inline int action_of([[maybe_unused]] const std::string& name) {
