@@ -11,14 +11,16 @@ mod run;
 mod toolkit;
 
 use anyhow::{Result, bail};
+use clap::ValueEnum;
 
+pub use program::Engine;
 use program::{Built, Program};
 use run::{Figures, WAYS, Way};
 
 /// With batches whose shapes vary.
 const BERT: Program = Program {
     name: "candle BERT, 40 batches",
-    engine: "candle",
+    engine: Engine::Candle,
     arguments: ["bert", "40"],
     memory: "16GiB",
     is_patched: false,
@@ -28,7 +30,7 @@ const BERT: Program = Program {
 /// Its own pools take of the device what they want, in pages of their own.
 const ENCODER: Program = Program {
     name: "burn encoder, 40 batches",
-    engine: "burn",
+    engine: Engine::Burn,
     arguments: ["encoder", "40"],
     memory: "32GiB",
     ..BERT
@@ -51,15 +53,19 @@ const PROGRAMS: [Program; 5] = [
 /// Threads of burn take turns as they like: what two runs ask for may differ by this.
 const SLACK_BYTES: u64 = 64 << 20;
 
-/// Runs all of them, and looks for the smallest device that completes one.
-pub fn engines() -> Result<()> {
-    let built = Built::new()?;
+/// Runs the programs of one engine, or of all, and looks for the smallest device that completes
+/// one of candle's.
+pub fn engines(only: Option<Engine>) -> Result<()> {
+    let engines = only.map_or(Engine::value_variants().to_vec(), |engine| vec![engine]);
+    let built = Built::new(&engines)?;
     let mut wrong = Vec::new();
     println!("{}", Figures::HEAD);
-    for program in &PROGRAMS {
+    for program in PROGRAMS.iter().filter(|program| engines.contains(&program.engine)) {
         wrong.extend(measure(&built, program)?);
     }
-    wrong.extend(fit::fit(&built, &BERT)?);
+    if engines.contains(&BERT.engine) {
+        wrong.extend(fit::fit(&built, &BERT)?);
+    }
     if !wrong.is_empty() {
         bail!("not as it should be:\n{}", wrong.join("\n"));
     }

@@ -30,6 +30,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::command::{TORCH_VERSION, cargo, install, run};
+use crate::engines::Engine;
 use crate::parts::Outcome;
 
 /// As in `Cargo.lock`.
@@ -63,7 +64,10 @@ enum Task {
     },
     /// Build engines from crates.io, unmodified, and run them on the simulated device: as they are,
     /// with Drystone installed by a call, and with it preloaded.
-    Engines,
+    Engines {
+        /// Which of them; all unless said otherwise.
+        engine: Option<Engine>,
+    },
     /// Run tests, measurements and PyTorch on this machine's GPU; where there is none, pack them
     /// for a machine that has one and Python, and needs no Rust.
     Gpu {
@@ -176,7 +180,7 @@ fn main() -> Result<()> {
             println!("{}", capi::build(out)?.display());
             Ok(())
         }
-        Task::Engines => engines::engines(),
+        Task::Engines { engine } => engines::engines(engine),
         Task::Gpu { action: Some(GpuAction::Pack), out, .. } => gpu::pack(out).map(drop),
         Task::Gpu { action: None, simulated, out } => gpu::gpu(simulated, out),
         Task::Simcuda { out } => {

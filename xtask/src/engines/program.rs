@@ -3,17 +3,35 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use clap::ValueEnum;
 
 use super::patched;
 use super::toolkit::{Toolkit, engines_target, manifest};
 use crate::{capi, command};
 
+/// A crate of `engines/`.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Engine {
+    /// The cheapest to build.
+    Candle,
+    Burn,
+}
+
+impl Engine {
+    /// Its package is `engine-NAME`, its programs `NAME-plain` and `NAME-installed`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Candle => "candle",
+            Self::Burn => "burn",
+        }
+    }
+}
+
 /// A program of `engines/`, and what it does.
 pub struct Program {
     /// As in the table.
     pub name: &'static str,
-    /// Its package is `engine-ENGINE`.
-    pub engine: &'static str,
+    pub engine: Engine,
     pub arguments: [&'static str; 2],
     /// Memory of the device: ample.
     pub memory: &'static str,
@@ -37,13 +55,15 @@ pub struct Built {
 }
 
 impl Built {
-    pub fn new() -> Result<Self> {
+    pub fn new(engines: &[Engine]) -> Result<Self> {
         let toolkit = Toolkit::make()?;
         // First, for the programs of the same names take their places.
-        patched::build(&toolkit)?;
-        for engine in ["engine-candle", "engine-burn"] {
+        if engines.contains(&Engine::Burn) {
+            patched::build(&toolkit)?;
+        }
+        for engine in engines {
             let mut cargo = toolkit.cargo()?;
-            cargo.args(["build", "--locked", "--package", engine]);
+            cargo.args(["build", "--locked", "--package", &format!("engine-{}", engine.name())]);
             cargo.arg("--manifest-path").arg(manifest());
             cargo.arg("--target-dir").arg(engines_target());
             command::run(cargo)?;

@@ -117,7 +117,7 @@ fn output(built: &Built, program: &Program, way: &Way, memory: &str) -> Result<(
     let _ = fs::remove_file(&stats);
     let folder = program.folder();
     let kind = if way.is_installed { "installed" } else { "plain" };
-    let path = folder.join(format!("{}-{kind}", program.engine));
+    let path = folder.join(format!("{}-{kind}", program.engine.name()));
     let mut engine = Command::new(&path);
     built.toolkit.set_up(&mut engine)?;
     engine.args(program.arguments).current_dir(folder).env("DRYSTONE_CONF", way.options);
