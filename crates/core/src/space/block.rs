@@ -1,6 +1,7 @@
 //! A block: a contiguous piece of a segment, and what it is at this moment.
 //!
-//! Its state changes in one place, as [`BlockState`] allows. All blocks are in one table (`blocks`).
+//! Its state changes in one place, as [`BlockState`] allows. All blocks are in one table
+//! (`blocks`).
 
 use crate::id::{ListIx, SegmentIx};
 use std::ops::Range;

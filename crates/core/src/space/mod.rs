@@ -1,11 +1,12 @@
 //! The block space: segments of addresses, tiled by blocks, and which of the blocks are free.
 //!
 //! An offset allocator of its own: it knows nothing of CUDA, of streams or of physical memory, only
-//! that a list is whose free blocks serve whom. Lives here: the blocks (`block`, `blocks`), the bins
-//! that find one (`bin`, `free_list`), how one is filed and given out (`filing`), where free blocks
-//! of several lists meet (`borders`), the way from an address to its block (`address_map`), the
-//! segments (`segment`), joins that are put off (`trail`, `unjoined`), addresses without memory
-//! (`unmapped`), and windows that wait for their next use (`idle_windows`). Keeps I1 to I7, I12 and I18, as far as each is about blocks alone.
+//! that a list is whose free blocks serve whom. Lives here: the blocks (`block`, `blocks`), the
+//! bins that find one (`bin`, `free_list`), how one is filed and given out (`filing`), where free
+//! blocks of several lists meet (`borders`), the way from an address to its block (`address_map`),
+//! the segments (`segment`), joins that are put off (`trail`, `unjoined`), addresses without memory
+//! (`unmapped`), and windows that wait for their next use (`idle_windows`). Keeps I1 to I7, I12 and
+//! I18, as far as each is about blocks alone.
 
 pub(crate) mod address_map;
 pub(crate) mod bin;
