@@ -15,6 +15,16 @@ pub(crate) struct HighWater {
     below: u64,
 }
 
+impl HighWater {
+    /// There is more than ever before: what it is below its peak wrapped.
+    #[cold]
+    #[inline(never)]
+    const fn rise(&mut self) {
+        self.peak += self.below.wrapping_neg();
+        self.below = 0;
+    }
+}
+
 /// The same, with the sum of all that was ever added.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Meter {
@@ -53,12 +63,11 @@ pub(crate) trait Count {
 impl Count for HighWater {
     #[inline]
     fn add(&mut self, amount: u64) {
-        match self.below.checked_sub(amount) {
-            Some(below) => self.below = below,
-            None => {
-                self.peak += amount - self.below;
-                self.below = 0;
-            }
+        // Two instructions below the peak: a subtraction in place, and a branch by its borrow.
+        let is_above;
+        (self.below, is_above) = self.below.overflowing_sub(amount);
+        if is_above {
+            self.rise();
         }
     }
 
@@ -224,6 +233,8 @@ impl Counters {
     }
 
     /// What they say.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn read(&self) -> Stats {
         let totals = self.classes.map(|class| class.totals());
         let [small, large] = totals;
