@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use libloading::Library;
 
 use super::Cuda;
-use super::table::Table;
+use super::table::{Table, address};
 use crate::failure::Failure;
 use crate::open_error::OpenError;
 use crate::process;
@@ -162,8 +162,7 @@ fn start(library: Library, names: &[&str]) -> Result<Cuda, OpenError> {
 }
 
 fn has(library: &Library, name: &str) -> bool {
-    // SAFETY: the symbol is only looked for, not used.
-    unsafe { library.get::<*const ()>(name) }.is_ok()
+    address(library, name).is_some()
 }
 
 /// Whether a library by this name is loaded already, and is another driver than this one: memory
@@ -174,10 +173,7 @@ fn is_other(name: &str, library: &Library) -> bool {
     // SAFETY: nothing is loaded, so nothing runs.
     let loaded = unsafe { unix::Library::open(Some(name), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
     let Ok(loaded) = loaded.map(Library::from) else { return false };
-    let start = |library: &Library| {
-        // SAFETY: only the address is looked at.
-        unsafe { library.get::<*const ()>(b"cuInit\0") }.ok().map(|found| *found)
-    };
+    let start = |library: &Library| address(library, "cuInit\0");
     start(&loaded).is_some_and(|other| Some(other) != start(library))
 }
 

@@ -14,6 +14,13 @@ use crate::properties::Access;
 /// A handle, as the driver takes it: it points to something of the driver's.
 pub(super) type Pointer = *mut c_void;
 
+/// Where a library has a symbol, whose name ends in a zero or is copied to get one.
+#[inline(never)]
+pub(super) fn address(library: &Library, name: &str) -> Option<*const ()> {
+    // SAFETY: only the address is looked at.
+    unsafe { library.get::<*const ()>(name) }.ok().map(|found| *found)
+}
+
 macro_rules! table {
     ($($name:ident($($argument:ty),*);)*) => {
         /// The functions that are called.
@@ -31,10 +38,12 @@ macro_rules! table {
                         unsafe extern "C" fn missing($(_: $argument),*) -> u32 {
                             Failure::NOT_SUPPORTED
                         }
-                        let name = concat!(stringify!($name), "\0").as_bytes();
                         // SAFETY: the driver's function of this name has this type.
-                        let found = unsafe { library.get::<Function>(name) };
-                        found.map_or(missing as Function, |found| *found)
+                        let typed = |found| unsafe {
+                            std::mem::transmute::<*const (), Function>(found)
+                        };
+                        let found = address(library, concat!(stringify!($name), "\0"));
+                        found.map_or(missing as Function, typed)
                     },)*
                 }
             }
