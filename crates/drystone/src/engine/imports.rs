@@ -3,15 +3,14 @@
 //! Invariant: what the driver gave is given back in the order of handle, mapping, addresses, and
 //! nothing twice.
 
-use std::collections::BTreeMap;
-
 use drystone_driver::{Descriptor, Driver, DriverError, Handle};
 use parking_lot::Mutex;
 
-/// Memory of other processes: its size by its address.
+/// Memory of other processes.
 #[derive(Default)]
 pub(super) struct Imports {
-    pub(super) open: Mutex<BTreeMap<u64, u64>>,
+    /// Address and size. They are few: a map would be more code than it saves time.
+    pub(super) open: Mutex<Vec<(u64, u64)>>,
     /// Closed, but perhaps still in use by the device, or not given back for a failure.
     pub(super) closed: Mutex<Vec<Mapping>>,
 }

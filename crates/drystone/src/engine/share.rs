@@ -66,7 +66,7 @@ impl Engine {
         let mapped = handles.iter().try_for_each(|&(one, bytes)| mapping.add(driver, one, bytes));
         match mapped.and_then(|()| driver.set_access(address, total)) {
             Ok(()) => {
-                self.imports.open.lock().insert(address, total);
+                self.imports.open.lock().push((address, total));
                 Ok((address, total))
             }
             Err(error) => {
@@ -81,8 +81,11 @@ impl Engine {
 
     /// Gives imported memory up.
     pub(crate) fn close_import(&self, address: u64) -> Result<(), ShareError> {
-        let bytes = self.imports.open.lock().remove(&address);
-        let bytes = bytes.ok_or(ShareError::NotImported { address })?;
+        let bytes = {
+            let mut open = self.imports.open.lock();
+            let known = open.iter().position(|&(start, _)| start == address);
+            open.swap_remove(known.ok_or(ShareError::NotImported { address })?).1
+        };
         let closed = Mapping::mapped(address, bytes);
         self.imports.closed.lock().push(closed);
         self.let_go_of_imports();
