@@ -4,9 +4,8 @@
 //! call. It is copied as C++ would copy it, and destroyed with the filter. What it throws goes
 //! through the frames here like a panic.
 
-use std::ffi::c_void;
-use std::panic::{catch_unwind, resume_unwind};
-use std::sync::Once;
+use std::ffi::{c_int, c_void};
+use std::ptr;
 
 use drystone_process::pools::Filter;
 
@@ -34,10 +33,18 @@ const CLONE: ManagerOperation = 2;
 const DESTROY: ManagerOperation = 3;
 
 /// Has the unwinder ready for what is thrown elsewhere: the library brings one of its own, which
-/// sets itself up as it unwinds first, and ends the process if it was not.
+/// sets itself up as it looks at frames first, and ends the process if it was not.
 fn set_unwinder_up() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| drop(catch_unwind(|| resume_unwind(Box::new(())))));
+    type Visit = extern "C" fn(frame: *mut c_void, data: *mut c_void) -> c_int;
+    unsafe extern "C" {
+        fn _Unwind_Backtrace(visit: Visit, data: *mut c_void) -> c_int;
+    }
+    extern "C" fn stop(_frame: *mut c_void, _data: *mut c_void) -> c_int {
+        const END_OF_STACK: c_int = 5;
+        END_OF_STACK
+    }
+    // SAFETY: the C++ ABI's function of that name; what it calls looks at nothing.
+    unsafe { _Unwind_Backtrace(stop, ptr::null_mut()) };
 }
 
 // SAFETY: the function is the program's, and the header says that it is called from any thread, by

@@ -3,7 +3,9 @@
 //! A mapped segment is shown as its backed parts, each a segment, as PyTorch shows expandable ones.
 //! Streams and pools have the names that the program gave them.
 
+use std::ffi::{CStr, CString, OsStr};
 use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::{io, process};
 
@@ -15,21 +17,43 @@ use crate::registry;
 
 /// Writes the snapshot of all devices in use. What was there is replaced once all is written, a
 /// link too; only what is no file, such as a pipe, is written to as it is.
-pub(crate) fn write(path: &Path) -> io::Result<()> {
-    if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
-        return of_devices().write_pickle(File::create(path)?);
+pub(crate) fn write(path: &CStr) -> io::Result<()> {
+    let is_replaced = fs::metadata(name_of(path)).map_or(true, |there| there.is_file());
+    let part = [path.to_bytes(), format!(".{}.part", process::id()).as_bytes()].concat();
+    let part = CString::new(part)?;
+    let file = match is_replaced {
+        true => {
+            // What an earlier process of this number left, or somebody has put there.
+            remove(&part);
+            File::create_new(name_of(&part))?
+        }
+        false => File::create(name_of(path))?,
+    };
+    let written = of_devices().write_pickle(file);
+    if !is_replaced {
+        return written;
     }
-    let mut part = path.as_os_str().to_owned();
-    part.push(format!(".{}.part", process::id()));
-    let part = Path::new(&part);
-    // What an earlier process of this number left, or somebody has put there.
-    let _ = fs::remove_file(part);
-    let file = File::create_new(part)?;
-    let written = of_devices().write_pickle(file).and_then(|()| fs::rename(part, path));
+    // SAFETY: both are C strings.
+    let put = || match unsafe { libc::rename(part.as_ptr(), path.as_ptr()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    };
+    let written = written.and_then(|()| put());
     if written.is_err() {
-        let _ = fs::remove_file(part);
+        remove(&part);
     }
     written
+}
+
+fn name_of(path: &CStr) -> &Path {
+    Path::new(OsStr::from_bytes(path.to_bytes()))
+}
+
+/// Removes a file, if it is there. The library is small: what the standard library brings for that,
+/// and for renaming, is not in it.
+fn remove(path: &CStr) {
+    // SAFETY: a C string.
+    unsafe { libc::unlink(path.as_ptr()) };
 }
 
 pub(crate) fn of_devices() -> Snapshot {

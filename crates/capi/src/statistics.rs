@@ -2,8 +2,6 @@
 
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt::Write as _;
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
 
 use drystone::{Choices, Gauge, SizeClassStats};
 
@@ -331,9 +329,8 @@ pub unsafe extern "C" fn drystone_snapshot(path: *const c_char) -> Status {
         process::check()?;
         // SAFETY: not null, and a C string by the caller's word.
         let path = unsafe { CStr::from_ptr(path) };
-        let path = Path::new(std::ffi::OsStr::from_bytes(path.to_bytes()));
         snapshot::write(path).map_err(|error| {
-            let message = format!("{}: {error}", path.display());
+            let message = format!("{}: {error}", path.to_string_lossy());
             Failure::new(Status::FileError, message)
         })
     })
