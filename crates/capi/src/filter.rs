@@ -6,6 +6,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::sync::Arc;
 
 use drystone_process::pools::Filter;
 
@@ -67,7 +68,7 @@ pub(crate) unsafe fn filter(function: *const StdFunction) -> Filter {
     // SAFETY: this is how libstdc++ copies: the manager builds a copy in uninitialised storage.
     unsafe { manager(&raw mut copy.storage, &raw const function.storage, CLONE) };
     copy.manager = Some(manager);
-    Some(Box::new(move |stream| {
+    Some(Arc::new(move |stream| {
         let (copy, mut stream) = (&copy, stream as usize as *mut c_void);
         // SAFETY: this is how libstdc++ calls: with the storage and the argument's address.
         unsafe { invoker(&raw const copy.storage, &raw mut stream) }

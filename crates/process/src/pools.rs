@@ -15,7 +15,7 @@ use crate::status::{Failure, Status};
 
 /// Which streams' requests a pool takes, by their handles; `None`: all of the device's. Called from
 /// any thread, by several at once.
-pub type Filter = Option<Box<dyn Fn(u64) -> bool + Send + Sync>>;
+pub type Filter = Option<Arc<dyn Fn(u64) -> bool + Send + Sync>>;
 
 /// The pair of numbers that names a pool. Both 0 is the default pool.
 pub type Name = (u64, u64);
@@ -33,7 +33,7 @@ struct Table {
     /// In the order of their names.
     pools: Vec<(Name, Pool)>,
     /// Pools that take requests, in the order they began to.
-    routes: Vec<(Name, Arc<Filter>)>,
+    routes: Vec<(Name, Filter)>,
 }
 
 #[derive(Clone, Copy)]
@@ -141,7 +141,7 @@ impl Pools {
         // PyTorch says so before a capture begins, and at other times.
         allocator.expect_capture(self.find(name)?);
         let mut table = self.table.lock();
-        table.routes.push((name, Arc::new(filter)));
+        table.routes.push((name, filter));
         self.taking.store(table.routes.len(), Ordering::Release);
         Ok(())
     }

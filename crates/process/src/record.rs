@@ -3,7 +3,8 @@
 //! Keeps: a recording goes on until the process exits, and is whole then; children that it forks
 //! write nothing of it.
 
-use std::ffi::c_int;
+use std::ffi::{OsString, c_int};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
@@ -59,10 +60,11 @@ fn path_of(file: &Path, ordinal: u32) -> PathBuf {
     if ordinal == 0 {
         return file.to_owned();
     }
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
-    let (stem, ending) =
-        name.split_once('.').map_or((&*name, ""), |(stem, _)| (stem, &name[stem.len()..]));
-    file.with_file_name(format!("{stem}-{ordinal}{ending}"))
+    let text = file.as_os_str().as_bytes();
+    let name = text.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+    let ending = text[name..].iter().position(|&byte| byte == b'.');
+    let (stem, ending) = text.split_at(ending.map_or(text.len(), |at| name + at));
+    OsString::from_vec([stem, format!("-{ordinal}").as_bytes(), ending].concat()).into()
 }
 
 #[cfg(test)]

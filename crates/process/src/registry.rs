@@ -5,8 +5,8 @@
 
 use std::ffi::c_int;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use drystone::Options;
 use drystone::driver::Driver;
@@ -22,13 +22,15 @@ const DEVICES_MAX: usize = 64;
 static DEVICES: [AtomicPtr<Device>; DEVICES_MAX] =
     [const { AtomicPtr::new(ptr::null_mut()) }; DEVICES_MAX];
 
-/// Options that the program gave. Its lock is held while a device is opened, so that options are
+/// Options that the program gave, and how its devices are opened. Its lock is held while a device is opened, so that options are
 /// either given before or refused.
-static GIVEN: Mutex<Given> = Mutex::new(Given { all: None, each: Vec::new() });
+static GIVEN: Mutex<Given> =
+    Mutex::new(Given { all: None, each: Vec::new(), open_driver: open_cuda });
 
 struct Given {
     all: Option<Options>,
     each: Vec<(usize, Options)>,
+    open_driver: OpenDriver,
 }
 
 /// A device that is in use already.
@@ -96,8 +98,8 @@ fn open_alone(ordinal: c_int) -> Result<&'static Device, Failure> {
         None => Options::from_env()?,
     };
     // Cannot truncate: the position is below the table's length.
-    let device =
-        Box::new(Device::new(index as u32, open_driver(index as u32, &options)?, &options)?);
+    let driver = (given.open_driver)(index as u32, &options)?;
+    let device = Box::new(Device::new(index as u32, driver, &options)?);
     record::begin(&device.allocator, device.ordinal)?;
     let device = Box::leak(device);
     DEVICES[index].store(ptr::from_mut(device), Ordering::Release);
@@ -115,19 +117,9 @@ pub fn forget(ordinal: c_int) {
 /// Opens the driver of a device.
 pub type OpenDriver = fn(u32, &Options) -> Result<Arc<dyn Driver>, Failure>;
 
-static OPEN_DRIVER: OnceLock<OpenDriver> = OnceLock::new();
-
-/// From now on devices are opened by another function: simulated ones, for tests. The first who
-/// says so stays.
-pub fn open_by(open: OpenDriver) {
-    let _ = OPEN_DRIVER.set(open);
-}
-
-fn open_driver(ordinal: u32, options: &Options) -> Result<Arc<dyn Driver>, Failure> {
-    match OPEN_DRIVER.get() {
-        Some(open) => open(ordinal, options),
-        None => open_cuda(ordinal, options),
-    }
+/// From now on devices are opened by another function: simulated ones, for tests.
+pub fn open_by(open_driver: OpenDriver) {
+    GIVEN.lock().open_driver = open_driver;
 }
 
 fn open_cuda(ordinal: u32, options: &Options) -> Result<Arc<dyn Driver>, Failure> {

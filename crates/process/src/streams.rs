@@ -6,11 +6,11 @@
 //! Each thread remembers the keys of the identities it met last.
 
 use std::cell::Cell;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use drystone::StreamId;
 use drystone::driver::{Stream, StreamUid};
+use parking_lot::Mutex;
 
 use crate::device::{Device, is_default};
 use crate::status::{Failure, Status};
@@ -40,12 +40,11 @@ pub enum Owner {
 /// Tells whose a stream is, of a device and by its handle.
 pub type TellOwner = fn(u32, u64) -> Owner;
 
-static TELL_OWNER: OnceLock<TellOwner> = OnceLock::new();
+static TELL_OWNER: Mutex<Option<TellOwner>> = Mutex::new(None);
 
-/// From now on whoever brings a stream that was not met before is asked whose it is. The first who
-/// says so stays.
+/// From now on it is asked whose a stream is that was not met before.
 pub fn ask(tell: TellOwner) {
-    let _ = TELL_OWNER.set(tell);
+    *TELL_OWNER.lock() = Some(tell);
 }
 
 /// Whether streams live as long as the process, so that any may be asked at any time.
@@ -60,7 +59,11 @@ pub fn all_stay() {
 fn owner_of(device: u32, handle: u64) -> Owner {
     match STREAMS_STAY.load(Ordering::Relaxed) {
         true => Owner::Torch,
-        false => TELL_OWNER.get().map_or(Owner::Program, |tell| tell(device, handle)),
+        false => {
+            // Asked without the lock.
+            let tell = *TELL_OWNER.lock();
+            tell.map_or(Owner::Program, |tell| tell(device, handle))
+        }
     }
 }
 
