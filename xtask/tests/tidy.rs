@@ -47,8 +47,12 @@ fn dependencies(manifest: &Path) -> (String, Vec<String>) {
     let text = fs::read_to_string(manifest).unwrap();
     let table: toml::Table = text.parse().unwrap();
     let package = table["package"]["name"].as_str().unwrap().to_owned();
-    let names = table.get("dependencies").and_then(toml::Value::as_table);
-    (package, names.into_iter().flat_map(|names| names.keys().cloned()).collect())
+    // Also those of one system alone.
+    let targets = table.get("target").and_then(toml::Value::as_table);
+    let targets = targets.into_iter().flat_map(toml::Table::values);
+    let tables = targets.filter_map(toml::Value::as_table).chain([&table]);
+    let names = tables.filter_map(|table| table.get("dependencies")?.as_table());
+    (package, names.flat_map(|names| names.keys().cloned()).collect())
 }
 
 #[test]
