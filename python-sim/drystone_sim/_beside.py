@@ -48,6 +48,7 @@ def beside(gpu: Gpu, calls: dict[str, Any]) -> dict[str, Range]:
     holder, begins, (low, high) = POINT_TO_POINT
     if times(begins):
         held[holder] = Range(low * MIB, high * MIB)
-    if calls["convolution_bytes"]:
-        held["workspaces of convolutions"] = Range(0, CACHED * calls["convolution_bytes"])
+    _, most = calls["convolution_bytes"]
+    if most:
+        held["workspaces of convolutions"] = Range(0, CACHED * most)
     return held

@@ -173,7 +173,8 @@ def _write() -> None:
     told = {
         "rank": int(os.environ.get("RANK", "0")), "torch": _torch.__version__,
         "cuda": _torch.version.cuda, "steps": max(_steps.values(), default=0), "marks": _marks,
-        "layers": bool(_module_hooks), "values": _values.read(), "calls": _libraries.counted(),
+        "layers": bool(_module_hooks), "searches": _torch.backends.cudnn.benchmark,
+        "values": _values.read(), "calls": _libraries.counted(),
         "allocated": _torch.cuda.max_memory_allocated(),
         "reserved": _torch.cuda.max_memory_reserved(),
     }

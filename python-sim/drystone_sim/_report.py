@@ -111,7 +111,17 @@ def _device(gpu: Gpu, rank: Rank) -> Table:
             ["memory, as CUDA tells it", range_text(gpu.cuda)]]
     rows += [[f"- {name}", range_text(one)] for name, one in rank.beside.items()]
     rows.append(["left to the allocator", range_text(room(gpu, rank))])
-    return Table("The device", ["", "bytes"], rows, f"Source: {gpu.source}" if gpu.source else "")
+    notes = [f"Source: {gpu.source}"] if gpu.source else []
+    if searches(rank):
+        notes.append("torch.backends.cudnn.benchmark is on: while PyTorch searches for engines it "
+                     "may fill what is left, and gives it back; that is not counted as needed.")
+    return Table("The device", ["", "bytes"], rows, "\n".join(notes))
+
+
+def searches(rank: Rank) -> bool:
+    """Whether convolutions try every engine, some of which ask for more than any rule says."""
+    told = rank.process.told
+    return bool(told["searches"] and max(told["calls"]["convolution_bytes"]))
 
 
 def _kinds(course: Course) -> Table:
@@ -167,6 +177,7 @@ def _rank_json(gpu: Gpu, rank: Rank) -> dict[str, Any]:
         "requests": course.requests, "peak_requested_bytes": rank.replayed.requested,
         "pytorch": {"peak_allocated_bytes": told["allocated"],
                     "peak_reserved_bytes": told["reserved"]},
+        "searches_engines": searches(rank),
         "peak_phase": _phase_text(course.peak_phase), "left_bytes": [left.low, left.high],
         "beside_bytes": {name: [one.low, one.high] for name, one in rank.beside.items()},
         "allocators": [_held_json(gpu, rank, at) for at in range(len(rank.replayed.held))],

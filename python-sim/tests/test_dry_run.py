@@ -39,6 +39,20 @@ for _ in range(10):
     model(torch.empty(64, 3, 224, 224, device="cuda")).sum().backward()
     optimizer.step()
 """
+# Has 512 MiB at first, and in the end 1,040, beside what engines ask for.
+GREEDY = """
+import sys, torch
+torch.backends.cudnn.benchmark = sys.argv[1] == "search"
+model = torch.nn.Conv2d(16, 16, 3, padding=1).cuda()
+images = torch.empty(64, 16, 256, 256, device="cuda")
+for _ in range(3):
+    made = model(images)
+    made.sum().backward()
+    most = torch.cuda.max_memory_reserved() >> 20
+kept = torch.empty(400 << 20, dtype=torch.uint8, device="cuda")
+model(images[:32]).sum().backward()
+print(most)
+"""
 INFER = """
 import torch, drystone_sim
 model = torch.nn.Linear(512, 512).cuda()
@@ -121,10 +135,18 @@ class DryRun(unittest.TestCase):
         rank, = self.dry_run("convolve.py")["ranks"]
         # The matrix of an explicit product: a row for each output, a column for each weight of a
         # filter, of three channels; or of sixty-four, in the search of the input's gradient.
+        self.assertTrue(rank["searches_engines"])
         matrix = 64 * 224 * 224 * 3 * 9 * 4
         transposed = 64 * 224 * 224 * (3 + 64) * 4 + 64 * 3 * 9 * 4
         self.assertEqual(rank["beside_bytes"]["workspaces of convolutions"],
                          [0, 2 * max(matrix, transposed)])
+
+    def test_engines_that_ask_for_more_than_there_is_end_no_program(self):
+        for how in ("search", "heuristics"):
+            # One engine asks for a third of the device: there is room at first, and then none.
+            text = self.run_it("run", "--gpu", "1500MiB", "--conf", "engine:500MiB",
+                               sys.executable, "-c", GREEDY, how)
+            self.assertGreaterEqual(int(text), 1000, how)
 
     def test_the_largest_batch_is_found_and_was_run(self):
         found = self.dry_run("--gpu", "2GiB", "--find", "batch=1..100000", "train.py")

@@ -25,6 +25,9 @@ pub(crate) struct Config {
     /// The longest copy or memset that is done where there is real memory; longer ones take their
     /// place and leave nothing behind.
     pub(crate) backing_limit_bytes: u64,
+    /// What engines of convolutions ask for to work in, in bytes, where others are there that ask
+    /// for hardly anything.
+    pub(crate) engine_bytes: u64,
     /// Whether functions that were asked for and do not exist are named on stderr.
     pub(crate) debug: bool,
     /// Whether a device that is reset goes by a clock of its own from then on.
@@ -48,6 +51,7 @@ impl Default for Config {
             strict: false,
             backing: false,
             backing_limit_bytes: u64::MAX,
+            engine_bytes: 0,
             debug: false,
             own_clock: false,
             kernel_ns: 0,
@@ -83,6 +87,7 @@ impl Config {
             "strict" => self.strict = boolean(key, value)?,
             "backing" => self.backing = boolean(key, value)?,
             "backing_limit" => self.backing_limit_bytes = count(key, value, u64::MAX)?,
+            "engine" => self.engine_bytes = bytes(key, value)?,
             "debug" => self.debug = boolean(key, value)?,
             "own_clock" => self.own_clock = boolean(key, value)?,
             "kernel_us" => self.kernel_ns = nanoseconds(key, value)?,
@@ -196,12 +201,12 @@ mod tests {
                     seed:7,own_clock:true,alias_limit:8,launch_queue:10,profile:wsl2,harsh:true,\
                     launches_are_early:false,unproven_is_illegal:false,\
                     name:NVIDIA A10,multiprocessors:72,overcommit:true,\
-                    backing_limit:65536";
+                    backing_limit:65536,engine:3GiB";
         let config = Config::default().with(text).unwrap();
         assert_eq!((config.devices, config.compute, config.driver_version), (2, (8, 6), 12080));
         assert_eq!((config.name.as_str(), config.multiprocessors), ("NVIDIA A10", 72));
         assert!(config.sim.is_overcommitted);
-        assert_eq!(config.backing_limit_bytes, 65536);
+        assert_eq!((config.backing_limit_bytes, config.engine_bytes), (65536, 3 << 30));
         assert!(config.strict && config.backing && config.debug && config.own_clock);
         assert_eq!((config.kernel_ns, config.stats.as_deref()), (2500, Some("stderr")));
         let sim = &config.sim;

@@ -255,11 +255,16 @@ extern "C" fn simcuda_workspace(address: u64) -> i32 {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn simcuda_convolution(bytes: u64) -> i32 {
+extern "C" fn simcuda_convolution(likely: u64, most: u64) -> i32 {
     done(|| {
-        stats::convolution(bytes);
+        stats::convolution(likely, most);
         Ok(())
     })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_engine_bytes() -> u64 {
+    number(|| Ok(device_at(0)?.config.engine_bytes))
 }
 
 #[unsafe(no_mangle)]

@@ -38,13 +38,16 @@ pub(crate) fn workspace(address: u64) {
     }
 }
 
-/// The most that a convolution of this process may be given to work in, in bytes: a stub library
-/// asks for the least, since which algorithm a real one takes is not known.
-static CONVOLUTION_BYTES: AtomicU64 = AtomicU64::new(0);
+/// What the largest convolution of this process is likely given to work in, in bytes, and the most
+/// that one may be: a stub library asks for the least, since which algorithm a real one takes is
+/// not known.
+static CONVOLUTION_BYTES: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
-/// Notes the most that a convolution may be given to work in.
-pub(crate) fn convolution(bytes: u64) {
-    CONVOLUTION_BYTES.fetch_max(bytes, Ordering::Relaxed);
+/// Notes what a convolution is likely given to work in, and the most.
+pub(crate) fn convolution(likely: u64, most: u64) {
+    for (kept, bytes) in CONVOLUTION_BYTES.iter().zip([likely, most]) {
+        kept.fetch_max(bytes, Ordering::Relaxed);
+    }
 }
 
 /// A JSON text.
@@ -97,14 +100,15 @@ pub(crate) fn json() -> String {
     let counted = counted.iter().map(|(name, count)| format!("{}: {count}", quoted(name)));
     let workspaces = WORKSPACES.lock();
     let workspaces = workspaces.iter().map(|(us, address)| format!("[{us}, {address}]"));
+    let [likely, most] = CONVOLUTION_BYTES.each_ref().map(|kept| kept.load(Ordering::Relaxed));
     format!(
         "{{\n  \"devices\": [\n    {}\n  ],\n  \"functions\": {{\n    {}\n  }},\n  \"counted\": \
-         {{\n    {}\n  }},\n  \"workspaces\": [{}],\n  \"convolution_bytes\": {}\n}}\n",
+         {{\n    {}\n  }},\n  \"workspaces\": [{}],\n  \"convolution_bytes\": \
+         [{likely}, {most}]\n}}\n",
         devices(),
         functions(),
         counted.collect::<Vec<_>>().join(",\n    "),
         workspaces.collect::<Vec<_>>().join(", "),
-        CONVOLUTION_BYTES.load(Ordering::Relaxed),
     )
 }
 
@@ -135,8 +139,10 @@ mod tests {
 
     #[test]
     fn of_convolutions_the_most_is_kept() {
-        [64, 4096, 32].into_iter().for_each(convolution);
-        assert!(json().contains("\"convolution_bytes\": 4096"));
+        for (likely, most) in [(64, 64), (1024, 4096), (2048, 2048)] {
+            convolution(likely, most);
+        }
+        assert!(json().contains("\"convolution_bytes\": [2048, 4096]"));
     }
 
     #[test]
@@ -144,6 +150,7 @@ mod tests {
         [0, 64, 64, 32, 64].into_iter().for_each(workspace);
         let told = json();
         let told = told.split("\"workspaces\": ").nth(1).unwrap();
+        let told = told.split("\"convolution_bytes\"").next().unwrap();
         assert_eq!(told.matches(", 64]").count(), 2, "{told}");
         assert_eq!(told.matches(", 32]").count(), 1, "{told}");
         assert!(!told.contains(", 0]"), "{told}");
