@@ -6,6 +6,10 @@ Runs `truth.py` for each data set, as many at once as there are jobs, and leaves
 last folder; with no jobs it judges those that lie there. What lies beside PyTorch's allocator on
 the measured machine is not recorded; it is the median difference over a fifth of the rows, one
 figure for each data set, and the other rows are judged with it.
+
+Two things are asked of a promise: what the device shows, and whether it is enough to run. Of the
+first the measurements tell; of the second the same program on a simulated device that has just that
+much, and, on the measured one, the rows that were said to fit it.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ MARGIN = 0.02, 128
 WORST = 12
 # Here what algorithms take is not known.
 NOT_KNOWN = "convolutions", "both"
+TRAINED_LESS = "did not train when measured"
 
 Row = dict[str, Any]
 
@@ -66,7 +71,7 @@ def fate(row: Row, beside: float) -> str:
         return "cut by the device when measured, and said to fit"
     # Weights, gradients and one value more for each weight: the least that any of them holds.
     if measured < 3 * row["weights_mib"] + beside:
-        return "did not train when measured"
+        return TRAINED_LESS
     return ""
 
 
@@ -74,7 +79,18 @@ def beside_of(rows: list[Row]) -> float:
     """The median difference, in MiB, of rows that ran, but for those that cuDNN adds to."""
     ran = [row for row in rows if row.get("class", NOT_KNOWN[0]) not in NOT_KNOWN
            and float(row["measured_mib"]) < CUT_MIB]
-    return statistics.median(float(row["measured_mib"]) - row["reserved_mib"] for row in ran)
+    return statistics.median(float(row["measured_mib"]) - likely(row, 0) for row in ran)
+
+
+def likely(row: Row, beside: float) -> float:
+    """What a row is said to hold, in MiB: with one workspace, of a likely size."""
+    return beside + row["reserved_mib"] + row.get("likely_mib", 0)
+
+
+def ends(row: Row, beside: float) -> tuple[float, float]:
+    """The least and the most that a row is said to hold, in MiB."""
+    least = beside + row["reserved_mib"]
+    return least, least + CACHED * row.get("most_mib", 0)
 
 
 def report(name: str, rows: list[Row]) -> None:
@@ -87,31 +103,47 @@ def report(name: str, rows: list[Row]) -> None:
         why = fate(row, beside)
         fates[why] = fates.get(why, 0) + 1
         if not why:
-            judged.append((row, row["reserved_mib"] + beside, float(row["measured_mib"])))
+            judged.append((row, likely(row, beside), float(row["measured_mib"])))
     print(f"### {name}: {len(judged)} of {len(rows) - fifth} rows judged\n")
     print(f"Beside the allocator: {beside:.0f} MiB, from {fifth} other rows. Not judged: "
           + ("; ".join(f"{count} {why}" for why, count in sorted(fates.items()) if why) or "none")
           + ".\n")
     print("| class | rows | median error | 95th percentile | range | within | more than promised "
-          "|\n| --- | --- | --- | --- | --- | --- | --- |")
+          "| not enough |\n| --- | --- | --- | --- | --- | --- | --- | --- |")
     for kind in sorted({row["class"] for row, _, _ in judged}):
-        ours = [(promise, promise + CACHED * row["convolution_mib"], held)
+        ours = [(*ends(row, beside), promise, held, row.get("enough"))
                 for row, promise, held in judged if row["class"] == kind]
-        errors = sorted(abs(low - held) / held for low, _, held in ours)
-        wide = statistics.median((high - low) / low for low, high, _ in ours)
-        under = sum(held < low - margin(low) for low, _, held in ours)
-        over = sum(held > high + margin(high) for _, high, held in ours)
+        errors = sorted(abs(promise - held) / held for _, _, promise, held, _ in ours)
+        wide = statistics.median((high - low) / low for low, high, *_ in ours)
+        under = sum(held < low - margin(low) for low, _, _, held, _ in ours)
+        over = sum(held > high + margin(high) for _, high, _, held, _ in ours)
         within = len(ours) - under - over
+        tried = [enough for *_, enough in ours if enough is not None]
+        short = f"{tried.count(False)} of {len(tried)}" if tried else ""
         print(f"| {kind} | {len(ours)} | {statistics.median(errors):.1%} | "
               f"{errors[int(len(errors) * 0.95)]:.1%} | {wide:.1%} | {within / len(ours):.1%} | "
-              f"{over} ({over / len(ours):.1%}) |")
+              f"{over} ({over / len(ours):.1%}) | {short} |")
     print("\n| furthest off | promised / measured | at most |\n| --- | --- | --- |")
     judged.sort(key=lambda one: -abs(one[1] - one[2]) / one[2])
     for row, promise, held in judged[:WORST]:
         what = row.get("model") or f"{row['arch']}, {row['depth']} layers"
-        high = promise + CACHED * row["convolution_mib"]
+        high = ends(row, beside)[1]
         print(f"| {what}, batch {row['batch']} | {promise / held:.2f} | {high / held:.2f} |")
     print()
+    tell_device(rows[fifth:], beside)
+
+
+def tell_device(rows: list[Row], beside: float) -> None:
+    """What became of the rows that certainly fit the device that was measured."""
+    fitting = [row for row in rows if "reserved_mib" in row
+               and ends(row, beside)[1] <= DEVICE_MIB and fate(row, beside) != TRAINED_LESS]
+    ended = reached = 0
+    for row in fitting:
+        least, held = ends(row, beside)[0], float(row["measured_mib"])
+        reached += held >= CUT_MIB
+        ended += held < least - margin(least)
+    print(f"Said to fit the measured device: {len(fitting)}. {reached} of them reached its end; "
+          f"{ended} held less than they were said to need.\n")
 
 
 def margin(promise: float) -> float:

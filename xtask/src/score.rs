@@ -15,7 +15,7 @@ use crate::simcuda::target;
 use crate::torch;
 
 /// What has the models, without what it needs, which is installed for the tests already.
-const TIMM: &str = "timm==1.0.31";
+const TIMM: &str = "timm==1.0.9";
 
 /// How much of the measurements to look at.
 #[derive(clap::Args)]
