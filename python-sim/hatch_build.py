@@ -1,9 +1,10 @@
 """What the wheel has beside the package's files: the simulated libraries, the stubs of what PyTorch
-imports from NVIDIA's, and the `drystone` command, built by cargo.
+imports from NVIDIA's, and the `drystone` command.
 
-The stubs are those of the PyTorch wheels whose `torch/lib` folders `DRYSTONE_SIM_TORCH` names, or
-of the one that `cargo xtask torch` installs. Invariant: the wheel is for this platform, and for any
-Python 3.
+`cargo xtask sim-wheel` makes them for any machine, and names their folder. Where it was not asked,
+they are built here for this machine: the stubs are those of the PyTorch wheels whose `torch/lib`
+folders `DRYSTONE_SIM_TORCH` names, or of the one that `cargo xtask torch` installs. Invariant: the
+wheel is for one platform, and for any Python 3.
 """
 
 from __future__ import annotations
@@ -16,33 +17,47 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+PARTS, PLATFORM = "DRYSTONE_SIM_PARTS", "DRYSTONE_SIM_PLATFORM"
 TORCH = "DRYSTONE_SIM_TORCH"
+NOTICES = "THIRD-PARTY-NOTICES"
+# What libraries are made of, beside them.
+SOURCES = ".c", ".ld", ".o", ".names", ".versions"
 
 
 class Hook(BuildHookInterface):
     """Called by hatchling, which finds it by the name of this file."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Builds the parts, and adds them to what goes into the wheel."""
-        root = Path(self.root).parent
-        made = root / "target/sim-wheel"
-        self._cargo(root, "xtask", "simcuda", "--out", str(made / "simulated"))
+        """Adds to what goes into the wheel, built now if it was not before."""
+        named = os.environ.get(PARTS)
+        parts = Path(named) if named else self._built(Path(self.root).parent)
+        # Beside each library may lie what it was made of.
+        libraries = [file for file in sorted(parts.glob("*/lib*.so*"))
+                     if ".so" in file.suffixes and file.suffix not in SOURCES]
+        platform = os.environ.get(PLATFORM, sysconfig.get_platform())
+        build_data["tag"] = f"py3-none-{platform.replace('-', '_').replace('.', '_')}"
+        build_data["pure_python"] = False
+        build_data["force_include"] = {
+            str(parts / "bin/drystone"): "drystone_sim/bin/drystone",
+            **{str(file): f"drystone_sim/lib/{file.name}" for file in libraries},
+            **{str(file): f"drystone_sim/{file.name}" for file in parts.glob(NOTICES)},
+        }
+
+    def _built(self, root: Path) -> Path:
+        parts = root / "target/sim-parts/local"
+        self._cargo(root, "xtask", "simcuda", "--out", str(parts / "lib"))
         usual = root.glob("target/torch/venv/lib/python*/site-packages/torch/lib")
         wheels = (os.environ[TORCH].split(os.pathsep) if TORCH in os.environ
                   else map(str, usual))
         for number, folder in enumerate(filter(None, wheels)):
             self._cargo(root, "xtask", "stubs", "--wheel-libs", folder,
-                        "--out", str(made / f"stubs-{number}"))
+                        "--out", str(parts / f"stubs-{number}"))
         self._cargo(root, "build", "--release", "--package", "drystone-cli")
-        libraries = [file for file in sorted(made.glob("*/lib*.so*"))
-                     if ".so" in file.suffixes and file.suffix not in (".c", ".ld")]
-        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-        build_data["tag"] = f"py3-none-{platform}"
-        build_data["pure_python"] = False
-        build_data["force_include"] = {
-            str(root / "target/release/drystone"): "drystone_sim/bin/drystone",
-            **{str(file): f"drystone_sim/lib/{file.name}" for file in libraries},
-        }
+        command = parts / "bin/drystone"
+        command.parent.mkdir(exist_ok=True)
+        command.write_bytes((root / "target/release/drystone").read_bytes())
+        command.chmod(0o755)
+        return parts
 
     @staticmethod
     def _cargo(root: Path, *arguments: str) -> None:

@@ -16,10 +16,12 @@ mod package;
 mod parts;
 mod python;
 mod score;
+mod sim_wheel;
 mod simcuda;
 mod stand_ins;
 mod stubs;
 mod test;
+mod toolchain;
 mod torch;
 mod wheel;
 
@@ -32,6 +34,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use crate::command::{TORCH_VERSION, cargo, install, run};
 use crate::engines::Engine;
 use crate::parts::Outcome;
+use crate::toolchain::Toolchain;
 
 /// As in `Cargo.lock`.
 const GUNGRAUN_VERSION: &str = "0.20.0";
@@ -133,6 +136,8 @@ enum Task {
     /// Build the Python package's wheel and its source archive; installs what that takes into a
     /// folder of its own the first time.
     Wheel(wheel::WheelArgs),
+    /// Build the wheel of the simulated device, `drystone-sim`.
+    SimWheel(sim_wheel::SimWheelArgs),
     /// Build what the wheel has of Rust, for this machine.
     Native {
         /// Where it goes; `target/native/local` unless said otherwise.
@@ -184,7 +189,8 @@ fn main() -> Result<()> {
         Task::Gpu { action: Some(GpuAction::Pack), out, .. } => gpu::pack(out).map(drop),
         Task::Gpu { action: None, simulated, out } => gpu::gpu(simulated, out),
         Task::Simcuda { out } => {
-            let folder = out.map_or_else(simcuda::build, |out| simcuda::build_in(&out))?;
+            let out = out.unwrap_or_else(|| simcuda::target().join("simcuda"));
+            let folder = simcuda::build_in(&out, &Toolchain::local())?;
             println!("{}", folder.display());
             Ok(())
         }
@@ -202,6 +208,10 @@ fn main() -> Result<()> {
         Task::Shims { args, new } => wheel::shims(&args, new),
         Task::Wheel(args) => {
             println!("{}", wheel::wheel(&args)?.display());
+            Ok(())
+        }
+        Task::SimWheel(args) => {
+            println!("{}", sim_wheel::sim_wheel(&args)?.display());
             Ok(())
         }
         Task::Native { out } => {

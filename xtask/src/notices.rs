@@ -15,16 +15,17 @@ use crate::command::root;
 
 /// What the file is called.
 pub const NAME: &str = "THIRD-PARTY-NOTICES";
-/// What is shipped.
-const SHIPPED: [&str; 2] = ["drystone-preload", "drystone-cli"];
+/// What the wheel of PyTorch's allocator has, and that of the simulated device.
+pub const SHIPPED: [&str; 2] = ["drystone-preload", "drystone-cli"];
+pub const SIMULATED: [&str; 3] = ["drystone-simcuda", "drystone-simcudart", "drystone-cli"];
 /// How files with licences begin.
 const LICENCES: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "NOTICE", "UNLICENSE"];
 
-/// The whole file.
-pub fn text() -> Result<String> {
+/// The whole file, for crates that are shipped.
+pub fn text(shipped: &[&str]) -> Result<String> {
     let metadata = metadata()?;
-    let linked = linked(&metadata)?;
-    let mut text = "Drystone's library and command are linked with these packages of crates.io, \
+    let linked = linked(&metadata, shipped)?;
+    let mut text = "Drystone's libraries and command are linked with these packages of crates.io, \
                     and with Rust's standard library (MIT OR Apache-2.0, \
                     https://www.rust-lang.org). Wheels are linked with LLVM's libunwind \
                     (Apache-2.0 WITH LLVM-exception, https://llvm.org) besides.\n\n"
@@ -57,13 +58,13 @@ fn metadata() -> Result<Value> {
 }
 
 /// The packages that are linked in, over any number of others.
-fn linked(metadata: &Value) -> Result<BTreeSet<String>> {
+fn linked(metadata: &Value, shipped: &[&str]) -> Result<BTreeSet<String>> {
     let nodes = list(&metadata["resolve"], "nodes")?;
     let nodes: BTreeMap<String, &Value> =
         nodes.iter().map(|node| (node["id"].to_string(), node)).collect();
-    let shipped = list(metadata, "packages")?.iter();
-    let shipped = shipped.filter(|package| SHIPPED.iter().any(|name| package["name"] == *name));
-    let mut next: Vec<String> = shipped.map(|package| package["id"].to_string()).collect();
+    let packages = list(metadata, "packages")?.iter();
+    let roots = packages.filter(|package| shipped.iter().any(|name| package["name"] == *name));
+    let mut next: Vec<String> = roots.map(|package| package["id"].to_string()).collect();
     let mut found = BTreeSet::new();
     while let Some(id) = next.pop() {
         if found.contains(&id) {

@@ -6,36 +6,32 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 
 use crate::command::{root, run};
+use crate::toolchain::Toolchain;
 
 /// Folders of the crates, in the order of linking: later ones import from `libcuda.so.1`.
 const CRATES: [&str; 2] = ["simcuda", "simcudart"];
 
 /// Builds the libraries in the usual folder and returns it.
 pub fn build() -> Result<PathBuf> {
-    build_in(&target().join("simcuda"))
+    build_in(&target().join("simcuda"), &Toolchain::local())
 }
 
 /// Builds the libraries in a folder and returns it by its whole name.
-pub fn build_in(out: &Path) -> Result<PathBuf> {
-    let mut archives = Command::new("cargo");
-    archives.args(["build", "--quiet", "--release"]);
-    for name in CRATES {
-        archives.args(["--package", &format!("drystone-{name}")]);
-    }
-    run(archives)?;
+pub fn build_in(out: &Path, toolchain: &Toolchain) -> Result<PathBuf> {
+    let packages = CRATES.map(|name| format!("drystone-{name}"));
+    let built = toolchain.cargo(&packages.each_ref().map(String::as_str))?;
     fs::create_dir_all(out).with_context(|| format!("make {}", out.display()))?;
     let out = out.canonicalize().with_context(|| format!("find {}", out.display()))?;
     for name in CRATES {
-        let archive = target().join(format!("release/lib{name}.a"));
+        let archive = built.join(format!("lib{name}.a"));
         let folder = root().join("crates/lab").join(name).join("link");
         for script in scripts(&folder)? {
-            link(&archive, &script, &out, name != CRATES[0])?;
+            link(toolchain, &archive, &script, &out, name != CRATES[0])?;
         }
     }
     // What programs open that were linked against the driver without its version.
@@ -60,7 +56,13 @@ fn scripts(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Links the library that a script is for, unless it is newer than what it is made of.
-fn link(archive: &Path, script: &Path, out: &Path, imports_driver: bool) -> Result<()> {
+fn link(
+    toolchain: &Toolchain,
+    archive: &Path,
+    script: &Path,
+    out: &Path,
+    imports_driver: bool,
+) -> Result<()> {
     let name = script.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let library = out.join(&name);
     let made = modified(&library).ok();
@@ -69,15 +71,12 @@ fn link(archive: &Path, script: &Path, out: &Path, imports_driver: bool) -> Resu
     }
     // A running program keeps the library it has mapped: the new one takes its place whole.
     let fresh = out.join(format!("{name}.new"));
-    let mut link = Command::new("cc");
-    link.args(["-shared", "-fPIC", "-o"]).arg(&fresh);
-    link.arg(format!("-Wl,-soname,{name}"));
-    link.arg("-Wl,--whole-archive").arg(archive).arg("-Wl,--no-whole-archive").arg(script);
+    let mut link = toolchain.linker(archive, script, &library)?;
+    link.arg("-o").arg(&fresh).arg(format!("-Wl,-soname,{name}"));
     link.args(["-Wl,--gc-sections", "-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,--no-undefined"]);
     if imports_driver {
-        link.args(["-Wl,-rpath,$ORIGIN", "-L"]).arg(out).arg("-l:libcuda.so.1");
+        link.arg("-Wl,-rpath,$ORIGIN").arg(out.join("libcuda.so.1"));
     }
-    link.args(["-lpthread", "-ldl", "-lm", "-lgcc_s", "-lc"]);
     run(link)?;
     fs::rename(&fresh, &library).with_context(|| format!("make {}", library.display()))
 }

@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::command::{root, run};
 use crate::simcuda;
+use crate::toolchain::Toolchain;
 use imports::{Imports, Names};
 
 /// Sources of the functions whose answers are read.
@@ -43,7 +44,7 @@ const IDLE: [&str; 13] = [
 
 /// Makes the stubs of a wheel, and the libraries that they need.
 pub fn stubs(wheel_libraries: &Path, out: &Path) -> Result<()> {
-    for library in make(wheel_libraries, &simcuda::build()?, out)? {
+    for library in make(wheel_libraries, &simcuda::build()?, out, &Toolchain::local())? {
         println!("{}", out.join(library).display());
     }
     Ok(())
@@ -51,38 +52,49 @@ pub fn stubs(wheel_libraries: &Path, out: &Path) -> Result<()> {
 
 /// Makes a stub of every library of NVIDIA's that the libraries in a folder need, beside the
 /// simulated ones; says which.
-pub fn make(wheel_libraries: &Path, simulated: &Path, out: &Path) -> Result<Vec<String>> {
+pub fn make(
+    wheel_libraries: &Path,
+    simulated: &Path,
+    out: &Path,
+    toolchain: &Toolchain,
+) -> Result<Vec<String>> {
     let imports = imports::read(wheel_libraries)?;
     if imports.0.is_empty() {
         bail!("no library in {} needs one of NVIDIA's", wheel_libraries.display());
     }
-    make_of(&imports, simulated, out)?;
+    make_of(&imports, simulated, out, toolchain)?;
     Ok(imports.0.into_keys().collect())
 }
 
 /// Makes a stub of each library, with the names that are imported from it.
-pub fn make_of(imports: &Imports, simulated: &Path, out: &Path) -> Result<()> {
+pub fn make_of(
+    imports: &Imports,
+    simulated: &Path,
+    out: &Path,
+    toolchain: &Toolchain,
+) -> Result<()> {
     fs::create_dir_all(out).with_context(|| format!("make {}", out.display()))?;
     let mut answers = Vec::new();
     let mut is_new = false;
     for name in ANSWERS {
         let object = out.join(format!("{name}.o"));
-        is_new |= compile(name, &object, out)?;
+        is_new |= compile(name, &object, out, toolchain)?;
         answers.push(object);
     }
     for (library, names) in &imports.0 {
-        link(library, names, is_new, &answers, simulated, out)?;
+        let stub = Stub { names, file: out.join(library), answers: &answers, simulated };
+        stub.link(library, is_new, toolchain)?;
     }
     Ok(())
 }
 
 /// Compiles answers, unless they are up to date; says whether they were not.
-fn compile(name: &str, object: &Path, out: &Path) -> Result<bool> {
+fn compile(name: &str, object: &Path, out: &Path, toolchain: &Toolchain) -> Result<bool> {
     let source = root().join(format!("xtask/stubs/{name}.c"));
     let text = fs::read_to_string(&source).with_context(|| format!("read {}", source.display()))?;
     let is_new = write_if_changed(&out.join(format!("{name}.c")), &text)? || !object.exists();
     if is_new {
-        let mut compile = cc();
+        let mut compile = cc(toolchain)?;
         compile.args(["-ffunction-sections", "-fdata-sections", "-c"]);
         compile.arg(&source).arg("-o").arg(object);
         run(compile)?;
@@ -90,35 +102,37 @@ fn compile(name: &str, object: &Path, out: &Path) -> Result<bool> {
     Ok(is_new)
 }
 
-fn cc() -> Command {
-    let mut cc = Command::new("cc");
+fn cc(toolchain: &Toolchain) -> Result<Command> {
+    let mut cc = toolchain.cc()?;
     // A stub has fewer parameters than what it stands for.
     cc.args(["-O1", "-w", "-fPIC", "-fno-builtin", "-fvisibility=default"]);
-    cc
+    Ok(cc)
 }
 
-fn link(
-    library: &str,
-    names: &Names,
-    is_forced: bool,
-    answers: &[PathBuf],
-    simulated: &Path,
-    out: &Path,
-) -> Result<()> {
-    let file = out.join(library);
-    let source = out.join(format!("{library}.c"));
-    let versions = out.join(format!("{library}.ld"));
-    let is_new = write_if_changed(&source, &stub_source(names))?;
-    let is_new = write_if_changed(&versions, &version_script(names))? || is_new;
-    if !(is_new || is_forced) && file.exists() {
-        return Ok(());
+/// A library to be made: what it exports, where it goes, and what it is made of.
+struct Stub<'a> {
+    names: &'a Names,
+    file: PathBuf,
+    answers: &'a [PathBuf],
+    simulated: &'a Path,
+}
+
+impl Stub<'_> {
+    fn link(&self, library: &str, is_forced: bool, toolchain: &Toolchain) -> Result<()> {
+        let beside = |ending: &str| self.file.with_file_name(format!("{library}.{ending}"));
+        let (source, versions) = (beside("c"), beside("ld"));
+        let is_new = write_if_changed(&source, &stub_source(self.names))?;
+        let is_new = write_if_changed(&versions, &version_script(self.names))? || is_new;
+        if !(is_new || is_forced) && self.file.exists() {
+            return Ok(());
+        }
+        let mut link = cc(toolchain)?;
+        link.args(["-shared", "-Wl,--gc-sections", "-Wl,-rpath,$ORIGIN"]);
+        link.arg(format!("-Wl,-soname,{library}")).arg(&source).args(self.answers);
+        link.arg(format!("-Wl,--version-script={}", versions.display()));
+        link.arg(self.simulated.join("libcuda.so.1")).arg("-o").arg(&self.file);
+        run(link)
     }
-    let mut link = cc();
-    link.args(["-shared", "-Wl,--gc-sections", "-Wl,-rpath,$ORIGIN"]);
-    link.arg(format!("-Wl,-soname,{library}")).arg(&source).args(answers);
-    link.arg(format!("-Wl,--version-script={}", versions.display()));
-    link.arg(simulated.join("libcuda.so.1")).arg("-o").arg(&file);
-    run(link)
 }
 
 /// The generated functions: weak, so that those of `answers.c` take their places.

@@ -17,6 +17,7 @@ use crate::parts::Outcome;
 use crate::simcuda;
 use crate::stand_ins;
 use crate::stubs::{self, write_if_changed};
+use crate::toolchain::Toolchain;
 
 /// What PyTorch imports, without NVIDIA's libraries; a client of NVML; and what builds the wheel of
 /// Drystone's package.
@@ -106,7 +107,8 @@ pub fn set_up(version: &str) -> Result<TorchVenv> {
     let packages = site_packages(&python)?;
     stand_ins::declare(&packages)?;
     let stub_folder = folder.join("stubs");
-    let stubs = stubs::make(&packages.join("torch/lib"), &simulated, &stub_folder)?;
+    let wheel_libraries = packages.join("torch/lib");
+    let stubs = stubs::make(&wheel_libraries, &simulated, &stub_folder, &Toolchain::local())?;
     // Where the wheel's libraries look for NVIDIA's before anywhere else.
     let libraries = packages.join(runtime_folder(version)?);
     fs::create_dir_all(&libraries).with_context(|| format!("make {}", libraries.display()))?;

@@ -38,7 +38,7 @@ const PRODUCTS: [(&str, &str, &str); 3] = [
 ];
 const COMMAND: &str = "bin/drystone";
 /// The C library that PyTorch's own wheels need.
-const GLIBC: (u32, u32) = (2, 28);
+pub const GLIBC: (u32, u32) = (2, 28);
 /// Loaded before what is compiled for PyTorch, whoever brought them.
 const PROVIDED: [&str; 3] = ["libc10.so", "libc10_cuda.so", "libdrystone.so.1"];
 /// What the source archive holds, of the repository and of `python/`.
@@ -177,13 +177,13 @@ fn stage(to: &Path) -> Result<PathBuf> {
         }
     }
     let notices = to.join(notices::NAME);
-    fs::write(&notices, notices::text()?)
+    fs::write(&notices, notices::text(&notices::SHIPPED)?)
         .with_context(|| format!("write {}", notices.display()))?;
     Ok(to)
 }
 
 /// Refuses a wheel that would not load where PyTorch's own do.
-fn audit(wheel: &Path, tools: &Path) -> Result<()> {
+pub fn audit(wheel: &Path, tools: &Path) -> Result<()> {
     let folder = target().join("wheel-audited");
     // Named after the oldest system that it serves, and nothing added: what it does not find is
     // PyTorch's, and loaded before.
@@ -208,7 +208,7 @@ fn audit(wheel: &Path, tools: &Path) -> Result<()> {
 }
 
 /// The folder of the programs that build wheels, installed the first time.
-fn tools() -> Result<PathBuf> {
+pub fn tools() -> Result<PathBuf> {
     let folder = made_folder(target().join("wheel-venv"))?;
     let installed = folder.join("installed.txt");
     let wanted = TOOLS.join("\n");
@@ -227,7 +227,7 @@ fn tools() -> Result<PathBuf> {
 }
 
 /// A command that finds the tools first.
-fn with(tools: &Path, program: impl AsRef<OsStr>) -> Result<Command> {
+pub fn with(tools: &Path, program: impl AsRef<OsStr>) -> Result<Command> {
     let paths = env::var_os("PATH").unwrap_or_default();
     let paths = [tools.to_path_buf()].into_iter().chain(env::split_paths(&paths));
     let mut command = Command::new(program);
@@ -235,7 +235,7 @@ fn with(tools: &Path, program: impl AsRef<OsStr>) -> Result<Command> {
     Ok(command)
 }
 
-fn made_folder(folder: PathBuf) -> Result<PathBuf> {
+pub fn made_folder(folder: PathBuf) -> Result<PathBuf> {
     fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
     folder.canonicalize().with_context(|| format!("find {}", folder.display()))
 }

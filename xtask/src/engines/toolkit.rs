@@ -18,6 +18,7 @@ use crate::command::root;
 use crate::simcuda::{self, target};
 use crate::stubs::imports::{Imports, Names};
 use crate::stubs::make_of;
+use crate::toolchain::Toolchain;
 
 /// Libraries, and the module of cudarc that declares their functions.
 const LIBRARIES: [(&str, &str); 4] = [
@@ -65,7 +66,7 @@ impl Toolkit {
         {
             link(&toolkit.simulated.join(simulated), &libraries.join(name))?;
         }
-        make_of(&declared()?, &toolkit.simulated, &libraries)?;
+        make_of(&declared()?, &toolkit.simulated, &libraries, &Toolchain::local())?;
         Ok(toolkit)
     }
 

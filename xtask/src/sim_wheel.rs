@@ -1,0 +1,70 @@
+//! The wheel of the simulated device, `drystone-sim`: `cargo xtask sim-wheel`.
+//!
+//! Lives here: the order in which its parts are made, for this machine or another. What PyTorch
+//! imports from NVIDIA's libraries is read from PyTorch's wheels for x86-64: their names are the
+//! same on every machine. Invariant: a wheel that this returns runs where PyTorch's own do.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::command::{TORCH_VERSION, root, run};
+use crate::simcuda::{self, target};
+use crate::toolchain::Toolchain;
+use crate::wheel::{self, GLIBC, made_folder};
+use crate::{notices, stubs, torch};
+
+/// What to build.
+#[derive(Args)]
+pub struct SimWheelArgs {
+    /// The processor it is for, such as `aarch64`; this machine's unless said otherwise.
+    #[arg(long, default_value = env::consts::ARCH)]
+    machine: String,
+    /// Releases of PyTorch that run on it; each is installed the first time.
+    #[arg(long, value_name = "VERSION", num_args = 1.., default_values = [TORCH_VERSION])]
+    torch: Vec<String>,
+    /// Where it goes; `target/sim-wheel` unless said otherwise.
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+/// Builds it, and returns it.
+pub fn sim_wheel(args: &SimWheelArgs) -> Result<PathBuf> {
+    let out = made_folder(args.out.clone().unwrap_or_else(|| target().join("sim-wheel")))?;
+    let tools = wheel::tools()?;
+    let toolchain = Toolchain::portable(&args.machine)?;
+    let parts = parts(&toolchain, &args.torch, &target().join("sim-parts").join(&args.machine))?;
+    let platform = format!("manylinux_{}_{}_{}", GLIBC.0, GLIBC.1, toolchain.machine());
+    let mut build = wheel::with(&tools, tools.join("python"))?;
+    build.args(["-m", "hatchling", "build", "--target", "wheel", "--directory"]).arg(&out);
+    build.current_dir(root().join("python-sim"));
+    build.env("DRYSTONE_SIM_PARTS", &parts).env("DRYSTONE_SIM_PLATFORM", &platform);
+    run(build)?;
+    let version = env!("CARGO_PKG_VERSION");
+    let wheel = out.join(format!("drystone_sim-{version}-py3-none-{platform}.whl"));
+    let bytes = fs::metadata(&wheel).with_context(|| format!("find {}", wheel.display()))?.len();
+    wheel::audit(&wheel, &tools)?;
+    eprintln!("{}: {bytes} bytes", wheel.display());
+    Ok(wheel)
+}
+
+/// Makes all that the wheel has beside Python in a folder, which is returned: libraries, stubs, the
+/// command and the notices.
+fn parts(toolchain: &Toolchain, releases: &[String], out: &Path) -> Result<PathBuf> {
+    let out = made_folder(out.to_path_buf())?;
+    let simulated = simcuda::build_in(&out.join("lib"), toolchain)?;
+    for release in releases {
+        let (_, python) = torch::install(release)?;
+        let libraries = torch::site_packages(&python)?.join("torch/lib");
+        stubs::make(&libraries, &simulated, &out.join(format!("stubs-{release}")), toolchain)?;
+    }
+    let built = toolchain.cargo(&["drystone-cli"])?;
+    let bin = made_folder(out.join("bin"))?;
+    fs::copy(built.join("drystone"), bin.join("drystone")).context("copy the command")?;
+    let file = out.join(notices::NAME);
+    fs::write(&file, notices::text(&notices::SIMULATED)?)
+        .with_context(|| format!("write {}", file.display()))?;
+    Ok(out)
+}
