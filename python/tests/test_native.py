@@ -449,6 +449,28 @@ class Rest(OnDevice):
         empty(8 * MIB)
         self.assertGreater(torch.cuda.memory_reserved(), 0)
 
+    def test_of_a_stream_of_pytorchs_own_the_driver_is_asked_nothing(self):
+        side, asked = torch.cuda.Stream(), []
+
+        def request():
+            with torch.cuda.stream(side):
+                for _ in range(10):
+                    empty(4096)
+
+        def count():
+            request()
+            before = simulated.statistics()["functions"]
+            request()
+            after = simulated.statistics()["functions"]
+            asked.extend(name for name in ("cuStreamGetId", "cuStreamIsCapturing")
+                         if after.get(name) != before.get(name))
+
+        count()
+        thread = threading.Thread(target=count)
+        thread.start()
+        thread.join()
+        self.assertEqual(asked, [])
+
     def test_what_waits_for_all_streams_is_counted(self):
         def count():
             return torch.cuda.memory_stats()["num_sync_all_streams"]

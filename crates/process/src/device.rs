@@ -30,8 +30,8 @@ pub struct Device {
     pub pools: Pools,
     /// The legacy default stream, under either of its two handles.
     pub(crate) default_stream: StreamId,
-    /// The handle of each stream, by the position of its id.
-    pub(crate) handles: Mutex<Vec<u64>>,
+    /// The handle of each stream, and whether it stays until it is retired, by its id's position.
+    pub(crate) handles: Mutex<Vec<(u64, bool)>>,
 }
 
 impl Device {

@@ -98,7 +98,7 @@ fn explain(error: FreeError, ordinal: c_int) -> Failure {
 impl Device {
     /// The handle of the stream at a position, as the program named it last.
     pub fn handle_at(&self, stream: usize) -> u64 {
-        self.handles.lock().get(stream).copied().unwrap_or(0)
+        self.handles.lock().get(stream).map_or(0, |&(handle, _)| handle)
     }
 
     /// Whether a handle was that of the stream at a position. The driver is not asked: the stream

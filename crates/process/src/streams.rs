@@ -2,8 +2,9 @@
 //!
 //! A handle is not an identity: after a destroy the driver hands the same value out again (B2, B6),
 //! and the per-thread default stream has one value in every thread (B4). So the driver is asked for
-//! the identity at each use; only the default stream, which is never destroyed, needs no question.
-//! Each thread remembers the keys of the identities it met last.
+//! the identity at each use. The default stream, which is never destroyed, needs no question, nor
+//! does one that stays until it is retired. Each thread remembers the keys of those it met last, by
+//! identity or, of such a stream, by its handle.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,9 +22,22 @@ const REMEMBERED: usize = 8;
 /// A stream that the thread met: device, identity, key.
 type Met = Cell<Option<(u32, StreamUid, StreamId)>>;
 
+/// A stream that stays: device, handle, key.
+type Staying = Cell<Option<(u32, u64, StreamId)>>;
+
+// Without destructors, so that they serve until the thread's very end.
 thread_local! {
-    /// By identity. Has no destructor, so that it serves until the thread's very end.
+    /// By identity.
     static MET: [Met; REMEMBERED] = const { [const { Cell::new(None) }; REMEMBERED] };
+    /// By handle.
+    static STAYING: [Staying; REMEMBERED] = const { [const { Cell::new(None) }; REMEMBERED] };
+}
+
+/// Where a thread remembers a stream by its handle.
+#[inline]
+fn place_of(handle: u64) -> usize {
+    // The product's highest bits depend on all of a handle's.
+    (handle.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % REMEMBERED
 }
 
 /// Whose a stream is.
@@ -77,6 +91,12 @@ impl Device {
         if is_default(handle) {
             return Ok(self.default_stream);
         }
+        let known = STAYING.try_with(|known| known[place_of(handle)].get()).ok().flatten();
+        if let Some((ordinal, same, id)) = known
+            && (ordinal, same) == (self.ordinal, handle)
+        {
+            return Ok(id);
+        }
         let uid = self.allocator.stream_uid(Stream(handle))?;
         let met = MET.try_with(|met| met[uid.0 as usize % REMEMBERED].get()).ok().flatten();
         match met {
@@ -115,7 +135,7 @@ impl Device {
             Owner::Torch => self.allocator.add_stream(stream)?,
             Owner::Program | Owner::Unknown => self.allocator.add_passing_stream(stream)?,
         };
-        self.note(stream, id);
+        self.note(stream, id, owner == Owner::Torch);
         if owner != Owner::Unknown {
             self.meet(uid, id);
         }
@@ -131,7 +151,7 @@ impl Device {
             let stream = Stream(handle);
             let uid = self.allocator.stream_uid(stream)?;
             let id = self.allocator.add_stream(stream)?;
-            self.note(stream, id);
+            self.note(stream, id, true);
             self.meet(uid, id);
         }
         Ok(())
@@ -144,12 +164,20 @@ impl Device {
         });
     }
 
-    fn note(&self, stream: Stream, id: StreamId) {
+    /// Notes a stream's handle, and whether it stays. What any thread has said of that counts.
+    fn note(&self, stream: Stream, id: StreamId, stays: bool) {
         let mut handles = self.handles.lock();
         if handles.len() <= id.index() {
-            handles.resize(id.index() + 1, 0);
+            handles.resize(id.index() + 1, (0, false));
         }
-        handles[id.index()] = stream.0;
+        let entry = &mut handles[id.index()];
+        let stays = stays || *entry == (stream.0, true);
+        *entry = (stream.0, stays);
+        drop(handles);
+        // That value is a stream of each thread's.
+        let stays = stays && stream != Stream::PER_THREAD;
+        let known = stays.then_some((self.ordinal, stream.0, id));
+        let _ = STAYING.try_with(|all| all[place_of(stream.0)].set(known));
     }
 
     /// Says that a stream is about to be destroyed.
@@ -162,6 +190,10 @@ impl Device {
             return Err(Failure::new(Status::InvalidValue, message));
         }
         let id = self.stream(handle)?;
+        if let Some(entry) = self.handles.lock().get_mut(id.index()) {
+            entry.1 = false;
+        }
+        let _ = STAYING.try_with(|all| all[place_of(handle)].set(None));
         match self.allocator.retire_stream(id) {
             Ok(()) => Ok(()),
             // Retired by another thread. Used again since, it has a new key.
