@@ -1,19 +1,23 @@
 """Frameworks as a new user runs them, one a process: `frameworks.py NAME`.
 
-Each trains or samples something small whose lengths vary. The last line is JSON: the framework's
-version, what was requested and held at most, and counts, to compare between allocators. Nothing
-here names an allocator: the environment chooses.
+Each trains or samples something small whose lengths vary; `ddp` and `fsdp2` are ranks, for
+`torchrun`. The last line is JSON: the framework's version, what was requested and held at most, on
+all devices of the process together, and counts, to compare between allocators; on the simulated
+device also the driver's calls that do something, and how long they took. Nothing here names an
+allocator: the environment chooses.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import logging
+import os
 import random
 import sys
 import tempfile
 import warnings
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 import torch
 from torch import nn
@@ -55,20 +59,21 @@ class InOrder:
         return self.items[at]
 
 
+def in_order(trainer):
+    """A trainer that takes samples as they come."""
+    return type(trainer.__name__, (trainer,), {"_get_train_sampler": lambda *_: None})
+
+
 def transformers():
     """`Trainer`, which looks for the batch that fits."""
     from transformers import Trainer, TrainingArguments
-
-    class Ordered(Trainer):
-        def _get_train_sampler(self, *_):
-            return None
 
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             folder, per_device_train_batch_size=8, num_train_epochs=2, save_strategy="no",
             report_to=[], logging_steps=4, bf16=True, disable_tqdm=True, dataloader_num_workers=0,
             dataloader_pin_memory=False)
-        Ordered(llama(), arguments, train_dataset=InOrder(samples(8))).train()
+        in_order(Trainer)(llama(), arguments, train_dataset=InOrder(samples(8))).train()
 
 
 def accelerate():
@@ -146,8 +151,139 @@ def diffusers():
     pipeline(batch_size=4, num_inference_steps=3)
 
 
+def trl():
+    """`SFTTrainer`, on sequences of many lengths."""
+    from trl import SFTConfig, SFTTrainer
+    from datasets import Dataset
+
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = SFTConfig(
+            folder, per_device_train_batch_size=8, num_train_epochs=2, save_strategy="no",
+            report_to=[], bf16=True, disable_tqdm=True, dataloader_pin_memory=False,
+            max_length=None, dataset_kwargs={"skip_prepare_dataset": True},
+            remove_unused_columns=False)
+        kept = [{name: column.tolist() for name, column in one.items()}
+                for one in samples(8)]
+        in_order(SFTTrainer)(
+            llama(), arguments, train_dataset=Dataset.from_list(kept),
+            data_collator=lambda batch: {
+                name: torch.tensor([one[name] for one in batch]) for name in batch[0]},
+            processing_class=tokenizer()).train()
+
+
+def tokenizer():
+    """One that a trainer insists on; nothing is read by it."""
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+    words = Tokenizer(models.WordLevel({"a": 0, "<end>": 1}, unk_token="a"))
+    return PreTrainedTokenizerFast(
+        tokenizer_object=words, eos_token="<end>", pad_token="<end>")
+
+
+def steps(model, device, forward=None):
+    """Trains on a batch of each length."""
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(2):
+        for length in lengths():
+            tokens = torch.ones(8, length, dtype=torch.long, device=device)
+            with torch.autocast("cuda", torch.bfloat16):
+                loss = (forward or model)(input_ids=tokens, labels=tokens).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def rank():
+    """This process's device, once it is one of a group."""
+    torch.distributed.init_process_group("gloo" if sys.argv[1] == "ddp" else "nccl")
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+    return device
+
+
+def ddp():
+    """`DistributedDataParallel`."""
+    device = rank()
+    model = nn.parallel.DistributedDataParallel(llama().to(device), device_ids=[device.index])
+    steps(model, device)
+
+
+def fsdp2():
+    """`fully_shard`, layer by layer."""
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    device = rank()
+    model, policy = llama().to(device), MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+    for layer in model.model.layers:
+        fully_shard(layer, mp_policy=policy)
+    fully_shard(model, mp_policy=policy)
+    steps(model, device)
+
+
+def two_devices():
+    """A model on each device of one process, in turns, and what one sends to the other."""
+    models = [llama().to(f"cuda:{index}") for index in range(2)]
+    optimizers = [torch.optim.AdamW(model.parameters()) for model in models]
+    for length in lengths():
+        tokens = torch.ones(8, length, dtype=torch.long, device="cuda:0")
+        for index, (model, optimizer) in enumerate(zip(models, optimizers)):
+            there = tokens.to(f"cuda:{index}")
+            with torch.autocast("cuda", torch.bfloat16):
+                out = model(input_ids=there, labels=there)
+            out.loss.backward()
+            out.logits.detach().to(f"cuda:{1 - index}")
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def compiled(mode):
+    """`torch.compile` of one layer's kind, at three lengths."""
+    model = nn.Sequential(nn.Linear(512, 1536), nn.GELU(), nn.Linear(1536, 512)).cuda()
+    forward = torch.compile(model, mode=mode, dynamic=False)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for length in (lengths()[:3] * 4):
+        forward(torch.ones(8, length, 512, device="cuda")).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def compile_default():
+    compiled("default")
+
+
+def compile_reduce_overhead():
+    compiled("reduce-overhead")
+
+
 PROGRAMS = {program.__name__: program for program in (
-    transformers, accelerate, lightning, peft, diffusers)}
+    transformers, accelerate, lightning, peft, diffusers, trl, ddp, fsdp2, two_devices,
+    compile_default, compile_reduce_overhead)}
+
+
+def driver():
+    """Calls of the simulated driver's, and their time; nothing with another driver."""
+    library = ctypes.CDLL("libcuda.so.1")
+    if not hasattr(library, "simcuda_stats_json"):
+        return {}
+    library.simcuda_stats_json.restype = ctypes.c_uint64
+    size = library.simcuda_stats_json(None, ctypes.c_uint64(0)) + 4096
+    room = ctypes.create_string_buffer(size)
+    library.simcuda_stats_json(room, ctypes.c_uint64(size))
+    devices = json.loads(room.value)["devices"]
+    return {"driver_calls": sum(one["calls"] for one in devices),
+            "driver_ms": round(sum(one["driver_time_us"] for one in devices) / 1000, 1)}
+
+
+def total():
+    """Statistics of all devices together."""
+    found = [torch.cuda.memory_stats(index) for index in range(torch.cuda.device_count())]
+    return {name: sum(one.get(name, 0) for one in found) for name in found[0]}
+
+
+def version_of(name):
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return torch.__version__
 
 
 def main(name):
@@ -156,17 +292,18 @@ def main(name):
     torch.manual_seed(5)
     PROGRAMS[name]()
     torch.cuda.synchronize()
-    stats = torch.cuda.memory_stats()
+    stats = total()
     print(json.dumps({
         "framework": name,
-        "version": version(name),
+        "version": version_of(name),
         "allocator": torch.cuda.get_allocator_backend(),
         "requested_mib": round(stats["requested_bytes.all.peak"] / 2**20, 1),
         "reserved_mib": round(stats["reserved_bytes.all.peak"] / 2**20, 1),
         "requests": stats["allocation.all.allocated"],
         "requested_in_all": stats["requested_bytes.all.allocated"],
         "refused": stats["num_ooms"],
-    }))
+        **driver(),
+    }), flush=True)
 
 
 if __name__ == "__main__":
