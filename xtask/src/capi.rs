@@ -11,8 +11,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::command::{cargo, root, run};
-use crate::simcuda::target;
+use crate::command::{cargo, root, run, target};
 
 /// Where the library is in the folder, by the name that linkers look for.
 pub const LIBRARY: &str = "lib/libdrystone.so";

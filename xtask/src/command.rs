@@ -9,6 +9,11 @@ use anyhow::{Context, Result, bail};
 /// The PyTorch whose snapshots are written and whose viewer must read them.
 pub const TORCH_VERSION: &str = "2.11.0";
 
+/// Where cargo builds.
+pub fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
 /// Runs cargo.
 pub fn cargo(arguments: &[&str]) -> Result<()> {
     let mut command = Command::new("cargo");

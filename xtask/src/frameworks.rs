@@ -7,8 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::command::{TORCH_VERSION, cargo, root, run};
-use crate::simcuda::target;
+use crate::command::{TORCH_VERSION, cargo, root, run, target};
 use crate::torch;
 
 /// The frameworks, and then what they import.

@@ -12,8 +12,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::command::{TORCH_VERSION, root, run};
-use crate::simcuda::target;
+use crate::command::{TORCH_VERSION, root, run, target};
 use crate::wheel::{self, ShimArgs, WheelArgs};
 use crate::{capi, simcuda, torch};
 

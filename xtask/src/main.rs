@@ -24,6 +24,7 @@ mod test;
 mod toolchain;
 mod torch;
 mod wheel;
+mod wheel_tools;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -31,7 +32,7 @@ use std::process::Command;
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::command::{TORCH_VERSION, cargo, install, run};
+use crate::command::{TORCH_VERSION, cargo, install, run, target};
 use crate::engines::Engine;
 use crate::parts::Outcome;
 use crate::toolchain::Toolchain;
@@ -189,7 +190,7 @@ fn main() -> Result<()> {
         Task::Gpu { action: Some(GpuAction::Pack), out, .. } => gpu::pack(out).map(drop),
         Task::Gpu { action: None, simulated, out } => gpu::gpu(simulated, out),
         Task::Simcuda { out } => {
-            let out = out.unwrap_or_else(|| simcuda::target().join("simcuda"));
+            let out = out.unwrap_or_else(|| target().join("simcuda"));
             let folder = simcuda::build_in(&out, &Toolchain::local())?;
             println!("{}", folder.display());
             Ok(())
@@ -215,7 +216,7 @@ fn main() -> Result<()> {
             Ok(())
         }
         Task::Native { out } => {
-            let out = out.unwrap_or_else(|| simcuda::target().join("native/local"));
+            let out = out.unwrap_or_else(|| target().join("native/local"));
             println!("{}", wheel::native(None, &out)?.display());
             Ok(())
         }

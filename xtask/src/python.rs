@@ -8,9 +8,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::{TORCH_VERSION, cargo, root, run};
+use crate::command::{TORCH_VERSION, cargo, root, run, target};
 use crate::parts::Outcome;
-use crate::simcuda::target;
 use crate::wheel::{self, ShimArgs, WheelArgs};
 use crate::{capi, torch};
 

@@ -10,8 +10,7 @@ use std::thread;
 
 use anyhow::{Result, bail};
 
-use crate::command::{TORCH_VERSION, root, run};
-use crate::simcuda::target;
+use crate::command::{TORCH_VERSION, root, run, target};
 use crate::torch;
 
 /// What has the models, without what it needs, which is installed for the tests already.

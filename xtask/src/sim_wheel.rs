@@ -10,10 +10,11 @@ use std::{env, fs};
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::command::{TORCH_VERSION, root, run};
-use crate::simcuda::{self, target};
+use crate::command::{TORCH_VERSION, root, run, target};
+use crate::simcuda;
 use crate::toolchain::Toolchain;
-use crate::wheel::{self, GLIBC, made_folder};
+use crate::wheel;
+use crate::wheel_tools::{GLIBC, made_folder, tools, with};
 use crate::{notices, stubs, torch};
 
 /// What to build.
@@ -33,11 +34,11 @@ pub struct SimWheelArgs {
 /// Builds it, and returns it.
 pub fn sim_wheel(args: &SimWheelArgs) -> Result<PathBuf> {
     let out = made_folder(args.out.clone().unwrap_or_else(|| target().join("sim-wheel")))?;
-    let tools = wheel::tools()?;
+    let tools = tools()?;
     let toolchain = Toolchain::portable(&args.machine)?;
     let parts = parts(&toolchain, &args.torch, &target().join("sim-parts").join(&args.machine))?;
     let platform = format!("manylinux_{}_{}_{}", GLIBC.0, GLIBC.1, toolchain.machine());
-    let mut build = wheel::with(&tools, tools.join("python"))?;
+    let mut build = with(&tools, tools.join("python"))?;
     build.args(["-m", "hatchling", "build", "--target", "wheel", "--directory"]).arg(&out);
     build.current_dir(root().join("python-sim"));
     build.env("DRYSTONE_SIM_PARTS", &parts).env("DRYSTONE_SIM_PLATFORM", &platform);

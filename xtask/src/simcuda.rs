@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 
-use crate::command::{root, run};
+use crate::command::{root, run, target};
 use crate::toolchain::Toolchain;
 
 /// Folders of the crates, in the order of linking: later ones import from `libcuda.so.1`.
@@ -84,9 +84,4 @@ fn link(
 fn modified(path: &Path) -> Result<SystemTime> {
     let times = fs::metadata(path).and_then(|data| data.modified());
     times.with_context(|| format!("find {}", path.display()))
-}
-
-/// Where cargo builds.
-pub fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }

@@ -1,4 +1,4 @@
-//! What compiles and links: this machine's own compiler, or Zig for a machine with an old C library.
+//! What compiles and links: this machine's own compiler, or Zig for one with an old C library.
 //!
 //! Lives here: how cargo builds crates, how C is compiled, and how a shared library is linked from
 //! an archive with a script that names and versions what it exports. Invariant: what is made by Zig
@@ -10,9 +10,8 @@ use std::{env, fs};
 
 use anyhow::{Context, Result};
 
-use crate::command::run;
-use crate::simcuda::target;
-use crate::wheel::{self, GLIBC};
+use crate::command::{run, target};
+use crate::wheel_tools::{self, GLIBC};
 
 /// Where a script's assignments end, and the versions begin.
 const VERSIONS: &str = "VERSION {";
@@ -31,7 +30,7 @@ impl Toolchain {
 
     /// For a machine such as `aarch64`, with a C library as old as that of PyTorch's wheels.
     pub fn portable(machine: &str) -> Result<Self> {
-        Ok(Self { portable: Some((wheel::tools()?, machine.to_owned())) })
+        Ok(Self { portable: Some((wheel_tools::tools()?, machine.to_owned())) })
     }
 
     /// Builds crates, and returns where cargo leaves what they make.
@@ -44,7 +43,7 @@ impl Toolchain {
             return Ok(target().join("release"));
         };
         let triple = format!("{machine}-unknown-linux-gnu");
-        let mut build = wheel::with(tools, "cargo")?;
+        let mut build = wheel_tools::with(tools, "cargo")?;
         build.args(["zigbuild", "--quiet", "--release", "--target"]);
         build.arg(format!("{triple}.{}.{}", GLIBC.0, GLIBC.1));
         build.args(packages.iter().flat_map(|package| ["--package", package]));
@@ -97,7 +96,7 @@ impl Toolchain {
 }
 
 fn zig(tools: &Path) -> Result<Command> {
-    let mut zig = wheel::with(tools, tools.join("python"))?;
+    let mut zig = wheel_tools::with(tools, tools.join("python"))?;
     zig.args(["-m", "ziglang"]);
     Ok(zig)
 }

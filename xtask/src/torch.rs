@@ -12,7 +12,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::{TORCH_VERSION, cargo, root, run};
+use crate::command::{TORCH_VERSION, cargo, root, run, target};
 use crate::parts::Outcome;
 use crate::simcuda;
 use crate::stand_ins;
@@ -171,7 +171,7 @@ pub fn test() -> Result<Outcome> {
 /// Tests of PyTorch with Drystone's library preloaded.
 fn preloaded(torch: &TorchVenv) -> Result<Command> {
     cargo(&["build", "--release", "--package", "drystone-preload"])?;
-    let library = simcuda::target().join("release/libdrystone_preload.so");
+    let library = target().join("release/libdrystone_preload.so");
     let mut tests = torch.python();
     tests.args(["-B", "-m", "unittest", "test_preload"]);
     tests.current_dir(root().join("crates/preload/tests/torch"));
@@ -185,7 +185,7 @@ fn preloaded(torch: &TorchVenv) -> Result<Command> {
 pub fn install(version: &str) -> Result<(PathBuf, PathBuf)> {
     let is_usual = version == TORCH_VERSION;
     let name = if is_usual { "torch".to_owned() } else { format!("torch-{version}") };
-    let folder = simcuda::target().join(name);
+    let folder = target().join(name);
     fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
     let folder = folder.canonicalize().with_context(|| format!("find {}", folder.display()))?;
     let models = if is_usual { &MODEL_PACKAGES[..] } else { &[] };
@@ -210,7 +210,7 @@ pub fn install(version: &str) -> Result<(PathBuf, PathBuf)> {
 
 /// An interpreter in `target/NAME` that has packages, and sees those of a PyTorch's.
 pub fn on_top(torch: &Path, name: &str, packages: &[&str]) -> Result<PathBuf> {
-    let venv = simcuda::target().join(name);
+    let venv = target().join(name);
     let python = venv.join("bin/python");
     let installed = venv.join("installed.txt");
     let wanted = packages.join(" ");

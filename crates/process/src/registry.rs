@@ -22,8 +22,8 @@ const DEVICES_MAX: usize = 64;
 static DEVICES: [AtomicPtr<Device>; DEVICES_MAX] =
     [const { AtomicPtr::new(ptr::null_mut()) }; DEVICES_MAX];
 
-/// Options that the program gave, and how its devices are opened. Its lock is held while a device is opened, so that options are
-/// either given before or refused.
+/// Options that the program gave, and how its devices are opened. Its lock is held while a device
+/// is opened, so that options are either given before or refused.
 static GIVEN: Mutex<Given> =
     Mutex::new(Given { all: None, each: Vec::new(), open_driver: open_cuda });
 

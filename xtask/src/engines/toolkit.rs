@@ -14,8 +14,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::command::root;
-use crate::simcuda::{self, target};
+use crate::command::{root, target};
+use crate::simcuda;
 use crate::stubs::imports::{Imports, Names};
 use crate::stubs::make_of;
 use crate::toolchain::Toolchain;
