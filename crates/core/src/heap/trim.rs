@@ -141,7 +141,7 @@ impl<'a> Trim<'a> {
             whole.chain(list.borders.blocks().iter().copied())
         });
         let mut starts: Vec<_> = starts.map(|index| (space.blocks[index].address, index)).collect();
-        starts.sort_unstable();
+        starts.sort_by_cached_key(|&(address, _)| address);
         starts
     }
 

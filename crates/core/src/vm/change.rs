@@ -143,7 +143,9 @@ impl PageTable {
 
     /// Notes anew what these windows lead to.
     fn renew_runs(&mut self, mut windows: Vec<WindowAddr>) {
-        windows.sort_unstable();
+        windows.sort_by_cached_key(|&(segment, first)| {
+            PageAddr { segment, page: first as u32 }.number()
+        });
         windows.dedup();
         for (segment, first) in windows {
             let runs = self.runs_from_pages(segment, first);
@@ -200,7 +202,7 @@ impl PageTable {
             self.returns.push(last);
         }
         assert!(left.is_empty(), "memory of a window has no home");
-        self.returns.sort_unstable_by_key(|piece| piece.page);
+        self.returns.sort_by_cached_key(|piece| piece.page.number());
     }
 
     /// Where memory came home, block by block. From the last to the first: what is cut off stands

@@ -60,7 +60,7 @@ impl PageTable {
             let part = |&Donor { block, segment, .. }: &_| Picked { block, segment, range };
             taken.extend(donor.map(part));
         }
-        taken.sort_unstable_by_key(|part| part.range.start);
+        taken.sort_by_cached_key(|part| part.range.start);
         fit.lengthen(granules.len() - taken_pages);
         let steps = self.remap_steps(first, &fit, &granules);
         let lead_bytes = fit.lead as u64 * self.granule_bytes + before_bytes;

@@ -145,7 +145,7 @@ impl WindowFit {
 
 /// Ranges of addresses, sorted.
 fn in_order(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    ranges.sort_unstable_by_key(|range| range.start);
+    ranges.sort_by_cached_key(|range| range.start);
     ranges
 }
 
