@@ -161,13 +161,15 @@ impl PageTable {
         !self.granules.has_large_handles() || self.pick(fit, donors).is_some()
     }
 
-    /// The last whole handles of a range of them, of so many bytes at most.
+    /// The last whole handles within a range, of so many bytes at most. The range may end within a
+    /// handle: where a window that begins within one leads to its rest.
     fn last_handles(&self, segment: SegmentIx, range: &Range<u64>, bytes: u64) -> Range<u64> {
-        let last = range.start.max(range.end.saturating_sub(bytes))..range.end;
-        if last.is_empty() || !self.granules.has_large_handles() {
-            return last;
-        }
-        self.span(segment, last).whole_handles()
+        let within = |last: Range<u64>| {
+            let is_whole = last.is_empty() || !self.granules.has_large_handles();
+            if is_whole { last } else { self.span(segment, last).whole_handles() }
+        };
+        let Range { start, end } = within(range.clone());
+        within(start.max(end.saturating_sub(bytes))..end)
     }
 
     /// The last handle of a range of whole ones; `None` if it is empty.

@@ -257,3 +257,27 @@ fn nobody_waits_for_rims_that_cannot_help() {
     let asked = sample.heap.request(PoolId::DEFAULT, other, 8 * GRANULE, Reuse::MayWait);
     assert!(asked.is_err(), "{asked:?}");
 }
+
+/// A window that began within a handle is used again once all of that handle is free: what the
+/// window does not lead to of it cannot be mapped a second time, but what lies before it can.
+#[test]
+fn i13_the_front_of_a_handle_that_a_window_begins_within_hides_nothing_before_it() {
+    let mut sample = coarse(24);
+    let singles = sample.allocate(4 * GRANULE);
+    let blocks: Vec<u64> = (0..20).map(|_| sample.allocate(GRANULE)).collect();
+    sample.free(singles);
+    let [_, back] = [0; 2].map(|_| sample.allocate(2 * GRANULE));
+    // The last of a handle, two whole ones, the first of another.
+    [3].into_iter().chain(8..17).for_each(|at| sample.free(blocks[at]));
+    sample.remap(10);
+    sample.settle();
+    let place = blocks[16]..blocks[16] + GRANULE;
+    let (stream, heap) = (sample.stream, &mut sample.heap);
+    assert!(heap.allocate_at(PoolId::DEFAULT, stream, GRANULE, place).unwrap().is_some());
+    for address in [back, blocks[0], blocks[1], blocks[2]] {
+        sample.free(address);
+    }
+    sample.settle();
+    sample.remap(13);
+    sample.heap.check().unwrap();
+}
