@@ -36,7 +36,7 @@ const ENCODER: Program = Program {
     ..BERT
 };
 
-const PROGRAMS: [Program; 5] = [
+const PROGRAMS: [Program; 6] = [
     Program { name: "candle Llama, 12 requests", arguments: ["llama", "12"], ..BERT },
     BERT,
     Program {
@@ -48,6 +48,14 @@ const PROGRAMS: [Program; 5] = [
     },
     ENCODER,
     Program { name: "the same, cubecl's pools off", is_patched: true, most_held: 1.05, ..ENCODER },
+    Program {
+        name: "mistral.rs Llama, 24 requests",
+        engine: Engine::Mistral,
+        arguments: ["llama", "24"],
+        // Caches of many sequences are small, and outlive what lies between them.
+        most_held: 1.03,
+        ..BERT
+    },
 ];
 
 /// Threads of burn take turns as they like: what two runs ask for may differ by this.

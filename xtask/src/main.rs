@@ -232,7 +232,9 @@ fn main() -> Result<()> {
 
 fn lint() -> Result<()> {
     cargo(&["fmt", "--all", "--check"])?;
-    cargo(&["fmt", "--all", "--check", "--manifest-path", "engines/Cargo.toml"])?;
+    for engines in ["engines/Cargo.toml", "engines/mistral/Cargo.toml"] {
+        cargo(&["fmt", "--all", "--check", "--manifest-path", engines])?;
+    }
     cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])?;
     let mut doc = Command::new("cargo");
     doc.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "--deny warnings");

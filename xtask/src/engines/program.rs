@@ -15,6 +15,8 @@ pub enum Engine {
     /// The cheapest to build.
     Candle,
     Burn,
+    /// It takes longest to build.
+    Mistral,
 }
 
 impl Engine {
@@ -23,6 +25,15 @@ impl Engine {
         match self {
             Self::Candle => "candle",
             Self::Burn => "burn",
+            Self::Mistral => "mistral",
+        }
+    }
+
+    /// Of the workspace that it is in.
+    fn manifest(self) -> PathBuf {
+        match self {
+            Self::Candle | Self::Burn => manifest(),
+            Self::Mistral => manifest().with_file_name("mistral/Cargo.toml"),
         }
     }
 }
@@ -64,7 +75,7 @@ impl Built {
         for engine in engines {
             let mut cargo = toolkit.cargo()?;
             cargo.args(["build", "--locked", "--package", &format!("engine-{}", engine.name())]);
-            cargo.arg("--manifest-path").arg(manifest());
+            cargo.arg("--manifest-path").arg(engine.manifest());
             cargo.arg("--target-dir").arg(engines_target());
             command::run(cargo)?;
         }
