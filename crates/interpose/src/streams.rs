@@ -106,7 +106,7 @@ fn find(
         // Its end will be seen, too.
         device.keep_stream(handle as u64).ok()?;
     }
-    let place = Place { device, stream: device.stream(handle as u64).ok()? };
+    let place = Place { device, stream: device.asked_stream(handle as u64).ok()? };
     if stream == PER_THREAD {
         OWN.set(Some((context, place)));
     } else if is_seen || context != 0 {

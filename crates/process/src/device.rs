@@ -30,8 +30,8 @@ pub struct Device {
     pub pools: Pools,
     /// The legacy default stream, under either of its two handles.
     pub(crate) default_stream: StreamId,
-    /// The handle of each stream, and whether it stays until it is retired, by its id's position.
-    pub(crate) handles: Mutex<Vec<(u64, bool)>>,
+    /// The handle of each stream, by its id's position, and the id if it stays until it is retired.
+    pub(crate) handles: Mutex<Vec<(u64, Option<StreamId>)>>,
 }
 
 impl Device {

@@ -5,6 +5,9 @@
 //! the identity at each use. The default stream, which is never destroyed, needs no question, nor
 //! does one that stays until it is retired. Each thread remembers the keys of those it met last, by
 //! identity or, of such a stream, by its handle.
+//!
+//! Keeps: that a stream stays is said of its key. Another that has its place in a table, its handle
+//! or both does not stay for that.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -97,6 +100,18 @@ impl Device {
         {
             return Ok(id);
         }
+        self.asked_stream(handle)
+    }
+
+    /// The key of the stream that has a handle now: the driver is asked who that is, also where a
+    /// stream that stayed had the handle. For who sees streams end that other threads remember.
+    ///
+    /// # Errors
+    /// The driver does not know the stream.
+    pub fn asked_stream(&self, handle: u64) -> Result<StreamId, Failure> {
+        if is_default(handle) {
+            return Ok(self.default_stream);
+        }
         let uid = self.allocator.stream_uid(Stream(handle))?;
         let met = MET.try_with(|met| met[uid.0 as usize % REMEMBERED].get()).ok().flatten();
         match met {
@@ -168,11 +183,11 @@ impl Device {
     fn note(&self, stream: Stream, id: StreamId, stays: bool) {
         let mut handles = self.handles.lock();
         if handles.len() <= id.index() {
-            handles.resize(id.index() + 1, (0, false));
+            handles.resize(id.index() + 1, (0, None));
         }
         let entry = &mut handles[id.index()];
-        let stays = stays || *entry == (stream.0, true);
-        *entry = (stream.0, stays);
+        let stays = stays || entry.1 == Some(id);
+        *entry = (stream.0, stays.then_some(id));
         drop(handles);
         // That value is a stream of each thread's.
         let stays = stays && stream != Stream::PER_THREAD;
@@ -191,7 +206,7 @@ impl Device {
         }
         let id = self.stream(handle)?;
         if let Some(entry) = self.handles.lock().get_mut(id.index()) {
-            entry.1 = false;
+            entry.1 = None;
         }
         let _ = STAYING.try_with(|all| all[place_of(handle)].set(None));
         match self.allocator.retire_stream(id) {

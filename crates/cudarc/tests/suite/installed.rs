@@ -9,6 +9,7 @@ use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, result};
 use drystone::Options;
 use drystone_cudarc::{InstallError, install, installed};
 use drystone_testkit::SimCuda;
+use libloading::os::unix::Library;
 
 use crate::{MIB, count, counts, on_a_device};
 
@@ -227,5 +228,92 @@ fn memory_that_runs_out_is_said_as_the_driver_says_it() {
             assert_eq!((all.allocations.current, all.allocations.total), (0, 3));
         }
         assert!(installed(2).is_none());
+    });
+}
+
+/// The driver's own functions of streams, past cudarc, as the CUDA runtime calls them.
+struct Unseen {
+    create: unsafe extern "C" fn(*mut sys::CUstream, u32) -> u32,
+    destroy: unsafe extern "C" fn(sys::CUstream) -> u32,
+}
+
+impl Unseen {
+    fn find() -> Self {
+        // SAFETY: the driver is loaded; its functions of these names have these types.
+        unsafe {
+            let driver = Library::new("libcuda.so.1").unwrap();
+            let create = *driver.get(b"cuStreamCreate").unwrap();
+            let destroy = *driver.get(b"cuStreamDestroy_v2").unwrap();
+            Self { create, destroy }
+        }
+    }
+
+    /// A stream with the handle of one that is no more.
+    fn create(&self, handle: usize) -> sys::CUstream {
+        let mut stream = ptr::null_mut();
+        // SAFETY: there is room for a handle.
+        assert_eq!(unsafe { (self.create)(&raw mut stream, 1) }, 0);
+        assert_eq!(stream.addr(), handle, "the driver gives handles out again");
+        stream
+    }
+
+    fn destroy(&self, stream: sys::CUstream) {
+        // SAFETY: it is there, and nobody uses it.
+        assert_eq!(unsafe { (self.destroy)(stream) }, 0);
+    }
+}
+
+/// After a stream whose end was seen: its handle, which comes again past cudarc.
+fn handle_of_before(context: &Arc<CudaContext>) -> usize {
+    let seen = context.new_stream().unwrap();
+    drop(zeros(&seen, MIB));
+    seen.cu_stream().addr()
+}
+
+#[test]
+fn b02_a_handle_of_before_that_comes_unseen_is_served() {
+    let name = "installed::b02_a_handle_of_before_that_comes_unseen_is_served";
+    on_a_device(name, "memory:1GiB,strict:false", || {
+        install(&Options::default()).unwrap();
+        let context = CudaContext::new(0).unwrap();
+        let handle = handle_of_before(&context);
+        let unseen = Unseen::find();
+        let stream = unseen.create(handle);
+        // SAFETY: given back below.
+        let block = unsafe { result::malloc_async(stream, MIB) }.unwrap();
+        // SAFETY: from above.
+        unsafe { result::free_async(block, stream) }.unwrap();
+        assert_eq!((count("cuMemAllocAsync"), count("cuStreamSynchronize")), (0, 0));
+        unseen.destroy(stream);
+    });
+}
+
+#[test]
+fn b02_a_handle_of_before_that_comes_and_goes_unseen_is_a_new_stream() {
+    let name = "installed::b02_a_handle_of_before_that_comes_and_goes_unseen_is_a_new_stream";
+    on_a_device(name, "memory:1GiB,oracle:true,strict:false", || {
+        install(&Options::default()).unwrap();
+        let context = CudaContext::new(0).unwrap();
+        let handle = handle_of_before(&context);
+        let unseen = Unseen::find();
+        let sim = SimCuda::find().unwrap();
+        // A thread that has met none.
+        let come_and_go = move || {
+            context.bind_to_thread().unwrap();
+            for _ in 0..3 {
+                let stream = unseen.create(handle);
+                // SAFETY: given back below.
+                let block = unsafe { result::malloc_async(stream, MIB) }.unwrap();
+                sim.check_alloc(0, block, MIB as u64, stream.cast()).unwrap();
+                sim.launch(0, stream.cast(), 50_000_000).unwrap();
+                sim.check_use(0, block, stream.cast()).unwrap();
+                sim.check_free(0, block).unwrap();
+                // SAFETY: from above.
+                unsafe { result::free_async(block, stream) }.unwrap();
+                unseen.destroy(stream);
+            }
+            assert_eq!(sim.violations(0), [""; 0]);
+        };
+        thread::spawn(come_and_go).join().unwrap();
     });
 }
