@@ -11,13 +11,18 @@ use std::{io, process};
 
 use drystone::{BlockState, BlockView, SegmentKind, SegmentView, SizeClass};
 use drystone_trace::snapshot::{self, PoolId, Segment, Snapshot};
+use parking_lot::Mutex;
 
 use crate::device::Device;
 use crate::registry;
 
+/// One thread writes at a time: what is written first has a name for each process.
+static WRITES: Mutex<()> = Mutex::new(());
+
 /// Writes the snapshot of all devices in use. What was there is replaced once all is written, a
 /// link too; only what is no file, such as a pipe, is written to as it is.
 pub(crate) fn write(path: &CStr) -> io::Result<()> {
+    let _writes = WRITES.lock();
     let is_replaced = fs::metadata(name_of(path)).map_or(true, |there| there.is_file());
     let part = [path.to_bytes(), format!(".{}.part", process::id()).as_bytes()].concat();
     let part = CString::new(part)?;

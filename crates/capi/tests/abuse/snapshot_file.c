@@ -1,5 +1,6 @@
 /* A snapshot replaces what was there once all of it is written, and never what a link leads to. */
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -16,6 +17,15 @@ static int begins_with(const char *path, const char *text) {
     FILE *file = fopen(path, "r");
     CHECK(file != NULL && fgets(read, sizeof read, file) != NULL && fclose(file) == 0);
     return strncmp(read, text, strlen(text)) == 0;
+}
+
+/* As threads do that run out of memory together. */
+static void *write_many(void *unused) {
+    (void)unused;
+    for (int i = 0; i < 200; i++) {
+        OK(drystone_snapshot("both"));
+    }
+    return NULL;
 }
 
 int main(void) {
@@ -48,6 +58,11 @@ int main(void) {
     CHECK(lstat("link", &found) == 0 && S_ISREG(found.st_mode) && found.st_size > 100);
     CHECK(begins_with("other", "other"));
     CHECK(access(part, F_OK) != 0);
+
+    pthread_t other;
+    CHECK(pthread_create(&other, NULL, write_many, NULL) == 0);
+    write_many(NULL);
+    CHECK(pthread_join(other, NULL) == 0 && unlink("both") == 0);
 
     CHECK(drystone_snapshot("/dev/full") == DRYSTONE_STATUS_FILE_ERROR);
     OK(drystone_snapshot("/dev/null"));
