@@ -119,7 +119,7 @@ pub struct Block {
     source: Source,
     /// Whether cudarc tracked uses by events when it was made.
     is_tracked: bool,
-    held: Option<Held>,
+    tag: Option<Tag>,
 }
 
 /// Whose memory a block is.
@@ -129,8 +129,9 @@ enum Source {
     Default,
     /// Of a pool for graphs.
     Graphs(Arc<Pool>),
-    /// The driver's, asked for in a capture without a session: a node of the graph.
-    Driver,
+    /// The driver's, asked for in a capture without a session: a node of the graph. The allocator
+    /// does not know it, so it counts by itself.
+    Driver(#[expect(dead_code, reason = "dropped with the block")] Option<Held>),
 }
 
 impl Block {
@@ -142,26 +143,29 @@ impl Block {
     ) -> Result<Self, MemoryError> {
         lane.stream.context().bind_to_thread()?;
         let is_tracked = lane.stream.context().is_event_tracking();
-        let block = |address, bytes, source| {
-            let held = tag.map(|tag| tag.hold(bytes));
-            Self { lane: Arc::clone(lane), address, source, is_tracked, held }
+        let block = |address, source| {
+            if let (Some(tag), Source::Default | Source::Graphs(_)) = (tag, &source) {
+                // A live block of the allocator's, or none, which counts nothing.
+                let _ = lane.device.allocator.tag_block(address, Some(tag));
+            }
+            Self { lane: Arc::clone(lane), address, source, is_tracked, tag: tag.cloned() }
         };
         if bytes == 0 {
-            return Ok(block(0, 0, Source::Default));
+            return Ok(block(0, Source::Default));
         }
         let pool = lane.session.lock().as_ref().map(|session| Arc::clone(&session.pool));
         let allocator = &lane.device.allocator;
         if let Some(pool) = pool {
             let granted = allocator.allocate_raw(pool.id, lane.id, bytes)?;
-            return Ok(block(granted.address, granted.bytes, Source::Graphs(pool)));
+            return Ok(block(granted.address, Source::Graphs(pool)));
         }
         if is_captured(&lane.stream)? {
             // SAFETY: the stream is alive, and its context current.
             let address = unsafe { result::malloc_async(lane.stream.cu_stream(), bytes as usize) };
-            return Ok(block(address?, bytes, Source::Driver));
+            return Ok(block(address?, Source::Driver(tag.map(|tag| tag.hold(bytes)))));
         }
         let granted = allocator.allocate_raw(PoolId::DEFAULT, lane.id, bytes)?;
-        Ok(block(granted.address, granted.bytes, Source::Default))
+        Ok(block(granted.address, Source::Default))
     }
 
     /// Where it starts on the device: a multiple of 512, or of 256 where the program captures
@@ -172,7 +176,7 @@ impl Block {
 
     /// What it counts under.
     pub(crate) fn tag(&self) -> Option<&Tag> {
-        self.held.as_ref().map(Held::tag)
+        self.tag.as_ref()
     }
 
     /// The stream in whose order it is used.
@@ -182,7 +186,7 @@ impl Block {
 
     /// Frees the memory of a slice over it once the slice's noted uses are over.
     pub(crate) fn free_after<T>(mut self, slice: CudaSlice<T>) {
-        if matches!(self.source, Source::Driver) {
+        if matches!(self.source, Source::Driver(_)) {
             // cudarc frees such memory as its own.
             self.address = 0;
             return drop(slice);
@@ -213,7 +217,7 @@ impl Block {
     fn is_captured(&self) -> bool {
         let own_pool = match &self.source {
             _ if self.address == 0 => return false,
-            Source::Driver => return false,
+            Source::Driver(_) => return false,
             Source::Default => None,
             Source::Graphs(pool) => Some(pool),
         };
@@ -229,7 +233,7 @@ impl Block {
         let context = self.lane.stream.context();
         match self.source {
             _ if address == 0 => {}
-            Source::Driver => {
+            Source::Driver(_) => {
                 context.record_err(context.bind_to_thread());
                 // SAFETY: memory of this stream that nobody else frees; the context is current.
                 let freed = unsafe { result::free_async(address, self.lane.stream.cu_stream()) };
@@ -242,7 +246,7 @@ impl Block {
                         address,
                         source: std::mem::replace(&mut self.source, Source::Default),
                         is_tracked: self.is_tracked,
-                        held: self.held.take(),
+                        tag: self.tag.take(),
                     });
                 }
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use drystone_core::{RecordStreamError, StreamId};
 
 use crate::engine::Engine;
-use crate::tag::{Held, Tag};
+use crate::tag::Tag;
 
 /// A live block of device memory. Dropping it frees the block in the order of its stream.
 #[must_use = "dropping an allocation frees it"]
@@ -16,12 +16,11 @@ pub struct Allocation {
     address: u64,
     bytes: u64,
     stream: StreamId,
-    held: Option<Held>,
 }
 
 impl Allocation {
     pub(crate) fn new(engine: Arc<Engine>, address: u64, bytes: u64, stream: StreamId) -> Self {
-        Self { engine, address, bytes, stream, held: None }
+        Self { engine, address, bytes, stream }
     }
 
     /// Where the block starts on the device; a multiple of 512. Zero for an empty allocation.
@@ -70,13 +69,14 @@ impl Allocation {
         self.engine.record_stream(self.address, stream)
     }
 
-    /// Counts under a tag from now on, and under no other.
-    pub fn tagged(mut self, tag: &Tag) -> Self {
-        self.held = Some(tag.hold(self.bytes));
+    /// Counts under a tag from now on, and under no other, until it is freed.
+    pub fn tagged(self, tag: &Tag) -> Self {
+        // An empty one has no block, and one that is freed already nothing to count.
+        let _ = self.engine.tag_block(self.address, Some(tag));
         self
     }
 
-    /// Gives up ownership, and its count under a tag: the block stays live until
+    /// Gives up ownership: the block stays live, and counts under its tag, until
     /// [`Allocator::free`](crate::Allocator::free) is called with the address.
     #[must_use = "the address is the only way to free the block"]
     pub fn into_address(self) -> u64 {

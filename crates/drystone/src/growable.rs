@@ -8,7 +8,8 @@ use drystone_core::{FreeError, PoolId, RecordStreamError, RequestError, StreamId
 use crate::allocator::Allocator;
 use crate::build_error::BuildError;
 use crate::error::AllocateError;
-use crate::tag::{Held, Tag};
+use crate::tag::Tag;
+use crate::told::Who;
 
 /// Why no addresses were reserved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,7 +56,6 @@ pub struct Growable {
     bytes: u64,
     /// The front in whole granules: the size of the live block.
     backed_bytes: u64,
-    held: Option<Held>,
 }
 
 impl Allocator {
@@ -95,7 +95,6 @@ impl Allocator {
             granule_bytes,
             bytes: 0,
             backed_bytes: 0,
-            held: None,
         })
     }
 }
@@ -127,19 +126,22 @@ impl Growable {
     }
 
     /// Counts under a tag from now on, in whole granules, and under no other.
-    pub fn tagged(mut self, tag: &Tag) -> Self {
-        self.held = Some(tag.hold(self.backed_bytes));
+    pub fn tagged(self, tag: &Tag) -> Self {
+        // No other block ever starts there, so it may have a tag before it has memory.
+        let tags = &self.allocator.engine.tags;
+        tags.set(self.address, Some(tag), self.backed_bytes);
         self
     }
 
     fn set_front(&mut self, bytes: u64, backed_bytes: u64) {
-        (self.bytes, self.backed_bytes) = (bytes, backed_bytes);
-        if let Some(held) = &mut self.held {
-            held.set_bytes(backed_bytes);
+        let old_bytes = std::mem::replace(&mut self.backed_bytes, backed_bytes);
+        self.bytes = bytes;
+        let engine = &self.allocator.engine;
+        if engine.told.is(Who::Recorder) {
+            engine.recorder.resized(self.pool, self.stream, self.address, backed_bytes);
         }
-        let recorder = &self.allocator.engine.recorder;
-        if recorder.is_on() {
-            recorder.resized(self.pool, self.stream, self.address, backed_bytes);
+        if engine.told.is(Who::Tags) {
+            engine.tags.resized(self.address, old_bytes, backed_bytes);
         }
     }
 
@@ -235,6 +237,7 @@ impl Drop for Growable {
             let _ = self.allocator.engine.give_up(self.address, 0);
             self.set_front(0, 0);
         }
+        self.allocator.engine.tags.set(self.address, None, 0);
         self.allocator.engine.give_up_room(self.pool);
     }
 }

@@ -14,19 +14,20 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use drystone_core::{BlockState, PoolId, SegmentView, StreamId};
 use parking_lot::Mutex;
 
+use crate::told::{Told, Who};
+
 /// Pools have numbers up to this.
 const POOL_MAX: usize = 254;
 
 /// The recorder of an allocator: at most one recording at a time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Recorder {
-    is_on: AtomicBool,
+    told: Arc<Told>,
     lines: Mutex<Option<Lines>>,
 }
 
@@ -91,6 +92,10 @@ fn number_of_pool(pool: PoolId) -> usize {
 }
 
 impl Recorder {
+    pub(crate) fn new(told: Arc<Told>) -> Self {
+        Self { told, lines: Mutex::default() }
+    }
+
     /// Begins a recording with what is live. `snapshot` is asked with the recorder held, so that
     /// nothing is given or taken back past it.
     pub(crate) fn begin(
@@ -116,7 +121,7 @@ impl Recorder {
             events: 0,
             failed: None,
         };
-        self.is_on.store(true, Ordering::SeqCst);
+        self.told.begin(Who::Recorder);
         for segment in snapshot() {
             let live = segment.blocks.iter().filter(|block| block.state == BlockState::Live);
             for block in live {
@@ -126,11 +131,6 @@ impl Recorder {
         }
         *lines = Some(begun);
         Ok(Recording { recorder: Arc::clone(self), is_over: false })
-    }
-
-    #[inline]
-    pub(crate) fn is_on(&self) -> bool {
-        self.is_on.load(Ordering::Relaxed)
     }
 
     #[cold]
@@ -193,7 +193,7 @@ impl Recorder {
         let ended = {
             let mut lines = self.lines.lock();
             // Before another recording can begin.
-            self.is_on.store(false, Ordering::Relaxed);
+            self.told.end(Who::Recorder);
             lines.take()
         };
         let Some(mut lines) = ended else { return Ok(0) };

@@ -12,6 +12,7 @@ use super::Allocator;
 use crate::allocation::Allocation;
 use crate::backend::BackendState;
 use crate::error::AllocateError;
+use crate::told::Who;
 
 impl Allocator {
     /// Makes a device stream known, and gives its key. The same stream always gives the same key
@@ -116,7 +117,7 @@ impl Allocator {
             BackendState::Heap(heap) => {
                 let put = heap.change(|heap| heap.allocate_at(pool, stream, bytes, place))??;
                 let recorder = &self.engine.recorder;
-                if let Some(granted) = put.filter(|_| recorder.is_on()) {
+                if let Some(granted) = put.filter(|_| self.engine.told.is(Who::Recorder)) {
                     recorder.allocated(pool, stream, granted.address, bytes);
                 }
                 Ok(put)

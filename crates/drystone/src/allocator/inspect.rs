@@ -108,6 +108,40 @@ impl Allocator {
         self.engine.tags.tag(name)
     }
 
+    /// Counts the live block at an address under a tag until it is freed, and under no other; with
+    /// `None` under none. For memory that is kept by its address: an [`Allocation`] and a
+    /// [`Growable`] have methods. Nobody may free the block meanwhile.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use drystone::{Allocator, Options, PoolId};
+    /// # use drystone_driver::Stream;
+    /// # use drystone_sim::{SimConfig, SimDevice};
+    /// # let device = SimDevice::new(SimConfig::default());
+    /// # let allocator = Allocator::new(Arc::new(device.clone()), &Options::default())?;
+    /// # let stream = allocator.add_stream(Stream::DEFAULT)?;
+    /// let block = allocator.allocate_raw(PoolId::DEFAULT, stream, 3 << 20)?;
+    /// allocator.tag_block(block.address, Some(&allocator.tag("kv")))?;
+    /// assert_eq!(allocator.tag_stats()[0].bytes, 3 << 20);
+    /// allocator.free(block.address)?;
+    /// assert_eq!(allocator.tag_stats()[0].bytes, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// No live block starts there.
+    ///
+    /// [`Allocation`]: crate::Allocation
+    /// [`Growable`]: crate::Growable
+    pub fn tag_block(&self, address: u64, tag: Option<&Tag>) -> Result<(), FreeError> {
+        self.engine.tag_block(address, tag)
+    }
+
+    /// The tag of the block that starts at an address, to read a [`snapshot`](Self::snapshot) by.
+    pub fn tag_of(&self, address: u64) -> Option<Tag> {
+        self.engine.tags.of(address)
+    }
+
     /// What each tag has and had at most, in the order they were first named. The message of out of
     /// memory says it, too.
     pub fn tag_stats(&self) -> Vec<TagStats> {

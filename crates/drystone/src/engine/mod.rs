@@ -38,7 +38,8 @@ use crate::executor::capture::Relaxed;
 use crate::executor::handles::Handles;
 use crate::record::Recorder;
 use crate::state_lock::StateLock;
-use crate::tag::Tags;
+use crate::tag::{Tag, Tags};
+use crate::told::{Told, Who};
 
 /// Called when memory runs out, with the bytes asked for and no lock held. Returns whether it
 /// freed something, so that the request is worth another try.
@@ -53,6 +54,7 @@ pub(crate) struct Engine {
     /// Held by whoever waits until the device is idle: a capture that began would be broken.
     wait: Mutex<()>,
     pub(crate) callbacks: Mutex<Vec<OutOfMemoryCallback>>,
+    pub(crate) told: Arc<Told>,
     pub(crate) tags: Tags,
     pub(crate) recorder: Arc<Recorder>,
     streams: Streams,
@@ -61,14 +63,16 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(driver: Arc<dyn Driver>, backend: BackendState, handles: Handles) -> Self {
+        let told = Arc::<Told>::default();
         Self {
             backend,
             executor: Executor::new(driver, handles),
             growth: Mutex::default(),
             wait: Mutex::default(),
             callbacks: Mutex::default(),
-            tags: Tags::default(),
-            recorder: Arc::default(),
+            tags: Tags::new(Arc::clone(&told)),
+            recorder: Arc::new(Recorder::new(Arc::clone(&told))),
+            told,
             streams: Streams::default(),
             imports: Imports::default(),
         }
@@ -87,7 +91,7 @@ impl Engine {
             BackendState::Heap(heap) => {
                 let hit = heap.change(|heap| heap.allocate(pool, stream, bytes))??;
                 if let Some(granted) = hit
-                    && !self.recorder.is_on()
+                    && !self.told.is(Who::Recorder)
                     && !self.streams.is_wanted(stream)
                 {
                     return Ok(granted);
@@ -118,7 +122,7 @@ impl Engine {
             Some(granted) => Ok(granted),
             None => self.allocate_slowly(pool, stream, bytes),
         };
-        if self.recorder.is_on() {
+        if self.told.is(Who::Recorder) {
             match &served {
                 Ok(granted) => self.recorder.allocated(pool, stream, granted.address, bytes),
                 Err(AllocateError::OutOfMemory(_)) => self.recorder.refused(pool, stream, bytes),
@@ -131,8 +135,8 @@ impl Engine {
     /// Frees a live block.
     #[inline(never)]
     pub(crate) fn free(&self, address: u64) -> Result<(), FreeError> {
-        if self.recorder.is_on() {
-            self.recorder.freed(address, None);
+        if self.told.is_anybody() {
+            self.tell_of_free(address, None);
         }
         match &self.backend {
             BackendState::Heap(heap) => {
@@ -152,8 +156,8 @@ impl Engine {
     /// Frees a live block, given the size it was allocated with.
     #[inline(never)]
     pub(crate) fn free_sized(&self, address: u64, bytes: u64) -> Result<(), FreeError> {
-        if self.recorder.is_on() {
-            self.recorder.freed(address, Some(bytes));
+        if self.told.is_anybody() {
+            self.tell_of_free(address, Some(bytes));
         }
         match &self.backend {
             BackendState::Heap(heap) => {
@@ -170,6 +174,27 @@ impl Engine {
         Ok(())
     }
 
+    /// Said before the block is taken back: from then on the address may be another's.
+    #[cold]
+    fn tell_of_free(&self, address: u64, bytes: Option<u64>) {
+        if self.told.is(Who::Recorder) {
+            self.recorder.freed(address, bytes);
+        }
+        if self.told.is(Who::Tags)
+            && let Ok(block) = self.backend.read().block_at(address)
+            && bytes.is_none_or(|bytes| bytes == block.requested_bytes)
+        {
+            self.tags.set(address, None, block.bytes);
+        }
+    }
+
+    /// Counts a live block under a tag until it is freed, and under no other; or under none.
+    pub(crate) fn tag_block(&self, address: u64, tag: Option<&Tag>) -> Result<(), FreeError> {
+        let block = self.backend.read().block_at(address)?;
+        self.tags.set(address, tag, block.bytes);
+        Ok(())
+    }
+
     /// Notes that a live block is also used on another stream.
     #[inline]
     pub(crate) fn record_stream(
@@ -177,7 +202,7 @@ impl Engine {
         address: u64,
         stream: StreamId,
     ) -> Result<(), RecordStreamError> {
-        if self.recorder.is_on() {
+        if self.told.is(Who::Recorder) {
             self.recorder.used(address, stream);
         }
         self.backend.state().change(|state| state.record_stream(address, stream))?
@@ -242,7 +267,7 @@ impl Engine {
 
     /// Waits until the device is idle and gives back all unused memory. Returns the bytes.
     pub(crate) fn trim(&self) -> Result<u64, TrimError> {
-        if self.recorder.is_on() {
+        if self.told.is(Who::Recorder) {
             self.recorder.trimmed();
         }
         self.refuse_at_the_end().map_err(TrimError::before_anything)?;
