@@ -776,6 +776,22 @@ enum drystone_status drystone_on_remap(int device, void (*function)(void *data,
                                                                     int backing), void *data);
 
 /**
+ * Counts a live block of any device under a tag until it is freed, and under no other: "weights",
+ * "kv", "scratch". A null `name` takes its tag away. `drystone_stats_json` says how much each tag
+ * has and had at most, the message of OUT_OF_MEMORY how much it has. While any block has a tag,
+ * every free takes a lock more. Memory reserved by `drystone_growable_reserve` is a block while it
+ * has some, and keeps its tag when it has none.
+ *
+ * Statuses: UNKNOWN_POINTER, INTERIOR_POINTER, ALREADY_FREE, INVALID_VALUE (the name is empty, not
+ * UTF-8, or has control characters), EXITING, FORKED. Any thread; none may free, grow or shrink
+ * the block meanwhile.
+ *
+ * Pointers:
+ * `name` is null or a C string.
+ */
+enum drystone_status drystone_tag(void *ptr, const char *name);
+
+/**
  * Writes by which handles another process can import the memory of a live block, and where in the
  * memory of all of them the block begins. The count is of what there is room for, and becomes that
  * of what there is.
@@ -850,9 +866,10 @@ uint64_t drystone_devices_in_use(void);
  * that takes with it to `needed`, if that is not null. With a size of 0 nothing is written.
  *
  * The keys are those of `struct drystone_stats`, each a number or an object with `current`, `peak`
- * and `total`; `small` (blocks up to 1 MiB) and `large` have the same. Statuses: BUFFER_TOO_SMALL
- * (nothing is written), INVALID_VALUE (`out` is null and `size` is not 0), INVALID_DEVICE,
- * BAD_OPTION, NO_DRIVER, EXITING, FORKED. Any thread.
+ * and `total`; `small` (blocks up to 1 MiB) and `large` have the same. `tags` has an object for
+ * each name that `drystone_tag` was given, with `current` and `peak`, in bytes of live blocks.
+ * Statuses: BUFFER_TOO_SMALL (nothing is written), INVALID_VALUE (`out` is null and `size` is not
+ * 0), INVALID_DEVICE, BAD_OPTION, NO_DRIVER, EXITING, FORKED. Any thread.
  *
  * Pointers:
  * `out` points to `size` writable bytes, `needed` is null or writable.

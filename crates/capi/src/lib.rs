@@ -7,7 +7,7 @@
 //! panic crosses into C (P5). What holds for every way into a process, devices first, is of
 //! `drystone-process`. Bottom first: `streams` (their type), `stream_owner`, `filter` (PyTorch's,
 //! in C++), `out`, `snapshot`; then what is exported: `plugin` (PyTorch's functions), `torch`
-//! (those that throw), `memory`, `growable`, `share`, `control`, `statistics`,
+//! (those that throw), `memory`, `growable`, `share`, `control`, `tags`, `statistics`,
 //! `pool_stream_stats`, `layout`, `memory_provider`, `about`.
 
 mod about;
@@ -27,6 +27,7 @@ mod snapshot;
 mod statistics;
 mod stream_owner;
 mod streams;
+mod tags;
 mod torch;
 
 use drystone_process as process;

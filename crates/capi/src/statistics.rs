@@ -222,9 +222,10 @@ pub extern "C" fn drystone_devices_in_use() -> u64 {
 /// that takes with it to `needed`, if that is not null. With a size of 0 nothing is written.
 ///
 /// The keys are those of `struct drystone_stats`, each a number or an object with `current`, `peak`
-/// and `total`; `small` (blocks up to 1 MiB) and `large` have the same. Statuses: BUFFER_TOO_SMALL
-/// (nothing is written), INVALID_VALUE (`out` is null and `size` is not 0), INVALID_DEVICE,
-/// BAD_OPTION, NO_DRIVER, EXITING, FORKED. Any thread.
+/// and `total`; `small` (blocks up to 1 MiB) and `large` have the same. `tags` has an object for
+/// each name that `drystone_tag` was given, with `current` and `peak`, in bytes of live blocks.
+/// Statuses: BUFFER_TOO_SMALL (nothing is written), INVALID_VALUE (`out` is null and `size` is not
+/// 0), INVALID_DEVICE, BAD_OPTION, NO_DRIVER, EXITING, FORKED. Any thread.
 ///
 /// # Safety
 /// `out` points to `size` writable bytes, `needed` is null or writable.
@@ -293,7 +294,15 @@ fn json(device: &Device) -> String {
         text.pop();
         text.push('}');
     }
-    text.push('}');
+    text.push_str(",\"tags\":{");
+    for (at, tag) in device.allocator.tag_stats().into_iter().enumerate() {
+        let comma = if at > 0 { "," } else { "" };
+        let (bytes, peak_bytes) = (tag.bytes, tag.peak_bytes);
+        // `drystone_tag` takes no control characters: what else JSON wants escaped is here.
+        let name = tag.name.replace('\\', "\\\\").replace('"', "\\\"");
+        let _ = write!(text, "{comma}\"{name}\":{{\"current\":{bytes},\"peak\":{peak_bytes}}}");
+    }
+    text.push_str("}}");
     text
 }
 

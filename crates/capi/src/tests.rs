@@ -25,6 +25,7 @@ mod fuzz;
 mod layout;
 mod pins;
 mod share;
+mod tags;
 mod uses;
 
 /// Two devices that reach one another's memory, and no others.

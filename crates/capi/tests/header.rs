@@ -59,6 +59,7 @@ fn generated() -> String {
         "shortage",
         "control",
         "pins",
+        "tags",
         "share",
         "statistics",
         "pool_stream_stats",

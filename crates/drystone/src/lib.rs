@@ -26,8 +26,8 @@
 //! carries out. The heap's lock is taken for a decision and never held across a driver call; the
 //! order of the others is written in `engine`.
 //!
-//! Modules, bottom first; a module uses only those above it: `contained`, `decimal`, `told`,
-//! `tag`, `error`, `options`, `build_error`, `budget`, `memory_provider`, `share`, `record` (plain types),
+//! Modules, bottom first; a module uses only those above it: `contained`, `decimal`, `told`, `tag`,
+//! `error`, `options`, `build_error`, `budget`, `memory_provider`, `share`, `record` (plain types),
 //! `telemetry` (what others may watch) · `state_lock` (a panic under it poisons) · `executor`
 //! (carries plans out, and joins names of the heap with handles of the driver) · `backend` (who
 //! decides, behind its lock) · `engine` (streams, waiting, trimming, the way of a miss) ·
