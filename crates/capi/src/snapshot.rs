@@ -20,24 +20,26 @@ use crate::registry;
 static WRITES: Mutex<()> = Mutex::new(());
 
 /// Writes the snapshot of all devices in use. What was there is replaced once all is written, a
-/// link too; only what is no file, such as a pipe, is written to as it is.
+/// link too; only what is no file, such as a pipe, or has no folder for another beside it, such as
+/// an open file by its descriptor, is written to as it is.
 pub(crate) fn write(path: &CStr) -> io::Result<()> {
     let _writes = WRITES.lock();
     let is_replaced = fs::metadata(name_of(path)).map_or(true, |there| there.is_file());
     let part = [path.to_bytes(), format!(".{}.part", process::id()).as_bytes()].concat();
     let part = CString::new(part)?;
-    let file = match is_replaced {
-        true => {
-            // What an earlier process of this number left, or somebody has put there.
-            remove(&part);
-            File::create_new(name_of(&part))?
-        }
-        false => File::create(name_of(path))?,
+    if is_replaced {
+        // What an earlier process of this number left, or somebody has put there.
+        remove(&part);
+    }
+    let beside = is_replaced.then(|| File::create_new(name_of(&part)));
+    let file = match beside {
+        Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => None,
+        beside => beside.transpose()?,
+    };
+    let Some(file) = file else {
+        return of_devices().write_pickle(File::create(name_of(path))?);
     };
     let written = of_devices().write_pickle(file);
-    if !is_replaced {
-        return written;
-    }
     // SAFETY: both are C strings.
     let put = || match unsafe { libc::rename(part.as_ptr(), path.as_ptr()) } {
         0 => Ok(()),

@@ -446,6 +446,13 @@ fn a_snapshot_names_streams_and_pools_as_the_program_does() {
     // SAFETY: a C string.
     let status = unsafe { drystone_snapshot(c"/no/such/folder".as_ptr()) };
     assert_eq!(status, Status::FileError);
+    // An open file, in whose folder nothing else can be made.
+    let file = tempfile::tempfile().unwrap();
+    let name = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+    let name = std::ffi::CString::new(name).unwrap();
+    // SAFETY: a C string.
+    assert_eq!(unsafe { drystone_snapshot(name.as_ptr()) }, Status::Ok);
+    assert!(file.metadata().unwrap().len() > 0);
     // SAFETY: null is refused.
     assert_eq!(unsafe { drystone_snapshot(ptr::null()) }, Status::InvalidValue);
 }
