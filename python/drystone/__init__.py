@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "DrystoneError", "NotSupportedError", "enable", "is_enabled", "library_path", "metrics",
-    "monitor", "pin_mapping", "report", "reserve",
+    "monitor", "pin_mapping", "report", "reserve", "tag",
 ]
 
 
@@ -101,6 +101,17 @@ def pin_mapping(memory: Tensor | int) -> Pin:
     """
     from ._pin import Pin, address_of
     return Pin(address_of(memory))
+
+
+def tag(memory: Tensor | int, name: str | None) -> None:
+    """Counts a tensor's memory, or the block at an address, under a name until it is freed.
+
+    ``drystone.tag(cache, "kv")``: `report` tells how much each name has, now and at most.
+    A block has one name at most; ``None`` takes it away. Views of a tensor are one memory.
+    """
+    from ._pin import address_of
+    from ._tag import tag as tag_now
+    tag_now(address_of(memory), name)
 
 
 def reserve(max_bytes: int, *, device: int | None = None) -> Growable:

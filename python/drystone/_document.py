@@ -100,6 +100,12 @@ def account_rows(device: Device) -> list[Sequence[str]]:
         for account in device.accounts[:ACCOUNTS_MAX]]
 
 
+def tag_rows(device: Device) -> list[Sequence[str]]:
+    """What the program said memory is for."""
+    return [(name, text_of_bytes(held["current"]), text_of_bytes(held["peak"]))
+            for name, held in device.stats["tags"].items()]
+
+
 def size_rows(device: Device) -> list[Sequence[str]]:
     """The sizes that live blocks of a device have."""
     return [(text_of_bytes(size), text_of_count(count), text_of_bytes(size * count))
@@ -157,6 +163,8 @@ def _device(device: Device) -> Tree:
     left = len(device.accounts) - ACCOUNTS_MAX
     if left > 0:
         parts.append({"text": f"and {left} more"})
+    if device.stats["tags"]:
+        parts.append(_table("Tags", ("tag", "live", "peak"), tag_rows(device)))
     parts += [
         _table("Sizes that hold most", ("size of live blocks", "blocks", "together"),
                size_rows(device)),

@@ -231,6 +231,25 @@ class Report(OnDevice):
         with self.assertRaisesRegex(drystone.DrystoneError, "is not an address of this allocator"):
             drystone.pin_mapping(64)
 
+    def test_tensors_count_under_their_tag_until_they_are_freed(self):
+        self.assertNotIn("Tags", drystone.report())
+        cache, weights = self.empty(24 * MIB), self.empty(6 * MIB)
+        drystone.tag(cache[MIB:], "kv")
+        drystone.tag(weights.data_ptr(), "weights é")
+        told = drystone.report()
+        self.assertRegex(told, r"  kv +24\.00 MiB +24\.00 MiB\n")
+        self.assertRegex(told, r"  weights é +6\.00 MiB +6\.00 MiB\n")
+        drystone.tag(weights, None)
+        del cache
+        told = drystone.report()
+        self.assertRegex(told, r"  kv +0 B +24\.00 MiB\n")
+        self.assertRegex(told, r"  weights é +0 B +6\.00 MiB\n")
+        for name in ("", "a\nb", "a\0b"):
+            with self.assertRaises((drystone.DrystoneError, ValueError)):
+                drystone.tag(weights, name)
+        with self.assertRaisesRegex(drystone.DrystoneError, "is not an address of this allocator"):
+            drystone.tag(64, "kv")
+
     def test_only_devices_in_use_are_told(self):
         kept = self.empty(MIB)
         self.assertNotIn("GPU 1", drystone.report())
