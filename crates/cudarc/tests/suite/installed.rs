@@ -239,13 +239,13 @@ struct Unseen {
 
 impl Unseen {
     fn find() -> Self {
-        // SAFETY: the driver is loaded; its functions of these names have these types.
-        unsafe {
-            let driver = Library::new("libcuda.so.1").unwrap();
-            let create = *driver.get(b"cuStreamCreate").unwrap();
-            let destroy = *driver.get(b"cuStreamDestroy_v2").unwrap();
-            Self { create, destroy }
-        }
+        // SAFETY: the driver is loaded already.
+        let driver = unsafe { Library::new("libcuda.so.1") }.unwrap();
+        // SAFETY: the function of this name has this type.
+        let create = unsafe { driver.get(b"cuStreamCreate") }.unwrap();
+        // SAFETY: as above.
+        let destroy = unsafe { driver.get(b"cuStreamDestroy_v2") }.unwrap();
+        Self { create: *create, destroy: *destroy }
     }
 
     /// A stream with the handle of one that is no more.
