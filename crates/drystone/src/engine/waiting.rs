@@ -53,12 +53,14 @@ impl Engine {
 
     /// Waits for every fence that is recorded. True if there was any.
     pub(crate) fn await_pending(&self) -> bool {
-        let recorded = self.executor.events.lock().last_recorded();
-        let Ok(relaxed) = Relaxed::enter(&*self.executor.driver) else { return false };
-        for (_, event) in &recorded {
+        let driver = &*self.executor.driver;
+        let Ok(relaxed) = Relaxed::enter(driver) else { return false };
+        let recorded = self.executor.events.lock().begin_wait();
+        for event in recorded {
             // One that fails is no reason not to wait for the others; `collect` asks anew.
-            let _ = self.executor.driver.synchronize_event(*event);
+            let _ = driver.synchronize_event(event);
         }
+        self.executor.events.lock().end_wait(driver);
         drop(relaxed);
         self.collect()
     }

@@ -2,8 +2,8 @@
 //!
 //! Keeps the driver's half of I9: the event of a fence is recorded before the heap hears of it, and
 //! kept until it was seen complete. The lock of this table is held across `record`, `query` and
-//! `wait`, which never block, so that an event is never reused under a caller's hands; the heap's
-//! lock is never held with it.
+//! `wait`, which never block, so that an event is never reused under a caller's hands; who waits on
+//! the host says so (`begin_wait`). The heap's lock is never held with it.
 
 use std::collections::VecDeque;
 
@@ -42,6 +42,10 @@ pub(crate) struct Events {
     /// By the position of the stream's id.
     streams: Vec<Option<StreamEvents>>,
     spare: Vec<Event>,
+    /// Who waits for events without this lock.
+    waits: usize,
+    /// Seen complete while somebody waited, perhaps for them.
+    waited_for: Vec<Event>,
     /// Fences recorded since somebody last looked at which have passed.
     unlooked: usize,
 }
@@ -61,7 +65,8 @@ impl Events {
             recorded: VecDeque::new(),
         };
         if let Some(old) = self.streams[id.index()].replace(of_stream) {
-            self.spare.extend(old.recorded.into_iter().map(|(_, event)| event));
+            let unused = if self.waits > 0 { &mut self.waited_for } else { &mut self.spare };
+            unused.extend(old.recorded.into_iter().map(|(_, event)| event));
         }
     }
 
@@ -161,9 +166,9 @@ impl Events {
                     break;
                 }
                 events.recorded.pop_front();
-                // One that cannot be destroyed is kept with the others.
-                if self.spare.len() < SPARE_MAX || driver.destroy_event(event).is_err() {
-                    self.spare.push(event);
+                match self.waits {
+                    0 => spare(&mut self.spare, driver, event),
+                    _ => self.waited_for.push(event),
                 }
                 last = Some(point);
             }
@@ -172,15 +177,22 @@ impl Events {
         passed
     }
 
-    /// The last recorded fence of each stream, with its event.
-    pub(crate) fn last_recorded(&self) -> Vec<(Fence, Event)> {
+    /// The event of each stream's last recorded fence, to be waited for without this lock: until
+    /// [`Events::end_wait`] none that is seen complete is destroyed, or recorded for another fence.
+    pub(crate) fn begin_wait(&mut self) -> Vec<Event> {
+        self.waits += 1;
         let streams = self.streams.iter().flatten();
-        streams
-            .filter_map(|events| {
-                let &(point, event) = events.recorded.back()?;
-                Some((Fence { stream: events.id, point }, event))
-            })
-            .collect()
+        streams.filter_map(|events| events.recorded.back().map(|&(_, event)| event)).collect()
+    }
+
+    /// The events of a wait are not used any more.
+    pub(crate) fn end_wait(&mut self, driver: &dyn Driver) {
+        self.waits -= 1;
+        if self.waits == 0 {
+            for event in std::mem::take(&mut self.waited_for) {
+                spare(&mut self.spare, driver, event);
+            }
+        }
     }
 
     /// Whether some fence was not seen complete.
@@ -197,6 +209,7 @@ impl Events {
     /// Gives up every event, for teardown.
     pub(crate) fn drain(&mut self) -> Vec<Event> {
         let mut all = std::mem::take(&mut self.spare);
+        all.append(&mut self.waited_for);
         for events in self.streams.iter_mut().flatten() {
             all.extend(events.recorded.drain(..).map(|(_, event)| event));
         }
@@ -258,6 +271,13 @@ impl Events {
     }
 }
 
+/// Keeps an event for a later record, or destroys it. One that cannot be destroyed is kept, too.
+fn spare(spare: &mut Vec<Event>, driver: &dyn Driver, event: Event) {
+    if spare.len() < SPARE_MAX || driver.destroy_event(event).is_err() {
+        spare.push(event);
+    }
+}
+
 /// A handle says nothing of who is behind it: the identity does.
 fn check_identity(
     driver: &dyn Driver,
@@ -269,4 +289,38 @@ fn check_identity(
         return Ok(());
     }
     Err(DriverError::new(call, ErrorCode::InvalidHandle))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drystone_core::{Config, Heap, SegmentKind, StateMachine as _};
+    use drystone_sim::{SimConfig, SimDevice};
+
+    /// The device ends a thread that hands over an event which is gone.
+    #[test]
+    fn an_event_that_is_waited_for_is_neither_destroyed_nor_recorded_anew() {
+        let device = SimDevice::new(SimConfig::default());
+        let mut heap = Heap::new(Config::new(SegmentKind::Mapped, 2 << 20, 1 << 30));
+        let id = heap.add_stream();
+        let mut events = Events::default();
+        events.add_stream(id, Stream::DEFAULT, device.stream_uid(Stream::DEFAULT).unwrap());
+        let last = SPARE_MAX as u64 + 2;
+        let record = |events: &mut Events, point| {
+            events.record(&device, Fence { stream: id, point }).unwrap();
+        };
+        (1..=last).for_each(|point| record(&mut events, point));
+
+        let [waited] = events.begin_wait()[..] else { panic!("one stream has events") };
+        let passed = events.collect(&device);
+        assert_eq!(passed, [Fence { stream: id, point: last }]);
+        record(&mut events, last + 1);
+        assert_ne!(events.begin_wait(), [waited], "the event stands for another fence");
+        device.synchronize_event(waited).unwrap();
+
+        events.end_wait(&device);
+        assert_eq!((events.spare.len(), events.waited_for.len()), (0, SPARE_MAX + 2));
+        events.end_wait(&device);
+        assert_eq!((events.spare.len(), events.waited_for.len()), (SPARE_MAX, 0));
+    }
 }
