@@ -185,12 +185,14 @@ impl Executor {
     /// Whether a stream is being captured as far as is known, or the device cannot say. Of streams
     /// that may have been destroyed, what they said last counts.
     pub(crate) fn is_any_captured(&self) -> bool {
-        let streams = self.events.lock().streams();
+        // Held while they are asked: who retires a stream destroys it after this lock.
+        let events = self.events.lock();
         let is_one_captured =
-            streams.into_iter().any(|stream| match self.driver.capture_status(stream) {
+            events.streams().into_iter().any(|stream| match self.driver.capture_status(stream) {
                 Ok(status) => status != CaptureStatus::None,
                 Err(error) => error.code != ErrorCode::InvalidHandle,
             });
+        drop(events);
         if !is_one_captured {
             self.captures.forget_lasting();
         }
