@@ -10,6 +10,9 @@ use common::{CONF, Program, all_are_run, library};
 /// One device, so that a thread's context is remembered.
 const ONE: &str = "memory:4GiB,oracle:true,backing:true";
 
+/// Less than the program would cache.
+const TIGHT: &str = "memory:1GiB,oracle:true";
+
 /// 1,000 streams and threads: neither the oracle nor bytes.
 const CHURN: &str = "memory:80GiB";
 
@@ -46,6 +49,7 @@ programs! {
     b55_b56_p6_exit_and_forked_children_are_quiet: "b55_exit.c" on ONE;
     look_ups_find_ours_where_the_drivers_would_be: "lookup.c" on ONE;
     b18_threads_free_each_others_blocks: "b18_threads.c" on ONE;
+    b18_b20_threads_share_streams_that_come_and_go: "b18_streams_and_threads.c" on TIGHT;
     b01_b04_b20_streams_and_threads_leave_nothing_behind: "b20_churn.c" on CHURN;
 }
 
