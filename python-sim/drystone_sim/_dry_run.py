@@ -19,7 +19,7 @@ from . import _allocators, _libraries, _recording
 from ._beside import beside
 from ._errors import SimError
 from ._gpus import Gpu, Range
-from ._hook import FOLDER, STEPS, VALUES
+from ._variables import FOLDER, STEPS, VALUES
 
 # Ranks decide by small numbers that they sent each other, such as the order of buckets: copies up
 # to so many bytes are real. Larger ones would take the host's memory.

@@ -12,11 +12,7 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-# Where processes leave what they recorded; set by who starts the program.
-FOLDER = "DRYSTONE_DRY_RUN"
-# After how many steps the program ends, 0 for never; what it reads back from the device.
-STEPS = "DRYSTONE_DRY_RUN_STEPS"
-VALUES = "DRYSTONE_DRY_RUN_VALUES"
+from ._variables import FOLDER
 
 
 def install() -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _libraries, _ranks, _values, _weights
-from ._hook import FOLDER, STEPS
+from ._variables import FOLDER, STEPS
 
 # How often a module at the root is asked for its parameters: they may be made in the first pass.
 ROOT_PASSES = 3

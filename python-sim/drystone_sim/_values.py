@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from typing import Any
 
-from ._hook import VALUES
+from ._variables import VALUES
 
 _read: Counter[tuple[str, str]] = Counter()
 _kind, _, _seed = os.environ.get(VALUES, "zeros").partition(":")

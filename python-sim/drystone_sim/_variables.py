@@ -1,0 +1,8 @@
+"""Names of the environment by which who starts a program tells its processes of the dry run."""
+
+# Where they leave what they recorded.
+FOLDER = "DRYSTONE_DRY_RUN"
+# After how many steps the program ends, 0 for never.
+STEPS = "DRYSTONE_DRY_RUN_STEPS"
+# What it reads back from the device.
+VALUES = "DRYSTONE_DRY_RUN_VALUES"
