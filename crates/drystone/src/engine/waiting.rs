@@ -56,11 +56,11 @@ impl Engine {
         let driver = &*self.executor.driver;
         let Ok(relaxed) = Relaxed::enter(driver) else { return false };
         let recorded = self.executor.events.lock().begin_wait();
-        for event in recorded {
+        for &event in &recorded {
             // One that fails is no reason not to wait for the others; `collect` asks anew.
             let _ = driver.synchronize_event(event);
         }
-        self.executor.events.lock().end_wait(driver);
+        self.executor.events.lock().end_wait(driver, &recorded);
         drop(relaxed);
         self.collect()
     }

@@ -42,10 +42,10 @@ pub(crate) struct Events {
     /// By the position of the stream's id.
     streams: Vec<Option<StreamEvents>>,
     spare: Vec<Event>,
-    /// Who waits for events without this lock.
-    waits: usize,
-    /// Seen complete while somebody waited, perhaps for them.
-    waited_for: Vec<Event>,
+    /// Those that somebody waits for without this lock, as often as they are waited for.
+    waited: Vec<Event>,
+    /// Those of them that were seen complete meanwhile.
+    aside: Vec<Event>,
     /// Fences recorded since somebody last looked at which have passed.
     unlooked: usize,
 }
@@ -65,8 +65,11 @@ impl Events {
             recorded: VecDeque::new(),
         };
         if let Some(old) = self.streams[id.index()].replace(of_stream) {
-            let unused = if self.waits > 0 { &mut self.waited_for } else { &mut self.spare };
-            unused.extend(old.recorded.into_iter().map(|(_, event)| event));
+            for (_, event) in old.recorded {
+                let is_waited = self.waited.contains(&event);
+                let unused = if is_waited { &mut self.aside } else { &mut self.spare };
+                unused.push(event);
+            }
         }
     }
 
@@ -166,9 +169,9 @@ impl Events {
                     break;
                 }
                 events.recorded.pop_front();
-                match self.waits {
-                    0 => spare(&mut self.spare, driver, event),
-                    _ => self.waited_for.push(event),
+                match self.waited.contains(&event) {
+                    true => self.aside.push(event),
+                    false => spare(&mut self.spare, driver, event),
                 }
                 last = Some(point);
             }
@@ -178,20 +181,25 @@ impl Events {
     }
 
     /// The event of each stream's last recorded fence, to be waited for without this lock: until
-    /// [`Events::end_wait`] none that is seen complete is destroyed, or recorded for another fence.
+    /// [`Events::end_wait`] none of them is destroyed, or recorded for another fence.
     pub(crate) fn begin_wait(&mut self) -> Vec<Event> {
-        self.waits += 1;
         let streams = self.streams.iter().flatten();
-        streams.filter_map(|events| events.recorded.back().map(|&(_, event)| event)).collect()
+        let last = streams.filter_map(|events| events.recorded.back().map(|&(_, event)| event));
+        let events: Vec<Event> = last.collect();
+        self.waited.extend(&events);
+        events
     }
 
     /// The events of a wait are not used any more.
-    pub(crate) fn end_wait(&mut self, driver: &dyn Driver) {
-        self.waits -= 1;
-        if self.waits == 0 {
-            for event in std::mem::take(&mut self.waited_for) {
-                spare(&mut self.spare, driver, event);
+    pub(crate) fn end_wait(&mut self, driver: &dyn Driver, events: &[Event]) {
+        for event in events {
+            if let Some(at) = self.waited.iter().position(|waited| waited == event) {
+                self.waited.swap_remove(at);
             }
+        }
+        let waited = &self.waited;
+        for event in self.aside.extract_if(.., |event| !waited.contains(event)) {
+            spare(&mut self.spare, driver, event);
         }
     }
 
@@ -209,7 +217,7 @@ impl Events {
     /// Gives up every event, for teardown.
     pub(crate) fn drain(&mut self) -> Vec<Event> {
         let mut all = std::mem::take(&mut self.spare);
-        all.append(&mut self.waited_for);
+        all.append(&mut self.aside);
         for events in self.streams.iter_mut().flatten() {
             all.extend(events.recorded.drain(..).map(|(_, event)| event));
         }
@@ -306,21 +314,23 @@ mod tests {
         let mut events = Events::default();
         events.add_stream(id, Stream::DEFAULT, device.stream_uid(Stream::DEFAULT).unwrap());
         let last = SPARE_MAX as u64 + 2;
-        let record = |events: &mut Events, point| {
+        for point in 1..=last {
             events.record(&device, Fence { stream: id, point }).unwrap();
-        };
-        (1..=last).for_each(|point| record(&mut events, point));
+        }
 
-        let [waited] = events.begin_wait()[..] else { panic!("one stream has events") };
+        let waits = [events.begin_wait(), events.begin_wait()];
+        let [waited] = waits[0][..] else { panic!("one stream has events") };
         let passed = events.collect(&device);
         assert_eq!(passed, [Fence { stream: id, point: last }]);
-        record(&mut events, last + 1);
-        assert_ne!(events.begin_wait(), [waited], "the event stands for another fence");
+        assert_eq!((events.spare.len(), &events.aside[..]), (SPARE_MAX, &[waited][..]));
         device.synchronize_event(waited).unwrap();
 
-        events.end_wait(&device);
-        assert_eq!((events.spare.len(), events.waited_for.len()), (0, SPARE_MAX + 2));
-        events.end_wait(&device);
-        assert_eq!((events.spare.len(), events.waited_for.len()), (SPARE_MAX, 0));
+        events.end_wait(&device, &waits[0]);
+        assert_eq!(events.aside, [waited], "another still waits for it");
+        events.end_wait(&device, &waits[1]);
+        assert_eq!(
+            (events.spare.len(), events.aside.len(), events.waited.len()),
+            (SPARE_MAX, 0, 0)
+        );
     }
 }
