@@ -190,7 +190,7 @@ mod tests {
     use drystone_sim::{SimConfig, SimDevice};
 
     use super::Tags;
-    use crate::told::{Told, Who};
+    use crate::told::Who;
     use crate::{Allocator, Options, PoolId};
 
     #[test]
@@ -201,6 +201,7 @@ mod tests {
         drop(held);
         assert_eq!(tags.stats()[0].bytes, 0);
     }
+
     #[test]
     fn a_block_counts_until_it_is_freed_however_that_is() {
         let device = SimDevice::new(SimConfig::default());
@@ -246,14 +247,5 @@ mod tests {
         cache.shrink_to(0).unwrap();
         drop(cache);
         assert_eq!((bytes(), is_told()), (vec![0, 0], false));
-    }
-
-    #[test]
-    fn who_is_told_ends_alone() {
-        let told = Told::default();
-        told.begin(Who::Recorder);
-        told.begin(Who::Tags);
-        told.end(Who::Recorder);
-        assert!(told.is_anybody() && told.is(Who::Tags) && !told.is(Who::Recorder));
     }
 }

@@ -38,3 +38,17 @@ impl Told {
         self.0.fetch_and(!(who as u8), Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Told, Who};
+
+    #[test]
+    fn who_is_told_ends_alone() {
+        let told = Told::default();
+        told.begin(Who::Recorder);
+        told.begin(Who::Tags);
+        told.end(Who::Recorder);
+        assert!(told.is_anybody() && told.is(Who::Tags) && !told.is(Who::Recorder));
+    }
+}
