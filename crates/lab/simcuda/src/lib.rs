@@ -29,6 +29,7 @@ mod effect;
 mod fault;
 mod handle;
 mod opened;
+mod polls;
 mod process;
 mod queue;
 mod stats;

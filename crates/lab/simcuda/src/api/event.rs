@@ -1,7 +1,4 @@
 //! Events. Each is of the context that was current when it was made.
-//!
-//! Time stands still while a program polls, unless calls take time: so that no program hangs, a
-//! long row of answers "not ready" moves the clock to where the answer changes.
 
 use super::stream;
 use crate::abi::{Out, Raw};
@@ -10,29 +7,17 @@ use crate::context::{self, current};
 use crate::device::Device;
 use crate::entry::Call;
 use crate::handle::Kind;
+use crate::polls::note_poll;
 use crate::process::resolve;
 use crate::queue::queue;
 use crate::status::{INVALID_HANDLE, INVALID_VALUE, NOT_READY, Outcome};
 use crate::tables::EventRecord;
 use drystone_driver::{Driver, Event};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Blocking wait, no timing, IPC.
 const FLAGS: u32 = 7;
 const NO_TIMING: u32 = 2;
 const IPC: u32 = 4;
-
-/// So many answers "not ready" in a row, of all threads, before the clock moves by itself.
-const POLLS: u64 = 10_000;
-static POLLED: AtomicU64 = AtomicU64::new(0);
-
-/// Counts an answer "not ready".
-pub(crate) fn note_poll(device: &Device, ready_ns: u64) {
-    if POLLED.fetch_add(1, Ordering::Relaxed) >= POLLS {
-        POLLED.store(0, Ordering::Relaxed);
-        device.sim.advance_to(ready_ns);
-    }
-}
 
 fn record(call: &Call, event: Raw, stream: Raw) -> Outcome {
     let queue = queue(call, stream)?;

@@ -1,9 +1,9 @@
 //! Streams: created ones, the legacy default stream, and each thread's own default stream.
 
-use super::event::note_poll;
 use crate::abi::{HostFunction, Out, Raw};
 use crate::context::current;
 use crate::handle::Kind;
+use crate::polls::note_poll;
 use crate::process::resolve;
 use crate::queue::{Queue, queue};
 use crate::status::{CAPTURE_UNSUPPORTED, INVALID_VALUE, NOT_READY, NOT_SUPPORTED, Outcome};
