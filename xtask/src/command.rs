@@ -32,16 +32,22 @@ pub fn install(name: &str) -> Result<()> {
 
 /// Runs a command in the repository's root and fails if it does.
 pub fn run(mut command: Command) -> Result<()> {
-    if command.get_current_dir().is_none() {
-        command.current_dir(root());
-    }
-    let shown = format!("{command:?}").replace('"', "");
-    eprintln!("$ {shown}");
+    let shown = in_root(&mut command);
     let status = command.status().with_context(|| format!("cannot start {shown}"))?;
     if !status.success() {
         bail!("{shown} failed: {status}");
     }
     Ok(())
+}
+
+/// Shows a command that will run, in the repository's root unless it names a folder.
+pub fn in_root(command: &mut Command) -> String {
+    if command.get_current_dir().is_none() {
+        command.current_dir(root());
+    }
+    let shown = format!("{command:?}").replace('"', "");
+    eprintln!("$ {shown}");
+    shown
 }
 
 /// The repository's root.

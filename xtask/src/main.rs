@@ -20,6 +20,7 @@ mod sim_wheel;
 mod simcuda;
 mod stand_ins;
 mod stubs;
+mod suite;
 mod test;
 mod toolchain;
 mod torch;

@@ -1,5 +1,5 @@
 //! A command of several parts: each is announced and timed, and a table at the end says how each
-//! ended.
+//! ended, with what failed below it.
 //!
 //! Invariant: a part that fails stops no other, and the command fails if any did.
 
@@ -32,9 +32,6 @@ pub fn run(parts: &[Part]) -> Result<()> {
         let start = Instant::now();
         let row = Row { name, outcome: body(), took: start.elapsed() };
         eprintln!("{place} ... {}, {} s", row.result(), row.took.as_secs());
-        if let Err(error) = &row.outcome {
-            eprintln!("{error:#}");
-        }
         rows.push(row);
     }
     print(&rows);
@@ -64,4 +61,9 @@ fn print(rows: &[Row]) {
     let failed = rows.iter().filter(|row| row.outcome.is_err()).count();
     let passed = rows.iter().filter(|row| matches!(row.outcome, Ok(Outcome::Passed))).count();
     eprintln!("{passed} parts passed, {failed} failed, {} skipped", rows.len() - passed - failed);
+    for row in rows {
+        if let Err(error) = &row.outcome {
+            eprintln!("\n{}: {error:#}", row.name);
+        }
+    }
 }

@@ -6,12 +6,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::command::{TORCH_VERSION, cargo, root, run, target};
 use crate::parts::Outcome;
 use crate::wheel::{self, ShimArgs, WheelArgs};
-use crate::{capi, torch};
+use crate::{capi, suite, torch};
 
 const SUITES: &[&str] = &[
     "test_package",
@@ -94,25 +94,19 @@ pub fn test(version: &str) -> Result<Outcome> {
     run(compile)?;
     let mut failed = Vec::new();
     let models = if version == TORCH_VERSION { MODEL_SUITES } else { &[] };
-    for &suite in SUITES.iter().chain(models) {
+    for &name in SUITES.iter().chain(models) {
         let mut tests = prepared()?;
-        tests.args(["-B", "-m", "unittest", suite]);
-        if run(tests).is_err() {
-            failed.push(suite);
-        }
+        tests.args(["-B", "-m", "unittest", name]);
+        failed.extend(suite::run(tests).err());
     }
-    for suite in SIM_SUITES {
+    for name in SIM_SUITES {
         let mut tests = torch.python();
-        tests.args(["-B", "-m", "unittest", suite]).current_dir(root().join("python-sim/tests"));
+        tests.args(["-B", "-m", "unittest", name]).current_dir(root().join("python-sim/tests"));
         tests.env("PYTHONPATH", root().join("python-sim").canonicalize().context("find it")?);
         tests.env("DRYSTONE_SIM_LIBRARIES", &torch.libraries).env("PATH", &programs);
-        if run(tests).is_err() {
-            failed.push(suite);
-        }
+        failed.extend(suite::run(tests).err());
     }
-    if !failed.is_empty() {
-        bail!("tests of the Python package failed: {}", failed.join(", "));
-    }
+    suite::all(failed)?;
     Ok(Outcome::Passed)
 }
 

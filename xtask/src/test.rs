@@ -8,9 +8,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::command::{TORCH_VERSION, cargo, root, run};
+use crate::command::{TORCH_VERSION, root, run};
 use crate::parts::{self, Outcome, Part};
-use crate::{capi, python, simcuda, torch};
+use crate::{capi, python, simcuda, suite, torch};
 
 /// Random runs of each test that counts them; `cargo test` alone makes fewer.
 const SEEDS: &str = "10000";
@@ -32,18 +32,15 @@ pub fn test() -> Result<()> {
 
 /// What needs nothing but the crates: a mistake shows here first.
 fn unit() -> Result<Outcome> {
-    cargo(&[
-        "test",
-        "--workspace",
-        "--no-fail-fast",
-        "--quiet",
-        "--lib",
-        "--bins",
-        "--test",
-        "tidy",
-    ])?;
+    let mut units = Command::new("cargo");
+    units.args(["test", "--workspace", "--no-fail-fast", "--quiet"]);
+    units.args(["--lib", "--bins", "--test", "tidy"]);
+    suite::run(units)?;
     // What is built only where a program asks for it.
-    cargo(&["test", "--quiet", "--package", "drystone", "--all-features", "--test", "features"])?;
+    let mut features = Command::new("cargo");
+    features.args(["test", "--quiet", "--package", "drystone", "--all-features"]);
+    features.args(["--test", "features"]);
+    suite::run(features)?;
     Ok(Outcome::Passed)
 }
 
@@ -65,7 +62,7 @@ fn all() -> Result<Outcome> {
         // Without a network the test that needs it says that it skips.
         Err(error) => eprintln!("PyTorch's viewer is not at hand: {error:#}"),
     }
-    run(tests)?;
+    suite::run(tests)?;
     Ok(Outcome::Passed)
 }
 

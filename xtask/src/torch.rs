@@ -17,6 +17,7 @@ use crate::parts::Outcome;
 use crate::simcuda;
 use crate::stand_ins;
 use crate::stubs::{self, write_if_changed};
+use crate::suite;
 use crate::toolchain::Toolchain;
 
 /// What PyTorch imports, without NVIDIA's libraries; a client of NVML; and what builds the wheel of
@@ -155,16 +156,10 @@ pub fn test() -> Result<Outcome> {
         tests.args(["-B", "-m", "unittest", file]);
         tests.current_dir(root().join("crates/lab/simcudart/tests/torch"));
         tests.env("SIMCUDA_CONF", devices).env("PYTORCH_ALLOC_CONF", allocator);
-        if run(tests).is_err() {
-            failed.push(file);
-        }
+        failed.extend(suite::run(tests).err());
     }
-    if run(preloaded(&torch)?).is_err() {
-        failed.push("test_preload");
-    }
-    if !failed.is_empty() {
-        bail!("PyTorch on the simulated device failed: {}", failed.join(", "));
-    }
+    failed.extend(suite::run(preloaded(&torch)?).err());
+    suite::all(failed)?;
     Ok(Outcome::Passed)
 }
 

@@ -1,0 +1,154 @@
+//! Running tests: what they print is shown as it comes, and what failed is told once more at the
+//! end, where a log that was cut still has it.
+//!
+//! Invariant: the error of a run names every test program that failed, with its last lines.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, PipeReader, pipe};
+use std::process::Command;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::command::in_root;
+
+/// Lines of a test program that failed which are told again, the last ones.
+const LINES: usize = 100;
+
+/// How long nothing may be printed before a look whether the tests have ended.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Runs tests as [`crate::command::run`] runs a command; its error holds what failed of them.
+pub fn run(mut command: Command) -> Result<()> {
+    let shown = in_root(&mut command);
+    let (output, input) = pipe().context("make a pipe")?;
+    command.stdout(input.try_clone().context("share a pipe")?).stderr(input);
+    let mut child = command.spawn().with_context(|| format!("cannot start {shown}"))?;
+    // It holds the pipe's other ends, and the output would never end.
+    drop(command);
+    let (lines, printed) = mpsc::channel();
+    thread::spawn(move || send_lines(output, &lines));
+    let mut failures = Failures::default();
+    loop {
+        match printed.recv_timeout(PATIENCE) {
+            Ok(line) => {
+                eprintln!("{line}");
+                failures.read(&line);
+            }
+            // What a test left running holds the pipe open: nobody waits for that.
+            Err(RecvTimeoutError::Timeout) if child.try_wait()?.is_some() => break,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    let status = child.wait().with_context(|| format!("cannot wait for {shown}"))?;
+    if !status.success() {
+        bail!("{shown} failed: {status}\n{}", failures.told());
+    }
+    Ok(())
+}
+
+/// What several runs failed with is one error.
+pub fn all(failed: Vec<anyhow::Error>) -> Result<()> {
+    if failed.is_empty() {
+        return Ok(());
+    }
+    let told: Vec<_> = failed.iter().map(|error| format!("{error:#}")).collect();
+    bail!("{}", told.join("\n"));
+}
+
+fn send_lines(output: PipeReader, lines: &Sender<String>) {
+    for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+        if lines.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+            return;
+        }
+    }
+}
+
+/// What failed, read line by line: cargo names each test program before it runs and says after it
+/// that it failed; other programs are one whole.
+#[derive(Default)]
+struct Failures {
+    of_program: VecDeque<String>,
+    kept: Vec<String>,
+}
+
+impl Failures {
+    fn read(&mut self, line: &str) {
+        let line = line.trim_end();
+        let begins = ["     Running ", "   Doc-tests "].iter().any(|start| line.starts_with(start));
+        if begins {
+            self.of_program.clear();
+        }
+        if line.ends_with(" ... ok") || line.is_empty() {
+            return;
+        }
+        if self.of_program.len() == LINES {
+            self.of_program.pop_front();
+        }
+        self.of_program.push_back(line.to_owned());
+        if line.starts_with("error: test failed") || line.starts_with("error: doctest failed") {
+            self.kept.extend(self.of_program.drain(..));
+        }
+    }
+
+    /// Of a run that failed.
+    fn told(mut self) -> String {
+        if self.kept.is_empty() {
+            self.kept.extend(self.of_program);
+        }
+        self.kept.join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::{Failures, LINES, all, run};
+
+    fn told(output: &str) -> String {
+        let mut failures = Failures::default();
+        output.lines().for_each(|line| failures.read(line));
+        failures.told()
+    }
+
+    #[test]
+    fn each_program_that_failed_is_told_and_no_other() {
+        let output = "     Running one\ntest a ... ok\ntest result: ok\n     Running two\n\
+            test b ... ok\ntest c ... FAILED\nleft: 1\n\
+            error: test failed, to rerun pass `--test two`\n\
+            \x20    Running three\ntest d ... ok\nerror: 1 target failed:";
+        let expected = "     Running two\ntest c ... FAILED\nleft: 1\n\
+            error: test failed, to rerun pass `--test two`";
+        assert_eq!(told(output), expected);
+    }
+
+    #[test]
+    fn a_program_of_another_kind_tells_its_last_lines() {
+        let output: Vec<_> = (0..LINES + 5).map(|line| format!("line {line}")).collect();
+        let told = told(&output.join("\n"));
+        assert!(told.starts_with("line 5\n") && told.ends_with("line 104"), "{told}");
+    }
+
+    #[test]
+    fn an_error_holds_what_was_printed_on_either_stream() {
+        let mut script = Command::new("sh");
+        script.args(["-c", "echo first; echo second >&2; exit 3"]);
+        let error = run(script).expect_err("it fails");
+        let whole = all(vec![error]).expect_err("one failed").to_string();
+        assert!(whole.ends_with("exit status: 3\nfirst\nsecond"), "{whole}");
+        assert!(all(Vec::new()).is_ok());
+    }
+
+    #[test]
+    fn what_is_left_running_is_not_waited_for() {
+        let mut script = Command::new("sh");
+        script.args(["-c", "sleep 60 & echo $!; exit 3"]);
+        let error = run(script).expect_err("it fails").to_string();
+        let left = error.lines().last().expect("it printed whom it left");
+        Command::new("kill").arg(left).status().expect("kill");
+    }
+}
