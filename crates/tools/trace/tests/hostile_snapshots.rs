@@ -2,14 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::time::{Duration, Instant};
+mod common;
 
+use std::time::Duration;
+
+use common::timed;
 use drystone_trace::codec::{self, Limits};
 
 fn error(pickle: &[u8]) -> String {
-    let started = Instant::now();
-    let error = codec::read(pickle, "x", &Limits::default()).unwrap_err().to_string();
-    assert!(started.elapsed() < Duration::from_secs(5), "{error}");
+    let (read, took) = timed(|| codec::read(pickle, "x", &Limits::default()));
+    let error = read.unwrap_err().to_string();
+    assert!(took < Duration::from_secs(5), "{took:?} for {error}");
     assert!(!error.contains('\n') && error.len() < 300, "{error}");
     error
 }
