@@ -1,162 +1,19 @@
 //! How long the heap is held at a time: the longest stretch of each operation of a large heap, in
 //! processor time. No other thread's hit is served meanwhile.
 //!
-//! Keeps: a stretch is one call of the heap, which is what the library does with the heap's lock
-//! held. What is slow by chance is taken out: each scenario runs several times, and counted is the
+//! Keeps: what is slow by chance is taken out. Each scenario runs several times, and counted is the
 //! shortest time that its longest stretch took.
-#![expect(clippy::panic, clippy::unwrap_used, reason = "a benchmark fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
-use std::collections::BTreeMap;
-
-use drystone_core::{
-    Captured, Committed, Config, CrossStream, Fence, Freed, Heap, Miss, Next, Plan, PoolId, Prefer,
-    SegmentKind, SnapshotBuffer, StateMachine, Step, StreamId,
-};
-use rustix::time::{ClockId, clock_gettime};
+use drystone_benches::held::{Held, Stretches};
+use drystone_core::{CrossStream, PoolId, Prefer, StateMachine, StreamId};
 
 const MIB: u64 = 1 << 20;
-const GIB: u64 = 1 << 30;
-const DEVICE_BYTES: u64 = 80 * GIB;
 /// How often a scenario runs.
 const RUNS: usize = 3;
 
-/// Longest stretches in ns, with the number of stretches, by operation.
-type Stretches = BTreeMap<&'static str, (u64, usize)>;
-
 /// A name, and what makes the heap and asks it.
 type Scenario = (&'static str, fn() -> Stretches);
-
-/// A heap, and a device that does what it plans at once.
-struct Held {
-    heap: Heap,
-    next_address: u64,
-    /// Fences that were recorded; what has passed is told by `pass_all`.
-    recorded: Vec<Fence>,
-    stretches: Stretches,
-}
-
-impl Held {
-    fn new(prefer: Prefer, cross_stream: CrossStream) -> Self {
-        let config = Config::new(SegmentKind::Mapped, 2 * MIB, DEVICE_BYTES);
-        Self {
-            heap: Heap::new(config.with_prefer(prefer).with_cross_stream(cross_stream)),
-            next_address: 1 << 41,
-            recorded: Vec::new(),
-            stretches: Stretches::new(),
-        }
-    }
-
-    /// One call of the heap.
-    fn hold<T>(&mut self, operation: &'static str, call: impl FnOnce(&mut Heap) -> T) -> T {
-        let start = thread_ns();
-        let result = call(&mut self.heap);
-        let spent = thread_ns() - start;
-        let (longest, count) = self.stretches.entry(operation).or_default();
-        (*longest, *count) = (spent.max(*longest), *count + 1);
-        result
-    }
-
-    /// Does what a plan says. Returns the address that was reserved, if any.
-    fn carry_out(&mut self, plan: &Plan) -> u64 {
-        let mut reserved = 0;
-        for step in plan.steps() {
-            match *step {
-                Step::Reserve { bytes, alignment } => {
-                    reserved = self.next_address.next_multiple_of(alignment);
-                    self.next_address = reserved + bytes;
-                }
-                Step::Record { fence } => self.recorded.push(fence),
-                _ => {}
-            }
-        }
-        reserved
-    }
-
-    fn allocate(&mut self, operation: &'static str, stream: StreamId, bytes: u64) -> u64 {
-        let pool = PoolId::DEFAULT;
-        let served = self.hold("hit, or none", |heap| heap.allocate(pool, stream, bytes));
-        if let Some(granted) = served.unwrap() {
-            return granted.address;
-        }
-        let mut miss: Miss<()> = Miss::new(pool, stream, bytes, Captured::None);
-        loop {
-            match self.hold(operation, |heap| heap.next(&mut miss)) {
-                Next::Granted(granted) => return granted.address,
-                Next::CarryOut(plan) => {
-                    let address = self.carry_out(&plan);
-                    self.hold(operation, |heap| heap.carried_out(&mut miss, plan, Ok(address)));
-                }
-                Next::LookAtDevice => {
-                    let reserved = self.heap.stats().all.reserved_bytes.current;
-                    miss.note_free(Some(DEVICE_BYTES - reserved));
-                }
-                Next::CollectFences => {}
-                next => panic!("{bytes} bytes: {next:?}"),
-            }
-        }
-    }
-
-    fn free(&mut self, operation: &'static str, address: u64) {
-        match self.hold(operation, |heap| heap.free(address)).unwrap() {
-            Freed::Done => {}
-            Freed::Plan(plan) => {
-                let address = self.carry_out(&plan);
-                self.hold(operation, |heap| heap.commit(*plan, address));
-            }
-        }
-    }
-
-    fn commit(&mut self, operation: &'static str, plan: Plan) -> Committed {
-        let address = self.carry_out(&plan);
-        self.hold(operation, |heap| heap.commit(plan, address))
-    }
-
-    /// The device has come to the end of everything: told as the library does, stream by stream and
-    /// in parts.
-    fn pass_all(&mut self) {
-        let mut last = BTreeMap::new();
-        for fence in std::mem::take(&mut self.recorded) {
-            last.insert(fence.stream, fence);
-        }
-        for fence in last.into_values() {
-            let tell = |heap: &mut Heap| {
-                let part = heap.part_of(fence);
-                heap.fence_passed(part);
-                part
-            };
-            while self.hold("fences have passed", tell) != fence {}
-        }
-    }
-
-    /// Waits for the device, then gives back what is unused.
-    fn trim(&mut self) {
-        let plan = self.hold("trim: wait for the device", StateMachine::plan_synchronize);
-        self.commit("trim: wait for the device", plan);
-        while let Some(plan) = self.hold("trim: plan", Heap::plan_trim) {
-            self.commit("trim: commit", plan);
-        }
-    }
-
-    /// What is asked of a heap.
-    fn ask(&mut self) {
-        let mut blocks = 0;
-        loop {
-            let buffer = SnapshotBuffer::for_blocks(blocks);
-            match self.hold("snapshot: copy", |heap| heap.copy(buffer)) {
-                Ok(copy) => break assert!(!copy.views().is_empty()),
-                Err(missing) => blocks = missing,
-            }
-        }
-        self.hold("statistics by pool and stream", |heap| drop(heap.pool_stream_stats()));
-        self.hold("largest free block", |heap| heap.largest_free_bytes());
-        self.hold("budget", |heap| heap.unused_bytes());
-    }
-}
-
-fn thread_ns() -> u64 {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
 
 /// A million free blocks of one stream, none beside another, and a million live ones.
 fn comb() -> Stretches {
@@ -187,11 +44,7 @@ fn comb() -> Stretches {
 
 /// Ten thousand holes between live blocks, of one stream: a remap takes from many.
 fn holes() -> Stretches {
-    let mut held = Held::new(Prefer::Memory, CrossStream::Wait);
-    let [a, b] = [(); 2].map(|()| held.heap.add_stream());
-    let blocks: Vec<u64> =
-        (0..20_000).map(|_| held.allocate("miss while it grows", a, 2 * MIB)).collect();
-    blocks.iter().step_by(2).for_each(|&block| held.free("free", block));
+    let (mut held, [a, b]) = Held::with_holes(10_000);
     for n in 1..8 {
         let block = held.allocate("remap", a, n * 32 * MIB);
         held.free("free of a remap", block);

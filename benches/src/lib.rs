@@ -4,6 +4,8 @@
 //! the rest it was cut from, and a malloc cuts it again. That is the hit path at its longest.
 #![forbid(unsafe_code)]
 
+pub mod held;
+
 use std::sync::Arc;
 
 use drystone::{AllocateError, Allocator, Options, PoolId, StreamId};
