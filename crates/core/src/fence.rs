@@ -41,9 +41,10 @@ pub(crate) struct StreamState {
 }
 
 impl StreamState {
-    /// Whether this stream already waits for the fence, or for a later one of the same stream.
-    pub(crate) fn has_seen(&self, fence: Fence) -> bool {
-        self.seen.iter().any(|seen| seen.stream == fence.stream && seen.point >= fence.point)
+    /// The last point of another stream that this one was made to wait for; 0 if none.
+    fn seen_of(&self, stream: StreamId) -> u64 {
+        let seen = self.seen.iter().find(|seen| seen.stream == stream);
+        seen.map_or(0, |seen| seen.point)
     }
 
     /// Remembers that the stream was made to wait for the fence. Of streams that succeeded one
@@ -188,16 +189,18 @@ impl Streams {
 
     /// What it takes for memory that is free after a point of one stream to be used on another.
     pub(crate) fn order(&self, owner: StreamIx, point: u64, user: StreamIx) -> StreamOrder {
+        self.order_between(owner, user).of(point)
+    }
+
+    /// What one stream knows of another.
+    pub(crate) fn order_between(&self, owner: StreamIx, user: StreamIx) -> OrderBetween {
         let state = self.at(owner);
-        let fence = Fence { stream: self.id_at(owner), point };
-        if point <= state.passed || self.at(user).has_seen(fence) {
-            StreamOrder::Ordered
-        } else if point <= state.recorded {
-            StreamOrder::Recorded
-        } else if state.is_retired || state.is_passing {
-            StreamOrder::Never
-        } else {
-            StreamOrder::Unrecorded
+        OrderBetween {
+            passed: state.passed,
+            seen: self.at(user).seen_of(self.id_at(owner)),
+            recorded: state.recorded,
+            is_mute: state.is_retired || state.is_passing,
+            is_foreign: owner != user,
         }
     }
 
@@ -216,6 +219,37 @@ impl Streams {
             if let Ok(stream) = self.live_mut(user) {
                 stream.note_seen(fence);
             }
+        }
+    }
+}
+
+/// What one stream knows of another, to be asked of many points.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OrderBetween {
+    /// The last point known to be complete.
+    pub(crate) passed: u64,
+    /// The last point that it was made to wait for; 0 if none.
+    seen: u64,
+    /// The last point known to be recorded.
+    recorded: u64,
+    /// The other is gone, or may be.
+    is_mute: bool,
+    /// They are two.
+    pub(crate) is_foreign: bool,
+}
+
+impl OrderBetween {
+    /// What it takes for memory that is free after a point.
+    #[inline]
+    pub(crate) fn of(self, point: u64) -> StreamOrder {
+        if point <= self.passed.max(self.seen) {
+            StreamOrder::Ordered
+        } else if point <= self.recorded {
+            StreamOrder::Recorded
+        } else if self.is_mute {
+            StreamOrder::Never
+        } else {
+            StreamOrder::Unrecorded
         }
     }
 }
@@ -292,14 +326,12 @@ mod tests {
         let new = streams.add();
         let mut user = StreamState::default();
         let fence = |stream, point| Fence { stream, point };
-        assert!(!user.has_seen(fence(old, 0)));
         user.note_seen(fence(old, 5));
         user.note_seen(fence(old, 3));
-        assert!(user.has_seen(fence(old, 5)) && !user.has_seen(fence(old, 6)));
-        assert!(!user.has_seen(fence(new, 1)));
+        assert_eq!((user.seen_of(old), user.seen_of(new)), (5, 0));
         user.note_seen(fence(new, 2));
         user.note_seen(fence(old, 9));
-        assert!(user.has_seen(fence(new, 2)) && !user.has_seen(fence(old, 1)));
+        assert_eq!((user.seen_of(new), user.seen_of(old)), (2, 0));
         assert_eq!(user.seen.len(), 1);
     }
 }

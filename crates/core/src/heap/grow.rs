@@ -72,8 +72,20 @@ impl Heap {
         let can_remap = !is_roomy || self.headroom.can_remap(needed_bytes / granule_bytes);
         // Where there is nothing to remap to, what there is to take makes no difference.
         let is_of_use = can_remap || search.has_idle_window();
-        let donors = if is_of_use { search.donors(false) } else { Donors::default() };
-        let mut free_bytes = self.free_for(request, &donors, needed_bytes, is_roomy);
+        let (mut donors, mut free_bytes) = (Donors::default(), 0);
+        if is_of_use {
+            donors = search.donors(false, search.knows_rims());
+            free_bytes = donors.ordered_bytes();
+            let missing_bytes = needed_bytes.saturating_sub(free_bytes);
+            // Rims count where what whole handles lack can no longer be created.
+            let is_short = self.headroom.is_short(&self.stats, missing_bytes, request.look);
+            if missing_bytes > 0 && is_short && !is_roomy {
+                if !search.knows_rims() {
+                    donors = search.donors(false, true);
+                }
+                free_bytes = donors.most_bytes();
+            }
+        }
         let is_affordable = can_remap || search.idle_window(&donors, Stale::Now, 1).is_some();
         if needed_bytes <= free_bytes && is_affordable {
             if let Some(outcome) = self.remap(request, &donors) {
@@ -113,21 +125,6 @@ impl Heap {
             return self.create(request, to_remap_bytes, 1);
         }
         created
-    }
-
-    /// How many bytes a remap could take for a request. Rims count where what whole handles lack
-    /// can no longer be created.
-    fn free_for(
-        &self,
-        request: Request,
-        donors: &Donors,
-        needed_bytes: u64,
-        is_roomy: bool,
-    ) -> u64 {
-        let whole_bytes = donors.ordered_bytes();
-        let missing_bytes = needed_bytes.saturating_sub(whole_bytes);
-        let is_short = self.headroom.is_short(&self.stats, missing_bytes, request.look);
-        if is_roomy || !is_short { whole_bytes } else { donors.most_bytes() }
     }
 
     /// Creates, in handles of at most so many granules, what a remap is short of, if that is less

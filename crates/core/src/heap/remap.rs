@@ -38,7 +38,8 @@ impl Heap {
             return None;
         }
         self.space.end_trails();
-        let donors = self.search(request).donors(true);
+        let search = self.search(request);
+        let donors = search.donors(true, search.knows_rims());
         if donors.most_bytes() < granules * self.vm.granule_bytes() {
             return None;
         }

@@ -2,14 +2,14 @@
 //! donors of a remap, and the window to serve it in.
 
 use crate::config::Config;
-use crate::fence::{StreamOrder, Streams};
+use crate::fence::{OrderBetween, StreamOrder, Streams};
 use crate::id::StreamIx;
 use crate::plan::{Request, Reuse};
 use crate::policy::{self, CrossStream, SegmentKind};
 use crate::pool::{Pool, Pools};
 use crate::space::Space;
 use crate::space::bin::Bin;
-use crate::space::block::{BlockIndex, BlockState};
+use crate::space::block::{Block, BlockIndex, BlockState};
 use crate::vm::PageTable;
 use crate::vm::donors::{Donor, Donors};
 use crate::vm::window::WindowFit;
@@ -26,7 +26,7 @@ type Sized = (u64, u64, Run);
 
 /// How many blocks of a list, large enough themselves, a request looks at once one serves: of
 /// thousands of one size any will do, and others wait for the heap meanwhile.
-const LOOK: usize = 1024;
+pub(super) const LOOK: usize = 1024;
 
 #[cfg(test)]
 thread_local! {
@@ -63,7 +63,7 @@ pub(super) struct Search<'a> {
     pub(super) user: StreamIx,
     /// How many whole granules hold it.
     pub(super) granules: usize,
-    /// There is room to spare for it: what is free in handles that are in use stays there.
+    /// There is room to spare for it.
     pub(super) is_roomy: bool,
 }
 
@@ -166,55 +166,84 @@ impl Search<'_> {
 
     /// The free memory from which the request may take whole handles: of its own stream, or of all;
     /// none where nothing is remapped.
-    pub(super) fn donors(&self, is_own_only: bool) -> Donors {
+    ///
+    /// The largest first, of its own stream before others. Once they have enough, or where there is
+    /// room to create it, no more than a bound are looked at. Rims are listed if `has_rims`.
+    pub(super) fn donors(&self, is_own_only: bool, has_rims: bool) -> Donors {
         if !self.config.remaps {
-            return Donors::new(Vec::new());
+            return Donors::default();
         }
-        let mut donors = Vec::with_capacity(policy::DONORS);
-        let has_rims = !self.is_roomy;
-        for list in self.space.lists() {
-            let is_foreign = list.stream != self.user;
-            let is_among = list.kind == SegmentKind::Mapped
-                && !(is_own_only && is_foreign)
-                && self.pools.is_open(list);
-            if !is_among {
-                continue;
-            }
-            for block in list.filed_from(&self.space.blocks, self.config.granule_bytes) {
-                let free = &self.space.blocks[block];
-                let span = self.vm.under(free);
-                let mut parts = span.to_take(has_rims && !free.is_window).peekable();
-                if parts.peek().is_none() {
+        let enough_bytes = self.granules as u64 * self.config.granule_bytes;
+        let (mut donors, mut looked, mut ordered_bytes) = (Vec::new(), 0, 0);
+        donors.reserve(policy::DONORS);
+        for is_foreign in if is_own_only { &[false][..] } else { &[false, true] } {
+            for list in self.space.lists() {
+                let is_among = list.kind == SegmentKind::Mapped
+                    && (list.stream != self.user) == *is_foreign
+                    && self.pools.is_open(list);
+                if !is_among {
                     continue;
                 }
-                if let Some(is_ordered) = self.is_ordered(block, is_foreign) {
-                    donors.extend(parts.map(|(whole, part)| Donor {
-                        block,
-                        segment: free.segment,
-                        start: whole.start,
-                        end: whole.end,
-                        front: part.start,
-                        back: part.end,
-                        is_foreign,
-                        is_ordered,
-                    }));
+                let order = self.streams.order_between(list.stream, self.user);
+                for index in list.filed_down_to(&self.space.blocks, self.config.granule_bytes) {
+                    looked += 1;
+                    if looked > LOOK && (self.is_roomy || ordered_bytes >= enough_bytes) {
+                        return Donors::new(donors);
+                    }
+                    ordered_bytes += self.add_donors(index, order, has_rims, &mut donors);
                 }
             }
         }
         Donors::new(donors)
     }
 
+    /// Whether rims are listed from the start: without room to spare, where windows may lead to
+    /// some. Else they are once whole handles do not suffice.
+    pub(super) const fn knows_rims(&self) -> bool {
+        !self.is_roomy && self.vm.has_taken_rims()
+    }
+
+    /// Adds what the request may take of a free block. Returns how many bytes of whole handles that
+    /// is at once.
+    fn add_donors(
+        &self,
+        block: BlockIndex,
+        order: OrderBetween,
+        has_rims: bool,
+        donors: &mut Vec<Donor>,
+    ) -> u64 {
+        #[cfg(test)]
+        LOOKED.set(LOOKED.get() + 1);
+        let free = &self.space.blocks[block];
+        let mut ordered_bytes = 0;
+        self.vm.under(free).to_take(has_rims && !free.is_window, |whole, part| {
+            let Some(is_ordered) = self.is_ordered(free, order) else { return };
+            ordered_bytes += if is_ordered { whole.end - whole.start } else { 0 };
+            donors.push(Donor {
+                block,
+                segment: free.segment,
+                start: whole.start,
+                end: whole.end,
+                front: part.start,
+                back: part.end,
+                is_foreign: order.is_foreign,
+                is_ordered,
+            });
+        });
+        ordered_bytes
+    }
+
     /// Whether the request may take of a free block at once; `None` if not even after a wait.
-    fn is_ordered(&self, index: BlockIndex, is_foreign: bool) -> Option<bool> {
-        let is_over = self.streams.is_complete(self.space, index);
+    fn is_ordered(&self, free: &Block, order: OrderBetween) -> Option<bool> {
+        let is_over = free.free_after <= order.passed;
         if self.request.reuse == Reuse::OwnStream {
             // Captured work runs later, on any stream: only memory that nobody uses is safe.
             return is_over.then_some(true);
         }
-        if is_over || !is_foreign {
+        if is_over || !order.is_foreign {
             return Some(true);
         }
-        match self.order(index) {
+        match order.of(free.free_after) {
             _ if self.config.cross_stream == CrossStream::Never => None,
             StreamOrder::Ordered => Some(true),
             StreamOrder::Recorded | StreamOrder::Unrecorded => Some(false),

@@ -1,6 +1,7 @@
 //! The heap from within: what its own state machine test cannot see.
 
 mod allocate_at;
+mod donors;
 mod growing;
 mod runs;
 mod slices;

@@ -106,7 +106,18 @@ impl Bitmap {
 
     /// The last bin that holds a block.
     pub(crate) fn last(&self) -> Option<Bin> {
-        let word = self.top.checked_ilog2()?;
+        self.last_to(Bin(BINS as u16 - 1))
+    }
+
+    /// The last bin at or below `bin` that holds a block.
+    pub(crate) fn last_to(&self, bin: Bin) -> Option<Bin> {
+        let word = bin.index() >> OCTAVE_BITS;
+        let above = OCTAVE_BINS - 1 - bin.index() as u32 % OCTAVE_BINS;
+        let here = self.words[word] & (u64::MAX >> above);
+        if let Some(bit) = here.checked_ilog2() {
+            return Some(Bin((word as u32 * OCTAVE_BINS + bit) as u16));
+        }
+        let word = (self.top & ((1 << word) - 1)).checked_ilog2()?;
         let bit = self.words[word as usize].checked_ilog2()?;
         Some(Bin((word * OCTAVE_BINS + bit) as u16))
     }
@@ -188,6 +199,10 @@ mod tests {
             from = bin.0 + 1;
         }
         assert_eq!(found, [3, 64, 65, 500, BINS as u16 - 1]);
+        for (to, last) in [(2, None), (3, Some(3)), (63, Some(3)), (64, Some(64)), (499, Some(65))]
+        {
+            assert_eq!(bitmap.last_to(Bin(to)), last.map(Bin), "{to}");
+        }
         for bin in found {
             assert!(bitmap.contains(Bin(bin)));
             bitmap.clear(Bin(bin));

@@ -226,6 +226,18 @@ impl FreeList {
         Filed { list: self, blocks, bin: Bin::of_block(bytes), next: BlockIndex::NONE }
     }
 
+    /// The same, by descending bin: the largest first, to within a 64th.
+    pub(crate) fn filed_down_to<'a>(
+        &'a self,
+        blocks: &'a Blocks,
+        bytes: u64,
+    ) -> impl Iterator<Item = BlockIndex> + 'a {
+        let least = Bin::of_block(bytes);
+        let below = |bin: &Bin| self.bitmap.last_to(Bin(bin.0.checked_sub(1)?));
+        let bins = std::iter::successors(self.bitmap.last(), below);
+        bins.take_while(move |&bin| bin >= least).flat_map(|bin| self.bin(blocks, bin))
+    }
+
     /// The blocks of every bin with the bin, found without the bitmap: for checks.
     pub(crate) fn bins<'a>(
         &'a self,

@@ -133,7 +133,9 @@ impl Donors {
     /// Those that can be taken at once, or the others, by position: the first by rank on top.
     fn ranked(&self, is_ordered: bool) -> BinaryHeap<(Reverse<Rank>, usize)> {
         let donors = self.all.iter().enumerate();
-        let donors = donors.filter(|(_, donor)| donor.is_ordered == is_ordered);
+        // Rims alone are neither pieces nor waited for: of all, two serve.
+        let donors =
+            donors.filter(|(_, donor)| donor.is_ordered == is_ordered && donor.start < donor.end);
         donors.map(|(at, donor)| (Reverse(donor.rank()), at)).collect()
     }
 
@@ -167,8 +169,6 @@ impl Donors {
     /// What a wait would make available: of the largest donors first, until `bytes` are covered.
     pub(crate) fn to_wait_for(&self, bytes: u64) -> Vec<BlockIndex> {
         let mut unordered = self.ranked(false);
-        // Rims are not waited for: of all, two serve.
-        unordered.retain(|&(_, at)| self.all[at].start < self.all[at].end);
         let mut left = bytes;
         let mut blocks = Vec::new();
         while left > 0

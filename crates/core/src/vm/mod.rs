@@ -40,6 +40,8 @@ pub(crate) struct PageTable {
     pins: Pins,
     /// Granules that back another page than their home.
     remapped_granules: u64,
+    /// A remap has taken a rim: windows may lead to some.
+    has_taken_rims: bool,
     /// Where memory came home with the block that is being freed. Kept for its memory: a free
     /// allocates none.
     returns: Vec<Return>,
@@ -72,6 +74,7 @@ impl PageTable {
             segments: Vec::new(),
             pins: Pins::default(),
             remapped_granules: 0,
+            has_taken_rims: false,
             returns: Vec::new(),
         }
     }
@@ -108,12 +111,18 @@ impl PageTable {
         self.segments[segment.index()].as_mut().expect("the segment is mapped")
     }
 
+    /// Whether a remap has ever taken a rim.
+    pub(crate) const fn has_taken_rims(&self) -> bool {
+        self.has_taken_rims
+    }
+
     // Pages and addresses.
 
     fn page_at(&self, segment: SegmentIx, address: u64) -> usize {
         let first = self.pages(segment).address;
         assert!(address >= first, "an address lies before its segment");
-        ((address - first) / self.granule_bytes) as usize
+        // By a shift: this is asked of every donor.
+        ((address - first) >> self.granule_bytes.trailing_zeros()) as usize
     }
 
     fn address_of(&self, page: PageAddr) -> u64 {

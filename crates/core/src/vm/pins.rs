@@ -118,6 +118,12 @@ impl Pins {
         starts.zip(ends).map(|(start, end)| start..end).filter(|range| !range.is_empty())
     }
 
+    /// Whether nothing is.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_address.is_empty()
+    }
+
     /// What was pinned: start and end.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.by_address.iter().map(|(&address, pinned)| (address, pinned.end))

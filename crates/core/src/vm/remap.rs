@@ -42,6 +42,8 @@ impl PageTable {
         let around = |part: &Picked| {
             self.span(part.segment, self.span(part.segment, part.range.clone()).handles_around())
         };
+        let is_rim = |part: &Picked| around(part).addresses != part.range;
+        let takes_rims = picked.iter().any(is_rim);
         let granules: Vec<GranuleId> =
             picked.iter().flat_map(|part| around(part).mapped_pages()).map(|page| page.1).collect();
         let gaps: usize = fit.gaps().iter().sum();
@@ -63,6 +65,7 @@ impl PageTable {
         taken.sort_by_cached_key(|part| part.range.start);
         fit.lengthen(granules.len() - taken_pages);
         let steps = self.remap_steps(first, &fit, &granules);
+        self.has_taken_rims |= takes_rims;
         let lead_bytes = fit.lead as u64 * self.granule_bytes + before_bytes;
         let window_bytes = fit.pages() as u64 * self.granule_bytes;
         let lead = (lead_bytes / self.granule_bytes) as usize;

@@ -31,6 +31,7 @@ impl PageTable {
 
 impl<'a> Span<'a> {
     /// Other addresses of the same segment.
+    #[inline]
     fn part(&self, addresses: Range<u64>) -> Self {
         Self { addresses, ..self.clone() }
     }
@@ -49,6 +50,7 @@ impl<'a> Span<'a> {
     }
 
     /// The whole granules within; empty if there is none.
+    #[inline]
     fn granules(&self) -> Range<u64> {
         let Range { start, end } = self.addresses;
         whole_units(start, end, self.table.granule_bytes)
@@ -67,23 +69,40 @@ impl<'a> Span<'a> {
         if is_near && first.end <= end { first } else { start..start }
     }
 
-    /// What a request may take of a free block, and nobody has pinned: parts, of which the first
-    /// range is the whole handles, the second has their rims, too, if those serve. Where it has no
-    /// whole handle, the first is empty, at the border of two that it has rims of.
-    pub(crate) fn to_take(
-        &self,
-        has_rims: bool,
-    ) -> impl Iterator<Item = (Range<u64>, Range<u64>)> + use<'a> {
-        let parts = if has_rims { self.granules() } else { self.whole_handles() };
-        let span = self.clone();
-        // Of no range there are no parts: pins are asked of one with a start and an end.
-        let parts = (parts.start < parts.end).then(|| self.table.pins.free_of(parts));
-        parts.into_iter().flatten().filter_map(move |part| {
-            let of = span.part(part.clone());
-            let (start, end) = (part.start + of.after(part.start), part.end - of.before(part.end));
-            // None in the middle of a handle.
-            (start <= end).then_some((start..end, part))
-        })
+    /// Tells what a request may take of a free block, and nobody has pinned: parts, of which the
+    /// first range is the whole handles, the second has their rims, too, if those serve. Where it
+    /// has no whole handle, the first is empty, at the border of two that it has rims of.
+    #[inline]
+    pub(crate) fn to_take(&self, has_rims: bool, mut tell: impl FnMut(Range<u64>, Range<u64>)) {
+        let granules = self.granules();
+        if granules.start >= granules.end {
+            return;
+        }
+        let mut tell_part = |part: Range<u64>| match self.part(part.clone()).wholes() {
+            Some(whole) if has_rims => tell(whole, part),
+            Some(whole) if !whole.is_empty() => tell(whole.clone(), whole),
+            _ => {}
+        };
+        let pins = &self.table.pins;
+        if pins.is_empty() {
+            tell_part(granules)
+        } else {
+            pins.free_of(granules).for_each(tell_part)
+        }
+    }
+
+    /// The whole handles of a range of granules; empty where two meet that it has rims of, and
+    /// `None` in the middle of one.
+    #[inline]
+    fn wholes(&self) -> Option<Range<u64>> {
+        let Range { start, end } = self.addresses;
+        let start = start + self.after(start);
+        // Most holes in large handles need but one look.
+        if start > end {
+            return None;
+        }
+        let end = end - self.before(end);
+        (start <= end).then_some(start..end)
     }
 
     /// What of a free block of a window can go home now that `freed` of it became so: handles that
@@ -135,18 +154,21 @@ impl<'a> Span<'a> {
     }
 
     /// How many bytes of the handle that an address lies in come before it.
+    #[inline]
     fn before(&self, address: u64) -> u64 {
         let granule = self.granule_at(address);
         granule.map_or(0, |id| self.table.granules.before(id) as u64 * self.table.granule_bytes)
     }
 
     /// How many bytes of the handle that an address lies in come after it; 0 where one begins.
+    #[inline]
     fn after(&self, address: u64) -> u64 {
         let granule = self.granule_at(address);
         granule.map_or(0, |id| self.table.granules.after(id) as u64 * self.table.granule_bytes)
     }
 
     /// The granule that an address leads to, where its handle may have others.
+    #[inline]
     fn granule_at(&self, address: u64) -> Option<GranuleId> {
         let has_others = self.table.granules.has_large_handles();
         let page = || self.table.page_at(self.segment, address);
@@ -229,8 +251,9 @@ impl<'a> Span<'a> {
 
     /// How many bytes of whole handles are not pinned.
     pub(crate) fn unpinned_bytes(&self) -> u64 {
-        let unpinned = self.table.pins.free_of(self.whole_handles());
-        unpinned.map(|range| range.end - range.start).sum()
+        let mut bytes = 0;
+        self.to_take(false, |whole, _| bytes += whole.end - whole.start);
+        bytes
     }
 
     // Windows.
