@@ -15,6 +15,7 @@ use super::Engine;
 use super::known::Known;
 use crate::backend::BackendState;
 use crate::error::{AllocateError, poisoned};
+use crate::executor::Executor;
 
 impl Engine {
     /// The key of a device stream, made if it is a new one. Of one that `is_passing` nobody says
@@ -37,7 +38,8 @@ impl Engine {
         self.forget_ended(&mut known, Some(stream));
         let id = self.backend.state().change(|state| state.add_stream());
         let id = id.map_err(poisoned(Call::StreamUid))?;
-        self.executor.events.lock().add_stream(id, stream, uid);
+        let Executor { driver, events, .. } = &self.executor;
+        events.lock().add_stream(&**driver, id, stream, uid);
         if is_passing {
             self.set_passing(id, true)?;
         }

@@ -3,7 +3,8 @@
 //! Keeps the driver's half of I9: the event of a fence is recorded before the heap hears of it, and
 //! kept until it was seen complete. The lock of this table is held across `record`, `query` and
 //! `wait`, which never block, so that an event is never reused under a caller's hands; who waits on
-//! the host says so (`begin_wait`). The heap's lock is never held with it.
+//! the host says so (`begin_wait`). The heap's lock is never held with it. What becomes of an event
+//! that stands for no fence any more is decided in `spare`.
 
 use std::collections::VecDeque;
 
@@ -14,13 +15,11 @@ use drystone_driver::{
 use parking_lot::Mutex;
 
 use super::capture::stream_uid;
+use super::spare::SpareEvents;
 
 /// How many fences are recorded at least between two looks at which have passed. Enough that a look
 /// costs a record next to nothing, few enough that what has passed is soon seen.
 const RECORDS_A_LOOK: usize = 32;
-/// How many events are kept for later records. A device that falls far behind needs more at a time;
-/// what it then leaves is destroyed.
-const SPARE_MAX: usize = 256;
 
 /// One stream of the heap on the device.
 #[derive(Debug)]
@@ -41,11 +40,7 @@ struct StreamEvents {
 pub(crate) struct Events {
     /// By the position of the stream's id.
     streams: Vec<Option<StreamEvents>>,
-    spare: Vec<Event>,
-    /// Those that somebody waits for without this lock, as often as they are waited for.
-    waited: Vec<Event>,
-    /// Those of them that were seen complete meanwhile.
-    aside: Vec<Event>,
+    spare: SpareEvents,
     /// Fences recorded since somebody last looked at which have passed.
     unlooked: usize,
 }
@@ -53,7 +48,13 @@ pub(crate) struct Events {
 impl Events {
     /// Takes a stream in. One that is succeeded leaves its events, which are all complete, as
     /// spares.
-    pub(crate) fn add_stream(&mut self, id: StreamId, stream: Stream, uid: StreamUid) {
+    pub(crate) fn add_stream(
+        &mut self,
+        driver: &dyn Driver,
+        id: StreamId,
+        stream: Stream,
+        uid: StreamUid,
+    ) {
         if self.streams.len() <= id.index() {
             self.streams.resize_with(id.index() + 1, || None);
         }
@@ -65,11 +66,7 @@ impl Events {
             recorded: VecDeque::new(),
         };
         if let Some(old) = self.streams[id.index()].replace(of_stream) {
-            for (_, event) in old.recorded {
-                let is_waited = self.waited.contains(&event);
-                let unused = if is_waited { &mut self.aside } else { &mut self.spare };
-                unused.push(event);
-            }
+            old.recorded.into_iter().for_each(|(_, event)| self.spare.put(driver, event));
         }
     }
 
@@ -114,12 +111,9 @@ impl Events {
             return Err(DriverError::new(Call::Record, ErrorCode::CapturedEvent));
         }
         check_identity(driver, Call::Record, stream, events.uid)?;
-        let event = match self.spare.pop() {
-            Some(event) => event,
-            None => driver.create_event()?,
-        };
+        let event = self.spare.take(driver)?;
         if let Err(error) = driver.record(event, stream) {
-            self.spare.push(event);
+            self.spare.put(driver, event);
             return Err(error);
         }
         let at = events.recorded.partition_point(|&(point, _)| point < fence.point);
@@ -169,10 +163,7 @@ impl Events {
                     break;
                 }
                 events.recorded.pop_front();
-                match self.waited.contains(&event) {
-                    true => self.aside.push(event),
-                    false => spare(&mut self.spare, driver, event),
-                }
+                self.spare.put(driver, event);
                 last = Some(point);
             }
             passed.extend(last.map(|point| Fence { stream: events.id, point }));
@@ -186,21 +177,13 @@ impl Events {
         let streams = self.streams.iter().flatten();
         let last = streams.filter_map(|events| events.recorded.back().map(|&(_, event)| event));
         let events: Vec<Event> = last.collect();
-        self.waited.extend(&events);
+        self.spare.begin_wait(&events);
         events
     }
 
     /// The events of a wait are not used any more.
     pub(crate) fn end_wait(&mut self, driver: &dyn Driver, events: &[Event]) {
-        for event in events {
-            if let Some(at) = self.waited.iter().position(|waited| waited == event) {
-                self.waited.swap_remove(at);
-            }
-        }
-        let waited = &self.waited;
-        for event in self.aside.extract_if(.., |event| !waited.contains(event)) {
-            spare(&mut self.spare, driver, event);
-        }
+        self.spare.end_wait(driver, events);
     }
 
     /// Whether some fence was not seen complete.
@@ -216,8 +199,7 @@ impl Events {
 
     /// Gives up every event, for teardown.
     pub(crate) fn drain(&mut self) -> Vec<Event> {
-        let mut all = std::mem::take(&mut self.spare);
-        all.append(&mut self.aside);
+        let mut all = self.spare.drain();
         for events in self.streams.iter_mut().flatten() {
             all.extend(events.recorded.drain(..).map(|(_, event)| event));
         }
@@ -279,13 +261,6 @@ impl Events {
     }
 }
 
-/// Keeps an event for a later record, or destroys it. One that cannot be destroyed is kept, too.
-fn spare(spare: &mut Vec<Event>, driver: &dyn Driver, event: Event) {
-    if spare.len() < SPARE_MAX || driver.destroy_event(event).is_err() {
-        spare.push(event);
-    }
-}
-
 /// A handle says nothing of who is behind it: the identity does.
 fn check_identity(
     driver: &dyn Driver,
@@ -301,6 +276,7 @@ fn check_identity(
 
 #[cfg(test)]
 mod tests {
+    use super::super::spare::SPARE_MAX;
     use super::*;
     use drystone_core::{Config, Heap, SegmentKind, StateMachine as _};
     use drystone_sim::{SimConfig, SimDevice};
@@ -312,7 +288,8 @@ mod tests {
         let mut heap = Heap::new(Config::new(SegmentKind::Mapped, 2 << 20, 1 << 30));
         let id = heap.add_stream();
         let mut events = Events::default();
-        events.add_stream(id, Stream::DEFAULT, device.stream_uid(Stream::DEFAULT).unwrap());
+        let uid = device.stream_uid(Stream::DEFAULT).unwrap();
+        events.add_stream(&device, id, Stream::DEFAULT, uid);
         let last = SPARE_MAX as u64 + 2;
         for point in 1..=last {
             events.record(&device, Fence { stream: id, point }).unwrap();
@@ -322,15 +299,12 @@ mod tests {
         let [waited] = waits[0][..] else { panic!("one stream has events") };
         let passed = events.collect(&device);
         assert_eq!(passed, [Fence { stream: id, point: last }]);
-        assert_eq!((events.spare.len(), &events.aside[..]), (SPARE_MAX, &[waited][..]));
+        assert_eq!(events.spare.counts(), [SPARE_MAX, 1, 2]);
         device.synchronize_event(waited).unwrap();
 
         events.end_wait(&device, &waits[0]);
-        assert_eq!(events.aside, [waited], "another still waits for it");
+        assert_eq!(events.spare.counts(), [SPARE_MAX, 1, 1], "another still waits for it");
         events.end_wait(&device, &waits[1]);
-        assert_eq!(
-            (events.spare.len(), events.aside.len(), events.waited.len()),
-            (SPARE_MAX, 0, 0)
-        );
+        assert_eq!(events.spare.counts(), [SPARE_MAX, 0, 0]);
     }
 }

@@ -4,7 +4,8 @@
 //! before it are undone in reverse order, and the heap is told how many could not be.
 //!
 //! `capture`: what is legal meanwhile. `captures`: those that are known without a question.
-//! `events`, `handles`: the tables that join names of the heap and handles of the driver.
+//! `events` (over `spare`), `handles`: the tables that join names of the heap and handles of the
+//! driver.
 //! `observe`: who is told of what was done.
 
 pub(crate) mod capture;
@@ -12,6 +13,7 @@ pub(crate) mod captures;
 pub(crate) mod events;
 pub(crate) mod handles;
 pub(crate) mod observe;
+mod spare;
 
 use std::sync::Arc;
 
