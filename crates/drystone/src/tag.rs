@@ -47,9 +47,8 @@ impl Tag {
     /// allocator's. Blocks of the allocator are
     /// [tagged by their address](crate::Allocator::tag_block).
     pub fn hold(&self, bytes: u64) -> Held {
-        let mut held = Held { tag: self.clone(), bytes: 0 };
-        held.set_bytes(bytes);
-        held
+        self.count(0, bytes);
+        Held { tag: self.clone(), bytes }
     }
 
     /// Counts so many bytes in the place of others.
@@ -73,16 +72,9 @@ pub struct Held {
     bytes: u64,
 }
 
-impl Held {
-    fn set_bytes(&mut self, bytes: u64) {
-        self.tag.count(self.bytes, bytes);
-        self.bytes = bytes;
-    }
-}
-
 impl Drop for Held {
     fn drop(&mut self) {
-        self.set_bytes(0);
+        self.tag.count(self.bytes, 0);
     }
 }
 
