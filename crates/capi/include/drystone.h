@@ -32,6 +32,9 @@
 /** The binary interface that this header describes. */
 #define DRYSTONE_ABI_VERSION 1
 
+/** For `drystone_pool_create_plain`: no two blocks of the pool share a segment. */
+#define DRYSTONE_POOL_UNSPLIT 1
+
 /** How a call ended. Values are never renumbered; later versions may add some. */
 enum drystone_status {
     /** Done. */
@@ -932,44 +935,32 @@ enum drystone_status drystone_layout(int device,
 enum drystone_status drystone_block_at(void *ptr, struct drystone_block *block);
 
 /**
- * As `drystone_pool_create`, but the program provides the pool's memory. `allocate` returns the
- * address of so many bytes of the device, a multiple of 512, or null if there are none. `free` is
- * called with each of them once nothing uses it any more, after the pool was released. A pool that
- * exists already keeps its memory, and has one use more.
+ * As `drystone_pool_create`, but of plain memory, which the program provides, or the driver if
+ * both functions are null. `allocate` returns the address of so many bytes of the device, a
+ * multiple of 512, or null if there are none. `free` is called with each of them once nothing uses
+ * it any more, after the pool was released. A pool that exists already keeps its memory, and has
+ * one use more.
  *
  * Both functions are called with `data`, from any thread but never by two at once, and must
  * neither throw nor call this library. They must stay for as long as the process lives.
  *
- * Statuses: INVALID_VALUE (0, 0 is the default pool; a function is null), INVALID_DEVICE,
- * BAD_OPTION (also: backend `async` has no such pools), NO_DRIVER, EXITING, FORKED. Any thread.
+ * `flags` is 0, or DRYSTONE_POOL_UNSPLIT: for memory that others keep a note of by its segment,
+ * such as a signal pad of symmetric memory. Each block is a whole number of 2 MiB then.
+ *
+ * Statuses: INVALID_VALUE (0, 0 is the default pool; one function is null; a flag is unknown),
+ * INVALID_DEVICE, BAD_OPTION (also: backend `async` has no such pools), NO_DRIVER, EXITING,
+ * FORKED. Any thread.
  *
  * Pointers:
  * The functions are null or such functions.
  */
-enum drystone_status drystone_pool_create_over(int device,
-                                               uint64_t id0,
-                                               uint64_t id1,
-                                               void *(*allocate)(void *data, size_t bytes),
-                                               void (*free)(void *data, void *ptr, size_t bytes),
-                                               void *data);
-
-/**
- * As `drystone_pool_create_over`, for memory that others keep a note of by its segment, such as a
- * signal pad of symmetric memory: segments are plain and never split, so that no two blocks share
- * one. Each block is a whole number of 2 MiB. If both functions are null the driver provides the
- * memory.
- *
- * Statuses: as `drystone_pool_create_over`; INVALID_VALUE also if one function alone is null.
- *
- * Pointers:
- * As `drystone_pool_create_over`.
- */
-enum drystone_status drystone_pool_create_unsplit(int device,
-                                                  uint64_t id0,
-                                                  uint64_t id1,
-                                                  void *(*allocate)(void *data, size_t bytes),
-                                                  void (*free)(void *data, void *ptr, size_t bytes),
-                                                  void *data);
+enum drystone_status drystone_pool_create_plain(int device,
+                                                uint64_t id0,
+                                                uint64_t id1,
+                                                void *(*allocate)(void *data, size_t bytes),
+                                                void (*free)(void *data, void *ptr, size_t bytes),
+                                                void *data,
+                                                unsigned int flags);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -1,6 +1,6 @@
-//! Pools whose memory the program gives.
+//! Pools of plain memory, which the program may give.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 
 use drystone::MemoryProvider;
@@ -37,66 +37,53 @@ impl MemoryProvider for Program {
     }
 }
 
-/// As `drystone_pool_create`, but the program provides the pool's memory. `allocate` returns the
-/// address of so many bytes of the device, a multiple of 512, or null if there are none. `free` is
-/// called with each of them once nothing uses it any more, after the pool was released. A pool that
-/// exists already keeps its memory, and has one use more.
+/// For `drystone_pool_create_plain`: no two blocks of the pool share a segment.
+pub const DRYSTONE_POOL_UNSPLIT: c_uint = 1;
+
+/// As `drystone_pool_create`, but of plain memory, which the program provides, or the driver if
+/// both functions are null. `allocate` returns the address of so many bytes of the device, a
+/// multiple of 512, or null if there are none. `free` is called with each of them once nothing uses
+/// it any more, after the pool was released. A pool that exists already keeps its memory, and has
+/// one use more.
 ///
 /// Both functions are called with `data`, from any thread but never by two at once, and must
 /// neither throw nor call this library. They must stay for as long as the process lives.
 ///
-/// Statuses: INVALID_VALUE (0, 0 is the default pool; a function is null), INVALID_DEVICE,
-/// BAD_OPTION (also: backend `async` has no such pools), NO_DRIVER, EXITING, FORKED. Any thread.
+/// `flags` is 0, or DRYSTONE_POOL_UNSPLIT: for memory that others keep a note of by its segment,
+/// such as a signal pad of symmetric memory. Each block is a whole number of 2 MiB then.
+///
+/// Statuses: INVALID_VALUE (0, 0 is the default pool; one function is null; a flag is unknown),
+/// INVALID_DEVICE, BAD_OPTION (also: backend `async` has no such pools), NO_DRIVER, EXITING,
+/// FORKED. Any thread.
 ///
 /// # Safety
 /// The functions are null or such functions.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn drystone_pool_create_over(
+pub unsafe extern "C" fn drystone_pool_create_plain(
     device: c_int,
     id0: u64,
     id1: u64,
     allocate: Option<unsafe extern "C" fn(data: *mut c_void, bytes: usize) -> *mut c_void>,
     free: Option<unsafe extern "C" fn(data: *mut c_void, ptr: *mut c_void, bytes: usize)>,
     data: *mut c_void,
+    flags: c_uint,
 ) -> Status {
     answer(|| {
-        let (Some(allocate), Some(free)) = (allocate, free) else {
-            return Err(Failure::new(Status::InvalidValue, "a function is a null pointer"));
-        };
-        process::check()?;
-        let device = registry::get(device)?;
-        let provider = Arc::new(Program { allocate, free, data });
-        device.pools.acquire_over(&device.allocator, (id0, id1), provider)
-    })
-}
-
-/// As `drystone_pool_create_over`, for memory that others keep a note of by its segment, such as a
-/// signal pad of symmetric memory: segments are plain and never split, so that no two blocks share
-/// one. Each block is a whole number of 2 MiB. If both functions are null the driver provides the
-/// memory.
-///
-/// Statuses: as `drystone_pool_create_over`; INVALID_VALUE also if one function alone is null.
-///
-/// # Safety
-/// As `drystone_pool_create_over`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn drystone_pool_create_unsplit(
-    device: c_int,
-    id0: u64,
-    id1: u64,
-    allocate: Option<unsafe extern "C" fn(data: *mut c_void, bytes: usize) -> *mut c_void>,
-    free: Option<unsafe extern "C" fn(data: *mut c_void, ptr: *mut c_void, bytes: usize)>,
-    data: *mut c_void,
-) -> Status {
-    answer(|| {
+        let invalid = |what| Err(Failure::new(Status::InvalidValue, what));
         let provider = match (allocate, free) {
-            (Some(allocate), Some(free)) => Some(Program { allocate, free, data }),
+            (Some(allocate), Some(free)) => {
+                Some(Arc::new(Program { allocate, free, data }) as Arc<dyn MemoryProvider>)
+            }
             (None, None) => None,
-            _ => return Err(Failure::new(Status::InvalidValue, "one function is a null pointer")),
+            _ => return invalid("one function is a null pointer"),
+        };
+        let is_split = match flags {
+            0 => true,
+            DRYSTONE_POOL_UNSPLIT => false,
+            _ => return invalid("flags has one that is unknown"),
         };
         process::check()?;
         let device = registry::get(device)?;
-        let provider = provider.map(|program| Arc::new(program) as Arc<dyn MemoryProvider>);
-        device.pools.acquire_unsplit(&device.allocator, (id0, id1), provider)
+        device.pools.acquire_plain(&device.allocator, (id0, id1), provider, is_split)
     })
 }

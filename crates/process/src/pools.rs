@@ -82,30 +82,18 @@ impl Pools {
         self.table.lock().acquire(allocator, name)
     }
 
-    /// The same for a pool whose memory the program gives.
+    /// The same for a pool of plain memory: a provider's, if there is one, and split or not.
     ///
     /// # Errors
-    /// As `acquire`, and the device takes no provider's memory.
-    pub fn acquire_over(
-        &self,
-        allocator: &Allocator,
-        name: Name,
-        provider: Arc<dyn MemoryProvider>,
-    ) -> Result<(), Failure> {
-        self.table.lock().acquire_or_make(name, || allocator.add_pool_over(provider))
-    }
-
-    /// The same for a pool whose segments are never split, with or without a provider.
-    ///
-    /// # Errors
-    /// As `acquire_over`.
-    pub fn acquire_unsplit(
+    /// As `acquire`, and the device has no such pools.
+    pub fn acquire_plain(
         &self,
         allocator: &Allocator,
         name: Name,
         provider: Option<Arc<dyn MemoryProvider>>,
+        is_split: bool,
     ) -> Result<(), Failure> {
-        self.table.lock().acquire_or_make(name, || allocator.add_unsplit_pool(provider))
+        self.table.lock().acquire_or_make(name, || allocator.add_plain_pool(provider, is_split))
     }
 
     /// Gives up a use. With the last one the pool is released: its unused memory goes back with the

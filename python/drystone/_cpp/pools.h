@@ -211,11 +211,10 @@ class Pools {
     auto* allocate = has_origin ? &allocate_from : nullptr;
     auto* free = has_origin ? &free_to : nullptr;
     auto* origin = has_origin ? new Origin{device_, pool.origin} : nullptr;
-    if (!pool.is_split) {
-      check(drystone_pool_create_unsplit(
-          device_, name.first, name.second, allocate, free, origin));
-    } else if (has_origin) {
-      check(drystone_pool_create_over(device_, name.first, name.second, allocate, free, origin));
+    if (has_origin || !pool.is_split) {
+      unsigned flags = pool.is_split ? 0 : DRYSTONE_POOL_UNSPLIT;
+      check(drystone_pool_create_plain(
+          device_, name.first, name.second, allocate, free, origin, flags));
     } else {
       check(drystone_pool_create(device_, name.first, name.second));
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::layout::*;
-use crate::memory_provider::{drystone_pool_create_over, drystone_pool_create_unsplit};
+use crate::memory_provider::{DRYSTONE_POOL_UNSPLIT, drystone_pool_create_plain};
 use crate::pool_stream_stats::*;
 
 fn layout(device: c_int, room: usize) -> (Status, Vec<CSegment>, Vec<CBlock>) {
@@ -201,7 +201,7 @@ fn a_pools_memory_is_what_the_program_gives() {
     let data = (&raw mut counts).cast::<c_void>();
     let over = |allocate, id1| {
         // SAFETY: such functions, or null.
-        unsafe { drystone_pool_create_over(device, 5, id1, allocate, Some(free_far), data) }
+        unsafe { drystone_pool_create_plain(device, 5, id1, allocate, Some(free_far), data, 0) }
     };
     assert_eq!(over(None, 6), Status::InvalidValue);
     assert_eq!([over(Some(allocate_far), 6), over(Some(allocate_far), 6)], [Status::Ok; 2]);
@@ -228,11 +228,13 @@ fn blocks_of_an_unsplit_pool_share_no_segment() {
     let _held = HELD.read();
     let device = 28;
     // SAFETY: such functions, or null.
-    let create = |allocate, free| unsafe {
-        drystone_pool_create_unsplit(device, 5, 8, allocate, free, ptr::null_mut())
+    let create = |allocate, free, flags| unsafe {
+        drystone_pool_create_plain(device, 5, 8, allocate, free, ptr::null_mut(), flags)
     };
-    assert_eq!(create(Some(allocate_far), None), Status::InvalidValue);
-    assert_eq!(create(None, None), Status::Ok);
+    let unsplit = DRYSTONE_POOL_UNSPLIT;
+    assert_eq!(create(Some(allocate_far), None, unsplit), Status::InvalidValue);
+    assert_eq!(create(None, None, 2 | unsplit), Status::InvalidValue);
+    assert_eq!(create(None, None, unsplit), Status::Ok);
     let from_pool = |bytes: usize| {
         let mut out = ptr::null_mut();
         // SAFETY: the pointer is that of a local.

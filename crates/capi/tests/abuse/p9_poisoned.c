@@ -37,7 +37,7 @@ int main(void) {
     use_device(0);
     OK(drystone_allocate(&before, 3 * MIB, 0, NULL));
     OK(drystone_allocate(&other, 3 * MIB, 1, NULL));
-    OK(drystone_pool_create_over(0, 7, 7, same_memory, never_called, memory));
+    OK(drystone_pool_create_plain(0, 7, 7, same_memory, never_called, memory, 0));
     OK(drystone_allocate_from_pool(&first, 30 * MIB, 0, NULL, 7, 7));
     CHECK(first == memory);
     uint64_t held = stats_of(0).reserved_bytes.current;
@@ -57,7 +57,7 @@ int main(void) {
     CHECK(bytes == 0);
     FAILS(drystone_enable_peer_access(0, 1), poisoned, advice);
     FAILS(drystone_pin_mapping(before), poisoned, advice);
-    FAILS(drystone_pool_create_over(0, 8, 8, same_memory, never_called, memory), poisoned, advice);
+    FAILS(drystone_pool_create_plain(0, 8, 8, same_memory, never_called, memory, 0), poisoned, advice);
     FAILS(drystone_pool_destroy(0, 7, 7), poisoned, advice);
     printf("drystone: drystone_malloc: %s\n", drystone_last_error_message());
     CHECK(drystone_malloc(MIB, 0, NULL) == NULL);

@@ -63,27 +63,13 @@ impl Allocator {
         Ok(heap.change(|heap| heap.add_pool_of(kind, true))?)
     }
 
-    /// Adds a private pool whose memory a provider gives, as plain segments.
+    /// Adds a private pool of plain segments, which a provider gives, or the driver if there is
+    /// none. Those that are not split have one block each, for memory that others keep a note of by
+    /// its segment.
     ///
     /// # Errors
     /// The driver's own memory pools (backend `async`) have no room for such a pool.
-    pub fn add_pool_over(&self, provider: Arc<dyn MemoryProvider>) -> Result<PoolId, BuildError> {
-        self.add_plain_pool(Some(provider), true)
-    }
-
-    /// Adds a private pool of plain segments, the provider's if there is one, that are never split:
-    /// no two of its blocks share one, for memory that others keep a note of by its segment.
-    ///
-    /// # Errors
-    /// As [`add_pool_over`](Self::add_pool_over).
-    pub fn add_unsplit_pool(
-        &self,
-        provider: Option<Arc<dyn MemoryProvider>>,
-    ) -> Result<PoolId, BuildError> {
-        self.add_plain_pool(provider, false)
-    }
-
-    fn add_plain_pool(
+    pub fn add_plain_pool(
         &self,
         provider: Option<Arc<dyn MemoryProvider>>,
         is_split: bool,

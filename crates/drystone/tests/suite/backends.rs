@@ -315,7 +315,8 @@ fn a_pools_memory_comes_from_its_provider_and_goes_back_there() {
     let allocator = Allocator::new(Arc::new(device.clone()), &Options::default()).unwrap();
     let stream = allocator.add_stream(Stream::DEFAULT).unwrap();
     let provider = Arc::new(Generous { device, left: Mutex::new(2), out: Mutex::default() });
-    let pool = allocator.add_pool_over(Arc::clone(&provider) as Arc<dyn MemoryProvider>).unwrap();
+    let given = Arc::clone(&provider) as Arc<dyn MemoryProvider>;
+    let pool = allocator.add_plain_pool(Some(given), true).unwrap();
     let first = allocator.allocate_raw(pool, stream, 3 * MIB).unwrap().address;
     let second = allocator.allocate_raw(pool, stream, 40 * MIB).unwrap().address;
     let segments = provider.out.lock().clone();
@@ -351,5 +352,6 @@ fn the_drivers_own_pools_take_no_provider() {
     let allocator = Allocator::new(Arc::new(device.clone()), &ASYNC.options()).unwrap();
     let provider = Generous { device, left: Mutex::new(2), out: Mutex::default() };
     let refused = BuildError::OtherBackend { pool: Backend::Malloc, allocator: Backend::Async };
-    assert_eq!(allocator.add_pool_over(Arc::new(provider)).err(), Some(refused));
+    let added = allocator.add_plain_pool(Some(Arc::new(provider)), true);
+    assert_eq!(added.err(), Some(refused));
 }

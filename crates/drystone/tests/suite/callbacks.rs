@@ -93,7 +93,8 @@ fn a_provider_that_panics_has_given_nothing_or_taken_all_back() {
     let allocator = Allocator::new(Arc::new(device.clone()), &limited).unwrap();
     let stream = allocator.add_stream(Stream::DEFAULT).unwrap();
     let provider = Arc::new(Panics { device: device.clone(), is_giving: AtomicBool::new(false) });
-    let pool = allocator.add_pool_over(Arc::clone(&provider) as Arc<dyn MemoryProvider>).unwrap();
+    let given = Arc::clone(&provider) as Arc<dyn MemoryProvider>;
+    let pool = allocator.add_plain_pool(Some(given), true).unwrap();
     let refused = allocator.allocate_raw(pool, stream, 40 * MIB);
     assert!(matches!(refused, Err(AllocateError::OutOfMemory(_))), "{refused:?}");
     allocator.check().unwrap();
