@@ -1,11 +1,13 @@
 //! The one way in: the macro that defines exported functions, and what each goes through.
 //!
-//! Invariant: what is exported is listed, and what is listed is exported. A panic ends at the
-//! boundary as `CUDA_ERROR_UNKNOWN`.
+//! Invariant: what is exported is listed, and what is listed is exported. The list is told here as
+//! the library is loaded, so that functions that look something up in it need not know who has it.
+//! A panic ends at the boundary as `CUDA_ERROR_UNKNOWN`.
 
 use crate::status::{Outcome, UNKNOWN};
 use crate::{fault, process, violation};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An exported function, with what is counted of it.
@@ -35,6 +37,21 @@ impl Function {
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
+}
+
+/// The functions of several modules.
+pub(crate) type Lists = &'static [&'static [&'static Function]];
+
+static LISTS: OnceLock<Lists> = OnceLock::new();
+
+/// Says which functions there are.
+pub(crate) fn list(lists: Lists) {
+    let _ = LISTS.set(lists);
+}
+
+/// Every exported function.
+pub(crate) fn all() -> impl Iterator<Item = &'static Function> {
+    LISTS.get().copied().unwrap_or_default().iter().copied().flatten().copied()
 }
 
 /// A call that is being carried out.

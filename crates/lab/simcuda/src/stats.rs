@@ -1,7 +1,7 @@
 //! Statistics of the process as JSON: calls by function, devices, violations, what stub libraries
 //! counted.
 
-use crate::{api, process};
+use crate::{entry, process};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -86,7 +86,7 @@ fn devices() -> String {
 }
 
 fn functions() -> String {
-    let called = api::all().filter(|function| function.calls() > 0);
+    let called = entry::all().filter(|function| function.calls() > 0);
     let rows = called.map(|function| {
         let (name, calls, bytes) = (function.name, function.calls(), function.bytes());
         format!("{}: {{\"calls\": {calls}, \"bytes\": {bytes}}}", quoted(name))

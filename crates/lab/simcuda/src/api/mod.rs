@@ -4,7 +4,6 @@
 //! `pointer`, `memory`, `ipc` (memory); `copy`, `set`, `launch`, `stream_wait` (work); `event`,
 //! `stream`, `capture`; `graph`, `graph_build`, `graph_query`; `module`, `library` (code);
 //! `device`, `context`; `driver` and `proc_address` (the whole), and the list of all functions.
-//! These last are the crate's one circle: the list names the functions that look things up in it.
 
 mod capture;
 mod context;
@@ -31,10 +30,10 @@ mod stream_wait;
 mod virtual_memory;
 mod virtual_share;
 
-use crate::entry::Function;
+use crate::entry::{self, Lists};
 
 /// Every module's functions.
-const MODULES: &[&[&Function]] = &[
+const MODULES: Lists = &[
     capture::FUNCTIONS,
     context::FUNCTIONS,
     copy::FUNCTIONS,
@@ -61,7 +60,11 @@ const MODULES: &[&[&Function]] = &[
     virtual_share::FUNCTIONS,
 ];
 
-/// Every exported function.
-pub(crate) fn all() -> impl Iterator<Item = &'static Function> {
-    MODULES.iter().copied().flatten().copied()
+extern "C" fn list() {
+    entry::list(MODULES);
 }
+
+// SAFETY: what is in this section is called as the library is loaded, with nothing that it needs.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = list;

@@ -3,9 +3,8 @@
 //! Invariant: what it finds is what is exported. A name stands for the newest version of a
 //! function that the asked CUDA version has.
 
-use super::all;
 use crate::abi::{Out, Text};
-use crate::entry::Function;
+use crate::entry::{Function, all};
 use crate::fault::base_name;
 use crate::process;
 use crate::status::{INVALID_VALUE, NOT_FOUND, Outcome};
