@@ -1,26 +1,14 @@
 //! What the shipped library is: small, in need of nothing but the C library, never unloaded.
 //!
 //! `DRYSTONE_LIBRARY` names the file, which `cargo xtask capi` and `cargo xtask test` build.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
+
+use drystone_testkit::{entries, output_of};
 
 const BYTES_MAX: u64 = 1 << 20;
-
-fn output_of(tool: &str, arguments: &[&str], library: &Path) -> String {
-    let output = Command::new(tool).args(arguments).arg(library).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// The names in brackets of the lines with this tag.
-fn entries<'a>(dynamic: &'a str, tag: &str) -> Vec<&'a str> {
-    let lines = dynamic.lines().filter(|line| line.contains(tag));
-    lines.map(|line| line.split(['[', ']']).nth(1).unwrap()).collect()
-}
 
 #[test]
 fn library_is_small_and_needs_only_the_c_library() {
@@ -31,7 +19,7 @@ fn library_is_small_and_needs_only_the_c_library() {
     let bytes = std::fs::metadata(&library).unwrap().len();
     assert!(bytes < BYTES_MAX, "{bytes} bytes");
 
-    let dynamic = output_of("readelf", &["-d", "-W"], &library);
+    let dynamic = output_of("readelf", &["-d", "-W"], &library).unwrap();
     for name in entries(&dynamic, "(NEEDED)") {
         let is_c_library = name == "libc.so.6" || name.starts_with("ld-linux");
         assert!(is_c_library, "needs {name}");
@@ -46,7 +34,8 @@ fn library_is_small_and_needs_only_the_c_library() {
     let number = number.lines().next().unwrap();
     assert_eq!(common::SONAME, format!("libdrystone.so.{number}"));
     let version = format!("@@DRYSTONE_{number}");
-    let symbols = output_of("nm", &["-D", "--defined-only", "--format=just-symbols"], &library);
+    let symbols =
+        output_of("nm", &["-D", "--defined-only", "--format=just-symbols"], &library).unwrap();
     let mut offered = 0;
     for symbol in symbols.lines().filter(|&symbol| symbol != &version[2..]) {
         let Some(name) = symbol.strip_suffix(&version) else { panic!("{symbol} has no version") };

@@ -7,8 +7,10 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
+
+use drystone_testkit::{entries, output_of};
 
 use common::{Program, describe, folder, library};
 
@@ -16,18 +18,6 @@ const BYTES_MAX: u64 = 1_200_000;
 
 /// Names of CUDA's that are noted or passed on, and not worth a row in the document.
 const NOT_TOLD: [&str; 2] = ["cuCtx", "cuGetProcAddress"];
-
-fn output_of(tool: &str, arguments: &[&str], library: &Path) -> String {
-    let output = Command::new(tool).args(arguments).arg(library).output().unwrap();
-    assert!(output.status.success(), "{}", describe(&output));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// The names in brackets of the lines with this tag.
-fn entries<'a>(dynamic: &'a str, tag: &str) -> Vec<&'a str> {
-    let lines = dynamic.lines().filter(|line| line.contains(tag));
-    lines.map(|line| line.split(['[', ']']).nth(1).unwrap()).collect()
-}
 
 #[test]
 fn library_is_small_and_needs_only_the_c_library() {
@@ -39,7 +29,7 @@ fn library_is_small_and_needs_only_the_c_library() {
     let bytes = std::fs::metadata(&library).unwrap().len();
     assert!(bytes < BYTES_MAX, "{bytes} bytes");
 
-    let dynamic = output_of("readelf", &["-d", "-W"], &library);
+    let dynamic = output_of("readelf", &["-d", "-W"], &library).unwrap();
     for name in entries(&dynamic, "(NEEDED)") {
         let is_c_library = name == "libc.so.6" || name.starts_with("ld-linux");
         assert!(is_c_library, "needs {name}");
@@ -50,7 +40,8 @@ fn library_is_small_and_needs_only_the_c_library() {
     // Beside the C interface it has the driver's functions that the document tells of, `dlsym`, and
     // nothing of the runtime's.
     let page = std::fs::read_to_string(folder().join("../../docs/preload.md")).unwrap();
-    let symbols = output_of("nm", &["-D", "--defined-only", "--format=just-symbols"], &library);
+    let symbols =
+        output_of("nm", &["-D", "--defined-only", "--format=just-symbols"], &library).unwrap();
     let mut of_cuda = 0;
     for symbol in symbols.lines().filter(|name| !name.starts_with("drystone_")) {
         of_cuda += usize::from(symbol != "dlsym");
