@@ -8,7 +8,7 @@ use crate::barrier::answer;
 use crate::out::{not_null, put};
 use crate::snapshot::backed_runs;
 use crate::status::{Failure, Status};
-use crate::{process, registry};
+use crate::{free, process, registry};
 
 /// Settles the options of a device before its first use, or with device -1 of every device that is
 /// given none of its own. `options` is text as in the environment variable `DRYSTONE_CONF`, which
@@ -230,13 +230,11 @@ pub extern "C" fn drystone_check(device: c_int) -> Status {
 pub(crate) fn base_of(address: u64) -> Result<(u64, u64), Failure> {
     process::check()?;
     let holds = |start: u64, bytes: u64| (start..start + bytes).contains(&address);
-    for device in registry::in_use() {
-        let segments = device.allocator.snapshot();
-        let Some(segment) = segments.iter().find(|s| holds(s.address, s.bytes)) else { continue };
-        let mut runs = backed_runs(segment).map(|(start, bytes, _)| (start, bytes));
-        if let Some(found) = runs.find(|&(start, bytes)| holds(start, bytes)) {
-            return Ok(found);
-        }
-    }
-    Err(FreeError::Unknown { address }.into())
+    // Others' memory is not looked through.
+    let segments = free::owner(address)?.allocator.snapshot();
+    let segment = segments.iter().find(|segment| holds(segment.address, segment.bytes));
+    let mut runs =
+        segment.into_iter().flat_map(backed_runs).map(|(start, bytes, _)| (start, bytes));
+    let found = runs.find(|&(start, bytes)| holds(start, bytes));
+    found.ok_or_else(|| FreeError::Unknown { address }.into())
 }
