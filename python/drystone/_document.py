@@ -102,8 +102,13 @@ def account_rows(device: Device) -> list[Sequence[str]]:
 
 def tag_rows(device: Device) -> list[Sequence[str]]:
     """What the program said memory is for."""
-    return [(name, text_of_bytes(held["current"]), text_of_bytes(held["peak"]))
-            for name, held in device.stats["tags"].items()]
+    tags = device.stats["tags"]
+    ordered = sorted(tags.items(), key=lambda item: -item[1]["current"])
+    rest = device.now("allocated_bytes") - sum(held["current"] for held in tags.values())
+    return [
+        *((name, text_of_bytes(held["current"]), text_of_bytes(held["peak"]))
+          for name, held in ordered),
+        ("no tag", text_of_bytes(max(rest, 0)), "")]
 
 
 def size_rows(device: Device) -> list[Sequence[str]]:

@@ -216,6 +216,14 @@ class Holders(OnDevice):
             "everything else, such as activations, 3.[0-9]+ MiB.")
         del model, optimizer, kept
 
+    def test_tags_the_most_first(self):
+        few, many = empty(MIB), empty(3 * MIB)
+        drystone.tag(few, "few")
+        drystone.tag(many, "many")
+        self.assertIn("By tag: many 3.00 MiB, few 1.00 MiB.", refusal(9 * GIB))
+        del few, many
+        self.assertNotIn("By tag", refusal(9 * GIB))
+
     def test_lines_while_history_is_recorded(self):
         self.assertNotIn("Held most", refusal(9 * GIB))
         _shortage._next_s = 0.0

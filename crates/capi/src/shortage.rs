@@ -11,8 +11,8 @@ use drystone::{Hundredths, OutOfMemory};
 use parking_lot::Mutex;
 
 use crate::barrier::barrier;
-use crate::last_error;
 use crate::status::Status;
+use crate::{last_error, registry};
 
 /// More than a few lines.
 const HOLDERS_BYTES: usize = 4096;
@@ -63,7 +63,10 @@ pub unsafe extern "C" fn drystone_torch_shortage(
 pub(crate) fn text(device: c_int, bytes: u64) -> Option<String> {
     let tried = format!("CUDA out of memory. Tried to allocate {}.", Size(bytes));
     match (last_error::status(), last_error::shortage()) {
-        (Status::OutOfMemory, Some(shortage)) => {
+        (Status::OutOfMemory, Some(mut shortage)) => {
+            // What is kept of an error has none.
+            let known = registry::find(device);
+            shortage.tags = known.map(|known| known.allocator.tag_stats()).unwrap_or_default();
             let holders = holders(device, bytes);
             Some(format!("{tried} {}", told(&shortage, &holders)))
         }

@@ -1,7 +1,8 @@
 //! What the devices hold, as a PyTorch snapshot.
 //!
 //! A mapped segment is shown as its backed parts, each a segment, as PyTorch shows expandable ones.
-//! Streams and pools have the names that the program gave them.
+//! Streams and pools have the names that the program gave them. A block that has a tag has a stack
+//! of one frame, `tag` and the tag's name: viewers show it, and tell by it who holds what.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::{self, File};
@@ -9,8 +10,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::{io, process};
 
-use drystone::{BlockState, BlockView, SegmentKind, SegmentView, SizeClass};
-use drystone_trace::snapshot::{self, PoolId, Segment, Snapshot};
+use drystone::{BlockState, BlockView, SegmentKind, SegmentView, SizeClass, Tag};
+use drystone_trace::snapshot::{self, Frame, PoolId, Segment, Snapshot, StackId, Stacks};
 use parking_lot::Mutex;
 
 use crate::device::Device;
@@ -67,8 +68,9 @@ pub(crate) fn of_devices() -> Snapshot {
     let mut found = Snapshot { settings: settings(), ..Snapshot::default() };
     for device in registry::in_use() {
         found.device_traces.resize_with(device.ordinal as usize + 1, Vec::new);
+        let mut tags = Tags { device, stacks: &mut found.stacks, known: Vec::new() };
         for segment in device.allocator.snapshot() {
-            found.segments.extend(backed_parts(device, &segment));
+            found.segments.extend(backed_parts(&mut tags, &segment));
         }
     }
     found
@@ -87,18 +89,45 @@ pub(crate) fn backed_runs(segment: &SegmentView) -> impl Iterator<Item = (u64, u
     })
 }
 
-fn backed_parts(device: &Device, segment: &SegmentView) -> Vec<Segment> {
+/// The tags of a device's blocks, as stacks.
+struct Tags<'a> {
+    device: &'a Device,
+    stacks: &'a mut Stacks,
+    /// By name: those that some block has.
+    known: Vec<(Tag, StackId)>,
+}
+
+impl Tags<'_> {
+    fn of(&mut self, block: &BlockView) -> Option<StackId> {
+        if block.state != BlockState::Live {
+            return None;
+        }
+        let tag = self.device.allocator.tag_of(block.address)?;
+        let known = self.known.iter().find(|(known, _)| known.name() == tag.name());
+        if let Some(&(_, stack)) = known {
+            return Some(stack);
+        }
+        let (filename, name) = ("tag".into(), tag.name().into());
+        let frame = self.stacks.push_frame(Frame { filename, name, ..Frame::default() });
+        let stack = self.stacks.push(&[frame]);
+        self.known.push((tag, stack));
+        Some(stack)
+    }
+}
+
+fn backed_parts(tags: &mut Tags<'_>, segment: &SegmentView) -> Vec<Segment> {
     let parts = backed_runs(segment);
-    parts.map(|(address, bytes, run)| backed_part(device, segment, address, bytes, run)).collect()
+    parts.map(|(address, bytes, run)| backed_part(tags, segment, address, bytes, run)).collect()
 }
 
 fn backed_part(
-    device: &Device,
+    tags: &mut Tags<'_>,
     segment: &SegmentView,
     address: u64,
     bytes: u64,
     run: &[BlockView],
 ) -> Segment {
+    let device = tags.device;
     let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     let pool = device.pools.name_of(segment.pool).map(|(id0, id1)| PoolId(small(id0), small(id1)));
     let mut part = Segment {
@@ -113,13 +142,13 @@ fn backed_part(
         pool: Some(pool.unwrap_or_default()),
         is_expandable: Some(segment.kind == SegmentKind::Mapped),
         stack: None,
-        blocks: run.iter().map(block).collect(),
+        blocks: run.iter().map(|view| block(view, tags)).collect(),
     };
     part.sum_blocks();
     part
 }
 
-fn block(block: &BlockView) -> snapshot::Block {
+fn block(block: &BlockView, tags: &mut Tags<'_>) -> snapshot::Block {
     snapshot::Block {
         address: block.address,
         bytes: block.bytes,
@@ -129,6 +158,6 @@ fn block(block: &BlockView) -> snapshot::Block {
             BlockState::Pending | BlockState::Quarantined => snapshot::BlockState::PendingFree,
             _ => snapshot::BlockState::Inactive,
         },
-        stack: None,
+        stack: tags.of(block),
     }
 }

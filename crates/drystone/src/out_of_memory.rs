@@ -11,6 +11,9 @@ use drystone_driver::{Call, DriverError};
 use crate::decimal::Hundredths;
 use crate::tag::TagStats;
 
+/// How many tags are told by name.
+const TAGS_MAX: usize = 6;
+
 /// Out of memory: what was asked for, what to do, and who holds what. All figures in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -245,15 +248,29 @@ impl OutOfMemory {
                 text += &format!(" {} are {what}.", Bytes(bytes));
             }
         }
-        if !self.tags.is_empty() {
-            let by_tag = |tag: &TagStats| format!("{} {}", tag.name, Bytes(tag.bytes));
-            let by_tag: Vec<String> = self.tags.iter().map(by_tag).collect();
-            text += &format!(" By tag: {}.", by_tag.join(", "));
-        }
+        text += &self.by_tag();
         if let Some(refusal) = &self.refusal {
             text += &format!(" The driver: {refusal}.");
         }
         text
+    }
+
+    /// Which tags have most, the most first.
+    fn by_tag(&self) -> String {
+        let mut left: Vec<&TagStats> = self.tags.iter().filter(|tag| tag.bytes > 0).collect();
+        let mut text = String::new();
+        for told in 0..TAGS_MAX {
+            let most = left.iter().enumerate().rev().max_by_key(|(_, tag)| tag.bytes);
+            let Some((at, &tag)) = most else { break };
+            text += if told == 0 { " By tag: " } else { ", " };
+            text += &format!("{} {}", tag.name, Bytes(tag.bytes));
+            left.remove(at);
+        }
+        if !left.is_empty() {
+            let bytes = left.iter().fold(0_u64, |sum, tag| sum.saturating_add(tag.bytes));
+            text += &format!(", {} others {}", left.len(), Bytes(bytes));
+        }
+        if text.is_empty() { text } else { text + "." }
     }
 
     /// Whether the request would fit if so much more were free.

@@ -22,6 +22,19 @@ fn tags() -> serde_json::Value {
     serde_json::from_str::<serde_json::Value>(text).unwrap()["tags"].take()
 }
 
+/// What a snapshot says of a block: `file:line name` of each frame.
+fn stack(block: *mut c_void) -> Vec<String> {
+    let snapshot = crate::snapshot::of_devices();
+    let mut blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
+    let found = blocks.find(|one| one.address == block as u64).unwrap();
+    let frames = found.stack.into_iter().flat_map(|stack| snapshot.stacks.frames(stack));
+    frames.map(|one| format!("{}:{} {}", one.filename, one.line, one.name)).collect()
+}
+
+fn frame(tag: &str) -> Vec<String> {
+    vec![format!("tag:0 {tag}")]
+}
+
 #[test]
 fn a_block_counts_under_its_tag_until_it_is_freed() {
     let _held = HELD.read();
@@ -45,11 +58,12 @@ fn a_block_counts_under_its_tag_until_it_is_freed() {
         })
     };
     assert_eq!(tags(), both(kv, odd));
+    assert_eq!((stack(block), stack(other)), (frame("kv"), frame("the \"odd\" \\one")));
     assert_eq!(allocate(900 * MIB, DEVICE, DEFAULT).0, Status::OutOfMemory);
     assert!(message().contains("By tag: kv 300.00 MiB"), "{}", message());
     // SAFETY: null takes the tag away.
     assert_eq!(unsafe { drystone_tag(other, ptr::null()) }, Status::Ok);
-    assert_eq!(tags(), both(kv, 0));
+    assert_eq!((tags(), stack(other)), (both(kv, 0), Vec::new()));
     assert_eq!(drystone_deallocate(block), Status::Ok);
     assert_eq!(tags(), both(0, 0));
     assert_eq!(tag(block, c"kv"), Status::AlreadyFree);

@@ -155,9 +155,17 @@ fn advice_says_what_to_do_about_the_cause() {
         assert!(error.to_string().contains(part), "`{part}` is not in: {error}");
     }
     let tag = |name: &str, bytes| TagStats { name: name.to_owned(), bytes, peak_bytes: bytes };
-    let tags = vec![tag("weights", 4 << 30), tag("kv", 3 << 29)];
-    let tagged = OutOfMemory { tags, refusal: None, ..sample() }.to_string();
-    assert!(tagged.ends_with("0 bytes. By tag: weights 4.00 GiB, kv 1.50 GiB."), "{tagged}");
+    let tags =
+        vec![tag("none", 0), tag("kv", 3 << 29), tag("weights", 4 << 30), tag("as", 3 << 29)];
+    let tagged = OutOfMemory { tags: tags.clone(), refusal: None, ..sample() }.to_string();
+    let expected = "0 bytes. By tag: weights 4.00 GiB, kv 1.50 GiB, as 1.50 GiB.";
+    assert!(tagged.ends_with(expected), "{tagged}");
+    let many = (1..10).map(|n| tag(&n.to_string(), n << 20)).chain(tags).collect();
+    let tagged = OutOfMemory { tags: many, refusal: None, ..sample() }.to_string();
+    assert!(
+        tagged.ends_with(" 9 9.00 MiB, 8 8.00 MiB, 7 7.00 MiB, 6 others 21.00 MiB."),
+        "{tagged}"
+    );
     let unknown = OutOfMemory { device_free_bytes: None, ..outside() }.to_string();
     assert!(!unknown.contains("outside"), "{unknown}");
 }

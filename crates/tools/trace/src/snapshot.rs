@@ -13,4 +13,4 @@ mod stacks;
 pub use parts::{Action, Block, BlockState, Entry, PoolId, Segment, Snapshot};
 #[cfg(feature = "analysis")]
 pub use recording::{Recording, ReservedPoint};
-pub use stacks::{Frame, StackId, Stacks};
+pub use stacks::{DistinctStacks, Frame, StackId, Stacks};

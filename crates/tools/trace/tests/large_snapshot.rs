@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use common::timed;
 use drystone_trace::codec::{self, Limits};
-use drystone_trace::snapshot::{Action, Entry, Frame, Snapshot};
+use drystone_trace::snapshot::{Action, DistinctStacks, Entry, Frame, Snapshot};
 
 /// Entries with 28 frames each out of 400, nearly every stack another one.
 fn large(entries: u64) -> Snapshot {
-    let mut snapshot = Snapshot::default();
+    let mut stacks = DistinctStacks::default();
     let frames: Vec<u32> = (0..400)
         .map(|line| {
             let filename = format!("/usr/lib/python3/site-packages/torch/nn/modules/m{line}.py");
             let name = format!("forward_{line}").into();
             let frame = Frame { filename: filename.into(), line, name, ..Frame::default() };
-            snapshot.stacks.add_frame(frame)
+            stacks.add_frame(frame)
         })
         .collect();
     let trace = (0..entries).map(|n| {
@@ -31,13 +31,12 @@ fn large(entries: u64) -> Snapshot {
             stream: 0,
             time_us: 1_795_220_877_484_203 + n as i64 * 3,
             pool: None,
-            stack: Some(snapshot.stacks.add(&numbers)),
+            stack: Some(stacks.add(&numbers)),
             note: None,
         }
     });
-    let trace = trace.collect();
-    snapshot.device_traces = vec![trace];
-    snapshot
+    let device_traces = vec![trace.collect()];
+    Snapshot { device_traces, stacks: stacks.into_stacks(), ..Snapshot::default() }
 }
 
 #[test]

@@ -56,10 +56,12 @@ fn places(recording: &Recording, stack: StackId) -> (Option<String>, Option<Stri
     (at, from)
 }
 
-/// `models/resnet.py:147 forward`: the last two folders are enough to find it.
+/// `models/resnet.py:147 forward`: the last two folders are enough to find it. Where there is no
+/// line, such as of a tag, `tag kv`.
 fn place(frame: &Frame) -> String {
     let from = frame.filename.rmatch_indices('/').nth(1).map_or(0, |(index, _)| index + 1);
-    format!("{}:{} {}", &frame.filename[from..], frame.line, frame.name)
+    let line = if frame.line > 0 { format!(":{}", frame.line) } else { String::new() };
+    format!("{}{line} {}", &frame.filename[from..], frame.name)
 }
 
 #[cfg(test)]
@@ -85,12 +87,14 @@ mod tests {
             frame("??", 0, "torch::unwind::unwind()"),
             frame("/build/aten/src/ATen/EmptyTensor.cpp", 77, "at::detail::empty_generic()"),
         ]
-        .map(|one| snapshot.stacks.add_frame(one));
+        .map(|one| snapshot.stacks.push_frame(one));
         let [layer, main] =
             [frame("/a/lib/torch/nn/linear.py", 7, "forward"), frame("<string>", 3, "<module>")]
-                .map(|one| snapshot.stacks.add_frame(one));
-        let with_python = snapshot.stacks.add(&[unwind, empty, layer, main]);
-        let without = snapshot.stacks.add(&[empty, unwind]);
+                .map(|one| snapshot.stacks.push_frame(one));
+        let with_python = snapshot.stacks.push(&[unwind, empty, layer, main]);
+        let without = snapshot.stacks.push(&[empty, unwind]);
+        let tag = snapshot.stacks.push_frame(frame("tag", 0, "kv"));
+        let tag = snapshot.stacks.push(&[tag]);
         let recording = Recording {
             snapshot: Arc::new(snapshot),
             device: 0,
@@ -110,15 +114,16 @@ mod tests {
         );
         let native = (text("ATen/EmptyTensor.cpp:77 at::detail::empty_generic()"), None);
         assert_eq!(super::places(&recording, without), native);
+        assert_eq!(super::places(&recording, tag), (text("tag kv"), None));
     }
 
     #[test]
     fn groups_by_place_and_counts_what_is_live() {
         let mut snapshot = Snapshot::default();
-        let inner = snapshot.stacks.add_frame(frame("/a/lib/torch/nn/linear.py", 7, "forward"));
-        let outer = snapshot.stacks.add_frame(frame("/home/me/train.py", 3, "main"));
-        let both = snapshot.stacks.add(&[inner, outer]);
-        let own = snapshot.stacks.add(&[outer]);
+        let inner = snapshot.stacks.push_frame(frame("/a/lib/torch/nn/linear.py", 7, "forward"));
+        let outer = snapshot.stacks.push_frame(frame("/home/me/train.py", 3, "main"));
+        let both = snapshot.stacks.push(&[inner, outer]);
+        let own = snapshot.stacks.push(&[outer]);
         let mut events = vec![allocate(0, 100), allocate(1, 50), allocate(2, 60), allocate(3, 9)];
         events.push(Event { kind: Kind::Free, ..allocate(0, 100) });
         let recording = Recording {

@@ -1,6 +1,4 @@
-//! Stacks of frames, each kept once.
-//!
-//! Invariant: equal frames have one number, and equal stacks have one number.
+//! Stacks of frames: [`Stacks`], and [`DistinctStacks`], which has each once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,51 +23,31 @@ pub struct Frame {
 }
 
 /// All stacks of a snapshot.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stacks {
     frames: Vec<Frame>,
-    frame_numbers: HashMap<Frame, u32>,
     /// Numbers of frames, stack after stack, innermost frame first.
     items: Vec<u32>,
     /// Where each stack ends in `items`.
     ends: Vec<usize>,
-    stack_numbers: HashMap<Box<[u32]>, StackId>,
-}
-
-/// Two tables are equal if they hold the same stacks under the same numbers.
-impl PartialEq for Stacks {
-    fn eq(&self, other: &Self) -> bool {
-        self.frames == other.frames && self.items == other.items && self.ends == other.ends
-    }
 }
 
 impl Stacks {
-    /// The number of a frame, new or known.
-    pub fn add_frame(&mut self, frame: Frame) -> u32 {
-        if let Some(&number) = self.frame_numbers.get(&frame) {
-            return number;
-        }
+    /// The number of a new frame.
+    pub fn push_frame(&mut self, frame: Frame) -> u32 {
+        self.frames.push(frame);
         // Cannot truncate: 2^32 frames do not fit in memory.
-        let number = self.frames.len() as u32;
-        self.frames.push(frame.clone());
-        self.frame_numbers.insert(frame, number);
-        number
+        (self.frames.len() - 1) as u32
     }
 
-    /// The number of a stack, new or known; its frames are numbers from
-    /// [`add_frame`](Self::add_frame), innermost first.
-    pub fn add(&mut self, frames: &[u32]) -> StackId {
-        if let Some(&stack) = self.stack_numbers.get(frames) {
-            return stack;
-        }
-        let stack = StackId(self.ends.len() as u32);
+    /// The number of a new stack; its frames are numbers, innermost first.
+    pub fn push(&mut self, frames: &[u32]) -> StackId {
         self.items.extend_from_slice(frames);
         self.ends.push(self.items.len());
-        self.stack_numbers.insert(frames.into(), stack);
-        stack
+        StackId((self.ends.len() - 1) as u32)
     }
 
-    /// How many different stacks there are.
+    /// How many stacks there are.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
@@ -95,6 +73,39 @@ impl Stacks {
     /// A frame by its number.
     pub fn frame(&self, number: u32) -> Option<&Frame> {
         self.frames.get(number as usize)
+    }
+}
+
+/// Stacks that may come again: equal frames have one number, and equal stacks have one number.
+#[derive(Debug, Default)]
+pub struct DistinctStacks {
+    stacks: Stacks,
+    frame_numbers: HashMap<Frame, u32>,
+    stack_numbers: HashMap<Box<[u32]>, StackId>,
+}
+
+impl DistinctStacks {
+    /// The number of a frame, new or known.
+    pub fn add_frame(&mut self, frame: Frame) -> u32 {
+        let Self { stacks, frame_numbers, .. } = self;
+        let new = |frame: &Frame| stacks.push_frame(frame.clone());
+        *frame_numbers.entry(frame).or_insert_with_key(new)
+    }
+
+    /// The number of a stack, new or known; its frames are numbers from
+    /// [`add_frame`](Self::add_frame), innermost first.
+    pub fn add(&mut self, frames: &[u32]) -> StackId {
+        if let Some(&stack) = self.stack_numbers.get(frames) {
+            return stack;
+        }
+        let stack = self.stacks.push(frames);
+        self.stack_numbers.insert(frames.into(), stack);
+        stack
+    }
+
+    /// All of them.
+    pub fn into_stacks(self) -> Stacks {
+        self.stacks
     }
 }
 

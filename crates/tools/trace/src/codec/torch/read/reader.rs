@@ -9,7 +9,7 @@ use super::plain::Plain;
 use crate::codec::error::{Problem, quote};
 use crate::codec::graph::{Graph, Id, Node};
 use crate::codec::limits::Limits;
-use crate::snapshot::{PoolId, Snapshot};
+use crate::snapshot::{DistinctStacks, PoolId, Snapshot};
 
 /// A value that is no stack or frame, so far.
 pub(super) const UNKNOWN: u32 = u32::MAX;
@@ -25,7 +25,9 @@ pub(super) enum Part {
 pub(super) struct Reader<'g, 'f> {
     pub(super) graph: &'g Graph<'f>,
     pub(super) limits: &'g Limits,
+    /// But for its stacks.
     pub(super) snapshot: Snapshot,
+    pub(super) stacks: DistinctStacks,
     pub(super) entries: u64,
     pub(super) plain: Plain<'g, 'f>,
     /// By value: the number of the stack or frame that it has become.
@@ -42,6 +44,7 @@ impl<'g, 'f> Reader<'g, 'f> {
             graph,
             limits,
             snapshot: Snapshot::default(),
+            stacks: DistinctStacks::default(),
             entries: 0,
             plain: Plain::new(graph),
             known: vec![UNKNOWN; graph.len()],

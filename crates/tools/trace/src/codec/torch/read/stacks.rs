@@ -19,7 +19,7 @@ impl Reader<'_, '_> {
             let number = self.frame(frame).map_err(|f| f.at(format_args!("[{index}]")))?;
             numbers.push(number);
         }
-        let stack = self.snapshot.stacks.add(&numbers);
+        let stack = self.stacks.add(&numbers);
         self.numbers = numbers;
         self.known[value as usize] = stack.0;
         Ok(stack)
@@ -45,7 +45,7 @@ impl Reader<'_, '_> {
                 }
             }
         }
-        let number = self.snapshot.stacks.add_frame(frame);
+        let number = self.stacks.add_frame(frame);
         self.known[value as usize] = number;
         Ok(number)
     }

@@ -13,14 +13,15 @@ pub(in crate::codec) fn read(
     root: Id,
     limits: &Limits,
 ) -> Result<Snapshot, (Place, Problem)> {
-    snapshot(Reader::new(graph, limits), root).map_err(Fault::place)
+    let mut reader = Reader::new(graph, limits);
+    snapshot(&mut reader, root).map_err(Fault::place)?;
+    Ok(Snapshot { stacks: reader.stacks.into_stacks(), ..reader.snapshot })
 }
 
-fn snapshot(mut reader: Reader<'_, '_>, root: Id) -> Read<Snapshot> {
+fn snapshot(reader: &mut Reader<'_, '_>, root: Id) -> Read<()> {
     // `torch.cuda.memory_snapshot()` returns the list of segments alone.
     if let Node::List(_) = reader.graph.node(root) {
-        reader.segments(root).map_err(|fault| fault.at("segments"))?;
-        return Ok(reader.snapshot);
+        return reader.segments(root).map_err(|fault| fault.at("segments"));
     }
     for (key, value) in reader.dict(root)? {
         match key {
@@ -34,5 +35,5 @@ fn snapshot(mut reader: Reader<'_, '_>, root: Id) -> Read<Snapshot> {
         }
         .map_err(|fault| fault.at(String::from_utf8_lossy(key)))?;
     }
-    Ok(reader.snapshot)
+    Ok(())
 }
