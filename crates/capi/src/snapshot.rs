@@ -4,9 +4,7 @@
 //! Streams and pools have the names that the program gave them. A block that has a tag has a stack
 //! of one frame, `tag` and the tag's name: viewers show it, and tell by it who holds what.
 
-use std::ffi::{CStr, CString, OsStr};
 use std::fs::{self, File};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::{io, process};
 
@@ -23,45 +21,28 @@ static WRITES: Mutex<()> = Mutex::new(());
 /// Writes the snapshot of all devices in use. What was there is replaced once all is written, a
 /// link too; only what is no file, such as a pipe, or has no folder for another beside it, such as
 /// an open file by its descriptor, is written to as it is.
-pub(crate) fn write(path: &CStr) -> io::Result<()> {
+pub(crate) fn write(path: &Path) -> io::Result<()> {
     let _writes = WRITES.lock();
-    let is_replaced = fs::metadata(name_of(path)).map_or(true, |there| there.is_file());
-    let part = [path.to_bytes(), format!(".{}.part", process::id()).as_bytes()].concat();
-    let part = CString::new(part)?;
+    let is_replaced = fs::metadata(path).map_or(true, |there| there.is_file());
+    let mut part = path.as_os_str().to_owned();
+    part.push(format!(".{}.part", process::id()));
     if is_replaced {
         // What an earlier process of this number left, or somebody has put there.
-        remove(&part);
+        let _ = fs::remove_file(&part);
     }
-    let beside = is_replaced.then(|| File::create_new(name_of(&part)));
+    let beside = is_replaced.then(|| File::create_new(&part));
     let file = match beside {
         Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => None,
         beside => beside.transpose()?,
     };
     let Some(file) = file else {
-        return of_devices().write_pickle(File::create(name_of(path))?);
+        return of_devices().write_pickle(File::create(path)?);
     };
-    let written = of_devices().write_pickle(file);
-    // SAFETY: both are C strings.
-    let put = || match unsafe { libc::rename(part.as_ptr(), path.as_ptr()) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    };
-    let written = written.and_then(|()| put());
+    let written = of_devices().write_pickle(file).and_then(|()| fs::rename(&part, path));
     if written.is_err() {
-        remove(&part);
+        let _ = fs::remove_file(&part);
     }
     written
-}
-
-fn name_of(path: &CStr) -> &Path {
-    Path::new(OsStr::from_bytes(path.to_bytes()))
-}
-
-/// Removes a file, if it is there. The library is small: what the standard library brings for that,
-/// and for renaming, is not in it.
-fn remove(path: &CStr) {
-    // SAFETY: a C string.
-    unsafe { libc::unlink(path.as_ptr()) };
 }
 
 pub(crate) fn of_devices() -> Snapshot {

@@ -1,7 +1,9 @@
 //! Statistics, as a struct and as JSON, and snapshots.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use drystone::{Choices, Gauge, SizeClassStats};
 
@@ -338,7 +340,7 @@ pub unsafe extern "C" fn drystone_snapshot(path: *const c_char) -> Status {
         process::check()?;
         // SAFETY: not null, and a C string by the caller's word.
         let path = unsafe { CStr::from_ptr(path) };
-        snapshot::write(path).map_err(|error| {
+        snapshot::write(Path::new(OsStr::from_bytes(path.to_bytes()))).map_err(|error| {
             let message = format!("{}: {error}", path.to_string_lossy());
             Failure::new(Status::FileError, message)
         })
