@@ -159,6 +159,15 @@ class Pools(OnDevice):
         del inside, graph
 
     @since(2, 8)
+    def test_empty_cache_while_a_pool_is_used_gives_back_what_is_cached_elsewhere(self):
+        empty(32 * MIB)
+        pool = torch.cuda.MemPool()
+        with torch.cuda.use_mem_pool(pool):
+            empty(MIB)
+            torch.cuda.empty_cache()
+            self.assertLess(torch.cuda.memory_reserved(), 32 * MIB)
+
+    @since(2, 8)
     def test_the_end_of_a_pool_leaves_what_others_have_cached(self):
         pool, kept = torch.cuda.MemPool(), torch.cuda.MemPool()
         with torch.cuda.use_mem_pool(pool):
