@@ -9,6 +9,7 @@ use std::ptr;
 use drystone::{Options, PoolId};
 
 use crate::barrier::{answer, barrier};
+use crate::device::Device;
 use crate::filter::{StdFunction, filter as copy_of};
 use crate::out::put;
 use crate::report::report;
@@ -28,43 +29,57 @@ pub extern "C-unwind" fn drystone_malloc(
     device: c_int,
     stream: *mut CUstream_st,
 ) -> *mut c_void {
+    let Some(known) = registry::find(device) else { return first(size, device, stream) };
     // What a filter throws is for the caller: nothing here catches it.
-    let taker = taker(device, stream);
-    barrier(ptr::null_mut(), || match allocate(size, device, stream, taker) {
+    let pool = taker(known, stream);
+    barrier(ptr::null_mut(), || given(allocate(|| Ok(known), pool, size, stream)))
+}
+
+/// The first request of a device, which is opened: no pool took requests there as it was made.
+#[cold]
+fn first(size: isize, device: c_int, stream: *mut CUstream_st) -> *mut c_void {
+    barrier(ptr::null_mut(), || {
+        given(allocate(|| registry::get(device), PoolId::DEFAULT, size, stream))
+    })
+}
+
+/// The pool that serves the request.
+#[inline]
+fn taker(device: &Device, stream: *mut CUstream_st) -> PoolId {
+    match device.pools.any_takes_requests() && process::check().is_ok() {
+        true => device.pools.for_stream(stream as u64),
+        false => PoolId::DEFAULT,
+    }
+}
+
+#[inline]
+fn allocate(
+    device: impl FnOnce() -> Result<&'static Device, Failure>,
+    pool: PoolId,
+    size: isize,
+    stream: *mut CUstream_st,
+) -> Result<u64, Failure> {
+    process::check()?;
+    match size {
+        1.. => device()?.allocate_from(pool, stream as u64, size as u64),
+        0 => Ok(0),
+        _ => Err(negative(size)),
+    }
+}
+
+#[cold]
+fn negative(size: isize) -> Failure {
+    Failure::new(Status::InvalidSize, format!("a size of {size} bytes"))
+}
+
+#[inline]
+fn given(allocated: Result<u64, Failure>) -> *mut c_void {
+    match allocated {
         Ok(address) => address as usize as *mut c_void,
         Err(failure) => {
             not_allocated(&failure);
             ptr::null_mut()
         }
-    })
-}
-
-/// The pool that serves the request, where filters were to be asked.
-#[inline]
-fn taker(device: c_int, stream: *mut CUstream_st) -> Option<PoolId> {
-    let pools = &registry::find(device)?.pools;
-    let are_asked = pools.any_takes_requests() && process::check().is_ok();
-    are_asked.then(|| pools.for_stream(stream as u64))
-}
-
-#[inline]
-fn allocate(
-    size: isize,
-    device: c_int,
-    stream: *mut CUstream_st,
-    taker: Option<PoolId>,
-) -> Result<u64, Failure> {
-    process::check()?;
-    match size {
-        0 => Ok(0),
-        1.. => {
-            let device = registry::get(device)?;
-            match taker {
-                Some(pool) => device.allocate_from(pool, stream as u64, size as u64),
-                None => device.allocate(stream as u64, size as u64),
-            }
-        }
-        _ => Err(Failure::new(Status::InvalidSize, format!("a size of {size} bytes"))),
     }
 }
 

@@ -66,19 +66,24 @@ impl Device {
     /// There is no memory, or the driver does not know the stream.
     #[inline]
     pub fn allocate(&self, stream: u64, bytes: u64) -> Result<u64, Failure> {
-        if is_default(stream) && !self.pools.any_takes_requests() {
-            let granted = self.allocator.allocate_raw(PoolId::DEFAULT, self.default_stream, bytes);
-            return granted.map(|block| block.address).map_err(Failure::from);
-        }
-        let pool = self.pools.for_stream(stream);
-        self.allocate_from(pool, stream, bytes)
+        self.allocate_from(self.pools.for_stream(stream), stream, bytes)
     }
 
     /// Allocates from a pool. `bytes` is not 0.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate), and there is no such pool.
+    #[inline]
     pub fn allocate_from(&self, pool: PoolId, stream: u64, bytes: u64) -> Result<u64, Failure> {
+        // Never captured, and never retired.
+        if is_default(stream) && pool == PoolId::DEFAULT {
+            let granted = self.allocator.allocate_raw(pool, self.default_stream, bytes);
+            return granted.map(|block| block.address).map_err(Failure::from);
+        }
+        self.allocate_on(pool, stream, bytes)
+    }
+
+    fn allocate_on(&self, pool: PoolId, stream: u64, bytes: u64) -> Result<u64, Failure> {
         let id = self.stream(stream)?;
         self.allocator.note_capture(Some(pool), id)?;
         match self.allocator.allocate_raw(pool, id, bytes) {

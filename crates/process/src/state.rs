@@ -13,10 +13,14 @@ use crate::status::Failure;
 /// The process is exiting, or forked.
 #[inline]
 pub fn check() -> Result<(), Failure> {
+    if process_state() == ProcessState::Running { Ok(()) } else { Err(refusal()) }
+}
+
+#[cold]
+fn refusal() -> Failure {
     match process_state() {
-        ProcessState::Running => Ok(()),
-        ProcessState::Exiting => Err(Failure::exiting()),
-        ProcessState::Forked => Err(Failure::forked()),
+        ProcessState::Forked => Failure::forked(),
+        _ => Failure::exiting(),
     }
 }
 
@@ -26,9 +30,13 @@ pub fn check() -> Result<(), Failure> {
 /// The process is forked.
 #[inline]
 pub fn takes_frees() -> Result<bool, Failure> {
+    if process_state() == ProcessState::Running { Ok(true) } else { refused_or_not_needed() }
+}
+
+#[cold]
+fn refused_or_not_needed() -> Result<bool, Failure> {
     match process_state() {
-        ProcessState::Running => Ok(true),
-        ProcessState::Exiting => Ok(false),
         ProcessState::Forked => Err(Failure::forked()),
+        _ => Ok(false),
     }
 }

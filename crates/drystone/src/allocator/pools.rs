@@ -165,6 +165,7 @@ impl Allocator {
     ///
     /// # Errors
     /// No driver call can succeed any more.
+    #[inline]
     pub fn note_capture(&self, pool: Option<PoolId>, stream: StreamId) -> Result<(), DriverError> {
         self.engine.note_capture(pool, stream)
     }

@@ -176,6 +176,7 @@ impl Engine {
     }
 
     /// Notes whether the stream that a call brings is captured, if a capture is known of.
+    #[inline]
     pub(crate) fn note_capture(
         &self,
         pool: Option<PoolId>,

@@ -39,6 +39,7 @@ struct Noted {
 
 impl Captures {
     /// Whether a capture may be under way.
+    #[inline]
     pub(crate) fn is_any(&self) -> bool {
         self.is_any.load(Ordering::Acquire)
     }
