@@ -105,25 +105,31 @@ pub(crate) fn free_in_order(driver: &Driver, address: u64, stream: Handle) -> bo
         ProcessState::Running if captures::is_captured(driver, stream) => None,
         ProcessState::Running => {
             let place = streams::place_if_any(driver, stream);
-            if let Some(place) = place
-                && place.device.allocator.record_stream(address, place.stream).is_ok()
+            if let Some(streams::Place { device, stream }) = place
+                && take(address, || device.allocator.free_used_on(address, stream).ok()).is_some()
             {
-                return take(place.device, address);
+                return Some(());
             }
             let device = free::owner(address).ok()?;
             // A stream of another device, say: what it has queued is waited for.
             // SAFETY: the program passed the stream.
             let waited = unsafe { (driver.cuStreamSynchronize)(stream) };
-            (waited == SUCCESS).then(|| take(device, address))?
+            (waited == SUCCESS).then(|| take(address, || device.allocator.free(address).ok()))?
         }
     };
     address != 0 && barrier(false, || freed().is_some())
 }
 
+/// Takes a block back. Which pool it was asked for of is forgotten before: from then on the address
+/// may be another's.
 #[inline]
-fn take(device: &Device, address: u64) -> Option<()> {
-    pools::takes(address);
-    device.allocator.free(address).ok()
+fn take(address: u64, free: impl FnOnce() -> Option<()>) -> Option<()> {
+    let pool = pools::takes(address);
+    let freed = free();
+    if let (None, Some(pool)) = (freed, pool) {
+        pools::gave(pool, address);
+    }
+    freed
 }
 
 /// Frees a block of ours once its device is idle; whether it did.
@@ -137,7 +143,7 @@ pub(crate) fn free_when_idle(address: u64) -> bool {
             return Some(());
         }
         device.driver.synchronize_device().ok()?;
-        take(device, address)
+        take(address, || device.allocator.free(address).ok())
     };
     address != 0 && barrier(false, || freed().is_some())
 }

@@ -165,14 +165,17 @@ pub(crate) fn gave(pool: usize, address: u64) {
     }
 }
 
-/// A block is about to be taken back.
+/// A block is about to be taken back. Returns the pool that it was asked for of, but for the
+/// default one.
 #[inline]
-pub(crate) fn takes(address: u64) {
-    if ELSEWHERE_COUNT.load(Ordering::Acquire) != 0 {
-        let mut elsewhere = ELSEWHERE.lock();
-        elsewhere.remove(&address);
-        ELSEWHERE_COUNT.store(elsewhere.len(), Ordering::Release);
+pub(crate) fn takes(address: u64) -> Option<usize> {
+    if ELSEWHERE_COUNT.load(Ordering::Acquire) == 0 {
+        return None;
     }
+    let mut elsewhere = ELSEWHERE.lock();
+    let pool = elsewhere.remove(&address);
+    ELSEWHERE_COUNT.store(elsewhere.len(), Ordering::Release);
+    pool
 }
 
 /// The pool that a live block was asked for of.

@@ -4,11 +4,13 @@
 //! of a default stream as long as its context, or its thread. About any other stream the driver is
 //! asked each time: its handle may be another's by then.
 //!
-//! The table's lock is held for no call, neither of the driver nor of an allocator.
+//! The table's lock is held for no call, neither of the driver nor of an allocator. Each thread
+//! remembers what it looked up last, until anything in the table is another stream's.
 
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use drystone::StreamId;
 use drystone::driver::Stream;
@@ -42,11 +44,40 @@ thread_local! {
     static OWN: Cell<Option<(usize, Place)>> = const { Cell::new(None) };
 }
 
+/// How many streams a thread remembers; those it meets beyond cost a lock and a look-up.
+const REMEMBERED: usize = 4;
+
+/// A stream that the thread looked up: the table's changes until then, context, handle, place.
+type Met = Cell<Option<(u64, usize, usize, Place)>>;
+
+thread_local! {
+    static MET: [Met; REMEMBERED] = const { [const { Cell::new(None) }; REMEMBERED] };
+}
+
+/// Where a thread remembers a stream.
+#[inline]
+const fn place_of(handle: usize) -> usize {
+    // The product's highest bits depend on all of a handle's.
+    ((handle as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % REMEMBERED
+}
+
 type Known = FxHashMap<(usize, usize), Option<Place>>;
 
 /// By context and handle: streams that were created, of context 0 and `None` until they are first
 /// used; and legacy default streams.
 static KNOWN: RwLock<Known> = RwLock::new(Known::with_hasher(rustc_hash::FxBuildHasher));
+
+/// How often a stream of the table came or went. Whoever is told of a handle by another thread is
+/// told of this, too.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+
+/// Changes the table.
+fn change<T>(how: impl FnOnce(&mut Known) -> T) -> T {
+    let mut known = KNOWN.write();
+    // With the lock held: who finds what was there before has read the number before.
+    CHANGES.fetch_add(1, Ordering::Relaxed);
+    how(&mut known)
+}
 
 /// Where memory for a stream comes from, on a device that may be opened for it. `None`: from the
 /// driver.
@@ -61,12 +92,34 @@ pub(crate) fn place(
     let known = if stream == PER_THREAD {
         OWN.get().filter(|own| own.0 == context).map(|own| Some(own.1))
     } else {
-        KNOWN.read().get(&(context, stream.addr())).copied()
+        let met = MET.with(|met| met[place_of(stream.addr())].get());
+        match met {
+            Some((changes, of, handle, place))
+                if (of, handle) == (context, stream.addr())
+                    && changes == CHANGES.load(Ordering::Relaxed) =>
+            {
+                Some(Some(place))
+            }
+            _ => look_up(context, stream.addr()),
+        }
     };
     match known {
         Some(Some(place)) if is_in_use(place.device) => Some(place),
         _ => find(driver, stream, context, known.is_some(), may_open),
     }
+}
+
+/// What the table has of a stream, to be remembered by the thread.
+#[inline(never)]
+fn look_up(context: usize, handle: usize) -> Option<Option<Place>> {
+    let known = KNOWN.read();
+    let changes = CHANGES.load(Ordering::Relaxed);
+    let found = known.get(&(context, handle)).copied();
+    drop(known);
+    if let Some(Some(place)) = found {
+        MET.with(|met| met[place_of(handle)].set(Some((changes, context, handle, place))));
+    }
+    found
 }
 
 /// The same, if anything is served at all. Opens no device.
@@ -110,20 +163,20 @@ fn find(
     if stream == PER_THREAD {
         OWN.set(Some((context, place)));
     } else if is_seen || context != 0 {
-        KNOWN.write().insert((context, handle), Some(place));
+        change(|known| known.insert((context, handle), Some(place)));
     }
     Some(place)
 }
 
 /// A stream was created.
 pub(crate) fn created(stream: Handle) {
-    KNOWN.write().insert((0, stream.addr()), None);
+    change(|known| known.insert((0, stream.addr()), None));
 }
 
 /// A stream is about to be destroyed: its memory serves others once its work is over.
 pub(crate) fn retire(stream: Handle) {
     captures::ended(stream);
-    let known = KNOWN.write().remove(&(0, stream.addr()));
+    let known = change(|known| known.remove(&(0, stream.addr())));
     match known {
         Some(Some(place)) if is_in_use(place.device) => {
             // Unless the program has done so by Drystone's own interface.
@@ -142,10 +195,8 @@ pub(crate) fn retire(stream: Handle) {
 pub(crate) fn forget(stream: Handle) {
     if stream == PER_THREAD {
         OWN.set(None);
-    } else if stream.addr() > PER_THREAD.addr()
-        && let Some(known) = KNOWN.write().get_mut(&(0, stream.addr()))
-    {
-        *known = None;
+    } else if stream.addr() > PER_THREAD.addr() {
+        change(|known| known.get_mut(&(0, stream.addr())).map(|known| *known = None));
     }
 }
 
@@ -154,5 +205,5 @@ pub(crate) fn forget_device(ordinal: c_int) {
     let is_other = |place: &Option<Place>| {
         place.is_none_or(|place| place.device.ordinal != ordinal.cast_unsigned())
     };
-    KNOWN.write().retain(|_, place| is_other(place));
+    change(|known| known.retain(|_, place| is_other(place)));
 }

@@ -161,6 +161,16 @@ impl Allocator {
         self.engine.free_sized(address, bytes)
     }
 
+    /// Frees a block by its address, in the order of its own stream and of one that uses it up to
+    /// now: [`record_stream`](Self::record_stream) and [`free`](Self::free) in one.
+    ///
+    /// # Errors
+    /// As those have.
+    #[inline]
+    pub fn free_used_on(&self, address: u64, stream: StreamId) -> Result<(), RecordStreamError> {
+        self.engine.free_used_on(address, stream)
+    }
+
     /// Notes that a live block is also used on another stream than its own. Makes no driver call.
     ///
     /// # Errors

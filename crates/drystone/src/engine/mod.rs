@@ -23,7 +23,8 @@ mod waiting;
 use std::sync::Arc;
 
 use drystone_core::{
-    AsyncPools, FreeError, FreeOutcome, Freed, Granted, Plan, PoolId, RecordStreamError, StreamId,
+    AsyncPools, FreeError, FreeOutcome, Freed, Granted, Plan, PoolId, RecordStreamError,
+    StateMachine as _, StreamId,
 };
 use drystone_driver::{Driver, DriverError, Stream};
 use parking_lot::Mutex;
@@ -172,6 +173,27 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Frees a live block that a stream uses up to now, under one lock.
+    #[inline(never)]
+    pub(crate) fn free_used_on(
+        &self,
+        address: u64,
+        stream: StreamId,
+    ) -> Result<(), RecordStreamError> {
+        if let (BackendState::Heap(heap), false) = (&self.backend, self.told.is_anybody()) {
+            let freed = heap.change(|heap| {
+                heap.record_stream(address, stream)?;
+                Ok::<_, RecordStreamError>(heap.free(address)?)
+            })??;
+            if let Freed::Plan(plan) = freed {
+                self.finish(*plan);
+            }
+            return Ok(());
+        }
+        self.record_stream(address, stream)?;
+        Ok(self.free(address)?)
     }
 
     /// Said before the block is taken back: from then on the address may be another's.
