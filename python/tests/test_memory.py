@@ -282,6 +282,13 @@ class OutOfMemory(OnDevice):
         self.assertEqual(torch.cuda.memory_stats()["num_ooms"], 1)
         del kept
 
+    def test_of_a_size_that_no_device_has_the_words_are_pytorchs(self):
+        with self.assertRaises(torch.OutOfMemoryError) as raised:
+            empty(800_000_000 * GIB)
+        begin = ("CUDA out of memory. Tried to allocate 800000000.00 GiB. GPU 0 has a total "
+                 "capacity of 8.00 GiB. ")
+        self.assertTrue(str(raised.exception).startswith(begin), raised.exception)
+
     def test_the_cause_is_told_first(self):
         def told(size):
             with self.assertRaises(torch.OutOfMemoryError) as raised:

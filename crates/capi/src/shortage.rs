@@ -11,6 +11,7 @@ use drystone::{Hundredths, OutOfMemory};
 use parking_lot::Mutex;
 
 use crate::barrier::barrier;
+use crate::device::Device;
 use crate::status::Status;
 use crate::{last_error, registry};
 
@@ -72,10 +73,20 @@ pub(crate) fn text(device: c_int, bytes: u64) -> Option<String> {
         }
         // Larger than any block can be, or than a pool's own memory: no figure of the device helps.
         (Status::OutOfMemory | Status::InvalidSize, _) => {
-            Some(format!("{tried} {}", last_message()))
+            let message = last_message();
+            Some(format!("{tried} {}{message}", capacity(device)))
         }
         _ => None,
     }
+}
+
+/// PyTorch's words about a device that is in use.
+fn capacity(ordinal: c_int) -> String {
+    let is_it = |device: &&Device| u32::try_from(ordinal) == Ok(device.ordinal);
+    registry::in_use().find(is_it).map_or(String::new(), |device| {
+        let total = Size(device.driver.info().total_bytes);
+        format!("GPU {ordinal} has a total capacity of {total}. ")
+    })
 }
 
 /// This thread's last message.
