@@ -72,6 +72,16 @@ class History(OnDevice):
         self.assertEqual(with_frames, {"segment_map", "alloc", "free_requested", "free_completed"})
         del kept
 
+    def test_no_stack_outlives_a_block_where_those_of_live_blocks_alone_are_wanted(self):
+        for context in ("state", "all"):
+            record("all", stacks="python", context=context)
+            block = empty(5 * MIB)
+            del block
+            told = str(torch.cuda.memory._snapshot()["segments"])
+            self.assertEqual("test_no_stack_outlives" in told, context == "all", context)
+            record(None)
+            torch.cuda.empty_cache()
+
     @since(2, 8)
     def test_a_history_is_cleared(self):
         record("all", context="alloc", stacks="python")

@@ -255,7 +255,8 @@ class History {
       tell_segment(action, range, start, end, cause);
     });
     each_difference(now, ranges_, [&](const Range& range, size_t start, size_t end) {
-      segment_contexts_[start] = cause;
+      // Of live blocks alone nothing may be told that outlives them.
+      segment_contexts_[start] = recording_.contexts >= RecordContext::ALLOC ? cause : nullptr;
       auto action = range.segment.is_mapped ? TraceEntry::SEGMENT_MAP : TraceEntry::SEGMENT_ALLOC;
       tell_segment(action, range, start, end, cause);
     });
