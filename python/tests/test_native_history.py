@@ -210,7 +210,8 @@ class History(OnDevice):
         record(context=None)
         kept = empty(100)
         torch._C._cuda_annotateMemory(kept.data_ptr(), "of no use")
-        torch._C._cuda_annotateMemory(kept.data_ptr() + (1 << 30), "of nothing")
+        with self.assertRaisesRegex(RuntimeError, "no live allocation"):
+            torch._C._cuda_annotateMemory(kept.data_ptr() + (1 << 30), "of nothing")
         [entry] = entries(0, "annotate")
         self.assertEqual((entry["addr"], entry["size"], entry["user_metadata"]),
                          (kept.data_ptr(), 100, "of no use"))

@@ -281,9 +281,9 @@ inline bool Allocator::supportsUserMetadata() {
 
 inline void Allocator::annotateMemory(const void* address, const std::string& text) {
   drystone_block block{};
-  if (drystone_block_at(const_cast<void*>(address), &block) == DRYSTONE_STATUS_OK) {
-    at(static_cast<DeviceIndex>(block.device)).history.annotate(block, text);
-  }
+  bool is_live = drystone_block_at(const_cast<void*>(address), &block) == DRYSTONE_STATUS_OK;
+  TORCH_CHECK(is_live, "annotateMemory: no live allocation found at pointer ", address);
+  at(static_cast<DeviceIndex>(block.device)).history.annotate(block, text);
 }
 
 inline Context Allocator::getContextForPointer(const void* address) {
