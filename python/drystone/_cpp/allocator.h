@@ -71,6 +71,7 @@ class Allocator final : public Interface {
   void copy_data(void* to, const void* from, size_t bytes) const override;
   void emptyCache(PoolName pool) override;
   void* getBaseAllocation(void* address, size_t* bytes) override;
+  DataPtr allocateWithAddress(size_t bytes, void* address) override;
 
   // The whole.
   // What every device is limited to before it is asked for anything.

@@ -3,6 +3,7 @@
 // Invariant: PyTorch's allocator is changed before CUDA is used, at both places where PyTorch keeps
 // it, and never again.
 
+#include "address.h"
 #include "allocator.h"
 #include "checkpoint.h"
 #include "memory.h"

@@ -62,11 +62,11 @@ class History {
     begin();
   }
 
-  // The lock is held.
-  void allocated(void* address, const Request& request) {
+  // The lock is held. The mark says how it was asked for, where that is unusual.
+  void allocated(void* address, const Request& request, const char* mark = "") {
     settle(request.context);
     live_[address] = request;
-    tell(TraceEntry::ALLOC, number(address), request, request.bytes);
+    tell(TraceEntry::ALLOC, number(address), request, request.bytes, mark);
   }
 
   // The lock is held, and the block still live.
@@ -295,13 +295,16 @@ class History {
     tell(action, start, {0, segment.stream, {segment.id0, segment.id1}, cause}, end - start);
   }
 
-  void tell(TraceEntry::Action action, size_t address, const Request& of, size_t bytes) {
+  void tell(
+      TraceEntry::Action action, size_t address, const Request& of, size_t bytes,
+      const char* mark = "") {
     if (!is_wanted() || recording_.skipped.count(action) != 0) {
       return;
     }
     bool has_context = recording_.contexts >= RecordContext::ALLOC;
     TraceEntry entry =
         entry_about(action, device_, address, bytes, of, has_context ? of.context : nullptr);
+    set_mark(entry, mark);
     if (!is_of_segment(action)) {
       trackers_.tell(entry);
     }

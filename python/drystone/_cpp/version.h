@@ -125,6 +125,9 @@ class Interface : public caching::CUDAAllocator {
   virtual bool supportsUserMetadata() = 0;
   virtual void annotateMemory(const void* address, const std::string& text) = 0;
 #endif
+#if DRYSTONE_TORCH < 215
+  virtual c10::DataPtr allocateWithAddress(size_t bytes, void* address) = 0;
+#endif
 };
 
 // The allocator that a pool is over, where only the thread that begins to use it knows.
@@ -177,6 +180,13 @@ inline TraceEntry entry_of(
 #else
   return {action, device, address, bytes, stream, pool, now, std::move(context), compiled,
           metadata};
+#endif
+}
+
+// What the allocator itself says of an entry, beside the program's words.
+inline void set_mark([[maybe_unused]] TraceEntry& entry, [[maybe_unused]] const char* mark) {
+#if DRYSTONE_TORCH >= 215
+  entry.internal_metadata_ = mark;
 #endif
 }
 
