@@ -217,6 +217,16 @@ class History(OnDevice):
                          (kept.data_ptr(), 100, "of no use"))
         del kept
 
+    @since(2, 15)
+    def test_settings_of_pinned_memory_are_pytorchs_own(self):
+        def told():
+            settings = torch.cuda.memory._snapshot()["allocator_settings"]
+            return settings["max_round_threshold"], settings["max_cached_size"]
+
+        self.assertEqual(told(), (-1, -1))
+        torch._C._accelerator_setAllocatorSettings("pinned_max_round_threshold_mb:128")
+        self.assertEqual(told(), (128 * MIB, -1))
+
     def test_devices_have_traces_of_their_own(self):
         record(context=None)
         there = empty(100, "cuda:1")

@@ -150,7 +150,7 @@ inline std::vector<StreamSegmentSize> Allocator::getExpandableSegmentSizes(
 inline caching::SnapshotInfo Allocator::snapshot(PoolName pool, bool include_traces) {
   caching::SnapshotInfo found{};
   found.config_metadata.max_split_size = std::numeric_limits<size_t>::max();
-  found.config_metadata.pinned_num_register_threads = 1;
+  set_pinned(found.config_metadata);
   found.config_metadata.roundup_power2_divisions.assign(16, 0);
   auto to_nanoseconds = clock_.makeConverter();
   auto set_time = [&](auto& entry) {

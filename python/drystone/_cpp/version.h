@@ -183,6 +183,16 @@ inline TraceEntry entry_of(
 #endif
 }
 
+// Settings of pinned memory, which is PyTorch's own: snapshots are where programs read them.
+inline void set_pinned(caching::AllocatorConfigInfo& settings) {
+  settings.pinned_num_register_threads = 1;
+#if DRYSTONE_TORCH >= 215
+  using Config = c10::CachingAllocator::AcceleratorAllocatorConfig;
+  settings.max_round_threshold = Config::pinned_max_round_threshold();
+  settings.max_cached_size = Config::pinned_max_cached_size();
+#endif
+}
+
 // What the allocator itself says of an entry, beside the program's words.
 inline void set_mark([[maybe_unused]] TraceEntry& entry, [[maybe_unused]] const char* mark) {
 #if DRYSTONE_TORCH >= 215
