@@ -180,6 +180,48 @@ def tokenizer():
         tokenizer_object=words, eos_token="<end>", pad_token="<end>")
 
 
+def torchtune():
+    """What its recipes are made of: bfloat16 throughout, checkpoints, the loss in chunks."""
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+        apply_activation_checkpointing)
+    from torchtune.models.llama3 import llama3
+    from torchtune.modules import TransformerSelfAttentionLayer
+    from torchtune.modules.loss import CEWithChunkedOutputLoss
+    model = llama3(vocab_size=4096, num_layers=6, num_heads=8, num_kv_heads=8, embed_dim=512,
+                   max_seq_len=1024, intermediate_dim=1536).to("cuda", torch.bfloat16)
+    apply_activation_checkpointing(
+        model, check_fn=lambda one: isinstance(one, TransformerSelfAttentionLayer))
+    loss = CEWithChunkedOutputLoss()
+    model.set_num_output_chunks(loss.num_output_chunks)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(2):
+        for length in lengths():
+            tokens = torch.ones(8, length, dtype=torch.long, device="cuda")
+            loss(model(tokens), tokens).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def deepspeed():
+    """Its engine with parameters' states in its own flat buffers (ZeRO 2), of one rank."""
+    import deepspeed as engine
+    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1",
+                      MASTER_PORT="0")
+    torch.distributed.init_process_group("nccl", store=torch.distributed.HashStore(), rank=0,
+                                         world_size=1)
+    model = llama()
+    model, *_ = engine.initialize(model=model, optimizer=torch.optim.AdamW(model.parameters()),
+                                  config={
+        "train_micro_batch_size_per_gpu": 8, "bf16": {"enabled": True},
+        "zero_allow_untested_optimizer": True,
+        "zero_optimization": {"stage": 2, "reduce_bucket_size": 4_000_000}})
+    for _ in range(2):
+        for length in lengths():
+            tokens = torch.ones(8, length, dtype=torch.long, device="cuda")
+            model.backward(model(input_ids=tokens, labels=tokens).loss)
+            model.step()
+
+
 def steps(model, device, forward=None):
     """Trains on a batch of each length."""
     optimizer = torch.optim.AdamW(model.parameters())
@@ -254,9 +296,13 @@ def compile_reduce_overhead():
     compiled("reduce-overhead")
 
 
+def compile_max_autotune():
+    compiled("max-autotune")
+
+
 PROGRAMS = {program.__name__: program for program in (
-    transformers, accelerate, lightning, peft, diffusers, trl, ddp, fsdp2, two_devices,
-    compile_default, compile_reduce_overhead)}
+    transformers, accelerate, lightning, peft, diffusers, trl, torchtune, deepspeed, ddp, fsdp2,
+    two_devices, compile_default, compile_reduce_overhead, compile_max_autotune)}
 
 
 def driver():
