@@ -1,7 +1,8 @@
 """A dry run: the program as it is, on the simulated device, in processes of its own.
 
 Lives here: starting the program, waiting for it with a sign of life, and putting together what its
-processes recorded with what each allocator would hold of it.
+processes recorded with what each allocator would hold of it. Where sizes depend on values, it runs
+twice: with the least and the most of each.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from . import _allocators, _libraries, _recording
+from . import _allocators, _libraries, _recording, _sizes
 from ._beside import beside
 from ._errors import SimError
 from ._gpus import Gpu, Range
-from ._variables import FOLDER, STEPS, VALUES
+from ._variables import FOLDER, SIZES, STEPS, VALUES
 
 # Ranks decide by small numbers that they sent each other, such as the order of buckets: copies up
 # to so many bytes are real. Larger ones would take the host's memory.
@@ -41,6 +42,8 @@ class Request:
     ranks: int = 1
     # Where each rank's recording is left, if anywhere.
     record: Path | None = None
+    # Sizes that depend on values; as those are, if not said.
+    sizes: str = ""
 
     def changed(self, command: list[str]) -> Request:
         """The same for another command."""
@@ -56,16 +59,22 @@ class Rank:
     process: _recording.Process
     replayed: _allocators.Replayed
     beside: dict[str, Range] = field(default_factory=dict)
+    # Whether more may be asked for, by a size whose most is not known.
+    is_open: bool = False
 
 
 @dataclass
 class Outcome:
-    """What a dry run found."""
+    """What a dry run found; where sizes depend on values, with those that need more."""
 
     request: Request
     ranks: list[Rank]
     code: int
     run_s: float
+    # With the other sizes, if it ran with them.
+    other: Outcome | None = None
+    # Why there is no run with the most of each size, where there should be one.
+    no_most: str = ""
 
     @property
     def worst(self) -> Rank:
@@ -74,11 +83,39 @@ class Outcome:
 
     def fits(self, at: int) -> bool:
         """Whether every rank certainly fits with the allocator at that place, as far as it ran."""
-        return all(rank.replayed.held[at].refused == 0 for rank in self.ranks)
+        return all(rank.replayed.held[at].refused == 0 and not rank.is_open
+                   for rank in self.ranks)
 
 
 def dry_run(request: Request) -> Outcome:
     """Runs the program and says what it needs."""
+    least = _once(request)
+    if request.values != "zeros" or not any(_sizes_of(rank)["met"] for rank in least.ranks):
+        return least
+    _say("sizes depend on values: once more, with the most of each")
+    try:
+        most = _once(replace(request, sizes=_sizes.MOST,
+                             record=request.record and request.record / _sizes.MOST))
+    except SimError as error:
+        return _opened(least, str(error))
+    if most.code and not least.code:
+        return _opened(least, f"with the most of each size the program ended with code {most.code}")
+    low, high = sorted((least, most), key=lambda outcome: outcome.worst.course.peak)
+    return replace(high, other=low, code=most.code, run_s=least.run_s + most.run_s)
+
+
+def _sizes_of(rank: Rank) -> dict[str, bool]:
+    sizes: dict[str, bool] = rank.process.told["sizes"]
+    return sizes
+
+
+def _opened(least: Outcome, why: str) -> Outcome:
+    ranks = [replace(rank, is_open=True) for rank in least.ranks]
+    return replace(least, ranks=ranks, no_most=why)
+
+
+def _once(request: Request) -> Outcome:
+    """Runs the program with one choice of sizes."""
     folder = Path(tempfile.mkdtemp(prefix="drystone-dry-run-"))
     try:
         began = time.monotonic()
@@ -120,7 +157,8 @@ def _ranks(gpu: Gpu, process: _recording.Process) -> list[Rank]:
     # What is certainly left: whatever is not known is taken at its worst.
     capacity = gpu.cuda.low - sum(one.high for one in besides.values())
     replays = _allocators.replay(process.file, max(capacity, 2 << 20))
-    return [Rank(process.told["rank"], course, process, replayed, besides)
+    is_open = process.told["sizes"]["endless"]
+    return [Rank(process.told["rank"], course, process, replayed, besides, is_open)
             for course, replayed in zip(process.courses, replays, strict=True)]
 
 
@@ -132,6 +170,7 @@ def _run(request: Request, folder: Path) -> int:
     paths = [str(START), *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
     environment.update({
         FOLDER: str(folder), STEPS: str(request.steps), VALUES: request.values,
+        SIZES: request.sizes,
         "PYTHONPATH": os.pathsep.join(paths)})
     try:
         # Standard output is the report's.

@@ -23,7 +23,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from . import _libraries, _ranks, _values, _weights
+from . import _libraries, _ranks, _sizes, _values, _weights
 from ._variables import FOLDER, STEPS
 
 # How often a module at the root is asked for its parameters: they may be made in the first pass.
@@ -66,6 +66,7 @@ def _begin() -> None:
     torch = _torch
     torch.cuda.memory._record_memory_history(context="alloc", stacks="python")
     _values.watch(torch)
+    _sizes.watch(torch)
     from torch.nn.modules import module
     from torch.optim import optimizer
     optimizer.register_optimizer_step_pre_hook(_before_step)
@@ -174,7 +175,7 @@ def _write() -> None:
         "rank": int(os.environ.get("RANK", "0")), "torch": _torch.__version__,
         "cuda": _torch.version.cuda, "steps": max(_steps.values(), default=0), "marks": _marks,
         "layers": bool(_module_hooks), "searches": _torch.backends.cudnn.benchmark,
-        "values": _values.read(), "calls": _libraries.counted(),
+        "values": _values.read(), "sizes": _sizes.met(), "calls": _libraries.counted(),
         "allocated": _torch.cuda.max_memory_allocated(),
         "reserved": _torch.cuda.max_memory_reserved(),
     }

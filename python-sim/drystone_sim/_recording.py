@@ -19,6 +19,8 @@ from ._errors import SimError
 
 Tree = dict[str, Any]
 
+# Of these a place is never told: what they do, the program asked of PyTorch.
+OURS = str(Path(__file__).resolve().parent)
 KINDS = ("parameters", "gradients", "optimizer state", "activations", "workspaces", "buffers",
          "inputs and other", "temporary")
 # Marks that say where tensors lie.
@@ -220,6 +222,6 @@ def _place(frames: list[Tree]) -> str:
     """The innermost place outside PyTorch."""
     for frame in frames:
         name = frame["filename"]
-        if f"{os.sep}torch{os.sep}" not in name and not name.startswith("<"):
+        if f"{os.sep}torch{os.sep}" not in name and not name.startswith(("<", OURS)):
             return f"{name}:{frame['line']}"
     return ""

@@ -34,7 +34,7 @@ def verdict(gpu: Gpu, rank: Rank, at: int) -> Verdict:
     held = rank.replayed.held[at]
     left = room(gpu, rank)
     if held.refused == 0:
-        return Verdict("yes", left.low - (held.smallest or held.reserved))
+        return Verdict("perhaps" if rank.is_open else "yes", left.low - (held.smallest or held.reserved))
     if held.smallest is not None and held.smallest <= left.high:
         return Verdict("perhaps", left.low - held.smallest)
     return Verdict("no", None if held.smallest is None else left.low - held.smallest)
@@ -64,6 +64,8 @@ def tables(outcome: Outcome) -> list[Table]:
         found.append(_ranks(outcome))
     found += [_device(outcome.request.gpu, rank), _kinds(rank.course), _holders(rank.course),
               _phases(rank.course)]
+    if outcome.other is not None or rank.is_open:
+        found.append(_sizes(outcome, rank))
     if rank.process.told["values"]:
         found.append(_values(outcome, rank))
     return found
@@ -146,6 +148,23 @@ def _phases(course: Course) -> Table:
     return Table(f"Phases of step {last + 1}", ["phase", "peak requested", "of the peak"], rows)
 
 
+def _sizes(outcome: Outcome, rank: Rank) -> Table:
+    """What the choice of sizes that depend on values changes."""
+    found = [one.worst for one in (outcome.other, outcome) if one is not None]
+    rows = [[bytes_text(one.course.peak), *(bytes_text(held.reserved)
+                                            for held in one.replayed.held)] for one in found]
+    names = [held.name for held in rank.replayed.held]
+    notes = ["Some sizes depend on values (`nonzero`, masks, `unique`): with the least and the "
+             "most of each that there can be. All above is of what needs more."]
+    if rank.is_open:
+        notes = [f"Some sizes depend on values, and the most is not known: {_why_open(outcome)}."]
+    return Table("Sizes that depend on values", ["peak requested", *names], rows, " ".join(notes))
+
+
+def _why_open(outcome: Outcome) -> str:
+    return outcome.no_most or "`repeat_interleave` makes as many as its values say"
+
+
 def _values(outcome: Outcome, rank: Rank) -> Table:
     rows = [[name, place, f"{times:,}"] for name, place, times in rank.process.told["values"]]
     return Table("Values read back", ["what", "where", "times"], rows[:PLACES],
@@ -163,11 +182,21 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
     return {
         "schema": SCHEMA, "drystone_sim": __version__, "program": outcome.request.command[1:],
         "exit_code": outcome.code, "run_s": round(outcome.run_s, 3),
-        "values": outcome.request.values,
+        "values": outcome.request.values, "sizes": _sizes_json(outcome),
         "gpu": {"name": gpu.name, "model": gpu.model, "nvml_bytes": gpu.nvml,
                 "cuda_bytes": [gpu.cuda.low, gpu.cuda.high], "source": gpu.source},
         "ranks": [_rank_json(gpu, rank) for rank in outcome.ranks],
     }
+
+
+def _sizes_json(outcome: Outcome) -> dict[str, Any] | None:
+    """The bounds of the peak, where sizes depend on values; the upper one only if it is known."""
+    is_open = outcome.worst.is_open
+    if outcome.other is None and not is_open:
+        return None
+    peaks = [one.worst.course.peak for one in (outcome.other, outcome) if one is not None]
+    return {"peak_requested_bytes": [min(peaks), None if is_open else max(peaks)],
+            "why_open": _why_open(outcome) if is_open else None}
 
 
 def _rank_json(gpu: Gpu, rank: Rank) -> dict[str, Any]:

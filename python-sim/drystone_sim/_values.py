@@ -1,8 +1,7 @@
 """Values that a program reads back from the device, where no kernel made any.
 
 A program whose control flow hangs on one takes a way of its own, so every place that reads one is
-noted, and the value is chosen: zeros, ones, or random numbers of a seed. Sizes that depend on
-values (`nonzero`, boolean masks) are bounds: nothing of zeros, everything of ones, a random share.
+noted, and the value is chosen: zeros, ones, or random numbers of a seed.
 """
 
 from __future__ import annotations
@@ -12,9 +11,13 @@ import os
 import random
 import sys
 from collections import Counter
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from ._variables import VALUES
+
+OURS = str(Path(__file__).resolve().parent)
 
 _read: Counter[tuple[str, str]] = Counter()
 _kind, _, _seed = os.environ.get(VALUES, "zeros").partition(":")
@@ -25,12 +28,7 @@ _watching = True
 def watch(torch: Any) -> None:
     """Notes what is read of tensors from now on, and answers as was asked for."""
     for name in ("item", "__bool__", "__int__", "__float__", "__index__", "tolist"):
-        setattr(torch.Tensor, name, _noted(getattr(torch.Tensor, name), name.strip("_"), torch))
-    for owner in (torch, torch.Tensor):
-        owner.nonzero = _sized(owner.nonzero, torch)
-    for name in ("masked_select", "unique", "unique_consecutive"):
-        for owner in (torch, torch.Tensor):
-            setattr(owner, name, _noted(getattr(owner, name), name, torch))
+        setattr(torch.Tensor, name, _noted(getattr(torch.Tensor, name), name.strip("_")))
 
 
 def ends() -> None:
@@ -39,17 +37,27 @@ def ends() -> None:
     _watching = False
 
 
+def kind() -> str:
+    """`zeros`, `ones` or `random`."""
+    return _kind
+
+
+def seed() -> int:
+    """Of random values."""
+    return int(_seed or 0)
+
+
 def read() -> list[list[object]]:
     """What was read: the function, the place, how often."""
     return [[name, place, times] for (name, place), times in _read.most_common()]
 
 
-def _noted(function: Any, name: str, torch: Any) -> Any:
+def _noted(function: Any, name: str) -> Any:
     @functools.wraps(function)
     def noted(given: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _is_watched(given):
+        if not is_watched(given):
             return function(given, *args, **kwargs)
-        _note(name)
+        note(name)
         found = function(given, *args, **kwargs)
         if not isinstance(found, (bool, int, float)):
             return found
@@ -59,21 +67,8 @@ def _noted(function: Any, name: str, torch: Any) -> Any:
     return noted
 
 
-def _sized(function: Any, torch: Any) -> Any:
-    @functools.wraps(function)
-    def sized(given: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _is_watched(given):
-            return function(given, *args, **kwargs)
-        _note("nonzero")
-        if _kind == "zeros" or kwargs.get("out") is not None:
-            return function(given, *args, **kwargs)
-        found = int(given.numel() * (1.0 if _kind == "ones" else _random.random()))
-        rows = torch.empty(found, given.dim(), dtype=torch.long, device=given.device)
-        return rows.unbind(1) if kwargs.get("as_tuple") else rows
-    return sized
-
-
-def _is_watched(given: Any) -> bool:
+def is_watched(given: Any) -> bool:
+    """Whether a tensor is of a device, and what is read of it to be noted."""
     return _watching and getattr(given, "is_cuda", False)
 
 
@@ -83,8 +78,16 @@ def _choose(kind: type) -> bool | int | float:
     return _random.random() if kind is float else kind(_random.randrange(2))
 
 
-def _note(name: str) -> None:
-    frame = sys._getframe(2)
-    while frame.f_back is not None and f"{os.sep}torch{os.sep}" in frame.f_code.co_filename:
+def note(name: str) -> None:
+    """Notes that whoever called this reads a value, and the program's line."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _is_passed(frame.f_code.co_filename):
         frame = frame.f_back
-    _read[name, f"{frame.f_code.co_filename}:{frame.f_lineno}"] += 1
+    # A thread of a backward pass has no line of the program's.
+    place = f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "a backward pass"
+    _read[name, place] += 1
+
+
+def _is_passed(file: str) -> bool:
+    """Whether a place is PyTorch's or ours, and so none of the program."""
+    return f"{os.sep}torch{os.sep}" in file or file.startswith(OURS)

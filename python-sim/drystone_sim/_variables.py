@@ -6,3 +6,5 @@ FOLDER = "DRYSTONE_DRY_RUN"
 STEPS = "DRYSTONE_DRY_RUN_STEPS"
 # What it reads back from the device.
 VALUES = "DRYSTONE_DRY_RUN_VALUES"
+# Which sizes that depend on values it gets: the least or the most; by the values, if not said.
+SIZES = "DRYSTONE_DRY_RUN_SIZES"

@@ -61,6 +61,22 @@ for step in range(100):
         model(torch.zeros(64, 512, device="cuda"))
     drystone_sim.step()
 """
+# Masks in an index and `unique`, which PyTorch asks `nonzero` for or finds itself, and a size that
+# the values alone tell.
+SIZED = """
+import sys, torch, drystone_sim
+given = torch.zeros(1 << 20, device="cuda", requires_grad=True)
+for _ in range(10):
+    kept = given[given > 0]
+    kept.sum().backward()
+    different, counts = torch.unique(given.detach().view(-1, 4), dim=0, return_counts=True)
+    held = different + 1, counts + 1
+    if "repeats" in sys.argv:
+        torch.repeat_interleave(torch.zeros(4, dtype=torch.long, device="cuda"))
+    if "refuses" in sys.argv:
+        assert not len(kept)
+    drystone_sim.step()
+"""
 RANKS = """
 import os, torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -82,7 +98,7 @@ class DryRun(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         for name, text in (("train", TRAIN), ("convolve", CONVOLVE),
-                           ("infer", INFER), ("ranks", RANKS)):
+                           ("infer", INFER), ("sized", SIZED), ("ranks", RANKS)):
             Path(cls.folder.name, f"{name}.py").write_text(text)
 
     @classmethod
@@ -140,6 +156,27 @@ class DryRun(unittest.TestCase):
         transposed = 64 * 224 * 224 * (3 + 64) * 4 + 64 * 3 * 9 * 4
         self.assertEqual(rank["beside_bytes"]["workspaces of convolutions"],
                          [0, 2 * max(matrix, transposed)])
+
+    def test_sizes_that_depend_on_values_are_bounds(self):
+        found = self.dry_run("--gpu", "24GiB", "sized.py")
+        low, high = found["sizes"]["peak_requested_bytes"]
+        self.assertEqual(found["ranks"][0]["peak_requested_bytes"], high)
+        self.assertEqual(found["ranks"][0]["allocators"][0]["fits"], "yes")
+        # Of each element that is kept its number and its value; and what follows of it.
+        self.assertGreaterEqual(high - low, (8 + 4) * MIB)
+        for values, bound in (("zeros", high), ("ones", high)):
+            alone = self.dry_run("--gpu", "24GiB", "--values", values, "sized.py")
+            self.assertEqual(alone["ranks"][0]["peak_requested_bytes"], bound, values)
+        share = self.dry_run("--gpu", "24GiB", "--values", "random:1", "sized.py")
+        self.assertTrue(low < share["ranks"][0]["peak_requested_bytes"] < high)
+        self.assertIsNone(share["sizes"])
+
+    def test_a_size_without_a_most_leaves_the_answer_open(self):
+        for how in ("repeats", "refuses"):
+            found = self.dry_run("--gpu", "24GiB", "sized.py", how, code=1)
+            self.assertEqual(found["ranks"][0]["allocators"][0]["fits"], "perhaps")
+            self.assertIsNone(found["sizes"]["peak_requested_bytes"][1])
+        self.assertIn("ended with code 1", found["sizes"]["why_open"])
 
     def test_engines_that_ask_for_more_than_there_is_end_no_program(self):
         for how in ("search", "heuristics"):
