@@ -24,6 +24,15 @@ const UNVERSIONED: [(&str, &str); 5] = [
     ("cuFile", "libcufile.so"),
     ("nvshmem", "libnvshmem_host.so"),
 ];
+/// What other packages import that PyTorch does not: extensions of vLLM 0.24.0, which count on
+/// PyTorch to have loaded the libraries.
+const OTHERS: [(&str, &str); 5] = [
+    ("libcublas.so", "cublasGetStatusString"),
+    ("libcublas.so", "cublasHgemm"),
+    ("libcublasLt.so", "cublasLtCreate"),
+    ("libcublasLt.so", "cublasLtDestroy"),
+    ("libnvrtc.so", "__nvrtcCPEx"),
+];
 /// Names by version; the empty version is none.
 pub type Names = BTreeMap<String, BTreeSet<String>>;
 
@@ -58,6 +67,7 @@ pub fn read(folder: &Path) -> Result<Imports> {
             names.entry(version).or_default().insert(name);
         }
     }
+    imports.add_others();
     imports.0.values_mut().for_each(give_versions);
     Ok(imports)
 }
@@ -74,6 +84,16 @@ fn give_versions(names: &mut Names) {
 }
 
 impl Imports {
+    /// What more is asked of the libraries that are there.
+    fn add_others(&mut self) {
+        for (begin, name) in OTHERS {
+            let found = self.0.iter_mut().find(|(library, _)| library.starts_with(begin));
+            if let Some((_, names)) = found {
+                names.entry(String::new()).or_default().insert(name.to_owned());
+            }
+        }
+    }
+
     /// The library that a name without a version must come from.
     fn guess(&self, name: &str) -> Option<String> {
         let (_, begin) = UNVERSIONED.iter().find(|(begin, _)| name.starts_with(begin))?;
@@ -164,6 +184,16 @@ mod tests {
         let mut plain = names(&[("", "ncclSend")]);
         give_versions(&mut plain);
         assert_eq!(plain, names(&[("", "ncclSend")]));
+    }
+
+    #[test]
+    fn a_library_has_what_other_packages_import_of_it() {
+        let mut imports = Imports::default();
+        imports.0.insert("libcublas.so.13".into(), names(&[("v", "cublasSgemm_v2")]));
+        imports.add_others();
+        imports.0.values_mut().for_each(give_versions);
+        assert!(imports.0["libcublas.so.13"]["v"].contains("cublasHgemm"));
+        assert_eq!(imports.0.len(), 1);
     }
 
     #[test]
