@@ -29,8 +29,8 @@ POINT_TO_POINT = "NCCL, point to point", ("ncclSend", "ncclRecv"), (0, 3400)
 CACHED = 2
 
 
-def beside(gpu: Gpu, calls: dict[str, Any]) -> dict[str, Range]:
-    """What libraries hold, by the calls that were counted."""
+def beside(gpu: Gpu, calls: dict[str, Any], searches: bool = True) -> dict[str, Range]:
+    """What libraries hold, by the calls that were counted, and whether engines are searched for."""
     counted = {name: count for name, count in calls["counted"].items()
                if not name.endswith(("GetVersion", "GetCudartVersion", "GetProperty"))}
     counted.update({name: told["calls"] for name, told in calls["functions"].items()})
@@ -49,6 +49,9 @@ def beside(gpu: Gpu, calls: dict[str, Any]) -> dict[str, Range]:
     if times(begins):
         held[holder] = Range(low * MIB, high * MIB)
     _, most = calls["convolution_bytes"]
+    if calls["engine_bytes"] and not searches:
+        # The engine that cuDNN puts first, by its own word.
+        most = calls["engine_bytes"]
     if most:
         held["workspaces of convolutions"] = Range(0, CACHED * most)
     return held

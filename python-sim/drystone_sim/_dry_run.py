@@ -153,7 +153,7 @@ def _leave(process: _recording.Process, folder: Path) -> None:
 
 
 def _ranks(gpu: Gpu, process: _recording.Process) -> list[Rank]:
-    besides = beside(gpu, process.told["calls"])
+    besides = beside(gpu, process.told["calls"], process.told["searches"])
     # What is certainly left: whatever is not known is taken at its worst.
     capacity = gpu.cuda.low - sum(one.high for one in besides.values())
     replays = _allocators.replay(process.file, max(capacity, 2 << 20))

@@ -10,6 +10,7 @@ import ctypes
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,10 @@ from ._errors import SimError
 LIBRARIES = "DRYSTONE_SIM_LIBRARIES"
 PACKAGED = Path(__file__).resolve().parent / "lib"
 COMMAND = "drystone"
+# The folder of NVIDIA's cuDNN, which the stub of it asks what engines work in, without a device.
+CUDNN = "DRYSTONE_CUDNN"
+# Where its packages lie beside others, and what of it is asked.
+CUDNN_PACKAGED = Path("nvidia/cudnn/lib/libcudnn_graph.so.9")
 # These need the driver, so they come after it.
 FIRST = ("libcuda.so.1",)
 
@@ -46,8 +51,17 @@ def libraries() -> list[Path]:
     return [*first, *found.values()]
 
 
+def cudnn() -> dict[str, str]:
+    """Where NVIDIA's cuDNN is, for the environment; nothing if it is not installed."""
+    if CUDNN in os.environ:
+        return {CUDNN: os.environ[CUDNN]}
+    found = (Path(path, CUDNN_PACKAGED) for path in sys.path)
+    return next(({CUDNN: str(file.resolve().parent)} for file in found if file.exists()), {})
+
+
 def load() -> None:
     """Loads them into this process, before PyTorch asks for any."""
+    os.environ.update(cudnn())
     files = libraries()
     if not any(file.name.startswith("libcublas.so") for file in files):
         raise SimError(f"there are no stubs of NVIDIA's libraries in {files[0].parent}: build the "
@@ -74,7 +88,7 @@ def environment(given: Mapping[str, str], device: str) -> dict[str, str]:
     """An environment whose programs find the simulated libraries where they look for real ones."""
     paths = [*map(str, folders()), *_parts(given, "LD_LIBRARY_PATH")]
     return {
-        **given, "SIMCUDA_CONF": device, "LD_LIBRARY_PATH": os.pathsep.join(paths),
+        **given, **cudnn(), "SIMCUDA_CONF": device, "LD_LIBRARY_PATH": os.pathsep.join(paths),
         # Triton links what it compiles with the driver that it finds here.
         "TRITON_LIBCUDA_PATH": paths[0],
     }

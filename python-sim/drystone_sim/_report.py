@@ -50,7 +50,7 @@ def room(gpu: Gpu, rank: Rank) -> Range:
 def smallest_gpu(rank: Rank, needed: int) -> str:
     """The least of the table's GPUs that certainly has so many bytes for the allocator."""
     for gpu in _gpus.table():
-        besides = beside(gpu, rank.process.told["calls"])
+        besides = beside(gpu, rank.process.told["calls"], rank.process.told["searches"])
         if gpu.cuda.low - sum(one.high for one in besides.values()) >= needed:
             return gpu.name
     return "none of the table"
@@ -115,8 +115,10 @@ def _device(gpu: Gpu, rank: Rank) -> Table:
     rows.append(["left to the allocator", range_text(room(gpu, rank))])
     notes = [f"Source: {gpu.source}"] if gpu.source else []
     if searches(rank):
+        told = rank.process.told["calls"]["engine_bytes"]
+        most = f"holds up to {bytes_text(told)} more" if told else "may fill what is left"
         notes.append("torch.backends.cudnn.benchmark is on: while PyTorch searches for engines it "
-                     "may fill what is left, and gives it back; that is not counted as needed.")
+                     f"{most}, and gives it back; that is not counted as needed.")
     return Table("The device", ["", "bytes"], rows, "\n".join(notes))
 
 
@@ -206,7 +208,7 @@ def _rank_json(gpu: Gpu, rank: Rank) -> dict[str, Any]:
         "requests": course.requests, "peak_requested_bytes": rank.replayed.requested,
         "pytorch": {"peak_allocated_bytes": told["allocated"],
                     "peak_reserved_bytes": told["reserved"]},
-        "searches_engines": searches(rank),
+        "searches_engines": searches(rank), "engine_bytes": told["calls"]["engine_bytes"],
         "peak_phase": _phase_text(course.peak_phase), "left_bytes": [left.low, left.high],
         "beside_bytes": {name: [one.low, one.high] for name, one in rank.beside.items()},
         "allocators": [_held_json(gpu, rank, at) for at in range(len(rank.replayed.held))],

@@ -178,10 +178,12 @@ def trained(model: nn.Module, train: Train, kind: str, where: str) -> dict[str, 
     """Trains a model that was described or made there."""
     weights = 4 * sum(part.numel() for part in model.parameters()) / MIB
     train(model.to_empty(device="cuda") if where == "meta" else model.cuda())
-    likely, most = _libraries.counted()["convolution_bytes"]
+    counted = _libraries.counted()
+    likely, most = counted["convolution_bytes"]
     return {"class": kind, "weights_mib": weights,
             "reserved_mib": torch.cuda.max_memory_reserved() / MIB,
-            "likely_mib": likely / MIB, "most_mib": most / MIB}
+            "likely_mib": likely / MIB, "most_mib": most / MIB,
+            "engine_mib": counted["engine_bytes"] / MIB}
 
 
 def made_and_trained(make: Callable[[Row, str], tuple[nn.Module, Train, str]],

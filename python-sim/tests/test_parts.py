@@ -35,10 +35,11 @@ class Gpus(unittest.TestCase):
 
 
 class Beside(unittest.TestCase):
-    def beside(self, counted=(), functions=(), convolution_bytes=0):
+    def beside(self, counted=(), functions=(), convolution_bytes=0, engine_bytes=0, searches=True):
         calls = {"counted": dict(counted), "convolution_bytes": [0, convolution_bytes],
+                 "engine_bytes": engine_bytes,
                  "functions": {name: {"calls": count} for name, count in functions}}
-        held = _beside.beside(_gpus.find("24GiB"), calls)
+        held = _beside.beside(_gpus.find("24GiB"), calls, searches)
         return {holder: (one.low // MIB, one.high // MIB) for holder, one in held.items()
                 if holder != "CUDA context"}
 
@@ -56,6 +57,12 @@ class Beside(unittest.TestCase):
     def test_convolutions_may_have_two_workspaces(self):
         self.assertEqual(self.beside(convolution_bytes=5 * MIB),
                          {"workspaces of convolutions": (0, 10)})
+
+    def test_cudnn_knows_the_engine_that_comes_first_but_not_the_fastest(self):
+        for searches, most in ((True, 10), (False, 4)):
+            self.assertEqual(
+                self.beside(convolution_bytes=5 * MIB, engine_bytes=2 * MIB, searches=searches),
+                {"workspaces of convolutions": (0, most)})
 
 
 class Options(unittest.TestCase):

@@ -1,8 +1,8 @@
 //! Dry runs held against what real GPUs held: `cargo xtask score`.
 //!
-//! Lives here: an environment in `target/score` with timm on top of PyTorch's, and the start of
-//! `python-sim/score`, which prints the tables of `docs/accuracy.md`. The measurements are read
-//! from where they are, never copied.
+//! Lives here: an environment in `target/score` with timm and NVIDIA's cuDNN on top of PyTorch's,
+//! and the start of `python-sim/score`, which prints the tables of `docs/accuracy.md`. The
+//! measurements are read from where they are, never copied.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,8 +13,9 @@ use anyhow::{Result, bail};
 use crate::command::{TORCH_VERSION, root, run, target};
 use crate::torch;
 
-/// What has the models, without what it needs, which is installed for the tests already.
-const TIMM: &str = "timm==1.0.9";
+/// What has the models, without what it needs, which is installed for the tests already; and what
+/// knows the engines of convolutions, the release that the usual PyTorch requires.
+const PACKAGES: [&str; 2] = ["timm==1.0.9", "nvidia-cudnn-cu13==9.19.0.56"];
 
 /// How much of the measurements to look at.
 #[derive(clap::Args)]
@@ -44,7 +45,7 @@ pub fn score(args: &Args) -> Result<()> {
         bail!("there are no measurements in {}: name their folder by --truth", truth.display());
     }
     let torch = torch::set_up(TORCH_VERSION)?;
-    let mut score = Command::new(torch::on_top(&torch.python, "score", &[TIMM])?);
+    let mut score = Command::new(torch::on_top(&torch.python, "score", &PACKAGES)?);
     score.env("DRYSTONE_SIM_LIBRARIES", &torch.libraries);
     score.arg("-B").arg(root().join("python-sim/score/score.py")).arg(truth);
     score.args([args.timm, args.mlp, args.seed].map(|number| number.to_string()));

@@ -19,7 +19,7 @@ use crate::toolchain::Toolchain;
 use imports::{Imports, Names};
 
 /// Sources of the functions whose answers are read.
-const ANSWERS: [&str; 2] = ["answers", "graphs"];
+const ANSWERS: [&str; 3] = ["answers", "engines", "graphs"];
 /// Libraries whose `...Create...` functions write a handle through their first argument.
 const CREATORS: [&str; 5] = ["cublas", "cudnn", "curand", "cusparse", "cusolver"];
 
@@ -130,7 +130,8 @@ impl Stub<'_> {
         link.args(["-shared", "-Wl,--gc-sections", "-Wl,-rpath,$ORIGIN"]);
         link.arg(format!("-Wl,-soname,{library}")).arg(&source).args(self.answers);
         link.arg(format!("-Wl,--version-script={}", versions.display()));
-        link.arg(self.simulated.join("libcuda.so.1")).arg("-o").arg(&self.file);
+        link.arg(self.simulated.join("libcuda.so.1"));
+        link.args(["-Wl,--as-needed", "-ldl", "-lpthread", "-o"]).arg(&self.file);
         run(link)
     }
 }

@@ -75,6 +75,19 @@ const FIXED: &[(i32, i32)] = &[
     (134, 0),
 ];
 
+/// What differs by compute capability (CUDA C++ Programming Guide, *Technical Specifications per
+/// Compute Capability*): threads, shared memory and blocks of a multiprocessor, and the shared
+/// memory that a block may opt in to. Others have those of an H100.
+const BY_COMPUTE: &[((i32, i32), [i32; 4])] = &[
+    ((7, 5), [1024, 65_536, 16, 65_536]),
+    ((8, 0), [2048, 167_936, 32, 166_912]),
+    ((8, 6), [1536, 102_400, 16, 101_376]),
+    ((8, 9), [1536, 102_400, 24, 101_376]),
+    ((12, 0), [1536, 102_400, 24, 101_376]),
+];
+/// The attributes of these four.
+const OF_COMPUTE: [i32; 4] = [39, 81, 106, 97];
+
 /// Largest number that is an attribute in CUDA 13.
 const LAST: i32 = 147;
 
@@ -93,6 +106,25 @@ pub(crate) fn attribute(device: &Device, number: i32) -> Outcome<i32> {
         110 => (sim.network_memory != NetworkMemory::Absent).into(),
         115 => sim.has_async_malloc.into(),
         119 => (sim.has_async_malloc && sim.is_shareable).into(),
-        _ => FIXED.iter().find(|row| row.0 == number).map_or(0, |row| row.1),
+        _ => of_compute(device.config.compute, number)
+            .or_else(|| FIXED.iter().find(|row| row.0 == number).map(|row| row.1))
+            .unwrap_or(0),
     })
+}
+
+fn of_compute(compute: (i32, i32), number: i32) -> Option<i32> {
+    let column = OF_COMPUTE.iter().position(|of| *of == number)?;
+    BY_COMPUTE.iter().find(|row| row.0 == compute).map(|row| row.1[column])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of_compute;
+
+    #[test]
+    fn shared_memory_goes_by_compute_capability() {
+        assert_eq!(of_compute((8, 0), 97), Some(166_912));
+        assert_eq!(of_compute((9, 0), 97), None);
+        assert_eq!(of_compute((8, 0), 1), None);
+    }
 }

@@ -263,6 +263,14 @@ extern "C" fn simcuda_convolution(likely: u64, most: u64) -> i32 {
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn simcuda_engine(bytes: u64) -> i32 {
+    done(|| {
+        stats::engine(bytes);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn simcuda_engine_bytes() -> u64 {
     number(|| Ok(device_at(0)?.config.engine_bytes))
 }

@@ -50,6 +50,15 @@ pub(crate) fn convolution(likely: u64, most: u64) {
     }
 }
 
+/// The most that cuDNN's engines of this process's convolutions ask for, as that library tells
+/// where it is installed; zero if it does not.
+static ENGINE_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// Notes what an engine asks for.
+pub(crate) fn engine(bytes: u64) {
+    ENGINE_BYTES.fetch_max(bytes, Ordering::Relaxed);
+}
+
 /// A JSON text.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
@@ -101,10 +110,11 @@ pub(crate) fn json() -> String {
     let workspaces = WORKSPACES.lock();
     let workspaces = workspaces.iter().map(|(us, address)| format!("[{us}, {address}]"));
     let [likely, most] = CONVOLUTION_BYTES.each_ref().map(|kept| kept.load(Ordering::Relaxed));
+    let engine = ENGINE_BYTES.load(Ordering::Relaxed);
     format!(
         "{{\n  \"devices\": [\n    {}\n  ],\n  \"functions\": {{\n    {}\n  }},\n  \"counted\": \
          {{\n    {}\n  }},\n  \"workspaces\": [{}],\n  \"convolution_bytes\": \
-         [{likely}, {most}]\n}}\n",
+         [{likely}, {most}],\n  \"engine_bytes\": {engine}\n}}\n",
         devices(),
         functions(),
         counted.collect::<Vec<_>>().join(",\n    "),
@@ -127,7 +137,7 @@ pub(crate) fn write_at_exit() {
 
 #[cfg(test)]
 mod tests {
-    use super::{convolution, count, json, quoted, workspace};
+    use super::{convolution, count, engine, json, quoted, workspace};
 
     #[test]
     fn texts_are_quoted_and_counts_are_summed() {
@@ -143,6 +153,8 @@ mod tests {
             convolution(likely, most);
         }
         assert!(json().contains("\"convolution_bytes\": [2048, 4096]"));
+        [3, 7, 5].into_iter().for_each(engine);
+        assert!(json().contains("\"engine_bytes\": 7"));
     }
 
     #[test]
