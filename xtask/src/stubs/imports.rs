@@ -24,8 +24,8 @@ const UNVERSIONED: [(&str, &str); 5] = [
     ("cuFile", "libcufile.so"),
     ("nvshmem", "libnvshmem_host.so"),
 ];
-/// What others want that PyTorch does not: extensions of vLLM 0.24.0, which count on PyTorch to have
-/// loaded the libraries; and of NVRTC engines of NVIDIA's cuDNN.
+/// What others want that PyTorch does not: extensions of vLLM 0.24.0, which count on PyTorch to
+/// have loaded the libraries; and of NVRTC engines of NVIDIA's cuDNN.
 const OTHERS: [(&str, &str); 5] = [
     ("libcublas.so", "cublasGetStatusString"),
     ("libcublas.so", "cublasHgemm"),
