@@ -4,7 +4,7 @@ use std::fmt;
 
 use drystone_driver::{Call, DeviceInfo, DriverError, ErrorCode, MemoryPool, ShareableHandle};
 
-use crate::calls::{Attribute, Cuda};
+use crate::calls::{Attribute, Cuda, Relaxed};
 use crate::failure::Failure;
 use crate::open_error::OpenError;
 use crate::primary::Primary;
@@ -70,11 +70,15 @@ impl CudaDevice {
     ///
     /// Memory of one granule is made, mapped, opened and taken back to try what the driver only
     /// promises: virtual memory at all, sharing, and access by network cards. What else
-    /// could not be tried, for lack of memory, is not offered.
+    /// could not be tried, for lack of memory, is not offered. A capture that is under way is not
+    /// broken.
     pub fn open(ordinal: u32, options: &CudaOptions) -> Result<CudaDevice, OpenError> {
         let cuda = Cuda::load()?;
         let primary = Primary::of(cuda, ordinal)?;
         let _current = primary.enter(cuda).map_err(|failure| failure.at_open("cuCtxSetCurrent"))?;
+        // Captures forbid some of what follows to a thread that is not.
+        let _relaxed = Relaxed::enter(cuda)
+            .map_err(|failure| failure.at_open("cuThreadExchangeStreamCaptureMode"))?;
         let device = primary.device;
         let has = |attribute| cuda.attribute(device, attribute) != 0;
         let total_bytes =

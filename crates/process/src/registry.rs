@@ -77,11 +77,9 @@ fn open(ordinal: c_int) -> Result<&'static Device, Failure> {
 }
 
 /// Opens a device's memory to another, if that can reach it. Where it cannot the driver copies
-/// through the host.
+/// through the host. The allocator asks, not the driver alone: a capture may be under way.
 fn open_to(device: &Device, peer: &Device) {
-    if device.driver.enable_peer_access(peer.ordinal).is_ok() {
-        let _ = device.allocator.enable_peer_access(peer.ordinal);
-    }
+    let _ = device.allocator.enable_peer_access(peer.ordinal);
 }
 
 fn open_alone(ordinal: c_int) -> Result<&'static Device, Failure> {

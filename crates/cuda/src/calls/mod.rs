@@ -20,6 +20,7 @@ use std::ptr;
 
 use libloading::Library;
 
+pub(crate) use self::stream::Relaxed;
 use self::table::{Pointer, Table};
 use crate::failure::Failure;
 

@@ -56,3 +56,22 @@ impl Cuda {
         })
     }
 }
+
+/// The calling thread relaxed, until this goes.
+pub(crate) struct Relaxed<'a> {
+    cuda: &'a Cuda,
+    before: CaptureMode,
+}
+
+impl<'a> Relaxed<'a> {
+    pub(crate) fn enter(cuda: &'a Cuda) -> Result<Self, Failure> {
+        Ok(Self { cuda, before: cuda.exchange_capture_mode(CaptureMode::Relaxed)? })
+    }
+}
+
+impl Drop for Relaxed<'_> {
+    fn drop(&mut self) {
+        // It was accepted a moment ago: refused only where the device is lost.
+        let _ = self.cuda.exchange_capture_mode(self.before);
+    }
+}
