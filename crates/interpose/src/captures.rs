@@ -3,6 +3,7 @@
 //! While none is under way nobody is asked. Others than the stream that was named may have joined
 //! one, so while there is any the driver is asked about each stream.
 
+use std::ffi::c_uint;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -33,6 +34,35 @@ pub(crate) fn asks(driver: &Driver, stream: Handle) -> bool {
     // SAFETY: writes a number; the program passed the stream.
     let asked = unsafe { (driver.cuStreamIsCapturing)(stream, &raw mut status) };
     asked == SUCCESS && status != 0
+}
+
+/// The calling thread relaxed, until this goes: captures of others forbid it nothing. For questions
+/// of ours alone.
+pub(crate) struct Relaxed<'a> {
+    driver: &'a Driver,
+    before: c_uint,
+}
+
+impl<'a> Relaxed<'a> {
+    pub(crate) fn enter(driver: &'a Driver) -> Self {
+        /// `CU_STREAM_CAPTURE_MODE_RELAXED`
+        const RELAXED: c_uint = 2;
+        let mut relaxed = Self { driver, before: RELAXED };
+        relaxed.exchange();
+        relaxed
+    }
+
+    /// A refusal means that the device is lost, which every call after it says.
+    fn exchange(&mut self) {
+        // SAFETY: reads a mode and writes one.
+        let _ = unsafe { (self.driver.cuThreadExchangeStreamCaptureMode)(&raw mut self.before) };
+    }
+}
+
+impl Drop for Relaxed<'_> {
+    fn drop(&mut self) {
+        self.exchange();
+    }
 }
 
 /// A capture of a stream is about to begin: from now on whoever allocates asks.

@@ -113,6 +113,7 @@ functions! {
     cuStreamGetCtx(Handle, *mut Handle);
     cuStreamSynchronize(Handle);
     cuStreamIsCapturing(Handle, *mut c_uint);
+    cuThreadExchangeStreamCaptureMode(*mut c_uint);
     cuStreamBeginCapture(Handle, c_uint);
     cuStreamBeginCapture_ptsz(Handle, c_uint);
     cuStreamBeginCapture_v2(Handle, c_uint);

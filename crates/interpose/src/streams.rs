@@ -144,6 +144,7 @@ fn find(
     may_open: impl FnOnce(c_int) -> bool,
 ) -> Option<Place> {
     let handle = stream.addr();
+    let _relaxed = captures::Relaxed::enter(driver);
     let of = match context {
         // SAFETY: writes a handle; the program passed the stream.
         0 => answer(ptr::null_mut(), |to| unsafe { (driver.cuStreamGetCtx)(stream, to) })?,

@@ -9,6 +9,8 @@ int main(void) {
     drystone_free(drystone_malloc(8 * MIB, 0, NULL), 8 * MIB, 0, NULL);
     void *before = drystone_malloc(8 * MIB, 0, captured);
     CHECK(cuStreamBeginCapture_v2(captured, 0) == 0);
+    OK(drystone_allocate(&block, 3 * MIB, 0, other)); /* Before anybody told of the capture. */
+    OK(drystone_deallocate(block));
     drystone_begin_allocate_to_pool(0, 1, 0, NULL);
     drystone_reset(); /* As PyTorch does when a capture begins. */
     FAILS(drystone_trim(0, NULL), DRYSTONE_STATUS_CAPTURING, "");

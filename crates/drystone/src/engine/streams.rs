@@ -59,13 +59,11 @@ impl Engine {
         }
     }
 
-    /// Who a stream is.
+    /// Who a stream is. Asked by a relaxed thread always: a capture that nobody told of may be
+    /// under way, and one that is told of may begin right now.
     #[inline]
     pub(crate) fn stream_uid(&self, stream: Stream) -> Result<StreamUid, DriverError> {
-        match self.executor.captures.is_any() {
-            true => self.executor.stream_uid(stream),
-            false => self.executor.driver.stream_uid(stream),
-        }
+        self.executor.stream_uid(stream)
     }
 
     /// Retires a stream that is about to be destroyed.

@@ -18,6 +18,7 @@ on_every_setup!(
     b25_uses_on_a_captured_stream_are_waited_for_after_the_capture,
     b25_a_block_used_on_a_captured_stream_serves_again_after_the_capture,
     a_captured_stream_takes_nothing_from_others,
+    what_no_source_allows_is_asked_by_a_relaxed_thread,
     a_trim_in_a_capture_is_refused_and_breaks_nothing,
 );
 
@@ -198,6 +199,25 @@ fn a_captured_stream_takes_nothing_from_others(setup: &Setup) {
         assert!(!addresses.contains(&block.address));
         program.free(block);
     });
+    program.end();
+}
+
+/// Whether captures forbid these calls nobody has published (`harsh-device.md`): what memory there
+/// is, who a stream is, that a peer may reach it. Trims of memory pools are refused before.
+fn what_no_source_allows_is_asked_by_a_relaxed_thread(setup: &Setup) {
+    let program = setup.program();
+    let (lane, captured) = (program.lane(), program.lane());
+    let block = program.allocate(lane, setup.unit_bytes());
+    in_every_mode(&program, captured, || {
+        program.allocator.memory_info().unwrap();
+        program.allocator.budget().unwrap();
+        program.lane();
+        // Most setups have no peer: then it is refused, and breaks nothing either.
+        let _ = program.allocator.enable_peer_access(1);
+        drop(program.allocator.export(block.address));
+        program.allocator.trim().unwrap_err();
+    });
+    program.free(block);
     program.end();
 }
 
