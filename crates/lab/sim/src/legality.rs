@@ -80,26 +80,28 @@ const GROWS: &str =
 const FORK_EVENTS: &str =
     "PyTorch's notes on CUDA graphs: `wait_stream` in a capture makes and drops events";
 const ATTRIBUTES: &str = "NVIDIA/cccl#11360, NVIDIA/cuda-python#2834";
-const IDENTITY: &str =
-    "NVIDIA/cccl#9395, #11118, on a captured stream; elsewhere nothing published";
+const IDENTITY: &str = "NVIDIA/cccl#9395, #11118, on a captured stream; on others no public \
+                        source: treated as illegal";
 const GUARDED: &str =
     "PyTorch's `cudaMallocMaybeCapturing` is relaxed around it; NVIDIA/cuopt#1748";
 const FREED: &str =
     "aws/aws-ofi-nccl#1342 is relaxed around it; it waits as a synchronisation does";
 const PINNED: &str = "PyTorch's caching host allocator is relaxed around it";
 const FREES_PINNED: &str = "microsoft/mscclpp (`gpuFreeHost`) is relaxed around it";
-const NOTHING: &str = "nothing published: the harsher reading is taken";
+const NOTHING: &str = "no public source: treated as illegal";
 /// The call succeeds there, or PyTorch would tell of it and not of the lack of memory.
 const ASKED: &str = "PyTorch asks it, unguarded, where memory runs out in a capture \
-                     (pytorch#187795); whether the capture outlives that is not told: the harsher \
-                     reading is taken";
+                     (pytorch#187795); no public source says whether the capture outlives that: \
+                     treated as illegal";
 const UNMAPS: &str = "NCCL (`ncclCudaFree`) and meta-pytorch/torchcomms#3079 are relaxed around it";
 const RELEASES: &str = "NCCL (`ncclCudaFree`) is relaxed around it";
 const IMPORTS: &str =
     "meta-pytorch/torchcomms#3079 is relaxed around it, since it would break the capture";
+const EXPORTS: &str = "NCCL's registration of windows (`dev_runtime.cc`) is relaxed around it";
 const SETS_UP: &str = "NVIDIA/warp#1410: pools can be set up in a relaxed capture only";
-const HIP: &str =
-    "nothing published of CUDA; HIP refuses it to be like CUDA (rocm-systems#7845, #10166)";
+const ENDS: &str = "NCCL (`ncclDevrFinalize`) is relaxed around it";
+const HIP: &str = "HIP refuses it to be like CUDA (rocm-systems#7845, #10166); of CUDA itself no \
+                   public source: treated as illegal";
 
 const fn row(call: Call, function: &'static str, legality: Legality, source: &'static str) -> Rule {
     Rule { function, call: Some(call), legality, breaks_its_own: false, source }
@@ -126,12 +128,12 @@ impl Rule {
             row(Call::Map, "cuMemMap", Always, GROWS),
             row(Call::SetAccess, "cuMemSetAccess", Always, GROWS),
             row(Call::Unmap, "cuMemUnmap", Unsafe, UNMAPS),
-            row(Call::Export, "cuMemExportToShareableHandle", Unproven, NOTHING),
+            row(Call::Export, "cuMemExportToShareableHandle", Unsafe, EXPORTS),
             row(Call::Import, "cuMemImportFromShareableHandle", Unsafe, IMPORTS),
             row(Call::Malloc, "cuMemAlloc", Unsafe, GUARDED),
             row(Call::Free, "cuMemFree", Unsafe, FREED),
             row(Call::CreateMemoryPool, "cuMemPoolCreate", Unsafe, SETS_UP),
-            row(Call::DestroyMemoryPool, "cuMemPoolDestroy", Unproven, HIP),
+            row(Call::DestroyMemoryPool, "cuMemPoolDestroy", Unsafe, ENDS),
             row(Call::TrimMemoryPool, "cuMemPoolTrimTo", Unproven, HIP),
             row(Call::MemoryPoolUsage, "cuMemPoolGetAttribute", Unsafe, ATTRIBUTES),
             row(Call::MallocAsync, "cuMemAllocFromPoolAsync", Captured, NODES),
