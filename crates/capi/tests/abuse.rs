@@ -56,6 +56,7 @@ programs! {
     a_device_that_was_reset_gives_no_old_memory: "device_reset.c";
     b22_b27_i11_a_capture_survives: "b22_capture.c";
     b22_a_device_is_opened_while_a_graph_is_captured: "first_use_captured.c";
+    b44_every_function_that_frees_keeps_count: "b44_frees.c";
     b52_options_are_settled_by_the_first_use: "b52_configure.c";
     b02_b03_b10_devices_are_told_apart: "b03_devices.c";
     p8_b26_a_pool_asks_its_filter: "p8_pool_filter.cpp";

@@ -106,3 +106,27 @@ impl fmt::Debug for Allocation {
         debug.finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::marker::PhantomData;
+
+    use super::Allocation;
+
+    struct Asked<T>(PhantomData<T>);
+
+    trait OfAnything {
+        const IS_CLONED: bool = false;
+    }
+    impl<T> OfAnything for Asked<T> {}
+
+    /// Goes before the trait's where it is there; every type that is `Copy` is `Clone`.
+    impl<T: Clone> Asked<T> {
+        const IS_CLONED: bool = true;
+    }
+
+    #[test]
+    fn b45_an_allocation_is_neither_cloned_nor_copied() {
+        const { assert!(!Asked::<Allocation>::IS_CLONED && Asked::<u64>::IS_CLONED) };
+    }
+}
