@@ -1,18 +1,25 @@
 """Which calls each capture mode allows, and whether the capture survives them.
 
 Prints a row for each call, mode of capture and thread that calls, as soon as it is known: what the
-call returned, and what ending the capture returned.
+call returned, and what ending the capture returned. A process of its own makes the calls: one that
+ends it or hangs is told, and another goes on with the next.
 """
 
 from __future__ import annotations
 
 import ctypes
+import itertools
+import select
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 
 from cuda import Address, Cuda, Location, tell
 
 MODES = {"global": 0, "thread-local": 1, "relaxed": 2}
+#: A call that takes longer hangs; the first one opens the device.
+SECONDS = 10.0
 SIZE_T, ULL = ctypes.c_size_t, ctypes.c_ulonglong
 
 
@@ -142,18 +149,45 @@ def row(cuda: Cuda, name: str, mode: str, thread: str) -> dict[str, object]:
             **({"without": before} if before else {})}
 
 
-def main() -> None:
+def child(first: int) -> None:
+    """All rows from a number on. Before each it says which: who reads knows then what ended it."""
     cuda = Cuda()
     things = Things(cuda)
     names = list(calls(cuda, things, cuda.stream()))
     if not things.own_pool.value:
         # Nothing is there that could be asked.
         names = [name for name in names if "Pool" not in name and "Async" not in name]
-    for name in names:
-        for mode in MODES:
-            for thread in ("own", "other"):
-                tell(row(cuda, name, mode, thread))
+    for number, one in enumerate(itertools.product(names, MODES, ("own", "other"))):
+        if number >= first:
+            print(*one, number, sep="|", flush=True)
+            tell(row(cuda, *one))
+
+
+def main() -> int:
+    first = 0
+    while True:
+        process = subprocess.Popen([sys.executable, "-B", __file__, str(first)],
+                                   stdout=subprocess.PIPE, bufsize=0)
+        asked: list[str] = []
+        while select.select([process.stdout], [], [], SECONDS)[0]:
+            line = process.stdout.readline().decode()
+            if line.startswith("{"):
+                print(line, end="", flush=True)
+                asked = []
+            elif line:
+                asked = line.strip().split("|")
+            else:
+                break
+        else:
+            process.kill()
+        code = process.wait()
+        if not asked:
+            return code
+        name, mode, thread, number = asked
+        tell({"call": name, "mode": mode, "thread": thread, "returned": None, "ended": None,
+              "said": f"the process hung, or ended with {code}"})
+        first = int(number) + 1
 
 
 if __name__ == "__main__":
-    main()
+    child(int(sys.argv[1])) if sys.argv[1:] else sys.exit(main())
