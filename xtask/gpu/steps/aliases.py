@@ -5,8 +5,8 @@
 What one kernel writes at the first address the next reads at the second, and the other way round:
 in one stream, in two with an event between, in a graph that is launched again and again, on the
 device before its predecessor has ended (programmatic dependent launch), written by bulk copies
-(TMA), and at a second address that leads elsewhere in each round. Prints a row for each way with
-how many words were wrong: Drystone's remaps rest on there being none.
+(TMA), and at a second address that leads elsewhere in each round, in a graph too. Prints a row for
+each way with how many words were wrong: Drystone's remaps rest on there being none.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class Test:
                 self.cuda("cuEventRecord", self.event, self.two)
                 self.cuda("cuStreamWaitEvent", self.one, self.event, 0)
 
-    def in_a_graph(self) -> None:
+    def captured(self) -> ctypes.c_void_p:
+        """A graph that writes through each address what it then reads through the other."""
         graph, launched = ctypes.c_void_p(), ctypes.c_void_p()
         self.cuda("cuStreamBeginCapture_v2", self.one, 1)
         for number, (to, at) in enumerate(self.pairs()):
@@ -88,8 +89,22 @@ class Test:
         self.cuda("cuStreamEndCapture", self.one, ctypes.byref(graph))
         self.cuda("cuGraphInstantiateWithFlags", ctypes.byref(launched), graph,
                   ctypes.c_ulonglong(0))
+        return launched
+
+    def in_a_graph(self) -> None:
+        launched = self.captured()
         for _ in range(self.rounds):
             self.cuda("cuGraphLaunch", launched, self.one)
+
+    def moved_below_a_graph(self) -> None:
+        """A graph that was made before goes on where its second address leads elsewhere."""
+        launched, count = self.captured(), len(self.memory.handles)
+        for number in range(self.rounds // 10):
+            self.cuda("cuGraphLaunch", launched, self.one)
+            self.cuda("cuStreamSynchronize", self.one)
+            self.cuda.unmap(self.memory.window, SIZE)
+            self.memory.map(self.memory.window,
+                            [(place * 7 + number) % count for place in range(count)])
 
     def dependent(self) -> None:
         early = Kernels(self.cuda, EARLY)
@@ -143,7 +158,8 @@ def main() -> int:
     test = Test(cuda, int(sys.argv[1]) if len(sys.argv) > 1 else 300)
     # Last what devices before compute capability 9.0 do not have.
     ways = {"one stream": test.in_one_stream, "two streams and an event": test.in_two_streams,
-            "a graph": test.in_a_graph, "moved in each round": test.moved}
+            "a graph": test.in_a_graph, "moved in each round": test.moved,
+            "moved between launches of a graph": test.moved_below_a_graph}
     if cuda.attribute(75) >= 9:
         ways |= {"dependent launches": test.dependent, "bulk copies": test.by_bulk_copies}
     rows = []

@@ -82,12 +82,13 @@ def row(cuda: Cuda, kernels: Kernels, name: str, start: int, total: int) -> dict
 
 def main() -> None:
     cuda = Cuda()
-    # A multiple of every size of handle, and what fits four times.
-    unit = 40 * MIB
-    total = min(10 << 30, cuda.free_bytes() // 5) // unit * unit
+    # A multiple of every size of handle, and what fits five times.
+    unit = 640 * MIB
+    total = max(1, min(10 << 30, cuda.free_bytes() // 6) // unit) * unit
     plain = Address()
     cuda("cuMemAlloc_v2", ctypes.byref(plain), ctypes.c_size_t(total))
-    kinds = {"handles of 20 MiB, in order": (20 * MIB, True),
+    kinds = {"handles of 128 MiB, in order": (128 * MIB, True),
+             "handles of 20 MiB, in order": (20 * MIB, True),
              "handles of 2 MiB, in order": (2 * MIB, True),
              "handles of 2 MiB, in no order": (2 * MIB, False)}
     kernels = Kernels(cuda, HEAD + GATHER_TEXT)

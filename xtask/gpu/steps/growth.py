@@ -1,8 +1,9 @@
-"""What it costs to grow until a share of the device is mapped, by size of handle.
+"""What it costs to grow until a share of the device is mapped, by size of handle, and to create
+memory anew right after all of it was released.
 
     growth.py [SHARE] [SECONDS FOR EACH SIZE]
 
-Prints a row for each tenth of the way. Times are microseconds of one call.
+Prints a row for each tenth of the way, and one of the way back. Times are microseconds of one call.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ import time
 
 from cuda import MIB, Cuda, CudaError, spread, tell
 
-SIZES = (2, 4, 8, 20, 64)
+#: First those that Drystone grows by, and PyTorch's own.
+SIZES = (2, 64, 20, 256, 8)
+#: Handles that are created again at most.
+AGAIN = 2000
 
 
 def grow(cuda: Cuda, size: int, share: float, seconds: float) -> None:
@@ -38,9 +42,14 @@ def grow(cuda: Cuda, size: int, share: float, seconds: float) -> None:
         ended = str(error)
     unmap = [cuda.unmap(start + index * size, size) for index in range(len(handles))]
     release = [cuda.release(handle) for handle in handles]
+    # What the driver clears before it gives it out again, if it does so, is to be cleared now.
+    again = [cuda.create(size) for _ in handles[:AGAIN]]
+    for handle, _ in again:
+        cuda.release(handle)
     cuda.release_addresses(start, count * size)
     row = {"handle MiB": size // MIB, "handles": len(handles), "ended": ended}
-    tell({**row, **spread(unmap, "unmap"), **spread(release, "release")} if handles else row)
+    tell({**row, **spread(unmap, "unmap"), **spread(release, "release"),
+          **spread([took for _, took in again], "created again")} if handles else row)
 
 
 def main() -> None:

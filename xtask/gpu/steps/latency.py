@@ -2,7 +2,8 @@
 while the engines that copy are busy.
 
 The interpreter's lock distorts small figures: the row beside a thread that calls nothing of CUDA
-says by how much. Times are microseconds of one launch.
+says by how much. Times are microseconds of one launch. Two rows more are of the device: what a
+kernel takes that follows another in its stream, and in another stream that waits for an event.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from collections.abc import Callable
 from cuda import MIB, Address, Cuda, spread, tell
 
 LAUNCHES = 5000
+#: Few enough that the queue takes them all.
+CHAIN = 250
 KERNEL = b""".version 6.0
 .target sm_50
 .address_size 64
@@ -76,6 +79,23 @@ def row(cuda: Cuda, name: str, beside: list[Callable[[], None]],
             **there}
 
 
+def handed_over(cuda: Cuda, function: ctypes.c_void_p, streams: list[ctypes.c_void_p]) -> float:
+    """Microseconds of the device for each of many kernels that go to streams in turn."""
+    begun, ended, passed, took = cuda.event(), cuda.event(), cuda.event(2), ctypes.c_float()
+    cuda("cuEventRecord", begun, streams[0])
+    for number in range(CHAIN):
+        stream = streams[number % len(streams)]
+        if len(streams) > 1:
+            cuda("cuStreamWaitEvent", stream, passed if number else begun, 0)
+        cuda("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, stream, None, None)
+        if len(streams) > 1:
+            cuda("cuEventRecord", passed, stream)
+    cuda("cuEventRecord", ended, streams[(CHAIN - 1) % len(streams)])
+    cuda("cuEventSynchronize", ended)
+    cuda("cuEventElapsedTime", ctypes.byref(took), begun, ended)
+    return round(took.value * 1e3 / CHAIN, 2)
+
+
 def main() -> None:
     sys.setswitchinterval(1e-5)
     cuda = Cuda()
@@ -99,6 +119,9 @@ def main() -> None:
         ("copies to the device", [copies]), ("mapping, and copies to the device", [maps, copies]),
     ):
         tell(row(cuda, name, beside, launch))
+    for name, streams in (("one stream", [stream]), ("two streams", [stream, cuda.stream()])):
+        handed_over(cuda, function, streams)
+        tell({"kernels in a row": name, "us each": handed_over(cuda, function, streams)})
 
 
 if __name__ == "__main__":
