@@ -51,6 +51,74 @@ fn every_step_is_tried_and_told_of_where_nothing_can_work() {
 }
 
 #[test]
+fn a_run_goes_on_where_one_before_it_ended() {
+    let path = Path::new("/nowhere");
+    let (_, out) = run("pack-in-parts", path, &["probe", "ranges"]);
+    let mut again = Command::new("python3");
+    again.arg("-B").arg(common::root().join("xtask/gpu/run")).arg("--out").arg(&out);
+    again.args(["--continue", "--minutes", "0", "probe", "growth"]).env("LD_LIBRARY_PATH", path);
+    // One is there already; to the other no time is left, so it is none of those that are there.
+    for round in 0..2 {
+        let told = again.output().unwrap();
+        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+        let names: Vec<String> = steps(&out).into_iter().map(|step| step.0).collect();
+        assert_eq!(names, ["probe", "ranges", "growth"], "round {round}");
+    }
+}
+
+#[test]
+fn losses_are_compared_as_far_as_both_ways_went() {
+    let mut python = Command::new("python3");
+    python.arg("-B").arg("-c").arg(
+        "import importlib.machinery as m, importlib.util as u, sys\n\
+         loader = m.SourceFileLoader('run', sys.argv[1])\n\
+         run = u.module_from_spec(u.spec_from_loader('run', loader))\n\
+         loader.exec_module(run)\n\
+         print(run.against(['1', '2', 'refused', '4'], ['1', '2', '3', '5']))\n\
+         print(run.against(['1', '2', '3'], ['1', '2', '3']))\n\
+         print(run.against(['1', '2', '3'], ['1', '7', 'refused']))\n\
+         print(run.against(None, ['1']))",
+    );
+    python.arg(common::root().join("xtask/gpu/run"));
+    let output = python.output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(said.lines().collect::<Vec<_>>(), ["same, 2 steps", "same", "differ", "unknown"]);
+}
+
+/// NVIDIA's own assembler comes with Triton, where that is installed for other tests.
+#[test]
+fn kernels_of_the_steps_are_what_nvidias_assembler_takes() {
+    let venv = common::root().join("target/torch/venv/lib");
+    let folder = fs::read_dir(venv).ok().and_then(|mut all| all.next()?.ok());
+    let within = "site-packages/triton/backends/nvidia/bin/ptxas";
+    let Some(ptxas) = folder.map(|it| it.path().join(within)).filter(|path| path.exists()) else {
+        eprintln!("skipped: target/torch has no Triton, and that no ptxas");
+        return;
+    };
+    let mut python = Command::new("python3");
+    python.arg("-B").arg("-c").arg(
+        "import kernels, latency, limits, pathlib, sys\n\
+         old = {'plain': kernels.HEAD + kernels.FILL + kernels.VERIFY,\n\
+         'gather': kernels.HEAD + kernels.GATHER, 'nothing': latency.KERNEL, 'spin': limits.SPIN}\n\
+         for name, text in {**old, 'early': kernels.EARLY, 'bulk': kernels.BULK}.items():\n\
+         \x20   pathlib.Path(sys.argv[1], name + '.ptx').write_bytes(text)",
+    );
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels");
+    let _ = fs::remove_dir_all(&out);
+    fs::create_dir_all(&out).unwrap();
+    python.arg(&out).env("PYTHONPATH", common::root().join("xtask/gpu/steps"));
+    assert!(python.status().unwrap().success());
+    fs::copy(common::root().join("crates/lab/testkit/src/gpu/kernels.ptx"), out.join("tests.ptx"))
+        .unwrap();
+    for entry in fs::read_dir(&out).unwrap() {
+        let path = entry.unwrap().path();
+        let mut compiled = Command::new(&ptxas);
+        compiled.args(["-arch=sm_90", "-o", "/dev/null"]).arg(&path);
+        assert!(compiled.status().unwrap().success(), "{}", path.display());
+    }
+}
+
+#[test]
 fn results_go_elsewhere_where_nothing_can_be_written() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pack-elsewhere");
     let _ = fs::remove_dir_all(&folder);
