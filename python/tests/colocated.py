@@ -1,10 +1,11 @@
-"""Two processes on one device: what each gets, under one allocator.
+"""Processes that share devices: what each gets, under one allocator.
 
-    colocated.py native|expandable|drystone|memory ...
+    colocated.py [--ranks] native|expandable|drystone|memory ...
 
-A trainer is a persistent part and activations of varying lengths. An engine has weights, tries its
-longest prompt, gives that back and then takes nine tenths of what is free. Kernels compute nothing:
-what counts is who holds how much. `memory` is Drystone with `prefer="memory"`.
+Two on one device: a trainer is a persistent part and activations of varying lengths; an engine has
+weights, tries its longest prompt, gives that back and then takes nine tenths of what is free. With
+`--ranks` eight trainers on eight devices, of which one is killed and comes again. Kernels compute
+nothing: what counts is who holds how much. `memory` is Drystone with `prefer="memory"`.
 """
 
 import json
@@ -13,8 +14,12 @@ import random
 import subprocess
 import sys
 import tempfile
+import time
 
 from sharing import MIB, become
+
+
+RANKS, KILLED = 8, 3
 
 
 def say(**figures):
@@ -82,6 +87,30 @@ def trainer():
     del persistent
 
 
+def rank(number):
+    """Twenty steps on its own device, once all are there; twenty more while one of them goes."""
+    import simulated
+    import torch
+    torch.cuda.set_device(number)
+    say(free=torch.cuda.mem_get_info()[0] // MIB)
+    sys.stdin.readline()
+    rng, start, begun = random.Random(number), time.process_time(), simulated.now_ns(number)
+    persistent = [empty(48) for _ in range(32)]
+    for _ in range(20):
+        step(rng)
+    say(peak=torch.cuda.max_memory_allocated() // MIB, held=torch.cuda.memory_reserved() // MIB,
+        calls=simulated.calls(number), driver_ms=(simulated.now_ns(number) - begun) / 1e6,
+        cpu_ms=(time.process_time() - start) * 1e3)
+    sys.stdin.readline()
+    for _ in range(20):
+        step(rng)
+    looks = [torch.cuda.mem_get_info(one) for one in range(RANKS)]
+    elsewhere = [(total - free) // MIB for free, total in looks]
+    say(used=elsewhere, violations=simulated.violation_count(number))
+    sys.stdin.readline()
+    del persistent
+
+
 class Process:
     """Another one of this file, by its role."""
 
@@ -121,11 +150,42 @@ def compare(kind, folder):
     return figures
 
 
+def compare_ranks(kind, folder):
+    conf = os.environ.get("COLOCATED_CONF", "memory:8GiB,calls_take_time:true")
+    os.environ["SIMCUDA_CONF"] = f"{conf},devices:{RANKS},shared:{folder}/ranks-{kind}"
+    ranks = [Process(kind, "--rank", str(number)) for number in range(RANKS)]
+    free = [one.says()["free"] for one in ranks]
+    for one in ranks:
+        one.goes_on()
+    told = [one.says() for one in ranks]
+    ranks[KILLED].pipe.kill()
+    ranks[KILLED].pipe.wait()
+    ranks[KILLED] = Process(kind, "--rank", str(KILLED))
+    free_again = ranks[KILLED].says()["free"]
+    ranks[KILLED].goes_on()
+    told_again = ranks[KILLED].says()
+    for one in ranks:
+        one.goes_on()
+    ended = [one.says() for one in ranks]
+    for one in ranks:
+        one.goes_on()
+        one.pipe.wait()
+    figures = {key: [one[key] for one in told] for key in told[0]}
+    return {**figures, "free": [min(free), max(free)], "free where one was killed": free_again,
+            "its calls again": told_again["calls"],
+            "violations": sum(one["violations"] for one in ended), "used": ended[0]["used"]}
+
+
 if __name__ == "__main__":
-    if "--engine" in sys.argv or "--trainer" in sys.argv:
+    if "--rank" in sys.argv:
+        become("remapping" if sys.argv[1] == "memory" else sys.argv[1])
+        rank(int(sys.argv[-1]))
+    elif "--engine" in sys.argv or "--trainer" in sys.argv:
         become("remapping" if sys.argv[1] == "memory" else sys.argv[1])
         engine("waits" in sys.argv) if "--engine" in sys.argv else trainer()
     else:
+        kinds = [one for one in sys.argv[1:] if one != "--ranks"]
+        measured = compare if kinds == sys.argv[1:] else compare_ranks
         with tempfile.TemporaryDirectory() as folder:
-            for kind in sys.argv[1:]:
-                print(kind, json.dumps(compare(kind, folder)))
+            for kind in kinds:
+                print(kind, json.dumps(measured(kind, folder)), flush=True)
