@@ -4,11 +4,14 @@
 //! not ours to serve or to take back is the driver's, and so is every error but a lack of memory
 //! (B31).
 
+use std::mem;
+
 use drystone::{AllocateError, PoolId};
 use drystone_cuda::{ProcessState, process_state};
 use drystone_process::barrier::barrier;
 use drystone_process::device::Device;
 use drystone_process::{self as process, free, registry};
+use parking_lot::Mutex;
 
 use crate::driver::{Driver, Handle, OUT_OF_MEMORY, SUCCESS, Status};
 use crate::{captures, pools, streams};
@@ -112,6 +115,7 @@ pub(crate) fn free_in_order(driver: &Driver, address: u64, stream: Handle) -> bo
             }
             let device = free::owner(address).ok()?;
             // A stream of another device, say: what it has queued is waited for.
+            let _relaxed = captures::Relaxed::enter(driver);
             // SAFETY: the program passed the stream.
             let waited = unsafe { (driver.cuStreamSynchronize)(stream) };
             (waited == SUCCESS).then(|| take(address, || device.allocator.free(address).ok()))?
@@ -132,20 +136,45 @@ fn take(address: u64, free: impl FnOnce() -> Option<()>) -> Option<()> {
     freed
 }
 
-/// Frees a block of ours once its device is idle; whether it did.
+/// Blocks that were freed while a capture forbade to wait for the device. The end of the last one
+/// frees them.
+static LATER: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
+/// Frees a block of ours once its device is idle; whether it did, or will.
 pub(crate) fn free_when_idle(address: u64) -> bool {
     let freed = || {
         if process_state() == ProcessState::Forked {
             return None;
         }
-        let device = free::owner(address).ok()?;
+        let device = free::owner(address).ok().filter(|_| !LATER.lock().contains(&address))?;
         if process_state() == ProcessState::Exiting {
             return Some(());
         }
-        device.driver.synchronize_device().ok()?;
-        take(address, || device.allocator.free(address).ok())
+        // No capture begins meanwhile: that takes its turn with what moves memory.
+        let is_idle = device.allocator.while_memory_stays(|| {
+            let may_wait = !captures::any();
+            may_wait.then(|| device.driver.synchronize_device().is_ok())
+        });
+        match is_idle {
+            Some(true) => take(address, || device.allocator.free(address).ok()),
+            Some(false) => None,
+            None => {
+                LATER.lock().push(address);
+                Some(())
+            }
+        }
     };
     address != 0 && barrier(false, || freed().is_some())
+}
+
+/// A capture is over: if it was the last, what waited for that goes.
+pub(crate) fn free_what_waited() {
+    if !captures::any() {
+        let waited = mem::take(&mut *LATER.lock());
+        for address in waited {
+            free_when_idle(address);
+        }
+    }
 }
 
 /// The live block of ours that an address lies in: its device, where it starts, and how many bytes

@@ -8,7 +8,7 @@ use drystone_process::barrier::barrier;
 use crate::driver::{Driver, Handle, Place, SUCCESS, Status};
 use crate::hook::hooks;
 use crate::streams::per_thread;
-use crate::{captures, streams};
+use crate::{captures, memory, streams};
 
 /// Notes a stream that the driver has created.
 fn created(status: Status, to: *mut Handle) -> Status {
@@ -24,6 +24,7 @@ fn created(status: Status, to: *mut Handle) -> Status {
 fn destroyed(stream: Handle) {
     if process::check().is_ok() {
         barrier((), || streams::retire(stream));
+        memory::free_what_waited();
     }
 }
 
@@ -42,7 +43,7 @@ fn begin(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Statu
         None => drivers(),
     };
     if status != SUCCESS {
-        barrier((), || captures::ended(stream));
+        ended(stream);
     }
     status
 }
@@ -53,9 +54,14 @@ fn end(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Status 
     let is_one = process::check().is_ok() && captures::is_captured(driver, stream);
     let status = drivers();
     if is_one && !captures::asks(driver, stream) {
-        barrier((), || captures::ended(stream));
+        ended(stream);
     }
     status
+}
+
+fn ended(stream: Handle) {
+    barrier((), || captures::ended(stream));
+    memory::free_what_waited();
 }
 
 hooks! {
