@@ -127,17 +127,20 @@ impl<'a> Trim<'a> {
     }
 
     /// The free blocks of some lists with which a run may begin that has something to give back,
-    /// by address: those of a whole unit, and those beside free blocks of other lists. However
-    /// many others there are, they are not looked at.
+    /// by address: those of a whole unit or handle, and those beside free blocks of other lists.
+    /// However many smaller ones there are, they are not looked at.
     pub(super) fn run_starts(
         &self,
         may_give: impl Fn(&Pools<Pool>, &FreeList) -> bool,
     ) -> Vec<(u64, BlockIndex)> {
         let Heap { space, pools, .. } = &*self.heap;
         let lists = space.lists().iter().filter(|list| may_give(pools, list));
+        let has_whole =
+            |index| !self.heap.vm.under(&space.blocks[index]).whole_handles().is_empty();
         let starts = lists.flat_map(|list| {
             let unit_bytes = policy::unit_bytes(list.kind, self.heap.config().granule_bytes);
-            let whole = list.filed_from(&space.blocks, unit_bytes);
+            let filed = list.filed_from(&space.blocks, unit_bytes);
+            let whole = filed.filter(|&index| list.kind == SegmentKind::Plain || has_whole(index));
             whole.chain(list.borders.blocks().iter().copied())
         });
         let mut starts: Vec<_> = starts.map(|index| (space.blocks[index].address, index)).collect();
