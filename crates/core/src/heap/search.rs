@@ -1,6 +1,8 @@
 //! Search: what there is for one request, seen and not touched. Runs of other streams' free blocks,
 //! donors of a remap, and the window to serve it in.
 
+use std::ops::ControlFlow;
+
 use crate::config::Config;
 use crate::fence::{OrderBetween, StreamOrder, Streams};
 use crate::id::StreamIx;
@@ -10,6 +12,7 @@ use crate::pool::{Pool, Pools};
 use crate::space::Space;
 use crate::space::bin::Bin;
 use crate::space::block::{Block, BlockIndex, BlockState};
+use crate::space::free_list::FreeList;
 use crate::vm::PageTable;
 use crate::vm::donors::{Donor, Donors};
 use crate::vm::window::WindowFit;
@@ -65,6 +68,16 @@ pub(super) struct Search<'a> {
     pub(super) granules: usize,
     /// There is room to spare for it.
     pub(super) is_roomy: bool,
+}
+
+/// What a search for donors has found so far.
+#[derive(Default)]
+struct Found {
+    donors: Vec<Donor>,
+    /// How many blocks were looked at.
+    looked: usize,
+    /// How much can be taken at once, in whole handles.
+    ordered_bytes: u64,
 }
 
 impl Search<'_> {
@@ -173,64 +186,61 @@ impl Search<'_> {
         if !self.config.remaps {
             return Donors::default();
         }
-        let enough_bytes = self.granules as u64 * self.config.granule_bytes;
-        let (mut donors, mut looked, mut ordered_bytes) = (Vec::new(), 0, 0);
-        donors.reserve(policy::DONORS);
-        for is_foreign in if is_own_only { &[false][..] } else { &[false, true] } {
-            for list in self.space.lists() {
-                let is_among = list.kind == SegmentKind::Mapped
-                    && (list.stream != self.user) == *is_foreign
-                    && self.pools.is_open(list);
-                if !is_among {
-                    continue;
-                }
-                let order = self.streams.order_between(list.stream, self.user);
-                for index in list.filed_down_to(&self.space.blocks, self.config.granule_bytes) {
-                    looked += 1;
-                    if looked > LOOK && (self.is_roomy || ordered_bytes >= enough_bytes) {
-                        return Donors::new(donors);
-                    }
-                    ordered_bytes += self.add_donors(index, order, has_rims, &mut donors);
-                }
+        let mut found = Found { donors: Vec::with_capacity(policy::DONORS), ..Found::default() };
+        let lists = || {
+            let lists = self.space.lists().iter();
+            lists.filter(|list| list.kind == SegmentKind::Mapped && self.pools.is_open(list))
+        };
+        let own = lists().filter(|list| list.stream == self.user);
+        let others = lists().filter(|list| list.stream != self.user && !is_own_only);
+        for list in own.chain(others) {
+            if self.add_donors(list, has_rims, &mut found).is_break() {
+                break;
             }
         }
-        Donors::new(donors)
+        Donors::new(found.donors)
     }
 
-    /// Whether rims are listed from the start: without room to spare, where windows may lead to
-    /// some. Else they are once whole handles do not suffice.
-    pub(super) const fn knows_rims(&self) -> bool {
-        !self.is_roomy && self.vm.has_taken_rims()
+    /// Whether rims are listed from the start: without room to spare, where a whole handle may be
+    /// too large to be the last, or where windows may lead to rims. Else they are once whole handles
+    /// do not suffice.
+    pub(super) fn knows_rims(&self) -> bool {
+        let largest_bytes = self.vm.figures().rims_bytes + self.config.granule_bytes;
+        !self.is_roomy && (largest_bytes > policy::HANDLE_MAX_BYTES || self.vm.has_taken_rims())
     }
 
-    /// Adds what the request may take of a free block. Returns how many bytes of whole handles that
-    /// is at once.
-    fn add_donors(
-        &self,
-        block: BlockIndex,
-        order: OrderBetween,
-        has_rims: bool,
-        donors: &mut Vec<Donor>,
-    ) -> u64 {
-        #[cfg(test)]
-        LOOKED.set(LOOKED.get() + 1);
-        let free = &self.space.blocks[block];
-        let mut ordered_bytes = 0;
-        self.vm.under(free).to_take(has_rims && !free.is_window, |whole, part| {
-            let Some(is_ordered) = self.is_ordered(free, order) else { return };
-            ordered_bytes += if is_ordered { whole.end - whole.start } else { 0 };
-            donors.push(Donor {
-                block,
-                segment: free.segment,
-                start: whole.start,
-                end: whole.end,
-                front: part.start,
-                back: part.end,
-                is_foreign: order.is_foreign,
-                is_ordered,
-            });
-        });
-        ordered_bytes
+    /// Adds what the request may take of the free blocks of a list, until that is enough.
+    fn add_donors(&self, list: &FreeList, has_rims: bool, found: &mut Found) -> ControlFlow<()> {
+        let granule_bytes = self.config.granule_bytes;
+        let enough_bytes = self.granules as u64 * granule_bytes;
+        let order = self.streams.order_between(list.stream, self.user);
+        for bin in list.bins_down_to(granule_bytes) {
+            for block in list.bin(&self.space.blocks, bin) {
+                found.looked += 1;
+                let is_enough = self.is_roomy || found.ordered_bytes >= enough_bytes;
+                if found.looked > LOOK && is_enough {
+                    return ControlFlow::Break(());
+                }
+                #[cfg(test)]
+                LOOKED.set(LOOKED.get() + 1);
+                let free = &self.space.blocks[block];
+                self.vm.under(free).to_take(has_rims && !free.is_window, |whole, part| {
+                    let Some(is_ordered) = self.is_ordered(free, order) else { return };
+                    found.ordered_bytes += if is_ordered { whole.end - whole.start } else { 0 };
+                    found.donors.push(Donor {
+                        block,
+                        segment: free.segment,
+                        start: whole.start,
+                        end: whole.end,
+                        front: part.start,
+                        back: part.end,
+                        is_foreign: order.is_foreign,
+                        is_ordered,
+                    });
+                });
+            }
+        }
+        ControlFlow::Continue(())
     }
 
     /// Whether the request may take of a free block at once; `None` if not even after a wait.

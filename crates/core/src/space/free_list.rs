@@ -226,16 +226,11 @@ impl FreeList {
         Filed { list: self, blocks, bin: Bin::of_block(bytes), next: BlockIndex::NONE }
     }
 
-    /// The same, by descending bin: the largest first, to within a 64th.
-    pub(crate) fn filed_down_to<'a>(
-        &'a self,
-        blocks: &'a Blocks,
-        bytes: u64,
-    ) -> impl Iterator<Item = BlockIndex> + 'a {
+    /// The bins with blocks that may have so many bytes, by descending size.
+    pub(crate) fn bins_down_to(&self, bytes: u64) -> impl Iterator<Item = Bin> + '_ {
         let least = Bin::of_block(bytes);
         let below = |bin: &Bin| self.bitmap.last_to(Bin(bin.0.checked_sub(1)?));
-        let bins = std::iter::successors(self.bitmap.last(), below);
-        bins.take_while(move |&bin| bin >= least).flat_map(|bin| self.bin(blocks, bin))
+        std::iter::successors(self.bitmap.last(), below).take_while(move |&bin| bin >= least)
     }
 
     /// The blocks of every bin with the bin, found without the bitmap: for checks.
@@ -247,8 +242,12 @@ impl FreeList {
             .flat_map(move |bin| self.bin(blocks, Bin(bin)).map(move |index| (Bin(bin), index)))
     }
 
-    /// The blocks of one bin.
-    fn bin<'a>(&self, blocks: &'a Blocks, bin: Bin) -> impl Iterator<Item = BlockIndex> + use<'a> {
+    /// The blocks of one bin, those filed last first.
+    pub(crate) fn bin<'a>(
+        &self,
+        blocks: &'a Blocks,
+        bin: Bin,
+    ) -> impl Iterator<Item = BlockIndex> + use<'a> {
         blocks.filed_from(self.heads[bin.index()])
     }
 }

@@ -151,18 +151,18 @@ impl Donors {
         self.ordered_bytes() + self.front_rim().map_or(0, |rim| bytes(&rim)) + back.unwrap_or(0)
     }
 
-    /// The largest front rim that can be taken at once.
+    /// The largest front rim that can be taken at once; of equal ones the first.
     pub(super) fn front_rim(&self) -> Option<Picked> {
-        let rims = self.ordered().filter_map(|donor| donor.part(donor.front..donor.start));
+        let rims = self.ordered().rev().filter_map(|donor| donor.part(donor.front..donor.start));
         rims.max_by_key(|rim| rim.range.end - rim.range.start)
     }
 
-    /// The back rims that can be taken at once.
+    /// The back rims that can be taken at once, those of the smallest blocks first.
     pub(super) fn back_rims(&self) -> impl Iterator<Item = Picked> + '_ {
-        self.ordered().filter_map(|donor| donor.part(donor.end..donor.back))
+        self.ordered().rev().filter_map(|donor| donor.part(donor.end..donor.back))
     }
 
-    fn ordered(&self) -> impl Iterator<Item = &Donor> {
+    fn ordered(&self) -> impl DoubleEndedIterator<Item = &Donor> {
         self.all.iter().filter(|donor| donor.is_ordered)
     }
 

@@ -147,10 +147,15 @@ impl Granules {
 
     /// How many granules of a handle follow where it was cut before this one; 0 where one begins.
     pub(crate) fn after(&self, id: GranuleId) -> usize {
-        match self.before(id) {
-            0 => 0,
-            before => self.handle(id).len() - before,
-        }
+        usize::from(self.cut(id).1)
+    }
+
+    /// How many granules its handle has on either side of a cut before a granule; 0 and 0 where a
+    /// handle begins.
+    #[inline]
+    pub(crate) fn cut(&self, id: GranuleId) -> (u16, u16) {
+        let Granule { before, of, .. } = self.table[id.index()];
+        (before, if before == 0 { 0 } else { of - before })
     }
 
     /// Whether handles may have more than one granule.

@@ -118,11 +118,16 @@ impl PageTable {
 
     // Pages and addresses.
 
+    #[inline]
     fn page_at(&self, segment: SegmentIx, address: u64) -> usize {
-        let first = self.pages(segment).address;
-        assert!(address >= first, "an address lies before its segment");
-        // By a shift: this is asked of every donor.
-        ((address - first) >> self.granule_bytes.trailing_zeros()) as usize
+        self.page_of(self.pages(segment), address)
+    }
+
+    /// The same, of a segment's pages. By a shift: this is asked of every donor.
+    #[inline]
+    const fn page_of(&self, pages: &Pages, address: u64) -> usize {
+        assert!(address >= pages.address, "an address lies before its segment");
+        ((address - pages.address) >> self.granule_bytes.trailing_zeros()) as usize
     }
 
     fn address_of(&self, page: PageAddr) -> u64 {

@@ -96,12 +96,21 @@ impl<'a> Span<'a> {
     #[inline]
     fn wholes(&self) -> Option<Range<u64>> {
         let Range { start, end } = self.addresses;
-        let start = start + self.after(start);
+        if !self.table.granules.has_large_handles() {
+            return Some(start..end);
+        }
+        let pages = self.table.pages(self.segment);
+        let cut = |address: u64| {
+            let granule = pages.granule(self.table.page_of(pages, address));
+            granule.map_or((0, 0), |id| self.table.granules.cut(id))
+        };
+        let granule_bytes = self.table.granule_bytes;
+        let start = start + u64::from(cut(start).1) * granule_bytes;
         // Most holes in large handles need but one look.
         if start > end {
             return None;
         }
-        let end = end - self.before(end);
+        let end = end - u64::from(cut(end).0) * granule_bytes;
         (start <= end).then_some(start..end)
     }
 
