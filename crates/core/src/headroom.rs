@@ -125,6 +125,12 @@ impl Headroom {
         was_short || is_too_much(&self.check(stats, bytes, look), look)
     }
 
+    /// Whether after so many bytes next to nothing would be left, by what was seen last.
+    pub(crate) fn is_near_end(&self, stats: &Counters, bytes: u64) -> bool {
+        let left_bytes = self.left_bytes(stats).saturating_sub(bytes);
+        left_bytes < self.most_bytes() / policy::RIMS_SHARE
+    }
+
     // In what pieces.
 
     /// How many granules new handles for a request get at most, where so many granules are held.

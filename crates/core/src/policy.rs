@@ -79,6 +79,10 @@ pub(crate) const fn is_roomy(prefer: Prefer, bytes: u64, left_bytes: u64, own_by
 /// The last so-manieth part of what a heap may hold is not room to spare.
 const SPARE_SHARE: u64 = 16;
 
+/// Rims serve from when no more than the last so-manieth part of what a heap may hold is left: what
+/// is created there is small, and would be missing at the very end.
+pub(crate) const RIMS_SHARE: u64 = 64;
+
 /// With room to spare, so many granules are created for each that is remapped: remaps cost at most
 /// a share of what growth costs, and end where that ends.
 pub(crate) const CREATED_PER_REMAP: u64 = 8;

@@ -205,8 +205,12 @@ impl Search<'_> {
     /// too large to be the last, or where windows may lead to rims. Else they are once whole handles
     /// do not suffice.
     pub(super) fn knows_rims(&self) -> bool {
-        let largest_bytes = self.vm.figures().rims_bytes + self.config.granule_bytes;
-        !self.is_roomy && (largest_bytes > policy::HANDLE_MAX_BYTES || self.vm.has_taken_rims())
+        !self.is_roomy && (self.has_large_handles() || self.vm.has_taken_rims())
+    }
+
+    /// Whether a whole handle may be too large to be the last of a remap.
+    pub(super) fn has_large_handles(&self) -> bool {
+        self.vm.figures().rims_bytes + self.config.granule_bytes > policy::HANDLE_MAX_BYTES
     }
 
     /// Adds what the request may take of the free blocks of a list, until that is enough.
