@@ -296,13 +296,9 @@ def compile_reduce_overhead():
     compiled("reduce-overhead")
 
 
-def compile_max_autotune():
-    compiled("max-autotune")
-
-
 PROGRAMS = {program.__name__: program for program in (
     transformers, accelerate, lightning, peft, diffusers, trl, torchtune, deepspeed, ddp, fsdp2,
-    two_devices, compile_default, compile_reduce_overhead, compile_max_autotune)}
+    two_devices, compile_default, compile_reduce_overhead)}
 
 
 def driver():
