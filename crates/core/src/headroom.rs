@@ -199,9 +199,10 @@ impl Headroom {
         self.lacks_memory = has_large;
     }
 
-    /// Memory was given back.
-    pub(crate) const fn note_memory_given_back(&mut self) {
+    /// Memory was given back, which others may take: to create it again counts as other growth does.
+    pub(crate) const fn note_given_back(&mut self, bytes: u64) {
         self.lacks_memory = false;
+        self.looked_until_bytes = self.looked_until_bytes.saturating_sub(bytes);
     }
 
     /// A reservation was refused, or addresses were given back.
@@ -249,5 +250,18 @@ mod tests {
         headroom.end_plan(50);
         headroom.note_look(&mut stats, 700);
         assert_eq!(headroom.left_bytes(&stats), 700);
+    }
+
+    #[test]
+    fn what_was_given_back_is_looked_for_again() {
+        let mut headroom = Headroom::new(Config::new(SegmentKind::Mapped, 2 << 20, 1000));
+        let mut stats = Counters::default();
+        stats.all.reserved_bytes.current = 300;
+        headroom.note_look(&mut stats, 400);
+        assert!(headroom.check(&stats, 50, Look::Due).is_ok());
+        stats.all.reserved_bytes.current = 100;
+        headroom.note_given_back(200);
+        assert!(headroom.check(&stats, 50, Look::Due).is_ok());
+        assert!(headroom.check(&stats, 51, Look::Due).is_err(), "others may have it by now");
     }
 }

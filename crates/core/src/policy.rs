@@ -2,6 +2,7 @@
 //! matter; what to ask of the driver is decided here.
 
 use crate::size::round_up;
+use std::ops::RangeInclusive;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -169,8 +170,14 @@ pub(crate) const HANDLE_MAX_BYTES: u64 = 8 * MIB;
 pub(crate) const ROOMY_HANDLE_MAX_BYTES: u64 = 256 * MIB;
 
 /// With room to spare no request is too small for handles of so many bytes, which the next ones
-/// share: the power of two after the 20 MiB that PyTorch's expandable segments create at once.
-const SHARED_HANDLE_BYTES: u64 = 32 * MIB;
+/// share: the powers of two beside the 20 MiB that PyTorch's expandable segments create at once.
+/// The smaller is for programs that hold little, of which the other would be much.
+const SHARED_HANDLE_BYTES: RangeInclusive<u64> = 16 * MIB..=32 * MIB;
+
+/// Which of these it is for a heap that holds so much: about an eighth.
+fn shared_handle_bytes(held_bytes: u64) -> u64 {
+    (held_bytes / 8).clamp(*SHARED_HANDLE_BYTES.start(), *SHARED_HANDLE_BYTES.end())
+}
 
 /// How many times a handle fits into what is left, with room to spare. What is created early in
 /// large handles is what the last per cent lacks: `docs/measurements.md` has the table of shares.
@@ -195,7 +202,8 @@ pub(crate) fn roomy_handle_granules(
     if class == SizeClass::Small {
         return 1;
     }
-    let asked = asked_bytes.clamp(SHARED_HANDLE_BYTES, ROOMY_HANDLE_MAX_BYTES);
+    let shared = shared_handle_bytes(own_bytes.saturating_sub(left_bytes));
+    let asked = asked_bytes.clamp(shared, ROOMY_HANDLE_MAX_BYTES);
     let most = (asked / granule_bytes).max(1);
     let is_plenty = left_bytes >= own_bytes / PLENTY_SHARE;
     let least_bytes = HANDLE_MAX_BYTES.min(left_bytes / LEFT_PER_LEAST_HANDLE);
@@ -203,17 +211,17 @@ pub(crate) fn roomy_handle_granules(
     1 << (left_bytes / LEFT_PER_HANDLE / granule_bytes).clamp(least, most).ilog2()
 }
 
-/// In what unit memory grows for a request, with handles of so many bytes: at most an eighth of a
-/// large request is created beyond it.
-pub(crate) fn growth_unit(asked_bytes: u64, handle_bytes: u64) -> u64 {
-    let asked = (asked_bytes / 8).max(SHARED_HANDLE_BYTES);
+/// In what unit the memory of a heap that holds so much grows for a request, with handles of so many
+/// bytes: at most an eighth of a large request is created beyond it.
+pub(crate) fn growth_unit(asked_bytes: u64, handle_bytes: u64, held_bytes: u64) -> u64 {
+    let asked = (asked_bytes / 8).max(shared_handle_bytes(held_bytes));
     handle_bytes.min(1 << asked.ilog2())
 }
 
 /// How far beyond a block of so many bytes that grows in place memory may lie that was free: the
 /// rest of a handle, for its next growth alone.
 pub(crate) fn growth_beyond_bytes(live_bytes: u64) -> u64 {
-    (live_bytes / 8).max(SHARED_HANDLE_BYTES)
+    (live_bytes / 8).max(*SHARED_HANDLE_BYTES.end())
 }
 
 /// By how much handles may be coarser near the end of memory, if memory is not preferred: of what
@@ -378,7 +386,8 @@ mod tests {
             u64::from(granules) * 2 * MIB
         };
         // Of an empty device of 80 GiB, of half a GiB, and of next to nothing.
-        assert_eq!(handle(3 * MIB, 80 * GIB), 32 * MIB);
+        assert_eq!(handle(3 * MIB, 80 * GIB), 16 * MIB);
+        assert_eq!(handle(3 * MIB, 80 * GIB - 256 * MIB), 32 * MIB);
         assert_eq!(handle(100 * MIB, 80 * GIB), 64 * MIB);
         assert_eq!(handle(64 * GIB, 80 * GIB), 256 * MIB);
         assert_eq!((handle(GIB, GIB / 2), handle(GIB, 0)), (4 * MIB, 2 * MIB));
@@ -389,9 +398,10 @@ mod tests {
         assert_eq!(of_a_gib(SizeClass::Large, GIB / 4 - 1, 2 * MIB), 1);
         assert_eq!(of_a_gib(SizeClass::Large, GIB / 4, 32 * MIB), 1);
         assert_eq!(roomy_handle_granules(SizeClass::Large, MIB, 64 * MIB, 64 * MIB, 2 * MIB), 1);
-        assert_eq!(growth_unit(3 * MIB, 32 * MIB), 32 * MIB);
-        assert_eq!(growth_unit(GIB, 256 * MIB), 128 * MIB);
-        assert_eq!(growth_unit(100 * MIB, 2 * MIB), 2 * MIB);
+        assert_eq!(growth_unit(3 * MIB, 32 * MIB, 128 * MIB), 16 * MIB);
+        assert_eq!(growth_unit(3 * MIB, 32 * MIB, 256 * MIB), 32 * MIB);
+        assert_eq!(growth_unit(GIB, 256 * MIB, 0), 128 * MIB);
+        assert_eq!(growth_unit(100 * MIB, 2 * MIB, 0), 2 * MIB);
     }
 
     #[test]

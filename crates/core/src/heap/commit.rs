@@ -189,7 +189,7 @@ impl Heap {
         self.vm.abandon(&self.space.segments, undone, 0);
         self.stats.all.reserved_bytes.take(released_bytes);
         if released_bytes > 0 {
-            self.headroom.note_memory_given_back();
+            self.headroom.note_given_back(released_bytes);
         }
         for release in releases {
             match release {
@@ -226,7 +226,7 @@ impl Heap {
             SegmentKind::Plain => {
                 self.stats.all.reserved_bytes.take(bytes);
                 self.stats.classes[class].reserved_bytes.take(bytes);
-                self.headroom.note_memory_given_back();
+                self.headroom.note_given_back(bytes);
             }
             SegmentKind::Mapped => {
                 self.vm.remove_segment(ix);

@@ -140,7 +140,8 @@ impl Heap {
         let granule_bytes = self.vm.granule_bytes();
         let needed_bytes = request.bytes.next_multiple_of(granule_bytes);
         let handle_bytes = u64::from(most) * granule_bytes;
-        let unit = policy::growth_unit(request.bytes, handle_bytes);
+        let held_bytes = self.stats.all.reserved_bytes.current;
+        let unit = policy::growth_unit(request.bytes, handle_bytes, held_bytes);
         let in_place = self.space.best_growth(request.list, request.bytes, unit);
         let in_place_bytes = in_place.map_or(needed_bytes, |point| point.bytes);
         let remap_bytes = to_remap_bytes.next_multiple_of(unit);
