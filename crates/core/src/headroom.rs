@@ -199,7 +199,7 @@ impl Headroom {
         self.lacks_memory = has_large;
     }
 
-    /// Memory was given back, which others may take: to create it again counts as other growth does.
+    /// Memory was given back, which others may take: to create it again counts as growth.
     pub(crate) const fn note_given_back(&mut self, bytes: u64) {
         self.lacks_memory = false;
         self.looked_until_bytes = self.looked_until_bytes.saturating_sub(bytes);

@@ -211,8 +211,8 @@ pub(crate) fn roomy_handle_granules(
     1 << (left_bytes / LEFT_PER_HANDLE / granule_bytes).clamp(least, most).ilog2()
 }
 
-/// In what unit the memory of a heap that holds so much grows for a request, with handles of so many
-/// bytes: at most an eighth of a large request is created beyond it.
+/// In what unit the memory of a heap that holds so much grows for a request, with handles of so
+/// many bytes: at most an eighth of a large request is created beyond it.
 pub(crate) fn growth_unit(asked_bytes: u64, handle_bytes: u64, held_bytes: u64) -> u64 {
     let asked = (asked_bytes / 8).max(shared_handle_bytes(held_bytes));
     handle_bytes.min(1 << asked.ilog2())

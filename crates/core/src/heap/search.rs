@@ -202,10 +202,10 @@ impl Search<'_> {
     }
 
     /// Whether rims are listed from the start: without room to spare, where a whole handle may be
-    /// too large to be the last, or where windows may lead to rims. Else they are once whole handles
-    /// do not suffice.
+    /// too large to be the last, or where windows may lead to rims. Else they are listed once whole
+    /// handles do not suffice.
     pub(super) fn knows_rims(&self) -> bool {
-        !self.is_roomy && (self.has_large_handles() || self.vm.has_taken_rims())
+        !self.is_roomy && (self.has_large_handles() || self.vm.figures().has_taken_rims)
     }
 
     /// Whether a whole handle may be too large to be the last of a remap.

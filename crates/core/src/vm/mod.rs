@@ -40,7 +40,6 @@ pub(crate) struct PageTable {
     pins: Pins,
     /// Granules that back another page than their home.
     remapped_granules: u64,
-    /// A remap has taken a rim: windows may lead to some.
     has_taken_rims: bool,
     /// Where memory came home with the block that is being freed. Kept for its memory: a free
     /// allocates none.
@@ -63,6 +62,8 @@ pub(crate) struct Figures {
     /// Addresses that a remap may need before the request, and as many behind it: for what others
     /// use of the first and the last handle.
     pub(crate) rims_bytes: u64,
+    /// Whether a remap has ever taken a rim: windows may lead to some.
+    pub(crate) has_taken_rims: bool,
 }
 
 impl PageTable {
@@ -109,11 +110,6 @@ impl PageTable {
     #[expect(clippy::expect_used, reason = "a mapped segment without pages is a broken heap")]
     fn pages_mut(&mut self, segment: SegmentIx) -> &mut Pages {
         self.segments[segment.index()].as_mut().expect("the segment is mapped")
-    }
-
-    /// Whether a remap has ever taken a rim.
-    pub(crate) const fn has_taken_rims(&self) -> bool {
-        self.has_taken_rims
     }
 
     // Pages and addresses.
@@ -164,6 +160,7 @@ impl PageTable {
             mappings: self.granules.mapping_count(),
             pinned_bytes: self.pins.bytes(),
             rims_bytes: (self.granules.largest() as u64).saturating_sub(1) * self.granule_bytes,
+            has_taken_rims: self.has_taken_rims,
         }
     }
 }
