@@ -33,6 +33,13 @@ int cuDeviceTotalMem_v2(size_t *bytes) { *bytes = 1 << 30; return 0; }
 int cuDevicePrimaryCtxRetain(void **made) { *made = &context; return RETAIN_RESULT; }
 int cuCtxGetCurrent(void **current) { *current = NULL; return 0; }
 int cuCtxSetCurrent(void) { return 0; }
+static int capture_mode;
+int cuThreadExchangeStreamCaptureMode(int *mode) {
+    int before = capture_mode;
+    capture_mode = *mode;
+    *mode = before;
+    return 0;
+}
 /* Every stream is being captured; so the legacy default stream, 1, cannot be asked. */
 int cuStreamIsCapturing(void *stream, int *status) { *status = 1; return stream == (void *)1 ? 906 : 0; }
 
@@ -51,7 +58,6 @@ UNUSED(cuEventQuery)
 UNUSED(cuEventSynchronize)
 UNUSED(cuStreamWaitEvent)
 UNUSED(cuStreamSynchronize)
-UNUSED(cuThreadExchangeStreamCaptureMode)
 #ifndef WITHOUT_STREAM_ID
 UNUSED(cuStreamGetId)
 #endif
