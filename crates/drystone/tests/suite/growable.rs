@@ -117,8 +117,8 @@ fn what_is_free_is_taken_before_anything_is_created() {
     cache.grow(302 * MIB);
     assert_eq!((program.reserved(), sim.calls()), (held, calls));
     cache.grow(900 * MIB);
-    // What is kept stands in whole handles of 32 MiB.
-    assert_eq!(program.reserved(), (128 + 900) * MIB);
+    // What is kept stands in whole handles of 16 MiB.
+    assert_eq!(program.reserved(), (112 + 900) * MIB);
     program.check();
     cache.end();
     program.free(kept);

@@ -197,14 +197,15 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// A stream goes, announced or not, and another comes, often with its handle.
+    /// A stream goes, announced or not, and another comes, often with its handle. Beside other
+    /// threads always announced: they may ask about it before that handle comes again.
     fn replace_lane(&mut self) -> Result<(), String> {
         let at = self.rng.below(self.lanes.len() as u64) as usize;
         let lane = self.lanes[at];
         if lane.stream == Stream::DEFAULT || self.captured.is_some_and(|one| one.id == lane.id) {
             return Ok(());
         }
-        if self.rng.chance(80) {
+        if self.rng.chance(80) || self.shared.is_some() {
             self.program.allocator.retire_stream(lane.id).map_err(|error| error.to_string())?;
         }
         self.program.device.destroy_stream(lane.stream);
