@@ -348,7 +348,7 @@ class Replayed(OnDevice):
         # PyTorch takes 2 MiB for the small block and 20 MiB for the other.
         self.assertRegex(text, r"  PyTorch +22\.00 MiB +5\.5000 +\d+ +0\n")
         self.assertRegex(text, r"  PyTorch, expandable segments +22\.00 MiB ")
-        self.assertRegex(text, r"  Drystone +34\.00 MiB ")
+        self.assertRegex(text, r"  Drystone +18\.00 MiB ")
         self.assertRegex(text, r"  stream 1 +3\.00 MiB +1\n")
         self.assertRegex(text, r" 2  nn/linear\.py:7 forward, from me/train\.py:42 <module>\n")
         self.assertIn("PyTorch, expandable segments", (self.folder / "page.html").read_text())
