@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import bisect
 import json
-import os
 import pickle
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ._errors import SimError
+from ._values import is_passed
 
 Tree = dict[str, Any]
 
-# Of these a place is never told: what they do, the program asked of PyTorch.
-OURS = str(Path(__file__).resolve().parent)
 KINDS = ("parameters", "gradients", "optimizer state", "activations", "workspaces", "buffers",
          "inputs and other", "temporary")
 # Marks that say where tensors lie.
@@ -222,6 +220,6 @@ def _place(frames: list[Tree]) -> str:
     """The innermost place outside PyTorch."""
     for frame in frames:
         name = frame["filename"]
-        if f"{os.sep}torch{os.sep}" not in name and not name.startswith(("<", OURS)):
+        if not is_passed(name) and not name.startswith("<"):
             return f"{name}:{frame['line']}"
     return ""

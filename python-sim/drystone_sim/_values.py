@@ -81,13 +81,13 @@ def _choose(kind: type) -> bool | int | float:
 def note(name: str) -> None:
     """Notes that whoever called this reads a value, and the program's line."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and _is_passed(frame.f_code.co_filename):
+    while frame is not None and is_passed(frame.f_code.co_filename):
         frame = frame.f_back
     # A thread of a backward pass has no line of the program's.
     place = f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "a backward pass"
     _read[name, place] += 1
 
 
-def _is_passed(file: str) -> bool:
+def is_passed(file: str) -> bool:
     """Whether a place is PyTorch's or ours, and so none of the program."""
     return f"{os.sep}torch{os.sep}" in file or file.startswith(OURS)

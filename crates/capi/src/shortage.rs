@@ -11,7 +11,6 @@ use drystone::{Hundredths, OutOfMemory};
 use parking_lot::Mutex;
 
 use crate::barrier::barrier;
-use crate::device::Device;
 use crate::status::Status;
 use crate::{last_error, registry};
 
@@ -82,8 +81,7 @@ pub(crate) fn text(device: c_int, bytes: u64) -> Option<String> {
 
 /// PyTorch's words about a device that is in use.
 fn capacity(ordinal: c_int) -> String {
-    let is_it = |device: &&Device| u32::try_from(ordinal) == Ok(device.ordinal);
-    registry::in_use().find(is_it).map_or(String::new(), |device| {
+    registry::find(ordinal).map_or(String::new(), |device| {
         let total = Size(device.driver.info().total_bytes);
         format!("GPU {ordinal} has a total capacity of {total}. ")
     })

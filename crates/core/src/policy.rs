@@ -2,7 +2,6 @@
 //! matter; what to ask of the driver is decided here.
 
 use crate::size::round_up;
-use std::ops::RangeInclusive;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -170,13 +169,16 @@ pub(crate) const HANDLE_MAX_BYTES: u64 = 8 * MIB;
 pub(crate) const ROOMY_HANDLE_MAX_BYTES: u64 = 256 * MIB;
 
 /// With room to spare no request is too small for handles of so many bytes, which the next ones
-/// share: the powers of two beside the 20 MiB that PyTorch's expandable segments create at once.
-/// The smaller is for programs that hold little, of which the other would be much.
-const SHARED_HANDLE_BYTES: RangeInclusive<u64> = 16 * MIB..=32 * MIB;
+/// share: the power of two after the 20 MiB that PyTorch's expandable segments create at once.
+const SHARED_HANDLE_BYTES: u64 = 32 * MIB;
 
-/// Which of these it is for a heap that holds so much: about an eighth.
+/// The same for programs that hold little, of which the other would be much: the power of two
+/// before those 20 MiB.
+const SHARED_HANDLE_LEAST_BYTES: u64 = 16 * MIB;
+
+/// Which of the two it is for a heap that holds so much: about an eighth.
 fn shared_handle_bytes(held_bytes: u64) -> u64 {
-    (held_bytes / 8).clamp(*SHARED_HANDLE_BYTES.start(), *SHARED_HANDLE_BYTES.end())
+    (held_bytes / 8).clamp(SHARED_HANDLE_LEAST_BYTES, SHARED_HANDLE_BYTES)
 }
 
 /// How many times a handle fits into what is left, with room to spare. What is created early in
@@ -221,7 +223,7 @@ pub(crate) fn growth_unit(asked_bytes: u64, handle_bytes: u64, held_bytes: u64) 
 /// How far beyond a block of so many bytes that grows in place memory may lie that was free: the
 /// rest of a handle, for its next growth alone.
 pub(crate) fn growth_beyond_bytes(live_bytes: u64) -> u64 {
-    (live_bytes / 8).max(*SHARED_HANDLE_BYTES.end())
+    (live_bytes / 8).max(SHARED_HANDLE_BYTES)
 }
 
 /// By how much handles may be coarser near the end of memory, if memory is not preferred: of what

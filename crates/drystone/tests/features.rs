@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use drystone::driver::Stream;
 use drystone::{Allocator, Options};
@@ -68,11 +68,14 @@ impl Subscriber for Events {
 
 /// Taken by each test: whether an event is told is settled where it first happens, and a thread
 /// without a subscriber may settle it while another sets its own.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+fn turn() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 #[test]
 fn tracing_tells_driver_calls_what_makes_room_and_refusals() {
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let events = Events::default();
     tracing::subscriber::with_default(events.clone(), || {
         let allocator = allocator();
@@ -141,7 +144,7 @@ impl Recorder for Gauges {
 
 #[test]
 fn metrics_are_what_the_statistics_say() {
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let gauges = Gauges::default();
     metrics::with_local_recorder(&gauges, || {
         let allocator = allocator();
@@ -167,7 +170,7 @@ fn metrics_are_what_the_statistics_say() {
 
 #[test]
 fn statistics_and_snapshots_are_written_by_their_fields() {
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let allocator = allocator();
     let stream = allocator.add_stream(Stream::DEFAULT).unwrap();
     let kept = allocator.allocate(stream, 5 * MIB).unwrap();

@@ -79,7 +79,7 @@ impl Heap {
             let missing_bytes = needed_bytes.saturating_sub(free_bytes);
             // Rims count where what whole handles lack can no longer be created.
             let is_short = self.headroom.is_short(&self.stats, missing_bytes, request.look)
-                || search.has_large_handles()
+                || search.has_coarse_handles()
                     && self.headroom.is_near_end(&self.stats, missing_bytes);
             if missing_bytes > 0 && is_short && !is_roomy {
                 if !search.knows_rims() {

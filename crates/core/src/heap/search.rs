@@ -205,11 +205,11 @@ impl Search<'_> {
     /// too large to be the last, or where windows may lead to rims. Else they are listed once whole
     /// handles do not suffice.
     pub(super) fn knows_rims(&self) -> bool {
-        !self.is_roomy && (self.has_large_handles() || self.vm.figures().has_taken_rims)
+        !self.is_roomy && (self.has_coarse_handles() || self.vm.figures().has_taken_rims)
     }
 
     /// Whether a whole handle may be too large to be the last of a remap.
-    pub(super) fn has_large_handles(&self) -> bool {
+    pub(super) fn has_coarse_handles(&self) -> bool {
         self.vm.figures().rims_bytes + self.config.granule_bytes > policy::HANDLE_MAX_BYTES
     }
 
