@@ -7,14 +7,16 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::command::{install, root, run};
+use crate::command::{install, root};
+use crate::suite;
 
 /// Fuzz targets, as in `fuzz/Cargo.toml`.
 const FUZZ_TARGETS: [&str; 5] = ["pickle", "csv", "rmm", "options", "heap"];
 
-/// Runs every target for so many seconds.
+/// Runs every target for so many seconds, side by side.
 pub fn fuzz(seconds: u32) -> Result<()> {
     install("fuzz")?;
+    let mut targets = Vec::new();
     for target in FUZZ_TARGETS {
         let found = root().join("fuzz/corpus").join(target);
         let seeds = root().join("fuzz/seeds").join(target);
@@ -24,7 +26,7 @@ pub fn fuzz(seconds: u32) -> Result<()> {
         command.args(["fuzz", "run", "--sanitizer", "none", target]);
         command.arg(found).arg(seeds).args(["--", "-rss_limit_mb=2048", "-timeout=10"]);
         command.arg(format!("-max_total_time={seconds}")).current_dir(root().join("fuzz"));
-        run(command)?;
+        targets.push(command);
     }
-    Ok(())
+    suite::side_by_side(targets)
 }

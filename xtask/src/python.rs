@@ -39,7 +39,7 @@ const SUITES: &[&str] = &[
 const MODEL_SUITES: &[&str] = &["test_models", "test_traces"];
 /// Compiles before any test does, which would be told of it.
 const COMPILE: &str = "import torch; from drystone import _native; _native.library(torch)";
-/// Those of the package of the simulated device.
+/// Those of the package of the simulated device; they take longest.
 const SIM_SUITES: [&str; 4] = ["test_parts", "test_dry_run", "test_engines", "test_ranks"];
 /// Two devices that keep what is copied to them, tell what is done wrong, and take their time.
 const DEVICES: &str =
@@ -93,21 +93,21 @@ pub fn test(version: &str) -> Result<Outcome> {
     let mut compile = prepared()?;
     compile.args(["-B", "-c", COMPILE]);
     run(compile)?;
-    let mut failed = Vec::new();
-    let models = if version == TORCH_VERSION { MODEL_SUITES } else { &[] };
-    for &name in SUITES.iter().chain(models) {
-        let mut tests = prepared()?;
-        tests.args(["-B", "-m", "unittest", name]);
-        failed.extend(suite::run(tests).err());
-    }
+    let mut suites = Vec::new();
     for name in SIM_SUITES {
         let mut tests = torch.python();
         tests.args(["-B", "-m", "unittest", name]).current_dir(root().join("python-sim/tests"));
         tests.env("PYTHONPATH", root().join("python-sim").canonicalize().context("find it")?);
         tests.env("DRYSTONE_SIM_LIBRARIES", &torch.libraries).env("PATH", &programs);
-        failed.extend(suite::run(tests).err());
+        suites.push(tests);
     }
-    suite::all(failed)?;
+    let models = if version == TORCH_VERSION { MODEL_SUITES } else { &[] };
+    for &name in models.iter().chain(SUITES) {
+        let mut tests = prepared()?;
+        tests.args(["-B", "-m", "unittest", name]);
+        suites.push(tests);
+    }
+    suite::side_by_side(suites)?;
     Ok(Outcome::Passed)
 }
 

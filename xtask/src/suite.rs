@@ -1,12 +1,14 @@
-//! Running tests: what they print is shown as it comes, and what failed is told once more at the
-//! end, where a log that was cut still has it.
+//! Running tests, one program of them or several side by side: what they print is shown, and what
+//! failed is told once more at the end, where a log that was cut still has it.
 //!
 //! Invariant: the error of a run names every test program that failed, with its last lines.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, PipeReader, pipe};
+use std::num::NonZero;
 use std::process::Command;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -21,7 +23,37 @@ const LINES: usize = 100;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Runs tests as [`crate::command::run`] runs a command; its error holds what failed of them.
-pub fn run(mut command: Command) -> Result<()> {
+pub fn run(command: Command) -> Result<()> {
+    run_to(command, |line| eprintln!("{line}"))
+}
+
+/// Runs programs of tests side by side, one for each core, the first ones first. What one prints is
+/// shown when it ends; what failed of all of them is one error.
+pub fn side_by_side(commands: Vec<Command>) -> Result<()> {
+    let left = Mutex::new(commands.into_iter());
+    let failed = Mutex::new(Vec::new());
+    let work = || {
+        while let Some(command) = next(&left) {
+            let mut printed = String::new();
+            let outcome = run_to(command, |line| printed.extend([line, "\n"]));
+            eprint!("{printed}");
+            failed.lock().unwrap_or_else(PoisonError::into_inner).extend(outcome.err());
+        }
+    };
+    thread::scope(|scope| {
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        (0..cores).for_each(|_| drop(scope.spawn(work)));
+    });
+    all(failed.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// The next command, taken without holding the rest while it runs.
+fn next(left: &Mutex<impl Iterator<Item = Command>>) -> Option<Command> {
+    left.lock().unwrap_or_else(PoisonError::into_inner).next()
+}
+
+/// Runs tests, and hands over each line that they print.
+fn run_to(mut command: Command, mut show: impl FnMut(&str)) -> Result<()> {
     let shown = in_root(&mut command);
     let (output, input) = pipe().context("make a pipe")?;
     command.stdout(input.try_clone().context("share a pipe")?).stderr(input);
@@ -34,7 +66,7 @@ pub fn run(mut command: Command) -> Result<()> {
     loop {
         match printed.recv_timeout(PATIENCE) {
             Ok(line) => {
-                eprintln!("{line}");
+                show(&line);
                 failures.read(&line);
             }
             // What a test left running holds the pipe open: nobody waits for that.
@@ -51,7 +83,7 @@ pub fn run(mut command: Command) -> Result<()> {
 }
 
 /// What several runs failed with is one error.
-pub fn all(failed: Vec<anyhow::Error>) -> Result<()> {
+fn all(failed: Vec<anyhow::Error>) -> Result<()> {
     if failed.is_empty() {
         return Ok(());
     }
@@ -107,7 +139,7 @@ impl Failures {
 mod tests {
     use std::process::Command;
 
-    use super::{Failures, LINES, all, run};
+    use super::{Failures, LINES, all, run, side_by_side};
 
     fn told(output: &str) -> String {
         let mut failures = Failures::default();
@@ -141,6 +173,20 @@ mod tests {
         let whole = all(vec![error]).expect_err("one failed").to_string();
         assert!(whole.ends_with("exit status: 3\nfirst\nsecond"), "{whole}");
         assert!(all(Vec::new()).is_ok());
+    }
+
+    #[test]
+    fn programs_side_by_side_all_run_and_all_that_failed_are_told() {
+        let script = |code: i32| {
+            let mut script = Command::new("sh");
+            script.args(["-c", &format!("echo ends with {code}; exit {code}")]);
+            script
+        };
+        let error = side_by_side((0..5).map(script).collect()).expect_err("four failed");
+        let told = error.to_string();
+        let count = told.lines().filter(|line| line.starts_with("ends with ")).count();
+        assert!(count == 4 && !told.contains("ends with 0\n"), "{told}");
+        assert!(side_by_side(vec![script(0), script(0)]).is_ok());
     }
 
     #[test]

@@ -150,16 +150,15 @@ pub fn test() -> Result<Outcome> {
         return Ok(Outcome::Skipped(format!("PyTorch cannot be installed: {error:#}")));
     }
     let torch = set_up(TORCH_VERSION)?;
-    let mut failed = Vec::new();
+    let mut suites = vec![preloaded(&torch)?];
     for (file, devices, allocator) in SUITES {
         let mut tests = torch.python();
         tests.args(["-B", "-m", "unittest", file]);
         tests.current_dir(root().join("crates/lab/simcudart/tests/torch"));
         tests.env("SIMCUDA_CONF", devices).env("PYTORCH_ALLOC_CONF", allocator);
-        failed.extend(suite::run(tests).err());
+        suites.push(tests);
     }
-    failed.extend(suite::run(preloaded(&torch)?).err());
-    suite::all(failed)?;
+    suite::side_by_side(suites)?;
     Ok(Outcome::Passed)
 }
 
