@@ -3,15 +3,21 @@
 //! While none is under way nobody is asked. Others than the stream that was named may have joined
 //! one, so while there is any the driver is asked about each stream.
 
-use std::ffi::c_uint;
+use std::ffi::{c_int, c_uint};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
 use crate::driver::{Driver, Handle, SUCCESS};
 
-/// Streams whose capture was seen to begin, once for each. Threads' own streams share a handle.
-static STREAMS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+/// A stream whose capture was seen to begin, and its device, if that is served.
+struct Captured {
+    handle: usize,
+    ordinal: Option<c_int>,
+}
+
+/// Each as often as it began: threads' own streams share a handle.
+static STREAMS: Mutex<Vec<Captured>> = Mutex::new(Vec::new());
 /// How many they are.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -36,8 +42,8 @@ pub(crate) fn asks(driver: &Driver, stream: Handle) -> bool {
     asked == SUCCESS && status != 0
 }
 
-/// The calling thread relaxed, until this goes: captures of others forbid it nothing. For questions
-/// of ours alone.
+/// The calling thread relaxed, until this goes: captures of others forbid it nothing. For calls of
+/// ours alone, that touch no stream which is captured.
 pub(crate) struct Relaxed<'a> {
     driver: &'a Driver,
     before: c_uint,
@@ -66,20 +72,25 @@ impl Drop for Relaxed<'_> {
 }
 
 /// A capture of a stream is about to begin: from now on whoever allocates asks.
-pub(crate) fn begins(stream: Handle) {
-    change(|streams| streams.push(stream.addr()));
+pub(crate) fn begins(stream: Handle, ordinal: Option<c_int>) {
+    change(|streams| streams.push(Captured { handle: stream.addr(), ordinal }));
 }
 
 /// A capture of a stream is over, or did not begin.
 pub(crate) fn ended(stream: Handle) {
     change(|streams| {
-        if let Some(at) = streams.iter().position(|&one| one == stream.addr()) {
+        if let Some(at) = streams.iter().position(|one| one.handle == stream.addr()) {
             streams.swap_remove(at);
         }
     });
 }
 
-fn change(how: impl FnOnce(&mut Vec<usize>)) {
+/// A device was reset, and its captures are gone.
+pub(crate) fn forget_device(ordinal: c_int) {
+    change(|streams| streams.retain(|one| one.ordinal != Some(ordinal)));
+}
+
+fn change(how: impl FnOnce(&mut Vec<Captured>)) {
     let mut streams = STREAMS.lock();
     how(&mut streams);
     COUNT.store(streams.len(), Ordering::Release);

@@ -105,7 +105,7 @@ pub(crate) fn free_in_order(driver: &Driver, address: u64, stream: Handle) -> bo
     let freed = || match process_state() {
         ProcessState::Forked => None,
         ProcessState::Exiting => free::owner(address).ok().map(drop),
-        ProcessState::Running if captures::is_captured(driver, stream) => None,
+        ProcessState::Running if captures::is_captured(driver, stream) || waits(address) => None,
         ProcessState::Running => {
             let place = streams::place_if_any(driver, stream);
             if let Some(streams::Place { device, stream }) = place
@@ -137,8 +137,14 @@ fn take(address: u64, free: impl FnOnce() -> Option<()>) -> Option<()> {
 }
 
 /// Blocks that were freed while a capture forbade to wait for the device. The end of the last one
-/// frees them.
+/// frees them; until then they are not the program's any more.
 static LATER: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
+/// Whether a block was freed already, and a capture keeps it.
+#[inline]
+fn waits(address: u64) -> bool {
+    captures::any() && LATER.lock().contains(&address)
+}
 
 /// Frees a block of ours once its device is idle; whether it did, or will.
 pub(crate) fn free_when_idle(address: u64) -> bool {
@@ -146,7 +152,7 @@ pub(crate) fn free_when_idle(address: u64) -> bool {
         if process_state() == ProcessState::Forked {
             return None;
         }
-        let device = free::owner(address).ok().filter(|_| !LATER.lock().contains(&address))?;
+        let device = free::owner(address).ok().filter(|_| !waits(address))?;
         if process_state() == ProcessState::Exiting {
             return Some(());
         }
@@ -160,6 +166,8 @@ pub(crate) fn free_when_idle(address: u64) -> bool {
             Some(false) => None,
             None => {
                 LATER.lock().push(address);
+                // It may have been the last that ended meanwhile.
+                free_what_waited();
                 Some(())
             }
         }
@@ -167,14 +175,19 @@ pub(crate) fn free_when_idle(address: u64) -> bool {
     address != 0 && barrier(false, || freed().is_some())
 }
 
-/// A capture is over: if it was the last, what waited for that goes.
+/// A capture is over: if it was the last, what waited for that goes. What a device in error keeps
+/// is tried again after the next.
 pub(crate) fn free_what_waited() {
     if !captures::any() {
-        let waited = mem::take(&mut *LATER.lock());
-        for address in waited {
-            free_when_idle(address);
-        }
+        let mut waited = mem::take(&mut *LATER.lock());
+        waited.retain(|&address| !free_when_idle(address));
+        LATER.lock().extend(waited);
     }
+}
+
+/// A device was reset: what waited of its blocks is gone.
+pub(crate) fn forget_gone() {
+    LATER.lock().retain(|&address| free::owner(address).is_ok());
 }
 
 /// The live block of ours that an address lies in: its device, where it starts, and how many bytes

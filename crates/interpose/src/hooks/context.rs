@@ -7,7 +7,7 @@ use drystone_process::{self as process, registry};
 
 use crate::driver::{Handle, Place, SUCCESS, Status};
 use crate::hook::hooks;
-use crate::{context, pools, streams};
+use crate::{captures, context, memory, pools, streams};
 
 /// The thread's context may be another now.
 fn changed(status: Status) -> Status {
@@ -22,7 +22,10 @@ fn reset(status: Status, ordinal: c_int) -> Status {
             registry::forget(ordinal);
             streams::forget_device(ordinal);
             pools::forget_device(ordinal);
+            captures::forget_device(ordinal);
+            memory::forget_gone();
         });
+        memory::free_what_waited();
     }
     changed(status)
 }

@@ -34,9 +34,9 @@ fn begin(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Statu
         return drivers();
     }
     let device = barrier(None, || {
-        let place = streams::place_if_any(driver, stream);
-        captures::begins(stream);
-        place.map(|place| place.device)
+        let device = streams::place_if_any(driver, stream).map(|place| place.device);
+        captures::begins(stream, device.map(|device| device.ordinal.cast_signed()));
+        device
     });
     let status = match device {
         Some(device) => device.allocator.while_memory_stays(&drivers),

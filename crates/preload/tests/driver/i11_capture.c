@@ -46,6 +46,7 @@ int main(void) {
     OK(cuMemAllocAsync(&beside, 8 * MIB, other));
     OK(cuMemFree_v2(beside)); /* Not a wait for the device, which would break the capture. */
     CHECK(cuMemFree_v2(beside) != SUCCESS);
+    CHECK(cuMemFreeAsync(beside, other) == INVALID_VALUE); /* Nor is it freed twice. */
     CHECK(cuMemFreeAsync(older, captured) == INVALID_VALUE);
     OK(cuMemFreeAsync(in_graph, captured));
     OK(cuStreamEndCapture(captured, &graph));
@@ -66,6 +67,6 @@ int main(void) {
     asked = calls_of("cuStreamIsCapturing");
     OK(cuMemFreeAsync(ones, captured));
     CHECK(calls_of("cuStreamIsCapturing") == asked);
-    CHECK(simcuda_violation_count(0) == 2); /* The frees that were refused. */
+    CHECK(simcuda_violation_count(0) == 3); /* The frees that were refused. */
     return 0;
 }

@@ -1,5 +1,23 @@
-/* After a reset of the device nothing of what was held is given out: all is made anew. */
+/* After a reset of the device nothing of what was held is given out: all is made anew. Captures end
+ * with it, and what waited for them. */
 #include "driver.h"
+
+static void captures_end(void) {
+    stream_t captured = new_stream(), other = new_stream();
+    address_t freed, block;
+    OK(cuMemAllocAsync(&freed, 64 * MIB, other));
+    OK(cuStreamBeginCapture_v2(captured, 2));
+    OK(cuMemFree_v2(freed)); /* Waits for the end of the capture, which never comes. */
+    OK(cuDevicePrimaryCtxReset_v2(0));
+    primary(0);
+    stream_t stream = new_stream(), next = new_stream();
+    OK(cuMemAllocAsync(&block, 64 * MIB, stream));
+    OK(cuStreamDestroy_v2(next));
+    OK(cuMemsetD8Async(block, 1, 64 * MIB, stream));
+    CHECK(figure(USED) == 64 * MIB);
+    OK(cuMemFree_v2(block)); /* Nothing is captured any more: it is free at once. */
+    CHECK(figure(USED) == 0);
+}
 
 int main(void) {
     OK(cuInit(0));
@@ -22,6 +40,7 @@ int main(void) {
         OK(cuMemFreeAsync(own, (stream_t)2));
         OK(cuMemFreeAsync(block, stream));
     }
+    captures_end();
     CHECK(native_allocations() == 0);
     no_violation(0);
     return 0;
