@@ -69,6 +69,8 @@ def find(request: _dry_run.Request, option: Option, at: int) -> Found:
             fails = value
     if fits == option.high:
         proof = "the end of the range"
+    elif fails not in runs:
+        proof = f"larger ones up to {option.high} were not run"
     elif fails - fits == 1:
         proof = f"with {fails} it does not"
     else:

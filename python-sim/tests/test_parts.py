@@ -136,6 +136,12 @@ class Probes(unittest.TestCase):
         self.assertIn("the end of the range", self.find(lambda batch: batch, 1, 64, 100)[0].text)
         self.assertIn("does not fit", self.find(lambda batch: 200, 1, 64, 100)[0].text)
 
+    def test_what_was_not_run_is_not_said_to_fail(self):
+        room = 1 << 40  # It needs half of what is left, again and again.
+        found, runs = self.find(lambda batch: room - (room >> min(batch, 41)), 1, 4096, room)
+        self.assertEqual(len(runs), _find.PROBES_MAX)
+        self.assertIn("larger ones up to 4096 were not run", found.text)
+
 
 class Course(unittest.TestCase):
     """Who holds the peak: one step of a made-up program."""

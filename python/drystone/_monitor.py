@@ -88,7 +88,7 @@ class Monitor:
                 for device in _figures.totals():
                     self._logger.info("%s", self._line(device))
                 self._write()
-            except DrystoneError as error:
+            except Exception as error:  # Else the thread would end, and nobody would know.
                 self._logger.warning("drystone cannot be monitored: %s", error)
             if self._stopped.wait(self._interval_s):
                 return

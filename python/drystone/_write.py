@@ -22,7 +22,8 @@ def write(path: str | os.PathLike[str], content: str) -> None:
         with open(part, "x", encoding="utf-8") as file:
             file.write(content)
         os.replace(part, path)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         with contextlib.suppress(OSError):
             os.unlink(part)
-        raise DrystoneError(f"cannot write {path}: {error.strerror or error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise DrystoneError(f"cannot write {path}: {reason}") from error

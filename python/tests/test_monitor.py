@@ -209,6 +209,17 @@ class Monitoring(unittest.TestCase):
             until(lambda: logs.output)
         self.assertRegex(logs.output[0], "cannot be monitored: cannot write .*/drystone.prom: No")
 
+    def test_so_is_what_nobody_expected(self):
+        path = self.folder / "drystone.prom"
+        texts = iter(["first\n", "of a broken name \udc80\n"])
+        with self.assertLogs("drystone", logging.WARNING) as logs, \
+                mock.patch.object(_monitor._metrics, "metrics", lambda: next(texts)), \
+                drystone.monitor(0.01, file=path):
+            until(lambda: len(logs.output) > 1)
+        self.assertRegex(logs.output[0], "cannot be monitored: cannot write .*/drystone.prom: ")
+        self.assertRegex(logs.output[1], "cannot be monitored: ")
+        self.assertEqual([path], list(self.folder.iterdir()))
+
     def test_bad_input_starts_nothing(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
