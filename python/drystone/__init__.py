@@ -33,9 +33,9 @@ def enable(*, route: str | None = None, **options: object) -> None:
     ``limit="20GiB"`` or ``backend="vmm"``; without any that variable's hold. Whatever stands in the
     way is one `DrystoneError` that says what to do.
 
-    Nothing of PyTorch's is lost: history, snapshots, pools, trees of graphs. That takes a C++
-    compiler, once for each build of PyTorch. Where there is none, Drystone is a plug-in of
-    PyTorch, which can do less, and a line on standard error says so. ``route="compiled"`` is an
+    Nothing of PyTorch's is lost: history, snapshots, pools, trees of graphs. The wheel brings what
+    that takes for each release of PyTorch; another build takes a C++ compiler, once. Where there is
+    none, Drystone is a plug-in of PyTorch, which can do less, and a line on standard error says so. ``route="compiled"`` is an
     error instead; ``route="plugin"`` is always the plug-in.
     """
     from ._enable import enable as enable_now

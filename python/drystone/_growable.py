@@ -1,7 +1,7 @@
 """Memory that grows and shrinks at an address that never changes, and tensors over it.
 
 Lives here: what `drystone.reserve` returns. Invariant: the memory lives as long as the object or
-any tensor over it.
+any tensor over it, unless it is freed by name: by `free()`, or at the end of a `with`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 //! Development commands, run as `cargo xtask COMMAND`. Each does its own set-up.
 //!
 //! Lives here: which tools run in which order, and nothing of the product. The house rules that no
-//! tool checks are tests beside this: `tests/tidy.rs`, `tests/circles.rs`.
+//! tool checks are tests beside this, in `tests/`.
 
 mod bindings;
 mod capi;

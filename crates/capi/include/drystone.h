@@ -5,8 +5,9 @@
  * Every function may be called from any thread, at any time, in any order, with any argument: what
  * it cannot do it refuses with a status, changes nothing, and keeps the reason as the calling
  * thread's last error. Statuses are named here without DRYSTONE_STATUS_; INTERNAL is possible
- * everywhere, and POISONED after it. The exceptions are pointers that a function reads or writes
- * through, which must be what it says, and streams, which the driver must still know. Signal
+ * everywhere, POISONED after it, DEVICE_RESET wherever memory is asked for, and FILE_ERROR from the
+ * first request of a process that records. The exceptions are pointers that a function reads or
+ * writes through, which must be what it says, and streams, which the driver must still know. Signal
  * handlers may call nothing here, nor may host functions of a stream, which may not use CUDA. Once
  * the process exits, frees succeed and everything else fails with EXITING; in a forked child
  * everything fails with FORKED, unless the parent had not used CUDA.

@@ -2,7 +2,7 @@
 //! (`uses`), and the plans of fences that tell when a use is over.
 //!
 //! Keeps I9: a freed block waits for a fence of each stream whose use of it may not be complete,
-//! until the fence has passed. Nobody's stream is made to wait for another (B29).
+//! until the fence has passed. No free makes a stream wait for another (B29).
 
 use crate::error::StreamError;
 use crate::fence::{Fence, StreamOrder, Streams};
@@ -12,7 +12,7 @@ use crate::space::Space;
 use crate::space::block::{BlockIndex, BlockState, NO_USES};
 
 /// How many blocks that waited are freed at a time, with the lock of the heap held: that takes
-/// some 20 us.
+/// some 50 us at most.
 const FREED_AT_ONCE: usize = 256;
 
 impl Streams {

@@ -2,9 +2,10 @@
 //!
 //! Keeps the driver's half of I9: the event of a fence is recorded before the heap hears of it, and
 //! kept until it was seen complete. The lock of this table is held across `record`, `query` and
-//! `wait`, which never block, so that an event is never reused under a caller's hands; who waits on
-//! the host says so (`begin_wait`). The heap's lock is never held with it. What becomes of an event
-//! that stands for no fence any more is decided in `spare`.
+//! `wait`, which wait for no work (a full queue makes `record` wait for room in it), so that an
+//! event is never reused under a caller's hands; who waits on the host says so (`begin_wait`). The
+//! heap's lock is never held with it. What becomes of an event that stands for no fence any more is
+//! decided in `spare`.
 
 use std::collections::VecDeque;
 
