@@ -66,6 +66,25 @@ fn a_run_goes_on_where_one_before_it_ended() {
     }
 }
 
+/// A step may end the machine: it goes last the second time.
+#[test]
+fn the_step_that_a_run_ended_in_goes_last() {
+    let (_, out) = run("pack-that-ended", Path::new("/nowhere"), &["growth"]);
+    let file = out.join("results.json");
+    let told = fs::read_to_string(&file).unwrap();
+    fs::write(&file, told.replacen('{', "{\"running\": \"probe\",", 1)).unwrap();
+    let mut again = Command::new("python3");
+    again.arg("-B").arg(common::root().join("xtask/gpu/run")).arg("--out").arg(&out);
+    again.args(["--continue", "probe", "ranges", "growth"]).env("LD_LIBRARY_PATH", "/nowhere");
+    assert!(again.status().unwrap().success());
+    let names: Vec<String> = steps(&out).into_iter().map(|step| step.0).collect();
+    assert_eq!(names, ["growth", "ranges", "probe"]);
+    // What is torn costs what it told, and nothing else.
+    fs::write(&file, "{\"steps\": [").unwrap();
+    assert!(again.status().unwrap().success());
+    assert_eq!(steps(&out).len(), 3);
+}
+
 #[test]
 fn losses_are_compared_as_far_as_both_ways_went() {
     let mut python = Command::new("python3");
@@ -134,6 +153,28 @@ fn results_go_elsewhere_where_nothing_can_be_written() {
     assert!(place.starts_with(&folder), "{told}");
     assert_eq!(steps(place), [("probe".to_owned(), "skipped".to_owned())]);
     assert!(place.join("results.html").exists());
+}
+
+/// Where a folder takes files and no longer those of results; the next run finds where they went.
+#[test]
+fn results_go_on_where_they_went() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pack-full");
+    let _ = fs::remove_dir_all(&folder);
+    let (out, other) = (folder.join("out"), folder.join("tmp"));
+    fs::create_dir_all(out.join("results.json")).unwrap();
+    fs::create_dir_all(&other).unwrap();
+    for (step, count) in [("probe", 1), ("ranges", 2)] {
+        let mut run = Command::new("python3");
+        run.arg("-B").arg(common::root().join("xtask/gpu/run")).args(["--continue", step, "--out"]);
+        run.arg(&out).env("LD_LIBRARY_PATH", "/nowhere").env("TMPDIR", &other);
+        let output = run.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let told = String::from_utf8(output.stdout).unwrap();
+        let (_, place) = told.split_once("results.json and results.html are in ").unwrap();
+        let place = Path::new(place.trim_end());
+        assert!(place.starts_with(other.canonicalize().unwrap()), "{told}");
+        assert_eq!(steps(place).len(), count);
+    }
 }
 
 #[test]
