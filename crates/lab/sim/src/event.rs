@@ -14,6 +14,7 @@ const FIRST_EVENT: u64 = 0xe000_0000;
 /// What an event of one device stands for, as a stream of another can wait for it.
 #[derive(Clone, Debug)]
 pub struct Mark {
+    pub(crate) ordinal: u32,
     pub(crate) ready_ns: u64,
     /// What the event is ordered after; empty when no oracle watches.
     pub(crate) clock: VectorClock,

@@ -2,12 +2,27 @@
 //!
 //! Every stream counts the work the oracle put on it. A stream's clock says how far it is ordered
 //! after each stream; an event carries a copy of it; the host has one clock, because a host that
-//! saw work complete orders everything queued from then on after that work.
+//! saw work complete orders everything queued from then on after that work. Streams of other devices
+//! are counted apart, by the device: they have the same indices.
+
+use std::collections::BTreeMap;
 
 /// For each stream, by index, how much of its work lies before some point. Missing entries are 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VectorClock {
     ticks: Vec<u64>,
+    /// The same of other devices' streams, by ordinal.
+    others: BTreeMap<u32, Vec<u64>>,
+}
+
+/// The later of two points.
+fn join_ticks(mine: &mut Vec<u64>, theirs: &[u64]) {
+    if mine.len() < theirs.len() {
+        mine.resize(theirs.len(), 0);
+    }
+    for (mine, theirs) in mine.iter_mut().zip(theirs) {
+        *mine = (*mine).max(*theirs);
+    }
 }
 
 impl VectorClock {
@@ -16,11 +31,19 @@ impl VectorClock {
     }
 
     pub(crate) fn join(&mut self, other: &VectorClock) {
-        if self.ticks.len() < other.ticks.len() {
-            self.ticks.resize(other.ticks.len(), 0);
+        join_ticks(&mut self.ticks, &other.ticks);
+        for (&of, theirs) in &other.others {
+            join_ticks(self.others.entry(of).or_default(), theirs);
         }
-        for (mine, theirs) in self.ticks.iter_mut().zip(&other.ticks) {
-            *mine = (*mine).max(*theirs);
+    }
+
+    /// The same on the device `own`, of a point of the device `peer`, which may be later than work
+    /// of this one.
+    pub(crate) fn join_of_peer(&mut self, own: u32, peer: u32, other: &VectorClock) {
+        join_ticks(self.others.entry(peer).or_default(), &other.ticks);
+        for (&of, theirs) in &other.others {
+            let mine = if of == own { &mut self.ticks } else { self.others.entry(of).or_default() };
+            join_ticks(mine, theirs);
         }
     }
 

@@ -232,6 +232,26 @@ mod tests {
         }
     }
 
+    /// Both streams are the first of their device.
+    #[test]
+    fn what_another_device_did_is_not_taken_for_work_of_this_one() {
+        let first = SimDevice::new(SimConfig { oracle: true, ..SimConfig::default() });
+        let config = SimConfig { ordinal: 1, oracle: true, ..SimConfig::default() };
+        let second = SimDevice::beside(config, &first);
+        let to = first.create_stream();
+        let [block, _] = [&first, &second].map(|device| {
+            let block = device.malloc(G).unwrap();
+            device.check_alloc(block, 512, Stream::DEFAULT);
+            device.check_free(block);
+            block
+        });
+        let event = second.create_event().unwrap();
+        second.record(event, Stream::DEFAULT).unwrap();
+        first.wait_mark(to, &second.mark(event).unwrap().unwrap()).unwrap();
+        first.check_alloc(block, 512, to);
+        assert_eq!(first.take_violations().len(), 1);
+    }
+
     #[test]
     fn a_replayed_capture_takes_as_long_as_its_longest_path() {
         let device = SimDevice::new(SimConfig::default());

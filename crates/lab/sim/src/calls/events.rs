@@ -26,7 +26,7 @@ impl State {
                 .saturating_add(late_ns)
                 .max(queue.marked_until_ns);
             queue.marked_until_ns = ready_ns;
-            Recorded::Work(Mark { ready_ns, clock })
+            Recorded::Work(Mark { ordinal: self.config.ordinal, ready_ns, clock })
         };
         self.events.set(event, recorded)
     }
@@ -54,7 +54,7 @@ impl State {
         let queue = self.streams.get_mut(stream)?;
         let clock = match (recorded, &mut queue.capture) {
             (Recorded::Never, _) => return Ok(()),
-            (Recorded::Work(Mark { ready_ns, clock }), None) => {
+            (Recorded::Work(Mark { ready_ns, clock, .. }), None) => {
                 queue.busy_until_ns = queue.busy_until_ns.max(*ready_ns);
                 clock
             }
@@ -105,7 +105,11 @@ impl State {
         }
         queue.busy_until_ns = queue.busy_until_ns.max(mark.ready_ns);
         if let Some(oracle) = &mut self.oracle {
-            oracle.order.stream(queue.index).join(&mark.clock);
+            let clock = oracle.order.stream(queue.index);
+            match mark.ordinal == self.config.ordinal {
+                true => clock.join(&mark.clock),
+                false => clock.join_of_peer(self.config.ordinal, mark.ordinal, &mark.clock),
+            }
         }
         Ok(())
     }
