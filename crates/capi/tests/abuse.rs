@@ -51,9 +51,11 @@ programs! {
     b01_b04_b20_streams_and_threads_leave_nothing_behind: "b20_churn.c";
     b04_per_thread_streams_are_told_apart: "b04_per_thread_streams.c";
     b01_b02_b06_b14_handles_are_recycled: "b02_recycled_handle.c";
+    b07_what_is_given_back_is_ready_on_any_stream: "b07_plain.c";
     b08_b16_a_failed_record_is_no_free_block: "b08_failed_record.c";
     b28_b30_b33_b62_memory_runs_out_and_comes_back: "b33_out_of_memory.c";
     a_device_that_was_reset_gives_no_old_memory: "device_reset.c";
+    b11_what_a_peer_has_queued_is_waited_for: "b11_peer.c";
     b22_b27_i11_a_capture_survives: "b22_capture.c";
     b22_a_device_is_opened_while_a_graph_is_captured: "first_use_captured.c";
     b44_every_function_that_frees_keeps_count: "b44_frees.c";

@@ -156,7 +156,9 @@ impl Driver for CudaDevice {
     }
 
     fn record(&self, event: Event, stream: Stream) -> Result<()> {
-        self.call(Call::Record, |cuda| cuda.record(event.0, stream.0))
+        self.call(Call::Record, |cuda| {
+            cuda.record(event.0, stream.0).inspect_err(|_| self.primary.wait_out(cuda, stream.0))
+        })
     }
 
     fn query(&self, event: Event) -> Result<bool> {
@@ -176,12 +178,12 @@ impl Driver for CudaDevice {
     }
 
     fn synchronize_device(&self) -> Result<()> {
-        self.call(Call::SynchronizeDevice, |cuda| cuda.synchronize_context())
+        self.call(Call::SynchronizeDevice, |cuda| self.primary.synchronize(cuda))
     }
 
     /// Handle 0 and 1 are the legacy default stream, 2 is the calling thread's own default stream.
     fn stream_uid(&self, stream: Stream) -> Result<StreamUid> {
-        self.call(Call::StreamUid, |cuda| self.primary.identities.of(cuda, stream.0))
+        self.call(Call::StreamUid, |cuda| self.primary.stream_uid(cuda, stream.0))
     }
 
     fn capture_status(&self, stream: Stream) -> Result<CaptureStatus> {

@@ -6,12 +6,13 @@
 //! takes it away all the same, with all that was in it; its id tells, and from then on no call is
 //! made.
 
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use drystone_driver::ErrorCode;
+use drystone_driver::{ErrorCode, StreamUid};
 use parking_lot::Mutex;
 
-use crate::calls::{Context, Cuda, DeviceId};
+use crate::calls::{Context, Cuda, DeviceId, Relaxed};
 use crate::current::Current;
 use crate::failure::Failure;
 use crate::identity::Identities;
@@ -27,6 +28,8 @@ pub(crate) struct Primary {
     /// The driver's id of the context, where it could be asked.
     id: Option<u64>,
     is_reset: AtomicBool,
+    /// The other devices on whose streams memory of this one was seen to be used.
+    visitors: Mutex<Vec<&'static Primary>>,
 }
 
 /// One for each device that was opened, and one more for each reset after which it was again.
@@ -55,10 +58,16 @@ impl Primary {
         process::watch_exit();
         let identities = Identities::new(ordinal);
         let id = cuda.primary_context_id(device).ok().flatten();
-        let is_reset = AtomicBool::new(false);
         // Kept as long as the process, as the context is.
-        let primary: &'static Primary =
-            Box::leak(Box::new(Primary { ordinal, device, context, identities, id, is_reset }));
+        let primary: &'static Primary = Box::leak(Box::new(Primary {
+            ordinal,
+            device,
+            context,
+            identities,
+            id,
+            is_reset: AtomicBool::new(false),
+            visitors: Mutex::default(),
+        }));
         primaries.push(primary);
         Ok(primary)
     }
@@ -81,6 +90,61 @@ impl Primary {
             self.is_reset.store(true, Ordering::Relaxed);
         }
         self.refuse_reset()
+    }
+
+    /// The identity of a stream, which may be another device's. The context is current.
+    #[inline]
+    pub(crate) fn stream_uid(&self, cuda: &Cuda, stream: u64) -> Result<StreamUid, Failure> {
+        let (uid, is_new) = self.identities.of(cuda, stream)?;
+        if is_new {
+            self.note_visitor(cuda, stream);
+        }
+        Ok(uid)
+    }
+
+    /// Notes whose the stream is, if it is another device's.
+    #[cold]
+    fn note_visitor(&self, cuda: &Cuda, stream: u64) {
+        let of = cuda.stream_context(stream).ok().filter(|&of| of != self.context);
+        let known = PRIMARIES.lock().iter().copied().rfind(|one| Some(one.context) == of);
+        let find = || {
+            // Made by others: whose it is tells the device, if it is its primary one at all.
+            let _current = Current::enter(cuda, of?).ok()?;
+            let primary = Self::of(cuda, cuda.current_device().ok()?).ok()?;
+            (Some(primary.context) == of).then_some(primary)
+        };
+        let Some(visitor) = known.or_else(find) else { return };
+        let mut visitors = self.visitors.lock();
+        if visitors.iter().all(|one| !ptr::eq(*one, visitor)) {
+            visitors.push(visitor);
+        }
+    }
+
+    /// No event could be recorded on a stream that the caller knows. If it is of a context that the
+    /// program made, no wait for this one covers it: its work is waited for now.
+    #[cold]
+    pub(crate) fn wait_out(&self, cuda: &Cuda, stream: u64) {
+        let is_covered = |of: Context| {
+            of == self.context || self.visitors.lock().iter().any(|one| one.context == of)
+        };
+        if cuda.stream_context(stream).is_ok_and(|of| !is_covered(of)) {
+            // Captures forbid it to a thread that is not.
+            let _relaxed = Relaxed::enter(cuda);
+            let _ = cuda.synchronize_stream(stream);
+        }
+    }
+
+    /// Waits until the device is idle, and what others do with its memory is done, too: the driver
+    /// waits for one context alone. The context is current.
+    pub(crate) fn synchronize(&self, cuda: &Cuda) -> Result<(), Failure> {
+        cuda.synchronize_context()?;
+        let visitors = self.visitors.lock().clone();
+        // What was queued on a device that was reset since is over.
+        for visitor in visitors.into_iter().filter(|one| one.check(cuda).is_ok()) {
+            let _current = visitor.enter(cuda)?;
+            cuda.synchronize_context()?;
+        }
+        Ok(())
     }
 
     /// The ordinal as the driver counts.

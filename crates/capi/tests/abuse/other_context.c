@@ -5,6 +5,7 @@
 int cuCtxCreate_v2(void **context, unsigned flags, int device);
 int cuCtxDestroy_v2(void *context);
 int cuCtxGetCurrent(void **context);
+uint64_t simcuda_now_ns(int device);
 
 int main(void) {
     use_device(0);
@@ -23,6 +24,8 @@ int main(void) {
     OK(drystone_record_use(used, foreign));
     CHECK(simcuda_check_free(0, number_of(used)) == 0);
     drystone_free(used, 4 * MIB, 0, stream);
+    /* A wait for the primary context would not cover it. */
+    CHECK(simcuda_now_ns(0) >= 1000000000);
     void *next = drystone_malloc(4 * MIB, 0, stream);
     CHECK(next != NULL && next != used);
     CHECK(simcuda_check_alloc(0, number_of(next), 4 * MIB, stream) == 0);

@@ -166,6 +166,14 @@ impl Cuda {
         self.check(unsafe { (self.table.cuCtxSetCurrent)(context) })
     }
 
+    /// The device of the current context. CUDA numbers devices (`CUdevice`) by their ordinals.
+    pub(crate) fn current_device(&self) -> Result<u32, Failure> {
+        let mut device = 0;
+        // SAFETY: writes one number.
+        self.check(unsafe { (self.table.cuCtxGetDevice)(&raw mut device) })?;
+        Ok(device.cast_unsigned())
+    }
+
     pub(crate) fn synchronize_context(&self) -> Result<(), Failure> {
         // SAFETY: has no arguments.
         self.check(unsafe { (self.table.cuCtxSynchronize)() })

@@ -1,8 +1,10 @@
 //! Streams and captures.
 
+use std::ptr;
+
 use drystone_driver::{CaptureMode, CaptureStatus};
 
-use super::{Cuda, pointer};
+use super::{Context, Cuda, pointer};
 use crate::failure::Failure;
 
 /// `CUstreamCaptureStatus`; any other is that of a capture that is broken.
@@ -18,6 +20,14 @@ impl Cuda {
     pub(crate) fn synchronize_stream(&self, stream: u64) -> Result<(), Failure> {
         // SAFETY: the handle is the driver's.
         self.check(unsafe { (self.table.cuStreamSynchronize)(pointer(stream)) })
+    }
+
+    /// The context that a stream was made in.
+    pub(crate) fn stream_context(&self, stream: u64) -> Result<Context, Failure> {
+        let mut context = ptr::null_mut();
+        // SAFETY: writes one pointer.
+        self.check(unsafe { (self.table.cuStreamGetCtx)(pointer(stream), &raw mut context) })?;
+        Ok(Context(context.expose_provenance()))
     }
 
     /// The driver's identity of a stream. Not to be asked of one that is being captured: that may

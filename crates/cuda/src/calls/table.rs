@@ -66,6 +66,7 @@ table! {
     cuCtxGetId(Pointer, *mut u64);
     cuCtxGetCurrent(*mut Pointer);
     cuCtxSetCurrent(Pointer);
+    cuCtxGetDevice(*mut c_int);
     cuCtxSynchronize();
     cuCtxEnablePeerAccess(Pointer, c_uint);
     cuMemGetInfo_v2(*mut usize, *mut usize);
@@ -78,6 +79,7 @@ table! {
     cuEventSynchronize(Pointer);
     cuStreamWaitEvent(Pointer, Pointer, c_uint);
     cuStreamSynchronize(Pointer);
+    cuStreamGetCtx(Pointer, *mut Pointer);
     cuStreamGetId(Pointer, *mut u64);
     cuStreamIsCapturing(Pointer, *mut u32);
     cuThreadExchangeStreamCaptureMode(*mut u32);
