@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::driver::{Driver, Handle, SUCCESS};
 
-/// A stream whose capture was seen to begin, and its device, if that is served.
+/// A stream whose capture was seen to begin, and its device, if that is known.
 struct Captured {
     handle: usize,
     ordinal: Option<c_int>,

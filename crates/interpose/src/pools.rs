@@ -105,8 +105,13 @@ pub(crate) fn forget(pool: Handle) {
     }
 }
 
-/// A device was reset: of its pools the default one is left, perhaps under another handle.
-pub(crate) fn forget_device(ordinal: c_int) {
+/// A device was reset: of its pools the default one is left, perhaps under another handle, and none
+/// of its blocks.
+pub(crate) fn forget_device(ordinal: c_int, is_its_block: impl Fn(u64) -> bool) {
+    let mut elsewhere = ELSEWHERE.lock();
+    elsewhere.retain(|&address, _| !is_its_block(address));
+    ELSEWHERE_COUNT.store(elsewhere.len(), Ordering::Release);
+    drop(elsewhere);
     CREATED.lock().retain(|&(_, device)| device != ordinal);
     for table in [&CURRENT, &DEFAULT] {
         if let Some(entry) = table.get(ordinal as usize) {

@@ -145,12 +145,10 @@ fn find(
 ) -> Option<Place> {
     let handle = stream.addr();
     let _relaxed = captures::Relaxed::enter(driver);
-    let of = match context {
-        // SAFETY: writes a handle; the program passed the stream.
-        0 => answer(ptr::null_mut(), |to| unsafe { (driver.cuStreamGetCtx)(stream, to) })?,
-        context => ptr::with_exposed_provenance_mut(context),
+    let ordinal = match context {
+        0 => ordinal_of(driver, stream)?,
+        context => context::ordinal_of(driver, ptr::with_exposed_provenance_mut(context))?,
     };
-    let ordinal = context::ordinal_of(driver, of)?;
     // A device is opened by calls that a capture may forbid.
     if registry::find(ordinal).is_none() && (captures::any() || !may_open(ordinal)) {
         return None;
@@ -167,6 +165,13 @@ fn find(
         change(|known| known.insert((context, handle), Some(place)));
     }
     Some(place)
+}
+
+/// The device of a stream that the program passed, if that is of a primary context.
+pub(crate) fn ordinal_of(driver: &Driver, stream: Handle) -> Option<c_int> {
+    // SAFETY: writes a handle; the program passed the stream.
+    let of = answer(ptr::null_mut(), |to| unsafe { (driver.cuStreamGetCtx)(stream, to) })?;
+    context::ordinal_of(driver, of)
 }
 
 /// A stream was created.

@@ -41,8 +41,10 @@ macro_rules! programs {
 programs! {
     requests_are_served_and_a_hit_asks_nothing: "serves.c" on ONE;
     b05_streams_that_come_and_go_stay_ordered: "b05_streams.c" on ONE;
+    b07_what_is_ready_at_once_is_so_on_any_stream: "b07_plain.c" on TIGHT;
     b06_a_stream_that_dies_before_the_free_is_not_asked: "b06_recorded_use.c" on ONE;
     i11_b22_in_a_capture_memory_is_the_graphs: "i11_capture.c" on ONE;
+    i11_b23_what_a_thread_captures_others_do_not_break: "i11_thread_capture.c" on ONE;
     b03_contexts_and_devices_are_told_apart: "b03_contexts.c" on CONF;
     b08_a_block_freed_in_another_context_is_waited_for: "b08_other_context.c" on ONE;
     after_a_reset_nothing_old_is_given_out: "reset.c" on ONE;

@@ -103,6 +103,8 @@ fn sees_the_same(case: &str) {
 /// One device, so that a thread's context is remembered.
 const ONE: &str = "memory:4GiB,oracle:true,backing:true";
 const TWO: &str = "devices:2,memory:4GiB,oracle:true";
+/// Less than the program would cache.
+const TIGHT: &str = "memory:1GiB,oracle:true";
 /// 1,000 streams and threads: neither the oracle nor bytes.
 const CHURN: &str = "memory:80GiB";
 
@@ -121,7 +123,9 @@ macro_rules! programs {
 programs! {
     requests_are_served_and_a_hit_asks_nothing: "serves.c" on ONE;
     b05_streams_that_come_and_go_stay_ordered: "b05_streams.c" on ONE;
+    b07_what_is_ready_at_once_is_so_on_any_stream: "b07_plain.c" on TIGHT;
     i11_b22_in_a_capture_memory_is_the_graphs: "i11_capture.c" on ONE;
+    i11_b23_what_a_thread_captures_others_do_not_break: "i11_thread_capture.c" on ONE;
     b03_contexts_and_devices_are_told_apart: "b03_contexts.c" on TWO;
     after_a_reset_nothing_old_is_given_out: "reset.c" on ONE;
     b55_b56_p6_exit_and_forked_children_are_quiet: "b55_exit.c" on ONE;

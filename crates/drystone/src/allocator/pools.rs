@@ -159,6 +159,17 @@ impl Allocator {
         self.engine.stream_uid(stream)
     }
 
+    /// Says that the calling thread has begun to capture a stream that other threads cannot ask: its
+    /// own default one, or one that may end unannounced. Until [`note_capture`](Self::note_capture)
+    /// finds it over nothing is done that a capture forbids. May be called within
+    /// [`while_memory_stays`](Self::while_memory_stays).
+    ///
+    /// # Errors
+    /// No driver call can succeed any more.
+    pub fn note_begun_capture(&self, stream: StreamId) -> Result<(), DriverError> {
+        self.engine.note_begun_capture(stream)
+    }
+
     /// Looks whether a stream is being captured that is about to be used, if any capture is known
     /// of: then one that is over is forgotten. A request that misses looks by itself. `pool` is
     /// that of the request, if it is one.

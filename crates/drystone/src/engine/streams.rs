@@ -173,6 +173,11 @@ impl Engine {
         }
     }
 
+    /// Notes that a capture of the stream has begun, which other threads may not be able to ask it.
+    pub(crate) fn note_begun_capture(&self, stream: StreamId) -> Result<(), DriverError> {
+        self.executor.is_captured(Some(PoolId::DEFAULT), stream).map(drop)
+    }
+
     /// Notes whether the stream that a call brings is captured, if a capture is known of.
     #[inline]
     pub(crate) fn note_capture(

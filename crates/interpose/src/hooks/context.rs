@@ -19,9 +19,12 @@ fn changed(status: Status) -> Status {
 fn reset(status: Status, ordinal: c_int) -> Status {
     if status == SUCCESS && process::check().is_ok() {
         barrier((), || {
+            // By its books, which go next.
+            pools::forget_device(ordinal, |address| {
+                registry::find(ordinal).is_some_and(|one| one.allocator.block_at(address).is_ok())
+            });
             registry::forget(ordinal);
             streams::forget_device(ordinal);
-            pools::forget_device(ordinal);
             captures::forget_device(ordinal);
             memory::forget_gone();
         });

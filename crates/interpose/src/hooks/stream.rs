@@ -5,9 +5,9 @@ use std::ffi::{c_int, c_uint};
 use drystone_process as process;
 use drystone_process::barrier::barrier;
 
-use crate::driver::{Driver, Handle, Place, SUCCESS, Status};
+use crate::driver::{self, Driver, Handle, SUCCESS, Status};
 use crate::hook::hooks;
-use crate::streams::per_thread;
+use crate::streams::{Place, per_thread};
 use crate::{captures, memory, streams};
 
 /// Notes a stream that the driver has created.
@@ -33,13 +33,27 @@ fn begin(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Statu
     if process::check().is_err() {
         return drivers();
     }
-    let device = barrier(None, || {
-        let device = streams::place_if_any(driver, stream).map(|place| place.device);
-        captures::begins(stream, device.map(|device| device.ordinal.cast_signed()));
-        device
+    let place = barrier(None, || {
+        let place = streams::place_if_any(driver, stream);
+        let of = match place {
+            Some(place) => Some(place.device.ordinal.cast_signed()),
+            None => {
+                let _relaxed = captures::Relaxed::enter(driver);
+                streams::ordinal_of(driver, stream)
+            }
+        };
+        captures::begins(stream, of);
+        place
     });
-    let status = match device {
-        Some(device) => device.allocator.while_memory_stays(&drivers),
+    let status = match place {
+        Some(Place { device, stream }) => device.allocator.while_memory_stays(|| {
+            let status = drivers();
+            if status == SUCCESS {
+                // Other threads cannot ask this one's own stream.
+                barrier((), || drop(device.allocator.note_begun_capture(stream)));
+            }
+            status
+        }),
         None => drivers(),
     };
     if status != SUCCESS {
@@ -54,6 +68,11 @@ fn end(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Status 
     let is_one = process::check().is_ok() && captures::is_captured(driver, stream);
     let status = drivers();
     if is_one && !captures::asks(driver, stream) {
+        barrier((), || {
+            if let Some(Place { device, stream }) = streams::place_if_any(driver, stream) {
+                let _ = device.allocator.note_capture(None, stream);
+            }
+        });
         ended(stream);
     }
     status
@@ -98,11 +117,11 @@ hooks! {
     }
 
     fn cuStreamBeginCaptureToGraph(
-        stream: Handle, graph: Handle, nodes: Place, edges: Place, count: usize, mode: c_uint
+        stream: Handle, graph: Handle, nodes: driver::Place, edges: driver::Place, count: usize, mode: c_uint
     ) |driver, drivers| { begin(driver, stream, drivers) }
 
     fn cuStreamBeginCaptureToGraph_ptsz(
-        stream: Handle, graph: Handle, nodes: Place, edges: Place, count: usize, mode: c_uint
+        stream: Handle, graph: Handle, nodes: driver::Place, edges: driver::Place, count: usize, mode: c_uint
     ) |driver, drivers| { begin(driver, per_thread(stream), drivers) }
 
     fn cuStreamEndCapture(stream: Handle, graph: *mut Handle) |driver, drivers| {
