@@ -65,8 +65,8 @@ impl Identities {
         Self { number, ordinal, by_handle: Mutex::new(BTreeMap::new()) }
     }
 
-    /// The identity of a stream, and whether the thread has just met it, as far as it remembers. The
-    /// device's context is current.
+    /// The identity of a stream, and whether the thread has just met it, as far as it remembers.
+    /// The device's context is current.
     pub(crate) fn of(&self, cuda: &Cuda, stream: u64) -> Result<(StreamUid, bool), Failure> {
         let stream = if stream == 0 { LEGACY } else { stream };
         let is_captured = match cuda.capture_status(stream) {
@@ -78,8 +78,8 @@ impl Identities {
         Ok(self.recall(stream, id))
     }
 
-    /// Who a handle is, given what the driver says now, if it could be asked; and whether the thread
-    /// did not remember.
+    /// Who a handle is, given what the driver says now, if it could be asked; and whether the
+    /// thread did not remember.
     fn recall(&self, stream: u64, id: Option<u64>) -> (StreamUid, bool) {
         let Some(own) = id else { return (self.look_up(stream, id), false) };
         let stream_now = (self.number, stream, own);

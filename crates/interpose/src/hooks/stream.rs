@@ -117,11 +117,13 @@ hooks! {
     }
 
     fn cuStreamBeginCaptureToGraph(
-        stream: Handle, graph: Handle, nodes: driver::Place, edges: driver::Place, count: usize, mode: c_uint
+        stream: Handle, graph: Handle, nodes: driver::Place, edges: driver::Place, count: usize,
+        mode: c_uint
     ) |driver, drivers| { begin(driver, stream, drivers) }
 
     fn cuStreamBeginCaptureToGraph_ptsz(
-        stream: Handle, graph: Handle, nodes: driver::Place, edges: driver::Place, count: usize, mode: c_uint
+        stream: Handle, graph: Handle, nodes: driver::Place, edges: driver::Place, count: usize,
+        mode: c_uint
     ) |driver, drivers| { begin(driver, per_thread(stream), drivers) }
 
     fn cuStreamEndCapture(stream: Handle, graph: *mut Handle) |driver, drivers| {

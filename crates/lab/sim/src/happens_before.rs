@@ -2,8 +2,8 @@
 //!
 //! Every stream counts the work the oracle put on it. A stream's clock says how far it is ordered
 //! after each stream; an event carries a copy of it; the host has one clock, because a host that
-//! saw work complete orders everything queued from then on after that work. Streams of other devices
-//! are counted apart, by the device: they have the same indices.
+//! saw work complete orders everything queued from then on after that work. Streams of other
+//! devices are counted apart, by the device: they have the same indices.
 
 use std::collections::BTreeMap;
 
