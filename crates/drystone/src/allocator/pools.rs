@@ -160,9 +160,9 @@ impl Allocator {
     }
 
     /// Says that the calling thread has begun to capture a stream that other threads cannot ask:
-    /// its own default one, or one that may end unannounced. Until [`note_capture`](Self::note_capture)
-    /// finds it over nothing is done that a capture forbids. May be called within
-    /// [`while_memory_stays`](Self::while_memory_stays).
+    /// its own default one, or one that may end unannounced. Until
+    /// [`note_capture`](Self::note_capture) finds it over nothing is done that a capture forbids.
+    /// May be called within [`while_memory_stays`](Self::while_memory_stays).
     ///
     /// # Errors
     /// No driver call can succeed any more.
