@@ -7,6 +7,7 @@
 mod as_preloaded;
 mod graphs;
 mod growable;
+mod hostile;
 mod installed;
 mod probes;
 mod random;

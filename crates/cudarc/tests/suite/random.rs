@@ -12,10 +12,10 @@ use drystone_testkit::SimCuda;
 use crate::{MIB, memory, on_a_device};
 
 /// Numbers that look random, the same each time.
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn below(&mut self, end: usize) -> usize {
+    pub fn below(&mut self, end: usize) -> usize {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % end
