@@ -160,8 +160,10 @@ impl Engine {
     }
 
     /// A capture whose requests a pool serves may begin from now on. No wait for the device is
-    /// under way that would break it, and none begins.
+    /// under way that would break it, and none begins. What has passed by now serves it from its
+    /// first request on: a hit finds out nothing, and what it takes the graph keeps.
     pub(crate) fn expect_capture(&self, pool: PoolId) {
+        self.collect();
         self.while_memory_stays(|| self.executor.captures.expect(pool));
     }
 

@@ -153,6 +153,28 @@ fn a_capture_that_is_expected_is_not_broken(setup: &Setup) {
     program.end();
 }
 
+/// A hit would take other memory, which the second graph would keep.
+#[test]
+fn what_another_stream_used_in_a_capture_serves_the_next_from_its_first_request_on() {
+    let program = VMM_2MIB.program();
+    let (lane, side) = (program.lane(), program.lane());
+    let pool = program.allocator.add_pool();
+    let mut addresses = Vec::new();
+    for _ in 0..2 {
+        program.allocator.expect_capture(pool);
+        program.device.begin_capture(lane.stream, CaptureMode::Global);
+        let block = program.try_allocate_in(pool, lane, 8 * MIB).unwrap();
+        addresses.push(block.address);
+        program.use_on(&block, side);
+        program.free(block);
+        assert!(program.device.end_capture(lane.stream), "the capture is broken");
+        program.allocator.end_captures(pool);
+        program.device.pass(100_000);
+    }
+    assert_eq!(addresses[0], addresses[1]);
+    program.end();
+}
+
 /// The fences that a capture put off are recorded by calls that may: none follows a dead handle.
 fn uses_in_a_capture_by_a_stream_that_vanishes_are_over_with_the_device(setup: &Setup) {
     let program = setup.program();
