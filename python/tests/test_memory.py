@@ -285,8 +285,8 @@ class OutOfMemory(OnDevice):
     def test_of_a_size_that_no_device_has_the_words_are_pytorchs(self):
         with self.assertRaises(torch.OutOfMemoryError) as raised:
             empty(800_000_000 * GIB)
-        begin = ("CUDA out of memory. Tried to allocate 800000000.00 GiB. GPU 0 has a total "
-                 "capacity of 8.00 GiB. ")
+        begin = ("CUDA out of memory. Tried to allocate 800000000.00 GiB. The request is larger "
+                 "than the device's memory. GPU 0 has a total capacity of 8.00 GiB. ")
         self.assertTrue(str(raised.exception).startswith(begin), raised.exception)
 
     def test_the_cause_is_told_first(self):

@@ -73,17 +73,21 @@ pub(crate) fn text(device: c_int, bytes: u64) -> Option<String> {
         // Larger than any block can be, or than a pool's own memory: no figure of the device helps.
         (Status::OutOfMemory | Status::InvalidSize, _) => {
             let message = last_message();
-            Some(format!("{tried} {}{message}", capacity(device)))
+            Some(format!("{tried} {}{message}", capacity(device, bytes)))
         }
         _ => None,
     }
 }
 
-/// PyTorch's words about a device that is in use.
-fn capacity(ordinal: c_int) -> String {
+/// PyTorch's words about a device that is in use, and what to do where it is too small.
+fn capacity(ordinal: c_int, requested_bytes: u64) -> String {
     registry::find(ordinal).map_or(String::new(), |device| {
-        let total = Size(device.driver.info().total_bytes);
-        format!("GPU {ordinal} has a total capacity of {total}. ")
+        let total_bytes = device.driver.info().total_bytes;
+        let advice = match requested_bytes > total_bytes {
+            true => "The request is larger than the device's memory. ",
+            false => "",
+        };
+        format!("{advice}GPU {ordinal} has a total capacity of {}. ", Size(total_bytes))
     })
 }
 

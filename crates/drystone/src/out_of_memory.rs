@@ -92,7 +92,7 @@ pub enum Cause {
     Outside(u64),
     /// The program's own memory is in use: so much more would have to be free.
     InUse {
-        /// What is missing.
+        /// What is missing, if all that is unused and not a private pool's serves the request.
         missing_bytes: u64,
     },
 }
@@ -126,8 +126,8 @@ impl OutOfMemory {
         if outside_bytes > self.allocated_bytes && self.would_do(outside_bytes) {
             return Cause::Outside(outside_bytes);
         }
-        let missing_bytes = self.requested_bytes.saturating_sub(self.room_bytes());
-        Cause::InUse { missing_bytes }
+        let room_bytes = self.room_bytes().saturating_add(self.cached_bytes());
+        Cause::InUse { missing_bytes: self.requested_bytes.saturating_sub(room_bytes) }
     }
 
     /// What is held and not in use, if that would have served the request.
@@ -195,16 +195,22 @@ impl OutOfMemory {
                  Drystone: free it there.",
                 Bytes(bytes)
             ),
-            Cause::InUse { missing_bytes } => format!(
-                "Use a smaller batch, or free {} more of this or another process on the device.",
-                Bytes(missing_bytes)
-            ),
+            Cause::InUse { missing_bytes } => {
+                // Of what is cached some may lie in pieces.
+                let least = if self.cached_bytes() > 0 { "at least " } else { "" };
+                format!(
+                    "Use a smaller batch, or free {least}{} more of this or another process on \
+                     the device.{}",
+                    Bytes(missing_bytes),
+                    self.advice_on_pins()
+                )
+            }
         }
     }
 
     /// What to do where enough is free within what live blocks keep.
     fn advice_on_pieces(&self, unused: u64) -> String {
-        let mut text = match self.granule_bytes {
+        let text = match self.granule_bytes {
             Some(granule) if granule > self.granule_bytes_min => format!(
                 "{} are unused, in granules of {} that live blocks keep in part: a smaller granule \
                  keeps less.",
@@ -222,13 +228,16 @@ impl OutOfMemory {
                 Bytes(unused)
             ),
         };
-        if self.pinned_bytes > 0 {
-            text += &format!(
-                " {} are pinned and do not move: unpin what is done with.",
-                Bytes(self.pinned_bytes)
-            );
+        text + &self.advice_on_pins()
+    }
+
+    fn advice_on_pins(&self) -> String {
+        match self.pinned_bytes {
+            0 => String::new(),
+            bytes => {
+                format!(" {} are pinned and do not move: unpin what is done with.", Bytes(bytes))
+            }
         }
-        text
     }
 
     /// Who holds what, as the allocator knows it.
@@ -276,6 +285,12 @@ impl OutOfMemory {
     /// Whether the request would fit if so much more were free.
     fn would_do(&self, bytes: u64) -> bool {
         bytes > 0 && self.room_bytes().saturating_add(bytes) >= self.requested_bytes
+    }
+
+    /// Held and not in use, but for what private pools keep. It stays held where it would not do.
+    fn cached_bytes(&self) -> u64 {
+        let unused = self.reserved_bytes.saturating_sub(self.allocated_bytes);
+        unused.saturating_sub(self.private_free_bytes).saturating_sub(self.own_free_bytes)
     }
 
     /// What could be taken from the device.

@@ -86,6 +86,8 @@ fn the_cause_is_what_the_request_would_have_been_served_without() {
         (OutOfMemory { pending_bytes: 3 * GIB, ..unused() }, Cause::Pending(3 * GIB)),
         (OutOfMemory { private_free_bytes: 3 * GIB, ..unused() }, Cause::PrivatePools(3 * GIB)),
         (OutOfMemory { own_free_bytes: 3 * GIB, ..unused() }, Cause::OwnPool(3 * GIB)),
+        // What is cached serves as far as it goes.
+        (OutOfMemory { requested_bytes: 5 * GIB, ..unused() }, Cause::InUse { missing_bytes: GIB }),
         // A little in pools is not why.
         (
             OutOfMemory { private_free_bytes: 1 << 20, ..sample() },
