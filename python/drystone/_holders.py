@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from . import _figures, _replay
@@ -49,16 +50,7 @@ def kinds(device: int) -> dict[str, int]:
     held = dict.fromkeys(("parameters", "gradients", "optimizer state"), 0)
 
     def add(kind: str, one: Any) -> None:
-        # A part of a distributed tensor is here.
-        one = getattr(one, "_local_tensor", one)
-        if not isinstance(one, torch.Tensor) or one.device != torch.device("cuda", device):
-            return
-        # A tensor that a compiler only traces has no memory, and says so.
-        with contextlib.suppress(RuntimeError):
-            storage = one.untyped_storage()
-            if storage.data_ptr() not in seen:
-                seen.add(storage.data_ptr())
-                held[kind] += storage.nbytes()
+        held[kind] += _new_bytes(torch, one, device, seen)
 
     parameters, optimizers = _instances(torch.nn.Parameter, torch.optim.Optimizer)
     with torch._C.DisableTorchFunction():
@@ -71,6 +63,71 @@ def kinds(device: int) -> dict[str, int]:
                 for value in list(state.values()) if isinstance(state, dict) else ():
                     add("optimizer state", value)
     return held if held["parameters"] else {}
+
+
+def kept_by_exceptions(device: int) -> list[_replay.Holder]:
+    """Live blocks that variables of functions refer to which an exception ended, by the exception
+    and where it was raised, the most memory first. They live as long as the exception does."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return []
+    running = {id(frame) for frame in _running_frames()}
+    found = []
+    [exceptions] = _instances(BaseException)
+    with torch._C.DisableTorchFunction():
+        for exception in exceptions:
+            holder = _replay.Holder("", 0, 0)
+            seen: set[int] = set()
+            # Not the exception's own word for it.
+            traceback = BaseException.__traceback__.__get__(exception)
+            while traceback is not None:
+                frame = traceback.tb_frame
+                if id(frame) not in running:
+                    holder.held += sum(
+                        _new_bytes(torch, one, device, seen) for one in _variables(frame))
+                code = frame.f_code
+                holder.name = (f"{type(exception).__name__} at {code.co_filename}:"
+                               f"{traceback.tb_lineno} {code.co_name}")
+                traceback = traceback.tb_next
+            holder.blocks = len(seen)
+            if holder.held:
+                found.append(holder)
+    return sorted(found, key=lambda holder: -holder.held)
+
+
+def _running_frames() -> Iterable[Any]:
+    for frame in sys._current_frames().values():
+        while frame is not None:
+            yield frame
+            frame = frame.f_back
+
+
+def _variables(frame: Any) -> Iterable[Any]:
+    """What a frame refers to, and what is in lists there. Its `f_locals` would keep it all."""
+    for one in gc.get_referents(frame):
+        if type(one) is dict:
+            # Of a module that failed these are all of its names, which stay anyway.
+            if one is not frame.f_globals:
+                yield from list(one.values())
+        elif type(one) in (list, tuple):
+            yield from list(one)
+        else:
+            yield one
+
+
+def _new_bytes(torch: Any, one: Any, device: int, seen: set[int]) -> int:
+    """Of a tensor's memory, if it is one on the device and its memory was not seen before."""
+    # A part of a distributed tensor is here.
+    one = getattr(one, "_local_tensor", one)
+    if not isinstance(one, torch.Tensor) or one.device != torch.device("cuda", device):
+        return 0
+    # A tensor that a compiler only traces has no memory, and says so.
+    with contextlib.suppress(RuntimeError):
+        storage = one.untyped_storage()
+        if storage.data_ptr() not in seen:
+            seen.add(storage.data_ptr())
+            return storage.nbytes()
+    return 0
 
 
 def _instances(*kinds: type) -> list[list[Any]]:

@@ -20,6 +20,8 @@ from . import _library
 # Of a program's time, what telling may take: one part of so many.
 SHARE = 20
 PLACES_MAX = 3
+# Of a request, what an exception must keep to be told of: one part of so many.
+KEPT_SHARE = 20
 
 _TELL = ctypes.CFUNCTYPE(
     ctypes.c_size_t, ctypes.c_int, ctypes.c_size_t, ctypes.POINTER(ctypes.c_char), ctypes.c_size_t)
@@ -43,7 +45,7 @@ def _tell(device: int, requested: int, room: Any, size: int) -> int:
     began_s = time.monotonic()
     try:
         from ._text import printable
-        text = "\n".join(map(printable, _sentences(device))).encode(errors="replace")[:size]
+        text = "\n".join(map(printable, _sentences(device, requested))).encode(errors="replace")[:size]
         ctypes.memmove(room, text, len(text))
         return len(text)
     except Exception:
@@ -54,9 +56,9 @@ def _tell(device: int, requested: int, room: Any, size: int) -> int:
         _telling.release()
 
 
-def _sentences(device: int) -> Iterable[str]:
+def _sentences(device: int, requested: int) -> Iterable[str]:
     from ._figures import text_of_bytes
-    from ._holders import kinds
+    from ._holders import kept_by_exceptions, kinds
     stats = _library.stats(device)
     held = kinds(device)
     if held:
@@ -69,6 +71,10 @@ def _sentences(device: int) -> Iterable[str]:
         yield "Held most: " + "; ".join(
             f"{text_of_bytes(one.held)} at {one.name} ({one.blocks} blocks)"
             for one in found[:PLACES_MAX]) + "."
+    for one in kept_by_exceptions(device)[:1]:
+        if one.held * KEPT_SHARE >= requested:
+            yield (f"{text_of_bytes(one.held)} are in variables of functions that an exception "
+                   f"ended, {one.name}, as long as it is kept: leave its handler, and drop it.")
     processes = processes_of(device)
     own = processes.pop(os.getpid(), None)
     outside = max((own or 0) - stats["reserved_bytes"]["current"], 0)

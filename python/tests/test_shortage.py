@@ -43,7 +43,6 @@ def refusal(size, device="cuda"):
     raise AssertionError(f"{size} bytes were there")
 
 
-
 class Causes(OnDevice):
     """Each stages one reason. Devices have 8 GiB."""
 
@@ -71,7 +70,7 @@ class Causes(OnDevice):
         self.assert_cause("The request is larger than the device", refusal(9 * GIB))
 
     def test_03_larger_than_any_block(self):
-        self.assert_cause("", refusal(1 << 50))
+        self.assert_cause("The request is larger than the device", refusal(1 << 50))
 
     def test_04_a_limit_of_what_is_in_use(self):
         self.keep(3 * GIB // 2)
@@ -197,6 +196,42 @@ class Causes(OnDevice):
             empty(5 * GIB // 2).record_stream(side)
         self.keep(8 * GIB)
 
+    def test_21_missing_beside_what_is_cached(self):
+        self.keep(2 * GIB)
+        empty(5 * GIB)
+        self.assert_cause("Use a smaller batch, or free at least 1.00 GiB more", refusal(7 * GIB))
+
+    def test_22_pinned_beside_too_little(self):
+        blocks = [empty(64 * MIB) for _ in range(120)]
+        pins = [drystone.pin_mapping(block) for block in blocks[::2]]
+        self.kept += blocks[::2]
+        del blocks
+        self.assert_cause("Use a smaller batch, or free at least 768.00 MiB more .* 3.75 GiB are "
+                          "pinned and do not move", refusal(5 * GIB))
+        del pins
+
+    def test_23_free_in_pieces_of_a_graphs_pool(self):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            blocks = [empty(size * MIB) for _ in range(30) for size in (100, 2)]
+            self.kept += blocks[1::2]
+            del blocks
+        self.kept.append(graph)
+        self.keep(3 * GIB)
+        self.assert_cause("2.96 GiB are free in private pools", refusal(3 * GIB))
+
+    @since(2, 8)
+    def test_24_in_use_in_a_users_pool(self):
+        pool = torch.cuda.MemPool()
+        with torch.cuda.use_mem_pool(pool):
+            self.keep(7 * GIB)
+        self.assert_cause("Use a smaller batch, or free 1.00 GiB more", refusal(2 * GIB))
+
+    def test_25_pinned_host_memory_is_no_reason(self):
+        self.kept.append(torch.empty(GIB, dtype=torch.uint8, pin_memory=True))
+        self.keep(6 * GIB)
+        self.assert_cause("Use a smaller batch, or free 1.00 GiB more", refusal(3 * GIB))
+
 
 class Holders(OnDevice):
     def setUp(self):
@@ -233,6 +268,28 @@ class Holders(OnDevice):
             refusal(9 * GIB),
             r"Held most: 5.00 MiB at [^;]*native_device.py:\d+ empty \(1 blocks\)")
         del kept
+
+    def test_what_an_exception_keeps(self):
+        def fail(size):
+            scratch, _batch = empty(size), [empty(MIB)]
+            raise ValueError(scratch)
+
+        try:
+            fail(GIB)
+        except ValueError as error:
+            error.args = ()
+            text = refusal(9 * GIB)
+        self.assertRegex(
+            text, r"1.00 GiB are in variables of functions that an exception ended, ValueError at "
+            r"[^ ]*test_shortage.py:\d+ fail, as long as it is kept")
+        _shortage._next_s = 0.0
+        # The handler is over, and the exception with it.
+        self.assertNotIn("exception", refusal(9 * GIB))
+        try:
+            fail(MIB)
+        except ValueError:
+            _shortage._next_s = 0.0
+            self.assertNotIn("exception", refusal(9 * GIB))
 
     def test_telling_takes_a_small_share_of_the_time(self):
         model = nn.Linear(64, 64).cuda()
