@@ -311,7 +311,7 @@ class OutOfMemory(OnDevice):
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             # A capture is no reason where nothing could have been given back.
-            self.assertRegex(told(2 * GIB), "^Use a smaller batch, or free 1.00 GiB more")
+            self.assertRegex(told(2 * GIB), "^Use a smaller batch, or free at least 1.00 GiB more")
         del graph, late
         torch.cuda.empty_cache()
         torch.cuda.set_per_process_memory_fraction(0.5)

@@ -158,7 +158,8 @@ class Causes(OnDevice):
 
     def test_15_in_use_while_a_graph_is_captured(self):
         self.keep(6 * GIB)
-        self.assert_cause("Use a smaller batch, or free 2.00 GiB more", self.capture(4 * GIB))
+        self.assert_cause("Use a smaller batch, or free at least 2.00 GiB more",
+                          self.capture(4 * GIB))
 
     def test_16_held_beside_pytorch(self):
         taken = Taken(5 * GIB)
@@ -206,9 +207,11 @@ class Causes(OnDevice):
         pins = [drystone.pin_mapping(block) for block in blocks[::2]]
         self.kept += blocks[::2]
         del blocks
+        text = refusal(5 * GIB)
+        for pin in pins:
+            pin.unpin()
         self.assert_cause("Use a smaller batch, or free at least 768.00 MiB more .* 3.75 GiB are "
-                          "pinned and do not move", refusal(5 * GIB))
-        del pins
+                          "pinned and do not move", text)
 
     def test_23_free_in_pieces_of_a_graphs_pool(self):
         graph = torch.cuda.CUDAGraph()
@@ -218,7 +221,7 @@ class Causes(OnDevice):
             del blocks
         self.kept.append(graph)
         self.keep(3 * GIB)
-        self.assert_cause("2.96 GiB are free in private pools", refusal(3 * GIB))
+        self.assert_cause("2.9[0-9] GiB are free in private pools", refusal(3 * GIB))
 
     @since(2, 8)
     def test_24_in_use_in_a_users_pool(self):
