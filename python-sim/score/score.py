@@ -1,9 +1,10 @@
 """Holds dry runs against what real GPUs held: tables by class, for `docs/accuracy.md`.
 
-    python score.py TRUTH_FOLDER TIMM_ROWS MLP_ROWS SEED JOBS ROWS_FOLDER
+    python score.py TRUTH_FOLDER TIMM_ROWS MLP_ROWS SEED JOBS new|rest ROWS_FOLDER
 
 Runs `truth.py` for each data set, as many at once as there are jobs, and leaves the rows in the
-last folder; with no jobs it judges those that lie there. What lies beside PyTorch's allocator on
+last folder: all anew, or the rest of what an earlier run left there. With no jobs it judges those
+that lie there. What lies beside PyTorch's allocator on
 the measured machine is not recorded; it is the median difference over a fifth of the rows, one
 figure for each data set, and the other rows are judged with it.
 
@@ -41,22 +42,39 @@ TRAINED_LESS = "did not train when measured"
 Row = dict[str, Any]
 
 
-def run(what: str, truth: Path, rows: str, seed: str, jobs: int, folder: Path) -> list[Row]:
+def run(what: str, truth: Path, rows: str, seed: str, jobs: int, is_rest: bool,
+        folder: Path) -> list[Row]:
     """The rows of a data set, in the order of the seed, with what was reserved."""
     folder.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "PYTHONPATH": str(HERE.parent), "SIMCUDA_CONF": DEVICE}
-    if jobs:
-        for old in folder.glob(f"{what}-*.jsonl"):
-            old.unlink()
+    # There is a process for each core already: threads would wait for each other.
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parent), "SIMCUDA_CONF": DEVICE,
+                   "OMP_NUM_THREADS": "1"}
+    done = gathered(what, folder, is_rest or not jobs)
     running = [
         subprocess.Popen([sys.executable, HERE / "truth.py", what, truth, rows, seed, str(share),
-                          str(jobs), folder / f"{what}-{share}.jsonl"], env=environment)
+                          str(jobs), done, folder / f"{what}-{share}.jsonl"], env=environment)
         for share in range(jobs)]
     if any([process.wait() for process in running]):
         sys.exit(f"{what}: a part of the rows was not run")
     texts = [file.read_text() for file in sorted(folder.glob(f"{what}-*.jsonl"))]
     found = [json.loads(line) for text in texts for line in text.splitlines()]
-    return sorted(found, key=lambda row: int(row["number"]))
+    found.sort(key=lambda row: int(row["number"]))
+    return [row for row in found if int(row["number"]) < int(rows)]
+
+
+def gathered(what: str, folder: Path, is_kept: bool) -> Path:
+    """One file of all rows that earlier runs left, or of none."""
+    lines = [line for file in sorted(folder.glob(f"{what}-*.jsonl")) if is_kept
+             for line in file.read_text().splitlines(keepends=True)]
+    done = folder / f"{what}-done.jsonl"
+    gathering = folder / f"{what}.gathering"
+    # The run may have been killed in the middle of a line.
+    gathering.write_text("".join(line for line in lines if line.endswith("\n")))
+    gathering.rename(done)
+    for old in folder.glob(f"{what}-*.jsonl"):
+        if old != done:
+            old.unlink()
+    return done
 
 
 def fate(row: Row, beside: float) -> str:
@@ -157,10 +175,12 @@ def margin(promise: float) -> float:
     return max(MARGIN[0] * promise, MARGIN[1])
 
 
-def main(folder: str, timm_rows: str, mlp_rows: str, seed: str, jobs: str, rows: str) -> None:
+def main(folder: str, timm_rows: str, mlp_rows: str, seed: str, jobs: str, which: str,
+         rows: str) -> None:
     """All tables."""
     for name, wanted in (("timm", timm_rows), ("mlp", mlp_rows)):
-        report(name, run(name, Path(folder, f"{name}.csv"), wanted, seed, int(jobs), Path(rows)))
+        report(name, run(name, Path(folder, f"{name}.csv"), wanted, seed, int(jobs),
+                         which == "rest", Path(rows, f"seed-{seed}")))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 """Trains the models of the recorded GPU runs on the simulated device, many in one process.
 
-    python truth.py timm|mlp TRUTH.csv ROWS SEED SHARE SHARES OUT.jsonl
+    python truth.py timm|mlp TRUTH.csv ROWS SEED SHARE SHARES DONE.jsonl OUT.jsonl
 
 Each row gives the peak that PyTorch reserved in a process of its own, forked before CUDA is used:
 what cuDNN chose for one model is not known to the next. Some rows with convolutions run once more,
 on a device that has what a dry run calls enough and no more, while engines that PyTorch tries first
-ask for a part of all of it: whether that is enough is then known. A share has all rows of a model.
-Models are described without weights first (`meta`), since filling them would take most of the time.
+ask for a part of all of it: whether that is enough is then known. A share has all rows of a model,
+and takes models in the order of the seed: what an ended run leaves is a sample. Models are described without weights first (`meta`), since filling them would take most of the time.
 Invariant: one setting for all rows, stated in `docs/accuracy.md`; nothing here knows what was
 measured.
 """
@@ -217,28 +217,36 @@ def in_child(work: Callable[[], dict[str, object]], device: str = "") -> dict[st
     return json.loads(text) if text else {"failed": "it was killed"}
 
 
-def main(what: str, truth: str, rows: str, seed: str, share: str, shares: str, out: str) -> None:
-    """Some rows of a file, chosen by a seed, to a file, a line each."""
-    _weights.leave_out(torch, LARGE)
+def chosen(what: str, truth: str, rows: int, seed: int) -> dict[str, list[Row]]:
+    """Some rows of a file by what they train, in the order of the seed."""
     with open(truth, newline="", encoding="utf-8") as file:
         every = list(csv.DictReader(file))
-    random.Random(int(seed)).shuffle(every)
-    chosen = [{"number": str(number), **row} for number, row in enumerate(every[:int(rows)])]
-    names = sorted({row.get("model", row["number"]) for row in chosen})
-    mine = set(names[int(share)::int(shares)])
-    ours = sorted((row for row in chosen if row.get("model", row["number"]) in mine),
-                  key=lambda row: row.get("model", ""))
+    random.Random(seed).shuffle(every)
+    found: dict[str, list[Row]] = {}
+    for number, row in enumerate(every[:rows]):
+        found.setdefault(row.get("model", str(number)), []).append({"number": str(number), **row})
+    return found
+
+
+def main(what: str, truth: str, rows: str, seed: str, share: str, shares: str, done: str,
+         out: str) -> None:
+    """A share of the rows that are not done, to a file, a line each."""
+    _weights.leave_out(torch, LARGE)
+    models = list(chosen(what, truth, int(rows), int(seed)).values())[int(share)::int(shares)]
+    with open(done, encoding="utf-8") as lines:
+        ran = {json.loads(line)["number"] for line in lines}
+    ours = [row for model in models for row in model if row["number"] not in ran]
     # What each child would import.
     from torch import _dynamo  # noqa: F401
     if what == "timm":
         import timm.loss
         import timm.optim  # noqa: F401
     with open(out, "w", encoding="utf-8") as file:
-        for done, row in enumerate(ours, 1):
+        for at, row in enumerate(ours, 1):
             made = reserved({"timm": image_model, "mlp": multilayer}[what], row)
             print(json.dumps({**row, **made}), file=file, flush=True)
             if share == "0":
-                print(f"\r{what}: {done} of {len(ours)}", end="", file=sys.stderr, flush=True)
+                print(f"\r{what}: {at} of {len(ours)}", end="", file=sys.stderr, flush=True)
     if share == "0":
         print(file=sys.stderr)
 

@@ -40,7 +40,8 @@ const MODEL_SUITES: &[&str] = &["test_models", "test_traces"];
 /// Compiles before any test does, which would be told of it.
 const COMPILE: &str = "import torch; from drystone import _native; _native.library(torch)";
 /// Those of the package of the simulated device; they take longest.
-const SIM_SUITES: [&str; 4] = ["test_parts", "test_dry_run", "test_engines", "test_ranks"];
+const SIM_SUITES: [&str; 5] =
+    ["test_parts", "test_score", "test_dry_run", "test_engines", "test_ranks"];
 /// Two devices that keep what is copied to them, tell what is done wrong, and take their time.
 const DEVICES: &str =
     "memory:8GiB,devices:2,backing:true,oracle:true,kernel_us:20,event_latency_us:50";

@@ -23,7 +23,7 @@ pub struct Args {
     /// The folder of `timm.csv` and `mlp.csv`.
     #[arg(long, default_value = "../shared/truth")]
     truth: PathBuf,
-    /// How many models of timm, a sample; all unless said otherwise.
+    /// How many runs of timm's models, a sample; all unless said otherwise.
     #[arg(long, default_value_t = u32::MAX)]
     timm: u32,
     /// How many perceptrons, a sample; all unless said otherwise.
@@ -36,6 +36,9 @@ pub struct Args {
     /// the rows that ran last are judged again.
     #[arg(long)]
     jobs: Option<usize>,
+    /// Goes on where an earlier run of this seed ended, in place of running all rows anew.
+    #[arg(long)]
+    resume: bool,
 }
 
 /// Prints the tables.
@@ -50,6 +53,7 @@ pub fn score(args: &Args) -> Result<()> {
     score.arg("-B").arg(root().join("python-sim/score/score.py")).arg(truth);
     score.args([args.timm, args.mlp, args.seed].map(|number| number.to_string()));
     let cores = || thread::available_parallelism().map_or(1, usize::from);
-    score.arg(args.jobs.unwrap_or_else(cores).to_string()).arg(target().join("score/rows"));
+    score.arg(args.jobs.unwrap_or_else(cores).to_string());
+    score.arg(if args.resume { "rest" } else { "new" }).arg(target().join("score/rows"));
     run(score)
 }

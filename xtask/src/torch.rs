@@ -207,7 +207,8 @@ pub fn on_top(torch: &Path, name: &str, packages: &[&str]) -> Result<PathBuf> {
     let venv = target().join(name);
     let python = venv.join("bin/python");
     let installed = venv.join("installed.txt");
-    let wanted = packages.join(" ");
+    // What lies below may be a stand-in of NVIDIA's, where its own is wanted.
+    let wanted = format!("--ignore-installed {}", packages.join(" "));
     if python.exists() && fs::read_to_string(&installed).is_ok_and(|text| text == wanted) {
         return Ok(python);
     }
@@ -218,7 +219,7 @@ pub fn on_top(torch: &Path, name: &str, packages: &[&str]) -> Result<PathBuf> {
     write_if_changed(&below, &site_packages(torch)?.display().to_string())?;
     let mut pip = Command::new(&python);
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]);
-    pip.args(packages);
+    pip.args(wanted.split_whitespace());
     run(pip)?;
     write_if_changed(&installed, &wanted)?;
     Ok(python)
