@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -25,6 +26,9 @@ def main(arguments: list[str] | None = None) -> int:
         return int(given.do(given))
     except SimError as error:
         print(f"drystone: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("drystone: interrupted", file=sys.stderr)
         return 2
     except BrokenPipeError:
         return 0
@@ -55,6 +59,9 @@ def _parser() -> argparse.ArgumentParser:
                      help="the largest value of the program's option --ARG that fits")
     dry.add_argument("--allocator", choices=_dry_run.ALLOCATORS, default="native",
                      help="whose verdict --find and the exit code go by [native]")
+    dry.add_argument("--limited", action="store_true",
+                     help="memory ends where the device's does: for programs that catch out of "
+                          "memory and go on with less")
     dry.add_argument("--record", metavar="FOLDER", type=Path,
                      help="leave each rank's recording there, as a snapshot of PyTorch's and as "
                           "a Parquet table")
@@ -100,9 +107,13 @@ def _values(text: str) -> str:
 
 
 def _do_dry_run(given: argparse.Namespace) -> int:
+    # Who ends it means the program, too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     gpu = _gpus.find(given.gpu)
+    _launch.check(given.program, given.module)
     command, ranks = _launch.command(given.program, given.arguments, given.module, given.ranks)
-    request = _dry_run.Request(command, gpu, given.steps, given.values, ranks, given.record)
+    request = _dry_run.Request(command, gpu, given.steps, given.values, ranks, given.record,
+                               is_limited=given.limited)
     at = _dry_run.ALLOCATORS.index(given.allocator)
     if given.find:
         found = _find.find(request, given.find, at)
@@ -156,4 +167,4 @@ def _do_gpus(given: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    entry()

@@ -24,6 +24,8 @@ EACH = {
 }
 # What NCCL takes beyond that once ranks send to one another, in MiB.
 POINT_TO_POINT = "NCCL, point to point", ("ncclSend", "ncclRecv"), (0, 3400)
+# Where several processes use one device.
+OTHERS = "other processes on it"
 # Workspaces that PyTorch's allocator may cache at once: that in which engines were tried, and that
 # of the engine that was chosen. Its search gives back what is cached between two convolutions.
 CACHED = 2

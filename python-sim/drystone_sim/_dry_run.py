@@ -13,14 +13,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from . import _allocators, _libraries, _recording, _sizes
-from ._beside import beside
+from ._beside import OTHERS, beside
 from ._errors import SimError
 from ._gpus import Gpu, Range
-from ._variables import FOLDER, SIZES, STEPS, VALUES
+from ._variables import CONTEXT, FOLDER, SIZES, STEPS, VALUES
 
 # Ranks decide by small numbers that they sent each other, such as the order of buckets: copies up
 # to so many bytes are real. Larger ones would take the host's memory.
@@ -28,6 +29,8 @@ REAL_BYTES = 65536
 START = Path(__file__).resolve().parent / "_start"
 # The program is quiet for so long before a line says that it still runs.
 PATIENCE_S = 1.0
+# What an interrupted program has for its own end, before it is ended; and once more.
+GRACE_S = 5.0
 ALLOCATORS = tuple(_allocators.NAMES.values())
 
 
@@ -44,6 +47,8 @@ class Request:
     record: Path | None = None
     # Sizes that depend on values; as those are, if not said.
     sizes: str = ""
+    # Whether memory ends where the device's does; else the program gets all that it asks for.
+    is_limited: bool = False
 
     def changed(self, command: list[str]) -> Request:
         """The same for another command."""
@@ -61,6 +66,17 @@ class Rank:
     beside: dict[str, Range] = field(default_factory=dict)
     # Whether more may be asked for, by a size whose most is not known.
     is_open: bool = False
+
+    @property
+    def place(self) -> str:
+        """The device, as all processes name it."""
+        return self.process.place(self.course.device)
+
+    @property
+    def most(self) -> int:
+        """What the process may take of its device, in bytes."""
+        return (max(held.reserved for held in self.replayed.held)
+                + sum(one.high for one in self.beside.values()))
 
 
 @dataclass
@@ -127,13 +143,15 @@ def _once(request: Request) -> Outcome:
         try:
             processes = _recording.read(folder)
         except SimError as error:
-            ended = f"the program ended with code {code}, and " if code else ""
-            raise SimError(f"{ended}{error}") from error
+            if code:
+                raise SimError(f"the program ended with code {code} before it asked for any "
+                               "memory of a device: what it said of that is above") from error
+            raise
         if request.record is not None:
             for process in processes:
                 _leave(process, request.record)
         _say("replaying the recording through each allocator")
-        ranks = [rank for process in processes for rank in _ranks(request.gpu, process)]
+        ranks = _ranks(request.gpu, processes)
         return Outcome(request, ranks, code, run_s)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -152,8 +170,25 @@ def _leave(process: _recording.Process, folder: Path) -> None:
         _allocators.convert(kept, at, folder / f"rank-{rank}{device}.parquet")
 
 
-def _ranks(gpu: Gpu, process: _recording.Process) -> list[Rank]:
+def _ranks(gpu: Gpu, processes: list[_recording.Process]) -> list[Rank]:
+    """Each process on each of its devices, with what others may hold there meanwhile."""
+    alone = [(process, _ranks_of(gpu, process)) for process in processes]
+    held: Counter[str] = Counter()
+    for _, ranks in alone:
+        for rank in ranks:
+            held[rank.place] += rank.most
+    found = []
+    for process, ranks in alone:
+        others = max(held[rank.place] - rank.most for rank in ranks)
+        found += _ranks_of(gpu, process, others) if others else ranks
+    return found
+
+
+def _ranks_of(gpu: Gpu, process: _recording.Process, others: int = 0) -> list[Rank]:
     besides = beside(gpu, process.told["calls"], process.told["searches"])
+    if others:
+        # Whether they run at the same time is not known.
+        besides[OTHERS] = Range(0, others)
     # What is certainly left: whatever is not known is taken at its worst.
     capacity = gpu.cuda.low - sum(one.high for one in besides.values())
     replays = _allocators.replay(process.file, max(capacity, 2 << 20))
@@ -164,6 +199,8 @@ def _ranks(gpu: Gpu, process: _recording.Process) -> list[Rank]:
 
 def _run(request: Request, folder: Path) -> int:
     device = f"{request.gpu.settings()},devices:{request.ranks}"
+    if request.is_limited:
+        device += f",memory:{request.gpu.cuda.low - request.gpu.context.high},overcommit:false"
     if request.ranks > 1:
         device += f",backing:true,backing_limit:{REAL_BYTES}"
     environment = _libraries.environment(os.environ, device)
@@ -171,6 +208,7 @@ def _run(request: Request, folder: Path) -> int:
     environment.update({
         FOLDER: str(folder), STEPS: str(request.steps), VALUES: request.values,
         SIZES: request.sizes,
+        CONTEXT: str(0 if request.is_limited else request.gpu.context.high),
         "PYTHONPATH": os.pathsep.join(paths)})
     try:
         # Standard output is the report's.
@@ -184,9 +222,19 @@ def _run(request: Request, folder: Path) -> int:
         except subprocess.TimeoutExpired:
             _say(f"running {request.command[-1]}: {time.monotonic() - began:.0f} s", "\r")
         except KeyboardInterrupt:
-            process.terminate()
-            process.wait()
-            raise SimError("interrupted") from None
+            _end(process)
+            raise
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a program that was most likely interrupted with us: by itself, if it can."""
+    for end in (process.terminate, process.kill):
+        try:
+            process.wait(GRACE_S)
+            return
+        except subprocess.TimeoutExpired:
+            end()
+    process.wait()
 
 
 def _say(text: str, end: str = "\n") -> None:

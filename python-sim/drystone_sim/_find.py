@@ -7,6 +7,7 @@ is an end of the range. Invariant: what is told was run.
 
 from __future__ import annotations
 
+import argparse
 import re
 from dataclasses import dataclass
 
@@ -41,8 +42,7 @@ def parse(text: str) -> Option:
     """`batch=1..4096`."""
     match = re.fullmatch(r"-*([A-Za-z][\w.-]*)=(\d+)\.\.(\d+)", text)
     if match is None or int(match[2]) > int(match[3]) or int(match[2]) == 0:
-        # argparse shows this as an error of the option.
-        raise ValueError(f"{text!r} is not of the form batch=1..4096")
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form batch=1..4096")
     return Option(match[1], int(match[2]), int(match[3]))
 
 
@@ -52,7 +52,10 @@ def find(request: _dry_run.Request, option: Option, at: int) -> Found:
 
     def probe(value: int) -> bool:
         if value not in runs:
-            runs[value] = _dry_run.dry_run(option.given(request, value))
+            try:
+                runs[value] = _dry_run.dry_run(option.given(request, value))
+            except SimError as error:
+                raise SimError(f"with --{option.name} {value}: {error}") from error
             if runs[value].code:
                 raise SimError(f"with --{option.name} {value} the program ended with code "
                                f"{runs[value].code}")

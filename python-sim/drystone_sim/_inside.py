@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _libraries, _ranks, _sizes, _values, _weights
-from ._variables import FOLDER, STEPS
+from ._variables import CONTEXT, FOLDER, STEPS
 
 # How often a module at the root is asked for its parameters: they may be made in the first pass.
 ROOT_PASSES = 3
@@ -47,6 +47,7 @@ def watch(torch: Any) -> None:
         return
     _torch = torch
     _weights.leave_out(torch)
+    torch.cuda.mem_get_info = torch.cuda.memory.mem_get_info = _less(torch.cuda.mem_get_info)
     torch.cuda._lazy_call(_begin)
     atexit.register(_write)
 
@@ -102,6 +103,16 @@ def _unhooked(compile: Any) -> Any:
             _module_hooks.pop().remove()
         return compile(*args, **kwargs)
     return unhooked
+
+
+def _less(mem_get_info: Any) -> Any:
+    """A simulated context takes nothing; a program that asks what is left is told of a real one."""
+    @functools.wraps(mem_get_info)
+    def less(*args: Any, **kwargs: Any) -> tuple[int, int]:
+        _values.note("mem_get_info")
+        free, total = mem_get_info(*args, **kwargs)
+        return max(free - int(os.environ.get(CONTEXT, "0")), 0), total
+    return less
 
 
 def _enter(module: Any, given: object) -> None:
@@ -173,6 +184,7 @@ def _write() -> None:
     name = Path(os.environ[FOLDER], f"{os.getpid()}")
     told = {
         "rank": int(os.environ.get("RANK", "0")), "torch": _torch.__version__,
+        "visible": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
         "cuda": _torch.version.cuda, "steps": max(_steps.values(), default=0), "marks": _marks,
         "layers": bool(_module_hooks), "searches": _torch.backends.cudnn.benchmark,
         "values": _values.read(), "sizes": _sizes.met(), "calls": _libraries.counted(),

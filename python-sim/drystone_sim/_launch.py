@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+
+from ._errors import SimError
 
 # Modules by the commands that people know them by.
 LAUNCHERS = {
@@ -16,6 +19,15 @@ LAUNCHERS = {
 }
 # How launchers are told the number of ranks, with `-` or `_` between words.
 COUNTS = ("--nproc-per-node", "--num-processes")
+
+
+def check(program: str, is_module: bool) -> None:
+    """Says what is wrong with a program that is not there."""
+    if is_module or program in LAUNCHERS or Path(program).exists():
+        return
+    hint = (": name the script itself, without the interpreter"
+            if Path(program).name.startswith("python") else "; a module is named after -m")
+    raise SimError(f"there is no script {program} here{hint}")
 
 
 def command(program: str, arguments: Sequence[str], is_module: bool, ranks: int | None,

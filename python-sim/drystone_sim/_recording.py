@@ -70,6 +70,11 @@ class Process:
     told: Tree
     courses: list[Course]
 
+    def place(self, device: int) -> str:
+        """A device of this process, as all processes name it."""
+        visible = [name for name in self.told["visible"].split(",") if name]
+        return visible[device] if device < len(visible) else str(device)
+
 
 def read(folder: Path) -> list[Process]:
     """What the processes left in a folder, by rank."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import __version__, _gpus
-from ._beside import beside
+from ._beside import OTHERS, beside
 from ._dry_run import Outcome, Rank
 from ._gpus import Gpu, Range
 from ._recording import KINDS, Course, Phase
@@ -34,7 +34,8 @@ def verdict(gpu: Gpu, rank: Rank, at: int) -> Verdict:
     held = rank.replayed.held[at]
     left = room(gpu, rank)
     if held.refused == 0:
-        return Verdict("perhaps" if rank.is_open else "yes", left.low - (held.smallest or held.reserved))
+        text = "perhaps" if rank.is_open else "yes"
+        return Verdict(text, left.low - (held.smallest or held.reserved))
     if held.smallest is not None and held.smallest <= left.high:
         return Verdict("perhaps", left.low - held.smallest)
     return Verdict("no", None if held.smallest is None else left.low - held.smallest)
@@ -49,6 +50,8 @@ def room(gpu: Gpu, rank: Rank) -> Range:
 
 def smallest_gpu(rank: Rank, needed: int) -> str:
     """The least of the table's GPUs that certainly has so many bytes for the allocator."""
+    if OTHERS in rank.beside:
+        needed += rank.beside[OTHERS].high
     for gpu in _gpus.table():
         besides = beside(gpu, rank.process.told["calls"], rank.process.told["searches"])
         if gpu.cuda.low - sum(one.high for one in besides.values()) >= needed:
@@ -94,17 +97,22 @@ def _verdicts(outcome: Outcome, rank: Rank) -> Table:
     note = (f"Peak requested: {bytes_text(rank.replayed.requested)}, "
             f"{_phase_text(rank.course.peak_phase)}. Margin: what is left on the device beyond "
             "the least that the allocator can do with.")
+    if outcome.request.is_limited:
+        note += " Memory ended where the device's does."
+    elif any(held.refused for held in rank.replayed.held):
+        note += (" A program that catches out of memory, and goes on with less, met none: "
+                 "--limited lets memory end.")
     return Table("Does it fit?", ["allocator", "fits", "margin", "allocated", "reserved",
                                   "can do with", "smallest GPU"], rows, note)
 
 
 def _ranks(outcome: Outcome) -> Table:
-    rows = [[str(rank.rank), bytes_text(rank.course.peak),
+    rows = [[str(rank.rank), rank.place, bytes_text(rank.course.peak),
              *(bytes_text(held.reserved) for held in rank.replayed.held),
              _phase_text(rank.course.peak_phase)] for rank in outcome.ranks]
     peaks = [rank.course.peak for rank in outcome.ranks]
     names = [held.name for held in outcome.worst.replayed.held]
-    return Table("Ranks", ["rank", "requested", *names, "peak"], rows,
+    return Table("Ranks", ["rank", "device", "requested", *names, "peak"], rows,
                  f"The highest peak is {max(peaks) / max(min(peaks), 1):.2f} times the lowest.")
 
 
@@ -171,7 +179,8 @@ def _values(outcome: Outcome, rank: Rank) -> Table:
     rows = [[name, place, f"{times:,}"] for name, place, times in rank.process.told["values"]]
     return Table("Values read back", ["what", "where", "times"], rows[:PLACES],
                  f"No kernel made them: they were taken as {outcome.request.values}. A way that "
-                 "the program takes by one of them may be another on a GPU (--values).")
+                 "the program takes by one of them may be another on a GPU (--values). "
+                 "`mem_get_info` leaves out the largest context that there may be.")
 
 
 def _phase_text(phase: Phase | None) -> str:

@@ -39,7 +39,12 @@ WORST = 12
 NOT_KNOWN = "convolutions", "both"
 TRAINED_LESS = "did not train when measured"
 
+# An error beyond this is far.
+FAR = 0.08
+
 Row = dict[str, Any]
+# A row, what was promised, and what was measured, in MiB.
+Judged = tuple[Row, float, float]
 
 
 def run(what: str, truth: Path, rows: str, seed: str, jobs: int, is_rest: bool,
@@ -119,6 +124,8 @@ def shown(row: Row, beside: float) -> float:
 
 def report(name: str, rows: list[Row]) -> None:
     """The tables of a data set."""
+    if not rows:
+        return
     fifth = max(len(rows) // 5, 1)
     beside = beside_of(rows[:fifth])
     fates: dict[str, int] = {}
@@ -132,29 +139,53 @@ def report(name: str, rows: list[Row]) -> None:
     print(f"Beside the allocator: {beside:.0f} MiB, from {fifth} other rows. Not judged: "
           + ("; ".join(f"{count} {why}" for why, count in sorted(fates.items()) if why) or "none")
           + ".\n")
-    print("| class | rows | median error | 95th percentile | range | within | more than promised "
-          "| not enough |\n| --- | --- | --- | --- | --- | --- | --- | --- |")
+    print("| class | rows | median error | 95th percentile | needed, width | more than that "
+          "| shown, width | more than that | less | not enough |\n" + "| --- " * 10 + "|")
     for kind in sorted({row["class"] for row, _, _ in judged}):
-        ours = [(ends(row, beside)[0], shown(row, beside), promise, held, row.get("enough"))
-                for row, promise, held in judged if row["class"] == kind]
-        errors = sorted(abs(promise - held) / held for _, _, promise, held, _ in ours)
-        wide = statistics.median((high - low) / low for low, high, *_ in ours)
-        under = sum(held < low - margin(low) for low, _, _, held, _ in ours)
-        over = sum(held > high + margin(high) for _, high, _, held, _ in ours)
-        within = len(ours) - under - over
-        tried = [enough for *_, enough in ours if enough is not None]
-        short = f"{tried.count(False)} of {len(tried)}" if tried else ""
-        print(f"| {kind} | {len(ours)} | {statistics.median(errors):.1%} | "
-              f"{errors[int(len(errors) * 0.95)]:.1%} | {wide:.1%} | {within / len(ours):.1%} | "
-              f"{over} ({over / len(ours):.1%}) | {short} |")
-    print("\n| furthest off | promised / measured | at most |\n| --- | --- | --- |")
-    judged.sort(key=lambda one: -abs(one[1] - one[2]) / one[2])
+        print(f"| {kind} | {line([one for one in judged if one[0]['class'] == kind], beside)} |")
+    judged.sort(key=lambda one: -abs(error(one)))
+    low = [one for one in judged if error(one) < -FAR]
+    told = sum(one[2] <= most(shown(one[0], beside)) for one in low)
+    high = [one for one in judged if error(one) > FAR]
+    alone = sum(ends(row, beside)[0] <= held * (1 + MARGIN[0]) for row, _, held in high)
+    rest = sorted(abs(error(one)) for one in judged if one not in low)
+    print(f"\nMore than {FAR:.0%} too low: {len(low)}, {told} of them within what may be shown. "
+          f"Too high: {len(high)}, {alone} of them by the likely workspace alone. 95th percentile "
+          f"without those too low: {rest[int(len(rest) * 0.95)]:.1%}.\n")
+    print("| furthest off | promised / measured | needed, at most | shown, at most |\n"
+          + "| --- " * 4 + "|")
     for row, promise, held in judged[:WORST]:
         what = row.get("model") or f"{row['arch']}, {row['depth']} layers"
-        high = shown(row, beside)
-        print(f"| {what}, batch {row['batch']} | {promise / held:.2f} | {high / held:.2f} |")
+        print(f"| {what}, batch {row['batch']} | {promise / held:.2f} | "
+              f"{ends(row, beside)[1] / held:.2f} | {shown(row, beside) / held:.2f} |")
     print()
     tell_device(rows[fifth:], beside)
+
+
+def line(rows: list[Judged], beside: float) -> str:
+    """A class: errors, the widths of both ranges, and what was beyond them."""
+    errors = sorted(abs(error(one)) for one in rows)
+    cells = [str(len(rows)), f"{statistics.median(errors):.1%}",
+             f"{errors[int(len(errors) * 0.95)]:.1%}"]
+    for high in ((lambda row: ends(row, beside)[1]), (lambda row: shown(row, beside))):
+        wide = statistics.median(high(row) / ends(row, beside)[0] - 1 for row, *_ in rows)
+        over = sum(held > most(high(row)) for row, _, held in rows)
+        cells += [f"{wide:.1%}", f"{over} ({over / len(rows):.1%})"]
+    least = [ends(row, beside)[0] for row, *_ in rows]
+    cells.append(str(sum(one[2] < low - margin(low) for one, low in zip(rows, least, strict=True))))
+    tried = [row["enough"] for row, *_ in rows if "enough" in row]
+    return " | ".join([*cells, f"{tried.count(False)} of {len(tried)}" if tried else ""])
+
+
+def error(one: Judged) -> float:
+    """How far a promise is off, of what was measured."""
+    _, promise, held = one
+    return (promise - held) / held
+
+
+def most(promise: float) -> float:
+    """The most that a run may show that holds no more than was promised, in MiB."""
+    return promise + margin(promise)
 
 
 def tell_device(rows: list[Row], beside: float) -> None:

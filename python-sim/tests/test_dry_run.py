@@ -7,6 +7,7 @@ xtask python` has them. Without, it skips.
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -89,6 +90,28 @@ for _ in range(10):
     model(torch.zeros(8 * (rank + 1), 1024, device="cuda")).sum().backward()
     optimizer.step()
 """
+# Two processes on one device, each with 300 MiB.
+SHARES = """
+import sys, torch, torch.multiprocessing as mp
+def work(rank):
+    torch.empty(300 << 20, dtype=torch.uint8, device="cuda:0")
+if __name__ == "__main__":
+    mp.spawn(work, nprocs=2)
+"""
+# Halves its batch until it fits; asks first what is left.
+TRIES = """
+import torch
+free, total = torch.cuda.mem_get_info()
+print("told", total - free)
+batch = 1 << 20
+while True:
+    try:
+        kept = torch.empty(batch, 4096, device="cuda")
+        break
+    except torch.cuda.OutOfMemoryError:
+        batch //= 2
+print("took", batch)
+"""
 
 
 @unittest.skipUnless(importlib.util.find_spec("torch") and "DRYSTONE_SIM_LIBRARIES" in os.environ,
@@ -98,7 +121,8 @@ class DryRun(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         for name, text in (("train", TRAIN), ("convolve", CONVOLVE),
-                           ("infer", INFER), ("sized", SIZED), ("ranks", RANKS)):
+                           ("infer", INFER), ("sized", SIZED), ("ranks", RANKS), ("shares", SHARES),
+                           ("tries", TRIES)):
             Path(cls.folder.name, f"{name}.py").write_text(text)
 
     @classmethod
@@ -212,6 +236,66 @@ class DryRun(unittest.TestCase):
             text=True, capture_output=True)
         self.assertEqual(done.returncode, 2)
         self.assertIn("no use of CUDA", done.stderr.splitlines()[-1])
+
+    def test_what_a_program_says_of_its_own_end_is_not_hidden(self):
+        Path(self.folder.name, "wants.py").write_text(
+            "import argparse; p = argparse.ArgumentParser(); p.add_argument('--data', required=1);"
+            "p.parse_args()")
+        for option, begins in (((), "drystone: the"), (("--find", "data=1..2"), "drystone: with")):
+            done = subprocess.run(
+                [sys.executable, "-m", "drystone_sim", "dry-run", *option, "wants.py", "--x"],
+                cwd=self.folder.name, text=True, capture_output=True)
+            self.assertEqual(done.returncode, 2)
+            last = done.stderr.splitlines()[-1]
+            self.assertTrue(last.startswith(begins), last)
+            self.assertIn("ended with code 2 before it asked for any memory", last)
+
+    def test_processes_on_one_device_leave_each_other_the_rest(self):
+        found = self.dry_run("--gpu", "2GiB", "shares.py")
+        self.assertEqual([rank["allocators"][0]["fits"] for rank in found["ranks"]], ["yes"] * 2)
+        low, high = found["ranks"][0]["beside_bytes"]["other processes on it"]
+        self.assertEqual(low, 0)
+        self.assertGreaterEqual(high, 300 * MIB)
+        # Either fits alone; whether both are there at once is not known.
+        found = self.dry_run("--gpu", "1300MiB", "shares.py", code=1)
+        self.assertEqual([rank["allocators"][0]["fits"] for rank in found["ranks"]],
+                         ["perhaps"] * 2)
+
+    def test_a_program_that_tries_with_less_meets_the_end_of_memory_if_asked(self):
+        done = subprocess.run(
+            [sys.executable, "-m", "drystone_sim", "dry-run", "--gpu", "8GiB", "tries.py"],
+            cwd=self.folder.name, text=True, capture_output=True)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("--limited", done.stdout)
+        self.assertIn("mem_get_info", done.stdout)
+        # The largest context that there may be.
+        self.assertIn(f"told {600 * MIB}", done.stderr)
+        self.assertIn(f"took {1 << 20}", done.stderr)
+        found = self.dry_run("--gpu", "8GiB", "--limited", "tries.py")
+        self.assertEqual(found["ranks"][0]["allocators"][0]["fits"], "yes")
+        self.assertEqual(found["ranks"][0]["peak_requested_bytes"], 4 << 30)
+
+    def test_whoever_ends_the_command_ends_the_program_and_nothing_is_left(self):
+        Path(self.folder.name, "waits.py").write_text(
+            "import time\n"
+            "try:\n    print('waits', flush=True)\n    time.sleep(60)\n"
+            "finally:\n    print('cleans up', flush=True)")
+        for number, target, is_told in ((signal.SIGINT, os.killpg, True),
+                                        (signal.SIGTERM, os.kill, False)):
+            with tempfile.TemporaryDirectory() as left:
+                running = subprocess.Popen(
+                    [sys.executable, "-m", "drystone_sim", "dry-run", "waits.py"],
+                    cwd=self.folder.name, text=True, stderr=subprocess.PIPE,
+                    start_new_session=True, env={**os.environ, "TMPDIR": left})
+                self.assertEqual(running.stderr.readline(), "waits\n")
+                target(running.pid, number)
+                # Ends where the program ends, which holds the same pipe.
+                told = running.communicate(timeout=30)[1]
+                self.assertEqual(running.returncode, 2, told)
+                self.assertEqual(told.splitlines()[-1], "drystone: interrupted")
+                # What is told to the terminal's programs reaches it, and it ends by itself.
+                self.assertEqual("cleans up" in told, is_told)
+                self.assertEqual(os.listdir(left), [])
 
     def test_a_program_that_fails_is_no_answer(self):
         Path(self.folder.name, "fails.py").write_text(

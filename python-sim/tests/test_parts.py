@@ -1,5 +1,6 @@
 """What a dry run is made of, part by part: no PyTorch, no device."""
 
+import argparse
 import unittest
 from types import SimpleNamespace
 
@@ -69,7 +70,8 @@ class Options(unittest.TestCase):
     def test_the_range_to_look_in(self):
         self.assertEqual(_find.parse("batch=1..4096"), _find.Option("batch", 1, 4096))
         for text in ("batch", "batch=0..4", "batch=9..4", "=1..2"):
-            with self.assertRaises(ValueError):
+            # argparse shows only the text of this kind.
+            with self.assertRaisesRegex(argparse.ArgumentTypeError, "of the form batch=1..4096"):
                 _find.parse(text)
 
     def test_what_is_wrong_is_one_line_and_code_2(self):
@@ -93,6 +95,15 @@ class Launchers(unittest.TestCase):
                              (["-m", "torch.distributed.run", *arguments], 4))
         self.assertEqual(parts("accelerate", "launch", "--num_processes", "8", "a.py")[1], 8)
         self.assertEqual(parts("accelerate", "launch", "a.py", ranks=2)[1], 2)
+
+
+    def test_a_script_that_is_not_there_is_said_before_anything_runs(self):
+        for program, hint in (("gone.py", "after -m"), ("python3", "without the interpreter")):
+            with self.assertRaisesRegex(SimError, f"no script {program} here.*{hint}"):
+                _launch.check(program, False)
+        for program, is_module in (("torchrun", False), ("accelerate", False), ("gone", True),
+                                   (__file__, False)):
+            _launch.check(program, is_module)
 
 
 class Probes(unittest.TestCase):

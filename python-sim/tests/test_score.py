@@ -1,4 +1,4 @@
-"""What an ended run of the score leaves is kept, and what it was writing is run again: no PyTorch."""
+"""What an ended run of the score leaves is kept, but for what it was writing: no PyTorch."""
 
 import sys
 import tempfile
