@@ -3,7 +3,7 @@
 encoder.py make MODEL                  writes the model, of random weights
 encoder.py run MODEL BATCHES WAY       runs it on batches of 1 to 32 texts of 8 to 499 tokens
 
-WAY says where ONNX Runtime has its memory: `arena`, its own; `same`, its own without powers of two;
+WAY says where ONNX Runtime has its memory: `own`, its own allocator; `same`, that without powers of two;
 `pool`, a pool of the driver's that keeps nothing, `pool-keep`, one that keeps all; `external`, the
 functions of `watch.c`, which ask Drystone.
 """

@@ -25,8 +25,8 @@ run() {
         "$python" engines/onnxruntime/encoder.py run "$folder/encoder.onnx" 40 "$1"
     grep peak_physical_bytes "$folder/stats.json"
 }
-for way in arena same pool pool-keep; do run $way "" ""; done
-run arena "$preload" ""
+for way in own same pool pool-keep; do run $way "" ""; done
+run own "$preload" ""
 run pool-keep "$preload" ""
 run pool-keep "$preload" prefer:memory
 for options in "" prefer:memory backend:malloc; do run external "" "$options"; done
