@@ -127,9 +127,9 @@ impl Primary {
         let is_covered = |of: Context| {
             of == self.context || self.visitors.lock().iter().any(|one| one.context == of)
         };
+        // Captures forbid both calls to a thread that is not.
+        let _relaxed = Relaxed::enter(cuda);
         if cuda.stream_context(stream).is_ok_and(|of| !is_covered(of)) {
-            // Captures forbid it to a thread that is not.
-            let _relaxed = Relaxed::enter(cuda);
             let _ = cuda.synchronize_stream(stream);
         }
     }
