@@ -1,7 +1,8 @@
 //! [`OutOfMemory`]: a request that was refused, with its figures; [`Cause`]: what stood in its way.
 //!
 //! Invariant: a cause is named only if the request would have been served without it, by the
-//! figures of the error alone. What no figure explains is memory in use.
+//! figures of the error alone; of several parts of unused memory that are enough together only, the
+//! largest. What no figure explains is memory in use.
 
 use std::fmt;
 
@@ -120,7 +121,8 @@ impl OutOfMemory {
             return unused;
         }
         // Where all of the device is allowed, the device is what is too small.
-        if self.is_at_limit && self.limit_bytes < self.device_bytes {
+        let is_limited = self.is_at_limit && self.limit_bytes < self.device_bytes;
+        if is_limited && self.has_room_without_limit() {
             return Cause::Limit(self.limit_bytes);
         }
         if outside_bytes > self.allocated_bytes && self.would_do(outside_bytes) {
@@ -291,6 +293,12 @@ impl OutOfMemory {
     fn cached_bytes(&self) -> u64 {
         let unused = self.reserved_bytes.saturating_sub(self.allocated_bytes);
         unused.saturating_sub(self.private_free_bytes).saturating_sub(self.own_free_bytes)
+    }
+
+    /// Whether the device itself would have served the request.
+    fn has_room_without_limit(&self) -> bool {
+        let free_bytes = self.device_free_bytes.unwrap_or(self.device_bytes);
+        free_bytes.saturating_add(self.cached_bytes()) >= self.requested_bytes
     }
 
     /// What could be taken from the device.

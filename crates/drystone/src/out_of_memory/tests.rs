@@ -44,9 +44,21 @@ fn outside() -> OutOfMemory {
     OutOfMemory { allocated_bytes: GIB, reserved_bytes: GIB, ..sample() }
 }
 
-/// Refused by a limit of what is in use.
+/// Refused by a limit of what is in use: 6 GiB of 8.
 fn limited() -> OutOfMemory {
-    OutOfMemory { limit_bytes: 7 * GIB, is_at_limit: true, ..sample() }
+    OutOfMemory {
+        limit_bytes: 6 * GIB,
+        is_at_limit: true,
+        device_free_bytes: Some(2 * GIB),
+        allocated_bytes: 6 * GIB,
+        reserved_bytes: 6 * GIB,
+        ..sample()
+    }
+}
+
+/// The same on a device that has no more either.
+fn limited_on_a_full_device() -> OutOfMemory {
+    OutOfMemory { device_free_bytes: Some(GIB), ..limited() }
 }
 
 #[test]
@@ -76,9 +88,13 @@ fn the_cause_is_what_the_request_would_have_been_served_without() {
             OutOfMemory { device_free_bytes: None, ..outside() },
             Cause::InUse { missing_bytes: 2 * GIB },
         ),
-        (limited(), Cause::Limit(7 * GIB)),
+        (limited(), Cause::Limit(6 * GIB)),
+        (limited_on_a_full_device(), Cause::InUse { missing_bytes: 2 * GIB }),
         (OutOfMemory { limit_bytes: GIB, ..limited() }, Cause::Limit(GIB)),
-        (OutOfMemory { limit_bytes: 8 * GIB, ..limited() }, Cause::InUse { missing_bytes: GIB }),
+        (
+            OutOfMemory { limit_bytes: 8 * GIB, is_at_limit: true, ..sample() },
+            Cause::InUse { missing_bytes: GIB },
+        ),
         // Nothing could be given back, but nothing was unused either.
         (OutOfMemory { is_capturing: true, ..sample() }, Cause::InUse { missing_bytes: GIB }),
         (OutOfMemory { is_capturing: true, ..unused() }, Cause::Capture),
@@ -136,8 +152,8 @@ fn the_cause_is_what_the_request_would_have_been_served_without() {
 fn advice_says_what_to_do_about_the_cause() {
     let granules = || OutOfMemory { granule_bytes_min: 1 << 20, ..unused() };
     for (error, part) in [
-        (limited(), "The limit of 7.00 GiB stands in the way: raise limit or limit_fraction, or"),
-        (limited(), "; 7.00 GiB allowed"),
+        (limited(), "The limit of 6.00 GiB stands in the way: raise limit or limit_fraction, or"),
+        (limited(), "; 6.00 GiB allowed"),
         (unused(), "3.00 GiB are unused, in pieces that live blocks beside them keep"),
         (granules(), "3.00 GiB are unused, in granules of 2.00 MiB that live blocks keep in part"),
         (OutOfMemory { granule_bytes: None, ..granules() }, "backend:vmm gives parts of them back"),
