@@ -5,8 +5,8 @@ use std::sync::Arc;
 use cudarc::driver::{CudaStream, DevicePtr, DeviceRepr, HostSlice, ValidAsZeroBits};
 use drystone::{AllocateError, SizeError};
 
+use crate::block::Block;
 use crate::error::MemoryError;
-use crate::lane::Block;
 use crate::slice::PooledSlice;
 
 /// Gives device memory in the order of a stream.

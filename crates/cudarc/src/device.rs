@@ -8,8 +8,9 @@ use drystone::{Allocator, Budget, Options, Tag};
 use drystone_cuda::{CudaDevice, CudaOptions};
 
 use crate::alloc::DeviceAllocator;
+use crate::block::Block;
 use crate::error::MemoryError;
-use crate::lane::{Block, Device, Lane};
+use crate::lane::{Device, Lane};
 use crate::slice::PooledSlice;
 
 /// The memory of one device. Cloning gives another handle to the same allocator.
@@ -34,8 +35,8 @@ impl DeviceMemory {
 
     /// Memory to be used in the order of a stream.
     ///
-    /// The stream is retired once neither such a handle nor memory of it is left: what is free
-    /// then serves other streams.
+    /// The stream is retired once neither such a handle nor memory of it, or noted as used on it,
+    /// is left: what is free then serves other streams.
     ///
     /// # Errors
     /// The stream belongs to another device, or to another context than the primary one.
@@ -64,7 +65,8 @@ fn check_primary(context: &CudaContext) -> Result<(), MemoryError> {
 /// Memory in the order of one stream. Cloning gives another handle to the same.
 ///
 /// It allocates by [`Alloc`](crate::Alloc), a trait to be brought into scope. That asks the driver
-/// one thing, whether the stream is being captured; so does dropping a slice.
+/// one thing, whether the stream is being captured; so does dropping a slice, of each stream that
+/// it is noted as used on.
 #[derive(Clone, Debug)]
 pub struct StreamMemory {
     pub(crate) lane: Arc<Lane>,
@@ -73,8 +75,9 @@ pub struct StreamMemory {
 
 impl StreamMemory {
     /// Notes that a slice of another stream is used on this one, too: after it is dropped its
-    /// memory is not used again before this stream has passed the point it has reached by then.
-    /// For contexts whose event tracking is off; else cudarc sees to it.
+    /// memory is not used again before this stream has passed the point it has reached by then, or,
+    /// where this stream is being captured, before the graph is gone. For contexts whose event
+    /// tracking is off; else cudarc sees to it.
     ///
     /// # Errors
     /// The slice is of another device's memory.
@@ -83,11 +86,12 @@ impl StreamMemory {
             let ordinal = slice.ordinal();
             return Err(MemoryError::OtherMemory { ordinal });
         };
-        self.check_own(&block.lane.device)?;
-        match block.address() {
-            0 => Ok(()),
-            address => Ok(self.allocator().record_stream(address, self.lane.id)?),
+        self.check_own(&block.uses.lane.device)?;
+        if block.address() > 0 {
+            self.allocator().record_stream(block.address(), self.lane.id)?;
+            block.uses.note(&self.lane);
         }
+        Ok(())
     }
 
     pub(crate) fn check_own(&self, device: &Arc<Device>) -> Result<(), MemoryError> {

@@ -1,8 +1,8 @@
 //! CUDA graphs: [`GraphPool`], [`Capture`], [`Graph`].
 //!
 //! Keeps: memory that a graph uses and that came from here serves nobody else while the graph
-//! lives. What was asked for during the capture is of the graph's pool; what is older and was
-//! dropped during it, the graph holds.
+//! lives. What was asked for during the capture is of the graph's pool; what is older, is used on
+//! the captured stream and was dropped during the capture, the graph holds.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 
 use crate::device::{DeviceMemory, StreamMemory};
 use crate::error::MemoryError;
-use crate::lane::{Block, Lane, Pool, Session};
+use crate::lane::{Kept, Lane, Pool, Session};
 
 /// Memory for graphs, apart from all other. It lives as long as the last of its handles, graphs
 /// and slices. Cloning gives another handle to the same.
@@ -38,7 +38,8 @@ impl StreamMemory {
     /// comes from the pool.
     ///
     /// Slices from before that the graph uses must outlive it, unless they are dropped during the
-    /// capture.
+    /// capture. Those of other streams are then to be noted before, by
+    /// [`record_stream`](Self::record_stream).
     ///
     /// # Errors
     /// The pool is of another device's memory, the stream is captured already, the context tracks
@@ -119,7 +120,7 @@ fn end(lane: &Lane, flags: CUgraphInstantiate_flags) -> Ended {
 pub struct Graph {
     /// Before what it uses.
     graph: CudaGraph,
-    _kept: Vec<Block>,
+    _kept: Vec<Kept>,
     _pool: Arc<Pool>,
 }
 

@@ -18,7 +18,7 @@ use drystone::{AllocateError, SizeError};
 
 use crate::device::StreamMemory;
 use crate::error::MemoryError;
-use crate::lane::{Lane, is_captured};
+use crate::uses::{Fate, Uses};
 
 /// A cache that grows with the conversation, say: contiguous, never copied, and valid in graphs.
 ///
@@ -29,7 +29,9 @@ use crate::lane::{Lane, is_captured};
 pub struct Growable<T> {
     slice: ManuallyDrop<CudaSlice<T>>,
     memory: ManuallyDrop<drystone::Growable>,
-    lane: Arc<Lane>,
+    uses: Uses,
+    /// Whether cudarc tracked uses by events when it was made.
+    is_tracked: bool,
     len: usize,
     elements: PhantomData<T>,
 }
@@ -44,7 +46,7 @@ impl StreamMemory {
     /// # Panics
     /// In cudarc, if the driver has no event left.
     pub fn reserve<T: DeviceRepr>(&self, max_len: usize) -> Result<Growable<T>, MemoryError> {
-        let lane = Arc::clone(&self.lane);
+        let lane = &self.lane;
         // What cudarc would panic over comes to light here.
         lane.stream.context().bind_to_thread()?;
         let mut memory = self.allocator().reserve(lane.id, bytes_of::<T>(max_len)?)?;
@@ -56,7 +58,8 @@ impl StreamMemory {
         // has memory alone are handed out; the slice is never dropped.
         let slice = unsafe { lane.stream.upgrade_device_ptr(memory.address(), room) };
         let (slice, memory) = (ManuallyDrop::new(slice), ManuallyDrop::new(memory));
-        Ok(Growable { slice, memory, lane, len: 0, elements: PhantomData })
+        let (uses, is_tracked) = (Uses::new(lane), lane.stream.context().is_event_tracking());
+        Ok(Growable { slice, memory, uses, is_tracked, len: 0, elements: PhantomData })
     }
 }
 
@@ -93,7 +96,7 @@ impl<T> Growable<T> {
     /// # Safety
     /// The new elements are written before they are read, or any bytes are a value of `T`.
     pub unsafe fn grow_to(&mut self, len: usize) -> Result<(), MemoryError> {
-        self.lane.stream.context().bind_to_thread()?;
+        self.uses.lane.stream.context().bind_to_thread()?;
         self.memory.grow_to(bytes_of::<T>(len)?)?;
         self.len = self.len.max(len);
         Ok(())
@@ -112,7 +115,7 @@ impl<T> Growable<T> {
         // SAFETY: filled at once.
         unsafe { self.grow_to(len) }?;
         if len > before {
-            let stream = Arc::clone(&self.lane.stream);
+            let stream = Arc::clone(&self.uses.lane.stream);
             let filled = stream.memset_zeros(&mut self.slice_mut(before..));
             if let Err(error) = filled {
                 self.shrink_to(before)?;
@@ -131,7 +134,7 @@ impl<T> Growable<T> {
     /// # Safety
     /// As [`grow_to`](Self::grow_to).
     pub unsafe fn commit_rest(&mut self, margin_bytes: u64) -> Result<usize, MemoryError> {
-        self.lane.stream.context().bind_to_thread()?;
+        self.uses.lane.stream.context().bind_to_thread()?;
         let bytes = self.memory.commit_rest(margin_bytes)?;
         self.len = (bytes as usize / size_of::<T>().max(1)).max(self.len);
         Ok(self.len)
@@ -157,16 +160,18 @@ impl<T> Growable<T> {
     /// # Errors
     /// The stream is another device's.
     pub fn record_stream(&self, other: &StreamMemory) -> Result<(), MemoryError> {
-        other.check_own(&self.lane.device)?;
-        Ok(self.memory.record_stream(other.lane.id)?)
+        other.check_own(&self.uses.lane.device)?;
+        self.memory.record_stream(other.lane.id)?;
+        self.uses.note(&other.lane);
+        Ok(())
     }
 
     /// The stream waits for every use that cudarc noted.
     fn wait_for_uses(&mut self) -> Result<(), MemoryError> {
-        let context = Arc::clone(self.lane.stream.context());
+        let context = Arc::clone(self.uses.lane.stream.context());
         context.bind_to_thread()?;
         let earlier = context.check_err();
-        let stream = Arc::clone(&self.lane.stream);
+        let stream = Arc::clone(&self.uses.lane.stream);
         drop(self.slice.device_ptr_mut(&stream));
         let waited = context.check_err();
         context.record_err(earlier);
@@ -234,7 +239,7 @@ impl<T> DeviceSlice<T> for Growable<T> {
     }
 
     fn stream(&self) -> &Arc<CudaStream> {
-        &self.lane.stream
+        &self.uses.lane.stream
     }
 }
 
@@ -252,20 +257,26 @@ impl<T> DevicePtrMut<T> for Growable<T> {
 
 impl<T> Drop for Growable<T> {
     fn drop(&mut self) {
-        let context = Arc::clone(self.lane.stream.context());
+        let context = Arc::clone(self.uses.lane.stream.context());
         let earlier = context.check_err();
-        // A graph being captured may use it, and nobody knows for how long: it stays for good.
-        let is_captured = !matches!(is_captured(&self.lane.stream), Ok(false));
-        if !is_captured {
-            // SAFETY: the slice is not used again.
-            let slice = unsafe { ManuallyDrop::take(&mut self.slice) };
+        let fate = self.uses.fate(None);
+        // SAFETY: the slice is not used again.
+        let slice = unsafe { ManuallyDrop::take(&mut self.slice) };
+        if fate != Fate::Free && self.is_tracked {
+            // As a block's: its events stay as long as the program.
+            std::mem::forget(slice);
+        } else {
             // The stream waits for the last read and write.
             slice.leak();
         }
         let waited = context.check_err();
-        if !is_captured && waited.is_ok() {
+        if waited.is_ok() && fate != Fate::Never {
             // SAFETY: the memory is not used again.
-            unsafe { ManuallyDrop::drop(&mut self.memory) };
+            let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
+            if fate == Fate::Keep {
+                let kept = Arc::new((memory, self.uses.take()));
+                kept.1.keep(&kept);
+            }
         }
         context.record_err(waited.and(earlier));
     }

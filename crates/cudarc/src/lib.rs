@@ -24,11 +24,12 @@
 //! An engine that is to stay as it is calls [`install`] first: from then on cudarc's own slices
 //! come from Drystone.
 //!
-//! Modules, bottom first: `error` · `lane` (a device, its streams, blocks of memory, and who owns
-//! what while a stream is captured) · `slice` (typed) · `alloc` (the traits) · `device`, `graph`
-//! and `growable` (what the program holds); `install` stands alone.
+//! Modules, bottom first: `error` · `lane` (a device, its streams and their captures) · `uses` (who
+//! owns what while a stream is captured) · `block` (memory) · `slice` (typed) · `alloc` (the
+//! traits) · `device`, `graph` and `growable` (what the program holds); `install` stands alone.
 
 mod alloc;
+mod block;
 mod device;
 mod error;
 mod graph;
@@ -37,8 +38,10 @@ mod growable;
 mod install;
 mod lane;
 mod slice;
+mod uses;
 
 pub use alloc::{Alloc, DeviceAllocator};
+pub use block::Block;
 pub use device::{DeviceMemory, StreamMemory};
 pub use drystone_cuda::device_count;
 pub use error::MemoryError;
@@ -46,5 +49,4 @@ pub use graph::{Capture, Graph, GraphPool};
 pub use growable::Growable;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub use install::{InstallError, install, installed};
-pub use lane::Block;
 pub use slice::PooledSlice;

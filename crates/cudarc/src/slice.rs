@@ -14,8 +14,8 @@ use cudarc::driver::{
     LaunchArgs, PushKernelArg, SyncOnDrop,
 };
 
+use crate::block::Block;
 use crate::error::MemoryError;
-use crate::lane::Block;
 
 /// Elements in device memory of Drystone's, which goes back into its pool when this is dropped.
 ///
@@ -183,7 +183,7 @@ impl<T: DeviceRepr> PooledSlice<T> {
         let Some(block) = &self.block else {
             return Ok(self.slice.try_clone()?.into());
         };
-        let block = Block::new(&block.lane, self.slice.num_bytes() as u64, block.tag())?;
+        let block = Block::new(&block.uses.lane, self.slice.num_bytes() as u64, block.tag())?;
         // SAFETY: a block of that size, which is written now.
         let mut copy = unsafe { Self::over(block, self.slice.len()) }?;
         if !copy.is_empty() {

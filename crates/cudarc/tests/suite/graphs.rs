@@ -10,13 +10,13 @@ use drystone_testkit::SimCuda;
 
 use crate::{MIB, alloc, each_source, memory, on_a_device};
 
-const RELAXED: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+pub(crate) const RELAXED: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
 const GLOBAL: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
-const FLAGS: CUgraphInstantiate_flags =
+pub(crate) const FLAGS: CUgraphInstantiate_flags =
     CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
 
 /// As an engine that captures: on one stream, without tracking.
-fn untracked(memory: StreamMemory) -> StreamMemory {
+pub(crate) fn untracked(memory: StreamMemory) -> StreamMemory {
     // SAFETY: there is one stream.
     unsafe { memory.stream().context().disable_event_tracking() };
     memory
@@ -31,7 +31,7 @@ fn fill(memory: &StreamMemory, pool: &GraphPool, len: usize) -> (Graph, u64) {
     (capture.end(FLAGS).unwrap().unwrap(), address)
 }
 
-fn replay(memory: &StreamMemory, graph: &Graph) {
+pub(crate) fn replay(memory: &StreamMemory, graph: &Graph) {
     graph.launch().unwrap();
     memory.stream().synchronize().unwrap();
 }
@@ -66,7 +66,7 @@ fn i11_a_replay_leaves_memory_made_after_the_capture_alone() {
 }
 
 /// A pool of the device that the memory is of.
-fn pool_of(memory: &StreamMemory) -> GraphPool {
+pub(crate) fn pool_of(memory: &StreamMemory) -> GraphPool {
     memory.device().graph_pool()
 }
 

@@ -138,3 +138,34 @@ fn b01_what_is_given_up_waits_for_uses_that_cudarc_noted() {
         memory.stream().context().check_err().unwrap();
     });
 }
+
+#[test]
+fn i11_what_is_dropped_during_a_capture_lives_as_long_as_the_graph() {
+    let name = "growable::i11_what_is_dropped_during_a_capture_lives_as_long_as_the_graph";
+    on_a_device(name, "memory:1GiB,backing:true", || {
+        let memory = untracked(memory(&Options::default()));
+        let other = memory.device().on(&memory.stream().fork().unwrap()).unwrap();
+        let held = || {
+            memory.stream().context().synchronize().unwrap();
+            memory.allocator().trim().unwrap();
+            memory.allocator().stats().all.reserved_bytes.current >> 20
+        };
+        // Of the captured stream, and of one that is not.
+        for owner in [&memory, &other] {
+            let mut cache = owner.reserve::<f32>(64 * MIB).unwrap();
+            cache.grow_zeros_to(3 * MIB).unwrap();
+            cache.record_stream(&memory).unwrap();
+            owner.stream().synchronize().unwrap();
+            let capture = memory.capture(&memory.device().graph_pool(), RELAXED).unwrap();
+            memory.stream().memset_zeros(&mut cache.as_view_mut()).unwrap();
+            drop(cache);
+            let graph = capture.end(FLAGS).unwrap().unwrap();
+            assert_eq!(held(), 12);
+            graph.launch().unwrap();
+            drop(graph);
+            assert_eq!(held(), 0);
+        }
+        memory.stream().context().check_err().unwrap();
+        assert_eq!(SimCuda::find().unwrap().violations(0), [""; 0]);
+    });
+}

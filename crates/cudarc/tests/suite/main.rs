@@ -4,6 +4,7 @@
 //! is first called. The example an engine would copy is run here, too.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod across;
 mod as_preloaded;
 mod graphs;
 mod growable;

@@ -1,0 +1,81 @@
+//! [`Uses`]: the streams that memory is used on, and what their captures mean for its end.
+//!
+//! Keeps: what is dropped while a stream that it is known to be used on is captured serves nobody
+//! else while the graph lives. Every session under way on such a stream keeps it for its graph. Of
+//! a capture without a session nobody knows how long its graph lives: it keeps memory for good.
+//!
+//! Lock order: `others`, then a lane's `session`; neither within the allocator's.
+
+use std::fmt::Debug;
+use std::iter;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::lane::{Lane, Pool, is_captured};
+
+/// What becomes of memory that is dropped now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// No graph being captured uses it, or such a graph holds the pool that it is of.
+    Free,
+    /// It is for the sessions under way: see [`Uses::keep`].
+    Keep,
+    /// A capture without a session may use it, or the driver cannot say whether there is one.
+    Never,
+}
+
+/// The streams that memory is used on. They live as long as it does.
+#[derive(Debug)]
+pub(crate) struct Uses {
+    /// The one in whose order it is freed.
+    pub(crate) lane: Arc<Lane>,
+    /// Those that it was noted for.
+    others: Mutex<Vec<Arc<Lane>>>,
+}
+
+impl Uses {
+    pub(crate) fn new(lane: &Arc<Lane>) -> Self {
+        Self { lane: Arc::clone(lane), others: Mutex::default() }
+    }
+
+    /// The same uses, for memory that outlives its holder.
+    pub(crate) fn take(&mut self) -> Self {
+        let others = std::mem::take(self.others.get_mut());
+        Self { lane: Arc::clone(&self.lane), others: Mutex::new(others) }
+    }
+
+    /// Notes a use on a stream of the same device's.
+    pub(crate) fn note(&self, lane: &Arc<Lane>) {
+        let mut others = self.others.lock();
+        if !iter::once(&self.lane).chain(others.iter()).any(|known| Arc::ptr_eq(known, lane)) {
+            others.push(Arc::clone(lane));
+        }
+    }
+
+    /// What becomes of memory of a pool, or of none, that is dropped now. Asks the driver about
+    /// each stream on which no session is under way.
+    pub(crate) fn fate(&mut self, own_pool: Option<&Arc<Pool>>) -> Fate {
+        let mut fate = Fate::Free;
+        for lane in iter::once(&self.lane).chain(self.others.get_mut().iter()) {
+            match lane.session.lock().as_ref() {
+                Some(session) if own_pool.is_some_and(|pool| Arc::ptr_eq(pool, &session.pool)) => {}
+                Some(_) => fate = Fate::Keep,
+                None if matches!(is_captured(&lane.stream), Ok(false)) => {}
+                None => return Fate::Never,
+            }
+        }
+        fate
+    }
+
+    /// Every session under way keeps the memory, which has these uses. Where none is any more, it
+    /// ends with its last holder, the caller.
+    pub(crate) fn keep<M: Debug + Send + Sync + 'static>(&self, memory: &Arc<M>) {
+        let others = self.others.lock();
+        for lane in iter::once(&self.lane).chain(others.iter()) {
+            if let Some(session) = lane.session.lock().as_mut() {
+                session.kept.push(Arc::<M>::clone(memory));
+            }
+        }
+    }
+}
