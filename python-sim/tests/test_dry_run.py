@@ -286,7 +286,9 @@ class DryRun(unittest.TestCase):
                 running = subprocess.Popen(
                     [sys.executable, "-m", "drystone_sim", "dry-run", "waits.py"],
                     cwd=self.folder.name, text=True, stderr=subprocess.PIPE,
-                    start_new_session=True, env={**os.environ, "TMPDIR": left})
+                    start_new_session=True, env={**os.environ, "TMPDIR": left},
+                    # Whoever runs tests in the background may have it ignored, and so it stays.
+                    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
                 self.assertEqual(running.stderr.readline(), "waits\n")
                 target(running.pid, number)
                 # Ends where the program ends, which holds the same pipe.
