@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{CONF, Program, all_are_run, library};
+use common::{CONF, Program, all_are_run, describe, library};
 
 /// One device, so that a thread's context is remembered.
 const ONE: &str = "memory:4GiB,oracle:true,backing:true";
@@ -55,7 +55,29 @@ programs! {
     b01_b04_b20_streams_and_threads_leave_nothing_behind: "b20_churn.c" on CHURN;
 }
 
+/// The lines of a trace, all whole, after its two of head.
+fn events_of(trace: &std::path::Path) -> usize {
+    let text = std::fs::read_to_string(trace).unwrap();
+    assert!(text.starts_with("# gpu-alloc-trace v1\n") && text.ends_with('\n'));
+    let is_event = |line: &str| matches!(line.as_bytes()[0], b'a' | b'f');
+    let events = text.lines().skip(2);
+    events.inspect(|line| assert!(is_event(line), "{line:?}")).count()
+}
+
+#[test]
+fn a_recording_ends_with_a_reset_and_the_next_has_a_file_of_its_own() {
+    let Some(program) = Program::new("driver/record_reset.c", &["-DWAY=0", "-lcuda"]) else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let mut recorded = program.command(Some(library()), ONE);
+    let output = recorded.env("DRYSTONE_RECORD", folder.path().join("trace.csv")).output().unwrap();
+    assert!(output.status.success(), "{}", describe(&output));
+    assert_eq!(events_of(&folder.path().join("trace.csv")), 8000);
+    assert_eq!(events_of(&folder.path().join("trace-reset1.csv")), 6);
+}
+
 #[test]
 fn every_program_is_run() {
-    all_are_run("driver", FILES, &["driver.h"]);
+    all_are_run("driver", FILES, &["driver.h", "record_reset.c"]);
 }

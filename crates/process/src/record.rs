@@ -1,7 +1,7 @@
 //! `DRYSTONE_RECORD`: what a program asks of the library, written to a file as a trace.
 //!
-//! Keeps: a recording goes on until the process exits, and is whole then; children that it forks
-//! write nothing of it.
+//! Keeps: a recording goes on until its device is reset or the process exits, and is whole then;
+//! each has a file of its own. Children that it forks write nothing of it.
 
 use std::ffi::{OsString, c_int};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -14,10 +14,12 @@ use parking_lot::Mutex;
 
 use crate::status::{Failure, Status};
 
-/// Names the file: of device 0, and with `-N` before its ending of device N.
+/// Names the file: of device 0, and with `-N` before its ending of device N, followed by `-resetM`
+/// once that was reset M times.
 const VARIABLE: &str = "DRYSTONE_RECORD";
 
-static RECORDINGS: Mutex<Vec<Recording>> = Mutex::new(Vec::new());
+/// All that began, by their device; `None` from the device's reset on.
+static RECORDINGS: Mutex<Vec<(u32, Option<Recording>)>> = Mutex::new(Vec::new());
 
 unsafe extern "C" {
     fn atexit(function: extern "C" fn()) -> c_int;
@@ -30,7 +32,7 @@ extern "C" fn flush() {
     }
     // A thread that is recording just now is not waited for.
     let Some(recordings) = RECORDINGS.try_lock() else { return };
-    for recording in &*recordings {
+    for recording in recordings.iter().filter_map(|(_, recording)| recording.as_ref()) {
         // Nobody is left to tell.
         let _ = recording.flush();
     }
@@ -42,12 +44,16 @@ pub(crate) fn begin(allocator: &Allocator, ordinal: u32) -> Result<(), Failure> 
     let Some(file) = std::env::var_os(VARIABLE).filter(|file| !file.is_empty()) else {
         return Ok(());
     };
-    let path = path_of(Path::new(&file), ordinal);
+    let mut recordings = RECORDINGS.lock();
+    // One for each time that the device was opened.
+    let resets = recordings.iter().filter(|(of, _)| *of == ordinal).count();
+    let path = path_of(Path::new(&file), ordinal, resets);
     let recording = allocator.record(&path).map_err(|error| {
         let message = format!("{VARIABLE}: cannot write {}: {error}", path.display());
         Failure::new(Status::FileError, message)
     })?;
-    RECORDINGS.lock().push(recording);
+    recordings.push((ordinal, Some(recording)));
+    drop(recordings);
     AT_EXIT.call_once(|| {
         // SAFETY: the library is never unloaded, and the function calls nothing that panics. Where
         // it cannot be registered, the end of the trace is lost.
@@ -56,15 +62,29 @@ pub(crate) fn begin(allocator: &Allocator, ordinal: u32) -> Result<(), Failure> 
     Ok(())
 }
 
-fn path_of(file: &Path, ordinal: u32) -> PathBuf {
-    if ordinal == 0 {
-        return file.to_owned();
+/// The device was reset: what is recorded so far is all there is of it.
+pub(crate) fn end(ordinal: u32) {
+    let mut recordings = RECORDINGS.lock();
+    for (_, recording) in recordings.iter_mut().filter(|(of, _)| *of == ordinal) {
+        // Nobody is there to tell.
+        let _ = recording.take().map(Recording::end);
+    }
+}
+
+/// The file of a device that was reset so many times.
+fn path_of(file: &Path, ordinal: u32, resets: usize) -> PathBuf {
+    let mut suffix = String::new();
+    if ordinal > 0 {
+        suffix += &format!("-{ordinal}");
+    }
+    if resets > 0 {
+        suffix += &format!("-reset{resets}");
     }
     let text = file.as_os_str().as_bytes();
     let name = text.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
     let ending = text[name..].iter().position(|&byte| byte == b'.');
     let (stem, ending) = text.split_at(ending.map_or(text.len(), |at| name + at));
-    OsString::from_vec([stem, format!("-{ordinal}").as_bytes(), ending].concat()).into()
+    OsString::from_vec([stem, suffix.as_bytes(), ending].concat()).into()
 }
 
 #[cfg(test)]
@@ -74,9 +94,11 @@ mod tests {
 
     #[test]
     fn each_device_has_a_file() {
-        let path = |file: &str, ordinal| path_of(Path::new(file), ordinal);
-        assert_eq!(path("/a/b.csv", 0), Path::new("/a/b.csv"));
-        assert_eq!(path("/a/b.x.csv", 3), Path::new("/a/b-3.x.csv"));
-        assert_eq!(path("b", 1), Path::new("b-1"));
+        let path = |file: &str, ordinal, resets| path_of(Path::new(file), ordinal, resets);
+        assert_eq!(path("/a/b.csv", 0, 0), Path::new("/a/b.csv"));
+        assert_eq!(path("/a/b.x.csv", 3, 0), Path::new("/a/b-3.x.csv"));
+        assert_eq!(path("b", 1, 0), Path::new("b-1"));
+        assert_eq!(path("/a/b.csv", 0, 1), Path::new("/a/b-reset1.csv"));
+        assert_eq!(path("/a/b.csv", 1, 2), Path::new("/a/b-1-reset2.csv"));
     }
 }

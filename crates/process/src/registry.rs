@@ -63,26 +63,15 @@ pub fn get(ordinal: c_int) -> Result<&'static Device, Failure> {
     }
 }
 
-/// Opens a device, and the memory of every two that are in use then to one another.
-#[cold]
-fn open(ordinal: c_int) -> Result<&'static Device, Failure> {
-    let device = open_alone(ordinal)?;
-    // Programs copy between devices without a word to an allocator of this kind, and mapped memory
-    // is closed to all that it was not opened to.
-    for other in in_use().filter(|other| other.ordinal != device.ordinal) {
-        open_to(device, other);
-        open_to(other, device);
-    }
-    Ok(device)
-}
-
 /// Opens a device's memory to another, if that can reach it. Where it cannot the driver copies
 /// through the host. The allocator asks, not the driver alone: a capture may be under way.
 fn open_to(device: &Device, peer: &Device) {
     let _ = device.allocator.enable_peer_access(peer.ordinal);
 }
 
-fn open_alone(ordinal: c_int) -> Result<&'static Device, Failure> {
+/// Opens a device, and the memory of every two that are in use then to one another.
+#[cold]
+fn open(ordinal: c_int) -> Result<&'static Device, Failure> {
     state::check()?;
     let index = position(ordinal)?;
     // A child forked from here on is told by the driver's layer, which is asked before this lock.
@@ -99,6 +88,12 @@ fn open_alone(ordinal: c_int) -> Result<&'static Device, Failure> {
     let driver = (given.open_driver)(index as u32, &options)?;
     let device = Box::new(Device::new(index as u32, driver, &options)?);
     record::begin(&device.allocator, device.ordinal)?;
+    // Programs copy between devices without a word to an allocator of this kind, and mapped memory
+    // is closed to all that it was not opened to. So this comes before anybody finds the device.
+    for other in in_use() {
+        open_to(&device, other);
+        open_to(other, &device);
+    }
     let device = Box::leak(device);
     DEVICES[index].store(ptr::from_mut(device), Ordering::Release);
     Ok(device)
@@ -109,6 +104,8 @@ fn open_alone(ordinal: c_int) -> Result<&'static Device, Failure> {
 pub fn forget(ordinal: c_int) {
     if let Some(entry) = DEVICES.get(ordinal as usize) {
         entry.store(ptr::null_mut(), Ordering::Release);
+        // Cannot truncate: the position is below the table's length.
+        record::end(ordinal as u32);
     }
 }
 
