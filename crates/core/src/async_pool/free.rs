@@ -95,11 +95,27 @@ impl AsyncPools {
         self.free(address)
     }
 
-    /// The blocks that may go back to the driver now. To be taken again after each fence that
-    /// passes, and after a free that failed.
-    pub fn deferred_frees(&mut self) -> Vec<DeferredFree> {
-        let deferred = std::mem::take(&mut self.deferred);
-        deferred.into_iter().filter_map(|index| self.start_free(index)).collect()
+    /// The blocks that may go back to the driver now, those in the order of their own stream only
+    /// if that `may_be_named` to the driver. To be taken again after each fence that passes, and
+    /// after a free that failed.
+    pub fn deferred_frees(&mut self, may_be_named: impl Fn(StreamId) -> bool) -> Vec<DeferredFree> {
+        let may_go = |pools: &Self, index: BlockIndex| {
+            let route = pools.route(&pools.blocks[index.slot()]);
+            !matches!(route, Some(FreeOrder::Own(stream)) if !may_be_named(stream))
+        };
+        let mut begun = Vec::new();
+        for index in std::mem::take(&mut self.deferred) {
+            match may_go(self, index) {
+                true => begun.extend(self.start_free(index)),
+                false => self.deferred.push(index),
+            }
+        }
+        begun
+    }
+
+    /// Whether freed blocks could not go back yet that wait for no fence.
+    pub fn has_deferred(&self) -> bool {
+        !self.deferred.is_empty()
     }
 
     /// Lets a block go back to the driver, or defers that.

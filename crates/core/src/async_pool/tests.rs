@@ -41,7 +41,7 @@ impl World {
 
     /// The routes of all deferred frees that may be made now; all succeed.
     fn free_deferred(&mut self) -> Vec<FreeOrder> {
-        let frees = self.pools.deferred_frees();
+        let frees = self.pools.deferred_frees(|_| true);
         self.pools.check().unwrap();
         let routes = frees.iter().map(DeferredFree::route).collect();
         frees.into_iter().for_each(|one| self.pools.finish_free(one, true));
@@ -178,12 +178,34 @@ fn a_free_that_failed_is_made_again() {
     world.pools.finish_free(deferred, false);
     world.pools.check().unwrap();
     assert_eq!(world.pools.free(address).unwrap_err(), FreeError::AlreadyFree { address });
-    let again = world.pools.deferred_frees().pop().unwrap();
+    let again = world.pools.deferred_frees(|_| true).pop().unwrap();
     assert_eq!(again.route(), FreeOrder::Own(stream));
     world.pools.finish_free(again, false);
     // Its stream may be gone for good: an idle device sets it free of that, too.
     world.synchronize();
     assert_eq!(world.free_deferred(), [FreeOrder::Any(stream)]);
+}
+
+/// Nothing is known of whether it is there; once the device was idle its order says nothing more.
+#[test]
+fn the_order_of_a_stream_that_may_not_be_named_is_waited_for() {
+    let mut world = World::new(u64::MAX);
+    let [own, other] = std::array::from_fn(|_| world.pools.add_stream());
+    for stream in [own, other] {
+        let address = world.allocate(stream, 512);
+        let FreeOutcome::Now(deferred) = world.free(address) else { panic!("nobody else uses it") };
+        world.pools.finish_free(deferred, false);
+    }
+    let named = world.pools.deferred_frees(|stream| stream == other);
+    world.pools.check().unwrap();
+    let routes: Vec<_> = named.iter().map(DeferredFree::route).collect();
+    assert_eq!(routes, [FreeOrder::Own(other)]);
+    named.into_iter().for_each(|one| world.pools.finish_free(one, true));
+    world.synchronize();
+    let idle = world.pools.deferred_frees(|_| false).pop().unwrap();
+    assert_eq!(idle.route(), FreeOrder::Any(own));
+    world.pools.finish_free(idle, true);
+    world.pools.check().unwrap();
 }
 
 #[test]

@@ -3,7 +3,9 @@
 //!
 //! Each pool has a memory pool of its own, made when it is first asked; never the device's default
 //! one. A stream that is captured takes only what becomes part of its graph, and a graph only what
-//! it allocated (I11). Whoever allocates or trims holds the growth lock, so that what is known of a
+//! it allocated (I11). A stream that may be gone is named to the driver by calls alone that bring it:
+//! what is freed of it goes back with its next request, or once the device was idle, and what a
+//! graph owns stays the graph's. Whoever allocates or trims holds the growth lock, so that what is known of a
 //! memory pool is never older than what is known of its blocks.
 
 use drystone_core::{
@@ -38,16 +40,20 @@ impl PoolsDevice<'_> {
         let refused = self.pools.change(|pools| pools.allocated(miss, pending, given));
         if let Ok(Some(block)) = refused {
             // A block that could not go is let go of later.
-            let _ = self.let_go(block);
+            let _ = self.let_go(block, Some(miss.stream()));
         }
     }
 
-    /// Gives freed blocks whose uses are complete back to the driver. True if any went.
+    /// Gives freed blocks whose uses are complete back to the driver, in the order of streams whose
+    /// end will be told, and of the one that the call at hand brings. True if any went.
     ///
     /// Errors: no driver call can succeed any more, and no further one was tried.
-    pub(super) fn free_deferred(self) -> Result<bool, DriverError> {
+    pub(super) fn free_deferred(self, brought: Option<StreamId>) -> Result<bool, DriverError> {
         let (mut any, mut end) = (false, None);
-        let blocks = self.pools.change(|pools| pools.deferred_frees());
+        let lasting = self.executor.events.lock().ids();
+        let blocks = self.pools.change(|pools| {
+            pools.deferred_frees(|stream| brought == Some(stream) || lasting.contains(&stream))
+        });
         let blocks = blocks.map_err(poisoned(Call::FreeAsync))?;
         // Each is tried, whatever becomes of those before it, but for the end of everything.
         for block in blocks {
@@ -55,7 +61,7 @@ impl PoolsDevice<'_> {
                 let _ = self.pools.change(|pools| pools.finish_free(block, false));
                 continue;
             }
-            match self.let_go(block) {
+            match self.let_go(block, brought) {
                 Ok(()) => any = true,
                 Err(error) if is_final(error.code) => end = Some(error),
                 Err(_) => {}
@@ -69,7 +75,7 @@ impl PoolsDevice<'_> {
         self.executor
             .refuse_in_capture(Call::TrimMemoryPool)
             .map_err(TrimError::before_anything)?;
-        self.free_deferred().map_err(TrimError::before_anything)?;
+        self.free_deferred(None).map_err(TrimError::before_anything)?;
         self.observe().map_err(TrimError::before_anything)?;
         let before = self.pools.read().stats().all.reserved_bytes;
         let pools = self.pools.read().trimmable_pools();
@@ -168,38 +174,57 @@ impl PoolsDevice<'_> {
         noted.map_err(poisoned(Call::MemoryPoolUsage))
     }
 
-    /// Gives a block back to the driver, or back to the pools, to be tried again later.
-    pub(crate) fn let_go(self, block: DeferredFree) -> Result<(), DriverError> {
-        let freed = self.free_async(&block);
+    /// Gives a block back to the driver, or back to the pools, to be tried again later: where it may
+    /// go in the order of its own stream alone, that may be gone, and is not `brought`.
+    pub(crate) fn let_go(
+        self,
+        block: DeferredFree,
+        brought: Option<StreamId>,
+    ) -> Result<(), DriverError> {
+        let freed = self.free_async(&block, brought);
         let noted = self.pools.change(|pools| pools.finish_free(block, freed.is_ok()));
         freed.and(noted.map_err(poisoned(Call::FreeAsync)))
     }
 
-    fn free_async(self, block: &DeferredFree) -> Result<(), DriverError> {
-        let _relaxed = Relaxed::enter(&*self.executor.driver)?;
+    fn free_async(
+        self,
+        block: &DeferredFree,
+        brought: Option<StreamId>,
+    ) -> Result<(), DriverError> {
+        let Executor { driver, events, .. } = self.executor;
+        let may_be_gone = |stream| brought != Some(stream) && events.lock().is_passing(stream);
         let address = block.address();
         match block.route() {
+            FreeOrder::Own(stream) if may_be_gone(stream) => {
+                Err(DriverError::new(Call::FreeAsync, ErrorCode::InvalidHandle))
+            }
             FreeOrder::Own(stream) => {
-                self.executor.driver.free_async(address, self.uncaptured(stream)?)
+                let _relaxed = Relaxed::enter(&**driver)?;
+                driver.free_async(address, self.uncaptured(stream)?)
             }
             FreeOrder::Graph(stream) => {
-                let Some(stream) = self.executor.events.lock().stream(stream) else {
-                    return Ok(());
-                };
-                match self.executor.driver.capture_status(stream)? {
-                    CaptureStatus::Active => self.executor.driver.free_async(address, stream),
+                let handle = events.lock().stream(stream);
+                // A thread's own has one handle in all threads, and in a capture nobody can ask
+                // which of them it is.
+                let is_known = handle != Some(Stream::PER_THREAD) && !may_be_gone(stream);
+                let Some(stream) = handle.filter(|_| is_known) else { return Ok(()) };
+                let _relaxed = Relaxed::enter(&**driver)?;
+                match driver.capture_status(stream)? {
+                    CaptureStatus::Active => driver.free_async(address, stream),
                     _ => Ok(()),
                 }
             }
             FreeOrder::Any(stream) => {
-                let others = self.executor.events.lock().ids();
-                let mut streams = std::iter::once(stream).chain(others);
-                let usable = streams.find_map(|one| self.uncaptured(one).ok());
+                let _relaxed = Relaxed::enter(&**driver)?;
+                let mut streams = events.lock().ids();
+                // Best the block's own, if it may be named.
+                streams.sort_by_key(|&one| one != stream);
+                let usable = streams.into_iter().find_map(|one| self.uncaptured(one).ok());
                 if usable.is_none() {
                     self.executor.refuse_in_capture(Call::FreeAsync)?;
                 }
                 // The default stream is there when no other is.
-                self.executor.driver.free_async(address, usable.unwrap_or(Stream::DEFAULT))
+                driver.free_async(address, usable.unwrap_or(Stream::DEFAULT))
             }
         }
     }

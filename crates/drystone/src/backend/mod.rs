@@ -9,7 +9,9 @@ pub(crate) mod heap;
 
 use std::ops::Deref;
 
-use drystone_core::{AsyncPools, Heap, RemapStats, SegmentView, SnapshotBuffer, StateMachine};
+use drystone_core::{
+    AsyncPools, Heap, RemapStats, SegmentView, SnapshotBuffer, StateMachine, StreamId,
+};
 use drystone_driver::DriverError;
 
 use self::async_pools::PoolsDevice;
@@ -66,10 +68,24 @@ impl BackendState {
     /// went. A freed block of a heap is the heap's again.
     ///
     /// Errors: no driver call can succeed any more, and no further one was tried.
-    pub(crate) fn free_deferred(&self, executor: &Executor) -> Result<bool, DriverError> {
+    pub(crate) fn free_deferred(
+        &self,
+        executor: &Executor,
+        brought: Option<StreamId>,
+    ) -> Result<bool, DriverError> {
         match self {
             BackendState::Heap(_) => Ok(false),
-            BackendState::AsyncPools(pools) => PoolsDevice { executor, pools }.free_deferred(),
+            BackendState::AsyncPools(pools) => {
+                PoolsDevice { executor, pools }.free_deferred(brought)
+            }
+        }
+    }
+
+    /// Whether freed blocks wait to go back to the driver, and for no fence.
+    pub(crate) fn has_deferred(&self) -> bool {
+        match self {
+            BackendState::Heap(_) => false,
+            BackendState::AsyncPools(pools) => pools.read().has_deferred(),
         }
     }
 

@@ -238,7 +238,7 @@ impl Engine {
             FreeOutcome::Now(block) => {
                 // Where it fails the block is kept, and each call that follows refused.
                 drop(self.check_context());
-                drop(PoolsDevice { executor: &self.executor, pools }.let_go(block));
+                drop(PoolsDevice { executor: &self.executor, pools }.let_go(block, None));
             }
             FreeOutcome::Plan(plan) => self.finish(plan),
         }

@@ -53,9 +53,10 @@ impl Engine {
             known.forget(uid);
             // Its handle leads nowhere, or to another stream.
             self.executor.events.lock().forget_handle(gone);
-            self.streams.has_lost.store(true, Ordering::Relaxed);
             // A stream in the table was added and is not retired; who is poisoned says so himself.
             let _ = self.end_stream(gone);
+            // Not before: who waits by then would have waited for nothing of this one's.
+            self.streams.has_lost.store(true, Ordering::Relaxed);
         }
     }
 
@@ -107,13 +108,16 @@ impl Engine {
         }
     }
 
-    /// Records what a call may that brings the stream: the fences that waited for the end of its
-    /// capture, and one that tells others that what was freed before has passed.
+    /// Does what a call may that brings the stream: records the fences that waited for the end of
+    /// its capture, gives back what may go in its order alone, and records a fence that tells others
+    /// that what was freed before has passed.
     pub(super) fn mark(&self, stream: StreamId, captured: Captured) {
         if captured == Captured::Own {
             return;
         }
         self.perform_all(self.executor.after_capture(Some(stream)));
+        // What cannot go is tried again with its next call.
+        let _ = self.backend.free_deferred(&self.executor, Some(stream));
         if let BackendState::Heap(heap) = &self.backend
             && let Ok(Some(plan)) = heap.change(|heap| heap.plan_mark(stream))
         {

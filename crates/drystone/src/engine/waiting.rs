@@ -17,7 +17,7 @@ impl Engine {
         let has_passed = self.note_passed();
         if has_passed.is_ok() {
             // What could not go is tried again.
-            let _ = self.backend.free_deferred(&self.executor);
+            let _ = self.backend.free_deferred(&self.executor, None);
         }
         has_passed.unwrap_or(false)
     }
@@ -72,15 +72,20 @@ impl Engine {
         self.executor.refuse_in_capture(Call::SynchronizeDevice)?;
         // What needs a fence of a stream that may be gone is over once the device is idle.
         self.abandon_all(self.executor.take_until_capture_ends());
-        self.backend.free_deferred(&self.executor)?;
+        self.backend.free_deferred(&self.executor, None)?;
         let plan = self.plan_synchronize()?;
         let done = self.executor.carry_out(&plan, None);
         // Once handed back, the plan frees at once what waits still: so before, in parts.
         let noted = if done.is_ok() { self.note_passed() } else { Ok(false) };
         self.executor.hand_back(self.backend.state(), plan, done)?;
         noted?;
-        if self.backend.free_deferred(&self.executor)? {
-            // What could go only now is unused once the device has been idle again.
+        // What waited for a fence goes in any order once the device has been idle again, if its own
+        // stream may not be named; and what could go only now is unused then.
+        for _ in 0..2 {
+            let has_gone = self.backend.free_deferred(&self.executor, None)?;
+            if !has_gone && !self.backend.has_deferred() {
+                break;
+            }
             self.perform(self.plan_synchronize()?)?;
         }
         Ok(())

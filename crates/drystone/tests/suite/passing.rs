@@ -8,7 +8,7 @@ use drystone::driver::{Call, CaptureMode};
 use drystone_sim::SimDevice;
 
 use crate::program::Program;
-use crate::setup::{Setup, VMM_2MIB, on_every_setup};
+use crate::setup::{ASYNC, Setup, VMM_2MIB, on_every_setup};
 use crate::sim::{MIB, watched};
 
 on_every_setup!(
@@ -212,5 +212,45 @@ fn a_hit_tells_others_what_its_stream_freed() {
     let other = program.allocate(lane, 48 * MIB);
     assert_eq!(program.reserved(), reserved);
     [small, first, hit, other].into_iter().for_each(|block| program.free(block));
+    program.end();
+}
+
+/// Freed before its stream is destroyed: the program has done all that it is told to do.
+#[test]
+fn a_deferred_free_of_the_drivers_pools_does_not_name_a_stream_that_may_be_gone() {
+    let program = ASYNC.program();
+    let (lane, gone) = (program.lane(), program.passing_lane());
+    let block = program.allocate(gone, 12 * MIB);
+    program.use_on(&block, lane);
+    program.device.work(lane.stream, 1000);
+    program.free(block);
+    program.device.destroy_stream(gone.stream);
+    program.device.pass(1_000_000);
+    let more = program.allocate(lane, 12 * MIB);
+    program.free(more);
+    program.end();
+}
+
+#[test]
+fn a_free_of_the_drivers_pools_does_not_name_a_stream_that_may_be_gone() {
+    let program = ASYNC.program();
+    let gone = program.passing_lane();
+    let block = program.allocate(gone, 12 * MIB);
+    program.device.destroy_stream(gone.stream);
+    program.free(block);
+    program.end();
+}
+
+/// With its next request a stream gives back what it freed, before anything more is taken.
+#[test]
+fn what_a_passing_stream_frees_serves_its_next_request() {
+    let program = ASYNC.program();
+    let own = program.passing_lane();
+    let block = program.allocate(own, 12 * MIB);
+    let reserved = program.reserved();
+    program.free(block);
+    let again = program.allocate(own, 12 * MIB);
+    assert_eq!(program.reserved(), reserved);
+    program.free(again);
     program.end();
 }
