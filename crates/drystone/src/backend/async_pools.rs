@@ -218,7 +218,9 @@ impl PoolsDevice<'_> {
                 let _relaxed = Relaxed::enter(&**driver)?;
                 let mut streams = events.lock().ids();
                 // Best the block's own, if it may be named.
-                streams.sort_by_key(|&one| one != stream);
+                if let Some(own) = streams.iter().position(|&one| one == stream) {
+                    streams.swap(0, own);
+                }
                 let usable = streams.into_iter().find_map(|one| self.uncaptured(one).ok());
                 if usable.is_none() {
                     self.executor.refuse_in_capture(Call::FreeAsync)?;
