@@ -21,8 +21,6 @@ pub struct Block {
     /// 0 for an empty one.
     address: CUdeviceptr,
     source: Source,
-    /// Whether cudarc tracked uses by events when it was made.
-    is_tracked: bool,
     tag: Option<Tag>,
 }
 
@@ -38,6 +36,13 @@ enum Source {
     Driver(#[expect(dead_code, reason = "dropped with the block")] Option<Held>),
 }
 
+impl Source {
+    /// The pool for graphs that it is of.
+    fn pool(&self) -> Option<&Arc<Pool>> {
+        if let Source::Graphs(pool) = self { Some(pool) } else { None }
+    }
+}
+
 impl Block {
     /// Memory on a lane.
     pub(crate) fn new(
@@ -46,13 +51,12 @@ impl Block {
         tag: Option<&Tag>,
     ) -> Result<Self, MemoryError> {
         lane.stream.context().bind_to_thread()?;
-        let is_tracked = lane.stream.context().is_event_tracking();
         let block = |address, source| {
             if let (Some(tag), Source::Default | Source::Graphs(_)) = (tag, &source) {
                 // A live block of the allocator's, or none, which counts nothing.
                 let _ = lane.device.allocator.tag_block(address, Some(tag));
             }
-            Self { uses: Uses::new(lane), address, source, is_tracked, tag: tag.cloned() }
+            Self { uses: Uses::new(lane), address, source, tag: tag.cloned() }
         };
         if bytes == 0 {
             return Ok(block(0, Source::Default));
@@ -95,36 +99,16 @@ impl Block {
             self.address = 0;
             return drop(slice);
         }
-        let context = Arc::clone(self.stream().context());
-        let earlier = context.check_err();
-        let fate = self.fate();
-        if fate != Fate::Free && self.is_tracked {
-            // Its events may be of before the capture, which must not wait for them, or of within,
-            // for which nobody outside may wait. They cannot be destroyed without: they stay as
-            // long as the program.
-            std::mem::forget(slice);
-        } else {
-            // The stream waits for the last read and write.
-            slice.leak();
-        }
-        let waited = context.check_err();
-        if waited.is_ok() {
-            self.give_back(fate);
-        } else {
-            // Somebody may still be using it: nobody else may have it, ever.
-            self.address = 0;
-        }
-        context.record_err(waited.and(earlier));
+        let fate = self.uses.end(slice, self.source.pool());
+        self.give_back(fate);
     }
 
     /// What becomes of it if it is dropped now.
     fn fate(&mut self) -> Fate {
-        match &self.source {
-            _ if self.address == 0 => Fate::Free,
-            Source::Driver(_) => Fate::Free,
-            Source::Default => self.uses.fate(None),
-            Source::Graphs(pool) => self.uses.fate(Some(pool)),
+        if self.address == 0 || matches!(self.source, Source::Driver(_)) {
+            return Fate::Free;
         }
+        self.uses.fate(self.source.pool())
     }
 
     /// The memory goes where the next may have it.
@@ -146,7 +130,6 @@ impl Block {
                     uses: self.uses.take(),
                     address,
                     source: std::mem::replace(&mut self.source, Source::Default),
-                    is_tracked: self.is_tracked,
                     tag: self.tag.take(),
                 });
                 block.uses.keep(&block);

@@ -30,8 +30,6 @@ pub struct Growable<T> {
     slice: ManuallyDrop<CudaSlice<T>>,
     memory: ManuallyDrop<drystone::Growable>,
     uses: Uses,
-    /// Whether cudarc tracked uses by events when it was made.
-    is_tracked: bool,
     len: usize,
     elements: PhantomData<T>,
 }
@@ -58,8 +56,7 @@ impl StreamMemory {
         // has memory alone are handed out; the slice is never dropped.
         let slice = unsafe { lane.stream.upgrade_device_ptr(memory.address(), room) };
         let (slice, memory) = (ManuallyDrop::new(slice), ManuallyDrop::new(memory));
-        let (uses, is_tracked) = (Uses::new(lane), lane.stream.context().is_event_tracking());
-        Ok(Growable { slice, memory, uses, is_tracked, len: 0, elements: PhantomData })
+        Ok(Growable { slice, memory, uses: Uses::new(lane), len: 0, elements: PhantomData })
     }
 }
 
@@ -257,27 +254,17 @@ impl<T> DevicePtrMut<T> for Growable<T> {
 
 impl<T> Drop for Growable<T> {
     fn drop(&mut self) {
-        let context = Arc::clone(self.uses.lane.stream.context());
-        let earlier = context.check_err();
-        let fate = self.uses.fate(None);
         // SAFETY: the slice is not used again.
         let slice = unsafe { ManuallyDrop::take(&mut self.slice) };
-        if fate != Fate::Free && self.is_tracked {
-            // As a block's: its events stay as long as the program.
-            std::mem::forget(slice);
-        } else {
-            // The stream waits for the last read and write.
-            slice.leak();
+        let fate = self.uses.end(slice, None);
+        if fate == Fate::Never {
+            return;
         }
-        let waited = context.check_err();
-        if waited.is_ok() && fate != Fate::Never {
-            // SAFETY: the memory is not used again.
-            let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
-            if fate == Fate::Keep {
-                let kept = Arc::new((memory, self.uses.take()));
-                kept.1.keep(&kept);
-            }
+        // SAFETY: the memory is not used again.
+        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
+        if fate == Fate::Keep {
+            let kept = Arc::new((memory, self.uses.take()));
+            kept.1.keep(&kept);
         }
-        context.record_err(waited.and(earlier));
     }
 }

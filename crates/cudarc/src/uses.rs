@@ -10,6 +10,7 @@ use std::fmt::Debug;
 use std::iter;
 use std::sync::Arc;
 
+use cudarc::driver::CudaSlice;
 use parking_lot::Mutex;
 
 use crate::lane::{Lane, Pool, is_captured};
@@ -32,17 +33,20 @@ pub(crate) struct Uses {
     pub(crate) lane: Arc<Lane>,
     /// Those that it was noted for.
     others: Mutex<Vec<Arc<Lane>>>,
+    /// Whether cudarc tracked uses by events when the memory was made.
+    is_tracked: bool,
 }
 
 impl Uses {
     pub(crate) fn new(lane: &Arc<Lane>) -> Self {
-        Self { lane: Arc::clone(lane), others: Mutex::default() }
+        let is_tracked = lane.stream.context().is_event_tracking();
+        Self { lane: Arc::clone(lane), others: Mutex::default(), is_tracked }
     }
 
     /// The same uses, for memory that outlives its holder.
     pub(crate) fn take(&mut self) -> Self {
-        let others = std::mem::take(self.others.get_mut());
-        Self { lane: Arc::clone(&self.lane), others: Mutex::new(others) }
+        let others = Mutex::new(std::mem::take(self.others.get_mut()));
+        Self { lane: Arc::clone(&self.lane), others, is_tracked: self.is_tracked }
     }
 
     /// Notes a use on a stream of the same device's.
@@ -65,6 +69,28 @@ impl Uses {
                 None => return Fate::Never,
             }
         }
+        fate
+    }
+
+    /// Ends a slice over the memory, and says what becomes of that: the stream waits for the uses
+    /// that cudarc noted.
+    pub(crate) fn end<T>(&mut self, slice: CudaSlice<T>, own_pool: Option<&Arc<Pool>>) -> Fate {
+        let context = Arc::clone(self.lane.stream.context());
+        let earlier = context.check_err();
+        let fate = self.fate(own_pool);
+        if fate != Fate::Free && self.is_tracked {
+            // Its events may be of before the capture, which must not wait for them, or of within,
+            // for which nobody outside may wait. They cannot be destroyed without: they stay as
+            // long as the program.
+            std::mem::forget(slice);
+        } else {
+            // The stream waits for the last read and write.
+            slice.leak();
+        }
+        let waited = context.check_err();
+        // Else somebody may still be using it: nobody else may have it, ever.
+        let fate = if waited.is_ok() { fate } else { Fate::Never };
+        context.record_err(waited.and(earlier));
         fate
     }
 

@@ -103,6 +103,20 @@ fn i11_what_is_dropped_during_a_capture_lives_as_long_as_the_graph() {
 }
 
 #[test]
+fn an_empty_slice_dropped_during_a_capture_leaves_it_alone() {
+    let name = "graphs::an_empty_slice_dropped_during_a_capture_leaves_it_alone";
+    on_a_device(name, "memory:1GiB", || {
+        let memory = memory(&Options::default());
+        let mut empty = memory.alloc_zeros::<f32>(0).unwrap();
+        memory.stream().memset_zeros(&mut empty).unwrap(); // noted by an event
+        memory.stream().begin_capture(RELAXED).unwrap();
+        drop(empty);
+        memory.stream().context().check_err().unwrap();
+        memory.stream().end_capture(FLAGS).unwrap();
+    });
+}
+
+#[test]
 fn i11_a_graph_holds_what_another_has_made_and_it_uses() {
     let name = "graphs::i11_a_graph_holds_what_another_has_made_and_it_uses";
     on_a_device(name, "memory:1GiB,backing:true", || {
