@@ -35,8 +35,8 @@ def enable(*, route: str | None = None, **options: object) -> None:
 
     Nothing of PyTorch's is lost: history, snapshots, pools, trees of graphs. The wheel brings what
     that takes for each release of PyTorch; another build takes a C++ compiler, once. Where there is
-    none, Drystone is a plug-in of PyTorch, which can do less, and a line on standard error says so. ``route="compiled"`` is an
-    error instead; ``route="plugin"`` is always the plug-in.
+    none, Drystone is a plug-in of PyTorch, which can do less, and a line on standard error says so.
+    ``route="compiled"`` is an error instead; ``route="plugin"`` is always the plug-in.
     """
     from ._enable import enable as enable_now
     enable_now(options, route)

@@ -45,7 +45,8 @@ def _tell(device: int, requested: int, room: Any, size: int) -> int:
     began_s = time.monotonic()
     try:
         from ._text import printable
-        text = "\n".join(map(printable, _sentences(device, requested))).encode(errors="replace")[:size]
+        text = "\n".join(map(printable, _sentences(device, requested)))
+        text = text.encode(errors="replace")[:size]
         ctypes.memmove(room, text, len(text))
         return len(text)
     except Exception:

@@ -134,8 +134,8 @@ impl OutOfMemory {
 
     /// What is held and not in use, if that would have served the request.
     fn unused(&self) -> Option<Cause> {
-        let unused = self.reserved_bytes.saturating_sub(self.allocated_bytes);
-        if unused == 0 || !self.would_do(unused) {
+        let unused_bytes = self.unused_bytes();
+        if !self.would_do(unused_bytes) {
             return None;
         }
         if self.is_capturing {
@@ -146,7 +146,7 @@ impl OutOfMemory {
             Cause::Pending(self.pending_bytes),
             Cause::PrivatePools(self.private_free_bytes),
             Cause::OwnPool(self.own_free_bytes),
-            Cause::Pieces(unused.saturating_sub(kept)),
+            Cause::Pieces(unused_bytes.saturating_sub(kept)),
         ];
         // One that would have done, else the largest of several that would have done together.
         let alone = parts.into_iter().find(|part| self.would_do(part.unused_bytes()));
@@ -289,10 +289,15 @@ impl OutOfMemory {
         bytes > 0 && self.room_bytes().saturating_add(bytes) >= self.requested_bytes
     }
 
-    /// Held and not in use, but for what private pools keep. It stays held where it would not do.
+    /// Held and not in use.
+    const fn unused_bytes(&self) -> u64 {
+        self.reserved_bytes.saturating_sub(self.allocated_bytes)
+    }
+
+    /// Of that, what private pools do not keep. It stays held where it would not do.
     fn cached_bytes(&self) -> u64 {
-        let unused = self.reserved_bytes.saturating_sub(self.allocated_bytes);
-        unused.saturating_sub(self.private_free_bytes).saturating_sub(self.own_free_bytes)
+        let private_bytes = self.private_free_bytes.saturating_add(self.own_free_bytes);
+        self.unused_bytes().saturating_sub(private_bytes)
     }
 
     /// Whether the device itself would have served the request.
