@@ -3,10 +3,10 @@
 //!
 //! Each pool has a memory pool of its own, made when it is first asked; never the device's default
 //! one. A stream that is captured takes only what becomes part of its graph, and a graph only what
-//! it allocated (I11). A stream that may be gone is named to the driver by calls alone that bring it:
-//! what is freed of it goes back with its next request, or once the device was idle, and what a
-//! graph owns stays the graph's. Whoever allocates or trims holds the growth lock, so that what is known of a
-//! memory pool is never older than what is known of its blocks.
+//! it allocated (I11). A stream that may be gone is named to the driver by calls alone that bring
+//! it: what is freed of it goes back with its next request, or once the device was idle, and what a
+//! graph owns stays the graph's. Whoever allocates or trims holds the growth lock, so that what is
+//! known of a memory pool is never older than what is known of its blocks.
 
 use drystone_core::{
     AsyncPools, DeferredFree, DriverAlloc, Failure, FreeOrder, Miss, PendingAlloc, PoolId,
@@ -174,8 +174,8 @@ impl PoolsDevice<'_> {
         noted.map_err(poisoned(Call::MemoryPoolUsage))
     }
 
-    /// Gives a block back to the driver, or back to the pools, to be tried again later: where it may
-    /// go in the order of its own stream alone, that may be gone, and is not `brought`.
+    /// Gives a block back to the driver, or back to the pools, to be tried again later: where it
+    /// may go in the order of its own stream alone, that may be gone, and is not `brought`.
     pub(crate) fn let_go(
         self,
         block: DeferredFree,

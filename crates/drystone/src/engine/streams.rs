@@ -109,8 +109,8 @@ impl Engine {
     }
 
     /// Does what a call may that brings the stream: records the fences that waited for the end of
-    /// its capture, gives back what may go in its order alone, and records a fence that tells others
-    /// that what was freed before has passed.
+    /// its capture, gives back what may go in its order alone, and records a fence that tells
+    /// others that what was freed before has passed.
     pub(super) fn mark(&self, stream: StreamId, captured: Captured) {
         if captured == Captured::Own {
             return;
