@@ -98,7 +98,7 @@ pub(crate) fn attribute(device: &Device, number: i32) -> Outcome<i32> {
     let sim = &device.config.sim;
     Ok(match number {
         16 => device.config.multiprocessors,
-        33 => device.ordinal as i32 + 1,
+        33 => device.place as i32 + 1,
         75 => device.config.compute.0,
         76 => device.config.compute.1,
         102 => sim.has_virtual_memory.into(),

@@ -10,6 +10,8 @@ use std::path::Path;
 pub(crate) struct Config {
     /// How many devices there are.
     pub(crate) devices: usize,
+    /// Whether there are also those whose indices `CUDA_VISIBLE_DEVICES` names.
+    pub(crate) named_devices: bool,
     /// `cuDeviceGetName`.
     pub(crate) name: String,
     /// Streaming multiprocessors.
@@ -44,6 +46,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             devices: 1,
+            named_devices: false,
             name: "Drystone Simulated GPU".to_owned(),
             multiprocessors: 132,
             compute: (9, 0),
@@ -80,6 +83,7 @@ impl Config {
         let harsh = &mut self.sim.harsh;
         match key {
             "devices" => self.devices = count(key, value, DEVICES_MAX as u64)? as usize,
+            "named_devices" => self.named_devices = boolean(key, value)?,
             "name" => self.name = name(value)?,
             "multiprocessors" => self.multiprocessors = count(key, value, 1024)?.max(1) as i32,
             "compute" => self.compute = compute(value)?,
@@ -201,11 +205,12 @@ mod tests {
                     seed:7,own_clock:true,alias_limit:8,launch_queue:10,profile:wsl2,harsh:true,\
                     launches_are_early:false,unproven_is_illegal:false,\
                     name:NVIDIA A10,multiprocessors:72,overcommit:true,\
+                    named_devices:true,\
                     backing_limit:65536,engine:3GiB";
         let config = Config::default().with(text).unwrap();
         assert_eq!((config.devices, config.compute, config.driver_version), (2, (8, 6), 12080));
         assert_eq!((config.name.as_str(), config.multiprocessors), ("NVIDIA A10", 72));
-        assert!(config.sim.is_overcommitted);
+        assert!(config.sim.is_overcommitted && config.named_devices);
         assert_eq!((config.backing_limit_bytes, config.engine_bytes), (65536, 3 << 30));
         assert!(config.strict && config.backing && config.debug && config.own_clock);
         assert_eq!((config.kernel_ns, config.stats.as_deref()), (2500, Some("stderr")));

@@ -162,6 +162,19 @@ extern "C" fn simcuda_calls(ordinal: i32) -> u64 {
     number(|| Ok(device_at(ordinal)?.sim.calls()))
 }
 
+/// How many devices the machine has, also those that `CUDA_VISIBLE_DEVICES` hides.
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_place_count() -> i32 {
+    process::place_count() as i32
+}
+
+/// The ordinal of the device with this number on the machine; -1 if it is hidden.
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_ordinal_at(place: i32) -> i32 {
+    let place = usize::try_from(place).ok();
+    place.and_then(process::ordinal_at).map_or(-1, |ordinal| ordinal as i32)
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_physical_bytes(ordinal: i32) -> u64 {
     number(|| Ok(device_at(ordinal)?.sim.physical_bytes()))

@@ -23,6 +23,8 @@ const ADDRESSES: u64 = 48 << 40;
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) ordinal: usize,
+    /// Its number on the machine.
+    pub(crate) place: usize,
     /// How many devices had this ordinal before.
     pub(crate) generation: u16,
     pub(crate) config: Config,
@@ -48,19 +50,21 @@ pub(crate) fn ordinal_of_address(address: u64, devices: usize) -> Option<usize> 
 }
 
 impl Device {
-    /// One of so many devices of the process.
+    /// One of the visible devices, whose places are given by ordinal.
     pub(crate) fn new(
         ordinal: usize,
-        devices: usize,
+        places: &[usize],
         generation: u16,
         config: &Config,
         beside: Option<&SimDevice>,
     ) -> Self {
+        let place = places[ordinal];
         let sim = SimConfig {
-            ordinal: ordinal as u32,
-            first_address: FIRST_ADDRESS + ordinal as u64 * span(devices),
-            address_space_bytes: config.sim.address_space_bytes.min(span(devices)),
-            peers: (0..devices as u32).filter(|&peer| peer != ordinal as u32).collect(),
+            // Other processes know a device by its place.
+            ordinal: place as u32,
+            first_address: FIRST_ADDRESS + ordinal as u64 * span(places.len()),
+            address_space_bytes: config.sim.address_space_bytes.min(span(places.len())),
+            peers: places.iter().filter(|&&peer| peer != place).map(|&peer| peer as u32).collect(),
             on_violation: Some(violation::hook),
             ..config.sim.clone()
         };
@@ -71,6 +75,7 @@ impl Device {
         };
         Self {
             ordinal,
+            place,
             generation,
             config: config.clone(),
             tables: Mutex::new(Tables::new(&sim)),
@@ -121,7 +126,7 @@ mod tests {
         }
         let config = Config { backing: true, ..Config::default() };
         for ordinal in 0..2 {
-            assert!(Device::new(ordinal, 2, 0, &config, None).backing.is_some());
+            assert!(Device::new(ordinal, &[0, 1], 0, &config, None).backing.is_some());
         }
     }
 }

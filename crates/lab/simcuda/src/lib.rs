@@ -2,7 +2,7 @@
 //! `drystone-sim`.
 //!
 //! Lives here, bottom first; a module uses only those above it:
-//! - `status`, `abi`, `handle`, `config`: what crosses the C boundary, and the settings
+//! - `status`, `abi`, `handle`, `config`, `visible`: what crosses the C boundary, and the settings
 //! - `violation`, `backing`, `tables`, `device`: a device and what the API keeps beside it
 //! - `process`, `context`, `attribute`, `fault`: the devices of the process, and which is current
 //! - `entry`: the macro that defines exported functions. It counts calls, lets planned faults
@@ -36,3 +36,4 @@ mod stats;
 mod status;
 mod tables;
 mod violation;
+mod visible;

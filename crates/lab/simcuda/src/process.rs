@@ -4,7 +4,7 @@
 //! so; none of these answers takes a lock.
 
 use crate::abi::Raw;
-use crate::config::{Config, DEVICES_MAX};
+use crate::config::Config;
 use crate::device::{Device, ordinal_of_address};
 use crate::handle::{Handle, Kind};
 use crate::status::{
@@ -12,6 +12,7 @@ use crate::status::{
     SYSTEM_NOT_READY,
 };
 use crate::violation;
+use crate::visible;
 use arc_swap::{ArcSwap, Guard};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -70,14 +71,17 @@ pub(crate) fn configure(text: &str) -> Result<(), String> {
     CONFIG.set(Ok(config)).map_err(|_| "the devices have been made already".to_owned())
 }
 
+/// The places of the visible devices, by ordinal: as the environment had them when first looked at.
+static PLACES: LazyLock<Vec<usize>> = LazyLock::new(|| {
+    let list = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    visible::places(list.as_deref(), config().devices, config().named_devices)
+});
+
 static DEVICES: LazyLock<Box<[ArcSwap<Device>]>> = LazyLock::new(|| {
-    let config = config();
-    let share = devices_of(config);
     let mut devices: Vec<Arc<Device>> = Vec::new();
-    for ordinal in 0..config.devices {
-        let device =
-            Device::new(ordinal, share, 0, config, devices.first().map(|first| &first.sim));
-        devices.push(Arc::new(device));
+    for ordinal in 0..PLACES.len() {
+        let beside = devices.first().map(|first| &first.sim);
+        devices.push(Arc::new(Device::new(ordinal, &PLACES, 0, config(), beside)));
     }
     devices.into_iter().map(ArcSwap::new).collect()
 });
@@ -88,13 +92,20 @@ pub(crate) fn config() -> &'static Config {
     settings().as_ref().unwrap_or(&INITIAL)
 }
 
-/// Among how many devices the addresses are shared out.
-fn devices_of(config: &Config) -> usize {
-    config.devices.clamp(1, DEVICES_MAX)
-}
-
+/// How many devices are visible.
 pub(crate) fn device_count() -> usize {
     DEVICES.len()
+}
+
+/// How many devices the machine has.
+pub(crate) fn place_count() -> usize {
+    let named = PLACES.iter().map(|place| place + 1).max();
+    named.unwrap_or(0).max(config().devices)
+}
+
+/// The ordinal of the device at a place, if it is visible.
+pub(crate) fn ordinal_at(place: usize) -> Option<usize> {
+    PLACES.iter().position(|&one| one == place)
 }
 
 /// The device with this ordinal; it stays as it is while the guard is held.
@@ -145,8 +156,8 @@ pub(crate) fn replace_device(ordinal: usize, config: &Config) -> Outcome {
     let place = DEVICES.get(ordinal).ok_or(INVALID_DEVICE)?;
     let before = place.load();
     let beside = (!config.own_clock).then_some(&before.sim);
-    let (share, generation) = (devices_of(self::config()), before.generation.wrapping_add(1));
-    let fresh = Device::new(ordinal, share, generation, config, beside);
+    let generation = before.generation.wrapping_add(1);
+    let fresh = Device::new(ordinal, &PLACES, generation, config, beside);
     place.store(Arc::new(fresh));
     Ok(())
 }

@@ -276,4 +276,6 @@ unsafe extern "C" {
     pub fn simcuda_count(name: *const c_char) -> c_int;
     pub fn simcuda_launch(ordinal: c_int, stream: Stream, ns: u64) -> c_int;
     pub fn simcuda_physical_bytes(ordinal: c_int) -> u64;
+    pub fn simcuda_place_count() -> c_int;
+    pub fn simcuda_ordinal_at(place: c_int) -> c_int;
 }

@@ -253,7 +253,8 @@ api! {
         if device.peers.load(Ordering::Relaxed) & 1 << other != 0 {
             return Err(PEER_ACCESS_ALREADY_ENABLED);
         }
-        device.sim.enable_peer_access(other as u32).map_err(|error| match error.code {
+        let place = process::device(other)?.place;
+        device.sim.enable_peer_access(place as u32).map_err(|error| match error.code {
             ErrorCode::NotSupported => PEER_ACCESS_UNSUPPORTED,
             ErrorCode::InvalidValue => INVALID_DEVICE,
             code => code.into(),

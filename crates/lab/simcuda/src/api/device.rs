@@ -5,15 +5,17 @@ use crate::attribute::attribute;
 use crate::process;
 use crate::process::device_at;
 use crate::status::{INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, Outcome};
+use crate::visible::unique_number;
 
-fn pci_bus_id(ordinal: usize) -> String {
-    format!("0000:{:02X}:00.0", ordinal + 1)
+fn pci_bus_id(place: usize) -> String {
+    format!("0000:{:02X}:00.0", place + 1)
 }
 
 /// Whether each of two devices can reach the other's memory.
 fn are_peers(device: i32, peer: i32) -> Outcome<bool> {
     device_at(peer)?;
-    Ok(device_at(device)?.config.devices > 1 && device != peer)
+    device_at(device)?;
+    Ok(device != peer)
 }
 
 api! {
@@ -31,9 +33,7 @@ api! {
     }
 
     fn cuDeviceGetUuid_v2 = cuDeviceGetUuid (uuid: Out<[u8; 16]>, device: i32) |call| {
-        let mut bytes = *b"drystone-simcud\0";
-        bytes[15] = device_at(device)?.ordinal as u8;
-        uuid.set(bytes)
+        uuid.set(unique_number(device_at(device)?.place))
     }
 
     fn cuDeviceGetLuid(luid: TextBuffer, mask: Out<u32>, device: i32) |call| {
@@ -68,14 +68,13 @@ api! {
 
     fn cuDeviceGetPCIBusId(id: TextBuffer, room: i32, device: i32) |call| {
         let room = usize::try_from(room).map_err(|_| INVALID_VALUE)?;
-        id.set(room, &pci_bus_id(device_at(device)?.ordinal))
+        id.set(room, &pci_bus_id(device_at(device)?.place))
     }
 
     fn cuDeviceGetByPCIBusId(device: Out<i32>, id: Text) |call| {
         let id = id.get()?.to_uppercase();
-        let is_it = |&ordinal: &usize| pci_bus_id(ordinal) == id;
-        let found = (0..process::device_count()).find(is_it).ok_or(INVALID_DEVICE)?;
-        device.set(found as i32)
+        let found = process::devices().find(|device| pci_bus_id(device.place) == id);
+        device.set(found.ok_or(INVALID_DEVICE)?.ordinal as i32)
     }
 
     fn cuDeviceCanAccessPeer(can: Out<i32>, device: i32, peer: i32) |call| {

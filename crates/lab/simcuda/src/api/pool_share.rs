@@ -28,7 +28,7 @@ fn export(pool: Raw, kind: i32) -> Outcome<i32> {
     give(match files.entry(value) {
         Entry::Occupied(known) => known.into_mut(),
         Entry::Vacant(place) => {
-            let file = SharedFile::new(device.ordinal as u32, 0);
+            let file = SharedFile::new(device.place as u32, 0);
             place.insert(file.map_err(|_| OPERATING_SYSTEM)?)
         }
     })

@@ -49,7 +49,8 @@ fn import(number: u64, kind: i32) -> Outcome<Raw> {
     }
     let descriptor = borrow(number)?;
     let file = SharedFile::of(descriptor.as_fd()).map_err(|_| INVALID_VALUE)?;
-    let device = process::device(file.ordinal() as usize).map_err(|_| NOT_SUPPORTED)?;
+    let ordinal = process::ordinal_at(file.ordinal() as usize).ok_or(NOT_SUPPORTED)?;
+    let device = process::device(ordinal)?;
     let value = device.sim.import(&descriptor)?;
     let physicals = &mut device.tables.lock().physicals;
     let physical = match physicals.of_file(file.identity()) {

@@ -137,3 +137,49 @@ fn names_lead_to_functions() {
 fn unknown() -> sys::CUdriverProcAddressQueryResult {
     sys::CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
 }
+
+#[test]
+fn a_program_sees_the_devices_that_it_names_in_its_order() {
+    let test = "context::a_program_sees_the_devices_that_it_names_in_its_order";
+    passes("devices:4", test, || {
+        // SAFETY: no other thread of this program reads or changes the environment.
+        unsafe { std::env::set_var("CUDA_VISIBLE_DEVICES", "2,1,7,0") };
+        cu!(cuInit(0));
+        let mut count = 0;
+        cu!(cuDeviceGetCount(&mut count));
+        assert_eq!(count, 2);
+        cu!(cuDeviceGet(&mut 0, 2) => CUDA_ERROR_INVALID_DEVICE);
+        let mut bus = [0; 2];
+        let mut unique = [sys::CUuuid { bytes: [0; 16] }; 2];
+        let attribute = sys::CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID;
+        for ordinal in 0..2 {
+            cu!(cuDeviceGetAttribute(&mut bus[ordinal], attribute, ordinal as i32));
+            cu!(cuDeviceGetUuid_v2(&mut unique[ordinal], ordinal as i32));
+        }
+        assert_eq!(bus, [3, 2]);
+        assert_eq!(unique.map(|one| one.bytes[15]), [2, 1]);
+        let mut found = 9;
+        cu!(cuDeviceGetByPCIBusId(&mut found, c"0000:02:00.0".as_ptr()));
+        assert_eq!(found, 1);
+        cu!(cuDeviceGetByPCIBusId(&mut found, c"0000:01:00.0".as_ptr())
+            => CUDA_ERROR_INVALID_DEVICE);
+        let first = use_device(0);
+        let here = allocate(512);
+        use_device(1);
+        let mut ordinal = 9;
+        let attribute = sys::CUpointer_attribute_enum::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
+        cu!(cuPointerGetAttribute((&raw mut ordinal).cast::<c_void>(), attribute, here));
+        assert_eq!(ordinal, 0);
+        cu!(cuCtxEnablePeerAccess(first, 0));
+        cu!(cuMemFree_v2(here));
+    });
+}
+
+#[test]
+fn a_program_may_hide_every_device() {
+    passes("", "context::a_program_may_hide_every_device", || {
+        // SAFETY: no other thread of this program reads or changes the environment.
+        unsafe { std::env::set_var("CUDA_VISIBLE_DEVICES", "") };
+        cu!(cuInit(0) => CUDA_ERROR_NO_DEVICE);
+    });
+}

@@ -1,7 +1,8 @@
 //! What NVML answers of a device, and what it says it cannot.
 //!
 //! Memory in use is what the simulated device holds, of every owner in this process; the process
-//! itself is the only one seen. A simulated device is cool and idle.
+//! itself is the only one seen. A simulated device is cool and idle. Devices are alike, so for one
+//! that is hidden from CUDA another one answers, but for who it is and what it holds.
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong};
 
@@ -19,26 +20,42 @@ const NVML_VERSION: &str = "13.580.65.06";
 /// What a field holds that does not apply.
 const NOT_DIVIDED: c_uint = c_uint::MAX;
 
-fn attribute(attribute: c_int, ordinal: c_int) -> c_int {
+/// The ordinal of a device, or nothing of one that is hidden from CUDA.
+fn visible(place: c_int) -> Option<c_int> {
+    // SAFETY: takes no pointers.
+    let ordinal = unsafe { driver::simcuda_ordinal_at(place) };
+    (ordinal >= 0).then_some(ordinal)
+}
+
+/// The ordinal of a device that is like the one at a place.
+fn alike(place: c_int) -> c_int {
+    visible(place).unwrap_or(0)
+}
+
+fn attribute(attribute: c_int, place: c_int) -> c_int {
     let mut value = 0;
     // SAFETY: the pointer is to a local.
-    unsafe { driver::cuDeviceGetAttribute(&raw mut value, attribute, ordinal) };
+    unsafe { driver::cuDeviceGetAttribute(&raw mut value, attribute, alike(place)) };
     value
 }
 
-/// Domain, bus and device of a device's place on the bus.
-pub fn place(ordinal: c_int) -> [c_int; 3] {
+/// Domain, bus and device of a device's address on the bus, each device on a bus of its own.
+pub fn address(place: c_int) -> [c_int; 3] {
     const DOMAIN: c_int = 50;
     const BUS: c_int = 33;
     const DEVICE: c_int = 34;
-    [DOMAIN, BUS, DEVICE].map(|part| attribute(part, ordinal))
+    let [domain, bus, device] = [DOMAIN, BUS, DEVICE].map(|part| attribute(part, place));
+    let own = if visible(place).is_some() { bus } else { place + 1 };
+    [domain, own, device]
 }
 
 /// `GPU-` and the unique number, in groups.
-pub fn uuid(ordinal: c_int) -> String {
+pub fn uuid(place: c_int) -> String {
     let mut bytes = [0; 16];
     // SAFETY: the pointer is to a local.
-    unsafe { driver::cuDeviceGetUuid_v2(&raw mut bytes, ordinal) };
+    unsafe { driver::cuDeviceGetUuid_v2(&raw mut bytes, alike(place)) };
+    // What tells one from another.
+    bytes[15] = place.to_le_bytes()[0];
     let mut text = String::from("GPU");
     for (at, byte) in bytes.iter().enumerate() {
         if matches!(at, 0 | 4 | 6 | 8 | 10) {
@@ -49,31 +66,32 @@ pub fn uuid(ordinal: c_int) -> String {
     text
 }
 
-fn memory(ordinal: c_int) -> Result<Memory, Return> {
+fn memory(place: c_int) -> Result<Memory, Return> {
     let mut total = 0;
     // SAFETY: the pointer is to a local.
-    if unsafe { driver::cuDeviceTotalMem_v2(&raw mut total, ordinal) } != error::SUCCESS {
+    if unsafe { driver::cuDeviceTotalMem_v2(&raw mut total, alike(place)) } != error::SUCCESS {
         return Err(UNKNOWN);
     }
     let total = c_ulonglong::try_from(total).unwrap_or(c_ulonglong::MAX);
     // SAFETY: takes no pointers.
-    let used = unsafe { driver::simcuda_physical_bytes(ordinal) };
+    let held = |ordinal| unsafe { driver::simcuda_physical_bytes(ordinal) };
+    let used = visible(place).map_or(0, held);
     Ok(Memory { total, free: total.saturating_sub(used), used })
 }
 
-fn name(ordinal: c_int) -> Result<String, Return> {
+fn name(place: c_int) -> Result<String, Return> {
     let mut name = [0_u8; 96];
     let to = name.as_mut_ptr().cast::<c_char>();
     // SAFETY: there is room for as many bytes as stated.
-    if unsafe { driver::cuDeviceGetName(to, 96, ordinal) } != error::SUCCESS {
+    if unsafe { driver::cuDeviceGetName(to, 96, alike(place)) } != error::SUCCESS {
         return Err(UNKNOWN);
     }
     let text = name.split(|byte| *byte == 0).next().unwrap_or_default();
     Ok(String::from_utf8_lossy(text).into_owned())
 }
 
-fn pci_info(ordinal: c_int) -> PciInfo {
-    let [domain, bus, device] = place(ordinal);
+fn pci_info(place: c_int) -> PciInfo {
+    let [domain, bus, device] = address(place);
     let mut info = PciInfo {
         legacy_id: [0; 16],
         domain: domain.unsigned_abs(),
@@ -109,25 +127,25 @@ macro_rules! questions {
         pub unsafe extern "C" fn $name(device: Device, to: *mut $type) -> Return {
             let answer_of: fn(c_int) -> Result<$type, Return> = $answer;
             // SAFETY: the caller passes room for the answer.
-            unsafe { answer(to, || answer_of(device.ordinal()?)) }
+            unsafe { answer(to, || answer_of(device.place()?)) }
         }
     )*};
 }
 
 questions! {
-    nvmlDeviceGetIndex -> c_uint = |ordinal| Ok(ordinal.unsigned_abs());
-    nvmlDeviceGetMinorNumber -> c_uint = |ordinal| Ok(ordinal.unsigned_abs());
+    nvmlDeviceGetIndex -> c_uint = |place| Ok(place.unsigned_abs());
+    nvmlDeviceGetMinorNumber -> c_uint = |place| Ok(place.unsigned_abs());
     nvmlDeviceGetMemoryInfo -> Memory = memory;
     nvmlDeviceGetUtilizationRates -> Utilization =
         |_| Ok(Utilization { processors: 0, memory: 0 });
-    nvmlDeviceGetPciInfo_v3 -> PciInfo = |ordinal| Ok(pci_info(ordinal));
-    nvmlDeviceGetPciInfo_v2 -> PciInfo = |ordinal| Ok(pci_info(ordinal));
-    nvmlDeviceGetPciInfo -> PciInfo = |ordinal| Ok(pci_info(ordinal));
-    nvmlDeviceGetComputeMode -> c_int = |ordinal| Ok(attribute(20, ordinal));
+    nvmlDeviceGetPciInfo_v3 -> PciInfo = |place| Ok(pci_info(place));
+    nvmlDeviceGetPciInfo_v2 -> PciInfo = |place| Ok(pci_info(place));
+    nvmlDeviceGetPciInfo -> PciInfo = |place| Ok(pci_info(place));
+    nvmlDeviceGetComputeMode -> c_int = |place| Ok(attribute(20, place));
     nvmlDeviceGetPersistenceMode -> c_int = |_| Ok(1);
     nvmlDeviceGetMultiGpuBoard -> c_uint = |_| Ok(0);
     nvmlDeviceGetPowerUsage -> c_uint = |_| Ok(70_000);
-    nvmlDeviceGetNumGpuCores -> c_uint = |ordinal| Ok(attribute(16, ordinal).unsigned_abs() * 128);
+    nvmlDeviceGetNumGpuCores -> c_uint = |place| Ok(attribute(16, place).unsigned_abs() * 128);
     nvmlDeviceIsMigDeviceHandle -> c_uint = |_| Ok(0);
 }
 
@@ -138,14 +156,14 @@ macro_rules! texts {
         pub unsafe extern "C" fn $name(device: Device, to: *mut c_char, room: c_uint) -> Return {
             let answer_of: fn(c_int) -> Result<String, Return> = $answer;
             // SAFETY: the caller passes as much room as it states.
-            unsafe { answer_text(to, room, || answer_of(device.ordinal()?)) }
+            unsafe { answer_text(to, room, || answer_of(device.place()?)) }
         }
     )*};
 }
 
 texts! {
     nvmlDeviceGetName = name;
-    nvmlDeviceGetUUID = |ordinal| Ok(uuid(ordinal));
+    nvmlDeviceGetUUID = |place| Ok(uuid(place));
 }
 
 /// Exports what a simulated device has nothing to say to, whatever was asked.
@@ -153,7 +171,7 @@ macro_rules! unanswered {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
         pub extern "C" fn $name(device: Device) -> Return {
-            device.ordinal().map_or_else(|result| result, |_| NOT_SUPPORTED)
+            device.place().map_or_else(|result| result, |_| NOT_SUPPORTED)
         }
     )*};
 }
@@ -183,7 +201,7 @@ pub unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: Device, to: *mut Mem
     if record.version != Memory2::VERSION {
         return ARGUMENT_VERSION_MISMATCH;
     }
-    match device.ordinal().and_then(memory) {
+    match device.place().and_then(memory) {
         Ok(Memory { total, free, used }) => {
             *record = Memory2 { version: Memory2::VERSION, total, reserved: 0, free, used };
             SUCCESS
@@ -200,7 +218,7 @@ pub unsafe extern "C" fn nvmlDeviceGetTemperature(
     to: *mut c_uint,
 ) -> Return {
     // SAFETY: the caller passes room for a number.
-    unsafe { answer(to, || device.ordinal().map(|_| 30)) }
+    unsafe { answer(to, || device.place().map(|_| 30)) }
 }
 
 /// Tells a clock in megahertz.
@@ -211,9 +229,9 @@ pub unsafe extern "C" fn nvmlDeviceGetClockInfo(
     to: *mut c_uint,
 ) -> Return {
     const MEMORY: c_int = 2;
-    let khz = |ordinal| attribute(if kind == MEMORY { 36 } else { 13 }, ordinal).unsigned_abs();
+    let khz = |place| attribute(if kind == MEMORY { 36 } else { 13 }, place).unsigned_abs();
     // SAFETY: the caller passes room for a number.
-    unsafe { answer(to, || Ok(khz(device.ordinal()?) / 1000)) }
+    unsafe { answer(to, || Ok(khz(device.place()?) / 1000)) }
 }
 
 /// Tells the compute capability.
@@ -224,12 +242,12 @@ pub unsafe extern "C" fn nvmlDeviceGetCudaComputeCapability(
     minor: *mut c_int,
 ) -> Return {
     // SAFETY: the caller passes room for a number.
-    let first = unsafe { answer(major, || Ok(attribute(75, device.ordinal()?))) };
+    let first = unsafe { answer(major, || Ok(attribute(75, device.place()?))) };
     if first != SUCCESS {
         return first;
     }
     // SAFETY: the same.
-    unsafe { answer(minor, || Ok(attribute(76, device.ordinal()?))) }
+    unsafe { answer(minor, || Ok(attribute(76, device.place()?))) }
 }
 
 /// Tells whether two devices reach each other: 0 when they do, 2 when not.
@@ -241,13 +259,8 @@ pub unsafe extern "C" fn nvmlDeviceGetP2PStatus(
     to: *mut c_int,
 ) -> Return {
     let status = || {
-        let (device, peer) = (device.ordinal()?, peer.ordinal()?);
-        let mut can = 0;
-        // SAFETY: the pointer is to a local.
-        match unsafe { driver::cuDeviceCanAccessPeer(&raw mut can, device, peer) } {
-            error::SUCCESS => Ok(if can == 1 { 0 } else { 2 }),
-            _ => Err(UNKNOWN),
-        }
+        let (device, peer) = (device.place()?, peer.place()?);
+        Ok(if device == peer { 2 } else { 0 })
     };
     // SAFETY: the caller passes room for a status.
     unsafe { answer(to, status) }
@@ -264,7 +277,7 @@ unsafe fn processes<T>(
     let Some(room) = (unsafe { room.as_mut() }) else {
         return INVALID_ARGUMENT;
     };
-    let used = match device.ordinal().and_then(memory) {
+    let used = match device.place().and_then(memory) {
         Ok(memory) => memory.used,
         Err(result) => return result,
     };

@@ -1,4 +1,4 @@
-//! Which device is meant: by its ordinal, its place on the bus, its unique name.
+//! Which device is meant: by its number, its place on the bus, its unique name.
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
@@ -12,13 +12,13 @@ pub unsafe extern "C" fn nvmlDeviceGetCount_v2(to: *mut c_uint) -> Return {
     unsafe { answer(to, || Ok(count()?.unsigned_abs())) }
 }
 
-/// Finds a device by its ordinal.
+/// Finds a device by its number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, to: *mut Device) -> Return {
     let find = || {
         let count = count()?;
-        let ordinal = c_int::try_from(index).ok().filter(|ordinal| *ordinal < count);
-        ordinal.map(Device::of).ok_or(INVALID_ARGUMENT)
+        let place = c_int::try_from(index).ok().filter(|place| *place < count);
+        place.map(Device::of).ok_or(INVALID_ARGUMENT)
     };
     // SAFETY: the caller passes room for a handle.
     unsafe { answer(to, find) }
@@ -31,7 +31,7 @@ pub unsafe extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(
     to: *mut Device,
 ) -> Return {
     // SAFETY: the caller passes a string.
-    let find = || unsafe { find(id, answers::place, parse_place) };
+    let find = || unsafe { find(id, answers::address, parse_place) };
     // SAFETY: the caller passes room for a handle.
     unsafe { answer(to, find) }
 }
@@ -59,7 +59,7 @@ unsafe fn find<T: PartialEq>(
     // SAFETY: the caller passes a string.
     let text = unsafe { CStr::from_ptr(text) };
     let wanted = text.to_str().ok().and_then(parse).ok_or(INVALID_ARGUMENT)?;
-    (0..count).find(|ordinal| of(*ordinal) == wanted).map(Device::of).ok_or(NOT_FOUND)
+    (0..count).find(|place| of(*place) == wanted).map(Device::of).ok_or(NOT_FOUND)
 }
 
 /// Domain, bus and device of `00000000:01:00.0`, in hexadecimal; a missing domain is the first.

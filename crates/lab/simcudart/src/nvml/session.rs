@@ -1,5 +1,6 @@
 //! The beginning and end of NVML, how its calls end, and how a device is held: a handle is the
-//! ordinal and one, as a pointer. Invariant: a handle leads to a device only while NVML is started.
+//! place and one, as a pointer. NVML sees the devices that `CUDA_VISIBLE_DEVICES` hides, too, so it
+//! counts places. Invariant: a handle leads to a device only while NVML is started.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,16 +26,16 @@ pub(super) const UNKNOWN: Return = 999;
 pub struct Device(*mut c_void);
 
 impl Device {
-    pub(super) fn of(ordinal: c_int) -> Self {
-        let number = usize::try_from(ordinal).unwrap_or(0) + 1;
+    pub(super) fn of(place: c_int) -> Self {
+        let number = usize::try_from(place).unwrap_or(0) + 1;
         Self(std::ptr::without_provenance_mut(number))
     }
 
-    /// The ordinal, if NVML was started and there is such a device.
-    pub(super) fn ordinal(self) -> Result<c_int, Return> {
+    /// The number on the machine, if NVML was started and there is such a device.
+    pub(super) fn place(self) -> Result<c_int, Return> {
         let count = count()?;
-        let ordinal = self.0.addr().checked_sub(1).and_then(|at| c_int::try_from(at).ok());
-        ordinal.filter(|ordinal| *ordinal < count).ok_or(INVALID_ARGUMENT)
+        let place = self.0.addr().checked_sub(1).and_then(|at| c_int::try_from(at).ok());
+        place.filter(|place| *place < count).ok_or(INVALID_ARGUMENT)
     }
 }
 
@@ -96,12 +97,8 @@ pub(super) fn count() -> Result<c_int, Return> {
     if STARTS.load(Ordering::Acquire) == 0 {
         return Err(UNINITIALIZED);
     }
-    let mut count = 0;
-    // SAFETY: the pointer is to a local.
-    match unsafe { driver::cuDeviceGetCount(&raw mut count) } {
-        error::SUCCESS => Ok(count),
-        _ => Err(UNKNOWN),
-    }
+    // SAFETY: takes no pointers.
+    Ok(unsafe { driver::simcuda_place_count() })
 }
 
 /// Writes an answer where the caller wants it, or tells why there is none.
