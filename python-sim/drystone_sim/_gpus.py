@@ -50,9 +50,12 @@ class Gpu:
     source: str
 
     def settings(self) -> str:
-        """The device for `SIMCUDA_CONF`. It gives more than it has, so that the need is seen."""
+        """The device for `SIMCUDA_CONF`. It gives more than it has, so that the need is seen.
+
+        A program that is to run on a machine's third device finds one.
+        """
         return (f"name:{self.model},compute:{self.compute},multiprocessors:{self.multiprocessors},"
-                f"memory:{self.cuda.low},overcommit:true")
+                f"memory:{self.cuda.low},overcommit:true,named_devices:true")
 
 
 @cache

@@ -140,11 +140,22 @@ def _before_step(optimizer: Any, args: object, kwargs: object) -> None:
     trained = [part for group in optimizer.param_groups for part in group["params"]]
     _tell("parameters", trained)
     _tell("gradients", (part.grad for part in trained if part.grad is not None))
+    _know_steps(optimizer)
     _mark("update")
+
+
+def _know_steps(optimizer: Any) -> None:
+    """A count of steps that was loaded to the device is read there, and divided by."""
+    for state in optimizer.state.values():
+        step = state.get("step") if isinstance(state, dict) else None
+        if isinstance(step, _torch.Tensor) and step.is_cuda:
+            # At least that many were made, and this one.
+            _values.know(step, _steps[id(optimizer)] + 1)
 
 
 def _after_step(optimizer: Any, args: object, kwargs: object) -> None:
     _mark("step")
+    _values.forget()
     held = (value for state in optimizer.state.values() if isinstance(state, dict)
             for value in state.values())
     _tell("optimizer state", (value for value in held if isinstance(value, _torch.Tensor)))

@@ -54,6 +54,20 @@ kept = torch.empty(400 << 20, dtype=torch.uint8, device="cuda")
 model(images[:32]).sum().backward()
 print(most)
 """
+# Goes on from a checkpoint, whose counts of steps are then on the device.
+RESUMES = """
+import io, os, torch
+os.environ["CUDA_VISIBLE_DEVICES"] = "3"
+model = torch.nn.Linear(64, 64).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(3):
+    model(torch.ones(8, 64, device="cuda")).sum().backward()
+    optimizer.step()
+    kept = io.BytesIO()
+    torch.save(optimizer.state_dict(), kept)
+    kept.seek(0)
+    optimizer.load_state_dict(torch.load(kept, map_location="cuda"))
+"""
 INFER = """
 import torch, drystone_sim
 model = torch.nn.Linear(512, 512).cuda()
@@ -122,7 +136,7 @@ class DryRun(unittest.TestCase):
         cls.folder = tempfile.TemporaryDirectory()
         for name, text in (("train", TRAIN), ("convolve", CONVOLVE),
                            ("infer", INFER), ("sized", SIZED), ("ranks", RANKS), ("shares", SHARES),
-                           ("tries", TRIES)):
+                           ("tries", TRIES), ("resumes", RESUMES)):
             Path(cls.folder.name, f"{name}.py").write_text(text)
 
     @classmethod
@@ -249,6 +263,11 @@ class DryRun(unittest.TestCase):
             last = done.stderr.splitlines()[-1]
             self.assertTrue(last.startswith(begins), last)
             self.assertIn("ended with code 2 before it asked for any memory", last)
+
+    def test_a_program_goes_on_from_a_checkpoint_on_the_device_that_it_names(self):
+        found = self.dry_run("--gpu", "8GiB", "resumes.py")
+        self.assertEqual([rank["steps"] for rank in found["ranks"]], [3])
+        self.assertEqual(found["ranks"][0]["allocators"][0]["fits"], "yes")
 
     def test_processes_on_one_device_leave_each_other_the_rest(self):
         found = self.dry_run("--gpu", "2GiB", "shares.py")
