@@ -145,7 +145,8 @@ def _once(request: Request) -> Outcome:
         except SimError as error:
             if code:
                 raise SimError(f"the program ended with code {code} before it asked for any "
-                               "memory of a device: what it said of that is above") from error
+                               "memory of a device: what it said of that is above"
+                               f"{_hidden()}") from error
             raise
         if request.record is not None:
             for process in processes:
@@ -155,6 +156,13 @@ def _once(request: Request) -> Outcome:
         return Outcome(request, ranks, code, run_s)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _hidden() -> str:
+    """Which devices the program was told to see: of a real machine, most likely."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return "" if visible is None else (f". CUDA_VISIBLE_DEVICES is {visible!r} here, and holds for "
+                                       "simulated devices, too: unset it, or name indices")
 
 
 def _leave(process: _recording.Process, folder: Path) -> None:

@@ -269,6 +269,14 @@ class DryRun(unittest.TestCase):
         self.assertEqual([rank["steps"] for rank in found["ranks"]], [3])
         self.assertEqual(found["ranks"][0]["allocators"][0]["fits"], "yes")
 
+    def test_a_program_from_which_devices_are_hidden_is_told_why(self):
+        done = subprocess.run(
+            [sys.executable, "-m", "drystone_sim", "dry-run", "train.py"], text=True,
+            cwd=self.folder.name, capture_output=True,
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": "GPU-8932f937"})
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("CUDA_VISIBLE_DEVICES is 'GPU-8932f937' here", done.stderr.splitlines()[-1])
+
     def test_processes_on_one_device_leave_each_other_the_rest(self):
         found = self.dry_run("--gpu", "2GiB", "shares.py")
         self.assertEqual([rank["allocators"][0]["fits"] for rank in found["ranks"]], ["yes"] * 2)
