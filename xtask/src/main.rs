@@ -41,6 +41,9 @@ use crate::toolchain::Toolchain;
 /// As in `Cargo.lock`.
 const GUNGRAUN_VERSION: &str = "0.20.0";
 
+/// `rust-version` of the crates that engines build, with its last number.
+const OLDEST_RUST: &str = "1.88.0";
+
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Development commands of Drystone")]
 struct Arguments {
@@ -237,9 +240,26 @@ fn lint() -> Result<()> {
         cargo(&["fmt", "--all", "--check", "--manifest-path", engines])?;
     }
     cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])?;
+    oldest_rust()?;
     let mut doc = Command::new("cargo");
     doc.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "--deny warnings");
     run(doc)
+}
+
+/// What engines build, with all its features, by the oldest Rust that its manifests promise.
+fn oldest_rust() -> Result<()> {
+    let is_there = Command::new("rustup").args(["run", OLDEST_RUST, "rustc", "--version"]).output();
+    if !is_there.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: no Rust {OLDEST_RUST}; `rustup toolchain install {OLDEST_RUST}`");
+        return Ok(());
+    }
+    let mut check = Command::new("rustup");
+    check.args(["run", OLDEST_RUST, "cargo", "check", "--all-features"]);
+    for name in ["drystone", "drystone-cuda", "drystone-cudarc"] {
+        check.args(["--package", name]);
+    }
+    check.env("RUSTFLAGS", "--deny warnings").env("CARGO_TARGET_DIR", target().join("oldest"));
+    run(check)
 }
 
 fn bench(names: &[&str]) -> Result<()> {

@@ -3,7 +3,6 @@
 
 use crate::size::round_up;
 
-const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 /// The largest small block. As in PyTorch, so that statistics of the two classes compare.
@@ -304,8 +303,6 @@ pub(crate) fn mappings_over_budget(granules: usize, beside: usize, added: usize)
     // An eighth more than needed, so that it is not done again at once.
     if mappings <= budget || added == 0 { 0 } else { mappings - budget + budget / 8 }
 }
-
-const _: () = assert!(SMALL_MAX_BYTES == 1024 * KIB);
 
 #[cfg(test)]
 mod tests {
