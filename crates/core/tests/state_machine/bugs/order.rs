@@ -234,6 +234,24 @@ fn b61_a_third_stream_waits_for_the_donor_through_the_second() {
     world.finish();
 }
 
+/// Points of two streams do not compare: what b leaves over is not b's by a's point, which b passed
+/// long ago.
+#[test]
+fn b61_what_the_second_leaves_over_is_waited_for_through_it() {
+    let (mut world, [a, b, c]) = world(GRANULE, CrossStream::Wait);
+    let (used, whole) = (world.allocate(a, 512).unwrap(), world.allocate(a, MIB).unwrap());
+    let filler = world.allocate(a, MIB - 512);
+    assert!(filler.is_some());
+    world.record_stream(used, b);
+    world.free(used);
+    world.pass(b);
+    assert_eq!(world.allocate(a, 512), Some(used));
+    world.free(whole);
+    assert_eq!(world.allocate(b, MIB / 2), Some(whole));
+    assert_eq!(world.allocate(c, MIB / 2), Some(whole + MIB / 2));
+    world.finish();
+}
+
 #[test]
 fn b61_joined_blocks_of_two_streams_keep_both_orders() {
     let (mut world, [a, b, c]) = world(GRANULE, CrossStream::Wait);
