@@ -2,8 +2,10 @@
 //!
 //! Everything is packed in one folder, with a script, `xtask/gpu/run`, that runs it on any machine
 //! with a driver and Python; nothing is built or fetched there. Where this machine has a GPU, it is
-//! run at once.
+//! run at once. Invariant: no program or library of the folder needs a newer C library than the
+//! wheel in it, so what runs PyTorch runs all of it.
 
+use std::env::consts::ARCH;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -13,7 +15,9 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::command::{TORCH_VERSION, root, run, target};
+use crate::toolchain::Toolchain;
 use crate::wheel::{self, ShimArgs, WheelArgs};
+use crate::wheel_tools;
 use crate::{capi, simcuda, torch};
 
 /// What cargo builds, and how.
@@ -21,8 +25,8 @@ const BUILDS: [(&str, &[&str]); 5] = [
     ("suite", &["test", "--no-run", "--package", "drystone", "--test", "suite"]),
     ("device", &["test", "--no-run", "--package", "drystone-cuda", "--test", "device"]),
     ("cudarc", &["test", "--no-run", "--package", "drystone-preload", "--test", "cudarc"]),
-    ("inference", &["build", "--release", "--package", "drystone-cudarc"]),
-    ("measure", &["build", "--release", "--package", "drystone-cuda"]),
+    ("inference", &["zigbuild", "--release", "--package", "drystone-cudarc"]),
+    ("measure", &["zigbuild", "--release", "--package", "drystone-cuda"]),
 ];
 
 /// What the folder may weigh: as much as can be sent to most places that have a GPU.
@@ -75,9 +79,10 @@ pub fn pack(out: Option<PathBuf>) -> Result<PathBuf> {
     let programs = out.join("bin");
     fs::create_dir_all(&programs).with_context(|| format!("make {}", out.display()))?;
     let out = out.canonicalize().with_context(|| format!("find {}", out.display()))?;
+    let tools = wheel_tools::tools()?;
     for (name, arguments) in BUILDS {
         let mut strip = Command::new("strip");
-        strip.arg("-o").arg(programs.join(name)).arg(build(name, arguments)?);
+        strip.arg("-o").arg(programs.join(name)).arg(build(name, arguments, &tools)?);
         run(strip)?;
     }
     let wheel = wheel::wheel(&WheelArgs { out: None, shims: ShimArgs::default() })?;
@@ -116,10 +121,11 @@ fn size_of(folder: &Path) -> Result<u64> {
 }
 
 /// Builds a program and returns its path.
-fn build(name: &str, arguments: &[&str]) -> Result<PathBuf> {
-    let mut cargo = Command::new("cargo");
-    cargo.args(arguments).args(["--message-format", "json-render-diagnostics"]);
-    if arguments[0] == "build" {
+fn build(name: &str, arguments: &[&str], tools: &Path) -> Result<PathBuf> {
+    let mut cargo = wheel_tools::with(tools, tools.join("cargo-zigbuild"))?;
+    cargo.args(arguments).args(["--message-format", "json-render-diagnostics", "--target"]);
+    cargo.arg(wheel_tools::triple(ARCH));
+    if arguments[0] == "zigbuild" {
         cargo.args(["--example", name]);
     }
     let output = cargo.current_dir(root()).stderr(Stdio::inherit()).output();
@@ -136,21 +142,23 @@ fn build(name: &str, arguments: &[&str]) -> Result<PathBuf> {
     executable.with_context(|| format!("cargo does not say where {name} is"))
 }
 
-/// The C libraries, and the example of their document compiled against the one for that.
+/// The C libraries, which the wheel has, too, and the example of their document compiled against
+/// the one for that.
 fn c_example(out: &Path) -> Result<()> {
-    let library = capi::assemble(None)?;
-    for path in [capi::VERSIONED, capi::PRELOAD, capi::HEADER] {
-        let to = out.join(path);
+    let native = wheel::native_folder(ARCH);
+    let files = [(capi::LIBRARY, capi::VERSIONED), (capi::PRELOAD, capi::PRELOAD)];
+    for (from, to) in files.into_iter().chain([(capi::HEADER, capi::HEADER)]) {
+        let to = out.join(to);
         fs::create_dir_all(to.parent().unwrap_or(out))?;
-        copy(&library.join(path), &to)?;
+        copy(&native.join(from), &to)?;
     }
     let document = fs::read_to_string(root().join("docs/c-api.md"))?;
     let code = document.split_once("```c\n").and_then(|(_, rest)| rest.split_once("```"));
     let (code, _) = code.context("docs/c-api.md has no example")?;
     let source = out.join("example.c");
     fs::write(&source, code)?;
-    let mut cc = Command::new("cc");
-    cc.arg(&source).arg("-I").arg(out.join("include")).arg("-L").arg(out.join("lib"));
+    let mut cc = Toolchain::portable(ARCH)?.cc()?;
+    cc.arg("-O2").arg(&source).arg("-I").arg(out.join("include")).arg("-L").arg(out.join("lib"));
     cc.args(["-l:libdrystone.so.1", "-Wl,-rpath,$ORIGIN/../lib", "-s", "-o"]);
     cc.arg(out.join("bin/example"));
     run(cc)

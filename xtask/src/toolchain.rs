@@ -42,14 +42,13 @@ impl Toolchain {
             run(build)?;
             return Ok(target().join("release"));
         };
-        let triple = format!("{machine}-unknown-linux-gnu");
         let mut build = wheel_tools::with(tools, "cargo")?;
         build.args(["zigbuild", "--quiet", "--release", "--target"]);
-        build.arg(format!("{triple}.{}.{}", GLIBC.0, GLIBC.1));
+        build.arg(wheel_tools::triple(machine));
         build.args(packages.iter().flat_map(|package| ["--package", package]));
         build.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
         run(build)?;
-        Ok(target().join(triple).join("release"))
+        Ok(wheel_tools::built(machine))
     }
 
     /// The compiler of C, which also links.

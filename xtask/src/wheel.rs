@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use crate::command::{cargo, root, run, target};
-use crate::wheel_tools::{GLIBC, made_folder, tools, with};
+use crate::wheel_tools::{GLIBC, built, made_folder, tools, triple, with};
 use crate::{capi, notices};
 
 /// All releases that the package takes and the package index has.
@@ -77,7 +77,7 @@ pub fn wheel(args: &WheelArgs) -> Result<PathBuf> {
     let out = made_folder(args.out.clone().unwrap_or_else(|| target().join("wheel")))?;
     let tools = tools()?;
     let machine = &args.shims.machine;
-    let native = native(Some((machine, &tools)), &target().join("native").join(machine))?;
+    let native = native(Some((machine, &tools)), &native_folder(machine))?;
     let compiled = compile(&args.shims, &[])?;
 
     let source = stage(&target().join("sdist"))?;
@@ -119,6 +119,11 @@ fn compile(args: &ShimArgs, options: &[&str]) -> Result<PathBuf> {
     Ok(out)
 }
 
+/// Where what is Rust of a machine's wheel is built.
+pub fn native_folder(machine: &str) -> PathBuf {
+    target().join("native").join(machine)
+}
+
 /// Builds all that is Rust into a folder: for this machine as it is, or by Zig for machines with an
 /// old C library.
 pub fn native(portable: Option<(&str, &Path)>, out: &Path) -> Result<PathBuf> {
@@ -132,15 +137,14 @@ pub fn native(portable: Option<(&str, &Path)>, out: &Path) -> Result<PathBuf> {
         run(strip)?;
         return Ok(out);
     };
-    let triple = format!("{machine}-unknown-linux-gnu");
     for (package, name, to) in PRODUCTS {
         // Apart from each other, so that none has what only the other needs.
         let mut build = with(tools, "cargo")?;
         build.args(["zigbuild", "--release", "--package", package, "--target"]);
-        build.arg(format!("{triple}.{}.{}", GLIBC.0, GLIBC.1));
+        build.arg(triple(machine));
         build.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
         run(build)?;
-        copy(&target().join(&triple).join("release").join(name), &out.join(to))?;
+        copy(&built(machine).join(name), &out.join(to))?;
     }
     copy(&root().join("crates/capi").join(capi::HEADER), &out.join(capi::HEADER))?;
     Ok(out)

@@ -1,4 +1,5 @@
-//! What wheels are built with: programs of the package index, installed the first time.
+//! What wheels, and programs for other machines, are built with: programs of the package index,
+//! installed the first time.
 //!
 //! Invariant: each has one version, so that a wheel is built alike on every machine.
 
@@ -21,6 +22,16 @@ const TOOLS: [&str; 5] = [
 ];
 /// The C library that PyTorch's own wheels need.
 pub const GLIBC: (u32, u32) = (2, 28);
+
+/// What is compiled for, in cargo-zigbuild's words: a machine with a C library of that age.
+pub fn triple(machine: &str) -> String {
+    format!("{machine}-unknown-linux-gnu.{}.{}", GLIBC.0, GLIBC.1)
+}
+
+/// Where cargo leaves what is released for it.
+pub fn built(machine: &str) -> PathBuf {
+    target().join(format!("{machine}-unknown-linux-gnu")).join("release")
+}
 
 /// The folder of the programs that build wheels, installed the first time.
 pub fn tools() -> Result<PathBuf> {
