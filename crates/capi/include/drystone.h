@@ -704,8 +704,8 @@ enum drystone_status drystone_pool_destroy(int device, uint64_t id0, uint64_t id
  * the pool, which tells whether one has begun, nothing is given back and the device not waited
  * for. A capture that is not announced is known from the first request that its stream makes.
  *
- * Statuses: UNKNOWN_POOL, INVALID_DEVICE, BAD_OPTION, NO_DRIVER, DRIVER_ERROR, EXITING, FORKED.
- * Any thread.
+ * Statuses: UNKNOWN_POOL, NOT_SUPPORTED (within a function that `drystone_on_remap` names),
+ * INVALID_DEVICE, BAD_OPTION, NO_DRIVER, DRIVER_ERROR, EXITING, FORKED. Any thread.
  */
 enum drystone_status drystone_expect_capture(int device, uint64_t id0, uint64_t id1);
 
@@ -763,9 +763,9 @@ enum drystone_status drystone_unpin_mapping(void *ptr);
  * none, 1 for mapped memory, 2 for one plain allocation, which comes and goes as a whole.
  *
  * It is called from any thread but never by two at once, while memory grows or goes back. It may
- * free, pin, unpin and ask; allocations that need more memory, and trims, are refused from within
- * (NOT_SUPPORTED). It must not throw, nor wait for a thread that allocates or trims, and stays for
- * as long as the process lives.
+ * free, pin, unpin and ask; allocations that need more memory, trims and announcements of captures
+ * are refused from within (NOT_SUPPORTED). It must not throw, nor begin a capture, nor wait for a
+ * thread that allocates or trims, and stays for as long as the process lives.
  *
  * Statuses: INVALID_VALUE (the function is null), NOT_SUPPORTED (backend `async`), INVALID_DEVICE,
  * BAD_OPTION, NO_DRIVER, EXITING, FORKED. Any thread.

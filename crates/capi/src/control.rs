@@ -164,15 +164,14 @@ pub(crate) fn release_pool(ordinal: c_int, id0: u64, id1: u64) -> Result<(), Fai
 /// the pool, which tells whether one has begun, nothing is given back and the device not waited
 /// for. A capture that is not announced is known from the first request that its stream makes.
 ///
-/// Statuses: UNKNOWN_POOL, INVALID_DEVICE, BAD_OPTION, NO_DRIVER, DRIVER_ERROR, EXITING, FORKED.
-/// Any thread.
+/// Statuses: UNKNOWN_POOL, NOT_SUPPORTED (within a function that `drystone_on_remap` names),
+/// INVALID_DEVICE, BAD_OPTION, NO_DRIVER, DRIVER_ERROR, EXITING, FORKED. Any thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn drystone_expect_capture(device: c_int, id0: u64, id1: u64) -> Status {
     answer(|| {
         process::check()?;
         let device = registry::get(device)?;
-        device.allocator.expect_capture(device.pools.find((id0, id1))?);
-        Ok(())
+        Ok(device.allocator.expect_capture(device.pools.find((id0, id1))?)?)
     })
 }
 

@@ -90,9 +90,9 @@ pub extern "C" fn drystone_unpin_mapping(ptr: *mut c_void) -> Status {
 /// none, 1 for mapped memory, 2 for one plain allocation, which comes and goes as a whole.
 ///
 /// It is called from any thread but never by two at once, while memory grows or goes back. It may
-/// free, pin, unpin and ask; allocations that need more memory, and trims, are refused from within
-/// (NOT_SUPPORTED). It must not throw, nor wait for a thread that allocates or trims, and stays for
-/// as long as the process lives.
+/// free, pin, unpin and ask; allocations that need more memory, trims and announcements of captures
+/// are refused from within (NOT_SUPPORTED). It must not throw, nor begin a capture, nor wait for a
+/// thread that allocates or trims, and stays for as long as the process lives.
 ///
 /// Statuses: INVALID_VALUE (the function is null), NOT_SUPPORTED (backend `async`), INVALID_DEVICE,
 /// BAD_OPTION, NO_DRIVER, EXITING, FORKED. Any thread.

@@ -64,7 +64,7 @@ impl StreamMemory {
             *session = Some(Session { pool: Arc::clone(&pool.pool), kept: Vec::new() });
             Ok(())
         });
-        began.map(|()| Capture { lane: Some(Arc::clone(lane)) })
+        began?.map(|()| Capture { lane: Some(Arc::clone(lane)) })
     }
 }
 

@@ -40,9 +40,9 @@ pub enum ErrorCode {
     /// The device does not offer this call (`CUDA_ERROR_NOT_SUPPORTED`).
     #[error("not supported by this device")]
     NotSupported,
-    /// Memory was to be taken or given back from within a callback that is told of such changes; no
-    /// driver was asked.
-    #[error("not permitted from within a callback on mapping changes")]
+    /// Memory was to be taken or given back, or a capture to begin, from within code that is called
+    /// while memory moves: a callback on mapping changes, or a memory provider. No driver was asked.
+    #[error("not permitted from within a callback on mapping changes, or a memory provider")]
     InCallback,
     /// The library has no handle for the memory, which is a bug of its own; no driver was asked.
     #[error("the allocator has lost track of a handle, which is a bug of its own")]

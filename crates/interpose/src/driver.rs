@@ -16,6 +16,8 @@ pub type Status = u32;
 pub const SUCCESS: Status = 0;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(crate) const OUT_OF_MEMORY: Status = 2;
+/// `CUDA_ERROR_NOT_PERMITTED`.
+pub(crate) const NOT_PERMITTED: Status = 800;
 /// `CUDA_ERROR_NOT_INITIALIZED`: what a function answers while there is no driver in the process.
 pub const NOT_INITIALIZED: Status = 3;
 /// `CUDA_ERROR_PEER_ACCESS_UNSUPPORTED`.

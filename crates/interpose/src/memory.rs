@@ -156,8 +156,8 @@ pub(crate) fn free_when_idle(address: u64) -> bool {
         if process_state() == ProcessState::Exiting {
             return Some(());
         }
-        // No capture begins meanwhile: that takes its turn with what moves memory.
-        let is_idle = device.allocator.while_memory_stays(|| {
+        // Others are served meanwhile: what the device is busy with may wait for them.
+        let is_idle = device.allocator.before_captures(|| {
             let may_wait = !captures::any();
             may_wait.then(|| device.driver.synchronize_device().is_ok())
         });

@@ -47,6 +47,8 @@ programs! {
     i11_b23_what_a_thread_captures_others_do_not_break: "i11_thread_capture.c" on ONE;
     b03_contexts_and_devices_are_told_apart: "b03_contexts.c" on CONF;
     b08_a_block_freed_in_another_context_is_waited_for: "b08_other_context.c" on ONE;
+    i14_what_is_told_of_mappings_may_free_and_begins_no_capture: "i14_told_of_mappings.c" on ONE;
+    i14_a_provider_may_use_what_the_driver_has: "i14_provider.c" on TIGHT;
     after_a_reset_nothing_old_is_given_out: "reset.c" on ONE;
     b55_b56_p6_exit_and_forked_children_are_quiet: "b55_exit.c" on ONE;
     look_ups_find_ours_where_the_drivers_would_be: "lookup.c" on ONE;

@@ -123,11 +123,16 @@ impl Pools {
     /// The pool takes the requests that the filter says yes to, from now on, and has one use more.
     ///
     /// # Errors
-    /// The name is the default pool's.
+    /// The name is the default pool's, or the caller is told of memory that moves right now. The
+    /// pool is as before.
     pub fn begin(&self, allocator: &Allocator, name: Name, filter: Filter) -> Result<(), Failure> {
         self.acquire(allocator, name)?;
         // PyTorch says so before a capture begins, and at other times.
-        allocator.expect_capture(self.find(name)?);
+        let expected = self.find(name).and_then(|id| Ok(allocator.expect_capture(id)?));
+        if expected.is_err() {
+            self.release(allocator, name)?;
+            return expected;
+        }
         let mut table = self.table.lock();
         table.routes.push((name, filter));
         self.taking.store(table.routes.len(), Ordering::Release);

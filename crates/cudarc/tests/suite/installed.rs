@@ -317,3 +317,35 @@ fn b02_a_handle_of_before_that_comes_and_goes_unseen_is_a_new_stream() {
         thread::spawn(come_and_go).join().unwrap();
     });
 }
+
+/// B22: a stream that another library has made, past cudarc, is captured by cudarc's functions.
+#[test]
+fn b22_a_capture_of_a_stream_of_others_is_not_broken_by_a_lack_of_memory() {
+    let name = "installed::b22_a_capture_of_a_stream_of_others_is_not_broken_by_a_lack_of_memory";
+    on_a_device(name, "memory:1GiB,strict:false", || {
+        type Create = unsafe extern "C" fn(*mut sys::CUstream, u32) -> sys::CUresult;
+        const RELAXED: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        install(&Options::default().with_backend(drystone::Backend::Malloc)).unwrap();
+        let context = CudaContext::new(0).unwrap();
+        // SAFETY: the streams share nothing.
+        unsafe { context.disable_event_tracking() };
+        let [other, third] = [context.new_stream().unwrap(), context.new_stream().unwrap()];
+        let (mut theirs, mut block, mut graph) = (ptr::null_mut(), 0, ptr::null_mut());
+        // SAFETY: as the runtime calls the driver; what is written there is room for.
+        unsafe {
+            let driver = Library::new("libcuda.so.1").unwrap();
+            let create = driver.get::<Create>(b"cuStreamCreate\0").unwrap();
+            create(&raw mut theirs, 1).result().unwrap();
+            sys::cuMemAllocAsync(&raw mut block, MIB, theirs).result().unwrap();
+        }
+        drop(zeros(&other, 175 * MIB));
+        assert!(total() > 1, "served");
+        SimCuda::find().unwrap().launch(0, other.cu_stream().cast(), 1_000_000).unwrap();
+        // SAFETY: the stream is there.
+        unsafe { sys::cuStreamBeginCapture_v2(theirs, RELAXED) }.result().unwrap();
+        let asked = third.alloc_zeros::<f32>(200 * MIB).map(drop);
+        // SAFETY: as above.
+        let ended = unsafe { sys::cuStreamEndCapture(theirs, &raw mut graph) }.result();
+        assert!(ended.is_ok(), "the capture is broken: {ended:?}; the request: {asked:?}");
+    });
+}

@@ -127,8 +127,19 @@ impl Allocator {
     /// Runs something, the beginning of a capture say, while no memory moves between allocator and
     /// device: requests that miss and trims of other threads wait for it. It must not use the
     /// allocator but for what its own free list serves.
-    pub fn while_memory_stays<R>(&self, run: impl FnOnce() -> R) -> R {
+    ///
+    /// # Errors
+    /// The caller is a callback on mappings or a provider of memory of this allocator, and memory
+    /// is moving: nothing was run.
+    pub fn while_memory_stays<R>(&self, run: impl FnOnce() -> R) -> Result<R, DriverError> {
         self.engine.while_memory_stays(run)
+    }
+
+    /// Runs something that a capture forbids, such as a wait for the device, while none begins that
+    /// is announced or begins [`while_memory_stays`](Self::while_memory_stays). Requests of other
+    /// threads are served meanwhile, also those that miss. It must not use the allocator.
+    pub fn before_captures<R>(&self, run: impl FnOnce() -> R) -> R {
+        self.engine.before_captures(run)
     }
 
     /// Says that a capture may begin whose requests a private pool serves: until the first request
@@ -137,10 +148,14 @@ impl Allocator {
     ///
     /// The captures of streams that were added with [`add_stream`](Self::add_stream) are known
     /// without: each is asked. One that was added with
-    /// [`add_passing_stream`](Self::add_passing_stream) is asked by calls that bring it, and what
-    /// it said last counts until it comes again, or [`end_captures`](Self::end_captures) is called.
-    pub fn expect_capture(&self, pool: PoolId) {
-        self.engine.expect_capture(pool);
+    /// [`add_passing_stream`](Self::add_passing_stream) is asked by calls that bring it, as a
+    /// thread's own default stream ([`Stream::PER_THREAD`]) is by that thread, and what it said
+    /// last counts until it comes again, or [`end_captures`](Self::end_captures) is called.
+    ///
+    /// # Errors
+    /// As [`while_memory_stays`](Self::while_memory_stays).
+    pub fn expect_capture(&self, pool: PoolId) -> Result<(), DriverError> {
+        self.engine.expect_capture(pool)
     }
 
     /// Says that every capture is over whose requests a pool served. Streams that use memory which

@@ -245,8 +245,23 @@ impl Engine {
     }
 
     /// Runs something that no growth, no trim and no wait for the device may meet half way.
-    pub(crate) fn while_memory_stays<R>(&self, run: impl FnOnce() -> R) -> R {
-        let _growth = self.growth.lock();
+    /// Refused to who is called while memory moves.
+    pub(crate) fn while_memory_stays<R>(&self, run: impl FnOnce() -> R) -> Result<R, DriverError> {
+        self.executor.calling_out.refuse_within()?;
+        loop {
+            let growth = self.growth.lock();
+            if let Some(_wait) = self.wait.try_lock() {
+                return Ok(run());
+            }
+            drop(growth);
+            // Others grow until the device is idle.
+            drop(self.wait.lock());
+        }
+    }
+
+    /// Runs something that a capture forbids, a wait for the device say, before any begins. Others
+    /// grow meanwhile.
+    pub(crate) fn before_captures<R>(&self, run: impl FnOnce() -> R) -> R {
         let _wait = self.wait.lock();
         run()
     }
@@ -356,9 +371,9 @@ impl Engine {
     }
 
     /// Asked before the locks of growth and events are taken: in a forked child nobody may be left
-    /// to release them (B56), and a callback that is told of changes runs under the former.
+    /// to release them (B56), and the program's code may be called under the former.
     pub(crate) fn refuse_at_the_end(&self) -> Result<(), DriverError> {
-        self.executor.observer.refuse_within()?;
+        self.executor.calling_out.refuse_within()?;
         self.check_context()?;
         match self.executor.driver.capture_status(Stream::DEFAULT) {
             Err(error) if is_final(error.code) => Err(error),

@@ -166,9 +166,9 @@ impl Engine {
     /// A capture whose requests a pool serves may begin from now on. No wait for the device is
     /// under way that would break it, and none begins. What has passed by now serves it from its
     /// first request on: a hit finds out nothing, and what it takes the graph keeps.
-    pub(crate) fn expect_capture(&self, pool: PoolId) {
+    pub(crate) fn expect_capture(&self, pool: PoolId) -> Result<(), DriverError> {
         self.collect();
-        self.while_memory_stays(|| self.executor.captures.expect(pool));
+        self.while_memory_stays(|| self.executor.captures.expect(pool))
     }
 
     /// Every capture whose requests the pool served is over, and its streams are there still.

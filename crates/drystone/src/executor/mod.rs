@@ -6,8 +6,9 @@
 //! `capture`: what is legal meanwhile. `captures`: those that are known without a question.
 //! `events` (over `spare`), `handles`: the tables that join names of the heap and handles of the
 //! driver.
-//! `observe`: who is told of what was done.
+//! `observe`: who is told of what was done. `calling_out`: what that may not do meanwhile.
 
+mod calling_out;
 pub(crate) mod capture;
 pub(crate) mod captures;
 pub(crate) mod events;
@@ -23,6 +24,7 @@ use drystone_driver::{
 };
 use parking_lot::Mutex;
 
+use self::calling_out::CallingOut;
 use self::capture::{Relaxed, stream_uid};
 use self::captures::Captures;
 use self::events::Events;
@@ -40,6 +42,7 @@ pub(crate) struct Executor {
     pub(crate) handles: Mutex<Handles>,
     pub(crate) providers: Mutex<MemoryProviders>,
     pub(crate) observer: Observer,
+    pub(crate) calling_out: CallingOut,
     pub(crate) captures: Captures,
     /// Plans to record fences on a stream that was being captured.
     until_capture_ends: Mutex<Vec<Plan>>,
@@ -53,6 +56,7 @@ impl Executor {
             handles: Mutex::new(handles),
             providers: Mutex::default(),
             observer: Observer::default(),
+            calling_out: CallingOut::default(),
             captures: Captures::default(),
             until_capture_ends: Mutex::default(),
         }
@@ -128,13 +132,14 @@ impl Executor {
     ) -> Result<u64, Failure<DriverError>> {
         let provider = pool.and_then(|pool| self.providers.lock().of(pool));
         let (steps, ordinal) = (plan.steps(), || self.driver.info().ordinal);
-        self.observer.tell_what_goes(ordinal, steps);
+        self.observer.tell_what_goes(&self.calling_out, ordinal, steps);
         let carried_out = self.do_steps(plan, provider.as_ref());
         let (in_effect, given) = match &carried_out {
             Ok(given) => (steps.len(), *given),
             Err(failure) => (failure.in_effect, 0),
         };
-        self.observer.tell_what_is_there(ordinal, steps, in_effect, given);
+        let observer = &self.observer;
+        observer.tell_what_is_there(&self.calling_out, ordinal, steps, in_effect, given);
         carried_out
     }
 
@@ -274,7 +279,7 @@ impl Executor {
         provider: Option<&Arc<dyn MemoryProvider>>,
     ) -> Result<u64, DriverError> {
         let Some(provider) = provider else { return self.driver.malloc(bytes) };
-        let address = provided(&**provider, bytes)?;
+        let address = self.calling_out.run(|| provided(&**provider, bytes))?;
         self.providers.lock().note(address, bytes, Arc::clone(provider));
         Ok(address)
     }
@@ -284,7 +289,7 @@ impl Executor {
         let provided = self.providers.lock().leave(address);
         match provided {
             Some((bytes, provider)) => {
-                taken_back(&*provider, address, bytes);
+                self.calling_out.run(|| taken_back(&*provider, address, bytes));
                 Ok(())
             }
             None => self.driver.free(address),

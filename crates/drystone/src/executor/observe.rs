@@ -7,12 +7,11 @@
 //! and was taken back is not told.
 
 use std::sync::Arc;
-use std::thread::{self, ThreadId};
 
 use drystone_core::{SegmentKind, Step};
-use drystone_driver::{Call, DriverError, ErrorCode};
 use parking_lot::Mutex;
 
+use super::calling_out::CallingOut;
 use crate::contained::contained;
 
 /// A change of what a range of addresses is backed by.
@@ -32,8 +31,8 @@ pub struct MappingChange {
 }
 
 /// Called with each change, while the allocator holds the lock under which memory grows and goes
-/// back. It may free, pin, unpin and ask; allocating and trimming from within is refused, and it
-/// must not wait for another thread that does either. One that panics has been told: memory goes
+/// back. It may free, pin, unpin and ask; allocating, trimming and announcing a capture from within
+/// is refused. It must not begin one, nor wait for another thread that does any of these. One that panics has been told: memory goes
 /// and comes all the same.
 pub type RemapCallback = Arc<dyn Fn(&MappingChange) + Send + Sync>;
 
@@ -41,21 +40,25 @@ pub type RemapCallback = Arc<dyn Fn(&MappingChange) + Send + Sync>;
 #[derive(Default)]
 pub(crate) struct Observer {
     pub(crate) callbacks: Mutex<Vec<RemapCallback>>,
-    /// The thread that runs callbacks.
-    telling: Mutex<Option<ThreadId>>,
 }
 
 impl Observer {
     /// Tells of the memory that goes with steps which are about to be done.
-    pub(crate) fn tell_what_goes(&self, ordinal: impl Fn() -> u32, steps: &[Step]) {
+    pub(crate) fn tell_what_goes(
+        &self,
+        calling_out: &CallingOut,
+        ordinal: impl Fn() -> u32,
+        steps: &[Step],
+    ) {
         let gone = |step: &Step| change_of(step, 0).filter(|change| !change.is_backed);
-        self.tell(ordinal, || steps.iter().filter_map(gone).collect());
+        self.tell(calling_out, ordinal, || steps.iter().filter_map(gone).collect());
     }
 
     /// Tells of the memory that came with steps of which so many are in effect, and of what did not
     /// go; `given` is the address that one gave.
     pub(crate) fn tell_what_is_there(
         &self,
+        calling_out: &CallingOut,
         ordinal: impl Fn() -> u32,
         steps: &[Step],
         in_effect: usize,
@@ -66,10 +69,16 @@ impl Observer {
             let is_there = change.is_backed == (at < in_effect);
             is_there.then_some(MappingChange { is_backed: true, ..change })
         };
-        self.tell(ordinal, || steps.iter().enumerate().filter_map(there).collect());
+        let all = || steps.iter().enumerate().filter_map(there).collect();
+        self.tell(calling_out, ordinal, all);
     }
 
-    fn tell(&self, ordinal: impl Fn() -> u32, found: impl FnOnce() -> Vec<MappingChange>) {
+    fn tell(
+        &self,
+        calling_out: &CallingOut,
+        ordinal: impl Fn() -> u32,
+        found: impl FnOnce() -> Vec<MappingChange>,
+    ) {
         let callbacks = self.callbacks.lock().clone();
         if callbacks.is_empty() {
             return;
@@ -79,25 +88,15 @@ impl Observer {
             return;
         }
         let ordinal = ordinal();
-        *self.telling.lock() = Some(thread::current().id());
-        for change in &changes {
-            let change = MappingChange { ordinal, ..*change };
-            for callback in &callbacks {
-                // Unwinding, it would take along a plan that is half carried out.
-                contained(|| callback(&change));
+        calling_out.run(|| {
+            for change in &changes {
+                let change = MappingChange { ordinal, ..*change };
+                for callback in &callbacks {
+                    // Unwinding, it would take along a plan that is half carried out.
+                    contained(|| callback(&change));
+                }
             }
-        }
-        *self.telling.lock() = None;
-    }
-
-    /// Refuses to take the lock that this thread has while it tells.
-    pub(crate) fn refuse_within(&self) -> Result<(), DriverError> {
-        match *self.telling.lock() {
-            Some(thread) if thread == thread::current().id() => {
-                Err(DriverError::new(Call::Map, ErrorCode::InCallback))
-            }
-            _ => Ok(()),
-        }
+        });
     }
 }
 

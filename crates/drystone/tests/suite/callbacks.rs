@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use drystone::driver::{CaptureMode, Driver, Stream};
 use drystone::{AllocateError, Allocator, MappingChange, MemoryProvider, Options};
@@ -115,13 +116,13 @@ fn a_released_pool_holds_up_no_trim() {
     let (_, program) = small();
     let lane = program.lane();
     let pool = program.allocator.add_pool();
-    program.allocator.expect_capture(pool);
+    program.allocator.expect_capture(pool).unwrap();
     assert!(program.allocator.trim().is_err(), "a capture may begin");
     program.allocator.release_pool(pool).unwrap();
     program.allocator.trim().unwrap();
     // One under way still counts.
     let pool = program.allocator.add_pool();
-    program.allocator.expect_capture(pool);
+    program.allocator.expect_capture(pool).unwrap();
     program.device.begin_capture(lane.stream, CaptureMode::Global);
     let block = program.try_allocate_in(pool, lane, MIB).unwrap();
     program.allocator.release_pool(pool).unwrap();
@@ -129,4 +130,32 @@ fn a_released_pool_holds_up_no_trim() {
     assert!(program.device.end_capture(lane.stream), "the capture is broken");
     program.free(block);
     program.end();
+}
+
+/// I14: what waits for the device may wait for what another thread does once it has memory. So may
+/// a capture that waits for its turn.
+#[test]
+fn i14_others_grow_while_the_device_is_waited_for() {
+    let (_, program) = small();
+    let lane = program.lane();
+    let (program, stays) = (&program, AtomicBool::new(false));
+    std::thread::scope(|threads| {
+        program.allocator.before_captures(|| {
+            threads.spawn(|| {
+                program.allocator.while_memory_stays(|| stays.store(true, Ordering::SeqCst))
+            });
+            // So that it comes first, most of the time.
+            std::thread::sleep(Duration::from_millis(20));
+            let misses = threads.spawn(|| program.allocate(lane, 40 * MIB));
+            let start = Instant::now();
+            while !misses.is_finished() {
+                assert!(start.elapsed() < Duration::from_secs(20), "the miss waits");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            program.free(misses.join().unwrap());
+            assert!(!stays.load(Ordering::SeqCst), "a capture would be broken");
+        });
+    });
+    assert!(stays.into_inner());
+    program.allocator.trim().unwrap();
 }

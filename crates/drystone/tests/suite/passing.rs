@@ -139,14 +139,14 @@ fn a_capture_that_is_expected_is_not_broken(setup: &Setup) {
     let program = setup.program();
     let lane = program.passing_lane();
     let pool = program.allocator.add_pool();
-    program.allocator.expect_capture(pool);
+    program.allocator.expect_capture(pool).unwrap();
     program.device.begin_capture(lane.stream, CaptureMode::Global);
     trims(&program, true);
     assert!(program.device.end_capture(lane.stream), "the capture is broken");
     let block = program.try_allocate_in(pool, lane, 12 * MIB).unwrap();
     trims(&program, false);
     program.free(block);
-    program.allocator.expect_capture(pool);
+    program.allocator.expect_capture(pool).unwrap();
     trims(&program, true);
     program.allocator.end_captures(pool);
     trims(&program, false);
@@ -161,7 +161,7 @@ fn what_another_stream_used_in_a_capture_serves_the_next_from_its_first_request_
     let pool = program.allocator.add_pool();
     let mut addresses = Vec::new();
     for _ in 0..2 {
-        program.allocator.expect_capture(pool);
+        program.allocator.expect_capture(pool).unwrap();
         program.device.begin_capture(lane.stream, CaptureMode::Global);
         let block = program.try_allocate_in(pool, lane, 8 * MIB).unwrap();
         addresses.push(block.address);

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint};
 use drystone_process as process;
 use drystone_process::barrier::barrier;
 
-use crate::driver::{self, Driver, Handle, SUCCESS, Status};
+use crate::driver::{self, Driver, Handle, NOT_PERMITTED, SUCCESS, Status};
 use crate::hook::hooks;
 use crate::streams::{Place, per_thread};
 use crate::{captures, memory, streams};
@@ -28,7 +28,8 @@ fn destroyed(stream: Handle) {
     }
 }
 
-/// Begins a capture while no memory moves: who trims or misses afterwards sees it.
+/// Begins a capture while no memory moves: who trims or misses afterwards sees it. Within code that
+/// is called while memory moves none begins: what follows could break it.
 fn begin(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Status {
     if process::check().is_err() {
         return drivers();
@@ -46,14 +47,17 @@ fn begin(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Statu
         place
     });
     let status = match place {
-        Some(Place { device, stream }) => device.allocator.while_memory_stays(|| {
-            let status = drivers();
-            if status == SUCCESS {
-                // Other threads cannot ask this one's own stream.
-                barrier((), || drop(device.allocator.note_begun_capture(stream)));
-            }
-            status
-        }),
+        Some(Place { device, stream }) => {
+            let began = device.allocator.while_memory_stays(|| {
+                let status = drivers();
+                if status == SUCCESS {
+                    // Other threads cannot ask this one's own stream.
+                    barrier((), || drop(device.allocator.note_begun_capture(stream)));
+                }
+                status
+            });
+            began.unwrap_or(NOT_PERMITTED)
+        }
         None => drivers(),
     };
     if status != SUCCESS {

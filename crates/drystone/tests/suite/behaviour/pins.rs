@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use drystone::driver::ErrorCode;
-use drystone::{AllocateError, Allocator, FreeError, MappingChange, PinError};
+use drystone::{AllocateError, Allocator, FreeError, MappingChange, PinError, PoolId};
 
 use crate::program::{Block, Lane, Program};
 use crate::setup::{Setup, on_every_setup};
@@ -217,11 +217,14 @@ fn b15_a_callback_on_changes_may_free_and_ask_but_not_grow(setup: &Setup) {
         let Err(AllocateError::Driver { error, .. }) = grown else { panic!("{grown:?}") };
         let trimmed = allocator.trim().unwrap_err().error;
         let passed = allocator.trim_passed().unwrap_err().error;
-        seen.lock().unwrap().extend([error.code, trimmed.code, passed.code]);
+        let announced = allocator.expect_capture(PoolId::DEFAULT).unwrap_err();
+        let stays = allocator.while_memory_stays(|| ()).unwrap_err();
+        let codes = [error.code, trimmed.code, passed.code, announced.code, stays.code];
+        seen.lock().unwrap().extend(codes);
     };
     program.allocator.on_remap(Arc::new(callback)).unwrap();
     let large = program.allocate(lane, 3 * setup.unit_bytes());
-    assert_eq!(*refusals.lock().unwrap(), [ErrorCode::InCallback; 3]);
+    assert_eq!(*refusals.lock().unwrap(), [ErrorCode::InCallback; 5]);
     assert!(to_free.lock().unwrap().is_none());
     *handle.get().unwrap().lock().unwrap() = None;
     // Outside all goes on.
