@@ -35,6 +35,7 @@ impl Engine {
             return Err(self.refused(&miss, Refusal::Limit));
         }
         let mut growth = self.growth.lock();
+        self.forget_threads();
         // Asked with the lock held: a capture may have ended while others grew.
         let mut captured = executor.captured(pool, stream).map_err(failed)?;
         if self.has_lost(captured) {

@@ -60,6 +60,11 @@ impl Engine {
         }
     }
 
+    /// Forgets the own streams of threads that are gone, and with them their captures.
+    pub(super) fn forget_threads(&self) {
+        self.forget_ended(&mut self.streams.known.lock(), None);
+    }
+
     /// Who a stream is. Asked by a relaxed thread always: a capture that nobody told of may be
     /// under way, and one that is told of may begin right now.
     #[inline]
@@ -152,7 +157,6 @@ impl Engine {
 
     /// Whether streams ended whose last work no fence tells of, and that may be waited for.
     pub(super) fn has_lost(&self, captured: Captured) -> bool {
-        self.forget_ended(&mut self.streams.known.lock(), None);
         captured == Captured::None && self.streams.has_lost.load(Ordering::Relaxed)
     }
 

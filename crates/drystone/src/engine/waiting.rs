@@ -68,6 +68,7 @@ impl Engine {
     /// Waits until the device is idle, and tells the backend. Refused while a stream is captured,
     /// which that would break.
     pub(crate) fn synchronize(&self) -> Result<(), DriverError> {
+        self.forget_threads();
         let _wait = self.wait.lock();
         self.executor.refuse_in_capture(Call::SynchronizeDevice)?;
         // What needs a fence of a stream that may be gone is over once the device is idle.

@@ -1,7 +1,7 @@
 //! [`Captures`]: the captures that are known of without asking a stream.
 //!
-//! A stream that may be gone is asked by those calls alone that bring it, so what it said last is
-//! kept here: with the pool that the request was for, since who captures into a pool knows when
+//! A stream that may be gone is asked by those calls alone that bring it, and a thread's own by that
+//! thread alone, so what it said last is kept here: with the pool that the request was for, since who captures into a pool knows when
 //! that is over. Invariant: what is kept of such a stream errs on one side only. A capture may be
 //! over and still be kept, until its stream comes again, is retired or found gone, or the captures
 //! of its pool are said to be over; one that is under way, and was brought or expected, is not
@@ -33,7 +33,7 @@ struct Noted {
     stream: StreamId,
     /// That was asked then.
     pool: PoolId,
-    /// Whether the stream may be asked at any time.
+    /// Whether the stream may be asked at any time, by any thread.
     is_lasting: bool,
 }
 
@@ -45,7 +45,7 @@ impl Captures {
     }
 
     /// A request for a pool came from this stream, which is being captured or not, and may be asked
-    /// again at any time or not.
+    /// again at any time, by any thread, or not.
     pub(crate) fn note(&self, stream: StreamId, pool: PoolId, is_captured: bool, is_lasting: bool) {
         // Most requests come while nothing is captured.
         if is_captured || self.is_any() {

@@ -217,7 +217,16 @@ impl Events {
         self.of(id).map(|events| events.uid)
     }
 
-    /// The device's handles of all streams that may be asked at any time.
+    /// The calling thread's own stream, if that was added as one whose end will be told.
+    pub(crate) fn own_of_thread(&self, driver: &dyn Driver) -> Option<StreamId> {
+        let mut own = self.lasting().filter(|events| events.stream == Some(Stream::PER_THREAD));
+        let first = own.next()?;
+        let uid = stream_uid(driver, Stream::PER_THREAD).ok()?;
+        std::iter::once(first).chain(own).find(|events| events.uid == uid).map(|events| events.id)
+    }
+
+    /// The device's handles of all streams that may be asked at any time; of threads' own streams
+    /// it is that of the thread which asks.
     pub(crate) fn streams(&self) -> Vec<Stream> {
         self.lasting().filter_map(|events| events.stream).collect()
     }

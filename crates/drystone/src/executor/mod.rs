@@ -182,7 +182,11 @@ impl Executor {
             _ => true,
         };
         match pool {
-            Some(pool) => self.captures.note(stream, pool, is_captured, !is_passing),
+            Some(pool) => {
+                // Nobody else can ask a thread's own stream.
+                let is_lasting = !is_passing && own != Stream::PER_THREAD;
+                self.captures.note(stream, pool, is_captured, is_lasting);
+            }
             None if !is_captured => self.captures.forget(stream),
             None => {}
         }
@@ -190,7 +194,7 @@ impl Executor {
     }
 
     /// Whether a stream is being captured as far as is known, or the device cannot say. Of streams
-    /// that may have been destroyed, what they said last counts.
+    /// that may have been destroyed, and of other threads' own, what they said last counts.
     pub(crate) fn is_any_captured(&self) -> bool {
         // Held while they are asked: who retires a stream destroys it after this lock.
         let events = self.events.lock();
@@ -199,9 +203,14 @@ impl Executor {
                 Ok(status) => status != CaptureStatus::None,
                 Err(error) => error.code != ErrorCode::InvalidHandle,
             });
+        let is_over = !is_one_captured && self.captures.is_any();
+        let own = if is_over { events.own_of_thread(&*self.driver) } else { None };
         drop(events);
-        if !is_one_captured {
+        if is_over {
             self.captures.forget_lasting();
+        }
+        if let Some(own) = own {
+            self.captures.forget(own);
         }
         is_one_captured || self.captures.is_any()
     }

@@ -57,6 +57,35 @@ fn b04_a_threads_own_stream_does_not_end_anothers() {
     });
 }
 
+/// B22, I11: a thread's own stream, whose end will be told, is captured; another thread trims.
+#[test]
+fn b22_a_capture_of_a_threads_own_stream_is_not_broken_by_another_thread() {
+    use drystone::driver::CaptureMode;
+    CUDA_VMM.run(|setup| {
+        let (device, program) = program_with(setup, "");
+        device.gpu.make_current().unwrap();
+        let here = program.lane_of(Stream::PER_THREAD);
+        let pool = program.allocator.add_pool();
+        let other = program.lane();
+        let warm = program.allocate(other, 64 * MIB);
+        program.free(warm);
+        program.device.begin_capture(Stream::PER_THREAD, CaptureMode::Relaxed);
+        // It even says so itself, with a request.
+        let block = program.try_allocate_in(pool, here, 12 * MIB).unwrap();
+        let trimmed = in_another_thread(|| {
+            device.gpu.make_current().unwrap();
+            program.allocator.trim()
+        });
+        let is_whole = program.device.end_capture(Stream::PER_THREAD);
+        assert!(is_whole, "the capture is broken; the trim: {trimmed:?}");
+        assert!(trimmed.is_err());
+        // Its own thread finds it over, without a request.
+        program.allocator.trim().unwrap();
+        program.free(block);
+        program.end();
+    });
+}
+
 /// Nobody tells of the end of a thread's own stream.
 #[test]
 fn threads_that_end_leave_their_memory_to_the_next() {
