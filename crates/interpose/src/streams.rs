@@ -32,6 +32,12 @@ pub(crate) const fn per_thread(stream: Handle) -> Handle {
     if stream.is_null() { PER_THREAD } else { stream }
 }
 
+/// Whether the handle is of a stream that was created, not of a default one.
+#[inline]
+pub(crate) fn is_created(stream: Handle) -> bool {
+    stream.addr() > PER_THREAD.addr()
+}
+
 /// A stream on the device that serves it.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
@@ -87,8 +93,7 @@ pub(crate) fn place(
     stream: Handle,
     may_open: impl FnOnce(c_int) -> bool,
 ) -> Option<Place> {
-    let is_created = stream.addr() > PER_THREAD.addr();
-    let context = if is_created { 0 } else { context::current(driver)?.addr() };
+    let context = if is_created(stream) { 0 } else { context::current(driver)?.addr() };
     let known = if stream == PER_THREAD {
         OWN.get().filter(|own| own.0 == context).map(|own| Some(own.1))
     } else {
@@ -201,7 +206,7 @@ pub(crate) fn retire(stream: Handle) {
 pub(crate) fn forget(stream: Handle) {
     if stream == PER_THREAD {
         OWN.set(None);
-    } else if stream.addr() > PER_THREAD.addr() {
+    } else if is_created(stream) {
         change(|known| known.get_mut(&(0, stream.addr())).map(|known| *known = None));
     }
 }

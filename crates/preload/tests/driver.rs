@@ -10,6 +10,9 @@ use common::{CONF, Program, all_are_run, describe, library};
 /// One device, so that a thread's context is remembered.
 const ONE: &str = "memory:4GiB,oracle:true,backing:true";
 
+/// What the driver refuses does not end the program.
+const FORGIVING: &str = "memory:4GiB,strict:false";
+
 /// Less than the program would cache.
 const TIGHT: &str = "memory:1GiB,oracle:true";
 
@@ -45,6 +48,7 @@ programs! {
     b06_a_stream_that_dies_before_the_free_is_not_asked: "b06_recorded_use.c" on ONE;
     i11_b22_in_a_capture_memory_is_the_graphs: "i11_capture.c" on ONE;
     i11_b23_what_a_thread_captures_others_do_not_break: "i11_thread_capture.c" on ONE;
+    i11_a_stream_that_is_not_destroyed_keeps_its_capture: "i11_refused_destroy.c" on FORGIVING;
     b03_contexts_and_devices_are_told_apart: "b03_contexts.c" on CONF;
     b08_a_block_freed_in_another_context_is_waited_for: "b08_other_context.c" on ONE;
     i14_what_is_told_of_mappings_may_free_and_begins_no_capture: "i14_told_of_mappings.c" on ONE;

@@ -20,12 +20,19 @@ fn created(status: Status, to: *mut Handle) -> Status {
     status
 }
 
-/// Notes a stream that is about to be destroyed.
-fn destroyed(stream: Handle) {
-    if process::check().is_ok() {
+/// Destroys a stream, and notes that it ends before the driver makes its handle another's. One that
+/// is captured the driver may refuse to destroy: then it stays, and its capture with it, so that is
+/// noted afterwards. Default streams never end so.
+fn destroy(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Status {
+    if process::check().is_err() || !streams::is_created(stream) {
+        return drivers();
+    }
+    let first = captures::is_captured(driver, stream).then(&drivers);
+    if first.is_none_or(|status| status == SUCCESS) {
         barrier((), || streams::retire(stream));
         memory::free_what_waited();
     }
+    first.unwrap_or_else(drivers)
 }
 
 /// Begins a capture while no memory moves: who trims or misses afterwards sees it. Within code that
@@ -94,15 +101,9 @@ hooks! {
         to: *mut Handle, flags: c_uint, priority: c_int
     ) |_, drivers| { created(drivers(), to) }
 
-    fn cuStreamDestroy(stream: Handle) |_, drivers| {
-        destroyed(stream);
-        drivers()
-    }
+    fn cuStreamDestroy(stream: Handle) |driver, drivers| { destroy(driver, stream, drivers) }
 
-    fn cuStreamDestroy_v2(stream: Handle) |_, drivers| {
-        destroyed(stream);
-        drivers()
-    }
+    fn cuStreamDestroy_v2(stream: Handle) |driver, drivers| { destroy(driver, stream, drivers) }
 
     fn cuStreamBeginCapture(stream: Handle, mode: c_uint) |driver, drivers| {
         begin(driver, stream, drivers)
