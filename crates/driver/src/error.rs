@@ -41,7 +41,8 @@ pub enum ErrorCode {
     #[error("not supported by this device")]
     NotSupported,
     /// Memory was to be taken or given back, or a capture to begin, from within code that is called
-    /// while memory moves: a callback on mapping changes, or a memory provider. No driver was asked.
+    /// while memory moves: a callback on mapping changes, or a memory provider. No driver was
+    /// asked.
     #[error("not permitted from within a callback on mapping changes, or a memory provider")]
     InCallback,
     /// The library has no handle for the memory, which is a bug of its own; no driver was asked.

@@ -12,7 +12,8 @@ use crate::contained::contained;
 
 /// Gives plain memory of the device to a pool, in the driver's place. Called with a lock of the
 /// allocator's held, so that what would need that lock, growth say or a trim, is refused from
-/// within; by one thread at a time. One that panics has given nothing, or taken back what it was to take back.
+/// within; by one thread at a time. One that panics has given nothing, or taken back what it was to
+/// take back.
 pub trait MemoryProvider: Send + Sync {
     /// The address of so many bytes, a multiple of 512; `None` if there are none.
     fn allocate(&self, bytes: u64) -> Option<u64>;

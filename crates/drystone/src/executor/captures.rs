@@ -1,11 +1,12 @@
 //! [`Captures`]: the captures that are known of without asking a stream.
 //!
-//! A stream that may be gone is asked by those calls alone that bring it, and a thread's own by that
-//! thread alone, so what it said last is kept here: with the pool that the request was for, since who captures into a pool knows when
-//! that is over. Invariant: what is kept of such a stream errs on one side only. A capture may be
-//! over and still be kept, until its stream comes again, is retired or found gone, or the captures
-//! of its pool are said to be over; one that is under way, and was brought or expected, is not
-//! dropped. What is kept of a stream that may be asked is a hint, which saves questions.
+//! A stream that may be gone is asked by those calls alone that bring it, and a thread's own by
+//! that thread alone, so what it said last is kept here: with the pool that the request was for,
+//! since who captures into a pool knows when that is over. Invariant: what is kept of such a stream
+//! errs on one side only. A capture may be over and still be kept, until its stream comes again, is
+//! retired or found gone, or the captures of its pool are said to be over; one that is under way,
+//! and was brought or expected, is not dropped. What is kept of a stream that may be asked is a
+//! hint, which saves questions.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

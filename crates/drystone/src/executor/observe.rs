@@ -32,8 +32,8 @@ pub struct MappingChange {
 
 /// Called with each change, while the allocator holds the lock under which memory grows and goes
 /// back. It may free, pin, unpin and ask; allocating, trimming and announcing a capture from within
-/// is refused. It must not begin one, nor wait for another thread that does any of these. One that panics has been told: memory goes
-/// and comes all the same.
+/// is refused. It must not begin one, nor wait for another thread that does any of these. One that
+/// panics has been told: memory goes and comes all the same.
 pub type RemapCallback = Arc<dyn Fn(&MappingChange) + Send + Sync>;
 
 /// Tells the program of changes.
