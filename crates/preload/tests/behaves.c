@@ -95,6 +95,7 @@ static void sharing(void) {
     OK(cuMemFree_v2(block));
     OK(cuMemAllocAsync(&block, MIB, NULL));
     SAY(cuIpcGetMemHandle(data, block));
+    SAY(cuMemPoolExportPointer(data, block));
     OK(cuMemFreeAsync(block, NULL));
     handle_t shared = create_pool(1);
     OK(cuMemAllocFromPoolAsync(&block, MIB, shared, NULL));

@@ -67,6 +67,10 @@ api! {
     fn cuMemPoolExportPointer(data: Out<Opaque64>, address: u64) |call| {
         let device = process::device_of_address(address).ok_or(INVALID_VALUE)?;
         let pool = pool_of(&device, address).ok_or(INVALID_VALUE)?;
+        let (_, value) = resolve(pool, Kind::Pool)?;
+        if !device.sim.memory_pool_config(MemoryPool(value))?.is_exportable {
+            return Err(INVALID_VALUE);
+        }
         data.set(Opaque64([POINTER, pool.0, address, 0, 0, 0, 0, 0]))
     }
 

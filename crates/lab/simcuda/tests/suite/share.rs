@@ -144,6 +144,8 @@ fn a_pool_and_its_pointers_are_exported() {
         cu!(cuMemPoolImportPointer(&mut again, imported, &mut data));
         assert_eq!(again, address);
         cu!(cuMemPoolImportPointer(&mut again, plain, &mut data) => CUDA_ERROR_INVALID_VALUE);
+        cu!(cuMemAllocFromPoolAsync(&mut address, 512, plain, null_mut()));
+        cu!(cuMemPoolExportPointer(&mut data, address) => CUDA_ERROR_INVALID_VALUE);
     });
 }
 
