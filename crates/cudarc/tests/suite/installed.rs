@@ -331,13 +331,14 @@ fn b22_a_capture_of_a_stream_of_others_is_not_broken_by_a_lack_of_memory() {
         unsafe { context.disable_event_tracking() };
         let [other, third] = [context.new_stream().unwrap(), context.new_stream().unwrap()];
         let (mut theirs, mut block, mut graph) = (ptr::null_mut(), 0, ptr::null_mut());
-        // SAFETY: as the runtime calls the driver; what is written there is room for.
-        unsafe {
-            let driver = Library::new("libcuda.so.1").unwrap();
-            let create = driver.get::<Create>(b"cuStreamCreate\0").unwrap();
-            create(&raw mut theirs, 1).result().unwrap();
-            sys::cuMemAllocAsync(&raw mut block, MIB, theirs).result().unwrap();
-        }
+        // SAFETY: the driver, which is loaded.
+        let driver = unsafe { Library::new("libcuda.so.1") }.unwrap();
+        // SAFETY: its signature.
+        let create = unsafe { driver.get::<Create>(b"cuStreamCreate\0") }.unwrap();
+        // SAFETY: as the runtime calls it; there is room for what is written.
+        unsafe { create(&raw mut theirs, 1) }.result().unwrap();
+        // SAFETY: the same.
+        unsafe { sys::cuMemAllocAsync(&raw mut block, MIB, theirs) }.result().unwrap();
         drop(zeros(&other, 175 * MIB));
         assert!(total() > 1, "served");
         SimCuda::find().unwrap().launch(0, other.cu_stream().cast(), 1_000_000).unwrap();
