@@ -16,7 +16,7 @@ fn run(name: &str, library_path: &Path, arguments: &[&str]) -> (Output, PathBuf)
     let mut run = Command::new("python3");
     run.arg("-B").arg(common::root().join("xtask/gpu/run")).arg("--out").arg(&out);
     run.args(arguments).env("LD_LIBRARY_PATH", library_path);
-    run.env("SIMCUDA_CONF", "memory:4GiB,strict:false");
+    run.env("SIMCUDA_CONF", "memory:4GiB,process_limit:4032MiB,strict:false");
     (run.output().unwrap(), out)
 }
 
@@ -206,6 +206,7 @@ fn measurements_run_from_start_to_end_on_the_simulated_device() {
 fn is_the_device_it_ran_on(measured: &Measured) {
     let config = measured.applied_to(SimConfig::default());
     assert_eq!((config.total_bytes, config.is_shareable), (4 << 30, true));
+    assert_eq!(config.process_limit_bytes, 4032 << 20);
     assert_eq!(config.alias_limit, SimConfig::default().alias_limit);
     let unpriced = measured.unpriced();
     for function in ["cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease"] {

@@ -6,6 +6,9 @@
 //! eighth of what was left is created. Between looks the heap's own growth is counted. What was
 //! refused of late is asked for in smaller pieces. The choices are those of `policy`.
 //!
+//! A device need not give all that it says is free. Where it refused a granule, that is how much
+//! there is to choose by; the device is still asked, since others may have given some back.
+//!
 //! Keeps its part of I8: reserved bytes with those of growth under way never pass the limit.
 
 use crate::config::Config;
@@ -24,12 +27,23 @@ pub(crate) enum Look {
     Fresh,
 }
 
+/// Where the device refused a granule that it said was free.
+#[derive(Clone, Copy, Debug)]
+struct Ceiling {
+    /// What was reserved.
+    reserved_bytes: u64,
+    /// What the device was thought to have beside what others held of it.
+    own_bytes: u64,
+}
+
 /// What is known of the rest of the device. Methods take the statistics for what is reserved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Headroom {
     pub(crate) config: Config,
     /// What the device had beside what others held of it, at the last look.
     own_bytes: u64,
+    /// Where more was refused, if none was given beyond that since.
+    ceiling: Option<Ceiling>,
     /// How much may be reserved before the device has to be looked at again.
     looked_until_bytes: u64,
     /// Bytes that plans under way will add to the reserved bytes.
@@ -49,6 +63,7 @@ impl Headroom {
         Self {
             config,
             own_bytes: config.device_bytes,
+            ceiling: None,
             looked_until_bytes: 0,
             planned_bytes: 0,
             affordable_remaps: 0,
@@ -63,18 +78,35 @@ impl Headroom {
     pub(crate) const fn note_look(&mut self, stats: &mut Counters, free_bytes: u64) {
         let reserved_bytes = stats.all.reserved_bytes.current;
         self.own_bytes = free_bytes.saturating_add(reserved_bytes);
+        if let Some(Ceiling { own_bytes, .. }) = self.ceiling
+            && own_bytes < self.own_bytes
+        {
+            // Others hold less of it now.
+            self.ceiling = None;
+        }
         self.looked_until_bytes = reserved_bytes.saturating_add(free_bytes / 8);
         stats.device_looks += 1;
     }
 
-    /// What this heap may hold at most, as far as others leave it that much.
-    fn most_bytes(&self) -> u64 {
+    /// What this heap may hold at most by what the device says.
+    fn told_bytes(&self) -> u64 {
         self.own_bytes.min(self.config.limit_bytes)
+    }
+
+    /// What this heap may hold at most, by what the device gave, too.
+    fn most_bytes(&self) -> u64 {
+        self.ceiling
+            .map_or(self.told_bytes(), |ceiling| ceiling.reserved_bytes.min(self.told_bytes()))
     }
 
     /// What is reserved, with what is under way.
     const fn growing_bytes(&self, stats: &Counters) -> u64 {
         stats.all.reserved_bytes.current + self.planned_bytes
+    }
+
+    /// What the device and the limit have left, by what the device says.
+    fn told_left_bytes(&self, stats: &Counters) -> u64 {
+        self.told_bytes().saturating_sub(self.growing_bytes(stats))
     }
 
     /// What the device and the limit have left.
@@ -86,7 +118,7 @@ impl Headroom {
     pub(crate) fn most_for_one_bytes(&self, stats: &Counters, look: Look) -> u64 {
         let reserved_bytes = stats.all.reserved_bytes.current;
         let left_bytes = match look {
-            Look::Fresh => self.left_bytes(stats),
+            Look::Fresh => self.told_left_bytes(stats),
             Look::Past | Look::Due => self.config.limit_bytes.saturating_sub(reserved_bytes),
         };
         left_bytes.saturating_add(reserved_bytes - stats.all.allocated_bytes.current())
@@ -111,7 +143,7 @@ impl Headroom {
             return Err(RequestError::Limit { bytes, reserved_bytes, limit_bytes });
         }
         let is_known = bytes == 0 || look == Look::Past || due_bytes <= self.looked_until_bytes;
-        let left_bytes = if look == Look::Fresh { self.left_bytes(stats) } else { 0 };
+        let left_bytes = if look == Look::Fresh { self.told_left_bytes(stats) } else { 0 };
         if is_known || bytes <= left_bytes {
             return Ok(());
         }
@@ -119,9 +151,11 @@ impl Headroom {
     }
 
     /// Whether so many bytes can no longer be created, as far as the request may know. One that may
-    /// not ask the device goes by what that had left when it was asked last.
+    /// not ask the device goes by what that had left when it was asked last; all go by what it
+    /// refused.
     pub(crate) fn is_short(&self, stats: &Counters, bytes: u64, look: Look) -> bool {
-        let was_short = look == Look::Past && bytes > self.left_bytes(stats);
+        let is_known = look == Look::Past || self.ceiling.is_some();
+        let was_short = is_known && bytes > self.left_bytes(stats);
         was_short || is_too_much(&self.check(stats, bytes, look), look)
     }
 
@@ -181,8 +215,11 @@ impl Headroom {
         self.planned_bytes -= bytes;
     }
 
-    /// Memory was created: some of it may be remapped.
-    pub(crate) const fn note_created(&mut self, bytes: u64) {
+    /// So much is about to count as reserved that was created: some of it may be remapped.
+    pub(crate) fn note_created(&mut self, stats: &Counters, bytes: u64) {
+        if bytes > self.left_bytes(stats) {
+            self.ceiling = None;
+        }
         let created = bytes / self.config.granule_bytes;
         self.affordable_remaps += created / policy::CREATED_PER_REMAP;
     }
@@ -197,6 +234,15 @@ impl Headroom {
     /// too, size is not the reason.
     pub(crate) const fn note_growth_failed(&mut self, has_large: bool) {
         self.lacks_memory = has_large;
+    }
+
+    /// The device refused a granule, when a growth had been given so many bytes. True if more was
+    /// thought to be left.
+    pub(crate) fn note_refused(&mut self, stats: &Counters, given_bytes: u64) -> bool {
+        let before_bytes = self.left_bytes(stats);
+        let reserved_bytes = self.growing_bytes(stats) + given_bytes;
+        self.ceiling = Some(Ceiling { reserved_bytes, own_bytes: self.own_bytes });
+        self.left_bytes(stats) < before_bytes
     }
 
     /// Memory was given back, which others may take: to create it again counts as growth.
@@ -250,6 +296,38 @@ mod tests {
         headroom.end_plan(50);
         headroom.note_look(&mut stats, 700);
         assert_eq!(headroom.left_bytes(&stats), 700);
+    }
+
+    #[test]
+    fn what_the_device_refuses_is_not_left_until_it_gives_more_or_has_more() {
+        let mut headroom = Headroom::new(Config::new(SegmentKind::Mapped, 2 << 20, 1000));
+        let mut stats = Counters::default();
+        stats.all.reserved_bytes.current = 300;
+        headroom.note_look(&mut stats, 700);
+        assert!(!headroom.is_short(&stats, 100, Look::Fresh));
+        // A growth was given 20 bytes, and no more.
+        assert!(headroom.note_refused(&stats, 20));
+        assert!(!headroom.note_refused(&stats, 20), "known already");
+        assert_eq!(headroom.left_bytes(&stats), 20);
+        assert!(headroom.is_short(&stats, 21, Look::Fresh));
+        assert!(!headroom.is_short(&stats, 20, Look::Fresh));
+        assert!(headroom.check(&stats, 100, Look::Fresh).is_ok(), "it is asked all the same");
+        // What is given back can be had again.
+        stats.all.reserved_bytes.current = 200;
+        headroom.note_given_back(100);
+        headroom.note_look(&mut stats, 800);
+        assert_eq!(headroom.left_bytes(&stats), 120);
+        headroom.note_created(&stats, 120);
+        assert_eq!(headroom.left_bytes(&stats), 120);
+        // It gave more.
+        headroom.note_created(&stats, 121);
+        assert_eq!(headroom.left_bytes(&stats), 800);
+        // Others gave some back.
+        headroom.note_refused(&stats, 0);
+        headroom.note_look(&mut stats, 800);
+        assert_eq!(headroom.left_bytes(&stats), 0);
+        headroom.note_look(&mut stats, 801);
+        assert_eq!(headroom.left_bytes(&stats), 801);
     }
 
     #[test]

@@ -135,6 +135,15 @@ pub(crate) fn recorded(steps: &[Step]) -> impl Iterator<Item = Fence> + '_ {
     })
 }
 
+/// What steps create, in bytes.
+pub(crate) fn created_bytes(steps: &[Step]) -> u64 {
+    let created = steps.iter().map(|step| match *step {
+        Step::Create { bytes, .. } => bytes,
+        _ => 0,
+    });
+    created.sum()
+}
+
 /// Which free memory may serve a request before it grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -186,6 +186,8 @@ pub struct Miss<E> {
     seen_free_bytes: Option<u64>,
     /// A reservation was refused in this try: another that is refused ends it.
     was_refused_addresses: bool,
+    /// A granule was refused in this try though there seemed to be some: another ends it.
+    was_refused_granules: bool,
     /// Mappings were unmapped in this try: there are no more to unmap.
     has_evicted: bool,
 }
@@ -207,6 +209,7 @@ impl<E> Miss<E> {
             look,
             seen_free_bytes: None,
             was_refused_addresses: false,
+            was_refused_granules: false,
             has_evicted: false,
         }
     }
@@ -248,7 +251,8 @@ impl<E> Miss<E> {
         if self.has_room && !matches!(self.stage, Stage::Climbing(Rung::Synchronize, _)) {
             self.stage = Stage::Trying;
             (self.reuse, self.look) = first_means(self.captured);
-            (self.has_room, self.was_refused_addresses, self.has_evicted) = (false, false, false);
+            (self.was_refused_addresses, self.was_refused_granules) = (false, false);
+            (self.has_room, self.has_evicted) = (false, false);
         }
     }
 

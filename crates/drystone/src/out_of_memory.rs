@@ -79,6 +79,8 @@ pub enum Cause {
     Capture,
     /// The driver's table of mappings is full.
     Mappings,
+    /// The device does not give what it says is free, so much.
+    Withheld(u64),
     /// Other streams may still use memory that was freed.
     Pending(u64),
     /// Private pools keep what is free in them.
@@ -116,6 +118,9 @@ impl OutOfMemory {
         }
         if self.is_out_of_mappings() {
             return Cause::Mappings;
+        }
+        if let Some(free_bytes) = self.withheld_bytes() {
+            return Cause::Withheld(free_bytes);
         }
         if let Some(unused) = self.unused() {
             return unused;
@@ -171,6 +176,12 @@ impl OutOfMemory {
             Cause::Mappings => "The driver has no mappings left: make granule larger, so that \
                                 each covers more."
                 .to_owned(),
+            Cause::Withheld(bytes) => format!(
+                "The device says that {} are free and does not give them: this process may have \
+                 no more, as under a limit of MPS or of a container, or the driver keeps them. Use \
+                 a smaller batch, and set Drystone's limit where you know the other one.",
+                Bytes(bytes)
+            ),
             Cause::Pending(bytes) => format!(
                 "Freed memory is still in use on other streams, {}: synchronise them earlier, or \
                  record fewer uses.",
@@ -322,6 +333,17 @@ impl OutOfMemory {
     fn is_out_of_mappings(&self) -> bool {
         let is_access = self.refusal.as_ref().is_some_and(|error| error.call == Call::SetAccess);
         is_access && self.device_free_bytes.is_some_and(|free| free >= self.requested_bytes)
+    }
+
+    /// What the device says is free, if it refused memory that this would have been enough for.
+    fn withheld_bytes(&self) -> Option<u64> {
+        let refused = self.refusal.as_ref()?;
+        let unit_bytes = self.granule_bytes.unwrap_or(self.granule_bytes_min);
+        // The least that is created for it.
+        let least_bytes = self.requested_bytes.checked_next_multiple_of(unit_bytes)?;
+        let is_memory = matches!(refused.call, Call::Create | Call::Malloc);
+        let is_withheld = is_memory && !self.is_at_limit && self.room_bytes() >= least_bytes;
+        self.device_free_bytes.filter(|_| is_withheld)
     }
 }
 

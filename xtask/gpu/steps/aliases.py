@@ -82,6 +82,8 @@ class Test:
     def captured(self) -> ctypes.c_void_p:
         """A graph that writes through each address what it then reads through the other."""
         graph, launched = ctypes.c_void_p(), ctypes.c_void_p()
+        for name in ("fill", "verify"):
+            self.kernels.find(name)
         self.cuda("cuStreamBeginCapture_v2", self.one, 1)
         for number, (to, at) in enumerate(self.pairs()):
             self.fill(to, number + 0x2000_0000, self.one)

@@ -129,12 +129,21 @@ class Kernels:
     def __init__(self, cuda: Cuda, text: bytes) -> None:
         self._cuda, self._module = cuda, ctypes.c_void_p()
         cuda("cuModuleLoadData", ctypes.byref(self._module), text)
+        self._known: dict[str, ctypes.c_void_p] = {}
+
+    def find(self, name: str) -> ctypes.c_void_p:
+        """Looks a function up, once: no source says that captures permit it."""
+        if name not in self._known:
+            function = ctypes.c_void_p()
+            self._cuda("cuModuleGetFunction", ctypes.byref(function), self._module,
+                       name.encode())
+            self._known[name] = function
+        return self._known[name]
 
     def launch(self, name: str, stream: ctypes.c_void_p | None, *arguments: object,
                groups: int = 264, threads: int = 256, is_early: bool = False) -> None:
         """``is_early``: it may be on the device before what is in front of it has ended."""
-        function = ctypes.c_void_p()
-        self._cuda("cuModuleGetFunction", ctypes.byref(function), self._module, name.encode())
+        function = self.find(name)
         pointers = (ctypes.c_void_p * len(arguments))(
             *(ctypes.cast(ctypes.byref(one), ctypes.c_void_p) for one in arguments))
         attribute = Attribute(DEPENDENT, b"", 1)

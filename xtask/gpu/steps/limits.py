@@ -1,4 +1,5 @@
-"""Where the device ends: addresses of one handle, mappings, launches in a queue, free memory asked.
+"""Where the device ends: addresses of one handle, mappings, launches in a queue, memory; and what
+asking for free memory takes.
 
 Prints a row for each limit: how far it went, and whether something refused to go on.
 """
@@ -18,6 +19,8 @@ MAPPINGS = 520_000
 ALIASES = 64
 LAUNCHES = 5000
 SECONDS = 40.0
+#: Handles that memory is taken in, as long as there is any for one; the last is the least.
+HANDLES = (256 * MIB, 32 * MIB, 2 * MIB)
 #: Longer than that much launching takes: a launch that took longer waited for the device.
 BLOCKED_US = 20_000.0
 KERNEL_NS = 200_000_000
@@ -57,6 +60,21 @@ def mapped(cuda: Cuda, most: int, aliases: int) -> Iterator[int]:
         if done:
             cuda.unmap(start, done * size)
         cuda.release_addresses(start, most * size)
+
+
+def tell_withheld(cuda: Cuda) -> None:
+    """What the device says is free when it refuses the least handle. Others may take it, too."""
+    held, said = [], ""
+    for size in HANDLES:
+        try:
+            while True:
+                held.append(cuda.create(size)[0])
+        except CudaError as error:
+            said = str(error)
+    free = cuda.free_bytes()
+    for handle in held:
+        cuda.release(handle)
+    tell({"limit": "free memory that is refused", "reached": free, "refused": True, "said": said})
 
 
 def spinning(cuda: Cuda) -> Iterator[int]:
@@ -100,6 +118,7 @@ def main() -> None:
         cuda.free_bytes()
         times.append((time.perf_counter() - start) * 1e6)
     tell({"call": "cuMemGetInfo", **spread(times, "us")})
+    tell_withheld(cuda)
     gone_as_far("launches in a queue", spinning(cuda))
     gone_as_far("addresses of one handle", mapped(cuda, ADDRESSES, ADDRESSES))
     gone_as_far("mappings with access", mapped(cuda, MAPPINGS, ALIASES))

@@ -36,7 +36,7 @@ impl Heap {
             }
             Intent::Grow { request, point, created_bytes, .. } => {
                 self.headroom.end_plan(created_bytes);
-                self.headroom.note_created(created_bytes);
+                self.headroom.note_created(&self.stats, created_bytes);
                 self.stats.all.reserved_bytes.add(created_bytes);
                 self.vm.commit(&self.space.segments, &steps);
                 let block = self.space.blocks[point.unmapped];
@@ -146,11 +146,7 @@ impl Heap {
     /// A growth failed: what is not undone stays created.
     fn undo_growth(&mut self, point: GrowthPoint, steps: &[Step], in_effect: usize) {
         self.vm.abandon(&self.space.segments, steps, in_effect);
-        let created = steps[..in_effect].iter().map(|step| match *step {
-            Step::Create { bytes, .. } => bytes,
-            _ => 0,
-        });
-        self.stats.all.reserved_bytes.add(created.sum());
+        self.stats.all.reserved_bytes.add(plan::created_bytes(&steps[..in_effect]));
         self.space.make_unmapped(point.unmapped);
         for index in [point.before, point.after].into_iter().filter_map(BlockIndex::some) {
             self.windows().file(index);

@@ -7,7 +7,7 @@ use super::{Failure, Miss, Next, Stage};
 use crate::error::RequestError;
 use crate::headroom::Look;
 use crate::heap::{Heap, Outcome};
-use crate::plan::{Committed, Intent, Plan, Reuse, Step};
+use crate::plan::{self, Committed, Intent, Plan, Reuse, Step};
 
 /// What a failed plan was short of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,9 @@ enum Lack {
     /// Memory in large handles; next time the heap asks for one granule at a time, and no more
     /// than needed.
     LargeHandles,
-    /// Memory, or anything else.
+    /// Memory in single granules. Next time the heap goes by what it was given.
+    Granules,
+    /// Anything else.
     Other,
 }
 
@@ -35,6 +37,7 @@ impl Lack {
                 Lack::Mappings { has_large: matches!(intent, Intent::Grow { has_large: true, .. }) }
             }
             (Intent::Grow { has_large: true, .. }, Some(Step::Create { .. })) => Lack::LargeHandles,
+            (Intent::Grow { .. }, Some(Step::Create { .. })) => Lack::Granules,
             _ => Lack::Other,
         }
     }
@@ -99,8 +102,14 @@ impl Heap {
             }
             Err(failure) => {
                 let lack = Lack::of(&plan, failure.failed_at);
+                // What is undone was given all the same.
+                let undone = failure.in_effect.min(failure.failed_at)..failure.failed_at;
+                let given_bytes = plan::created_bytes(&plan.steps[undone]);
                 self.abandon(plan, failure.in_effect);
-                miss.fail(lack, failure);
+                let is_news = lack == Lack::Granules
+                    && failure.is_out_of_memory
+                    && self.headroom.note_refused(&self.stats, given_bytes);
+                miss.fail(lack, is_news, failure);
             }
         }
     }
@@ -115,7 +124,8 @@ impl<E> Miss<E> {
         };
     }
 
-    fn fail(&mut self, lack: Lack, failure: Failure<E>) {
+    /// A plan failed, for lack of this. `is_news`: less is left than was known.
+    fn fail(&mut self, lack: Lack, is_news: bool, failure: Failure<E>) {
         self.stage = match std::mem::replace(&mut self.stage, Stage::Trying) {
             // Why there was something to evict, counts.
             Stage::Evicting(refusal) => Stage::Refused(refusal),
@@ -123,6 +133,10 @@ impl<E> Miss<E> {
                 Lack::Order | Lack::LargeHandles => Stage::Trying,
                 Lack::Addresses if !self.was_refused_addresses => {
                     self.was_refused_addresses = true;
+                    Stage::Trying
+                }
+                Lack::Granules if is_news && !self.was_refused_granules => {
+                    self.was_refused_granules = true;
                     Stage::Trying
                 }
                 Lack::Mappings { has_large } => {

@@ -171,6 +171,24 @@ fn b53_a_refused_reservation_is_made_smaller_once() {
 }
 
 #[test]
+fn a_granule_that_is_refused_is_asked_for_once_more_by_what_was_given() {
+    let mut heap = heap(u64::MAX);
+    let mut miss = miss(&mut heap, Captured::Own);
+    let reservation = plan(&mut heap, &mut miss);
+    heap.carried_out(&mut miss, reservation, Ok(1 << 40));
+    for _ in 0..2 {
+        let granules = plan(&mut heap, &mut miss);
+        let second =
+            granules.steps().iter().skip(1).position(|step| matches!(step, Step::Create { .. }));
+        let failed_at = 1 + second.unwrap();
+        heap.carried_out(&mut miss, granules, Err(refused(true, failed_at)));
+        assert_eq!(heap.stats().all.reserved_bytes.current, 0);
+    }
+    assert!(matches!(next(&mut heap, &mut miss), Next::GiveUp(Refusal::OutOfMemory(ERROR))));
+    heap.check().unwrap();
+}
+
+#[test]
 fn only_a_lack_of_memory_is_worth_the_ladder() {
     for (is_out_of_memory, captured) in [(true, Captured::None), (false, Captured::None)] {
         let mut heap = heap(u64::MAX);

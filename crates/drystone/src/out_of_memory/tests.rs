@@ -84,6 +84,11 @@ fn the_cause_is_what_the_request_would_have_been_served_without() {
             Cause::Rest { rest_bytes: 2 * GIB, outside_bytes: 6 * GIB },
         ),
         (outside(), Cause::Outside(6 * GIB)),
+        // A limit of the process that the device says nothing of, whatever else is unused.
+        (
+            OutOfMemory { device_free_bytes: Some(3 * GIB), pending_bytes: GIB, ..unused() },
+            Cause::Withheld(3 * GIB),
+        ),
         (
             OutOfMemory { device_free_bytes: None, ..outside() },
             Cause::InUse { missing_bytes: 2 * GIB },

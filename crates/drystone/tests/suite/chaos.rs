@@ -53,6 +53,7 @@ fn make(seed: u64, rng: &mut Rng) -> (SimDevice, Program) {
     let options = Options::default().with_prefer(prefers[rng.below(3) as usize]);
     let sim = SimDevice::new(SimConfig {
         total_bytes: 256 * MIB + 64 * MIB * rng.below(4),
+        process_limit_bytes: if rng.chance(20) { 200 * MIB } else { u64::MAX },
         event_latency_ns: 10_000 * rng.below(3),
         check_kernel_ns: 40_000 * rng.below(2),
         clock_jitter_ns: 5_000 * rng.below(2),

@@ -30,6 +30,10 @@ pub struct SimConfig {
     /// Whether more is handed out than there is. Nothing is ever out of memory then, and a device
     /// beyond its end says that none is free: for programs whose needs are to be found out.
     pub is_overcommitted: bool,
+    /// What this process may hold of it, in bytes: what CUDA's Multi-Process Service calls the
+    /// pinned device memory limit. The device says as much as before that it has, and has free:
+    /// programs under such a limit see the whole device (NVIDIA/k8s-device-plugin#764).
+    pub process_limit_bytes: u64,
     /// Addresses that can be reserved or allocated, in bytes; rounded down to the granularity.
     pub address_space_bytes: u64,
     /// Where the addresses begin. Devices of one process need ranges that do not overlap where
@@ -100,6 +104,7 @@ impl Default for SimConfig {
             ordinal: 0,
             total_bytes: 80 << 30,
             is_overcommitted: false,
+            process_limit_bytes: u64::MAX,
             address_space_bytes: 64 << 40,
             // High enough that no offset is mistaken for an address.
             first_address: 2 << 40,

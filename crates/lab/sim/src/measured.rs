@@ -48,6 +48,8 @@ pub struct Measured {
     pub name: String,
     /// Its memory, in bytes; `None` if that is unknown, as all below.
     pub total_bytes: Option<u64>,
+    /// How much of it the device says is free and does not give.
+    pub withheld_bytes: Option<u64>,
     /// What calls cost; of those that were not measured, nothing is in here.
     costs: Vec<(drystone_driver::Call, crate::cost::Cost)>,
     legality: Vec<(&'static str, Legality)>,
@@ -124,6 +126,7 @@ impl Measured {
         match row["limit"].as_str() {
             Some("addresses of one handle") => self.alias_limit = found,
             Some("mappings with access") => self.mapping_limit = found,
+            Some("free memory that is refused") => self.withheld_bytes = found,
             Some("launches in a queue") => self.launch_queue = found.map(|most| most as usize),
             _ => {}
         }
@@ -143,8 +146,11 @@ impl Measured {
         let mut legality = config.legality;
         legality.retain(|old| self.legality.iter().all(|new| new.0 != old.0));
         legality.extend(&self.legality);
+        let total_bytes = self.total_bytes.unwrap_or(config.total_bytes);
+        let withheld = self.withheld_bytes.map(|bytes| total_bytes.saturating_sub(bytes));
         SimConfig {
-            total_bytes: self.total_bytes.unwrap_or(config.total_bytes),
+            total_bytes,
+            process_limit_bytes: withheld.unwrap_or(config.process_limit_bytes),
             costs: self.costs(config.costs),
             legality,
             alias_limit: self.alias_limit.unwrap_or(config.alias_limit),

@@ -293,6 +293,22 @@ fn the_mapping_limit_hits_set_access_and_unmapping_makes_room() {
 }
 
 #[test]
+fn a_process_has_its_limit_of_what_the_device_says_is_free() {
+    let config = SimConfig { process_limit_bytes: 3 * G, ..SimConfig::default() };
+    let total_bytes = config.total_bytes;
+    let device = SimDevice::new(config);
+    let address = device.malloc(G).unwrap();
+    let handle = device.create(2 * G).unwrap();
+    refused(device.create(G), Call::Create, ErrorCode::OutOfMemory);
+    refused(device.malloc(G), Call::Malloc, ErrorCode::OutOfMemory);
+    let memory = device.memory_info().unwrap();
+    assert_eq!((memory.free_bytes, memory.total_bytes), (total_bytes - 3 * G, total_bytes));
+    device.free(address).unwrap();
+    device.release(device.create(G).unwrap()).unwrap();
+    device.release(handle).unwrap();
+}
+
+#[test]
 fn addresses_run_out() {
     let config = SimConfig { address_space_bytes: 4 * G, ..SimConfig::default() };
     let device = SimDevice::new(config);

@@ -98,6 +98,7 @@ impl Config {
             "stats" => self.stats = Some(value.to_owned()),
             "memory" => self.sim.total_bytes = bytes(key, value)?,
             "overcommit" => self.sim.is_overcommitted = boolean(key, value)?,
+            "process_limit" => self.sim.process_limit_bytes = bytes(key, value)?,
             "address_space" => self.sim.address_space_bytes = bytes(key, value)?,
             "mapping_limit" => self.sim.mapping_limit = count(key, value, u64::MAX)?,
             "vmm" => self.sim.has_virtual_memory = boolean(key, value)?,
@@ -205,12 +206,13 @@ mod tests {
                     seed:7,own_clock:true,alias_limit:8,launch_queue:10,profile:wsl2,harsh:true,\
                     launches_are_early:false,unproven_is_illegal:false,\
                     name:NVIDIA A10,multiprocessors:72,overcommit:true,\
-                    named_devices:true,\
+                    named_devices:true,process_limit:1GiB,\
                     backing_limit:65536,engine:3GiB";
         let config = Config::default().with(text).unwrap();
         assert_eq!((config.devices, config.compute, config.driver_version), (2, (8, 6), 12080));
         assert_eq!((config.name.as_str(), config.multiprocessors), ("NVIDIA A10", 72));
         assert!(config.sim.is_overcommitted && config.named_devices);
+        assert_eq!(config.sim.process_limit_bytes, 1 << 30);
         assert_eq!((config.backing_limit_bytes, config.engine_bytes), (65536, 3 << 30));
         assert!(config.strict && config.backing && config.debug && config.own_clock);
         assert_eq!((config.kernel_ns, config.stats.as_deref()), (2500, Some("stderr")));

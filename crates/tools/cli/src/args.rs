@@ -43,7 +43,7 @@ pub struct DeviceArgs {
     pub capacity: Option<Capacity>,
 
     #[command(flatten)]
-    pub latency: Latency,
+    pub quirks: Quirks,
 }
 
 /// How time passes in a replay.
@@ -107,18 +107,23 @@ impl Costs {
     }
 }
 
-/// How far the device lags behind the host.
+/// What the device does that its size and its prices do not tell.
 #[derive(Clone, Copy, Debug, clap::Args)]
-pub struct Latency {
+pub struct Quirks {
     /// Microseconds from the end of the work before an event until the event is ready [default: 20
     /// where kernels are modelled, else 0]
     #[arg(long, value_name = "US", value_parser = parse_us, allow_negative_numbers = true)]
     pub event_latency_us: Option<f64>,
+
+    /// Memory beside the capacity that the device says it has, and does not give, as under a limit
+    /// of MPS
+    #[arg(long, value_name = "SIZE", value_parser = units::parse_bytes)]
+    pub withheld: Option<u64>,
 }
 
-impl Latency {
-    /// In nanoseconds, where given.
-    pub fn ns(self) -> Option<u64> {
+impl Quirks {
+    /// How late events are, in nanoseconds, where given.
+    pub fn event_latency_ns(self) -> Option<u64> {
         self.event_latency_us.map(|us| (us * 1e3) as u64)
     }
 }

@@ -9,15 +9,15 @@ use drystone_sim::{Measured, SimConfig, SimDevice};
 use drystone_trace::model::Trace;
 use drystone_trace::replay::Replayed;
 
-use crate::args::{Costs, Kernels};
+use crate::args::{Costs, Kernels, Quirks};
 
 /// The simulated device of a replay.
 #[derive(Clone, Copy, Debug)]
 pub struct Device {
-    /// Physical memory, in bytes.
+    /// Physical memory that it gives, in bytes.
     pub capacity_bytes: u64,
-    /// Nanoseconds from the end of an event's work until it is ready, where asked for.
-    pub event_latency_ns: Option<u64>,
+    /// What else it does.
+    pub quirks: Quirks,
     /// What each driver call costs, unless that was measured.
     pub costs: Costs,
     /// What was measured of a real device, but for its memory.
@@ -33,9 +33,12 @@ impl Device {
         let latency_ns = if with_kernels { EVENT_LATENCY_NS } else { 0 };
         let config = SimConfig { costs: self.costs.table(), ..SimConfig::default() };
         let config = self.measured.map_or(config.clone(), |device| device.applied_to(config));
+        let measured_bytes = self.measured.and_then(|device| device.withheld_bytes);
+        let withheld_bytes = self.quirks.withheld.or(measured_bytes).unwrap_or(0);
         let config = SimConfig {
-            total_bytes: self.capacity_bytes,
-            event_latency_ns: self.event_latency_ns.unwrap_or(latency_ns),
+            total_bytes: self.capacity_bytes.saturating_add(withheld_bytes),
+            process_limit_bytes: self.capacity_bytes,
+            event_latency_ns: self.quirks.event_latency_ns().unwrap_or(latency_ns),
             ..config
         };
         let config = if with_kernels { work_config(config) } else { config };

@@ -8,7 +8,7 @@ use drystone_trace::metrics::{Metrics, Summary};
 use drystone_trace::model::Trace;
 use drystone_trace::replay::{self, Curve, Layout, Options, Outcome};
 
-use crate::args::{AMPLE_BYTES, Capacity, Kernels, Time};
+use crate::args::{AMPLE_BYTES, Capacity, Kernels, Quirks, Time};
 use crate::candidates::{self, Device};
 use crate::input::{self, Input};
 use crate::jobs::Progress;
@@ -18,8 +18,8 @@ use crate::jobs::Progress;
 pub struct Settings {
     /// Physical memory of the device.
     pub capacity: Option<Capacity>,
-    /// Nanoseconds from the end of an event's work until it is ready, where asked for.
-    pub event_latency_ns: Option<u64>,
+    /// What else it does.
+    pub quirks: Quirks,
     /// How time passes.
     pub time: Time,
     /// Whether address maps are wanted: each costs another replay up to its moment.
@@ -121,7 +121,7 @@ fn examine(
     let capacity = settings.capacity.unwrap_or(Capacity::Bytes(own_bytes));
     let device = Device {
         capacity_bytes: capacity.resolve(summary.peak_requested_bytes),
-        event_latency_ns: settings.event_latency_ns,
+        quirks: settings.quirks,
         costs: settings.time.costs,
         measured,
         kernels: settings.time.kernels,

@@ -10,7 +10,7 @@ use drystone_trace::metrics::{Metrics, Summary};
 use drystone_trace::model::Trace;
 use drystone_trace::replay::{self, Options};
 
-use crate::args::{AMPLE_BYTES, Capacity, Costs, Kernels, parse_capacity};
+use crate::args::{AMPLE_BYTES, Capacity, Costs, Kernels, Quirks, parse_capacity};
 use crate::candidates::{self, Device};
 use crate::jobs::{self, Progress};
 
@@ -82,8 +82,8 @@ pub struct Settings<'a> {
     pub costs: &'a [Costs],
     /// Sizes of the devices.
     pub sizes: &'a [Size],
-    /// Nanoseconds from the end of an event's work until it is ready, where asked for.
-    pub event_latency_ns: Option<u64>,
+    /// What else they do.
+    pub quirks: Quirks,
     /// Whether the program's kernels are modelled.
     pub kernels: Kernels,
     /// Replays at a time.
@@ -110,7 +110,7 @@ pub fn sweep(
     let work = |&(costs, size, candidate): &(Costs, &Size, &Candidate)| {
         let device = Device {
             capacity_bytes: size.capacity.resolve(summary.peak_requested_bytes),
-            event_latency_ns: settings.event_latency_ns,
+            quirks: settings.quirks,
             costs,
             measured: None,
             kernels: settings.kernels,

@@ -184,8 +184,9 @@ fn b48_b49_a_remap_fails_at_every_step_and_can_be_tried_again() {
             world.free(blocks[2]);
             // Four are taken from two blocks, one of which the request grows from; one is new.
             let fate = Fate::Fail { after, stop };
-            world.allocate_with(0, stream, 5 * GRANULE, Captured::None, (0, fate));
+            let served = world.allocate_with(0, stream, 5 * GRANULE, Captured::None, (0, fate));
             world.verify();
+            served.into_iter().for_each(|address| world.free(address));
             assert!(world.allocate(stream, 5 * GRANULE).is_some(), "after {fate:?}");
             world.synchronize(Fate::Complete);
             while world.trim(Fate::Complete) {

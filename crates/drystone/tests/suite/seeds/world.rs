@@ -45,6 +45,12 @@ fn config(rng: &mut Rng, seed: u64, ballast_bytes: u64) -> SimConfig {
     let ballast_granules = ballast_bytes / (2 * MIB);
     SimConfig {
         total_bytes: total_bytes + ballast_bytes,
+        // It may say that more is free than it gives.
+        process_limit_bytes: if rng.chance(20) {
+            ballast_bytes + granules * 3 / 4 * 2 * MIB
+        } else {
+            u64::MAX
+        },
         // Room for a few generous reservations, or for any number of them.
         address_space_bytes: if rng.chance(30) {
             (total_bytes + ballast_bytes) * 5
@@ -83,7 +89,8 @@ impl World {
             .pick(&[Prefer::Memory, Prefer::Balanced, Prefer::Speed])
             .unwrap_or(&Prefer::Balanced);
         let mappable_bytes = config.mapping_limit * 2 * MIB;
-        let most_bytes = total_bytes.min(limit_bytes.unwrap_or(u64::MAX)).min(mappable_bytes);
+        let given_bytes = total_bytes.min(config.process_limit_bytes).min(mappable_bytes);
+        let most_bytes = given_bytes.min(limit_bytes.unwrap_or(u64::MAX));
         let sim = SimDevice::new(config);
         let driver = alter(Arc::new(sim.clone()));
         let program = Program::with_driver(Arc::new(sim.clone()), driver, options);

@@ -73,11 +73,12 @@ fn limits_are_where_something_was_refused() {
     let limits = json!([
         {"limit": "addresses of one handle", "reached": 60_000, "refused": true},
         {"limit": "mappings with access", "reached": 100_000, "refused": false},
+        {"limit": "free memory that is refused", "reached": 30 << 20, "refused": true},
         {"call": "cuMemGetInfo", "us p50": 8000.0},
     ]);
     let steps = json!([step("probe", probe), step("limits", limits)]);
     let config = measured(&steps).applied_to(SimConfig::default());
-    assert_eq!(config.total_bytes, 24_000 << 20);
+    assert_eq!((config.total_bytes, config.process_limit_bytes), (24_000 << 20, 23_970 << 20));
     assert_eq!((config.has_virtual_memory, config.is_shareable), (true, false));
     assert_eq!(config.network_memory, NetworkMemory::Broken);
     assert_eq!(config.reservation_limit_bytes, (32 << 30) - 1);

@@ -13,6 +13,7 @@ use drystone_driver::ErrorCode;
 pub(crate) struct Supply {
     total_bytes: u64,
     is_overcommitted: bool,
+    process_limit_bytes: u64,
     used_bytes: u64,
     peak_bytes: u64,
     next_physical: Physical,
@@ -29,6 +30,7 @@ impl Supply {
         Self {
             total_bytes: config.total_bytes,
             is_overcommitted: config.is_overcommitted,
+            process_limit_bytes: config.process_limit_bytes,
             used_bytes: 0,
             peak_bytes: 0,
             next_physical: 0,
@@ -61,6 +63,9 @@ impl Supply {
 
     /// Takes physical memory and numbers its bytes.
     pub(crate) fn take(&mut self, bytes: u64) -> Result<Physical, ErrorCode> {
+        if bytes > self.process_limit_bytes.saturating_sub(self.used_bytes) {
+            return Err(ErrorCode::OutOfMemory);
+        }
         match self.holdings()? {
             Some(holdings) => holdings.take(bytes, self.limit_bytes())?,
             None if bytes > self.limit_bytes() - self.used_bytes => {

@@ -145,7 +145,8 @@ impl Args {
             ("--allocator", self.allocator.is_some()),
             ("--conf", self.conf.is_some()),
             ("--capacity", self.simulated.capacity.is_some()),
-            ("--event-latency-us", self.simulated.latency.ns().is_some()),
+            ("--event-latency-us", self.simulated.quirks.event_latency_us.is_some()),
+            ("--withheld", self.simulated.quirks.withheld.is_some()),
         ];
         match given.into_iter().find(|&(_, is_given)| is_given) {
             Some((option, _)) => anyhow::bail!("{option} has no effect here: {reason}"),
@@ -207,7 +208,7 @@ fn snapshot_of(args: &Args, input: &Input, traces: Vec<Trace>) -> Result<(Arc<Sn
     let capacity = args.simulated.capacity.map(|c| c.resolve(summary.peak_requested_bytes));
     let device = Device {
         capacity_bytes: capacity.unwrap_or(AMPLE_BYTES),
-        event_latency_ns: args.simulated.latency.ns(),
+        quirks: args.simulated.quirks,
         costs: Costs::default(),
         measured: None,
         kernels: Kernels::Off,

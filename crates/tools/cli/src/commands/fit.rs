@@ -11,7 +11,7 @@ use drystone_trace::replay::{self, Options};
 
 use super::each_file::{self, Tables};
 use super::ended::Ended;
-use crate::args::{AMPLE_BYTES, Capacity, Costs, Files, GRANULE_BYTES, Kernels, Latency, Profile};
+use crate::args::{AMPLE_BYTES, Capacity, Costs, Files, GRANULE_BYTES, Kernels, Profile, Quirks};
 use crate::candidates::{self, Device};
 use crate::input::{self, Input};
 use crate::jobs::Progress;
@@ -32,7 +32,7 @@ pub struct Args {
     profile: Profile,
 
     #[command(flatten)]
-    latency: Latency,
+    quirks: Quirks,
 
     /// Print JSON in place of the table
     #[arg(long)]
@@ -141,7 +141,7 @@ fn fit_one(
 fn untimed(args: &Args) -> Device {
     Device {
         capacity_bytes: AMPLE_BYTES,
-        event_latency_ns: args.latency.ns(),
+        quirks: args.quirks,
         costs: Costs::default(),
         measured: args.profile.device,
         kernels: Kernels::Off,

@@ -47,7 +47,7 @@ impl Replays<'_> {
         }
         let settings = Settings {
             capacity: self.device.capacity,
-            event_latency_ns: self.device.latency.ns(),
+            quirks: self.device.quirks,
             time: *self.time,
             with_layouts: html_file.is_some(),
         };

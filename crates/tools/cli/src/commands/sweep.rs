@@ -10,7 +10,7 @@ use drystone_trace::model::Trace;
 
 use super::each_file::{self, Tables};
 use super::ended::Ended;
-use crate::args::{Costs, Files, Kernels, Latency};
+use crate::args::{Costs, Files, Kernels, Quirks};
 use crate::candidates;
 use crate::input::{self, Input};
 use crate::jobs::Progress;
@@ -50,7 +50,7 @@ pub struct Args {
     kernels: Kernels,
 
     #[command(flatten)]
-    latency: Latency,
+    quirks: Quirks,
 
     /// Print JSON in place of the tables
     #[arg(long)]
@@ -71,7 +71,7 @@ pub fn run(args: &Args) -> Result<Ended> {
     let settings = Settings {
         costs: &args.costs,
         sizes: &args.capacity,
-        event_latency_ns: args.latency.ns(),
+        quirks: args.quirks,
         kernels: args.kernels,
         jobs: args.files.jobs(),
     };
