@@ -29,24 +29,39 @@ def main() -> None:
     parser = _parser("python -m drystone")
     parser.add_argument("-m", dest="module", action="store_true", help="what follows is a module")
     parser.add_argument(
-        "program", help="a script, as python takes it; or doctor, to tell what is off here")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+        "command", nargs=argparse.PARSER, metavar="program ...",
+        help="a script, as python takes it; or doctor, to tell what is off here")
     given = parser.parse_args()
-    command = [sys.executable, *subprocess._args_from_interpreter_flags()]
-    command += ["-m"] if given.module else []
+    command = [sys.executable, *_flags(), *(["-m"] if given.module else [])]
     if sys.flags.ignore_environment or sys.flags.no_site:
         print("drystone: not enabled: with -I, -E and -S Python starts without it; leave them out, "
               "or call drystone.enable() in the program", file=sys.stderr)
-    _become([*command, given.program, *given.arguments], given)
+    _become([*command, *given.command], given)
 
 
 def run() -> None:
     """`drystone-run`: any command, such as `torchrun train.py`."""
     parser = _parser("drystone-run")
-    parser.add_argument("program", help="a command")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    # Unlike two arguments, it leaves each `--` where it is.
+    parser.add_argument(
+        "command", nargs=argparse.PARSER, metavar="program ...", help="a command")
     given = parser.parse_args()
-    _become([given.program, *given.arguments], given)
+    _become(given.command, given)
+
+
+def _flags() -> list[str]:
+    """What this interpreter was told before the package's name, for the next one."""
+    flags = subprocess._args_from_interpreter_flags()
+    # Those that processes which others start go without.
+    for name, value in sys._xoptions.items():
+        option = f"-X{name}" if value is True else f"-X{name}={value}"
+        if not any(name in flag for flag in flags):
+            flags.append(option)
+    if getattr(sys.stdout, "write_through", False):
+        flags.append("-u")
+    if sys.flags.inspect:
+        flags.append("-i")
+    return flags
 
 
 def _parser(name: str) -> argparse.ArgumentParser:

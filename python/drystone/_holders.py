@@ -117,12 +117,16 @@ def _variables(frame: Any) -> Iterable[Any]:
 
 def _new_bytes(torch: Any, one: Any, device: int, seen: set[int]) -> int:
     """Of a tensor's memory, if it is one on the device and its memory was not seen before."""
-    # A part of a distributed tensor is here.
-    one = getattr(one, "_local_tensor", one)
-    if not isinstance(one, torch.Tensor) or one.device != torch.device("cuda", device):
+    # Of the type alone: an object's own attributes may be a program.
+    if torch.Tensor not in type(one).__mro__:
         return 0
-    # A tensor that a compiler only traces has no memory, and says so.
-    with contextlib.suppress(RuntimeError):
+    # A tensor that a compiler only traces has no memory, and says so; one of a program's own type
+    # may say anything.
+    with contextlib.suppress(Exception):
+        # A part of a distributed tensor is here.
+        one = getattr(one, "_local_tensor", one)
+        if one.device != torch.device("cuda", device):
+            return 0
         storage = one.untyped_storage()
         if storage.data_ptr() not in seen:
             seen.add(storage.data_ptr())

@@ -71,15 +71,17 @@ def library() -> ctypes.CDLL:
         raise DrystoneError(
             f"cannot load libdrystone.so: {error}; install the drystone wheel for this platform, "
             "or name the file in DRYSTONE_LIBRARY") from None
-    found.drystone_last_error_message.restype = ctypes.c_char_p
-    found.drystone_torch_refusals.restype = ctypes.c_uint64
-    found.drystone_devices_in_use.restype = ctypes.c_uint64
-    version = found.drystone_abi_version()
-    if version != ABI_VERSION:
-        raise DrystoneError(
-            f"{path()} has interface {version}, this package needs {ABI_VERSION}: install both "
-            "from one release")
-    return found
+    try:
+        version = found.drystone_abi_version()
+        if version == ABI_VERSION:
+            found.drystone_last_error_message.restype = ctypes.c_char_p
+            found.drystone_torch_refusals.restype = ctypes.c_uint64
+            found.drystone_devices_in_use.restype = ctypes.c_uint64
+            return found
+        reason = f"has interface {version}, this package needs {ABI_VERSION}"
+    except AttributeError as error:
+        reason = f"is another library, or of another release ({error})"
+    raise DrystoneError(f"{path()} {reason}: install both from one release")
 
 
 def address(name: str) -> int:

@@ -69,6 +69,9 @@ class Monitor:
         if server is not None:
             if is_here:
                 server.shutdown()
+                # Else children that were forked meanwhile would keep the port.
+                with contextlib.suppress(OSError):
+                    server.socket.shutdown(socket.SHUT_RDWR)
             server.server_close()
         if is_here:
             self._thread.join(STOP_S)
@@ -187,7 +190,9 @@ def _serve(address: str, port: int) -> _Server:
     try:
         server = _Server((address, port), _Handler)
     except (OSError, OverflowError) as error:
-        raise DrystoneError(f"cannot serve metrics at {address}:{port}: {error}") from error
+        raise DrystoneError(
+            f"cannot serve metrics at {address}:{port}: {error}; each process needs a port of its "
+            "own, 0 for any") from error
     threading.Thread(
         target=server.serve_forever, name="drystone-metrics", daemon=True).start()
     return server

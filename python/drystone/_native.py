@@ -196,7 +196,7 @@ def _digest(header: Path, command: list[str], libraries: Path) -> str:
     The compiler is there by its command, so that what was compiled serves machines without one.
     """
     digest = hashlib.sha256("\0".join(command[:-1]).encode())
-    digest.update(f"{os.getuid()} {_runtimes()}".encode())
+    digest.update(os.fsencode(f"{os.getuid()} {_runtimes()}"))
     digest.update(source_digest(header).encode())
     for name in LINKED:
         digest.update((libraries / name).read_bytes())
@@ -215,7 +215,8 @@ def source_digest(header: Path) -> str:
 
 def _runtimes() -> str:
     """The C and C++ libraries of this process, by version: PyTorch has loaded both."""
-    mapped = Path("/proc/self/maps").read_text()
+    # Names of files may be in any encoding.
+    mapped = os.fsdecode(Path("/proc/self/maps").read_bytes())
     names = {Path(line.split()[-1]).name for line in mapped.splitlines() if "/libstdc++.so" in line}
     return " ".join([os.confstr("CS_GNU_LIBC_VERSION") or "", platform.machine(), *sorted(names)])
 
@@ -234,8 +235,13 @@ def _compile(to: Path, command: list[str], libraries: Path) -> None:
     with tempfile.TemporaryDirectory(dir=to.parent) as scratch:
         made = Path(scratch) / to.name
         link = ["-o", str(made), _library.path(), f"-L{libraries}", "-lc10_cuda", "-lc10"]
-        done = subprocess.run(
-            [*command, str(SOURCE / MAIN), *link, "-Wl,-z,now"], capture_output=True, text=True)
+        whole = [*command, str(SOURCE / MAIN), *link, "-Wl,-z,now"]
+        try:
+            done = subprocess.run(whole, capture_output=True, text=True, errors="replace")
+        except OSError as error:
+            raise DrystoneError(
+                f"the C++ compiler {command[0]} cannot be started ({error.strerror}): name another "
+                "in CXX") from error
         if done.returncode != 0:
             raise DrystoneError(
                 "the C++ compiler cannot compile drystone for this PyTorch: use another by CXX. It "

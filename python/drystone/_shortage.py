@@ -6,6 +6,7 @@ program's time; what cannot be told is left out.
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import ctypes
 import os
@@ -22,6 +23,8 @@ SHARE = 20
 PLACES_MAX = 3
 # Of a request, what an exception must keep to be told of: one part of so many.
 KEPT_SHARE = 20
+# After what time an interrupt that came meanwhile is raised in the program.
+INTERRUPT_S = 0.05
 
 _TELL = ctypes.CFUNCTYPE(
     ctypes.c_size_t, ctypes.c_int, ctypes.c_size_t, ctypes.POINTER(ctypes.c_char), ctypes.c_size_t)
@@ -49,6 +52,10 @@ def _tell(device: int, requested: int, room: Any, size: int) -> int:
         text = text.encode(errors="replace")[:size]
         ctypes.memmove(room, text, len(text))
         return len(text)
+    except KeyboardInterrupt:
+        # Raised here it would be lost, so it is once this is over.
+        threading.Timer(INTERRUPT_S, _thread.interrupt_main).start()
+        return 0
     except Exception:
         return 0
     finally:

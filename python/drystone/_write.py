@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 
 from ._errors import DrystoneError
 
 
 def write(path: str | os.PathLike[str], content: str) -> None:
-    """Puts a file in its place. No file is left where that fails."""
+    """Puts a file in its place. No file is left where that fails, and no device is replaced."""
     path = os.fspath(path)
     part = f"{path}.{os.getpid()}.part"
     try:
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISREG(os.stat(path).st_mode):
+                raise OSError("it is there, and no regular file")
         with contextlib.suppress(FileNotFoundError):
             # Of a process of this number that has died.
             os.unlink(part)

@@ -227,6 +227,7 @@ class Monitoring(unittest.TestCase):
                     ({"interval_s": 0}, "an interval of 0 s: it must be above 0"),
                     ({"interval_s": float("nan")}, "must be above 0"),
                     ({"interval_s": 1e30}, "must be above 0"),
+                    ({"file": os.devnull}, "cannot write /dev/null: .*no regular file"),
                     ({"file": "/no/such/folder/x.prom"}, "cannot write /no/such/folder/x.prom"),
                     ({"port": port}, f"cannot serve metrics at 127.0.0.1:{port}: .*in use"),
                     ({"port": 1 << 20}, "cannot serve metrics at 127.0.0.1:1048576")):
@@ -246,6 +247,21 @@ class End(unittest.TestCase):
             kept = torch.ones(1000, device="cuda")
         """)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+
+    def test_a_forked_child_does_not_keep_the_port(self):
+        done = python("""
+            import os, signal, torch, drystone
+            drystone.enable(route="plugin")
+            with drystone.monitor(1000, port=0) as running:
+                port = running.port
+                child = os.fork()
+                if child == 0:
+                    signal.pause()
+            drystone.monitor(1000, port=port).stop()
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        """)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_a_forked_child_ends_and_the_parent_goes_on(self):
         done = python("""

@@ -3,14 +3,16 @@
 import ctypes
 import gc
 import sys
+import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import torch
 from torch import nn
 
 import drystone
-from drystone import _shortage
+from drystone import _holders, _shortage
 from native_device import OnDevice, empty, record
 from support import GIB, MIB, since
 
@@ -293,6 +295,33 @@ class Holders(OnDevice):
         except ValueError:
             _shortage._next_s = 0.0
             self.assertNotIn("exception", refusal(9 * GIB))
+
+    def test_no_code_of_the_program_runs_to_tell(self):
+        class Proxy:
+            def __getattr__(self, name):
+                raise AssertionError(name)
+
+            @property
+            def __class__(self):
+                raise AssertionError("class")
+
+        def fails():
+            proxy, kept = Proxy(), empty(16 * MIB)
+            raise RuntimeError(f"with {id(proxy)} and {id(kept)}")
+
+        try:
+            fails()
+        except RuntimeError as error:
+            raised = error
+        self.assertEqual(_holders.kept_by_exceptions(0)[0].held, 16 * MIB)
+        del raised
+
+    def test_an_interrupt_meanwhile_reaches_the_program(self):
+        room = ctypes.create_string_buffer(100)
+        with mock.patch.object(_shortage, "_sentences", side_effect=KeyboardInterrupt), \
+                mock.patch.object(_shortage, "_next_s", 0.0), self.assertRaises(KeyboardInterrupt):
+            _shortage._tell(0, 1, room, len(room))
+            time.sleep(5)
 
     def test_telling_takes_a_small_share_of_the_time(self):
         model = nn.Linear(64, 64).cuda()

@@ -1,6 +1,7 @@
 """Programs that run with Drystone without a change, in every interpreter they start."""
 
 import json
+import mmap
 import os
 import shutil
 import sys
@@ -43,6 +44,16 @@ class Started(unittest.TestCase):
                          [command, "__main__", str(self.folder)])
         self.assertEqual(self.drystone(*command),
                          ["drystone", command, "__main__", str(self.folder)])
+
+    def test_what_the_interpreter_and_the_program_were_told(self):
+        script = self.write("told.py", """
+            import json, sys
+            told = [sys.stdout.write_through, sys.flags.inspect, sys.flags.optimize, sys._xoptions]
+            print(json.dumps([sys.argv[1:], *told]))
+        """)
+        told = answer(sys.executable, "-B", "-u", "-O", "-Xpycache_prefix=x", "-m", "drystone",
+                      script, "--", "-x", "--")
+        self.assertEqual(told, [["--", "-x", "--"], True, 0, 1, {"pycache_prefix": "x"}])
 
     def test_a_module(self):
         self.write("training.py", SCRIPT)
@@ -259,6 +270,29 @@ class Started(unittest.TestCase):
                 DRYSTONE_ENABLE=route,
                 PYTORCH_CUDA_ALLOC_CONF="per_process_memory_fraction:0.25")
             self.assertEqual(done.stdout.split(), ["0.25", "True"], done.stderr)
+
+    def test_a_mapped_file_may_have_any_name(self):
+        from drystone._native import _runtimes
+        place = os.fsencode(self.folder) + b"/\xe9libstdc++.so.6"
+        with open(place, "wb+") as file:
+            file.write(b"x")
+            file.flush()
+            with mmap.mmap(file.fileno(), 1):
+                os.fsencode(_runtimes())
+
+    def test_a_compiler_that_cannot_start_is_blamed(self):
+        from drystone import _native
+        broken = self.folder / "c++"
+        broken.write_bytes(b"\x7fELF of another machine")
+        broken.chmod(0o755)
+        with self.assertRaisesRegex(drystone.DrystoneError, "c\\+\\+ cannot be started .*CXX"):
+            _native._compile(self.folder / "made.so", [str(broken)], self.folder)
+
+    def test_another_library_is_named(self):
+        done = run(sys.executable, "-c", "from drystone import _library; _library.library()",
+                   DRYSTONE_LIBRARY="libc.so.6")
+        self.assertRegex(done.stderr.splitlines()[-1],
+                         "DrystoneError: libc.so.6 is another library, .*from one release")
 
     def test_places_to_keep_what_is_compiled(self):
         from drystone._native import folder
