@@ -68,9 +68,10 @@ def _parser() -> argparse.ArgumentParser:
     dry.add_argument("--json", action="store_true", help="JSON in place of tables")
     dry.add_argument("--html", metavar="FILE", type=Path, help="write one page")
     dry.add_argument("-m", dest="module", action="store_true", help="the program is a module")
-    dry.add_argument("program", help="a script, or with -m a module; or torchrun or accelerate "
-                                     "with what they start")
-    dry.add_argument("arguments", nargs=argparse.REMAINDER)
+    # Unlike two arguments, it leaves each `--` where it is.
+    dry.add_argument("command", nargs=argparse.PARSER, metavar="PROGRAM ...",
+                     help="a script, or with -m a module; or torchrun or accelerate with what they "
+                          "start")
     run = commands.add_parser("run", help="run any command with the simulated driver in front")
     run.set_defaults(do=_do_run)
     _add_device(run)
@@ -110,8 +111,9 @@ def _do_dry_run(given: argparse.Namespace) -> int:
     # Who ends it means the program, too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     gpu = _gpus.find(given.gpu)
-    _launch.check(given.program, given.module)
-    command, ranks = _launch.command(given.program, given.arguments, given.module, given.ranks)
+    program, *arguments = given.command
+    _launch.check(program, given.module)
+    command, ranks = _launch.command(program, arguments, given.module, given.ranks)
     request = _dry_run.Request(command, gpu, given.steps, given.values, ranks, given.record,
                                is_limited=given.limited)
     at = _dry_run.ALLOCATORS.index(given.allocator)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from dataclasses import dataclass
 
 from . import _dry_run
@@ -59,6 +60,9 @@ def find(request: _dry_run.Request, option: Option, at: int) -> Found:
             if runs[value].code:
                 raise SimError(f"with --{option.name} {value} the program ended with code "
                                f"{runs[value].code}")
+            # Each run takes seconds: whoever waits sees how far it is, in a log, too.
+            verdict = "fits" if runs[value].fits(at) else "does not fit"
+            print(f"drystone: --{option.name} {value} {verdict}", file=sys.stderr, flush=True)
         return runs[value].fits(at)
 
     if not probe(option.low):

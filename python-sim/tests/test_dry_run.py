@@ -148,6 +148,7 @@ class DryRun(unittest.TestCase):
             [sys.executable, "-m", "drystone_sim", *arguments], cwd=self.folder.name, text=True,
             capture_output=True)
         self.assertEqual(done.returncode, code, done.stderr[-2000:])
+        self.said = done.stderr
         return done.stdout
 
     def dry_run(self, *arguments, code=0):
@@ -223,9 +224,17 @@ class DryRun(unittest.TestCase):
                                sys.executable, "-c", GREEDY, how)
             self.assertGreaterEqual(int(text), 1000, how)
 
+    def test_a_program_is_told_all_that_is_meant_for_it(self):
+        Path(self.folder.name, "told.py").write_text(
+            "import sys, torch\n"
+            "kept = torch.ones(1, device='cuda')\n"
+            "assert sys.argv[1:] == ['--', '-x', '--'], sys.argv\n")
+        self.dry_run("told.py", "--", "-x", "--")
+
     def test_the_largest_batch_is_found_and_was_run(self):
         found = self.dry_run("--gpu", "2GiB", "--find", "batch=1..100000", "train.py")
         self.assertRegex(found["found"], r"--batch \d+ fits: \d+ runs, with \d+ it does not")
+        self.assertRegex(self.said, r"(?s)drystone: --batch 1 fits\n.*--batch \d+ does not fit\n")
         left = found["ranks"][0]["allocators"][0]["margin_bytes"]
         self.assertGreaterEqual(left, 0)
         self.assertLess(left, 64 * MIB)
