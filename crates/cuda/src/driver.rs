@@ -181,9 +181,14 @@ impl Driver for CudaDevice {
         self.call(Call::SynchronizeDevice, |cuda| self.primary.synchronize(cuda))
     }
 
+    fn covers(&self, stream: Stream) -> Option<bool> {
+        let told = self.call(Call::StreamUid, |cuda| Ok(self.primary.covers(cuda, stream.0)));
+        told.ok().flatten()
+    }
+
     /// Handle 0 and 1 are the legacy default stream, 2 is the calling thread's own default stream.
     fn stream_uid(&self, stream: Stream) -> Result<StreamUid> {
-        self.call(Call::StreamUid, |cuda| self.primary.stream_uid(cuda, stream.0))
+        self.call(Call::StreamUid, |cuda| self.primary.identities.of(cuda, stream.0))
     }
 
     fn capture_status(&self, stream: Stream) -> Result<CaptureStatus> {

@@ -21,6 +21,9 @@ impl Failure {
     /// The legacy default stream is asked while a stream that synchronises with it is captured.
     pub(crate) const STREAM_CAPTURE_IMPLICIT: u32 = 906;
 
+    /// No context is current, or one that is gone.
+    pub(crate) const WITHOUT_CONTEXT: [u32; 2] = [201, 709];
+
     pub(crate) const fn code(self) -> ErrorCode {
         match self.number {
             // INVALID_VALUE, INVALID_DEVICE

@@ -65,9 +65,9 @@ impl Identities {
         Self { number, ordinal, by_handle: Mutex::new(BTreeMap::new()) }
     }
 
-    /// The identity of a stream, and whether the thread has just met it, as far as it remembers.
-    /// The device's context is current.
-    pub(crate) fn of(&self, cuda: &Cuda, stream: u64) -> Result<(StreamUid, bool), Failure> {
+    /// The identity of a stream, which may be another device's. The device's context is current.
+    #[inline]
+    pub(crate) fn of(&self, cuda: &Cuda, stream: u64) -> Result<StreamUid, Failure> {
         let stream = if stream == 0 { LEGACY } else { stream };
         let is_captured = match cuda.capture_status(stream) {
             Ok(status) => status != CaptureStatus::None,
@@ -78,19 +78,18 @@ impl Identities {
         Ok(self.recall(stream, id))
     }
 
-    /// Who a handle is, given what the driver says now, if it could be asked; and whether the
-    /// thread did not remember.
-    fn recall(&self, stream: u64, id: Option<u64>) -> (StreamUid, bool) {
-        let Some(own) = id else { return (self.look_up(stream, id), false) };
+    /// Who a handle is, given what the driver says now, if it could be asked.
+    fn recall(&self, stream: u64, id: Option<u64>) -> StreamUid {
+        let Some(own) = id else { return self.look_up(stream, id) };
         let stream_now = (self.number, stream, own);
         MET.with(|met| {
             let met = &met[own as usize % REMEMBERED];
             match met.get() {
-                Some((same, uid)) if same == stream_now => (uid, false),
+                Some((same, uid)) if same == stream_now => uid,
                 _ => {
                     let uid = self.look_up(stream, id);
                     met.set(Some((stream_now, uid)));
-                    (uid, true)
+                    uid
                 }
             }
         })
@@ -147,63 +146,63 @@ mod tests {
     #[test]
     fn a_stream_has_the_drivers_id() {
         let identities = Identities::new(0);
-        assert_eq!(identities.recall(0x7000, Some(12)).0, StreamUid(12));
-        assert_eq!(identities.recall(0x7000, Some(12)).0, StreamUid(12));
+        assert_eq!(identities.recall(0x7000, Some(12)), StreamUid(12));
+        assert_eq!(identities.recall(0x7000, Some(12)), StreamUid(12));
     }
 
     /// A stream first seen in a capture on one device, and at once on another.
     #[test]
     fn what_a_thread_remembers_of_one_device_says_nothing_of_another() {
         let [one, other] = [Identities::new(0), Identities::new(0)];
-        let first = one.recall(0x7000, None).0;
-        assert_eq!(one.recall(0x7000, Some(12)).0, first);
-        assert_eq!(other.recall(0x7000, Some(12)).0, StreamUid(12));
-        assert_eq!(one.recall(0x7000, Some(12)).0, first);
+        let first = one.recall(0x7000, None);
+        assert_eq!(one.recall(0x7000, Some(12)), first);
+        assert_eq!(other.recall(0x7000, Some(12)), StreamUid(12));
+        assert_eq!(one.recall(0x7000, Some(12)), first);
     }
 
     #[test]
     fn b2_a_recycled_handle_is_another_stream() {
         let identities = Identities::new(0);
-        let first = identities.recall(0x7000, Some(12)).0;
-        assert_ne!(identities.recall(0x7000, Some(13)).0, first);
+        let first = identities.recall(0x7000, Some(12));
+        assert_ne!(identities.recall(0x7000, Some(13)), first);
     }
 
     #[test]
     fn i11_a_stream_keeps_its_identity_while_it_is_captured() {
         let identities = Identities::new(0);
-        let before = identities.recall(0x7000, Some(12)).0;
-        assert_eq!(identities.recall(0x7000, None).0, before);
-        assert_eq!(identities.recall(0x7000, Some(12)).0, before);
+        let before = identities.recall(0x7000, Some(12));
+        assert_eq!(identities.recall(0x7000, None), before);
+        assert_eq!(identities.recall(0x7000, Some(12)), before);
     }
 
     #[test]
     fn i11_a_stream_first_seen_in_a_capture_keeps_the_identity_it_got_there() {
         let identities = Identities::new(0);
-        let first = identities.recall(0x7000, None).0;
-        let other = identities.recall(0x8000, None).0;
+        let first = identities.recall(0x7000, None);
+        let other = identities.recall(0x8000, None);
         assert_ne!(first, other);
-        assert_eq!(identities.recall(0x7000, None).0, first);
-        assert_eq!(identities.recall(0x7000, Some(12)).0, first);
-        assert_eq!(identities.recall(0x7000, Some(12)).0, first);
+        assert_eq!(identities.recall(0x7000, None), first);
+        assert_eq!(identities.recall(0x7000, Some(12)), first);
+        assert_eq!(identities.recall(0x7000, Some(12)), first);
         // The handle's next stream is another.
-        assert_eq!(identities.recall(0x7000, Some(13)).0, StreamUid(13));
+        assert_eq!(identities.recall(0x7000, Some(13)), StreamUid(13));
     }
 
     #[test]
     fn b3_default_streams_of_two_devices_differ_even_if_the_drivers_ids_do_not() {
         let (one, two) = (Identities::new(0), Identities::new(1));
-        assert_ne!(one.recall(LEGACY, Some(5)).0, two.recall(LEGACY, Some(5)).0);
-        assert_ne!(one.recall(PER_THREAD, Some(6)).0, two.recall(PER_THREAD, Some(6)).0);
+        assert_ne!(one.recall(LEGACY, Some(5)), two.recall(LEGACY, Some(5)));
+        assert_ne!(one.recall(PER_THREAD, Some(6)), two.recall(PER_THREAD, Some(6)));
     }
 
     #[test]
     fn b4_the_per_thread_stream_is_another_in_every_thread_also_in_a_capture() {
         let identities = Identities::new(0);
-        let here = identities.recall(PER_THREAD, None).0;
+        let here = identities.recall(PER_THREAD, None);
         let there = std::thread::scope(|scope| {
-            scope.spawn(|| identities.recall(PER_THREAD, None).0).join().unwrap()
+            scope.spawn(|| identities.recall(PER_THREAD, None)).join().unwrap()
         });
         assert_ne!(here, there);
-        assert_eq!(identities.recall(PER_THREAD, Some(6)).0, here);
+        assert_eq!(identities.recall(PER_THREAD, Some(6)), here);
     }
 }

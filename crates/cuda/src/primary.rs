@@ -9,10 +9,10 @@
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use drystone_driver::{ErrorCode, StreamUid};
+use drystone_driver::{CaptureStatus, ErrorCode, Stream};
 use parking_lot::Mutex;
 
-use crate::calls::{Context, Cuda, DeviceId, Relaxed};
+use crate::calls::{Context, Cuda, DeviceId, Relaxed, TELLS_CONTEXT_IN_CAPTURE};
 use crate::current::Current;
 use crate::failure::Failure;
 use crate::identity::Identities;
@@ -57,7 +57,7 @@ impl Primary {
         // The driver may have registered an exit handler with its first context.
         process::watch_exit();
         let identities = Identities::new(ordinal);
-        let id = cuda.primary_context_id(device).ok().flatten();
+        let id = identity(cuda, device).ok().flatten();
         // Kept as long as the process, as the context is.
         let primary: &'static Primary = Box::leak(Box::new(Primary {
             ordinal,
@@ -82,7 +82,7 @@ impl Primary {
     pub(crate) fn check(&self, cuda: &Cuda) -> Result<(), ErrorCode> {
         self.refuse_reset()?;
         // Where nobody can say, nothing has shown that it is not.
-        let is_other = match (self.id, cuda.primary_context_id(self.device)) {
+        let is_other = match (self.id, identity(cuda, self.device)) {
             (Some(own), Ok(now)) => now != Some(own),
             _ => false,
         };
@@ -92,44 +92,44 @@ impl Primary {
         self.refuse_reset()
     }
 
-    /// The identity of a stream, which may be another device's. The context is current.
-    #[inline]
-    pub(crate) fn stream_uid(&self, cuda: &Cuda, stream: u64) -> Result<StreamUid, Failure> {
-        let (uid, is_new) = self.identities.of(cuda, stream)?;
-        if is_new {
-            self.note_visitor(cuda, stream);
-        }
-        Ok(uid)
-    }
-
-    /// Notes whose the stream is, if it is another device's.
+    /// Whether a wait for the device is one for this stream, too. If it is of another device's
+    /// primary context, that is waited for from now on. The context is current.
     #[cold]
-    fn note_visitor(&self, cuda: &Cuda, stream: u64) {
-        let of = cuda.stream_context(stream).ok().filter(|&of| of != self.context);
-        let known = PRIMARIES.lock().iter().copied().rfind(|one| Some(one.context) == of);
+    pub(crate) fn covers(&self, cuda: &Cuda, stream: u64) -> Option<bool> {
+        // Their handles mean streams of the context that is current.
+        if stream <= Stream::PER_THREAD.0 {
+            return Some(true);
+        }
+        let is_free = || cuda.capture_status(stream).is_ok_and(|one| one == CaptureStatus::None);
+        if cuda.version < TELLS_CONTEXT_IN_CAPTURE && !is_free() {
+            return None;
+        }
+        let of = cuda.stream_context(stream).ok()?;
+        if of == self.context {
+            return Some(true);
+        }
+        let known = PRIMARIES.lock().iter().copied().rfind(|one| one.context == of);
         let find = || {
             // Made by others: whose it is tells the device, if it is its primary one at all.
-            let _current = Current::enter(cuda, of?).ok()?;
+            let _current = Current::enter(cuda, of).ok()?;
             let primary = Self::of(cuda, cuda.current_device().ok()?).ok()?;
-            (Some(primary.context) == of).then_some(primary)
+            (primary.context == of).then_some(primary)
         };
-        let Some(visitor) = known.or_else(find) else { return };
+        let Some(visitor) = known.or_else(find) else { return Some(false) };
         let mut visitors = self.visitors.lock();
         if visitors.iter().all(|one| !ptr::eq(*one, visitor)) {
             visitors.push(visitor);
         }
+        Some(true)
     }
 
-    /// No event could be recorded on a stream that the caller knows. If it is of a context that the
-    /// program made, no wait for this one covers it: its work is waited for now.
+    /// No event could be recorded on a stream that the caller knows. If no wait for the device
+    /// covers it, its work is waited for now.
     #[cold]
     pub(crate) fn wait_out(&self, cuda: &Cuda, stream: u64) {
-        let is_covered = |of: Context| {
-            of == self.context || self.visitors.lock().iter().any(|one| one.context == of)
-        };
         // Captures forbid both calls to a thread that is not.
         let _relaxed = Relaxed::enter(cuda);
-        if cuda.stream_context(stream).is_ok_and(|of| !is_covered(of)) {
+        if self.covers(cuda, stream) == Some(false) {
             let _ = cuda.synchronize_stream(stream);
         }
     }
@@ -155,5 +155,14 @@ impl Primary {
     #[inline]
     pub(crate) fn enter<'a>(&self, cuda: &'a Cuda) -> Result<Current<'a>, Failure> {
         Current::enter(cuda, self.context)
+    }
+}
+
+/// The id of the device's primary context. Nobody has told that captures permit the question to a
+/// thread that is not relaxed; one without a context cannot be, and need not.
+fn identity(cuda: &Cuda, device: DeviceId) -> Result<Option<u64>, Failure> {
+    match Relaxed::enter(cuda) {
+        Err(failure) if !Failure::WITHOUT_CONTEXT.contains(&failure.number) => Err(failure),
+        _relaxed => cuda.primary_context_id(device),
     }
 }

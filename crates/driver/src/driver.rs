@@ -157,7 +157,8 @@ pub trait Driver: Send + Sync {
     /// Marks the point that `stream` has reached in its queue. In a capture it becomes part of the
     /// graph, and the event belongs to the capture from then on.
     ///
-    /// Errors: `InvalidHandle` (event, or a stream destroyed meanwhile).
+    /// Errors: `InvalidHandle` (event, or a stream destroyed meanwhile). One of which
+    /// [`covers`](Self::covers) says `false` is refused, once what it has queued is done.
     fn record(&self, event: Event, stream: Stream) -> Result<(), DriverError>;
 
     /// Whether the work up to the event's last record is complete; true if never recorded.
@@ -180,10 +181,16 @@ pub trait Driver: Send + Sync {
     /// Errors: `InvalidHandle`, `CaptureUnsupported`.
     fn synchronize_stream(&self, stream: Stream) -> Result<(), DriverError>;
 
-    /// Blocks the host until the device is idle.
+    /// Blocks the host until the device is idle: until all is done that was queued on streams of
+    /// its own context, and on those of which [`covers`](Self::covers) has said `true`.
     ///
     /// Errors: `CaptureUnsupported`.
     fn synchronize_device(&self) -> Result<(), DriverError>;
+
+    /// Whether a wait for the device waits for this stream, too: not where that is of a context
+    /// which the program made. `None` where that cannot be told now, as of a stream that is being
+    /// captured. Asked by a relaxed thread, with a call that brings the stream.
+    fn covers(&self, stream: Stream) -> Option<bool>;
 
     /// The identity of a stream. Handle values are recycled, identities are not. It may be asked of
     /// a stream that is being captured, too, of which implementations do not ask the driver.

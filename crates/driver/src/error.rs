@@ -37,6 +37,13 @@ pub enum ErrorCode {
     /// from before is gone, and no driver is asked about any.
     #[error("the device was reset, and all its memory is gone: restart the process")]
     DeviceReset,
+    /// The stream is of a context that the program made (`cuCtxCreate`), which no wait for the
+    /// device covers. It may use memory, and gets none.
+    #[error(
+        "the stream is of a context of the program's own, and memory is for streams of the \
+         device's primary one"
+    )]
+    OtherContext,
     /// The device does not offer this call (`CUDA_ERROR_NOT_SUPPORTED`).
     #[error("not supported by this device")]
     NotSupported,

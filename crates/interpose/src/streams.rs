@@ -172,8 +172,12 @@ fn find(
     Some(place)
 }
 
-/// The device of a stream that the program passed, if that is of a primary context.
+/// The device of a stream that the program passed, if that is of a primary context. While it is
+/// captured nobody is asked: before CUDA 12.5 that broke the capture.
 pub(crate) fn ordinal_of(driver: &Driver, stream: Handle) -> Option<c_int> {
+    if captures::asks(driver, stream) {
+        return None;
+    }
     // SAFETY: writes a handle; the program passed the stream.
     let of = answer(ptr::null_mut(), |to| unsafe { (driver.cuStreamGetCtx)(stream, to) })?;
     context::ordinal_of(driver, of)

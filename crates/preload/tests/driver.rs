@@ -13,6 +13,9 @@ const ONE: &str = "memory:4GiB,oracle:true,backing:true";
 /// What the driver refuses does not end the program.
 const FORGIVING: &str = "memory:4GiB,strict:false";
 
+/// A driver that does not tell whose a captured stream is.
+const BEFORE_12_5: &str = "memory:4GiB,driver:12040";
+
 /// Less than the program would cache.
 const TIGHT: &str = "memory:1GiB,oracle:true";
 
@@ -49,6 +52,7 @@ programs! {
     i11_b22_in_a_capture_memory_is_the_graphs: "i11_capture.c" on ONE;
     i11_b23_what_a_thread_captures_others_do_not_break: "i11_thread_capture.c" on ONE;
     i11_a_stream_that_is_not_destroyed_keeps_its_capture: "i11_refused_destroy.c" on FORGIVING;
+    i11_whose_a_captured_stream_is_nobody_asks: "i11_unseen.c" on BEFORE_12_5;
     b03_contexts_and_devices_are_told_apart: "b03_contexts.c" on CONF;
     b08_a_block_freed_in_another_context_is_waited_for: "b08_other_context.c" on ONE;
     i14_what_is_told_of_mappings_may_free_and_begins_no_capture: "i14_told_of_mappings.c" on ONE;

@@ -153,6 +153,10 @@ impl Driver for Counted {
         self.called().synchronize_device()
     }
 
+    fn covers(&self, stream: Stream) -> Option<bool> {
+        self.driver.covers(stream)
+    }
+
     fn stream_uid(&self, stream: Stream) -> Result<StreamUid> {
         self.driver.stream_uid(stream)
     }

@@ -179,6 +179,7 @@ const fn status_of(code: ErrorCode) -> Status {
     match code {
         ErrorCode::OutOfMemory => Status::OutOfMemory,
         ErrorCode::InvalidHandle => Status::UnknownStream,
+        ErrorCode::OtherContext => Status::InvalidValue,
         ErrorCode::CaptureUnsupported | ErrorCode::CapturedEvent => Status::Capturing,
         ErrorCode::Deinitialized => Status::Exiting,
         ErrorCode::NotInitialized => Status::Forked,

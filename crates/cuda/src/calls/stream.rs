@@ -16,17 +16,30 @@ const GLOBAL: u32 = 0;
 const THREAD_LOCAL: u32 = 1;
 const RELAXED: u32 = 2;
 
+/// CUDA 12.5, from which on the context of a stream may be asked for while it is being captured
+/// (NVIDIA/cuda-python, `_get_conditional_context`), and green contexts can be told from others.
+pub(crate) const TELLS_CONTEXT_IN_CAPTURE: u32 = 12_050;
+
 impl Cuda {
     pub(crate) fn synchronize_stream(&self, stream: u64) -> Result<(), Failure> {
         // SAFETY: the handle is the driver's.
         self.check(unsafe { (self.table.cuStreamSynchronize)(pointer(stream)) })
     }
 
-    /// The context that a stream was made in.
+    /// The context that a stream was made in; of a green context's the primary one, where the
+    /// driver tells. Before [`TELLS_CONTEXT_IN_CAPTURE`] not to be asked of one that is being
+    /// captured.
     pub(crate) fn stream_context(&self, stream: u64) -> Result<Context, Failure> {
-        let mut context = ptr::null_mut();
-        // SAFETY: writes one pointer.
-        self.check(unsafe { (self.table.cuStreamGetCtx)(pointer(stream), &raw mut context) })?;
+        let (mut context, mut green) = (ptr::null_mut(), ptr::null_mut());
+        let (table, stream) = (&self.table, pointer(stream));
+        // SAFETY: writes two pointers.
+        let mut told =
+            unsafe { (table.cuStreamGetCtx_v2)(stream, &raw mut context, &raw mut green) };
+        if told == Failure::NOT_SUPPORTED {
+            // SAFETY: writes one pointer.
+            told = unsafe { (table.cuStreamGetCtx)(stream, &raw mut context) };
+        }
+        self.check(told)?;
         Ok(Context(context.expose_provenance()))
     }
 

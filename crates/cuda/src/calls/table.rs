@@ -80,6 +80,7 @@ table! {
     cuStreamWaitEvent(Pointer, Pointer, c_uint);
     cuStreamSynchronize(Pointer);
     cuStreamGetCtx(Pointer, *mut Pointer);
+    cuStreamGetCtx_v2(Pointer, *mut Pointer, *mut Pointer);
     cuStreamGetId(Pointer, *mut u64);
     cuStreamIsCapturing(Pointer, *mut u32);
     cuThreadExchangeStreamCaptureMode(*mut u32);

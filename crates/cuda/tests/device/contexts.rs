@@ -112,3 +112,56 @@ fn many_threads_use_a_device_at_once() {
         });
     });
 }
+
+/// Of another device's primary context, too: that is waited for from then on.
+#[test]
+fn b11_a_wait_for_the_device_covers_primary_contexts_and_no_other() {
+    crate::scenario!(2, "", || {
+        let device = open_at(0);
+        raw::set_current(raw::primary(0));
+        let own = Stream(raw::create_stream());
+        let made = raw::create_context(0);
+        let foreign = Stream(raw::create_stream());
+        let [legacy, per_thread] = [Stream::DEFAULT, Stream::PER_THREAD];
+        assert_eq!(device.covers(foreign), Some(false));
+        for stream in [own, legacy, per_thread] {
+            assert_eq!(device.covers(stream), Some(true));
+        }
+        raw::set_current(raw::primary(1));
+        assert_eq!(device.covers(Stream(raw::create_stream())), Some(true));
+        // Nothing is kept of a context that was made.
+        raw::destroy_context(made);
+        device.synchronize_device().unwrap();
+        assert_eq!(device.covers(own), Some(true));
+        assert_eq!(raw::current(), raw::primary(1));
+    });
+}
+
+fn covers_in_a_capture() -> Option<bool> {
+    let device = open();
+    raw::set_current(raw::primary(0));
+    let stream = raw::create_stream();
+    raw::begin_capture(stream);
+    let covers = device.covers(Stream(stream));
+    assert!(raw::end_capture(stream), "the capture is broken");
+    assert_eq!(device.covers(Stream(stream)), Some(true));
+    covers
+}
+
+#[test]
+fn i11_whose_a_captured_stream_is_breaks_no_capture() {
+    crate::scenario!(1, ",driver:12040", || {
+        let covers = covers_in_a_capture();
+        assert!(covers.is_none_or(|covers| covers));
+    });
+}
+
+#[test]
+fn i11_newer_drivers_tell_whose_a_captured_stream_is() {
+    crate::scenario!(1, ",driver:12050", || {
+        let covers = covers_in_a_capture();
+        assert!(covers.is_none_or(|covers| covers));
+        // A GPU's own driver may be older.
+        assert!(covers.is_some() || raw::driver_version() < 12_050);
+    });
+}

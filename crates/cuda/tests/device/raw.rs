@@ -28,6 +28,27 @@ pub(crate) fn primary(ordinal: i32) -> usize {
     context.expose_provenance()
 }
 
+/// A context of a device that the program makes; current from then on.
+pub(crate) fn create_context(ordinal: i32) -> usize {
+    let mut context = std::ptr::null_mut();
+    // SAFETY: writes one pointer.
+    ok(unsafe { sys::cuCtxCreate_v4(&raw mut context, std::ptr::null_mut(), 0, ordinal) });
+    context.expose_provenance()
+}
+
+pub(crate) fn destroy_context(context: usize) {
+    // SAFETY: the caller made it and does not use it again, nor what is of it.
+    ok(unsafe { sys::cuCtxDestroy_v2(std::ptr::with_exposed_provenance_mut(context)) });
+}
+
+/// The newest CUDA that the driver serves, such as 12050.
+pub(crate) fn driver_version() -> i32 {
+    let mut version = 0;
+    // SAFETY: writes one number.
+    ok(unsafe { sys::cuDriverGetVersion(&raw mut version) });
+    version
+}
+
 /// Free memory of the current context's device.
 pub(crate) fn free_bytes() -> u64 {
     let (mut free, mut total) = (0, 0);

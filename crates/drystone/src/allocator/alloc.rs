@@ -17,7 +17,8 @@ use crate::told::Who;
 impl Allocator {
     /// Makes a device stream known, and gives its key. The same stream always gives the same key
     /// until it is retired, which is before it is destroyed: the driver may be asked about it at
-    /// any time. Asks the driver who the stream is.
+    /// any time. Asks the driver who the stream is. One of a context that the program made
+    /// (`cuCtxCreate`) may use memory, but a request on it is refused: `ErrorCode::OtherContext`.
     ///
     /// # Errors
     /// The driver does not know the stream.

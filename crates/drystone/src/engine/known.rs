@@ -23,8 +23,11 @@ pub(super) struct Streams {
     pub(super) has_passing: AtomicBool,
     /// The device was reset: nothing of what the backend has is there any more.
     is_gone: AtomicBool,
-    /// Of whom a fence is wanted with their next call: a bit for each 64th stream.
+    /// Of whom a fence is wanted with their next call, and all that may be of another context: a
+    /// bit for each 64th stream.
     wanted: AtomicU64,
+    /// Streams that no wait for the device is known to cover. Who inherits memory may hit with it.
+    uncovered: Mutex<Vec<StreamId>>,
 }
 
 impl Streams {
@@ -41,8 +44,23 @@ impl Streams {
     /// A request of this stream missed: what others freed may serve the next.
     pub(super) fn want_others(&self, own: StreamId) {
         if self.has_passing.load(Ordering::Relaxed) {
-            self.wanted.store(!bit_of(own), Ordering::Relaxed);
+            self.wanted.store(u64::MAX, Ordering::Relaxed);
+            self.note_given(own);
         }
+    }
+
+    /// Notes whether a wait for the device covers the stream. Until it does, each hit is looked at.
+    pub(super) fn note_covered(&self, stream: StreamId, is_covered: bool) {
+        let mut uncovered = self.uncovered.lock();
+        uncovered.retain(|&one| one != stream);
+        if !is_covered {
+            uncovered.push(stream);
+            self.wanted.fetch_or(bit_of(stream), Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn is_covered(&self, stream: StreamId) -> bool {
+        !self.uncovered.lock().contains(&stream)
     }
 
     /// Whether a fence of this stream may be wanted.
@@ -52,7 +70,10 @@ impl Streams {
     }
 
     pub(super) fn note_given(&self, stream: StreamId) {
-        self.wanted.fetch_and(!bit_of(stream), Ordering::Relaxed);
+        let uncovered = self.uncovered.lock();
+        if !uncovered.iter().any(|&one| bit_of(one) == bit_of(stream)) {
+            self.wanted.fetch_and(!bit_of(stream), Ordering::Relaxed);
+        }
     }
 }
 

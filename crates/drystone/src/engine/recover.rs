@@ -29,6 +29,7 @@ impl Engine {
         let failed = |error| AllocateError::Driver { error, bytes };
         let executor = &self.executor;
         self.refuse_at_the_end().map_err(failed)?;
+        self.refuse_uncovered(stream).map_err(failed)?;
         if bytes > executor.driver.info().total_bytes {
             // Nothing helps, and as a plan it would have a step for each granule there cannot be.
             let miss = Miss::new(pool, stream, bytes, Captured::None);

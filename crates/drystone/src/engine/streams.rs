@@ -44,7 +44,28 @@ impl Engine {
             self.set_passing(id, true)?;
         }
         known.add(id, stream, uid.0);
+        if self.executor.covers(stream) != Some(true) {
+            self.streams.note_covered(id, false);
+        }
         Ok(id)
+    }
+
+    /// Refuses a request on a stream of a context that the program made: what it frees would serve
+    /// others once the device was idle, and no wait for the device is one for it.
+    pub(super) fn refuse_uncovered(&self, stream: StreamId) -> Result<(), DriverError> {
+        if self.streams.is_covered(stream) {
+            return Ok(());
+        }
+        let handle = self.executor.events.lock().stream(stream);
+        match handle.and_then(|handle| self.executor.covers(handle)) {
+            Some(false) => Err(DriverError::new(Call::StreamUid, ErrorCode::OtherContext)),
+            Some(true) => {
+                self.streams.note_covered(stream, true);
+                Ok(())
+            }
+            // The next request tells, after the capture.
+            None => Ok(()),
+        }
     }
 
     /// Forgets streams that must have ended, also by this newcomer.
@@ -94,6 +115,7 @@ impl Engine {
         self.finish(plan);
         self.executor.events.lock().forget_handle(stream);
         self.executor.captures.forget(stream);
+        self.streams.note_covered(stream, true);
         Ok(())
     }
 
@@ -132,7 +154,8 @@ impl Engine {
     }
 
     /// The same with a request that was served at once, since a miss of another stream: that found
-    /// out nothing of what this one freed. Takes the block back if the device was reset.
+    /// out nothing of what this one freed. Takes the block back if the device was reset, or if the
+    /// stream may have none.
     #[cold]
     pub(super) fn look_after(
         &self,
@@ -141,10 +164,13 @@ impl Engine {
         bytes: u64,
         granted: Granted,
     ) -> Result<Granted, AllocateError> {
-        if self.streams.is_gone() {
+        let refused = match self.streams.is_gone() {
+            true => Err(DriverError::new(Call::CaptureStatus, ErrorCode::DeviceReset)),
+            false => self.refuse_uncovered(stream),
+        };
+        if let Err(error) = refused {
             // Nobody has it yet, and nobody gets it.
             let _ = self.free(granted.address);
-            let error = DriverError::new(Call::CaptureStatus, ErrorCode::DeviceReset);
             return Err(AllocateError::Driver { error, bytes });
         }
         self.streams.note_given(stream);

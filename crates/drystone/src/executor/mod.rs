@@ -226,6 +226,12 @@ impl Executor {
         stream_uid(&*self.driver, stream)
     }
 
+    /// Whether a wait for the device covers the stream, as far as it can be told now.
+    pub(crate) fn covers(&self, stream: Stream) -> Option<bool> {
+        let _relaxed = Relaxed::enter(&*self.driver).ok()?;
+        self.driver.covers(stream)
+    }
+
     fn do_steps(
         &self,
         plan: &Plan,

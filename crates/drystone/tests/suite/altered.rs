@@ -83,6 +83,10 @@ impl<A: Alteration> Driver for Altered<A> {
         self.inner.info()
     }
 
+    fn covers(&self, stream: Stream) -> Option<bool> {
+        self.inner.covers(stream)
+    }
+
     fn map(&self, address: u64, bytes: u64, handle: Handle) -> Result<()> {
         self.alteration.before(Call::Map);
         let altered = self.alteration.map(&*self.inner, (address, bytes), handle);

@@ -6,7 +6,8 @@
 //! block. On top: `behaviour` (the contract, on any device), `on_remap` (of failures), `ending`
 //! (what only a simulated device can be made to do), `cuda` (contexts, threads, exit and forks),
 //! `faults` (every driver call fails once), `seeds` (random runs), `mutants` (the oracle catches
-//! what it must), `chaos` (all at once, on a device that fails at random), `callbacks` (code of the
+//! what it must), `chaos` (all at once, on a device that fails at random), `contexts` (that the
+//! program made), `callbacks` (code of the
 //! program within the library), `growable` (memory that grows in place), `handles` (of programs
 //! that hold much), `passing` (streams that may vanish), `price` (time for memory), `backends`,
 //! `threads`, `traces` (of real programs). Test names cite invariants (`i14_`), promises (`p4_`)
@@ -27,6 +28,7 @@ mod backends;
 mod behaviour;
 mod callbacks;
 mod chaos;
+mod contexts;
 mod cuda;
 mod ending;
 mod faults;

@@ -86,6 +86,12 @@ impl Captures {
         }
     }
 
+    /// A stream of a capture is gone: one that began on it can never be ended.
+    pub(crate) fn lose_stream(&mut self, id: u64, index: u32) {
+        self.break_one(id);
+        self.ongoing.retain(|one| (one.id, one.origin) != (id, index));
+    }
+
     pub(crate) fn is_ongoing(&self, id: u64) -> bool {
         self.ongoing.iter().any(|one| one.id == id)
     }

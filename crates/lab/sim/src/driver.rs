@@ -3,6 +3,7 @@
 use crate::GRANULARITY_BYTES;
 use crate::device::SimDevice;
 use crate::state::Life;
+use crate::stream::Context;
 use drystone_driver::{
     Call, CaptureMode, CaptureStatus, Descriptor, DeviceInfo, Driver, DriverError, ErrorCode,
     Event, Handle, MemoryInfo, MemoryPool, MemoryPoolConfig, MemoryPoolUsage, ShareableHandle,
@@ -96,7 +97,7 @@ impl Driver for SimDevice {
     }
 
     fn malloc(&self, bytes: u64) -> Result<u64> {
-        self.call(Call::Malloc, bytes, 0, |state| state.malloc(bytes))
+        self.call(Call::Malloc, bytes, 0, |state| state.malloc(bytes, Context::PRIMARY))
     }
 
     fn free(&self, address: u64) -> Result<()> {
@@ -151,7 +152,13 @@ impl Driver for SimDevice {
     }
 
     fn record(&self, event: Event, stream: Stream) -> Result<()> {
-        self.call(Call::Record, 0, 0, |state| state.record(event, stream))
+        self.call(Call::Record, 0, 0, |state| {
+            if state.streams.get(stream)?.context == Context::PRIMARY {
+                return state.record(event, stream);
+            }
+            state.synchronize_stream(stream)?;
+            Err(ErrorCode::OtherContext)
+        })
     }
 
     fn query(&self, event: Event) -> Result<bool> {
@@ -171,7 +178,20 @@ impl Driver for SimDevice {
     }
 
     fn synchronize_device(&self) -> Result<()> {
-        self.call(Call::SynchronizeDevice, 0, 0, |state| state.synchronize_device())
+        self.synchronize_context(Context::PRIMARY)
+    }
+
+    fn covers(&self, stream: Stream) -> Option<bool> {
+        let mut state = self.inner.state.lock();
+        match state.streams.get(stream) {
+            // Drivers before 12.5 refuse the question.
+            Ok(queue) if queue.capture.is_some() => None,
+            Ok(queue) => Some(queue.context == Context::PRIMARY),
+            Err(code) => {
+                state.note_refusal(Call::StreamUid, code);
+                None
+            }
+        }
     }
 
     fn stream_uid(&self, stream: Stream) -> Result<StreamUid> {
@@ -188,6 +208,32 @@ impl Driver for SimDevice {
 }
 
 impl SimDevice {
+    /// Blocks the host until a context is idle: the others of the device are not waited for. It
+    /// counts as the trait's wait, which is for the primary one.
+    ///
+    /// # Errors
+    /// `CaptureUnsupported`.
+    pub fn synchronize_context(&self, context: Context) -> Result<()> {
+        self.call(Call::SynchronizeDevice, 0, 0, |state| state.synchronize_context(context))
+    }
+
+    /// Marks the point that a stream of any context has reached, by an event of that. It counts as
+    /// the trait's call.
+    ///
+    /// # Errors
+    /// As the trait's.
+    pub fn record_on(&self, event: Event, stream: Stream) -> Result<()> {
+        self.call(Call::Record, 0, 0, |state| state.record(event, stream))
+    }
+
+    /// Allocates plain memory of a context, which ends with it. It counts as the trait's call.
+    ///
+    /// # Errors
+    /// As the trait's.
+    pub fn malloc_of(&self, context: Context, bytes: u64) -> Result<u64> {
+        self.call(Call::Malloc, bytes, 0, |state| state.malloc(bytes, context))
+    }
+
     /// The driver's id of a stream, as `cuStreamGetId` has it. It counts as the trait's question.
     ///
     /// # Errors

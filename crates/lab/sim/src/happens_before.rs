@@ -97,13 +97,6 @@ impl HappensBefore {
             self.host.join(clock);
         }
     }
-
-    /// The host saw that the device is idle.
-    pub(crate) fn host_observes_device(&mut self) {
-        for clock in &self.streams {
-            self.host.join(clock);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -129,7 +122,7 @@ mod tests {
         let work = order.stream(0).tick(0);
         order.host_observes_stream(7);
         assert_eq!(order.stream(1).at(0), 0);
-        order.host_observes_device();
+        order.host_observes_stream(0);
         assert_eq!(order.stream(1).at(0), work);
         let later = order.stream(0).tick(0);
         assert!(order.host().at(0) < later);

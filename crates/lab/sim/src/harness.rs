@@ -4,6 +4,7 @@
 
 use crate::device::SimDevice;
 use crate::state::Life;
+use crate::stream::Context;
 use crate::violation::Violation;
 use drystone_driver::{CaptureMode, ErrorCode, Stream};
 
@@ -26,7 +27,17 @@ impl SimDevice {
 
     /// Creates a stream. Its handle may be one that was destroyed before.
     pub fn create_stream(&self) -> Stream {
-        self.inner.state.lock().streams.create()
+        self.create_stream_of(Context::PRIMARY)
+    }
+
+    /// The same of any context.
+    pub fn create_stream_of(&self, context: Context) -> Stream {
+        self.inner.state.lock().streams.create(context, false)
+    }
+
+    /// The legacy default stream of a context other than the primary one, whose is there always.
+    pub fn create_default_stream_of(&self, context: Context) -> Stream {
+        self.inner.state.lock().streams.create(context, true)
     }
 
     /// Destroys a stream; what it has queued still runs.
@@ -79,8 +90,15 @@ impl SimDevice {
     }
 }
 
-/// The end of the process, and of the context.
+/// The end of the process, and of contexts.
 impl SimDevice {
+    /// A context other than the primary one ends, with its streams, whose captures are broken, and
+    /// its plain memory: returned are addresses and sizes. What the streams have queued still runs:
+    /// CUDA does not say that the end waits for it.
+    pub fn destroy_context(&self, context: Context) -> Vec<(u64, u64)> {
+        self.inner.state.lock().destroy_context(context)
+    }
+
     /// From now on the process is exiting: every driver call is refused, and is a violation.
     pub fn begin_exit(&self) {
         self.inner.state.lock().life = Life::Exiting;

@@ -1,27 +1,17 @@
 //! [`Rule`]: what a capture forbids. One table for the simulated device and for the simulated
 //! `libcuda`: a row for each call, with who may make it while a stream is captured, and the public
-//! source that says so.
+//! source that says so. The functions that no allocator calls stand in [`Group`]s.
 //!
 //! Invariant: never kinder than a source. What nobody has published is [`Legality::Unproven`] and
 //! treated as forbidden, unless the device is told to be kind ([`Harsh`](crate::Harsh)).
 
-use drystone_driver::{Call, CaptureMode};
-use std::fmt::Write;
+mod group;
 
-/// Who may make a call while a stream is captured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Legality {
-    /// Everybody, in every capture.
-    Always,
-    /// Everybody: on a stream that takes part, the call becomes part of the graph.
-    Captured,
-    /// Nobody whom a capture forbids "potentially unsafe" calls. It breaks those captures.
-    Unsafe,
-    /// Nobody has said. Forbidden as if unsafe.
-    Unproven,
-    /// Nobody, in whatever mode: the call is about all streams. It breaks every capture.
-    Nobody,
-}
+pub use group::{Group, Legality};
+
+use drystone_driver::{Call, CaptureMode};
+use group::GROUPS;
+use std::fmt::Write;
 
 /// What a capture means for one call.
 #[derive(Clone, Copy, Debug)]
@@ -42,32 +32,6 @@ pub struct Rule {
 /// The modes of captures, in the order of the table's columns.
 pub const MODES: [CaptureMode; 3] =
     [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed];
-
-impl Legality {
-    /// Whether a capture in mode `capture` lets a thread in mode `thread` make the call; `is_own`
-    /// when that thread began the capture. The rule is that of
-    /// `cuThreadExchangeStreamCaptureMode`.
-    pub fn permits(self, capture: CaptureMode, is_own: bool, thread: CaptureMode) -> bool {
-        let by_own = is_own && capture != CaptureMode::Relaxed;
-        match (self, thread) {
-            (Self::Always | Self::Captured, _) => true,
-            (Self::Nobody, _) => false,
-            (_, CaptureMode::Relaxed) => true,
-            (_, CaptureMode::ThreadLocal) => !by_own,
-            (_, CaptureMode::Global) => !by_own && capture != CaptureMode::Global,
-        }
-    }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Always => "always legal",
-            Self::Captured => "captured",
-            Self::Unsafe => "unsafe",
-            Self::Unproven => "unproven",
-            Self::Nobody => "never legal",
-        }
-    }
-}
 
 /// `cuThreadExchangeStreamCaptureMode`, which tells captures and threads apart.
 const MODE: &str = "CUDA driver API, `cuThreadExchangeStreamCaptureMode`";
@@ -170,10 +134,28 @@ impl Rule {
         &TABLE[call as usize]
     }
 
-    /// The row of a function of the driver API, by its name without a version.
-    pub fn named(function: &str) -> Option<&'static Rule> {
-        const TABLE: &[Rule] = &Rule::TABLE;
-        TABLE.iter().find(|rule| rule.function == function)
+    /// The rule of a function of the driver API, by its name without a version.
+    pub fn named(function: &str) -> Option<Rule> {
+        let row = Self::TABLE.into_iter().find(|rule| rule.function == function);
+        row.or_else(|| GROUPS.iter().find_map(|group| Self::in_group(group, function)))
+    }
+
+    fn in_group(group: &Group, function: &str) -> Option<Rule> {
+        let function = group.functions.iter().find(|&&name| name == function)?;
+        let &Group { legality, breaks_its_own, source, .. } = group;
+        Some(Rule { function, call: None, legality, breaks_its_own, source })
+    }
+
+    /// Every rule, those of the rows first.
+    pub fn all() -> impl Iterator<Item = Rule> {
+        let grouped = GROUPS.iter().flat_map(|group| group.functions);
+        let grouped = grouped.filter_map(|function| Self::named(function));
+        Self::TABLE.into_iter().chain(grouped)
+    }
+
+    /// The rule of a function that stands nowhere: what nobody has told of is forbidden.
+    pub(crate) const fn unknown() -> Rule {
+        more("", Legality::Unproven, NOTHING)
     }
 
     /// The table as Markdown, as `docs/harsh-device.md` has it.
@@ -206,7 +188,7 @@ impl Rule {
 
 #[cfg(test)]
 mod tests {
-    use super::Rule;
+    use super::{GROUPS, Rule};
     use drystone_driver::Call;
 
     #[test]
@@ -219,6 +201,12 @@ mod tests {
             let found = Rule::named(rule.function).map(|found| found.source);
             assert_eq!(found, Some(rule.source), "{} has two rows", rule.function);
         }
-        assert!(Rule::named("cuLaunchKernel").is_none());
+        for function in GROUPS.iter().flat_map(|group| group.functions) {
+            let in_groups = GROUPS.iter().filter(|group| group.functions.contains(function));
+            assert_eq!(in_groups.count(), 1, "{function} is told twice");
+            let in_rows = Rule::TABLE.iter().any(|rule| rule.function == *function);
+            assert!(!in_rows, "{function} is told twice");
+        }
+        assert!(Rule::named("cuTeleport").is_none());
     }
 }

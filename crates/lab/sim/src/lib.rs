@@ -65,12 +65,13 @@ pub use event::Mark;
 pub use fault::{FaultMode, FaultPlan};
 pub use handle_table::HandleTable;
 pub use harsh::Harsh;
-pub use legality::{Legality, MODES, Rule};
+pub use legality::{Group, Legality, MODES, Rule};
 pub use measured::{Measured, MeasuredError};
 pub use profile::Profile;
 pub use program::{Extent, ExtentKind};
 pub use rng::Rng;
 pub use shared_file::{FileIdentity, SharedFile};
+pub use stream::Context;
 pub use violation::Violation;
 
 /// Smallest physical handle and alignment of mappings, in bytes. Every data-centre GPU in use has

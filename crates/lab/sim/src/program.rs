@@ -46,11 +46,18 @@ impl SimDevice {
     }
 
     /// Lets the calling thread make a call that the device knows nothing of but its rule, by the
-    /// name of CUDA's driver API without a version; a name without a rule is always let through.
+    /// name of CUDA's driver API without a version; a name without a rule counts as unproven.
     ///
     /// Errors: `CaptureUnsupported`, and the captures that forbid it are broken.
     pub fn permit(&self, function: &str) -> Result<(), ErrorCode> {
         self.inner.state.lock().permit_named(function)
+    }
+
+    /// Refuses a call on a stream that is captured, and breaks that capture.
+    ///
+    /// Errors: `InvalidHandle`, `CaptureUnsupported`.
+    pub fn permit_on(&self, function: &'static str, stream: Stream) -> Result<(), ErrorCode> {
+        self.inner.state.lock().permit_on(function, stream)
     }
 
     /// What an event stands for; `None` if it was never recorded.
@@ -73,6 +80,15 @@ impl SimDevice {
     pub fn capture_of(&self, stream: Stream) -> Result<Option<u64>, ErrorCode> {
         let state = self.inner.state.lock();
         Ok(state.streams.get(stream)?.capture.as_ref().map(|member| member.capture))
+    }
+
+    /// Breaks the capture that the stream takes part in, if any.
+    pub fn break_capture_of(&self, stream: Stream) {
+        let state = &mut *self.inner.state.lock();
+        let queue = state.streams.get(stream).ok();
+        if let Some(member) = queue.and_then(|queue| queue.capture.as_ref()) {
+            state.captures.break_one(member.capture);
+        }
     }
 
     /// Ends a capture as [`end_capture`](Self::end_capture) does and returns how long the captured

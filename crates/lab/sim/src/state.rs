@@ -120,7 +120,18 @@ impl State {
     }
 
     pub(crate) fn permit_named(&mut self, function: &str) -> Result<(), ErrorCode> {
-        Rule::named(function).map_or(Ok(()), |rule| self.permit(rule))
+        let rule = Rule::named(function).unwrap_or(Rule::unknown());
+        let result = self.permit(&rule);
+        if result.is_err() {
+            self.note_forbidden(rule.function);
+        }
+        result
+    }
+
+    pub(crate) fn note_forbidden(&mut self, function: &'static str) {
+        if self.config.strict {
+            self.log.add(Violation::ForbiddenCall { function });
+        }
     }
 
     #[expect(clippy::panic, reason = "a real driver ends the process here")]

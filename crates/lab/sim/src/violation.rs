@@ -159,6 +159,12 @@ pub enum Violation {
         /// Why it was refused.
         code: ErrorCode,
     },
+    /// A strict device refused a function beside the driver trait, since a capture forbids it.
+    #[error("{function} was refused: a capture forbids it")]
+    ForbiddenCall {
+        /// Its name in CUDA's driver API, without a version.
+        function: &'static str,
+    },
 }
 
 /// How many violations are kept; later ones are only counted. One bug can produce millions.

@@ -6,7 +6,7 @@ use drystone_driver::{
     MemoryPoolConfig, Stream,
 };
 use drystone_sim::{
-    GRANULARITY_BYTES as G, Harsh, Legality, MODES, Rule, SimConfig, SimDevice, Violation,
+    GRANULARITY_BYTES as G, Group, Harsh, Legality, MODES, Rule, SimConfig, SimDevice, Violation,
 };
 use std::path::Path;
 use std::thread;
@@ -206,6 +206,11 @@ fn functions_beside_the_trait_go_by_the_table_too() {
         assert_eq!(device.end_capture(stream).is_ok(), expected, "{}", rule.function);
     }
     device.permit("cuLaunchKernel").unwrap();
+    let stream = device.create_stream();
+    device.begin_capture(stream, CaptureMode::Global).unwrap();
+    device.permit("cuTeleport").unwrap_err();
+    let noted = device.take_violations();
+    assert!(noted.contains(&Violation::ForbiddenCall { function: "cuStreamQuery" }));
 }
 
 #[test]
@@ -214,4 +219,6 @@ fn the_document_shows_the_table() {
     let page = std::fs::read_to_string(page).unwrap();
     let table = Rule::markdown();
     assert!(page.contains(&table), "docs/harsh-device.md must have this table:\n\n{table}");
+    let groups = Group::markdown();
+    assert!(page.contains(&groups), "docs/harsh-device.md must have this table:\n\n{groups}");
 }

@@ -1,6 +1,6 @@
 //! Device attributes: the figures of an H100, with those that the settings decide.
 
-use crate::device::Device;
+use crate::config::Config;
 use crate::status::{INVALID_VALUE, Outcome};
 use drystone_sim::NetworkMemory;
 
@@ -91,22 +91,23 @@ const OF_COMPUTE: [i32; 4] = [39, 81, 106, 97];
 /// Largest number that is an attribute in CUDA 13.
 const LAST: i32 = 147;
 
-pub(crate) fn attribute(device: &Device, number: i32) -> Outcome<i32> {
+/// An attribute of the device at a place.
+pub(crate) fn attribute(config: &Config, place: usize, number: i32) -> Outcome<i32> {
     if !(1..=LAST).contains(&number) {
         return Err(INVALID_VALUE);
     }
-    let sim = &device.config.sim;
+    let sim = &config.sim;
     Ok(match number {
-        16 => device.config.multiprocessors,
-        33 => device.place as i32 + 1,
-        75 => device.config.compute.0,
-        76 => device.config.compute.1,
+        16 => config.multiprocessors,
+        33 => place as i32 + 1,
+        75 => config.compute.0,
+        76 => config.compute.1,
         102 => sim.has_virtual_memory.into(),
         103 => (sim.has_virtual_memory && sim.is_shareable).into(),
         110 => (sim.network_memory != NetworkMemory::Absent).into(),
         115 => sim.has_async_malloc.into(),
         119 => (sim.has_async_malloc && sim.is_shareable).into(),
-        _ => of_compute(device.config.compute, number)
+        _ => of_compute(config.compute, number)
             .or_else(|| FIXED.iter().find(|row| row.0 == number).map(|row| row.1))
             .unwrap_or(0),
     })

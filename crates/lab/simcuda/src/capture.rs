@@ -3,11 +3,14 @@
 //! Whether a stream is being captured, and what that forbids, the simulated device knows; here is
 //! the graph that comes of it. Invariant: an ongoing capture here is one there.
 
+use crate::context;
 use crate::device::Device;
+use crate::fault::base_name;
 use crate::handle::Kind;
 use crate::status::Outcome;
 use crate::tables::{Node, Ongoing, Tables};
 use drystone_driver::Stream;
+use drystone_sim::Rule;
 use std::sync::atomic::Ordering;
 
 /// Whether any capture goes on at the device.
@@ -15,9 +18,29 @@ pub(crate) fn any(device: &Device) -> bool {
     device.captures.load(Ordering::Relaxed) > 0
 }
 
-/// Whether the stream is being captured.
-pub(crate) fn is_active(device: &Device, stream: Stream) -> bool {
-    any(device) && matches!(device.sim.capture_of(stream), Ok(Some(_)))
+/// Lets the calling thread call a function, or refuses it and breaks the captures that forbid it.
+/// Calls of the driver trait are left to the device, which looks for itself.
+pub(crate) fn permit(function: &str) -> Outcome {
+    match context::current() {
+        Ok(device) if any(&device) => match Rule::named(base_name(function)) {
+            Some(Rule { call: Some(_), .. }) => Ok(()),
+            _ => Ok(device.sim.permit(base_name(function))?),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a function of the stream that breaks the stream's own capture.
+pub(crate) fn permit_on(function: &str, device: &Device, stream: Stream) -> Outcome {
+    if !any(device) {
+        return Ok(());
+    }
+    match Rule::named(base_name(function)) {
+        Some(Rule { call: None, breaks_its_own: true, function, .. }) => {
+            Ok(device.sim.permit_on(function, stream)?)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The stream's capture, in the tables.

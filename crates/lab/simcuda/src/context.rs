@@ -1,8 +1,10 @@
 //! Contexts: one primary for each device and those that a program creates; which one is current
 //! in each thread.
 //!
-//! Contexts of one device share all it has. They survive a reset of the device by the control
-//! functions, because programs keep the primary one for ever.
+//! Streams, events, modules and plain memory are of the context that they were made in, and end
+//! with it; so do default streams, of which each context has its own. The rest is the device's.
+//! Contexts survive a reset of the device by the control functions, because programs keep the
+//! primary one for ever.
 
 use crate::abi::Raw;
 use crate::config::DEVICES_MAX;
@@ -11,11 +13,11 @@ use crate::handle::{Handle, Kind};
 use crate::status::{CONTEXT_IS_DESTROYED, INVALID_CONTEXT, INVALID_VALUE, Outcome};
 use crate::{process, violation};
 use arc_swap::Guard;
-use drystone_sim::HandleTable;
+use drystone_sim::{Context, HandleTable};
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// How deep contexts can be pushed in one thread.
 const DEPTH: usize = 32;
@@ -38,6 +40,15 @@ pub(crate) static RETAINED: [AtomicU32; DEVICES_MAX] = [const { AtomicU32::new(0
 pub(crate) struct Created {
     pub(crate) ordinal: usize,
     pub(crate) flags: u32,
+    /// What the device calls it: its handle may have been another's before.
+    context: Context,
+}
+
+impl Created {
+    pub(crate) fn new(ordinal: usize, flags: u32) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self { ordinal, flags, context: Context(NEXT.fetch_add(1, Ordering::Relaxed)) }
+    }
 }
 
 pub(crate) static CREATED: Mutex<HandleTable<Created>> =
@@ -67,6 +78,25 @@ fn find(context: Raw) -> Outcome<usize> {
         value => CREATED.lock().get(value).is_some_and(|one| one.ordinal == handle.ordinal),
     };
     if is_alive { Ok(handle.ordinal) } else { Err(CONTEXT_IS_DESTROYED) }
+}
+
+/// What a device calls a context; the current one for null.
+pub(crate) fn of(context: Raw) -> Outcome<Context> {
+    let raw = if context.0 == 0 { current_raw() } else { context };
+    let handle = Handle::decode(raw, Kind::Context).ok_or(INVALID_CONTEXT)?;
+    match handle.value {
+        0 => Ok(Context::PRIMARY),
+        value => CREATED.lock().get(value).map(|one| one.context).ok_or(CONTEXT_IS_DESTROYED),
+    }
+}
+
+/// Takes a context that a program has created from those there are: its device, and what that calls
+/// it.
+pub(crate) fn take(context: Raw) -> Outcome<(usize, Context)> {
+    let ordinal = ordinal_of(context)?;
+    let value = Handle::decode(context, Kind::Context).map_or(0, |handle| handle.value);
+    let gone = CREATED.lock().remove(value).ok_or(INVALID_CONTEXT)?;
+    Ok((ordinal, gone.context))
 }
 
 /// The current context of the calling thread; 0 when it has none.

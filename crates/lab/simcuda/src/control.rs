@@ -3,6 +3,7 @@
 //! They take no part in the process's phases: they answer before `cuInit` and after exit began.
 
 use crate::abi::{Out, Raw, Text};
+use crate::context::current_ordinal;
 use crate::device::Device;
 use crate::entry::{Call, Function};
 use crate::handle::Kind;
@@ -41,12 +42,13 @@ fn text(out: Out<u8>, room: u64, text: &str) -> Outcome<u64> {
     Ok(text.len() as u64)
 }
 
-/// The device's stream behind a handle; default streams are the device's own.
+/// The device's stream behind a handle; a default stream is the current context's, or else that of
+/// the device's primary one.
 fn stream_of(device: &Device, raw: Raw) -> Outcome<Stream> {
     static NOBODY: Function = Function::new("simcuda", std::ptr::null());
     match raw.0 {
-        0 | 1 => Ok(Stream::DEFAULT),
-        2 => Ok(queue::queue(&Call::new(&NOBODY), raw)?.stream),
+        0 | 1 if current_ordinal() != Ok(device.ordinal) => Ok(Stream::DEFAULT),
+        0..=2 => Ok(queue::queue(&Call::new(&NOBODY), raw)?.stream),
         _ => Ok(Stream(device.value(raw, Kind::Stream)?)),
     }
 }
@@ -160,19 +162,6 @@ extern "C" fn simcuda_violations(ordinal: i32, out: Out<u8>, room: u64) -> u64 {
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_calls(ordinal: i32) -> u64 {
     number(|| Ok(device_at(ordinal)?.sim.calls()))
-}
-
-/// How many devices the machine has, also those that `CUDA_VISIBLE_DEVICES` hides.
-#[unsafe(no_mangle)]
-extern "C" fn simcuda_place_count() -> i32 {
-    process::place_count() as i32
-}
-
-/// The ordinal of the device with this number on the machine; -1 if it is hidden.
-#[unsafe(no_mangle)]
-extern "C" fn simcuda_ordinal_at(place: i32) -> i32 {
-    let place = usize::try_from(place).ok();
-    place.and_then(process::ordinal_at).map_or(-1, |ordinal| ordinal as i32)
 }
 
 #[unsafe(no_mangle)]

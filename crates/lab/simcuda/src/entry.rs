@@ -5,7 +5,7 @@
 //! A panic ends at the boundary as `CUDA_ERROR_UNKNOWN`.
 
 use crate::status::{Outcome, UNKNOWN};
-use crate::{fault, process, violation};
+use crate::{capture, fault, process, violation};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -67,6 +67,10 @@ impl Call {
         Self { function, is_per_thread: false }
     }
 
+    pub(crate) const fn name(&self) -> &'static str {
+        self.function.name
+    }
+
     pub(crate) fn count_bytes(&self, bytes: u64) {
         self.function.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -84,6 +88,7 @@ pub(crate) fn enter(
     let whole = || {
         process::admit(function.name)?;
         fault::strike(function.name)?;
+        capture::permit(function.name)?;
         body(&call)
     };
     let status = match catch_unwind(AssertUnwindSafe(whole)) {

@@ -5,6 +5,7 @@
 //! - `status`, `abi`, `handle`, `config`, `visible`: what crosses the C boundary, and the settings
 //! - `violation`, `backing`, `tables`, `device`: a device and what the API keeps beside it
 //! - `process`, `context`, `attribute`, `fault`: the devices of the process, and which is current
+//! - `machine`: those of the machine, as NVML asks
 //! - `entry`: the macro that defines exported functions. It counts calls, lets planned faults
 //!   strike, stops panics at the boundary, and lists the functions for `cuGetProcAddress`
 //! - `capture`, `opened`, `effect`, `queue`: what functions of several kinds do
@@ -28,6 +29,7 @@ mod device;
 mod effect;
 mod fault;
 mod handle;
+mod machine;
 mod opened;
 mod polls;
 mod process;

@@ -71,11 +71,14 @@ pub(crate) fn configure(text: &str) -> Result<(), String> {
     CONFIG.set(Ok(config)).map_err(|_| "the devices have been made already".to_owned())
 }
 
-/// The places of the visible devices, by ordinal: as the environment had them when first looked at.
-static PLACES: LazyLock<Vec<usize>> = LazyLock::new(|| {
+/// The places of the visible devices, by ordinal: as the environment had them when CUDA started.
+static PLACES: LazyLock<Vec<usize>> = LazyLock::new(places);
+
+/// The same, as the environment has them now.
+fn places() -> Vec<usize> {
     let list = std::env::var("CUDA_VISIBLE_DEVICES").ok();
     visible::places(list.as_deref(), config().devices, config().named_devices)
-});
+}
 
 static DEVICES: LazyLock<Box<[ArcSwap<Device>]>> = LazyLock::new(|| {
     let mut devices: Vec<Arc<Device>> = Vec::new();
@@ -99,8 +102,14 @@ pub(crate) fn device_count() -> usize {
 
 /// How many devices the machine has.
 pub(crate) fn place_count() -> usize {
-    let named = PLACES.iter().map(|place| place + 1).max();
+    let named = places().iter().map(|place| place + 1).max();
     named.unwrap_or(0).max(config().devices)
+}
+
+/// The device at a place, if it is visible and CUDA has started.
+pub(crate) fn started_at(place: usize) -> Option<Guard<Arc<Device>>> {
+    let has_started = PHASE.load(Ordering::Relaxed) != BEFORE_INIT;
+    has_started.then(|| device(ordinal_at(place)?).ok())?
 }
 
 /// The ordinal of the device at a place, if it is visible.

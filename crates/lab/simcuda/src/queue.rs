@@ -2,29 +2,35 @@
 //! or the thread's own default stream.
 //!
 //! Invariant: a thread's own stream ends with its thread, and its handle is another stream's next.
-//! What is made by the last destructors of a thread, after that, stays.
+//! What is made by the last destructors of a thread, after that, stays; so does one of a context
+//! that the program made, until that ends.
 
 use crate::abi::Raw;
 use crate::capture;
 use crate::config::DEVICES_MAX;
-use crate::context::current;
+use crate::context::{self, current};
 use crate::device::Device;
 use crate::entry::Call;
 use crate::handle::Kind;
 use crate::process::{find, resolve};
-use crate::status::Outcome;
-use crate::tables::Node;
+use crate::status::{CAPTURE_IMPLICIT, Outcome};
+use crate::tables::{Node, StreamRecord};
 use arc_swap::Guard;
 use drystone_driver::Stream;
+use drystone_sim::{Context, SimDevice};
 use std::cell::Cell;
 use std::sync::Arc;
+use std::thread::{self, ThreadId};
 
 /// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
 const LEGACY: u64 = 1;
 const PER_THREAD: u64 = 2;
+/// `CU_STREAM_NON_BLOCKING`
+const NON_BLOCKING: u32 = 1;
 
 thread_local! {
-    /// The thread's own default stream on each device, as a handle; 0 before its first use.
+    /// The thread's own default stream of each primary context, as a handle; 0 before its first
+    /// use.
     static OWN: Cell<[u64; DEVICES_MAX]> = const { Cell::new([0; DEVICES_MAX]) };
     /// Dropped with the thread, if it had any.
     static ENDING: Ending = const { Ending };
@@ -52,21 +58,85 @@ pub(crate) struct Queue {
     pub(crate) stream: Stream,
 }
 
-/// The stream that a handle means in this call.
+/// The stream that a handle means in this call; refused where the call breaks the stream's capture.
 pub(crate) fn queue(call: &Call, raw: Raw) -> Outcome<Queue> {
+    let queue = find_queue(call, raw)?;
+    capture::permit_on(call.name(), &queue.device, queue.stream)?;
+    Ok(queue)
+}
+
+fn find_queue(call: &Call, raw: Raw) -> Outcome<Queue> {
     let is_own = raw.0 == PER_THREAD || (raw.0 == 0 && call.is_per_thread);
     if is_own {
         return own_queue();
     }
     if raw.0 == 0 || raw.0 == LEGACY {
-        return Ok(Queue { device: current()?, stream: Stream::DEFAULT });
+        let queue = legacy_queue()?;
+        if let Some(blocking) = captured_beside(&queue) {
+            queue.device.sim.break_capture_of(blocking);
+            return Err(CAPTURE_IMPLICIT);
+        }
+        return Ok(queue);
     }
     let (device, value) = resolve(raw, Kind::Stream)?;
     Ok(Queue { device, stream: Stream(value) })
 }
 
+/// The same for a call that only asks whether the stream is captured: it is refused as others are,
+/// and breaks nothing.
+pub(crate) fn asked_queue(call: &Call, raw: Raw) -> Outcome<Queue> {
+    if raw.0 != LEGACY && (raw.0 != 0 || call.is_per_thread) {
+        return queue(call, raw);
+    }
+    let queue = legacy_queue()?;
+    if captured_beside(&queue).is_some() { Err(CAPTURE_IMPLICIT) } else { Ok(queue) }
+}
+
+/// A stream of the same context that is captured, and that its legacy default stream would wait
+/// for: any use of that is invalid then. CUDA programming guide, CUDA graphs, prohibited and
+/// unhandled operations; CUDA driver API, `cuStreamIsCapturing`.
+fn captured_beside(legacy: &Queue) -> Option<Stream> {
+    let device = &legacy.device;
+    if !capture::any(device) {
+        return None;
+    }
+    let context = context::current_raw();
+    let tables = device.tables.lock();
+    let blocking = |one: &StreamRecord| one.context == context && one.flags & NON_BLOCKING == 0;
+    let beside = tables.streams.iter().filter(|(_, one)| blocking(one));
+    let is_captured = |stream| matches!(device.sim.capture_of(stream), Ok(Some(_)));
+    beside.map(|(&value, _)| Stream(value)).find(|&stream| is_captured(stream))
+}
+
+/// The legacy default stream of the current context.
+fn legacy_queue() -> Outcome<Queue> {
+    let device = current()?;
+    match context::of(Raw(0))? {
+        Context::PRIMARY => Ok(Queue { device, stream: Stream::DEFAULT }),
+        created => Ok(default_queue(device, None, |sim| sim.create_default_stream_of(created))),
+    }
+}
+
+/// A default stream of the current context, which a program has created; made at its first use.
+fn default_queue(
+    device: Guard<Arc<Device>>,
+    thread: Option<ThreadId>,
+    create: impl FnOnce(&SimDevice) -> Stream,
+) -> Queue {
+    let mut tables = device.tables.lock();
+    let place = tables.defaults.entry((context::current_raw(), thread));
+    let stream = Stream(*place.or_insert_with(|| create(&device.sim).0));
+    drop(tables);
+    Queue { device, stream }
+}
+
 fn own_queue() -> Outcome<Queue> {
     let device = current()?;
+    let context = context::of(Raw(0))?;
+    if context != Context::PRIMARY {
+        let thread = Some(thread::current().id());
+        return Ok(default_queue(device, thread, |sim| sim.create_stream_of(context)));
+    }
     let mut all = OWN.get();
     let known = device.value(Raw(all[device.ordinal]), Kind::Stream);
     let stream = known.map(Stream).unwrap_or_else(|_| {

@@ -275,7 +275,10 @@ unsafe extern "C" {
 
     pub fn simcuda_count(name: *const c_char) -> c_int;
     pub fn simcuda_launch(ordinal: c_int, stream: Stream, ns: u64) -> c_int;
-    pub fn simcuda_physical_bytes(ordinal: c_int) -> u64;
     pub fn simcuda_place_count() -> c_int;
-    pub fn simcuda_ordinal_at(place: c_int) -> c_int;
+    pub fn simcuda_place_attribute(place: c_int, number: c_int) -> c_int;
+    pub fn simcuda_place_bytes(place: c_int) -> u64;
+    pub fn simcuda_place_used_bytes(place: c_int) -> u64;
+    pub fn simcuda_place_uuid(place: c_int, uuid: *mut [u8; 16]);
+    pub fn simcuda_place_name(place: c_int, name: *mut c_char, room: u64);
 }

@@ -13,7 +13,7 @@ impl State {
         mode: CaptureMode,
     ) -> Result<(), ErrorCode> {
         let queue = self.streams.get_mut(stream)?;
-        if stream == Stream::DEFAULT {
+        if queue.is_legacy {
             return Err(ErrorCode::CaptureUnsupported);
         }
         if queue.capture.is_some() {

@@ -77,7 +77,7 @@ impl State {
                         self.captures.break_one(within.capture);
                         return Err(ErrorCode::CapturedEvent);
                     }
-                    None if stream == Stream::DEFAULT => {
+                    None if queue.is_legacy => {
                         self.captures.break_one(within.capture);
                         return Err(CAPTURE_IMPLICIT);
                     }

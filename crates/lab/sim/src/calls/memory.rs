@@ -1,6 +1,7 @@
 //! Virtual and plain memory as calls, as far as the oracle is told of them or captures forbid them.
 
 use crate::state::State;
+use crate::stream::Context;
 use drystone_driver::{Call, ErrorCode, Handle};
 
 impl State {
@@ -35,14 +36,32 @@ impl State {
         }
     }
 
-    pub(crate) fn malloc(&mut self, bytes: u64) -> Result<u64, ErrorCode> {
+    pub(crate) fn malloc(&mut self, bytes: u64, context: Context) -> Result<u64, ErrorCode> {
         self.look_at_exports();
-        self.memory.plain.malloc(&mut self.memory.supply, bytes)
+        self.memory.plain.malloc(&mut self.memory.supply, bytes, context)
     }
 
     pub(crate) fn free(&mut self, address: u64) -> Result<(), ErrorCode> {
-        let piece = self.memory.plain.lookup(address)?;
-        self.wait_until_idle();
+        let (_, context) = self.memory.plain.lookup(address)?;
+        self.wait_until_idle(context);
+        self.take_back(address)
+    }
+
+    /// Ends what a context has: its plain memory, and its streams, whose captures are broken. What
+    /// these have queued still runs.
+    pub(crate) fn destroy_context(&mut self, context: Context) -> Vec<(u64, u64)> {
+        for (capture, index) in self.streams.destroy_all_of(context) {
+            self.captures.lose_stream(capture, index);
+        }
+        let plain = self.memory.plain.of_context(context);
+        for &(address, _) in &plain {
+            let _ = self.take_back(address);
+        }
+        plain
+    }
+
+    fn take_back(&mut self, address: u64) -> Result<(), ErrorCode> {
+        let (piece, _) = self.memory.plain.lookup(address)?;
         if let Some(oracle) = &mut self.oracle {
             oracle.freed(&mut self.log, Call::Free, address, piece.bytes);
             oracle.physical_gone(piece.physical, piece.bytes);

@@ -2,6 +2,7 @@
 
 use crate::legality::Rule;
 use crate::state::State;
+use crate::stream::Context;
 use drystone_driver::{Call, ErrorCode, Stream, StreamUid};
 
 impl State {
@@ -50,8 +51,8 @@ impl State {
         Ok(())
     }
 
-    pub(crate) fn synchronize_device(&mut self) -> Result<(), ErrorCode> {
-        self.wait_until_idle();
+    pub(crate) fn synchronize_context(&mut self, context: Context) -> Result<(), ErrorCode> {
+        self.wait_until_idle(context);
         self.trim_pools();
         Ok(())
     }
@@ -81,17 +82,32 @@ impl State {
         Ok(())
     }
 
+    /// For functions beside the driver trait that break the capture of their own stream.
+    pub(crate) fn permit_on(
+        &mut self,
+        function: &'static str,
+        stream: Stream,
+    ) -> Result<(), ErrorCode> {
+        self.check_uncaptured(stream).inspect_err(|&code| {
+            if code == ErrorCode::CaptureUnsupported {
+                self.note_forbidden(function);
+            }
+        })
+    }
+
     /// Blocks the host in a call until the device has come so far.
     pub(crate) fn wait_until(&mut self, time_ns: u64) {
         self.host_waited_ns += time_ns.saturating_sub(self.clock.now_ns());
         self.clock.advance_to(time_ns);
     }
 
-    /// Blocks the host until the device is idle.
-    pub(crate) fn wait_until_idle(&mut self) {
-        self.wait_until(self.streams.idle_ns());
+    /// Blocks the host until a context is idle, with all that its streams wait for.
+    pub(crate) fn wait_until_idle(&mut self, context: Context) {
+        self.wait_until(self.streams.idle_ns(context));
         if let Some(oracle) = &mut self.oracle {
-            oracle.order.host_observes_device();
+            for index in self.streams.take_indexes(context) {
+                oracle.order.host_observes_stream(index);
+            }
         }
     }
 }

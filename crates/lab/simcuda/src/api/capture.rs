@@ -6,7 +6,7 @@ use crate::context::current;
 use crate::handle::Kind;
 use crate::process;
 use crate::process::resolve;
-use crate::queue::{Queue, queue};
+use crate::queue::{Queue, asked_queue, queue};
 use crate::status::{ILLEGAL_STATE, INVALID_HANDLE, INVALID_VALUE, Outcome};
 use crate::tables::Ongoing;
 use drystone_driver::{CaptureMode, CaptureStatus, Driver};
@@ -144,7 +144,7 @@ api! {
     }
 
     fn cuStreamIsCapturing | cuStreamIsCapturing_ptsz (stream: Raw, status: Out<i32>) |call| {
-        let queue = queue(call, stream)?;
+        let queue = asked_queue(call, stream)?;
         status.set(status_number(queue.device.sim.capture_status(queue.stream)?))
     }
 
@@ -171,7 +171,7 @@ api! {
     ) |call| {
         let wanted =
             Wanted { id, graph: nowhere(), nodes: nowhere(), edges: nowhere(), count: nowhere() };
-        info(&queue(call, stream)?, status, &wanted)
+        info(&asked_queue(call, stream)?, status, &wanted)
     }
 
     fn cuStreamGetCaptureInfo_v2 | cuStreamGetCaptureInfo_v2_ptsz (
@@ -179,7 +179,7 @@ api! {
         count: Out<usize>
     ) |call| {
         let wanted = Wanted { id, graph, nodes, edges: nowhere(), count };
-        info(&queue(call, stream)?, status, &wanted)
+        info(&asked_queue(call, stream)?, status, &wanted)
     }
 
     fn cuStreamGetCaptureInfo_v3 | cuStreamGetCaptureInfo_v3_ptsz (
@@ -187,7 +187,7 @@ api! {
         edges: Out<u64>, count: Out<usize>
     ) |call| {
         let wanted = Wanted { id, graph, nodes, edges, count };
-        info(&queue(call, stream)?, status, &wanted)
+        info(&asked_queue(call, stream)?, status, &wanted)
     }
 
     fn cuStreamUpdateCaptureDependencies | cuStreamUpdateCaptureDependencies_ptsz (

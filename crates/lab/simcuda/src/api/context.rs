@@ -1,5 +1,6 @@
 //! Contexts, limits, and access of devices to each other.
 
+use super::host;
 use crate::abi::{In, Out, Raw};
 use crate::config::DEVICES_MAX;
 use crate::context::{
@@ -7,12 +8,12 @@ use crate::context::{
     ordinal_or_current, pop, primary, push, set_top,
 };
 use crate::handle::{Handle, Kind};
-use crate::process;
 use crate::process::resolve;
 use crate::status::{
     INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, Outcome, PEER_ACCESS_ALREADY_ENABLED,
     PEER_ACCESS_NOT_ENABLED, PEER_ACCESS_UNSUPPORTED, UNSUPPORTED_LIMIT,
 };
+use crate::{backing, context, process};
 use drystone_driver::{Driver, ErrorCode, Event, Stream};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -34,10 +35,41 @@ fn create(context: Out<Raw>, flags: u32, device: i32) -> Outcome {
         return Err(INVALID_VALUE);
     }
     context.check()?;
-    let value = CREATED.lock().insert(Created { ordinal, flags });
+    let value = CREATED.lock().insert(Created::new(ordinal, flags));
     let raw = encode(ordinal, value);
     push(raw)?;
     context.set(raw)
+}
+
+/// Ends a context and what it has: CUDA driver API, `cuCtxDestroy`, which names that.
+fn destroy(context: Raw) -> Outcome {
+    let (ordinal, gone) = context::take(context)?;
+    let device = process::device(ordinal)?;
+    for (address, bytes) in device.sim.destroy_context(gone) {
+        backing::close(device.backing.as_ref(), address, bytes);
+    }
+    let events = device.tables.lock().end_context(context);
+    for event in events {
+        let _ = device.sim.destroy_event(Event(event));
+    }
+    host::end_context(context);
+    if current_raw() == context {
+        pop()?;
+    }
+    Ok(())
+}
+
+/// Waits for one context's work: CUDA driver API, `cuCtxSynchronize`.
+fn synchronize(context: Raw) -> Outcome {
+    let device = process::device(ordinal_or_current(context)?)?;
+    Ok(device.sim.synchronize_context(context::of(context)?)?)
+}
+
+/// The program or the last release resets a device.
+fn reset(ordinal: usize) -> Outcome {
+    let config = process::device(ordinal)?.config.clone();
+    RESETS[ordinal].fetch_add(1, Ordering::Relaxed);
+    process::replace_device(ordinal, &config)
 }
 
 /// Initial value, as a GPU of compute capability 9.0 has it.
@@ -68,16 +100,16 @@ api! {
 
     fn cuDevicePrimaryCtxRelease_v2 = cuDevicePrimaryCtxRelease (device: i32) |call| {
         let less = |count: u32| count.checked_sub(1);
-        let count = &RETAINED[device_index(device)?];
-        let released = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-        released.map(drop).map_err(|_| INVALID_CONTEXT)
+        let ordinal = device_index(device)?;
+        let released = RETAINED[ordinal].fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        match released.map_err(|_| INVALID_CONTEXT)? {
+            1 => reset(ordinal),
+            _ => Ok(()),
+        }
     }
 
     fn cuDevicePrimaryCtxReset_v2 = cuDevicePrimaryCtxReset (device: i32) |call| {
-        let ordinal = device_index(device)?;
-        let config = process::device(ordinal)?.config.clone();
-        RESETS[ordinal].fetch_add(1, Ordering::Relaxed);
-        process::replace_device(ordinal, &config)
+        reset(device_index(device)?)
     }
 
     fn cuDevicePrimaryCtxSetFlags_v2 = cuDevicePrimaryCtxSetFlags (device: i32, flags: u32) |call| {
@@ -108,13 +140,7 @@ api! {
     }
 
     fn cuCtxDestroy_v2 = cuCtxDestroy (context: Raw) |call| {
-        ordinal_of(context)?;
-        let value = Handle::decode(context, Kind::Context).map_or(0, |handle| handle.value);
-        CREATED.lock().remove(value).ok_or(INVALID_CONTEXT)?;
-        if current_raw() == context {
-            pop()?;
-        }
-        Ok(())
+        destroy(context)
     }
 
     fn cuCtxAttach(context: Out<Raw>, flags: u32) |call| {
@@ -179,11 +205,9 @@ api! {
         version.set(3020)
     }
 
-    fn cuCtxSynchronize() |call| { Ok(current()?.sim.synchronize_device()?) }
+    fn cuCtxSynchronize() |call| { synchronize(Raw(0)) }
 
-    fn cuCtxSynchronize_v2(context: Raw) |call| {
-        Ok(process::device(ordinal_or_current(context)?)?.sim.synchronize_device()?)
-    }
+    fn cuCtxSynchronize_v2(context: Raw) |call| { synchronize(context) }
 
     fn cuCtxGetStreamPriorityRange(least: Out<i32>, greatest: Out<i32>) |call| {
         current_ordinal()?;
@@ -229,7 +253,7 @@ api! {
     fn cuCtxRecordEvent(context: Raw, event: Raw) |call| {
         let device = process::device(ordinal_or_current(context)?)?;
         let value = device.value(event, Kind::Event)?;
-        Ok(device.sim.record(Event(value), Stream::DEFAULT)?)
+        Ok(device.sim.record_on(Event(value), Stream::DEFAULT)?)
     }
 
     fn cuCtxWaitEvent(context: Raw, event: Raw) |call| {

@@ -201,6 +201,7 @@ api! {
     }
 
     fn cuMemcpy3DPeerAsync | cuMemcpy3DPeerAsync_ptsz (copy: In<Copy3d>, stream: Raw) |call| {
+        queue(call, stream)?;
         Rows::of_3d(&copy.get()?)?.copy(call, stream, false, Reach::Both)
     }
 

@@ -47,7 +47,7 @@ api! {
 
     fn cuDeviceGetAttribute(value: Out<i32>, number: i32, device: i32) |call| {
         let device = device_at(device)?;
-        value.set(attribute(&device, number)?)
+        value.set(attribute(&device.config, device.place, number)?)
     }
 
     fn cuDeviceComputeCapability(major: Out<i32>, minor: Out<i32>, device: i32) |call| {
@@ -59,7 +59,7 @@ api! {
 
     fn cuDeviceGetProperties(properties: Out<[i32; 14]>, device: i32) |call| {
         let device = device_at(device)?;
-        let of = |number| attribute(&device, number);
+        let of = |number| attribute(&device.config, device.place, number);
         properties.set([
             of(1)?, of(2)?, of(3)?, of(4)?, of(5)?, of(6)?, of(7)?,
             of(8)?, of(9)?, of(10)?, of(11)?, of(12)?, of(13)?, of(14)?,

@@ -28,7 +28,7 @@ fn record(call: &Call, event: Raw, stream: Raw) -> Outcome {
     {
         return Err(INVALID_HANDLE);
     }
-    queue.device.sim.record(Event(value), queue.stream)?;
+    queue.device.sim.record_on(Event(value), queue.stream)?;
     if capture::any(&queue.device) {
         capture::record(&queue.device, queue.stream, value)?;
     }

@@ -108,8 +108,8 @@ api! {
     }
 
     fn cuGraphLaunch | cuGraphLaunch_ptsz (exec: Raw, stream: Raw) |call| {
-        let exec = find_exec(exec)?;
         let queue = queue(call, stream)?;
+        let exec = find_exec(exec)?;
         let nodes = Arc::clone(&exec.nodes);
         if queue.push(exec.path_ns, || Node::Child { nodes })? {
             exec.memory.iter().for_each(|one| one.note_run());

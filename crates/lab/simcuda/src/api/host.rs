@@ -4,11 +4,11 @@
 //! memory is host memory that also counts as a device's.
 
 use crate::abi::{Out, Raw};
+use crate::context;
 use crate::status::{
     HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED, INVALID_VALUE, OUT_OF_MEMORY,
     Outcome,
 };
-use crate::{context, process};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
@@ -27,6 +27,8 @@ pub(crate) struct HostRange {
     pub(crate) kind: HostKind,
     pub(crate) flags: u32,
     pub(crate) ordinal: usize,
+    /// What it ends with, if it was allocated.
+    context: Raw,
 }
 
 static RANGES: Mutex<BTreeMap<u64, HostRange>> = Mutex::new(BTreeMap::new());
@@ -46,7 +48,6 @@ const REGISTER_FLAGS: u32 = 15;
 /// Allocates host memory, which reads as zero.
 pub(crate) fn allocate(bytes: usize, kind: HostKind, flags: u32) -> Outcome<u64> {
     let ordinal = context::current_ordinal()?;
-    process::device(ordinal)?.sim.permit("cuMemHostAlloc")?;
     if bytes == 0 {
         return Err(INVALID_VALUE);
     }
@@ -58,8 +59,19 @@ pub(crate) fn allocate(bytes: usize, kind: HostKind, flags: u32) -> Outcome<u64>
         return Err(OUT_OF_MEMORY);
     }
     let (address, bytes) = (pages as u64, bytes as u64);
-    RANGES.lock().insert(address, HostRange { address, bytes, kind, flags, ordinal });
+    let context = context::current_raw();
+    RANGES.lock().insert(address, HostRange { address, bytes, kind, flags, ordinal, context });
     Ok(address)
+}
+
+/// Frees what was allocated in a context.
+pub(crate) fn end_context(context: Raw) {
+    let all = RANGES.lock().clone();
+    let is_its =
+        |range: &&HostRange| range.context == context && range.kind != HostKind::Registered;
+    for range in all.values().filter(is_its) {
+        let _ = free(range.address, range.kind);
+    }
 }
 
 /// Frees what [`allocate`] gave for this kind.
@@ -85,7 +97,8 @@ fn register(address: u64, bytes: usize, flags: u32) -> Outcome {
         return Err(HOST_MEMORY_ALREADY_REGISTERED);
     }
     let (bytes, kind) = (bytes as u64, HostKind::Registered);
-    ranges.insert(address, HostRange { address, bytes, kind, flags, ordinal });
+    let context = context::current_raw();
+    ranges.insert(address, HostRange { address, bytes, kind, flags, ordinal, context });
     Ok(())
 }
 
@@ -112,7 +125,7 @@ api! {
     }
 
     fn cuMemFreeHost(address: Raw) |call| {
-        context::current()?.sim.permit("cuMemFreeHost")?;
+        context::current_ordinal()?;
         free(address.0, HostKind::Allocated)
     }
 

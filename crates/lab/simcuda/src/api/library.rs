@@ -15,7 +15,7 @@ fn load(library: Out<Raw>, image: Raw) -> Outcome {
     }
     let device = current().or_else(|_| process::device(0))?;
     library.check()?;
-    let value = device.tables.lock().modules.load();
+    let value = device.tables.lock().modules.load(None);
     library.set(device.handle(Kind::Library, value))
 }
 

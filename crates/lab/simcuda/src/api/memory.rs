@@ -4,7 +4,7 @@ use super::pointer;
 use crate::abi::{Out, Raw};
 use crate::context::current;
 use crate::status::{INVALID_VALUE, NOT_FOUND, OUT_OF_MEMORY, Outcome};
-use crate::{backing, process};
+use crate::{backing, context, process};
 use drystone_driver::Driver;
 use drystone_sim::ExtentKind;
 
@@ -14,12 +14,13 @@ const PITCH_BYTES: usize = 512;
 /// Allocates plain memory of the current device.
 pub(crate) fn allocate(bytes: usize) -> Outcome<u64> {
     let device = current()?;
-    let address = device.sim.malloc(bytes as u64)?;
+    let address = device.sim.malloc_of(context::of(Raw(0))?, bytes as u64)?;
     backing::open(device.backing.as_ref(), address, bytes as u64);
     Ok(address)
 }
 
-/// Frees plain memory, or stream-ordered memory as `cuMemFree` may; null is nothing.
+/// Frees plain memory, or stream-ordered memory as `cuMemFree` may, which waits for nothing then
+/// (CUDA driver API, `cuMemFree`); null is nothing.
 fn free(address: u64) -> Outcome {
     if address == 0 {
         return current().map(drop);
@@ -29,7 +30,6 @@ fn free(address: u64) -> Outcome {
     let is_start = |extent: &drystone_sim::Extent| extent.address == address;
     let extent = device.sim.extent_at(address).filter(is_start);
     if extent.is_some_and(|extent| extent.kind == ExtentKind::Pooled) {
-        device.sim.synchronize_device()?;
         return Ok(device.sim.free_async(address, drystone_driver::Stream::DEFAULT)?);
     }
     device.sim.free(address)?;

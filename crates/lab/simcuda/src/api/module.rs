@@ -2,7 +2,7 @@
 //! name is a function of every module.
 
 use crate::abi::{Out, Raw, Text};
-use crate::context::current;
+use crate::context::{current, current_raw};
 use crate::device::Device;
 use crate::handle::Kind;
 use crate::process::resolve;
@@ -41,7 +41,7 @@ fn load(module: Out<Raw>, image: Raw) -> Outcome {
         return Err(INVALID_VALUE);
     }
     module.check()?;
-    let value = device.tables.lock().modules.load();
+    let value = device.tables.lock().modules.load(Some(current_raw()));
     module.set(device.handle(Kind::Module, value))
 }
 

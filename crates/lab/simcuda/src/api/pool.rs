@@ -73,7 +73,6 @@ fn get_attribute(pool: Raw, attribute: i32, value: Out<u64>) -> Outcome {
 fn set_attribute(pool: Raw, attribute: i32, value: In<u64>) -> Outcome {
     let (device, handle) = resolve(pool, Kind::Pool)?;
     let pool = MemoryPool(handle);
-    device.sim.permit("cuMemPoolSetAttribute")?;
     let mut config = device.sim.memory_pool_config(pool)?;
     let flag = || -> Outcome<bool> { Ok(value.cast::<i32>().get()? != 0) };
     match attribute {
@@ -92,7 +91,6 @@ fn set_attribute(pool: Raw, attribute: i32, value: In<u64>) -> Outcome {
 
 fn set_access(pool: Raw, access: Access) -> Outcome {
     let (device, value) = resolve(pool, Kind::Pool)?;
-    device.sim.permit("cuMemPoolSetAccess")?;
     let ordinal = usize::try_from(access.location.id).map_err(|_| INVALID_DEVICE)?;
     process::device(ordinal)?;
     let is_own = ordinal == device.ordinal;

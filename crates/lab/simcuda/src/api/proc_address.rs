@@ -128,7 +128,8 @@ api! {
 
 #[cfg(test)]
 mod tests {
-    use super::{NEWER, SINCE, VERSION_TOO_OLD, all, find, without_suffix};
+    use super::{NEWER, SINCE, VERSION_TOO_OLD, all, base_name, find, without_suffix};
+    use drystone_sim::Rule;
     use std::collections::HashSet;
 
     fn name_of(name: &str, version: i32, is_per_thread: bool) -> &'static str {
@@ -175,5 +176,17 @@ mod tests {
             assert!(names.contains(name), "{name} has a version and is not there");
         }
         assert!(names.len() > 350, "{}", names.len());
+    }
+
+    #[test]
+    fn of_every_function_it_is_told_what_captures_forbid() {
+        for function in all() {
+            let name = base_name(function.name);
+            assert!(Rule::named(name).is_some(), "{name} has no rule");
+        }
+        for rule in Rule::all() {
+            let is_there = all().any(|function| base_name(function.name) == rule.function);
+            assert!(is_there, "there is no {}", rule.function);
+        }
     }
 }

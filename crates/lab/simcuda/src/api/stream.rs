@@ -6,7 +6,7 @@ use crate::handle::Kind;
 use crate::polls::note_poll;
 use crate::process::resolve;
 use crate::queue::{Queue, queue};
-use crate::status::{CAPTURE_UNSUPPORTED, INVALID_VALUE, NOT_READY, NOT_SUPPORTED, Outcome};
+use crate::status::{INVALID_VALUE, NOT_READY, NOT_SUPPORTED, Outcome};
 use crate::tables::{Node, StreamRecord, UserData};
 use crate::{capture, context};
 use drystone_driver::{Driver, Event, Stream};
@@ -21,13 +21,22 @@ pub(super) fn record_of(queue: &Queue) -> StreamRecord {
     queue.device.tables.lock().streams.get(&queue.stream.0).copied().unwrap_or(initial)
 }
 
+/// The context of a stream. Drivers before 12.5 do not tell while it is being captured:
+/// NVIDIA/cuda-python, `_get_conditional_context`.
+fn context_of(queue: &Queue) -> Outcome<Raw> {
+    if queue.device.config.driver_version < 12050 {
+        queue.device.sim.stream_id(queue.stream)?;
+    }
+    Ok(record_of(queue).context)
+}
+
 fn create(stream: Out<Raw>, flags: u32, priority: i32) -> Outcome {
     if flags > 1 {
         return Err(INVALID_VALUE);
     }
     let device = current()?;
     stream.check()?;
-    let value = device.sim.create_stream().0;
+    let value = device.sim.create_stream_of(context::of(Raw(0))?).0;
     let priority = priority.clamp(PRIORITY, 0);
     let record = StreamRecord { flags, priority, context: context::current_raw() };
     device.tables.lock().streams.insert(value, record);
@@ -115,17 +124,14 @@ api! {
     }
 
     fn cuStreamGetCtx | cuStreamGetCtx_ptsz (stream: Raw, context: Out<Raw>) |call| {
-        let queue = queue(call, stream)?;
-        queue.device.sim.stream_id(queue.stream)?;
-        context.set(record_of(&queue).context)
+        context.set(context_of(&queue(call, stream)?)?)
     }
 
     fn cuStreamGetCtx_v2 | cuStreamGetCtx_v2_ptsz (
         stream: Raw, context: Out<Raw>, green: Out<Raw>
     ) |call| {
-        let queue = queue(call, stream)?;
         green.set_if_wanted(Raw(0));
-        context.set(record_of(&queue).context)
+        context.set(context_of(&queue(call, stream)?)?)
     }
 
     fn cuStreamAttachMemAsync | cuStreamAttachMemAsync_ptsz (
@@ -165,11 +171,8 @@ api! {
     fn cuStreamAddCallback | cuStreamAddCallback_ptsz (
         stream: Raw, callback: Callback, data: Raw, flags: u32
     ) |call| {
-        let entry = callback.filter(|_| flags == 0).ok_or(INVALID_VALUE)?;
         let queue = queue(call, stream)?;
-        if capture::is_active(&queue.device, queue.stream) {
-            return Err(CAPTURE_UNSUPPORTED);
-        }
+        let entry = callback.filter(|_| flags == 0).ok_or(INVALID_VALUE)?;
         let data = UserData(data.0 as *mut c_void);
         // SAFETY: the program asked for this function to be called with this stream and pointer.
         call_host(&queue, move || unsafe { entry(stream, 0, { data }.0) }, Node::Empty)

@@ -17,11 +17,14 @@ pub(crate) use pools::Pools;
 use crate::abi::Raw;
 use drystone_sim::SimDevice;
 use std::collections::HashMap;
+use std::thread::ThreadId;
 
 /// What the driver API knows beyond the simulated device.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     pub(crate) streams: HashMap<u64, StreamRecord>,
+    /// Default streams of contexts that programs create: the legacy one, or a thread's own.
+    pub(crate) defaults: HashMap<(Raw, Option<ThreadId>), u64>,
     pub(crate) events: HashMap<u64, EventRecord>,
     pub(crate) pools: Pools,
     pub(crate) physicals: Physicals,
@@ -33,6 +36,15 @@ impl Tables {
     /// Those of a fresh device.
     pub(crate) fn new(device: &SimDevice) -> Self {
         Self { pools: Pools::new(device), ..Self::default() }
+    }
+
+    /// Forgets what was of a context, and returns its events.
+    pub(crate) fn end_context(&mut self, context: Raw) -> Vec<u64> {
+        self.streams.retain(|_, stream| stream.context != context);
+        self.defaults.retain(|&(of, _), _| of != context);
+        self.modules.end_context(context);
+        let gone = self.events.extract_if(|_, event| event.context == context);
+        gone.map(|(event, _)| event).collect()
     }
 }
 

@@ -6,10 +6,12 @@
 
 mod capture;
 mod context;
+mod contexts;
 mod copies;
 mod document;
 mod ending;
 mod harsh;
+mod legality;
 mod memory;
 mod program;
 mod safe;

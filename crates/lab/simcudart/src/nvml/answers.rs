@@ -1,8 +1,8 @@
 //! What NVML answers of a device, and what it says it cannot.
 //!
 //! Memory in use is what the simulated device holds, of every owner in this process; the process
-//! itself is the only one seen. A simulated device is cool and idle. Devices are alike, so for one
-//! that is hidden from CUDA another one answers, but for who it is and what it holds.
+//! itself is the only one seen. A simulated device is cool and idle. One that is hidden from CUDA
+//! answers, too.
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong};
 
@@ -20,23 +20,9 @@ const NVML_VERSION: &str = "13.580.65.06";
 /// What a field holds that does not apply.
 const NOT_DIVIDED: c_uint = c_uint::MAX;
 
-/// The ordinal of a device, or nothing of one that is hidden from CUDA.
-fn visible(place: c_int) -> Option<c_int> {
+fn attribute(number: c_int, place: c_int) -> c_int {
     // SAFETY: takes no pointers.
-    let ordinal = unsafe { driver::simcuda_ordinal_at(place) };
-    (ordinal >= 0).then_some(ordinal)
-}
-
-/// The ordinal of a device that is like the one at a place.
-fn alike(place: c_int) -> c_int {
-    visible(place).unwrap_or(0)
-}
-
-fn attribute(attribute: c_int, place: c_int) -> c_int {
-    let mut value = 0;
-    // SAFETY: the pointer is to a local.
-    unsafe { driver::cuDeviceGetAttribute(&raw mut value, attribute, alike(place)) };
-    value
+    unsafe { driver::simcuda_place_attribute(place, number) }
 }
 
 /// Domain, bus and device of a device's address on the bus, each device on a bus of its own.
@@ -44,18 +30,14 @@ pub fn address(place: c_int) -> [c_int; 3] {
     const DOMAIN: c_int = 50;
     const BUS: c_int = 33;
     const DEVICE: c_int = 34;
-    let [domain, bus, device] = [DOMAIN, BUS, DEVICE].map(|part| attribute(part, place));
-    let own = if visible(place).is_some() { bus } else { place + 1 };
-    [domain, own, device]
+    [DOMAIN, BUS, DEVICE].map(|part| attribute(part, place))
 }
 
 /// `GPU-` and the unique number, in groups.
 pub fn uuid(place: c_int) -> String {
     let mut bytes = [0; 16];
     // SAFETY: the pointer is to a local.
-    unsafe { driver::cuDeviceGetUuid_v2(&raw mut bytes, alike(place)) };
-    // What tells one from another.
-    bytes[15] = place.to_le_bytes()[0];
+    unsafe { driver::simcuda_place_uuid(place, &raw mut bytes) };
     let mut text = String::from("GPU");
     for (at, byte) in bytes.iter().enumerate() {
         if matches!(at, 0 | 4 | 6 | 8 | 10) {
@@ -67,25 +49,17 @@ pub fn uuid(place: c_int) -> String {
 }
 
 fn memory(place: c_int) -> Result<Memory, Return> {
-    let mut total = 0;
-    // SAFETY: the pointer is to a local.
-    if unsafe { driver::cuDeviceTotalMem_v2(&raw mut total, alike(place)) } != error::SUCCESS {
-        return Err(UNKNOWN);
-    }
-    let total = c_ulonglong::try_from(total).unwrap_or(c_ulonglong::MAX);
     // SAFETY: takes no pointers.
-    let held = |ordinal| unsafe { driver::simcuda_physical_bytes(ordinal) };
-    let used = visible(place).map_or(0, held);
+    let total = unsafe { driver::simcuda_place_bytes(place) };
+    // SAFETY: takes no pointers.
+    let used = unsafe { driver::simcuda_place_used_bytes(place) };
     Ok(Memory { total, free: total.saturating_sub(used), used })
 }
 
 fn name(place: c_int) -> Result<String, Return> {
     let mut name = [0_u8; 96];
-    let to = name.as_mut_ptr().cast::<c_char>();
     // SAFETY: there is room for as many bytes as stated.
-    if unsafe { driver::cuDeviceGetName(to, 96, alike(place)) } != error::SUCCESS {
-        return Err(UNKNOWN);
-    }
+    unsafe { driver::simcuda_place_name(place, name.as_mut_ptr().cast(), 96) };
     let text = name.split(|byte| *byte == 0).next().unwrap_or_default();
     Ok(String::from_utf8_lossy(text).into_owned())
 }

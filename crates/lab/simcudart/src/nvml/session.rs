@@ -1,12 +1,12 @@
 //! The beginning and end of NVML, how its calls end, and how a device is held: a handle is the
 //! place and one, as a pointer. NVML sees the devices that `CUDA_VISIBLE_DEVICES` hides, too, so it
-//! counts places. Invariant: a handle leads to a device only while NVML is started.
+//! counts places. Invariants: a handle leads to a device only while NVML is started; NVML never
+//! starts CUDA, so who forks after asking it may use CUDA in the child.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::driver;
-use crate::error;
 
 /// A result of NVML.
 pub(super) type Return = c_int;
@@ -45,10 +45,6 @@ static STARTS: AtomicU32 = AtomicU32::new(0);
 /// Starts NVML.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlInit_v2() -> Return {
-    // SAFETY: takes no pointers; any number of calls is allowed.
-    if unsafe { driver::cuInit(0) } != error::SUCCESS {
-        return DRIVER_NOT_LOADED;
-    }
     STARTS.fetch_add(1, Ordering::AcqRel);
     SUCCESS
 }

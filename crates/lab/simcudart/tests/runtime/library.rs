@@ -15,11 +15,16 @@ unsafe impl Sync for Runtime {}
 impl Runtime {
     /// Loads `libcudart.so.<version>`; none if the libraries were not built.
     pub fn load(version: &str) -> Option<Self> {
+        Self::open(&format!("libcudart.so.{version}"))
+    }
+
+    /// Loads one of the libraries; none if they were not built.
+    pub fn open(name: &str) -> Option<Self> {
         let Some(folder) = std::env::var_os("DRYSTONE_SIMCUDA") else {
             eprintln!("skipped: DRYSTONE_SIMCUDA names no simulated libraries");
             return None;
         };
-        let path = PathBuf::from(folder).join(format!("libcudart.so.{version}"));
+        let path = PathBuf::from(folder).join(name);
         let name = CString::new(path.to_str().unwrap()).unwrap();
         // SAFETY: the library's start-up code does nothing.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };

@@ -6,4 +6,5 @@
 
 mod calls;
 mod library;
+mod nvml;
 mod versions;

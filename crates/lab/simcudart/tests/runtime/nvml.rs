@@ -1,0 +1,61 @@
+//! NVML: it tells of every device of the machine, and starts nothing of CUDA.
+
+use std::env;
+use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
+use std::process::Command;
+use std::ptr;
+
+use crate::library::Runtime;
+
+/// Set in a process of the test's own.
+const OWN: &str = "DRYSTONE_NVML_TEST";
+
+/// Asks NVML, then starts CUDA in a forked child. Returns devices as NVML counts them, and what
+/// `cuInit` said in the child.
+fn ask_and_fork(nvml: &Runtime) -> (c_uint, c_int) {
+    assert_eq!(nvml.call(c"nvmlInit_v2"), 0);
+    let count_of: extern "C" fn(*mut c_uint) -> c_int = nvml.function(c"nvmlDeviceGetCount_v2");
+    let find: extern "C" fn(c_uint, *mut *mut c_void) -> c_int =
+        nvml.function(c"nvmlDeviceGetHandleByIndex_v2");
+    let memory_of: extern "C" fn(*mut c_void, *mut [c_ulonglong; 3]) -> c_int =
+        nvml.function(c"nvmlDeviceGetMemoryInfo");
+    let mut count = 0;
+    assert_eq!(count_of(&raw mut count), 0);
+    for index in 0..count {
+        let (mut device, mut memory) = (ptr::null_mut(), [0; 3]);
+        assert_eq!(find(index, &raw mut device), 0);
+        assert_eq!(memory_of(device, &raw mut memory), 0);
+        assert_eq!(memory, [8 << 30, 8 << 30, 0]);
+    }
+    let cuda = Runtime::open("libcuda.so.1").unwrap();
+    let init: extern "C" fn(c_uint) -> c_int = cuda.function(c"cuInit");
+    // SAFETY: this process has one thread.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(init(0)) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the own child.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    (count, libc::WEXITSTATUS(status))
+}
+
+#[test]
+fn every_device_is_told_of_and_cuda_may_start_in_a_forked_child() {
+    let Some(nvml) = Runtime::open("libnvidia-ml.so.1") else { return };
+    if let Some(wanted) = env::var_os(OWN) {
+        assert_eq!(format!("{:?}", ask_and_fork(&nvml)), wanted.to_str().unwrap());
+        return;
+    }
+    for (visible, wanted) in [(None, "(2, 0)"), (Some("1"), "(2, 0)"), (Some(""), "(2, 100)")] {
+        let mut own = Command::new(env::current_exe().unwrap());
+        own.args(["--exact", "--test-threads=1"]);
+        own.arg("nvml::every_device_is_told_of_and_cuda_may_start_in_a_forked_child");
+        own.env(OWN, wanted).env("SIMCUDA_CONF", "devices:2,memory:8GiB");
+        own.env_remove("CUDA_VISIBLE_DEVICES");
+        own.envs(visible.map(|visible| ("CUDA_VISIBLE_DEVICES", visible)));
+        let output = own.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
