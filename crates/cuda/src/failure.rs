@@ -20,7 +20,6 @@ impl Failure {
     pub(crate) const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
     /// The legacy default stream is asked while a stream that synchronises with it is captured.
     pub(crate) const STREAM_CAPTURE_IMPLICIT: u32 = 906;
-
     /// No context is current, or one that is gone.
     pub(crate) const WITHOUT_CONTEXT: [u32; 2] = [201, 709];
 
@@ -77,6 +76,8 @@ mod tests {
         assert_eq!(Failure::PEER_ACCESS_ALREADY_ENABLED, enabled);
         let implicit = C::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT as u32;
         assert_eq!(Failure::STREAM_CAPTURE_IMPLICIT, implicit);
+        let gone = [C::CUDA_ERROR_INVALID_CONTEXT, C::CUDA_ERROR_CONTEXT_IS_DESTROYED];
+        assert_eq!(Failure::WITHOUT_CONTEXT, gone.map(|result| result as u32));
     }
 
     #[test]
