@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import signal
 import sys
 import time
 import unittest
@@ -318,6 +319,9 @@ class Holders(OnDevice):
 
     def test_an_interrupt_meanwhile_reaches_the_program(self):
         room = ctypes.create_string_buffer(100)
+        # What a shell starts in the background ignores interrupts.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
         with mock.patch.object(_shortage, "_sentences", side_effect=KeyboardInterrupt), \
                 mock.patch.object(_shortage, "_next_s", 0.0), self.assertRaises(KeyboardInterrupt):
             _shortage._tell(0, 1, room, len(room))
