@@ -7,6 +7,7 @@ use std::ffi::{c_int, c_uint};
 use std::ptr;
 use std::sync::Mutex;
 
+use crate::described;
 use crate::driver::{self, Handle, Status};
 use crate::error;
 use crate::last_error::record;
@@ -65,7 +66,11 @@ pub fn primary(device: c_int) -> Result<Handle, Status> {
 
 fn initialize() -> Status {
     // SAFETY: takes no pointers; any number of calls is allowed.
-    unsafe { driver::cuInit(0) }
+    let status = unsafe { driver::cuInit(0) };
+    if status == error::SUCCESS {
+        described::ask();
+    }
+    status
 }
 
 fn has_current() -> bool {

@@ -12,6 +12,7 @@ use simcuda as _;
 mod code;
 mod context;
 mod copy;
+mod described;
 mod device;
 mod driver;
 mod entry_point;

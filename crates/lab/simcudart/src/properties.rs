@@ -3,10 +3,11 @@
 //! CUDA 13 took fields out of the middle, so the record is laid out from a list that says which
 //! versions have which field, as a C compiler would.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::c_int;
 use std::ptr;
 
 use crate::context::{check_device, in_driver};
+use crate::described::{self, Described};
 use crate::driver::{self, Status};
 use crate::error;
 
@@ -124,35 +125,28 @@ trait Device {
 }
 
 /// A device of the driver. What it does not tell is zero.
-struct Ordinal(c_int);
+struct Told {
+    ordinal: c_int,
+    described: &'static Described,
+}
 
-impl Device for Ordinal {
+impl Device for Told {
     fn name(&self) -> [u8; 256] {
-        let mut name = [0; 256];
-        let to = name.as_mut_ptr().cast::<c_char>();
-        // SAFETY: there is room for as many bytes as stated.
-        unsafe { driver::cuDeviceGetName(to, 256, self.0) };
-        name
+        self.described.name
     }
 
     fn uuid(&self) -> [u8; 16] {
-        let mut uuid = [0; 16];
-        // SAFETY: the pointer is to a local.
-        unsafe { driver::cuDeviceGetUuid_v2(&raw mut uuid, self.0) };
-        uuid
+        self.described.uuid
     }
 
     fn total_memory(&self) -> usize {
-        let mut bytes = 0;
-        // SAFETY: the pointer is to a local.
-        unsafe { driver::cuDeviceTotalMem_v2(&raw mut bytes, self.0) };
-        bytes
+        self.described.memory_bytes
     }
 
     fn attribute(&self, attribute: c_int) -> c_int {
         let mut value = 0;
         // SAFETY: the pointer is to a local.
-        unsafe { driver::cuDeviceGetAttribute(&raw mut value, attribute, self.0) };
+        unsafe { driver::cuDeviceGetAttribute(&raw mut value, attribute, self.ordinal) };
         value
     }
 }
@@ -163,12 +157,14 @@ unsafe fn tell(to: *mut u8, device: c_int, record: Record) -> Status {
             return error::INVALID_VALUE;
         }
         let status = check_device(device);
-        if status == error::SUCCESS {
-            let bytes = record.lay_out(&Ordinal(device));
-            // SAFETY: the caller passes room for the record of the version it was built against.
-            unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        if status != error::SUCCESS {
+            return status;
         }
-        status
+        let Some(described) = described::find(device) else { return error::INVALID_DEVICE };
+        let bytes = record.lay_out(&Told { ordinal: device, described });
+        // SAFETY: the caller passes room for the record of the version it was built against.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        error::SUCCESS
     })
 }
 

@@ -4,6 +4,8 @@ use std::ffi::{CStr, c_int, c_void};
 
 use crate::library::Runtime;
 
+type GetProperties = extern "C" fn(*mut u8, c_int) -> c_int;
+
 #[test]
 fn each_library_tells_its_version_and_exports_names_under_it() {
     let versions: [(&str, &CStr, &CStr, c_int); 2] = [
@@ -22,7 +24,6 @@ fn each_library_tells_its_version_and_exports_names_under_it() {
 
 #[test]
 fn properties_are_laid_out_for_each_version() {
-    type GetProperties = extern "C" fn(*mut u8, c_int) -> c_int;
     let records: [(&str, &CStr, usize, usize); 3] = [
         ("13", c"cudaGetDeviceProperties", 1008, 384),
         ("12", c"cudaGetDeviceProperties_v2", 1032, 388),
@@ -41,6 +42,25 @@ fn properties_are_laid_out_for_each_version() {
         assert_eq!(get(record.as_mut_ptr(), 64), 101);
         assert_eq!(get(std::ptr::null_mut(), 0), 1);
     }
+}
+
+/// As PyTorch asks where an expandable segment begins in a capture.
+#[test]
+fn properties_may_be_asked_for_in_a_capture() {
+    type Begin = extern "C" fn(*mut c_void, c_int) -> c_int;
+    let Some(runtime) = Runtime::load("13") else { return };
+    let create: extern "C" fn(*mut *mut c_void) -> c_int = runtime.function(c"cudaStreamCreate");
+    let begin: Begin = runtime.function(c"cudaStreamBeginCapture");
+    let get: GetProperties = runtime.function(c"cudaGetDeviceProperties");
+    let end: extern "C" fn(*mut c_void, *mut *mut c_void) -> c_int =
+        runtime.function(c"cudaStreamEndCapture");
+    let (mut stream, mut graph) = (std::ptr::null_mut(), std::ptr::null_mut());
+    assert_eq!(create(&raw mut stream), 0);
+    assert_eq!(begin(stream, 0), 0);
+    let mut record = vec![0_u8; 2048];
+    assert_eq!(get(record.as_mut_ptr(), 0), 0);
+    assert_ne!(record[0], 0, "a name");
+    assert_eq!(end(stream, &raw mut graph), 0);
 }
 
 #[test]
