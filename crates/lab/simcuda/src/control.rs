@@ -83,7 +83,9 @@ extern "C" fn simcuda_reset_device(ordinal: i32, conf: Text) -> i32 {
             })?;
         }
         let ordinal = usize::try_from(ordinal).map_err(|_| INVALID_DEVICE)?;
-        process::replace_device(ordinal, &config)
+        process::replace_device(ordinal, &config)?;
+        stats::forget(ordinal);
+        Ok(())
     })
 }
 

@@ -1,6 +1,8 @@
 //! Statistics of the process as JSON: calls by function, devices, violations, what stub libraries
 //! counted.
 
+use crate::config::DEVICES_MAX;
+use crate::device::Device;
 use crate::{entry, process};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -74,21 +76,63 @@ fn quoted(text: &str) -> String {
     quoted + "\""
 }
 
-fn devices() -> String {
-    let rows = process::devices().map(|device| {
+/// What a device counted before the program reset it.
+#[derive(Clone, Copy)]
+struct Past {
+    peak_bytes: u64,
+    calls: u64,
+    driver_time_us: f64,
+    kernels: u64,
+    violations: u64,
+}
+
+impl Past {
+    const NONE: Self =
+        Self { peak_bytes: 0, calls: 0, driver_time_us: 0.0, kernels: 0, violations: 0 };
+
+    /// With what the device counted since.
+    fn and(self, device: &Device) -> Self {
         let sim = &device.sim;
+        Self {
+            peak_bytes: self.peak_bytes.max(sim.peak_physical_bytes()),
+            calls: self.calls + sim.calls(),
+            driver_time_us: self.driver_time_us + sim.driver_time_us(),
+            kernels: self.kernels + device.kernels.load(Ordering::Relaxed),
+            violations: self.violations + sim.violation_count(),
+        }
+    }
+}
+
+static PAST: Mutex<[Past; DEVICES_MAX]> = Mutex::new([Past::NONE; DEVICES_MAX]);
+
+/// The program is about to reset a device: what it counted is told all the same. A program that
+/// releases its context, as it should, ends with a reset.
+pub(crate) fn keep(device: &Device) {
+    let past = &mut PAST.lock()[device.ordinal];
+    *past = past.and(device);
+}
+
+/// A test starts a device anew, and counts from there.
+pub(crate) fn forget(ordinal: usize) {
+    PAST.lock()[ordinal] = Past::NONE;
+}
+
+fn devices() -> String {
+    let past = *PAST.lock();
+    let rows = process::devices().map(|device| {
+        let all = past[device.ordinal].and(&device);
         format!(
             "{{\"ordinal\": {}, \"physical_bytes\": {}, \"peak_physical_bytes\": {}, \
              \"calls\": {}, \"driver_time_us\": {:.1}, \"kernels\": {}, \"violations\": {}, \
              \"now_ns\": {}}}",
             device.ordinal,
-            sim.physical_bytes(),
-            sim.peak_physical_bytes(),
-            sim.calls(),
-            sim.driver_time_us(),
-            device.kernels.load(Ordering::Relaxed),
-            sim.violation_count(),
-            sim.now_ns(),
+            device.sim.physical_bytes(),
+            all.peak_bytes,
+            all.calls,
+            all.driver_time_us,
+            all.kernels,
+            all.violations,
+            device.sim.now_ns(),
         )
     });
     rows.collect::<Vec<_>>().join(",\n    ")

@@ -13,7 +13,7 @@ use crate::status::{
     INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, Outcome, PEER_ACCESS_ALREADY_ENABLED,
     PEER_ACCESS_NOT_ENABLED, PEER_ACCESS_UNSUPPORTED, UNSUPPORTED_LIMIT,
 };
-use crate::{backing, context, process};
+use crate::{backing, context, process, stats};
 use drystone_driver::{Driver, ErrorCode, Event, Stream};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -67,7 +67,9 @@ fn synchronize(context: Raw) -> Outcome {
 
 /// The program or the last release resets a device.
 fn reset(ordinal: usize) -> Outcome {
-    let config = process::device(ordinal)?.config.clone();
+    let device = process::device(ordinal)?;
+    stats::keep(&device);
+    let config = device.config.clone();
     RESETS[ordinal].fetch_add(1, Ordering::Relaxed);
     process::replace_device(ordinal, &config)
 }
