@@ -144,8 +144,7 @@ def _do_run(given: argparse.Namespace) -> int:
     if not command:
         raise SimError("say what to run: drystone-sim run python train.py")
     gpu = _gpus.find(given.gpu)
-    # A program that runs, rather than being asked what it needs, meets the end of its memory.
-    device = f"{gpu.settings()},overcommit:false,{given.conf}".rstrip(",")
+    device = f"{gpu.settings_of_running()},{given.conf}".rstrip(",")
     try:
         os.execvpe(command[0], command, _libraries.preloaded(os.environ, device))
     except OSError as error:

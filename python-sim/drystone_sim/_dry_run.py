@@ -208,7 +208,7 @@ def _ranks_of(gpu: Gpu, process: _recording.Process, others: int = 0) -> list[Ra
 def _run(request: Request, folder: Path) -> int:
     device = f"{request.gpu.settings()},devices:{request.ranks}"
     if request.is_limited:
-        device += f",memory:{request.gpu.cuda.low - request.gpu.context.high},overcommit:false"
+        device += f",context:{request.gpu.context.high},overcommit:false"
     if request.ranks > 1:
         device += f",backing:true,backing_limit:{REAL_BYTES}"
     environment = _libraries.environment(os.environ, device)

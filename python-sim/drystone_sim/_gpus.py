@@ -49,6 +49,14 @@ class Gpu:
     context: Range
     source: str
 
+    def settings_of_running(self) -> str:
+        """The device for a program that runs, rather than being asked what it needs: it meets the
+        end of its memory. A context takes the most that it may, where the device is known; a size
+        is what there is to use.
+        """
+        context = f",context:{self.context.high}" if self.source else ""
+        return f"{self.settings()},overcommit:false{context}"
+
     def settings(self) -> str:
         """The device for `SIMCUDA_CONF`. It gives more than it has, so that the need is seen.
 

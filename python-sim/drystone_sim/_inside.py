@@ -106,7 +106,7 @@ def _unhooked(compile: Any) -> Any:
 
 
 def _less(mem_get_info: Any) -> Any:
-    """A simulated context takes nothing; a program that asks what is left is told of a real one."""
+    """What is left as where a context takes what a real one does, if the simulated one does not."""
     @functools.wraps(mem_get_info)
     def less(*args: Any, **kwargs: Any) -> tuple[int, int]:
         _values.note("mem_get_info")

@@ -8,5 +8,5 @@ STEPS = "DRYSTONE_DRY_RUN_STEPS"
 VALUES = "DRYSTONE_DRY_RUN_VALUES"
 # Which sizes that depend on values it gets: the least or the most; by the values, if not said.
 SIZES = "DRYSTONE_DRY_RUN_SIZES"
-# Bytes that a context may take, of which the simulated one takes none.
+# Bytes that a context may take, where the simulated one takes none.
 CONTEXT = "DRYSTONE_DRY_RUN_CONTEXT"

@@ -224,6 +224,29 @@ class DryRun(unittest.TestCase):
                                sys.executable, "-c", GREEDY, how)
             self.assertGreaterEqual(int(text), 1000, how)
 
+    def test_a_context_takes_its_memory_of_a_device_with_a_name(self):
+        ask = "import torch; free, total = torch.cuda.mem_get_info(); print(total - free >> 20)"
+        for device, took in (
+                (("--gpu", "rtx-3090"), 256),
+                (("--gpu", "rtx-3090", "--conf", "context:100MiB"), 100),
+                (("--gpu", "rtx-3090", "--conf", "context:0"), 0),
+                (("--gpu", "24GiB"), 0)):
+            self.assertEqual(int(self.run_it("run", *device, sys.executable, "-c", ask)), took,
+                             device)
+
+    def test_limited_memory_ends_where_the_context_left_it(self):
+        Path(self.folder.name, "limited.py").write_text(
+            "import torch\n"
+            "free, total = torch.cuda.mem_get_info()\n"
+            "assert total - free == 256 << 20, (free, total)\n"
+            "kept = torch.empty(free - (64 << 20), dtype=torch.uint8, device='cuda')\n"
+            "try:\n"
+            "    torch.empty(128 << 20, dtype=torch.uint8, device='cuda')\n"
+            "    raise SystemExit('there was more')\n"
+            "except torch.OutOfMemoryError:\n"
+            "    pass\n")
+        self.dry_run("--gpu", "rtx-3090", "--limited", "limited.py")
+
     def test_a_program_is_told_all_that_is_meant_for_it(self):
         Path(self.folder.name, "told.py").write_text(
             "import sys, torch\n"

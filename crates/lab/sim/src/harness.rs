@@ -90,6 +90,35 @@ impl SimDevice {
     }
 }
 
+/// What contexts take of the device beside what is allocated.
+impl SimDevice {
+    /// A context begins, and takes so many bytes. They are missing from what is free, and are no
+    /// part of [`SimDevice::physical_bytes`].
+    ///
+    /// Errors: `OutOfMemory`, and what is wrong with a file of shared devices.
+    pub fn take_context_memory(&self, bytes: u64) -> Result<(), ErrorCode> {
+        self.inner.state.lock().memory.supply.take_context(bytes)
+    }
+
+    /// Contexts that were there before this device was have so many bytes, whether there is room
+    /// or not.
+    ///
+    /// Errors: what is wrong with a file of shared devices.
+    pub fn keep_context_memory(&self, bytes: u64) -> Result<(), ErrorCode> {
+        self.inner.state.lock().memory.supply.keep_contexts(bytes)
+    }
+
+    /// A context is over that took so many bytes.
+    pub fn give_context_memory(&self, bytes: u64) {
+        self.inner.state.lock().memory.supply.give_context(bytes);
+    }
+
+    /// What contexts have now, in bytes.
+    pub fn context_bytes(&self) -> u64 {
+        self.inner.state.lock().memory.supply.context_bytes()
+    }
+}
+
 /// The end of the process, and of contexts.
 impl SimDevice {
     /// A context other than the primary one ends, with its streams, whose captures are broken, and

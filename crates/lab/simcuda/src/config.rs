@@ -27,6 +27,8 @@ pub(crate) struct Config {
     /// The longest copy or memset that is done where there is real memory; longer ones take their
     /// place and leave nothing behind.
     pub(crate) backing_limit_bytes: u64,
+    /// What each context takes of its device, in bytes.
+    pub(crate) context_bytes: u64,
     /// What engines of convolutions ask for to work in, in bytes, where others are there that ask
     /// for hardly anything.
     pub(crate) engine_bytes: u64,
@@ -54,6 +56,7 @@ impl Default for Config {
             strict: false,
             backing: false,
             backing_limit_bytes: u64::MAX,
+            context_bytes: 0,
             engine_bytes: 0,
             debug: false,
             own_clock: false,
@@ -91,6 +94,8 @@ impl Config {
             "strict" => self.strict = boolean(key, value)?,
             "backing" => self.backing = boolean(key, value)?,
             "backing_limit" => self.backing_limit_bytes = count(key, value, u64::MAX)?,
+            "context" if value == "0" => self.context_bytes = 0,
+            "context" => self.context_bytes = bytes(key, value)?,
             "engine" => self.engine_bytes = bytes(key, value)?,
             "debug" => self.debug = boolean(key, value)?,
             "own_clock" => self.own_clock = boolean(key, value)?,
@@ -207,13 +212,16 @@ mod tests {
                     launches_are_early:false,unproven_is_illegal:false,\
                     name:NVIDIA A10,multiprocessors:72,overcommit:true,\
                     named_devices:true,process_limit:1GiB,\
-                    backing_limit:65536,engine:3GiB";
+                    backing_limit:65536,engine:3GiB,context:400MiB";
         let config = Config::default().with(text).unwrap();
         assert_eq!((config.devices, config.compute, config.driver_version), (2, (8, 6), 12080));
         assert_eq!((config.name.as_str(), config.multiprocessors), ("NVIDIA A10", 72));
         assert!(config.sim.is_overcommitted && config.named_devices);
         assert_eq!(config.sim.process_limit_bytes, 1 << 30);
         assert_eq!((config.backing_limit_bytes, config.engine_bytes), (65536, 3 << 30));
+        assert_eq!(config.context_bytes, 400 << 20);
+        assert_eq!(config.with("context:0").unwrap().context_bytes, 0);
+        let config = Config::default().with(text).unwrap();
         assert!(config.strict && config.backing && config.debug && config.own_clock);
         assert_eq!((config.kernel_ns, config.stats.as_deref()), (2500, Some("stderr")));
         let sim = &config.sim;

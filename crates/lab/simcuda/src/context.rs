@@ -33,8 +33,11 @@ thread_local! {
     static CURRENT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// How often each primary context is retained.
+/// How often each primary context is retained. Changed under [`LIVES`].
 pub(crate) static RETAINED: [AtomicU32; DEVICES_MAX] = [const { AtomicU32::new(0) }; DEVICES_MAX];
+
+/// Held while contexts begin or end, so that each has its memory exactly as long as it lives.
+static LIVES: Mutex<()> = Mutex::new(());
 
 /// A context that a program has created.
 pub(crate) struct Created {
@@ -90,12 +93,60 @@ pub(crate) fn of(context: Raw) -> Outcome<Context> {
     }
 }
 
+/// The primary context of a device is retained, and begins if nobody had it.
+///
+/// Errors: out of memory where there is no room for it.
+pub(crate) fn retain(ordinal: usize) -> Outcome {
+    let _lives = LIVES.lock();
+    if RETAINED[ordinal].load(Ordering::Relaxed) == 0 {
+        take_memory(ordinal)?;
+    }
+    RETAINED[ordinal].fetch_add(1, Ordering::Relaxed);
+    Ok(())
+}
+
+/// The primary context of a device is released; whether that was the last time. Its memory goes
+/// with the device, which starts anew.
+pub(crate) fn release(ordinal: usize) -> Outcome<bool> {
+    let _lives = LIVES.lock();
+    let less = |count: u32| count.checked_sub(1);
+    let before = RETAINED[ordinal].fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    before.map(|count| count == 1).map_err(|_| INVALID_CONTEXT)
+}
+
+/// A context that a program creates.
+///
+/// Errors: out of memory where there is no room for it.
+pub(crate) fn create(ordinal: usize, flags: u32) -> Outcome<Raw> {
+    let _lives = LIVES.lock();
+    take_memory(ordinal)?;
+    Ok(encode(ordinal, CREATED.lock().insert(Created::new(ordinal, flags))))
+}
+
+fn take_memory(ordinal: usize) -> Outcome {
+    let device = process::device(ordinal)?;
+    Ok(device.sim.take_context_memory(device.config.context_bytes)?)
+}
+
+/// A device starts anew: contexts that live on have their memory of it.
+pub(crate) fn keep_memory(device: &Device) -> Outcome {
+    let _lives = LIVES.lock();
+    let is_retained = RETAINED[device.ordinal].load(Ordering::Relaxed) > 0;
+    let created = CREATED.lock();
+    let created = created.iter().filter(|one| one.ordinal == device.ordinal).count() as u64;
+    let bytes = (created + u64::from(is_retained)) * device.config.context_bytes;
+    Ok(device.sim.keep_context_memory(bytes)?)
+}
+
 /// Takes a context that a program has created from those there are: its device, and what that calls
 /// it.
 pub(crate) fn take(context: Raw) -> Outcome<(usize, Context)> {
+    let _lives = LIVES.lock();
     let ordinal = ordinal_of(context)?;
     let value = Handle::decode(context, Kind::Context).map_or(0, |handle| handle.value);
     let gone = CREATED.lock().remove(value).ok_or(INVALID_CONTEXT)?;
+    let device = process::device(ordinal)?;
+    device.sim.give_context_memory(device.config.context_bytes);
     Ok((ordinal, gone.context))
 }
 

@@ -39,11 +39,11 @@ extern "C" fn simcuda_place_bytes(place: i32) -> u64 {
     known(place).map_or(0, |place| config_at(place, |config| config.sim.total_bytes))
 }
 
-/// Memory that this process holds.
+/// Memory that this process holds, with what its contexts take.
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_place_used_bytes(place: i32) -> u64 {
     let device = known(place).and_then(process::started_at);
-    device.map_or(0, |device| device.sim.physical_bytes())
+    device.map_or(0, |device| device.sim.physical_bytes() + device.sim.context_bytes())
 }
 
 /// The unique number of a device.

@@ -123,11 +123,13 @@ fn devices() -> String {
         let all = past[device.ordinal].and(&device);
         format!(
             "{{\"ordinal\": {}, \"physical_bytes\": {}, \"peak_physical_bytes\": {}, \
+             \"context_bytes\": {}, \
              \"calls\": {}, \"driver_time_us\": {:.1}, \"kernels\": {}, \"violations\": {}, \
              \"now_ns\": {}}}",
             device.ordinal,
             device.sim.physical_bytes(),
             all.peak_bytes,
+            device.sim.context_bytes(),
             all.calls,
             all.driver_time_us,
             all.kernels,

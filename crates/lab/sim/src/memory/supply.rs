@@ -15,6 +15,8 @@ pub(crate) struct Supply {
     is_overcommitted: bool,
     process_limit_bytes: u64,
     used_bytes: u64,
+    /// What contexts take, beside what is allocated.
+    context_bytes: u64,
     peak_bytes: u64,
     next_physical: Physical,
     addresses: AddressSpace,
@@ -32,6 +34,7 @@ impl Supply {
             is_overcommitted: config.is_overcommitted,
             process_limit_bytes: config.process_limit_bytes,
             used_bytes: 0,
+            context_bytes: 0,
             peak_bytes: 0,
             next_physical: 0,
             addresses: AddressSpace::new(first, space),
@@ -43,13 +46,18 @@ impl Supply {
         self.used_bytes
     }
 
+    pub(crate) const fn context_bytes(&self) -> u64 {
+        self.context_bytes
+    }
+
     pub(crate) const fn peak_bytes(&self) -> u64 {
         self.peak_bytes
     }
 
     /// Errors: what other processes hold cannot be known.
     pub(crate) fn free_bytes(&self) -> Result<u64, ErrorCode> {
-        let used = self.holdings()?.map_or(Ok(self.used_bytes), Holdings::used_bytes)?;
+        let own = self.used_bytes + self.context_bytes;
+        let used = self.holdings()?.map_or(Ok(own), Holdings::used_bytes)?;
         Ok(self.total_bytes.saturating_sub(used))
     }
 
@@ -66,14 +74,40 @@ impl Supply {
         if bytes > self.process_limit_bytes.saturating_sub(self.used_bytes) {
             return Err(ErrorCode::OutOfMemory);
         }
-        match self.holdings()? {
-            Some(holdings) => holdings.take(bytes, self.limit_bytes())?,
-            None if bytes > self.limit_bytes() - self.used_bytes => {
-                return Err(ErrorCode::OutOfMemory);
-            }
-            None => {}
-        }
+        self.find_room(bytes, self.limit_bytes())?;
         self.number(bytes)
+    }
+
+    /// Whether there is room below the limit, which is taken where others see it.
+    fn find_room(&self, bytes: u64, limit_bytes: u64) -> Result<(), ErrorCode> {
+        match self.holdings()? {
+            Some(holdings) => holdings.take(bytes, limit_bytes),
+            None => {
+                let left = limit_bytes.saturating_sub(self.used_bytes + self.context_bytes);
+                if bytes > left { Err(ErrorCode::OutOfMemory) } else { Ok(()) }
+            }
+        }
+    }
+
+    /// Takes what a context takes. It is no part of what is allocated, and of no limit of that.
+    pub(crate) fn take_context(&mut self, bytes: u64) -> Result<(), ErrorCode> {
+        self.find_room(bytes, self.limit_bytes())?;
+        self.context_bytes += bytes;
+        Ok(())
+    }
+
+    /// The same of contexts that were there before the device was: they have their memory.
+    pub(crate) fn keep_contexts(&mut self, bytes: u64) -> Result<(), ErrorCode> {
+        self.find_room(bytes, u64::MAX)?;
+        self.context_bytes += bytes;
+        Ok(())
+    }
+
+    pub(crate) fn give_context(&mut self, bytes: u64) {
+        self.context_bytes -= bytes;
+        if let Some(Ok(holdings)) = &self.holdings {
+            holdings.give_back(bytes);
+        }
     }
 
     /// Takes part in memory that another process made. Where nothing is shared but this, it takes

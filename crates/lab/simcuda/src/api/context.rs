@@ -4,14 +4,14 @@ use super::host;
 use crate::abi::{In, Out, Raw};
 use crate::config::DEVICES_MAX;
 use crate::context::{
-    CREATED, Created, RETAINED, current, current_ordinal, current_raw, encode, ordinal_of,
-    ordinal_or_current, pop, primary, push, set_top,
+    CREATED, RETAINED, current, current_ordinal, current_raw, ordinal_of, ordinal_or_current, pop,
+    primary, push, set_top,
 };
 use crate::handle::{Handle, Kind};
 use crate::process::resolve;
 use crate::status::{
-    INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, Outcome, PEER_ACCESS_ALREADY_ENABLED,
-    PEER_ACCESS_NOT_ENABLED, PEER_ACCESS_UNSUPPORTED, UNSUPPORTED_LIMIT,
+    INVALID_DEVICE, INVALID_VALUE, Outcome, PEER_ACCESS_ALREADY_ENABLED, PEER_ACCESS_NOT_ENABLED,
+    PEER_ACCESS_UNSUPPORTED, UNSUPPORTED_LIMIT,
 };
 use crate::{backing, context, process, stats};
 use drystone_driver::{Driver, ErrorCode, Event, Stream};
@@ -29,16 +29,15 @@ fn device_index(device: i32) -> Outcome<usize> {
     if index < process::device_count() { Ok(index) } else { Err(INVALID_DEVICE) }
 }
 
-fn create(context: Out<Raw>, flags: u32, device: i32) -> Outcome {
+fn create(out: Out<Raw>, flags: u32, device: i32) -> Outcome {
     let ordinal = device_index(device)?;
     if flags & !FLAGS != 0 {
         return Err(INVALID_VALUE);
     }
-    context.check()?;
-    let value = CREATED.lock().insert(Created::new(ordinal, flags));
-    let raw = encode(ordinal, value);
-    push(raw)?;
-    context.set(raw)
+    out.check()?;
+    let raw = context::create(ordinal, flags)?;
+    push(raw).or_else(|status| context::take(raw).and(Err(status)))?;
+    out.set(raw)
 }
 
 /// Ends a context and what it has: CUDA driver API, `cuCtxDestroy`, which names that.
@@ -95,19 +94,14 @@ static LIMITS: Mutex<[Option<usize>; 10]> = Mutex::new([None; 10]);
 api! {
     fn cuDevicePrimaryCtxRetain(context: Out<Raw>, device: i32) |call| {
         let ordinal = device_index(device)?;
-        context.set(primary(ordinal))?;
-        RETAINED[ordinal].fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        context.check()?;
+        context::retain(ordinal)?;
+        context.set(primary(ordinal))
     }
 
     fn cuDevicePrimaryCtxRelease_v2 = cuDevicePrimaryCtxRelease (device: i32) |call| {
-        let less = |count: u32| count.checked_sub(1);
         let ordinal = device_index(device)?;
-        let released = RETAINED[ordinal].fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-        match released.map_err(|_| INVALID_CONTEXT)? {
-            1 => reset(ordinal),
-            _ => Ok(()),
-        }
+        if context::release(ordinal)? { reset(ordinal) } else { Ok(()) }
     }
 
     fn cuDevicePrimaryCtxReset_v2 = cuDevicePrimaryCtxReset (device: i32) |call| {

@@ -189,6 +189,93 @@ fn the_last_release_of_a_primary_context_resets_it() {
     });
 }
 
+/// How much each context takes in the tests of that.
+const CONTEXT_BYTES: usize = 400 * MIB;
+
+#[test]
+fn each_context_takes_its_memory_as_long_as_it_lives() {
+    let test = "contexts::each_context_takes_its_memory_as_long_as_it_lives";
+    passes("memory:1000MiB,context:400MiB", test, || {
+        start();
+        assert_eq!(used_bytes(), CONTEXT_BYTES);
+        // Once more is the same context.
+        let first = use_device(0);
+        assert_eq!(used_bytes(), CONTEXT_BYTES);
+        let other = created();
+        assert_eq!(used_bytes(), 2 * CONTEXT_BYTES);
+        let (mut none, mut address) = (null_mut(), 0);
+        cu!(cuCtxCreate_v4(&mut none, null_mut(), 0, 0) => CUDA_ERROR_OUT_OF_MEMORY);
+        cu!(cuMemAlloc_v2(&mut address, 201 * MIB) => CUDA_ERROR_OUT_OF_MEMORY);
+        allocate(200 * MIB);
+        assert_eq!(control("simcuda_physical_bytes", 0, 0), 200 << 20);
+        assert_eq!(control("simcuda_place_used_bytes", 0, 0), 1000 << 20);
+        cu!(cuCtxDestroy_v2(other));
+        cu!(cuCtxSetCurrent(first));
+        assert_eq!(used_bytes(), CONTEXT_BYTES, "with what was allocated there");
+    });
+}
+
+#[test]
+fn contexts_that_outlive_a_reset_have_their_memory_after_it() {
+    let test = "contexts::contexts_that_outlive_a_reset_have_their_memory_after_it";
+    passes("memory:1000MiB,context:400MiB,stale_handles_end:false", test, || {
+        start();
+        let other = created();
+        allocate(100 * MIB);
+        cu!(cuDevicePrimaryCtxReset_v2(0));
+        assert_eq!(used_bytes(), 2 * CONTEXT_BYTES);
+        crate::program::reset();
+        assert_eq!(used_bytes(), 2 * CONTEXT_BYTES);
+        cu!(cuDevicePrimaryCtxRelease_v2(0));
+        assert_eq!(used_bytes(), CONTEXT_BYTES, "the one that the program made");
+        cu!(cuCtxDestroy_v2(other));
+        assert_eq!(control("simcuda_place_used_bytes", 0, 0), 0);
+        cu!(cuDevicePrimaryCtxRelease_v2(0) => CUDA_ERROR_INVALID_CONTEXT);
+    });
+}
+
+/// As where another process holds the device.
+#[test]
+fn a_primary_context_without_room_is_refused_and_may_be_had_later() {
+    let test = "contexts::a_primary_context_without_room_is_refused_and_may_be_had_later";
+    let folder = tempfile::tempdir().unwrap();
+    let shared = folder.path().join("devices");
+    let conf = format!("memory:600MiB,context:400MiB,devices:2,shared:{}", shared.display());
+    passes(&conf, test, || {
+        start();
+        let mut context = null_mut();
+        cu!(cuCtxCreate_v4(&mut context, null_mut(), 0, 0) => CUDA_ERROR_OUT_OF_MEMORY);
+        cu!(cuDevicePrimaryCtxRelease_v2(0));
+        let other = created();
+        cu!(cuDevicePrimaryCtxRetain(&mut context, 0) => CUDA_ERROR_OUT_OF_MEMORY);
+        cu!(cuDevicePrimaryCtxRelease_v2(0) => CUDA_ERROR_INVALID_CONTEXT);
+        cu!(cuCtxDestroy_v2(other));
+        use_device(0);
+        assert_eq!(used_bytes(), CONTEXT_BYTES);
+        use_device(1);
+        assert_eq!(used_bytes(), CONTEXT_BYTES, "another device");
+    });
+}
+
+/// A program that releases its context, as it should, has a device that was started anew.
+#[test]
+fn statistics_tell_what_was_counted_before_the_last_release() {
+    let test = "contexts::statistics_tell_what_was_counted_before_the_last_release";
+    let Some(output) = run("context:400MiB,stats:stderr", test, || {
+        start();
+        allocate(64 * MIB);
+        launch(stream(), 1);
+        cu!(cuDevicePrimaryCtxRelease_v2(0));
+    }) else {
+        return;
+    };
+    let told = String::from_utf8_lossy(&output.stderr);
+    let peak = format!("\"physical_bytes\": 0, \"peak_physical_bytes\": {}", 64 * MIB);
+    for part in [peak.as_str(), "\"context_bytes\": 0", "\"kernels\": 1"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+}
+
 fn status_of(stream: sys::CUstream) -> sys::CUstreamCaptureStatus {
     let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
     cu!(cuStreamIsCapturing(stream, &mut status));
