@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 from collections.abc import Mapping
 from types import ModuleType
 
-from . import _library
+from . import _library, _settings
 from ._errors import DrystoneError
 from ._routes import ROUTES
 from ._tell import tell
@@ -35,17 +34,6 @@ HOOKS = {
 # alone, such as a sort's scratch, comes with the tensor's size, device and stream.
 REMEMBERS = (2, 9)
 
-# Settings of PyTorch's own allocator that hold here too, are of host memory, or are always so.
-FRACTION = "per_process_memory_fraction"
-HONOURED = (
-    "expandable_segments", "use_cuda_host_register", "release_lock_on_cudamalloc", FRACTION)
-# What others are there for, and why it is so without them.
-NOT_NEEDED = {
-    "max_split_size_mb": "pieces of any size are put together again",
-    "garbage_collection_threshold": "cached memory never stands in the way of a request",
-}
-NO_CACHING = "PYTORCH_NO_CUDA_MEMORY_CACHING"
-
 is_enabled = False
 # What was settled, as `DRYSTONE_CONF` has it.
 options_text = ""
@@ -65,9 +53,9 @@ def enable(
             f"there is no route {route!r}: choose one of {', '.join(ROUTES)}, or none")
     torch = _torch()
     _library.library()
-    fraction = settings(os.environ).get(FRACTION)
+    fraction = _settings.of_environment(os.environ).get(_settings.FRACTION)
     text = text_of(options) or os.environ.get("DRYSTONE_CONF", "")
-    limited = with_fraction(text, fraction)
+    limited = _settings.with_fraction(text, fraction)
     if options or limited != text:
         _library.configure(limited)
     options_text = limited
@@ -89,36 +77,8 @@ def enable(
         _parity.install(torch, float(fraction or 1))
     from . import _shortage
     _shortage.install()
-    told = told_of_settings(os.environ, is_plug_in=shim is None)
-    if told:
-        tell(f"settings of PyTorch's own allocator: {'; '.join(told)}")
-
-
-def settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """What was set for PyTorch's own allocator. The older variable counts, as for PyTorch."""
-    text = environment.get("PYTORCH_CUDA_ALLOC_CONF") or environment.get("PYTORCH_ALLOC_CONF", "")
-    found = {}
-    # Lists of numbers have colons and commas of their own, within brackets.
-    for setting in re.sub(r"\[[^]]*\]", "", text).split(","):
-        key, _, value = setting.strip().partition(":")
-        if key:
-            found[key] = value.strip()
-    return found
-
-
-def told_of_settings(environment: Mapping[str, str], is_plug_in: bool) -> list[str]:
-    """Why settings that were made have no effect of their own, a clause each."""
-    given = settings(environment)
-    if given.get("backend") == "native":
-        del given["backend"]
-    keys = [key for key in given if not key.startswith("pinned_") and key not in HONOURED]
-    told = [f"{key} is not needed, {NOT_NEEDED[key]}" for key in keys if key in NOT_NEEDED]
-    unknown = [key for key in keys if key not in NOT_NEEDED]
-    if is_plug_in and environment.get(NO_CACHING) is not None:
-        unknown.append(NO_CACHING)
-    if unknown:
-        told.append(f"{', '.join(unknown)} without effect, see DRYSTONE_CONF for what there is")
-    return told
+    _settings.follow(torch, is_limited=_settings.has_limit(text))
+    _settings.tell_of_environment(os.environ, is_plug_in=shim is None)
 
 
 def _compiled(torch: ModuleType, is_needed: bool) -> ctypes.CDLL | None:
@@ -132,15 +92,6 @@ def _compiled(torch: ModuleType, is_needed: bool) -> ctypes.CDLL | None:
         tell(f"enabled as a plug-in of PyTorch, without history, MemPool, trees of graphs and "
               f"tensors for other processes: {error}")
         return None
-
-
-def with_fraction(text: str, fraction: str | None) -> str:
-    """Options, with the fraction that PyTorch's own allocator was given, if none limits memory."""
-    if fraction is None or "limit" in text:
-        return text
-    # Of nothing is no fraction that an option takes; a byte serves as little.
-    limit = f"limit_fraction:{fraction}" if fraction.strip("0.") else "limit:1"
-    return ",".join(part for part in (text, limit) if part)
 
 
 def text_of(options: Mapping[str, object]) -> str:

@@ -176,6 +176,19 @@ class Memory(OnDevice):
     def test_the_accelerator_tells_what_is_free(self):
         self.assertEqual(torch.accelerator.get_memory_info(), torch.cuda.mem_get_info())
 
+    def test_a_fraction_that_is_set_while_the_program_runs_holds(self):
+        with warnings.catch_warnings():
+            # Of 2.11 on, that it has another name.
+            warnings.simplefilter("ignore")
+            torch.cuda.memory._set_allocator_settings("per_process_memory_fraction:0.25")
+            self.assertEqual(torch.cuda.get_per_process_memory_fraction(), 0.25)
+            with self.assertRaises(torch.OutOfMemoryError):
+                empty(3 * GIB)
+            with self.assertRaises((RuntimeError, ValueError)):
+                torch.cuda.memory._set_allocator_settings("per_process_memory_fraction:2.0")
+            torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+        self.assertEqual(torch.cuda.get_per_process_memory_fraction(), 0.25)
+
     def test_the_fraction_is_kept(self):
         self.assertEqual(torch.cuda.get_per_process_memory_fraction(), 1.0)
         torch.cuda.set_per_process_memory_fraction(0.25)

@@ -117,10 +117,11 @@ class BadInput(unittest.TestCase):
 
 class Options(unittest.TestCase):
     def test_settings_of_pytorchs_allocator(self):
-        from drystone import _enable
+        from drystone import _settings
 
         def told(text, is_plug_in=False, **more):
-            return _enable.told_of_settings({"PYTORCH_CUDA_ALLOC_CONF": text, **more}, is_plug_in)
+            return _settings.told_of_environment(
+                {"PYTORCH_CUDA_ALLOC_CONF": text, **more}, is_plug_in)
 
         for fine in ("", "expandable_segments:True", "backend:native",
                      "pinned_use_background_threads:1", "per_process_memory_fraction:0.5"):
@@ -135,10 +136,42 @@ class Options(unittest.TestCase):
         self.assertEqual(told("", **variable), [])
         self.assertEqual(len(told("", is_plug_in=True, **variable)), 1)
         self.assertEqual(
-            _enable.with_fraction("backend:vmm", "0.5"), "backend:vmm,limit_fraction:0.5")
-        self.assertEqual(_enable.with_fraction("limit:1GiB", "0.5"), "limit:1GiB")
-        self.assertEqual(_enable.with_fraction("", None), "")
-        self.assertEqual(_enable.with_fraction("", "0.0"), "limit:1")
+            _settings.with_fraction("backend:vmm", "0.5"), "backend:vmm,limit_fraction:0.5")
+        self.assertEqual(_settings.with_fraction("limit:1GiB", "0.5"), "limit:1GiB")
+        self.assertEqual(_settings.with_fraction("", None), "")
+        self.assertEqual(_settings.with_fraction("", "0.0"), "limit:1")
+
+    def test_settings_while_the_program_runs_are_told_once(self):
+        done = python("""
+            import torch, drystone
+            drystone.enable()
+            def settings(text):
+                torch.cuda.memory._set_allocator_settings(text)
+            # Before CUDA is used, too.
+            settings("per_process_memory_fraction:0.5")
+            assert not torch.cuda.is_initialized()
+            for _ in range(3):
+                settings("max_split_size_mb:40")
+            kept = torch.empty(1, device="cuda")
+            assert torch.cuda.get_per_process_memory_fraction() == 0.5
+        """)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr.count("max_split_size_mb is not needed"), 1, done.stderr)
+
+    def test_a_limit_is_not_lifted_by_a_setting_while_the_program_runs(self):
+        done = python("""
+            import torch, drystone
+            drystone.enable(limit="1GiB")
+            kept = torch.empty(1, device="cuda")
+            torch.cuda.memory._set_allocator_settings("per_process_memory_fraction:0.9")
+            try:
+                torch.empty(2 << 30, dtype=torch.uint8, device="cuda")
+                raise SystemExit("no limit")
+            except torch.OutOfMemoryError:
+                pass
+        """)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("per_process_memory_fraction without effect", done.stderr)
 
     def test_options_are_those_of_the_environment_variable(self):
         from drystone._enable import text_of

@@ -1,0 +1,116 @@
+"""Settings of PyTorch's own allocator: which hold under Drystone, and what is told of the others.
+
+They come by a variable of the environment before CUDA is used, and by a function of PyTorch's while
+the program runs. Invariant: a setting that means something here holds, and any other is named, once.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from types import ModuleType
+
+from . import _library
+from ._tell import tell
+
+FRACTION = "per_process_memory_fraction"
+# Those that hold here too, are of host memory, or are always so.
+HONOURED = (
+    "expandable_segments", "use_cuda_host_register", "release_lock_on_cudamalloc", FRACTION)
+# What others are there for, and why it is so without them.
+NOT_NEEDED = {
+    "max_split_size_mb": "pieces of any size are put together again",
+    "garbage_collection_threshold": "cached memory never stands in the way of a request",
+}
+NO_CACHING = "PYTORCH_NO_CUDA_MEMORY_CACHING"
+# Who is told of settings while the program runs: from 2.9 on, and before.
+SETTERS = (
+    "_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings")
+
+
+def of_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """What was set for PyTorch's own allocator. The older variable counts, as for PyTorch."""
+    return _parsed(
+        environment.get("PYTORCH_CUDA_ALLOC_CONF") or environment.get("PYTORCH_ALLOC_CONF", ""))
+
+
+def _parsed(text: str) -> dict[str, str]:
+    found = {}
+    # Lists of numbers have colons and commas of their own, within brackets.
+    for setting in re.sub(r"\[[^]]*\]", "", text).split(","):
+        key, _, value = setting.strip().partition(":")
+        if key:
+            found[key] = value.strip()
+    return found
+
+
+def tell_of_environment(environment: Mapping[str, str], is_plug_in: bool) -> None:
+    """Names what was set and has no effect of its own, in a line."""
+    _tell(tuple(told_of_environment(environment, is_plug_in)))
+
+
+def told_of_environment(environment: Mapping[str, str], is_plug_in: bool) -> list[str]:
+    """Why settings that were made have no effect of their own, a clause each."""
+    more = (NO_CACHING,) if is_plug_in and environment.get(NO_CACHING) is not None else ()
+    return _told(of_environment(environment), more)
+
+
+def _told(given: Mapping[str, str], more: tuple[str, ...] = ()) -> list[str]:
+    keys = [key for key in given if not key.startswith("pinned_") and key not in HONOURED
+            and (key, given[key]) != ("backend", "native")]
+    told = [f"{key} is not needed, {NOT_NEEDED[key]}" for key in keys if key in NOT_NEEDED]
+    unknown = [*(key for key in keys if key not in NOT_NEEDED), *more]
+    if unknown:
+        told.append(f"{', '.join(unknown)} without effect, see DRYSTONE_CONF for what there is")
+    return told
+
+
+@functools.cache
+def _tell(clauses: tuple[str, ...]) -> None:
+    if clauses:
+        tell(f"settings of PyTorch's own allocator: {'; '.join(clauses)}")
+
+
+def with_fraction(options: str, fraction: str | None) -> str:
+    """Options, with the fraction that PyTorch's own allocator was given, if none limits memory."""
+    if fraction is None or has_limit(options):
+        return options
+    # Of nothing is no fraction that an option takes; a byte serves as little.
+    limit = f"limit_fraction:{fraction}" if fraction.strip("0.") else "limit:1"
+    return ",".join(part for part in (options, limit) if part)
+
+
+def has_limit(options: str) -> bool:
+    """Whether an option limits memory."""
+    return "limit" in options
+
+
+def follow(torch: ModuleType, is_limited: bool) -> None:
+    """From now on settings that the program makes while it runs count as those before."""
+    for name in SETTERS:
+        if hasattr(torch._C, name):
+            setattr(torch._C, name, _followed(torch, getattr(torch._C, name), is_limited))
+
+
+def _followed(
+    torch: ModuleType, setter: Callable[[str], None], is_limited: bool,
+) -> Callable[[str], None]:
+    @functools.wraps(setter)
+    def set_and_follow(text: str) -> None:
+        # What cannot be is refused in PyTorch's words.
+        setter(text)
+        given = _parsed(text)
+        told = _told(given)
+        if FRACTION in given and is_limited:
+            told.append(f"{FRACTION} without effect, an option limits memory")
+        elif FRACTION in given:
+            torch.cuda._lazy_call(lambda: _limit(torch, float(given[FRACTION])))
+        _tell(tuple(told))
+    return set_and_follow
+
+
+def _limit(torch: ModuleType, fraction: float) -> None:
+    # No others: a limit would open them, and take the memory of a context.
+    for device in {*_library.devices(), torch.cuda.current_device()}:
+        torch.cuda.set_per_process_memory_fraction(fraction, device)
