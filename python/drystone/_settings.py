@@ -22,6 +22,7 @@ HONOURED = (
 NOT_NEEDED = {
     "max_split_size_mb": "pieces of any size are put together again",
     "garbage_collection_threshold": "cached memory never stands in the way of a request",
+    "throw_on_cudamalloc_oom": "what cannot be served is torch.OutOfMemoryError always",
 }
 NO_CACHING = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 # Who is told of settings while the program runs: from 2.9 on, and before.

@@ -41,14 +41,15 @@ const PACKAGES: [&str; 17] = [
     "trove-classifiers",
     "typing-extensions",
 ];
-/// Models to run and what compiles them, in the versions that go with the usual PyTorch, and what
-/// they import.
-const MODEL_PACKAGES: [&str; 16] = [
+/// Models to run and what compiles them, in the versions that go with the usual PyTorch, what they
+/// import, and what reads tables of traces.
+const MODEL_PACKAGES: [&str; 17] = [
     "torchvision==0.26.0",
     "triton==3.6.0",
     "transformers==5.23.0",
     "huggingface-hub==2.4.0",
     "tokenizers==0.23.3",
+    "duckdb==2.0.1",
     "anyio",
     "h11",
     "httpcore2",
