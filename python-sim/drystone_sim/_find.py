@@ -82,6 +82,8 @@ def find(request: _dry_run.Request, option: Option, at: int) -> Found:
         proof = f"with {fails} it does not"
     else:
         proof = f"with {fails} it does not, and what lies between was not run"
+    if len({_need(run, at) for run in runs.values()}) == 1 < len(runs):
+        proof += f"; all held the same: does the program use --{option.name}?"
     return Found(runs[fits], f"--{option.name} {fits} fits: {len(runs)} runs, {proof}")
 
 

@@ -34,6 +34,10 @@ class Range:
     high: int
 
 
+# What the simulated driver takes as memory.
+SIZES = Range(2 * MIB, 64 << 40)
+
+
 @dataclass(frozen=True)
 class Gpu:
     """One kind of device."""
@@ -95,7 +99,7 @@ def find(wanted: str) -> Gpu:
     """A GPU by its name or the beginning of one, or any device of so much memory."""
     plain = _plain(wanted)
     exact = [gpu for gpu in table() if _plain(gpu.name) == plain]
-    found = exact or [gpu for gpu in table() if _plain(gpu.name).startswith(plain)]
+    found = exact or [gpu for gpu in table() if plain and _plain(gpu.name).startswith(plain)]
     if len(found) == 1:
         return found[0]
     if len(found) > 1:
@@ -104,6 +108,8 @@ def find(wanted: str) -> Gpu:
     if bytes is None:
         raise SimError(f"{wanted!r} is no GPU of the table (`drystone-sim gpus` lists them) and "
                        "no size such as 24GiB")
+    if not SIZES.low <= bytes <= SIZES.high:
+        raise SimError(f"a simulated device has from 2 MiB to 64 TiB, not {wanted}")
     return Gpu(wanted, f"Simulated GPU of {wanted}", Range(bytes, bytes), None, "9.0", 132,
                _mib(*CONTEXT_MIB), "")
 

@@ -1,6 +1,7 @@
 """Tables as text or as one HTML page that needs nothing else.
 
-Invariant: a cell that is a number from 0 to 1 is drawn as a bar of that length.
+Invariants: a cell that is a number from 0 to 1 is drawn as a bar of that length; whatever names a
+program has, nothing that a terminal would obey is written.
 """
 
 from __future__ import annotations
@@ -45,7 +46,12 @@ def range_text(one: Range) -> str:
 
 def text(title: str, tables: list[Table]) -> str:
     """For a terminal."""
-    return "\n\n".join([title, *map(_table_text, tables)])
+    return _harmless("\n\n".join([title, *map(_table_text, tables)]))
+
+
+def _harmless(text: str) -> str:
+    return "".join(letter if letter == "\n" or letter.isprintable() else "\ufffd"
+                   for letter in text)
 
 
 def _table_text(table: Table) -> str:
@@ -60,9 +66,10 @@ def _table_text(table: Table) -> str:
 
 def page(title: str, tables: list[Table]) -> str:
     """One HTML page."""
-    return (f"<!doctype html><meta charset=utf-8><title>drystone dry-run</title>"
-            f"<style>{STYLE}</style><h1>Dry run</h1><pre>{escape(title)}</pre>"
-            + "".join(map(_table_html, tables)) + "\n")
+    return _harmless(
+        f"<!doctype html><meta charset=utf-8><title>drystone dry-run</title>"
+        f"<style>{STYLE}</style><h1>Dry run</h1><pre>{escape(title)}</pre>"
+        + "".join(map(_table_html, tables)) + "\n")
 
 
 def _table_html(table: Table) -> str:

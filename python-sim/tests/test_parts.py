@@ -18,6 +18,11 @@ class Gpus(unittest.TestCase):
             _gpus.find("a100")
         with self.assertRaisesRegex(SimError, "no size such as 24GiB"):
             _gpus.find("voodoo")
+        with self.assertRaisesRegex(SimError, "^'' is no GPU"):
+            _gpus.find("")
+        for wrong in ("0GiB", "1MiB", "65TiB"):
+            with self.assertRaisesRegex(SimError, f"from 2 MiB to 64 TiB, not {wrong}"):
+                _gpus.find(wrong)
 
     def test_any_size_is_a_device(self):
         for text, bytes in [("24GiB", 24 * GIB), ("24G", 24 * GIB), ("24GB", 24_000_000_000),
@@ -147,6 +152,13 @@ class Probes(unittest.TestCase):
         self.assertIn("the end of the range", self.find(lambda batch: batch, 1, 64, 100)[0].text)
         self.assertIn("does not fit", self.find(lambda batch: 200, 1, 64, 100)[0].text)
 
+    def test_a_value_that_changes_nothing_is_told(self):
+        found, _ = self.find(lambda batch: 50, 1, 64, 100)
+        self.assertIn("all held the same: does the program use --batch?", found.text)
+        for one_run_or_more in (self.find(lambda batch: 50, 5, 5, 100),
+                                self.find(lambda batch: 50 + batch, 1, 4, 100)):
+            self.assertNotIn("the same", one_run_or_more[0].text)
+
     def test_what_was_not_run_is_not_said_to_fail(self):
         room = 1 << 40  # It needs half of what is left, again and again.
         found, runs = self.find(lambda batch: room - (room >> min(batch, 41)), 1, 4096, room)
@@ -216,6 +228,14 @@ class Rendering(unittest.TestCase):
     def test_sizes_and_ranges(self):
         self.assertEqual(_render.bytes_text(3 * GIB // 2), "1.50 GiB")
         self.assertEqual(_render.range_text(Range(MIB, 2 * MIB)), "1.00 MiB to 2.00 MiB")
+
+    def test_nothing_is_written_that_a_terminal_obeys(self):
+        tables = [_render.Table("layers", ["name"], [["\x1b[2Jé\r█\x9b1m"]])]
+        for written in (_render.text("\x1b]0;title\x07", tables),
+                        _render.page("\x1b]0;title\x07", tables)):
+            self.assertFalse([letter for letter in written
+                              if letter != "\n" and not letter.isprintable()])
+            self.assertIn("[2Jé", written)
 
     def test_a_page_escapes_what_programs_are_called(self):
         page = _render.page("<script>", [_render.Table("a & b", ["x"], [["<i>"], [0.5]])])
