@@ -32,6 +32,8 @@ ROOT_PASSES = 3
 _torch: Any = None
 _marks: list[list[object]] = []
 _owner = os.getpid()
+# What it is told, before the program may change its environment.
+_told = {name: os.environ.get(name, "") for name in (CONTEXT, FOLDER, STEPS)}
 _module_hooks: list[Any] = []
 _depth = 0
 _root_passes: Counter[int] = Counter()
@@ -48,8 +50,12 @@ def watch(torch: Any) -> None:
     _torch = torch
     _weights.leave_out(torch)
     torch.cuda.mem_get_info = torch.cuda.memory.mem_get_info = _less(torch.cuda.mem_get_info)
-    torch.cuda._lazy_call(_begin)
+    # Programs that record, too, get this recording: theirs may be shorter, and end before it.
+    record = torch.cuda.memory._record_memory_history
+    torch.cuda.memory._record_memory_history = lambda *args, **kwargs: None
+    torch.cuda._lazy_call(lambda: _begin(record))
     atexit.register(_write)
+    os._exit = _writing(os._exit)
 
 
 def step() -> None:
@@ -63,9 +69,9 @@ def _mark(what: str, *details: object) -> None:
     _marks.append([time.time_ns() // 1000, what, *details])
 
 
-def _begin() -> None:
+def _begin(record: Any) -> None:
     torch = _torch
-    torch.cuda.memory._record_memory_history(context="alloc", stacks="python")
+    record(context="alloc", stacks="python")
     _values.watch(torch)
     _sizes.watch(torch)
     from torch.nn.modules import module
@@ -82,6 +88,17 @@ def _begin() -> None:
         from torch.nn.parallel import distributed
         distributed._verify_param_shape_across_processes = lambda *args, **kwargs: True
         _ranks.watch(torch)
+
+
+def _writing(leave: Any) -> Any:
+    """Programs that end without what was registered for their end are written, too."""
+    @functools.wraps(leave)
+    def write_and_leave(code: int) -> None:
+        try:
+            _write()
+        finally:
+            leave(code)
+    return write_and_leave
 
 
 def _marked(backward: Any) -> Any:
@@ -111,7 +128,7 @@ def _less(mem_get_info: Any) -> Any:
     def less(*args: Any, **kwargs: Any) -> tuple[int, int]:
         _values.note("mem_get_info")
         free, total = mem_get_info(*args, **kwargs)
-        return max(free - int(os.environ.get(CONTEXT, "0")), 0), total
+        return max(free - int(_told[CONTEXT] or 0), 0), total
     return less
 
 
@@ -176,7 +193,7 @@ def _tell(kind: str, tensors: Any) -> None:
 
 def _count(whose: int) -> None:
     _steps[whose] += 1
-    wanted = int(os.environ.get(STEPS, "0"))
+    wanted = int(_told[STEPS] or 0)
     if wanted and _steps[whose] >= wanted:
         _write()
         sys.stdout.flush()
@@ -192,7 +209,7 @@ def _write() -> None:
         return
     _is_written = True
     _values.ends()
-    name = Path(os.environ[FOLDER], f"{os.getpid()}")
+    name = Path(_told[FOLDER], f"{os.getpid()}")
     told = {
         "rank": int(os.environ.get("RANK", "0")), "torch": _torch.__version__,
         "visible": os.environ.get("CUDA_VISIBLE_DEVICES", ""),

@@ -247,6 +247,19 @@ class DryRun(unittest.TestCase):
             "    pass\n")
         self.dry_run("--gpu", "rtx-3090", "--limited", "limited.py")
 
+    def test_programs_that_end_or_record_in_their_own_way_are_recorded(self):
+        for name, last in (
+                ("leaves", "os._exit(0)"),
+                ("forgets", "os.environ.clear()"),
+                ("records", "torch.cuda.memory._record_memory_history(enabled=None)")):
+            Path(self.folder.name, f"{name}.py").write_text(
+                "import os, torch\n"
+                "torch.cuda.memory._record_memory_history(max_entries=2)\n"
+                "kept = [torch.ones(1 << 20, device='cuda') for _ in range(8)]\n"
+                f"{last}\n")
+            [rank] = self.dry_run("--gpu", "24GiB", f"{name}.py")["ranks"]
+            self.assertEqual(rank["peak_requested_bytes"], 32 * MIB, name)
+
     def test_a_program_is_told_all_that_is_meant_for_it(self):
         Path(self.folder.name, "told.py").write_text(
             "import sys, torch\n"

@@ -7,7 +7,7 @@
 //! primary one for ever.
 
 use crate::abi::Raw;
-use crate::config::DEVICES_MAX;
+use crate::config::{Config, DEVICES_MAX};
 use crate::device::Device;
 use crate::handle::{Handle, Kind};
 use crate::status::{CONTEXT_IS_DESTROYED, INVALID_CONTEXT, INVALID_VALUE, Outcome};
@@ -129,11 +129,13 @@ fn take_memory(ordinal: usize) -> Outcome {
 }
 
 /// A device starts anew: contexts that live on have their memory of it.
-pub(crate) fn keep_memory(device: &Device) -> Outcome {
+pub(crate) fn start_device_anew(ordinal: usize, config: &Config) -> Outcome {
     let _lives = LIVES.lock();
-    let is_retained = RETAINED[device.ordinal].load(Ordering::Relaxed) > 0;
+    process::replace_device(ordinal, config)?;
+    let device = process::device(ordinal)?;
+    let is_retained = RETAINED[ordinal].load(Ordering::Relaxed) > 0;
     let created = CREATED.lock();
-    let created = created.iter().filter(|one| one.ordinal == device.ordinal).count() as u64;
+    let created = created.iter().filter(|one| one.ordinal == ordinal).count() as u64;
     let bytes = (created + u64::from(is_retained)) * device.config.context_bytes;
     Ok(device.sim.keep_context_memory(bytes)?)
 }

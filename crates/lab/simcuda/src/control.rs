@@ -3,7 +3,7 @@
 //! They take no part in the process's phases: they answer before `cuInit` and after exit began.
 
 use crate::abi::{Out, Raw, Text};
-use crate::context::current_ordinal;
+use crate::context::{current_ordinal, start_device_anew};
 use crate::device::Device;
 use crate::entry::{Call, Function};
 use crate::handle::Kind;
@@ -83,7 +83,7 @@ extern "C" fn simcuda_reset_device(ordinal: i32, conf: Text) -> i32 {
             })?;
         }
         let ordinal = usize::try_from(ordinal).map_err(|_| INVALID_DEVICE)?;
-        process::replace_device(ordinal, &config)?;
+        start_device_anew(ordinal, &config)?;
         stats::forget(ordinal);
         Ok(())
     })

@@ -11,8 +11,8 @@ use crate::status::{
     DEINITIALIZED, INVALID_DEVICE, INVALID_HANDLE, NO_DEVICE, NOT_INITIALIZED, Outcome,
     SYSTEM_NOT_READY,
 };
+use crate::violation;
 use crate::visible;
-use crate::{context, violation};
 use arc_swap::{ArcSwap, Guard};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -167,7 +167,6 @@ pub(crate) fn replace_device(ordinal: usize, config: &Config) -> Outcome {
     let beside = (!config.own_clock).then_some(&before.sim);
     let generation = before.generation.wrapping_add(1);
     let fresh = Device::new(ordinal, &PLACES, generation, config, beside);
-    context::keep_memory(&fresh)?;
     place.store(Arc::new(fresh));
     Ok(())
 }

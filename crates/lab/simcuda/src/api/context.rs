@@ -70,7 +70,7 @@ fn reset(ordinal: usize) -> Outcome {
     stats::keep(&device);
     let config = device.config.clone();
     RESETS[ordinal].fetch_add(1, Ordering::Relaxed);
-    process::replace_device(ordinal, &config)
+    context::start_device_anew(ordinal, &config)
 }
 
 /// Initial value, as a GPU of compute capability 9.0 has it.
