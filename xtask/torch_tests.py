@@ -149,13 +149,16 @@ def main():
         sys.argv = sys.argv[:1]
         return work(given.checkout, given.work, given.words, json.loads(given.done.read_text()))
     failed = False
+    folder = given.checkout.resolve() / "test"
+    if not any((folder / file).exists() for file in given.file or FILES):
+        sys.exit(f"{folder} has none of these: {', '.join(given.file or FILES)}")
     for file in given.file or FILES:
-        path = given.checkout.resolve() / "test" / file
+        path = folder / file
         if not path.exists():
             print(f"{file}: not in this checkout", flush=True)
             continue
-        with tempfile.TemporaryDirectory() as folder:
-            differ, passed, total = differences(path, given.words, folder)
+        with tempfile.TemporaryDirectory() as results:
+            differ, passed, total = differences(path, given.words, results)
         print(f"{file}: of {total} tests {passed} pass natively, of these {passed - len(differ)} "
               "with drystone", flush=True)
         for name, (outcome, text) in differ.items():

@@ -28,7 +28,7 @@ mod wheel;
 mod wheel_tools;
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
@@ -176,8 +176,19 @@ enum GpuAction {
     Pack,
 }
 
-fn main() -> Result<()> {
-    match Arguments::parse().command {
+fn main() -> ExitCode {
+    match carry_out(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // With its causes, and without the stack that `RUST_BACKTRACE` would add.
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn carry_out(task: Task) -> Result<()> {
+    match task {
         Task::Test => test::test(),
         Task::Lint => lint(),
         Task::Package => package::package(),
