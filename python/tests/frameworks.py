@@ -1,10 +1,11 @@
-"""Frameworks as a new user runs them, one a process: `frameworks.py NAME`.
+"""Frameworks as a new user runs them, one a process: `frameworks.py NAME`; without a name it tells
+the names.
 
 Each trains or samples something small whose lengths vary; `ddp` and `fsdp2` are ranks, for
 `torchrun`. The last line is JSON: the framework's version, what was requested and held at most, on
 all devices of the process together, and counts, to compare between allocators; on the simulated
 device also the driver's calls that do something, and how long they took. Nothing here names an
-allocator: the environment chooses.
+allocator: the environment chooses, and `compare_frameworks.py` compares.
 """
 
 from __future__ import annotations
@@ -296,9 +297,50 @@ def compile_reduce_overhead():
     compiled("reduce-overhead")
 
 
+def compile_max_autotune():
+    compiled("max-autotune")
+
+
+def saver(hook_mode):
+    """Memory that is given up while it is not needed, and comes back at its addresses."""
+    from torch_memory_saver import torch_memory_saver
+    torch_memory_saver.hook_mode = hook_mode
+    kept = torch.ones(10 << 20, dtype=torch.uint8, device="cuda")
+    with torch_memory_saver.region():
+        paused = [torch.ones(size << 20, dtype=torch.uint8, device="cuda") for size in (2, 512)]
+    addresses = [one.data_ptr() for one in paused]
+    awake = free_mib()
+    torch_memory_saver.pause()
+    TOLD["freed_mib"] = free_mib() - awake
+    torch_memory_saver.resume()
+    if free_mib() != awake or [one.data_ptr() for one in (*paused, kept)][:2] != addresses:
+        raise RuntimeError("what was paused did not come back as it was")
+
+
+def free_mib():
+    torch.cuda.synchronize()
+    return torch.cuda.mem_get_info()[0] >> 20
+
+
+def saver_torch():
+    saver("torch")
+
+
+def saver_preload():
+    """Its library must be there before any other."""
+    from torch_memory_saver import configure_subprocess
+    if "torch_memory_saver" not in os.environ.get("LD_PRELOAD", ""):
+        with configure_subprocess():
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    saver("preload")
+
+
 PROGRAMS = {program.__name__: program for program in (
-    transformers, accelerate, lightning, peft, diffusers, trl, torchtune, deepspeed, ddp, fsdp2,
-    two_devices, compile_default, compile_reduce_overhead)}
+    transformers, accelerate, lightning, trl, deepspeed, torchtune, peft, diffusers, ddp, fsdp2,
+    two_devices, compile_default, compile_reduce_overhead, compile_max_autotune, saver_torch,
+    saver_preload)}
+# What a program has to say beside what all have.
+TOLD = {}
 
 
 def driver():
@@ -322,10 +364,12 @@ def total():
 
 
 def version_of(name):
+    """Of the package that a program shows, which is PyTorch itself where it is no other."""
+    package = "torch_memory_saver" if name.startswith("saver") else name
     try:
-        return version(name)
+        return f"{package} {version(package)}"
     except PackageNotFoundError:
-        return torch.__version__
+        return f"torch {torch.__version__}"
 
 
 def main(name):
@@ -335,18 +379,28 @@ def main(name):
     PROGRAMS[name]()
     torch.cuda.synchronize()
     stats = total()
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
     print(json.dumps({
         "framework": name,
         "version": version_of(name),
         "allocator": torch.cuda.get_allocator_backend(),
         "requested_mib": round(stats["requested_bytes.all.peak"] / 2**20, 1),
         "reserved_mib": round(stats["reserved_bytes.all.peak"] / 2**20, 1),
-        "requests": stats["allocation.all.allocated"],
-        "requested_in_all": stats["requested_bytes.all.allocated"],
         "refused": stats["num_ooms"],
+        **TOLD,
         **driver(),
+        # What no allocator has a say in.
+        "asked": {key: value for key, value in stats.items()
+                  if key.startswith(("allocation.", "requested_bytes."))},
     }), flush=True)
+    if TOLD:
+        # Torch_memory_saver ends a process, under any allocator, that gives its memory back last.
+        os._exit(0)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    if sys.argv[1:2] and sys.argv[1] in PROGRAMS:
+        main(sys.argv[1])
+    else:
+        sys.exit(f"frameworks.py NAME, which is one of: {', '.join(PROGRAMS)}")

@@ -158,8 +158,12 @@ enum Task {
     /// Replay every trace, shipped and generated, on devices from ample to hardly enough, and hold
     /// what came of it against the goals.
     Figures(figures::Args),
-    /// Dry-run programs of real frameworks, which are installed the first time.
-    Frameworks,
+    /// Run programs of real frameworks, which are installed the first time: what each allocator
+    /// holds under them, and their dry runs.
+    Frameworks {
+        /// What each allocator holds under these programs alone, and no dry runs.
+        names: Vec<String>,
+    },
     /// Hold dry runs against measurements of real GPUs, which must be there.
     Score(score::Args),
     /// Draw memory held and time against the size of the device, for `docs/`.
@@ -237,7 +241,7 @@ fn carry_out(task: Task) -> Result<()> {
         }
         Task::Fuzz { seconds } => fuzz::fuzz(seconds),
         Task::Figures(args) => figures::figures(&args),
-        Task::Frameworks => frameworks::frameworks(),
+        Task::Frameworks { names } => frameworks::frameworks(&names),
         Task::Score(args) => score::score(&args),
         Task::Picture => figures::picture(),
         Task::Bench => bench(&["hit_path", "stalls", "replay", "decode"]),
