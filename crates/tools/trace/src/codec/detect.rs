@@ -14,6 +14,7 @@ use super::{csv, json, pickle, rmm, torch};
 use crate::model::Trace;
 
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+const PARQUET_MAGIC: [u8; 4] = *b"PAR1";
 /// What some editors put before UTF-8 text; it means nothing.
 const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 /// Enough to tell the formats apart.
@@ -66,6 +67,9 @@ fn plain(
         _ if first_line.ends_with(rmm::HEADER_END.as_bytes()) => {
             let lines = ShortLines { inner: input, since_newline: 0 };
             Ok(vec![rmm::read(lines, name, trace_name(name), limits)?])
+        }
+        _ if head.starts_with(&PARQUET_MAGIC) => {
+            Err(ReadError::new(name, Place::File, Problem::Parquet))
         }
         _ if is_pickle(head) => snapshot(&mut input, pickle::read, name, limits),
         _ if is_json(head) => snapshot(&mut input, json::read, name, limits),

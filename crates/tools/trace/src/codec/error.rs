@@ -62,6 +62,9 @@ pub enum Problem {
     /// None of the known formats.
     #[error("unknown format; expected a trace (.csv, .csv.zst), an RMM log or a PyTorch snapshot")]
     UnknownFormat,
+    /// What `drystone convert` and dry runs write for other programs.
+    #[error("a Parquet table is written and not read: give the trace or snapshot beside it")]
+    Parquet,
     /// Larger than [`Limits::decoded_bytes`](super::Limits::decoded_bytes) once decompressed.
     #[error("more than {limit} bytes when decompressed")]
     TooLarge {

@@ -54,6 +54,8 @@ fn what_is_no_trace_is_refused() {
         let error = load(file).unwrap_err();
         assert!(error.starts_with(unknown), "{error}");
     }
+    let error = load(b"PAR1\x15\x04").unwrap_err();
+    assert!(error.contains("Parquet table is written and not read"), "{error}");
     let error = read_path(Path::new("/nonexistent/x.csv"), &Limits::default()).unwrap_err();
     assert!(error.to_string().starts_with("/nonexistent/x.csv: No such file"), "{error}");
     let error = read_path(Path::new("/"), &Limits::default()).unwrap_err();
