@@ -18,6 +18,15 @@ from ._hook import environment
 from ._routes import ROUTES
 
 
+# What else there is, each with a help of its own.
+OTHERS = """
+python -m drystone doctor [--json]    what is found here, and what is off
+python -m drystone dry-run SCRIPT     what a script would hold on a GPU, without one (drystone-sim)
+drystone-run torchrun train.py        any command, and all that it starts
+drystone --help                       inspect and compare recordings of memory
+"""
+
+
 def main() -> None:
     """`python -m drystone`: a script, or with -m a module, in this interpreter."""
     if sys.argv[1:2] == [DRY_RUN] and not os.path.exists(DRY_RUN):
@@ -66,7 +75,8 @@ def _flags() -> list[str]:
 
 def _parser(name: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        name, description="Runs a program with Drystone as PyTorch's CUDA allocator.")
+        name, description="Runs a program with Drystone as PyTorch's CUDA allocator.",
+        formatter_class=argparse.RawDescriptionHelpFormatter, epilog=OTHERS)
     parser.add_argument(
         "--conf", metavar="KEY:VALUE,...", help="options, in place of DRYSTONE_CONF")
     parser.add_argument(
@@ -75,14 +85,17 @@ def _parser(name: str) -> argparse.ArgumentParser:
 
 
 def _become(command: list[str], given: argparse.Namespace) -> None:
-    try:
-        if given.conf:
-            # A wrong option is told before anything runs.
-            from . import _library
+    if given.conf:
+        # A wrong option is told before anything runs.
+        from . import _library
+        try:
             _library.configure(given.conf)
+        except DrystoneError as error:
+            sys.exit(f"drystone: --conf: {error}")
+    try:
         os.execvpe(command[0], command, environment(os.environ, given.conf, given.route))
-    except (DrystoneError, OSError) as error:
-        sys.exit(f"drystone: cannot run {command[0]}: {error}")
+    except OSError as error:
+        sys.exit(f"drystone: cannot run {command[0]}: {error.strerror}")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Invariant: whatever fails is a line of the answer, and never an exception.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import ctypes
 import io
@@ -28,8 +29,13 @@ VARIABLES = ("CUDA_VISIBLE_DEVICES", "LD_PRELOAD", "PYTORCH_ALLOC_CONF", "PYTORC
 
 def main(arguments: list[str]) -> int:
     """Prints what is found, as lines or with `--json`. 0 if Drystone serves PyTorch here."""
+    parser = argparse.ArgumentParser(
+        "python -m drystone doctor", description="Tells what Drystone finds here, and what is off; "
+        "ends with 0 where it serves PyTorch, else with 1.")
+    parser.add_argument("--json", action="store_true", help="JSON in place of lines")
+    given = parser.parse_args(arguments)
     facts = examine()
-    if "--json" in arguments:
+    if given.json:
         print(json.dumps(facts, indent=2))
     else:
         print("\n".join(map(printable, lines(facts))))

@@ -56,7 +56,8 @@ def enable(
     fraction = _settings.of_environment(os.environ).get(_settings.FRACTION)
     text = text_of(options) or os.environ.get("DRYSTONE_CONF", "")
     limited = _settings.with_fraction(text, fraction)
-    if options or limited != text:
+    if limited:
+        # What is wrong with them is said here, not by the first tensor.
         _library.configure(limited)
     options_text = limited
     if needs_device:
@@ -67,9 +68,6 @@ def enable(
         _native.install(shim, float(fraction or 1))
         is_enabled = True
     else:
-        if limited:
-            # What is wrong with them is said here, not by the first tensor.
-            _library.configure(limited)
         _library.bind_to_torch()
         _install(torch)
         is_enabled = True

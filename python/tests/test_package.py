@@ -82,6 +82,8 @@ class BadInput(unittest.TestCase):
         self.assertIn("limti", text)
         self.assertIn("limit (", text)
         self.assertIn("20GiX", self.refusal(options="limit='20GiX'"))
+        # Those of the environment are read as early.
+        self.assertIn("limti", self.refusal(DRYSTONE_CONF="limti:20GiB"))
         # The same again, with what is right: nothing was settled.
         after = "drystone.enable(limit='1GiB'); print(drystone.is_enabled())"
         self.assertIn("True", self.refusal(options="limit='20GiX'", after=after))

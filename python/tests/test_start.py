@@ -190,6 +190,12 @@ class Started(unittest.TestCase):
         done = run(sys.executable, "-m", "drystone", script, DRYSTONE_LIBRARY="/nowhere.so")
         self.assertEqual((done.returncode, done.stdout), (0, "native\n"), done.stderr)
         self.assertRegex(done.stderr, "^drystone: not enabled in process .*/nowhere.so")
+        done = run(sys.executable, "-m", "drystone", script, DRYSTONE_CONF="limti:1GiB")
+        self.assertEqual((done.returncode, done.stdout), (0, "native\n"), done.stderr)
+        self.assertRegex(done.stderr, "^drystone: not enabled in process .*limti")
+        done = run(sys.executable, "-m", "drystone", "--conf", "limti:1GiB", script)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertRegex(done.stderr, "^drystone: --conf: .*limti")
 
     def test_a_failure_in_the_package_is_a_line_and_the_program_runs(self):
         script = self.write("cpu.py", "import torch; print(torch.cuda.get_allocator_backend())")
