@@ -65,7 +65,13 @@ def kinds(device: int) -> dict[str, int]:
     return held if held["parameters"] else {}
 
 
-def kept_by_exceptions(device: int) -> list[_replay.Holder]:
+def exceptions() -> list[BaseException]:
+    """Every exception that is kept."""
+    [found] = _instances(BaseException)
+    return found
+
+
+def kept_by(exceptions: Iterable[BaseException], device: int) -> list[_replay.Holder]:
     """Live blocks that variables of functions refer to which an exception ended, by the exception
     and where it was raised, the most memory first. They live as long as the exception does."""
     torch = sys.modules.get("torch")
@@ -73,7 +79,6 @@ def kept_by_exceptions(device: int) -> list[_replay.Holder]:
         return []
     running = {id(frame) for frame in _running_frames()}
     found = []
-    [exceptions] = _instances(BaseException)
     with torch._C.DisableTorchFunction():
         for exception in exceptions:
             holder = _replay.Holder("", 0, 0)

@@ -1,7 +1,8 @@
 """Who holds a device's memory, told in the error that says that there is none left.
 
 Invariant: nothing here raises, takes memory of a device, or takes more than a small share of the
-program's time; what cannot be told is left out.
+program's time; what cannot be told is left out. What the handler of an exception keeps, in which
+the program tries again, is told always, since it is looked for there alone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from . import _library
 # Of a program's time, what telling may take: one part of so many.
 SHARE = 20
 PLACES_MAX = 3
+# How many exceptions are followed from the one that is handled.
+HANDLED_MAX = 8
 # Of a request, what an exception must keep to be told of: one part of so many.
 KEPT_SHARE = 20
 # After what time an interrupt that came meanwhile is raised in the program.
@@ -42,13 +45,16 @@ def install() -> None:
 @_TELL
 def _tell(device: int, requested: int, room: Any, size: int) -> int:
     global _next_s
-    # A second failure meanwhile, and one right after another, goes without.
-    if time.monotonic() < _next_s or not _telling.acquire(blocking=False):
+    # A second failure meanwhile goes without.
+    if not _telling.acquire(blocking=False):
         return 0
     began_s = time.monotonic()
+    # One right after another goes without what takes long.
+    is_soon = began_s < _next_s
     try:
         from ._text import printable
-        text = "\n".join(map(printable, _sentences(device, requested)))
+        sentences = _kept(device, requested, _handled()) if is_soon else _sentences(device, requested)
+        text = "\n".join(map(printable, sentences))
         text = text.encode(errors="replace")[:size]
         ctypes.memmove(room, text, len(text))
         return len(text)
@@ -60,13 +66,14 @@ def _tell(device: int, requested: int, room: Any, size: int) -> int:
         return 0
     finally:
         now_s = time.monotonic()
-        _next_s = now_s + SHARE * (now_s - began_s)
+        if not is_soon:
+            _next_s = now_s + SHARE * (now_s - began_s)
         _telling.release()
 
 
 def _sentences(device: int, requested: int) -> Iterable[str]:
     from ._figures import text_of_bytes
-    from ._holders import kept_by_exceptions, kinds
+    from ._holders import exceptions, kinds
     stats = _library.stats(device)
     held = kinds(device)
     if held:
@@ -79,10 +86,7 @@ def _sentences(device: int, requested: int) -> Iterable[str]:
         yield "Held most: " + "; ".join(
             f"{text_of_bytes(one.held)} at {one.name} ({one.blocks} blocks)"
             for one in found[:PLACES_MAX]) + "."
-    for one in kept_by_exceptions(device)[:1]:
-        if one.held * KEPT_SHARE >= requested:
-            yield (f"{text_of_bytes(one.held)} are in variables of functions that an exception "
-                   f"ended, {one.name}, as long as it is kept: leave its handler, and drop it.")
+    yield from _kept(device, requested, exceptions())
     processes = processes_of(device)
     own = processes.pop(os.getpid(), None)
     outside = max((own or 0) - stats["reserved_bytes"]["current"], 0)
@@ -91,6 +95,29 @@ def _sentences(device: int, requested: int) -> Iterable[str]:
                   for number, count in sorted(processes.items(), key=lambda item: -item[1])]
         yield (f"Beside PyTorch: this process {text_of_bytes(outside)}"
                f"{''.join(f', {other}' for other in others)}.")
+
+
+def _kept(
+    device: int, requested: int, exceptions: Iterable[BaseException],
+) -> Iterable[str]:
+    """What one of some exceptions keeps, the one that keeps most."""
+    from ._figures import text_of_bytes
+    from ._holders import kept_by
+    for one in kept_by(exceptions, device)[:1]:
+        if one.held * KEPT_SHARE >= requested:
+            yield (f"{text_of_bytes(one.held)} are in variables of functions that an exception "
+                   f"ended, {one.name}, as long as it is kept: leave its handler, and drop it.")
+
+
+def _handled() -> list[BaseException]:
+    """The exception in whose handler the program is, with those that it came of."""
+    found: list[BaseException] = []
+    one = sys.exc_info()[1]
+    while one is not None and not any(one is other for other in found) and len(found) < HANDLED_MAX:
+        found.append(one)
+        # Not the exception's own word for it.
+        one = BaseException.__context__.__get__(one)
+    return found
 
 
 def places(device: int) -> list[Any]:

@@ -297,6 +297,27 @@ class Holders(OnDevice):
             _shortage._next_s = 0.0
             self.assertNotIn("exception", refusal(9 * GIB))
 
+    def test_what_the_handler_keeps_is_told_right_after_another_refusal(self):
+        def fails():
+            scratch = empty(GIB)
+            empty(9 * GIB)
+            del scratch
+
+        def fails_in_another():
+            try:
+                fails()
+            except torch.OutOfMemoryError:
+                raise KeyError
+
+        text = "1.00 GiB are in variables of functions that an exception ended, OutOfMemoryError at"
+        for fail in (fails, fails_in_another):
+            with mock.patch.object(_shortage, "_next_s", float("inf")):
+                try:
+                    fail()
+                except (torch.OutOfMemoryError, KeyError):
+                    self.assertIn(text, refusal(9 * GIB))
+                self.assertNotIn("exception", refusal(9 * GIB))
+
     def test_no_code_of_the_program_runs_to_tell(self):
         class Proxy:
             def __getattr__(self, name):
@@ -314,7 +335,7 @@ class Holders(OnDevice):
             fails()
         except RuntimeError as error:
             raised = error
-        self.assertEqual(_holders.kept_by_exceptions(0)[0].held, 16 * MIB)
+        self.assertEqual(_holders.kept_by(_holders.exceptions(), 0)[0].held, 16 * MIB)
         del raised
 
     def test_an_interrupt_meanwhile_reaches_the_program(self):
