@@ -33,7 +33,7 @@ def enable(*, route: str | None = None, **options: object) -> None:
     ``limit="20GiB"`` or ``backend="vmm"``; without any that variable's hold. Whatever stands in the
     way is one `DrystoneError` that says what to do.
 
-    Nothing of PyTorch's is lost: history, snapshots, pools, trees of graphs. The wheel brings what
+    No feature of PyTorch's is lost: history, snapshots, pools, trees of graphs. The wheel brings what
     that takes for each release of PyTorch; another build takes a C++ compiler, once. Where there is
     none, Drystone is a plug-in of PyTorch, which can do less, and a line on standard error says so.
     ``route="compiled"`` is an error instead; ``route="plugin"`` is always the plug-in.
@@ -92,7 +92,7 @@ def monitor(
     return Monitor(interval_s, logger, file, port, address)
 
 
-def pin_mapping(memory: Tensor | int) -> Pin:
+def pin_mapping(memory: Tensor | Growable | int) -> Pin:
     """Keeps a tensor's memory, or the block at an address, where it is, also once it is freed.
 
     For memory that was registered with a network card or NCCL, or given to another process: it is
@@ -103,8 +103,10 @@ def pin_mapping(memory: Tensor | int) -> Pin:
     return Pin(address_of(memory))
 
 
-def tag(memory: Tensor | int, name: str | None) -> None:
-    """Counts a tensor's memory, or the block at an address, under a name until it is freed.
+def tag(memory: Tensor | Growable | int, name: str | None) -> None:
+    """Counts a tensor's memory, what `reserve` gave, or the block at an address, under a name.
+
+    It holds until that memory is freed.
 
     ``drystone.tag(cache, "kv")``: `report` tells how much each name has, now and at most.
     A block has one name at most; ``None`` takes it away. Views of a tensor are one memory.

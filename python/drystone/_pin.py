@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from . import _figures
+from ._growable import Growable
 from ._library import check, library
 
 
@@ -39,5 +40,7 @@ class Pin:
 
 
 def address_of(memory: Any) -> int:
-    """Where a tensor's storage starts; an address is one already."""
+    """Where a tensor's storage starts, or what grows in place; an address is one already."""
+    if isinstance(memory, Growable):
+        return memory.address
     return memory if isinstance(memory, int) else memory.untyped_storage().data_ptr()

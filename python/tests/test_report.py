@@ -151,9 +151,11 @@ class Report(OnDevice):
     def test_what_grows_in_place_is_told_apart(self):
         with drystone.reserve(256 * MIB) as cache:
             cache.grow_to(64 * MIB)
+            drystone.tag(cache, "kv")
             [device] = _figures.gather()
             names = {account.name: account.live for account in device.accounts}
         self.assertEqual(names["reserved to grow, large, default stream"], 64 * MIB)
+        self.assertEqual(device.stats["tags"]["kv"]["current"], 64 * MIB)
 
     def test_each_pool_and_stream_has_its_peak_with_no_recording(self):
         side = torch.cuda.Stream()
