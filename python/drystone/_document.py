@@ -18,6 +18,7 @@ GAUGES = ("requested", "allocated", "active", "reserved")
 # How many of the largest are told.
 SIZES_MAX, HOLDERS_MAX, ACCOUNTS_MAX = 5, 10, 20
 NO_STACKS = "not known: history, with its stacks, is not being recorded"
+NOTHING_SINCE = "not known: nothing was allocated or freed since the recording of history began"
 # States of blocks, as the page numbers them; all else is pending.
 PENDING, STATES = 1, {_figures.LIVE: 0, _figures.FREE: 2}
 
@@ -33,7 +34,8 @@ def take(
     sections = sections or [_section("No device is in use yet.", [])]
     replayed = _replay.replay(recorded, recording)
     room = [{"text": _room.conclusion(device, replayed, batch)} for device in devices]
-    live = _holders("", holders(recorded["segments"])) if recorded else [{"text": NO_STACKS}]
+    live = _holders("", holders(recorded["segments"])) if recorded else [
+        {"text": NOTHING_SINCE if _replay.is_recording() else NO_STACKS}]
     return {
         "subtitle": "memory of a process",
         "note": (f"Drystone {version}, {how}, process {os.getpid()}, "
@@ -66,9 +68,9 @@ def facts(device: Device) -> list[str]:
         f"{text_of_count(stats['aliases'])} aliases ({text_of_bytes(stats['alias_bytes'])})",
         f"{text_of_count(stats['cross_stream_reuses'])} blocks reused across streams",
         f"{text_of_count(stats['driver_calls'])} driver calls",
-        f"{choices(stats['with_room'])} with room to spare",
-        f"{choices(stats['under_pressure'])} without",
-        f"the device asked {text_of_count(stats['device_looks'])} times what is free",
+        f"with room to spare {choices(stats['with_room'])}",
+        f"without {choices(stats['under_pressure'])}",
+        f"{text_of_count(stats['device_looks'])} questions to the device about what is free",
     ]
     if stats["pinned_bytes"]:
         found.append(f"{text_of_bytes(stats['pinned_bytes'])} pinned")
@@ -162,6 +164,7 @@ def _device(device: Device) -> Tree:
         {"bar": shares(device)},
         _table("Now and at most", ("", "now", "peak", "small", "peak", "large", "peak"),
                gauges(device)),
+        {"text": ", ".join(facts(device))},
         _table("Pools and streams",
                ("pool, scale, stream", "reserved", "in use", "peak", "pending", "free",
                 "largest free"), account_rows(device))]
@@ -173,7 +176,6 @@ def _device(device: Device) -> Tree:
     parts += [
         _table("Sizes that hold most", ("size of live blocks", "blocks", "together"),
                size_rows(device)),
-        {"text": ", ".join(facts(device))},
         {"title": "Segments", "map": layout(device.segments)}]
     return _section(f"GPU {device.ordinal}: {headline(device)}", parts)
 

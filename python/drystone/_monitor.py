@@ -109,7 +109,7 @@ class Monitor:
         new = calls - self._calls.get(device.ordinal, 0)
         self._calls[device.ordinal] = calls
         return (f"GPU {device.ordinal}: {active} in use of {reserved} reserved (peak {peak}), "
-                f"largest free {text_of_bytes(device.largest_free)}, {new} driver calls since")
+                f"largest free {text_of_bytes(device.largest_free)}, {new} new driver calls")
 
 
 class _Handler(BaseHTTPRequestHandler):

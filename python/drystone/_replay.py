@@ -81,6 +81,18 @@ def history() -> Tree | None:
     return found if any(found["device_traces"]) else None
 
 
+def is_recording() -> bool:
+    """Whether PyTorch records a history, be there anything in it or not."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return False
+    try:
+        return torch._C._cuda_isHistoryEnabled()
+    except RuntimeError:
+        # This way PyTorch has no history.
+        return False
+
+
 def replay(
     recorded: Tree | None, recording: str | os.PathLike[str] | None,
 ) -> list[Replayed] | str:

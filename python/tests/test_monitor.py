@@ -100,8 +100,8 @@ class Monitoring(unittest.TestCase):
         self.assertRegex(
             logs.output[0],
             r"^INFO:drystone:GPU 0: [\d.]+ MiB in use of [\d.]+ MiB reserved \(peak [\d.]+ \w+\), "
-            r"largest free [\d.]+ \w+, \d+ driver calls since$")
-        self.assertIn(" 0 driver calls since", logs.output[2])
+            r"largest free [\d.]+ \w+, \d+ new driver calls$")
+        self.assertIn(" 0 new driver calls", logs.output[2])
         self.assertEqual(threads(), [])
 
     def test_a_logger_of_ones_own(self):
