@@ -3,8 +3,8 @@ imports from NVIDIA's, and the `drystone` command.
 
 `cargo xtask sim-wheel` makes them for any machine, and names their folder. Where it was not asked,
 they are built here for this machine: the stubs are those of the PyTorch wheels whose `torch/lib`
-folders `DRYSTONE_SIM_TORCH` names, or of the one that `cargo xtask torch` installs. Invariant: the
-wheel is for one platform, and for any Python 3.
+folders `DRYSTONE_SIM_TORCH` names, else of the PyTorch beside which this is installed and of the one
+that `cargo xtask torch` installs. Invariant: the wheel is for one platform, and for any Python 3.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ class Hook(BuildHookInterface):
     def _built(self, root: Path) -> Path:
         parts = root / "target/sim-parts/local"
         self._cargo(root, "xtask", "simcuda", "--out", str(parts / "lib"))
-        usual = root.glob("target/torch/venv/lib/python*/site-packages/torch/lib")
+        beside = Path(sysconfig.get_path("platlib"), "torch/lib")
+        usual = [*root.glob("target/torch/venv/lib/python*/site-packages/torch/lib"),
+                 *([beside] if beside.exists() else [])]
         wheels = (os.environ[TORCH].split(os.pathsep) if TORCH in os.environ
                   else map(str, usual))
         for number, folder in enumerate(filter(None, wheels)):

@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
                      help="what the program reads back from the device [zeros]")
     dry.add_argument("--find", metavar="ARG=LOW..HIGH", type=_find.parse,
                      help="the largest value of the program's option --ARG that fits")
-    dry.add_argument("--allocator", choices=_dry_run.ALLOCATORS, default="native",
+    dry.add_argument("--allocator", choices=_dry_run.ALLOCATORS, default="native", type=_allocator,
                      help="whose verdict --find and the exit code go by [native]")
     dry.add_argument("--limited", action="store_true",
                      help="memory ends where the device's does: for programs that catch out of "
@@ -98,6 +98,10 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1")
     return int(text)
+
+
+def _allocator(text: str) -> str:
+    return next((name for name in _dry_run.ALLOCATORS if name.lower() == text.lower()), text)
 
 
 def _values(text: str) -> str:
@@ -148,7 +152,7 @@ def _do_run(given: argparse.Namespace) -> int:
     try:
         os.execvpe(command[0], command, _libraries.preloaded(os.environ, device))
     except OSError as error:
-        raise SimError(f"cannot run {command[0]}: {error}") from error
+        raise SimError(f"cannot run {command[0]}: {error.strerror}") from error
 
 
 def _do_pytest(given: argparse.Namespace) -> int:

@@ -206,6 +206,8 @@ def _ranks_of(gpu: Gpu, process: _recording.Process, others: int = 0) -> list[Ra
 
 
 def _run(request: Request, folder: Path) -> int:
+    # Else the program would end in it, at its import of PyTorch.
+    _libraries.of_torch()
     device = f"{request.gpu.settings()},devices:{request.ranks}"
     if request.is_limited:
         device += f",context:{request.gpu.context.high},overcommit:false"
@@ -222,7 +224,7 @@ def _run(request: Request, folder: Path) -> int:
         # Standard output is the report's.
         process = subprocess.Popen(request.command, env=environment, stdout=sys.stderr)
     except OSError as error:
-        raise SimError(f"cannot run {request.command[0]}: {error}") from error
+        raise SimError(f"cannot run {request.command[0]}: {error.strerror}") from error
     began = time.monotonic()
     while True:
         try:

@@ -59,15 +59,21 @@ def cudnn() -> dict[str, str]:
     return next(({CUDNN: str(file.resolve().parent)} for file in found if file.exists()), {})
 
 
+def of_torch() -> list[Path]:
+    """All of them, where those are there that PyTorch asks for."""
+    files = libraries()
+    if not any(file.name.startswith("libcublas.so") for file in files):
+        raise SimError(f"there are no stubs of NVIDIA's libraries in {files[0].parent}: install "
+                       "PyTorch, and then this again from its source (pip install "
+                       "--force-reinstall ./python-sim), or name the torch/lib of a PyTorch in "
+                       "DRYSTONE_SIM_TORCH meanwhile")
+    return files
+
+
 def load() -> None:
     """Loads them into this process, before PyTorch asks for any."""
     os.environ.update(cudnn())
-    files = libraries()
-    if not any(file.name.startswith("libcublas.so") for file in files):
-        raise SimError(f"there are no stubs of NVIDIA's libraries in {files[0].parent}: build the "
-                       "wheel with DRYSTONE_SIM_TORCH naming the torch/lib of this PyTorch, or see "
-                       f"`cargo xtask stubs` and {LIBRARIES}")
-    for file in files:
+    for file in of_torch():
         try:
             ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL)
         except OSError as error:
