@@ -108,8 +108,10 @@ def folder() -> Path:
     if named:
         places = [lambda: Path(named)]
     else:
-        caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        # Without a home folder "~" stays what it is.
+        # A home folder that is not there, as a service's is, is made by nobody, not even by root.
+        home = os.path.expanduser("~")
+        own = os.path.join(home, ".cache") if os.path.isdir(home) else ""
+        caches = os.environ.get("XDG_CACHE_HOME") or own
         places = [lambda: Path(caches) / "drystone"] if os.path.isabs(caches) else []
         # Asked for last, and only then: there may be none.
         places.append(lambda: Path(tempfile.gettempdir()) / f"drystone-{os.getuid()}")
