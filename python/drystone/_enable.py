@@ -75,7 +75,8 @@ def enable(
         _parity.install(torch, float(fraction or 1))
     from . import _shortage
     _shortage.install()
-    _settings.follow(torch, is_limited=_settings.has_limit(text))
+    _settings.follow(
+        torch, is_limited=_settings.has_limit(text), is_plug_in=shim is None)
     _settings.tell_of_environment(os.environ, is_plug_in=shim is None)
 
 

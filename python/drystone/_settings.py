@@ -18,6 +18,8 @@ FRACTION = "per_process_memory_fraction"
 # Those that hold here too, are of host memory, or are always so.
 HONOURED = (
     "expandable_segments", "use_cuda_host_register", "release_lock_on_cudamalloc", FRACTION)
+# Those that hold with the compiled route.
+HONOURED_COMPILED = ("throw_on_cudamalloc_oom",)
 # What others are there for, and why it is so without them.
 NOT_NEEDED = {
     "max_split_size_mb": "pieces of any size are put together again",
@@ -54,11 +56,14 @@ def tell_of_environment(environment: Mapping[str, str], is_plug_in: bool) -> Non
 def told_of_environment(environment: Mapping[str, str], is_plug_in: bool) -> list[str]:
     """Why settings that were made have no effect of their own, a clause each."""
     more = (NO_CACHING,) if is_plug_in and environment.get(NO_CACHING) is not None else ()
-    return _told(of_environment(environment), more)
+    return _told(of_environment(environment), is_plug_in, more)
 
 
-def _told(given: Mapping[str, str], more: tuple[str, ...] = ()) -> list[str]:
-    keys = [key for key in given if not key.startswith("pinned_") and key not in HONOURED
+def _told(
+    given: Mapping[str, str], is_plug_in: bool, more: tuple[str, ...] = (),
+) -> list[str]:
+    honoured = HONOURED if is_plug_in else HONOURED + HONOURED_COMPILED
+    keys = [key for key in given if not key.startswith("pinned_") and key not in honoured
             and (key, given[key]) != ("backend", "native")]
     told = [f"{key} is not needed, {NOT_NEEDED[key]}" for key in keys if key in NOT_NEEDED]
     unknown = [*(key for key in keys if key not in NOT_NEEDED), *more]
@@ -87,22 +92,23 @@ def has_limit(options: str) -> bool:
     return "limit" in options
 
 
-def follow(torch: ModuleType, is_limited: bool) -> None:
+def follow(torch: ModuleType, is_limited: bool, is_plug_in: bool) -> None:
     """From now on settings that the program makes while it runs count as those before."""
     for name in SETTERS:
         if hasattr(torch._C, name):
-            setattr(torch._C, name, _followed(torch, getattr(torch._C, name), is_limited))
+            setter = _followed(torch, getattr(torch._C, name), is_limited, is_plug_in)
+            setattr(torch._C, name, setter)
 
 
 def _followed(
-    torch: ModuleType, setter: Callable[[str], None], is_limited: bool,
+    torch: ModuleType, setter: Callable[[str], None], is_limited: bool, is_plug_in: bool,
 ) -> Callable[[str], None]:
     @functools.wraps(setter)
     def set_and_follow(text: str) -> None:
         # What cannot be is refused in PyTorch's words.
         setter(text)
         given = _parsed(text)
-        told = _told(given)
+        told = _told(given, is_plug_in)
         if FRACTION in given and is_limited:
             told.append(f"{FRACTION} without effect, an option limits memory")
         elif FRACTION in given:

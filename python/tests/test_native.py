@@ -131,6 +131,33 @@ class Pools(OnDevice):
         torch.cuda.empty_cache()
         self.assertEqual(torch.cuda.memory_reserved(), 0)
 
+    @since(2, 12)
+    def test_what_would_pass_the_limit_is_rejected_where_that_is_asked_for(self):
+        def counts():
+            stats = torch.cuda.memory_stats()
+            return stats["num_ooms"], stats["num_oom_rejections"]
+
+        setting = "throw_on_cudamalloc_oom:{},per_process_memory_fraction:{}"
+        torch.cuda.reset_accumulated_memory_stats()
+        told = []
+        torch._C._cuda_attach_out_of_memory_observer(lambda *figures: told.append(figures))
+        torch._C._accelerator_setAllocatorSettings(setting.format(True, 0.5))
+        cached = empty(2 * GIB)
+        del cached
+        # What is cached serves it.
+        served = empty(3 * GIB)
+        with self.assertRaisesRegex(torch.OutOfMemoryError, "rejected .*_memory_fraction"):
+            empty(2 * GIB)
+        self.assertEqual((counts(), told), ((0, 1), []))
+        torch._C._accelerator_setAllocatorSettings(setting.format(False, 0.5))
+        with self.assertRaises(torch.OutOfMemoryError):
+            empty(2 * GIB)
+        self.assertEqual((counts(), len(told)), ((1, 1), 1))
+        torch.cuda.reset_accumulated_memory_stats()
+        self.assertEqual(counts(), (0, 0))
+        torch._C._accelerator_setAllocatorSettings(setting.format(False, 1.0))
+        del served
+
     @since(2, 13)
     def test_what_each_private_pool_holds_and_held(self):
         def figures(name):

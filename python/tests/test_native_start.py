@@ -61,10 +61,6 @@ ATTEMPTS = """
     attempt("anybody's folder")
     del os.environ["CXX"], os.environ["DRYSTONE_CACHE"]
     usual, linked = tempfile.gettempdir, _native.LINKED
-    os.environ.pop("XDG_CACHE_HOME", None)
-    home, os.environ["HOME"] = os.environ.get("HOME", ""), os.path.abspath("no home")
-    found["no home"] = [str(_native.folder()), tempfile.gettempdir(), os.path.exists("no home")]
-    os.environ["HOME"] = home
     def none(): raise FileNotFoundError("no usable temporary directory")
     tempfile.gettempdir = none
     os.environ["XDG_CACHE_HOME"] = os.path.abspath("home")
@@ -104,10 +100,6 @@ class Refusals(unittest.TestCase):
         self.check("failing compiler", "x.h:3: error: no such thing", "use another by CXX")
         self.assertEqual(self.found["kept"], [])
         self.check("useless compiler", "cannot be loaded", "remove")
-
-    def test_a_home_folder_that_is_not_there_is_not_made(self):
-        kept, temporary, is_made = self.found["no home"]
-        self.assertEqual((Path(kept).parent, is_made), (Path(temporary), False))
 
     def test_the_folder(self):
         self.check("no folder", "DRYSTONE_CACHE", "/proc/nowhere")

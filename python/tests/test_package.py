@@ -128,6 +128,9 @@ class Options(unittest.TestCase):
         for fine in ("", "expandable_segments:True", "backend:native",
                      "pinned_use_background_threads:1", "per_process_memory_fraction:0.5"):
             self.assertEqual(told(fine), [])
+        self.assertEqual(told("throw_on_cudamalloc_oom:True"), [])
+        [needless] = told("throw_on_cudamalloc_oom:True", is_plug_in=True)
+        self.assertIn("throw_on_cudamalloc_oom is not needed", needless)
         [needless] = told("max_split_size_mb:40")
         self.assertIn("max_split_size_mb is not needed", needless)
         collects, rest = told(

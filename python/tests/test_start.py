@@ -308,11 +308,15 @@ class Started(unittest.TestCase):
                 os.environ.pop(variable, None)
             tempfile.tempdir = None
             self.addCleanup(setattr, tempfile, "tempdir", None)
+            # A home that is not there, as a service's user has one, is made by nobody.
+            temporary = self.folder / f"drystone-{os.getuid()}"
+            self.assertEqual((folder(), home.exists()), (temporary, False))
+            home.mkdir()
             self.assertEqual(folder(), home / ".cache/drystone")
             # A home that cannot be one.
             os.environ["HOME"] = "/proc/nowhere"
             found = folder()
-            self.assertEqual(found, self.folder / f"drystone-{os.getuid()}")
+            self.assertEqual(found, temporary)
             self.assertEqual(found.stat().st_mode & 0o777, 0o700)
             os.chmod(found, 0o777)
             with self.assertRaisesRegex(drystone.DrystoneError, "changed by other users: chmod"):

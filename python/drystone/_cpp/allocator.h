@@ -50,6 +50,8 @@ struct Device {
   // By the low bits of its id, whether Drystone knows that a stream stays.
   std::array<std::atomic<bool>, 512> kept_streams{};
   std::atomic<int64_t> refusals{0};
+  // Those that the program asked to be told of as rejected; none of them is a refusal.
+  std::atomic<int64_t> rejections{0};
   // How often the program had unused memory given back.
   std::atomic<int64_t> trims{0};
   std::atomic<double> fraction;
@@ -145,6 +147,8 @@ class Allocator final : public Interface {
   void* take_watched(Device& device, size_t bytes, cudaStream_t stream, Refusal refusal);
   void* attempt(Device& device, const Request& request, Refusal& refusal);
   [[noreturn]] void refuse(Device& device, const Request& request, const Refusal& refusal);
+  template <class Observer>
+  std::vector<Observer> copy_of(const std::vector<Observer>& observers);
   // True if the block is the program's no more, or the process ends.
   drystone_status give(void* address);
   drystone_status give_watched(void* address);
@@ -164,6 +168,7 @@ class Allocator final : public Interface {
   std::atomic<bool> is_caching_{std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") == nullptr};
   std::mutex mutex_;
   std::vector<caching::OutOfMemoryObserver> observers_;
+  std::vector<OomRejectionObserver> rejection_observers_;
   std::vector<AllocatorTraceTracker> trackers_;
   std::vector<AnnotationEntry> annotations_;
   size_t annotations_max_ = 0;

@@ -227,20 +227,31 @@ inline void Allocator::refuse(
     (void)cudaMemGetInfo(&free_bytes, &total_bytes);
   }
   auto allowed_bytes = static_cast<size_t>(device.fraction * static_cast<double>(total_bytes));
+  if (is_rejecting() && stats.allocated_bytes.current + request.bytes > allowed_bytes) {
+    ++device.rejections;
+    for (const auto& observer : copy_of(rejection_observers_)) {
+      observer(device.index, request.bytes, stats.reserved_bytes.current, total_bytes);
+    }
+    TORCH_CHECK_WITH(
+        OutOfMemoryError, false, text, " It was rejected because it would exceed the limit of "
+        "per_process_memory_fraction (throw_on_cudamalloc_oom).");
+  }
   ++device.refusals;
   device.history.refused(request, free_bytes);
   c10::reportOutOfMemoryToProfiler(
       static_cast<int64_t>(request.bytes), stats.allocated_bytes.current,
       stats.reserved_bytes.current, c10::Device(c10::DeviceType::CUDA, device.index));
-  std::vector<caching::OutOfMemoryObserver> observers;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    observers = observers_;
-  }
-  for (const auto& observer : observers) {
+  for (const auto& observer : copy_of(observers_)) {
     observer(device.index, request.bytes, allowed_bytes, free_bytes);
   }
   TORCH_CHECK_WITH(OutOfMemoryError, false, text);
+}
+
+// They are called without the lock.
+template <class Observer>
+std::vector<Observer> Allocator::copy_of(const std::vector<Observer>& observers) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return observers;
 }
 
 inline drystone_status Allocator::give(void* address) {

@@ -97,6 +97,7 @@ inline DeviceStats Allocator::getDeviceStats(DeviceIndex device) {
   }
   DeviceStats stats = device_stats(now, of.baseline);
   stats.num_ooms = of.refusals;
+  set_rejections(stats, of.rejections);
   // Either waits for all streams.
   stats.num_sync_all_streams = of.trims + stats.num_alloc_retries;
   if (HAS_POOL_FIGURES && of.is_used) {
@@ -115,6 +116,7 @@ inline void Allocator::resetAccumulatedStats(DeviceIndex device) {
   of.baseline.stats = device_stats(now, Baseline{});
   of.baseline.retries = now.retries;
   of.refusals = 0;
+  of.rejections = 0;
   of.trims = 0;
   if (HAS_POOL_FIGURES) {
     of.pool_figures.reset_accumulated();
@@ -302,8 +304,10 @@ inline void Allocator::attachOutOfMemoryObserver(caching::OutOfMemoryObserver ob
   observers_.push_back(std::move(observer));
 }
 
-// Nothing is refused before it is tried.
-inline void Allocator::attachOomRejectionObserver(OomRejectionObserver) {}
+inline void Allocator::attachOomRejectionObserver(OomRejectionObserver observer) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  rejection_observers_.push_back(std::move(observer));
+}
 
 inline void Allocator::attachAllocatorTraceTracker(AllocatorTraceTracker tracker) {
   std::lock_guard<std::mutex> lock(mutex_);

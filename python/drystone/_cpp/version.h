@@ -5,9 +5,11 @@
 
 #pragma once
 
+#include <c10/cuda/CUDAAllocatorConfig.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <torch/csrc/api/include/torch/version.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -57,7 +59,7 @@ struct StreamSegmentSize {
 #if DRYSTONE_TORCH >= 212
 using caching::OomRejectionObserver;
 #else
-struct OomRejectionObserver {};
+using OomRejectionObserver = std::function<void(int64_t, size_t, size_t, size_t)>;
 #endif
 
 // Of an allocator that PyTorch keeps alive for as long as it has to.
@@ -150,6 +152,21 @@ inline void set_reserved(DeviceStats& stats, PoolName pool, const StatArray& of)
 #else
 inline constexpr bool HAS_POOL_FIGURES = false;
 inline void set_reserved(DeviceStats&, PoolName, const StatArray&) {}
+#endif
+
+// Whether the program wants to hear of what would pass its limit as rejected, and how often it was.
+#if DRYSTONE_TORCH >= 212
+inline bool is_rejecting() {
+  return caching::CUDAAllocatorConfig::throw_on_cudamalloc_oom();
+}
+inline void set_rejections(DeviceStats& stats, int64_t count) {
+  stats.num_oom_rejections = count;
+}
+#else
+inline bool is_rejecting() {
+  return false;
+}
+inline void set_rejections(DeviceStats&, int64_t) {}
 #endif
 
 // The action of a name. Before 2.11 nobody names any, before 2.14 there is no annotation.
