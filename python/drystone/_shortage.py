@@ -2,17 +2,16 @@
 
 Invariant: nothing here raises, takes memory of a device, or takes more than a small share of the
 program's time; what cannot be told is left out. What the handler of an exception keeps, in which
-the program tries again, is told always, since it is looked for there alone.
+the program tries again, is told always, since it is looked for there alone. It runs in a thread of
+its own, so that signals, tracers and compilers of the program's frames do not meet it.
 """
 
 from __future__ import annotations
 
-import _thread
 import atexit
 import ctypes
 import os
 import sys
-import threading
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -26,12 +25,10 @@ PLACES_MAX = 3
 HANDLED_MAX = 8
 # Of a request, what an exception must keep to be told of: one part of so many.
 KEPT_SHARE = 20
-# After what time an interrupt that came meanwhile is raised in the program.
-INTERRUPT_S = 0.05
 
 _TELL = ctypes.CFUNCTYPE(
     ctypes.c_size_t, ctypes.c_int, ctypes.c_size_t, ctypes.POINTER(ctypes.c_char), ctypes.c_size_t)
-_telling = threading.Lock()
+# From when on everything is told again.
 _next_s = 0.0
 
 
@@ -44,31 +41,23 @@ def install() -> None:
 
 @_TELL
 def _tell(device: int, requested: int, room: Any, size: int) -> int:
+    """The library asks it in a thread of its own, once at a time."""
     global _next_s
-    # A second failure meanwhile goes without.
-    if not _telling.acquire(blocking=False):
-        return 0
     began_s = time.monotonic()
     # One right after another goes without what takes long.
     is_soon = began_s < _next_s
     try:
         from ._text import printable
         sentences = _kept(device, requested, _handled()) if is_soon else _sentences(device, requested)
-        text = "\n".join(map(printable, sentences))
-        text = text.encode(errors="replace")[:size]
+        text = "\n".join(map(printable, sentences)).encode(errors="replace")[:size]
         ctypes.memmove(room, text, len(text))
         return len(text)
-    except KeyboardInterrupt:
-        # Raised here it would be lost, so it is once this is over.
-        threading.Timer(INTERRUPT_S, _thread.interrupt_main).start()
-        return 0
     except Exception:
         return 0
     finally:
-        now_s = time.monotonic()
         if not is_soon:
+            now_s = time.monotonic()
             _next_s = now_s + SHARE * (now_s - began_s)
-        _telling.release()
 
 
 def _sentences(device: int, requested: int) -> Iterable[str]:
@@ -110,13 +99,17 @@ def _kept(
 
 
 def _handled() -> list[BaseException]:
-    """The exception in whose handler the program is, with those that it came of."""
+    """The exceptions in whose handlers the program's threads are, with those that they came of."""
     found: list[BaseException] = []
-    one = sys.exc_info()[1]
-    while one is not None and not any(one is other for other in found) and len(found) < HANDLED_MAX:
-        found.append(one)
-        # Not the exception's own word for it.
-        one = BaseException.__context__.__get__(one)
+    for one in sys._current_exceptions().values():
+        # Up to Python 3.11 with its type and traceback.
+        one = one[1] if isinstance(one, tuple) else one
+        for _ in range(HANDLED_MAX):
+            if one is None or any(one is other for other in found):
+                break
+            found.append(one)
+            # Not the exception's own word for it.
+            one = BaseException.__context__.__get__(one)
     return found
 
 

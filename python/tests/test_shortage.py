@@ -2,8 +2,12 @@
 
 import ctypes
 import gc
+import os
 import signal
+import subprocess
 import sys
+import tempfile
+import textwrap
 import time
 import unittest
 from pathlib import Path
@@ -13,9 +17,9 @@ import torch
 from torch import nn
 
 import drystone
-from drystone import _holders, _shortage
+from drystone import _holders, _library, _shortage
 from native_device import OnDevice, empty, record
-from support import GIB, MIB, since
+from support import GIB, MIB, answer, since
 
 
 def runtime():
@@ -24,6 +28,27 @@ def runtime():
     packages = Path(torch.__file__).parents[1]
     [library, *_] = packages.glob(f"nvidia/*/lib/libcudart.so.{version}")
     return ctypes.CDLL(str(library))
+
+
+# A thread is refused memory, and has the reason told, while the caller waits for it.
+WAITS = """
+    #include <pthread.h>
+    typedef int (*allocate_fn)(void **, unsigned long, int, void *);
+    typedef unsigned long (*shortage_fn)(int, unsigned long, char *, unsigned long);
+    static allocate_fn allocate; static shortage_fn tell; static char *text; static unsigned long size;
+    static void *is_refused(void *unused) {
+        void *block = 0;
+        if (allocate(&block, 1UL << 40, 0, 0) != 0) tell(0, 1UL << 40, text, size);
+        return block;
+    }
+    int waits_for_a_refusal(void *a, void *t, char *to, unsigned long bytes) {
+        pthread_t thread; void *block = &thread;
+        allocate = (allocate_fn)a; tell = (shortage_fn)t; text = to; size = bytes;
+        pthread_create(&thread, 0, is_refused, 0);
+        pthread_join(thread, &block);
+        return block != 0;
+    }
+"""
 
 
 class Taken:
@@ -338,15 +363,65 @@ class Holders(OnDevice):
         self.assertEqual(_holders.kept_by(_holders.exceptions(), 0)[0].held, 16 * MIB)
         del raised
 
-    def test_an_interrupt_meanwhile_reaches_the_program(self):
-        room = ctypes.create_string_buffer(100)
-        # What a shell starts in the background ignores interrupts.
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        self.addCleanup(signal.signal, signal.SIGINT, before)
-        with mock.patch.object(_shortage, "_sentences", side_effect=KeyboardInterrupt), \
-                mock.patch.object(_shortage, "_next_s", 0.0), self.assertRaises(KeyboardInterrupt):
-            _shortage._tell(0, 1, room, len(room))
-            time.sleep(5)
+    def test_a_signal_meanwhile_reaches_the_program(self):
+        def ends(number, frame):
+            raise SystemExit(number)
+
+        def takes_long(*_):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.2)
+            return []
+
+        before = signal.signal(signal.SIGTERM, ends)
+        self.addCleanup(signal.signal, signal.SIGTERM, before)
+        _shortage._next_s = 0.0
+        with mock.patch.object(_shortage, "_sentences", takes_long), self.assertRaises(SystemExit):
+            refusal(9 * GIB)
+
+    def test_whoever_has_pythons_lock_may_wait_for_the_thread_that_fails(self):
+        with tempfile.TemporaryDirectory() as folder:
+            made = Path(folder, "waits.so")
+            subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", made, "-lpthread"],
+                           input=WAITS, text=True, check=True)
+            # Keeps Python's lock, as functions of extensions do unless they let it go.
+            waits = ctypes.PyDLL(str(made)).waits_for_a_refusal
+        began_s = time.monotonic()
+        library, text = _library.library(), ctypes.create_string_buffer(4096)
+        functions = (ctypes.cast(function, ctypes.c_void_p) for function in (
+            library.drystone_allocate, library.drystone_torch_shortage))
+        self.assertEqual(waits(*functions, text, ctypes.c_size_t(len(text))), 0)
+        self.assertIn(b"Tried to allocate 1024.00 GiB", text.value)
+        self.assertLess(time.monotonic() - began_s, 60)
+        # For a while nobody is asked.
+        self.assertNotIn("By kind", refusal(9 * GIB))
+
+    def test_no_compiler_of_the_programs_frames_sees_what_is_told(self):
+        told = answer(sys.executable, "-B", "-c", textwrap.dedent("""
+            import json, torch, drystone
+            drystone.enable()
+            from torch._dynamo.utils import counters
+
+            @torch._dynamo.disable(recursive=False)
+            def fails():
+                return torch.empty(1 << 42, dtype=torch.uint8, device="cuda")
+
+            @torch.compile(backend="eager")
+            def step(x, is_last):
+                y = x + 1
+                torch._dynamo.graph_break()
+                return fails() if is_last else y
+
+            x = torch.nn.Linear(4, 4).cuda()(torch.ones(2, 4, device="cuda"))
+            step(x, False)
+            before = counters["frames"]["total"]
+            try:
+                step(x, True)
+            except torch.OutOfMemoryError as error:
+                print(json.dumps(["By kind" in str(error), counters["frames"]["total"] - before]))
+        """))
+        self.assertEqual(told[0], True)
+        # Those of the program's own: of the package there would be more than a hundred.
+        self.assertLess(told[1], 6)
 
     def test_telling_takes_a_small_share_of_the_time(self):
         model = nn.Linear(64, 64).cuda()

@@ -614,9 +614,9 @@ uint64_t drystone_torch_refusals(int device);
 
 /**
  * Sets who is asked what holds memory each time PyTorch is told that a device has none left; null
- * for nobody. It is given the device, the size asked for, and room for a text, and returns how
- * many bytes of it it has written, without a NUL. It is asked by the thread that failed, with no
- * lock held. Any thread.
+ * for nobody, which waits a while for the answer under way. It is given the device, the size asked
+ * for, and room for a text, and returns how many bytes of it it has written, without a NUL. It is
+ * asked by a thread of its own, once at a time, with no lock held. Any thread.
  */
 void drystone_torch_describe_with(size_t (*describe)(int, size_t, char*, size_t));
 

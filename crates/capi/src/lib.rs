@@ -14,6 +14,7 @@ mod about;
 mod control;
 mod filter;
 mod growable;
+mod holders;
 mod layout;
 mod memory;
 mod memory_provider;

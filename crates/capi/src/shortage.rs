@@ -1,36 +1,17 @@
 //! What PyTorch's users read where there is no memory: what to do, who holds most, PyTorch's own
 //! words and figures, and then what only the allocator knows.
 //!
-//! Invariant: while the program is asked who holds what, no lock is held here: it may allocate,
-//! free, and take Python's lock.
+//! Invariant: while the program is asked who holds what, no lock is held here: it may allocate
+//! and free.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
 
 use drystone::{Hundredths, OutOfMemory};
-use parking_lot::Mutex;
 
 use crate::barrier::barrier;
 use crate::status::Status;
-use crate::{last_error, registry};
-
-/// More than a few lines.
-const HOLDERS_BYTES: usize = 4096;
-
-type Describe = extern "C" fn(c_int, usize, *mut c_char, usize) -> usize;
-
-static DESCRIBE: Mutex<Option<Describe>> = Mutex::new(None);
-
-/// Sets who is asked what holds memory each time PyTorch is told that a device has none left; null
-/// for nobody. It is given the device, the size asked for, and room for a text, and returns how
-/// many bytes of it it has written, without a NUL. It is asked by the thread that failed, with no
-/// lock held. Any thread.
-#[unsafe(no_mangle)]
-pub extern "C" fn drystone_torch_describe_with(
-    describe: Option<extern "C" fn(c_int, usize, *mut c_char, usize) -> usize>,
-) {
-    barrier((), || *DESCRIBE.lock() = describe);
-}
+use crate::{holders, last_error, registry};
 
 /// Writes what PyTorch's users are to read of this thread's last failure, a request for `bytes`, to
 /// `out`: what to do, who holds most, and figures. It ends with a NUL, cut if there is no room.
@@ -67,7 +48,7 @@ pub(crate) fn text(device: c_int, bytes: u64) -> Option<String> {
             // What is kept of an error has none.
             let known = registry::find(device);
             shortage.tags = known.map(|known| known.allocator.tag_stats()).unwrap_or_default();
-            let holders = holders(device, bytes);
+            let holders = holders::told(device, bytes);
             Some(format!("{tried} {}", told(&shortage, &holders)))
         }
         // Larger than any block can be, or than a pool's own memory: no figure of the device helps.
@@ -123,16 +104,6 @@ fn told(of: &OutOfMemory, holders: &str) -> String {
         Size(of.reserved_bytes.saturating_sub(of.allocated_bytes)),
         of.figures(),
     )
-}
-
-/// Who holds memory, by the program's word; empty if nobody is there to tell.
-fn holders(device: c_int, bytes: u64) -> String {
-    let describe = *DESCRIBE.lock();
-    let Some(describe) = describe else { return String::new() };
-    let mut room = vec![0_u8; HOLDERS_BYTES];
-    let written = describe(device, bytes as usize, room.as_mut_ptr().cast(), room.len());
-    room.truncate(written.min(HOLDERS_BYTES));
-    String::from_utf8_lossy(&room).trim().to_owned()
 }
 
 /// Bytes as PyTorch writes them.

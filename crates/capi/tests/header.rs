@@ -57,6 +57,7 @@ fn generated() -> String {
         "growable",
         "plugin",
         "torch",
+        "holders",
         "shortage",
         "control",
         "pins",
