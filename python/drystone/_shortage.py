@@ -23,6 +23,8 @@ SHARE = 20
 PLACES_MAX = 3
 # How many exceptions are followed from the one that is handled.
 HANDLED_MAX = 8
+# What a block with a stack takes of a snapshot, measured: PyTorch looks its lines up.
+BLOCK_S = 50e-6
 # Of a request, what an exception must keep to be told of: one part of so many.
 KEPT_SHARE = 20
 
@@ -30,6 +32,7 @@ _TELL = ctypes.CFUNCTYPE(
     ctypes.c_size_t, ctypes.c_int, ctypes.c_size_t, ctypes.POINTER(ctypes.c_char), ctypes.c_size_t)
 # From when on everything is told again.
 _next_s = 0.0
+_began_s = time.monotonic()
 
 
 def install() -> None:
@@ -70,7 +73,7 @@ def _sentences(device: int, requested: int) -> Iterable[str]:
         held["everything else, such as activations,"] = max(rest, 0)
         yield "By kind: " + ", ".join(
             f"{kind} {text_of_bytes(count)}" for kind, count in held.items()) + "."
-    found = places(device)
+    found = places(device) if _may_look(stats["allocations"]["current"]) else []
     if found:
         yield "Held most: " + "; ".join(
             f"{text_of_bytes(one.held)} at {one.name} ({one.blocks} blocks)"
@@ -84,6 +87,11 @@ def _sentences(device: int, requested: int) -> Iterable[str]:
                   for number, count in sorted(processes.items(), key=lambda item: -item[1])]
         yield (f"Beside PyTorch: this process {text_of_bytes(outside)}"
                f"{''.join(f', {other}' for other in others)}.")
+
+
+def _may_look(blocks: int) -> bool:
+    """Whether a snapshot of so many blocks takes a small share of the time that the process ran."""
+    return blocks * BLOCK_S * SHARE <= time.monotonic() - _began_s
 
 
 def _kept(

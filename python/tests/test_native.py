@@ -13,6 +13,8 @@ import torch
 from torch import nn
 
 import simulated
+from drystone._native import CXX20
+from drystone._version import numbers
 from native_device import OnDevice, empty, entries, record
 from support import GIB, MIB, python, segments_of, since
 
@@ -408,6 +410,19 @@ class Checkpoints(OnDevice):
         del again
         self.assertEqual(self.live(), {})
 
+    def test_blocks_that_come_back_are_entries_with_the_stack_of_the_call(self):
+        first = self.captured(5 * MIB)
+        state = self.state()
+        del first
+        record(stacks="python")
+        torch._C._cuda_setCheckpointPoolState(0, state, [], [])
+        allocated = entries(0, "alloc")
+        for entry in allocated:
+            torch._C._cuda_cudaCachingAllocator_raw_delete(entry["addr"])
+        self.assertTrue(allocated)
+        for entry in allocated:
+            self.assertIn("test_blocks_that_come_back", entry["frames"][0]["name"])
+
     def test_an_empty_state_frees_everything(self):
         def count():
             return torch.cuda.memory_stats()["allocation.all.current"]
@@ -484,6 +499,30 @@ class Rest(OnDevice):
         self.assertEqual(simulated.physical_bytes(), held)
         empty(8 * MIB)
         self.assertGreater(torch.cuda.memory_reserved(), 0)
+
+    def test_raw_memory_goes_as_it_came_while_caching_is_off(self):
+        include, libraries = (Path(torch.__file__).with_name(name) for name in ("include", "lib"))
+        standard = "c++20" if numbers(torch.__version__) >= CXX20 else "c++17"
+        with tempfile.TemporaryDirectory() as folder:
+            made = Path(folder, "raw.so")
+            subprocess.run(
+                ["c++", f"-std={standard}", "-w", "-shared", "-fPIC", "-x", "c++", "-", "-o", made,
+                 f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
+                 f"-isystem{include}", f"-L{libraries}", "-lc10"], input="""
+                #include <c10/core/Allocator.h>
+                extern "C" void takes_and_gives(size_t bytes) {
+                    c10::Allocator* cuda = c10::GetAllocator(c10::DeviceType::CUDA);
+                    cuda->raw_deallocate(cuda->raw_allocate(bytes));
+                }""", text=True, check=True)
+            takes_and_gives = ctypes.CDLL(str(made)).takes_and_gives
+        torch.cuda.caching_allocator_enable(False)
+        held = simulated.physical_bytes()
+        try:
+            for _ in range(3):
+                takes_and_gives(ctypes.c_size_t(5 * MIB))
+        finally:
+            torch.cuda.caching_allocator_enable(True)
+        self.assertEqual(simulated.physical_bytes(), held)
 
     def test_of_a_stream_of_pytorchs_own_the_driver_is_asked_nothing(self):
         side, asked = torch.cuda.Stream(), []

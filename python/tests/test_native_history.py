@@ -111,6 +111,19 @@ class History(OnDevice):
                                  "segment_map", "alloc"])
         del other
 
+    def test_a_pending_block_knows_where_it_was_allocated(self):
+        record(stacks="python")
+        side = torch.cuda.Stream()
+        block = empty(4 * MIB)
+        simulated.launch(side, 50_000_000)
+        block.record_stream(side)
+        del block
+        [pending] = [block for segment in torch.cuda.memory_snapshot()
+                     for block in segment["blocks"]]
+        self.assertEqual(pending["state"], "active_pending_free")
+        self.assertEqual(pending["frames"][0]["name"], "empty")
+        side.synchronize()
+
     def test_memory_is_what_its_entries_add_up_to(self):
         """Threads and streams near the end of a device's memory, with pools and recorded uses."""
         kept = [empty(3 * MIB), empty(100)]

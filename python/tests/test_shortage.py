@@ -18,7 +18,7 @@ from torch import nn
 
 import drystone
 from drystone import _holders, _library, _shortage
-from native_device import OnDevice, empty, record
+from native_device import OnDevice, empty, entries, record
 from support import GIB, MIB, answer, since
 
 
@@ -298,6 +298,9 @@ class Holders(OnDevice):
         self.assertRegex(
             refusal(9 * GIB),
             r"Held most: 5.00 MiB at [^;]*native_device.py:\d+ empty \(1 blocks\)")
+        # What was looked at for that is no snapshot of the program's.
+        self.assertEqual([entry["action"] for entry in entries()], [
+            "segment_map", "alloc", "oom"])
         del kept
 
     def test_what_an_exception_keeps(self):

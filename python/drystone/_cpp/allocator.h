@@ -52,6 +52,8 @@ struct Device {
   std::atomic<int64_t> refusals{0};
   // Those that the program asked to be told of as rejected; none of them is a refusal.
   std::atomic<int64_t> rejections{0};
+  // Refusals that are being explained.
+  std::atomic<int64_t> looks_of_ours{0};
   // How often the program had unused memory given back.
   std::atomic<int64_t> trims{0};
   std::atomic<double> fraction;

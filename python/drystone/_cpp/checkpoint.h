@@ -63,6 +63,7 @@ inline caching::CheckpointDelta Allocator::setCheckpointPoolState(
     delta.ptrs_freed.push_back(block.address);
   }
   Device& of = at(device);
+  Context context = gather(RecordContext::STATE);
   c10::Device owner(c10::DeviceType::CUDA, device);
   for (const drystone_block& block : checkpoint->blocks) {
     History::Lock lock = of.history.lock();
@@ -71,7 +72,7 @@ inline caching::CheckpointDelta Allocator::setCheckpointPoolState(
         checkpoint->pool.first, checkpoint->pool.second));
     if (lock) {
       of.history.allocated(
-          block.address, {block.requested_bytes, block.stream, checkpoint->pool, nullptr});
+          block.address, {block.requested_bytes, block.stream, checkpoint->pool, context});
     }
     delta.dataptrs_allocd.emplace_back(block.address, block.address, &deallocate, owner);
   }

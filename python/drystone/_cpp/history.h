@@ -75,11 +75,12 @@ class History {
     if (auto known = live_.extract(block.address)) {
       freed = std::move(known.mapped());
     }
+    Context allocated = freed.context;
     if (context) {
       freed.context = context;
     }
     tell(TraceEntry::FREE_REQUESTED, number(block.address), freed, freed.bytes);
-    leaving_[block.address] = std::move(freed);
+    leaving_[block.address] = {std::move(freed), std::move(allocated)};
   }
 
   // Says what the last operation changed beside its own block. The lock is held.
@@ -143,10 +144,13 @@ class History {
     return ordered;
   }
 
-  // Where a live block was allocated. The lock is held.
+  // Where a live or pending block was allocated. The lock is held.
   Context context_of(void* address) const {
-    auto found = live_.find(address);
-    return found == live_.end() ? nullptr : found->second.context;
+    if (auto found = live_.find(address); found != live_.end()) {
+      return found->second.context;
+    }
+    auto found = leaving_.find(address);
+    return found == leaving_.end() ? nullptr : found->second.allocated;
   }
 
   // Where a segment was obtained. The lock is held.
@@ -172,6 +176,12 @@ class History {
       return std::equal(std::begin(figures), std::end(figures), other.figures);
     }
     size_t figures[8] = {};
+  };
+
+  // A block that was freed, with the context of its free, and where it had been allocated.
+  struct Leaving {
+    Request request;
+    Context allocated;
   };
 
   // Contiguous memory of one stream. Its pool's name is no part of it, since memory outlives pools.
@@ -229,7 +239,7 @@ class History {
         if (block->is_live) {
           live_[block->address] = known;
         } else if (block->is_pending) {
-          leaving_[block->address] = known;
+          leaving_[block->address] = {known, nullptr};
         }
       }
     });
@@ -239,7 +249,8 @@ class History {
   void complete(Function is_complete) {
     for (auto at = leaving_.begin(); at != leaving_.end();) {
       if (is_complete(at->first)) {
-        tell(TraceEntry::FREE_COMPLETED, number(at->first), at->second, at->second.bytes);
+        const Request& freed = at->second.request;
+        tell(TraceEntry::FREE_COMPLETED, number(at->first), freed, freed.bytes);
         at = leaving_.erase(at);
       } else {
         ++at;
@@ -347,7 +358,7 @@ class History {
 
   // Blocks in the program's hands, and those it freed that are pending.
   std::unordered_map<void*, Request> live_;
-  std::unordered_map<void*, Request> leaving_;
+  std::unordered_map<void*, Leaving> leaving_;
   // Memory as far as it was told.
   std::vector<Range> ranges_;
   std::unordered_map<size_t, Context> segment_contexts_;

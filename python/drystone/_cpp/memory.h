@@ -63,7 +63,7 @@ inline DataPtr Allocator::allocate(size_t bytes) {
 }
 
 inline c10::DeleterFnPtr Allocator::raw_deleter() const {
-  return &deallocate;
+  return is_caching_ ? &deallocate : &deallocate_uncached;
 }
 
 inline void* Allocator::raw_alloc(size_t bytes) {
@@ -193,11 +193,17 @@ inline void* Allocator::attempt(Device& device, const Request& request, Refusal&
     from(request.pool);
   }
   if (refusal.status == DRYSTONE_STATUS_OUT_OF_MEMORY && request.pool == DEFAULT_POOL) {
-    for (PoolName spare : device.pools.spare()) {
+    std::vector<PoolName> spares = device.pools.spare();
+    for (PoolName spare : spares) {
       served.pool = spare;
       if (from(spare) == DRYSTONE_STATUS_OK) {
         break;
       }
+    }
+    if (address == nullptr && !spares.empty()) {
+      // What is told is of the pool that was asked.
+      served.pool = request.pool;
+      from(request.pool);
     }
   }
   if (HAS_POOL_FIGURES && served.pool != DEFAULT_POOL) {
@@ -215,8 +221,11 @@ inline void* Allocator::attempt(Device& device, const Request& request, Refusal&
 inline void Allocator::refuse(
     Device& device, const Request& request, const Refusal& refusal) {
   TORCH_CHECK(refusal.is_memory(), "drystone: ", refusal.cause);
-  // Asked first: what follows may fail, too.
+  // Asked first: what follows may fail, too. Who holds memory is told from a snapshot, which is
+  // none of the program's.
+  ++device.looks_of_ours;
   std::string text = shortage_text(device.index, request.bytes, refusal);
+  --device.looks_of_ours;
   drystone_stats stats = stats_of(device.index);
   size_t free_bytes = 0;
   size_t total_bytes = stats.device_bytes;

@@ -171,7 +171,9 @@ inline caching::SnapshotInfo Allocator::snapshot(PoolName pool, bool include_tra
     std::for_each(found.device_traces.back().begin(), found.device_traces.back().end(), set_time);
     if (device.is_used) {
       add_segments(device, pool, found);
-      device.history.looked_at(stats_of(device.index).active_bytes.current);
+      if (device.looks_of_ours == 0) {
+        device.history.looked_at(stats_of(device.index).active_bytes.current);
+      }
     }
   }
   std::lock_guard<std::mutex> lock(mutex_);
