@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import logging
     import os
 
+    import torch
     from torch import Tensor
 
     from ._growable import Growable
@@ -77,14 +78,14 @@ def metrics() -> str:
 
 
 def monitor(
-    interval_s: float = 10.0, *, logger: logging.Logger | None = None,
+    interval_s: float = 10.0, *, logger: logging.Logger | str | None = None,
     file: str | os.PathLike[str] | None = None, port: int | None = None,
     address: str = "127.0.0.1",
 ) -> Monitor:
     """Tells the figures of every device in use again and again, from a thread of its own.
 
     Each time is a line per device in the log (``logging.getLogger("drystone")``, unless
-    ``logger`` is given). With ``file``, Prometheus' text format is written to that file each
+    ``logger``, or its name, is given). With ``file``, Prometheus' text format is written to that file each
     time, whole or not at all; with ``port``, it is served at ``http://address:port/metrics``,
     where port 0 takes any that is free. The result stops it: ``stop()``, or the end of a ``with``.
     """
@@ -116,7 +117,9 @@ def tag(memory: Tensor | Growable | int, name: str | None) -> None:
     tag_now(address_of(memory), name)
 
 
-def reserve(max_bytes: int, *, device: int | None = None) -> Growable:
+def reserve(
+    max_bytes: int, *, device: torch.device | str | int | None = None,
+) -> Growable:
     """Reserves addresses for memory that grows and shrinks in place, on PyTorch's current stream.
 
     For a cache that grows with the conversation: its address never changes, nothing is copied, and
@@ -127,5 +130,5 @@ def reserve(max_bytes: int, *, device: int | None = None) -> Growable:
     import torch
 
     from ._growable import Growable
-    device = torch.cuda.current_device() if device is None else device
+    device = torch.cuda._utils._get_device_index(device, optional=True)
     return Growable(max_bytes, device, torch.cuda.current_stream(device).cuda_stream)

@@ -36,12 +36,16 @@ def main() -> None:
         from ._doctor import main as examine
         sys.exit(examine(sys.argv[2:]))
     parser = _parser("python -m drystone")
-    parser.add_argument("-m", dest="module", action="store_true", help="what follows is a module")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("-m", dest="kind", action="store_const", const=["-m"], default=[],
+                      help="what follows is a module")
+    kind.add_argument("-c", dest="kind", action="store_const", const=["-c"],
+                      help="what follows is code")
     parser.add_argument(
         "command", nargs=argparse.PARSER, metavar="program ...",
         help="a script, as python takes it; or doctor, to tell what is off here")
     given = parser.parse_args()
-    command = [sys.executable, *_flags(), *(["-m"] if given.module else [])]
+    command = [sys.executable, *_flags(), *given.kind]
     if sys.flags.ignore_environment or sys.flags.no_site:
         print("drystone: not enabled: with -I, -E and -S Python starts without it; leave them out, "
               "or call drystone.enable() in the program", file=sys.stderr)

@@ -17,6 +17,8 @@ from ._routes import ROUTES
 
 ENABLE = "DRYSTONE_ENABLE"
 CONF = "DRYSTONE_CONF"
+# What the variable may be where no route is meant.
+WORDS = ("1", "true", "yes", "on")
 # Holds nothing but a `sitecustomize`, which every interpreter imports at its start.
 START = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_start")
 
@@ -88,6 +90,9 @@ def _enable() -> None:
     wanted = os.environ.get(ENABLE)
     try:
         from ._enable import enable
+        if wanted not in (*ROUTES, *WORDS):
+            from ._tell import tell
+            tell(f"{ENABLE}={wanted} names no route; there are {', '.join(ROUTES)}, and 1 for any")
         # A program may start helpers that have no GPU, or fork before it uses one.
         enable({}, wanted if wanted in ROUTES else None, needs_device=False)
     except Exception as error:

@@ -97,6 +97,9 @@ def check(status: int) -> None:
 
 def configure(options: str) -> None:
     """Settles the options of all devices."""
+    # Options with a NUL would end there.
+    if "\0" in options:
+        raise DrystoneError("the options contain a NUL")
     check(library().drystone_configure(-1, options.encode()))
 
 

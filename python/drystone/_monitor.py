@@ -35,14 +35,15 @@ class Monitor:
     """A monitor that runs until `stop`. See `drystone.monitor`."""
 
     def __init__(
-        self, interval_s: float, logger: logging.Logger | None,
+        self, interval_s: float, logger: logging.Logger | str | None,
         file: str | os.PathLike[str] | None, port: int | None, address: str,
     ) -> None:
         if not 0 < interval_s <= threading.TIMEOUT_MAX:
             raise DrystoneError(f"an interval of {interval_s} s: it must be above 0")
         _figures.route()
         self._interval_s = interval_s
-        self._logger = logger or logging.getLogger("drystone")
+        named = logging.getLogger(logger) if isinstance(logger, str) else logger
+        self._logger = named or logging.getLogger("drystone")
         self._file = file
         self._process = os.getpid()
         self._calls: dict[int, int] = {}

@@ -157,6 +157,8 @@ class Replacements:
         self._of(device).reset(device)
 
     def set_fraction(self, fraction: float, device: int) -> None:
+        if not 0 <= fraction <= 1:
+            raise RuntimeError(f"invalid fraction:{fraction}. Please set within (0, 1).")
         self._set_fraction(fraction, device)
         self._fractions[device] = fraction
 

@@ -14,7 +14,7 @@ from ._errors import DrystoneError
 
 def write(path: str | os.PathLike[str], content: str) -> None:
     """Puts a file in its place. No file is left where that fails, and no device is replaced."""
-    path = os.fspath(path)
+    path = os.fsdecode(path)
     part = f"{path}.{os.getpid()}.part"
     try:
         with contextlib.suppress(FileNotFoundError):

@@ -84,7 +84,7 @@ class GrowsInPlace(OnDevice):
 
     def test_other_streams_and_refusals(self):
         other = torch.cuda.Stream()
-        cache = drystone.reserve(64 * MIB)
+        cache = drystone.reserve(64 * MIB, device="cuda:0")
         cache.grow_to(20 * MIB)
         cache.record_stream(other)
         with torch.cuda.stream(other):

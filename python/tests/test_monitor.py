@@ -95,7 +95,8 @@ class Monitoring(unittest.TestCase):
         self.folder = Path(folder.name)
 
     def test_a_line_per_device_again_and_again(self):
-        with self.assertLogs("drystone", logging.INFO) as logs, drystone.monitor(0.01):
+        with self.assertLogs("drystone", logging.INFO) as logs, \
+                drystone.monitor(0.01, logger="drystone"):
             until(lambda: len(logs.output) >= 3)
         self.assertRegex(
             logs.output[0],

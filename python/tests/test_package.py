@@ -82,6 +82,7 @@ class BadInput(unittest.TestCase):
         self.assertIn("limti", text)
         self.assertIn("limit (", text)
         self.assertIn("20GiX", self.refusal(options="limit='20GiX'"))
+        self.assertIn("a NUL", self.refusal(options="limit='1GiB\\0'"))
         # Those of the environment are read as early.
         self.assertIn("limti", self.refusal(DRYSTONE_CONF="limti:20GiB"))
         # The same again, with what is right: nothing was settled.

@@ -59,6 +59,8 @@ class Started(unittest.TestCase):
         self.write("training.py", SCRIPT)
         path = os.pathsep.join([str(self.folder), os.environ.get("PYTHONPATH", "")])
         self.assertEqual(self.drystone("-m", "training", "1", PYTHONPATH=path)[0], "drystone")
+        code = f"import json, sys, torch; print(json.dumps([sys.argv, {BACKEND}]))"
+        self.assertEqual(self.drystone("-c", code, "-m"), [["-c", "-m"], "drystone"])
 
     def test_a_program_that_looks_for_pytorch_before_it_imports_it(self):
         script = self.write("looks.py", f"""
