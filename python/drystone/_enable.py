@@ -62,6 +62,7 @@ def enable(
     options_text = limited
     if needs_device:
         _check_devices(torch)
+    refused = _settings.refused_of_environment(torch, os.environ)
     shim = None if route == "plugin" else _compiled(torch, is_needed=route == "compiled")
     if shim is not None:
         from . import _native
@@ -75,9 +76,9 @@ def enable(
         _parity.install(torch, float(fraction or 1))
     from . import _shortage
     _shortage.install()
+    _settings.tell_of_environment(os.environ, shim is None, refused)
     _settings.follow(
         torch, is_limited=_settings.has_limit(text), is_plug_in=shim is None)
-    _settings.tell_of_environment(os.environ, is_plug_in=shim is None)
 
 
 def _compiled(torch: ModuleType, is_needed: bool) -> ctypes.CDLL | None:

@@ -32,10 +32,14 @@ SETTERS = (
     "_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings")
 
 
-def of_environment(environment: Mapping[str, str]) -> dict[str, str]:
+def text_of_environment(environment: Mapping[str, str]) -> str:
     """What was set for PyTorch's own allocator. The older variable counts, as for PyTorch."""
-    return _parsed(
-        environment.get("PYTORCH_CUDA_ALLOC_CONF") or environment.get("PYTORCH_ALLOC_CONF", ""))
+    return environment.get("PYTORCH_CUDA_ALLOC_CONF") or environment.get("PYTORCH_ALLOC_CONF", "")
+
+
+def of_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The same by key."""
+    return _parsed(text_of_environment(environment))
 
 
 def _parsed(text: str) -> dict[str, str]:
@@ -48,9 +52,25 @@ def _parsed(text: str) -> dict[str, str]:
     return found
 
 
-def tell_of_environment(environment: Mapping[str, str], is_plug_in: bool) -> None:
-    """Names what was set and has no effect of its own, in a line."""
-    _tell(tuple(told_of_environment(environment, is_plug_in)))
+def tell_of_environment(
+    environment: Mapping[str, str], is_plug_in: bool, refused: list[str],
+) -> None:
+    """Names what was set and has no effect of its own, in a line, and what PyTorch refuses."""
+    _tell(tuple([*refused, *told_of_environment(environment, is_plug_in)]))
+
+
+def refused_of_environment(torch: ModuleType, environment: Mapping[str, str]) -> list[str]:
+    """PyTorch's words about settings that cannot be: its own allocator would end the program. They
+    are asked for while that is still there, since a backend is one of the settings."""
+    text = text_of_environment(environment)
+    setter = next((getattr(torch._C, name) for name in SETTERS if hasattr(torch._C, name)), None)
+    if setter is None or not text:
+        return []
+    try:
+        setter(text)
+    except (RuntimeError, ValueError) as error:
+        return [f"PyTorch refuses {text}: {str(error).splitlines()[0]}"]
+    return []
 
 
 def told_of_environment(environment: Mapping[str, str], is_plug_in: bool) -> list[str]:

@@ -147,6 +147,17 @@ class Options(unittest.TestCase):
         self.assertEqual(_settings.with_fraction("", None), "")
         self.assertEqual(_settings.with_fraction("", "0.0"), "limit:1")
 
+    def test_settings_that_pytorch_refuses_are_told(self):
+        for text, reason in (("max_split_size_mb:abc", "sto"), ("expandable_segments:maybe", "True"),
+                             ("garbage_collection_threshold:2", "threshold")):
+            done = python("""
+                import torch, drystone
+                drystone.enable()
+                print(torch.empty(1, device="cuda").numel())
+            """, PYTORCH_CUDA_ALLOC_CONF=text)
+            self.assertEqual((done.returncode, done.stdout), (0, "1\n"), done.stderr)
+            self.assertRegex(done.stderr, f"^drystone: settings .*PyTorch refuses {text}: .*{reason}")
+
     def test_settings_while_the_program_runs_are_told_once(self):
         done = python("""
             import torch, drystone

@@ -194,7 +194,7 @@ impl OutOfMemory {
             ),
             Cause::OwnPool(bytes) => format!(
                 "{} are free in the private pool that was asked, in pieces that stay where they \
-                 are: allocate its largest blocks first, or outside of it.",
+                 are, each too small: allocate its largest blocks first.",
                 Bytes(bytes)
             ),
             Cause::Pieces(bytes) => self.advice_on_pieces(bytes),
