@@ -560,6 +560,29 @@ class Rest(OnDevice):
     def test_figures_of_an_untouched_device_open_nothing(self):
         self.assertEqual(torch.cuda.memory_stats(1)["num_ooms"], 0)
 
+    def test_a_history_and_trackers_open_no_device_that_nobody_uses(self):
+        # As each rank of a node has them: a context takes hundreds of MiB of the device.
+        done = python("""
+            import torch, drystone, simulated
+            drystone.enable(route="compiled")
+            kept = torch.ones(10, device="cuda:0")
+            # It follows memory, to register it.
+            torch.distributed.init_process_group(
+                "nccl", store=torch.distributed.HashStore(), rank=0, world_size=1,
+                device_id=torch.device("cuda:0"))
+            torch.cuda.memory._record_memory_history()
+            torch.cuda.memory._snapshot()
+            torch.cuda.memory._record_memory_history(None)
+            torch.cuda.memory._record_memory_history()
+            print([one["context_bytes"] >> 20 for one in simulated.statistics()["devices"]])
+            later = torch.ones(10, device="cuda:1")
+            print([entry["action"] for entry in
+                   torch.cuda.memory._snapshot()["device_traces"][1]])
+            torch.distributed.destroy_process_group()
+        """, SIMCUDA_CONF="memory:8GiB,devices:2,context:300MiB")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout, "[300, 0]\n['segment_map', 'alloc']\n")
+
 
 if __name__ == "__main__":
     sys.exit(unittest.main())

@@ -227,6 +227,11 @@ class History {
       leaving_.clear();
       return;
     }
+    held_ = Held();
+    if (!is_in_use(device_)) {
+      // It holds nothing, and a question would open it: a context on each device of each process.
+      return;
+    }
     held_ = Held(stats_of(device_));
     Layout layout = layout_of(device_);
     ranges_ = ranges_of(layout);

@@ -40,6 +40,11 @@ inline drystone_stats stats_of(DeviceIndex device) {
   return stats;
 }
 
+// Whether a device was opened. To ask it anything else opens it.
+inline bool is_in_use(DeviceIndex device) {
+  return (drystone_devices_in_use() >> device & 1) != 0;
+}
+
 // What each pool, size of blocks and stream of a device has.
 inline std::vector<drystone_pool_stream_stats> pool_stream_stats_of(DeviceIndex device) {
   std::vector<drystone_pool_stream_stats> entries(64);

@@ -163,7 +163,7 @@ inline caching::SnapshotInfo Allocator::snapshot(PoolName pool, bool include_tra
   for (int index = 0; index < device_count_; ++index) {
     Device& device = at(static_cast<DeviceIndex>(index));
     History::Lock lock = device.history.lock();
-    if (lock) {
+    if (lock && device.is_used) {
       device.history.settle(nullptr);
     }
     found.device_traces.emplace_back();
