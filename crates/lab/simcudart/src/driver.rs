@@ -271,6 +271,22 @@ unsafe extern "C" {
     pub fn cuGraphExecUpdate_v2(exec: Handle, graph: Handle, result: *mut c_void) -> Status;
     pub fn cuGraphExecDestroy(exec: Handle) -> Status;
     pub fn cuGraphLaunch(exec: Handle, stream: Stream) -> Status;
+    pub fn cuUserObjectCreate(
+        object: *mut Handle,
+        pointer: *mut c_void,
+        destroy: HostFunction,
+        references: c_uint,
+        flags: c_uint,
+    ) -> Status;
+    pub fn cuUserObjectRetain(object: Handle, count: c_uint) -> Status;
+    pub fn cuUserObjectRelease(object: Handle, count: c_uint) -> Status;
+    pub fn cuGraphRetainUserObject(
+        graph: Handle,
+        object: Handle,
+        count: c_uint,
+        flags: c_uint,
+    ) -> Status;
+    pub fn cuGraphReleaseUserObject(graph: Handle, object: Handle, count: c_uint) -> Status;
     pub fn cuGraphGetNodes(graph: Handle, nodes: *mut Handle, count: *mut usize) -> Status;
 
     pub fn simcuda_count(name: *const c_char) -> c_int;

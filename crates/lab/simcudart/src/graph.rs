@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_uint, c_ulonglong, c_void};
 use std::ptr;
 
 use crate::context::in_context;
-use crate::driver::{Handle, Status, Stream};
+use crate::driver::{Handle, HostFunction, Status, Stream};
 use crate::error;
 use crate::forward::forward;
 
@@ -24,6 +24,15 @@ forward! {
     cudaGraphExecGetFlags => cuGraphExecGetFlags(exec: Handle, flags: *mut c_ulonglong);
     cudaGraphExecUpdate =>
         cuGraphExecUpdate_v2(exec: Handle, graph: Handle, result: *mut c_void);
+    cudaUserObjectCreate => cuUserObjectCreate(
+        object: *mut Handle, pointer: *mut c_void, destroy: HostFunction, references: c_uint,
+        flags: c_uint);
+    cudaUserObjectRetain => cuUserObjectRetain(object: Handle, count: c_uint);
+    cudaUserObjectRelease => cuUserObjectRelease(object: Handle, count: c_uint);
+    cudaGraphRetainUserObject => cuGraphRetainUserObject(
+        graph: Handle, object: Handle, count: c_uint, flags: c_uint);
+    cudaGraphReleaseUserObject =>
+        cuGraphReleaseUserObject(graph: Handle, object: Handle, count: c_uint);
     cudaGraphGetNodes => cuGraphGetNodes(graph: Handle, nodes: *mut Handle, count: *mut usize);
 }
 

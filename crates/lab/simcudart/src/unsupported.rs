@@ -124,10 +124,8 @@ unsupported! {
     cudaGraphNodeGetType
     cudaGraphNodeSetEnabled
     cudaGraphNodeSetParams
-    cudaGraphReleaseUserObject
     cudaGraphRemoveDependencies
     cudaGraphRemoveDependencies_v2
-    cudaGraphRetainUserObject
     cudaGraphicsMapResources
     cudaGraphicsResourceGetMappedEglFrame
     cudaGraphicsResourceGetMappedMipmappedArray
@@ -218,9 +216,6 @@ unsupported! {
     cudaThreadSetCacheConfig
     cudaThreadSetLimit
     cudaThreadSynchronize
-    cudaUserObjectCreate
-    cudaUserObjectRelease
-    cudaUserObjectRetain
     cudaWaitExternalSemaphoresAsync
     cudaWaitExternalSemaphoresAsync_ptsz
     cudaWaitExternalSemaphoresAsync_v2

@@ -63,6 +63,33 @@ fn properties_may_be_asked_for_in_a_capture() {
     assert_eq!(end(stream, &raw mut graph), 0);
 }
 
+/// As NCCL has a graph keep what a captured collective uses.
+#[test]
+fn graphs_keep_objects_of_the_program() {
+    type Create = extern "C" fn(
+        *mut *mut c_void,
+        *mut c_void,
+        Option<extern "C" fn(*mut c_void)>,
+        c_uint,
+        c_uint,
+    ) -> c_int;
+    type Retain = extern "C" fn(*mut c_void, *mut c_void, c_uint, c_uint) -> c_int;
+    extern "C" fn end(_: *mut c_void) {}
+    let Some(runtime) = Runtime::load("13") else { return };
+    let new_graph: extern "C" fn(*mut *mut c_void, c_uint) -> c_int =
+        runtime.function(c"cudaGraphCreate");
+    let create: Create = runtime.function(c"cudaUserObjectCreate");
+    let retain: Retain = runtime.function(c"cudaGraphRetainUserObject");
+    let release: extern "C" fn(*mut c_void, *mut c_void, c_uint) -> c_int =
+        runtime.function(c"cudaGraphReleaseUserObject");
+    let (mut graph, mut object) = (std::ptr::null_mut(), std::ptr::null_mut());
+    assert_eq!(new_graph(&raw mut graph, 0), 0);
+    assert_eq!(create(&raw mut object, graph, Some(end), 1, 1), 0);
+    assert_eq!(retain(graph, object, 1, 0), 0);
+    assert_eq!(release(graph, object, 1), 0);
+    assert_ne!(retain(graph, graph, 1, 0), 0, "that is no object");
+}
+
 #[test]
 fn captures_are_told_as_each_version_asks() {
     type Told12 = extern "C" fn(*mut c_void, *mut c_int, *mut u64) -> c_int;
