@@ -356,10 +356,14 @@ class OutOfMemory(OnDevice):
                 with self.assertRaises(torch.OutOfMemoryError):
                     empty(100 * GIB)
         fail(200)
-        before, held = resident_bytes(), simulated.physical_bytes()
-        fail(1000)
-        # An exception's object of 1 KiB alone would be 1 MB.
-        self.assertLess(resident_bytes() - before, 256 * 1024)
+        held, grown = simulated.physical_bytes(), []
+        for _ in range(4):
+            before = resident_bytes()
+            fail(250)
+            grown.append(resident_bytes() - before)
+        # An exception's object of 1 KiB alone would be 256 KiB each time; a thread's first memory
+        # may be some, once.
+        self.assertLess(min(grown), 64 * 1024)
         self.assertEqual(simulated.physical_bytes(), held)
         self.assertEqual(torch.cuda.memory_stats()["num_ooms"], 1200)
         kept = empty(6 * GIB)

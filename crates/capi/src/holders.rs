@@ -70,10 +70,10 @@ pub extern "C" fn drystone_torch_describe_with(
 /// Who holds the device's memory; empty if nobody is there to tell, or not in time.
 pub(crate) fn told(device: c_int, bytes: u64) -> String {
     let Some((describe, question)) = begin() else { return String::new() };
-    if !start(Question { describe, device, bytes }) {
+    let Some(thread) = start(Question { describe, device, bytes }) else {
         ASKING.lock().is_under_way = false;
         return String::new();
-    }
+    };
     let _released = PythonLock::release();
     let mut asking = ASKING.lock();
     let is_mine = |asking: &mut Asking| asking.question == question && asking.is_under_way;
@@ -81,10 +81,11 @@ pub(crate) fn told(device: c_int, bytes: u64) -> String {
     if waited.timed_out() {
         asking.rests_until = Some(Instant::now() + REST);
     }
-    match asking.question == question && !asking.is_under_way {
-        true => mem::take(&mut asking.answer),
-        false => String::new(),
-    }
+    let is_answered = asking.question == question && !asking.is_under_way;
+    let answer = if is_answered { mem::take(&mut asking.answer) } else { String::new() };
+    drop(asking);
+    end(thread, is_answered);
+    answer
 }
 
 /// Whom to ask, and the number of the question, if anybody may be asked now.
@@ -100,8 +101,8 @@ fn begin() -> Option<(Describe, u64)> {
     Some((describe, asking.question))
 }
 
-/// Whether a thread asks it now. Rust's own threads would make the library a fiftieth larger.
-fn start(question: Question) -> bool {
+/// The thread that asks it now. Rust's own threads would make the library a fiftieth larger.
+fn start(question: Question) -> Option<libc::pthread_t> {
     let given = Box::into_raw(Box::new(question));
     let mut thread: libc::pthread_t = 0;
     // SAFETY: the question is the thread's own, if there is one.
@@ -110,11 +111,21 @@ fn start(question: Question) -> bool {
     if status != 0 {
         // SAFETY: there is none, so it is still this one's.
         drop(unsafe { Box::from_raw(given) });
-        return false;
+        return None;
     }
-    // SAFETY: it was begun, and nobody joins it.
-    unsafe { libc::pthread_detach(thread) };
-    true
+    Some(thread)
+}
+
+/// Waits for a thread that has answered, so that the next one finds its memory free; leaves another
+/// to itself.
+fn end(thread: libc::pthread_t, is_answered: bool) {
+    if is_answered {
+        // SAFETY: begun by `start`, and ended once.
+        unsafe { libc::pthread_join(thread, ptr::null_mut()) };
+    } else {
+        // SAFETY: as above.
+        unsafe { libc::pthread_detach(thread) };
+    }
 }
 
 extern "C" fn answer(given: *mut c_void) -> *mut c_void {
