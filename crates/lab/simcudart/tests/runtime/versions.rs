@@ -1,6 +1,6 @@
 //! What programs built for CUDA 12 and for CUDA 13 find.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_int, c_uint, c_void};
 
 use crate::library::Runtime;
 
