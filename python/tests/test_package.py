@@ -153,7 +153,12 @@ class Options(unittest.TestCase):
             done = python("""
                 import torch, drystone
                 drystone.enable()
-                print(torch.empty(1, device="cuda").numel())
+                kept = torch.empty(1, device="cuda")
+                print(len(torch.cuda.memory_snapshot()))
+                try:
+                    torch.empty(1 << 42, dtype=torch.uint8, device="cuda")
+                except torch.OutOfMemoryError:
+                    pass
             """, PYTORCH_CUDA_ALLOC_CONF=text)
             self.assertEqual((done.returncode, done.stdout), (0, "1\n"), done.stderr)
             self.assertRegex(done.stderr, f"^drystone: settings .*PyTorch refuses {text}: .*{reason}")

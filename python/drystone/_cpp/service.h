@@ -153,8 +153,7 @@ inline caching::SnapshotInfo Allocator::snapshot(PoolName pool, bool include_tra
   caching::SnapshotInfo found{};
   found.config_metadata.max_split_size = std::numeric_limits<size_t>::max();
   set_pinned(found.config_metadata);
-  found.config_metadata.last_allocator_settings =
-      caching::CUDAAllocatorConfig::last_allocator_settings();
+  found.config_metadata.last_allocator_settings = settings_text();
   found.config_metadata.roundup_power2_divisions.assign(16, 0);
   auto to_nanoseconds = clock_.makeConverter();
   auto set_time = [&](auto& entry) {

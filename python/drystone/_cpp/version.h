@@ -154,10 +154,26 @@ inline constexpr bool HAS_POOL_FIGURES = false;
 inline void set_reserved(DeviceStats&, PoolName, const StatArray&) {}
 #endif
 
+// What PyTorch's own settings say. They are read when they are first asked for, and what is wrong
+// with them is an exception each time: the program was told of it when Drystone was enabled.
+template <typename Value, typename Function>
+Value setting(Function ask, Value otherwise) {
+  try {
+    return ask();
+  } catch (const std::exception&) {
+    return otherwise;
+  }
+}
+
+inline std::string settings_text() {
+  return setting([] { return caching::CUDAAllocatorConfig::last_allocator_settings(); },
+                 std::string());
+}
+
 // Whether the program wants to hear of what would pass its limit as rejected, and how often it was.
 #if DRYSTONE_TORCH >= 212
 inline bool is_rejecting() {
-  return caching::CUDAAllocatorConfig::throw_on_cudamalloc_oom();
+  return setting([] { return caching::CUDAAllocatorConfig::throw_on_cudamalloc_oom(); }, false);
 }
 inline void set_rejections(DeviceStats& stats, int64_t count) {
   stats.num_oom_rejections = count;
@@ -205,8 +221,8 @@ inline void set_pinned(caching::AllocatorConfigInfo& settings) {
   settings.pinned_num_register_threads = 1;
 #if DRYSTONE_TORCH >= 215
   using Config = c10::CachingAllocator::AcceleratorAllocatorConfig;
-  settings.max_round_threshold = Config::pinned_max_round_threshold();
-  settings.max_cached_size = Config::pinned_max_cached_size();
+  settings.max_round_threshold = setting(&Config::pinned_max_round_threshold, size_t{});
+  settings.max_cached_size = setting(&Config::pinned_max_cached_size, size_t{});
 #endif
 }
 
