@@ -124,6 +124,20 @@ class History(OnDevice):
         self.assertEqual(pending["frames"][0]["name"], "empty")
         side.synchronize()
 
+    def test_a_free_block_has_the_size_that_was_asked_for_there_last(self):
+        def blocks():
+            [segment] = torch.cuda.memory_snapshot()
+            return segment["requested_size"], [one["requested_size"] for one in segment["blocks"]]
+
+        record()
+        for size in (5 * MIB - 700, 3 * MIB - 300):
+            block = empty(size)
+            self.assertEqual(blocks(), (size, [size, 0][:len(blocks()[1])]))
+            del block
+            self.assertEqual(blocks(), (0, [size]))
+        record(None)
+        self.assertEqual(blocks(), (0, [0]))
+
     def test_memory_is_what_its_entries_add_up_to(self):
         """Threads and streams near the end of a device's memory, with pools and recorded uses."""
         kept = [empty(3 * MIB), empty(100)]

@@ -66,6 +66,7 @@ class History {
   void allocated(void* address, const Request& request, const char* mark = "") {
     settle(request.context);
     live_[address] = request;
+    freed_.erase(address);
     tell(TraceEntry::ALLOC, number(address), request, request.bytes, mark);
   }
 
@@ -80,6 +81,7 @@ class History {
       freed.context = context;
     }
     tell(TraceEntry::FREE_REQUESTED, number(block.address), freed, freed.bytes);
+    freed_[block.address] = freed.bytes;
     leaving_[block.address] = {std::move(freed), std::move(allocated)};
   }
 
@@ -153,6 +155,13 @@ class History {
     return found == leaving_.end() ? nullptr : found->second.allocated;
   }
 
+  // What was last asked for where a free block begins, as PyTorch's free blocks have it; 0 if
+  // nothing was recorded there. The lock is held.
+  size_t asked_before(void* address) const {
+    auto found = freed_.find(address);
+    return found == freed_.end() ? 0 : found->second;
+  }
+
   // Where a segment was obtained. The lock is held.
   Context context_of_segment(void* address) const {
     auto found = segment_contexts_.find(number(address));
@@ -222,6 +231,7 @@ class History {
     }
     ranges_.clear();
     segment_contexts_.clear();
+    freed_.clear();
     if (!is_wanted) {
       live_.clear();
       leaving_.clear();
@@ -364,6 +374,9 @@ class History {
   // Blocks in the program's hands, and those it freed that are pending.
   std::unordered_map<void*, Request> live_;
   std::unordered_map<void*, Leaving> leaving_;
+  // What was asked for where blocks were freed, and none was given since: at most one for each
+  // address that a request was ever given.
+  std::unordered_map<void*, size_t> freed_;
   // Memory as far as it was told.
   std::vector<Range> ranges_;
   std::unordered_map<size_t, Context> segment_contexts_;

@@ -207,6 +207,9 @@ inline void Allocator::add_segments(
       info.active = block->is_live != 0 || block->is_pending != 0;
       info.context_when_allocated = device.history.context_of(block->address);
       one.requested_size += info.requested_size;
+      if (!info.active) {
+        info.requested_size = device.history.asked_before(block->address);
+      }
       one.allocated_size += info.allocated ? info.size : 0;
       one.active_size += info.active ? info.size : 0;
       one.blocks.push_back(std::move(info));
