@@ -10,8 +10,9 @@ use crate::device::TestDevice;
 
 /// An allocator on a device.
 pub struct Program {
-    pub device: Arc<dyn TestDevice>,
+    /// Before its device, which another test takes and resets once it is given up.
     pub allocator: Allocator,
+    pub device: Arc<dyn TestDevice>,
     /// The most that one small block can keep from going back to the device: a granule on each
     /// side, or the largest plain segment that blocks share.
     pub slack_bytes: u64,
