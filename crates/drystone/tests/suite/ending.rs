@@ -227,14 +227,14 @@ fn after_a_reset_no_old_memory_is_handed_out() {
 /// An allocator with all that it may have when the driver ends.
 pub struct Eve {
     setup: Setup,
-    /// Not another test's before this is over.
-    _device: Arc<dyn TestDevice>,
     allocator: Allocator,
     lane: Lane,
     other: Lane,
     hit: Block,
     used: Block,
     kept: Block,
+    /// Not another test's before this is over.
+    _device: Arc<dyn TestDevice>,
 }
 
 impl Eve {
