@@ -16,11 +16,12 @@ use crate::barrier::barrier;
 
 /// More than a few lines.
 const ANSWER_BYTES: usize = 4096;
-/// How long a refusal waits for an answer: longer than one takes with millions of objects.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a refusal waits for an answer: longer than one takes with millions of objects on a busy
+/// machine.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// After an answer that did not come in time, how long nobody is asked: so that waiting takes a
 /// twentieth of the program's time at most.
-const REST: Duration = Duration::from_secs(40);
+const REST: Duration = Duration::from_secs(100);
 
 type Describe = extern "C" fn(c_int, usize, *mut c_char, usize) -> usize;
 
