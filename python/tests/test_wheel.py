@@ -43,7 +43,8 @@ class Wheel(unittest.TestCase):
         # No compiler, no cargo, no variable of this repository's.
         cls.venv = cls.folder / "venv"
         cls.nothing = dict(
-            PATH=str(cls.venv / "bin"), HOME=str(cls.folder / "home"), PYTHONPATH=None, CXX=None,
+            PATH=str(cls.venv / "bin"), HOME=str(cls.folder / "home"), TMPDIR=str(cls.folder),
+            PYTHONPATH=None, CXX=None,
             DRYSTONE_LIBRARY=None, DRYSTONE_CACHE=None, XDG_CACHE_HOME=None)
         begin = time.monotonic()
         subprocess.run([sys.executable, "-m", "venv", str(cls.venv)], check=True)
