@@ -81,7 +81,9 @@ class History {
       freed.context = context;
     }
     tell(TraceEntry::FREE_REQUESTED, number(block.address), freed, freed.bytes);
-    freed_[block.address] = freed.bytes;
+    if (recording_.is_on) {
+      freed_[block.address] = freed.bytes;
+    }
     leaving_[block.address] = {std::move(freed), std::move(allocated)};
   }
 
@@ -374,8 +376,8 @@ class History {
   // Blocks in the program's hands, and those it freed that are pending.
   std::unordered_map<void*, Request> live_;
   std::unordered_map<void*, Leaving> leaving_;
-  // What was asked for where blocks were freed, and none was given since: at most one for each
-  // address that a request was ever given.
+  // What was asked for where blocks were freed while a history was recorded, and none was given
+  // since. Trackers alone, which a program may have all its life, leave none.
   std::unordered_map<void*, size_t> freed_;
   // Memory as far as it was told.
   std::vector<Range> ranges_;
