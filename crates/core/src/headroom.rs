@@ -48,8 +48,8 @@ pub(crate) struct Headroom {
     looked_until_bytes: u64,
     /// Bytes that plans under way will add to the reserved bytes.
     planned_bytes: u64,
-    /// How many granules may be remapped with room to spare.
-    affordable_remaps: u64,
+    /// What remaps may still cost with room to spare, by [`policy::growth_price`].
+    remap_credit: u64,
     /// A reservation was refused, and no addresses were given back since.
     lacks_addresses: bool,
     /// A growth in large handles failed, none in single granules did after it, and no memory was
@@ -66,7 +66,7 @@ impl Headroom {
             ceiling: None,
             looked_until_bytes: 0,
             planned_bytes: 0,
-            affordable_remaps: 0,
+            remap_credit: 0,
             lacks_addresses: false,
             lacks_memory: false,
         }
@@ -197,9 +197,12 @@ impl Headroom {
         self.lacks_addresses
     }
 
-    /// Whether so many granules may be remapped with room to spare.
-    pub(crate) const fn can_remap(&self, granules: u64) -> bool {
-        self.affordable_remaps >= granules
+    /// Whether a remap with so many mappings, which saves growth by so many bytes in handles of so
+    /// many granules, costs little enough with room to spare.
+    pub(crate) fn affords(&self, mappings: u64, saved_bytes: u64, most: u16) -> bool {
+        let granules = saved_bytes / self.config.granule_bytes;
+        let saved = policy::growth_price(granules.div_ceil(u64::from(most)), granules);
+        policy::is_worth_mapping(mappings, saved, self.remap_credit)
     }
 
     // What became of it.
@@ -215,19 +218,21 @@ impl Headroom {
         self.planned_bytes -= bytes;
     }
 
-    /// So much is about to count as reserved that was created: some of it may be remapped.
-    pub(crate) fn note_created(&mut self, stats: &Counters, bytes: u64) {
+    /// Handles of these sizes were created, which are about to count as reserved.
+    pub(crate) fn note_created(&mut self, stats: &Counters, handles: impl Iterator<Item = u64>) {
+        let mut bytes = 0;
+        for handle in handles {
+            bytes += handle;
+            self.remap_credit += policy::growth_price(1, handle / self.config.granule_bytes);
+        }
         if bytes > self.left_bytes(stats) {
             self.ceiling = None;
         }
-        let created = bytes / self.config.granule_bytes;
-        self.affordable_remaps += created / policy::CREATED_PER_REMAP;
     }
 
-    /// Memory was mapped elsewhere.
-    pub(crate) const fn note_remapped(&mut self, bytes: u64) {
-        let granules = bytes / self.config.granule_bytes;
-        self.affordable_remaps = self.affordable_remaps.saturating_sub(granules);
+    /// So many mappings were made for a remap.
+    pub(crate) const fn note_remapped(&mut self, mappings: u64) {
+        self.remap_credit = self.remap_credit.saturating_sub(policy::remap_debit(mappings));
     }
 
     /// A growth failed. Perhaps less would have been granted than large handles; if that fails,
@@ -317,10 +322,10 @@ mod tests {
         headroom.note_given_back(100);
         headroom.note_look(&mut stats, 800);
         assert_eq!(headroom.left_bytes(&stats), 120);
-        headroom.note_created(&stats, 120);
+        headroom.note_created(&stats, [120].into_iter());
         assert_eq!(headroom.left_bytes(&stats), 120);
         // It gave more.
-        headroom.note_created(&stats, 121);
+        headroom.note_created(&stats, [100, 21].into_iter());
         assert_eq!(headroom.left_bytes(&stats), 800);
         // Others gave some back.
         headroom.note_refused(&stats, 0);

@@ -24,10 +24,9 @@ impl Streams {
         Ok(Plan { steps: vec![Step::Record { fence }], intent: Intent::Mark { fence } })
     }
 
-    /// Plans a fence on a stream that nobody else's request may record one on, while a request of
-    /// its own brings it. `None` for any other stream.
+    /// Plans a fence on a stream. `None` if it was retired.
     pub(crate) fn plan_mark(&mut self, stream: StreamId) -> Option<Plan> {
-        let state = self.live_mut(stream).ok().filter(|state| state.is_passing)?;
+        let state = self.live_mut(stream).ok()?;
         let fence = Fence { stream, point: state.issue() };
         Some(Plan { steps: vec![Step::Record { fence }], intent: Intent::Mark { fence } })
     }

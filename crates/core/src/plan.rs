@@ -135,13 +135,17 @@ pub(crate) fn recorded(steps: &[Step]) -> impl Iterator<Item = Fence> + '_ {
     })
 }
 
-/// What steps create, in bytes.
-pub(crate) fn created_bytes(steps: &[Step]) -> u64 {
-    let created = steps.iter().map(|step| match *step {
-        Step::Create { bytes, .. } => bytes,
-        _ => 0,
-    });
-    created.sum()
+/// The sizes of the handles that steps create, in bytes.
+pub(crate) fn created(steps: &[Step]) -> impl Iterator<Item = u64> + '_ {
+    steps.iter().filter_map(|step| match *step {
+        Step::Create { bytes, .. } => Some(bytes),
+        _ => None,
+    })
+}
+
+/// How many handles steps map.
+pub(crate) fn mappings(steps: &[Step]) -> u64 {
+    steps.iter().filter(|step| matches!(step, Step::Map { .. })).count() as u64
 }
 
 /// Which free memory may serve a request before it grows.

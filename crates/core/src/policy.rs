@@ -82,9 +82,47 @@ const SPARE_SHARE: u64 = 16;
 /// is created there is small, and would be missing at the very end.
 pub(crate) const RIMS_SHARE: u64 = 64;
 
-/// With room to spare, so many granules are created for each that is remapped: remaps cost at most
-/// a share of what growth costs, and end where that ends.
-pub(crate) const CREATED_PER_REMAP: u64 = 8;
+/// With room to spare all remaps together take at most this part of the driver time that all growth
+/// took, with the growth that the next one saves: so they end where growth would.
+const GROWTH_PER_REMAP: u64 = 2;
+
+/// A single remap takes no more driver time than the growth that it saves, by the prices at which
+/// growth is dearest: so many times those of [`growth_price`].
+const DEAREST_GROWTH: u64 = 4;
+
+/// Whether a remap with so many mappings is worth its driver time with room to spare, where it saves
+/// growth of such a price. What the heap has grown, less what its remaps took, is `credit`.
+pub(crate) const fn is_worth_mapping(mappings: u64, saved: u64, credit: u64) -> bool {
+    let price = mappings * MAPPING_PRICE;
+    price <= DEAREST_GROWTH * saved && price * GROWTH_PER_REMAP <= credit + saved
+}
+
+/// What so many mappings take of the credit of remaps.
+pub(crate) const fn remap_debit(mappings: u64) -> u64 {
+    mappings * MAPPING_PRICE * GROWTH_PER_REMAP
+}
+
+/// The price of creating so many granules in so many handles, in units of which a mapping takes
+/// [`MAPPING_PRICE`].
+///
+/// By published prices a handle of `n` granules takes `13 + n` sixteenths of what a mapping takes
+/// that is made and undone: of the tables in `crates/lab/sim/src/cost.rs`, the one in which that is
+/// least.
+pub(crate) const fn growth_price(handles: u64, granules: u64) -> u64 {
+    13 * handles + granules
+}
+
+/// The price of a mapping that is made and undone.
+const MAPPING_PRICE: u64 = 16;
+
+/// How often it is looked whether fences have passed, before a request of so many bytes makes memory
+/// grow: by the prices of `crates/lab/sim/src/cost.rs` that takes a sixteenth of the growth's driver
+/// time at most, and less time than the event of an idle stream where growth is small.
+pub(crate) const fn looks(bytes: u64, granule_bytes: u64) -> u64 {
+    const MOST: u64 = 64;
+    let looks = bytes / granule_bytes / 4;
+    if looks < MOST { looks } else { MOST }
+}
 
 /// The class of a block.
 #[inline]
@@ -213,9 +251,10 @@ pub(crate) fn roomy_handle_granules(
 }
 
 /// In what unit the memory of a heap that holds so much grows for a request, with handles of so
-/// many bytes: at most an eighth of a large request is created beyond it.
+/// many bytes: at most a 32nd of a large request is created beyond it, or a handle that small
+/// ones share.
 pub(crate) fn growth_unit(asked_bytes: u64, handle_bytes: u64, held_bytes: u64) -> u64 {
-    let asked = (asked_bytes / 8).max(shared_handle_bytes(held_bytes));
+    let asked = (asked_bytes / 32).max(shared_handle_bytes(held_bytes));
     handle_bytes.min(1 << asked.ilog2())
 }
 
@@ -378,6 +417,18 @@ mod tests {
     }
 
     #[test]
+    fn remaps_save_more_than_they_cost_and_end_with_growth() {
+        // Growth by 64 granules in one handle: 77 sixteenths of a mapping.
+        let saved = growth_price(1, 64);
+        assert!(is_worth_mapping(2, saved, 0));
+        assert!(!is_worth_mapping(3, saved, 0), "all remaps take half of all growth at most");
+        assert!(is_worth_mapping(19, saved, 1 << 20));
+        assert!(!is_worth_mapping(20, saved, 1 << 20), "it takes longer than growth would");
+        assert!(!is_worth_mapping(1, 0, 1 << 20), "it saves nothing");
+        assert_eq!(remap_debit(2), 64);
+    }
+
+    #[test]
     fn handles_follow_what_is_asked_and_what_is_left() {
         const GIB: u64 = 1 << 30;
         let handle = |asked, left| {
@@ -399,7 +450,8 @@ mod tests {
         assert_eq!(roomy_handle_granules(SizeClass::Large, MIB, 64 * MIB, 64 * MIB, 2 * MIB), 1);
         assert_eq!(growth_unit(3 * MIB, 32 * MIB, 128 * MIB), 16 * MIB);
         assert_eq!(growth_unit(3 * MIB, 32 * MIB, 256 * MIB), 32 * MIB);
-        assert_eq!(growth_unit(GIB, 256 * MIB, 0), 128 * MIB);
+        assert_eq!(growth_unit(GIB, 256 * MIB, 0), 32 * MIB);
+        assert_eq!(growth_unit(4 * GIB, 256 * MIB, 0), 128 * MIB);
         assert_eq!(growth_unit(100 * MIB, 2 * MIB, 0), 2 * MIB);
     }
 

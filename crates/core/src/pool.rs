@@ -24,6 +24,9 @@ pub(crate) struct Pool {
     /// Its unused memory may serve anybody: it was released, and the device was idle after that.
     /// Before, graphs that were captured in the pool may still run, on whatever stream.
     pub(crate) is_open: bool,
+    /// Graphs that were captured here never run at the same time: what one capture freed serves the
+    /// next, whatever stream that captures.
+    pub(crate) is_exclusive: bool,
     /// The addresses of the one block that grows here, in bytes; 0 for a pool of other blocks.
     pub(crate) room_bytes: u64,
     /// Segments that plans under way obtain for it.
@@ -35,7 +38,15 @@ pub(crate) struct Pool {
 impl Pool {
     pub(crate) const fn new(kind: SegmentKind, is_split: bool) -> Self {
         let lists = [Vec::new(), Vec::new()];
-        Self { kind, is_split, is_open: false, room_bytes: 0, planned_segments: 0, lists }
+        Self {
+            kind,
+            is_split,
+            is_open: false,
+            is_exclusive: true,
+            room_bytes: 0,
+            planned_segments: 0,
+            lists,
+        }
     }
 
     #[inline]

@@ -16,6 +16,7 @@ mod tests;
 
 use crate::counters::{Count, Counters};
 use crate::error::RequestError;
+use crate::fence::Fence;
 use crate::headroom::Look;
 use crate::id::{PoolId, StreamId};
 use crate::plan::Reuse;
@@ -190,6 +191,10 @@ pub struct Miss<E> {
     was_refused_granules: bool,
     /// Mappings were unmapped in this try: there are no more to unmap.
     has_evicted: bool,
+    /// Fences that were recorded in this try, to see whether their streams are idle.
+    recorded: Vec<Fence>,
+    /// How often it is still looked whether they have passed, before memory is created.
+    looks: u64,
 }
 
 impl<E> Miss<E> {
@@ -211,6 +216,8 @@ impl<E> Miss<E> {
             was_refused_addresses: false,
             was_refused_granules: false,
             has_evicted: false,
+            recorded: Vec::new(),
+            looks: 0,
         }
     }
 

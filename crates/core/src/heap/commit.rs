@@ -36,7 +36,7 @@ impl Heap {
             }
             Intent::Grow { request, point, created_bytes, .. } => {
                 self.headroom.end_plan(created_bytes);
-                self.headroom.note_created(&self.stats, created_bytes);
+                self.headroom.note_created(&self.stats, plan::created(&steps));
                 self.stats.all.reserved_bytes.add(created_bytes);
                 self.vm.commit(&self.space.segments, &steps);
                 let block = self.space.blocks[point.unmapped];
@@ -52,7 +52,7 @@ impl Heap {
                 }
             }
             Intent::Remap { request, window, donors } => {
-                self.headroom.note_remapped(mapped_bytes(&steps));
+                self.headroom.note_remapped(plan::mappings(&steps));
                 self.vm.commit(&self.space.segments, &steps);
                 self.windows().finish_remap(request, window, &donors);
                 Committed::Granted(self.occupy(window, request))
@@ -146,7 +146,7 @@ impl Heap {
     /// A growth failed: what is not undone stays created.
     fn undo_growth(&mut self, point: GrowthPoint, steps: &[Step], in_effect: usize) {
         self.vm.abandon(&self.space.segments, steps, in_effect);
-        self.stats.all.reserved_bytes.add(plan::created_bytes(&steps[..in_effect]));
+        self.stats.all.reserved_bytes.add(plan::created(&steps[..in_effect]).sum());
         self.space.make_unmapped(point.unmapped);
         for index in [point.before, point.after].into_iter().filter_map(BlockIndex::some) {
             self.windows().file(index);
@@ -233,13 +233,4 @@ impl Heap {
         self.stats.classes[class].segments.take(1);
         self.space.remove_segment(ix);
     }
-}
-
-/// Bytes that steps map.
-fn mapped_bytes(steps: &[Step]) -> u64 {
-    let mapped = steps.iter().map(|step| match *step {
-        Step::Map { bytes, .. } => bytes,
-        _ => 0,
-    });
-    mapped.sum()
 }

@@ -5,7 +5,7 @@
 //! bytes plus those under way never pass the limit (one step: B19).
 
 use super::gather::{Gather, Whose};
-use super::search::Stale;
+use super::search::{Run, Stale};
 use super::trim::Trim;
 use super::{Heap, Outcome};
 use crate::counters::Counters;
@@ -18,6 +18,16 @@ use crate::size::SizeError;
 use crate::space::unmapped::GrowthPoint;
 use crate::vm::donors::Donors;
 use crate::vm::physical::NewPhysical;
+use crate::vm::window::WindowFit;
+
+/// What a remap could make of free memory for a request.
+struct Remappable {
+    donors: Donors,
+    /// What has to be created first, in bytes.
+    missing_bytes: u64,
+    /// Whether it costs little enough beside growth.
+    is_affordable: bool,
+}
 
 impl Heap {
     pub(super) fn grow(&mut self, request: Request) -> Result<Outcome, RequestError> {
@@ -65,31 +75,13 @@ impl Heap {
     /// Backs a request: with granules that are free, as far as there are enough of them, else with
     /// new ones.
     fn back(&mut self, request: Request) -> Result<Outcome, RequestError> {
-        let granule_bytes = self.vm.granule_bytes();
-        let needed_bytes = request.bytes.next_multiple_of(granule_bytes);
+        let needed_bytes = request.bytes.next_multiple_of(self.vm.granule_bytes());
         let is_roomy = self.headroom.is_roomy(&self.stats, needed_bytes);
-        let search = self.search(request);
-        let can_remap = !is_roomy || self.headroom.can_remap(needed_bytes / granule_bytes);
-        // Where there is nothing to remap to, what there is to take makes no difference.
-        let is_of_use = can_remap || search.has_idle_window();
-        let (mut donors, mut free_bytes) = (Donors::default(), 0);
-        if is_of_use {
-            donors = search.donors(false, search.knows_rims());
-            free_bytes = donors.ordered_bytes();
-            let missing_bytes = needed_bytes.saturating_sub(free_bytes);
-            // Rims count where what whole handles lack can no longer be created.
-            let is_short = self.headroom.is_short(&self.stats, missing_bytes, request.look)
-                || search.has_coarse_handles()
-                    && self.headroom.is_near_end(&self.stats, missing_bytes);
-            if missing_bytes > 0 && is_short && !is_roomy {
-                if !search.knows_rims() {
-                    donors = search.donors(false, true);
-                }
-                free_bytes = donors.most_bytes();
-            }
-        }
-        let is_affordable = can_remap || search.idle_window(&donors, Stale::Now, 1).is_some();
-        if needed_bytes <= free_bytes && is_affordable {
+        let (class, held) = (self.space.list(request.list).class, self.vm.figures().granules);
+        let most = self.headroom.handle_granules(&self.stats, class, request.bytes, is_roomy, held);
+        let Remappable { donors, mut missing_bytes, is_affordable } =
+            self.remappable(request, needed_bytes, is_roomy, most);
+        if missing_bytes == 0 && is_affordable {
             if let Some(outcome) = self.remap(request, &donors) {
                 return Ok(outcome);
             }
@@ -100,23 +92,22 @@ impl Heap {
                 return Ok(Outcome::Plan(self.plan_reservation(request, true)?));
             }
             // Without a window rims serve nothing.
-            free_bytes = free_bytes.min(donors.ordered_bytes());
+            missing_bytes = needed_bytes.saturating_sub(donors.ordered_bytes());
         }
-        let missing_bytes = needed_bytes.saturating_sub(free_bytes);
+        if is_roomy && let Some(run) = self.small_run(request) {
+            return Ok(Outcome::Granted(self.take_run(request, run)));
+        }
         if request.reuse == Reuse::MayWait
             && let Some(plan) = self.plan_sharing(request, &donors, missing_bytes, is_roomy)
         {
             return Ok(Outcome::Plan(plan));
         }
         // What is created for a private pool, or beside memory in use, would not be remapped.
-        let may_remap = free_bytes > 0
+        let may_remap = missing_bytes < needed_bytes
             && is_affordable
             && request.reuse != Reuse::OwnStream
             && self.pools.is_open(self.space.list(request.list));
         let to_remap_bytes = if may_remap { missing_bytes } else { 0 };
-        let (class, held) = (self.space.list(request.list).class, self.vm.figures().granules);
-        let headroom = &self.headroom;
-        let most = headroom.handle_granules(&self.stats, class, request.bytes, is_roomy, held);
         let bytes = if is_affordable { missing_bytes } else { needed_bytes };
         let given_up = Gather { bytes, beyond_bytes: 0, whose: Whose::GivenUp };
         if let Some(plan) = given_up.plan(self, request) {
@@ -129,6 +120,72 @@ impl Heap {
         created
     }
 
+    /// What a remap could make of free memory for a request, for which new handles would get so
+    /// many granules at most.
+    fn remappable(
+        &self,
+        request: Request,
+        needed_bytes: u64,
+        is_roomy: bool,
+        most: u16,
+    ) -> Remappable {
+        let search = self.search(request);
+        let mut donors = search.donors(false, search.knows_rims());
+        let mut missing_bytes = needed_bytes.saturating_sub(donors.ordered_bytes());
+        // Rims count where what whole handles lack can no longer be created.
+        let is_short = || {
+            self.headroom.is_short(&self.stats, missing_bytes, request.look)
+                || search.has_coarse_handles()
+                    && self.headroom.is_near_end(&self.stats, missing_bytes)
+        };
+        if missing_bytes > 0 && !is_roomy && is_short() {
+            if !search.knows_rims() {
+                donors = search.donors(false, true);
+            }
+            missing_bytes = needed_bytes.saturating_sub(donors.most_bytes());
+        }
+        let room = self.vm.figures().rims_bytes / self.vm.granule_bytes();
+        let fit = WindowFit::unmapped(search.granules, room as usize);
+        let (handles, unfit_bytes) = self.vm.to_take(&fit, &donors);
+        if missing_bytes == 0 || is_roomy {
+            missing_bytes = unfit_bytes;
+        }
+        let is_affordable = !is_roomy || {
+            // What growth makes beside is not saved: the next requests would grow by it.
+            let (_, in_place_bytes) = self.in_place(request, self.vm.granule_bytes());
+            let saved_bytes = in_place_bytes.saturating_sub(missing_bytes);
+            let created = missing_bytes.div_ceil(u64::from(most) * self.vm.granule_bytes());
+            self.headroom.affords(handles + created, saved_bytes, most)
+                || search.idle_window(&donors, Stale::Now, 1).is_some()
+        };
+        Remappable { donors, missing_bytes, is_affordable }
+    }
+
+    /// A run that may serve a request with room to spare: one that is not much larger. Its owner
+    /// would soon grow for what is cut out of a large one.
+    fn small_run(&self, request: Request) -> Option<Run> {
+        let may_take =
+            request.reuse != Reuse::OwnStream && self.config().cross_stream != CrossStream::Never;
+        let run = may_take.then(|| self.search(request).run(StreamOrder::Ordered)).flatten()?;
+        let blocks = &self.space.blocks;
+        let bytes = blocks[run.last].end() - blocks[run.first].address;
+        (bytes < 2 * request.bytes).then_some(run)
+    }
+
+    /// Where a request would grow in place in such units, and by how many bytes. No place where
+    /// addresses have to be reserved first.
+    fn in_place(&self, request: Request, unit: u64) -> (Option<GrowthPoint>, u64) {
+        let in_place = self.space.best_growth(request.list, request.bytes, unit);
+        let needed_bytes = request.bytes.next_multiple_of(self.vm.granule_bytes());
+        (in_place, in_place.map_or(needed_bytes, |point| point.bytes))
+    }
+
+    fn growth_unit(&self, request: Request, most: u16) -> u64 {
+        let handle_bytes = u64::from(most) * self.vm.granule_bytes();
+        let held_bytes = self.stats.all.reserved_bytes.current;
+        policy::growth_unit(request.bytes, handle_bytes, held_bytes)
+    }
+
     /// Creates, in handles of at most so many granules, what a remap is short of, if that is less
     /// than growth in place takes: which saves the mappings. No remap if it is short of 0 bytes.
     fn create(
@@ -137,17 +194,13 @@ impl Heap {
         to_remap_bytes: u64,
         most: u16,
     ) -> Result<Outcome, RequestError> {
-        let granule_bytes = self.vm.granule_bytes();
-        let needed_bytes = request.bytes.next_multiple_of(granule_bytes);
-        let handle_bytes = u64::from(most) * granule_bytes;
-        let held_bytes = self.stats.all.reserved_bytes.current;
-        let unit = policy::growth_unit(request.bytes, handle_bytes, held_bytes);
-        let in_place = self.space.best_growth(request.list, request.bytes, unit);
-        let in_place_bytes = in_place.map_or(needed_bytes, |point| point.bytes);
-        let remap_bytes = to_remap_bytes.next_multiple_of(unit);
-        let is_remap = remap_bytes > 0 && remap_bytes < in_place_bytes;
+        let unit = self.growth_unit(request, most);
+        let (in_place, in_place_bytes) = self.in_place(request, unit);
+        let is_remap = to_remap_bytes > 0 && to_remap_bytes < in_place_bytes;
         let (bytes, point) = if is_remap {
-            (remap_bytes, self.space.room_for(request.list, to_remap_bytes, unit))
+            // No more: it is to fill what other handles leave.
+            let unit = self.vm.granule_bytes();
+            (to_remap_bytes, self.space.room_for(request.list, to_remap_bytes, unit))
         } else {
             (in_place_bytes, in_place)
         };
@@ -170,17 +223,14 @@ impl Heap {
         missing_bytes: u64,
         is_roomy: bool,
     ) -> Option<Plan> {
-        if is_roomy {
-            return self.plan_order(request, false);
-        }
-        if missing_bytes == 0 {
+        if missing_bytes == 0 && !is_roomy {
             return None;
         }
-        let run = self.plan_order(request, true);
+        let run = self.plan_order(request, !is_roomy);
         run.or_else(|| {
             let waits = donors.to_wait_for(missing_bytes);
             let search = self.search(request);
-            let (user, may_wait) = (search.user, search.may_wait());
+            let (user, may_wait) = (search.user, !is_roomy && search.may_wait());
             self.streams.plan_wait(&self.space, user, &waits, may_wait)
         })
     }

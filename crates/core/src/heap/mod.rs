@@ -5,7 +5,7 @@
 //! free memory serves. `grow` and `remap`: one that needs memory mapped; `growing`: in place;
 //! `gather`: with what is free elsewhere. `search`: what there is for one. `free`: the way of a
 //! free. `windows`: where memory of windows goes, idle or home. `commit`: what becomes of a plan.
-//! `trim`: giving memory back. `state_machine`: what it has in common with the driver's pools.
+//! `trim`: giving memory back. `own_order`: what the program orders itself. `state_machine`: what it has in common with the driver's pools.
 //! Here: the state. Invariants are numbered I1.. and proved by
 //! [`check`](crate::StateMachine::check).
 
@@ -16,6 +16,7 @@ mod free;
 mod gather;
 mod grow;
 mod growing;
+mod own_order;
 mod remap;
 mod search;
 mod state_machine;
@@ -26,11 +27,12 @@ mod windows;
 
 pub use alloc::Outcome;
 pub use free::Freed;
+pub use own_order::OrderEpoch;
 
 use crate::config::Config;
 use crate::counters::{Count, Counters, Meter};
 use crate::error::{FreeError, RequestError};
-use crate::fence::Streams;
+use crate::fence::{Fence, Streams};
 use crate::headroom::Headroom;
 use crate::id::{ListIx, PoolId, StreamId};
 use crate::plan::{Plan, Request};
@@ -143,6 +145,11 @@ impl Heap {
 
     // Streams and pools.
 
+    /// Whether the host knows that all of some fences have passed.
+    pub(crate) fn have_passed(&self, fences: &[Fence]) -> bool {
+        fences.iter().all(|fence| self.streams.has_passed(fence.stream.index, fence.point))
+    }
+
     /// Whether nobody says when the stream ends: then its fences are recorded by calls alone that
     /// bring it, which are its own misses, its retirement, and frees of blocks it is known to use.
     pub fn set_passing(&mut self, stream: StreamId, is_passing: bool) {
@@ -152,6 +159,12 @@ impl Heap {
     }
 
     /// Plans a fence at a miss of a stream of which nobody says when it ends.
+    pub fn plan_passing_mark(&mut self, stream: StreamId) -> Option<Plan> {
+        let is_passing = self.streams.live(stream).is_ok_and(|state| state.is_passing);
+        is_passing.then(|| self.streams.plan_mark(stream)).flatten()
+    }
+
+    /// Plans a fence on a stream that a call brings: what was freed there has passed once it has.
     pub fn plan_mark(&mut self, stream: StreamId) -> Option<Plan> {
         self.streams.plan_mark(stream)
     }
@@ -169,10 +182,21 @@ impl Heap {
                 && !has_segments(index)
         });
         let of = self.pools.at_mut(pool.index);
-        (of.is_open, of.room_bytes) = (false, 0);
+        (of.is_open, of.is_exclusive, of.room_bytes) = (false, true, 0);
         let inherited = self.space.lists_mut().iter_mut().filter(|list| list.pool == pool.index);
         inherited.for_each(|list| list.active_bytes = Meter::default());
         pool
+    }
+
+    /// Says whether the graphs that are captured in a private pool never run at the same time, which
+    /// is so unless said otherwise. Then what one capture freed serves the next one.
+    ///
+    /// # Errors
+    /// The pool is unknown or released.
+    pub fn set_exclusive(&mut self, pool: PoolId, is_exclusive: bool) -> Result<(), RequestError> {
+        self.pools.live(pool)?;
+        self.pools.at_mut(pool.index).is_exclusive = is_exclusive;
+        Ok(())
     }
 
     /// How segments of a pool are obtained.

@@ -134,7 +134,7 @@ impl Search<'_> {
                 let block = &blocks[index];
                 block.state == BlockState::Free
                     && (stays || !block.is_window)
-                    && (block.list == list || self.order(index) <= worst)
+                    && (block.list == list || self.may_join(index, worst))
             })
         };
         let previous = blocks[start].previous;
@@ -155,6 +155,14 @@ impl Search<'_> {
             && best.as_ref().is_none_or(|best| (bytes, address) < (best.0, best.1))
         {
             *best = Some((bytes, address, run));
+        }
+    }
+
+    /// Whether a run may have a free block of another stream.
+    fn may_join(&self, index: BlockIndex, worst: StreamOrder) -> bool {
+        match self.request.reuse {
+            Reuse::OwnStream => self.streams.is_complete(self.space, index),
+            Reuse::Ordered | Reuse::MayWait => self.order(index) <= worst,
         }
     }
 
@@ -286,12 +294,6 @@ impl Search<'_> {
         let index = unmapped.find(|&index| self.space.blocks[index].bytes >= bytes)?;
         let fit = WindowFit::unmapped(self.granules, (room_bytes / granule_bytes) as usize);
         Some(Window { index, fit })
-    }
-
-    /// Whether an idle window has room for the request.
-    pub(super) fn has_idle_window(&self) -> bool {
-        let windows = &self.space.idle_windows;
-        windows.of_size(self.request.list, self.granules as u32).next().is_some()
     }
 
     /// The idle window that costs the fewest driver calls, and fewer than `most`.

@@ -8,6 +8,7 @@ use crate::error::RequestError;
 use crate::headroom::Look;
 use crate::heap::{Heap, Outcome};
 use crate::plan::{self, Committed, Intent, Plan, Reuse, Step};
+use crate::policy;
 
 /// What a failed plan was short of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +62,12 @@ impl Heap {
             if let Some(free_bytes) = miss.seen_free_bytes.take() {
                 self.headroom.note_look(&mut self.stats, free_bytes);
             }
+            let is_looking = matches!(miss.stage, Stage::Trying) && miss.looks > 0;
+            if is_looking && !self.have_passed(&miss.recorded) {
+                // Those of idle streams pass within microseconds.
+                miss.looks -= 1;
+                return Next::CollectFences;
+            }
             let most_bytes = self.headroom.most_for_one_bytes(&self.stats, miss.look);
             if let Some(next) = miss.go_on(&mut self.stats, most_bytes) {
                 return next;
@@ -94,6 +101,10 @@ impl Heap {
         match done {
             Ok(address) => {
                 miss.has_evicted |= matches!(miss.stage, Stage::Evicting(_));
+                if matches!(&plan.intent, Intent::Order { fences, .. } if fences.is_empty()) {
+                    miss.recorded = plan::recorded(&plan.steps).collect();
+                    miss.looks = policy::looks(miss.bytes, self.config().granule_bytes);
+                }
                 miss.stage = match self.commit(plan, address) {
                     Committed::Granted(granted) => Stage::Served(granted),
                     Committed::Recorded => Stage::Recorded,
@@ -104,7 +115,7 @@ impl Heap {
                 let lack = Lack::of(&plan, failure.failed_at);
                 // What is undone was given all the same.
                 let undone = failure.in_effect.min(failure.failed_at)..failure.failed_at;
-                let given_bytes = plan::created_bytes(&plan.steps[undone]);
+                let given_bytes = plan::created(&plan.steps[undone]).sum();
                 self.abandon(plan, failure.in_effect);
                 let is_news = lack == Lack::Granules
                     && failure.is_out_of_memory

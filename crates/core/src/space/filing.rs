@@ -46,13 +46,6 @@ impl Space {
         joined
     }
 
-    /// Joins a block with the filed one after it.
-    #[inline(never)]
-    pub(crate) fn take_in_next(&mut self, index: BlockIndex) {
-        self.take_out(self.blocks[index].next);
-        self.blocks.absorb_next(index);
-    }
-
     /// A block comes after another, or first in its segment.
     #[inline]
     fn put_after(&mut self, before: BlockIndex, index: BlockIndex) {

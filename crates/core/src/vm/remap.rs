@@ -1,6 +1,7 @@
 //! Remapping: which granules that are free at home will back a window, and the steps that takes.
 
 use crate::id::{GranuleId, SegmentIx};
+use std::cmp::Reverse;
 use std::ops::Range;
 
 use super::PageTable;
@@ -38,7 +39,7 @@ impl PageTable {
         donors: &Donors,
     ) -> Option<Remap> {
         assert!(window.is_window, "memory is remapped to homes");
-        let picked = self.pick(&fit, donors)?;
+        let (picked, 0) = self.pick(&fit, donors) else { return None };
         let around = |part: &Picked| {
             self.span(part.segment, self.span(part.segment, part.range.clone()).handles_around())
         };
@@ -83,12 +84,12 @@ impl PageTable {
     /// stream first, from large blocks first and there from the end, so that few are cut. The last
     /// one may have as much too much as there is room for. Where whole handles do not suffice, rims
     /// make up for it: a back rim at the end, and in a new window a front rim before the others.
-    /// `None` if no handles fit.
-    fn pick(&self, fit: &WindowFit, donors: &Donors) -> Option<Vec<Picked>> {
+    /// Also tells how many bytes nothing that is free fits into.
+    fn pick(&self, fit: &WindowFit, donors: &Donors) -> (Vec<Picked>, u64) {
         let gaps = fit.gaps();
         let mut picked = Vec::new();
         if gaps.is_empty() {
-            return Some(picked);
+            return (picked, 0);
         }
         let hits = fit.hits(self.granule_bytes);
         let mut stock = donors.without(&hits);
@@ -108,6 +109,7 @@ impl PageTable {
                     picked.push(rim);
                 }
             }
+            let (before, bytes) = (picked.len(), left);
             for at in 0.. {
                 let Some(Picked { block, segment, range }) = stock.piece(at) else { break };
                 let last = self.last_handles(*segment, range, left);
@@ -121,14 +123,56 @@ impl PageTable {
                     break;
                 }
             }
-            if left > 0 {
-                if at + 1 < gaps.len() {
-                    return None;
-                }
-                picked.push(self.pick_last(left, fit.room, stock.all(), &rims)?);
+            if left == 0 {
+                continue;
+            }
+            if at + 1 < gaps.len() {
+                return (picked, left);
+            }
+            if let Some(last) = self.pick_last(left, fit.room, stock.all(), &rims) {
+                picked.push(last);
+            } else if at == 0 {
+                picked.truncate(before);
+                let left = self.pick_by_size(bytes, donors.without(&hits).all(), &mut picked);
+                return (picked, left);
+            } else {
+                return (picked, left);
             }
         }
-        Some(picked)
+        (picked, 0)
+    }
+
+    /// Picks handles for so many bytes, the largest first: of sizes that divide one another, no
+    /// other order fills more. Returns how many bytes they leave.
+    fn pick_by_size(&self, bytes: u64, stock: &[Picked], picked: &mut Vec<Picked>) -> u64 {
+        let mut handles: Vec<Picked> = stock.iter().flat_map(|piece| self.handles(piece)).collect();
+        let size = |handle: &Picked| handle.range.end - handle.range.start;
+        handles.sort_by_key(|handle| Reverse(size(handle)));
+        let mut left = bytes;
+        handles.retain(|handle| {
+            let fits = size(handle) <= left;
+            left -= if fits { size(handle) } else { 0 };
+            fits
+        });
+        picked.append(&mut handles);
+        left
+    }
+
+    /// The whole handles of a part, the last first.
+    fn handles(&self, part: &Picked) -> impl Iterator<Item = Picked> + use<'_> {
+        let part = part.clone();
+        let mut left = self.last_handles(part.segment, &part.range, u64::MAX);
+        std::iter::from_fn(move || {
+            let range = self.last_handle(part.segment, &left)?;
+            left.end = range.start;
+            Some(Picked { range, ..part.clone() })
+        })
+    }
+
+    /// How many handles a remap to a window that fits so takes, and of how many bytes it is short.
+    pub(crate) fn to_take(&self, fit: &WindowFit, donors: &Donors) -> (u64, u64) {
+        let (picked, missing_bytes) = self.pick(fit, donors);
+        (picked.iter().map(|part| self.handles(part).count() as u64).sum(), missing_bytes)
     }
 
     /// What serves the last bytes: the smallest whole handle that they fit into, or a part of a
@@ -161,7 +205,7 @@ impl PageTable {
 
     /// Whether free handles fit into the gaps of a window. Single granules always do.
     pub(super) fn has_picks(&self, fit: &WindowFit, donors: &Donors) -> bool {
-        !self.granules.has_large_handles() || self.pick(fit, donors).is_some()
+        !self.granules.has_large_handles() || self.pick(fit, donors).1 == 0
     }
 
     /// The last whole handles within a range, of so many bytes at most. The range may end within a

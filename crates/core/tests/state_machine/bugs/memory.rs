@@ -11,9 +11,9 @@ use crate::world::{Fate, Setup, World};
 #[test]
 fn b19_plans_under_way_count_against_the_limit() {
     for kind in KINDS {
-        let setup = Setup { kind, limit_bytes: 2 * GRANULE, streams: 3, ..Setup::default() };
+        let setup = Setup { kind, limit_bytes: 2 * GRANULE, streams: 4, ..Setup::default() };
         let mut world = World::new(&setup);
-        let [a, b, c] = std::array::from_fn(|at| world.reference.streams[at]);
+        let [a, b, c, d] = std::array::from_fn(|at| world.reference.streams[at]);
         // Plan 0 of a mapped segment reserves addresses, plan 1 takes memory.
         let growth = (usize::from(kind == SegmentKind::Mapped), Fate::Open { done: 1 });
         for stream in [a, b] {
@@ -30,7 +30,7 @@ fn b19_plans_under_way_count_against_the_limit() {
         world.verify();
         assert!(world.allocate(c, 512).is_some());
         assert_eq!(
-            world.heap.request(PoolId::DEFAULT, a, 512, Reuse::OwnStream).map(|_| ()),
+            world.heap.request(PoolId::DEFAULT, d, 512, Reuse::OwnStream).map(|_| ()),
             error
         );
         world.finish();
