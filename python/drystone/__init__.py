@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "DrystoneError", "NotSupportedError", "enable", "is_enabled", "library_path", "metrics",
-    "monitor", "pin_mapping", "report", "reserve", "tag",
+    "DrystoneError", "NotSupportedError", "enable", "graph_pool", "is_enabled", "library_path",
+    "metrics", "monitor", "pin_mapping", "report", "reserve", "tag",
 ]
 
 
@@ -102,6 +102,21 @@ def pin_mapping(memory: Tensor | Growable | int) -> Pin:
     """
     from ._pin import Pin, address_of
     return Pin(address_of(memory))
+
+
+def graph_pool(*, exclusive: bool = True) -> tuple[int, int]:
+    """A pool for ``torch.cuda.graph(..., pool=...)``, as ``torch.cuda.graph_pool_handle()`` gives.
+
+    Graphs of one pool share memory: what one capture freed serves the next, on whatever stream.
+    PyTorch allows that for graphs that are replayed in the order of their captures and never at the
+    same time. Do yours run at the same time, on different streams? ``exclusive=False`` keeps what
+    each stream freed for that stream, as PyTorch's own allocator does.
+    """
+    if exclusive:
+        import torch
+        return torch.cuda.graph_pool_handle()
+    from ._graph_pool import SharedPool
+    return SharedPool.make()
 
 
 def tag(memory: Tensor | Growable | int, name: str | None) -> None:

@@ -700,6 +700,19 @@ enum drystone_status drystone_pool_create(int device, uint64_t id0, uint64_t id1
 enum drystone_status drystone_pool_destroy(int device, uint64_t id0, uint64_t id1);
 
 /**
+ * Says whether graphs that are captured in a private pool never run at the same time, and in the
+ * order of their captures, as PyTorch wants it of graphs that share one. It is so unless said
+ * otherwise: memory that one capture freed serves the next, whatever stream that captures. With 0
+ * what a stream freed stays that stream's.
+ *
+ * Statuses: UNKNOWN_POOL, INVALID_DEVICE, EXITING, FORKED. Any thread.
+ */
+enum drystone_status drystone_set_pool_exclusive(int device,
+                                                 uint64_t id0,
+                                                 uint64_t id1,
+                                                 int is_exclusive);
+
+/**
  * Says that a capture may begin whose requests a private pool serves. Until the first request for
  * the pool, which tells whether one has begun, nothing is given back and the device not waited
  * for. A capture that is not announced is known from the first request that its stream makes.
@@ -737,6 +750,46 @@ enum drystone_status drystone_largest_free(int device, size_t *bytes);
  * FORKED. Any thread.
  */
 enum drystone_status drystone_check(int device);
+
+/**
+ * Says that the calling thread has created an event for a device, which it is about to record.
+ *
+ * Statuses: EXITING, FORKED. Any thread. Makes no driver call.
+ */
+enum drystone_status drystone_event_created(int device, const void *event);
+
+/**
+ * Says that the calling thread has recorded an event on a stream (a `cudaStream_t`): what was
+ * freed there before serves streams that wait for the event. Only of an event that the thread has
+ * just created, and no other thread freed anything meanwhile; else nothing is known of it. A
+ * device of -1 says that the stream is captured.
+ *
+ * Statuses: EXITING, FORKED. Any thread.
+ */
+enum drystone_status drystone_event_recorded(int device, const void *event, const void *stream);
+
+/**
+ * Says that a stream, which is not captured, was made to wait for an event (`cudaStreamWaitEvent`).
+ *
+ * Statuses: EXITING, FORKED. Any thread.
+ */
+enum drystone_status drystone_event_waited(int device, const void *event, const void *stream);
+
+/**
+ * Says that an event is destroyed.
+ *
+ * Statuses: EXITING, FORKED. Any thread. Makes no driver call.
+ */
+enum drystone_status drystone_event_destroyed(const void *event);
+
+/**
+ * Says that the host is about to wait for a device (`cudaDeviceSynchronize`). Records an event on
+ * each stream that has free memory: once the wait is over, that is known to be anybody's. A device
+ * that is not in use has none.
+ *
+ * Statuses: EXITING, FORKED. Any thread.
+ */
+enum drystone_status drystone_synchronizing(int device);
 
 /**
  * Pins a live block of any device: its memory stays where it is, also once the block is free,

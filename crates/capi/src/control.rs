@@ -160,6 +160,27 @@ pub(crate) fn release_pool(ordinal: c_int, id0: u64, id1: u64) -> Result<(), Fai
     device.pools.release(&device.allocator, (id0, id1))
 }
 
+/// Says whether graphs that are captured in a private pool never run at the same time, and in the
+/// order of their captures, as PyTorch wants it of graphs that share one. It is so unless said
+/// otherwise: memory that one capture freed serves the next, whatever stream that captures. With 0
+/// what a stream freed stays that stream's.
+///
+/// Statuses: UNKNOWN_POOL, INVALID_DEVICE, EXITING, FORKED. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_set_pool_exclusive(
+    device: c_int,
+    id0: u64,
+    id1: u64,
+    is_exclusive: c_int,
+) -> Status {
+    answer(|| {
+        process::check()?;
+        let device = registry::get(device)?;
+        let pool = device.pools.find((id0, id1))?;
+        Ok(device.allocator.set_pool_exclusive(pool, is_exclusive != 0)?)
+    })
+}
+
 /// Says that a capture may begin whose requests a private pool serves. Until the first request for
 /// the pool, which tells whether one has begun, nothing is given back and the device not waited
 /// for. A capture that is not announced is known from the first request that its stream makes.

@@ -7,11 +7,12 @@
 //! panic crosses into C (P5). What holds for every way into a process, devices first, is of
 //! `drystone-process`. Bottom first: `streams` (their type), `stream_owner`, `filter` (PyTorch's,
 //! in C++), `out`, `snapshot`; then what is exported: `plugin` (PyTorch's functions), `torch`
-//! (those that throw), `memory`, `growable`, `share`, `control`, `tags`, `statistics`,
+//! (those that throw), `memory`, `growable`, `share`, `control`, `events`, `tags`, `statistics`,
 //! `pool_stream_stats`, `layout`, `memory_provider`, `about`.
 
 mod about;
 mod control;
+mod events;
 mod filter;
 mod growable;
 mod holders;

@@ -60,6 +60,7 @@ fn generated() -> String {
         "holders",
         "shortage",
         "control",
+        "events",
         "pins",
         "tags",
         "share",

@@ -62,9 +62,10 @@ pub use build_error::BuildError;
 #[doc(hidden)]
 pub use decimal::{Hundredths, Thousandths};
 pub use drystone_core::{
-    BlockState, BlockView, Broken, Choices, CrossStream, FreeError, Gauge, Granted, Poisoned,
-    PoolId, PoolStreamStats, Prefer, RecordStreamError, RemapStats, RequestError, SegmentKind,
-    SegmentView, SizeClass, SizeClassStats, SizeError, Stats, StreamError, StreamId,
+    BlockState, BlockView, Broken, Choices, CrossStream, Fence, FreeError, Gauge, Granted,
+    OrderEpoch, Poisoned, PoolId, PoolStreamStats, Prefer, RecordStreamError, RemapStats,
+    RequestError, SegmentKind, SegmentView, SizeClass, SizeClassStats, SizeError, Stats,
+    StreamError, StreamId,
 };
 pub use drystone_driver as driver;
 pub use engine::OutOfMemoryCallback;

@@ -7,6 +7,7 @@
 #include "allocator.h"
 #include "checkpoint.h"
 #include "memory.h"
+#include "order.h"
 #include "service.h"
 
 extern "C" {
@@ -22,6 +23,7 @@ __attribute__((visibility("default"))) const char* drystone_native_install(doubl
   current.store(&own);
   // Before those of PyTorch, of any priority.
   c10::SetAllocator(c10::DeviceType::CUDA, &own, UINT8_MAX);
+  drystone::trace_events();
   return nullptr;
 }
 

@@ -85,6 +85,23 @@ impl Allocator {
         Ok(pool)
     }
 
+    /// Says whether graphs that are captured in a private pool never run at the same time, and in
+    /// the order of their captures, as PyTorch wants it of graphs that share one. It is so unless
+    /// said otherwise: memory that one capture freed then serves the next, whatever stream that
+    /// captures. `false` keeps what each stream freed for that stream.
+    ///
+    /// # Errors
+    /// The pool is unknown or released.
+    pub fn set_pool_exclusive(&self, pool: PoolId, is_exclusive: bool) -> Result<(), RequestError> {
+        match &self.engine.backend {
+            BackendState::Heap(heap) => {
+                heap.change(|heap| heap.set_exclusive(pool, is_exclusive))?
+            }
+            // There memory of a capture belongs to its graph.
+            BackendState::AsyncPools(_) => Ok(()),
+        }
+    }
+
     /// Releases a private pool: it serves no further request, and a trim gives its memory back as
     /// far as it is free. Other pools borrow it once the allocator has waited for the device.
     ///

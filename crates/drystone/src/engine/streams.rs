@@ -146,10 +146,20 @@ impl Engine {
         // What cannot go is tried again with its next call.
         let _ = self.backend.free_deferred(&self.executor, Some(stream));
         if let BackendState::Heap(heap) = &self.backend
-            && let Ok(Some(plan)) = heap.change(|heap| heap.plan_mark(stream))
+            && let Ok(Some(plan)) = heap.change(|heap| heap.plan_passing_mark(stream))
         {
             // Without it the memory stays with its stream until the device was idle.
             let _ = self.perform(plan);
+        }
+    }
+
+    /// Records a fence on each stream that has free memory, before the host waits for the device.
+    pub(crate) fn mark_all(&self) {
+        if self.check_context().is_err() || self.executor.is_any_captured() {
+            return;
+        }
+        if let BackendState::Heap(heap) = &self.backend {
+            self.perform_all(heap.change(|heap| heap.plan_marks()).unwrap_or_default());
         }
     }
 
@@ -201,11 +211,17 @@ impl Engine {
         self.while_memory_stays(|| self.executor.captures.expect(pool))
     }
 
-    /// Every capture whose requests the pool served is over, and its streams are there still.
+    /// Every capture whose requests the pool served is over, and its streams are there still. A
+    /// fence on each tells the next capture that what was freed in this one is over.
     pub(crate) fn end_captures(&self, pool: PoolId) {
-        self.executor.captures.end(pool);
+        let captured = self.executor.captures.end(pool);
         if !self.executor.is_any_captured() {
             self.perform_all(self.executor.take_until_capture_ends());
+        }
+        if let BackendState::Heap(heap) = &self.backend {
+            let plan = |stream| heap.change(|heap| heap.plan_mark(stream)).ok().flatten();
+            // Without it the memory serves others once the device was idle.
+            self.perform_all(captured.into_iter().filter_map(plan).collect());
         }
     }
 

@@ -85,18 +85,20 @@ impl Captures {
         }
     }
 
-    /// Every capture whose requests the pool served is over.
-    pub(crate) fn end(&self, pool: PoolId) {
+    /// Every capture whose requests the pool served is over. Returns the streams that were captured.
+    pub(crate) fn end(&self, pool: PoolId) -> Vec<StreamId> {
         self.change(|table| {
-            table.noted.retain(|noted| noted.pool != pool);
             table.expected.retain(|&expected| expected != pool);
-        });
+            let ended = table.noted.extract_if(.., |noted| noted.pool == pool);
+            ended.map(|noted| noted.stream).collect()
+        })
     }
 
-    fn change(&self, change: impl FnOnce(&mut Table)) {
+    fn change<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
         let mut table = self.table.lock();
-        change(&mut table);
+        let changed = change(&mut table);
         let is_any = !table.noted.is_empty() || !table.expected.is_empty();
         self.is_any.store(is_any, Ordering::Release);
+        changed
     }
 }

@@ -52,6 +52,7 @@ cudaError_t cudaGetLastError(void);
 const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaMalloc(void** address, size_t bytes);
 cudaError_t cudaFree(void* address);
+cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);

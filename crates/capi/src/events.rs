@@ -1,0 +1,85 @@
+//! The program's events and waits, for who sees them to tell: memory that is ordered by them serves
+//! other streams at no cost. None of it has to be told.
+
+use std::ffi::{c_int, c_void};
+
+use drystone_process::events;
+
+use crate::barrier::answer;
+use crate::status::Status;
+use crate::{process, registry};
+
+/// Says that the calling thread has created an event for a device, which it is about to record.
+///
+/// Statuses: EXITING, FORKED. Any thread. Makes no driver call.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_event_created(device: c_int, event: *const c_void) -> Status {
+    answer(|| {
+        process::check()?;
+        events::created(device, event.addr());
+        Ok(())
+    })
+}
+
+/// Says that the calling thread has recorded an event on a stream (a `cudaStream_t`): what was
+/// freed there before serves streams that wait for the event. Only of an event that the thread has
+/// just created, and no other thread freed anything meanwhile; else nothing is known of it. A
+/// device of -1 says that the stream is captured.
+///
+/// Statuses: EXITING, FORKED. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_event_recorded(
+    device: c_int,
+    event: *const c_void,
+    stream: *const c_void,
+) -> Status {
+    answer(|| {
+        process::check()?;
+        events::recorded(device, event.addr(), stream.addr() as u64);
+        Ok(())
+    })
+}
+
+/// Says that a stream, which is not captured, was made to wait for an event (`cudaStreamWaitEvent`).
+///
+/// Statuses: EXITING, FORKED. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_event_waited(
+    device: c_int,
+    event: *const c_void,
+    stream: *const c_void,
+) -> Status {
+    answer(|| {
+        process::check()?;
+        events::waited(device, event.addr(), stream.addr() as u64);
+        Ok(())
+    })
+}
+
+/// Says that an event is destroyed.
+///
+/// Statuses: EXITING, FORKED. Any thread. Makes no driver call.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_event_destroyed(event: *const c_void) -> Status {
+    answer(|| {
+        process::check()?;
+        events::destroyed(event.addr());
+        Ok(())
+    })
+}
+
+/// Says that the host is about to wait for a device (`cudaDeviceSynchronize`). Records an event on
+/// each stream that has free memory: once the wait is over, that is known to be anybody's. A device
+/// that is not in use has none.
+///
+/// Statuses: EXITING, FORKED. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_synchronizing(device: c_int) -> Status {
+    answer(|| {
+        process::check()?;
+        if let Some(device) = registry::find(device) {
+            device.allocator.note_synchronizing();
+        }
+        Ok(())
+    })
+}
