@@ -9,7 +9,8 @@
 //! The modules stand bottom first: each uses only those above it.
 #![forbid(unsafe_code)]
 
-mod busy;
+mod work;
+
 pub mod drystone;
 pub mod generators;
 pub mod torch;
@@ -21,4 +22,4 @@ pub use candidate::{
     COMPARABLE, Candidate, CandidateError, DRYSTONE_ASYNC, DRYSTONE_MALLOC, DRYSTONE_VMM, NAMES,
     TORCH_EXPANDABLE, TORCH_NATIVE,
 };
-pub use program::{EVENT_LATENCY_NS, Program, ideal_makespan_us, work_config};
+pub use program::{EVENT_LATENCY_NS, Gaps, Program, ideal_makespan_us, work_config};

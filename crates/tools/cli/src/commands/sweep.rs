@@ -10,7 +10,7 @@ use drystone_trace::model::Trace;
 
 use super::each_file::{self, Tables};
 use super::ended::Ended;
-use crate::args::{Costs, Files, Kernels, Quirks};
+use crate::args::{Costs, Files, GapsArg, Kernels, Quirks};
 use crate::candidates;
 use crate::input::{self, Input};
 use crate::jobs::Progress;
@@ -49,6 +49,11 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "ON|OFF", default_value_t)]
     kernels: Kernels,
 
+    /// What becomes of the times at which the program was idle when recorded, where kernels are
+    /// modelled
+    #[arg(long, value_enum, value_name = "KEEP|SHORTEN", default_value_t)]
+    gaps: GapsArg,
+
     #[command(flatten)]
     quirks: Quirks,
 
@@ -73,6 +78,7 @@ pub fn run(args: &Args) -> Result<Ended> {
         sizes: &args.capacity,
         quirks: args.quirks,
         kernels: args.kernels,
+        gaps: args.gaps.into(),
         jobs: args.files.jobs(),
     };
     let work = |input: &Input, progress: &Progress| {

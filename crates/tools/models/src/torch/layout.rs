@@ -48,7 +48,7 @@ fn drawn(block: &Block) -> LayoutBlock {
         stream: block.stream,
         state: if block.is_allocated {
             BlockState::Live
-        } else if block.pending_events > 0 {
+        } else if !block.is_idle() {
             BlockState::Pending
         } else {
             BlockState::Free

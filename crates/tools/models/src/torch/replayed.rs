@@ -10,7 +10,7 @@ use drystone_trace::replay::{DriverCost, Layout, Refusal, Replayed, Usage};
 use super::allocator::Allocator;
 use super::config::Config;
 use super::stats::Stats;
-use crate::busy::keep_busy;
+use crate::work::{self, keep_busy};
 
 /// PyTorch's allocator on a simulated device.
 #[derive(Debug)]
@@ -76,6 +76,26 @@ impl Replayed for Replay {
     fn launch(&mut self, stream: u16, duration_ns: u64) {
         let outcome = self.device.launch(self.streams[stream as usize], duration_ns);
         debug_assert_eq!(outcome, Ok(()));
+    }
+
+    fn wait_for_device(&mut self) {
+        self.device.finish_all();
+    }
+
+    fn begin_capture(&mut self, stream: u16, _: u8) {
+        self.allocator.begin_capture();
+        work::begin_capture(&self.device, self.streams[stream as usize]);
+    }
+
+    fn join_capture(&mut self, stream: u16, origin: u16) {
+        let [stream, origin] = [stream, origin].map(|one| self.streams[one as usize]);
+        work::join_capture(&self.device, stream, origin);
+    }
+
+    fn end_capture(&mut self, stream: u16, _: u8) {
+        let ended = work::end_capture(&self.device, self.streams[stream as usize]);
+        debug_assert_eq!(ended, Ok(()));
+        self.allocator.end_capture();
     }
 
     fn empty_cache(&mut self) {
