@@ -38,7 +38,7 @@ pub(super) trait Probe<R: ?Sized> {
     #[inline]
     fn freed(&mut self, _index: usize, _event: &Event, _address: u64, _allocator: &R) {}
 
-    /// The cache was given back, or an iteration ended.
+    /// Something happened that is about no block.
     #[inline]
     fn passed(&mut self, _index: usize, _event: &Event, _allocator: &R) {}
 }
@@ -135,8 +135,14 @@ where
                 probe.passed(index, event, allocator);
             }
             Kind::Iteration => probe.passed(index, event, allocator),
-            Kind::HostWait => allocator.wait_for_device(),
-            Kind::CaptureBegin | Kind::CaptureEnd => addresses.captures.change(event, allocator),
+            Kind::HostWait => {
+                allocator.wait_for_device();
+                probe.passed(index, event, allocator);
+            }
+            Kind::CaptureBegin | Kind::CaptureEnd => {
+                addresses.captures.change(event, allocator);
+                probe.passed(index, event, allocator);
+            }
             Kind::OutOfMemory => {}
         }
     }
