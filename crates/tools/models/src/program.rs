@@ -148,7 +148,7 @@ impl Replayed for Program {
             [Call::SynchronizeEvent, Call::SynchronizeStream, Call::SynchronizeDevice, Call::Free];
         Some(DeviceTime {
             makespan_us: self.device.work_end_ns() as f64 / 1e3,
-            stream_waits: calls(Call::Wait),
+            stream_waits: calls(Call::Wait) + self.device.added_waits(),
             host_waits: waiting.into_iter().map(calls).sum(),
             host_waited_us: self.device.host_waited_ns() as f64 / 1e3,
         })

@@ -4,7 +4,7 @@
 //! serves again within the capture once freed there, and goes back when the graph's life ends.
 //! Nobody else can free it before the graph has run; a graph frees nothing that is not a graph's.
 
-use crate::memory::{Asker, FreePoint, Owner};
+use crate::memory::{Asker, FreePoint, Owner, Piece};
 use crate::state::State;
 use drystone_driver::{Call, ErrorCode, MemoryPool, MemoryPoolConfig, MemoryPoolUsage, Stream};
 
@@ -31,13 +31,16 @@ impl State {
         pool: MemoryPool,
         keep_bytes: u64,
     ) -> Result<(), ErrorCode> {
-        let now_ns = self.clock.now_ns();
         let pool = self.memory.pools.get_mut(pool)?;
-        let gone = pool.trim(&mut self.memory.supply, now_ns, keep_bytes);
+        let gone = pool.trim(&mut self.memory.supply, keep_bytes);
+        self.tell_gone(&gone);
+        Ok(())
+    }
+
+    fn tell_gone(&mut self, gone: &[Piece]) {
         if let Some(oracle) = &mut self.oracle {
             gone.iter().for_each(|piece| oracle.physical_gone(piece.physical, piece.bytes));
         }
-        Ok(())
     }
 
     pub(crate) fn memory_pool_usage(&self, pool: MemoryPool) -> Result<MemoryPoolUsage, ErrorCode> {
@@ -59,9 +62,13 @@ impl State {
             Some(capture) => self.memory.pools.graph_mut(capture),
             None => own,
         };
-        let (address, wait_for) = pool.malloc(&mut self.memory.supply, bytes, asker)?;
+        let mut gone = Vec::new();
+        let given = pool.malloc(&mut self.memory.supply, bytes, asker, &mut gone);
+        self.tell_gone(&gone);
+        let (address, wait_for) = given?;
         if let (Some(point), None) = (wait_for, capture) {
             let queue = self.streams.get_mut(stream)?;
+            self.added_waits += u64::from(point.reached_ns > now_ns);
             queue.busy_until_ns = queue.busy_until_ns.max(point.reached_ns);
             if let Some(oracle) = &mut self.oracle {
                 oracle.order.stream(index).join(&point.clock);
@@ -107,8 +114,8 @@ impl State {
     pub(crate) fn trim_pools(&mut self) {
         let now_ns = self.clock.now_ns();
         let (supply, oracle) = (&mut self.memory.supply, &mut self.oracle);
-        self.memory.pools.trim_each(|pool, keep_bytes| {
-            let gone = pool.trim(supply, now_ns, keep_bytes);
+        self.memory.pools.trim_each(now_ns, |pool, keep_bytes| {
+            let gone = pool.trim(supply, keep_bytes);
             if let Some(oracle) = oracle {
                 gone.iter().for_each(|piece| oracle.physical_gone(piece.physical, piece.bytes));
             }

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use drystone_models::{DRYSTONE_VMM, TORCH_EXPANDABLE, TORCH_NATIVE};
+use drystone_models::{DRYSTONE_VMM, TORCH_ASYNC, TORCH_EXPANDABLE, TORCH_NATIVE};
 use drystone_trace::model::Trace;
 
 use super::each_file::{self, Tables};
@@ -21,7 +21,7 @@ use crate::table::Table;
 use crate::units::{bytes, count, duration_us, ratio};
 
 /// Who is swept, in their default configurations.
-const ALLOCATORS: [&str; 3] = [DRYSTONE_VMM, TORCH_EXPANDABLE, TORCH_NATIVE];
+const ALLOCATORS: [&str; 4] = [DRYSTONE_VMM, TORCH_EXPANDABLE, TORCH_NATIVE, TORCH_ASYNC];
 /// Sizes unless some are given.
 const SIZES: [&str; 6] = ["ample", "1.34x", "1.25x", "1.1x", "1.05x", "1.02x"];
 
