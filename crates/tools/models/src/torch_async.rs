@@ -26,8 +26,8 @@ struct Block {
     stream: u16,
     /// Other streams that use it.
     uses: Vec<u16>,
-    /// Its memory is a graph's.
-    is_captured: bool,
+    /// The capture whose graph's memory it is.
+    capture: Option<u64>,
 }
 
 /// A graph that keeps its memory.
@@ -35,6 +35,8 @@ struct Block {
 struct Graph {
     capture: u64,
     bytes: u64,
+    /// Of these, what the capture left allocated.
+    left_bytes: u64,
 }
 
 /// PyTorch over the driver's memory pool, on a simulated device.
@@ -48,7 +50,9 @@ pub struct Replay {
     blocks: HashMap<u64, Block>,
     /// Freed in captures, although no capture made them.
     deferred: Vec<Block>,
+    /// Captures under way.
     captures: u32,
+    /// Requests that captures made.
     captured: u64,
     /// The graph of most memory.
     graph: Option<Graph>,
@@ -144,14 +148,20 @@ impl Replay {
     }
 
     /// Of the graphs that captures made, the one of most memory keeps its own: graphs that run one
-    /// after another on a stream share what they have.
+    /// after another on a stream share what they have. What the others left allocated they do not
+    /// share: memory of the pool stands for it.
     fn keep_largest(&mut self, capture: u64) {
         let kept_bytes = self.graph.map_or(0, |graph| graph.bytes);
         let bytes = self.device.graph_bytes().saturating_sub(kept_bytes);
-        if bytes <= kept_bytes {
-            self.device.end_graph(capture);
-        } else if let Some(smaller) = self.graph.replace(Graph { capture, bytes }) {
+        let left = self.blocks.values().filter(|block| block.capture == Some(capture));
+        let new = Graph { capture, bytes, left_bytes: left.map(|block| block.bytes).sum() };
+        let smaller = if bytes <= kept_bytes { Some(new) } else { self.graph.replace(new) };
+        if let Some(smaller) = smaller {
             self.device.end_graph(smaller.capture);
+            if smaller.left_bytes > 0 {
+                // There is room: the graph had more.
+                let _ = self.grow(smaller.left_bytes, Stream::DEFAULT);
+            }
         }
         self.look();
     }
@@ -168,15 +178,16 @@ impl Replayed for Replay {
             self.catch_up();
         }
         let handle = self.streams[usize::from(stream)];
-        let is_captured = self.captures > 0 && self.device.capture_of(handle) != Ok(None);
+        let is_any = self.captures > 0;
+        let capture = if is_any { self.device.capture_of(handle).ok().flatten() } else { None };
         let address = self.malloc(bytes, handle).map_err(|error| Refusal {
             message: format!("Allocation would exceed allowed memory: {error}"),
         })?;
-        let name = if is_captured { CAPTURED + self.captured } else { address };
-        self.captured += u64::from(is_captured);
+        let name = if capture.is_some() { CAPTURED + self.captured } else { address };
+        self.captured += u64::from(capture.is_some());
         let bytes = bytes.next_multiple_of(512);
         self.allocated_bytes += bytes;
-        let block = Block { address, bytes, stream, uses: Vec::new(), is_captured };
+        let block = Block { address, bytes, stream, uses: Vec::new(), capture };
         self.blocks.insert(name, block);
         Ok(name)
     }
@@ -184,11 +195,14 @@ impl Replayed for Replay {
     fn free(&mut self, address: u64) {
         let Some(block) = self.blocks.remove(&address) else { return };
         self.allocated_bytes -= block.bytes;
-        match (self.captures > 0, block.is_captured) {
+        let handle = self.streams[usize::from(block.stream)];
+        let is_under_way =
+            |capture: u64| self.captures > 0 && self.device.capture_of(handle) == Ok(Some(capture));
+        match block.capture {
             // No graph frees what is not a graph's.
-            (true, false) => self.deferred.push(block),
+            None if self.captures > 0 => self.deferred.push(block),
             // What a capture has left is its graph's.
-            (false, true) => {}
+            Some(capture) if !is_under_way(capture) => {}
             _ => {
                 let freed = self.give_back(&block);
                 debug_assert_eq!(freed, Ok(()));
