@@ -79,7 +79,6 @@ impl State {
 
     pub(crate) fn free_async(&mut self, address: u64, stream: Stream) -> Result<(), ErrorCode> {
         let (index, capture) = self.async_stream(stream)?;
-        let reached_ns = self.streams.get(stream)?.busy_until_ns.max(self.clock.now_ns());
         let (pool, bytes, owner) = self.memory.pools.owner_of(address)?;
         let reached_ns = match (capture, owner) {
             // A graph frees what graphs allocated, and never anything else.
@@ -87,7 +86,14 @@ impl State {
             // Until the graph has run there is nothing to free outside of it.
             (None, Owner::Graph { has_run: false }) => return Err(ErrorCode::InvalidValue),
             (Some(_), Owner::Graph { .. }) => u64::MAX,
-            (None, _) => reached_ns,
+            // Known of as an event there would be.
+            (None, _) => {
+                let queue = self.streams.get_mut(stream)?;
+                let done_ns = queue.busy_until_ns.max(self.clock.now_ns());
+                let known_ns = done_ns.saturating_add(self.config.event_latency_ns);
+                queue.marked_until_ns = queue.marked_until_ns.max(known_ns);
+                queue.marked_until_ns
+            }
         };
         let mut point = FreePoint { stream: Some(index), reached_ns, ..FreePoint::default() };
         if let Some(oracle) = &mut self.oracle {
