@@ -354,9 +354,8 @@ mod tests {
         take(PoolId::DEFAULT, other);
         recording.end().unwrap();
         let [a, b] = [own, other].map(|stream| stream.index() + 1);
-        let expected = format!(
-            "a{a}1 f{a}1 c{a}1 a{a}1 a{b}0 f{a}1 a{a}1 d{a}1 w00 c{b}1 a{b}1 d{b}1 a{b}0"
-        );
+        let expected =
+            format!("a{a}1 f{a}1 c{a}1 a{a}1 a{b}0 f{a}1 a{a}1 d{a}1 w00 c{b}1 a{b}1 d{b}1 a{b}0");
         assert_eq!(ops(&text(file.path())).join(" "), expected);
     }
 

@@ -9,8 +9,7 @@ use super::goals::geometric_mean;
 use super::tool::{drystone, report};
 
 /// Who is compared, Drystone first.
-const ALLOCATORS: [&str; 4] =
-    ["drystone-vmm", "torch-expandable", "torch-native", "torch-async"];
+const ALLOCATORS: [&str; 4] = ["drystone-vmm", "torch-expandable", "torch-native", "torch-async"];
 /// Just above the smallest device.
 const BRIM: f64 = 1.005;
 /// Smallest device over the peak request, in the geometric mean and at worst.

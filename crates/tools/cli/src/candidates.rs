@@ -46,7 +46,11 @@ impl Device {
         let config = if with_kernels { work_config(config) } else { config };
         let device = SimDevice::new(config);
         let allocator = candidate.build(&device, trace.streams, trace.pools)?;
-        Ok(if with_kernels { Box::new(Program::new(allocator, &device, self.gaps)) } else { allocator })
+        Ok(if with_kernels {
+            Box::new(Program::new(allocator, &device, self.gaps))
+        } else {
+            allocator
+        })
     }
 }
 

@@ -128,7 +128,8 @@ fn examine(
         gaps: settings.time.gaps.into(),
     };
     let with_kernels = device.kernels == Kernels::On;
-    let ideal_makespan_us = with_kernels.then(|| drystone_models::ideal_makespan_us(trace, device.gaps));
+    let ideal_makespan_us =
+        with_kernels.then(|| drystone_models::ideal_makespan_us(trace, device.gaps));
     let mut runs = Vec::with_capacity(candidates.len());
     for candidate in candidates {
         runs.push(one_run(trace, candidate, &device, ideal_makespan_us, settings.with_layouts)?);

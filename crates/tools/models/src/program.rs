@@ -3,8 +3,8 @@
 //! Every allocation is used by one kernel on its stream, and every recorded stream by one there.
 //! The host launches them and runs ahead of the device, as far as its launch queues let it; driver
 //! calls take the time they cost. So a wait between streams, a host that waits and a slow call all
-//! show in when the last kernel is done. Where the program was idle when recorded, or waited for the
-//! device, it is and does here.
+//! show in when the last kernel is done. Where the program was idle when recorded, or waited for
+//! the device, it is and does here.
 //!
 //! Invariant: kernels, idle times and waits depend on the trace alone, so any two allocators that
 //! serve a trace whole queue the same kernels in the same order. Kernels of a stream that is

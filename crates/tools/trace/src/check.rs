@@ -189,7 +189,10 @@ mod tests {
             (|t| t.events[7].stream = 1, "event 7: fields that its kind does not have"),
             (|t| t.events[6].stream = 0, "event 6: a capture of the default stream"),
             (|t| t.events[8].stream = 0, "event 8: a capture ends that has not begun"),
-            (|t| t.events[7] = t.events[6], "event 7: a capture begins on a stream that is captured"),
+            (
+                |t| t.events[7] = t.events[6],
+                "event 7: a capture begins on a stream that is captured",
+            ),
             (|t| t.events[6].kind = Kind::CaptureEnd, "event 6: a capture ends that has not begun"),
             (|t| t.blocks = 3, "event 9: a count of blocks that is not one more than the largest"),
             (|t| t.completions[0].event = 2, "event 2: a completion of what is no free"),

@@ -1,7 +1,8 @@
 //! PyTorch's memory snapshots as plain data: what `torch.cuda.memory._snapshot()` returns.
 //!
 //! Below it, bottom first: `stacks` (shared stacks of frames), `parts` (the snapshot and what it is
-//! made of), `marks` (annotations that tell more), `recording` (what a trace keeps of one). Reading and writing are `codec`'s.
+//! made of), `marks` (annotations that tell more), `recording` (what a trace keeps of one). Reading
+//! and writing are `codec`'s.
 //! Invariant: what a reader takes in, a writer gives back, but for top-level keys other than those
 //! that a [`Snapshot`] has a field for.
 

@@ -3,11 +3,11 @@
 //! Invariant: memory freed on a stream goes to another stream only when the free has been reached,
 //! or together with a dependency that makes the other stream wait for it, as far as the pool's
 //! attributes allow. A request tries, in this order, what its stream may use at once, new memory in
-//! steps of 32 MiB or else just enough, new memory after idle segments went back, and what its stream has to wait for.
-//! Segments are never joined. Only those go back whose frees the host has seen: the end of a
-//! synchronising call shows them what has been reached, and gives idle ones back down to the release
-//! threshold. That a stream waits already for another's free is known only where an oracle keeps
-//! their order. `docs/models.md` has the source of each rule.
+//! steps of 32 MiB or else just enough, new memory after idle segments went back, and what its
+//! stream has to wait for. Segments are never joined. Only those go back whose frees the host has
+//! seen: the end of a synchronising call shows it what has been reached, and gives idle ones back
+//! down to the release threshold. That a stream waits already for another's free is known only
+//! where an oracle keeps their order. `docs/models.md` has the source of each rule.
 
 use super::piece::{Physical, Piece};
 use super::supply::Supply;
@@ -256,8 +256,7 @@ impl AsyncPool {
             Ok::<_, ErrorCode>((grown, address, physical))
         };
         // The last that a device has may be less than a step.
-        let (grown, address, physical) =
-            take(GROWTH_BYTES).or_else(|_| take(GRANULARITY_BYTES))?;
+        let (grown, address, physical) = take(GROWTH_BYTES).or_else(|_| take(GRANULARITY_BYTES))?;
         self.segments.insert(address, Piece { address, physical, bytes: grown });
         self.usage.reserved_bytes += grown;
         self.usage.reserved_peak_bytes =

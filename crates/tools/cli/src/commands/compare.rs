@@ -1,10 +1,10 @@
 //! `drystone compare`: traces through Drystone and PyTorch's allocators, side by side.
 
-use anyhow::Result;
 use super::ended::Ended;
 use super::replays::Replays;
 use crate::args::{DeviceArgs, Files, Outputs, Time};
 use crate::candidates;
+use anyhow::Result;
 
 /// Options of `compare`.
 #[derive(Debug, clap::Args)]

@@ -19,7 +19,8 @@ fn bench(total_bytes: u64) -> (SimDevice, Replay) {
 fn requests_and_frees_are_the_drivers() {
     let (device, mut torch) = bench(1 << 30);
     let block = torch.allocate(MIB + 1, 0, 0).unwrap();
-    assert_eq!((torch.usage().allocated_bytes, torch.usage().reserved_bytes), (MIB + 512, 32 * MIB));
+    let usage = torch.usage();
+    assert_eq!((usage.allocated_bytes, usage.reserved_bytes), (MIB + 512, 32 * MIB));
     torch.free(block);
     // A pool of the program's is ignored, and the default pool keeps what it has.
     assert_eq!(torch.allocate(MIB, 0, 1), Ok(block));

@@ -2,7 +2,7 @@
 //!
 //! A trace says on which stream a capture begins, and which pool serves it. Invariant: another
 //! stream takes part from its first request to that pool on, or from the first use of the pool's
-//! memory there, as in a program: PyTorch serves a capture's requests, and no others, from its pool.
+//! memory there, as in a program: PyTorch serves a capture's requests from its pool, and no others.
 
 use super::replayed::Replayed;
 use crate::model::{Event, Kind};

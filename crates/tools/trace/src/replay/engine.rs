@@ -56,10 +56,7 @@ pub(super) struct Addresses {
 
 impl Addresses {
     pub(super) fn new(trace: &Trace) -> Self {
-        Self {
-            of_blocks: vec![NOT_LIVE; trace.blocks as usize],
-            captures: Captures::default(),
-        }
+        Self { of_blocks: vec![NOT_LIVE; trace.blocks as usize], captures: Captures::default() }
     }
 
     /// Ends every capture, then frees whatever is still live, in order of block numbers.

@@ -24,6 +24,10 @@ fn entry(action: &str, addr: u64, size: u64, time_us: i64) -> Value {
     json!({"action": action, "addr": addr, "size": size, "stream": 0, "time_us": time_us})
 }
 
+fn note(name: &str, stage: &str, time_us: i64) -> Value {
+    json!({"device": 0, "name": name, "stage": stage, "time_us": time_us})
+}
+
 fn traces(entries: &[Value]) -> Value {
     json!({"segments": [], "device_traces": [entries]})
 }
@@ -235,10 +239,6 @@ fn time_that_goes_back_is_raised() {
 
 #[test]
 fn annotations_end_iterations() {
-    let note = |name: &str, stage: &str, time_us: i64| {
-        json!({"device": 0, "name": name, "stage": stage,
-            "time_us": time_us})
-    };
     let entries: Vec<Value> = (0..4).map(|n| entry("alloc", n + 1, 1, n as i64 * 10)).collect();
     let mut snapshot = traces(&entries);
     snapshot["external_annotations"] = json!([
@@ -262,9 +262,6 @@ fn annotations_end_iterations() {
 
 #[test]
 fn annotations_of_the_program_tell_of_waits_and_captures() {
-    let note = |name: &str, stage: &str, time_us: i64| {
-        json!({"device": 0, "name": name, "stage": stage, "time_us": time_us})
-    };
     let mut entries: Vec<Value> = (0..4).map(|n| entry("alloc", n + 1, 1, n as i64 * 10)).collect();
     entries[2]["stream"] = json!(94);
     entries[2]["pool_id"] = json!([0, 1]);
