@@ -135,6 +135,18 @@ fn the_drivers_own_pools_are_compared() {
 }
 
 #[test]
+fn idle_times_are_kept_unless_they_are_to_be_shortened() {
+    let idle = "op,id,bytes,stream,time_ns\na,0,512,0,0\nf,0,512,0,0\na,0,512,0,500000000\n";
+    let makespan_us = |more: &[&str]| {
+        let arguments = ["replay", "-", "--json"].iter().chain(more);
+        let json = drystone_with(arguments, idle.as_bytes()).expect(0).json();
+        json["traces"][0]["runs"][0]["device_time"]["makespan_us"].as_f64().unwrap()
+    };
+    assert!(makespan_us(&[]) > 500_000.0);
+    assert!(makespan_us(&["--gaps", "shorten"]) < 50_000.0);
+}
+
+#[test]
 fn further_configurations_get_rows_of_their_own() {
     let (_folder, path) = folder();
     let path = path.to_str().unwrap();

@@ -74,8 +74,8 @@ impl Replayed for Replay {
     }
 
     fn launch(&mut self, stream: u16, duration_ns: u64) {
-        let outcome = self.device.launch(self.streams[stream as usize], duration_ns);
-        debug_assert_eq!(outcome, Ok(()));
+        // Fails in a capture that is broken, and nowhere else: the streams are the device's own.
+        let _ = self.device.launch(self.streams[stream as usize], duration_ns);
     }
 
     fn wait_for_device(&mut self) {
@@ -93,8 +93,8 @@ impl Replayed for Replay {
     }
 
     fn end_capture(&mut self, stream: u16, _: u8) {
-        let ended = work::end_capture(&self.device, self.streams[stream as usize]);
-        debug_assert_eq!(ended, Ok(()));
+        // Broken where memory ran out in it: PyTorch asks then how much there is, unguarded.
+        let _ = work::end_capture(&self.device, self.streams[stream as usize]);
         self.allocator.end_capture();
     }
 
