@@ -25,6 +25,7 @@ SCHEMA = 1
 NAMES = {
     "drystone-vmm": "Drystone", "drystone-malloc": "Drystone, plain memory",
     "torch-native": "PyTorch", "torch-expandable": "PyTorch, expandable segments",
+    "torch-async": "PyTorch, cudaMallocAsync",
 }
 
 

@@ -35,7 +35,7 @@ class Traces(unittest.TestCase):
             self.assertIn(about["name"], (TRACES / "README.md").read_text())
 
     def test_what_is_recorded_is_there_and_small(self):
-        self.assertEqual(len(record.RECORDED), 7)
+        self.assertEqual(len(record.RECORDED), 12)
         for name, (_, steps, note) in record.RECORDED.items():
             about = json.loads((TRACES / f"{name}.json").read_text())
             self.assertEqual((about["iterations"], about["note"]), (steps, note))
@@ -50,7 +50,7 @@ class Traces(unittest.TestCase):
             "# made\nop,id,bytes,stream,time_ns\na,0,5,0,0\nm,0,0,0,4000\nf,0,5,0,8000\n")
 
     def test_a_name_that_is_none_is_one_line(self):
-        with self.assertRaisesRegex(SystemExit, "^no trace gpt5; there are gpt2_medium_train, "):
+        with self.assertRaisesRegex(SystemExit, "^no trace gpt5; there are vit_large_varying_batch, "):
             record.main(["gpt5"])
 
 

@@ -42,6 +42,8 @@ struct Lines {
     spare: BinaryHeap<Reverse<u32>>,
     next: u32,
     iterations: u64,
+    /// Captures that have begun: stream and pool of each.
+    captures: Vec<(usize, usize)>,
     events: u64,
     failed: Option<io::Error>,
 }
@@ -72,6 +74,32 @@ impl Lines {
         self.next = self.next.max(id + 1);
         self.live.insert(address, (id, bytes, stream, pool));
         self.line('a', id.into(), bytes, stream, pool);
+    }
+
+    /// A request for a pool came from a stream that is captured, or is not. A capture has one line
+    /// where it begins, of the first of its streams that asked, and one where it ends.
+    fn looked(&mut self, stream: usize, pool: usize, is_captured: bool) {
+        let found = self.captures.iter().position(|&(captured, _)| captured == stream);
+        match found {
+            Some(at) if !is_captured => {
+                let (stream, pool) = self.captures.swap_remove(at);
+                self.line('d', 0, 0, stream, pool);
+            }
+            None if is_captured && self.captures.iter().all(|&(_, of)| of != pool) => {
+                self.captures.push((stream, pool));
+                self.line('c', 0, 0, stream, pool);
+            }
+            _ => {}
+        }
+    }
+
+    fn captures_ended(&mut self, pool: usize) {
+        for (stream, of) in std::mem::take(&mut self.captures) {
+            match of == pool {
+                true => self.line('d', 0, 0, stream, pool),
+                false => self.captures.push((stream, of)),
+            }
+        }
     }
 
     fn freed(&mut self, address: u64) {
@@ -118,6 +146,7 @@ impl Recorder {
             spare: BinaryHeap::new(),
             next: 0,
             iterations: 0,
+            captures: Vec::new(),
             events: 0,
             failed: None,
         };
@@ -138,6 +167,19 @@ impl Recorder {
         if let Some(lines) = &mut *self.lines.lock() {
             write(lines);
         }
+    }
+
+    /// A request came from a stream that is captured, or is not: asked where a capture is known of.
+    #[cold]
+    pub(crate) fn looked(&self, pool: PoolId, stream: StreamId, is_captured: bool) {
+        let pool = number_of_pool(pool);
+        self.with(|lines| lines.looked(number(stream), pool, is_captured));
+    }
+
+    /// Every capture is over whose requests the pool served.
+    #[cold]
+    pub(crate) fn captures_ended(&self, pool: PoolId) {
+        self.with(|lines| lines.captures_ended(number_of_pool(pool)));
     }
 
     #[cold]
@@ -222,6 +264,12 @@ impl Recording {
         });
     }
 
+    /// Says that the program has waited until the device was idle, which the allocator does not
+    /// see: in a replay the device is idle then, too.
+    pub fn mark_wait(&self) {
+        self.recorder.with(|lines| lines.line('w', 0, 0, 0, 0));
+    }
+
     /// Writes out what is recorded so far; the recording goes on.
     ///
     /// # Errors
@@ -257,7 +305,7 @@ mod tests {
     use std::fs;
     use std::sync::Arc;
 
-    use drystone_driver::Stream;
+    use drystone_driver::{CaptureMode, Stream};
     use drystone_sim::{SimConfig, SimDevice};
 
     use crate::{Allocator, Options, PoolId};
@@ -266,6 +314,49 @@ mod tests {
         let text = fs::read_to_string(path).unwrap();
         assert!(text.ends_with('\n'), "torn: {:?}", text.lines().last());
         text
+    }
+
+    /// The ops of a recording, with stream and pool of those that have them.
+    fn ops(text: &str) -> Vec<String> {
+        let cells = |line: &str| line.split(',').map(str::to_owned).collect::<Vec<_>>();
+        text.lines().skip(2).map(cells).map(|c| format!("{}{}{}", c[0], c[3], c[5])).collect()
+    }
+
+    #[test]
+    fn captures_are_written_as_they_are_found_and_ended() {
+        let device = SimDevice::new(SimConfig::default());
+        let (driver, streams) = (device.clone(), [device.create_stream(), device.create_stream()]);
+        let allocator = Allocator::new(Arc::new(driver), &Options::default()).unwrap();
+        let [own, other] = streams.map(|stream| allocator.add_stream(stream).unwrap());
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let recording = allocator.record(file.path()).unwrap();
+        let pool = allocator.add_pool();
+        let take = |pool, stream| allocator.allocate_raw(pool, stream, 4 << 20).unwrap().address;
+        // A pool that serves requests which no capture makes.
+        allocator.expect_capture(pool).unwrap();
+        let kept = take(pool, own);
+        allocator.end_captures(pool);
+        allocator.free(kept).unwrap();
+        // The same with a capture, which a request of another stream does not belong to.
+        allocator.expect_capture(pool).unwrap();
+        device.begin_capture(streams[0], CaptureMode::Global).unwrap();
+        let kept = take(pool, own);
+        take(PoolId::DEFAULT, other);
+        allocator.free(kept).unwrap();
+        take(pool, own);
+        device.end_capture(streams[0]).unwrap();
+        allocator.end_captures(pool);
+        recording.mark_wait();
+        // One whose end nobody tells of is over with the next request of its stream.
+        device.begin_capture(streams[1], CaptureMode::Relaxed).unwrap();
+        take(pool, other);
+        device.end_capture(streams[1]).unwrap();
+        take(PoolId::DEFAULT, other);
+        recording.end().unwrap();
+        let [a, b] = [own, other].map(|stream| stream.index() + 1);
+        let expected =
+            format!("a{a}1 f{a}1 c{a}1 a{a}1 a{b}0 f{a}1 a{a}1 d{a}1 w00 c{b}1 a{b}1 d{b}1 a{b}0");
+        assert_eq!(ops(&text(file.path())).join(" "), expected);
     }
 
     #[test]

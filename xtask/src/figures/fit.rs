@@ -9,7 +9,7 @@ use super::goals::geometric_mean;
 use super::tool::{drystone, report};
 
 /// Who is compared, Drystone first.
-const ALLOCATORS: [&str; 3] = ["drystone-vmm", "torch-expandable", "torch-native"];
+const ALLOCATORS: [&str; 4] = ["drystone-vmm", "torch-expandable", "torch-native", "torch-async"];
 /// Just above the smallest device.
 const BRIM: f64 = 1.005;
 /// Smallest device over the peak request, in the geometric mean and at worst.
@@ -25,11 +25,11 @@ const MAKESPAN_MOST: f64 = 1.02;
 pub struct Fit {
     trace: String,
     /// Smallest device over the peak request.
-    over_requested: [Option<f64>; 3],
+    over_requested: [Option<f64>; 4],
     /// Driver time at the brim over the same allocator's with ample memory.
-    time_at_brim: [Option<f64>; 3],
+    time_at_brim: [Option<f64>; 4],
     /// Device makespan, driver calls included, likewise.
-    makespan_at_brim: [Option<f64>; 3],
+    makespan_at_brim: [Option<f64>; 4],
 }
 
 impl Fit {
@@ -65,8 +65,8 @@ impl Fit {
             fits.push(Self {
                 trace: trace["trace"].as_str().unwrap_or_default().to_owned(),
                 over_requested: found.map(|fit| fit["capacity_per_requested"].as_f64()),
-                time_at_brim: [0, 1, 2].map(|at| over_ample(at, "driver_time_us")),
-                makespan_at_brim: [0, 1, 2].map(|at| over_ample(at, "makespan_over_ideal")),
+                time_at_brim: [0, 1, 2, 3].map(|at| over_ample(at, "driver_time_us")),
+                makespan_at_brim: [0, 1, 2, 3].map(|at| over_ample(at, "makespan_over_ideal")),
             });
         }
         Ok(fits)
@@ -74,7 +74,7 @@ impl Fit {
 
     /// Names of the goals that it misses.
     fn missed(&self) -> Vec<&'static str> {
-        let [ours, expandable, _] = self.over_requested;
+        let [ours, expandable, ..] = self.over_requested;
         let is_worse = expandable.is_some_and(|theirs| ours.is_none_or(|ours| ours > theirs));
         let is_slow = self.time_at_brim[0].is_some_and(|time| time > TIME_MOST);
         let mut missed = Vec::new();
@@ -92,15 +92,15 @@ impl Fit {
 
     /// As text, with marks at what misses a goal.
     pub fn line(&self) -> String {
-        let three = |values: [Option<f64>; 3], goal: &str| {
+        let each = |values: [Option<f64>; 4], goal: &str| {
             let shown = values.map(|value| value.map_or("-".into(), |value| format!("{value:.4}")));
             let mark = if self.missed().contains(&goal) { "!" } else { "" };
             format!("{}{mark}", shown.join("/"))
         };
-        let fit = three(self.over_requested, "fit");
-        let time = three(self.time_at_brim, "time at the brim");
-        let makespan = three(self.makespan_at_brim, "makespan at the brim");
-        format!("{:31} {fit:>22} {time:>28} {makespan:>28}", self.trace)
+        let fit = each(self.over_requested, "fit");
+        let time = each(self.time_at_brim, "time at the brim");
+        let makespan = each(self.makespan_at_brim, "makespan at the brim");
+        format!("{:31} {fit:>30} {time:>36} {makespan:>36}", self.trace)
     }
 
     /// As JSON, with the names of the goals that it misses.
@@ -128,7 +128,7 @@ fn pick<'a>(entries: &'a Value, allocator: &str, conf: Option<&str>) -> &'a Valu
 /// The line above the rows.
 pub fn heads() -> String {
     let (fit, time) = ("fits in, over peak", "driver time at brim/ample");
-    format!("{:31} {fit:>22} {time:>28} {:>28}", "trace", "makespan at brim/ample")
+    format!("{:31} {fit:>30} {time:>36} {:>36}", "trace", "makespan at brim/ample")
 }
 
 /// The mean, and how many rows miss each goal.
@@ -158,9 +158,9 @@ mod tests {
     use super::{Fit, summary};
 
     fn fit(ours: Option<f64>, expandable: Option<f64>, time: f64) -> Fit {
-        let time_at_brim = [Some(time), Some(9.0), None];
-        let makespan_at_brim = [Some(time / 2.0), Some(2.0), None];
-        let over_requested = [ours, expandable, None];
+        let time_at_brim = [Some(time), Some(9.0), None, None];
+        let makespan_at_brim = [Some(time / 2.0), Some(2.0), None, None];
+        let over_requested = [ours, expandable, None, None];
         Fit { trace: "t".into(), over_requested, time_at_brim, makespan_at_brim }
     }
 
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(fit(None, Some(1.3), 1.0).missed(), ["fit"]);
         let line = fit(Some(1.02), Some(1.5), 1.25).line();
         assert!(
-            line.contains(" 1.0200/1.5000/-! ") && line.contains(" 1.2500/9.0000/- "),
+            line.contains(" 1.0200/1.5000/-/-! ") && line.contains(" 1.2500/9.0000/-/- "),
             "{line}"
         );
         let summary = summary(&[fit(Some(1.01), Some(1.5), 1.0), fit(Some(1.01), None, 3.0)]);

@@ -1,8 +1,8 @@
-//! [`Row`]: one trace on one device, Drystone beside PyTorch's two allocators.
+//! [`Row`]: one trace on one device, Drystone beside PyTorch's allocators.
 
 use serde_json::Value;
 
-/// What the three of them made of one trace on one device.
+/// What each of them made of one trace on one device.
 #[derive(Debug)]
 pub struct Row {
     /// Name of the trace.
@@ -17,6 +17,8 @@ pub struct Row {
     pub expandable: Value,
     /// The native allocator's replay.
     pub native: Value,
+    /// That of PyTorch over the driver's own pool.
+    pub pool: Value,
 }
 
 /// A figure of a replay, where it was measured.
@@ -46,6 +48,7 @@ impl Row {
             ours: (*ours).clone(),
             expandable: find("torch-expandable", ours),
             native: find("torch-native", ours),
+            pool: find("torch-async", ours),
         };
         ours.map(row).collect()
     }

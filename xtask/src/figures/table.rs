@@ -10,13 +10,13 @@ const COLUMNS: [(&str, usize); 11] = [
     ("trace", 31),
     ("prices", 10),
     ("device", 7),
-    ("refused", 9),
-    ("waits", 13),
-    ("makespan", 22),
+    ("refused", 12),
+    ("waits", 17),
+    ("makespan", 28),
     ("time/exp", 9),
     ("late/exp", 9),
-    ("steady calls", 17),
-    ("res/req", 22),
+    ("steady calls", 23),
+    ("res/req", 28),
     ("driver time", 12),
 ];
 
@@ -44,8 +44,8 @@ pub fn row(row: &Row) -> String {
         if missed.contains(&name) { format!("{text}!") } else { text }
     };
     let all = |field: &str, show: fn(f64) -> String| {
-        let three = [&row.ours, &row.expandable, &row.native];
-        three.map(|run| figure(run, field).map_or("-".into(), show)).join("/")
+        let each = [&row.ours, &row.expandable, &row.native, &row.pool];
+        each.map(|run| figure(run, field).map_or("-".into(), show)).join("/")
     };
     let ratio = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.3}"));
     let whole = |value: f64| format!("{value}");
@@ -75,5 +75,6 @@ pub fn json(row: &Row) -> Value {
         "drystone": row.ours,
         "expandable": row.expandable,
         "native": row.native,
+        "pool": row.pool,
     })
 }

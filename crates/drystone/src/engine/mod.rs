@@ -124,6 +124,11 @@ impl Engine {
             None => self.allocate_slowly(pool, stream, bytes),
         };
         if self.told.is(Who::Recorder) {
+            if self.executor.captures.is_any()
+                && let Ok(is_captured) = self.executor.is_captured(Some(pool), stream)
+            {
+                self.recorder.looked(pool, stream, is_captured);
+            }
             match &served {
                 Ok(granted) => self.recorder.allocated(pool, stream, granted.address, bytes),
                 Err(AllocateError::OutOfMemory(_)) => self.recorder.refused(pool, stream, bytes),

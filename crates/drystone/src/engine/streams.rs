@@ -16,6 +16,7 @@ use super::known::Known;
 use crate::backend::BackendState;
 use crate::error::{AllocateError, poisoned};
 use crate::executor::Executor;
+use crate::told::Who;
 
 impl Engine {
     /// The key of a device stream, made if it is a new one. Of one that `is_passing` nobody says
@@ -214,6 +215,9 @@ impl Engine {
     /// Every capture whose requests the pool served is over, and its streams are there still. A
     /// fence on each tells the next capture that what was freed in this one is over.
     pub(crate) fn end_captures(&self, pool: PoolId) {
+        if self.told.is(Who::Recorder) {
+            self.recorder.captures_ended(pool);
+        }
         let captured = self.executor.captures.end(pool);
         if !self.executor.is_any_captured() {
             self.perform_all(self.executor.take_until_capture_ends());

@@ -80,7 +80,9 @@ fn memory_known_to_be_unused_is_given_back_before_the_device_is_waited_for() {
         let another = program.allocate(lane, 64 * MIB);
         program.device.work(slow.stream, 60_000_000);
         let block = program.allocate(lane, 64 * MIB);
-        assert_eq!(sim.calls_of(Call::SynchronizeDevice), 0);
+        // The driver's own pools give nothing back before the host has waited for something.
+        let waits = u64::from(!setup.is_caching());
+        assert_eq!(sim.calls_of(Call::SynchronizeDevice), waits);
         [another, block].into_iter().for_each(|block| program.free(block));
         program.end();
     }

@@ -72,6 +72,11 @@ impl SimDevice {
         self.inner.state.lock().host_waited_ns
     }
 
+    /// How often the driver made a stream wait for another, to serve it from a memory pool.
+    pub fn added_waits(&self) -> u64 {
+        self.inner.state.lock().added_waits
+    }
+
     /// Begins a capture by the calling thread.
     ///
     /// Errors: `InvalidHandle`, `InvalidValue` (capturing already), `CaptureUnsupported` (the

@@ -5,6 +5,7 @@
 use crate::device::SimDevice;
 use crate::event::Mark;
 use crate::shared_file::SharedFile;
+use crate::stream::Context;
 use drystone_driver::{ErrorCode, Event, Handle, MemoryPool, MemoryPoolConfig, Stream};
 use std::sync::Arc;
 
@@ -97,6 +98,31 @@ impl SimDevice {
     /// Errors: as there.
     pub fn take_capture(&self, stream: Stream) -> Result<u64, ErrorCode> {
         self.inner.state.lock().end_capture(stream)
+    }
+
+    /// Makes a stream part of the capture that began on another.
+    ///
+    /// Errors: `InvalidHandle`, `InvalidValue` (`origin` is not captured), `CaptureUnsupported`
+    /// (the default stream, or one that is captured already), `Other(901)` (it is broken).
+    pub fn join_capture(&self, stream: Stream, origin: Stream) -> Result<(), ErrorCode> {
+        self.inner.state.lock().join_capture(stream, origin)
+    }
+
+    /// Joins every stream of a capture to that on which it began, and ends it. Returns how long the
+    /// captured work takes when replayed, in nanoseconds.
+    ///
+    /// Errors: as [`end_capture`](Self::end_capture), but for 904.
+    pub fn end_joined_capture(&self, origin: Stream) -> Result<u64, ErrorCode> {
+        self.inner.state.lock().end_joined_capture(origin)
+    }
+
+    /// Moves the host's time on to when the device is idle, as a program does that waits for it.
+    /// It is no waiting of the allocator's, and not counted as such.
+    pub fn finish_all(&self) {
+        let state = &mut *self.inner.state.lock();
+        self.inner.clock.advance_to(state.streams.idle_ns(Context::PRIMARY));
+        state.wait_until_idle(Context::PRIMARY);
+        state.trim_pools();
     }
 
     /// The allocation or mapping that holds an address.
@@ -285,6 +311,32 @@ mod tests {
         device.launch(one, 5).unwrap();
         assert_eq!(device.take_capture(one), Ok(315));
         assert_eq!(device.capture_of(one), Ok(None));
+    }
+
+    #[test]
+    fn a_capture_of_several_streams_ends_after_all_of_them() {
+        let device = SimDevice::new(SimConfig::default());
+        let (one, two) = (device.create_stream(), device.create_stream());
+        device.begin_capture(one, CaptureMode::Global).unwrap();
+        device.join_capture(two, one).unwrap();
+        assert_eq!(device.join_capture(two, one), Err(ErrorCode::CaptureUnsupported));
+        device.launch(one, 10).unwrap();
+        device.launch(two, 300).unwrap();
+        assert_eq!(device.end_joined_capture(one), Ok(300));
+        assert_eq!((device.capture_of(two), device.work_end_ns()), (Ok(None), 0));
+        assert_eq!(device.join_capture(two, one), Err(ErrorCode::InvalidValue));
+    }
+
+    #[test]
+    fn a_program_that_waits_finds_the_device_idle_and_is_not_counted() {
+        let device = SimDevice::new(SimConfig { event_latency_ns: 20, ..SimConfig::default() });
+        let event = device.create_event().unwrap();
+        device.launch(Stream::DEFAULT, 500).unwrap();
+        device.record(event, Stream::DEFAULT).unwrap();
+        let calls = device.calls();
+        device.finish_all();
+        assert_eq!((device.now_ns(), device.host_waited_ns(), device.calls()), (520, 0, calls));
+        assert!(device.query(event).unwrap());
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub(crate) struct State {
     pub(crate) captures: Captures,
     /// How long calls have blocked the host.
     pub(crate) host_waited_ns: u64,
+    /// Times the driver made a stream wait for another to serve it from a memory pool.
+    pub(crate) added_waits: u64,
     /// Devices that were given access to this one's memory, in the order they were.
     pub(crate) peers: Vec<u32>,
     pub(crate) faults: Faults,
@@ -55,6 +57,7 @@ impl State {
             events: Events::new(),
             captures: Captures::default(),
             host_waited_ns: 0,
+            added_waits: 0,
             peers: Vec::new(),
             faults: Faults::default(),
             oracle: config

@@ -35,9 +35,12 @@ fn another_stream_gets_untouched_memory_first_and_else_is_made_to_wait() {
     device.free_async(address, A).unwrap();
     let other = device.malloc_async(pool, 16 * MIB, b).unwrap();
     assert_ne!(other, address);
-    assert_eq!(device.busy_until_ns(b), Ok(0));
+    // New memory comes before memory to wait for, as long as the device has any.
+    device.malloc_async(pool, 32 * MIB, b).unwrap();
+    assert_eq!((device.busy_until_ns(b), device.added_waits()), (Ok(0), 0));
     assert_eq!(device.malloc_async(pool, 16 * MIB, b), Ok(address));
     assert_eq!(device.busy_until_ns(b), Ok(1000), "the stream waits for the free");
+    assert_eq!(device.added_waits(), 1);
     device.check_alloc(address, 16 * MIB, b);
     assert_eq!(device.violations(), []);
 }
@@ -53,8 +56,29 @@ fn memory_of_two_streams_joins_into_one_block_that_waits_for_both() {
     device.launch(b, 700).unwrap();
     device.free_async(low, A).unwrap();
     device.free_async(high, b).unwrap();
+    device.malloc_async(pool, 32 * MIB, c).unwrap();
+    // More than both together is refused, and nothing is joined for it.
+    assert!(device.malloc_async(pool, 33 * MIB, c).is_err());
     assert_eq!(device.malloc_async(pool, 32 * MIB, c), Ok(low));
-    assert_eq!((device.busy_until_ns(c), device.physical_bytes()), (Ok(700), 32 * MIB));
+    assert_eq!((device.busy_until_ns(c), device.physical_bytes()), (Ok(700), 64 * MIB));
+}
+
+/// Where memory is short, idle segments serve a request that none of them could, once the host has
+/// seen that they are idle.
+#[test]
+fn idle_segments_that_the_host_has_seen_go_back_for_a_request_that_fits_none() {
+    let device = device();
+    let keep = MemoryPoolConfig::default().with_release_threshold_bytes(u64::MAX);
+    let pool = device.create_memory_pool(&keep).unwrap();
+    let blocks = [32 * MIB; 2].map(|bytes| device.malloc_async(pool, bytes, A).unwrap());
+    blocks.into_iter().for_each(|address| device.free_async(address, A).unwrap());
+    assert!(device.malloc_async(pool, 64 * MIB, A).is_err());
+    device.trim_memory_pool(pool, 0).unwrap();
+    assert_eq!(device.physical_bytes(), 64 * MIB);
+    device.synchronize_stream(A).unwrap();
+    assert_eq!(device.physical_bytes(), 64 * MIB);
+    device.malloc_async(pool, 64 * MIB, A).unwrap();
+    assert_eq!(device.physical_bytes(), 64 * MIB);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use drystone_models::Gaps;
 use drystone_sim::{CostTable, Measured};
 
 use crate::units;
@@ -60,6 +61,11 @@ pub struct Time {
     /// late then, so memory of other streams is reused later; off: the clock follows the trace
     #[arg(long, value_enum, value_name = "ON|OFF", default_value_t)]
     pub kernels: Kernels,
+
+    /// What becomes of the times at which the program was idle when recorded, where kernels are
+    /// modelled
+    #[arg(long, value_enum, value_name = "KEEP|SHORTEN", default_value_t)]
+    pub gaps: GapsArg,
 }
 
 /// A device as it was measured.
@@ -79,6 +85,25 @@ pub enum Kernels {
     On,
     /// Nothing takes time but the trace
     Off,
+}
+
+/// What becomes of idle times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum GapsArg {
+    /// They last as long as in the trace: work of other streams is over then, as it was
+    #[default]
+    Keep,
+    /// They are as short as any other gap: the device is never idle
+    Shorten,
+}
+
+impl From<GapsArg> for Gaps {
+    fn from(gaps: GapsArg) -> Self {
+        match gaps {
+            GapsArg::Keep => Self::Kept,
+            GapsArg::Shorten => Self::Shortened,
+        }
+    }
 }
 
 /// What a driver call costs: published figures differ, and a conclusion should hold under all.

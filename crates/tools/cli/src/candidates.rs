@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use drystone_models::{
-    COMPARABLE, Candidate, DRYSTONE_VMM, EVENT_LATENCY_NS, NAMES, Program, TORCH_EXPANDABLE,
+    COMPARABLE, Candidate, DRYSTONE_VMM, EVENT_LATENCY_NS, Gaps, NAMES, Program, TORCH_EXPANDABLE,
     TORCH_NATIVE, work_config,
 };
 use drystone_sim::{Measured, SimConfig, SimDevice};
@@ -24,6 +24,8 @@ pub struct Device {
     pub measured: Option<&'static Measured>,
     /// Whether the program's kernels are modelled.
     pub kernels: Kernels,
+    /// What becomes of the program's idle times, where they are.
+    pub gaps: Gaps,
 }
 
 impl Device {
@@ -44,7 +46,11 @@ impl Device {
         let config = if with_kernels { work_config(config) } else { config };
         let device = SimDevice::new(config);
         let allocator = candidate.build(&device, trace.streams, trace.pools)?;
-        Ok(if with_kernels { Box::new(Program::new(allocator, &device)) } else { allocator })
+        Ok(if with_kernels {
+            Box::new(Program::new(allocator, &device, self.gaps))
+        } else {
+            allocator
+        })
     }
 }
 

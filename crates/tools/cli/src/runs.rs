@@ -125,9 +125,11 @@ fn examine(
         costs: settings.time.costs,
         measured,
         kernels: settings.time.kernels,
+        gaps: settings.time.gaps.into(),
     };
     let with_kernels = device.kernels == Kernels::On;
-    let ideal_makespan_us = with_kernels.then(|| drystone_models::ideal_makespan_us(trace));
+    let ideal_makespan_us =
+        with_kernels.then(|| drystone_models::ideal_makespan_us(trace, device.gaps));
     let mut runs = Vec::with_capacity(candidates.len());
     for candidate in candidates {
         runs.push(one_run(trace, candidate, &device, ideal_makespan_us, settings.with_layouts)?);

@@ -5,7 +5,7 @@
 
 use anyhow::Result;
 use clap::ValueEnum;
-use drystone_models::Candidate;
+use drystone_models::{Candidate, Gaps};
 use drystone_trace::metrics::{Metrics, Summary};
 use drystone_trace::model::Trace;
 use drystone_trace::replay::{self, Options};
@@ -86,6 +86,8 @@ pub struct Settings<'a> {
     pub quirks: Quirks,
     /// Whether the program's kernels are modelled.
     pub kernels: Kernels,
+    /// What becomes of the program's idle times.
+    pub gaps: Gaps,
     /// Replays at a time.
     pub jobs: usize,
 }
@@ -100,7 +102,7 @@ pub fn sweep(
 ) -> Result<Report> {
     let summary = Summary::of(trace);
     let with_kernels = settings.kernels == Kernels::On;
-    let ideal_us = with_kernels.then(|| drystone_models::ideal_makespan_us(trace));
+    let ideal_us = with_kernels.then(|| drystone_models::ideal_makespan_us(trace, settings.gaps));
     let mut replays = Vec::new();
     for &costs in settings.costs {
         for size in settings.sizes {
@@ -114,6 +116,7 @@ pub fn sweep(
             costs,
             measured: None,
             kernels: settings.kernels,
+            gaps: settings.gaps,
         };
         let mut cell = cell(trace, &size.text, &device, candidate);
         if let Ok(cell) = &mut cell {

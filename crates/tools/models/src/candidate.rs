@@ -7,14 +7,13 @@ use drystone_sim::SimDevice;
 use drystone_trace::replay::Replayed;
 
 use crate::drystone::SetUpError;
-use crate::{drystone as own, torch};
+use crate::{drystone as own, torch, torch_async};
 
 /// Drystone over virtual memory; its configuration is a text as for `DRYSTONE_CONF`.
 pub const DRYSTONE_VMM: &str = "drystone-vmm";
 /// Drystone over plain device allocations.
 pub const DRYSTONE_MALLOC: &str = "drystone-malloc";
-/// Drystone over the driver's own memory pools. On a simulated device those pack almost perfectly,
-/// which real ones do not: its reserved bytes are a lower bound, and no match for the others'.
+/// Drystone over the driver's own memory pools: what it holds is theirs to say.
 pub const DRYSTONE_ASYNC: &str = "drystone-async";
 
 /// PyTorch's allocator with segments from `cudaMalloc`; its configuration is a text as for
@@ -23,12 +22,17 @@ pub const TORCH_NATIVE: &str = "torch-native";
 /// The same with `expandable_segments:True` before the configuration.
 pub const TORCH_EXPANDABLE: &str = "torch-expandable";
 
-/// The names of all candidates.
-pub const NAMES: [&str; 5] =
-    [DRYSTONE_VMM, DRYSTONE_MALLOC, DRYSTONE_ASYNC, TORCH_NATIVE, TORCH_EXPANDABLE];
+/// PyTorch's backend `cudaMallocAsync`, over the driver's own memory pool. It has no configuration.
+pub const TORCH_ASYNC: &str = "torch-async";
 
-/// The names of those whose figures compare: all but [`DRYSTONE_ASYNC`].
-pub const COMPARABLE: [&str; 4] = [DRYSTONE_VMM, DRYSTONE_MALLOC, TORCH_NATIVE, TORCH_EXPANDABLE];
+/// The names of all candidates.
+pub const NAMES: [&str; 6] =
+    [DRYSTONE_VMM, DRYSTONE_MALLOC, DRYSTONE_ASYNC, TORCH_NATIVE, TORCH_EXPANDABLE, TORCH_ASYNC];
+
+/// The names of those that are compared: all but [`DRYSTONE_ASYNC`], whose memory is that of
+/// [`TORCH_ASYNC`].
+pub const COMPARABLE: [&str; 5] =
+    [DRYSTONE_VMM, DRYSTONE_MALLOC, TORCH_NATIVE, TORCH_EXPANDABLE, TORCH_ASYNC];
 
 /// An allocator and its configuration, to be built as often as wanted.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +46,7 @@ pub struct Candidate {
 enum Kind {
     Drystone(::drystone::Options),
     Torch(torch::Config),
+    TorchAsync,
 }
 
 /// Why there is no such candidate.
@@ -67,6 +72,12 @@ pub enum CandidateError {
          {DRYSTONE_VMM}, {DRYSTONE_MALLOC} and {DRYSTONE_ASYNC}"
     )]
     Backend {
+        /// Whose configuration it is.
+        name: &'static str,
+    },
+    /// There is a configuration where none is modelled.
+    #[error("configuration of {name}: none is modelled")]
+    None {
         /// Whose configuration it is.
         name: &'static str,
     },
@@ -96,6 +107,8 @@ impl Candidate {
                 let text = format!("expandable_segments:True,{configuration}");
                 (TORCH_EXPANDABLE, torch_kind(TORCH_EXPANDABLE, &text)?)
             }
+            TORCH_ASYNC if configuration.is_empty() => (TORCH_ASYNC, Kind::TorchAsync),
+            TORCH_ASYNC => return Err(CandidateError::None { name: TORCH_ASYNC }),
             _ => return Err(CandidateError::UnknownName { name: name.to_owned() }),
         };
         Ok(Self { name, configuration: configuration.to_owned(), kind })
@@ -126,6 +139,7 @@ impl Candidate {
             Kind::Torch(config) => {
                 Box::new(torch::Replay::new(config.clone(), device, streams, pools))
             }
+            Kind::TorchAsync => Box::new(torch_async::Replay::new(device, streams)?),
         })
     }
 }
@@ -169,8 +183,9 @@ mod tests {
         assert_eq!(
             message("torch", ""),
             "unknown allocator `torch`; there are: drystone-vmm, drystone-malloc, drystone-async, \
-             torch-native, torch-expandable"
+             torch-native, torch-expandable, torch-async"
         );
+        assert!(message("torch-async", "x:1").ends_with("none is modelled"));
         assert_eq!(
             message("torch-expandable", "max_split_size_mb:1"),
             "configuration of torch-expandable: bad value `1` of `max_split_size_mb`: give a whole \

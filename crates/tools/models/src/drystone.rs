@@ -12,7 +12,7 @@ use drystone_sim::SimDevice;
 use drystone_trace::replay::{self, DriverCost, Layout, Refusal, Remaps, Replayed, Usage};
 use std::sync::Arc;
 
-use crate::busy::keep_busy;
+use crate::work::{self, keep_busy};
 
 /// Drystone on a simulated device.
 #[derive(Debug)]
@@ -96,6 +96,28 @@ impl Replayed for Replay {
     fn launch(&mut self, stream: u16, duration_ns: u64) {
         // Only an unknown stream fails, and these are the device's own.
         let _ = self.device.launch(self.device_streams[stream as usize], duration_ns);
+    }
+
+    fn wait_for_device(&mut self) {
+        self.device.finish_all();
+    }
+
+    /// In the order in which PyTorch has it: the pool is announced, then the capture begins.
+    fn begin_capture(&mut self, stream: u16, pool: u8) {
+        let expected = self.allocator.expect_capture(self.pools[pool as usize]);
+        debug_assert_eq!(expected, Ok(()));
+        work::begin_capture(&self.device, self.device_streams[stream as usize]);
+    }
+
+    fn join_capture(&mut self, stream: u16, origin: u16) {
+        let [stream, origin] = [stream, origin].map(|one| self.device_streams[one as usize]);
+        work::join_capture(&self.device, stream, origin);
+    }
+
+    fn end_capture(&mut self, stream: u16, pool: u8) {
+        let ended = work::end_capture(&self.device, self.device_streams[stream as usize]);
+        debug_assert_eq!(ended, Ok(()));
+        self.allocator.end_captures(self.pools[pool as usize]);
     }
 
     fn empty_cache(&mut self) {

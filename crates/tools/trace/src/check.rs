@@ -30,6 +30,7 @@ impl Trace {
         let mut now_ns = 0;
         let mut free = BinaryHeap::new();
         let mut blocks = 0;
+        let mut captures = Vec::new();
         for (index, event) in self.events.iter().enumerate() {
             let broken = |what| Broken { event: index, what };
             if event.time_ns < now_ns {
@@ -43,6 +44,7 @@ impl Trace {
                 return Err(broken("a stream or pool beyond their count"));
             }
             self.check_event(event, &mut live).map_err(broken)?;
+            check_capture(event, &mut captures).map_err(broken)?;
             if event.kind == Kind::Free {
                 free.push(Reverse(event.block));
             } else if event.kind == Kind::Allocate {
@@ -65,9 +67,13 @@ impl Trace {
     fn check_event(&self, event: &Event, live: &mut [Option<Live>]) -> Result<(), &'static str> {
         let has_block = matches!(event.kind, Kind::Allocate | Kind::Free | Kind::RecordStream);
         if !has_block {
-            let has_size = event.kind == Kind::OutOfMemory;
+            let has_place = match event.kind {
+                Kind::OutOfMemory => true,
+                Kind::CaptureBegin | Kind::CaptureEnd => event.bytes == 0,
+                _ => false,
+            };
             let is_bare = event.bytes == 0 && event.stream == 0 && event.pool == 0;
-            let is_right = event.block == 0 && (has_size || is_bare);
+            let is_right = event.block == 0 && (has_place || is_bare);
             return if is_right { Ok(()) } else { Err("fields that its kind does not have") };
         }
         let Some(slot) = live.get_mut(event.block as usize) else {
@@ -118,6 +124,25 @@ impl Trace {
     }
 }
 
+/// Captures in the order of their streams; `open` are those that have begun.
+fn check_capture(event: &Event, open: &mut Vec<(u16, u8)>) -> Result<(), &'static str> {
+    let found = open.iter().position(|&(stream, _)| stream == event.stream);
+    match (event.kind, found) {
+        (Kind::CaptureBegin, Some(_)) => Err("a capture begins on a stream that is captured"),
+        (Kind::CaptureBegin, None) if event.stream == 0 => Err("a capture of the default stream"),
+        (Kind::CaptureBegin, None) => {
+            open.push((event.stream, event.pool));
+            Ok(())
+        }
+        (Kind::CaptureEnd, Some(at)) if open[at].1 == event.pool => {
+            open.swap_remove(at);
+            Ok(())
+        }
+        (Kind::CaptureEnd, _) => Err("a capture ends that has not begun"),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,6 +160,9 @@ mod tests {
             event(Kind::Free, 3, 0, 0),
             event(Kind::Allocate, 4, 0, 0),
             Event { bytes: 0, ..event(Kind::Iteration, 5, 0, 0) },
+            Event { bytes: 0, ..event(Kind::CaptureBegin, 6, 0, 1) },
+            Event { bytes: 0, ..event(Kind::HostWait, 6, 0, 0) },
+            Event { bytes: 0, ..event(Kind::CaptureEnd, 6, 0, 1) },
         ];
         let completions = vec![Completion { event: 3, time_ns: 9 }];
         Trace { events, blocks: 2, streams: 2, pools: 1, completions, ..Trace::default() }
@@ -144,7 +172,7 @@ mod tests {
     fn every_invariant_can_be_broken() {
         assert_eq!(sound().check(), Ok(()));
         type Break = fn(&mut Trace);
-        let breaks: [(Break, &str); 17] = [
+        let breaks: [(Break, &str); 22] = [
             (|t| t.events[3].time_ns = 1, "event 3: time goes back"),
             (|t| t.events[0].time_ns = 1, "event 0: time does not start at 0"),
             (|t| t.events[1].stream = 2, "event 1: a stream or pool beyond their count"),
@@ -158,7 +186,15 @@ mod tests {
             (|t| t.events[3].bytes = 9, "event 3: a size or pool that is not its allocation's"),
             (|t| t.events[3].stream = 1, "event 3: a stream that is not its allocation's"),
             (|t| t.events[2].stream = 0, "event 2: a use on the block's own stream"),
-            (|t| t.blocks = 3, "event 6: a count of blocks that is not one more than the largest"),
+            (|t| t.events[7].stream = 1, "event 7: fields that its kind does not have"),
+            (|t| t.events[6].stream = 0, "event 6: a capture of the default stream"),
+            (|t| t.events[8].stream = 0, "event 8: a capture ends that has not begun"),
+            (
+                |t| t.events[7] = t.events[6],
+                "event 7: a capture begins on a stream that is captured",
+            ),
+            (|t| t.events[6].kind = Kind::CaptureEnd, "event 6: a capture ends that has not begun"),
+            (|t| t.blocks = 3, "event 9: a count of blocks that is not one more than the largest"),
             (|t| t.completions[0].event = 2, "event 2: a completion of what is no free"),
             (|t| t.completions[0].time_ns = 2, "event 3: a free completes before it is asked for"),
             (|t| t.completions.push(t.completions[0]), "event 3: completions are out of order"),

@@ -136,7 +136,7 @@ impl Window {
                 }
                 Kind::EmptyCache => steps += 1,
                 Kind::Iteration => marks += 1,
-                Kind::OutOfMemory => {}
+                Kind::OutOfMemory | Kind::HostWait | Kind::CaptureBegin | Kind::CaptureEnd => {}
             }
         }
         if marks >= 4 {
@@ -158,7 +158,8 @@ impl Window {
 /// Index of the event that follows the first `count` steps (events the allocator is asked
 /// something by).
 fn nth_step(trace: &Trace, count: usize) -> usize {
-    let is_step = |kind| !matches!(kind, Kind::Iteration | Kind::OutOfMemory);
+    let is_step =
+        |kind| matches!(kind, Kind::Allocate | Kind::Free | Kind::RecordStream | Kind::EmptyCache);
     let mut steps = trace.events.iter().enumerate().filter(|(_, event)| is_step(event.kind));
     steps.nth(count).map_or(trace.events.len(), |(index, _)| index)
 }

@@ -3,7 +3,8 @@
 //! Invariants of a [`Trace`] (every codec establishes them, `Trace::check` proves them): a block
 //! is allocated before it is used or freed, and its number is not given out again while it is
 //! live; sizes are positive; time never goes back; streams and pools are numbered densely from 0,
-//! with stream 0 the default stream and pool 0 the default pool.
+//! with stream 0 the default stream and pool 0 the default pool. A capture begins on a stream that
+//! is not captured, other than the default one, and ends on it.
 
 use crate::snapshot::Recording;
 
@@ -23,6 +24,12 @@ pub enum Kind {
     Iteration,
     /// When recorded, an allocation of `bytes` on `stream` failed here. Not replayed.
     OutOfMemory,
+    /// The host waited until the device was idle.
+    HostWait,
+    /// Work queued on `stream` is captured into a graph from here on; `pool` serves its requests.
+    CaptureBegin,
+    /// The capture that began on `stream` is over.
+    CaptureEnd,
 }
 
 /// One event: 24 bytes, so that half a million events stay in a cache-friendly array.

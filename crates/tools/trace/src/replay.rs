@@ -1,11 +1,12 @@
 //! Replay: drives any allocator with a trace.
 //!
 //! Below it, bottom first: `layout` (an address map as plain data), `replayed` (the trait an
-//! allocator implements), `engine` (the loop), `curve` (memory over time), `clock`, `measure` (a
-//! run and its figures), `record` (a run as a snapshot).
+//! allocator implements), `captures`, `engine` (the loop), `curve` (memory over time), `clock`,
+//! `measure` (a run and its figures), `record` (a run as a snapshot).
 //! Invariant: what an allocator is asked depends on the trace and its own answers only, so a run
 //! repeats itself exactly.
 
+mod captures;
 mod clock;
 mod curve;
 mod engine;

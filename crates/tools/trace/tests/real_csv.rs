@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
@@ -26,7 +26,8 @@ fn traces() -> BTreeMap<OsString, PathBuf> {
         .collect()
 }
 
-/// The lines of a file as operation, id, size, stream and time, times counted from the first.
+/// The lines of a file as operation, id, size, stream and time, streams numbered from 0 without
+/// gaps and times counted from the first.
 fn rows(text: &[u8]) -> Vec<(char, [u64; 4])> {
     let text = std::str::from_utf8(text).unwrap();
     let rows = text.lines().skip_while(|line| line.starts_with('#')).skip(1);
@@ -38,7 +39,12 @@ fn rows(text: &[u8]) -> Vec<(char, [u64; 4])> {
         })
         .collect();
     let first_ns = rows[0].1[3];
-    rows.iter_mut().for_each(|row| row.1[3] -= first_ns);
+    let streams: BTreeSet<u64> = rows.iter().map(|row| row.1[2]).chain([0]).collect();
+    let numbers: HashMap<u64, u64> = streams.into_iter().zip(0..).collect();
+    for (_, [.., stream, time_ns]) in &mut rows {
+        *stream = numbers[stream];
+        *time_ns -= first_ns;
+    }
     rows
 }
 

@@ -128,11 +128,15 @@ fn cross_stream_wait_takes_at_once_and_orders_on_the_device(setup: &Setup) {
     program.free(block);
     let calls = program.device.calls();
     let block = program.allocate(other, bytes);
+    if !setup.is_caching() {
+        // The driver's own pools take new memory first, as long as there is any.
+        assert_eq!(program.reserved(), 2 * held);
+        program.free(block);
+        return program.end();
+    }
     assert_eq!((block.address, program.reserved()), (address, held));
     // An event is created, recorded and waited for; whether it is ready may be asked in between.
-    // The driver orders its own pools by itself.
-    let expected = if setup.is_caching() { 3..=4 } else { 1..=1 };
-    assert!(expected.contains(&(program.device.calls() - calls)));
+    assert!((3..=4).contains(&(program.device.calls() - calls)));
     program.free(block);
     // The way back: the event is there already.
     let calls = program.device.calls();
@@ -153,7 +157,9 @@ fn b61_order_reaches_a_third_stream(setup: &Setup) {
     for round in 0..3 {
         for lane in lanes {
             let block = program.allocate(lane, bytes);
-            assert_eq!(*address.get_or_insert(block.address), block.address, "round {round}");
+            // The driver's own pools take new memory first, as long as there is any.
+            let first = *address.get_or_insert(block.address);
+            assert!(first == block.address || !setup.is_caching(), "round {round}");
             program.device.work(lane.stream, 10_000);
             program.free(block);
             program.check();

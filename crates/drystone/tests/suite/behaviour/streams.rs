@@ -44,7 +44,10 @@ fn a_retired_stream_leaves_its_memory_to_others(setup: &Setup) {
     program.device.destroy_stream(gone.stream);
     program.check();
     let block = program.allocate(lane, bytes);
-    assert_eq!((block.address, program.reserved()), (address, held));
+    // The driver's own pools take new memory before any that somebody has to wait for.
+    if setup.is_caching() {
+        assert_eq!((block.address, program.reserved()), (address, held));
+    }
     program.free(block);
     program.end();
 }

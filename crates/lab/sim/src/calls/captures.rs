@@ -24,6 +24,33 @@ impl State {
         Ok(())
     }
 
+    /// Draws a stream into the capture that began on another, as a wait for an event captured there
+    /// does.
+    pub(crate) fn join_capture(&mut self, stream: Stream, origin: Stream) -> Result<(), ErrorCode> {
+        let within = self.streams.get(origin)?.capture.clone().ok_or(ErrorCode::InvalidValue)?;
+        self.captures.check_intact(within.capture)?;
+        let queue = self.streams.get_mut(stream)?;
+        if queue.is_legacy || queue.capture.is_some() {
+            return Err(ErrorCode::CaptureUnsupported);
+        }
+        queue.capture = Some(within);
+        Ok(())
+    }
+
+    /// Ends a capture after the work of every stream that takes part in it.
+    pub(crate) fn end_joined_capture(&mut self, origin: Stream) -> Result<u64, ErrorCode> {
+        let mut whole = self.streams.get(origin)?.capture.clone().ok_or(ErrorCode::InvalidValue)?;
+        for queue in self.streams.iter_mut() {
+            let own = queue.capture.as_ref();
+            if let Some(part) = own.filter(|part| part.capture == whole.capture) {
+                whole.order.join(&part.order);
+                whole.path_ns = whole.path_ns.max(part.path_ns);
+            }
+        }
+        self.streams.get_mut(origin)?.capture = Some(whole);
+        self.end_capture(origin)
+    }
+
     /// Returns how long the captured work takes when replayed.
     pub(crate) fn end_capture(&mut self, stream: Stream) -> Result<u64, ErrorCode> {
         let queue = self.streams.get(stream)?;

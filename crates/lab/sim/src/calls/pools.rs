@@ -4,7 +4,7 @@
 //! serves again within the capture once freed there, and goes back when the graph's life ends.
 //! Nobody else can free it before the graph has run; a graph frees nothing that is not a graph's.
 
-use crate::memory::{Asker, FreePoint, Owner};
+use crate::memory::{Asker, FreePoint, Owner, Piece};
 use crate::state::State;
 use drystone_driver::{Call, ErrorCode, MemoryPool, MemoryPoolConfig, MemoryPoolUsage, Stream};
 
@@ -31,13 +31,16 @@ impl State {
         pool: MemoryPool,
         keep_bytes: u64,
     ) -> Result<(), ErrorCode> {
-        let now_ns = self.clock.now_ns();
         let pool = self.memory.pools.get_mut(pool)?;
-        let gone = pool.trim(&mut self.memory.supply, now_ns, keep_bytes);
+        let gone = pool.trim(&mut self.memory.supply, keep_bytes);
+        self.tell_gone(&gone);
+        Ok(())
+    }
+
+    fn tell_gone(&mut self, gone: &[Piece]) {
         if let Some(oracle) = &mut self.oracle {
             gone.iter().for_each(|piece| oracle.physical_gone(piece.physical, piece.bytes));
         }
-        Ok(())
     }
 
     pub(crate) fn memory_pool_usage(&self, pool: MemoryPool) -> Result<MemoryPoolUsage, ErrorCode> {
@@ -59,9 +62,13 @@ impl State {
             Some(capture) => self.memory.pools.graph_mut(capture),
             None => own,
         };
-        let (address, wait_for) = pool.malloc(&mut self.memory.supply, bytes, asker)?;
+        let mut gone = Vec::new();
+        let given = pool.malloc(&mut self.memory.supply, bytes, asker, &mut gone);
+        self.tell_gone(&gone);
+        let (address, wait_for) = given?;
         if let (Some(point), None) = (wait_for, capture) {
             let queue = self.streams.get_mut(stream)?;
+            self.added_waits += u64::from(point.reached_ns > now_ns);
             queue.busy_until_ns = queue.busy_until_ns.max(point.reached_ns);
             if let Some(oracle) = &mut self.oracle {
                 oracle.order.stream(index).join(&point.clock);
@@ -72,7 +79,6 @@ impl State {
 
     pub(crate) fn free_async(&mut self, address: u64, stream: Stream) -> Result<(), ErrorCode> {
         let (index, capture) = self.async_stream(stream)?;
-        let reached_ns = self.streams.get(stream)?.busy_until_ns.max(self.clock.now_ns());
         let (pool, bytes, owner) = self.memory.pools.owner_of(address)?;
         let reached_ns = match (capture, owner) {
             // A graph frees what graphs allocated, and never anything else.
@@ -80,7 +86,14 @@ impl State {
             // Until the graph has run there is nothing to free outside of it.
             (None, Owner::Graph { has_run: false }) => return Err(ErrorCode::InvalidValue),
             (Some(_), Owner::Graph { .. }) => u64::MAX,
-            (None, _) => reached_ns,
+            // Known of as an event there would be.
+            (None, _) => {
+                let queue = self.streams.get_mut(stream)?;
+                let done_ns = queue.busy_until_ns.max(self.clock.now_ns());
+                let known_ns = done_ns.saturating_add(self.config.event_latency_ns);
+                queue.marked_until_ns = queue.marked_until_ns.max(known_ns);
+                queue.marked_until_ns
+            }
         };
         let mut point = FreePoint { stream: Some(index), reached_ns, ..FreePoint::default() };
         if let Some(oracle) = &mut self.oracle {
@@ -107,8 +120,8 @@ impl State {
     pub(crate) fn trim_pools(&mut self) {
         let now_ns = self.clock.now_ns();
         let (supply, oracle) = (&mut self.memory.supply, &mut self.oracle);
-        self.memory.pools.trim_each(|pool, keep_bytes| {
-            let gone = pool.trim(supply, now_ns, keep_bytes);
+        self.memory.pools.trim_each(now_ns, |pool, keep_bytes| {
+            let gone = pool.trim(supply, keep_bytes);
             if let Some(oracle) = oracle {
                 gone.iter().for_each(|piece| oracle.physical_gone(piece.physical, piece.bytes));
             }

@@ -2,9 +2,12 @@
 //!
 //! Invariant: memory freed on a stream goes to another stream only when the free has been reached,
 //! or together with a dependency that makes the other stream wait for it, as far as the pool's
-//! attributes allow. Segments are taken 32 MiB at a time; a synchronising call gives idle ones back
+//! attributes allow. A request tries, in this order, what its stream may use at once, new memory in
+//! steps of 32 MiB or else just enough, new memory after idle segments went back, and what its
+//! stream has to wait for. Segments are never joined. Only those go back whose frees the host has
+//! seen: the end of a synchronising call shows it what has been reached, and gives idle ones back
 //! down to the release threshold. That a stream waits already for another's free is known only
-//! where an oracle keeps their order.
+//! where an oracle keeps their order. `docs/models.md` has the source of each rule.
 
 use super::piece::{Physical, Piece};
 use super::supply::Supply;
@@ -33,6 +36,8 @@ pub(crate) struct AsyncPool {
     segments: BTreeMap<u64, Piece>,
     live: BTreeMap<u64, u64>,
     free: BTreeMap<u64, FreeExtent>,
+    /// Frees reached by then are known to the host, which had waited for something.
+    seen_ns: Option<u64>,
 }
 
 /// Who asks for memory, and when.
@@ -74,7 +79,13 @@ impl AsyncPool {
             segments: BTreeMap::new(),
             live: BTreeMap::new(),
             free: BTreeMap::new(),
+            seen_ns: None,
         }
+    }
+
+    /// The host has waited for something.
+    pub(crate) const fn see(&mut self, now_ns: u64) {
+        self.seen_ns = Some(now_ns);
     }
 
     pub(crate) const fn config(&self) -> &MemoryPoolConfig {
@@ -98,24 +109,30 @@ impl AsyncPool {
         self.usage
     }
 
-    /// An address, and what the stream must wait for before it may use it.
+    /// An address, and what the stream must wait for before it may use it. Segments that went back
+    /// for it are added to `gone`, also where it is refused.
     pub(crate) fn malloc(
         &mut self,
         supply: &mut Supply,
         bytes: u64,
         asker: Asker<'_>,
+        gone: &mut Vec<Piece>,
     ) -> Result<(u64, Option<FreePoint>), ErrorCode> {
         if bytes == 0 {
             return Err(ErrorCode::InvalidValue);
         }
         let rounded = bytes.checked_next_multiple_of(ALIGN_BYTES).ok_or(ErrorCode::OutOfMemory)?;
-        let found = self.best(rounded, asker).or_else(|| {
-            self.merge(asker.now_ns);
-            self.best(rounded, asker)
+        let found = self.best(rounded, asker, Use::AtOnce).or_else(|| {
+            self.merge(asker.now_ns, Use::AtOnce);
+            self.best(rounded, asker, Use::AtOnce)
         });
         let address = match found {
             Some(address) => address,
-            None => self.grow(supply, rounded)?,
+            None => self.grow(supply, rounded).or_else(|code| {
+                gone.extend(self.trim(supply, 0));
+                let grown = if gone.is_empty() { Err(code) } else { self.grow(supply, rounded) };
+                grown.or_else(|code| self.best_after_wait(rounded, asker).ok_or(code))
+            })?,
         };
         let extent = self.free.remove(&address).ok_or(ErrorCode::OutOfMemory)?;
         let rest = FreeExtent { bytes: extent.bytes - rounded, point: extent.point.clone() };
@@ -140,14 +157,15 @@ impl AsyncPool {
     }
 
     /// Gives wholly idle segments back, as long as more than this is held, and returns them.
-    pub(crate) fn trim(&mut self, supply: &mut Supply, now_ns: u64, keep_bytes: u64) -> Vec<Piece> {
+    pub(crate) fn trim(&mut self, supply: &mut Supply, keep_bytes: u64) -> Vec<Piece> {
+        let Some(seen_ns) = self.seen_ns else { return Vec::new() };
         if self.usage.reserved_bytes <= keep_bytes {
             return Vec::new();
         }
         let inside = |segment: &Piece| segment.address..segment.address + segment.bytes;
         let is_idle = |segment: &Piece| {
             let extents = self.free.range(inside(segment));
-            let reached = extents.filter(|(_, extent)| extent.is_reached(now_ns));
+            let reached = extents.filter(|(_, extent)| extent.is_reached(seen_ns));
             reached.map(|(_, extent)| extent.bytes).sum::<u64>() == segment.bytes
         };
         let mut idle: Vec<Piece> =
@@ -192,13 +210,27 @@ impl AsyncPool {
         self.live.len()
     }
 
-    /// The extent to take: first what needs no waiting, then the smallest, then the lowest.
-    fn best(&self, bytes: u64, asker: Asker<'_>) -> Option<u64> {
+    /// The extent to take among those that ask for no more than `most`: first what needs no
+    /// waiting, then the smallest, then the lowest.
+    fn best(&self, bytes: u64, asker: Asker<'_>, most: Use) -> Option<u64> {
         let fitting = self.free.iter().filter(|(_, extent)| extent.bytes >= bytes);
         let rank = |(&address, extent): (&u64, &FreeExtent)| {
-            Some((self.usable(extent, asker)?, extent.bytes, address))
+            let asks = self.usable(extent, asker).filter(|&asks| asks <= most)?;
+            Some((asks, extent.bytes, address))
         };
         fitting.filter_map(rank).min().map(|(_, _, address)| address)
+    }
+
+    /// The same with neighbours joined for which the stream has to wait; they stay as they are
+    /// where even that is not enough.
+    fn best_after_wait(&mut self, bytes: u64, asker: Asker<'_>) -> Option<u64> {
+        let before = self.free.clone();
+        self.merge(asker.now_ns, Use::AfterWait);
+        let found = self.best(bytes, asker, Use::AfterWait);
+        if found.is_none() {
+            self.free = before;
+        }
+        found
     }
 
     /// What it takes to use a free extent; `None` where the attributes forbid it.
@@ -218,8 +250,13 @@ impl AsyncPool {
 
     /// Takes a fresh segment and returns its address, which is one free extent.
     fn grow(&mut self, supply: &mut Supply, bytes: u64) -> Result<u64, ErrorCode> {
-        let grown = bytes.checked_next_multiple_of(GROWTH_BYTES).ok_or(ErrorCode::OutOfMemory)?;
-        let (address, physical) = supply.take_addressed(grown, grown, GRANULARITY_BYTES)?;
+        let mut take = |step: u64| {
+            let grown = bytes.checked_next_multiple_of(step).ok_or(ErrorCode::OutOfMemory)?;
+            let (address, physical) = supply.take_addressed(grown, grown, GRANULARITY_BYTES)?;
+            Ok::<_, ErrorCode>((grown, address, physical))
+        };
+        // The last that a device has may be less than a step.
+        let (grown, address, physical) = take(GROWTH_BYTES).or_else(|_| take(GRANULARITY_BYTES))?;
         self.segments.insert(address, Piece { address, physical, bytes: grown });
         self.usage.reserved_bytes += grown;
         self.usage.reserved_peak_bytes =
@@ -229,12 +266,12 @@ impl AsyncPool {
     }
 
     /// Joins free neighbours of one segment, where a stream that may use one part may use the
-    /// other; the result is reached when both parts are.
-    fn merge(&mut self, now_ns: u64) {
+    /// other, at once or after a wait; the result is reached when both parts are.
+    fn merge(&mut self, now_ns: u64, most: Use) {
         let MemoryPoolConfig { reuse_is_opportunistic, reuse_adds_dependencies, .. } = self.config;
         let joins = |one: &FreeExtent, other: &FreeExtent| {
             let both_are_reached = one.is_reached(now_ns) && other.is_reached(now_ns);
-            reuse_adds_dependencies
+            most == Use::AfterWait && reuse_adds_dependencies
                 || reuse_is_opportunistic && both_are_reached
                 || match (&one.point, &other.point) {
                     (Some(one), Some(other)) => one.stream.is_some() && one.stream == other.stream,

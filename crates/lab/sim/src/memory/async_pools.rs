@@ -126,8 +126,9 @@ impl AsyncPools {
         self.table.len()
     }
 
-    /// Every pool, and for a trim that no one asked for how much each keeps.
-    pub(crate) fn trim_each(&mut self, mut trim: impl FnMut(&mut AsyncPool, u64)) {
+    /// Every pool, once the host has waited for something, and how much each keeps.
+    pub(crate) fn trim_each(&mut self, now_ns: u64, mut trim: impl FnMut(&mut AsyncPool, u64)) {
+        self.table.iter_mut().chain(&mut self.orphans).for_each(|pool| pool.see(now_ns));
         for pool in self.table.iter_mut() {
             let keep_bytes = pool.config().release_threshold_bytes;
             trim(pool, keep_bytes);

@@ -1,12 +1,10 @@
 //! `drystone compare`: traces through Drystone and PyTorch's allocators, side by side.
 
-use anyhow::Result;
-use drystone_models::{Candidate, DRYSTONE_ASYNC};
-
 use super::ended::Ended;
 use super::replays::Replays;
 use crate::args::{DeviceArgs, Files, Outputs, Time};
 use crate::candidates;
+use anyhow::Result;
 
 /// Options of `compare`.
 #[derive(Debug, clap::Args)]
@@ -16,11 +14,6 @@ pub struct Args {
 
     #[command(flatten)]
     configurations: candidates::Configurations,
-
-    /// Also show drystone-async, over the driver's own memory pools. The simulated ones pack almost
-    /// perfectly, which real ones do not: a lower bound
-    #[arg(long = "async")]
-    with_async: bool,
 
     #[command(flatten)]
     device: DeviceArgs,
@@ -34,10 +27,7 @@ pub struct Args {
 
 /// Does it.
 pub fn run(args: &Args) -> Result<Ended> {
-    let mut candidates = candidates::all(&args.configurations)?;
-    if args.with_async {
-        candidates.push(Candidate::named(DRYSTONE_ASYNC, "")?);
-    }
+    let candidates = candidates::all(&args.configurations)?;
     let replays = Replays {
         command: "compare",
         files: &args.files,

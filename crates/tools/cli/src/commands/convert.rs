@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
-use drystone_models::{Candidate, NAMES};
+use drystone_models::{Candidate, Gaps, NAMES};
 use drystone_trace::codec::{csv, parquet};
 use drystone_trace::metrics::Summary;
 use drystone_trace::model::Trace;
@@ -212,6 +212,7 @@ fn snapshot_of(args: &Args, input: &Input, traces: Vec<Trace>) -> Result<(Arc<Sn
         costs: Costs::default(),
         measured: None,
         kernels: Kernels::Off,
+        gaps: Gaps::Kept,
     };
     let mut allocator = device.build(&candidate, &trace)?;
     let snapshot = replay::record(&trace, allocator.as_mut())

@@ -4,7 +4,7 @@
 //! principle hurt it), so the answer is a size that works next to one that does not.
 
 use anyhow::Result;
-use drystone_models::Candidate;
+use drystone_models::{Candidate, Gaps};
 use drystone_trace::metrics::Summary;
 use drystone_trace::model::Trace;
 use drystone_trace::replay::{self, Options};
@@ -145,6 +145,7 @@ fn untimed(args: &Args) -> Device {
         costs: Costs::default(),
         measured: args.profile.device,
         kernels: Kernels::Off,
+        gaps: Gaps::Kept,
     }
 }
 

@@ -97,9 +97,12 @@ fn events(summary: &Summary) -> String {
         (summary.record_streams, "use on another stream"),
         (summary.empty_caches, "cache flush"),
         (summary.out_of_memory_events, "recorded out-of-memory event"),
+        (summary.host_waits, "wait for the device"),
+        (summary.captures, "capture"),
     ] {
         if number > 0 {
             let many = noun.replace("use ", "uses ").replace("flush", "flushes");
+            let many = many.replace("wait ", "waits ");
             let noun = if number == 1 {
                 noun.into()
             } else if many == noun {

@@ -14,8 +14,7 @@ pub struct Args {
     #[command(flatten)]
     files: Files,
 
-    /// Which allocator; what drystone-async reserves is a lower bound, since simulated memory pools
-    /// pack almost perfectly
+    /// Which allocator
     #[arg(short, long, value_name = "NAME", value_parser = NAMES,
           default_value = candidates::DEFAULT)]
     allocator: String,

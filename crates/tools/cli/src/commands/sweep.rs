@@ -5,12 +5,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use drystone_models::{DRYSTONE_VMM, TORCH_EXPANDABLE, TORCH_NATIVE};
+use drystone_models::{DRYSTONE_VMM, TORCH_ASYNC, TORCH_EXPANDABLE, TORCH_NATIVE};
 use drystone_trace::model::Trace;
 
 use super::each_file::{self, Tables};
 use super::ended::Ended;
-use crate::args::{Costs, Files, Kernels, Quirks};
+use crate::args::{Costs, Files, GapsArg, Kernels, Quirks};
 use crate::candidates;
 use crate::input::{self, Input};
 use crate::jobs::Progress;
@@ -21,7 +21,7 @@ use crate::table::Table;
 use crate::units::{bytes, count, duration_us, ratio};
 
 /// Who is swept, in their default configurations.
-const ALLOCATORS: [&str; 3] = [DRYSTONE_VMM, TORCH_EXPANDABLE, TORCH_NATIVE];
+const ALLOCATORS: [&str; 4] = [DRYSTONE_VMM, TORCH_EXPANDABLE, TORCH_NATIVE, TORCH_ASYNC];
 /// Sizes unless some are given.
 const SIZES: [&str; 6] = ["ample", "1.34x", "1.25x", "1.1x", "1.05x", "1.02x"];
 
@@ -49,6 +49,11 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "ON|OFF", default_value_t)]
     kernels: Kernels,
 
+    /// What becomes of the times at which the program was idle when recorded, where kernels are
+    /// modelled
+    #[arg(long, value_enum, value_name = "KEEP|SHORTEN", default_value_t)]
+    gaps: GapsArg,
+
     #[command(flatten)]
     quirks: Quirks,
 
@@ -73,6 +78,7 @@ pub fn run(args: &Args) -> Result<Ended> {
         sizes: &args.capacity,
         quirks: args.quirks,
         kernels: args.kernels,
+        gaps: args.gaps.into(),
         jobs: args.files.jobs(),
     };
     let work = |input: &Input, progress: &Progress| {

@@ -40,6 +40,10 @@ pub struct Allocator {
     pub(super) live: HashMap<u64, BlockId>,
     pub(super) events: Events,
     pub(super) expandables: Expandables,
+    /// Captures under way.
+    pub(super) captures: u32,
+    /// Blocks freed meanwhile that other streams use, whose events wait for the end of captures.
+    pub(super) deferred: Vec<BlockId>,
     pub(super) stats: Stats,
 }
 
@@ -60,6 +64,8 @@ impl Allocator {
             live: HashMap::new(),
             events: Events::default(),
             expandables: Expandables::default(),
+            captures: 0,
+            deferred: Vec::new(),
             stats: Stats::default(),
         }
     }
@@ -72,6 +78,22 @@ impl Allocator {
     /// The figures at this moment.
     pub fn stats(&self) -> Stats {
         self.stats
+    }
+
+    /// A capture begins: until it is over no event is recorded or asked, and nothing given back.
+    pub fn begin_capture(&mut self) {
+        self.captures += 1;
+    }
+
+    /// A capture is over.
+    pub fn end_capture(&mut self) {
+        self.captures = self.captures.saturating_sub(1);
+    }
+
+    /// Whether a request for a pool counts as made in a capture: while there is one, and for a
+    /// private pool always, which is in use only within a capture or a `use_mem_pool` context.
+    pub(super) fn is_restrained(&self, pool: u8) -> bool {
+        self.captures > 0 || pool != 0
     }
 
     /// Puts a block that nobody uses any more back into its pool.

@@ -18,6 +18,10 @@ impl Allocator {
         if block.uses.is_empty() {
             self.complete_free(id);
             Ok(())
+        } else if self.captures > 0 {
+            // An event recorded now would be the graph's.
+            self.deferred.push(id);
+            Ok(())
         } else {
             self.defer_free(driver, id)
         }
@@ -50,8 +54,17 @@ impl Allocator {
         Ok(())
     }
 
+    /// Records the events of what was freed in captures, none of which is under way any more.
+    fn catch_up(&mut self, driver: &dyn Driver) -> Result<(), DriverError> {
+        for id in std::mem::take(&mut self.deferred) {
+            self.defer_free(driver, id)?;
+        }
+        Ok(())
+    }
+
     /// Frees the blocks whose events have passed.
     pub(super) fn process_events(&mut self, driver: &dyn Driver) -> Result<(), DriverError> {
+        self.catch_up(driver)?;
         if self.events.is_empty() {
             return Ok(());
         }
@@ -68,6 +81,7 @@ impl Allocator {
 
     /// Waits for every event in flight and frees what waits for them.
     pub(super) fn synchronize_events(&mut self, driver: &dyn Driver) -> Result<(), DriverError> {
+        self.catch_up(driver)?;
         for stream in 0..self.events.streams() {
             while let Some(event) = self.events.front(stream) {
                 driver.synchronize_event(event)?;

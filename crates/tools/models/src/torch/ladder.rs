@@ -2,7 +2,7 @@
 //!
 //! Invariant: a block that was found is in no pool until it is handed out.
 
-use drystone_driver::{Driver, DriverError};
+use drystone_driver::{CaptureMode, Driver, DriverError};
 
 use super::allocator::{Allocator, Request};
 use super::block::{Block, BlockId};
@@ -33,9 +33,8 @@ impl Allocator {
         if bytes >= LIMIT_BYTES {
             return Err(RequestError::Absurd { bytes });
         }
-        // A private pool is in use only within a capture or a `use_mem_pool` context, and there
-        // events are not looked at.
-        if pool == 0 {
+        // In a capture events must not be looked at.
+        if !self.is_restrained(pool) {
             self.process_events(driver)?;
         }
         let rounded = round_request(bytes, &self.config);
@@ -78,7 +77,7 @@ impl Allocator {
         {
             return Ok(Some(id));
         }
-        if request.pool.number() != 0 {
+        if self.is_restrained(request.pool.number()) {
             return Ok(None);
         }
         self.release_all(driver)?;
@@ -140,9 +139,25 @@ impl Allocator {
         if self.allowed_bytes.is_some_and(|allowed| after > allowed) {
             return Ok(None);
         }
-        if self.config.expandable_segments {
-            return self.grow_expandable(driver, request);
+        // PyTorch lifts the capture's restrictions for these calls.
+        let is_captured = self.captures > 0;
+        let mode = is_captured.then(|| driver.exchange_capture_mode(CaptureMode::Relaxed));
+        let grown = match self.config.expandable_segments {
+            true => self.grow_expandable(driver, request),
+            false => self.grow_plain(driver, request, bytes),
+        };
+        if let Some(before) = mode.transpose()? {
+            driver.exchange_capture_mode(before)?;
         }
+        grown
+    }
+
+    fn grow_plain(
+        &mut self,
+        driver: &dyn Driver,
+        request: &Request,
+        bytes: u64,
+    ) -> Result<Option<BlockId>, DriverError> {
         match driver.malloc(bytes) {
             Ok(address) => {
                 self.stats.reserved_bytes += bytes;

@@ -12,8 +12,9 @@ impl Allocator {
     /// Every mapped block, sorted by address and grouped into segments.
     pub fn layout(&self) -> Layout {
         let free = self.pools.iter().flat_map(|pool| pool.free.values().copied());
+        let waiting = self.events.waiting().chain(self.deferred.iter().copied());
         let mut ids: Vec<BlockId> =
-            self.live.values().copied().chain(self.events.waiting()).chain(free).collect();
+            self.live.values().copied().chain(waiting).chain(free).collect();
         ids.sort_unstable_by_key(|id| self.blocks[*id].address);
         ids.dedup(); // a block waits once for each of its events
         let mut segments: Vec<LayoutSegment> = Vec::new();
@@ -48,7 +49,7 @@ fn drawn(block: &Block) -> LayoutBlock {
         stream: block.stream,
         state: if block.is_allocated {
             BlockState::Live
-        } else if block.pending_events > 0 {
+        } else if !block.is_idle() {
             BlockState::Pending
         } else {
             BlockState::Free

@@ -10,8 +10,12 @@ use super::block::BlockId;
 use super::pool_id::PoolId;
 
 impl Allocator {
-    /// Gives cached memory back to the device.
+    /// Gives cached memory back to the device. While something is captured nothing is done: there
+    /// PyTorch ends with an error.
     pub fn empty_cache(&mut self, driver: &dyn Driver) -> Result<(), DriverError> {
+        if self.captures > 0 {
+            return Ok(());
+        }
         self.release_all(driver)
     }
 

@@ -261,6 +261,31 @@ fn a_recorded_block_waits_for_its_events_in_order() {
 }
 
 #[test]
+fn a_capture_puts_off_events_and_gives_nothing_back() {
+    let mut bench = bench("", 64 * MIB);
+    let [used, cached] = [0, 1].map(|_| bench.take(20 * MIB));
+    let stream = bench.device.create_stream();
+    bench.torch.record_stream(used, 1);
+    bench.torch.free(cached);
+    bench.torch.begin_capture(1, 1);
+    bench.torch.free(used);
+    assert_eq!(bench.calls(Call::Record), 0);
+    assert!(bench.map().contains(&vec![(20 * MIB, Pending)]), "{:?}", bench.map());
+    // New memory is allowed; none is given back for more, nor when the program asks.
+    bench.torch.allocate(20 * MIB, 1, 1).unwrap();
+    assert!(bench.torch.allocate(40 * MIB, 0, 0).is_err());
+    // PyTorch asks how much there is, which breaks the capture.
+    assert_eq!(bench.device.take_violations().len(), 1);
+    bench.torch.empty_cache();
+    assert_eq!((bench.reserved(), bench.calls(Call::Free)), (60 * MIB, 0));
+    bench.torch.end_capture(1, 1);
+    bench.device.launch(stream, 1).unwrap();
+    // The next request records what was put off, and may give back.
+    bench.take(40 * MIB);
+    assert_eq!((bench.calls(Call::Record), bench.reserved()), (1, 60 * MIB));
+}
+
+#[test]
 fn giving_the_cache_back_waits_for_events() {
     let config = SimConfig { total_bytes: GIB, event_latency_ns: 100, ..SimConfig::default() };
     let mut bench = bench_of("", config);

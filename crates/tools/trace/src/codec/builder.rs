@@ -83,6 +83,8 @@ pub(super) struct Builder {
     free_numbers: BinaryHeap<Reverse<u32>>,
     streams: Streams,
     pools: u8,
+    /// Streams that are captured, with the pool of each.
+    captures: Vec<(u16, u8)>,
     uses_other_stream: bool,
     first_ns: Option<u64>,
     last_ns: u64,
@@ -97,6 +99,7 @@ impl Builder {
             free_numbers: BinaryHeap::new(),
             streams: Streams { raw: vec![0], numbers: HashMap::from([(0, 0)]), last: (0, 0) },
             pools: 1,
+            captures: Vec::new(),
             uses_other_stream: false,
             first_ns: None,
             last_ns: 0,
@@ -196,9 +199,37 @@ impl Builder {
         self.push(time_ns, Event { time_ns, bytes, block, stream, pool, kind: Kind::RecordStream })
     }
 
-    /// A kind without a block: [`Kind::EmptyCache`], [`Kind::Iteration`].
+    /// A kind without a block, stream or pool.
     pub(super) fn mark(&mut self, time_ns: u64, kind: Kind) -> Result<(), Problem> {
         self.push(time_ns, Event { time_ns, bytes: 0, block: 0, stream: 0, pool: 0, kind })
+    }
+
+    /// A capture begins on a stream, whose requests a pool serves.
+    pub(super) fn begin_capture(
+        &mut self,
+        time_ns: u64,
+        stream: u16,
+        pool: u8,
+    ) -> Result<(), Problem> {
+        let is_captured = self.captures.iter().any(|&(captured, _)| captured == stream);
+        if stream == 0 || is_captured {
+            return Err(Problem::Capture { stream: self.raw_stream(stream) });
+        }
+        self.captures.push((stream, pool));
+        self.use_pool(pool);
+        let kind = Kind::CaptureBegin;
+        self.push(time_ns, Event { time_ns, bytes: 0, block: 0, stream, pool, kind })
+    }
+
+    /// The capture that began on a stream is over.
+    pub(super) fn end_capture(&mut self, time_ns: u64, stream: u16) -> Result<(), Problem> {
+        let found = self.captures.iter().position(|&(captured, _)| captured == stream);
+        let Some(found) = found else {
+            return Err(Problem::NoCapture { stream: self.raw_stream(stream) });
+        };
+        let (_, pool) = self.captures.swap_remove(found);
+        let kind = Kind::CaptureEnd;
+        self.push(time_ns, Event { time_ns, bytes: 0, block: 0, stream, pool, kind })
     }
 
     /// An allocation that failed when recorded.

@@ -162,6 +162,18 @@ pub enum Problem {
         /// The largest id that would be accepted.
         next: u64,
     },
+    /// A capture begins where none can: on the default stream, or on one that is captured.
+    #[error("stream {stream} cannot be captured here: it is, or is the default stream")]
+    Capture {
+        /// The stream in the file.
+        stream: u64,
+    },
+    /// A capture ends that has not begun.
+    #[error("stream {stream} is not captured here")]
+    NoCapture {
+        /// The stream in the file.
+        stream: u64,
+    },
     /// A free or other use whose size or stream differs from its allocation's.
     #[error("{field} {found} differs from the block's allocation ({wants})")]
     Mismatch {

@@ -105,6 +105,9 @@ const fn name(kind: Kind) -> &'static str {
         Kind::EmptyCache => "empty cache",
         Kind::Iteration => "iteration",
         Kind::OutOfMemory => "out of memory",
+        Kind::HostWait => "host wait",
+        Kind::CaptureBegin => "capture begins",
+        Kind::CaptureEnd => "capture ends",
     }
 }
 

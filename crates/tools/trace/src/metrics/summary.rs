@@ -58,6 +58,10 @@ pub struct Summary {
     pub iterations: u64,
     /// Requests that failed when recorded.
     pub out_of_memory_events: u64,
+    /// Times the host waited until the device was idle.
+    pub host_waits: u64,
+    /// Captures begun.
+    pub captures: u64,
     /// Length, in nanoseconds.
     pub duration_ns: u64,
     /// Different sizes among the requests.
@@ -135,6 +139,9 @@ impl Summary {
                 Kind::EmptyCache => reading.summary.empty_caches += 1,
                 Kind::Iteration => reading.iteration(),
                 Kind::OutOfMemory => reading.summary.out_of_memory_events += 1,
+                Kind::HostWait => reading.summary.host_waits += 1,
+                Kind::CaptureBegin => reading.summary.captures += 1,
+                Kind::CaptureEnd => {}
             }
         }
         reading.finish(trace)

@@ -6,6 +6,7 @@
 
 use std::ops::{ControlFlow, Range};
 
+use super::captures::Captures;
 use super::layout::Layout;
 use super::replayed::{Refusal, Replayed};
 use crate::model::{Completion, Event, Kind, Trace};
@@ -37,7 +38,7 @@ pub(super) trait Probe<R: ?Sized> {
     #[inline]
     fn freed(&mut self, _index: usize, _event: &Event, _address: u64, _allocator: &R) {}
 
-    /// The cache was given back, or an iteration ended.
+    /// Something happened that is about no block.
     #[inline]
     fn passed(&mut self, _index: usize, _event: &Event, _allocator: &R) {}
 }
@@ -47,17 +48,21 @@ pub(super) struct Silent;
 
 impl<R: ?Sized> Probe<R> for Silent {}
 
-/// Where the live blocks are: the state that a pass carries.
-pub(super) struct Addresses(Vec<u64>);
+/// Where the live blocks are, and what is captured: the state that a pass carries.
+pub(super) struct Addresses {
+    of_blocks: Vec<u64>,
+    captures: Captures,
+}
 
 impl Addresses {
     pub(super) fn new(trace: &Trace) -> Self {
-        Self(vec![NOT_LIVE; trace.blocks as usize])
+        Self { of_blocks: vec![NOT_LIVE; trace.blocks as usize], captures: Captures::default() }
     }
 
-    /// Frees whatever is still live, in order of block numbers.
+    /// Ends every capture, then frees whatever is still live, in order of block numbers.
     pub(super) fn free_all<R: Replayed + ?Sized>(&mut self, allocator: &mut R) {
-        for slot in &mut self.0 {
+        self.captures.end_all(allocator);
+        for slot in &mut self.of_blocks {
             if *slot != NOT_LIVE {
                 allocator.free(*slot);
                 *slot = NOT_LIVE;
@@ -85,10 +90,11 @@ where
         let index = first + offset;
         allocator.advance(base_ns.saturating_add(event.time_ns));
         // A number beyond `blocks` breaks the model's promise; its events are passed over.
-        let slot = addresses.0.get_mut(event.block as usize);
+        let slot = addresses.of_blocks.get_mut(event.block as usize);
         match event.kind {
             Kind::Allocate => {
                 let Some(slot) = slot else { continue };
+                addresses.captures.before_use(event, allocator);
                 probe.asked(allocator);
                 let answer = allocator.allocate(event.bytes, event.stream, event.pool);
                 probe.answered(allocator);
@@ -118,6 +124,7 @@ where
                 let Some(slot) = slot.filter(|slot| **slot != NOT_LIVE) else {
                     continue;
                 };
+                addresses.captures.before_use(event, allocator);
                 allocator.record_stream(*slot, event.stream);
             }
             Kind::EmptyCache => {
@@ -125,6 +132,14 @@ where
                 probe.passed(index, event, allocator);
             }
             Kind::Iteration => probe.passed(index, event, allocator),
+            Kind::HostWait => {
+                allocator.wait_for_device();
+                probe.passed(index, event, allocator);
+            }
+            Kind::CaptureBegin | Kind::CaptureEnd => {
+                addresses.captures.change(event, allocator);
+                probe.passed(index, event, allocator);
+            }
             Kind::OutOfMemory => {}
         }
     }

@@ -122,11 +122,15 @@ impl<R: Replayed + ?Sized> Probe<R> for Measure {
     }
 
     fn passed(&mut self, index: usize, event: &Event, allocator: &R) {
-        if event.kind == Kind::Iteration {
-            self.iterations.push((allocator.driver_cost(), allocator.remaps()));
-        } else {
-            self.recorder.enter(index, event.time_ns);
-            self.recorder.sample(self.requested_bytes, allocator.usage());
+        match event.kind {
+            Kind::Iteration => {
+                self.iterations.push((allocator.driver_cost(), allocator.remaps()));
+            }
+            Kind::EmptyCache => {
+                self.recorder.enter(index, event.time_ns);
+                self.recorder.sample(self.requested_bytes, allocator.usage());
+            }
+            _ => {}
         }
     }
 }

@@ -12,7 +12,7 @@ use super::engine::{Addresses, Probe, pass};
 use super::layout::{BlockState, Layout, LayoutBlock, LayoutSegment};
 use super::replayed::{Refusal, Replayed};
 use crate::model::{Event, Kind, Trace};
-use crate::snapshot::{self, Action, Entry, PoolId, Segment, Snapshot, StackId};
+use crate::snapshot::{self, Action, Entry, Mark, PoolId, Segment, Snapshot, StackId};
 
 mod held;
 
@@ -29,7 +29,8 @@ pub fn record<R: Replayed + ?Sized>(trace: &Trace, allocator: &mut R) -> Option<
         held: held(&before),
         reserved_bytes: allocator.usage().reserved_bytes,
         stacks: HashMap::new(),
-        iterations: Vec::new(),
+        annotations: Vec::new(),
+        iterations: 0,
         iteration_start_us: Names { trace }.time_us(0),
     };
     let mut addresses = Addresses::new(trace);
@@ -81,8 +82,10 @@ struct Recorder<'t> {
     reserved_bytes: u64,
     /// Who allocated the block at an address, last time.
     stacks: HashMap<u64, StackId>,
-    /// Annotations around every iteration, as PyTorch's profiler leaves them.
-    iterations: Vec<Value>,
+    /// Annotations around every iteration, as PyTorch's profiler leaves them, and of what has no
+    /// entries.
+    annotations: Vec<Value>,
+    iterations: u64,
     iteration_start_us: i64,
 }
 
@@ -101,13 +104,31 @@ impl Recorder<'_> {
     }
 
     fn iteration(&mut self, end_us: i64) {
-        let name = format!("ProfilerStep#{}", self.iterations.len() / 2);
-        for (stage, time_us) in [("START", self.iteration_start_us), ("END", end_us)] {
-            let device = self.names.device();
-            let note = json!({"device": device, "time_us": time_us, "name": name, "stage": stage});
-            self.iterations.push(note);
-        }
+        let name = format!("ProfilerStep#{}", self.iterations);
+        self.annotate(&name, "START", self.iteration_start_us);
+        self.annotate(&name, "END", end_us);
+        self.iterations += 1;
         self.iteration_start_us = end_us;
+    }
+
+    fn annotate(&mut self, name: &str, stage: &str, time_us: i64) {
+        let device = self.names.device();
+        let note = json!({"device": device, "time_us": time_us, "name": name, "stage": stage});
+        self.annotations.push(note);
+    }
+
+    /// Leaves an annotation of what has no entry.
+    fn mark(&mut self, event: &Event) {
+        let (stream, pool) = (self.names.stream(event.stream), self.names.pool(event.pool));
+        let (mark, stages) = match event.kind {
+            Kind::EmptyCache => (Mark::EmptyCache, &["START", "END"][..]),
+            Kind::HostWait => (Mark::HostWait, &["START", "END"][..]),
+            Kind::CaptureBegin => (Mark::Capture { stream, pool }, &["START"][..]),
+            Kind::CaptureEnd => (Mark::Capture { stream, pool }, &["END"][..]),
+            _ => return,
+        };
+        let time_us = self.names.time_us(event.time_ns);
+        stages.iter().for_each(|stage| self.annotate(&mark.name(), stage, time_us));
     }
 
     /// Writes down how the held memory has changed, if it has.
@@ -168,7 +189,7 @@ impl Recorder<'_> {
         Snapshot {
             segments,
             device_traces,
-            annotations: self.iterations,
+            annotations: self.annotations,
             stacks: recording.map(|r| r.snapshot.stacks.clone()).unwrap_or_default(),
             ..Snapshot::default()
         }
@@ -234,6 +255,8 @@ impl<R: Replayed + ?Sized> Probe<R> for Recorder<'_> {
         self.notice(event.time_ns, allocator);
         if event.kind == Kind::Iteration {
             self.iteration(self.names.time_us(event.time_ns));
+        } else {
+            self.mark(event);
         }
     }
 }

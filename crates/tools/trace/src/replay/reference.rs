@@ -75,6 +75,22 @@ impl Replayed for Reference {
         self.log.push(format!("busy {stream} until {time_ns}"));
     }
 
+    fn wait_for_device(&mut self) {
+        self.log.push("wait".into());
+    }
+
+    fn begin_capture(&mut self, stream: u16, pool: u8) {
+        self.log.push(format!("capture {stream} into {pool}"));
+    }
+
+    fn join_capture(&mut self, stream: u16, origin: u16) {
+        self.log.push(format!("join {stream} to {origin}"));
+    }
+
+    fn end_capture(&mut self, stream: u16, pool: u8) {
+        self.log.push(format!("end {stream} into {pool}"));
+    }
+
     fn empty_cache(&mut self) {
         self.calls += self.spare.len() as u64;
         self.usage.reserved_bytes -= self.spare.drain(..).map(|s| s.1).sum::<u64>();

@@ -45,6 +45,20 @@ pub trait Replayed {
     /// Queues a kernel of the program on a stream. Does nothing by default, as above.
     fn launch(&mut self, _stream: u16, _duration_ns: u64) {}
 
+    /// The program waits until the device is idle. Does nothing by default, as above.
+    fn wait_for_device(&mut self) {}
+
+    /// The program begins to capture a stream, and the pool serves what it asks for there. Does
+    /// nothing by default, as above.
+    fn begin_capture(&mut self, _stream: u16, _pool: u8) {}
+
+    /// Another stream takes part in the capture that began on `origin`, from now on. Does nothing
+    /// by default, as above.
+    fn join_capture(&mut self, _stream: u16, _origin: u16) {}
+
+    /// The capture that began on the stream is over. Does nothing by default, as above.
+    fn end_capture(&mut self, _stream: u16, _pool: u8) {}
+
     /// Gives unused memory back to the device.
     fn empty_cache(&mut self);
 

@@ -99,7 +99,7 @@ impl Lines {
         let mut rest = text;
         while let [op, after @ ..] = rest {
             rest = match op {
-                b'a' | b'f' | b's' | b'e' | b'm' | b'o' if self.has_header => {
+                b'a' | b'f' | b's' | b'e' | b'm' | b'o' | b'w' | b'c' | b'd' if self.has_header => {
                     let mut cursor = Cursor { rest: after, line: rest };
                     let row = cursor.row(self.has_pools)?;
                     self.event(*op, &row)?;
@@ -162,6 +162,15 @@ impl Lines {
             }
             b'e' => self.builder.mark(time_ns, Kind::EmptyCache)?,
             b'm' => self.builder.mark(time_ns, Kind::Iteration)?,
+            b'w' => self.builder.mark(time_ns, Kind::HostWait)?,
+            b'c' | b'd' => {
+                let stream = self.builder.stream(row.stream)?;
+                if op == b'c' {
+                    self.builder.begin_capture(time_ns, stream, pool(row)?)?;
+                } else {
+                    self.builder.end_capture(time_ns, stream)?;
+                }
+            }
             _ => {
                 let stream = self.builder.stream(row.stream)?;
                 self.builder.out_of_memory(time_ns, row.bytes, stream, pool(row)?)?;

@@ -21,7 +21,7 @@ fn rows(lines: &str) -> Result<Trace, String> {
 fn reads_every_operation() {
     let trace = rows(
         "a,0,100,0,5\na,1,200,7,6\ns,1,200,0,6\nf,0,100,0,7\ne,0,0,0,7\nm,0,0,0,8\n\
-         a,0,300,0,9\no,0,400,7,9\nf,1,200,7,10",
+         a,0,300,0,9\no,0,400,7,9\nf,1,200,7,10\nw,0,0,0,10\nc,0,0,7,11\nd,0,0,7,12",
     )
     .unwrap();
     let of = |e: &crate::model::Event| (e.kind, e.block, e.bytes, e.stream, e.time_ns);
@@ -37,6 +37,9 @@ fn reads_every_operation() {
             (Kind::Allocate, 0, 300, 0, 4),
             (Kind::OutOfMemory, 0, 400, 1, 4),
             (Kind::Free, 1, 200, 1, 5),
+            (Kind::HostWait, 0, 0, 0, 5),
+            (Kind::CaptureBegin, 0, 0, 1, 6),
+            (Kind::CaptureEnd, 0, 0, 1, 7),
         ]
     );
     assert_eq!((trace.name.as_str(), trace.blocks, trace.streams, trace.pools), ("x", 2, 2, 1));
@@ -98,6 +101,9 @@ fn bad_lines_are_named() {
         ("a\n", "line 3: 1 fields, expected 5"),
         ("a,0,1,0,9\nf,0,1,0,8\n", "line 4: time goes back from 9 ns to 8 ns"),
         ("a,0,1,0,0\nf,0,2,0,0\n", "line 4: bytes 2 differs from the block's allocation (1)"),
+        ("c,0,0,0,0\n", "line 3: stream 0 cannot be captured here"),
+        ("c,0,0,9,0\nc,0,0,9,0\n", "line 4: stream 9 cannot be captured here"),
+        ("d,0,0,9,0\n", "line 3: stream 9 is not captured here"),
         ("a,0,1,3,0\nf,0,1,4,0\n", "line 4: stream 4 differs from the block's allocation (3)"),
     ];
     for (lines, message) in cases {
@@ -142,7 +148,7 @@ fn more_streams_than_numbers_are_refused() {
 
 /// One step of a random program; the numbers choose among what is possible.
 fn step() -> impl Strategy<Value = (u8, u32, u64, u16, u8, u64)> {
-    (0..12_u8, any::<u32>(), 1..=1_u64 << 48, 0..5_u16, 0..4_u8, 0..1000_u64)
+    (0..15_u8, any::<u32>(), 1..=1_u64 << 48, 0..5_u16, 0..4_u8, 0..1000_u64)
 }
 
 /// A trace that keeps every invariant.
@@ -167,9 +173,18 @@ fn build(steps: &[(u8, u32, u64, u16, u8, u64)]) -> Trace {
                 builder.record_stream(time_ns, live[at], stream).unwrap();
             }
             9 => builder.mark(time_ns, Kind::EmptyCache).unwrap(),
-            10 => {
+            12 => builder.mark(time_ns, Kind::HostWait).unwrap(),
+            // Refused where the stream is captured, or is not.
+            13 | 14 => {
                 let stream = stream();
-                builder.out_of_memory(time_ns, bytes, stream, pool).unwrap();
+                let changed = match what {
+                    13 => builder.begin_capture(time_ns, stream, pool),
+                    _ => builder.end_capture(time_ns, stream),
+                };
+                // Where the stream is captured, or is not: each stream is in some event.
+                if changed.is_err() {
+                    builder.out_of_memory(time_ns, bytes, stream, pool).unwrap();
+                }
             }
             _ => builder.mark(time_ns, Kind::Iteration).unwrap(),
         }

@@ -33,6 +33,9 @@ pub fn write(trace: &Trace, output: impl Write) -> io::Result<()> {
                 (b'm', iterations - 1)
             }
             Kind::OutOfMemory => (b'o', 0),
+            Kind::HostWait => (b'w', 0),
+            Kind::CaptureBegin => (b'c', 0),
+            Kind::CaptureEnd => (b'd', 0),
         };
         line.clear();
         line.push(op);

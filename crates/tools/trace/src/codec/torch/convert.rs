@@ -15,8 +15,8 @@ use crate::codec::limits::Limits;
 use crate::model::Trace;
 use crate::snapshot::Snapshot;
 
+mod annotations;
 mod converter;
-mod iterations;
 mod reserved;
 mod start;
 
@@ -53,22 +53,20 @@ fn trace(
     let whole = |problem| (Place::File, problem);
     let mut converter = Converter::new(snapshot, device, limits);
     let live_at_start = start::allocate(&mut converter).map_err(whole)?;
-    let ends = iterations::ends(&snapshot.annotations, device);
+    let told = annotations::told(&snapshot.annotations, device);
     // Annotations reach further back than the entries, of which only the latest are kept.
     let base_us = converter.base_us;
-    let mut ends = ends.skip_while(|end_us| *end_us < base_us).peekable();
+    let mut told = told.skip_while(|told| told.0 < base_us).peekable();
     for (index, entry) in converter.entries.iter().enumerate() {
-        while let Some(end_us) = ends.next_if(|end_us| *end_us < entry.time_us) {
-            let time_ns = converter.time_ns(end_us);
-            converter.mark(time_ns).map_err(whole)?;
+        while let Some((time_us, told)) = told.next_if(|told| told.0 < entry.time_us) {
+            converter.told(time_us, told).map_err(whole)?;
         }
         let step = converter.entry(index, entry);
         step.map_err(|problem| (converter.place(index), problem))?;
     }
     if !converter.entries.is_empty() {
-        for end_us in ends {
-            let time_ns = converter.time_ns(end_us);
-            converter.mark(time_ns).map_err(whole)?;
+        for (time_us, told) in told {
+            converter.told(time_us, told).map_err(whole)?;
         }
     }
     Ok(converter.finish(name, live_at_start))

@@ -105,6 +105,42 @@ fn streams_records_and_time_reach_the_allocator() {
 }
 
 #[test]
+fn captures_and_waits_reach_the_allocator() {
+    let in_pool = |mut builder: Builder| {
+        let event = builder.0.events.last_mut().unwrap();
+        event.pool = 1;
+        builder.0.pools = 2;
+        builder
+    };
+    let mut trace = in_pool(Builder::default().push(Kind::CaptureBegin, 0, 0, 2));
+    trace = in_pool(trace.push(Kind::Allocate, 0, KIB, 2));
+    // Another stream asks the capture's pool, a third uses what it gave; a fourth does neither.
+    trace = in_pool(trace.push(Kind::Allocate, 1, KIB, 1)).push(Kind::Allocate, 2, KIB, 4);
+    trace = in_pool(trace.push(Kind::RecordStream, 1, KIB, 3));
+    trace = in_pool(trace.push(Kind::Allocate, 3, KIB, 1));
+    trace = in_pool(trace.push(Kind::CaptureEnd, 0, 0, 2)).push(Kind::HostWait, 0, 0, 0);
+    let trace = in_pool(trace.push(Kind::CaptureBegin, 0, 0, 3)).0;
+    let mut allocator = Reference::new(1 << 20);
+    run(&trace, &mut allocator, &Options { timed_passes: 1, ..Options::default() });
+    let first = [
+        "capture 2 into 1",
+        "allocate 1024 on 2 in 1",
+        "join 1 to 2",
+        "allocate 1024 on 1 in 1",
+        "allocate 1024 on 4 in 0",
+        "join 3 to 2",
+        "record 3",
+        "allocate 1024 on 1 in 1",
+        "end 2 into 1",
+        "wait",
+        "capture 3 into 1",
+        // It is over before the trace is replayed once more.
+        "end 3 into 1",
+    ];
+    assert_eq!(allocator.log[..first.len()], first);
+}
+
+#[test]
 fn recorded_gaps_keep_the_recorded_streams_busy() {
     let mut trace = Builder::default()
         .allocate(0, 64 * KIB)

@@ -5,12 +5,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::annotations::Told;
 use super::reserved;
 use crate::codec::builder::{Builder, OTHER_STREAM};
 use crate::codec::error::{Place, Problem};
 use crate::codec::limits::Limits;
 use crate::model::{Completion, Kind, Trace};
-use crate::snapshot::{Action, Entry, PoolId, Recording, Segment, Snapshot, StackId};
+use crate::snapshot::{Action, Entry, Mark, PoolId, Recording, Segment, Snapshot, StackId};
 
 /// One device's trace in the making.
 pub(super) struct Converter<'s> {
@@ -159,9 +160,41 @@ impl<'s> Converter<'s> {
         Ok(())
     }
 
-    /// Marks the end of an iteration.
-    pub(super) fn mark(&mut self, time_ns: u64) -> Step {
-        self.builder.mark(time_ns, Kind::Iteration)?;
+    /// Takes what an annotation tells.
+    pub(super) fn told(&mut self, time_us: i64, told: Told) -> Step {
+        let time_ns = self.time_ns(time_us);
+        match told {
+            Told::Iteration => self.mark(time_ns, Kind::Iteration),
+            Told::End(Mark::HostWait) => self.mark(time_ns, Kind::HostWait),
+            Told::End(Mark::EmptyCache) => self.mark(time_ns, Kind::EmptyCache),
+            Told::Begin(Mark::Capture { stream, pool }) => {
+                let (stream, pool) = (self.builder.stream(stream)?, self.pool(Some(pool))?);
+                let begun = self.builder.begin_capture(time_ns, stream, pool);
+                self.note_change(begun)
+            }
+            Told::End(Mark::Capture { stream, .. }) => {
+                let stream = self.builder.stream(stream)?;
+                let ended = self.builder.end_capture(time_ns, stream);
+                self.note_change(ended)
+            }
+            Told::Begin(_) => Ok(()),
+        }
+    }
+
+    /// A capture has begun or ended. One that did so before the recording began, or that the
+    /// annotations tell wrong, is left out: they are the program's own.
+    fn note_change(&mut self, changed: Step) -> Step {
+        match changed {
+            Ok(()) => self.note(0, None),
+            Err(Problem::Capture { .. } | Problem::NoCapture { .. }) => {}
+            Err(problem) => return Err(problem),
+        }
+        Ok(())
+    }
+
+    /// Marks something that has neither block nor stream.
+    pub(super) fn mark(&mut self, time_ns: u64, kind: Kind) -> Step {
+        self.builder.mark(time_ns, kind)?;
         self.note(0, None);
         Ok(())
     }

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::converter::{Converter, Step};
+use crate::model::Kind;
 use crate::snapshot::{Action, BlockState, PoolId, StackId};
 
 /// A block that was live.
@@ -25,7 +26,7 @@ pub(super) fn allocate(converter: &mut Converter<'_>) -> Step<u32> {
         converter.take(0, address, block.bytes, block.stream, block.pool, block.stack)?;
     }
     if count > 0 {
-        converter.mark(0)?;
+        converter.mark(0, Kind::Iteration)?;
     }
     // Cannot truncate: the builder numbers live blocks with 32 bits.
     Ok(count as u32)

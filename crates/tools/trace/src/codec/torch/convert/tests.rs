@@ -24,6 +24,10 @@ fn entry(action: &str, addr: u64, size: u64, time_us: i64) -> Value {
     json!({"action": action, "addr": addr, "size": size, "stream": 0, "time_us": time_us})
 }
 
+fn note(name: &str, stage: &str, time_us: i64) -> Value {
+    json!({"device": 0, "name": name, "stage": stage, "time_us": time_us})
+}
+
 fn traces(entries: &[Value]) -> Value {
     json!({"segments": [], "device_traces": [entries]})
 }
@@ -235,10 +239,6 @@ fn time_that_goes_back_is_raised() {
 
 #[test]
 fn annotations_end_iterations() {
-    let note = |name: &str, stage: &str, time_us: i64| {
-        json!({"device": 0, "name": name, "stage": stage,
-            "time_us": time_us})
-    };
     let entries: Vec<Value> = (0..4).map(|n| entry("alloc", n + 1, 1, n as i64 * 10)).collect();
     let mut snapshot = traces(&entries);
     snapshot["external_annotations"] = json!([
@@ -258,6 +258,40 @@ fn annotations_end_iterations() {
     let notes = snapshot["external_annotations"].as_array_mut().unwrap();
     notes.push(note("ProfilerStep#2", "END", 15));
     assert_eq!(marks(&snapshot), [15_000]);
+}
+
+#[test]
+fn annotations_of_the_program_tell_of_waits_and_captures() {
+    let mut entries: Vec<Value> = (0..4).map(|n| entry("alloc", n + 1, 1, n as i64 * 10)).collect();
+    entries[2]["stream"] = json!(94);
+    entries[2]["pool_id"] = json!([0, 1]);
+    let mut snapshot = traces(&entries);
+    let graph = "torch.cuda.graph stream=94 pool=0,1";
+    snapshot["external_annotations"] = json!([
+        note("torch.cuda.synchronize", "START", 2),
+        note("torch.cuda.synchronize", "END", 5),
+        note("torch.cuda.empty_cache", "START", 6),
+        note("torch.cuda.empty_cache", "END", 7),
+        // Of a capture that began before, one that is, one of the default stream, and a repetition.
+        note(graph, "END", 8),
+        note(graph, "START", 15),
+        note("torch.cuda.graph stream=0 pool=0,1", "START", 16),
+        note(graph, "START", 17),
+        note(graph, "END", 25),
+        note("torch.cuda.graph stream=x", "END", 26),
+    ]);
+    let trace = one(&snapshot);
+    let told: Vec<_> = kinds(&trace).into_iter().filter(|one| one.0 != Kind::Allocate).collect();
+    assert_eq!(
+        told,
+        [
+            (Kind::HostWait, 0, 0, 0, 5000),
+            (Kind::EmptyCache, 0, 0, 0, 7000),
+            (Kind::CaptureBegin, 0, 0, 1, 15_000),
+            (Kind::CaptureEnd, 0, 0, 1, 25_000),
+        ]
+    );
+    assert_eq!((trace.events[4].pool, trace.events[5].pool, trace.pools), (1, 1, 2));
 }
 
 #[test]
