@@ -48,7 +48,12 @@ def is_served(size: float) -> bool:
 
 
 def say(came_to: str, right: str) -> None:
-    """The last line."""
+    """The last line; what was done wrong on a simulated device stands in the place of the rest."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    if hasattr(driver, "simcuda_violation_count"):
+        driver.simcuda_violation_count.restype = ctypes.c_uint64
+        if count := driver.simcuda_violation_count(0):
+            came_to = f"{count} violations"
     print(f"came to: {came_to}; right: {right}", flush=True)
 
 

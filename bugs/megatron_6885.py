@@ -1,5 +1,6 @@
-"""A model is wrapped on a stream that is used once, with 20 GiB of temporaries; training then goes on
-the usual stream. https://github.com/NVIDIA/Megatron-LM/pull/6885
+"""A model is wrapped on a stream that is used once, with 20 GiB of temporaries; training then
+goes on the usual stream.
+https://github.com/NVIDIA/Megatron-LM/pull/6885
 
 Device: memory:80GiB,kernel_us:20,oracle:true
 """

@@ -1,5 +1,6 @@
-"""A library of the same process (NCCL, cuBLAS) asks CUDA for memory, while PyTorch holds nearly all of
-the device and uses next to nothing. https://github.com/pytorch/pytorch/issues/128601
+"""A library of the same process (NCCL, cuBLAS) asks CUDA for memory, while PyTorch holds nearly
+all of the device and uses next to nothing.
+https://github.com/pytorch/pytorch/issues/128601
 
 Device: memory:8GiB,oracle:true
 """
@@ -16,6 +17,9 @@ torch.cuda.synchronize()
 with open("/proc/self/maps") as maps:
     runtime = next(line.split()[-1] for line in maps if "libcudart.so" in line)
 asked, address = ctypes.c_size_t(int(free * 0.3)), ctypes.c_void_p()
-statuses = [ctypes.CDLL(runtime).cudaMalloc(ctypes.byref(address), asked),
-            ctypes.CDLL("libcuda.so.1").cuMemAlloc_v2(ctypes.byref(address), asked)]
+runtime, driver = ctypes.CDLL(runtime), ctypes.CDLL("libcuda.so.1")
+statuses = [runtime.cudaMalloc(ctypes.byref(address), asked),
+            driver.cuMemAlloc_v2(ctypes.byref(address), asked)]
+# Or PyTorch takes it for an error of its own.
+runtime.cudaGetLastError()
 say_refused(sum(status != 0 for status in statuses))

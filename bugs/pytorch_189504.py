@@ -1,5 +1,6 @@
-"""The device is full; the block that fits was just freed, and another stream has yet to finish with
-it. The same request succeeds when it is made again. https://github.com/pytorch/pytorch/issues/189504
+"""The device is full; the block that fits was just freed, and another stream has yet to finish
+with it. The same request succeeds when it is made again.
+https://github.com/pytorch/pytorch/issues/189504
 
 Device: memory:8GiB,kernel_us:200,oracle:true
 """

@@ -1,5 +1,6 @@
-"""With `max_split_size_mb` and expandable segments together, each cycle takes new memory: two blocks
-are freed behind a small one that stays. https://github.com/pytorch/pytorch/pull/193400
+"""With `max_split_size_mb` and expandable segments together, each cycle takes new memory: two
+blocks are freed behind a small one that stays.
+https://github.com/pytorch/pytorch/pull/193400
 
 Device: memory:80GiB,kernel_us:20,oracle:true
 Settings: max_split_size_mb:128

@@ -1,5 +1,6 @@
-"""Graphs of 51 batch sizes are captured, largest first, into one pool, each on a side stream of its
-own. No two run at once. https://github.com/sgl-project/sglang/pull/33220
+"""Graphs of 51 batch sizes are captured, largest first, into one pool, each on a side stream of
+its own. No two run at once.
+https://github.com/sgl-project/sglang/pull/33220
 
 Device: memory:80GiB,kernel_us:20,oracle:true
 """

@@ -1,5 +1,5 @@
-"""Sampling works in the idle memory of a graph's pool: many small tensors, then one over the whole
-vocabulary. A workspace that stays in each segment hides the rest of it.
+"""Sampling works in the idle memory of a graph's pool: many small tensors, then one over the
+whole vocabulary. A workspace that stays in each segment hides the rest of it.
 https://github.com/sgl-project/sglang/pull/36911
 
 Device: memory:16GiB,kernel_us:20,oracle:true

@@ -1,5 +1,6 @@
-"""Reinforcement learning with experts: their sizes differ each step, and from the second step on the
-largest request is refused. https://github.com/NovaSky-AI/SkyRL/pull/1470
+"""Reinforcement learning with experts: their sizes differ each step, and from the second step on
+the largest request is refused.
+https://github.com/NovaSky-AI/SkyRL/pull/1470
 
 Device: memory:140GiB,kernel_us:20,oracle:true
 """

@@ -1,5 +1,6 @@
-"""A loader copies the next batch on a stream of its own, and makes that stream anew each epoch. Images
-have another size each epoch. https://github.com/huggingface/pytorch-image-models/issues/2781
+"""A loader copies the next batch on a stream of its own, and makes that stream anew each epoch.
+Images have another size each epoch.
+https://github.com/huggingface/pytorch-image-models/issues/2781
 
 Device: memory:16GiB,kernel_us:20,oracle:true
 """

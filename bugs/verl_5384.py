@@ -1,5 +1,6 @@
-"""Two processes share a device. The first has freed three quarters of it and holds them unused; the
-second asks for half of it. https://github.com/verl-project/verl/pull/5384
+"""Two processes share a device. The first has freed three quarters of it and holds them unused;
+the second asks for half of it.
+https://github.com/verl-project/verl/pull/5384
 
 Device: memory:8GiB,shared:FILE,oracle:true
 """

@@ -1,5 +1,6 @@
-"""Weights are synchronised after each step of training, on two fresh streams, with 1 GiB on each. The
-host waits before and after. https://github.com/vllm-project/vllm/issues/52950
+"""Weights are synchronised after each step of training, on two fresh streams, with 1 GiB on each.
+The host waits before and after.
+https://github.com/vllm-project/vllm/issues/52950
 
 Device: memory:80GiB,kernel_us:20,oracle:true
 """
