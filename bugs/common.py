@@ -69,6 +69,15 @@ def say_refused(count: int) -> None:
     say(f"{count} refused", "0 refused")
 
 
+def need_graphs() -> None:
+    """Ends the program where graphs have memory of the driver's. How several share it is not
+    modelled on the simulated device."""
+    is_simulated = hasattr(ctypes.CDLL("libcuda.so.1"), "simcuda_physical_bytes")
+    if is_simulated and torch.cuda.get_allocator_backend() == "cudaMallocAsync":
+        say("not modelled", "")
+        sys.exit(0)
+
+
 def need_pools() -> None:
     """Ends the program where there is no `MemPool`."""
     if torch.cuda.get_allocator_backend() == "cudaMallocAsync":

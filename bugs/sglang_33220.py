@@ -5,8 +5,9 @@ https://github.com/sgl-project/sglang/pull/33220
 Device: memory:80GiB,kernel_us:20,oracle:true
 """
 import torch
-from common import GIB, MIB, block, say_held, use
+from common import GIB, MIB, block, need_graphs, say_held, use
 
+need_graphs()
 weights = block(4 * GIB)
 pool, graphs = torch.cuda.graph_pool_handle(), []
 for size in range(64, 13, -1):

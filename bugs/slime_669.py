@@ -1,6 +1,6 @@
 """A library of the same process (NCCL, cuBLAS) asks CUDA for memory, while PyTorch holds nearly
 all of the device and uses next to nothing.
-https://github.com/pytorch/pytorch/issues/128601
+https://github.com/THUDM/slime/pull/669
 
 Device: memory:8GiB,oracle:true
 """
