@@ -50,6 +50,16 @@ enum Route {
     Preloaded,
 }
 
+/// Of the command.
+#[derive(clap::Args)]
+pub struct Args {
+    /// These programs alone.
+    names: Vec<String>,
+    /// Write what they came to into the page.
+    #[arg(long)]
+    write: bool,
+}
+
 /// What every run needs.
 struct Bench {
     torch: TorchVenv,
@@ -60,17 +70,17 @@ struct Bench {
 
 /// Runs all programs, or those that are named, prints their rows, and holds them against the page,
 /// or writes them into it.
-pub fn bugs(names: &[String], write: bool) -> Result<()> {
+pub fn bugs(args: &Args) -> Result<()> {
     let text = fs::read_to_string(root().join(PAGE)).context("read the page")?;
     let mut page = Page::read(&text)?;
-    if let Some(name) = names.iter().find(|name| page.row(name).is_none()) {
+    if let Some(name) = args.names.iter().find(|name| page.row(name).is_none()) {
         bail!("{PAGE} has no program {name}; it has {}", page.names().join(", "));
     }
     let bench = Bench::set_up()?;
     let mut found = Vec::new();
     println!("{}", page::head(ALLOCATORS.map(|allocator| allocator.name)));
     for name in page.names() {
-        if !names.is_empty() && !names.contains(&name) {
+        if !args.names.is_empty() && !args.names.contains(&name) {
             continue;
         }
         let now = bench.row(&name)?;
@@ -81,7 +91,7 @@ pub fn bugs(names: &[String], write: bool) -> Result<()> {
         page.put(now);
     }
     found.iter().for_each(|difference| eprintln!("{difference}"));
-    if write {
+    if args.write {
         return fs::write(root().join(PAGE), page.text()).context("write the page");
     }
     let wrong = found.iter().filter(|difference| difference.is_error).count();

@@ -167,13 +167,7 @@ enum Task {
     },
     /// Run public reports of memory bugs under each allocator, and hold what they come to against
     /// `docs/bugs-2026.md`.
-    Bugs {
-        /// These alone.
-        names: Vec<String>,
-        /// Write what they came to into the page.
-        #[arg(long)]
-        write: bool,
-    },
+    Bugs(bugs::Args),
     /// Hold dry runs against measurements of real GPUs, which must be there.
     Score(score::Args),
     /// Draw memory held and time against the size of the device, for `docs/`.
@@ -252,7 +246,7 @@ fn carry_out(task: Task) -> Result<()> {
         Task::Fuzz { seconds } => fuzz::fuzz(seconds),
         Task::Figures(args) => figures::figures(&args),
         Task::Frameworks { names } => frameworks::frameworks(&names),
-        Task::Bugs { names, write } => bugs::bugs(&names, write),
+        Task::Bugs(args) => bugs::bugs(&args),
         Task::Score(args) => score::score(&args),
         Task::Picture => figures::picture(),
         Task::Bench => bench(&["hit_path", "stalls", "replay", "decode"]),

@@ -9,6 +9,11 @@ pub const FAILS: &str = "fails";
 /// Of these more is better, of all others less.
 const MORE_IS_BETTER: [&str; 1] = ["tokens"];
 
+/// Of programs that do not run under an allocator, or show nothing there.
+const LEFT_OUT: [&str; 2] = ["no pools", "not modelled"];
+/// How much worse than the best is still near it.
+const NEAR: f64 = 0.05;
+
 /// How a figure compares with the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -36,6 +41,22 @@ pub fn change(before: &str, after: &str) -> Change {
         true => Change::Better,
         false => Change::Worse,
     }
+}
+
+/// Whether a figure is the best that there could be, or near it; none where it says that the
+/// program does not run there.
+pub fn is_at_best(best: &str, figure: &str) -> Option<bool> {
+    if LEFT_OUT.contains(&figure) {
+        return None;
+    }
+    let (Some((best, counted)), Some((is, unit))) = (number(best), number(figure)) else {
+        return Some(best == figure);
+    };
+    let is_near = match MORE_IS_BETTER.contains(&unit) {
+        true => is >= best * (1.0 - NEAR),
+        false => is <= best * (1.0 + NEAR),
+    };
+    Some(counted == unit && is_near)
 }
 
 /// The number of a figure, and what it counts.

@@ -6,6 +6,10 @@ use std::fmt;
 
 use anyhow::{Result, bail};
 
+use super::figure::is_at_best;
+
+/// How the row begins that counts the rows of all tables.
+const TALLY: &str = "| at best, or within 5 per cent of it |";
 /// Cells of a row that have what a program came to.
 const FIGURES: usize = 6;
 
@@ -85,7 +89,22 @@ impl Page {
 
     /// The whole page.
     pub fn text(&self) -> String {
-        self.lines.iter().map(|(line, _)| format!("{line}\n")).collect()
+        let tally = self.tally();
+        let line =
+            |line: &str| if line.starts_with(TALLY) { tally.clone() } else { line.to_owned() };
+        self.lines.iter().map(|(text, _)| line(text) + "\n").collect()
+    }
+
+    /// How many programs come to the best under each allocator, of those that run there.
+    fn tally(&self) -> String {
+        let mut tally = TALLY.to_owned();
+        for at in 0..FIGURES {
+            let told = self.rows().filter_map(|row| is_at_best(&row.right, row.came_to.get(at)?));
+            let told: Vec<bool> = told.collect();
+            let at_best = told.iter().filter(|&&is_at_best| is_at_best).count();
+            tally.push_str(&format!(" {at_best} of {} |", told.len()));
+        }
+        tally
     }
 
     fn rows(&self) -> impl Iterator<Item = &Row> {

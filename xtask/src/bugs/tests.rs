@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use super::figure::{Change, ENDS, change};
+use super::figure::{Change, ENDS, change, is_at_best};
 use super::page::{Page, Row};
 use super::{ALLOCATORS, PAGE, differences, setting};
 use crate::command::root;
@@ -68,9 +68,29 @@ fn writing_changes_figures_and_nothing_else() {
 }
 
 #[test]
+fn what_does_not_run_is_not_counted_and_what_is_near_the_best_is() {
+    assert_eq!(is_at_best("1.00 GiB", "1.05 GiB"), Some(true));
+    assert_eq!(is_at_best("1.00 GiB", "1.06 GiB"), Some(false));
+    assert_eq!(is_at_best("0 refused", "1 refused"), Some(false));
+    assert_eq!(is_at_best("20k tokens", "17k tokens"), Some(false));
+    assert_eq!(
+        (is_at_best("goes on", "goes on"), is_at_best("goes on", ENDS)),
+        (Some(true), Some(false))
+    );
+    assert_eq!(is_at_best("1.00 GiB", "no pools"), None);
+    let head = "| at best, or within 5 per cent of it |";
+    let text = format!("{TEXT}{head} ? |\n");
+    let text = Page::read(&text).expect("it has one row").text();
+    assert!(
+        text.ends_with(&format!("{head} 0 of 1 | 0 of 1 | 0 of 0 | 0 of 1 | 0 of 1 | 0 of 1 |\n"))
+    );
+}
+
+#[test]
 fn each_program_has_a_row_a_device_and_its_report_on_the_page() {
     let text = fs::read_to_string(root().join(PAGE)).expect("read the page");
     let page = Page::read(&text).expect("read its rows");
+    assert_eq!(page.text(), text, "it counts its rows wrongly: cargo xtask bugs --write");
     let listed: BTreeSet<String> = page.names().into_iter().collect();
     let mut there = BTreeSet::new();
     for entry in fs::read_dir(root().join("bugs")).expect("list the programs") {
