@@ -8,34 +8,50 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import weakref
 
 import torch
 
 MIB = 1 << 20
 GIB = 1 << 30
+_driver = ctypes.CDLL("libcuda.so.1")
+_is_simulated = hasattr(_driver, "simcuda_physical_bytes")
+for _name in ("physical_bytes", "peak_physical_bytes", "violation_count"):
+    if _is_simulated:
+        getattr(_driver, "simcuda_" + _name).restype = ctypes.c_uint64
 
 
 def block(size: float) -> torch.Tensor:
-    """So many bytes of the device."""
-    return torch.empty(int(size), dtype=torch.uint8, device="cuda")
+    """So many bytes of the device. A simulated one is told, and watches that nobody else gets them
+    before their last use: but for those of a graph, which it cannot know while it is captured."""
+    one = torch.empty(int(size), dtype=torch.uint8, device="cuda")
+    if _is_simulated and not torch.cuda.is_current_stream_capturing():
+        address, stream = ctypes.c_uint64(one.data_ptr()), _stream()
+        _driver.simcuda_check_alloc(0, address, ctypes.c_uint64(one.numel()), stream)
+        weakref.finalize(one, _driver.simcuda_check_free, 0, address)
+    return one
 
 
 def use(*blocks: torch.Tensor) -> None:
     """A kernel on the current stream over each."""
     for one in blocks:
         one.add_(1)
+        if _is_simulated and not torch.cuda.is_current_stream_capturing():
+            _driver.simcuda_check_use(0, ctypes.c_uint64(one.data_ptr()), _stream())
+
+
+def _stream() -> ctypes.c_void_p:
+    return ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
 
 
 def held(peak: bool = True) -> int:
     """Bytes held of the device, at most or now: by the simulated device's word, which counts what
     PyTorch does not, such as the memory of graphs under `cudaMallocAsync`."""
-    driver = ctypes.CDLL("libcuda.so.1")
-    name = "simcuda_peak_physical_bytes" if peak else "simcuda_physical_bytes"
-    if not hasattr(driver, name):
+    if not _is_simulated:
         return torch.cuda.max_memory_reserved() if peak else torch.cuda.memory_reserved()
-    count = getattr(driver, name)
-    count.restype = ctypes.c_uint64
-    return count(0)
+    if peak:
+        return _driver.simcuda_peak_physical_bytes(0)
+    return _driver.simcuda_physical_bytes(0)
 
 
 def is_served(size: float) -> bool:
@@ -49,11 +65,8 @@ def is_served(size: float) -> bool:
 
 def say(came_to: str, right: str) -> None:
     """The last line; what was done wrong on a simulated device stands in the place of the rest."""
-    driver = ctypes.CDLL("libcuda.so.1")
-    if hasattr(driver, "simcuda_violation_count"):
-        driver.simcuda_violation_count.restype = ctypes.c_uint64
-        if count := driver.simcuda_violation_count(0):
-            came_to = f"{count} violations"
+    if _is_simulated and (count := _driver.simcuda_violation_count(0)):
+        came_to = f"{count} violations"
     print(f"came to: {came_to}; right: {right}", flush=True)
 
 
@@ -72,8 +85,7 @@ def say_refused(count: int) -> None:
 def need_graphs() -> None:
     """Ends the program where graphs have memory of the driver's. How several share it is not
     modelled on the simulated device."""
-    is_simulated = hasattr(ctypes.CDLL("libcuda.so.1"), "simcuda_physical_bytes")
-    if is_simulated and torch.cuda.get_allocator_backend() == "cudaMallocAsync":
+    if _is_simulated and torch.cuda.get_allocator_backend() == "cudaMallocAsync":
         say("not modelled", "")
         sys.exit(0)
 
