@@ -4,6 +4,7 @@
 //! tool checks are tests beside this, in `tests/`.
 
 mod bindings;
+mod bugs;
 mod capi;
 mod command;
 mod engines;
@@ -164,6 +165,9 @@ enum Task {
         /// What each allocator holds under these programs alone, and no dry runs.
         names: Vec<String>,
     },
+    /// Run public reports of memory bugs under each allocator, and hold what they come to against
+    /// `docs/bugs-2026.md`.
+    Bugs(bugs::Args),
     /// Hold dry runs against measurements of real GPUs, which must be there.
     Score(score::Args),
     /// Draw memory held and time against the size of the device, for `docs/`.
@@ -242,6 +246,7 @@ fn carry_out(task: Task) -> Result<()> {
         Task::Fuzz { seconds } => fuzz::fuzz(seconds),
         Task::Figures(args) => figures::figures(&args),
         Task::Frameworks { names } => frameworks::frameworks(&names),
+        Task::Bugs(args) => bugs::bugs(&args),
         Task::Score(args) => score::score(&args),
         Task::Picture => figures::picture(),
         Task::Bench => bench(&["hit_path", "stalls", "replay", "decode"]),

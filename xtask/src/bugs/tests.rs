@@ -1,0 +1,115 @@
+//! A worse figure is an error, an equal one is not; the page and the programs name each other.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use super::figure::{Change, ENDS, change, is_at_best};
+use super::page::{Page, Row};
+use super::{ALLOCATORS, PAGE, differences, setting};
+use crate::command::root;
+
+const TEXT: &str = "Text.\n\n| program | at best | a | b | c | d | e | f |\n| --- | --- |\n\
+    | `one` | 1.00 GiB | 2.00 GiB | 3.00 GiB | no pools | 1.50 GiB | 1.50 GiB | process ends |\n\
+    | `other` | is | no | row |\n";
+
+fn row(came_to: [&str; 6]) -> Row {
+    let came_to = came_to.map(str::to_owned).to_vec();
+    Row { name: "one".to_owned(), right: "1.00 GiB".to_owned(), came_to }
+}
+
+#[test]
+fn less_is_better_but_of_tokens() {
+    assert_eq!(change("52.00 GiB", "52.00 GiB"), Change::None);
+    assert_eq!(change("52.00 GiB", "52.01 GiB"), Change::Worse);
+    assert_eq!(change("52.00 GiB", "9.00 GiB"), Change::Better);
+    assert_eq!(change("0 refused", "1 refused"), Change::Worse);
+    assert_eq!(change("17k tokens", "9k tokens"), Change::Worse);
+    assert_eq!(change("9k tokens", "17k tokens"), Change::Better);
+}
+
+#[test]
+fn a_process_that_ends_is_the_worst_and_what_cannot_be_compared_is_worse() {
+    assert_eq!(change("goes on", ENDS), Change::Worse);
+    assert_eq!(change(ENDS, "goes on"), Change::Better);
+    assert_eq!(change(ENDS, ENDS), Change::None);
+    assert_eq!(change("1.00 GiB", "0 refused"), Change::Worse);
+    assert_eq!(change("1.00 GiB", "3 violations"), Change::Worse);
+}
+
+#[test]
+fn worse_is_an_error_and_better_is_one_of_the_others_alone() {
+    let page = Page::read(TEXT).expect("it has one row");
+    let before = page.row("one").expect("it is there");
+    let same = row(["2.00 GiB", "3.00 GiB", "no pools", "1.50 GiB", "1.50 GiB", ENDS]);
+    assert!(differences(before, &same).is_empty());
+    let errors =
+        |came_to| differences(before, &row(came_to)).iter().map(|one| one.is_error).collect();
+    let found: Vec<bool> =
+        errors(["2.00 GiB", "3.00 GiB", "no pools", "1.51 GiB", "1.50 GiB", ENDS]);
+    assert_eq!(found, [true]);
+    let found: Vec<bool> =
+        errors(["2.00 GiB", "3.00 GiB", "no pools", "1.00 GiB", "1.50 GiB", "1.00 GiB"]);
+    assert_eq!(found, [false, false]);
+    let found: Vec<bool> =
+        errors(["1.99 GiB", "3.00 GiB", "no pools", "1.50 GiB", "1.50 GiB", ENDS]);
+    assert_eq!(found, [true]);
+    let mut other = same;
+    other.right = "2.00 GiB".to_owned();
+    assert!(differences(before, &other).iter().any(|one| one.is_error));
+}
+
+#[test]
+fn writing_changes_figures_and_nothing_else() {
+    let mut page = Page::read(TEXT).expect("it has one row");
+    assert_eq!((page.names(), page.text().as_str()), (vec!["one".to_owned()], TEXT));
+    page.put(row(["2.00 GiB", "3.00 GiB", "no pools", "1.00 GiB", "1.00 GiB", ENDS]));
+    assert_eq!(page.text(), TEXT.replace("1.50", "1.00"));
+    assert!(Page::read(&TEXT.repeat(2)).is_err());
+}
+
+#[test]
+fn what_does_not_run_is_not_counted_and_what_is_near_the_best_is() {
+    assert_eq!(is_at_best("1.00 GiB", "1.05 GiB"), Some(true));
+    assert_eq!(is_at_best("1.00 GiB", "1.06 GiB"), Some(false));
+    assert_eq!(is_at_best("0 refused", "1 refused"), Some(false));
+    assert_eq!(is_at_best("20k tokens", "17k tokens"), Some(false));
+    assert_eq!(
+        (is_at_best("goes on", "goes on"), is_at_best("goes on", ENDS)),
+        (Some(true), Some(false))
+    );
+    assert_eq!(is_at_best("1.00 GiB", "no pools"), None);
+    let head = "| at best, or within 5 per cent of it |";
+    let text = format!("{TEXT}{head} ? |\n");
+    let text = Page::read(&text).expect("it has one row").text();
+    assert!(
+        text.ends_with(&format!("{head} 0 of 1 | 0 of 1 | 0 of 0 | 0 of 1 | 0 of 1 | 0 of 1 |\n"))
+    );
+}
+
+#[test]
+fn each_program_has_a_row_a_device_and_its_report_on_the_page() {
+    let text = fs::read_to_string(root().join(PAGE)).expect("read the page");
+    let page = Page::read(&text).expect("read its rows");
+    assert_eq!(page.text(), text, "it counts its rows wrongly: cargo xtask bugs --write");
+    let listed: BTreeSet<String> = page.names().into_iter().collect();
+    let mut there = BTreeSet::new();
+    for entry in fs::read_dir(root().join("bugs")).expect("list the programs") {
+        let path = entry.expect("list the programs").path();
+        let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        if name == "common" || path.extension().is_none_or(|one| one != "py") {
+            continue;
+        }
+        let program = fs::read_to_string(&path).expect("read a program");
+        assert!(setting(&program, "Device").contains("memory:"), "{name} names no device");
+        let link = program.lines().find(|line| line.starts_with("https://"));
+        let link = link.unwrap_or_else(|| panic!("{name} names no report"));
+        assert!(text.contains(&format!("({link})")), "{PAGE} has no link {link}");
+        there.insert(name);
+    }
+    assert_eq!(there, listed);
+    assert!(
+        page.names().iter().all(|name| {
+            page.row(name).is_some_and(|row| row.came_to.len() == ALLOCATORS.len())
+        })
+    );
+}
