@@ -752,24 +752,17 @@ enum drystone_status drystone_largest_free(int device, size_t *bytes);
 enum drystone_status drystone_check(int device);
 
 /**
- * Says that the calling thread has created an event for a device, which it is about to record.
- *
- * Statuses: EXITING, FORKED. Any thread. Makes no driver call.
- */
-enum drystone_status drystone_event_created(int device, const void *event);
-
-/**
- * Says that the calling thread has recorded an event on a stream (a `cudaStream_t`): what was
- * freed there before serves streams that wait for the event. Only of an event that the thread has
- * just created, and no other thread freed anything meanwhile; else nothing is known of it. A
- * device of -1 says that the stream is captured.
+ * Says that the program has recorded an event on a stream (a `cudaStream_t`): what was freed there
+ * before serves streams that wait for the event. An event of Drystone's is recorded beside it,
+ * where anything was freed since the last. A device of -1 says that the stream is captured.
  *
  * Statuses: EXITING, FORKED. Any thread.
  */
 enum drystone_status drystone_event_recorded(int device, const void *event, const void *stream);
 
 /**
- * Says that a stream, which is not captured, was made to wait for an event (`cudaStreamWaitEvent`).
+ * Says that a stream, which is not captured, was made to wait for an event
+ * (`cudaStreamWaitEvent`). It then waits for Drystone's event beside that one, too.
  *
  * Statuses: EXITING, FORKED. Any thread.
  */

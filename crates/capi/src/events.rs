@@ -9,22 +9,9 @@ use crate::barrier::answer;
 use crate::status::Status;
 use crate::{process, registry};
 
-/// Says that the calling thread has created an event for a device, which it is about to record.
-///
-/// Statuses: EXITING, FORKED. Any thread. Makes no driver call.
-#[unsafe(no_mangle)]
-pub extern "C" fn drystone_event_created(device: c_int, event: *const c_void) -> Status {
-    answer(|| {
-        process::check()?;
-        events::created(device, event.addr());
-        Ok(())
-    })
-}
-
-/// Says that the calling thread has recorded an event on a stream (a `cudaStream_t`): what was
-/// freed there before serves streams that wait for the event. Only of an event that the thread has
-/// just created, and no other thread freed anything meanwhile; else nothing is known of it. A
-/// device of -1 says that the stream is captured.
+/// Says that the program has recorded an event on a stream (a `cudaStream_t`): what was freed there
+/// before serves streams that wait for the event. An event of Drystone's is recorded beside it,
+/// where anything was freed since the last. A device of -1 says that the stream is captured.
 ///
 /// Statuses: EXITING, FORKED. Any thread.
 #[unsafe(no_mangle)]
@@ -40,7 +27,8 @@ pub extern "C" fn drystone_event_recorded(
     })
 }
 
-/// Says that a stream, which is not captured, was made to wait for an event (`cudaStreamWaitEvent`).
+/// Says that a stream, which is not captured, was made to wait for an event
+/// (`cudaStreamWaitEvent`). It then waits for Drystone's event beside that one, too.
 ///
 /// Statuses: EXITING, FORKED. Any thread.
 #[unsafe(no_mangle)]

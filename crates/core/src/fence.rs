@@ -34,6 +34,8 @@ pub(crate) struct StreamState {
     pub(crate) recorded: u64,
     /// The last point known to be complete.
     pub(crate) passed: u64,
+    /// How many frees there were in all when a fence was last recorded for an event of the program.
+    pub(crate) frees_at_event: u64,
     /// Points of other streams that this stream was made to wait for.
     seen: Vec<Fence>,
     /// Pending blocks by the point they wait for, in order.
@@ -98,8 +100,6 @@ impl StreamState {
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     table: Vec<StreamState>,
-    /// How often a stream was made to wait for others.
-    waits: u64,
     /// Who uses a block beside its own stream.
     pub(crate) uses: UseTable,
 }
@@ -214,22 +214,8 @@ impl Streams {
         }
     }
 
-    /// How often a stream was made to wait for others.
-    pub(crate) const fn waits(&self) -> u64 {
-        self.waits
-    }
-
-    /// The program made a stream wait for what another had queued by a point.
-    pub(crate) fn note_own_wait(&mut self, user: StreamId, fence: Fence) {
-        self.waits += 1;
-        if let Ok(stream) = self.live_mut(user) {
-            stream.note_seen(fence);
-        }
-    }
-
     /// A stream waits for others now: what they freed before is usable on it.
     pub(crate) fn note_waited(&mut self, user: StreamId, fences: &[Fence]) {
-        self.waits += 1;
         for &fence in fences {
             self.note_recorded(fence);
             if let Ok(stream) = self.live_mut(user) {

@@ -68,7 +68,7 @@ pub use broken::Broken;
 pub use config::Config;
 pub use error::{FreeError, Poisoned, RecordStreamError, RequestError, StreamError};
 pub use fence::Fence;
-pub use heap::{Freed, Heap, OrderEpoch, Outcome};
+pub use heap::{Freed, Heap, Outcome};
 pub use id::{GranuleId, ListIx, PoolId, StreamId};
 pub use plan::{Committed, Plan, Reuse, Step};
 pub use policy::{CrossStream, HELD_PER_HANDLE, Prefer, SegmentKind, SizeClass};

@@ -90,8 +90,8 @@ const GROWTH_PER_REMAP: u64 = 2;
 /// growth is dearest: so many times those of [`growth_price`].
 const DEAREST_GROWTH: u64 = 4;
 
-/// Whether a remap with so many mappings is worth its driver time with room to spare, where it saves
-/// growth of such a price. What the heap has grown, less what its remaps took, is `credit`.
+/// Whether a remap with so many mappings is worth its driver time with room to spare, where it
+/// saves growth of such a price. What the heap has grown, less what its remaps took, is `credit`.
 pub(crate) const fn is_worth_mapping(mappings: u64, saved: u64, credit: u64) -> bool {
     let price = mappings * MAPPING_PRICE;
     price <= DEAREST_GROWTH * saved && price * GROWTH_PER_REMAP <= credit + saved
@@ -115,9 +115,9 @@ pub(crate) const fn growth_price(handles: u64, granules: u64) -> u64 {
 /// The price of a mapping that is made and undone.
 const MAPPING_PRICE: u64 = 16;
 
-/// How often it is looked whether fences have passed, before a request of so many bytes makes memory
-/// grow: by the prices of `crates/lab/sim/src/cost.rs` that takes a sixteenth of the growth's driver
-/// time at most, and less time than the event of an idle stream where growth is small.
+/// How often it is looked whether fences have passed, before a request of so many bytes makes
+/// memory grow: by the prices of `crates/lab/sim/src/cost.rs` that takes a sixteenth of the
+/// growth's driver time at most.
 pub(crate) const fn looks(bytes: u64, granule_bytes: u64) -> u64 {
     const MOST: u64 = 64;
     let looks = bytes / granule_bytes / 4;
@@ -256,6 +256,12 @@ pub(crate) fn roomy_handle_granules(
 pub(crate) fn growth_unit(asked_bytes: u64, handle_bytes: u64, held_bytes: u64) -> u64 {
     let asked = (asked_bytes / 32).max(shared_handle_bytes(held_bytes));
     handle_bytes.min(1 << asked.ilog2())
+}
+
+/// In what unit memory grows that a remap is short of: where handles are larger than those that
+/// small requests share it fills just what they leave, since a larger piece would not fit.
+pub(crate) const fn remainder_unit(growth_unit: u64, handle_bytes: u64, granule_bytes: u64) -> u64 {
+    if handle_bytes <= SHARED_HANDLE_BYTES { growth_unit } else { granule_bytes }
 }
 
 /// How far beyond a block of so many bytes that grows in place memory may lie that was free: the

@@ -44,9 +44,7 @@ inline bool is_captured(uintptr_t stream) {
 // one adds leaves this abstract, and then nothing is traced.
 class EventTracer : public c10::impl::PyInterpreterVTable {
  public:
-  void trace_gpu_event_creation(c10::DeviceType, uintptr_t event) const {
-    (void)drystone_event_created(current_device(), pointer(event));
-  }
+  void trace_gpu_event_creation(c10::DeviceType, uintptr_t) const {}
   void trace_gpu_event_deletion(c10::DeviceType, uintptr_t event) const {
     (void)drystone_event_destroyed(pointer(event));
   }

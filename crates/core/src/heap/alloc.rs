@@ -4,13 +4,12 @@
 use std::ops::Range;
 
 use super::Heap;
-use super::search::Run;
 use crate::error::RequestError;
 use crate::fence::StreamOrder;
 use crate::headroom::Look;
 use crate::id::{ListIx, PoolId, StreamId, StreamIx};
 use crate::plan::{Plan, Request, Reuse};
-use crate::policy::{self, CrossStream, SegmentKind};
+use crate::policy::{self, SegmentKind};
 use crate::size::{QUANTUM, block_bytes};
 use crate::space::Granted;
 
@@ -89,30 +88,13 @@ impl Heap {
         if let Some(index) = list.search(&self.space.blocks, request.bytes) {
             return Ok(Outcome::Granted(self.occupy_free(index, request)));
         }
-        if self.may_take_run(request)
-            && let Some(run) = self.search(request).run(StreamOrder::Ordered)
+        let search = self.search(request);
+        if search.may_take_runs()
+            && let Some(run) = search.run(StreamOrder::Ordered)
         {
             return Ok(Outcome::Granted(self.take_run(request, run)));
         }
         self.grow(request)
-    }
-
-    /// Whether blocks of other streams serve a request before anything is remapped.
-    ///
-    /// With room to spare whole handles do in their place, which go home when they are free: what
-    /// is cut out of another stream's block stays away longer, and its owner grows. A captured
-    /// request takes what others freed only of a pool whose graphs never run at the same time.
-    fn may_take_run(&self, request: Request) -> bool {
-        let list = self.space.list(request.list);
-        let is_open = self.pools.is_open(list);
-        self.config().cross_stream != CrossStream::Never
-            && match request.reuse {
-                Reuse::OwnStream => !is_open && self.pools.at(list.pool).is_exclusive,
-                Reuse::Ordered | Reuse::MayWait => {
-                    let remaps = self.config().remaps && list.kind == SegmentKind::Mapped;
-                    !remaps || !is_open || !self.headroom.is_roomy(&self.stats, request.bytes)
-                }
-            }
     }
 
     /// Makes free memory of a pool live, just there and of just that size, to put a live block back
@@ -201,20 +183,5 @@ impl Heap {
             self.space.blocks[index].free_after = if is_over { 0 } else { next };
             self.windows().file(index);
         }
-    }
-
-    /// Serves a request with the front of a run whose blocks are all ordered before its stream.
-    ///
-    /// The rest stays free where it is, for its own stream and for any other: taken along, what is
-    /// known to be over would count as used by this stream, and its owner would have to grow.
-    pub(super) fn take_run(&mut self, request: Request, run: Run) -> Granted {
-        let start = self.space.blocks[run.first].address;
-        let rest_bytes = self.space.blocks[run.last].end() - start - request.bytes;
-        let kept = self.space.list(request.list).kept_rest_bytes;
-        let bytes = request.bytes + if rest_bytes > kept { 0 } else { rest_bytes };
-        let index = self.space.claim_range(run.first, start, start + bytes);
-        self.space.give_to(index, request.list);
-        self.stats.cross_stream_reuses += 1;
-        self.occupy(index, request)
     }
 }

@@ -5,7 +5,7 @@
 //! bytes plus those under way never pass the limit (one step: B19).
 
 use super::gather::{Gather, Whose};
-use super::search::{Run, Stale};
+use super::search::Stale;
 use super::trim::Trim;
 use super::{Heap, Outcome};
 use crate::counters::Counters;
@@ -94,7 +94,7 @@ impl Heap {
             // Without a window rims serve nothing.
             missing_bytes = needed_bytes.saturating_sub(donors.ordered_bytes());
         }
-        if is_roomy && let Some(run) = self.small_run(request) {
+        if is_roomy && let Some(run) = self.search(request).small_run() {
             return Ok(Outcome::Granted(self.take_run(request, run)));
         }
         if request.reuse == Reuse::MayWait
@@ -152,38 +152,15 @@ impl Heap {
         }
         let is_affordable = !is_roomy || {
             // What growth makes beside is not saved: the next requests would grow by it.
-            let (_, in_place_bytes) = self.in_place(request, self.vm.granule_bytes());
+            let unit = self.vm.granule_bytes();
+            let in_place = self.space.best_growth(request.list, request.bytes, unit);
+            let in_place_bytes = in_place.map_or(needed_bytes, |point| point.bytes);
             let saved_bytes = in_place_bytes.saturating_sub(missing_bytes);
             let created = missing_bytes.div_ceil(u64::from(most) * self.vm.granule_bytes());
             self.headroom.affords(handles + created, saved_bytes, most)
                 || search.idle_window(&donors, Stale::Now, 1).is_some()
         };
         Remappable { donors, missing_bytes, is_affordable }
-    }
-
-    /// A run that may serve a request with room to spare: one that is not much larger. Its owner
-    /// would soon grow for what is cut out of a large one.
-    fn small_run(&self, request: Request) -> Option<Run> {
-        let may_take =
-            request.reuse != Reuse::OwnStream && self.config().cross_stream != CrossStream::Never;
-        let run = may_take.then(|| self.search(request).run(StreamOrder::Ordered)).flatten()?;
-        let blocks = &self.space.blocks;
-        let bytes = blocks[run.last].end() - blocks[run.first].address;
-        (bytes < 2 * request.bytes).then_some(run)
-    }
-
-    /// Where a request would grow in place in such units, and by how many bytes. No place where
-    /// addresses have to be reserved first.
-    fn in_place(&self, request: Request, unit: u64) -> (Option<GrowthPoint>, u64) {
-        let in_place = self.space.best_growth(request.list, request.bytes, unit);
-        let needed_bytes = request.bytes.next_multiple_of(self.vm.granule_bytes());
-        (in_place, in_place.map_or(needed_bytes, |point| point.bytes))
-    }
-
-    fn growth_unit(&self, request: Request, most: u16) -> u64 {
-        let handle_bytes = u64::from(most) * self.vm.granule_bytes();
-        let held_bytes = self.stats.all.reserved_bytes.current;
-        policy::growth_unit(request.bytes, handle_bytes, held_bytes)
     }
 
     /// Creates, in handles of at most so many granules, what a remap is short of, if that is less
@@ -194,13 +171,17 @@ impl Heap {
         to_remap_bytes: u64,
         most: u16,
     ) -> Result<Outcome, RequestError> {
-        let unit = self.growth_unit(request, most);
-        let (in_place, in_place_bytes) = self.in_place(request, unit);
+        let needed_bytes = request.bytes.next_multiple_of(self.vm.granule_bytes());
+        let handle_bytes = u64::from(most) * self.vm.granule_bytes();
+        let held_bytes = self.stats.all.reserved_bytes.current;
+        let unit = policy::growth_unit(request.bytes, handle_bytes, held_bytes);
+        let in_place = self.space.best_growth(request.list, request.bytes, unit);
+        let in_place_bytes = in_place.map_or(needed_bytes, |point| point.bytes);
         let is_remap = to_remap_bytes > 0 && to_remap_bytes < in_place_bytes;
         let (bytes, point) = if is_remap {
-            // No more: it is to fill what other handles leave.
-            let unit = self.vm.granule_bytes();
-            (to_remap_bytes, self.space.room_for(request.list, to_remap_bytes, unit))
+            let unit = policy::remainder_unit(unit, handle_bytes, self.vm.granule_bytes());
+            let bytes = to_remap_bytes.next_multiple_of(unit);
+            (bytes, self.space.room_for(request.list, to_remap_bytes, unit))
         } else {
             (in_place_bytes, in_place)
         };

@@ -5,7 +5,8 @@
 //! free memory serves. `grow` and `remap`: one that needs memory mapped; `growing`: in place;
 //! `gather`: with what is free elsewhere. `search`: what there is for one. `free`: the way of a
 //! free. `windows`: where memory of windows goes, idle or home. `commit`: what becomes of a plan.
-//! `trim`: giving memory back. `own_order`: what the program orders itself. `state_machine`: what it has in common with the driver's pools.
+//! `trim`: giving memory back. `own_order`: what the program orders itself. `state_machine`: what
+//! it has in common with the driver's pools.
 //! Here: the state. Invariants are numbered I1.. and proved by
 //! [`check`](crate::StateMachine::check).
 
@@ -27,7 +28,6 @@ mod windows;
 
 pub use alloc::Outcome;
 pub use free::Freed;
-pub use own_order::OrderEpoch;
 
 use crate::config::Config;
 use crate::counters::{Count, Counters, Meter};
@@ -43,7 +43,7 @@ use crate::space::{Granted, Space};
 use crate::stats::RemapStats;
 use crate::vm::handles::HandleAt;
 use crate::vm::{Figures, PageTable};
-use search::Search;
+use search::{Run, Search};
 use windows::Windows;
 
 /// All pools of one device, as a state machine. See the [crate] documentation.
@@ -110,6 +110,21 @@ impl Heap {
         granted
     }
 
+    /// Serves a request with the front of a run whose blocks are all ordered before its stream.
+    ///
+    /// The rest stays free where it is, for its own stream and for any other: taken along, what is
+    /// known to be over would count as used by this stream, and its owner would have to grow.
+    fn take_run(&mut self, request: Request, run: Run) -> Granted {
+        let start = self.space.blocks[run.first].address;
+        let rest_bytes = self.space.blocks[run.last].end() - start - request.bytes;
+        let kept = self.space.list(request.list).kept_rest_bytes;
+        let bytes = request.bytes + if rest_bytes > kept { 0 } else { rest_bytes };
+        let index = self.space.claim_range(run.first, start, start + bytes);
+        self.space.give_to(index, request.list);
+        self.stats.cross_stream_reuses += 1;
+        self.occupy(index, request)
+    }
+
     #[inline]
     fn count_live(&mut self, list: ListIx, requested: u64, granted: Granted) {
         let list = self.space.list_mut(list);
@@ -158,12 +173,6 @@ impl Heap {
         }
     }
 
-    /// Plans a fence at a miss of a stream of which nobody says when it ends.
-    pub fn plan_passing_mark(&mut self, stream: StreamId) -> Option<Plan> {
-        let is_passing = self.streams.live(stream).is_ok_and(|state| state.is_passing);
-        is_passing.then(|| self.streams.plan_mark(stream)).flatten()
-    }
-
     /// Plans a fence on a stream that a call brings: what was freed there has passed once it has.
     pub fn plan_mark(&mut self, stream: StreamId) -> Option<Plan> {
         self.streams.plan_mark(stream)
@@ -188,8 +197,8 @@ impl Heap {
         pool
     }
 
-    /// Says whether the graphs that are captured in a private pool never run at the same time, which
-    /// is so unless said otherwise. Then what one capture freed serves the next one.
+    /// Says whether the graphs that are captured in a private pool never run at the same time,
+    /// which is so unless said otherwise. Then what one capture freed serves the next one.
     ///
     /// # Errors
     /// The pool is unknown or released.

@@ -121,6 +121,35 @@ impl Search<'_> {
         best.map(|(_, _, run)| run)
     }
 
+    /// Whether blocks of other streams serve a request before anything is remapped.
+    ///
+    /// With room to spare whole handles do in their place, which go home when they are free: what
+    /// is cut out of another stream's block stays away longer, and its owner grows. A captured
+    /// request takes what others freed only of a pool whose graphs never run at the same time.
+    pub(super) fn may_take_runs(&self) -> bool {
+        let list = self.space.list(self.request.list);
+        let is_open = self.pools.is_open(list);
+        self.config.cross_stream != CrossStream::Never
+            && match self.request.reuse {
+                Reuse::OwnStream => !is_open && self.pools.at(list.pool).is_exclusive,
+                Reuse::Ordered | Reuse::MayWait => {
+                    let remaps = self.config.remaps && list.kind == SegmentKind::Mapped;
+                    !remaps || !is_open || !self.is_roomy
+                }
+            }
+    }
+
+    /// A run that serves the request with room to spare: one that is not much larger. Its owner
+    /// would soon grow for what is cut out of a large one.
+    pub(super) fn small_run(&self) -> Option<Run> {
+        let may_take = self.request.reuse != Reuse::OwnStream
+            && self.config.cross_stream != CrossStream::Never;
+        let run = may_take.then(|| self.run(StreamOrder::Ordered)).flatten()?;
+        let blocks = &self.space.blocks;
+        let bytes = blocks[run.last].end() - blocks[run.first].address;
+        (bytes < 2 * self.request.bytes).then_some(run)
+    }
+
     /// Looks at the run in which a block is the first of another stream.
     #[inline(never)]
     fn look_at_run(&self, start: BlockIndex, worst: StreamOrder, best: &mut Option<Sized>) {

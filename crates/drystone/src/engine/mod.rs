@@ -10,11 +10,13 @@
 //!
 //! `recover`: the way of a request that misses. `growing`: blocks that grow in place. `share`:
 //! memory for other processes, and theirs (`imports`). `streams`: which come and go, and `known`:
-//! which there are. `waiting`: what has passed, and waiting until it has.
+//! which there are. `own_order`: the order that the program makes. `waiting`: what has passed, and
+//! waiting until it has.
 
 mod growing;
 mod imports;
 mod known;
+mod own_order;
 mod recover;
 mod share;
 mod streams;

@@ -147,20 +147,11 @@ impl Engine {
         // What cannot go is tried again with its next call.
         let _ = self.backend.free_deferred(&self.executor, Some(stream));
         if let BackendState::Heap(heap) = &self.backend
-            && let Ok(Some(plan)) = heap.change(|heap| heap.plan_passing_mark(stream))
+            && self.executor.events.lock().is_passing(stream)
+            && let Ok(Some(plan)) = heap.change(|heap| heap.plan_mark(stream))
         {
             // Without it the memory stays with its stream until the device was idle.
             let _ = self.perform(plan);
-        }
-    }
-
-    /// Records a fence on each stream that has free memory, before the host waits for the device.
-    pub(crate) fn mark_all(&self) {
-        if self.check_context().is_err() || self.executor.is_any_captured() {
-            return;
-        }
-        if let BackendState::Heap(heap) = &self.backend {
-            self.perform_all(heap.change(|heap| heap.plan_marks()).unwrap_or_default());
         }
     }
 

@@ -85,7 +85,7 @@ impl Captures {
         }
     }
 
-    /// Every capture whose requests the pool served is over. Returns the streams that were captured.
+    /// Every capture whose requests the pool served is over. Returns the streams it was told of.
     pub(crate) fn end(&self, pool: PoolId) -> Vec<StreamId> {
         self.change(|table| {
             table.expected.retain(|&expected| expected != pool);

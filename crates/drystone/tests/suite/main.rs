@@ -5,7 +5,8 @@
 //! runs on, `program` is the program around an allocator and tells the device's oracle of every
 //! block. On top: `behaviour` (the contract, on any device), `on_remap` (of failures), `ending`
 //! (what only a simulated device can be made to do), `cuda` (contexts, threads, exit and forks),
-//! `faults` (every driver call fails once), `seeds` (random runs), `mutants` (the oracle catches
+//! `faults` (every driver call fails once), `seeds` (random runs), `sharing` (memory between
+//! streams), `mutants` (the oracle catches
 //! what it must), `chaos` (all at once, on a device that fails at random), `contexts` (that the
 //! program made), `callbacks` (code of the
 //! program within the library), `growable` (memory that grows in place), `handles` (of programs
@@ -37,5 +38,6 @@ mod on_remap;
 mod passing;
 mod price;
 mod seeds;
+mod sharing;
 mod threads;
 mod traces;

@@ -1,0 +1,38 @@
+//! The order that a program makes itself, as far as it is told: what that takes of the driver.
+
+use drystone_core::{Fence, StreamId};
+
+use super::Engine;
+use crate::backend::BackendState;
+
+impl Engine {
+    /// A fence with an event that the program has recorded on a stream.
+    pub(crate) fn note_event(&self, stream: StreamId) -> Option<Fence> {
+        let BackendState::Heap(heap) = &self.backend else { return None };
+        self.check_context().ok()?;
+        let (fence, plan) = heap.change(|heap| heap.plan_event(stream)).ok()??;
+        plan.map_or(Ok(()), |plan| self.perform(plan)).ok()?;
+        Some(fence)
+    }
+
+    /// A wait for that fence where the program's stream waits for the event.
+    pub(crate) fn note_wait(&self, stream: StreamId, event: Fence) {
+        if let BackendState::Heap(heap) = &self.backend
+            && self.check_context().is_ok()
+            && let Ok(Some(plan)) = heap.change(|heap| heap.plan_event_wait(stream, event))
+        {
+            // Without it the memory is asked for by a fence as ever.
+            let _ = self.perform(plan);
+        }
+    }
+
+    /// A fence on each stream that has free memory, before the host waits for the device.
+    pub(crate) fn note_synchronizing(&self) {
+        if let BackendState::Heap(heap) = &self.backend
+            && self.check_context().is_ok()
+            && !self.executor.is_any_captured()
+        {
+            self.perform_all(heap.change(|heap| heap.plan_marks()).unwrap_or_default());
+        }
+    }
+}
