@@ -105,7 +105,7 @@ fn a_host_that_waited_for_the_device_has_seen_all_streams() {
     let config = SimConfig { total_bytes: 80 * GIB, event_latency_ns: 1_000_000, ..watched() };
     let options = VMM_2MIB.options().with_prefer(Prefer::Balanced);
     for is_told in [true, false] {
-        let program = Program::new(Arc::new(SimDevice::new(config.clone())), options.clone());
+        let program = Program::new(Arc::new(SimDevice::new(config.clone())), options);
         let (other, main) = (program.lane(), program.lane());
         used(&program, other, 64 * MIB);
         if is_told {
