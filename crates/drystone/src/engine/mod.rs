@@ -287,6 +287,11 @@ impl Engine {
         }
         // A block whose fences failed is quarantined, a stream's end waits for an idle device.
         let _ = self.perform(plan);
+        self.look_if_due();
+    }
+
+    /// Looks which fences have passed if many were recorded since the last look.
+    fn look_if_due(&self) {
         let is_due = self.executor.events.lock().is_look_due();
         if is_due && !self.executor.is_any_captured() {
             self.collect();

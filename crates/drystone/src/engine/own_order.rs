@@ -12,6 +12,8 @@ impl Engine {
         self.check_context().ok()?;
         let (fence, plan) = heap.change(|heap| heap.plan_event(stream)).ok()??;
         plan.map_or(Ok(()), |plan| self.perform(plan)).ok()?;
+        // A program may never miss, and record events for ever.
+        self.look_if_due();
         Some(fence)
     }
 
@@ -33,6 +35,7 @@ impl Engine {
             && !self.executor.is_any_captured()
         {
             self.perform_all(heap.change(|heap| heap.plan_marks()).unwrap_or_default());
+            self.look_if_due();
         }
     }
 }

@@ -100,6 +100,23 @@ fn an_event_takes_a_record_and_a_wait_only_where_they_tell_something() {
 }
 
 #[test]
+fn a_program_that_records_events_for_ever_leaves_no_more_than_some_of_ours() {
+    let device = Arc::new(SimDevice::new(watched()));
+    let program = Program::new(Arc::clone(&device) as Arc<_>, VMM_2MIB.options());
+    let lane = program.lane();
+    for round in 0..1000 {
+        used(&program, lane, 4 * MIB);
+        program.allocator.note_event(lane.id).unwrap();
+        if round % 10 == 0 {
+            program.allocator.note_synchronizing();
+        }
+        program.device.pass(10_000_000);
+    }
+    assert!(device.live_objects().events < 200, "{}", device.live_objects().events);
+    program.end();
+}
+
+#[test]
 fn a_host_that_waited_for_the_device_has_seen_all_streams() {
     // Events are so late that one which is recorded at the miss tells nothing in time.
     let config = SimConfig { total_bytes: 80 * GIB, event_latency_ns: 1_000_000, ..watched() };
