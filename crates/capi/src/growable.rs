@@ -91,8 +91,7 @@ pub unsafe extern "C" fn drystone_growable_reserve(
         not_null(out, "out")?;
         process::check()?;
         let of = registry::get(device)?;
-        let reserve = |id| Ok(of.allocator.reserve(id, max_bytes as u64)?);
-        let growable = of.on_stream(stream as u64, reserve)?;
+        let growable = of.allocator.reserve(of.stream(stream as u64)?, max_bytes as u64)?;
         address = growable.address();
         let former = GROWABLES.lock().insert(address, Entry::new(device, growable));
         // Of a device that was reset; dropped with the table open.
@@ -169,8 +168,8 @@ pub extern "C" fn drystone_growable_record_use(
     answer(|| {
         let entry = find(ptr as u64)?;
         let growable = entry.lock()?;
-        let note = |id| Ok(growable.record_stream(id)?);
-        registry::get(entry.device)?.on_stream(stream as u64, note)
+        let id = registry::get(entry.device)?.stream(stream as u64)?;
+        Ok(growable.record_stream(id)?)
     })
 }
 

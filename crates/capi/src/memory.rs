@@ -89,8 +89,8 @@ pub extern "C" fn drystone_allocate_at(
         let (start, bytes) = (ptr as u64, block_bytes as u64);
         let pool = device.pools.find((id0, id1))?;
         let place = start..start.saturating_add(bytes);
-        let put = |id| Ok(device.allocator.allocate_at(pool, id, size as u64, place.clone())?);
-        match device.on_stream(stream as u64, put)? {
+        let id = device.stream(stream as u64)?;
+        match device.allocator.allocate_at(pool, id, size as u64, place)? {
             Some(_) => Ok(()),
             None => {
                 let message = format!(
@@ -154,7 +154,7 @@ pub extern "C" fn drystone_record_use(ptr: *mut c_void, stream: *mut CUstream_st
 pub extern "C" fn drystone_add_stream(device: c_int, stream: *mut CUstream_st) -> Status {
     answer(|| {
         process::check()?;
-        registry::get(device)?.keep_stream(stream as u64)
+        registry::get(device)?.keep_stream(stream as u64).map(drop)
     })
 }
 
@@ -183,8 +183,7 @@ pub(crate) fn record_use(address: u64, stream: u64) -> Result<(), Failure> {
         (Some(_), Some(_)) => free::owner(address)?,
         (None, _) => return Err(unknown.into()),
     };
-    device.on_stream(stream, |id| {
-        device.allocator.note_capture(None, id)?;
-        Ok(device.allocator.record_stream(address, id)?)
-    })
+    let id = device.stream(stream)?;
+    device.allocator.note_capture(None, id)?;
+    Ok(device.allocator.record_stream(address, id)?)
 }

@@ -11,7 +11,8 @@ use std::ffi::{CStr, c_void};
 use std::mem;
 use std::sync::OnceLock;
 
-use drystone_process::streams::{self, Owner};
+use drystone::StreamEnd;
+use drystone_process::streams;
 
 /// `c10::cuda::CUDAStream`.
 #[repr(C)]
@@ -39,23 +40,24 @@ static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
 pub(crate) fn ask(library: *mut c_void) {
     if let Some(functions) = look_up(library) {
         let _ = FUNCTIONS.set(functions);
-        streams::ask(owner);
+        streams::ask(end_of);
     }
 }
 
-/// Whose a stream of a device is that a call brings. Unknown where it is not the current one, of
+/// Whether the end of a stream of a device will be told, which a call brings: PyTorch's own live as
+/// long as the process. Unknown where it is not the current one, of
 /// which alone PyTorch tells.
-fn owner(device: u32, handle: u64) -> Owner {
-    let Some(functions) = FUNCTIONS.get() else { return Owner::Program };
+fn end_of(device: u32, handle: u64) -> StreamEnd {
+    let Some(functions) = FUNCTIONS.get() else { return StreamEnd::Untold };
     // SAFETY: PyTorch's own function; a device that is in use is one of PyTorch's. There are fewer
     // than 128.
     let current = unsafe { (functions.current_stream)(device as i8) };
     // SAFETY: PyTorch's own function, and a stream that it gave.
     let current_handle = unsafe { (functions.handle_of)(&raw const current) };
     match current.id {
-        _ if current_handle != handle => Owner::Unknown,
-        id if id % 2 != 0 => Owner::Torch,
-        _ => Owner::Program,
+        _ if current_handle != handle => StreamEnd::Unknown,
+        id if id % 2 != 0 => StreamEnd::Told,
+        _ => StreamEnd::Untold,
     }
 }
 
@@ -82,6 +84,6 @@ mod tests {
 
     #[test]
     fn where_this_is_no_plug_in_nobody_is_asked() {
-        assert_eq!(owner(0, 0x10), Owner::Program);
+        assert_eq!(end_of(0, 0x10), StreamEnd::Untold);
     }
 }

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
-use drystone_driver::{Call, DeviceInfo, DriverError, ErrorCode, MemoryPool, ShareableHandle};
+use drystone_driver::{
+    Call, DeviceInfo, DriverError, ErrorCode, MemoryPool, Relaxed, ShareableHandle,
+};
 
-use crate::calls::{Attribute, Cuda, Relaxed};
+use crate::calls::{Attribute, Cuda};
 use crate::failure::Failure;
 use crate::open_error::OpenError;
 use crate::primary::Primary;

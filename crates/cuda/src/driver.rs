@@ -1,9 +1,9 @@
 //! [`Driver`] for [`CudaDevice`]: which function of CUDA answers which call.
 
 use drystone_driver::{
-    Call, CaptureMode, CaptureStatus, Descriptor, DeviceInfo, Driver, DriverError, ErrorCode,
-    Event, Handle, MemoryInfo, MemoryPool, MemoryPoolConfig, MemoryPoolUsage, ShareableHandle,
-    Stream, StreamUid,
+    Call, CaptureMode, CaptureModes, CaptureStatus, Descriptor, DeviceInfo, Driver, DriverError,
+    ErrorCode, Event, Handle, MemoryInfo, MemoryPool, MemoryPoolConfig, MemoryPoolUsage,
+    ShareableHandle, Stream, StreamUid,
 };
 
 use crate::device::CudaDevice;
@@ -188,7 +188,8 @@ impl Driver for CudaDevice {
 
     /// Handle 0 and 1 are the legacy default stream, 2 is the calling thread's own default stream.
     fn stream_uid(&self, stream: Stream) -> Result<StreamUid> {
-        self.call(Call::StreamUid, |cuda| self.primary.identities.of(cuda, stream.0))
+        let uid = self.call(Call::StreamUid, |cuda| self.primary.uid(cuda, stream.0))?;
+        uid.ok_or(DriverError::new(Call::StreamUid, ErrorCode::CaptureUnsupported))
     }
 
     fn capture_status(&self, stream: Stream) -> Result<CaptureStatus> {
@@ -197,6 +198,6 @@ impl Driver for CudaDevice {
 
     fn exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode> {
         // The mode belongs to the thread, but the driver asks for a current context all the same.
-        self.call(Call::ExchangeCaptureMode, |cuda| cuda.exchange_capture_mode(mode))
+        self.call(Call::ExchangeCaptureMode, |cuda| cuda.exchange(mode))
     }
 }

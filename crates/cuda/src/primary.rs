@@ -9,13 +9,12 @@
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use drystone_driver::{CaptureStatus, ErrorCode, Stream};
+use drystone_driver::{CaptureStatus, ErrorCode, Relaxed, Stream, StreamUid};
 use parking_lot::Mutex;
 
-use crate::calls::{Context, Cuda, DeviceId, Relaxed, TELLS_CONTEXT_IN_CAPTURE};
+use crate::calls::{Context, Cuda, DeviceId, TELLS_CONTEXT_IN_CAPTURE};
 use crate::current::Current;
 use crate::failure::Failure;
-use crate::identity::Identities;
 use crate::open_error::OpenError;
 use crate::process;
 
@@ -24,7 +23,6 @@ pub(crate) struct Primary {
     pub(crate) ordinal: u32,
     pub(crate) device: DeviceId,
     pub(crate) context: Context,
-    pub(crate) identities: Identities,
     /// The driver's id of the context, where it could be asked.
     id: Option<u64>,
     is_reset: AtomicBool,
@@ -56,14 +54,12 @@ impl Primary {
             .map_err(|failure| failure.at_open("cuDevicePrimaryCtxRetain"))?;
         // The driver may have registered an exit handler with its first context.
         process::watch_exit();
-        let identities = Identities::new(ordinal);
         let id = identity(cuda, device).ok().flatten();
         // Kept as long as the process, as the context is.
         let primary: &'static Primary = Box::leak(Box::new(Primary {
             ordinal,
             device,
             context,
-            identities,
             id,
             is_reset: AtomicBool::new(false),
             visitors: Mutex::default(),
@@ -90,6 +86,25 @@ impl Primary {
             self.is_reset.store(true, Ordering::Relaxed);
         }
         self.refuse_reset()
+    }
+
+    /// Who has a handle now. Whether the driver's ids of default streams differ between devices is
+    /// not documented, so the ordinal is made part of them. `None`: the stream is being captured,
+    /// and the question might break that; or it is a default stream, and another's capture forbids
+    /// to ask. The context is current.
+    pub(crate) fn uid(&self, cuda: &Cuda, stream: u64) -> Result<Option<StreamUid>, Failure> {
+        match cuda.capture_status(stream) {
+            Ok(CaptureStatus::None) => {}
+            Err(failure) if failure.number != Failure::STREAM_CAPTURE_IMPLICIT => {
+                return Err(failure);
+            }
+            _ => return Ok(None),
+        }
+        // The legacy default stream has two handles.
+        let id = cuda.stream_id(stream.max(1))?;
+        let is_default = stream <= Stream::PER_THREAD.0;
+        let of_device = if is_default { u64::from(self.ordinal) << 48 } else { 0 };
+        Ok(Some(StreamUid(id ^ of_device)))
     }
 
     /// Whether a wait for the device is one for this stream, too. If it is of another device's

@@ -192,10 +192,11 @@ pub trait Driver: Send + Sync {
     /// captured. Asked by a relaxed thread, with a call that brings the stream.
     fn covers(&self, stream: Stream) -> Option<bool>;
 
-    /// The identity of a stream. Handle values are recycled, identities are not. It may be asked of
-    /// a stream that is being captured, too, of which implementations do not ask the driver.
+    /// The identity of a stream. Handle values are recycled, identities are not. Of a stream that
+    /// is being captured an implementation tells it from memory, or refuses; it does not ask the
+    /// driver, which could break the capture.
     ///
-    /// Errors: `InvalidHandle`.
+    /// Errors: `InvalidHandle`, `CaptureUnsupported`.
     fn stream_uid(&self, stream: Stream) -> Result<StreamUid, DriverError>;
 
     /// Whether everything from before is still there: asked before memory moves, and of no handle.

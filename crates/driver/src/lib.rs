@@ -21,11 +21,13 @@
 mod call;
 mod driver;
 mod error;
+mod relaxed;
 mod types;
 
 pub use call::Call;
 pub use driver::Driver;
 pub use error::{DriverError, ErrorCode};
+pub use relaxed::{CaptureModes, Relaxed};
 pub use types::{
     CaptureMode, CaptureStatus, Descriptor, DeviceInfo, Event, Handle, MemoryInfo, MemoryPool,
     MemoryPoolConfig, MemoryPoolUsage, ShareableHandle, Stream, StreamUid,

@@ -13,6 +13,13 @@ impl Stream {
     pub const DEFAULT: Stream = Stream(0);
     /// The calling thread's own default stream: one value, another stream in each thread.
     pub const PER_THREAD: Stream = Stream(2);
+
+    /// Whether this is [`DEFAULT`](Self::DEFAULT), which CUDA gives another name, too
+    /// (`cudaStreamLegacy`, 1).
+    #[inline]
+    pub const fn is_default(self) -> bool {
+        self.0 <= 1
+    }
 }
 
 /// The identity of a stream: never used twice in one process (`cuStreamGetId`).
@@ -200,6 +207,7 @@ pub enum CaptureStatus {
 /// Which calls a capture forbids, and to whom. A capture begins in one of these modes, and a
 /// thread can exchange its own (`cudaThreadExchangeStreamCaptureMode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub enum CaptureMode {
     /// Unsafe calls are refused in every thread.
     Global,
@@ -207,4 +215,15 @@ pub enum CaptureMode {
     ThreadLocal,
     /// Nothing is refused.
     Relaxed,
+}
+
+impl CaptureMode {
+    /// The mode with CUDA's number; `as u32` gives that.
+    pub const fn numbered(number: u32) -> Self {
+        match number {
+            1 => Self::ThreadLocal,
+            2 => Self::Relaxed,
+            _ => Self::Global,
+        }
+    }
 }

@@ -28,7 +28,8 @@
 //!
 //! Modules, bottom first; a module uses only those above it: `contained`, `decimal`, `told`, `tag`,
 //! `error`, `options`, `build_error`, `budget`, `memory_provider`, `share`, `record` (plain types),
-//! `telemetry` (what others may watch) · `state_lock` (a panic under it poisons) · `executor`
+//! `telemetry` (what others may watch) · `state_lock` (a panic under it poisons) · `streams` (who
+//! they are) · `executor`
 //! (carries plans out, and joins names of the heap with handles of the driver) · `backend` (who
 //! decides, behind its lock) · `engine` (streams, waiting, trimming, the way of a miss) ·
 //! `allocation` · `allocator` (the public handle) · `growable`.
@@ -51,6 +52,7 @@ mod out_of_memory;
 mod record;
 mod share;
 mod state_lock;
+mod streams;
 mod tag;
 mod telemetry;
 mod told;
@@ -76,6 +78,9 @@ pub use options::{Backend, Options, OptionsError, PoolOptions};
 pub use out_of_memory::{Cause, OutOfMemory};
 pub use record::Recording;
 pub use share::{Exported, ExportedHandle, ShareError};
+pub use streams::StreamEnd;
+#[doc(hidden)]
+pub use streams::{Served, seen};
 pub use tag::{Held, Tag, TagStats};
 
 #[cfg(doctest)]

@@ -6,9 +6,10 @@
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use drystone::driver::{CaptureMode, CaptureModes};
 use parking_lot::Mutex;
 
-use crate::driver::{Driver, Handle, SUCCESS};
+use crate::driver::{Driver, Handle, SUCCESS, Status};
 
 /// A stream whose capture was seen to begin, and its device, if that is known.
 struct Captured {
@@ -42,32 +43,16 @@ pub(crate) fn asks(driver: &Driver, stream: Handle) -> bool {
     asked == SUCCESS && status != 0
 }
 
-/// The calling thread relaxed, until this goes: captures of others forbid it nothing. For calls of
-/// ours alone, that touch no stream which is captured.
-pub(crate) struct Relaxed<'a> {
-    driver: &'a Driver,
-    before: c_uint,
-}
+impl CaptureModes for Driver {
+    type Error = Status;
 
-impl<'a> Relaxed<'a> {
-    pub(crate) fn enter(driver: &'a Driver) -> Self {
-        /// `CU_STREAM_CAPTURE_MODE_RELAXED`
-        const RELAXED: c_uint = 2;
-        let mut relaxed = Self { driver, before: RELAXED };
-        relaxed.exchange();
-        relaxed
-    }
-
-    /// A refusal means that the device is lost, which every call after it says.
-    fn exchange(&mut self) {
+    fn exchange(&self, mode: CaptureMode) -> Result<CaptureMode, Status> {
+        let mut mode = mode as c_uint;
         // SAFETY: reads a mode and writes one.
-        let _ = unsafe { (self.driver.cuThreadExchangeStreamCaptureMode)(&raw mut self.before) };
-    }
-}
-
-impl Drop for Relaxed<'_> {
-    fn drop(&mut self) {
-        self.exchange();
+        match unsafe { (self.cuThreadExchangeStreamCaptureMode)(&raw mut mode) } {
+            SUCCESS => Ok(CaptureMode::numbered(mode)),
+            status => Err(status),
+        }
     }
 }
 

@@ -6,7 +6,8 @@
 
 use std::mem;
 
-use drystone::{AllocateError, PoolId};
+use drystone::driver::Relaxed;
+use drystone::{AllocateError, PoolId, seen};
 use drystone_cuda::{ProcessState, process_state};
 use drystone_process::barrier::barrier;
 use drystone_process::device::Device;
@@ -64,7 +65,7 @@ fn allocate(driver: &Driver, bytes: u64, pool: Option<Handle>, stream: Handle) -
         };
         let granted = match ask(found) {
             Err(AllocateError::Request(_)) => {
-                streams::forget(stream);
+                seen::forget(streams::named(stream));
                 ask(place()?)
             }
             granted => granted,
@@ -115,7 +116,7 @@ pub(crate) fn free_in_order(driver: &Driver, address: u64, stream: Handle) -> bo
             }
             let device = free::owner(address).ok()?;
             // A stream of another device, say: what it has queued is waited for.
-            let _relaxed = captures::Relaxed::enter(driver);
+            let _relaxed = Relaxed::enter(driver);
             // SAFETY: the program passed the stream.
             let waited = unsafe { (driver.cuStreamSynchronize)(stream) };
             (waited == SUCCESS).then(|| take(address, || device.allocator.free(address).ok()))?

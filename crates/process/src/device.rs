@@ -3,18 +3,11 @@
 use std::sync::Arc;
 
 use drystone::driver::{Driver, Stream};
-use drystone::{AllocateError, Allocator, Options, PoolId, RequestError, StreamId};
-use parking_lot::Mutex;
+use drystone::{Allocator, Options, PoolId, StreamId};
 
 use crate::counted::Counted;
 use crate::pools::Pools;
 use crate::status::Failure;
-
-/// Whether a handle is the legacy default stream's: null, or `cudaStreamLegacy`.
-#[inline]
-pub(crate) const fn is_default(handle: u64) -> bool {
-    handle <= 1
-}
 
 /// One device in use. Never dropped: frees come until the very end.
 pub struct Device {
@@ -30,8 +23,6 @@ pub struct Device {
     pub pools: Pools,
     /// The legacy default stream, under either of its two handles.
     pub(crate) default_stream: StreamId,
-    /// The handle of each stream, by its id's position, and the id if it stays until it is retired.
-    pub(crate) handles: Mutex<Vec<(u64, Option<StreamId>)>>,
 }
 
 impl Device {
@@ -43,15 +34,8 @@ impl Device {
         let counted = Arc::new(Counted::new(Arc::clone(&driver)));
         let allocator = Allocator::new(Arc::clone(&counted) as Arc<dyn Driver>, options)?;
         let default_stream = allocator.add_stream(Stream::DEFAULT)?;
-        Ok(Self {
-            ordinal,
-            driver,
-            counted,
-            allocator,
-            pools: Pools::default(),
-            default_stream,
-            handles: Mutex::default(),
-        })
+        let pools = Pools::default();
+        Ok(Self { ordinal, driver, counted, allocator, pools, default_stream })
     }
 
     /// How often the driver was called through the allocator.
@@ -76,7 +60,7 @@ impl Device {
     #[inline]
     pub fn allocate_from(&self, pool: PoolId, stream: u64, bytes: u64) -> Result<u64, Failure> {
         // Never captured, and never retired.
-        if is_default(stream) && pool == PoolId::DEFAULT {
+        if Stream(stream).is_default() && pool == PoolId::DEFAULT {
             let granted = self.allocator.allocate_raw(pool, self.default_stream, bytes);
             return granted.map(|block| block.address).map_err(Failure::from);
         }
@@ -86,14 +70,6 @@ impl Device {
     fn allocate_on(&self, pool: PoolId, stream: u64, bytes: u64) -> Result<u64, Failure> {
         let id = self.stream(stream)?;
         self.allocator.note_capture(Some(pool), id)?;
-        match self.allocator.allocate_raw(pool, id, bytes) {
-            Ok(granted) => Ok(granted.address),
-            // The stream was retired by another thread: it is a new one from now on.
-            Err(AllocateError::Request(RequestError::Stream(_))) => {
-                let id = self.add_stream(stream)?;
-                Ok(self.allocator.allocate_raw(pool, id, bytes)?.address)
-            }
-            Err(error) => Err(error.into()),
-        }
+        Ok(self.allocator.allocate_raw(pool, id, bytes)?.address)
     }
 }

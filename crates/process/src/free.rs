@@ -6,8 +6,9 @@
 use std::ffi::c_int;
 
 use drystone::FreeError;
+use drystone::driver::Stream;
 
-use crate::device::{Device, is_default};
+use crate::device::Device;
 use crate::registry;
 use crate::status::{Failure, Status};
 
@@ -98,13 +99,13 @@ fn explain(error: FreeError, ordinal: c_int) -> Failure {
 impl Device {
     /// The handle of the stream at a position, as the program named it last.
     pub fn handle_at(&self, stream: usize) -> u64 {
-        self.handles.lock().get(stream).map_or(0, |&(handle, _)| handle)
+        self.allocator.stream_handle(stream).map_or(0, |stream| stream.0)
     }
 
     /// Whether a handle was that of the stream at a position. The driver is not asked: the stream
     /// may be gone.
     fn is_stream_of(&self, stream: usize, handle: u64) -> bool {
         let own = self.handle_at(stream);
-        own == handle || (is_default(own) && is_default(handle))
+        own == handle || (Stream(own).is_default() && Stream(handle).is_default())
     }
 }

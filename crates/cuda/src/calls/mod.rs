@@ -20,7 +20,7 @@ use std::ptr;
 
 use libloading::Library;
 
-pub(crate) use self::stream::{Relaxed, TELLS_CONTEXT_IN_CAPTURE};
+pub(crate) use self::stream::TELLS_CONTEXT_IN_CAPTURE;
 use self::table::{Pointer, Table};
 use crate::failure::Failure;
 

@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use drystone_driver::{CaptureMode, CaptureStatus};
+use drystone_driver::{CaptureMode, CaptureModes, CaptureStatus};
 
 use super::{Context, Cuda, pointer};
 use crate::failure::Failure;
@@ -10,11 +10,6 @@ use crate::failure::Failure;
 /// `CUstreamCaptureStatus`; any other is that of a capture that is broken.
 const NOT_CAPTURING: u32 = 0;
 const CAPTURING: u32 = 1;
-
-/// `CUstreamCaptureMode`.
-const GLOBAL: u32 = 0;
-const THREAD_LOCAL: u32 = 1;
-const RELAXED: u32 = 2;
 
 /// CUDA 12.5, from which on the context of a stream may be asked for while it is being captured
 /// (NVIDIA/cuda-python, `_get_conditional_context`), and green contexts can be told from others.
@@ -62,39 +57,16 @@ impl Cuda {
             _ => CaptureStatus::Invalidated,
         })
     }
+}
+
+impl CaptureModes for Cuda {
+    type Error = Failure;
 
     /// Belongs to the thread, whatever context is current.
-    pub(crate) fn exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode, Failure> {
-        let mut mode = match mode {
-            CaptureMode::Global => GLOBAL,
-            CaptureMode::ThreadLocal => THREAD_LOCAL,
-            CaptureMode::Relaxed => RELAXED,
-        };
+    fn exchange(&self, mode: CaptureMode) -> Result<CaptureMode, Failure> {
+        let mut mode = mode as u32;
         // SAFETY: reads one of three numbers, and writes one.
         self.check(unsafe { (self.table.cuThreadExchangeStreamCaptureMode)(&raw mut mode) })?;
-        Ok(match mode {
-            THREAD_LOCAL => CaptureMode::ThreadLocal,
-            RELAXED => CaptureMode::Relaxed,
-            _ => CaptureMode::Global,
-        })
-    }
-}
-
-/// The calling thread relaxed, until this goes.
-pub(crate) struct Relaxed<'a> {
-    cuda: &'a Cuda,
-    before: CaptureMode,
-}
-
-impl<'a> Relaxed<'a> {
-    pub(crate) fn enter(cuda: &'a Cuda) -> Result<Self, Failure> {
-        Ok(Self { cuda, before: cuda.exchange_capture_mode(CaptureMode::Relaxed)? })
-    }
-}
-
-impl Drop for Relaxed<'_> {
-    fn drop(&mut self) {
-        // It was accepted a moment ago: refused only where the device is lost.
-        let _ = self.cuda.exchange_capture_mode(self.before);
+        Ok(CaptureMode::numbered(mode))
     }
 }

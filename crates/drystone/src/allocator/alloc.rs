@@ -12,6 +12,7 @@ use super::Allocator;
 use crate::allocation::Allocation;
 use crate::backend::BackendState;
 use crate::error::AllocateError;
+use crate::streams::StreamEnd;
 use crate::told::Who;
 
 impl Allocator {
@@ -23,7 +24,7 @@ impl Allocator {
     /// # Errors
     /// The driver does not know the stream.
     pub fn add_stream(&self, stream: Stream) -> Result<StreamId, DriverError> {
-        self.engine.add_stream(stream, false)
+        self.engine.add_stream(stream, StreamEnd::Told)
     }
 
     /// The same for a stream of which nobody says when it is destroyed. Its handle is used by those
@@ -36,7 +37,28 @@ impl Allocator {
     /// # Errors
     /// The driver does not know the stream.
     pub fn add_passing_stream(&self, stream: Stream) -> Result<StreamId, DriverError> {
-        self.engine.add_stream(stream, true)
+        self.engine.add_stream(stream, StreamEnd::Untold)
+    }
+
+    /// The key of the stream that has a handle now, made known if it is a new one: for calls that
+    /// are given handles. Where the calling thread does not know the stream it is asked whether its
+    /// end will be told. The driver is asked who the stream is, unless the thread has met it and
+    /// its end will be told.
+    ///
+    /// # Errors
+    /// As [`add_stream`](Self::add_stream).
+    #[inline]
+    pub fn stream(
+        &self,
+        stream: Stream,
+        end: impl FnOnce() -> StreamEnd,
+    ) -> Result<StreamId, DriverError> {
+        self.engine.stream(stream, end)
+    }
+
+    /// The handle of the last stream at a position ([`StreamId::index`]), also once it has ended.
+    pub fn stream_handle(&self, index: usize) -> Option<Stream> {
+        self.engine.executor.streams.lock().handle_at(index)
     }
 
     /// Says that a stream is about to be destroyed. Blocks allocated on it stay valid and may be

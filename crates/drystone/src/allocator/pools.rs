@@ -181,11 +181,11 @@ impl Allocator {
         self.engine.end_captures(pool);
     }
 
-    /// Who a stream is that a call brings. While a capture is known of, it does not forbid the
-    /// question.
+    /// Who a stream is that a call brings. A capture of another does not forbid the question. A
+    /// stream that is captured itself is not asked: what it said when it was added counts.
     ///
     /// # Errors
-    /// The driver does not know the stream.
+    /// The driver does not know the stream, or it is captured and said nothing before.
     #[inline]
     pub fn stream_uid(&self, stream: Stream) -> Result<StreamUid, DriverError> {
         self.engine.stream_uid(stream)

@@ -12,12 +12,10 @@ use drystone_core::{
     AsyncPools, DeferredFree, DriverAlloc, Failure, FreeOrder, Miss, PendingAlloc, PoolId,
     StateMachine, StreamId,
 };
-use drystone_driver::{Call, CaptureStatus, DriverError, ErrorCode, MemoryPool, Stream};
+use drystone_driver::{Call, CaptureStatus, DriverError, ErrorCode, MemoryPool, Relaxed, Stream};
 
 use crate::error::{TrimError, is_final, poisoned};
 use crate::executor::Executor;
-use crate::executor::capture::Relaxed;
-use crate::executor::events::Events;
 use crate::state_lock::StateLock;
 
 /// The pools, and the device they are on.
@@ -50,7 +48,7 @@ impl PoolsDevice<'_> {
     /// Errors: no driver call can succeed any more, and no further one was tried.
     pub(super) fn free_deferred(self, brought: Option<StreamId>) -> Result<bool, DriverError> {
         let (mut any, mut end) = (false, None);
-        let lasting = self.executor.events.lock().ids();
+        let lasting = self.lasting();
         let blocks = self.pools.change(|pools| {
             pools.deferred_frees(|stream| brought == Some(stream) || lasting.contains(&stream))
         });
@@ -134,7 +132,7 @@ impl PoolsDevice<'_> {
     ) -> Result<DriverAlloc, DriverError> {
         let driver = &*self.executor.driver;
         let call = Call::MallocAsync;
-        let (stream, status) = Events::look_up(&self.executor.events, driver, call, miss.stream())?;
+        let (stream, status) = self.executor.streams.look_up(driver, call, miss.stream())?;
         let is_graphs = match status {
             CaptureStatus::None => false,
             CaptureStatus::Active => true,
@@ -191,8 +189,8 @@ impl PoolsDevice<'_> {
         block: &DeferredFree,
         brought: Option<StreamId>,
     ) -> Result<(), DriverError> {
-        let Executor { driver, events, .. } = self.executor;
-        let may_be_gone = |stream| brought != Some(stream) && events.lock().is_passing(stream);
+        let Executor { driver, streams, .. } = self.executor;
+        let may_be_gone = |stream| brought != Some(stream) && streams.lock().is_passing(stream);
         let address = block.address();
         match block.route() {
             FreeOrder::Own(stream) if may_be_gone(stream) => {
@@ -203,7 +201,7 @@ impl PoolsDevice<'_> {
                 driver.free_async(address, self.uncaptured(stream)?)
             }
             FreeOrder::Graph(stream) => {
-                let handle = events.lock().stream(stream);
+                let handle = streams.lock().of(stream).map(|known| known.stream);
                 // A thread's own has one handle in all threads, and in a capture nobody can ask
                 // which of them it is.
                 let is_known = handle != Some(Stream::PER_THREAD) && !may_be_gone(stream);
@@ -216,7 +214,7 @@ impl PoolsDevice<'_> {
             }
             FreeOrder::Any(stream) => {
                 let _relaxed = Relaxed::enter(&**driver)?;
-                let mut streams = events.lock().ids();
+                let mut streams = self.lasting();
                 // Best the block's own, if it may be named.
                 if let Some(own) = streams.iter().position(|&one| one == stream) {
                     streams.swap(0, own);
@@ -231,10 +229,15 @@ impl PoolsDevice<'_> {
         }
     }
 
+    /// Streams whose end will be told.
+    fn lasting(self) -> Vec<StreamId> {
+        self.executor.streams.lock().lasting().map(|known| known.id).collect()
+    }
+
     /// The handle of a stream that is itself, and not captured.
     fn uncaptured(self, stream: StreamId) -> Result<Stream, DriverError> {
         let call = Call::FreeAsync;
-        match Events::look_up(&self.executor.events, &*self.executor.driver, call, stream)? {
+        match self.executor.streams.look_up(&*self.executor.driver, call, stream)? {
             (stream, CaptureStatus::None) => Ok(stream),
             _ => Err(DriverError::new(Call::FreeAsync, ErrorCode::CaptureUnsupported)),
         }

@@ -2,11 +2,10 @@
 //! by range.
 
 use drystone_core::{Heap, Plan, StateMachine};
-use drystone_driver::Call;
+use drystone_driver::{Call, Relaxed};
 
 use crate::error::{PeerError, TrimError, poisoned};
 use crate::executor::Executor;
-use crate::executor::capture::Relaxed;
 use crate::state_lock::StateLock;
 
 /// Gives back what a heap plans to, plan after plan. Returns the bytes.

@@ -1,21 +1,23 @@
 //! [`Engine`]: what the handles of one allocator share, and how memory comes and goes.
 //!
 //! Lock order: `growth`, which whoever moves memory between heap and device holds across driver
-//! calls; then `streams`, while streams come and go; then `wait`, while the device is waited for;
-//! then one of the others alone: the backend's for decisions, the events' for record, query and
-//! wait, the handles', captures', providers' and callbacks' for a copy. I14: no callback happens
-//! under any lock, no blocking driver call under any but `growth` and `wait`, which hits and frees
-//! never take; and while the device is waited for, others grow. A memory provider is a driver in
-//! this, and so is who is told of changes of mappings (`executor::observe`).
+//! calls; then `wait`, while the device is waited for; then the streams', while streams come and go
+//! or are asked; then one of the others alone: the backend's for decisions, the events' for record,
+//! query and wait, the handles', captures', providers' and callbacks' for a copy. I14: no callback
+//! happens under any lock, no blocking driver call under any but `growth` and `wait`, which hits
+//! and frees never take; and while the device is waited for, others grow. A memory provider is a
+//! driver in this, and so is who is told of changes of mappings (`executor::observe`).
 //!
 //! `recover`: the way of a request that misses. `growing`: blocks that grow in place. `share`:
-//! memory for other processes, and theirs (`imports`). `streams`: which come and go, and `known`:
-//! which there are. `own_order`: the order that the program makes. `waiting`: what has passed, and
+//! memory for other processes, and theirs (`imports`). `streams`: which come and go; `marks`: what
+//! their calls do for others; `own_order`: the order that the program makes; `captures`: those that
+//! are told of. `waiting`: what has passed, and
 //! waiting until it has.
 
+mod captures;
 mod growing;
 mod imports;
-mod known;
+mod marks;
 mod own_order;
 mod recover;
 mod share;
@@ -28,16 +30,14 @@ use drystone_core::{
     AsyncPools, FreeError, FreeOutcome, Freed, Granted, Plan, PoolId, RecordStreamError,
     StateMachine as _, StreamId,
 };
-use drystone_driver::{Driver, DriverError, Stream};
+use drystone_driver::{Driver, DriverError, Relaxed, Stream};
 use parking_lot::Mutex;
 
 use self::imports::Imports;
-use self::known::Streams;
 use crate::backend::async_pools::PoolsDevice;
 use crate::backend::{BackendState, heap};
 use crate::error::{AllocateError, PeerError, TrimError, is_final};
 use crate::executor::Executor;
-use crate::executor::capture::Relaxed;
 use crate::executor::handles::Handles;
 use crate::record::Recorder;
 use crate::state_lock::StateLock;
@@ -60,7 +60,6 @@ pub(crate) struct Engine {
     pub(crate) told: Arc<Told>,
     pub(crate) tags: Tags,
     pub(crate) recorder: Arc<Recorder>,
-    streams: Streams,
     imports: Imports,
 }
 
@@ -76,7 +75,6 @@ impl Engine {
             tags: Tags::new(Arc::clone(&told)),
             recorder: Arc::new(Recorder::new(Arc::clone(&told))),
             told,
-            streams: Streams::default(),
             imports: Imports::default(),
         }
     }
@@ -95,7 +93,7 @@ impl Engine {
                 let hit = heap.change(|heap| heap.allocate(pool, stream, bytes))??;
                 if let Some(granted) = hit
                     && !self.told.is(Who::Recorder)
-                    && !self.streams.is_wanted(stream)
+                    && !self.executor.streams.is_wanted(stream)
                 {
                     return Ok(granted);
                 }
@@ -119,7 +117,7 @@ impl Engine {
         hit: Option<Granted>,
     ) -> Result<Granted, AllocateError> {
         let served = match hit {
-            Some(granted) if self.streams.is_wanted(stream) => {
+            Some(granted) if self.executor.streams.is_wanted(stream) => {
                 self.look_after(pool, stream, bytes, granted)
             }
             Some(granted) => Ok(granted),
@@ -377,7 +375,7 @@ impl Engine {
     pub(crate) fn check_context(&self) -> Result<(), DriverError> {
         let checked = self.executor.driver.check_context();
         if checked.is_err() {
-            self.streams.note_gone();
+            self.executor.streams.note_gone();
         }
         checked
     }
@@ -402,7 +400,7 @@ impl Drop for Engine {
             return;
         }
         // The program may have destroyed its streams before its allocator.
-        self.executor.events.lock().let_all_pass();
+        self.executor.streams.lock().let_all_pass();
         // What is poisoned keeps its memory: the device is not waited for either.
         let _ = self.backend.state().change(|state| state.release_all_pools());
         self.let_go_of_imports();

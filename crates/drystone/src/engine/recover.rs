@@ -6,14 +6,13 @@
 use drystone_core::{
     Captured, Granted, Miss, Next, Poisoned, PoolId, Refusal, RequestError, StreamId,
 };
-use drystone_driver::DriverError;
+use drystone_driver::{DriverError, Relaxed};
 use parking_lot::MutexGuard;
 
 use super::Engine;
 use crate::backend::BackendState;
 use crate::backend::async_pools::PoolsDevice;
 use crate::error::AllocateError;
-use crate::executor::capture::Relaxed;
 use crate::out_of_memory::OutOfMemory;
 use crate::telemetry;
 
@@ -44,7 +43,7 @@ impl Engine {
             captured = executor.captured(pool, stream).map_err(failed)?;
         }
         self.mark(stream, captured);
-        self.streams.want_others(stream);
+        executor.streams.want_others(stream);
         let miss = Miss::new(pool, stream, bytes, captured);
         match &self.backend {
             BackendState::Heap(heap) => self.recover(

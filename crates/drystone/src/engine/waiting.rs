@@ -4,11 +4,10 @@
 //! capture begins under it that was announced, and none is under way that is known of.
 
 use drystone_core::Plan;
-use drystone_driver::{Call, DriverError};
+use drystone_driver::{Call, DriverError, Relaxed};
 
 use super::Engine;
 use crate::error::{is_final, poisoned};
-use crate::executor::capture::Relaxed;
 
 impl Engine {
     /// Tells the backend which fences have passed, and frees what waited for them. True if any

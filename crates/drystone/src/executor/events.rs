@@ -4,35 +4,24 @@
 //! kept until it was seen complete. The lock of this table is held across `record`, `query` and
 //! `wait`, which wait for no work (a full queue makes `record` wait for room in it), so that an
 //! event is never reused under a caller's hands; who waits on the host says so (`begin_wait`). The
-//! heap's lock is never held with it. What becomes of an event that stands for no fence any more is
-//! decided in `spare`.
+//! heap's lock is never held with it. Which handle a stream has, `streams` says. What becomes of an
+//! event that stands for no fence any more is decided in `spare`.
 
 use std::collections::VecDeque;
 
 use drystone_core::{Fence, StreamId};
-use drystone_driver::{
-    Call, CaptureStatus, Driver, DriverError, ErrorCode, Event, Stream, StreamUid,
-};
-use parking_lot::Mutex;
+use drystone_driver::{Call, Driver, DriverError, ErrorCode, Event, Stream};
 
-use super::capture::stream_uid;
 use super::spare::SpareEvents;
 
 /// How many fences are recorded at least between two looks at which have passed. Enough that a look
 /// costs a record next to nothing, few enough that what has passed is soon seen.
 const RECORDS_A_LOOK: usize = 32;
 
-/// One stream of the heap on the device.
+/// The recorded fences of one stream that were not seen complete, by point.
 #[derive(Debug)]
 struct StreamEvents {
     id: StreamId,
-    /// The device's handle; `None` from retirement on, when it may be anybody's.
-    stream: Option<Stream>,
-    /// Tells the stream from a later one with the same handle.
-    uid: StreamUid,
-    /// Nobody says when it ends: the driver is asked of it by calls alone that bring it.
-    is_passing: bool,
-    /// Recorded fences that were not seen complete, by point.
     recorded: VecDeque<(u64, Event)>,
 }
 
@@ -49,69 +38,27 @@ pub(crate) struct Events {
 impl Events {
     /// Takes a stream in. One that is succeeded leaves its events, which are all complete, as
     /// spares.
-    pub(crate) fn add_stream(
-        &mut self,
-        driver: &dyn Driver,
-        id: StreamId,
-        stream: Stream,
-        uid: StreamUid,
-    ) {
+    pub(crate) fn add_stream(&mut self, driver: &dyn Driver, id: StreamId) {
         if self.streams.len() <= id.index() {
             self.streams.resize_with(id.index() + 1, || None);
         }
-        let of_stream = StreamEvents {
-            id,
-            stream: Some(stream),
-            uid,
-            is_passing: false,
-            recorded: VecDeque::new(),
-        };
+        let of_stream = StreamEvents { id, recorded: VecDeque::new() };
         if let Some(old) = self.streams[id.index()].replace(of_stream) {
             old.recorded.into_iter().for_each(|(_, event)| self.spare.put(driver, event));
         }
     }
 
-    /// The stream is retired: its handle is not used again. Its events stay.
-    pub(crate) fn forget_handle(&mut self, id: StreamId) {
-        if let Some(events) = self.of_mut(id) {
-            events.stream = None;
-        }
-    }
-
-    /// Whether nobody says when the stream ends.
-    pub(crate) fn set_passing(&mut self, id: StreamId, is_passing: bool) {
-        if let Some(events) = self.of_mut(id) {
-            events.is_passing = is_passing;
-        }
-    }
-
-    /// Any stream may have ended by now.
-    pub(crate) fn let_all_pass(&mut self) {
-        self.streams.iter_mut().flatten().for_each(|events| events.is_passing = true);
-    }
-
-    /// Whether a stream is known of which nobody says when it ends.
-    pub(crate) fn is_passing(&self, id: StreamId) -> bool {
-        self.of(id).is_some_and(|events| events.is_passing)
-    }
-
-    /// Records a fence on its stream.
-    ///
-    /// A stream that is being captured is refused: the event would belong to the graph and never
-    /// complete. So is one that was destroyed without notice, also once its handle is another
-    /// stream's, whose progress says nothing (B2).
-    pub(crate) fn record(&mut self, driver: &dyn Driver, fence: Fence) -> Result<(), DriverError> {
+    /// Records a fence on its stream, which is itself and not captured.
+    pub(crate) fn record(
+        &mut self,
+        driver: &dyn Driver,
+        stream: Stream,
+        fence: Fence,
+    ) -> Result<(), DriverError> {
         let events = self.streams.get_mut(fence.stream.index()).and_then(Option::as_mut);
         let Some(events) = events.filter(|events| events.id == fence.stream) else {
             return Err(DriverError::new(Call::Record, ErrorCode::InvalidHandle));
         };
-        let Some(stream) = events.stream else {
-            return Err(DriverError::new(Call::Record, ErrorCode::InvalidHandle));
-        };
-        if driver.capture_status(stream)? != CaptureStatus::None {
-            return Err(DriverError::new(Call::Record, ErrorCode::CapturedEvent));
-        }
-        check_identity(driver, Call::Record, stream, events.uid)?;
         let event = self.spare.take(driver)?;
         if let Err(error) = driver.record(event, stream) {
             self.spare.put(driver, event);
@@ -123,31 +70,12 @@ impl Events {
         Ok(())
     }
 
-    /// Makes a stream wait for a fence or a later one of its stream. A fence without an event was
-    /// seen complete: there is nothing to wait for.
-    pub(crate) fn wait(
-        &mut self,
-        driver: &dyn Driver,
-        stream: StreamId,
-        fence: Fence,
-    ) -> Result<(), DriverError> {
-        let event = self.of(fence.stream).and_then(|events| {
-            events
-                .recorded
-                .iter()
-                .find(|&&(point, _)| point >= fence.point)
-                .map(|&(_, event)| event)
-        });
-        let Some(event) = event else { return Ok(()) };
-        let known = self.of(stream).and_then(|events| Some((events.stream?, events.uid)));
-        let Some((stream, uid)) = known else {
-            return Err(DriverError::new(Call::Wait, ErrorCode::InvalidHandle));
-        };
-        // In another thread the handle is that thread's stream, and it would wait (B4).
-        if stream == Stream::PER_THREAD {
-            check_identity(driver, Call::Wait, stream, uid)?;
-        }
-        driver.wait(stream, event)
+    /// The event of a fence or of a later one of its stream. A fence without one was seen complete:
+    /// there is nothing to wait for.
+    pub(crate) fn of_fence(&self, fence: Fence) -> Option<Event> {
+        let events = self.streams.get(fence.stream.index())?.as_ref()?;
+        let events = Some(events).filter(|events| events.id == fence.stream)?;
+        events.recorded.iter().find(|&&(point, _)| point >= fence.point).map(|&(_, event)| event)
     }
 
     /// The last fence that has passed of each stream that passed one since the last look.
@@ -206,82 +134,6 @@ impl Events {
         }
         all
     }
-
-    /// The device's handle of a stream that is not retired.
-    pub(crate) fn stream(&self, id: StreamId) -> Option<Stream> {
-        self.of(id)?.stream
-    }
-
-    /// Who a stream is.
-    pub(crate) fn uid(&self, id: StreamId) -> Option<StreamUid> {
-        self.of(id).map(|events| events.uid)
-    }
-
-    /// The calling thread's own stream, if that was added as one whose end will be told.
-    pub(crate) fn own_of_thread(&self, driver: &dyn Driver) -> Option<StreamId> {
-        let mut own = self.lasting().filter(|events| events.stream == Some(Stream::PER_THREAD));
-        let first = own.next()?;
-        let uid = stream_uid(driver, Stream::PER_THREAD).ok()?;
-        std::iter::once(first).chain(own).find(|events| events.uid == uid).map(|events| events.id)
-    }
-
-    /// The device's handles of all streams that may be asked at any time; of threads' own streams
-    /// it is that of the thread which asks.
-    pub(crate) fn streams(&self) -> Vec<Stream> {
-        self.lasting().filter_map(|events| events.stream).collect()
-    }
-
-    /// Streams that are not retired, and whose end will be told.
-    fn lasting(&self) -> impl Iterator<Item = &StreamEvents> {
-        let all = self.streams.iter().flatten();
-        all.filter(|events| events.stream.is_some() && !events.is_passing)
-    }
-
-    /// The handle of a stream that is neither retired nor, as far as that may be asked, another
-    /// stream's by now; and whether it is captured.
-    pub(crate) fn look_up(
-        events: &Mutex<Events>,
-        driver: &dyn Driver,
-        call: Call,
-        id: StreamId,
-    ) -> Result<(Stream, CaptureStatus), DriverError> {
-        let known = events.lock().of(id).and_then(|events| Some((events.stream?, events.uid)));
-        let Some((stream, uid)) = known else {
-            return Err(DriverError::new(call, ErrorCode::InvalidHandle));
-        };
-        let status = driver.capture_status(stream)?;
-        // In a capture a stream is not asked who it is: drivers refuse that.
-        if status == CaptureStatus::None {
-            check_identity(driver, call, stream, uid)?;
-        }
-        Ok((stream, status))
-    }
-
-    /// All streams that may be asked at any time.
-    pub(crate) fn ids(&self) -> Vec<StreamId> {
-        self.lasting().map(|events| events.id).collect()
-    }
-
-    fn of(&self, id: StreamId) -> Option<&StreamEvents> {
-        self.streams.get(id.index())?.as_ref().filter(|events| events.id == id)
-    }
-
-    fn of_mut(&mut self, id: StreamId) -> Option<&mut StreamEvents> {
-        self.streams.get_mut(id.index())?.as_mut().filter(|events| events.id == id)
-    }
-}
-
-/// A handle says nothing of who is behind it: the identity does.
-fn check_identity(
-    driver: &dyn Driver,
-    call: Call,
-    stream: Stream,
-    uid: StreamUid,
-) -> Result<(), DriverError> {
-    if stream_uid(driver, stream)? == uid {
-        return Ok(());
-    }
-    Err(DriverError::new(call, ErrorCode::InvalidHandle))
 }
 
 #[cfg(test)]
@@ -298,11 +150,10 @@ mod tests {
         let mut heap = Heap::new(Config::new(SegmentKind::Mapped, 2 << 20, 1 << 30));
         let id = heap.add_stream();
         let mut events = Events::default();
-        let uid = device.stream_uid(Stream::DEFAULT).unwrap();
-        events.add_stream(&device, id, Stream::DEFAULT, uid);
+        events.add_stream(&device, id);
         let last = SPARE_MAX as u64 + 2;
         for point in 1..=last {
-            events.record(&device, Fence { stream: id, point }).unwrap();
+            events.record(&device, Stream::DEFAULT, Fence { stream: id, point }).unwrap();
         }
 
         let waits = [events.begin_wait(), events.begin_wait()];

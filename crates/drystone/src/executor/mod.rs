@@ -3,13 +3,14 @@
 //! Keeps the driver's half of P4 and I13: when a step of an all-or-nothing plan fails, the steps
 //! before it are undone in reverse order, and the heap is told how many could not be.
 //!
-//! `capture`: what is legal meanwhile. `captures`: those that are known without a question.
-//! `events` (over `spare`), `handles`: the tables that join names of the heap and handles of the
-//! driver.
+//! `captures`: those that are known without a question. What a capture forbids is not called while
+//! one is known of (I11): growing is always allowed, and events outside the capture may be asked by
+//! a thread that is relaxed; waiting for the device and giving memory back are not.
+//! `events` (over `spare`), `handles`, and `crate::streams`: the tables that join names of the heap
+//! and handles of the driver.
 //! `observe`: who is told of what was done. `calling_out`: what that may not do meanwhile.
 
 mod calling_out;
-pub(crate) mod capture;
 pub(crate) mod captures;
 pub(crate) mod events;
 pub(crate) mod handles;
@@ -18,14 +19,15 @@ mod spare;
 
 use std::sync::Arc;
 
-use drystone_core::{Captured, Failure, GranuleId, Plan, PoolId, StateMachine, Step, StreamId};
+use drystone_core::{
+    Captured, Failure, Fence, GranuleId, Plan, PoolId, StateMachine, Step, StreamId,
+};
 use drystone_driver::{
-    Call, CaptureStatus, Driver, DriverError, ErrorCode, MemoryInfo, Stream, StreamUid,
+    Call, CaptureStatus, Driver, DriverError, ErrorCode, MemoryInfo, Relaxed, Stream,
 };
 use parking_lot::Mutex;
 
 use self::calling_out::CallingOut;
-use self::capture::{Relaxed, stream_uid};
 use self::captures::Captures;
 use self::events::Events;
 use self::handles::Handles;
@@ -33,11 +35,13 @@ use self::observe::Observer;
 use crate::error::{is_final, poisoned};
 use crate::memory_provider::{MemoryProvider, MemoryProviders, provided, taken_back};
 use crate::state_lock::StateLock;
+use crate::streams::Streams;
 use crate::telemetry;
 
 /// What plans act on.
 pub(crate) struct Executor {
     pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) streams: Streams,
     pub(crate) events: Mutex<Events>,
     pub(crate) handles: Mutex<Handles>,
     pub(crate) providers: Mutex<MemoryProviders>,
@@ -51,6 +55,7 @@ pub(crate) struct Executor {
 impl Executor {
     pub(crate) fn new(driver: Arc<dyn Driver>, handles: Handles) -> Self {
         Self {
+            streams: Streams::new(driver.info().ordinal),
             driver,
             events: Mutex::default(),
             handles: Mutex::new(handles),
@@ -107,10 +112,10 @@ impl Executor {
         if is_none || self.is_any_captured() {
             return Vec::new();
         }
-        let events = self.events.lock();
+        let streams = self.streams.lock();
         let may_record = |step: &Step| match *step {
             Step::Record { fence } => {
-                Some(fence.stream) == brought || !events.is_passing(fence.stream)
+                Some(fence.stream) == brought || !streams.is_passing(fence.stream)
             }
             _ => true,
         };
@@ -169,12 +174,9 @@ impl Executor {
         pool: Option<PoolId>,
         stream: StreamId,
     ) -> Result<bool, DriverError> {
-        let (own, is_passing) = {
-            let events = self.events.lock();
-            (events.stream(stream), events.is_passing(stream))
-        };
+        let known = self.streams.lock().of(stream).map(|known| (known.stream, known.is_passing));
         // An unknown stream is refused by the heap, whatever is said of the capture before.
-        let Some(own) = own else { return Ok(false) };
+        let Some((own, is_passing)) = known else { return Ok(false) };
         let is_captured = match self.driver.capture_status(own) {
             Err(error) if is_final(error.code) => return Err(error),
             Ok(CaptureStatus::None) => false,
@@ -197,15 +199,15 @@ impl Executor {
     /// that may have been destroyed, and of other threads' own, what they said last counts.
     pub(crate) fn is_any_captured(&self) -> bool {
         // Held while they are asked: who retires a stream destroys it after this lock.
-        let events = self.events.lock();
+        let streams = self.streams.lock();
         let is_one_captured =
-            events.streams().into_iter().any(|stream| match self.driver.capture_status(stream) {
+            streams.lasting().any(|known| match self.driver.capture_status(known.stream) {
                 Ok(status) => status != CaptureStatus::None,
                 Err(error) => error.code != ErrorCode::InvalidHandle,
             });
         let is_over = !is_one_captured && self.captures.is_any();
-        let own = if is_over { events.own_of_thread(&*self.driver) } else { None };
-        drop(events);
+        let own = if is_over { streams.own_of_thread() } else { None };
+        drop(streams);
         if is_over {
             self.captures.forget_lasting();
         }
@@ -219,11 +221,6 @@ impl Executor {
     pub(crate) fn memory_info(&self) -> Result<MemoryInfo, DriverError> {
         let _relaxed = Relaxed::enter(&*self.driver)?;
         self.driver.memory_info()
-    }
-
-    /// Who a stream is that is not being captured. As for memory.
-    pub(crate) fn stream_uid(&self, stream: Stream) -> Result<StreamUid, DriverError> {
-        stream_uid(&*self.driver, stream)
     }
 
     /// Whether a wait for the device covers the stream, as far as it can be told now.
@@ -279,12 +276,44 @@ impl Executor {
             Step::SetAccess { address, bytes } => driver.set_access(address, bytes).map(|()| None),
             Step::Unmap { address, bytes } => driver.unmap(address, bytes).map(|()| None),
             Step::Free { address, .. } => self.free(address).map(|()| None),
-            Step::Record { fence } => self.events.lock().record(driver, fence).map(|()| None),
-            Step::Wait { stream, fence } => {
-                self.events.lock().wait(driver, stream, fence).map(|()| None)
-            }
+            Step::Record { fence } => self.record(fence).map(|()| None),
+            Step::Wait { stream, fence } => self.wait(stream, fence).map(|()| None),
             Step::SynchronizeDevice => driver.synchronize_device().map(|()| None),
         }
+    }
+
+    /// Records a fence on its stream.
+    ///
+    /// A stream that is being captured is refused: the event would belong to the graph and never
+    /// complete. So is one that was destroyed without notice, also once its handle is another
+    /// stream's, whose progress says nothing (B2).
+    fn record(&self, fence: Fence) -> Result<(), DriverError> {
+        let refused = |code| Err(DriverError::new(Call::Record, code));
+        let (driver, mut streams) = (&*self.driver, self.streams.lock());
+        let Some(known) = streams.of_mut(fence.stream) else {
+            return refused(ErrorCode::InvalidHandle);
+        };
+        if driver.capture_status(known.stream)? != CaptureStatus::None {
+            return refused(ErrorCode::CapturedEvent);
+        }
+        if !known.is_itself(driver)? {
+            return refused(ErrorCode::InvalidHandle);
+        }
+        self.events.lock().record(driver, known.stream, fence)
+    }
+
+    /// Makes a stream wait for a fence.
+    fn wait(&self, stream: StreamId, fence: Fence) -> Result<(), DriverError> {
+        let (driver, mut streams) = (&*self.driver, self.streams.lock());
+        let events = self.events.lock();
+        let Some(event) = events.of_fence(fence) else { return Ok(()) };
+        let gone = || DriverError::new(Call::Wait, ErrorCode::InvalidHandle);
+        let known = streams.of_mut(stream).ok_or_else(gone)?;
+        // In another thread the handle is that thread's stream, and it would wait (B4).
+        if known.stream == Stream::PER_THREAD && !known.is_itself(driver)? {
+            return Err(gone());
+        }
+        driver.wait(known.stream, event)
     }
 
     #[inline(never)]

@@ -14,6 +14,9 @@ type Result<T> = std::result::Result<T, DriverError>;
 pub trait Alteration: Send + Sync {
     fn before(&self, _call: Call) {}
 
+    /// Of a context: no call of the driver's interface stands for these questions.
+    fn before_asking(&self, _of: &'static str) {}
+
     fn map(&self, _inner: &dyn Driver, _at: (u64, u64), _handle: Handle) -> Option<Result<()>> {
         None
     }
@@ -83,7 +86,13 @@ impl<A: Alteration> Driver for Altered<A> {
         self.inner.info()
     }
 
+    fn check_context(&self) -> Result<()> {
+        self.alteration.before_asking("context");
+        self.inner.check_context()
+    }
+
     fn covers(&self, stream: Stream) -> Option<bool> {
+        self.alteration.before_asking("context of the stream");
         self.inner.covers(stream)
     }
 

@@ -2,6 +2,7 @@
 //! of their own, several devices and contexts, the end of the process, and children of it. Through
 //! cudarc, on the simulated `libcuda`.
 
+use std::cell::Cell;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -82,6 +83,35 @@ fn b22_a_capture_of_a_threads_own_stream_is_not_broken_by_another_thread() {
         // Its own thread finds it over, without a request.
         program.allocator.trim().unwrap();
         program.free(block);
+        program.end();
+    });
+}
+
+/// The driver would break the capture if it were asked who the stream is.
+#[test]
+fn i11_who_is_captured_is_known_without_breaking_the_capture() {
+    use drystone::driver::CaptureMode;
+    CUDA_VMM.run(|setup| {
+        let (device, program) = program_with(setup, "");
+        device.gpu.make_current().unwrap();
+        let [known, new] = [(); 2].map(|()| program.device.create_stream());
+        let (allocator, uid) = (&program.allocator, |stream| program.allocator.stream_uid(stream));
+        let add = |stream| allocator.add_passing_stream(stream).unwrap();
+        let in_a_capture_of = |stream, ask: &dyn Fn()| {
+            program.device.begin_capture(stream, CaptureMode::Global);
+            ask();
+            assert!(program.device.end_capture(stream), "the capture is broken");
+        };
+        let before = (add(known), uid(known).unwrap());
+        in_a_capture_of(known, &|| assert_eq!((add(known), uid(known).unwrap()), before));
+        let first = Cell::new(None);
+        in_a_capture_of(new, &|| {
+            assert!(uid(new).is_err());
+            first.set(Some(add(new)));
+        });
+        assert_ne!(first.get(), Some(before.0));
+        assert_eq!(Some(add(new)), first.get());
+        in_a_capture_of(new, &|| assert_eq!(Some(add(new)), first.get()));
         program.end();
     });
 }

@@ -8,11 +8,11 @@
 //! `faults` (every driver call fails once), `seeds` (random runs), `sharing` (memory between
 //! streams), `mutants` (the oracle catches
 //! what it must), `chaos` (all at once, on a device that fails at random), `contexts` (that the
-//! program made), `callbacks` (code of the
-//! program within the library), `growable` (memory that grows in place), `handles` (of programs
-//! that hold much), `passing` (streams that may vanish), `price` (time for memory), `backends`,
-//! `threads`, `traces` (of real programs). Test names cite invariants (`i14_`), promises (`p4_`)
-//! and the bugs of other allocators they guard against (`b29_`).
+//! program made), `callbacks` (code of the program within the library), `growable` (memory that
+//! grows in place), `handles` (of programs that hold much), `passing` (streams that may vanish),
+//! `price` (time for memory), `questions` (about streams), `backends`, `threads`, `traces` (of real
+//! programs). Test names cite invariants (`i14_`), promises (`p4_`) and the bugs of other
+//! allocators they guard against (`b29_`).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails fails its test")]
 
 mod altered;
@@ -37,6 +37,7 @@ mod mutants;
 mod on_remap;
 mod passing;
 mod price;
+mod questions;
 mod seeds;
 mod sharing;
 mod threads;

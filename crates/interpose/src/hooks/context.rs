@@ -2,12 +2,13 @@
 
 use std::ffi::{c_int, c_uint};
 
+use drystone::seen;
 use drystone_process::barrier::barrier;
 use drystone_process::{self as process, registry};
 
 use crate::driver::{Handle, Place, SUCCESS, Status};
 use crate::hook::hooks;
-use crate::{captures, context, memory, pools, streams};
+use crate::{captures, context, memory, pools};
 
 /// The thread's context may be another now.
 fn changed(status: Status) -> Status {
@@ -24,7 +25,7 @@ fn reset(status: Status, ordinal: c_int) -> Status {
                 registry::find(ordinal).is_some_and(|one| one.allocator.block_at(address).is_ok())
             });
             registry::forget(ordinal);
-            streams::forget_device(ordinal);
+            seen::forget_device(ordinal.cast_unsigned());
             captures::forget_device(ordinal);
             memory::forget_gone();
         });

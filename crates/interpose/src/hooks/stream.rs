@@ -2,6 +2,8 @@
 
 use std::ffi::{c_int, c_uint};
 
+use drystone::driver::Relaxed;
+use drystone::seen;
 use drystone_process as process;
 use drystone_process::barrier::barrier;
 
@@ -15,7 +17,7 @@ fn created(status: Status, to: *mut Handle) -> Status {
     if status == SUCCESS && process::check().is_ok() {
         // SAFETY: the driver has written it.
         let stream = unsafe { to.read_unaligned() };
-        barrier((), || streams::created(stream));
+        barrier((), || seen::created(streams::named(stream)));
     }
     status
 }
@@ -46,7 +48,7 @@ fn begin(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Statu
         let of = match place {
             Some(place) => Some(place.device.ordinal.cast_signed()),
             None => {
-                let _relaxed = captures::Relaxed::enter(driver);
+                let _relaxed = Relaxed::enter(driver);
                 streams::ordinal_of(driver, stream)
             }
         };

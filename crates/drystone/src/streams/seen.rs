@@ -1,0 +1,89 @@
+//! Streams that are seen to come and go, by whoever stands before the driver: which device's
+//! allocator serves them, in a whole process.
+//!
+//! Invariant: what is known of a stream is kept from its creation to its destruction, both seen; of
+//! a default stream as long as its context, or its thread. About any other stream nothing is: its
+//! handle may be another's by then. The lock is held for no call, neither of the driver nor of an
+//! allocator.
+
+use std::collections::BTreeMap;
+
+use drystone_driver::Stream;
+use parking_lot::RwLock;
+
+use super::met::{self, Served, Time};
+
+/// The context that created streams are looked up with: they need none.
+pub const CREATED: u64 = 0;
+
+/// By context and handle; `None` until the stream is first used.
+type Seen = BTreeMap<(u64, u64), Option<Served>>;
+
+static SEEN: RwLock<Seen> = RwLock::new(Seen::new());
+static TIME: Time = Time::of_process();
+
+/// A stream was created: its end will be seen, too.
+pub fn created(stream: Stream) {
+    change(|seen| seen.insert((CREATED, stream.0), None).is_some());
+}
+
+/// A stream is about to be destroyed.
+pub fn destroyed(stream: Stream) {
+    change(|seen| seen.remove(&(CREATED, stream.0)).is_some());
+}
+
+/// Whether the end of a stream will be seen.
+pub fn is_seen(stream: Stream) -> bool {
+    SEEN.read().contains_key(&(CREATED, stream.0))
+}
+
+/// Who serves a stream, the thread's own one too.
+#[inline]
+pub fn served(context: u64, stream: Stream) -> Option<Served> {
+    if stream == Stream::PER_THREAD {
+        return met::own(context);
+    }
+    met::met_in(TIME.now(), context, stream.0).or_else(|| look_up(context, stream))
+}
+
+/// The same, to be remembered by the thread.
+#[inline(never)]
+fn look_up(context: u64, stream: Stream) -> Option<Served> {
+    let seen = SEEN.read();
+    let (time, found) = (TIME.now(), *seen.get(&(context, stream.0))?);
+    drop(seen);
+    found.inspect(|&served| met::remember(time, context, stream.0, served))
+}
+
+/// An allocator serves a stream that was seen, or a default one, from now on.
+pub fn serve(context: u64, stream: Stream, served: Served) {
+    if stream == Stream::PER_THREAD {
+        return met::remember_own(Some((context, served)));
+    }
+    change(|seen| seen.insert((context, stream.0), Some(served)).flatten().is_some());
+}
+
+/// The key is no more: who serves the stream is found anew.
+pub fn forget(stream: Stream) {
+    if stream == Stream::PER_THREAD {
+        met::remember_own(None);
+    } else if is_seen(stream) {
+        created(stream);
+    }
+}
+
+/// A device was reset: its streams are no more.
+pub fn forget_device(ordinal: u32) {
+    change(|seen| {
+        seen.retain(|_, served| served.is_none_or(|served| served.ordinal != ordinal));
+        true
+    });
+}
+
+/// Changes the table. What was there and is no more, threads may remember.
+fn change(how: impl FnOnce(&mut Seen) -> bool) {
+    let mut seen = SEEN.write();
+    if how(&mut seen) {
+        TIME.go_on();
+    }
+}
