@@ -66,11 +66,17 @@ pub enum Call {
     ExchangeCaptureMode,
     /// [`Driver::enable_peer_access`](crate::Driver::enable_peer_access)
     EnablePeerAccess,
+    /// [`Driver::hold`](crate::Driver::hold), with the [`let_go`](crate::Driver::let_go) after it
+    Hold,
+    /// [`Driver::copy`](crate::Driver::copy)
+    Copy,
+    /// [`Driver::finish_copies`](crate::Driver::finish_copies)
+    FinishCopies,
 }
 
 impl Call {
     /// Every call, in declaration order: `Call::ALL[call as usize] == call`.
-    pub const ALL: [Call; 30] = [
+    pub const ALL: [Call; 33] = [
         Call::MemoryInfo,
         Call::Reserve,
         Call::Unreserve,
@@ -101,6 +107,9 @@ impl Call {
         Call::CaptureStatus,
         Call::ExchangeCaptureMode,
         Call::EnablePeerAccess,
+        Call::Hold,
+        Call::Copy,
+        Call::FinishCopies,
     ];
 
     /// The CUDA function behind the call, for messages and reports.
@@ -136,6 +145,9 @@ impl Call {
             Call::CaptureStatus => "cudaStreamIsCapturing",
             Call::ExchangeCaptureMode => "cudaThreadExchangeStreamCaptureMode",
             Call::EnablePeerAccess => "cuCtxEnablePeerAccess",
+            Call::Hold => "cuStreamBatchMemOp",
+            Call::Copy => "cuMemcpyDtoDAsync",
+            Call::FinishCopies => "cuStreamSynchronize",
         }
     }
 
@@ -162,6 +174,6 @@ mod tests {
         for (index, call) in Call::ALL.into_iter().enumerate() {
             assert_eq!(call as usize, index);
         }
-        assert_eq!(Call::ALL.len(), Call::EnablePeerAccess as usize + 1);
+        assert_eq!(Call::ALL.len(), Call::FinishCopies as usize + 1);
     }
 }

@@ -1,8 +1,8 @@
 //! The [`Driver`] trait: one device, and the contract of every call.
 
 use crate::{
-    CaptureMode, CaptureStatus, Descriptor, DeviceInfo, DriverError, Event, Handle, MemoryInfo,
-    MemoryPool, MemoryPoolConfig, MemoryPoolUsage, Stream, StreamUid,
+    Call, CaptureMode, CaptureStatus, Descriptor, DeviceInfo, DriverError, ErrorCode, Event,
+    Handle, Hold, MemoryInfo, MemoryPool, MemoryPoolConfig, MemoryPoolUsage, Stream, StreamUid,
 };
 
 /// One device. Methods may be called from any thread; the implementation makes the device current
@@ -141,6 +141,42 @@ pub trait Driver: Send + Sync {
     ///
     /// Errors: `InvalidValue` (unknown address), `InvalidHandle` (stream), `NotSupported`.
     fn free_async(&self, address: u64, stream: Stream) -> Result<(), DriverError>;
+
+    // Memory that gets other memory behind its addresses.
+
+    /// Holds streams: returns once all that was queued on them before is done, and nothing queued
+    /// later begins before [`let_go`](Self::let_go). The context's default stream is always among
+    /// them, and with it every stream that waits for that one.
+    ///
+    /// Waits for 2 ms at most. A stream that is not idle by then is no reason to go on: all go on
+    /// as if nothing had been asked. Calls that map, unmap and open memory are allowed meanwhile,
+    /// and return.
+    ///
+    /// Errors: `NotReady` (a stream had more to do), `CaptureUnsupported` (one is captured),
+    /// `InvalidHandle`, `NotSupported` (the device cannot hold streams, or its calls that map
+    /// memory wait for them).
+    fn hold(&self, streams: &[Stream]) -> Result<Hold, DriverError> {
+        let _ = streams;
+        Err(DriverError::new(Call::Hold, ErrorCode::NotSupported))
+    }
+
+    /// Lets the streams of a hold go on. Makes no call that could fail.
+    fn let_go(&self, hold: Hold) {
+        let _ = hold;
+    }
+
+    /// Begins to copy so many bytes of device memory. It is in no stream's order: the caller holds
+    /// all that may use either side, and waits for it by [`finish_copies`](Self::finish_copies).
+    ///
+    /// Errors: `InvalidValue` (a byte of a side is mapped nowhere, or not open), `NotSupported`.
+    fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), DriverError> {
+        Err(DriverError::new(Call::Copy, ErrorCode::NotSupported).with_figures(bytes, from.min(to)))
+    }
+
+    /// Blocks the host until every copy that was begun is complete.
+    fn finish_copies(&self) -> Result<(), DriverError> {
+        Err(DriverError::new(Call::FinishCopies, ErrorCode::NotSupported))
+    }
 
     // Streams and events.
 

@@ -44,6 +44,9 @@ pub enum ErrorCode {
          device's primary one"
     )]
     OtherContext,
+    /// A stream was at work for longer than it is waited for (`CUDA_ERROR_NOT_READY`).
+    #[error("a stream is at work")]
+    NotReady,
     /// The device does not offer this call (`CUDA_ERROR_NOT_SUPPORTED`).
     #[error("not supported by this device")]
     NotSupported,

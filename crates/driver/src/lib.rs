@@ -29,6 +29,6 @@ pub use driver::Driver;
 pub use error::{DriverError, ErrorCode};
 pub use relaxed::{CaptureModes, Relaxed};
 pub use types::{
-    CaptureMode, CaptureStatus, Descriptor, DeviceInfo, Event, Handle, MemoryInfo, MemoryPool,
-    MemoryPoolConfig, MemoryPoolUsage, ShareableHandle, Stream, StreamUid,
+    CaptureMode, CaptureStatus, Descriptor, DeviceInfo, Event, Handle, Hold, MemoryInfo,
+    MemoryPool, MemoryPoolConfig, MemoryPoolUsage, ShareableHandle, Stream, StreamUid,
 };

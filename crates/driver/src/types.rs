@@ -34,6 +34,11 @@ pub struct Event(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Handle(pub u64);
 
+/// Streams that were brought to a stop by [`Driver::hold`](crate::Driver::hold).
+#[derive(Debug, PartialEq, Eq, Hash)]
+#[must_use = "the streams stand still until they are let go"]
+pub struct Hold(pub u64);
+
 /// A stream-ordered memory pool of the driver, made by
 /// [`Driver::create_memory_pool`](crate::Driver::create_memory_pool). Values are recycled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use drystone::driver::{
-    CaptureMode, CaptureStatus, Descriptor, DeviceInfo, Driver, DriverError, Event, Handle,
+    CaptureMode, CaptureStatus, Descriptor, DeviceInfo, Driver, DriverError, Event, Handle, Hold,
     MemoryInfo, MemoryPool, MemoryPoolConfig, MemoryPoolUsage, Stream, StreamUid,
 };
 
@@ -119,6 +119,22 @@ impl Driver for Counted {
 
     fn free_async(&self, address: u64, stream: Stream) -> Result<()> {
         self.called().free_async(address, stream)
+    }
+
+    fn hold(&self, streams: &[Stream]) -> Result<Hold> {
+        self.called().hold(streams)
+    }
+
+    fn let_go(&self, hold: Hold) {
+        self.driver.let_go(hold);
+    }
+
+    fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<()> {
+        self.called().copy(to, from, bytes)
+    }
+
+    fn finish_copies(&self) -> Result<()> {
+        self.called().finish_copies()
     }
 
     fn create_event(&self) -> Result<Event> {

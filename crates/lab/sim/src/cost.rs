@@ -124,9 +124,14 @@ const fn a100(call: Call) -> Cost {
         Call::EnablePeerAccess | Call::Export | Call::Import => cost(10.0, 0.0),
         Call::FreeAsync | Call::CreateEvent | Call::Record | Call::Wait => cost(1.0, 0.0),
         Call::DestroyEvent | Call::Query => cost(0.5, 0.0),
-        Call::SynchronizeEvent | Call::SynchronizeStream | Call::SynchronizeDevice => {
-            cost(5.0, 0.0)
-        }
+        // Assumed: a call for each stream and a look at a word; a launch. What a copy takes of the
+        // device, the clock has.
+        Call::Hold => cost(4.0, 0.0),
+        Call::Copy => cost(2.0, 0.0),
+        Call::SynchronizeEvent
+        | Call::SynchronizeStream
+        | Call::SynchronizeDevice
+        | Call::FinishCopies => cost(5.0, 0.0),
         // Questions cost nanoseconds; they are neither counted nor priced.
         Call::MemoryInfo
         | Call::MemoryPoolUsage

@@ -7,9 +7,15 @@ use crate::cost::CostTable;
 use drystone_driver::Call;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Counters {
     rows: [Row; Call::ALL.len()],
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self { rows: Call::ALL.map(|_| Row::default()) }
+    }
 }
 
 #[derive(Debug, Default)]

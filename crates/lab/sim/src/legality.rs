@@ -64,6 +64,8 @@ const IMPORTS: &str =
 const EXPORTS: &str = "NCCL's registration of windows (`dev_runtime.cc`) is relaxed around it";
 const SETS_UP: &str = "NVIDIA/warp#1410: pools can be set up in a relaxed capture only";
 const ENDS: &str = "NCCL (`ncclDevrFinalize`) is relaxed around it";
+const HOLDS: &str =
+    "CUDA driver API, graph memory operations: `cuGraphAddBatchMemOpNode` is what it becomes";
 const HIP: &str = "HIP refuses it to be like CUDA (rocm-systems#7845, #10166); of CUDA itself no \
                    public source: treated as illegal";
 
@@ -81,7 +83,7 @@ impl Rule {
     }
 
     /// The rows, those of the driver trait's calls first and in their order.
-    pub const TABLE: [Rule; 36] = {
+    pub const TABLE: [Rule; 39] = {
         use Legality::{Always, Captured, Nobody, Unproven, Unsafe};
         [
             row(Call::MemoryInfo, "cuMemGetInfo", Unproven, ASKED),
@@ -114,6 +116,9 @@ impl Rule {
             row(Call::CaptureStatus, "cuStreamIsCapturing", Always, ASKS),
             row(Call::ExchangeCaptureMode, "cuThreadExchangeStreamCaptureMode", Always, MODE),
             row(Call::EnablePeerAccess, "cuCtxEnablePeerAccess", Unproven, NOTHING),
+            row(Call::Hold, "cuStreamBatchMemOp", Captured, HOLDS),
+            row(Call::Copy, "cuMemcpyDtoDAsync", Captured, NODES),
+            row(Call::FinishCopies, "cuStreamSynchronize", Unsafe, GUIDE).and_breaks_its_own(),
             more("cuStreamQuery", Unsafe, GUIDE).and_breaks_its_own(),
             more("cuMemPoolSetAttribute", Unsafe, ATTRIBUTES),
             more("cuMemPoolSetAccess", Unsafe, SETS_UP),
