@@ -191,6 +191,8 @@ pub(crate) struct Counters {
     pub(crate) with_room: Choices,
     pub(crate) under_pressure: Choices,
     pub(crate) device_looks: u64,
+    pub(crate) moves: u64,
+    pub(crate) moved_bytes: u64,
 }
 
 impl Counters {
@@ -248,6 +250,8 @@ impl Counters {
             with_room: self.with_room,
             under_pressure: self.under_pressure,
             device_looks: self.device_looks,
+            moves: self.moves,
+            moved_bytes: self.moved_bytes,
         }
     }
 }

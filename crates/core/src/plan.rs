@@ -64,6 +64,38 @@ pub enum Step {
         /// Size of the range.
         bytes: u64,
     },
+    /// Map a handle where nobody sees it yet, to be written before it is mapped at home. It is
+    /// unmapped there again once the plan is over.
+    Stage {
+        /// Its name.
+        granule: GranuleId,
+        /// Its size.
+        bytes: u64,
+    },
+    /// Bring every stream to a stop that may use memory, once it has done what it was given before.
+    Hold,
+    /// Begin to copy what is at an address into the whole of a staged handle.
+    Copy {
+        /// From where.
+        address: u64,
+        /// The handle's size.
+        bytes: u64,
+        /// The handle.
+        granule: GranuleId,
+    },
+    /// Wait, on the host, until all that was begun to be copied is.
+    FinishCopies,
+    /// Unmap a handle whose copies are about to take its place; undone, it is mapped there again.
+    Lift {
+        /// Where it is mapped.
+        address: u64,
+        /// Its size.
+        bytes: u64,
+        /// Its name.
+        granule: GranuleId,
+    },
+    /// Let the streams go on.
+    LetGo,
     /// Allocate plain memory; the plan's commit wants the address.
     Malloc {
         /// Size.
@@ -143,6 +175,15 @@ pub(crate) fn created(steps: &[Step]) -> impl Iterator<Item = u64> + '_ {
     })
 }
 
+/// How many bytes steps copy.
+pub(crate) fn copied_bytes(steps: &[Step]) -> u64 {
+    let copied = steps.iter().filter_map(|step| match *step {
+        Step::Copy { bytes, .. } => Some(bytes),
+        _ => None,
+    });
+    copied.sum()
+}
+
 /// How many handles steps map.
 pub(crate) fn mappings(steps: &[Step]) -> u64 {
     steps.iter().filter(|step| matches!(step, Step::Map { .. })).count() as u64
@@ -202,6 +243,9 @@ pub(crate) enum Intent {
     /// An idle device: every fence issued so far, every quarantined block,
     /// and the pools released by then.
     Synchronize { fences: Vec<Fence>, quarantined: Vec<BlockIndex>, pools: Vec<PoolId> },
+    /// What is live in a handle gets other memory behind its addresses; what was free beside it, in
+    /// these claimed blocks, none.
+    Move { emptied: Vec<BlockIndex>, created_bytes: u64 },
     /// Memory and addresses to give back.
     Trim { releases: Vec<Release> },
 }

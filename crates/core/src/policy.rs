@@ -115,6 +115,16 @@ pub(crate) const fn growth_price(handles: u64, granules: u64) -> u64 {
 /// The price of a mapping that is made and undone.
 const MAPPING_PRICE: u64 = 16;
 
+/// What it costs to give live memory other handles, in the unit of [`growth_price`]: they are
+/// created, mapped twice and opened twice, and the old one is unmapped.
+pub(crate) const fn move_price(handles: u64, granules: u64) -> u64 {
+    growth_price(handles, granules) + 2 * handles * MAPPING_PRICE + MAPPING_PRICE
+}
+
+/// How many handles the live part of one that moves may take. By the dearest prices of
+/// `crates/lab/sim/src/cost.rs` streams stand still for 40 us for each, and for 2 ms at most.
+pub(crate) const TARGETS_OF_A_MOVE: usize = 48;
+
 /// How often it is looked whether fences have passed, before a request of so many bytes makes
 /// memory grow: by the prices of `crates/lab/sim/src/cost.rs` that takes a sixteenth of the
 /// growth's driver time at most.

@@ -52,6 +52,9 @@ pub enum Next<W, E> {
     Synchronize,
     /// Give back what can be given back, then [`note`](Miss::note) whether that was anything.
     Trim,
+    /// Move what is live together so that the request fits, then [`note`](Miss::note) whether
+    /// anything has moved.
+    Compact,
     /// Ask the program to free something, then [`note`](Miss::note) whether it may have.
     AskProgram,
     /// Refused: the miss is over.
@@ -98,10 +101,11 @@ impl<E> Failure<E> {
 }
 
 /// What makes room, in the order tried.
-const LADDER: [Rung; 7] = [
+const LADDER: [Rung; 8] = [
     Rung::AwaitFences,
     Rung::TrimPassed,
     Rung::Synchronize,
+    Rung::Compact,
     Rung::TrimIdle,
     Rung::AskProgram,
     // What was freed in pieces meanwhile serves once it went back to the device.
@@ -117,6 +121,8 @@ enum Rung {
     TrimPassed,
     /// Wait until the device is idle: what was pending or quarantined is free then.
     Synchronize,
+    /// Move what is live together.
+    Compact,
     /// Give back all unused memory of an idle device.
     TrimIdle,
     /// Ask the program.
@@ -138,6 +144,7 @@ impl Rung {
             Rung::AwaitFences => Next::AwaitFences,
             Rung::TrimPassed | Rung::TrimIdle => Next::Trim,
             Rung::Synchronize => Next::Synchronize,
+            Rung::Compact => Next::Compact,
             Rung::AskProgram => Next::AskProgram,
         }
     }
@@ -254,8 +261,13 @@ impl<E> Miss<E> {
     /// anything was given back, or the program may have freed something.
     pub fn note(&mut self, made_room: bool) {
         self.has_room |= made_room;
-        // An idle device is trimmed before anything is tried.
-        if self.has_room && !matches!(self.stage, Stage::Climbing(Rung::Synchronize, _)) {
+        let is_worth_a_try = match self.stage {
+            // An idle device is trimmed before anything is tried, unless memory moved.
+            Stage::Climbing(Rung::Synchronize, _) => false,
+            Stage::Climbing(Rung::Compact, _) => made_room,
+            _ => self.has_room,
+        };
+        if is_worth_a_try {
             self.stage = Stage::Trying;
             (self.reuse, self.look) = first_means(self.captured);
             (self.was_refused_addresses, self.was_refused_granules) = (false, false);

@@ -106,6 +106,10 @@ pub struct Stats {
     pub under_pressure: Choices,
     /// How often the device was asked how much of it is free.
     pub device_looks: u64,
+    /// Handles of which what was live got other memory behind its addresses.
+    pub moves: u64,
+    /// How many bytes were copied for that.
+    pub moved_bytes: u64,
 }
 
 /// What a heap has mapped away from home, and what is pinned, at this moment.

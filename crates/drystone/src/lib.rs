@@ -70,6 +70,7 @@ pub use drystone_core::{
 };
 pub use drystone_driver as driver;
 pub use engine::OutOfMemoryCallback;
+pub use engine::compact::Compacted;
 pub use error::{AllocateError, PeerError, TrimError};
 pub use executor::observe::{MappingChange, RemapCallback};
 pub use growable::{Growable, ReserveError};
@@ -78,7 +79,7 @@ pub use options::{Backend, Options, OptionsError, PoolOptions};
 pub use out_of_memory::{Cause, OutOfMemory};
 pub use record::Recording;
 pub use share::{Exported, ExportedHandle, ShareError};
-pub use streams::StreamEnd;
+pub use streams::{OtherStreams, StreamEnd};
 #[doc(hidden)]
 pub use streams::{Served, seen};
 pub use tag::{Held, Tag, TagStats};

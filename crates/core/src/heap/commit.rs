@@ -57,6 +57,15 @@ impl Heap {
                 self.windows().finish_remap(request, window, &donors);
                 Committed::Granted(self.occupy(window, request))
             }
+            Intent::Move { emptied, created_bytes } => {
+                self.headroom.end_plan(created_bytes);
+                self.stats.all.reserved_bytes.add(created_bytes);
+                self.stats.moves += 1;
+                self.stats.moved_bytes += plan::copied_bytes(&steps);
+                self.vm.commit(&self.space.segments, &steps);
+                emptied.into_iter().for_each(|index| self.finish_backing(index));
+                Committed::Prepared
+            }
             Intent::Order { user, fences } => {
                 self.note_recorded(&steps);
                 self.streams.note_waited(user, &fences);
@@ -108,6 +117,12 @@ impl Heap {
                 self.vm.abandon(&self.space.segments, &plan.steps, in_effect);
                 self.windows().finish_unmapping(window);
                 donors.iter().for_each(|&index| self.windows().file(index));
+            }
+            Intent::Move { emptied, created_bytes } => {
+                self.headroom.end_plan(created_bytes);
+                self.stats.all.reserved_bytes.add(plan::created(steps).sum());
+                self.vm.abandon(&self.space.segments, &plan.steps, in_effect);
+                emptied.into_iter().for_each(|index| self.windows().file(index));
             }
             Intent::Order { .. } => self.note_recorded(steps),
             Intent::Free { block, .. } => {

@@ -31,7 +31,9 @@ pub(super) struct Gather {
 pub(super) enum Whose {
     /// What blocks that grow have given up.
     GivenUp,
-    /// That, but for what the block has given up that wants it; and what is free in open pools.
+    /// All that is free in open pools.
+    All,
+    /// That, and what blocks that grow have given up, but for the one that wants it.
     AllFor(ListIx),
 }
 
@@ -77,6 +79,7 @@ impl Whose {
     pub(super) fn takes_from(self, pools: &Pools<Pool>, list: &FreeList) -> bool {
         match self {
             Whose::GivenUp => pools.is_growing(list),
+            Whose::All => pools.is_open(list),
             Whose::AllFor(_) => pools.gives_back(list),
         }
     }
@@ -84,7 +87,7 @@ impl Whose {
 
 impl<'a> Trim<'a> {
     /// A plan to gather free memory.
-    fn gathering(heap: &'a mut Heap, mut gather: Gather) -> Option<Plan> {
+    pub(super) fn gathering(heap: &'a mut Heap, mut gather: Gather) -> Option<Plan> {
         let mut trim = Self::new(heap);
         let whose = gather.whose;
         let takes_from = |pools: &Pools<Pool>, list: &FreeList| whose.takes_from(pools, list);

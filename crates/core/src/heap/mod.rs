@@ -5,7 +5,7 @@
 //! free memory serves. `grow` and `remap`: one that needs memory mapped; `growing`: in place;
 //! `gather`: with what is free elsewhere. `search`: what there is for one. `free`: the way of a
 //! free. `windows`: where memory of windows goes, idle or home. `commit`: what becomes of a plan.
-//! `trim`: giving memory back. `own_order`: what the program orders itself. `state_machine`: what
+//! `trim`: giving memory back. `compact`: moving what is in the way. `own_order`: what the program orders itself. `state_machine`: what
 //! it has in common with the driver's pools.
 //! Here: the state. Invariants are numbered I1.. and proved by
 //! [`check`](crate::StateMachine::check).
@@ -13,6 +13,7 @@
 mod alloc;
 mod check;
 mod commit;
+mod compact;
 mod free;
 mod gather;
 mod grow;
@@ -218,16 +219,16 @@ impl Heap {
 
     // What blocks are made of.
 
-    /// The handles that the live block at an address leads to, as a whole and in order; `None` if
-    /// it is plain memory, which has none. It keeps them, and they stay where they are (I13): for
-    /// as long as it is not freed nothing need be pinned.
+    /// The handles that the live block at an address leads to, as a whole and in order, for others
+    /// to have; `None` if it is plain memory, which has none. It keeps them, and they stay where
+    /// they are (I13): for as long as it is not freed nothing need be pinned.
     ///
     /// # Errors
     /// There is no such block.
-    pub fn handles_of(&self, address: u64) -> Result<Option<Vec<HandleAt>>, FreeError> {
+    pub fn share(&mut self, address: u64) -> Result<Option<Vec<HandleAt>>, FreeError> {
         let block = &self.space.blocks[self.space.find_live(address)?];
         Ok(match self.space.list(block.list).kind {
-            SegmentKind::Mapped => Some(self.vm.under(block).handles()),
+            SegmentKind::Mapped => Some(self.vm.share(block)),
             SegmentKind::Plain => None,
         })
     }

@@ -172,7 +172,7 @@ impl<'a> Trim<'a> {
             }
         }
         // Last, since giving these back has failed before: nothing waits behind them.
-        self.heap.vm.plan_idle_release(&mut self.steps);
+        self.heap.vm.plan_idle_release(None, &mut self.steps);
     }
 
     /// The segments of some lists, in address order.

@@ -66,6 +66,7 @@ fn answers(heap: &mut Heap, captured: Captured, making_room: &[usize]) -> String
             Next::CollectFences => "collect",
             Next::AwaitFences => "await",
             Next::Synchronize => "synchronize",
+            Next::Compact => "compact",
             Next::Trim => "trim",
             Next::AskProgram => "ask",
             Next::GiveUp(Refusal::Limit) => return answers.join(" "),
@@ -79,10 +80,10 @@ fn answers(heap: &mut Heap, captured: Captured, making_room: &[usize]) -> String
 
 #[test]
 fn the_ladder_is_climbed_by_cost_and_each_rung_once() {
-    let whole = "collect await trim synchronize trim ask synchronize trim";
+    let whole = "collect await trim synchronize compact trim ask synchronize trim";
     assert_eq!(answers(&mut full(), Captured::None, &[]), whole);
     // Tried again after each of them, and refused: the rungs behind it are not climbed again.
-    assert_eq!(answers(&mut full(), Captured::None, &[2, 3, 4, 5, 6]), whole);
+    assert_eq!(answers(&mut full(), Captured::None, &[2, 3, 4, 5, 6, 7]), whole);
 }
 
 #[test]
@@ -125,6 +126,9 @@ fn b30_an_idle_device_is_trimmed_and_then_tried_also_where_nothing_was_given_bac
         miss.note(false);
     }
     miss.note(true);
+    assert!(!miss.is_trying());
+    assert!(matches!(next(&mut heap, &mut miss), Next::Compact));
+    miss.note(false);
     assert!(!miss.is_trying());
     assert!(matches!(next(&mut heap, &mut miss), Next::Trim));
     heap.set_limit(u64::MAX);

@@ -29,7 +29,7 @@ impl PageTable {
                     self.map(first, granule, true, is_home);
                     self.add_windows(first, self.granules.handle(granule).len(), &mut windows);
                 }
-                Step::Unmap { address, bytes } => {
+                Step::Unmap { address, bytes } | Step::Lift { address, bytes, .. } => {
                     let first = self.page_in(segments, address);
                     let pages = (bytes / self.granule_bytes) as usize;
                     let is_pinned = self.pins.touch(address..address + bytes);
@@ -49,6 +49,11 @@ impl PageTable {
                 | Step::Free { .. }
                 | Step::Record { .. }
                 | Step::Wait { .. }
+                | Step::Stage { .. }
+                | Step::Hold
+                | Step::Copy { .. }
+                | Step::FinishCopies
+                | Step::LetGo
                 | Step::SynchronizeDevice => {}
             }
         }

@@ -55,6 +55,8 @@ struct Granule {
     before: u16,
     /// How many its handle has.
     of: u16,
+    /// Others have its handle, too: it is the memory of its addresses for as long as it exists.
+    is_shared: bool,
 }
 
 /// All granules of a heap, of one size.
@@ -89,7 +91,7 @@ impl Granules {
         self.largest = self.largest.max(granules);
         for before in 0..granules {
             let state = GranuleState::Planned;
-            self.table.push(Granule { state, home: None, before, of: granules });
+            self.table.push(Granule { state, home: None, before, of: granules, is_shared: false });
             self.mappings.push(Vec::new());
         }
         id
@@ -175,6 +177,16 @@ impl Granules {
         self.table[handle].iter_mut().for_each(change);
     }
 
+    /// Notes that others have a handle, too.
+    pub(crate) fn set_shared(&mut self, id: GranuleId) {
+        self.set(id, |granule| granule.is_shared = true);
+    }
+
+    /// Whether others have, or had, a granule's handle.
+    pub(crate) fn is_shared(&self, id: GranuleId) -> bool {
+        self.table[id.index()].is_shared
+    }
+
     /// A plan left the granule behind a page; the first such page is its home.
     #[inline]
     pub(crate) fn set_backing(&mut self, id: GranuleId, page: PageAddr) {
@@ -220,7 +232,10 @@ impl Granules {
         let is_planned = self.state(id) == GranuleState::Planned;
         assert!(is_idle || is_planned, "a handle is released that backs something, or is none");
         self.idle_count -= if is_idle { self.handle(id).len() } else { 0 };
-        self.set(id, |granule| (granule.state, granule.home) = (GranuleState::Vacant, None));
+        self.set(id, |granule| {
+            (granule.state, granule.home) = (GranuleState::Vacant, None);
+            granule.is_shared = false;
+        });
         let power = self.table[id.index()].of.ilog2() as usize;
         if self.vacant.len() <= power {
             self.vacant.resize_with(power + 1, Vec::new);

@@ -14,6 +14,7 @@ mod check;
 pub(crate) mod donors;
 pub(crate) mod granule;
 pub(crate) mod handles;
+pub(crate) mod moves;
 pub(crate) mod page;
 pub(crate) mod physical;
 mod pins;
@@ -27,6 +28,7 @@ pub(crate) mod window;
 use crate::id::{GranuleId, SegmentIx};
 use crate::space::block::Block;
 use granule::{Granules, PageAddr};
+use handles::HandleAt;
 use page::{Pages, Return};
 use pins::Pins;
 
@@ -149,6 +151,13 @@ impl PageTable {
     /// How many pins of an address are left; `None` if there was none.
     pub(crate) fn unpin(&mut self, address: u64) -> Option<u64> {
         self.pins.unpin(address)
+    }
+
+    /// The handles behind a block, which do not move for as long as they exist: others have them.
+    pub(crate) fn share(&mut self, block: &Block) -> Vec<HandleAt> {
+        let handles = self.under(block).handles();
+        handles.iter().for_each(|of| self.granules.set_shared(of.granule));
+        handles
     }
 
     /// How much there is of everything.

@@ -102,11 +102,24 @@ impl PageTable {
         steps
     }
 
-    /// Plans to release the handles that are created, back nothing and are mapped nowhere: takes
-    /// them, and adds the steps.
-    pub(crate) fn plan_idle_release(&mut self, steps: &mut Vec<Step>) {
+    /// Plans to release handles that are created, back nothing and are mapped nowhere: all, or so
+    /// many bytes, in as few handles as hold them. Takes them, and adds the steps.
+    pub(crate) fn plan_idle_release(&mut self, bytes: Option<u64>, steps: &mut Vec<Step>) {
         let mut idle = self.granules.idle().to_vec();
         idle.retain(|&granule| self.granules.mappings(granule).is_empty());
+        if let Some(mut left) = bytes {
+            let size = |id: &GranuleId| self.granules.handle(*id).len() as u64 * self.granule_bytes;
+            idle.sort_by_cached_key(size);
+            let mut taken = Vec::new();
+            while left > 0 && !idle.is_empty() {
+                // The smallest that will do, else the largest.
+                let at = idle.partition_point(|id| size(id) < left).min(idle.len() - 1);
+                let id = idle.remove(at);
+                left = left.saturating_sub(size(&id));
+                taken.push(id);
+            }
+            idle = taken;
+        }
         self.granules.take_idle(&idle);
         steps.extend(idle.into_iter().map(|granule| Step::Release { granule }));
     }

@@ -26,7 +26,9 @@ struct Mapping {
 
 #[derive(Debug)]
 struct Physical {
-    start: u64,
+    /// Of each granule, where its bytes are among all there ever were: a copy is the same bytes.
+    /// Of plain memory, where all of them begin.
+    starts: Vec<u64>,
     bytes: u64,
     mappings: usize,
 }
@@ -51,6 +53,17 @@ pub struct Device {
     worked: Vec<(Range<u64>, Clock)>,
     /// The same by the addresses it was done through.
     worked_through: Vec<(Range<u64>, Clock)>,
+    pub moving: Moving,
+}
+
+/// What a plan that moves memory has come to.
+#[derive(Debug, Default)]
+pub struct Moving {
+    pub is_held: bool,
+    are_copied: bool,
+    staged: Vec<GranuleId>,
+    /// Handles whose bytes are elsewhere now, unless that is undone.
+    lifted: Vec<GranuleId>,
 }
 
 const LOWEST_ADDRESS: u64 = 1 << 40;
@@ -70,6 +83,7 @@ impl Device {
             next_physical: 0,
             worked: Vec::new(),
             worked_through: Vec::new(),
+            moving: Moving::default(),
         }
     }
 
@@ -109,6 +123,28 @@ impl Device {
                 self.clocks.wait(stream, fence);
             }
             Step::SynchronizeDevice => self.clocks.synchronize(),
+            Step::Stage { granule, bytes } => {
+                assert_eq!(self.granules.get(&granule).map(|one| one.bytes), Some(bytes));
+                self.moving.staged.push(granule);
+            }
+            Step::Hold => {
+                // All that was queued is done, and the host has seen it.
+                self.clocks.synchronize();
+                let host = self.clocks.host();
+                self.worked_through.retain(|(_, work)| !host.covers(work));
+                self.moving.is_held = true;
+            }
+            Step::Copy { address, bytes, granule } => self.copy(address, bytes, granule),
+            Step::FinishCopies => self.moving.are_copied = true,
+            Step::Lift { address, bytes, granule } => {
+                assert!(self.moving.is_held && self.moving.are_copied, "lifted under kernels");
+                let mapping = self.mappings.get(&address);
+                let is_whole = mapping.is_some_and(|m| (m.bytes, m.granule) == (bytes, granule));
+                assert!(is_whole, "{granule:?} is not what is at {address:#x}");
+                self.unmap(address, bytes);
+                self.moving.lifted.push(granule);
+            }
+            Step::LetGo => self.moving.is_held = false,
         }
         Ok(None)
     }
@@ -120,8 +156,43 @@ impl Device {
             Step::Map { address, bytes, .. } => self.unmap(address, bytes),
             Step::Reserve { bytes, .. } => self.unreserve(given, bytes),
             Step::Malloc { .. } => self.free(given),
+            Step::Lift { address, bytes, granule } => {
+                self.map(address, bytes, granule);
+                self.mappings.entry(address).and_modify(|one| one.is_accessible = true);
+                self.moving.lifted.clear();
+            }
             _ => {}
         }
+    }
+
+    /// A plan is over, done or undone.
+    pub fn end_move(&mut self) {
+        let Moving { lifted, staged, .. } = std::mem::take(&mut self.moving);
+        // The others' bytes are nobody's.
+        for granule in if lifted.is_empty() { staged } else { lifted } {
+            let Some(bytes) = self.granules.get(&granule).map(|one| one.bytes) else { continue };
+            let starts = self.new_starts(bytes);
+            self.granules.entry(granule).and_modify(|one| one.starts = starts);
+        }
+    }
+
+    fn copy(&mut self, address: u64, bytes: u64, granule: GranuleId) {
+        assert!(self.moving.is_held, "copied under kernels");
+        assert!(self.moving.staged.contains(&granule), "copied to where nothing is mapped");
+        let pages = (address..address + bytes).step_by(self.granule_bytes as usize);
+        let starts = pages.map(|page| {
+            let from = self.physical(page, self.granule_bytes);
+            from.unwrap_or_else(|| panic!("copied from {page:#x}"))[0].start
+        });
+        let starts: Vec<u64> = starts.collect();
+        self.granules.entry(granule).and_modify(|one| one.starts = starts);
+        self.moving.are_copied = false;
+    }
+
+    fn new_starts(&mut self, bytes: u64) -> Vec<u64> {
+        let start = self.next_physical;
+        self.next_physical += bytes;
+        (start..self.next_physical).step_by(self.granule_bytes as usize).collect()
     }
 
     /// Bytes of physical memory that are out.
@@ -167,9 +238,7 @@ impl Device {
         if bytes > self.capacity_bytes || self.held_bytes() + bytes > self.capacity_bytes {
             return Err(Refusal::OutOfMemory);
         }
-        let start = self.next_physical;
-        self.next_physical += bytes;
-        Ok(Physical { start, bytes, mappings: 0 })
+        Ok(Physical { starts: self.new_starts(bytes), bytes, mappings: 0 })
     }
 
     fn reserve(&mut self, bytes: u64, alignment: u64) -> Result<u64, Refusal> {
@@ -224,6 +293,13 @@ impl Device {
     }
 
     fn unmap(&mut self, address: u64, bytes: u64) {
+        // What was queued since a hold begins after it.
+        let held = self.moving.is_held.then(|| std::mem::take(&mut self.worked_through));
+        self.unmap_complete(address, bytes);
+        self.worked_through.extend(held.into_iter().flatten());
+    }
+
+    fn unmap_complete(&mut self, address: u64, bytes: u64) {
         assert!(self.is_mapped(address, bytes), "{bytes} bytes at {address:#x} are not mapped");
         let inside: Vec<u64> =
             self.mappings.range(address..address + bytes).map(|m| *m.0).collect();
@@ -253,20 +329,26 @@ impl Device {
         if let Some((&start, plain)) = self.plain.range(..=address).next_back()
             && address < start + plain.bytes
         {
-            let from = plain.start + (address - start);
+            let from = plain.starts[0] + (address - start);
             let is_inside = address + bytes <= start + plain.bytes;
             return is_inside.then(|| std::iter::once(from..from + bytes).collect());
         }
         let (mut at, end) = (address, address + bytes);
-        let mut ranges = Vec::new();
+        let mut ranges: Vec<Range<u64>> = Vec::new();
         while at < end {
             let (&start, mapping) = self.mappings.range(..=at).next_back()?;
             if at >= start + mapping.bytes || !mapping.is_accessible {
                 return None;
             }
-            let until = end.min(start + mapping.bytes);
-            let base = self.granules.get(&mapping.granule)?.start;
-            ranges.push(base + (at - start)..base + (until - start));
+            let page = (at - start) / self.granule_bytes;
+            let first = start + page * self.granule_bytes;
+            let until = end.min(first + self.granule_bytes);
+            let base = self.granules.get(&mapping.granule)?.starts[page as usize];
+            let range = base + (at - first)..base + (until - first);
+            match ranges.last_mut() {
+                Some(Range { end, .. }) if *end == range.start => *end = range.end,
+                _ => ranges.push(range),
+            }
             at = until;
         }
         Some(ranges)

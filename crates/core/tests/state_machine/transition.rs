@@ -63,6 +63,11 @@ pub enum Transition {
     Synchronize {
         fate: Fate,
     },
+    /// Moves memory for a request, or all that can move.
+    Compact {
+        bytes: Option<u64>,
+        fate: Fate,
+    },
     ResetPeaks,
     AddStream,
     RetireStream {
@@ -198,6 +203,8 @@ fn transitions(granule_bytes: u64) -> impl Strategy<Value = Transition> {
         6 => (0..4usize, fate()).prop_map(|(nth, fate)| Transition::Resume { nth, fate }),
         5 => fate().prop_map(|fate| Transition::Trim { fate }),
         2 => fate().prop_map(|fate| Transition::Synchronize { fate }),
+        5 => (proptest::option::of(bytes(granule_bytes)), fate())
+            .prop_map(|(bytes, fate)| Transition::Compact { bytes, fate }),
         1 => Just(Transition::ResetPeaks),
         2 => Just(Transition::AddStream),
         2 => (0..4usize, fate()).prop_map(|(nth, fate)| Transition::RetireStream { nth, fate }),
@@ -231,7 +238,76 @@ impl ReferenceStateMachine for Runs {
     }
 }
 
+/// Runs in which memory moves often: large handles, of which parts are freed.
+pub struct MovingRuns;
+
+impl ReferenceStateMachine for MovingRuns {
+    type State = Setup;
+    type Transition = Transition;
+
+    fn init_state() -> BoxedStrategy<Setup> {
+        let prefer = prop_oneof![Just(Prefer::Memory), Just(Prefer::Balanced)];
+        let capacity_bytes = prop_oneof![Just(48 * MIB), Just(128 * MIB), Just(1024 * MIB)];
+        let setup =
+            (prefer, capacity_bytes, 1..=3usize).prop_map(|(prefer, bytes, streams)| Setup {
+                held_per_handle: 1,
+                prefer,
+                device_bytes: bytes,
+                capacity_bytes: bytes,
+                streams,
+                ..Setup::default()
+            });
+        setup.boxed()
+    }
+
+    fn transitions(setup: &Setup) -> BoxedStrategy<Transition> {
+        let granule_bytes = setup.granule_bytes;
+        let bytes = (1..14u64).prop_map(move |halves| halves * granule_bytes / 2);
+        let allocate = (0..3usize, bytes.clone(), fate()).prop_map(|(stream, bytes, fate)| {
+            let captured = Captured::None;
+            Transition::Allocate { pool: 0, stream, bytes, captured, fated: 3, fate }
+        });
+        let nth = || 0..64usize;
+        let steps = prop_oneof![
+            40 => allocate,
+            30 => nth().prop_map(|nth| Transition::Free { nth, fate: Fate::Complete }),
+            15 => (proptest::option::of(bytes), fate())
+                .prop_map(|(bytes, fate)| Transition::Compact { bytes, fate }),
+            10 => (0..4usize, fate()).prop_map(|(nth, fate)| Transition::Resume { nth, fate }),
+            20 => transitions(granule_bytes),
+        ];
+        steps.boxed()
+    }
+
+    fn apply(setup: Setup, _: &Transition) -> Setup {
+        setup
+    }
+}
+
 struct HeapAgainstReference;
+struct MovingHeapAgainstReference;
+
+impl StateMachineTest for MovingHeapAgainstReference {
+    type SystemUnderTest = World;
+    type Reference = MovingRuns;
+
+    fn init_test(setup: &Setup) -> World {
+        World::new(setup)
+    }
+
+    fn apply(mut world: World, _: &Setup, transition: Transition) -> World {
+        world.apply(transition);
+        world
+    }
+
+    fn check_invariants(world: &World, _: &Setup) {
+        world.verify();
+    }
+
+    fn teardown(world: World, _: Setup) {
+        world.finish();
+    }
+}
 
 impl StateMachineTest for HeapAgainstReference {
     type SystemUnderTest = World;
@@ -309,6 +385,8 @@ impl World {
                 }
             }
             Transition::SetLimit { bytes } => self.heap.set_limit(bytes),
+            // Who moves memory has a lock that these take.
+            Transition::Pin { .. } | Transition::Trim { .. } if self.is_moving() => {}
             Transition::Pin { nth } => {
                 if let Some(address) = self.nth_live(nth) {
                     self.pin(address);
@@ -321,6 +399,8 @@ impl World {
 
     fn apply_to_device(&mut self, transition: Transition) {
         match transition {
+            // A stream that is held does nothing.
+            Transition::Progress { .. } if self.device.moving.is_held => {}
             Transition::Progress { queue, items } => {
                 self.device.clocks.progress(queue % self.device.clocks.len(), items);
             }
@@ -340,6 +420,9 @@ impl World {
             }
             Transition::Synchronize { fate } => {
                 self.synchronize(fate);
+            }
+            Transition::Compact { bytes, fate } => {
+                self.compact(bytes, fate);
             }
             Transition::ResetPeaks => self.reset_peaks(),
             Transition::AddStream if self.reference.streams.len() < 4 => {
@@ -384,4 +467,11 @@ prop_state_machine! {
 
     #[test]
     fn heap_agrees_with_the_reference(sequential 1..96 => HeapAgainstReference);
+}
+
+prop_state_machine! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn heap_whose_memory_moves_agrees_with_it(sequential 1..160 => MovingHeapAgainstReference);
 }

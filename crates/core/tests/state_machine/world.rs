@@ -215,6 +215,26 @@ impl World {
         self.launch(plan, Purpose::Trim, fate) != Carried::Abandoned
     }
 
+    /// Moves live memory together, a step of it: for a request, or all. False if there is nothing to
+    /// do. One at a time: who moves memory has a lock.
+    pub fn compact(&mut self, bytes: Option<u64>, fate: Fate) -> bool {
+        if self.flights.iter().any(Flight::is_alone) {
+            return false;
+        }
+        let plan = match bytes {
+            Some(bytes) => self.heap.plan_compaction_for(bytes),
+            None => self.heap.plan_full_compaction(),
+        };
+        let Some(plan) = plan else { return false };
+        assert!(!plan.steps().is_empty(), "a move of nothing");
+        self.launch(plan, Purpose::Move, fate) != Carried::Abandoned
+    }
+
+    /// Whether a plan is under way whose maker has the lock under which memory moves.
+    pub fn is_moving(&self) -> bool {
+        self.flights.iter().any(|flight| matches!(flight.purpose, Purpose::Move))
+    }
+
     /// I12, B26: no address of a private pool is given up while the pool lives, except where a
     /// plan failed half way.
     fn assert_spares_live_pools(&self, plan: &Plan, segments: &[SegmentView]) {

@@ -31,7 +31,7 @@ impl Allocator {
     /// Pins the live block that starts at an address: its memory stays where it is, also once the
     /// block is free, until it is unpinned. It is not remapped or given back, and serves
     /// requests at its own place as ever. Pins add up, and cover whole handles. Makes no driver
-    /// call.
+    /// call, and waits for misses and trims under way.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -55,9 +55,9 @@ impl Allocator {
     /// There is no such block, or the memory is in the driver's own pools.
     pub fn pin_mapping(&self, address: u64) -> Result<(), PinError> {
         match &self.engine.backend {
-            BackendState::Heap(heap) => {
+            BackendState::Heap(heap) => self.engine.while_nothing_moves(|| {
                 Ok(heap.change(|heap| heap.pin_mapping(address)).map_err(FreeError::from)??)
-            }
+            }),
             BackendState::AsyncPools(_) => Err(PinError::DriversOwn),
         }
     }

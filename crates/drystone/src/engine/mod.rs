@@ -8,13 +8,14 @@
 //! and frees never take; and while the device is waited for, others grow. A memory provider is a
 //! driver in this, and so is who is told of changes of mappings (`executor::observe`).
 //!
-//! `recover`: the way of a request that misses. `growing`: blocks that grow in place. `share`:
+//! `recover`: the way of a request that misses. `compact`: memory that moves. `growing`: blocks that grow in place. `share`:
 //! memory for other processes, and theirs (`imports`). `streams`: which come and go; `marks`: what
 //! their calls do for others; `own_order`: the order that the program makes; `captures`: those that
 //! are told of. `waiting`: what has passed, and
 //! waiting until it has.
 
 mod captures;
+pub(crate) mod compact;
 mod growing;
 mod imports;
 mod marks;
@@ -25,6 +26,7 @@ mod streams;
 mod waiting;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use drystone_core::{
     AsyncPools, FreeError, FreeOutcome, Freed, Granted, Plan, PoolId, RecordStreamError,
@@ -33,6 +35,7 @@ use drystone_core::{
 use drystone_driver::{Driver, DriverError, Relaxed, Stream};
 use parking_lot::Mutex;
 
+use self::compact::Pause;
 use self::imports::Imports;
 use crate::backend::async_pools::PoolsDevice;
 use crate::backend::{BackendState, heap};
@@ -61,6 +64,9 @@ pub(crate) struct Engine {
     pub(crate) tags: Tags,
     pub(crate) recorder: Arc<Recorder>,
     imports: Imports,
+    /// Other devices may use the memory, on streams that nobody here knows.
+    has_peers: AtomicBool,
+    pause: Mutex<Pause>,
 }
 
 impl Engine {
@@ -76,6 +82,8 @@ impl Engine {
             recorder: Arc::new(Recorder::new(Arc::clone(&told))),
             told,
             imports: Imports::default(),
+            has_peers: AtomicBool::new(false),
+            pause: Mutex::default(),
         }
     }
 
@@ -321,7 +329,16 @@ impl Engine {
         self.synchronize().map_err(TrimError::before_anything)?;
         self.let_go_of_imports();
         let _growth = self.growth.lock();
-        self.backend.trim(&self.executor)
+        let given_back_bytes = self.backend.trim(&self.executor)?;
+        if !self.may_move() || self.compact_all(None).moves == 0 {
+            return Ok(given_back_bytes);
+        }
+        let trimmed = self.backend.trim(&self.executor);
+        let add = |error: TrimError| TrimError {
+            given_back_bytes: given_back_bytes + error.given_back_bytes,
+            ..error
+        };
+        Ok(given_back_bytes + trimmed.map_err(add)?)
     }
 
     /// Waits until the device is idle and gives back what released pools have unused. Returns the
@@ -348,6 +365,7 @@ impl Engine {
             BackendState::Heap(heap) => {
                 self.refuse_at_the_end().map_err(failed)?;
                 let _growth = self.growth.lock();
+                self.has_peers.store(true, Ordering::Relaxed);
                 heap::enable_peer_access(&self.executor, heap, peer_ordinal)?;
                 self.open_imports().map_err(failed)
             }

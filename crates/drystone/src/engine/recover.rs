@@ -86,6 +86,7 @@ impl Engine {
             match &next {
                 Next::AwaitFences => telemetry::recovers("waiting for fences", bytes),
                 Next::Synchronize => telemetry::recovers("waiting for the device", bytes),
+                Next::Compact => telemetry::recovers("moving live memory together", bytes),
                 Next::Trim => telemetry::recovers("giving memory back", bytes),
                 Next::AskProgram => telemetry::recovers("asking the program", bytes),
                 _ => {}
@@ -104,6 +105,7 @@ impl Engine {
                 Next::Synchronize => {
                     miss.note(MutexGuard::unlocked(growth, || self.synchronize().is_ok()));
                 }
+                Next::Compact => miss.note(self.compact_for(bytes)),
                 Next::Trim => miss.note(self.gives_back()),
                 Next::AskProgram => miss.note(MutexGuard::unlocked(growth, || self.ask(bytes))),
                 Next::GiveUp(refusal) => {

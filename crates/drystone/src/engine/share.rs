@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use drystone_core::GranuleId;
+use drystone_core::{FreeError, GranuleId};
 use drystone_driver::{Call, Descriptor, DriverError, ErrorCode};
 
 use super::Engine;
@@ -21,7 +21,7 @@ impl Engine {
         self.refuse_at_the_end()?;
         // No handle is released meanwhile.
         let _growth = self.growth.lock();
-        let handles = heap.read().handles_of(address)?;
+        let handles = heap.change(|heap| heap.share(address)).map_err(FreeError::from)??;
         let handles = handles.ok_or(ShareError::Plain { address })?;
         let offset_bytes = handles.first().map_or(0, |first| address - first.address);
         let exported = handles.iter().map(|handle| {

@@ -8,16 +8,19 @@
 //! a thread that is relaxed; waiting for the device and giving memory back are not.
 //! `events` (over `spare`), `handles`, and `crate::streams`: the tables that join names of the heap
 //! and handles of the driver.
+//! `moving`: streams that are held while memory moves, and where it is written meanwhile.
 //! `observe`: who is told of what was done. `calling_out`: what that may not do meanwhile.
 
 mod calling_out;
 pub(crate) mod captures;
 pub(crate) mod events;
 pub(crate) mod handles;
+pub(crate) mod moving;
 pub(crate) mod observe;
 mod spare;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use drystone_core::{
     Captured, Failure, Fence, GranuleId, Plan, PoolId, StateMachine, Step, StreamId,
@@ -31,6 +34,7 @@ use self::calling_out::CallingOut;
 use self::captures::Captures;
 use self::events::Events;
 use self::handles::Handles;
+use self::moving::{Moving, Scratch};
 use self::observe::Observer;
 use crate::error::{is_final, poisoned};
 use crate::memory_provider::{MemoryProvider, MemoryProviders, provided, taken_back};
@@ -48,6 +52,9 @@ pub(crate) struct Executor {
     pub(crate) observer: Observer,
     pub(crate) calling_out: CallingOut,
     pub(crate) captures: Captures,
+    pub(crate) scratch: Scratch,
+    /// Who was told that memory goes has pinned some since.
+    pub(crate) is_vetoed: AtomicBool,
     /// Plans to record fences on a stream that was being captured.
     until_capture_ends: Mutex<Vec<Plan>>,
 }
@@ -63,6 +70,8 @@ impl Executor {
             observer: Observer::default(),
             calling_out: CallingOut::default(),
             captures: Captures::default(),
+            scratch: Scratch::default(),
+            is_vetoed: AtomicBool::new(false),
             until_capture_ends: Mutex::default(),
         }
     }
@@ -137,6 +146,7 @@ impl Executor {
     ) -> Result<u64, Failure<DriverError>> {
         let provider = pool.and_then(|pool| self.providers.lock().of(pool));
         let (steps, ordinal) = (plan.steps(), || self.driver.info().ordinal);
+        self.is_vetoed.store(false, Ordering::Relaxed);
         self.observer.tell_what_goes(&self.calling_out, ordinal, steps);
         let carried_out = self.do_steps(plan, provider.as_ref());
         let (in_effect, given) = match &carried_out {
@@ -235,8 +245,12 @@ impl Executor {
         provider: Option<&Arc<dyn MemoryProvider>>,
     ) -> Result<u64, Failure<DriverError>> {
         let mut given = 0;
+        let mut moving = Moving::new(self);
         for (failed_at, step) in plan.steps().iter().enumerate() {
-            let done = self.step(step, provider);
+            let done = match moving.step(step) {
+                Some(done) => done.map(|()| None),
+                None => self.step(step, provider),
+            };
             telemetry::step(step, done.as_ref().err());
             match done {
                 Ok(address) => given = address.unwrap_or(given),
@@ -279,6 +293,13 @@ impl Executor {
             Step::Record { fence } => self.record(fence).map(|()| None),
             Step::Wait { stream, fence } => self.wait(stream, fence).map(|()| None),
             Step::SynchronizeDevice => driver.synchronize_device().map(|()| None),
+            // Those of a move, which has what it needs for them.
+            Step::Stage { .. }
+            | Step::Hold
+            | Step::Copy { .. }
+            | Step::FinishCopies
+            | Step::Lift { .. }
+            | Step::LetGo => Ok(None),
         }
     }
 
@@ -347,6 +368,8 @@ impl Executor {
             handles.close_descriptor(granule);
             handles.get(Call::Release, granule)?
         };
+        // Memory that is mapped somewhere still would stay taken, too.
+        self.scratch.give_back(&*self.driver);
         self.driver.release(handle)?;
         self.handles.lock().set(granule, None);
         Ok(())
@@ -359,6 +382,7 @@ impl Executor {
             let undone = match *step {
                 Step::Create { granule, .. } => self.release(granule),
                 Step::Map { address, bytes, .. } => driver.unmap(address, bytes),
+                Step::Lift { address, bytes, granule } => self.put_back(address, bytes, granule),
                 // Access goes with the mapping; what else there is to undo is the last step of its
                 // plan.
                 _ => Ok(()),

@@ -105,7 +105,9 @@ const fn change_of(step: &Step, given: u64) -> Option<MappingChange> {
     let (address, bytes, is_backed, kind) = match *step {
         Step::Map { address, bytes, .. } => (address, bytes, true, SegmentKind::Mapped),
         Step::Malloc { bytes } => (given, bytes, true, SegmentKind::Plain),
-        Step::Unmap { address, bytes } => (address, bytes, false, SegmentKind::Mapped),
+        Step::Unmap { address, bytes } | Step::Lift { address, bytes, .. } => {
+            (address, bytes, false, SegmentKind::Mapped)
+        }
         Step::Free { address, bytes } => (address, bytes, false, SegmentKind::Plain),
         _ => return None,
     };

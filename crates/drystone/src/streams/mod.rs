@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use drystone_core::StreamId;
 use drystone_driver::{Call, CaptureStatus, Driver, DriverError, ErrorCode, Stream, StreamUid};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use met::Time;
 
@@ -38,6 +38,10 @@ pub enum StreamEnd {
     Unknown,
 }
 
+/// Tells the streams that may use an allocator's memory beside those that were added, for as long
+/// as the call lasts.
+pub type OtherStreams = fn(&mut dyn FnMut(Vec<Stream>));
+
 /// The streams of an allocator.
 #[derive(Debug)]
 pub(crate) struct Streams {
@@ -54,6 +58,8 @@ pub(crate) struct Streams {
     /// Of whom a fence is wanted with their next call, and all that may be of another context: a
     /// bit for each 64th stream.
     wanted: AtomicU64,
+    /// Who tells of streams that were not added; `None`: nobody, and there may be any.
+    others: RwLock<Option<OtherStreams>>,
 }
 
 impl Streams {
@@ -66,6 +72,7 @@ impl Streams {
             has_passing: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
             wanted: AtomicU64::new(0),
+            others: RwLock::new(None),
         }
     }
 
@@ -128,6 +135,25 @@ impl Streams {
             found.filter(|&found| found == id).ok_or_else(gone)?;
         }
         Ok((stream, status))
+    }
+
+    /// From now on every stream that may use memory is known, or told of by this.
+    pub(crate) fn know_all(&self, others: OtherStreams) {
+        *self.others.write() = Some(others);
+    }
+
+    /// Whether every stream that may use memory can be held: each is known, and its handle is its
+    /// own until it is retired.
+    pub(crate) fn are_all_known(&self) -> bool {
+        self.others.read().is_some() && self.lock().live().all(|known| !known.is_passing)
+    }
+
+    /// Runs something with the streams that were not added, of which none is destroyed meanwhile.
+    pub(crate) fn with_others(&self, run: &mut dyn FnMut(Vec<Stream>)) {
+        match *self.others.read() {
+            Some(tell) => tell(run),
+            None => run(Vec::new()),
+        }
     }
 
     /// The device was reset. From now on every hit is looked at.

@@ -143,6 +143,31 @@ impl Driver for SimDevice {
         self.call(Call::FreeAsync, 0, address, |state| state.free_async(address, stream))
     }
 
+    fn hold(&self, _streams: &[Stream]) -> Result<drystone_driver::Hold> {
+        self.call(Call::Hold, 0, 0, |state| {
+            let until = state.streams.idle_ns(Context::PRIMARY);
+            if until > state.clock.now_ns() + 2_000_000 {
+                state.wait_until(state.clock.now_ns() + 2_000_000);
+                return Err(ErrorCode::NotReady);
+            }
+            state.wait_until_idle(Context::PRIMARY);
+            Ok(drystone_driver::Hold(1))
+        })
+    }
+
+    fn let_go(&self, _hold: drystone_driver::Hold) {}
+
+    fn copy(&self, _to: u64, _from: u64, bytes: u64) -> Result<()> {
+        self.call(Call::Copy, bytes, 0, |state| {
+            state.clock.advance_by((bytes as f64 * 2.0 / 1.5e12 * 1e9) as u64);
+            Ok(())
+        })
+    }
+
+    fn finish_copies(&self) -> Result<()> {
+        self.call(Call::FinishCopies, 0, 0, |_| Ok(()))
+    }
+
     fn create_event(&self) -> Result<Event> {
         self.call(Call::CreateEvent, 0, 0, |state| Ok(state.events.create()))
     }

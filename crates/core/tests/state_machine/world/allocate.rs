@@ -11,7 +11,7 @@ use crate::clocks::Clock;
 use crate::reference::{Block, rounded, size_class};
 
 /// A request makes progress with every plan; no honest one needs more.
-const PLANS_MAX: usize = 8;
+const PLANS_MAX: usize = 12;
 
 impl World {
     /// Makes a request and carries its plans out, the `fated`-th with that fate. Returns the
@@ -33,6 +33,10 @@ impl World {
                 self.assert_refusal(request, error, &before);
                 return None;
             }
+        }
+        if self.is_moving() {
+            // A miss waits for the end of it.
+            return None;
         }
         let mut miss = Miss::new(self.pools[pool].0, stream, bytes, captured);
         let (mut has_failed, mut has_waited) = (false, false);

@@ -45,6 +45,7 @@ pub enum Purpose {
     Retire(StreamId),
     Synchronize { fences: Vec<Fence>, quarantined: Vec<u64> },
     Trim,
+    Move,
 }
 
 /// A plan under way.
@@ -57,6 +58,13 @@ pub struct Flight {
     /// Physical bytes taken and given back so far, of which the heap does not know yet.
     taken_bytes: u64,
     returned_bytes: u64,
+}
+
+impl Flight {
+    /// Whether nothing of its kind may be under way beside a move: what changes the map.
+    pub fn is_alone(&self) -> bool {
+        matches!(self.purpose, Purpose::Request(_) | Purpose::Trim | Purpose::Move)
+    }
 }
 
 impl World {
@@ -100,7 +108,8 @@ impl World {
         let steps = flight.plan.steps().len();
         let until = match fate {
             Fate::Complete => steps,
-            Fate::Open { done } => done.min(steps),
+            // Nobody sees live memory between two places.
+            Fate::Open { done } => done.min(lifted_at(&flight.plan)).min(steps),
             Fate::Fail { after, .. } => after.min(steps.saturating_sub(1)),
         };
         while flight.done < until {
@@ -126,7 +135,14 @@ impl World {
         }
     }
 
+    fn end_move(&mut self, flight: &Flight) {
+        if matches!(flight.purpose, Purpose::Move) {
+            self.device.end_move();
+        }
+    }
+
     pub(super) fn commit(&mut self, flight: Flight) -> Carried {
+        self.end_move(&flight);
         if let (Purpose::Request(_), Some(miss)) = (&flight.purpose, &mut self.miss) {
             self.heap.carried_out(miss, flight.plan, Ok(flight.given));
             return Carried::HandedBack;
@@ -157,7 +173,7 @@ impl World {
                     self.note_complete(&block);
                 }
             }
-            Purpose::Trim => assert_eq!(committed, Committed::Prepared),
+            Purpose::Trim | Purpose::Move => assert_eq!(committed, Committed::Prepared),
         }
         Carried::Committed(committed)
     }
@@ -177,15 +193,17 @@ impl World {
             // The undo stops at a step that has something to undo; where there is none, steps
             // that were done may be said to stand.
             let stays = |step: &&Step| matches!(step, Step::Create { .. } | Step::Map { .. });
+            let before = done.len().min(lifted_at(&flight.plan));
             let places: Vec<usize> =
-                (0..done.len()).filter(|&at| stays(&&done[at])).map(|at| at + 1).collect();
-            in_effect = if places.is_empty() { done.len() } else { places[stop % places.len()] };
+                (0..before).filter(|&at| stays(&&done[at])).map(|at| at + 1).collect();
+            in_effect = if places.is_empty() { before } else { places[stop % places.len()] };
         }
         if flight.plan.is_all_or_nothing() {
             for step in done[in_effect..].iter().rev() {
                 self.device.undo(step, flight.given);
             }
         }
+        self.end_move(&flight);
         let is_last_chance = matches!(flight.purpose, Purpose::Retire(_));
         assert!(why != Some(Refusal::StreamIsGone) || !is_last_chance);
         if let (Purpose::Request(_), Some(miss)) = (&flight.purpose, &mut self.miss) {
@@ -201,7 +219,8 @@ impl World {
                     Away::Quarantined;
             }
             Purpose::Retire(stream) => self.device.clocks.destroy(stream),
-            Purpose::Request(_) | Purpose::Synchronize { .. } | Purpose::Trim => {}
+            Purpose::Request(_) | Purpose::Synchronize { .. } => {}
+            Purpose::Trim | Purpose::Move => {}
         }
         Carried::Abandoned
     }
@@ -224,6 +243,12 @@ impl World {
         let is_end = |step: &&Step| matches!(step, Step::Unreserve { .. } | Step::Free { .. });
         steps.filter(is_end).count() as u64
     }
+}
+
+/// Up to which step a plan leaves live memory where it is.
+fn lifted_at(plan: &Plan) -> usize {
+    let lifted = plan.steps().iter().position(|step| matches!(step, Step::Lift { .. }));
+    lifted.unwrap_or(usize::MAX)
 }
 
 /// Bytes that a plan adds to the reserved ones.

@@ -1,0 +1,134 @@
+//! Compaction: what is live in handles that are in use in part moves together, behind addresses
+//! that stay, and whole handles are left over.
+//!
+//! A plan moves one handle. It is begun for a request only where all that is unused, together with
+//! what moves give, holds the request: else nothing is touched. What a move takes comes from what
+//! the device has left, from a handle that backs nothing, or from one of free memory that is given
+//! back first. The caller holds every stream that may use the memory, which no plan can see to.
+
+use std::ops::Range;
+
+use super::Heap;
+use super::gather::{Gather, Whose};
+use super::trim::Trim;
+use crate::plan::{Intent, Plan};
+use crate::policy::SegmentKind;
+use crate::space::block::{BlockIndex, BlockState};
+use crate::state_machine::StateMachine;
+use crate::vm::moves::Sparse;
+
+/// A handle, and a free block that lies in it.
+type Victim = (Sparse, BlockIndex);
+
+impl Heap {
+    /// Plans the next step towards a request of so many bytes that was refused for want of memory:
+    /// a move, or what has to go before one. `None` if there is nothing to be done, or nothing that
+    /// would suffice. To be called again until then, or until a plan fails.
+    pub fn plan_compaction_for(&mut self, bytes: u64) -> Option<Plan> {
+        let needed_bytes = bytes.checked_next_multiple_of(self.vm.granule_bytes())?;
+        let left_bytes = self.headroom.left_bytes(&self.stats);
+        let unused_bytes = self.unused_bytes().saturating_add(left_bytes);
+        let missing_bytes = needed_bytes.saturating_sub(unused_bytes);
+        if missing_bytes == 0 {
+            return None;
+        }
+        self.plan_compaction(missing_bytes)
+    }
+
+    /// Plans the next step of moving all that can move, so that nothing unused is left in handles
+    /// in use. `None` once that is so, or where nothing more can move.
+    pub fn plan_full_compaction(&mut self) -> Option<Plan> {
+        self.plan_compaction(0)
+    }
+
+    /// Plans a step that leads to so many unused bytes more; of 0 bytes, to as many as there are.
+    fn plan_compaction(&mut self, missing_bytes: u64) -> Option<Plan> {
+        self.space.end_trails();
+        self.windows().send_all_home();
+        let granule_bytes = self.vm.granule_bytes();
+        let victims = self.victims();
+        let free_bytes: u64 = victims.iter().map(|(one, _)| one.free_bytes(granule_bytes)).sum();
+        if free_bytes < missing_bytes || victims.is_empty() {
+            // Windows that wait for their next use keep handles where they are.
+            return self.plan_eviction();
+        }
+        // By what it costs for each byte that is wanted.
+        let price = |(one, _): &&Victim| {
+            let free_bytes = one.free_bytes(granule_bytes);
+            let wanted = if missing_bytes > 0 { free_bytes.min(missing_bytes) } else { free_bytes };
+            (one.price() << 32) / (wanted / granule_bytes).max(1)
+        };
+        let (victim, within) = victims.iter().min_by_key(price)?;
+        let created_bytes = self.vm.bytes_to_create(victim);
+        match created_bytes.checked_sub(self.headroom.left_bytes(&self.stats)) {
+            None | Some(0) => Some(self.plan_move(victim, *within, created_bytes)),
+            Some(lacking_bytes) => self.plan_room_for_moves(lacking_bytes),
+        }
+    }
+
+    /// Plans to give back memory that backs nothing, so that so many bytes more can be created; or
+    /// to unmap some that is free first.
+    fn plan_room_for_moves(&mut self, lacking_bytes: u64) -> Option<Plan> {
+        let mut steps = Vec::new();
+        self.vm.plan_idle_release(Some(lacking_bytes), &mut steps);
+        if steps.is_empty() {
+            let whose = Whose::All;
+            let gather = Gather { bytes: lacking_bytes, beyond_bytes: u64::MAX, whose };
+            return Trim::gathering(self, gather);
+        }
+        Some(Plan { steps, intent: Intent::Trim { releases: Vec::new() } })
+    }
+
+    /// Plans the move of a handle that a free block lies in, which takes so many new bytes.
+    fn plan_move(&mut self, victim: &Sparse, within: BlockIndex, created_bytes: u64) -> Plan {
+        let space = &mut self.space;
+        let mut first = within;
+        while space.blocks[first].address > victim.addresses.start {
+            first = space.blocks[first].previous;
+        }
+        let ranges = victim.free_ranges(self.vm.granule_bytes()).into_iter();
+        // From the last to the first: what is cut off a block stands behind what it keeps.
+        let claim = |range: Range<u64>| space.claim_range(first, range.start, range.end);
+        let emptied: Vec<BlockIndex> = ranges.rev().map(claim).collect();
+        self.headroom.plan(created_bytes);
+        let steps = self.vm.plan_move(victim);
+        Plan { steps, intent: Intent::Move { emptied, created_bytes } }
+    }
+
+    /// The handles of which a move gives something back, each with a free block that lies in it.
+    fn victims(&self) -> Vec<Victim> {
+        let Heap { space, vm, pools, .. } = self;
+        let (blocks, granule_bytes) = (&space.blocks, vm.granule_bytes());
+        let lists = space.lists().iter();
+        let lists = lists.filter(|list| list.kind == SegmentKind::Mapped && pools.is_open(list));
+        let free = lists.flat_map(|list| list.filed_from(blocks, granule_bytes));
+        let mut places: Vec<(u64, BlockIndex)> = Vec::new();
+        for index in free.filter(|&index| !blocks[index].is_window) {
+            let start = blocks[index].address.next_multiple_of(granule_bytes);
+            let end = blocks[index].end() - blocks[index].end() % granule_bytes;
+            if start < end {
+                places.extend([(start, index), (end - granule_bytes, index)]);
+            }
+        }
+        places.sort_by_cached_key(|place| place.0);
+        let mut victims: Vec<Victim> = Vec::new();
+        for (address, index) in places {
+            if victims.last().is_some_and(|(last, _)| last.addresses.contains(&address)) {
+                continue;
+            }
+            let mut at = index;
+            let is_live = |granule: Range<u64>| {
+                while blocks[at].address > granule.start {
+                    at = blocks[at].previous;
+                }
+                let onward = blocks.onward(at).map(|index| &blocks[index]);
+                let behind = onward.skip_while(|block| block.end() <= granule.start);
+                let mut within = behind.take_while(|block| block.address < granule.end);
+                within.any(|block| block.state != BlockState::Free)
+            };
+            let sparse = vm.sparse_at(blocks[index].segment, address, is_live);
+            victims.extend(sparse.filter(Sparse::is_quick).map(|sparse| (sparse, index)));
+        }
+        victims
+    }
+}

@@ -1,0 +1,50 @@
+//! Memory that moves behind addresses that stay.
+
+use std::time::Duration;
+
+use super::Allocator;
+use crate::engine::compact::Compacted;
+use crate::error::TrimError;
+use crate::streams::OtherStreams;
+
+impl Allocator {
+    /// Says that every stream on which work may use this memory, in this process, is one that was
+    /// added and is retired before it is destroyed, or is told of by `others` whenever that is
+    /// asked; and that nobody outside has the memory, but by `export` or where it is pinned.
+    ///
+    /// From then on live memory may get other physical memory behind its addresses: where a request
+    /// would be refused though what is unused is enough for it, and by [`trim`](Self::trim). All
+    /// streams stand still for a moment then. Without this only [`compact`](Self::compact) moves
+    /// memory.
+    ///
+    /// A stream that is told of must not be destroyed before `others` returns.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use drystone::{Allocator, Options};
+    /// # use drystone_driver::Stream;
+    /// # use drystone_sim::{SimConfig, SimDevice};
+    /// # let device = SimDevice::new(SimConfig::default());
+    /// # let allocator = Allocator::new(Arc::new(device.clone()), &Options::default())?;
+    /// let stream = allocator.add_stream(Stream::DEFAULT)?;
+    /// allocator.know_all_streams(|run| run(Vec::new())); // and no other uses it
+    /// # let _ = stream;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn know_all_streams(&self, others: OtherStreams) {
+        self.engine.executor.streams.know_all(others);
+    }
+
+    /// Moves live memory together, so that whole handles are left over, for about so long at most;
+    /// waits for the device first. What was emptied serves the next requests, or goes back with the
+    /// next [`trim`](Self::trim).
+    ///
+    /// The caller answers for it that no stream uses the memory meanwhile but those that were added
+    /// and may be asked at any time.
+    ///
+    /// # Errors
+    /// The driver failed, or a capture is under way.
+    pub fn compact(&self, budget: Duration) -> Result<Compacted, TrimError> {
+        self.engine.compact(budget)
+    }
+}

@@ -1,0 +1,108 @@
+//! Compaction: live memory moves together, so that what is unused serves a request, or goes back.
+//!
+//! Invariant: memory moves by itself only where every stream that may use it can be held: all are
+//! known, no other device was let in, and nothing is captured. A stream that does not come to a
+//! stop in time is left alone, and nobody is held again for a while: each time for twice as long.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use drystone_core::{Heap, Plan, StateMachine as _};
+use drystone_driver::{Call, DriverError};
+
+use super::Engine;
+use crate::backend::BackendState;
+use crate::error::TrimError;
+
+/// How long nobody is held after the first stream that did not stop.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// When streams may be held again, and how long they are left alone after the next failure.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pause {
+    until: Option<Instant>,
+    last: Duration,
+}
+
+/// What a compaction did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compacted {
+    /// How many handles were emptied.
+    pub moves: u64,
+    /// How many bytes were copied.
+    pub moved_bytes: u64,
+}
+
+impl Engine {
+    /// Moves live memory together for a request. True if anything has moved.
+    pub(super) fn compact_for(&self, bytes: u64) -> bool {
+        let is_paused = self.pause.lock().until.is_some_and(|until| Instant::now() < until);
+        if is_paused || !self.may_move() {
+            return false;
+        }
+        let compacted = self.compact_by(|heap| heap.plan_compaction_for(bytes), None);
+        compacted.moves > 0
+    }
+
+    /// Waits for the device, and moves all that can move, for so long at most.
+    pub(crate) fn compact(&self, budget: Duration) -> Result<Compacted, TrimError> {
+        self.refuse_at_the_end().map_err(TrimError::before_anything)?;
+        self.synchronize().map_err(TrimError::before_anything)?;
+        let _growth = self.growth.lock();
+        let legal = self.executor.refuse_in_capture(Call::Hold);
+        legal.map_err(TrimError::before_anything)?;
+        Ok(self.compact_all(Some(budget)))
+    }
+
+    /// Moves all that can move, for so long at most. What was free in parts of handles backs
+    /// nothing afterwards.
+    pub(super) fn compact_all(&self, budget: Option<Duration>) -> Compacted {
+        self.compact_by(Heap::plan_full_compaction, budget)
+    }
+
+    /// Whether memory may move without anybody's asking for it.
+    pub(super) fn may_move(&self) -> bool {
+        self.executor.streams.are_all_known() && !self.has_peers.load(Ordering::Relaxed)
+    }
+
+    fn compact_by(
+        &self,
+        plan: impl Fn(&mut Heap) -> Option<Plan>,
+        budget: Option<Duration>,
+    ) -> Compacted {
+        let BackendState::Heap(heap) = &self.backend else { return Compacted::default() };
+        let figures = || {
+            let stats = heap.read().stats();
+            (stats.moves, stats.moved_bytes)
+        };
+        let (begun, before) = (Instant::now(), figures());
+        while budget.is_none_or(|budget| begun.elapsed() < budget)
+            && self.executor.refuse_in_capture(Call::Hold).is_ok()
+            && let Ok(Some(plan)) = heap.change(&plan)
+        {
+            if let Err(error) = self.perform(plan) {
+                self.note_failed_hold(error);
+                break;
+            }
+        }
+        let after = figures();
+        Compacted { moves: after.0 - before.0, moved_bytes: after.1 - before.1 }
+    }
+
+    /// Runs something that no move may meet half way. Who is told that memory goes may pin some:
+    /// then it stays after all.
+    pub(crate) fn while_nothing_moves<R>(&self, run: impl FnOnce() -> R) -> R {
+        let is_within = self.executor.calling_out.refuse_within().is_err();
+        self.executor.is_vetoed.fetch_or(is_within, Ordering::Relaxed);
+        let _growth = (!is_within).then(|| self.growth.lock());
+        run()
+    }
+
+    fn note_failed_hold(&self, error: DriverError) {
+        if error.call == Call::Hold {
+            let mut pause = self.pause.lock();
+            pause.last = (pause.last * 2).max(PAUSE);
+            pause.until = Some(Instant::now() + pause.last);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! [`Moving`]: what a plan needs that moves memory: streams that stand still, and addresses of its
+//! own where the new memory is written before anybody sees it.
+//!
+//! Invariants: streams that are held are let go when the plan is over, whatever became of it, and
+//! not before what was done is undone. No stream is added, retired or asked meanwhile. What is
+//! mapped at addresses of this module's own is unmapped there after the plan, or, where the driver
+//! refuses, before memory is released next.
+
+use std::sync::atomic::Ordering;
+
+use drystone_core::{GranuleId, Step};
+use drystone_driver::{Call, Driver, DriverError, ErrorCode, Hold, Stream};
+use parking_lot::{Mutex, MutexGuard};
+
+use super::Executor;
+use crate::streams::Table;
+
+/// How often it is tried to map memory again where it was.
+const TRIES: usize = 16;
+
+/// Ranges of addresses that were to be given back and could not be: where they start, how much of
+/// them is mapped, and their size.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch(Mutex<Vec<(u64, u64, u64)>>);
+
+impl Scratch {
+    /// Gives back what can be.
+    pub(crate) fn give_back(&self, driver: &dyn Driver) {
+        self.0.lock().retain_mut(|(start, mapped, bytes)| {
+            if *mapped > 0 && driver.unmap(*start, *mapped).is_ok() {
+                *mapped = 0;
+            }
+            *mapped > 0 || driver.unreserve(*start, *bytes).is_err()
+        });
+    }
+}
+
+/// What a plan that moves memory has at the moment.
+pub(super) struct Moving<'a> {
+    executor: &'a Executor,
+    /// Reserved addresses, and their size; 0 without any.
+    start: u64,
+    bytes: u64,
+    /// Handles that are mapped there, one behind the other, with their sizes.
+    staged: Vec<(GranuleId, u64)>,
+    held: Option<(Hold, MutexGuard<'a, Table>)>,
+}
+
+impl<'a> Moving<'a> {
+    pub(super) const fn new(executor: &'a Executor) -> Self {
+        Self { executor, start: 0, bytes: 0, staged: Vec::new(), held: None }
+    }
+
+    /// Does a step, if it is one of a move.
+    pub(super) fn step(&mut self, step: &Step) -> Option<Result<(), DriverError>> {
+        let driver = &*self.executor.driver;
+        Some(match *step {
+            Step::Stage { granule, bytes } => self.stage(granule, bytes),
+            Step::Hold => self.hold(),
+            Step::Copy { address, bytes, granule } => self.copy(address, bytes, granule),
+            Step::FinishCopies => driver.finish_copies(),
+            Step::Lift { address, bytes, .. } => driver.unmap(address, bytes),
+            Step::LetGo => {
+                self.let_go();
+                Ok(())
+            }
+            _ => return None,
+        })
+    }
+
+    /// Maps a handle where nobody sees it.
+    fn stage(&mut self, granule: GranuleId, bytes: u64) -> Result<(), DriverError> {
+        let driver = &*self.executor.driver;
+        let handle = self.executor.handles.lock().get(Call::Map, granule)?;
+        let mapped = self.mapped_bytes();
+        if mapped + bytes > self.bytes {
+            self.give_back();
+            // What one handle has that moves, its copies have at most.
+            self.bytes = (mapped + bytes).max(SCRATCH_BYTES);
+            self.start = driver.reserve(self.bytes, 0).inspect_err(|_| self.bytes = 0)?;
+        }
+        let address = self.start + self.mapped_bytes();
+        driver.map(address, bytes, handle)?;
+        self.staged.push((granule, bytes));
+        driver.set_access(address, bytes)
+    }
+
+    fn mapped_bytes(&self) -> u64 {
+        self.staged.iter().map(|&(_, bytes)| bytes).sum()
+    }
+
+    /// Holds every stream that may use the memory.
+    fn hold(&mut self) -> Result<(), DriverError> {
+        let executor = self.executor;
+        if executor.is_vetoed.load(Ordering::Relaxed) {
+            return Err(DriverError::new(Call::Hold, ErrorCode::InCallback));
+        }
+        let table = executor.streams.lock();
+        let is_own = |stream: Stream| !stream.is_default() && stream != Stream::PER_THREAD;
+        let known = table.lasting().map(|known| known.stream).filter(|&stream| is_own(stream));
+        let mut streams: Vec<Stream> = known.collect();
+        let mut held = Err(DriverError::new(Call::Hold, ErrorCode::NotSupported));
+        executor.streams.with_others(&mut |others| {
+            streams.extend(others.into_iter().filter(|&stream| is_own(stream)));
+            streams.sort_unstable_by_key(|stream| stream.0);
+            streams.dedup();
+            held = executor.driver.hold(&streams);
+        });
+        self.held = Some((held?, table));
+        Ok(())
+    }
+
+    /// Begins to copy into a staged handle.
+    fn copy(&self, from: u64, bytes: u64, granule: GranuleId) -> Result<(), DriverError> {
+        let mut to = self.start;
+        for &(staged, staged_bytes) in &self.staged {
+            if staged == granule {
+                return self.executor.driver.copy(to, from, bytes);
+            }
+            to += staged_bytes;
+        }
+        Err(DriverError::new(Call::Copy, ErrorCode::NoHandle))
+    }
+
+    fn let_go(&mut self) {
+        if let Some((hold, _table)) = self.held.take() {
+            self.executor.driver.let_go(hold);
+        }
+    }
+
+    /// Gives the addresses back.
+    fn give_back(&mut self) {
+        if self.bytes > 0 {
+            let mapped = self.mapped_bytes();
+            self.executor.scratch.0.lock().push((self.start, mapped, self.bytes));
+            self.executor.scratch.give_back(&*self.executor.driver);
+        }
+        self.staged.clear();
+        self.bytes = 0;
+    }
+}
+
+/// How many bytes of addresses a move has at least: as much as the largest handle.
+const SCRATCH_BYTES: u64 = 256 << 20;
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        self.let_go();
+        self.give_back();
+    }
+}
+
+impl Executor {
+    /// Maps a handle again where it was, with its streams still held. If that fails again and
+    /// again, live memory leads nowhere.
+    pub(super) fn put_back(
+        &self,
+        address: u64,
+        bytes: u64,
+        granule: GranuleId,
+    ) -> Result<(), DriverError> {
+        let handle = self.handles.lock().get(Call::Map, granule)?;
+        let (mut is_mapped, mut result) = (false, Ok(()));
+        for _ in 0..TRIES {
+            if !is_mapped {
+                result = self.driver.map(address, bytes, handle);
+                is_mapped = result.is_ok();
+            }
+            if is_mapped {
+                result = self.driver.set_access(address, bytes);
+                if result.is_ok() {
+                    break;
+                }
+            }
+        }
+        result
+    }
+}
