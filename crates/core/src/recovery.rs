@@ -101,7 +101,7 @@ impl<E> Failure<E> {
 }
 
 /// What makes room, in the order tried.
-const LADDER: [Rung; 8] = [
+const LADDER: [Rung; 9] = [
     Rung::AwaitFences,
     Rung::TrimPassed,
     Rung::Synchronize,
@@ -110,6 +110,7 @@ const LADDER: [Rung; 8] = [
     Rung::AskProgram,
     // What was freed in pieces meanwhile serves once it went back to the device.
     Rung::Synchronize,
+    Rung::Compact,
     Rung::TrimIdle,
 ];
 

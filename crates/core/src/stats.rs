@@ -125,6 +125,9 @@ pub struct RemapStats {
     pub aliases: u64,
     /// Bytes of the handles that are pinned, in part or in whole.
     pub pinned_bytes: u64,
+    /// Bytes of whole granules that are free, of handles that live blocks have the rest of: what
+    /// moves can make of use.
+    pub beside_live_bytes: u64,
 }
 
 impl RemapStats {

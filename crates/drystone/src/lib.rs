@@ -76,7 +76,7 @@ pub use executor::observe::{MappingChange, RemapCallback};
 pub use growable::{Growable, ReserveError};
 pub use memory_provider::MemoryProvider;
 pub use options::{Backend, Options, OptionsError, PoolOptions};
-pub use out_of_memory::{Cause, OutOfMemory};
+pub use out_of_memory::{Cause, OutOfMemory, Stays};
 pub use record::Recording;
 pub use share::{Exported, ExportedHandle, ShareError};
 pub use streams::{OtherStreams, StreamEnd};

@@ -47,6 +47,10 @@ pub struct OutOfMemory {
     pub own_free_bytes: u64,
     /// Pinned, in whole handles, free or not: it stays where it is.
     pub pinned_bytes: u64,
+    /// Free in whole granules, of handles that live blocks have the rest of.
+    pub beside_live_bytes: u64,
+    /// Why live memory was not moved together; `None` if nothing stood in the way.
+    pub stays: Option<Stays>,
     /// Size of a granule; `None` where memory comes in plain allocations.
     pub granule_bytes: Option<u64>,
     /// The smallest that a granule of this device can be.
@@ -60,6 +64,40 @@ pub struct OutOfMemory {
     /// The driver's refusal; `None` if the limit refused, or if the driver was not even asked: the
     /// device has less free than it takes.
     pub refusal: Option<DriverError>,
+}
+
+/// Why live memory was not moved together for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Stays {
+    /// Streams may use it that the allocator was not told of.
+    UnknownStreams,
+    /// Another device was let in, whose streams may use it.
+    Peers,
+    /// A stream did not come to a stop in time, or streams were left alone since one did not.
+    BusyStreams,
+    /// The device cannot hold streams while it maps memory.
+    Device,
+    /// Another capture was under way.
+    Capture,
+    /// The backend has plain memory, or leaves it to the driver.
+    Plain,
+}
+
+impl Stays {
+    const fn why(self) -> &'static str {
+        match self {
+            Stays::UnknownStreams => {
+                "streams may use it that Drystone does not know: start the program preloaded, or \
+                 say that all streams are known"
+            }
+            Stays::Peers => "other devices may use it",
+            Stays::BusyStreams => "a stream was at work for more than 2 ms",
+            Stays::Device => "this device cannot hold streams while memory is mapped",
+            Stays::Capture => "a graph is being captured",
+            Stays::Plain => "it is not mapped memory",
+        }
+    }
 }
 
 /// What stood in the way of a request, first of all. All figures in bytes.
@@ -241,7 +279,17 @@ impl OutOfMemory {
                 Bytes(unused)
             ),
         };
-        text + &self.advice_on_pins()
+        text + &self.advice_on_moves() + &self.advice_on_pins()
+    }
+
+    /// What to do where live memory could have been moved together.
+    fn advice_on_moves(&self) -> String {
+        match self.stays {
+            Some(stays) if self.would_do(self.beside_live_bytes) => {
+                format!(" Live memory was not moved together, since {}.", stays.why())
+            }
+            _ => String::new(),
+        }
     }
 
     fn advice_on_pins(&self) -> String {
@@ -264,6 +312,7 @@ impl OutOfMemory {
         );
         for (bytes, what) in [
             (self.private_free_bytes + self.own_free_bytes, "free in private pools"),
+            (self.beside_live_bytes, "unused in granules beside live blocks"),
             (self.outside_bytes(), "held outside of Drystone"),
         ] {
             if bytes > 0 {

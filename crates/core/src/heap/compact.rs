@@ -58,9 +58,13 @@ impl Heap {
             let wanted = if missing_bytes > 0 { free_bytes.min(missing_bytes) } else { free_bytes };
             (one.price() << 32) / (wanted / granule_bytes).max(1)
         };
-        let (victim, within) = victims.iter().min_by_key(price)?;
+        // What moves takes room, which what is unused can make; each move makes more.
+        let left_bytes = self.headroom.left_bytes(&self.stats);
+        let room_bytes = left_bytes.saturating_add(self.unused_bytes());
+        let has_room = |(one, _): &&Victim| self.vm.bytes_to_create(one) <= room_bytes;
+        let (victim, within) = victims.iter().filter(has_room).min_by_key(price)?;
         let created_bytes = self.vm.bytes_to_create(victim);
-        match created_bytes.checked_sub(self.headroom.left_bytes(&self.stats)) {
+        match created_bytes.checked_sub(left_bytes) {
             None | Some(0) => Some(self.plan_move(victim, *within, created_bytes)),
             Some(lacking_bytes) => self.plan_room_for_moves(lacking_bytes),
         }
@@ -93,6 +97,21 @@ impl Heap {
         self.headroom.plan(created_bytes);
         let steps = self.vm.plan_move(victim);
         Plan { steps, intent: Intent::Move { emptied, created_bytes } }
+    }
+
+    /// Bytes of whole granules that are free in handles in use.
+    pub(super) fn beside_live_bytes(&self) -> u64 {
+        let granule_bytes = self.vm.granule_bytes();
+        let Heap { space, pools, .. } = self;
+        let lists = space.lists().iter();
+        let lists = lists.filter(|list| list.kind == SegmentKind::Mapped && pools.is_open(list));
+        let free = lists.flat_map(|list| list.filed_from(&space.blocks, granule_bytes));
+        let beside = free.map(|index| {
+            let span = self.vm.under(&space.blocks[index]);
+            let (granules, handles) = (span.granules(), span.whole_handles());
+            (granules.end.saturating_sub(granules.start)) - (handles.end - handles.start)
+        });
+        beside.sum()
     }
 
     /// The handles of which a move gives something back, each with a free block that lies in it.

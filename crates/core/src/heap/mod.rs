@@ -260,7 +260,8 @@ impl Heap {
     pub fn remap_stats(&self) -> RemapStats {
         let Figures { remapped_granules, mappings, pinned_bytes, .. } = self.vm.figures();
         let (granule_bytes, aliases) = (self.vm.granule_bytes(), mappings as u64);
-        RemapStats { granule_bytes, remapped_granules, aliases, pinned_bytes }
+        let beside_live_bytes = self.beside_live_bytes();
+        RemapStats { granule_bytes, remapped_granules, aliases, pinned_bytes, beside_live_bytes }
     }
 
     // Figures.

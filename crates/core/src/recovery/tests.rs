@@ -80,10 +80,10 @@ fn answers(heap: &mut Heap, captured: Captured, making_room: &[usize]) -> String
 
 #[test]
 fn the_ladder_is_climbed_by_cost_and_each_rung_once() {
-    let whole = "collect await trim synchronize compact trim ask synchronize trim";
+    let whole = "collect await trim synchronize compact trim ask synchronize compact trim";
     assert_eq!(answers(&mut full(), Captured::None, &[]), whole);
     // Tried again after each of them, and refused: the rungs behind it are not climbed again.
-    assert_eq!(answers(&mut full(), Captured::None, &[2, 3, 4, 5, 6, 7]), whole);
+    assert_eq!(answers(&mut full(), Captured::None, &[2, 3, 4, 5, 6, 7, 8]), whole);
 }
 
 #[test]

@@ -51,7 +51,7 @@ impl<'a> Span<'a> {
 
     /// The whole granules within; empty if there is none.
     #[inline]
-    fn granules(&self) -> Range<u64> {
+    pub(crate) fn granules(&self) -> Range<u64> {
         let Range { start, end } = self.addresses;
         whole_units(start, end, self.table.granule_bytes)
     }

@@ -10,14 +10,12 @@ use crate::streams::OtherStreams;
 impl Allocator {
     /// Says that every stream on which work may use this memory, in this process, is one that was
     /// added and is retired before it is destroyed, or is told of by `others` whenever that is
-    /// asked; and that nobody outside has the memory, but by `export` or where it is pinned.
+    /// asked, with the device's ordinal; and that nobody outside has the memory, but by `export` or where it is pinned.
     ///
     /// From then on live memory may get other physical memory behind its addresses: where a request
     /// would be refused though what is unused is enough for it, and by [`trim`](Self::trim). All
     /// streams stand still for a moment then. Without this only [`compact`](Self::compact) moves
     /// memory.
-    ///
-    /// A stream that is told of must not be destroyed before `others` returns.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -27,7 +25,7 @@ impl Allocator {
     /// # let device = SimDevice::new(SimConfig::default());
     /// # let allocator = Allocator::new(Arc::new(device.clone()), &Options::default())?;
     /// let stream = allocator.add_stream(Stream::DEFAULT)?;
-    /// allocator.know_all_streams(|run| run(Vec::new())); // and no other uses it
+    /// allocator.know_all_streams(|_, run| run(Vec::new())); // and no other uses it
     /// # let _ = stream;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

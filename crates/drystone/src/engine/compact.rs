@@ -7,12 +7,13 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use drystone_core::{Heap, Plan, StateMachine as _};
-use drystone_driver::{Call, DriverError};
+use drystone_core::{Captured, Heap, Plan, StateMachine as _};
+use drystone_driver::{Call, DriverError, ErrorCode};
 
 use super::Engine;
 use crate::backend::BackendState;
 use crate::error::TrimError;
+use crate::out_of_memory::Stays;
 
 /// How long nobody is held after the first stream that did not stop.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -22,6 +23,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 pub(super) struct Pause {
     until: Option<Instant>,
     last: Duration,
+    /// The device cannot hold streams.
+    is_for_good: bool,
 }
 
 /// What a compaction did.
@@ -36,8 +39,7 @@ pub struct Compacted {
 impl Engine {
     /// Moves live memory together for a request. True if anything has moved.
     pub(super) fn compact_for(&self, bytes: u64) -> bool {
-        let is_paused = self.pause.lock().until.is_some_and(|until| Instant::now() < until);
-        if is_paused || !self.may_move() {
+        if self.stays(Captured::None).is_some() {
             return false;
         }
         let compacted = self.compact_by(|heap| heap.plan_compaction_for(bytes), None);
@@ -60,9 +62,25 @@ impl Engine {
         self.compact_by(Heap::plan_full_compaction, budget)
     }
 
-    /// Whether memory may move without anybody's asking for it.
-    pub(super) fn may_move(&self) -> bool {
-        self.executor.streams.are_all_known() && !self.has_peers.load(Ordering::Relaxed)
+    /// Why memory does not move without anybody's asking for it.
+    pub(super) fn stays(&self, captured: Captured) -> Option<Stays> {
+        let pause = *self.pause.lock();
+        let is_paused = || pause.until.is_some_and(|until| Instant::now() < until);
+        match self.backend {
+            BackendState::Heap(_) if self.executor.driver.info().has_virtual_memory => {}
+            _ => return Some(Stays::Plain),
+        }
+        if captured != Captured::None {
+            Some(Stays::Capture)
+        } else if !self.executor.streams.are_all_known() {
+            Some(Stays::UnknownStreams)
+        } else if self.has_peers.load(Ordering::Relaxed) {
+            Some(Stays::Peers)
+        } else if pause.is_for_good {
+            Some(Stays::Device)
+        } else {
+            is_paused().then_some(Stays::BusyStreams)
+        }
     }
 
     fn compact_by(
@@ -101,6 +119,7 @@ impl Engine {
     fn note_failed_hold(&self, error: DriverError) {
         if error.call == Call::Hold {
             let mut pause = self.pause.lock();
+            pause.is_for_good |= error.code == ErrorCode::NotSupported;
             pause.last = (pause.last * 2).max(PAUSE);
             pause.until = Some(Instant::now() + pause.last);
         }

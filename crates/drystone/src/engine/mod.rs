@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use drystone_core::{
-    AsyncPools, FreeError, FreeOutcome, Freed, Granted, Plan, PoolId, RecordStreamError,
+    AsyncPools, Captured, FreeError, FreeOutcome, Freed, Granted, Plan, PoolId, RecordStreamError,
     StateMachine as _, StreamId,
 };
 use drystone_driver::{Driver, DriverError, Relaxed, Stream};
@@ -330,7 +330,7 @@ impl Engine {
         self.let_go_of_imports();
         let _growth = self.growth.lock();
         let given_back_bytes = self.backend.trim(&self.executor)?;
-        if !self.may_move() || self.compact_all(None).moves == 0 {
+        if self.stays(Captured::None).is_some() || self.compact_all(None).moves == 0 {
             return Ok(given_back_bytes);
         }
         let trimmed = self.backend.trim(&self.executor);

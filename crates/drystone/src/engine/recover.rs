@@ -4,7 +4,7 @@
 //! back is not missing. What is tried, in which order, is decided in `drystone_core`'s `recovery`.
 
 use drystone_core::{
-    Captured, Granted, Miss, Next, Poisoned, PoolId, Refusal, RequestError, StreamId,
+    Captured, Granted, Miss, Next, Poisoned, PoolId, Refusal, RemapStats, RequestError, StreamId,
 };
 use drystone_driver::{DriverError, Relaxed};
 use parking_lot::MutexGuard;
@@ -151,7 +151,7 @@ impl Engine {
     ) -> Box<OutOfMemory> {
         let info = self.executor.driver.info();
         let memory = self.executor.memory_info();
-        let pinned_bytes = self.backend.remap_stats().pinned_bytes;
+        let RemapStats { pinned_bytes, beside_live_bytes, .. } = self.backend.remap_stats();
         let backend = self.backend.read();
         let all = backend.stats().all;
         let (mut private_allocated_bytes, mut private_free_bytes, mut own_free_bytes) = (0, 0, 0);
@@ -178,6 +178,8 @@ impl Engine {
             private_free_bytes,
             own_free_bytes,
             pinned_bytes,
+            beside_live_bytes,
+            stays: self.stays(miss.captured()),
             granule_bytes_min: info.granularity_bytes,
             granule_bytes: backend.granule_bytes(miss.pool()),
             is_capturing: miss.captured() != Captured::None,

@@ -23,6 +23,8 @@ fn sample() -> OutOfMemory {
         private_free_bytes: 0,
         own_free_bytes: 0,
         pinned_bytes: 0,
+        beside_live_bytes: 0,
+        stays: None,
         granule_bytes: Some(2 << 20),
         granule_bytes_min: 2 << 20,
         is_capturing: false,

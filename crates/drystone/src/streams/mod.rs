@@ -38,9 +38,10 @@ pub enum StreamEnd {
     Unknown,
 }
 
-/// Tells the streams that may use an allocator's memory beside those that were added, for as long
-/// as the call lasts.
-pub type OtherStreams = fn(&mut dyn FnMut(Vec<Stream>));
+/// Calls what it is given with the streams that may use a device's memory beside those that were
+/// added, of which none is destroyed before that returns; or does not call it, where there may be
+/// others.
+pub type OtherStreams = fn(u32, &mut dyn FnMut(Vec<Stream>));
 
 /// The streams of an allocator.
 #[derive(Debug)]
@@ -151,7 +152,7 @@ impl Streams {
     /// Runs something with the streams that were not added, of which none is destroyed meanwhile.
     pub(crate) fn with_others(&self, run: &mut dyn FnMut(Vec<Stream>)) {
         match *self.others.read() {
-            Some(tell) => tell(run),
+            Some(tell) => tell(self.ordinal, run),
             None => run(Vec::new()),
         }
     }

@@ -7,6 +7,7 @@
 //! allocator.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use drystone_driver::Stream;
 use parking_lot::RwLock;
@@ -21,6 +22,7 @@ type Seen = BTreeMap<(u64, u64), Option<Served>>;
 
 static SEEN: RwLock<Seen> = RwLock::new(Seen::new());
 static TIME: Time = Time::of_process();
+static MISSES_SOME: AtomicBool = AtomicBool::new(false);
 
 /// A stream was created: its end will be seen, too.
 pub fn created(stream: Stream) {
@@ -78,6 +80,25 @@ pub fn forget_device(ordinal: u32) {
         seen.retain(|_, served| served.is_none_or(|served| served.ordinal != ordinal));
         true
     });
+}
+
+/// Streams may come that are not seen: of a context that the program made, say.
+pub fn may_miss_some() {
+    MISSES_SOME.store(true, Ordering::Relaxed);
+}
+
+/// Calls back with the streams that were seen and that no allocator serves, or the device's own:
+/// none of them is destroyed meanwhile. Not where there may be others
+/// ([`OtherStreams`](super::OtherStreams)).
+pub fn others(ordinal: u32, run: &mut dyn FnMut(Vec<Stream>)) {
+    // Held: who destroys one says so first.
+    let seen = SEEN.read();
+    if !MISSES_SOME.load(Ordering::Relaxed) {
+        let created = seen.range((CREATED, 0)..=(CREATED, u64::MAX));
+        let is_own = |served: &Option<Served>| served.is_none_or(|one| one.ordinal == ordinal);
+        let own = created.filter(|(_, served)| is_own(served));
+        run(own.map(|(&(_, handle), _)| Stream(handle)).collect());
+    }
 }
 
 /// Changes the table. What was there and is no more, threads may remember.

@@ -53,7 +53,7 @@ impl Replay {
         let streams =
             device_streams.iter().map(|&s| allocator.add_stream(s)).collect::<Result<_, _>>()?;
         // A trace has no other streams.
-        allocator.know_all_streams(|run| run(Vec::new()));
+        allocator.know_all_streams(|_, run| run(Vec::new()));
         let private = (1..pools).map(|_| allocator.add_pool());
         let pools = std::iter::once(PoolId::DEFAULT).chain(private).collect();
         Ok(Self { device: device.clone(), allocator, device_streams, streams, pools })
