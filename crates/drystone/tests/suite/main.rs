@@ -7,7 +7,7 @@
 //! (what only a simulated device can be made to do), `cuda` (contexts, threads, exit and forks),
 //! `faults` (every driver call fails once), `seeds` (random runs), `sharing` (memory between
 //! streams), `mutants` (the oracle catches
-//! what it must), `chaos` (all at once, on a device that fails at random), `contexts` (that the
+//! what it must), `moves` (live memory that gets other memory), `chaos` (all at once, on a device that fails at random), `contexts` (that the
 //! program made), `callbacks` (code of the program within the library), `growable` (memory that
 //! grows in place), `handles` (of programs that hold much), `passing` (streams that may vanish),
 //! `price` (time for memory), `questions` (about streams), `backends`, `threads`, `traces` (of real
@@ -33,6 +33,7 @@ mod contexts;
 mod cuda;
 mod ending;
 mod faults;
+mod moves;
 mod mutants;
 mod on_remap;
 mod passing;

@@ -1,0 +1,303 @@
+//! Live memory that gets other memory behind its addresses: what is asked for fits, if what is
+//! unused is enough; what must not move stays; whatever fails, no byte is lost. The device's oracle
+//! follows contents.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use drystone::driver::{Call, CaptureMode, ErrorCode, Stream};
+use drystone::{AllocateError, Cause, MappingChange, OutOfMemory, PoolId, Prefer, Stays};
+use drystone_sim::{FaultMode, FaultPlan, SimConfig, SimDevice};
+
+use crate::program::{Block, Lane, Program};
+use crate::setup::VMM_2MIB;
+use crate::sim::{GIB, MIB, watched};
+
+/// What there is of the device, and a program that has all of it in large handles.
+const TOTAL: u64 = GIB;
+
+fn program(config: SimConfig) -> (Program, SimDevice) {
+    let device = SimDevice::new(SimConfig { total_bytes: TOTAL, ..config });
+    let options = VMM_2MIB.options().with_prefer(Prefer::Balanced);
+    (Program::new(Arc::new(device.clone()), options), device)
+}
+
+/// The same, of which all streams are known.
+fn closed(config: SimConfig) -> (Program, SimDevice) {
+    let (program, device) = program(config);
+    program.allocator.know_all_streams(|_, run| run(Vec::new()));
+    (program, device)
+}
+
+/// Fills the device, and frees all but one block of 3 MiB in each 16: those that stay.
+fn sparse(program: &Program, lane: Lane) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    while let Ok(block) = program.try_allocate(lane, 3 * MIB) {
+        blocks.push(block);
+    }
+    let mut kept = Vec::new();
+    for (at, block) in blocks.into_iter().enumerate() {
+        if at % 16 == 7 {
+            kept.push(block);
+        } else {
+            program.free(block);
+        }
+    }
+    kept
+}
+
+fn refused(program: &Program, lane: Lane, bytes: u64) -> Box<OutOfMemory> {
+    match program.try_allocate(lane, bytes) {
+        Err(AllocateError::OutOfMemory(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn moves(program: &Program) -> u64 {
+    program.allocator.stats().moves
+}
+
+/// What fits beside what was kept, but for parts of granules.
+fn rest(kept: &[Block]) -> u64 {
+    let touched = |block: &Block| {
+        (block.address + block.bytes).next_multiple_of(2 * MIB)
+            - block.address / (2 * MIB) * (2 * MIB)
+    };
+    TOTAL - kept.iter().map(touched).sum::<u64>()
+}
+
+#[test]
+fn what_is_unused_serves_a_request_wherever_it_lies() {
+    for latency in [0, 20_000] {
+        let (program, _) =
+            closed(SimConfig { event_latency_ns: latency, calls_take_time: true, ..watched() });
+        let lane = program.lane();
+        let kept = sparse(&program, lane);
+        let other = program.lane();
+        kept.iter().for_each(|block| program.use_on(block, other));
+        let addresses: Vec<u64> = kept.iter().map(|block| block.address).collect();
+        let large = program.allocate(lane, rest(&kept));
+        assert!(moves(&program) > 0);
+        program.check();
+        kept.iter().for_each(|block| program.use_on(block, other));
+        assert!(kept.iter().map(|block| block.address).eq(addresses));
+        program.free(large);
+        kept.into_iter().for_each(|block| program.free(block));
+        program.end();
+    }
+}
+
+#[test]
+fn nothing_moves_while_there_is_room_or_where_it_would_not_do() {
+    let (program, _) = closed(watched());
+    let lane = program.lane();
+    let kept = sparse(&program, lane);
+    let before = moves(&program);
+    let error = refused(&program, lane, rest(&kept) + 2 * MIB);
+    assert_eq!((moves(&program), error.stays), (before, None));
+    kept.into_iter().for_each(|block| program.free(block));
+    program.end();
+}
+
+#[test]
+fn memory_stays_where_streams_may_use_it_that_nobody_told_of() {
+    let (program, _) = program(watched());
+    let lane = program.lane();
+    let kept = sparse(&program, lane);
+    let error = refused(&program, lane, rest(&kept));
+    assert_eq!((moves(&program), error.stays), (0, Some(Stays::UnknownStreams)));
+    assert!(matches!(error.cause(), Cause::Pieces(_)), "{:?}", error.cause());
+    assert!(error.to_string().contains("streams may use it that Drystone does not know"));
+    // All are known, but one may be gone.
+    program.allocator.know_all_streams(|_, run| run(Vec::new()));
+    let passing = program.passing_lane();
+    assert_eq!(refused(&program, lane, rest(&kept)).stays, Some(Stays::UnknownStreams));
+    program.allocator.retire_stream(passing.id).unwrap();
+    let large = program.allocate(lane, rest(&kept));
+    program.free(large);
+    kept.into_iter().for_each(|block| program.free(block));
+    program.end();
+}
+
+#[test]
+fn by_hand_memory_moves_all_the_same_and_a_trim_gives_it_back() {
+    let (program, device) = program(watched());
+    let lane = program.lane();
+    let kept = sparse(&program, lane);
+    program.allocator.trim().unwrap();
+    let compacted = program.allocator.compact(std::time::Duration::from_secs(1)).unwrap();
+    assert!(compacted.moves > 0 && compacted.moved_bytes > 0);
+    program.allocator.trim().unwrap();
+    assert_eq!(TOTAL - device.physical_bytes(), rest(&kept));
+    kept.into_iter().for_each(|block| program.free(block));
+    program.end();
+}
+
+#[test]
+fn a_trim_leaves_what_live_blocks_touch() {
+    let (program, device) = closed(watched());
+    let lane = program.lane();
+    let kept = sparse(&program, lane);
+    program.allocator.trim().unwrap();
+    assert_eq!(TOTAL - device.physical_bytes(), rest(&kept));
+    assert_eq!(program.reserved(), device.physical_bytes());
+    kept.into_iter().for_each(|block| program.free(block));
+    program.end();
+}
+
+#[test]
+fn i16_what_is_pinned_or_shared_stays() {
+    for is_pinned in [true, false] {
+        let (program, _) = closed(watched());
+        let lane = program.lane();
+        let kept = sparse(&program, lane);
+        let mut exported = Vec::new();
+        for block in &kept {
+            match is_pinned {
+                true => program.allocator.pin_mapping(block.address).unwrap(),
+                false => exported.push(program.allocator.export(block.address).unwrap()),
+            }
+        }
+        refused(&program, lane, rest(&kept));
+        assert_eq!(moves(&program), 0);
+        for block in &kept {
+            if is_pinned {
+                program.allocator.unpin_mapping(block.address).unwrap();
+            }
+        }
+        drop(exported);
+        if is_pinned {
+            let large = program.allocate(lane, rest(&kept));
+            program.free(large);
+        }
+        kept.into_iter().for_each(|block| program.free(block));
+        program.end();
+    }
+}
+
+/// Who is told that memory goes may pin it: then it stays.
+#[test]
+fn i16_a_callback_keeps_what_was_about_to_move() {
+    static VETOES: AtomicU64 = AtomicU64::new(0);
+    let (program, _) = closed(watched());
+    let lane = program.lane();
+    let kept = sparse(&program, lane);
+    let (address, weak) = (kept[0].address, program.allocator.clone());
+    let callback = move |change: &MappingChange| {
+        let is_ours = (change.address..change.address + change.bytes).contains(&address);
+        if !change.is_backed && is_ours && VETOES.fetch_add(1, Ordering::Relaxed) == 0 {
+            weak.pin_mapping(address).unwrap();
+        }
+    };
+    program.allocator.on_remap(Arc::new(callback)).unwrap();
+    // The others move, or none; that one does not.
+    let _ = program.try_allocate(lane, rest(&kept)).map(|block| program.free(block));
+    program.check();
+    if VETOES.load(Ordering::Relaxed) > 0 {
+        program.allocator.unpin_mapping(address).unwrap();
+    }
+    kept.into_iter().for_each(|block| program.free(block));
+    let Program { allocator, device, .. } = program;
+    allocator.trim().unwrap();
+    device.verdict().unwrap();
+}
+
+#[test]
+fn i11_nothing_moves_while_anything_is_captured() {
+    let (program, device) = closed(watched());
+    let (lane, captured) = (program.lane(), program.lane());
+    let kept = sparse(&program, lane);
+    device.begin_capture(captured.stream, CaptureMode::Relaxed).unwrap();
+    let error = refused(&program, lane, rest(&kept));
+    assert_eq!((moves(&program), error.stays), (0, Some(Stays::Capture)));
+    device.end_capture(captured.stream).unwrap();
+    let large = program.allocate(lane, rest(&kept));
+    program.free(large);
+    kept.into_iter().for_each(|block| program.free(block));
+    program.end();
+}
+
+#[test]
+fn memory_of_private_pools_stays() {
+    let (program, _) = closed(watched());
+    let lane = program.lane();
+    let pool = program.allocator.add_pool();
+    let mut blocks = Vec::new();
+    while let Ok(block) = program.try_allocate_in(pool, lane, 3 * MIB) {
+        blocks.push(block);
+    }
+    let (kept, freed): (Vec<_>, Vec<_>) =
+        blocks.into_iter().enumerate().partition(|(at, _)| at % 16 == 7);
+    freed.into_iter().for_each(|(_, block)| program.free(block));
+    refused(&program, lane, 64 * MIB);
+    assert_eq!(moves(&program), 0);
+    assert_ne!(pool, PoolId::DEFAULT);
+    kept.into_iter().for_each(|(_, block)| program.free(block));
+    program.allocator.release_pool(pool).unwrap();
+    program.end();
+}
+
+/// A stream that is told of, and not known otherwise, is held, too.
+#[test]
+fn streams_of_others_are_held() {
+    static OTHER: AtomicU64 = AtomicU64::new(0);
+    let (program, device) = program(watched());
+    let lane = program.lane();
+    let other = device.create_stream();
+    OTHER.store(other.0, Ordering::Relaxed);
+    program.allocator.know_all_streams(|_, run| run(vec![Stream(OTHER.load(Ordering::Relaxed))]));
+    let kept = sparse(&program, lane);
+    // It is at work for longer than streams are waited for, behind the wait for the device.
+    let large = program.allocate(lane, rest(&kept));
+    assert!(moves(&program) > 0);
+    program.free(large);
+    kept.into_iter().for_each(|block| program.free(block));
+    program.end();
+}
+
+/// Each call of a move fails once, whichever phase it is in; and each call fails for ever.
+#[test]
+fn p4_no_byte_is_lost_whatever_fails() {
+    let calls = [
+        Call::Reserve,
+        Call::Create,
+        Call::Map,
+        Call::SetAccess,
+        Call::Hold,
+        Call::Copy,
+        Call::FinishCopies,
+        Call::Unmap,
+        Call::Release,
+        Call::Unreserve,
+    ];
+    for call in calls {
+        for code in [ErrorCode::OutOfMemory, ErrorCode::InvalidHandle] {
+            for nth in 1.. {
+                let (program, device) = closed(watched());
+                let lane = program.lane();
+                let kept = sparse(&program, lane);
+                device.install_fault(FaultPlan { call, nth, mode: FaultMode::Once, code });
+                let served = program.try_allocate(lane, rest(&kept));
+                let has_struck = device.faults_fired() > 0;
+                device.clear_faults();
+                program.check();
+                if let Ok(block) = served {
+                    program.free(block);
+                }
+                // What failed once, is done the next time: at the latest after a pause.
+                std::thread::sleep(std::time::Duration::from_millis(12));
+                let large = program.allocate(lane, rest(&kept));
+                program.free(large);
+                kept.into_iter().for_each(|block| program.free(block));
+                program.end();
+                if !has_struck {
+                    break;
+                }
+                // Enough of each kind of call.
+                if nth > 60 {
+                    break;
+                }
+            }
+        }
+    }
+}
