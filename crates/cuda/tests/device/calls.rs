@@ -47,6 +47,9 @@ pub(crate) fn answers(device: &dyn Driver) -> Vec<(Call, Option<DriverError>)> {
         Call::CaptureStatus => device.capture_status(stream).err(),
         Call::ExchangeCaptureMode => device.exchange_capture_mode(CaptureMode::Relaxed).err(),
         Call::EnablePeerAccess => device.enable_peer_access(1).err(),
+        Call::Hold => device.hold(&[stream]).err(),
+        Call::Copy => device.copy(JUNK, JUNK, JUNK).err(),
+        Call::FinishCopies => device.finish_copies().err(),
     };
     Call::ALL.into_iter().map(|call| (call, answer(call))).collect()
 }

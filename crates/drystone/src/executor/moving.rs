@@ -18,19 +18,30 @@ use crate::streams::Table;
 /// How often it is tried to map memory again where it was.
 const TRIES: usize = 16;
 
-/// Ranges of addresses that were to be given back and could not be: where they start, how much of
-/// them is mapped, and their size.
+/// Ranges of addresses that were to be given back and could not be.
 #[derive(Debug, Default)]
-pub(crate) struct Scratch(Mutex<Vec<(u64, u64, u64)>>);
+pub(crate) struct Scratch(Mutex<Vec<Left>>);
+
+#[derive(Debug)]
+struct Left {
+    start: u64,
+    bytes: u64,
+    /// How much of it is mapped, from its start on.
+    mapped: u64,
+    /// A copy into it was begun and not waited for.
+    is_copied_to: bool,
+}
 
 impl Scratch {
     /// Gives back what can be.
     pub(crate) fn give_back(&self, driver: &dyn Driver) {
-        self.0.lock().retain_mut(|(start, mapped, bytes)| {
-            if *mapped > 0 && driver.unmap(*start, *mapped).is_ok() {
-                *mapped = 0;
+        self.0.lock().retain_mut(|left| {
+            left.is_copied_to = left.is_copied_to && driver.finish_copies().is_err();
+            if !left.is_copied_to && left.mapped > 0 {
+                let unmapped = driver.unmap(left.start, left.mapped);
+                left.mapped = if unmapped.is_ok() { 0 } else { left.mapped };
             }
-            *mapped > 0 || driver.unreserve(*start, *bytes).is_err()
+            left.mapped > 0 || driver.unreserve(left.start, left.bytes).is_err()
         });
     }
 }
@@ -44,11 +55,13 @@ pub(super) struct Moving<'a> {
     /// Handles that are mapped there, one behind the other, with their sizes.
     staged: Vec<(GranuleId, u64)>,
     held: Option<(Hold, MutexGuard<'a, Table>)>,
+    /// Copies were begun and not waited for.
+    is_copying: bool,
 }
 
 impl<'a> Moving<'a> {
     pub(super) const fn new(executor: &'a Executor) -> Self {
-        Self { executor, start: 0, bytes: 0, staged: Vec::new(), held: None }
+        Self { executor, start: 0, bytes: 0, staged: Vec::new(), held: None, is_copying: false }
     }
 
     /// Does a step, if it is one of a move.
@@ -58,7 +71,7 @@ impl<'a> Moving<'a> {
             Step::Stage { granule, bytes } => self.stage(granule, bytes),
             Step::Hold => self.hold(),
             Step::Copy { address, bytes, granule } => self.copy(address, bytes, granule),
-            Step::FinishCopies => driver.finish_copies(),
+            Step::FinishCopies => driver.finish_copies().inspect(|()| self.is_copying = false),
             Step::Lift { address, bytes, .. } => driver.unmap(address, bytes),
             Step::LetGo => {
                 self.let_go();
@@ -111,10 +124,11 @@ impl<'a> Moving<'a> {
     }
 
     /// Begins to copy into a staged handle.
-    fn copy(&self, from: u64, bytes: u64, granule: GranuleId) -> Result<(), DriverError> {
+    fn copy(&mut self, from: u64, bytes: u64, granule: GranuleId) -> Result<(), DriverError> {
         let mut to = self.start;
         for &(staged, staged_bytes) in &self.staged {
             if staged == granule {
+                self.is_copying = true;
                 return self.executor.driver.copy(to, from, bytes);
             }
             to += staged_bytes;
@@ -131,8 +145,9 @@ impl<'a> Moving<'a> {
     /// Gives the addresses back.
     fn give_back(&mut self) {
         if self.bytes > 0 {
-            let mapped = self.mapped_bytes();
-            self.executor.scratch.0.lock().push((self.start, mapped, self.bytes));
+            let (start, bytes, mapped) = (self.start, self.bytes, self.mapped_bytes());
+            let left = Left { start, bytes, mapped, is_copied_to: self.is_copying };
+            self.executor.scratch.0.lock().push(left);
             self.executor.scratch.give_back(&*self.executor.driver);
         }
         self.staged.clear();

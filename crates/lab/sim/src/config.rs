@@ -75,6 +75,10 @@ pub struct SimConfig {
     /// How many kernels a stream's queue takes: a launch beyond blocks the host until the oldest is
     /// done. 0 for a queue without end.
     pub launch_queue: usize,
+    /// Whether streams can be held while memory is mapped; otherwise they are not held.
+    pub can_hold_streams: bool,
+    /// How many bytes a copy within the device reads or writes in a nanosecond.
+    pub copied_bytes_per_ns: f64,
     /// Whether the oracle watches (`check_alloc`, `check_use`, `check_free`).
     pub oracle: bool,
     /// The longest that a kernel pretended by the oracle runs, in nanoseconds; each draws its own.
@@ -127,6 +131,9 @@ impl Default for SimConfig {
             calls_take_time: false,
             // About so many launches fit into the queue of each stream (Stack Overflow 53970187).
             launch_queue: 1024,
+            can_hold_streams: true,
+            // Four fifths of what an A100-80G's data sheet says: 1.9 TB/s.
+            copied_bytes_per_ns: 1500.0,
             oracle: false,
             check_kernel_ns: 0,
             strict: false,

@@ -1,13 +1,14 @@
 //! [`SimDevice`]: the device as its users hold it, and the one way into its lock.
 
+use crate::calls::moves::Moved;
 use crate::clock::Clock;
 use crate::config::SimConfig;
 use crate::counter::Counters;
 use crate::fault::FaultPlan;
 use crate::legality::Rule;
 use crate::state::State;
-use drystone_driver::{Call, DriverError, ErrorCode};
-use parking_lot::Mutex;
+use drystone_driver::{Call, DriverError, ErrorCode, Stream};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
 
 /// A simulated GPU. Clones are the same device.
@@ -22,6 +23,8 @@ pub(crate) struct Inner {
     pub(crate) clock: Arc<Clock>,
     pub(crate) counters: Counters,
     pub(crate) state: Mutex<State>,
+    /// Told when streams are let go.
+    pub(crate) let_go: Condvar,
 }
 
 /// How many objects of each kind the device still has. All zero after a clean teardown.
@@ -65,7 +68,23 @@ impl SimDevice {
     fn with_clock(config: SimConfig, clock: Arc<Clock>) -> Self {
         let config = Arc::new(config);
         let state = Mutex::new(State::new(Arc::clone(&config), Arc::clone(&clock)));
-        Self { inner: Arc::new(Inner { config, clock, counters: Counters::default(), state }) }
+        let (counters, let_go) = (Counters::default(), Condvar::new());
+        Self { inner: Arc::new(Inner { config, clock, counters, state, let_go }) }
+    }
+
+    /// The device, for work on a stream: a thread that launches on one that is held waits, as for
+    /// room in a queue that is full.
+    pub(crate) fn lock_for(&self, stream: Stream) -> MutexGuard<'_, State> {
+        let mut state = self.inner.state.lock();
+        while state.is_held(stream) {
+            self.inner.let_go.wait(&mut state);
+        }
+        state
+    }
+
+    /// What moves of memory have taken of the device so far.
+    pub fn moved(&self) -> Moved {
+        self.inner.state.lock().moved
     }
 
     /// What the device was built from.

@@ -2,12 +2,12 @@
 
 use crate::GRANULARITY_BYTES;
 use crate::device::SimDevice;
-use crate::state::Life;
+use crate::state::{Life, State};
 use crate::stream::Context;
 use drystone_driver::{
     Call, CaptureMode, CaptureStatus, Descriptor, DeviceInfo, Driver, DriverError, ErrorCode,
-    Event, Handle, MemoryInfo, MemoryPool, MemoryPoolConfig, MemoryPoolUsage, ShareableHandle,
-    Stream, StreamUid,
+    Event, Handle, Hold, MemoryInfo, MemoryPool, MemoryPoolConfig, MemoryPoolUsage,
+    ShareableHandle, Stream, StreamUid,
 };
 
 type Result<T> = std::result::Result<T, DriverError>;
@@ -143,29 +143,21 @@ impl Driver for SimDevice {
         self.call(Call::FreeAsync, 0, address, |state| state.free_async(address, stream))
     }
 
-    fn hold(&self, _streams: &[Stream]) -> Result<drystone_driver::Hold> {
-        self.call(Call::Hold, 0, 0, |state| {
-            let until = state.streams.idle_ns(Context::PRIMARY);
-            if until > state.clock.now_ns() + 2_000_000 {
-                state.wait_until(state.clock.now_ns() + 2_000_000);
-                return Err(ErrorCode::NotReady);
-            }
-            state.wait_until_idle(Context::PRIMARY);
-            Ok(drystone_driver::Hold(1))
-        })
+    fn hold(&self, streams: &[Stream]) -> Result<Hold> {
+        self.call(Call::Hold, 0, 0, |state| state.hold(streams))
     }
 
-    fn let_go(&self, _hold: drystone_driver::Hold) {}
+    fn let_go(&self, hold: Hold) {
+        self.inner.state.lock().let_go(&hold);
+        self.inner.let_go.notify_all();
+    }
 
-    fn copy(&self, _to: u64, _from: u64, bytes: u64) -> Result<()> {
-        self.call(Call::Copy, bytes, 0, |state| {
-            state.clock.advance_by((bytes as f64 * 2.0 / 1.5e12 * 1e9) as u64);
-            Ok(())
-        })
+    fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<()> {
+        self.call(Call::Copy, 0, from, |state| state.copy(to, from, bytes))
     }
 
     fn finish_copies(&self) -> Result<()> {
-        self.call(Call::FinishCopies, 0, 0, |_| Ok(()))
+        self.call(Call::FinishCopies, 0, 0, State::finish_copies)
     }
 
     fn create_event(&self) -> Result<Event> {

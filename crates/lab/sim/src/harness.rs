@@ -51,7 +51,7 @@ impl SimDevice {
     ///
     /// Errors: `InvalidHandle`; `Other(901)` when the stream's capture is broken.
     pub fn launch(&self, stream: Stream, duration_ns: u64) -> Result<(), ErrorCode> {
-        self.inner.state.lock().launch(stream, duration_ns)
+        self.lock_for(stream).launch(stream, duration_ns)
     }
 
     /// When the work queued on the stream is done, in nanoseconds of the host's time.
@@ -160,14 +160,14 @@ impl SimDevice {
     /// An allocator has handed out a block; a kernel on `stream` uses it at once.
     pub fn check_alloc(&self, address: u64, bytes: u64, stream: Stream) {
         if self.inner.config.oracle {
-            self.inner.state.lock().check_alloc(address, bytes, stream);
+            self.lock_for(stream).check_alloc(address, bytes, stream);
         }
     }
 
     /// A kernel on `stream` uses a live block.
     pub fn check_use(&self, address: u64, stream: Stream) {
         if self.inner.config.oracle {
-            self.inner.state.lock().check_use(address, stream);
+            self.lock_for(stream).check_use(address, stream);
         }
     }
 
@@ -183,7 +183,11 @@ impl SimDevice {
     /// called before the allocator learns of the free.
     pub fn check_free(&self, address: u64) {
         if self.inner.config.oracle {
-            self.inner.state.lock().check_free(address);
+            let mut state = self.inner.state.lock();
+            while state.is_used_on_held(address) {
+                self.inner.let_go.wait(&mut state);
+            }
+            state.check_free(address);
         }
     }
 

@@ -201,7 +201,9 @@ mod tests {
         for call in Call::ALL {
             assert_eq!(Rule::of(call).call, Some(call));
         }
-        for rule in &Rule::TABLE {
+        // Two calls are the same function of the driver's.
+        let is_twice = |rule: &&Rule| rule.call == Some(Call::FinishCopies);
+        for rule in Rule::TABLE.iter().filter(|rule| !is_twice(rule)) {
             assert!(!rule.source.is_empty());
             let found = Rule::named(rule.function).map(|found| found.source);
             assert_eq!(found, Some(rule.source), "{} has two rows", rule.function);

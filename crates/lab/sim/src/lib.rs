@@ -5,7 +5,7 @@
 //!   `shared_file`, `violation`
 //! - `harsh`, `legality`: the rules of a harsh device, and what captures forbid to whom
 //! - `config`, `profile`, `measured`, `happens_before`, `memory`: what it is like, and what it has
-//! - `capture`, `stream`, `event`, `oracle`: work, its order, and who checks it
+//! - `capture`, `stream`, `event`, `contents`, `oracle`: work, its order, and who checks it
 //! - `state`, `calls`: all that behind one lock, and what each call does to it
 //! - `device`, and its sides: `driver`, `harness`, `program`, `graph_memory`
 //!
@@ -34,6 +34,7 @@ mod calls;
 mod capture;
 mod clock;
 mod config;
+mod contents;
 mod cost;
 mod counter;
 mod device;
@@ -58,6 +59,7 @@ mod state;
 mod stream;
 mod violation;
 
+pub use calls::moves::Moved;
 pub use config::{NetworkMemory, SimConfig};
 pub use cost::{Cost, CostTable};
 pub use device::{LiveObjects, SimDevice};

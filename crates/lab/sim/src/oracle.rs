@@ -6,6 +6,7 @@
 //! that something happens to be over does not make it legal to rely on it.
 //! Captured work is judged as if it ran where it was captured; replays of a graph are not modelled.
 
+use crate::contents::Contents;
 use crate::happens_before::HappensBefore;
 use crate::interval_map::IntervalMap;
 use crate::memory::Piece;
@@ -26,6 +27,7 @@ pub(crate) struct Oracle {
     by_start: BTreeMap<u64, Key>,
     by_physical: IntervalMap<Owner>,
     by_address: IntervalMap<Owner>,
+    contents: Contents,
     next_key: Key,
 }
 
@@ -38,6 +40,8 @@ struct Block {
     bytes: u64,
     uses: Vec<Use>,
     pieces: Vec<Piece>,
+    /// How often it was written but for the first time.
+    writes: u64,
 }
 
 /// The last use on one stream: the `tick`-th work of the stream with that index.
@@ -98,27 +102,105 @@ impl Oracle {
         }
         let tick = self.order.stream(index).tick(index);
         let uses = vec![Use { stream, index, tick }];
-        self.blocks.insert(key, Block { address, bytes, uses, pieces });
+        self.contents.write(key, 0, &pieces);
+        self.blocks.insert(key, Block { address, bytes, uses, pieces, writes: 0 });
         self.by_start.insert(address, key);
     }
 
-    /// A kernel uses the block.
+    /// A kernel uses the block: reads what it wrote last, and writes it anew. `pieces` is what is
+    /// behind its addresses, `None` when a kernel would fault.
     pub(crate) fn used(
         &mut self,
         log: &mut ViolationLog,
         address: u64,
         (stream, index): (Stream, u32),
+        pieces: Option<Vec<Piece>>,
     ) {
         let tick = self.order.stream(index).tick(index);
-        let key = self.by_start.get(&address);
-        let Some(block) = key.and_then(|key| self.blocks.get_mut(key)) else {
+        self.settle(log, address, pieces);
+        let Some((&key, block)) =
+            self.by_start.get(&address).and_then(|key| Some((key, self.blocks.get_mut(key)?)))
+        else {
             log.add(Violation::UnknownBlock { address });
             return;
         };
+        block.writes += 1;
+        self.contents.write(key, block.writes, &block.pieces);
         match block.uses.iter_mut().find(|one| one.index == index) {
             Some(one) => one.tick = tick,
             None => block.uses.push(Use { stream, index, tick }),
         }
+    }
+
+    /// A live block has this behind its addresses, which may be other memory than before: its
+    /// bytes have to be there.
+    pub(crate) fn settle(
+        &mut self,
+        log: &mut ViolationLog,
+        address: u64,
+        pieces: Option<Vec<Piece>>,
+    ) {
+        let Some((&key, block)) =
+            self.by_start.get(&address).and_then(|key| Some((key, self.blocks.get_mut(key)?)))
+        else {
+            return;
+        };
+        let bytes = block.bytes;
+        let Some(pieces) = pieces else {
+            log.add(Violation::NotAccessible { address, bytes });
+            return;
+        };
+        if !self.contents.hold(key, block.writes, &pieces) && !block.pieces.is_empty() {
+            log.add(Violation::LostBytes { address, bytes });
+        }
+        if pieces == block.pieces {
+            return;
+        }
+        let uses: Arc<[Use]> = block.uses.clone().into();
+        for piece in &block.pieces {
+            let freed = Freed { uses: Arc::clone(&uses), distance: distance(piece) };
+            self.by_physical.update(piece.physical, piece.physical + piece.bytes, |owner| {
+                if matches!(owner, Owner::Live(other) if *other == key) {
+                    *owner = Owner::Freed(freed.clone());
+                }
+            });
+        }
+        for piece in &pieces {
+            let (start, physical) = (piece.address, piece.physical);
+            self.by_address.assign(start, start + piece.bytes, Owner::Live(key));
+            self.by_physical.assign(physical, physical + piece.bytes, Owner::Live(key));
+        }
+        block.pieces = pieces;
+    }
+
+    /// The live blocks: where they start, and their sizes.
+    pub(crate) fn live(&self) -> Vec<(u64, u64)> {
+        self.blocks.values().map(|block| (block.address, block.bytes)).collect()
+    }
+
+    /// The size of a live block.
+    pub(crate) fn size_of(&self, address: u64) -> Option<u64> {
+        Some(self.blocks.get(self.by_start.get(&address)?)?.bytes)
+    }
+
+    /// Bytes are copied by nobody's stream: whoever wrote them last must be known to be done.
+    pub(crate) fn copied(&mut self, log: &mut ViolationLog, from: &[Piece], to: &[Piece]) {
+        let host = self.order.host();
+        for piece in from {
+            for (_, _, owner) in self.physical(piece) {
+                let uses = match owner {
+                    Owner::Live(key) => self.blocks.get(key).map_or(&[][..], |block| &block.uses),
+                    Owner::Freed(Freed { uses, .. }) => uses,
+                };
+                if let Some(running) = uses.iter().find(|one| host.at(one.index) < one.tick) {
+                    let earlier = uid(self.ordinal, running.index);
+                    let Piece { address, bytes, .. } = *piece;
+                    log.add(Violation::CopyInFlight { address, bytes, earlier });
+                    break;
+                }
+            }
+        }
+        self.contents.copy(from, to);
     }
 
     /// The streams that have used the block.
@@ -129,6 +211,12 @@ impl Oracle {
             return Vec::new();
         };
         block.uses.iter().map(|one| (one.stream, one.index)).collect()
+    }
+
+    /// The same, if there is a block.
+    pub(crate) fn streams_at(&self, address: u64) -> Vec<Stream> {
+        let block = self.by_start.get(&address).and_then(|key| self.blocks.get(key));
+        block.map_or_else(Vec::new, |block| block.uses.iter().map(|one| one.stream).collect())
     }
 
     /// The block is the allocator's again; its last uses stay on record.
@@ -150,11 +238,24 @@ impl Oracle {
         }
     }
 
-    /// Addresses lose their memory at once, whatever runs.
-    pub(crate) fn unmapped(&mut self, log: &mut ViolationLog, address: u64, bytes: u64) {
+    /// Addresses lose their memory at once, whatever runs. Where streams are held, what is live
+    /// there may have lost it until they are let go.
+    pub(crate) fn unmapped(
+        &mut self,
+        log: &mut ViolationLog,
+        address: u64,
+        bytes: u64,
+        is_held: bool,
+    ) {
         let host = self.order.host();
         for (start, end, owner) in self.by_address.overlapping(address, address + bytes) {
-            let Owner::Freed(Freed { uses, .. }) = owner else { continue };
+            let uses = match owner {
+                Owner::Freed(Freed { uses, .. }) => &uses[..],
+                Owner::Live(key) if is_held => {
+                    self.blocks.get(key).map_or(&[][..], |block| &block.uses)
+                }
+                Owner::Live(_) => continue,
+            };
             if let Some(running) = uses.iter().find(|one| host.at(one.index) < one.tick) {
                 log.add(Violation::UnmapInFlight {
                     address: start,
@@ -164,7 +265,11 @@ impl Oracle {
                 break;
             }
         }
-        self.freed(log, Call::Unmap, address, bytes);
+        if is_held {
+            self.by_address.erase(address, address + bytes);
+        } else {
+            self.freed(log, Call::Unmap, address, bytes);
+        }
     }
 
     /// Stream-ordered memory is freed on the stream with this index.
@@ -210,6 +315,7 @@ impl Oracle {
     /// Physical bytes that will never be seen again.
     pub(crate) fn physical_gone(&mut self, physical: u64, bytes: u64) {
         self.by_physical.erase(physical, physical + bytes);
+        self.contents.gone(physical, bytes);
     }
 
     /// At most one report for each block that shares with the new one.

@@ -1,5 +1,6 @@
 //! [`State`]: everything behind the device's lock, and what every call goes through.
 
+use crate::calls::moves::{Held, Moved};
 use crate::capture::Captures;
 use crate::clock::Clock;
 use crate::config::SimConfig;
@@ -42,6 +43,12 @@ pub(crate) struct State {
     pub(crate) added_waits: u64,
     /// Devices that were given access to this one's memory, in the order they were.
     pub(crate) peers: Vec<u32>,
+    /// Streams that stand still.
+    pub(crate) held: Option<Held>,
+    pub(crate) moved: Moved,
+    /// When the copies that were begun are done, and between which addresses they are.
+    pub(crate) copied_until_ns: u64,
+    pub(crate) copies: Vec<(u64, u64)>,
     pub(crate) faults: Faults,
     pub(crate) oracle: Option<Box<Oracle>>,
     pub(crate) log: ViolationLog,
@@ -59,6 +66,10 @@ impl State {
             host_waited_ns: 0,
             added_waits: 0,
             peers: Vec::new(),
+            held: None,
+            moved: Moved::default(),
+            copied_until_ns: 0,
+            copies: Vec::new(),
             faults: Faults::default(),
             oracle: config
                 .oracle

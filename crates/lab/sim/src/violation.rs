@@ -83,6 +83,41 @@ pub enum Violation {
         /// The stream whose use may still run.
         earlier: StreamUid,
     },
+    /// Memory was copied before the host knew that its last use was complete.
+    #[error(
+        "{address:#x} (+{bytes}) was copied before the host knew that its use on stream {} was \
+         complete", earlier.0
+    )]
+    CopyInFlight {
+        /// Start of what was copied.
+        address: u64,
+        /// Its size.
+        bytes: u64,
+        /// The stream whose use may still run.
+        earlier: StreamUid,
+    },
+    /// Memory was unmapped that a copy reads or writes that was not waited for.
+    #[error("{address:#x} (+{bytes}) was unmapped before a copy was known to be complete")]
+    UnmapInCopy {
+        /// Start of what was unmapped.
+        address: u64,
+        /// Its size.
+        bytes: u64,
+    },
+    /// The memory behind a live block is not that with its bytes any more.
+    #[error("block {address:#x} (+{bytes}) leads to memory that does not have its bytes")]
+    LostBytes {
+        /// Start of the block.
+        address: u64,
+        /// Its size.
+        bytes: u64,
+    },
+    /// The thread that holds a stream waits for it: for ever.
+    #[error("stream handle {:#x} is launched on by the thread that holds it", stream.0)]
+    HeldByItself {
+        /// The stream.
+        stream: Stream,
+    },
     /// A block lies, at least in part, where a kernel would fault.
     #[error("block {address:#x} (+{bytes}) is not wholly in memory that kernels can reach")]
     NotAccessible {

@@ -40,14 +40,17 @@ fn rig_cost(table: &str, name: &str) -> Option<(f64, f64)> {
 
 /// Calls without a price in the rig: none of PyTorch's allocators that it runs makes them. Peers
 /// and other processes are out of its reach, and its `cudaMallocAsync` takes from the default
-/// memory pool alone.
-const UNPRICED_BY_THE_RIG: [Call; 6] = [
+/// memory pool alone. Nor do any move live memory.
+const UNPRICED_BY_THE_RIG: [Call; 9] = [
     Call::CreateMemoryPool,
     Call::DestroyMemoryPool,
     Call::TrimMemoryPool,
     Call::EnablePeerAccess,
     Call::Export,
     Call::Import,
+    Call::Hold,
+    Call::Copy,
+    Call::FinishCopies,
 ];
 
 #[test]
@@ -166,6 +169,9 @@ fn exercise(device: &SimDevice, event: drystone_driver::Event) -> Vec<Call> {
         let address = device.reserve(G, 0)?;
         let used = device.map(address, G, handle).and_then(|()| {
             device.set_access(address, G)?;
+            device.let_go(device.hold(&[])?);
+            device.copy(address + 512, address, 512)?;
+            device.finish_copies()?;
             device.unmap(address, G)
         });
         used?;

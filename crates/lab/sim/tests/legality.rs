@@ -79,6 +79,9 @@ impl Bench {
                 device.exchange_capture_mode(CaptureMode::Relaxed).map(drop)
             }
             Call::EnablePeerAccess => device.enable_peer_access(1),
+            Call::Hold => device.hold(&[]).map(|hold| device.let_go(hold)),
+            Call::Copy => device.copy(*mapped, *mapped, 512),
+            Call::FinishCopies => device.finish_copies(),
         }
     }
 }

@@ -16,7 +16,9 @@ impl State {
     pub(crate) fn check_use(&mut self, address: u64, stream: Stream) {
         let Some(index) = self.pretend_kernel(address, stream) else { return };
         if let Some(oracle) = &mut self.oracle {
-            oracle.used(&mut self.log, address, (stream, index));
+            let pieces =
+                oracle.size_of(address).and_then(|bytes| self.memory.resolve(address, bytes));
+            oracle.used(&mut self.log, address, (stream, index), pieces);
         }
     }
 
@@ -31,6 +33,15 @@ impl State {
         if let Some(oracle) = &mut self.oracle {
             oracle.released(address);
         }
+    }
+
+    /// Whether a stream that used a block is held.
+    pub(crate) fn is_used_on_held(&mut self, address: u64) -> bool {
+        let Some(oracle) = self.oracle.as_ref().filter(|_| self.held.is_some()) else {
+            return false;
+        };
+        let streams = oracle.streams_at(address);
+        streams.into_iter().any(|stream| self.is_held(stream))
     }
 
     /// Launches the kernel that a check stands for, and returns the stream's index.

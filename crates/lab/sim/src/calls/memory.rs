@@ -15,8 +15,9 @@ impl State {
 
     pub(crate) fn unmap(&mut self, address: u64, bytes: u64) -> Result<(), ErrorCode> {
         self.memory.vm.check_whole_mappings(address, bytes)?;
+        self.check_copies(address, bytes);
         if let Some(oracle) = &mut self.oracle {
-            oracle.unmapped(&mut self.log, address, bytes);
+            oracle.unmapped(&mut self.log, address, bytes, self.held.is_some());
         }
         let gone = self.memory.vm.unmap(&mut self.memory.supply, address, bytes)?;
         if let Some(oracle) = &mut self.oracle {

@@ -226,7 +226,6 @@ pub(super) const GROUPS: &[Group] = {
                 "cuMemcpy2DAsync",
                 "cuMemcpy3DAsync",
                 "cuMemcpyAsync",
-                "cuMemcpyDtoDAsync",
                 "cuMemcpyDtoHAsync",
                 "cuMemcpyHtoDAsync",
                 "cuMemsetD16Async",
@@ -242,7 +241,6 @@ pub(super) const GROUPS: &[Group] = {
             "NCCL captures them in collectives by copy engines (`ce_coll.cc`); CUDA driver API, \
              `cuGraphAddBatchMemOpNode`",
             &[
-                "cuStreamBatchMemOp",
                 "cuStreamWaitValue32",
                 "cuStreamWaitValue64",
                 "cuStreamWriteValue32",
