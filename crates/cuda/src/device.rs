@@ -8,6 +8,7 @@ use drystone_driver::{
 
 use crate::calls::{Attribute, Cuda};
 use crate::failure::Failure;
+use crate::holding::Holding;
 use crate::open_error::OpenError;
 use crate::primary::Primary;
 use crate::process;
@@ -55,6 +56,7 @@ pub struct CudaDevice {
     /// The handle that memory pools of this device can be shared by.
     pub(crate) pool_handle: ShareableHandle,
     pub(crate) sharing: Sharing,
+    pub(crate) holding: Holding,
 }
 
 /// How many devices the driver sees.
@@ -127,8 +129,8 @@ impl CudaDevice {
         info.has_gpu_direct_rdma = has_gpu_direct_rdma;
         info.shareable_handle = shareable_handle;
         let pool_handle = pool_handle(shareable_handle, pool_handles);
-        let sharing = Sharing::new(location);
-        Ok(CudaDevice { cuda, primary, info, memory, pool_handle, sharing })
+        let (sharing, holding) = (Sharing::new(location), Holding::new(memory));
+        Ok(CudaDevice { cuda, primary, info, memory, pool_handle, sharing, holding })
     }
 
     /// Makes a call with the device's context current, unless the process may not call any more.

@@ -2,7 +2,7 @@
 
 use drystone_driver::{
     Call, CaptureMode, CaptureModes, CaptureStatus, Descriptor, DeviceInfo, Driver, DriverError,
-    ErrorCode, Event, Handle, MemoryInfo, MemoryPool, MemoryPoolConfig, MemoryPoolUsage,
+    ErrorCode, Event, Handle, Hold, MemoryInfo, MemoryPool, MemoryPoolConfig, MemoryPoolUsage,
     ShareableHandle, Stream, StreamUid,
 };
 
@@ -145,6 +145,25 @@ impl Driver for CudaDevice {
     fn free_async(&self, address: u64, stream: Stream) -> Result<()> {
         self.call_pooled(Call::FreeAsync, |cuda| cuda.free_async(address, stream.0))
             .map_err(|error| error.with_figures(0, address))
+    }
+
+    fn hold(&self, streams: &[Stream]) -> Result<Hold> {
+        self.call_virtual(Call::Hold, |cuda| self.holding.hold(cuda, streams))
+    }
+
+    fn let_go(&self, hold: Hold) {
+        self.holding.let_go(&hold);
+    }
+
+    fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<()> {
+        self.call_virtual(Call::Copy, |cuda| cuda.copy(to, from, bytes, self.holding.copies()?))
+            .map_err(|error| error.with_figures(bytes, from))
+    }
+
+    fn finish_copies(&self) -> Result<()> {
+        self.call_virtual(Call::FinishCopies, |cuda| {
+            cuda.synchronize_stream(self.holding.copies()?)
+        })
     }
 
     fn create_event(&self) -> Result<Event> {

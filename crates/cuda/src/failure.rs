@@ -37,6 +37,7 @@ impl Failure {
             // HARDWARE_STACK_ERROR, ILLEGAL_INSTRUCTION, MISALIGNED_ADDRESS, INVALID_ADDRESS_SPACE,
             // INVALID_PC, LAUNCH_FAILED, CONTAINED: each leaves the process without its context.
             214 | 220 | 700 | 702 | 710 | 714..=719 | 721 => ErrorCode::ContextLost,
+            600 => ErrorCode::NotReady,
             // PEER_ACCESS_UNSUPPORTED, NOT_SUPPORTED
             217 | 801 => ErrorCode::NotSupported,
             // STREAM_CAPTURE_UNSUPPORTED, _INVALIDATED, _UNMATCHED, _UNJOINED, _IMPLICIT,

@@ -8,6 +8,7 @@
 
 mod event;
 mod export;
+mod hold;
 mod load;
 mod memory;
 mod memory_pool;

@@ -102,4 +102,14 @@ table! {
     cuMemPoolSetAccess(Pointer, *const Access, usize);
     cuMemAllocFromPoolAsync(*mut u64, usize, Pointer, Pointer);
     cuMemFreeAsync(u64, Pointer);
+    cuMemHostAlloc(*mut Pointer, usize, c_uint);
+    cuMemcpyDtoDAsync_v2(u64, u64, usize, Pointer);
+    cuStreamCreate(*mut Pointer, c_uint);
+    cuStreamDestroy_v2(Pointer);
+    cuStreamGetFlags(Pointer, *mut c_uint);
+    cuStreamBatchMemOp_v2(Pointer, c_uint, *const Operation, c_uint);
 }
+
+/// One of a batch of operations on memory (`CUstreamBatchMemOpParams`): what, where, the value,
+/// flags.
+pub(super) type Operation = [u64; 6];

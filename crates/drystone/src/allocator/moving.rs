@@ -30,7 +30,7 @@ impl Allocator {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn know_all_streams(&self, others: OtherStreams) {
-        self.engine.executor.streams.know_all(others);
+        self.engine.know_all_streams(others);
     }
 
     /// Moves live memory together, so that whole handles are left over, for about so long at most;

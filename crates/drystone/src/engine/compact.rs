@@ -14,6 +14,7 @@ use super::Engine;
 use crate::backend::BackendState;
 use crate::error::TrimError;
 use crate::out_of_memory::Stays;
+use crate::streams::OtherStreams;
 
 /// How long nobody is held after the first stream that did not stop.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -37,6 +38,18 @@ pub struct Compacted {
 }
 
 impl Engine {
+    /// From now on every stream that may use memory is known, or told of by this.
+    pub(crate) fn know_all_streams(&self, others: OtherStreams) {
+        self.executor.streams.know_all(others);
+        // What it takes to hold streams is found out while there is memory.
+        let is_free = matches!(self.backend, BackendState::Heap(_))
+            && self.refuse_at_the_end().is_ok()
+            && self.executor.refuse_in_capture(Call::Hold).is_ok();
+        if is_free && let Ok(hold) = self.executor.driver.hold(&[]) {
+            self.executor.driver.let_go(hold);
+        }
+    }
+
     /// Moves live memory together for a request. True if anything has moved.
     pub(super) fn compact_for(&self, bytes: u64) -> bool {
         if self.stays(Captured::None).is_some() {

@@ -1,6 +1,6 @@
 //! [`SimDevice`]: the device as its users hold it, and the one way into its lock.
 
-use crate::calls::moves::Moved;
+use crate::calls::moves::{Gate, Moved};
 use crate::clock::Clock;
 use crate::config::SimConfig;
 use crate::counter::Counters;
@@ -10,6 +10,7 @@ use crate::state::State;
 use drystone_driver::{Call, DriverError, ErrorCode, Stream};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A simulated GPU. Clones are the same device.
 #[derive(Clone, Debug)]
@@ -77,9 +78,27 @@ impl SimDevice {
     pub(crate) fn lock_for(&self, stream: Stream) -> MutexGuard<'_, State> {
         let mut state = self.inner.state.lock();
         while state.is_held(stream) {
-            self.inner.let_go.wait(&mut state);
+            // What a gate waits for may come without a word.
+            self.inner.let_go.wait_for(&mut state, Duration::from_micros(100));
         }
         state
+    }
+
+    /// Holds streams until a gate opens, which they come to only if they are idle soon: whether
+    /// they have.
+    ///
+    /// Errors: `InvalidHandle`, `CaptureUnsupported` (one is captured).
+    pub fn hold_until(&self, streams: Vec<Stream>, gate: Gate) -> Result<bool, ErrorCode> {
+        let mut state = self.inner.state.lock();
+        let has_arrived = state.arrive(&streams)?;
+        state.keep(streams, Some(gate));
+        Ok(has_arrived)
+    }
+
+    /// Bytes are copied between two ranges that are mapped and open, in no stream's order.
+    pub fn note_copy(&self, to: u64, from: u64, bytes: u64) {
+        // Of other memory there is nothing to note.
+        let _ = self.inner.state.lock().note_copy(to, from, bytes);
     }
 
     /// What moves of memory have taken of the device so far.

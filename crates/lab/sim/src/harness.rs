@@ -7,6 +7,7 @@ use crate::state::Life;
 use crate::stream::Context;
 use crate::violation::Violation;
 use drystone_driver::{CaptureMode, ErrorCode, Stream};
+use std::time::Duration;
 
 /// Time and streams.
 impl SimDevice {
@@ -185,7 +186,7 @@ impl SimDevice {
         if self.inner.config.oracle {
             let mut state = self.inner.state.lock();
             while state.is_used_on_held(address) {
-                self.inner.let_go.wait(&mut state);
+                self.inner.let_go.wait_for(&mut state, Duration::from_micros(100));
             }
             state.check_free(address);
         }

@@ -118,7 +118,7 @@ impl Rule {
             row(Call::EnablePeerAccess, "cuCtxEnablePeerAccess", Unproven, NOTHING),
             row(Call::Hold, "cuStreamBatchMemOp", Captured, HOLDS),
             row(Call::Copy, "cuMemcpyDtoDAsync", Captured, NODES),
-            row(Call::FinishCopies, "cuStreamSynchronize", Unsafe, GUIDE).and_breaks_its_own(),
+            row(Call::FinishCopies, "cuStreamSynchronize", Unsafe, GUIDE),
             more("cuStreamQuery", Unsafe, GUIDE).and_breaks_its_own(),
             more("cuMemPoolSetAttribute", Unsafe, ATTRIBUTES),
             more("cuMemPoolSetAccess", Unsafe, SETS_UP),

@@ -59,7 +59,7 @@ mod state;
 mod stream;
 mod violation;
 
-pub use calls::moves::Moved;
+pub use calls::moves::{Gate, Moved};
 pub use config::{NetworkMemory, SimConfig};
 pub use cost::{Cost, CostTable};
 pub use device::{LiveObjects, SimDevice};

@@ -44,7 +44,7 @@ pub(crate) struct State {
     /// Devices that were given access to this one's memory, in the order they were.
     pub(crate) peers: Vec<u32>,
     /// Streams that stand still.
-    pub(crate) held: Option<Held>,
+    pub(crate) held: Vec<Held>,
     pub(crate) moved: Moved,
     /// When the copies that were begun are done, and between which addresses they are.
     pub(crate) copied_until_ns: u64,
@@ -66,7 +66,7 @@ impl State {
             host_waited_ns: 0,
             added_waits: 0,
             peers: Vec::new(),
-            held: None,
+            held: Vec::new(),
             moved: Moved::default(),
             copied_until_ns: 0,
             copies: Vec::new(),

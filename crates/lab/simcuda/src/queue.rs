@@ -151,6 +151,21 @@ fn own_queue() -> Outcome<Queue> {
 }
 
 impl Queue {
+    /// Whether it is a context's legacy default stream.
+    pub(crate) fn is_legacy(&self) -> bool {
+        self.stream == Stream::DEFAULT
+    }
+
+    /// The streams of its context that its default stream waits for, and they for it; of other
+    /// threads' own, those that were used.
+    pub(crate) fn blocking(&self) -> Vec<Stream> {
+        let context = context::current_raw();
+        let tables = self.device.tables.lock();
+        let blocking = |one: &StreamRecord| one.context == context && one.flags & NON_BLOCKING == 0;
+        let created = tables.streams.iter().filter(|(_, one)| blocking(one));
+        created.map(|(&value, _)| Stream(value)).collect()
+    }
+
     /// Queues work, which becomes part of the graph where the stream is being captured, and says
     /// whether it ran.
     pub(crate) fn push(&self, duration_ns: u64, node: impl FnOnce() -> Node) -> Outcome<bool> {

@@ -37,7 +37,7 @@ impl State {
 
     /// Whether a stream that used a block is held.
     pub(crate) fn is_used_on_held(&mut self, address: u64) -> bool {
-        let Some(oracle) = self.oracle.as_ref().filter(|_| self.held.is_some()) else {
+        let Some(oracle) = self.oracle.as_ref().filter(|_| !self.held.is_empty()) else {
             return false;
         };
         let streams = oracle.streams_at(address);

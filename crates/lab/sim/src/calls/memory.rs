@@ -16,8 +16,9 @@ impl State {
     pub(crate) fn unmap(&mut self, address: u64, bytes: u64) -> Result<(), ErrorCode> {
         self.memory.vm.check_whole_mappings(address, bytes)?;
         self.check_copies(address, bytes);
+        let is_held = self.holds_any();
         if let Some(oracle) = &mut self.oracle {
-            oracle.unmapped(&mut self.log, address, bytes, self.held.is_some());
+            oracle.unmapped(&mut self.log, address, bytes, is_held);
         }
         let gone = self.memory.vm.unmap(&mut self.memory.supply, address, bytes)?;
         if let Some(oracle) = &mut self.oracle {

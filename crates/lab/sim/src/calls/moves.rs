@@ -1,6 +1,8 @@
 //! Streams that are held, and copies that no stream orders: what it takes to give addresses other
 //! memory while the program runs.
 
+use std::fmt;
+use std::sync::Arc;
 use std::thread;
 
 use crate::state::State;
@@ -14,10 +16,22 @@ const PATIENCE_NS: u64 = 2_000_000;
 #[derive(Debug)]
 pub(crate) struct Held {
     number: u64,
-    pub(crate) thread: thread::ThreadId,
-    pub(crate) streams: Vec<Stream>,
+    thread: thread::ThreadId,
+    streams: Vec<Stream>,
     /// Since when, in nanoseconds of the host's time.
     since_ns: u64,
+    /// What lets them go, where that is not a call.
+    gate: Option<Gate>,
+}
+
+/// Tells whether what streams wait for has come: a word in memory has a value, say.
+#[derive(Clone)]
+pub struct Gate(pub Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Gate").field(&(self.0)()).finish()
+    }
 }
 
 /// What moves of memory have taken of the device.
@@ -41,8 +55,16 @@ impl State {
         }
         let mut held = vec![Stream::DEFAULT];
         held.extend_from_slice(streams);
+        if !self.arrive(&held)? {
+            return Err(ErrorCode::NotReady);
+        }
+        Ok(Hold(self.keep(held, None)))
+    }
+
+    /// Waits until streams are idle, if they are soon.
+    pub(crate) fn arrive(&mut self, streams: &[Stream]) -> Result<bool, ErrorCode> {
         let mut idle_ns = 0;
-        for &stream in &held {
+        for &stream in streams {
             let queue = self.streams.get(stream)?;
             if queue.capture.is_some() {
                 return Err(ErrorCode::CaptureUnsupported);
@@ -50,64 +72,88 @@ impl State {
             idle_ns = idle_ns.max(queue.busy_until_ns.max(queue.marked_until_ns));
         }
         let most_ns = self.clock.now_ns() + PATIENCE_NS;
+        self.wait_until(idle_ns.min(most_ns));
         if idle_ns > most_ns {
-            self.wait_until(most_ns);
-            return Err(ErrorCode::NotReady);
+            return Ok(false);
         }
-        self.wait_until(idle_ns);
-        for &stream in &held {
+        for &stream in streams {
             let index = self.streams.get(stream)?.index;
             if let Some(oracle) = &mut self.oracle {
                 oracle.order.host_observes_stream(index);
             }
         }
+        Ok(true)
+    }
+
+    /// From now on these streams stand still.
+    pub(crate) fn keep(&mut self, streams: Vec<Stream>, gate: Option<Gate>) -> u64 {
         self.moved.holds += 1;
         let (number, since_ns) = (self.moved.holds, self.clock.now_ns());
         let thread = thread::current().id();
-        self.held = Some(Held { number, thread, streams: held, since_ns });
-        Ok(Hold(number))
+        self.held.push(Held { number, thread, streams, since_ns, gate });
+        number
     }
 
-    /// Lets the streams of a hold go: what is live has its bytes behind its addresses by then.
+    /// Lets the streams of a hold go.
     pub(crate) fn let_go(&mut self, hold: &Hold) {
-        let Some(held) = self.held.take_if(|held| held.number == hold.0) else { return };
-        let held_ns = self.clock.now_ns().saturating_sub(held.since_ns);
-        self.moved.held_ns += held_ns;
-        self.moved.longest_ns = self.moved.longest_ns.max(held_ns);
-        let Some(oracle) = &mut self.oracle else { return };
+        self.end_holds(|held| held.number == hold.0);
+    }
+
+    /// The holds are over of which that is so: what is live has its bytes behind its addresses.
+    fn end_holds(&mut self, is_over: impl Fn(&Held) -> bool) {
+        let over: Vec<Held> = self.held.extract_if(.., |held| is_over(held)).collect();
+        for held in &over {
+            let held_ns = self.clock.now_ns().saturating_sub(held.since_ns);
+            self.moved.held_ns += held_ns;
+            self.moved.longest_ns = self.moved.longest_ns.max(held_ns);
+        }
+        let Some(oracle) = self.oracle.as_mut().filter(|_| !over.is_empty()) else { return };
         for (address, bytes) in oracle.live() {
             let pieces = self.memory.resolve(address, bytes);
             oracle.settle(&mut self.log, address, pieces);
         }
     }
 
-    /// Whether work on a stream has to wait until it is let go. The thread that holds it would wait
-    /// for ever.
+    /// Whether any stream stands still.
+    pub(crate) fn holds_any(&mut self) -> bool {
+        self.end_holds(|held| held.gate.as_ref().is_some_and(|gate| (gate.0)()));
+        !self.held.is_empty()
+    }
+
+    /// Whether work on a stream has to wait until it is let go. The thread that holds it by a call
+    /// would wait for ever; what it queues otherwise is done at once.
     pub(crate) fn is_held(&mut self, stream: Stream) -> bool {
-        let Some(held) = &self.held else { return false };
-        if !held.streams.contains(&stream) {
+        if !self.holds_any() {
             return false;
         }
-        if held.thread == thread::current().id() {
+        let own = thread::current().id();
+        let mut holds = self.held.iter().filter(|held| held.streams.contains(&stream));
+        let Some(held) = holds.next() else { return false };
+        if held.thread == own && held.gate.is_none() {
             self.log.add(Violation::HeldByItself { stream });
-            return false;
         }
-        true
+        held.thread != own
     }
 
     /// Begins a copy between two ranges that are mapped and open.
     pub(crate) fn copy(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), ErrorCode> {
-        let resolve = |address| self.memory.resolve(address, bytes).ok_or(ErrorCode::InvalidValue);
-        let (from_pieces, to_pieces) = (resolve(from)?, resolve(to)?);
-        if let Some(oracle) = &mut self.oracle {
-            oracle.copied(&mut self.log, &from_pieces, &to_pieces);
-        }
+        self.note_copy(to, from, bytes)?;
         // Read and written.
         let duration_ns = 2.0 * bytes as f64 / self.config.copied_bytes_per_ns;
         let begin_ns = self.copied_until_ns.max(self.clock.now_ns());
         self.copied_until_ns = begin_ns + duration_ns as u64;
         self.copies.extend([(from, from + bytes), (to, to + bytes)]);
         self.moved.copied_bytes += bytes;
+        Ok(())
+    }
+
+    /// Bytes are copied, by nobody's stream, or to where nobody's block is.
+    pub(crate) fn note_copy(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), ErrorCode> {
+        let resolve = |address| self.memory.resolve(address, bytes).ok_or(ErrorCode::InvalidValue);
+        let (from, to) = (resolve(from)?, resolve(to)?);
+        if let Some(oracle) = &mut self.oracle {
+            oracle.copied(&mut self.log, &from, &to);
+        }
         Ok(())
     }
 

@@ -31,6 +31,7 @@ fn copy(queue: &Queue, to: u64, from: u64, bytes: u64, is_blocking: bool, reach:
     }
     if queue.push(0, || Node::Copy { to, from, bytes })? && bytes > 0 {
         carry_out(to, from, bytes);
+        queue.device.sim.note_copy(to, from, bytes);
     }
     if is_blocking {
         queue.device.sim.finish_stream(queue.stream)?;

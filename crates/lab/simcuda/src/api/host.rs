@@ -9,8 +9,11 @@ use crate::status::{
     HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED, INVALID_VALUE, OUT_OF_MEMORY,
     Outcome,
 };
+use drystone_sim::Gate;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// How a range of host memory came to be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +65,22 @@ pub(crate) fn allocate(bytes: usize, kind: HostKind, flags: u32) -> Outcome<u64>
     let context = context::current_raw();
     RANGES.lock().insert(address, HostRange { address, bytes, kind, flags, ordinal, context });
     Ok(address)
+}
+
+/// Tells whether a word of pinned memory is at least a value, in a circle of all numbers; `None` if
+/// it is now, or is no such word.
+pub(super) fn gate(address: u64, value: u32) -> Option<Gate> {
+    let ranges = RANGES.lock();
+    let (_, range) = ranges.range(..=address).next_back()?;
+    if address + 4 > range.address + range.bytes || !address.is_multiple_of(4) {
+        return None;
+    }
+    let is_open = move || {
+        // SAFETY: a word of pinned memory, which programs do not free while a stream waits for it.
+        let word = unsafe { &*(address as *const AtomicU32) };
+        (word.load(Ordering::Acquire).wrapping_sub(value) as i32) >= 0
+    };
+    (!is_open()).then(|| Gate(Arc::new(is_open)))
 }
 
 /// Frees what was allocated in a context.

@@ -1,12 +1,16 @@
 //! Values in memory that a stream writes or waits for. A wait is over at once: what would write
-//! the value is not simulated.
+//! the value is not simulated. But a batch that writes a value, and waits for one in host memory
+//! that has not come, holds its stream: it writes once the stream has drained, if that is soon, and
+//! what other threads queue then waits for the value.
 
+use super::host;
 use crate::abi::{In, Raw};
 use crate::effect;
 use crate::entry::Call;
 use crate::queue::queue;
 use crate::status::{INVALID_VALUE, Outcome};
 use crate::tables::Node;
+use drystone_sim::Gate;
 
 fn write(call: &Call, stream: Raw, address: u64, value: u64, bytes: usize) -> Outcome {
     let queue = queue(call, stream)?;
@@ -34,6 +38,17 @@ fn wait(call: &Call, stream: Raw, address: u64, bytes: usize) -> Outcome {
     queue.push(0, || Node::Empty).map(drop)
 }
 
+/// Holds a stream until a gate opens; with the default one those that wait for it. Whether it had
+/// drained by then.
+fn hold(call: &Call, stream: Raw, gate: Gate) -> Outcome<bool> {
+    let queue = queue(call, stream)?;
+    let mut streams = vec![queue.stream];
+    if queue.is_legacy() {
+        streams.extend(queue.blocking());
+    }
+    Ok(queue.device.sim.hold_until(streams, gate)?)
+}
+
 api! {
     fn cuStreamWriteValue32_v2 | cuStreamWriteValue32_v2_ptsz = cuStreamWriteValue32 (
         stream: Raw, address: u64, value: u32, flags: u32
@@ -54,6 +69,13 @@ api! {
     fn cuStreamBatchMemOp_v2 | cuStreamBatchMemOp_v2_ptsz = cuStreamBatchMemOp (
         stream: Raw, count: u32, operations: In<[u64; 6]>, flags: u32
     ) |call| {
+        let last = (count > 1).then(|| operations.at(count as usize - 1).get()).transpose()?;
+        if let Some([1, address, value, ..]) = last
+            && let Some(gate) = host::gate(address, value as u32)
+            && !hold(call, stream, gate)?
+        {
+            return Ok(());
+        }
         for index in 0..count as usize {
             let [kind, address, value, ..] = operations.at(index).get()?;
             // CU_STREAM_MEM_OP_WAIT_VALUE_32, WRITE_VALUE_32, FLUSH, WAIT_ and WRITE_VALUE_64
