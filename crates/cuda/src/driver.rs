@@ -156,14 +156,12 @@ impl Driver for CudaDevice {
     }
 
     fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<()> {
-        self.call_virtual(Call::Copy, |cuda| cuda.copy(to, from, bytes, self.holding.copies()?))
+        self.call_virtual(Call::Copy, |cuda| self.holding.copy(cuda, to, from, bytes))
             .map_err(|error| error.with_figures(bytes, from))
     }
 
     fn finish_copies(&self) -> Result<()> {
-        self.call_virtual(Call::FinishCopies, |cuda| {
-            cuda.synchronize_stream(self.holding.copies()?)
-        })
+        self.call_virtual(Call::FinishCopies, |cuda| self.holding.finish_copies(cuda))
     }
 
     fn create_event(&self) -> Result<Event> {

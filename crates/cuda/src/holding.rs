@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use drystone_driver::{ErrorCode, Hold, Stream};
+use drystone_driver::{CaptureStatus, ErrorCode, Hold, Relaxed, Stream};
 use parking_lot::Mutex;
 
 use crate::calls::Cuda;
@@ -61,7 +61,12 @@ impl Words {
 enum Ability {
     Unknown,
     None,
-    Works { words: Words, copies: u64, number: u32 },
+    /// With the stream of copies that were begun and not waited for; 0 without any.
+    Works {
+        words: Words,
+        copies: u64,
+        number: u32,
+    },
 }
 
 /// Of one device.
@@ -77,6 +82,7 @@ impl Holding {
 
     /// Holds these streams and the context's default one.
     pub(crate) fn hold(&self, cuda: &Cuda, streams: &[Stream]) -> Result<Hold, Failure> {
+        check_captures(cuda, streams)?;
         let mut ability = self.ability.lock();
         if matches!(*ability, Ability::Unknown) {
             *ability = find_out(cuda, self.memory)?;
@@ -102,13 +108,41 @@ impl Holding {
         }
     }
 
-    /// The stream for copies, where streams can be held.
-    pub(crate) fn copies(&self) -> Result<u64, Failure> {
-        match &*self.ability.lock() {
-            Ability::Works { copies, .. } => Ok(*copies),
-            _ => Err(Failure { number: Failure::NOT_SUPPORTED, name: "" }),
+    /// Begins a copy, on a stream of its own.
+    pub(crate) fn copy(&self, cuda: &Cuda, to: u64, from: u64, bytes: u64) -> Result<(), Failure> {
+        let mut ability = self.ability.lock();
+        let Ability::Works { copies, .. } = &mut *ability else {
+            return Err(Failure { number: Failure::NOT_SUPPORTED, name: "" });
+        };
+        if *copies == 0 {
+            *copies = cuda.create_stream()?;
+        }
+        cuda.copy(to, from, bytes, *copies)
+    }
+
+    /// Waits until all copies are complete.
+    pub(crate) fn finish_copies(&self, cuda: &Cuda) -> Result<(), Failure> {
+        let mut ability = self.ability.lock();
+        let Ability::Works { copies, .. } = &mut *ability else { return Ok(()) };
+        if *copies != 0 {
+            cuda.synchronize_stream(*copies)?;
+            // One that cannot be destroyed is used again.
+            cuda.destroy_stream(*copies)?;
+            *copies = 0;
+        }
+        Ok(())
+    }
+}
+
+/// Refuses what is captured: it would become part of the graph; and the default stream must not be
+/// used beside a capture that would wait for it.
+fn check_captures(cuda: &Cuda, streams: &[Stream]) -> Result<(), Failure> {
+    for stream in streams.iter().map(|stream| stream.0).chain([LEGACY]) {
+        if cuda.capture_status(stream)? != CaptureStatus::None {
+            return Err(Failure { number: Failure::STREAM_CAPTURE_IMPLICIT, name: "" });
         }
     }
+    Ok(())
 }
 
 /// Queues a hold on each stream, and waits until all have arrived.
@@ -148,17 +182,18 @@ fn find_out(cuda: &Cuda, memory: PhysicalMemory) -> Result<Ability, Failure> {
     if std::env::var("CUDA_DEVICE_MAX_CONNECTIONS").is_ok_and(|value| value.trim() == "1") {
         return Ok(Ability::None);
     }
+    // A capture that nobody told of forbids some of it to a thread that is not.
+    let Ok(_relaxed) = Relaxed::enter(cuda) else { return Ok(Ability::Unknown) };
     let tried = || {
         let words = Words(cuda.words(STREAMS_MAX + 1)?);
-        let copies = cuda.create_stream()?;
         let stream = cuda.create_stream()?;
         let mapped = map_beside(cuda, memory, words, stream);
         // What it waited for has come, whatever became of the rest.
         let destroyed = cuda.destroy_stream(stream);
-        Ok::<_, Failure>(mapped?.then_some((words, copies)).filter(|_| destroyed.is_ok()))
+        Ok::<_, Failure>(mapped?.then_some(words).filter(|_| destroyed.is_ok()))
     };
     match tried() {
-        Ok(Some((words, copies))) => Ok(Ability::Works { words, copies, number: 1 }),
+        Ok(Some(words)) => Ok(Ability::Works { words, copies: 0, number: 1 }),
         Err(failure) if failure.code() == ErrorCode::OutOfMemory => Err(failure),
         _ => Ok(Ability::None),
     }

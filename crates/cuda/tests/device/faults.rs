@@ -1,7 +1,7 @@
 //! Each call fails once, by the simulated device's plan: the error names call, code and figures,
 //! and the same call made again succeeds. Skips on a real device, which cannot be told to fail.
 
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int};
 
 use drystone_driver::{
     Call, CaptureMode, Driver, DriverError, ErrorCode, MemoryPoolConfig, Stream,
@@ -111,6 +111,22 @@ fn simulated() -> Option<Library> {
     is_simulated.then_some(library)
 }
 
+/// Makes the n-th call of a function from now on fail once with an unknown error, where the driver
+/// can be told to.
+pub(crate) fn fail_once(function: &CStr, nth: u64) -> bool {
+    let Some(library) = simulated() else { return false };
+    // SAFETY: the function has this signature.
+    let fail = unsafe { library.get::<Fail>("simcuda_fail") }.unwrap();
+    // SAFETY: reads the name.
+    assert_eq!(unsafe { fail(0, function.as_ptr(), nth, 0, 999) }, 0);
+    true
+}
+
+/// Whether the driver is the simulated one.
+pub(crate) fn is_simulated() -> bool {
+    simulated().is_some()
+}
+
 #[test]
 fn a_call_that_fails_once_names_everything_and_succeeds_when_made_again() {
     crate::scenario!(1, "", || {
@@ -128,7 +144,9 @@ fn a_call_that_fails_once_names_everything_and_succeeds_when_made_again() {
             faulty.virtual_memory();
             faulty.memory();
             faulty.streams();
-            faulty.failed.push(Call::EnablePeerAccess);
+            // The peer's, and what `moves` lets fail.
+            let others = [Call::EnablePeerAccess, Call::Hold, Call::Copy, Call::FinishCopies];
+            faulty.failed.extend(others);
             let missed = Call::ALL.into_iter().find(|call| !faulty.failed.contains(call));
             assert_eq!(missed, None);
             assert_eq!(raw::current(), raw::primary(0));

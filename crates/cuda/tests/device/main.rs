@@ -10,6 +10,7 @@ mod contexts;
 mod endings;
 mod faults;
 mod memory;
+mod moves;
 mod peers;
 mod pools;
 mod raw;

@@ -3,15 +3,16 @@
 //! follows contents.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use drystone::driver::{Call, CaptureMode, ErrorCode, Stream};
 use drystone::{AllocateError, Cause, MappingChange, OutOfMemory, PoolId, Prefer, Stays};
 use drystone_sim::{FaultMode, FaultPlan, SimConfig, SimDevice};
 
 use crate::program::{Block, Lane, Program};
-use crate::setup::VMM_2MIB;
+use crate::setup::{CUDA_VMM, VMM_2MIB};
 use crate::sim::{GIB, MIB, watched};
+use crate::simcuda;
 
 /// What there is of the device, and a program that has all of it in large handles.
 const TOTAL: u64 = GIB;
@@ -253,6 +254,42 @@ fn streams_of_others_are_held() {
     program.free(large);
     kept.into_iter().for_each(|block| program.free(block));
     program.end();
+}
+
+/// Through cudarc, with a thread that launches on a stream of its own all the time: its kernels
+/// find the bytes that the ones before have left.
+#[test]
+fn memory_moves_under_a_thread_that_launches() {
+    CUDA_VMM.run(|setup| {
+        for conf in ["memory:1GiB", "memory:1GiB,event_latency_us:20,calls_take_time:true"] {
+            let device = simcuda::device_with(conf);
+            let options = setup.options().with_prefer(Prefer::Balanced);
+            let program = Program::new(Arc::clone(&device) as _, options);
+            program.allocator.know_all_streams(|_, run| run(Vec::new()));
+            let (lane, other) = (program.lane(), program.lane());
+            let kept = sparse(&program, lane);
+            kept.iter().for_each(|block| program.use_on(block, other));
+            let is_over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for block in kept.iter().cycle() {
+                        if is_over.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        program.device.used(block.address, other.stream);
+                    }
+                });
+                for _ in 0..3 {
+                    let large = program.allocate(lane, rest(&kept));
+                    program.free(large);
+                }
+                is_over.store(true, Ordering::Relaxed);
+            });
+            assert!(moves(&program) > 0);
+            kept.into_iter().for_each(|block| program.free(block));
+            program.end();
+        }
+    });
 }
 
 /// Each call of a move fails once, whichever phase it is in; and each call fails for ever.

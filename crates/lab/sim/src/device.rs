@@ -95,6 +95,11 @@ impl SimDevice {
         Ok(has_arrived)
     }
 
+    /// Whether any stream is held at the moment.
+    pub fn holds_any(&self) -> bool {
+        self.inner.state.lock().holds_any()
+    }
+
     /// Bytes are copied between two ranges that are mapped and open, in no stream's order.
     pub fn note_copy(&self, to: u64, from: u64, bytes: u64) {
         // Of other memory there is nothing to note.

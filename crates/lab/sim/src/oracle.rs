@@ -150,11 +150,11 @@ impl Oracle {
             log.add(Violation::NotAccessible { address, bytes });
             return;
         };
-        if !self.contents.hold(key, block.writes, &pieces) && !block.pieces.is_empty() {
-            log.add(Violation::LostBytes { address, bytes });
-        }
         if pieces == block.pieces {
             return;
+        }
+        if !self.contents.hold(key, block.writes, &pieces) && !block.pieces.is_empty() {
+            log.add(Violation::LostBytes { address, bytes });
         }
         let uses: Arc<[Use]> = block.uses.clone().into();
         for piece in &block.pieces {

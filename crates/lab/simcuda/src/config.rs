@@ -117,6 +117,7 @@ impl Config {
             "check_kernel_us" => self.sim.check_kernel_ns = nanoseconds(key, value)?,
             "calls_take_time" => self.sim.calls_take_time = boolean(key, value)?,
             "alias_limit" => self.sim.alias_limit = count(key, value, u64::MAX)?,
+            "maps_under_hold" => self.sim.can_hold_streams = boolean(key, value)?,
             "launch_queue" => self.sim.launch_queue = count(key, value, 1 << 20)? as usize,
             "profile" => {
                 let profile = Profile::named(value).ok_or_else(|| no_profile(value))?;
@@ -208,7 +209,7 @@ mod tests {
                     vmm:false,pools:false,shareable:false,shared:gpu,oracle:true,\
                     event_latency_us:3,event_jitter_us:4,clock_jitter_us:5,check_kernel_us:6,\
                     calls_take_time:true,\
-                    seed:7,own_clock:true,alias_limit:8,launch_queue:10,profile:wsl2,harsh:true,\
+                    seed:7,own_clock:true,alias_limit:8,launch_queue:10,maps_under_hold:false,profile:wsl2,harsh:true,\
                     launches_are_early:false,unproven_is_illegal:false,\
                     name:NVIDIA A10,multiprocessors:72,overcommit:true,\
                     named_devices:true,process_limit:1GiB,\
@@ -232,7 +233,7 @@ mod tests {
         assert_eq!((sim.event_latency_ns, sim.event_jitter_ns), (3000, 4000));
         assert_eq!((sim.clock_jitter_ns, sim.check_kernel_ns), (5000, 6000));
         assert_eq!((sim.seed, sim.mapping_limit), (7, 9));
-        assert_eq!((sim.alias_limit, sim.launch_queue), (8, 10));
+        assert_eq!((sim.alias_limit, sim.launch_queue, sim.can_hold_streams), (8, 10, false));
         assert_eq!(sim.network_memory, NetworkMemory::Broken);
         let kinder = Harsh { launches_are_early: false, unproven_is_illegal: false, ..Harsh::ALL };
         assert_eq!(sim.harsh, kinder);

@@ -26,7 +26,9 @@ static PLANS: Mutex<Vec<Plan>> = Mutex::new(Vec::new());
 
 /// The simulated device's call behind a function, by the name of either API.
 fn call_of(name: &str) -> Option<Call> {
-    let known = Call::ALL.into_iter().find(|call| call.cuda_name() == name);
+    // What moves take is no call of the simulated device's here.
+    let is_its = |call: &Call| !matches!(call, Call::Hold | Call::Copy | Call::FinishCopies);
+    let known = Call::ALL.into_iter().filter(is_its).find(|call| call.cuda_name() == name);
     known.or(match name {
         "cuMemAlloc" | "cuMemAllocPitch" => Some(Call::Malloc),
         "cuMemFree" => Some(Call::Free),

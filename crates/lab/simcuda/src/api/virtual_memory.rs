@@ -16,6 +16,8 @@ use arc_swap::Guard;
 use drystone_driver::{Driver, Handle as SimHandle};
 use drystone_sim::{GRANULARITY_BYTES, NetworkMemory};
 use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`
 const PINNED: i32 = 1;
@@ -72,9 +74,18 @@ fn device_of(address: u64) -> Outcome<Guard<Arc<Device>>> {
     process::device_of_address(address).map_or_else(current, Ok)
 }
 
+/// Whether calls that map memory wait for streams which wait for a value, nobody has told of real
+/// drivers: `maps_under_hold` says.
+fn wait_for_held(device: &Device) {
+    while !device.config.sim.can_hold_streams && device.sim.holds_any() {
+        thread::sleep(Duration::from_micros(50));
+    }
+}
+
 fn map(address: u64, bytes: u64, handle: Raw) -> Outcome {
     let (owner, value) = resolve(handle, Kind::Memory)?;
     let device = device_of(address)?;
+    wait_for_held(&device);
     if owner.ordinal != device.ordinal {
         return Err(NOT_SUPPORTED);
     }
@@ -199,12 +210,14 @@ api! {
 
     fn cuMemUnmap(address: u64, bytes: usize) |call| {
         call.count_bytes(bytes as u64);
+        wait_for_held(&*device_of(address)?);
         unmap(address, bytes as u64)
     }
 
     fn cuMemSetAccess(address: u64, bytes: usize, accesses: In<Access>, count: usize) |call| {
         call.count_bytes(bytes as u64);
         let device = device_of(address)?;
+        wait_for_held(&device);
         if count == 0 {
             return Err(INVALID_VALUE);
         }

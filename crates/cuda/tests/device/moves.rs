@@ -1,0 +1,157 @@
+//! Streams that are held, and copies beside them.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use drystone_cuda::CudaDevice;
+use drystone_driver::{Call, CaptureStatus, Driver, ErrorCode, Handle, Stream};
+
+use crate::faults::{fail_once, is_simulated};
+use crate::raw;
+use crate::scenario::open_at;
+
+const GRANULE: u64 = 2 << 20;
+
+/// Memory of so many granules at an address.
+fn mapped(device: &CudaDevice, granules: u64) -> (u64, Handle) {
+    let bytes = granules * GRANULE;
+    let (address, handle) = (device.reserve(bytes, 0).unwrap(), device.create(bytes).unwrap());
+    device.map(address, bytes, handle).unwrap();
+    device.set_access(address, bytes).unwrap();
+    (address, handle)
+}
+
+fn pattern(seed: u8) -> Vec<u8> {
+    (0..4096_u32).map(|at| seed.wrapping_add((at % 251) as u8)).collect()
+}
+
+#[test]
+fn memory_moves_behind_its_address_while_streams_are_held() {
+    crate::scenario!(1, "", || {
+        let device = open_at(0);
+        raw::set_current(raw::primary(0));
+        let streams = [raw::create_stream(), raw::create_stream()].map(Stream);
+        let (home, old) = mapped(&device, 1);
+        let (scratch, new) = mapped(&device, 1);
+        raw::write(home + 5000, &pattern(7));
+        for _ in 0..3 {
+            let hold = device.hold(&streams).unwrap();
+            device.copy(scratch, home, GRANULE).unwrap();
+            device.finish_copies().unwrap();
+            device.unmap(home, GRANULE).unwrap();
+            device.map(home, GRANULE, new).unwrap();
+            device.set_access(home, GRANULE).unwrap();
+            device.let_go(hold);
+            assert_eq!(raw::read(home + 5000, 4096), pattern(7));
+            // And back again.
+            let hold = device.hold(&streams).unwrap();
+            device.unmap(home, GRANULE).unwrap();
+            device.map(home, GRANULE, old).unwrap();
+            device.set_access(home, GRANULE).unwrap();
+            device.let_go(hold);
+        }
+        for stream in streams {
+            device.synchronize_stream(stream).unwrap();
+            raw::destroy_stream(stream.0);
+        }
+    });
+}
+
+#[test]
+fn another_thread_waits_with_what_it_queues_until_streams_are_let_go() {
+    crate::scenario!(1, "", || {
+        let device = open_at(0);
+        raw::set_current(raw::primary(0));
+        let stream = Stream(raw::create_stream());
+        let (address, _) = mapped(&device, 1);
+        let hold = device.hold(&[stream]).unwrap();
+        let (begun, pause) = (Instant::now(), Duration::from_millis(30));
+        thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                raw::set_current(raw::primary(0));
+                raw::write(address, &pattern(3));
+                begun.elapsed()
+            });
+            thread::sleep(pause);
+            device.let_go(hold);
+            let waited = other.join().unwrap();
+            // A copy to a device's memory is in the default stream's order, which is held, too. A
+            // real driver may have taken the bytes already.
+            assert!(waited >= pause / 2 || !is_simulated(), "{waited:?}");
+        });
+        raw::destroy_stream(stream.0);
+    });
+}
+
+#[test]
+fn streams_are_not_held_where_mapping_memory_would_wait_for_them() {
+    crate::scenario!(1, ",maps_under_hold:false", || {
+        let device = open_at(0);
+        raw::set_current(raw::primary(0));
+        let (begun, stream) = (Instant::now(), Stream(raw::create_stream()));
+        let held = device.hold(&[stream]);
+        let is_simulated = is_simulated();
+        if is_simulated {
+            let error = held.unwrap_err();
+            assert_eq!((error.call, error.code), (Call::Hold, ErrorCode::NotSupported));
+            assert!(
+                begun.elapsed() < Duration::from_secs(3),
+                "it is found out, and not waited for"
+            );
+        } else if let Ok(hold) = held {
+            device.let_go(hold);
+        }
+        device.synchronize_stream(stream).unwrap();
+        let (address, handle) = mapped(&device, 1);
+        device.unmap(address, GRANULE).unwrap();
+        device.release(handle).unwrap();
+        raw::destroy_stream(stream.0);
+    });
+}
+
+#[test]
+fn a_stream_that_is_captured_is_neither_held_nor_broken() {
+    crate::scenario!(1, "", || {
+        let device = open_at(0);
+        raw::set_current(raw::primary(0));
+        let stream = Stream(raw::create_stream());
+        raw::begin_capture(stream.0);
+        let error = device.hold(&[stream]).unwrap_err();
+        assert_eq!(error.call, Call::Hold);
+        assert_eq!(device.capture_status(stream).unwrap(), CaptureStatus::Active);
+        assert!(raw::end_capture(stream.0));
+        let hold = device.hold(&[stream]).unwrap();
+        device.let_go(hold);
+        raw::destroy_stream(stream.0);
+    });
+}
+
+#[test]
+fn a_hold_that_fails_holds_nothing() {
+    crate::scenario!(1, "", || {
+        let device = open_at(0);
+        raw::set_current(raw::primary(0));
+        let stream = Stream(raw::create_stream());
+        let hold = device.hold(&[stream]).unwrap();
+        device.let_go(hold);
+        for nth in 1..=2 {
+            if fail_once(c"cuStreamBatchMemOp", nth) {
+                let error = device.hold(&[stream]).unwrap_err();
+                assert_eq!((error.call, error.code), (Call::Hold, ErrorCode::Other(999)));
+            }
+            device.synchronize_stream(stream).unwrap();
+            let hold = device.hold(&[stream]).unwrap();
+            device.let_go(hold);
+        }
+        let (address, _) = mapped(&device, 1);
+        if fail_once(c"cuMemcpyDtoDAsync", 1) {
+            assert_eq!(device.copy(address, address + 512, 512).unwrap_err().call, Call::Copy);
+        }
+        if fail_once(c"cuStreamSynchronize", 1) {
+            device.copy(address, address + 512, 512).unwrap();
+            assert_eq!(device.finish_copies().unwrap_err().call, Call::FinishCopies);
+        }
+        device.finish_copies().unwrap();
+        raw::destroy_stream(stream.0);
+    });
+}
