@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "DrystoneError", "NotSupportedError", "enable", "graph_pool", "is_enabled", "library_path",
+    "DrystoneError", "NotSupportedError", "compact", "enable", "graph_pool", "is_enabled", "library_path",
     "metrics", "monitor", "pin_mapping", "report", "reserve", "tag",
 ]
 
@@ -117,6 +117,19 @@ def graph_pool(*, exclusive: bool = True) -> tuple[int, int]:
         return torch.cuda.graph_pool_handle()
     from ._graph_pool import SharedPool
     return SharedPool.make()
+
+
+def compact(milliseconds: int = 1000, *, device: int | None = None) -> int:
+    """Moves live memory together on a device, for about so long at most; the bytes copied.
+
+    What lay unused between live tensors serves larger requests afterwards, or goes back with
+    ``torch.cuda.empty_cache()``. Addresses stay, so no tensor notices. Streams stand still for a
+    moment. By itself this happens where a request would be refused, and in ``empty_cache``, if
+    Drystone knows all streams: ``drystone doctor`` says whether. Called by hand, you answer for it
+    that no other library uses tensors meanwhile on streams of its own.
+    """
+    from ._compact import compact as compact_now
+    return compact_now(milliseconds, device)
 
 
 def tag(memory: Tensor | Growable | int, name: str | None) -> None:

@@ -100,6 +100,9 @@ def _enable(facts: Facts, off: list[dict[str, str]]) -> None:
     facts["route"] = "plug-in" if is_plug_in else "compiled"
     segments = torch.cuda.memory_snapshot()
     facts["virtual_memory"] = any(one["is_expandable"] for one in segments)
+    if _library.library().drystone_check_moves(0) != 0:
+        why = _library.library().drystone_last_error_message().decode(errors="replace")
+        off.append({"what": "live memory that moves", "why": why.partition(": ")[2] or why})
     if not facts["virtual_memory"]:
         off.append({"what": "remapping", "why": "memory comes in plain allocations: the backend "
                     "asked for, or a device without virtual memory"})

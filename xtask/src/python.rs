@@ -31,6 +31,7 @@ const SUITES: &[&str] = &[
     "test_native_memory",
     "test_native_trackers",
     "test_native_address",
+    "test_native_moves",
     "test_native_streams",
     "test_ipc",
     "test_native_compile",

@@ -666,6 +666,30 @@ enum drystone_status drystone_trim(int device, size_t *given_back);
 enum drystone_status drystone_trim_released(int device);
 
 /**
+ * Whether live memory of a device moves together by itself where a request would be refused, and
+ * when memory is given back. If not, the message says why.
+ *
+ * Statuses: NOT_SUPPORTED (it does not), INVALID_DEVICE, DRIVER_ERROR, EXITING, FORKED. Any thread.
+ */
+enum drystone_status drystone_check_moves(int device);
+
+/**
+ * Moves what is live on a device together, for about so many milliseconds at most, so that whole
+ * handles are left over; writes how many bytes were copied to `moved_bytes`, if that is not null.
+ * Waits until the device is idle. What was emptied serves the next requests, or goes back with the
+ * next `drystone_trim`, which moves by itself where all streams are known.
+ *
+ * The caller answers for it that no stream uses the memory meanwhile but those that were brought by
+ * requests and uses, or that `drystone_stream_created` told of.
+ *
+ * Statuses: INVALID_DEVICE, CAPTURING, DRIVER_ERROR, EXITING, FORKED. Any thread.
+ *
+ * Pointers:
+ * `moved_bytes` is null or writable.
+ */
+enum drystone_status drystone_compact(int device, uint32_t milliseconds, size_t *moved_bytes);
+
+/**
  * Limits the memory that is held on a device, in bytes. What is held above it stays until it is
  * freed and given back.
  *
@@ -783,6 +807,24 @@ enum drystone_status drystone_event_destroyed(const void *event);
  * Statuses: EXITING, FORKED. Any thread.
  */
 enum drystone_status drystone_synchronizing(int device);
+
+/**
+ * Says that a stream was created on a device, which lives as long as the process: it stands still
+ * while live memory moves.
+ *
+ * Statuses: INVALID_DEVICE, EXITING, FORKED. Any thread. Makes no driver call.
+ */
+enum drystone_status drystone_stream_created(int device, const void *stream);
+
+/**
+ * Says that every stream which may use Drystone's memory is told of by `drystone_stream_created`
+ * from now on, or by a request or a use, and none has been there before. From then on live memory
+ * may get other memory behind its addresses, by itself: see `docs/remap.md`. A stream that was met
+ * otherwise, and may end without a word, forbids it for as long as it is known.
+ *
+ * Statuses: EXITING, FORKED. Any thread.
+ */
+enum drystone_status drystone_know_all_streams(void);
 
 /**
  * Pins a live block of any device: its memory stays where it is, also once the block is free,

@@ -1,6 +1,7 @@
 //! Options, limits, trimming, peers and pools.
 
 use std::ffi::{CStr, c_char, c_double, c_int};
+use std::time::Duration;
 
 use drystone::{Allocator, FreeError, Thousandths, TrimError};
 
@@ -60,6 +61,54 @@ pub unsafe extern "C" fn drystone_trim(device: c_int, given_back: *mut usize) ->
 #[unsafe(no_mangle)]
 pub extern "C" fn drystone_trim_released(device: c_int) -> Status {
     answer(|| trim_by(device, Allocator::trim_released).map(drop))
+}
+
+/// Whether live memory of a device moves together by itself where a request would be refused, and
+/// when memory is given back. If not, the message says why.
+///
+/// Statuses: NOT_SUPPORTED (it does not), INVALID_DEVICE, DRIVER_ERROR, EXITING, FORKED. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_check_moves(device: c_int) -> Status {
+    answer(|| {
+        process::check()?;
+        match registry::get(device)?.allocator.stays() {
+            None => Ok(()),
+            Some(stays) => {
+                let message = format!("live memory does not move by itself: {}", stays.why());
+                Err(Failure::new(Status::NotSupported, message))
+            }
+        }
+    })
+}
+
+/// Moves what is live on a device together, for about so many milliseconds at most, so that whole
+/// handles are left over; writes how many bytes were copied to `moved_bytes`, if that is not null.
+/// Waits until the device is idle. What was emptied serves the next requests, or goes back with the
+/// next `drystone_trim`, which moves by itself where all streams are known.
+///
+/// The caller answers for it that no stream uses the memory meanwhile but those that were brought by
+/// requests and uses, or that `drystone_stream_created` told of.
+///
+/// Statuses: INVALID_DEVICE, CAPTURING, DRIVER_ERROR, EXITING, FORKED. Any thread.
+///
+/// # Safety
+/// `moved_bytes` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn drystone_compact(
+    device: c_int,
+    milliseconds: u32,
+    moved_bytes: *mut usize,
+) -> Status {
+    let mut bytes = 0;
+    let status = answer(|| {
+        process::check()?;
+        let budget = Duration::from_millis(milliseconds.into());
+        bytes = registry::get(device)?.allocator.compact(budget)?.moved_bytes;
+        Ok(())
+    });
+    // SAFETY: by the caller's word.
+    unsafe { put(moved_bytes, bytes as usize) };
+    status
 }
 
 /// Gives unused memory back, and says how many bytes.

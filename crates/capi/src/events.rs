@@ -1,9 +1,10 @@
-//! The program's events and waits, for who sees them to tell: memory that is ordered by them serves
-//! other streams at no cost. None of it has to be told.
+//! The program's events, waits and streams, for who sees them to tell: memory that is ordered by
+//! them serves other streams at no cost, and live memory moves where all streams are known. None of
+//! it has to be told.
 
 use std::ffi::{c_int, c_void};
 
-use drystone_process::events;
+use drystone_process::{events, streams};
 
 use crate::barrier::answer;
 use crate::status::Status;
@@ -68,6 +69,35 @@ pub extern "C" fn drystone_synchronizing(device: c_int) -> Status {
         if let Some(device) = registry::find(device) {
             device.allocator.note_synchronizing();
         }
+        Ok(())
+    })
+}
+
+/// Says that a stream was created on a device, which lives as long as the process: it stands still
+/// while live memory moves.
+///
+/// Statuses: INVALID_DEVICE, EXITING, FORKED. Any thread. Makes no driver call.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_stream_created(device: c_int, stream: *const c_void) -> Status {
+    answer(|| {
+        process::check()?;
+        registry::check(device)?;
+        streams::created(device.cast_unsigned(), stream.addr() as u64);
+        Ok(())
+    })
+}
+
+/// Says that every stream which may use Drystone's memory is told of by `drystone_stream_created`
+/// from now on, or by a request or a use, and none has been there before. From then on live memory
+/// may get other memory behind its addresses, by itself: see `docs/remap.md`. A stream that was met
+/// otherwise, and may end without a word, forbids it for as long as it is known.
+///
+/// Statuses: EXITING, FORKED. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn drystone_know_all_streams() -> Status {
+    answer(|| {
+        process::check()?;
+        streams::all_told();
         Ok(())
     })
 }

@@ -85,7 +85,8 @@ pub enum Stays {
 }
 
 impl Stays {
-    const fn why(self) -> &'static str {
+    /// The same in words, as the end of a sentence.
+    pub const fn why(self) -> &'static str {
         match self {
             Stays::UnknownStreams => {
                 "streams may use it that Drystone does not know: start the program preloaded, or \

@@ -1,14 +1,41 @@
 //! Devices as they are first used: opened, or left to the driver, once for all.
 
 use std::ffi::c_int;
+use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use drystone::driver::Stream;
+use drystone::seen;
 use drystone_process::device::Device;
 use drystone_process::registry;
 use drystone_process::report::report;
 
 /// Devices that cannot be served, a bit for each.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+/// Devices whose allocators know that all streams are seen, a bit for each.
+static SEEN: AtomicU64 = AtomicU64::new(0);
+
+/// Libraries that remember what they have registered by its address, also once it is freed: memory
+/// behind an address of theirs is not to change.
+const REGISTERING: [&str; 4] = ["libucp.so", "libnixl", "libfabric.so", "libmooncake"];
+
+/// Tells of the streams that were seen, unless one of those libraries is there.
+fn others(ordinal: u32, run: &mut dyn FnMut(Vec<Stream>)) {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    if !REGISTERING.iter().any(|name| maps.contains(name)) {
+        seen::others(ordinal, run);
+    }
+}
+
+/// Every stream of the process is seen to come and go: the device's memory may move.
+fn note_seen(ordinal: c_int, device: &'static Device) -> &'static Device {
+    let before = SEEN.fetch_or(bit(ordinal), Ordering::Relaxed);
+    if before & bit(ordinal) == 0 {
+        device.allocator.know_all_streams(others);
+    }
+    device
+}
 
 fn bit(ordinal: c_int) -> u64 {
     1_u64.checked_shl(ordinal.cast_unsigned()).unwrap_or(0)
@@ -17,13 +44,14 @@ fn bit(ordinal: c_int) -> u64 {
 /// A device, opened at the first call. `None`: the driver serves it; why is said once.
 pub(crate) fn open(ordinal: c_int) -> Option<&'static Device> {
     if let Some(device) = registry::find(ordinal) {
-        return Some(device);
+        let is_noted = SEEN.load(Ordering::Relaxed) & bit(ordinal) != 0;
+        return Some(if is_noted { device } else { note_seen(ordinal, device) });
     }
     if REFUSED.load(Ordering::Relaxed) & bit(ordinal) != 0 {
         return None;
     }
     match registry::get(ordinal) {
-        Ok(device) => Some(device),
+        Ok(device) => Some(note_seen(ordinal, device)),
         Err(failure) => {
             let before = REFUSED.fetch_or(bit(ordinal), Ordering::Relaxed);
             if before & bit(ordinal) == 0 {

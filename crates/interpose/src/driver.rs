@@ -83,6 +83,7 @@ functions! {
     cuCtxCreate_v2(*mut Handle, c_uint, c_int);
     cuCtxCreate_v3(*mut Handle, Place, c_int, c_uint, c_int);
     cuCtxCreate_v4(*mut Handle, Place, c_uint, c_int);
+    cuGreenCtxCreate(*mut Handle, Handle, c_int, c_uint);
     cuCtxDestroy(Handle);
     cuCtxDestroy_v2(Handle);
     cuCtxGetDevice(*mut c_int);

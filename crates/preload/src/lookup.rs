@@ -249,7 +249,7 @@ fn by_proc_address(driver: &Driver, name: &str) -> Option<*mut c_void> {
 
 /// Functions whose name stands for several versions, and the first CUDA in which it stands for
 /// this one (`cudaTypedefs.h`). All others are there in CUDA 12.0, by their own names.
-const SINCE: [(&str, c_int); 20] = [
+const SINCE: [(&str, c_int); 21] = [
     ("cuMemAlloc_v2", 3_020),
     ("cuMemAllocPitch_v2", 3_020),
     ("cuMemFree_v2", 3_020),
@@ -258,6 +258,7 @@ const SINCE: [(&str, c_int); 20] = [
     ("cuCtxCreate_v2", 3_020),
     ("cuCtxCreate_v3", 11_040),
     ("cuCtxCreate_v4", 12_050),
+    ("cuGreenCtxCreate", 12_040),
     ("cuCtxDestroy_v2", 4_000),
     ("cuCtxPushCurrent_v2", 4_000),
     ("cuCtxPopCurrent_v2", 4_000),

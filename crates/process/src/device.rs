@@ -8,6 +8,7 @@ use drystone::{Allocator, Options, PoolId, StreamId};
 use crate::counted::Counted;
 use crate::pools::Pools;
 use crate::status::Failure;
+use crate::streams;
 
 /// One device in use. Never dropped: frees come until the very end.
 pub struct Device {
@@ -34,6 +35,9 @@ impl Device {
         let counted = Arc::new(Counted::new(Arc::clone(&driver)));
         let allocator = Allocator::new(Arc::clone(&counted) as Arc<dyn Driver>, options)?;
         let default_stream = allocator.add_stream(Stream::DEFAULT)?;
+        if streams::are_all_told() {
+            allocator.know_all_streams(streams::others);
+        }
         let pools = Pools::default();
         Ok(Self { ordinal, driver, counted, allocator, pools, default_stream })
     }

@@ -1,4 +1,5 @@
-// What the program orders itself: its events, and what its streams and its host wait for.
+// What the program orders itself: its events, what its streams and its host wait for, and which
+// streams it has.
 //
 // PyTorch says so to a tracer, of which it has one at most. Where nobody else is, this is the
 // tracer, and tells Drystone: memory that one stream freed then serves another that waits for it
@@ -62,7 +63,10 @@ class EventTracer : public c10::impl::PyInterpreterVTable {
   }
   void trace_gpu_memory_allocation(c10::DeviceType, uintptr_t) const {}
   void trace_gpu_memory_deallocation(c10::DeviceType, uintptr_t) const {}
-  void trace_gpu_stream_creation(c10::DeviceType, uintptr_t) const {}
+  // PyTorch's streams live as long as the process, used or not.
+  void trace_gpu_stream_creation(c10::DeviceType, uintptr_t stream) const {
+    (void)drystone_stream_created(current_device(), pointer(stream));
+  }
   void trace_gpu_stream_synchronization(c10::DeviceType, uintptr_t) const {}
   void trace_gpu_event_synchronization(c10::DeviceType, uintptr_t) const {}
 
@@ -147,6 +151,8 @@ inline void trace_events() {
       GPUTrace::gpuTraceState.store(
           new c10::impl::PyInterpreter(new Tracer()), std::memory_order_release);
       GPUTrace::haveState = true;
+      // None was there before: CUDA was not in use.
+      (void)drystone_know_all_streams();
     }
   }
 }

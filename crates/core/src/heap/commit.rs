@@ -119,6 +119,8 @@ impl Heap {
                 donors.iter().for_each(|&index| self.windows().file(index));
             }
             Intent::Move { emptied, created_bytes } => {
+                let is_lifted = steps.iter().any(|step| matches!(step, Step::Lift { .. }));
+                assert!(!is_lifted, "the driver refuses to map live memory again where it was");
                 self.headroom.end_plan(created_bytes);
                 self.stats.all.reserved_bytes.add(plan::created(steps).sum());
                 self.vm.abandon(&self.space.segments, &plan.steps, in_effect);

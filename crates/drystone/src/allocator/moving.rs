@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use drystone_core::Captured;
+
 use super::Allocator;
 use crate::engine::compact::Compacted;
 use crate::error::TrimError;
+use crate::out_of_memory::Stays;
 use crate::streams::OtherStreams;
 
 impl Allocator {
@@ -31,6 +34,11 @@ impl Allocator {
     /// ```
     pub fn know_all_streams(&self, others: OtherStreams) {
         self.engine.know_all_streams(others);
+    }
+
+    /// Why live memory does not move by itself at this moment; `None` if it does.
+    pub fn stays(&self) -> Option<Stays> {
+        self.engine.stays(Captured::None)
     }
 
     /// Moves live memory together, so that whole handles are left over, for about so long at most;

@@ -76,7 +76,7 @@ impl Engine {
     }
 
     /// Why memory does not move without anybody's asking for it.
-    pub(super) fn stays(&self, captured: Captured) -> Option<Stays> {
+    pub(crate) fn stays(&self, captured: Captured) -> Option<Stays> {
         let pause = *self.pause.lock();
         let is_paused = || pause.until.is_some_and(|until| Instant::now() < until);
         match self.backend {

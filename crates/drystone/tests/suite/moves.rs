@@ -292,49 +292,98 @@ fn memory_moves_under_a_thread_that_launches() {
     });
 }
 
-/// Each call of a move fails once, whichever phase it is in; and each call fails for ever.
+/// The calls that a move makes, or what goes before it.
+const CALLS: [Call; 10] = [
+    Call::Reserve,
+    Call::Create,
+    Call::Map,
+    Call::SetAccess,
+    Call::Hold,
+    Call::Copy,
+    Call::FinishCopies,
+    Call::Unmap,
+    Call::Release,
+    Call::Unreserve,
+];
+
+/// Runs a program on a small device under faults. Whether all have struck.
+fn fails(faults: &[(Call, u64)], code: ErrorCode) -> bool {
+    let device = SimDevice::new(SimConfig { total_bytes: 96 * MIB, ..watched() });
+    let options = VMM_2MIB.options().with_prefer(Prefer::Balanced);
+    let program = Program::new(Arc::new(device.clone()), options);
+    program.allocator.know_all_streams(|_, run| run(Vec::new()));
+    let lane = program.lane();
+    let mut blocks = Vec::new();
+    while let Ok(block) = program.try_allocate(lane, 2 * MIB) {
+        blocks.push(block);
+    }
+    let (kept, freed): (Vec<_>, Vec<_>) =
+        blocks.into_iter().enumerate().partition(|(at, _)| at % 4 == 1);
+    freed.into_iter().for_each(|(_, block)| program.free(block));
+    let kept: Vec<Block> = kept.into_iter().map(|(_, block)| block).collect();
+    let large = 96 * MIB - 2 * MIB * kept.len() as u64;
+    for &(call, nth) in faults {
+        device.install_fault(FaultPlan { call, nth, mode: FaultMode::Once, code });
+    }
+    let served = program.try_allocate(lane, large);
+    let has_struck = device.faults_fired() >= faults.len() as u64;
+    device.clear_faults();
+    program.check();
+    if let Ok(block) = served {
+        program.free(block);
+    }
+    // What failed is done the next time: at the latest after a pause.
+    std::thread::sleep(std::time::Duration::from_millis(11));
+    let block = program.allocate(lane, large);
+    assert!(moves(&program) > 0);
+    program.free(block);
+    kept.into_iter().for_each(|block| program.free(block));
+    program.end();
+    has_struck
+}
+
 #[test]
-fn p4_no_byte_is_lost_whatever_fails() {
-    let calls = [
-        Call::Reserve,
-        Call::Create,
-        Call::Map,
-        Call::SetAccess,
-        Call::Hold,
-        Call::Copy,
-        Call::FinishCopies,
-        Call::Unmap,
-        Call::Release,
-        Call::Unreserve,
-    ];
-    for call in calls {
+fn p4_no_byte_is_lost_whatever_call_fails() {
+    for call in CALLS {
         for code in [ErrorCode::OutOfMemory, ErrorCode::InvalidHandle] {
-            for nth in 1.. {
-                let (program, device) = closed(watched());
-                let lane = program.lane();
-                let kept = sparse(&program, lane);
-                device.install_fault(FaultPlan { call, nth, mode: FaultMode::Once, code });
-                let served = program.try_allocate(lane, rest(&kept));
-                let has_struck = device.faults_fired() > 0;
-                device.clear_faults();
-                program.check();
-                if let Ok(block) = served {
-                    program.free(block);
-                }
-                // What failed once, is done the next time: at the latest after a pause.
-                std::thread::sleep(std::time::Duration::from_millis(12));
-                let large = program.allocate(lane, rest(&kept));
-                program.free(large);
-                kept.into_iter().for_each(|block| program.free(block));
-                program.end();
-                if !has_struck {
-                    break;
-                }
-                // Enough of each kind of call.
-                if nth > 60 {
-                    break;
-                }
+            let struck = (1..).take_while(|&nth| fails(&[(call, nth)], code)).count();
+            let is_made = !matches!(call, Call::Unreserve);
+            assert!(struck > 0 || !is_made, "{call:?} is never made");
+        }
+    }
+}
+
+#[test]
+fn p4_no_byte_is_lost_whatever_two_calls_fail() {
+    for first in CALLS {
+        for second in CALLS {
+            for nth in [(1, 1), (1, 2), (2, 1), (3, 3)] {
+                fails(&[(first, nth.0), (second, nth.1)], ErrorCode::OutOfMemory);
             }
         }
     }
+}
+
+/// Only where both the new and the old memory are refused again and again.
+#[test]
+fn p9_an_allocator_whose_memory_is_lost_says_so_and_gives_none_any_more() {
+    let mut has_lost = false;
+    for nth in 1..40 {
+        let (program, device) = closed(SimConfig { oracle: false, ..watched() });
+        let lane = program.lane();
+        let kept = sparse(&program, lane);
+        let (mode, code) = (FaultMode::Forever, ErrorCode::InvalidValue);
+        device.install_fault(FaultPlan { call: Call::Map, nth, mode, code });
+        let served = program.try_allocate(lane, rest(&kept));
+        device.clear_faults();
+        if served.is_ok() {
+            break;
+        }
+        if let Err(error) = program.try_allocate(lane, 512) {
+            assert!(error.to_string().contains("defect"), "{error}");
+            has_lost = true;
+        }
+        std::mem::forget((program, kept));
+    }
+    assert!(has_lost, "nothing was lost");
 }

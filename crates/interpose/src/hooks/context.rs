@@ -16,6 +16,14 @@ fn changed(status: Status) -> Status {
     status
 }
 
+/// The program has made a context: the default streams there are not seen to come.
+fn made(status: Status) -> Status {
+    if status == SUCCESS && process::check().is_ok() {
+        barrier((), seen::may_miss_some);
+    }
+    changed(status)
+}
+
 /// The device of a primary context was reset.
 fn reset(status: Status, ordinal: c_int) -> Status {
     if status == SUCCESS && process::check().is_ok() {
@@ -40,15 +48,16 @@ hooks! {
     fn cuCtxPushCurrent_v2(context: Handle) |_, drivers| { changed(drivers()) }
     fn cuCtxPopCurrent(to: *mut Handle) |_, drivers| { changed(drivers()) }
     fn cuCtxPopCurrent_v2(to: *mut Handle) |_, drivers| { changed(drivers()) }
-    fn cuCtxCreate(to: *mut Handle, flags: c_uint, of: c_int) |_, drivers| { changed(drivers()) }
-    fn cuCtxCreate_v2(to: *mut Handle, flags: c_uint, of: c_int) |_, drivers| {
-        changed(drivers())
-    }
+    fn cuCtxCreate(to: *mut Handle, flags: c_uint, of: c_int) |_, drivers| { made(drivers()) }
+    fn cuCtxCreate_v2(to: *mut Handle, flags: c_uint, of: c_int) |_, drivers| { made(drivers()) }
     fn cuCtxCreate_v3(
         to: *mut Handle, affinities: Place, count: c_int, flags: c_uint, of: c_int
-    ) |_, drivers| { changed(drivers()) }
+    ) |_, drivers| { made(drivers()) }
     fn cuCtxCreate_v4(to: *mut Handle, how: Place, flags: c_uint, of: c_int) |_, drivers| {
-        changed(drivers())
+        made(drivers())
+    }
+    fn cuGreenCtxCreate(to: *mut Handle, of: Handle, device: c_int, flags: c_uint) |_, drivers| {
+        made(drivers())
     }
     fn cuCtxDestroy(context: Handle) |_, drivers| { changed(drivers()) }
     fn cuCtxDestroy_v2(context: Handle) |_, drivers| { changed(drivers()) }

@@ -1,0 +1,79 @@
+"""Live memory that moves together behind its addresses, with the compiled route."""
+
+import gc
+import unittest
+
+import torch
+
+import drystone
+import simulated
+
+if not drystone.is_enabled():
+    drystone.enable(route="compiled")
+
+MIB = 1 << 20
+
+
+class Moves(unittest.TestCase):
+    def setUp(self):
+        gc.collect()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        self.assertEqual(torch.cuda.memory_allocated(), 0)
+        self.violations = simulated.violation_count()
+
+    def tearDown(self):
+        self.assertEqual(simulated.violation_count(), self.violations, simulated.violations())
+        torch.cuda.empty_cache()
+
+    def sparse(self):
+        """Fills the device, and keeps one tensor in 16."""
+        tensors = []
+        try:
+            while True:
+                tensors.append(torch.empty(12 * MIB, dtype=torch.uint8, device="cuda"))
+        except torch.OutOfMemoryError:
+            pass
+        kept = tensors[7::16]
+        for at, tensor in enumerate(kept):
+            # A copy from the host: kernels of the simulated device write nothing.
+            tensor.copy_(torch.full((12 * MIB,), at % 251, dtype=torch.uint8))
+        return kept
+
+    def check(self, kept, addresses):
+        self.assertEqual([tensor.data_ptr() for tensor in kept], addresses)
+        for at, tensor in enumerate(kept):
+            self.assertEqual(tensor[5 * MIB].item(), at % 251)
+            self.assertEqual(tensor[-1].item(), at % 251)
+
+    def test_a_request_is_served_by_what_lies_unused_between_live_tensors(self):
+        kept = self.sparse()
+        addresses = [tensor.data_ptr() for tensor in kept]
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            kept[0].add_(0)
+        total = torch.cuda.mem_get_info()[1]
+        rest = total - sum(14 * MIB for _ in kept)
+        large = torch.empty(rest, dtype=torch.uint8, device="cuda")
+        self.check(kept, addresses)
+        del large
+
+    def test_empty_cache_leaves_what_live_tensors_touch(self):
+        kept = self.sparse()
+        addresses = [tensor.data_ptr() for tensor in kept]
+        gc.collect()
+        torch.cuda.empty_cache()
+        held = torch.cuda.memory_reserved()
+        self.assertLessEqual(held, sum(14 * MIB for _ in kept))
+        self.check(kept, addresses)
+
+    def test_by_hand(self):
+        kept = self.sparse()
+        addresses = [tensor.data_ptr() for tensor in kept]
+        self.assertGreater(drystone.compact(), 0)
+        self.assertEqual(drystone.compact(), 0)
+        self.check(kept, addresses)
+
+
+if __name__ == "__main__":
+    unittest.main()
