@@ -11,10 +11,10 @@ use std::collections::BTreeSet;
 use common::{files, methods, report, root, rust_files};
 
 /// Methods of `Heap`, and files that hold them.
-const HEAP_METHODS_MAX: usize = 76;
+const HEAP_METHODS_MAX: usize = 78;
 const HEAP_FILES_MAX: usize = 10;
 /// Methods of the page table that the heap, or a check of it, may call.
-const PAGE_TABLE_METHODS_MAX: usize = 22;
+const PAGE_TABLE_METHODS_MAX: usize = 24;
 /// Words of our own that a reader has to learn.
 const GLOSSARY_ROWS_MAX: usize = 30;
 /// What `core/` and `lib/` are short for in `ARCHITECTURE.md`.

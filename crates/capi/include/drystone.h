@@ -669,7 +669,8 @@ enum drystone_status drystone_trim_released(int device);
  * Whether live memory of a device moves together by itself where a request would be refused, and
  * when memory is given back. If not, the message says why.
  *
- * Statuses: NOT_SUPPORTED (it does not), INVALID_DEVICE, DRIVER_ERROR, EXITING, FORKED. Any thread.
+ * Statuses: NOT_SUPPORTED (it does not), INVALID_DEVICE, DRIVER_ERROR, EXITING, FORKED. Any
+ * thread.
  */
 enum drystone_status drystone_check_moves(int device);
 
@@ -679,8 +680,8 @@ enum drystone_status drystone_check_moves(int device);
  * Waits until the device is idle. What was emptied serves the next requests, or goes back with the
  * next `drystone_trim`, which moves by itself where all streams are known.
  *
- * The caller answers for it that no stream uses the memory meanwhile but those that were brought by
- * requests and uses, or that `drystone_stream_created` told of.
+ * The caller answers for it that no stream uses the memory meanwhile but those that were brought
+ * by requests and uses, or that `drystone_stream_created` told of.
  *
  * Statuses: INVALID_DEVICE, CAPTURING, DRIVER_ERROR, EXITING, FORKED. Any thread.
  *

@@ -4,7 +4,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use drystone_process::{events, streams};
+use drystone_process::{created_streams, events};
 
 use crate::barrier::answer;
 use crate::status::Status;
@@ -82,7 +82,7 @@ pub extern "C" fn drystone_stream_created(device: c_int, stream: *const c_void) 
     answer(|| {
         process::check()?;
         registry::check(device)?;
-        streams::created(device.cast_unsigned(), stream.addr() as u64);
+        created_streams::created(device.cast_unsigned(), stream.addr() as u64);
         Ok(())
     })
 }
@@ -97,7 +97,7 @@ pub extern "C" fn drystone_stream_created(device: c_int, stream: *const c_void) 
 pub extern "C" fn drystone_know_all_streams() -> Status {
     answer(|| {
         process::check()?;
-        streams::all_told();
+        registry::know_all_streams();
         Ok(())
     })
 }

@@ -68,7 +68,9 @@ pub(crate) mod registry {
     use std::sync::Arc;
 
     use drystone_process::device::Device;
-    pub(crate) use drystone_process::registry::{ALL, check, configure, find, in_use};
+    pub(crate) use drystone_process::registry::{
+        ALL, check, configure, find, in_use, know_all_streams,
+    };
 
     use crate::status::Failure;
 

@@ -53,7 +53,9 @@ impl Words {
     fn arrived(self, at: usize) -> &'static AtomicU32 {
         assert!(at < STREAMS_MAX, "more streams than words");
         // SAFETY: a word of the same memory.
-        unsafe { self.0.add(1 + at).as_ref() }
+        let word = unsafe { self.0.add(1 + at) };
+        // SAFETY: it is never freed.
+        unsafe { word.as_ref() }
     }
 }
 

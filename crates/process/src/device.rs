@@ -6,9 +6,9 @@ use drystone::driver::{Driver, Stream};
 use drystone::{Allocator, Options, PoolId, StreamId};
 
 use crate::counted::Counted;
+use crate::created_streams;
 use crate::pools::Pools;
 use crate::status::Failure;
-use crate::streams;
 
 /// One device in use. Never dropped: frees come until the very end.
 pub struct Device {
@@ -35,8 +35,8 @@ impl Device {
         let counted = Arc::new(Counted::new(Arc::clone(&driver)));
         let allocator = Allocator::new(Arc::clone(&counted) as Arc<dyn Driver>, options)?;
         let default_stream = allocator.add_stream(Stream::DEFAULT)?;
-        if streams::are_all_told() {
-            allocator.know_all_streams(streams::others);
+        if created_streams::are_all_told() {
+            allocator.know_all_streams(created_streams::others);
         }
         let pools = Pools::default();
         Ok(Self { ordinal, driver, counted, allocator, pools, default_stream })

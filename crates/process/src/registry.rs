@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::device::Device;
 use crate::status::{Failure, Status};
-use crate::{record, state};
+use crate::{created_streams, record, state};
 
 /// Devices beyond are refused. Far more than a machine has, and as many as `u64` has bits.
 const DEVICES_MAX: usize = 64;
@@ -49,6 +49,12 @@ fn load(entry: &'static AtomicPtr<Device>) -> Option<&'static Device> {
 /// All devices in use.
 pub fn in_use() -> impl Iterator<Item = &'static Device> {
     DEVICES.iter().filter_map(load)
+}
+
+/// From now on every stream that may use memory is told of, or brought: of devices in use and others.
+pub fn know_all_streams() {
+    created_streams::all_told();
+    in_use().for_each(|device| device.allocator.know_all_streams(created_streams::others));
 }
 
 /// A device, opened if it is not in use yet.

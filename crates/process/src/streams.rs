@@ -8,7 +8,6 @@ use drystone::{StreamEnd, StreamId};
 use parking_lot::Mutex;
 
 use crate::device::Device;
-use crate::registry;
 use crate::status::{Failure, Status};
 
 /// Tells whether the end of a stream will be told, of a device and by its handle.
@@ -27,37 +26,6 @@ static STREAMS_STAY: AtomicBool = AtomicBool::new(false);
 /// Says of all streams to come that they live as long as the process.
 pub fn all_stay() {
     STREAMS_STAY.store(true, Ordering::Relaxed);
-}
-
-/// Streams of which somebody says that they were created, and that never end: device and handle.
-static CREATED: Mutex<Vec<(u32, u64)>> = Mutex::new(Vec::new());
-
-/// Whether every stream that may use memory is one of these, or is brought by a request or a use.
-static ALL_TOLD: AtomicBool = AtomicBool::new(false);
-
-/// A stream was created that never ends.
-pub fn created(device: u32, handle: u64) {
-    CREATED.lock().push((device, handle));
-}
-
-/// From now on of every stream that may use memory somebody says that it was created, or brings it.
-pub fn all_told() {
-    ALL_TOLD.store(true, Ordering::Relaxed);
-    for device in registry::in_use() {
-        device.allocator.know_all_streams(others);
-    }
-}
-
-/// Whether that is so.
-pub(crate) fn are_all_told() -> bool {
-    ALL_TOLD.load(Ordering::Relaxed)
-}
-
-/// Tells of a device's streams that were created.
-pub(crate) fn others(ordinal: u32, run: &mut dyn FnMut(Vec<Stream>)) {
-    let created = CREATED.lock();
-    let own = created.iter().filter(|one| one.0 == ordinal);
-    run(own.map(|one| Stream(one.1)).collect());
 }
 
 /// What is known of a stream's end.

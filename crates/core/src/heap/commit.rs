@@ -58,12 +58,7 @@ impl Heap {
                 Committed::Granted(self.occupy(window, request))
             }
             Intent::Move { emptied, created_bytes } => {
-                self.headroom.end_plan(created_bytes);
-                self.stats.all.reserved_bytes.add(created_bytes);
-                self.stats.moves += 1;
-                self.stats.moved_bytes += plan::copied_bytes(&steps);
-                self.vm.commit(&self.space.segments, &steps);
-                emptied.into_iter().for_each(|index| self.finish_backing(index));
+                self.finish_move(emptied, created_bytes, &steps);
                 Committed::Prepared
             }
             Intent::Order { user, fences } => {
@@ -211,6 +206,16 @@ impl Heap {
                 Release::Segment { segment, step } => self.finish_segment(segment, step < done),
             }
         }
+    }
+
+    /// What is live in a handle has other memory, and these blocks have none any more.
+    fn finish_move(&mut self, emptied: Vec<BlockIndex>, created_bytes: u64, steps: &[Step]) {
+        self.headroom.end_plan(created_bytes);
+        self.stats.all.reserved_bytes.add(created_bytes);
+        self.stats.moves += 1;
+        self.stats.moved_bytes += plan::copied_bytes(steps);
+        self.vm.commit(&self.space.segments, steps);
+        emptied.into_iter().for_each(|index| self.finish_backing(index));
     }
 
     /// A claimed block at home was unmapped, or could not be.

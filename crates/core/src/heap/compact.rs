@@ -15,10 +15,17 @@ use crate::plan::{Intent, Plan};
 use crate::policy::SegmentKind;
 use crate::space::block::{BlockIndex, BlockState};
 use crate::state_machine::StateMachine;
+use crate::stats::RemapStats;
+use crate::vm::Figures;
 use crate::vm::moves::Sparse;
 
 /// A handle, and a free block that lies in it.
-type Victim = (Sparse, BlockIndex);
+type Candidate = (Sparse, BlockIndex);
+
+/// A heap whose live memory is to move together.
+struct Compaction<'a> {
+    heap: &'a mut Heap,
+}
 
 impl Heap {
     /// Plans the next step towards a request of so many bytes that was refused for want of memory:
@@ -32,75 +39,25 @@ impl Heap {
         if missing_bytes == 0 {
             return None;
         }
-        self.plan_compaction(missing_bytes)
+        Compaction { heap: self }.plan(missing_bytes)
     }
 
     /// Plans the next step of moving all that can move, so that nothing unused is left in handles
     /// in use. `None` once that is so, or where nothing more can move.
     pub fn plan_full_compaction(&mut self) -> Option<Plan> {
-        self.plan_compaction(0)
+        Compaction { heap: self }.plan(0)
     }
 
-    /// Plans a step that leads to so many unused bytes more; of 0 bytes, to as many as there are.
-    fn plan_compaction(&mut self, missing_bytes: u64) -> Option<Plan> {
-        self.space.end_trails();
-        self.windows().send_all_home();
-        let granule_bytes = self.vm.granule_bytes();
-        let victims = self.victims();
-        let free_bytes: u64 = victims.iter().map(|(one, _)| one.free_bytes(granule_bytes)).sum();
-        if free_bytes < missing_bytes || victims.is_empty() {
-            // Windows that wait for their next use keep handles where they are.
-            return self.plan_eviction();
-        }
-        // By what it costs for each byte that is wanted.
-        let price = |(one, _): &&Victim| {
-            let free_bytes = one.free_bytes(granule_bytes);
-            let wanted = if missing_bytes > 0 { free_bytes.min(missing_bytes) } else { free_bytes };
-            (one.price() << 32) / (wanted / granule_bytes).max(1)
-        };
-        // What moves takes room, which what is unused can make; each move makes more.
-        let left_bytes = self.headroom.left_bytes(&self.stats);
-        let room_bytes = left_bytes.saturating_add(self.unused_bytes());
-        let has_room = |(one, _): &&Victim| self.vm.bytes_to_create(one) <= room_bytes;
-        let (victim, within) = victims.iter().filter(has_room).min_by_key(price)?;
-        let created_bytes = self.vm.bytes_to_create(victim);
-        match created_bytes.checked_sub(left_bytes) {
-            None | Some(0) => Some(self.plan_move(victim, *within, created_bytes)),
-            Some(lacking_bytes) => self.plan_room_for_moves(lacking_bytes),
-        }
-    }
-
-    /// Plans to give back memory that backs nothing, so that so many bytes more can be created; or
-    /// to unmap some that is free first.
-    fn plan_room_for_moves(&mut self, lacking_bytes: u64) -> Option<Plan> {
-        let mut steps = Vec::new();
-        self.vm.plan_idle_release(Some(lacking_bytes), &mut steps);
-        if steps.is_empty() {
-            let whose = Whose::All;
-            let gather = Gather { bytes: lacking_bytes, beyond_bytes: u64::MAX, whose };
-            return Trim::gathering(self, gather);
-        }
-        Some(Plan { steps, intent: Intent::Trim { releases: Vec::new() } })
-    }
-
-    /// Plans the move of a handle that a free block lies in, which takes so many new bytes.
-    fn plan_move(&mut self, victim: &Sparse, within: BlockIndex, created_bytes: u64) -> Plan {
-        let space = &mut self.space;
-        let mut first = within;
-        while space.blocks[first].address > victim.addresses.start {
-            first = space.blocks[first].previous;
-        }
-        let ranges = victim.free_ranges(self.vm.granule_bytes()).into_iter();
-        // From the last to the first: what is cut off a block stands behind what it keeps.
-        let claim = |range: Range<u64>| space.claim_range(first, range.start, range.end);
-        let emptied: Vec<BlockIndex> = ranges.rev().map(claim).collect();
-        self.headroom.plan(created_bytes);
-        let steps = self.vm.plan_move(victim);
-        Plan { steps, intent: Intent::Move { emptied, created_bytes } }
+    /// What is mapped away from home and what is pinned.
+    pub fn remap_stats(&self) -> RemapStats {
+        let Figures { remapped_granules, mappings, pinned_bytes, .. } = self.vm.figures();
+        let (granule_bytes, aliases) = (self.vm.granule_bytes(), mappings as u64);
+        let beside_live_bytes = self.beside_live_bytes();
+        RemapStats { granule_bytes, remapped_granules, aliases, pinned_bytes, beside_live_bytes }
     }
 
     /// Bytes of whole granules that are free in handles in use.
-    pub(super) fn beside_live_bytes(&self) -> u64 {
+    fn beside_live_bytes(&self) -> u64 {
         let granule_bytes = self.vm.granule_bytes();
         let Heap { space, pools, .. } = self;
         let lists = space.lists().iter();
@@ -113,10 +70,70 @@ impl Heap {
         });
         beside.sum()
     }
+}
+
+impl Compaction<'_> {
+    /// Plans a step that leads to so many unused bytes more; of 0 bytes, to as many as there are.
+    fn plan(mut self, missing_bytes: u64) -> Option<Plan> {
+        self.heap.space.end_trails();
+        self.heap.windows().send_all_home();
+        let granule_bytes = self.heap.vm.granule_bytes();
+        let candidates = self.candidates();
+        let free_bytes: u64 = candidates.iter().map(|(one, _)| one.free_bytes(granule_bytes)).sum();
+        if free_bytes < missing_bytes || candidates.is_empty() {
+            // Windows that wait for their next use keep handles where they are.
+            return self.heap.plan_eviction();
+        }
+        // By what it costs for each byte that is wanted.
+        let price = |(one, _): &&Candidate| {
+            let free_bytes = one.free_bytes(granule_bytes);
+            let wanted = if missing_bytes > 0 { free_bytes.min(missing_bytes) } else { free_bytes };
+            (one.price() << 32) / (wanted / granule_bytes).max(1)
+        };
+        // What moves takes room, which what is unused can make; each move makes more.
+        let left_bytes = self.heap.headroom.left_bytes(&self.heap.stats);
+        let room_bytes = left_bytes.saturating_add(self.heap.unused_bytes());
+        let has_room = |(one, _): &&Candidate| one.bytes_to_create(&self.heap.vm) <= room_bytes;
+        let (sparse, within) = candidates.iter().filter(has_room).min_by_key(price)?;
+        let created_bytes = sparse.bytes_to_create(&self.heap.vm);
+        match created_bytes.checked_sub(left_bytes) {
+            None | Some(0) => Some(self.plan_move(sparse, *within, created_bytes)),
+            Some(lacking_bytes) => self.plan_room_for_moves(lacking_bytes),
+        }
+    }
+
+    /// Plans to give back memory that backs nothing, so that so many bytes more can be created; or
+    /// to unmap some that is free first.
+    fn plan_room_for_moves(&mut self, lacking_bytes: u64) -> Option<Plan> {
+        let mut steps = Vec::new();
+        self.heap.vm.plan_idle_release(Some(lacking_bytes), &mut steps);
+        if steps.is_empty() {
+            let whose = Whose::All;
+            let gather = Gather { bytes: lacking_bytes, beyond_bytes: u64::MAX, whose };
+            return Trim::gathering(self.heap, gather);
+        }
+        Some(Plan { steps, intent: Intent::Trim { releases: Vec::new() } })
+    }
+
+    /// Plans the move of a handle that a free block lies in, which takes so many new bytes.
+    fn plan_move(&mut self, sparse: &Sparse, within: BlockIndex, created_bytes: u64) -> Plan {
+        let space = &mut self.heap.space;
+        let mut first = within;
+        while space.blocks[first].address > sparse.addresses.start {
+            first = space.blocks[first].previous;
+        }
+        let ranges = sparse.free_ranges(self.heap.vm.granule_bytes()).into_iter();
+        // From the last to the first: what is cut off a block stands behind what it keeps.
+        let claim = |range: Range<u64>| space.claim_range(first, range.start, range.end);
+        let emptied: Vec<BlockIndex> = ranges.rev().map(claim).collect();
+        self.heap.headroom.plan(created_bytes);
+        let steps = self.heap.vm.plan_move(sparse);
+        Plan { steps, intent: Intent::Move { emptied, created_bytes } }
+    }
 
     /// The handles of which a move gives something back, each with a free block that lies in it.
-    fn victims(&self) -> Vec<Victim> {
-        let Heap { space, vm, pools, .. } = self;
+    fn candidates(&self) -> Vec<Candidate> {
+        let Heap { space, vm, pools, .. } = &*self.heap;
         let (blocks, granule_bytes) = (&space.blocks, vm.granule_bytes());
         let lists = space.lists().iter();
         let lists = lists.filter(|list| list.kind == SegmentKind::Mapped && pools.is_open(list));
@@ -130,9 +147,9 @@ impl Heap {
             }
         }
         places.sort_by_cached_key(|place| place.0);
-        let mut victims: Vec<Victim> = Vec::new();
+        let mut candidates: Vec<Candidate> = Vec::new();
         for (address, index) in places {
-            if victims.last().is_some_and(|(last, _)| last.addresses.contains(&address)) {
+            if candidates.last().is_some_and(|(last, _)| last.addresses.contains(&address)) {
                 continue;
             }
             let mut at = index;
@@ -145,9 +162,9 @@ impl Heap {
                 let mut within = behind.take_while(|block| block.address < granule.end);
                 within.any(|block| block.state != BlockState::Free)
             };
-            let sparse = vm.sparse_at(blocks[index].segment, address, is_live);
-            victims.extend(sparse.filter(Sparse::is_quick).map(|sparse| (sparse, index)));
+            let sparse = vm.span(blocks[index].segment, address..address).sparse(is_live);
+            candidates.extend(sparse.filter(Sparse::is_quick).map(|sparse| (sparse, index)));
         }
-        victims
+        candidates
     }
 }

@@ -5,8 +5,8 @@
 //! free memory serves. `grow` and `remap`: one that needs memory mapped; `growing`: in place;
 //! `gather`: with what is free elsewhere. `search`: what there is for one. `free`: the way of a
 //! free. `windows`: where memory of windows goes, idle or home. `commit`: what becomes of a plan.
-//! `trim`: giving memory back. `compact`: moving what is in the way. `own_order`: what the program orders itself. `state_machine`: what
-//! it has in common with the driver's pools.
+//! `trim`: giving memory back. `compact`: moving what is in the way. `own_order`: what the program
+//! orders itself. `state_machine`: what it has in common with the driver's pools.
 //! Here: the state. Invariants are numbered I1.. and proved by
 //! [`check`](crate::StateMachine::check).
 
@@ -41,9 +41,8 @@ use crate::policy::SegmentKind;
 use crate::pool::{Pool, Pools};
 use crate::space::block::BlockIndex;
 use crate::space::{Granted, Space};
-use crate::stats::RemapStats;
+use crate::vm::PageTable;
 use crate::vm::handles::HandleAt;
-use crate::vm::{Figures, PageTable};
 use search::{Run, Search};
 use windows::Windows;
 
@@ -254,14 +253,6 @@ impl Heap {
             self.windows().send_all_home();
         }
         left.is_some()
-    }
-
-    /// What is mapped away from home and what is pinned.
-    pub fn remap_stats(&self) -> RemapStats {
-        let Figures { remapped_granules, mappings, pinned_bytes, .. } = self.vm.figures();
-        let (granule_bytes, aliases) = (self.vm.granule_bytes(), mappings as u64);
-        let beside_live_bytes = self.beside_live_bytes();
-        RemapStats { granule_bytes, remapped_granules, aliases, pinned_bytes, beside_live_bytes }
     }
 
     // Figures.

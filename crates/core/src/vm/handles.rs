@@ -1,7 +1,9 @@
 //! Which handles stand behind addresses: for those who give memory to other processes by them.
 
+use super::PageTable;
 use super::span::Span;
 use crate::id::GranuleId;
+use crate::space::block::Block;
 
 /// A handle of physical memory, and where a block leads to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,5 +30,14 @@ impl Span<'_> {
             bytes: table.granules.handle(granule).len() as u64 * table.granule_bytes,
         });
         handles.collect()
+    }
+}
+
+impl PageTable {
+    /// The handles behind a block, which do not move for as long as they exist: others have them.
+    pub(crate) fn share(&mut self, block: &Block) -> Vec<HandleAt> {
+        let handles = self.under(block).handles();
+        handles.iter().for_each(|of| self.granules.set_shared(of.granule));
+        handles
     }
 }

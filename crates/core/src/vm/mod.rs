@@ -28,7 +28,6 @@ pub(crate) mod window;
 use crate::id::{GranuleId, SegmentIx};
 use crate::space::block::Block;
 use granule::{Granules, PageAddr};
-use handles::HandleAt;
 use page::{Pages, Return};
 use pins::Pins;
 
@@ -151,13 +150,6 @@ impl PageTable {
     /// How many pins of an address are left; `None` if there was none.
     pub(crate) fn unpin(&mut self, address: u64) -> Option<u64> {
         self.pins.unpin(address)
-    }
-
-    /// The handles behind a block, which do not move for as long as they exist: others have them.
-    pub(crate) fn share(&mut self, block: &Block) -> Vec<HandleAt> {
-        let handles = self.under(block).handles();
-        handles.iter().for_each(|of| self.granules.set_shared(of.granule));
-        handles
     }
 
     /// How much there is of everything.

@@ -5,11 +5,12 @@
 //! beside it becomes addresses without memory. A handle moves as a whole or not at all: none that
 //! backs a window in part, that a window leads to, that is pinned, or that others have.
 
-use crate::id::{GranuleId, SegmentIx};
+use crate::id::GranuleId;
 use std::ops::Range;
 
 use super::PageTable;
 use super::granule::PageAddr;
+use super::span::Span;
 use crate::plan::Step;
 use crate::policy;
 
@@ -49,6 +50,13 @@ impl Sparse {
         policy::move_price(self.targets().count() as u64, live)
     }
 
+    /// How many bytes a move has to create: for what no handle of the right size backs nothing.
+    pub(crate) fn bytes_to_create(&self, table: &PageTable) -> u64 {
+        let mut idle: Vec<GranuleId> = table.granules.idle().to_vec();
+        let missing = self.targets().filter(|&size| table.take_of_size(&mut idle, size).is_none());
+        missing.sum::<usize>() as u64 * table.granule_bytes
+    }
+
     /// Whether a move holds the streams for no longer than they may be.
     pub(crate) fn is_quick(&self) -> bool {
         self.targets().count() <= policy::TARGETS_OF_A_MOVE
@@ -64,38 +72,34 @@ impl Sparse {
     }
 }
 
-impl PageTable {
-    /// The handle at an address, if it may move: `is_live` tells of a range of one granule whether
-    /// anybody may use a byte of it. `None` also where all of it is live, or nothing.
-    pub(crate) fn sparse_at(
-        &self,
-        segment: SegmentIx,
-        address: u64,
-        mut is_live: impl FnMut(Range<u64>) -> bool,
-    ) -> Option<Sparse> {
-        let page = self.page_at(segment, address);
-        let granule = self.pages(segment).granule(page)?;
-        let first = page - self.granules.before(granule);
-        let of = self.granules.of_handle(granule);
+impl Span<'_> {
+    /// The handle that it begins in, if that may move: `is_live` tells of a range of one granule
+    /// whether anybody may use a byte of it. `None` also where all of it is live, or nothing.
+    pub(crate) fn sparse(&self, mut is_live: impl FnMut(Range<u64>) -> bool) -> Option<Sparse> {
+        let (table, segment) = (self.table, self.segment);
+        let page = table.page_at(segment, self.addresses.start);
+        let granule = table.pages(segment).granule(page)?;
+        let first = page - table.granules.before(granule);
+        let of = table.granules.of_handle(granule);
         let is_movable = |(at, id): (usize, GranuleId)| {
             let page = PageAddr { segment, page: at as u32 };
-            self.granules.home(id) == Some(page)
-                && self.granules.is_home(id)
-                && self.granules.mappings(id).is_empty()
-                && !self.granules.is_shared(id)
+            table.granules.home(id) == Some(page)
+                && table.granules.is_home(id)
+                && table.granules.mappings(id).is_empty()
+                && !table.granules.is_shared(id)
         };
-        let start = self.address_of(PageAddr { segment, page: first as u32 });
-        let count = self.granules.handle(granule).len();
-        let addresses = start..start + count as u64 * self.granule_bytes;
-        let is_pinned = || self.pins.touch(addresses.clone());
+        let start = table.address_of(PageAddr { segment, page: first as u32 });
+        let count = table.granules.handle(granule).len();
+        let addresses = start..start + count as u64 * table.granule_bytes;
+        let is_pinned = || table.pins.touch(addresses.clone());
         let may_move = count > 1 && (first..).zip(of).all(is_movable) && !is_pinned();
         if !may_move {
             return None;
         }
         let mut live: Vec<Range<usize>> = Vec::new();
         for at in 0..count {
-            let start = start + at as u64 * self.granule_bytes;
-            if !is_live(start..start + self.granule_bytes) {
+            let start = start + at as u64 * table.granule_bytes;
+            if !is_live(start..start + table.granule_bytes) {
                 continue;
             }
             match live.last_mut() {
@@ -104,18 +108,13 @@ impl PageTable {
             }
         }
         let free = count - live.iter().map(ExactSizeIterator::len).sum::<usize>();
-        let granule = GranuleId(self.granules.handle(granule).start as u32);
+        let granule = GranuleId(table.granules.handle(granule).start as u32);
         let is_sparse = free > 0 && free < count;
         is_sparse.then_some(Sparse { addresses, granule, live, free })
     }
+}
 
-    /// How many bytes a move has to create: for what no handle of the right size backs nothing.
-    pub(crate) fn bytes_to_create(&self, sparse: &Sparse) -> u64 {
-        let mut idle: Vec<GranuleId> = self.granules.idle().to_vec();
-        let missing = sparse.targets().filter(|&size| self.take_of_size(&mut idle, size).is_none());
-        missing.sum::<usize>() as u64 * self.granule_bytes
-    }
-
+impl PageTable {
     /// Takes a handle of so many granules out of idle ones that lead nowhere.
     fn take_of_size(&self, idle: &mut Vec<GranuleId>, granules: usize) -> Option<GranuleId> {
         let fits = |&id: &GranuleId| {

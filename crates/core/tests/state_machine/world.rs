@@ -215,8 +215,8 @@ impl World {
         self.launch(plan, Purpose::Trim, fate) != Carried::Abandoned
     }
 
-    /// Moves live memory together, a step of it: for a request, or all. False if there is nothing to
-    /// do. One at a time: who moves memory has a lock.
+    /// Moves live memory together, a step of it: for a request, or all. False if there is nothing
+    /// to do. One at a time: who moves memory has a lock.
     pub fn compact(&mut self, bytes: Option<u64>, fate: Fate) -> bool {
         if self.flights.iter().any(Flight::is_alone) {
             return false;

@@ -2,8 +2,9 @@
 //!
 //! Every method of it is in this folder: `alloc` (blocks and streams), `pools` (and how much memory
 //! they may have), `own_order` (what the program orders itself), `mapping` (pins and changes),
-//! `moving` (other memory behind the same addresses), `share` (other processes), `inspect` (what is held). None does more than hand on: what the
-//! handles of an allocator share is [`Engine`], where the lock order is written down.
+//! `moving` (other memory behind the same addresses), `share` (other processes), `inspect` (what is
+//! held). None does more than hand on: what the handles of an allocator share is [`Engine`], where
+//! the lock order is written down.
 
 mod alloc;
 mod inspect;

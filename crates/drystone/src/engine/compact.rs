@@ -8,25 +8,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use drystone_core::{Captured, Heap, Plan, StateMachine as _};
-use drystone_driver::{Call, DriverError, ErrorCode};
+use drystone_driver::Call;
 
 use super::Engine;
 use crate::backend::BackendState;
 use crate::error::TrimError;
 use crate::out_of_memory::Stays;
 use crate::streams::OtherStreams;
-
-/// How long nobody is held after the first stream that did not stop.
-const PAUSE: Duration = Duration::from_millis(10);
-
-/// When streams may be held again, and how long they are left alone after the next failure.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Pause {
-    until: Option<Instant>,
-    last: Duration,
-    /// The device cannot hold streams.
-    is_for_good: bool,
-}
 
 /// What a compaction did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,7 +66,6 @@ impl Engine {
     /// Why memory does not move without anybody's asking for it.
     pub(crate) fn stays(&self, captured: Captured) -> Option<Stays> {
         let pause = *self.pause.lock();
-        let is_paused = || pause.until.is_some_and(|until| Instant::now() < until);
         match self.backend {
             BackendState::Heap(_) if self.executor.driver.info().has_virtual_memory => {}
             _ => return Some(Stays::Plain),
@@ -89,10 +76,8 @@ impl Engine {
             Some(Stays::UnknownStreams)
         } else if self.has_peers.load(Ordering::Relaxed) {
             Some(Stays::Peers)
-        } else if pause.is_for_good {
-            Some(Stays::Device)
         } else {
-            is_paused().then_some(Stays::BusyStreams)
+            pause.stays()
         }
     }
 
@@ -112,7 +97,7 @@ impl Engine {
             && let Ok(Some(plan)) = heap.change(&plan)
         {
             if let Err(error) = self.perform(plan) {
-                self.note_failed_hold(error);
+                self.pause.lock().note_failure(&error);
                 break;
             }
         }
@@ -127,14 +112,5 @@ impl Engine {
         self.executor.is_vetoed.fetch_or(is_within, Ordering::Relaxed);
         let _growth = (!is_within).then(|| self.growth.lock());
         run()
-    }
-
-    fn note_failed_hold(&self, error: DriverError) {
-        if error.call == Call::Hold {
-            let mut pause = self.pause.lock();
-            pause.is_for_good |= error.code == ErrorCode::NotSupported;
-            pause.last = (pause.last * 2).max(PAUSE);
-            pause.until = Some(Instant::now() + pause.last);
-        }
     }
 }

@@ -8,7 +8,7 @@
 //! and frees never take; and while the device is waited for, others grow. A memory provider is a
 //! driver in this, and so is who is told of changes of mappings (`executor::observe`).
 //!
-//! `recover`: the way of a request that misses. `compact`: memory that moves. `growing`: blocks that grow in place. `share`:
+//! `recover`: the way of a request that misses. `compact`: memory that moves, and when it does not (`pause`). `growing`: blocks that grow in place. `share`:
 //! memory for other processes, and theirs (`imports`). `streams`: which come and go; `marks`: what
 //! their calls do for others; `own_order`: the order that the program makes; `captures`: those that
 //! are told of. `waiting`: what has passed, and
@@ -20,6 +20,7 @@ mod growing;
 mod imports;
 mod marks;
 mod own_order;
+mod pause;
 mod recover;
 mod share;
 mod streams;
@@ -35,8 +36,8 @@ use drystone_core::{
 use drystone_driver::{Driver, DriverError, Relaxed, Stream};
 use parking_lot::Mutex;
 
-use self::compact::Pause;
 use self::imports::Imports;
+use self::pause::Pause;
 use crate::backend::async_pools::PoolsDevice;
 use crate::backend::{BackendState, heap};
 use crate::error::{AllocateError, PeerError, TrimError, is_final};

@@ -34,7 +34,7 @@ use self::calling_out::CallingOut;
 use self::captures::Captures;
 use self::events::Events;
 use self::handles::Handles;
-use self::moving::{Moving, Scratch};
+use self::moving::{Moving, Now, Scratch, put_back};
 use self::observe::Observer;
 use crate::error::{is_final, poisoned};
 use crate::memory_provider::{MemoryProvider, MemoryProviders, provided, taken_back};
@@ -245,7 +245,14 @@ impl Executor {
         provider: Option<&Arc<dyn MemoryProvider>>,
     ) -> Result<u64, Failure<DriverError>> {
         let mut given = 0;
-        let mut moving = Moving::new(self);
+        let mut moving = Moving {
+            driver: &*self.driver,
+            handles: &self.handles,
+            streams: &self.streams,
+            scratch: &self.scratch,
+            is_vetoed: &self.is_vetoed,
+            now: Now::default(),
+        };
         for (failed_at, step) in plan.steps().iter().enumerate() {
             let done = match moving.step(step) {
                 Some(done) => done.map(|()| None),
@@ -382,7 +389,10 @@ impl Executor {
             let undone = match *step {
                 Step::Create { granule, .. } => self.release(granule),
                 Step::Map { address, bytes, .. } => driver.unmap(address, bytes),
-                Step::Lift { address, bytes, granule } => self.put_back(address, bytes, granule),
+                Step::Lift { address, bytes, granule } => {
+                    let handle = self.handles.lock().get(Call::Map, granule);
+                    handle.and_then(|handle| put_back(driver, address, bytes, handle))
+                }
                 // Access goes with the mapping; what else there is to undo is the last step of its
                 // plan.
                 _ => Ok(()),

@@ -6,14 +6,14 @@
 //! mapped at addresses of this module's own is unmapped there after the plan, or, where the driver
 //! refuses, before memory is released next.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use drystone_core::{GranuleId, Step};
-use drystone_driver::{Call, Driver, DriverError, ErrorCode, Hold, Stream};
+use drystone_driver::{Call, Driver, DriverError, ErrorCode, Handle, Hold, Stream};
 use parking_lot::{Mutex, MutexGuard};
 
-use super::Executor;
-use crate::streams::Table;
+use super::handles::Handles;
+use crate::streams::{Streams, Table};
 
 /// How often it is tried to map memory again where it was.
 const TRIES: usize = 16;
@@ -48,7 +48,18 @@ impl Scratch {
 
 /// What a plan that moves memory has at the moment.
 pub(super) struct Moving<'a> {
-    executor: &'a Executor,
+    pub(super) driver: &'a dyn Driver,
+    pub(super) handles: &'a Mutex<Handles>,
+    pub(super) streams: &'a Streams,
+    pub(super) scratch: &'a Scratch,
+    /// Who was told that memory goes has pinned some since.
+    pub(super) is_vetoed: &'a AtomicBool,
+    pub(super) now: Now<'a>,
+}
+
+/// What has come of it so far.
+#[derive(Default)]
+pub(super) struct Now<'a> {
     /// Reserved addresses, and their size; 0 without any.
     start: u64,
     bytes: u64,
@@ -59,19 +70,15 @@ pub(super) struct Moving<'a> {
     is_copying: bool,
 }
 
-impl<'a> Moving<'a> {
-    pub(super) const fn new(executor: &'a Executor) -> Self {
-        Self { executor, start: 0, bytes: 0, staged: Vec::new(), held: None, is_copying: false }
-    }
-
+impl Moving<'_> {
     /// Does a step, if it is one of a move.
     pub(super) fn step(&mut self, step: &Step) -> Option<Result<(), DriverError>> {
-        let driver = &*self.executor.driver;
+        let driver = self.driver;
         Some(match *step {
             Step::Stage { granule, bytes } => self.stage(granule, bytes),
             Step::Hold => self.hold(),
             Step::Copy { address, bytes, granule } => self.copy(address, bytes, granule),
-            Step::FinishCopies => driver.finish_copies().inspect(|()| self.is_copying = false),
+            Step::FinishCopies => driver.finish_copies().inspect(|()| self.now.is_copying = false),
             Step::Lift { address, bytes, .. } => driver.unmap(address, bytes),
             Step::LetGo => {
                 self.let_go();
@@ -83,53 +90,53 @@ impl<'a> Moving<'a> {
 
     /// Maps a handle where nobody sees it.
     fn stage(&mut self, granule: GranuleId, bytes: u64) -> Result<(), DriverError> {
-        let driver = &*self.executor.driver;
-        let handle = self.executor.handles.lock().get(Call::Map, granule)?;
+        let driver = self.driver;
+        let handle = self.handles.lock().get(Call::Map, granule)?;
         let mapped = self.mapped_bytes();
-        if mapped + bytes > self.bytes {
+        if mapped + bytes > self.now.bytes {
             self.give_back();
             // What one handle has that moves, its copies have at most.
-            self.bytes = (mapped + bytes).max(SCRATCH_BYTES);
-            self.start = driver.reserve(self.bytes, 0).inspect_err(|_| self.bytes = 0)?;
+            self.now.bytes = (mapped + bytes).max(SCRATCH_BYTES);
+            self.now.start =
+                driver.reserve(self.now.bytes, 0).inspect_err(|_| self.now.bytes = 0)?;
         }
-        let address = self.start + self.mapped_bytes();
+        let address = self.now.start + self.mapped_bytes();
         driver.map(address, bytes, handle)?;
-        self.staged.push((granule, bytes));
+        self.now.staged.push((granule, bytes));
         driver.set_access(address, bytes)
     }
 
     fn mapped_bytes(&self) -> u64 {
-        self.staged.iter().map(|&(_, bytes)| bytes).sum()
+        self.now.staged.iter().map(|&(_, bytes)| bytes).sum()
     }
 
     /// Holds every stream that may use the memory.
     fn hold(&mut self) -> Result<(), DriverError> {
-        let executor = self.executor;
-        if executor.is_vetoed.load(Ordering::Relaxed) {
+        if self.is_vetoed.load(Ordering::Relaxed) {
             return Err(DriverError::new(Call::Hold, ErrorCode::InCallback));
         }
-        let table = executor.streams.lock();
+        let table = self.streams.lock();
         let is_own = |stream: Stream| !stream.is_default() && stream != Stream::PER_THREAD;
         let known = table.lasting().map(|known| known.stream).filter(|&stream| is_own(stream));
         let mut streams: Vec<Stream> = known.collect();
         let mut held = Err(DriverError::new(Call::Hold, ErrorCode::NotSupported));
-        executor.streams.with_others(&mut |others| {
+        self.streams.with_others(&mut |others| {
             streams.extend(others.into_iter().filter(|&stream| is_own(stream)));
             streams.sort_unstable_by_key(|stream| stream.0);
             streams.dedup();
-            held = executor.driver.hold(&streams);
+            held = self.driver.hold(&streams);
         });
-        self.held = Some((held?, table));
+        self.now.held = Some((held?, table));
         Ok(())
     }
 
     /// Begins to copy into a staged handle.
     fn copy(&mut self, from: u64, bytes: u64, granule: GranuleId) -> Result<(), DriverError> {
-        let mut to = self.start;
-        for &(staged, staged_bytes) in &self.staged {
+        let mut to = self.now.start;
+        for &(staged, staged_bytes) in &self.now.staged {
             if staged == granule {
-                self.is_copying = true;
-                return self.executor.driver.copy(to, from, bytes);
+                self.now.is_copying = true;
+                return self.driver.copy(to, from, bytes);
             }
             to += staged_bytes;
         }
@@ -137,21 +144,21 @@ impl<'a> Moving<'a> {
     }
 
     fn let_go(&mut self) {
-        if let Some((hold, _table)) = self.held.take() {
-            self.executor.driver.let_go(hold);
+        if let Some((hold, _table)) = self.now.held.take() {
+            self.driver.let_go(hold);
         }
     }
 
     /// Gives the addresses back.
     fn give_back(&mut self) {
-        if self.bytes > 0 {
-            let (start, bytes, mapped) = (self.start, self.bytes, self.mapped_bytes());
-            let left = Left { start, bytes, mapped, is_copied_to: self.is_copying };
-            self.executor.scratch.0.lock().push(left);
-            self.executor.scratch.give_back(&*self.executor.driver);
+        if self.now.bytes > 0 {
+            let (start, bytes, mapped) = (self.now.start, self.now.bytes, self.mapped_bytes());
+            let left = Left { start, bytes, mapped, is_copied_to: self.now.is_copying };
+            self.scratch.0.lock().push(left);
+            self.scratch.give_back(self.driver);
         }
-        self.staged.clear();
-        self.bytes = 0;
+        self.now.staged.clear();
+        self.now.bytes = 0;
     }
 }
 
@@ -165,29 +172,26 @@ impl Drop for Moving<'_> {
     }
 }
 
-impl Executor {
-    /// Maps a handle again where it was, with its streams still held. If that fails again and
-    /// again, live memory leads nowhere.
-    pub(super) fn put_back(
-        &self,
-        address: u64,
-        bytes: u64,
-        granule: GranuleId,
-    ) -> Result<(), DriverError> {
-        let handle = self.handles.lock().get(Call::Map, granule)?;
-        let (mut is_mapped, mut result) = (false, Ok(()));
-        for _ in 0..TRIES {
-            if !is_mapped {
-                result = self.driver.map(address, bytes, handle);
-                is_mapped = result.is_ok();
-            }
-            if is_mapped {
-                result = self.driver.set_access(address, bytes);
-                if result.is_ok() {
-                    break;
-                }
+/// Maps a handle again where it was, with its streams still held. If that fails again and again,
+/// live memory leads nowhere.
+pub(super) fn put_back(
+    driver: &dyn Driver,
+    address: u64,
+    bytes: u64,
+    handle: Handle,
+) -> Result<(), DriverError> {
+    let (mut is_mapped, mut result) = (false, Ok(()));
+    for _ in 0..TRIES {
+        if !is_mapped {
+            result = driver.map(address, bytes, handle);
+            is_mapped = result.is_ok();
+        }
+        if is_mapped {
+            result = driver.set_access(address, bytes);
+            if result.is_ok() {
+                break;
             }
         }
-        result
     }
+    result
 }

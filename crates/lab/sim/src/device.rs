@@ -1,10 +1,10 @@
 //! [`SimDevice`]: the device as its users hold it, and the one way into its lock.
 
-use crate::calls::moves::{Gate, Moved};
 use crate::clock::Clock;
 use crate::config::SimConfig;
 use crate::counter::Counters;
 use crate::fault::FaultPlan;
+use crate::held::{Gate, Moved};
 use crate::legality::Rule;
 use crate::state::State;
 use drystone_driver::{Call, DriverError, ErrorCode, Stream};

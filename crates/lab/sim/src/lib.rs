@@ -2,7 +2,7 @@
 //!
 //! Lives here, bottom first; a module uses only those above it:
 //! - `rng`, `clock`, `cost`, `counter`, `fault`, `handle_table`, `interval_map`,
-//!   `shared_file`, `violation`
+//!   `shared_file`, `held`, `violation`
 //! - `harsh`, `legality`: the rules of a harsh device, and what captures forbid to whom
 //! - `config`, `profile`, `measured`, `happens_before`, `memory`: what it is like, and what it has
 //! - `capture`, `stream`, `event`, `contents`, `oracle`: work, its order, and who checks it
@@ -46,6 +46,7 @@ mod handle_table;
 mod happens_before;
 mod harness;
 mod harsh;
+mod held;
 mod interval_map;
 mod legality;
 mod measured;
@@ -59,7 +60,6 @@ mod state;
 mod stream;
 mod violation;
 
-pub use calls::moves::{Gate, Moved};
 pub use config::{NetworkMemory, SimConfig};
 pub use cost::{Cost, CostTable};
 pub use device::{LiveObjects, SimDevice};
@@ -67,6 +67,7 @@ pub use event::Mark;
 pub use fault::{FaultMode, FaultPlan};
 pub use handle_table::HandleTable;
 pub use harsh::Harsh;
+pub use held::{Gate, Moved};
 pub use legality::{Group, Legality, MODES, Rule};
 pub use measured::{Measured, MeasuredError};
 pub use profile::Profile;

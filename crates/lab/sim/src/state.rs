@@ -1,11 +1,11 @@
 //! [`State`]: everything behind the device's lock, and what every call goes through.
 
-use crate::calls::moves::{Held, Moved};
 use crate::capture::Captures;
 use crate::clock::Clock;
 use crate::config::SimConfig;
 use crate::event::Events;
 use crate::fault::Faults;
+use crate::held::{Held, Moved};
 use crate::legality::{Legality, Rule};
 use crate::memory::Memory;
 use crate::oracle::Oracle;

@@ -8,6 +8,6 @@ mod captures;
 mod checks;
 mod events;
 mod memory;
-pub(crate) mod moves;
+mod moves;
 mod pools;
 mod streams;

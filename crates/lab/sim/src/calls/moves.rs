@@ -1,51 +1,15 @@
 //! Streams that are held, and copies that no stream orders: what it takes to give addresses other
 //! memory while the program runs.
 
-use std::fmt;
-use std::sync::Arc;
 use std::thread;
 
+use crate::held::{Gate, Held};
 use crate::state::State;
 use crate::violation::Violation;
 use drystone_driver::{ErrorCode, Hold, Stream};
 
 /// How long a stream may be at work that is to be held, in nanoseconds.
 const PATIENCE_NS: u64 = 2_000_000;
-
-/// Streams that stand still, since one thread holds them.
-#[derive(Debug)]
-pub(crate) struct Held {
-    number: u64,
-    thread: thread::ThreadId,
-    streams: Vec<Stream>,
-    /// Since when, in nanoseconds of the host's time.
-    since_ns: u64,
-    /// What lets them go, where that is not a call.
-    gate: Option<Gate>,
-}
-
-/// Tells whether what streams wait for has come: a word in memory has a value, say.
-#[derive(Clone)]
-pub struct Gate(pub Arc<dyn Fn() -> bool + Send + Sync>);
-
-impl fmt::Debug for Gate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Gate").field(&(self.0)()).finish()
-    }
-}
-
-/// What moves of memory have taken of the device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moved {
-    /// How often streams were held.
-    pub holds: u64,
-    /// For how long in all, in nanoseconds.
-    pub held_ns: u64,
-    /// For how long at most at a time.
-    pub longest_ns: u64,
-    /// How many bytes were copied.
-    pub copied_bytes: u64,
-}
 
 impl State {
     /// Holds streams and the default one, if they are idle soon. A capture on one is left alone.

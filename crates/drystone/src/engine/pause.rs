@@ -1,0 +1,40 @@
+//! [`Pause`]: streams that did not come to a stop in time are left alone for a while, each time for
+//! twice as long; and on a device that cannot hold streams, for good.
+
+use std::time::{Duration, Instant};
+
+use drystone_driver::{Call, DriverError, ErrorCode};
+
+use crate::out_of_memory::Stays;
+
+/// How long nobody is held after the first stream that did not stop.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// When streams may be held again, and how long they were left alone last.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pause {
+    until: Option<Instant>,
+    last: Duration,
+    /// The device cannot hold streams.
+    is_for_good: bool,
+}
+
+impl Pause {
+    /// Why streams are not held at the moment.
+    pub(super) fn stays(self) -> Option<Stays> {
+        let is_over = self.until.is_none_or(|until| Instant::now() >= until);
+        match self.is_for_good {
+            true => Some(Stays::Device),
+            false => (!is_over).then_some(Stays::BusyStreams),
+        }
+    }
+
+    /// A plan that moves memory failed.
+    pub(super) fn note_failure(&mut self, error: &DriverError) {
+        if error.call == Call::Hold {
+            self.is_for_good |= error.code == ErrorCode::NotSupported;
+            self.last = (self.last * 2).max(PAUSE);
+            self.until = Some(Instant::now() + self.last);
+        }
+    }
+}
