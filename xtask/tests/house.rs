@@ -12,7 +12,7 @@ use common::{files, methods, report, root, rust_files};
 
 /// Methods of `Heap`, and files that hold them.
 const HEAP_METHODS_MAX: usize = 78;
-const HEAP_FILES_MAX: usize = 10;
+const HEAP_FILES_MAX: usize = 11;
 /// Methods of the page table that the heap, or a check of it, may call.
 const PAGE_TABLE_METHODS_MAX: usize = 24;
 /// Words of our own that a reader has to learn.

@@ -51,7 +51,7 @@ pub fn in_use() -> impl Iterator<Item = &'static Device> {
     DEVICES.iter().filter_map(load)
 }
 
-/// From now on every stream that may use memory is told of, or brought: of devices in use and others.
+/// From now on every stream that may use memory is told of, or brought: of all devices.
 pub fn know_all_streams() {
     created_streams::all_told();
     in_use().for_each(|device| device.allocator.know_all_streams(created_streams::others));

@@ -124,8 +124,8 @@ impl Compaction<'_> {
         }
         let ranges = sparse.free_ranges(self.heap.vm.granule_bytes()).into_iter();
         // From the last to the first: what is cut off a block stands behind what it keeps.
-        let claim = |range: Range<u64>| space.claim_range(first, range.start, range.end);
-        let emptied: Vec<BlockIndex> = ranges.rev().map(claim).collect();
+        let claim = |range: Range<u64>| space.claim_parts(first, &range);
+        let emptied: Vec<BlockIndex> = ranges.rev().flat_map(claim).collect();
         self.heap.headroom.plan(created_bytes);
         let steps = self.heap.vm.plan_move(sparse);
         Plan { steps, intent: Intent::Move { emptied, created_bytes } }

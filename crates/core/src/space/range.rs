@@ -33,6 +33,19 @@ impl Space {
         first
     }
 
+    /// The same, but what is of each free block stays one by itself: they may be of several
+    /// streams, whose points do not compare. From the last to the first.
+    pub(crate) fn claim_parts(&mut self, index: BlockIndex, range: &Range<u64>) -> Vec<BlockIndex> {
+        let onward = self.blocks.onward(index).map(|index| (index, self.blocks[index].range()));
+        let behind = onward.skip_while(|(_, block)| block.end <= range.start);
+        let within = behind.take_while(|(_, block)| block.start < range.end);
+        let parts: Vec<_> = within.collect();
+        let claim = |(index, block): (BlockIndex, Range<u64>)| {
+            self.claim_range(index, block.start.max(range.start), block.end.min(range.end))
+        };
+        parts.into_iter().rev().map(claim).collect()
+    }
+
     /// Files what a free, unfiled block has beyond `end` as a block of its own.
     fn cut_free_rest(&mut self, index: BlockIndex, end: u64) {
         let block = self.blocks[index];

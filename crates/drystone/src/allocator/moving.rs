@@ -13,7 +13,8 @@ use crate::streams::OtherStreams;
 impl Allocator {
     /// Says that every stream on which work may use this memory, in this process, is one that was
     /// added and is retired before it is destroyed, or is told of by `others` whenever that is
-    /// asked, with the device's ordinal; and that nobody outside has the memory, but by `export` or where it is pinned.
+    /// asked, with the device's ordinal; and that nobody outside has the memory, but by `export` or
+    /// where it is pinned.
     ///
     /// From then on live memory may get other physical memory behind its addresses: where a request
     /// would be refused though what is unused is enough for it, and by [`trim`](Self::trim). All

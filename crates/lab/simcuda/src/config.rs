@@ -209,7 +209,8 @@ mod tests {
                     vmm:false,pools:false,shareable:false,shared:gpu,oracle:true,\
                     event_latency_us:3,event_jitter_us:4,clock_jitter_us:5,check_kernel_us:6,\
                     calls_take_time:true,\
-                    seed:7,own_clock:true,alias_limit:8,launch_queue:10,maps_under_hold:false,profile:wsl2,harsh:true,\
+                    seed:7,own_clock:true,alias_limit:8,launch_queue:10,\
+                    maps_under_hold:false,profile:wsl2,harsh:true,\
                     launches_are_early:false,unproven_is_illegal:false,\
                     name:NVIDIA A10,multiprocessors:72,overcommit:true,\
                     named_devices:true,process_limit:1GiB,\
