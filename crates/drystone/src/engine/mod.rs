@@ -8,8 +8,8 @@
 //! and frees never take; and while the device is waited for, others grow. A memory provider is a
 //! driver in this, and so is who is told of changes of mappings (`executor::observe`).
 //!
-//! `recover`: the way of a request that misses. `compact`: memory that moves, or does not (`pause`).
-//! `growing`: in place. `share`: memory for other processes, and theirs (`imports`). `streams`: which
+//! `recover`: the way of a request that misses. `compact`: memory that moves, or not (`pause`).
+//! `growing`: in place. `share`: for other processes, and theirs (`imports`). `streams`: which
 //! come and go; `marks`: what their calls do for others; `own_order`: what the program orders;
 //! `captures`: those that are told of. `waiting`: what has passed, and waiting until it has.
 
