@@ -150,21 +150,6 @@ impl Headroom {
         Err(RequestError::Device { bytes, left_bytes })
     }
 
-    /// Whether so many bytes can no longer be created, as far as the request may know. One that may
-    /// not ask the device goes by what that had left when it was asked last; all go by what it
-    /// refused.
-    pub(crate) fn is_short(&self, stats: &Counters, bytes: u64, look: Look) -> bool {
-        let is_known = look == Look::Past || self.ceiling.is_some();
-        let was_short = is_known && bytes > self.left_bytes(stats);
-        was_short || is_too_much(&self.check(stats, bytes, look), look)
-    }
-
-    /// Whether after so many bytes next to nothing would be left, by what was seen last.
-    pub(crate) fn is_near_end(&self, stats: &Counters, bytes: u64) -> bool {
-        let left_bytes = self.left_bytes(stats).saturating_sub(bytes);
-        left_bytes < self.most_bytes() / policy::RIMS_SHARE
-    }
-
     // In what pieces.
 
     /// How many granules new handles for a request get at most, where so many granules are held.
@@ -309,13 +294,10 @@ mod tests {
         let mut stats = Counters::default();
         stats.all.reserved_bytes.current = 300;
         headroom.note_look(&mut stats, 700);
-        assert!(!headroom.is_short(&stats, 100, Look::Fresh));
         // A growth was given 20 bytes, and no more.
         assert!(headroom.note_refused(&stats, 20));
         assert!(!headroom.note_refused(&stats, 20), "known already");
         assert_eq!(headroom.left_bytes(&stats), 20);
-        assert!(headroom.is_short(&stats, 21, Look::Fresh));
-        assert!(!headroom.is_short(&stats, 20, Look::Fresh));
         assert!(headroom.check(&stats, 100, Look::Fresh).is_ok(), "it is asked all the same");
         // What is given back can be had again.
         stats.all.reserved_bytes.current = 200;

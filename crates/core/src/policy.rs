@@ -78,10 +78,6 @@ pub(crate) const fn is_roomy(prefer: Prefer, bytes: u64, left_bytes: u64, own_by
 /// The last so-manieth part of what a heap may hold is not room to spare.
 const SPARE_SHARE: u64 = 16;
 
-/// Rims serve from when no more than the last so-manieth part of what a heap may hold is left: what
-/// is created there is small, and would be missing at the very end.
-pub(crate) const RIMS_SHARE: u64 = 64;
-
 /// With room to spare all remaps together take at most this part of the driver time that all growth
 /// took, with the growth that the next one saves: so they end where growth would.
 const GROWTH_PER_REMAP: u64 = 2;
@@ -280,10 +276,15 @@ pub(crate) fn growth_beyond_bytes(live_bytes: u64) -> u64 {
     (live_bytes / 8).max(SHARED_HANDLE_BYTES)
 }
 
+/// By how much the last handle of a remap may be larger than needed. The rest goes along: with room
+/// to spare others hold more for it, without it more has to be created otherwise.
+pub(crate) const fn last_handle_beyond_bytes(is_roomy: bool) -> u64 {
+    if is_roomy { HANDLE_MAX_BYTES } else { SHARED_HANDLE_BYTES }
+}
+
 /// By how much handles may be coarser near the end of memory, if memory is not preferred: of what
-/// is held then, most was created in larger ones already, and rims serve what these leave over.
-/// With these two figures the traces of `docs/measurements.md` fit into 0.03 % more, and take up to
-/// a fifth less driver time.
+/// is held then, most was created in larger ones already. With these two figures the traces of
+/// `docs/measurements.md` take up to a fifth less driver time.
 const COARSER_NEAR_THE_END: u64 = 12;
 
 /// The most bytes of such a handle.

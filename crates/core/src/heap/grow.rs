@@ -18,7 +18,6 @@ use crate::size::SizeError;
 use crate::space::unmapped::GrowthPoint;
 use crate::vm::donors::Donors;
 use crate::vm::physical::NewPhysical;
-use crate::vm::window::WindowFit;
 
 /// What a remap could make of free memory for a request.
 struct Remappable {
@@ -79,7 +78,7 @@ impl Heap {
         let is_roomy = self.headroom.is_roomy(&self.stats, needed_bytes);
         let (class, held) = (self.space.list(request.list).class, self.vm.figures().granules);
         let most = self.headroom.handle_granules(&self.stats, class, request.bytes, is_roomy, held);
-        let Remappable { donors, mut missing_bytes, is_affordable } =
+        let Remappable { donors, missing_bytes, is_affordable } =
             self.remappable(request, needed_bytes, is_roomy, most);
         if missing_bytes == 0 && is_affordable {
             if let Some(outcome) = self.remap(request, &donors) {
@@ -91,8 +90,6 @@ impl Heap {
             if lacks_windows && !self.headroom.lacks_addresses() {
                 return Ok(Outcome::Plan(self.plan_reservation(request, true)?));
             }
-            // Without a window rims serve nothing.
-            missing_bytes = needed_bytes.saturating_sub(donors.ordered_bytes());
         }
         if is_roomy && let Some(run) = self.search(request).small_run() {
             return Ok(Outcome::Granted(self.take_run(request, run)));
@@ -130,26 +127,8 @@ impl Heap {
         most: u16,
     ) -> Remappable {
         let search = self.search(request);
-        let mut donors = search.donors(false, search.knows_rims());
-        let mut missing_bytes = needed_bytes.saturating_sub(donors.ordered_bytes());
-        // Rims count where what whole handles lack can no longer be created.
-        let is_short = || {
-            self.headroom.is_short(&self.stats, missing_bytes, request.look)
-                || search.has_coarse_handles()
-                    && self.headroom.is_near_end(&self.stats, missing_bytes)
-        };
-        if missing_bytes > 0 && !is_roomy && is_short() {
-            if !search.knows_rims() {
-                donors = search.donors(false, true);
-            }
-            missing_bytes = needed_bytes.saturating_sub(donors.most_bytes());
-        }
-        let room = self.vm.figures().rims_bytes / self.vm.granule_bytes();
-        let fit = WindowFit::unmapped(search.granules, room as usize);
-        let (handles, unfit_bytes) = self.vm.to_take(&fit, &donors);
-        if missing_bytes == 0 || is_roomy {
-            missing_bytes = unfit_bytes;
-        }
+        let donors = search.donors(false);
+        let (handles, missing_bytes) = self.vm.to_take(&search.fresh(), &donors);
         let is_affordable = !is_roomy || {
             // What growth makes beside is not saved: the next requests would grow by it.
             let unit = self.vm.granule_bytes();
@@ -254,7 +233,7 @@ impl Heap {
         is_window: bool,
     ) -> Result<Plan, RequestError> {
         let class = self.space.list(request.list).class;
-        let room = if is_window { 2 * self.vm.figures().rims_bytes } else { 0 };
+        let room = if is_window { policy::last_handle_beyond_bytes(false) } else { 0 };
         let bytes = request.bytes.checked_add(room);
         let bytes = bytes
             .and_then(|bytes| self.headroom.reservation_bytes(class, bytes))

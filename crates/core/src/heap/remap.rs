@@ -38,17 +38,15 @@ impl Heap {
             return None;
         }
         self.space.end_trails();
-        let search = self.search(request);
-        let donors = search.donors(true, search.knows_rims());
-        if donors.most_bytes() < granules * self.vm.granule_bytes() {
+        let donors = self.search(request).donors(true);
+        if donors.ordered_bytes() < granules * self.vm.granule_bytes() {
             return None;
         }
-        let window = self.search(request).idle_window(&donors, Stale::Now, 1)?;
-        let block = &self.space.blocks[window.index];
-        let remap = self.vm.plan_remap(block, window.fit, &donors)?;
-        let (window, taken) = self.windows().claim(window.index, &remap);
-        self.windows().finish_remap(request, window, &taken);
-        Some(self.occupy(window, request))
+        let Window { index, fit } = self.search(request).idle_window(&donors, Stale::Now, 1)?;
+        let remap = self.vm.plan_remap(&self.space.blocks[index], fit, &donors)?;
+        let taken = self.windows().claim(index, &remap);
+        self.windows().finish_remap(request, index, &taken);
+        Some(self.occupy(index, request))
     }
 
     /// Serves a request by a remap, or plans what has to be done first. There are granules enough.
@@ -74,12 +72,12 @@ impl Heap {
             return Some(Outcome::Plan(plan));
         }
         let remap = self.vm.plan_remap(&self.space.blocks[index], fit, donors)?;
-        let (window, taken) = self.windows().claim(index, &remap);
+        let taken = self.windows().claim(index, &remap);
         if remap.steps.is_empty() {
-            self.windows().finish_remap(request, window, &taken);
-            return Some(Outcome::Granted(self.occupy(window, request)));
+            self.windows().finish_remap(request, index, &taken);
+            return Some(Outcome::Granted(self.occupy(index, request)));
         }
-        let intent = Intent::Remap { request, window, donors: taken };
+        let intent = Intent::Remap { request, window: index, donors: taken };
         Some(Outcome::Plan(Plan { steps: remap.steps, intent }))
     }
 

@@ -76,7 +76,7 @@ struct Found {
     donors: Vec<Donor>,
     /// How many blocks were looked at.
     looked: usize,
-    /// How much can be taken at once, in whole handles.
+    /// How much can be taken at once.
     ordered_bytes: u64,
 }
 
@@ -218,8 +218,8 @@ impl Search<'_> {
     /// none where nothing is remapped.
     ///
     /// The largest first, of its own stream before others. Once they have enough, or where there is
-    /// room to create it, no more than a bound are looked at. Rims are listed if `has_rims`.
-    pub(super) fn donors(&self, is_own_only: bool, has_rims: bool) -> Donors {
+    /// room to create it, no more than a bound are looked at.
+    pub(super) fn donors(&self, is_own_only: bool) -> Donors {
         if !self.config.remaps {
             return Donors::default();
         }
@@ -231,27 +231,15 @@ impl Search<'_> {
         let own = lists().filter(|list| list.stream == self.user);
         let others = lists().filter(|list| list.stream != self.user && !is_own_only);
         for list in own.chain(others) {
-            if self.add_donors(list, has_rims, &mut found).is_break() {
+            if self.add_donors(list, &mut found).is_break() {
                 break;
             }
         }
-        Donors::new(found.donors)
-    }
-
-    /// Whether rims are listed from the start: without room to spare, where a whole handle may be
-    /// too large to be the last, or where windows may lead to rims. Else they are listed once whole
-    /// handles do not suffice.
-    pub(super) fn knows_rims(&self) -> bool {
-        !self.is_roomy && (self.has_coarse_handles() || self.vm.figures().has_taken_rims)
-    }
-
-    /// Whether a whole handle may be too large to be the last of a remap.
-    pub(super) fn has_coarse_handles(&self) -> bool {
-        self.vm.figures().rims_bytes + self.config.granule_bytes > policy::HANDLE_MAX_BYTES
+        Donors::new(found.donors, self.beyond_bytes())
     }
 
     /// Adds what the request may take of the free blocks of a list, until that is enough.
-    fn add_donors(&self, list: &FreeList, has_rims: bool, found: &mut Found) -> ControlFlow<()> {
+    fn add_donors(&self, list: &FreeList, found: &mut Found) -> ControlFlow<()> {
         let granule_bytes = self.config.granule_bytes;
         let enough_bytes = self.granules as u64 * granule_bytes;
         let order = self.streams.order_between(list.stream, self.user);
@@ -265,7 +253,7 @@ impl Search<'_> {
                 #[cfg(test)]
                 LOOKED.set(LOOKED.get() + 1);
                 let free = &self.space.blocks[block];
-                self.vm.under(free).to_take(has_rims && !free.is_window, |whole, part| {
+                self.vm.under(free).to_take(|whole| {
                     let Some(is_ordered) = self.is_ordered(free, order) else { return };
                     found.ordered_bytes += if is_ordered { whole.end - whole.start } else { 0 };
                     found.donors.push(Donor {
@@ -273,8 +261,6 @@ impl Search<'_> {
                         segment: free.segment,
                         start: whole.start,
                         end: whole.end,
-                        front: part.start,
-                        back: part.end,
                         is_foreign: order.is_foreign,
                         is_ordered,
                     });
@@ -313,16 +299,23 @@ impl Search<'_> {
         unmapped.or_else(|| self.idle_window(donors, Stale::Now, usize::MAX))
     }
 
-    /// A window of addresses that lead nowhere, with room for all of the first handle and of the
-    /// last.
+    /// A window of addresses that lead nowhere, with room for all of the last handle.
     pub(super) fn unmapped_window(&self) -> Option<Window> {
-        let Config { granule_bytes, .. } = *self.config;
-        let room_bytes = self.vm.figures().rims_bytes;
-        let bytes = self.granules as u64 * granule_bytes + 2 * room_bytes;
+        let bytes = self.granules as u64 * self.config.granule_bytes + self.beyond_bytes();
         let mut unmapped = self.space.unmapped_blocks(self.request.list, true);
         let index = unmapped.find(|&index| self.space.blocks[index].bytes >= bytes)?;
-        let fit = WindowFit::unmapped(self.granules, (room_bytes / granule_bytes) as usize);
-        Some(Window { index, fit })
+        Some(Window { index, fit: self.fresh() })
+    }
+
+    /// By how much the last handle of a remap may be larger than needed.
+    const fn beyond_bytes(&self) -> u64 {
+        policy::last_handle_beyond_bytes(self.is_roomy)
+    }
+
+    /// How the request fits into addresses that lead nowhere.
+    pub(super) fn fresh(&self) -> WindowFit {
+        let room = self.beyond_bytes() / self.config.granule_bytes;
+        WindowFit::unmapped(self.granules, room as usize)
     }
 
     /// The idle window that costs the fewest driver calls, and fewer than `most`.

@@ -67,7 +67,6 @@ impl<'a> Trim<'a> {
     /// Adds the unmapping of what keeps granules from being released, and forgets idle windows that
     /// lead nowhere.
     fn claim_aliases(&mut self) {
-        self.heap.windows().join_complete_idle();
         let complete = self.complete_ranges();
         let space = &self.heap.space;
         let windows = space.segments.iter().filter(|(_, segment)| segment.is_window);
@@ -86,10 +85,8 @@ impl<'a> Trim<'a> {
             }
             let span = self.heap.vm.under(&block);
             let is_whole = is_idle && span.is_whole_window();
-            // A mapping is undone as a whole, and that of a handle at an end may be in use.
-            let handles = self.heap.vm.span(block.segment, span.whole_handles());
-            if handles.leads_to_any(&complete) {
-                let ranges = handles.mapped_ranges();
+            if span.leads_to_any(&complete) {
+                let ranges = span.mapped_ranges();
                 match block.state {
                     BlockState::Unmapped => self.heap.space.unlink_unmapped(index),
                     _ if is_whole => self.heap.windows().take_idle(index),

@@ -38,12 +38,8 @@ impl Windows<'_> {
 
     /// Claims a window, idle or of addresses that lead nowhere, and what a remap takes at home: as
     /// few blocks as possible.
-    pub(super) fn claim(
-        &mut self,
-        index: BlockIndex,
-        remap: &Remap,
-    ) -> (BlockIndex, Vec<BlockIndex>) {
-        let window = self.claim_window(index, remap);
+    pub(super) fn claim(&mut self, index: BlockIndex, remap: &Remap) -> Vec<BlockIndex> {
+        self.claim_window(index, remap);
         let mut claimed = Vec::with_capacity(remap.taken.len());
         let mut left = remap.taken.as_slice();
         // From the last to the first: what is cut off a block stands behind what it keeps.
@@ -59,29 +55,23 @@ impl Windows<'_> {
             claimed.push(self.space.claim_range(last.block, start, last.range.end));
             left = before;
         }
-        (window, claimed)
+        claimed
     }
 
     /// Claims what a remap uses of a window; the rest of that is idle.
-    fn claim_window(&mut self, index: BlockIndex, remap: &Remap) -> BlockIndex {
+    fn claim_window(&mut self, index: BlockIndex, remap: &Remap) {
         if self.space.blocks[index].state == BlockState::IdleWindow {
             self.take_idle(index);
             self.space.blocks.set_state(index, BlockState::Claimed);
         } else {
-            self.space.claim_unmapped(index, remap.window_bytes);
+            self.space.claim_unmapped(index, remap.bytes);
         }
-        let mut used = index;
-        if remap.lead_bytes > 0 {
-            used = self.space.blocks.cut(index, remap.lead_bytes);
-            self.space.blocks.set_state(index, BlockState::IdleWindow);
-        }
-        let bytes = self.space.blocks[used].bytes;
+        let bytes = self.space.blocks[index].bytes;
         assert!(remap.bytes <= bytes, "a window is smaller than its remap");
         if bytes > remap.bytes {
-            let rest = self.space.blocks.cut(used, remap.bytes);
-            self.space.blocks.set_state(rest, BlockState::IdleWindow);
+            let rest = self.space.blocks.cut(index, remap.bytes);
+            self.make_part_idle(rest);
         }
-        used
     }
 
     /// All granules of a remap are mapped and accessible in its window.
@@ -172,29 +162,6 @@ impl Windows<'_> {
             self.space.idle_windows.insert(key, index);
             let most = 2 * self.vm.figures().mappings + policy::WINDOWS_TO_PASS_OVER;
             self.space.idle_windows.tidy(most);
-        }
-    }
-
-    /// Joins idle parts of windows whose uses on several streams are complete: a handle that is
-    /// mapped across them is unmapped as a whole.
-    pub(super) fn join_complete_idle(&mut self) {
-        let windows = self.space.segments.iter().filter(|(_, segment)| segment.is_window);
-        let windows: Vec<_> = windows.map(|(_, segment)| (segment.first, segment.list)).collect();
-        for (first, list) in windows {
-            let parts: Vec<BlockIndex> = self.space.blocks.onward(first).collect();
-            for index in parts.into_iter().rev() {
-                let block = self.space.blocks[index];
-                let is_foreign = block.state == BlockState::IdleWindow && block.list != list;
-                if is_foreign
-                    && self.streams.is_complete(self.space, index)
-                    && !self.vm.under(&block).is_whole_window()
-                {
-                    self.space.blocks.set_state(index, BlockState::Claimed);
-                    let block = &mut self.space.blocks[index];
-                    (block.list, block.free_after) = (list, 0);
-                    self.make_part_idle(index);
-                }
-            }
         }
     }
 

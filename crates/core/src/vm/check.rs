@@ -169,16 +169,17 @@ impl PageTable {
         hold(13, away as u64 == noted, || format!("{away} granules are remapped, {noted} noted"))
     }
 
-    /// The granules of a handle lie beside each other, in order, wherever they are mapped, and
-    /// exist together. What they back is each one's own.
+    /// The granules of a handle lie beside each other, in order, wherever they are.
     fn check_i13_handles_stay_whole(&self) -> Result<(), Broken> {
-        let backs = |state| matches!(state, GranuleState::Backing(_));
+        let next_to = |state| match state {
+            GranuleState::Backing(page) => GranuleState::Backing(page.next()),
+            other => other,
+        };
         for (id, state) in self.granules.iter().filter(|&(id, _)| self.granules.before(id) > 0) {
             let before = self.granules.of_handle(id).take_while(|&other| other != id).last();
             let Some(before) = before else { continue };
             let mappings = self.granules.mappings(before).iter();
-            let other = self.granules.state(before);
-            let is_beside = (state == other || backs(state) && backs(other))
+            let is_beside = state == next_to(self.granules.state(before))
                 && self.granules.home(id) == self.granules.home(before).map(PageAddr::next)
                 && mappings.copied().map(PageAddr::next).eq(self
                     .granules

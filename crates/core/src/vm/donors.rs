@@ -21,10 +21,6 @@ pub(crate) struct Donor {
     pub(crate) start: u64,
     /// Where its last whole handle ends.
     pub(crate) end: u64,
-    /// Where its front rim starts: free granules of the handle before, up to that one's end.
-    pub(crate) front: u64,
-    /// Where its back rim ends: free granules of the handle after, from that one's start on.
-    pub(crate) back: u64,
     /// Free in the order of another stream than the request's.
     pub(crate) is_foreign: bool,
     /// The request's stream is ordered after its last use.
@@ -39,21 +35,6 @@ impl Donor {
     const fn rank(&self) -> Rank {
         (self.is_foreign, Reverse(self.end - self.start), self.start)
     }
-
-    /// A part of it, unless that is empty.
-    fn part(&self, range: Range<u64>) -> Option<Picked> {
-        let Donor { block, segment, .. } = *self;
-        (!range.is_empty()).then_some(Picked { block, segment, range })
-    }
-}
-
-/// Which ends of a request pages lie at.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ends {
-    /// They begin it, behind what others use of the handle that they lead to.
-    pub(super) front: bool,
-    /// They end it.
-    pub(super) back: bool,
 }
 
 /// Handles of one donor.
@@ -68,18 +49,20 @@ pub(crate) struct Picked {
 #[derive(Debug, Default)]
 pub(crate) struct Donors {
     all: Vec<Donor>,
+    /// By how much the last handle that is taken may be larger than needed.
+    pub(super) beyond_bytes: u64,
     by_address: OnceCell<Vec<Donor>>,
 }
 
 impl Donors {
-    pub(crate) fn new(all: Vec<Donor>) -> Self {
-        Self { all, by_address: OnceCell::new() }
+    pub(crate) fn new(all: Vec<Donor>, beyond_bytes: u64) -> Self {
+        Self { all, beyond_bytes, by_address: OnceCell::new() }
     }
 
     fn by_address(&self) -> &[Donor] {
         self.by_address.get_or_init(|| {
             let mut donors = self.all.clone();
-            donors.sort_unstable_by_key(|donor| donor.front);
+            donors.sort_unstable_by_key(|donor| donor.start);
             donors
         })
     }
@@ -87,28 +70,20 @@ impl Donors {
     /// The donor that has a range.
     pub(super) fn holding(&self, address: u64, end: u64) -> Option<&Donor> {
         let donors = self.by_address();
-        let after = donors.partition_point(|donor| donor.front <= address);
-        donors[..after].last().filter(|donor| end <= donor.back)
+        let after = donors.partition_point(|donor| donor.start <= address);
+        donors[..after].last().filter(|donor| end <= donor.end)
     }
 
     /// Takes the first run off a window's: as many pages as lead to one donor that can be taken at
-    /// once, or to none; those are stale. Rims serve at the ends of a request alone.
-    pub(super) fn first_run(&self, run: &mut MappedRun, granule_bytes: u64, at: Ends) -> MappedRun {
+    /// once, or to none; those are stale.
+    pub(super) fn first_run(&self, run: &mut MappedRun, granule_bytes: u64) -> MappedRun {
         let Target::Hit(first) = run.to else {
             return MappedRun { pages: std::mem::take(&mut run.pages), ..*run };
         };
-        let last = first + run.pages as u64 * granule_bytes;
-        let donor = self.holding(first, first + granule_bytes);
-        let donor = donor.filter(|donor| first >= donor.start || at.front);
-        let end = match donor {
-            Some(donor) if at.back && last <= donor.back => last,
-            Some(donor) if first < donor.end => donor.end,
-            _ => 0,
-        };
-        let (end, to) = match donor {
-            Some(donor) if end > 0 && donor.is_ordered => (end, Target::Hit(first)),
-            Some(donor) if first < donor.end => (donor.end, Target::Stale),
-            _ => (self.start_after(first), Target::Stale),
+        let (end, to) = match self.holding(first, first + granule_bytes) {
+            Some(donor) if donor.is_ordered => (donor.end, Target::Hit(first)),
+            Some(donor) => (donor.end, Target::Stale),
+            None => (self.start_after(first), Target::Stale),
         };
         assert!(end > first, "a run of a window ends before it begins");
         let pages = (((end - first) / granule_bytes) as usize).min(run.pages);
@@ -133,37 +108,14 @@ impl Donors {
     /// Those that can be taken at once, or the others, by position: the first by rank on top.
     fn ranked(&self, is_ordered: bool) -> BinaryHeap<(Reverse<Rank>, usize)> {
         let donors = self.all.iter().enumerate();
-        // Rims alone are neither pieces nor waited for: of all, two serve.
-        let donors =
-            donors.filter(|(_, donor)| donor.is_ordered == is_ordered && donor.start < donor.end);
+        let donors = donors.filter(|(_, donor)| donor.is_ordered == is_ordered);
         donors.map(|(at, donor)| (Reverse(donor.rank()), at)).collect()
     }
 
-    /// How many bytes could be taken at once in whole handles.
+    /// How many bytes could be taken at once.
     pub(crate) fn ordered_bytes(&self) -> u64 {
-        self.ordered().map(|donor| donor.end - donor.start).sum()
-    }
-
-    /// The same with the largest rims: one at each end of what is taken.
-    pub(crate) fn most_bytes(&self) -> u64 {
-        let bytes = |rim: &Picked| rim.range.end - rim.range.start;
-        let back = self.back_rims().map(|rim| bytes(&rim)).max();
-        self.ordered_bytes() + self.front_rim().map_or(0, |rim| bytes(&rim)) + back.unwrap_or(0)
-    }
-
-    /// The largest front rim that can be taken at once; of equal ones the first.
-    pub(super) fn front_rim(&self) -> Option<Picked> {
-        let rims = self.ordered().rev().filter_map(|donor| donor.part(donor.front..donor.start));
-        rims.max_by_key(|rim| rim.range.end - rim.range.start)
-    }
-
-    /// The back rims that can be taken at once, those of the smallest blocks first.
-    pub(super) fn back_rims(&self) -> impl Iterator<Item = Picked> + '_ {
-        self.ordered().rev().filter_map(|donor| donor.part(donor.end..donor.back))
-    }
-
-    fn ordered(&self) -> impl DoubleEndedIterator<Item = &Donor> {
-        self.all.iter().filter(|donor| donor.is_ordered)
+        let ordered = self.all.iter().filter(|donor| donor.is_ordered);
+        ordered.map(|donor| donor.end - donor.start).sum()
     }
 
     /// What a wait would make available: of the largest donors first, until `bytes` are covered.
@@ -216,9 +168,8 @@ impl Stock<'_> {
         let within = self.taken[..after].iter().rev().take_while(|range| range.end > donor.start);
         let mut end = donor.end;
         for range in within {
-            // What is taken may reach into both rims.
-            self.pieces.push(Picked { block, segment, range: range.end.min(end)..end });
-            end = range.start.max(donor.start);
+            self.pieces.push(Picked { block, segment, range: range.end..end });
+            end = range.start;
         }
         self.pieces.push(Picked { block, segment, range: donor.start..end });
     }

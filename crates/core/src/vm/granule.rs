@@ -73,8 +73,8 @@ pub(crate) struct Granules {
     /// How many granules they have.
     idle_count: usize,
     mapping_count: usize,
-    /// How many granules the largest handle has, or had.
-    largest: u16,
+    /// Some handle has, or had, more than one granule.
+    has_large_handles: bool,
 }
 
 impl Granules {
@@ -88,7 +88,7 @@ impl Granules {
         }
         assert!(self.table.len() < u32::MAX as usize / 2, "more granules than names");
         let id = GranuleId(self.table.len() as u32);
-        self.largest = self.largest.max(granules);
+        self.has_large_handles |= granules > 1;
         for before in 0..granules {
             let state = GranuleState::Planned;
             self.table.push(Granule { state, home: None, before, of: granules, is_shared: false });
@@ -163,12 +163,7 @@ impl Granules {
     /// Whether handles may have more than one granule.
     #[inline]
     pub(crate) const fn has_large_handles(&self) -> bool {
-        self.largest > 1
-    }
-
-    /// How many granules the largest handle has, or had; 0 where there never was one.
-    pub(crate) const fn largest(&self) -> usize {
-        self.largest as usize
+        self.has_large_handles
     }
 
     fn set(&mut self, id: GranuleId, change: impl Fn(&mut Granule)) {

@@ -41,7 +41,6 @@ pub(crate) struct PageTable {
     pins: Pins,
     /// Granules that back another page than their home.
     remapped_granules: u64,
-    has_taken_rims: bool,
     /// Where memory came home with the block that is being freed. Kept for its memory: a free
     /// allocates none.
     returns: Vec<Return>,
@@ -60,11 +59,6 @@ pub(crate) struct Figures {
     pub(crate) mappings: usize,
     /// Bytes of the handles that are pinned.
     pub(crate) pinned_bytes: u64,
-    /// Addresses that a remap may need before the request, and as many behind it: for what others
-    /// use of the first and the last handle.
-    pub(crate) rims_bytes: u64,
-    /// Whether a remap has ever taken a rim: windows may lead to some.
-    pub(crate) has_taken_rims: bool,
 }
 
 impl PageTable {
@@ -76,7 +70,6 @@ impl PageTable {
             segments: Vec::new(),
             pins: Pins::default(),
             remapped_granules: 0,
-            has_taken_rims: false,
             returns: Vec::new(),
         }
     }
@@ -160,8 +153,6 @@ impl PageTable {
             remapped_granules: self.remapped_granules,
             mappings: self.granules.mapping_count(),
             pinned_bytes: self.pins.bytes(),
-            rims_bytes: (self.granules.largest() as u64).saturating_sub(1) * self.granule_bytes,
-            has_taken_rims: self.has_taken_rims,
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! The new memory is at home where the old one was: no block changes what it is, and what was free
 //! beside it becomes addresses without memory. A handle moves as a whole or not at all: none that
-//! backs a window in part, that a window leads to, that is pinned, or that others have.
+//! backs a window, that one leads to, that is pinned, or that others have.
 
 use crate::id::GranuleId;
 use std::ops::Range;
@@ -80,19 +80,14 @@ impl Span<'_> {
         let page = table.page_at(segment, self.addresses.start);
         let granule = table.pages(segment).granule(page)?;
         let first = page - table.granules.before(granule);
-        let of = table.granules.of_handle(granule);
-        let is_movable = |(at, id): (usize, GranuleId)| {
-            let page = PageAddr { segment, page: at as u32 };
-            table.granules.home(id) == Some(page)
-                && table.granules.is_home(id)
-                && table.granules.mappings(id).is_empty()
-                && !table.granules.is_shared(id)
-        };
+        let is_movable = table.granules.is_home(granule)
+            && table.granules.mappings(granule).is_empty()
+            && !table.granules.is_shared(granule);
         let start = table.address_of(PageAddr { segment, page: first as u32 });
         let count = table.granules.handle(granule).len();
         let addresses = start..start + count as u64 * table.granule_bytes;
         let is_pinned = || table.pins.touch(addresses.clone());
-        let may_move = count > 1 && (first..).zip(of).all(is_movable) && !is_pinned();
+        let may_move = count > 1 && is_movable && !is_pinned();
         if !may_move {
             return None;
         }

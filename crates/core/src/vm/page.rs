@@ -44,14 +44,7 @@ pub(crate) struct Pages {
     /// As far as ever mapped.
     pages: Vec<Page>,
     /// Windows by their first page.
-    windows: BTreeMap<usize, Window>,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Window {
-    runs: Vec<MappedRun>,
-    /// How many pages came before those that were used last: others use their granules.
-    lead: usize,
+    windows: BTreeMap<usize, Vec<MappedRun>>,
 }
 
 impl Pages {
@@ -112,17 +105,7 @@ impl Pages {
 
     /// What the pages of the window lead to that begins at this one; nothing if none does.
     pub(super) fn runs(&self, first: usize) -> &[MappedRun] {
-        self.windows.get(&first).map_or(&[], |window| &window.runs)
-    }
-
-    /// How many pages of a window come before those that were used last.
-    pub(super) fn lead(&self, first: usize) -> usize {
-        self.windows.get(&first).map_or(0, |window| window.lead)
-    }
-
-    /// Notes how many pages of a window come before those that are used.
-    pub(super) fn set_lead(&mut self, first: usize, lead: usize) {
-        self.window(first).lead = lead;
+        self.windows.get(&first).map_or(&[], |runs| runs)
     }
 
     /// How many pages the window has that begins at this one; 0 if none does.
@@ -146,11 +129,7 @@ impl Pages {
     /// Notes what the pages of a window lead to.
     pub(super) fn set_runs(&mut self, first: usize, runs: Vec<MappedRun>) {
         assert!(!runs.is_empty(), "a window has no pages");
-        self.window(first).runs = runs;
-    }
-
-    fn window(&mut self, first: usize) -> &mut Window {
-        self.windows.entry(first).or_insert(Window { runs: Vec::new(), lead: 0 })
+        self.windows.insert(first, runs);
     }
 
     /// Forgets the window that begins at a page.

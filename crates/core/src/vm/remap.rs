@@ -9,19 +9,13 @@ use super::donors::{Donor, Donors, Picked};
 use super::run::{MappedRun, Target};
 use super::window::WindowFit;
 use crate::plan::Step;
-use crate::policy;
 use crate::space::block::Block;
 
 /// What a remap takes, and what it does to the device.
 #[derive(Debug)]
 pub(crate) struct Remap {
-    /// How far from the start of the window what is used begins: what others use of the first
-    /// handle comes before.
-    pub(crate) lead_bytes: u64,
-    /// Size of what is used.
+    /// Size of what is used of the window.
     pub(crate) bytes: u64,
-    /// Size of the window if it is new: with all of the first and the last handle.
-    pub(crate) window_bytes: u64,
     /// What is taken at home, by address.
     pub(crate) taken: Vec<Picked>,
     /// One map for each handle where the window leads nowhere, then access, once for each range.
@@ -40,22 +34,13 @@ impl PageTable {
     ) -> Option<Remap> {
         assert!(window.is_window, "memory is remapped to homes");
         let (picked, 0) = self.pick(&fit, donors) else { return None };
-        let around = |part: &Picked| {
-            self.span(part.segment, self.span(part.segment, part.range.clone()).handles_around())
-        };
-        let is_rim = |part: &Picked| around(part).addresses != part.range;
-        let takes_rims = picked.iter().any(is_rim);
+        let spans = picked.iter().map(|part| self.span(part.segment, part.range.clone()));
         let granules: Vec<GranuleId> =
-            picked.iter().flat_map(|part| around(part).mapped_pages()).map(|page| page.1).collect();
+            spans.flat_map(|span| span.mapped_pages()).map(|page| page.1).collect();
         let gaps: usize = fit.gaps().iter().sum();
         assert!(granules.len() >= gaps, "fewer granules were picked than there are gaps");
-        let picked_bytes: u64 = picked.iter().map(|part| part.range.end - part.range.start).sum();
-        let taken_pages = (picked_bytes / self.granule_bytes) as usize;
-        fit.lengthen(taken_pages - gaps);
-        let first = window.address + fit.lead as u64 * self.granule_bytes;
+        fit.lengthen(granules.len() - gaps);
         let bytes = fit.pages() as u64 * self.granule_bytes;
-        let before = picked.first().map(|part| part.range.start - around(part).addresses.start);
-        let before_bytes = before.filter(|_| fit.is_new).unwrap_or(0);
         let mut taken = picked;
         for range in fit.hits(self.granule_bytes) {
             let donor = donors.holding(range.start, range.end);
@@ -64,27 +49,20 @@ impl PageTable {
             taken.extend(donor.map(part));
         }
         taken.sort_by_cached_key(|part| part.range.start);
-        fit.lengthen(granules.len() - taken_pages);
-        let steps = self.remap_steps(first, &fit, &granules);
-        self.has_taken_rims |= takes_rims;
-        let lead_bytes = fit.lead as u64 * self.granule_bytes + before_bytes;
-        let window_bytes = fit.pages() as u64 * self.granule_bytes;
-        let lead = (lead_bytes / self.granule_bytes) as usize;
+        let steps = self.remap_steps(window.address, &fit, &granules);
         let first = self.page_at(window.segment, window.address);
         let windows = self.pages_mut(window.segment);
         if windows.runs(first).is_empty() {
             let run = MappedRun { pages: fit.pages(), to: Target::Unmapped };
             windows.set_runs(first, vec![run]);
         }
-        windows.set_lead(first, lead);
-        Some(Remap { lead_bytes, bytes, window_bytes, taken, steps })
+        Some(Remap { bytes, taken, steps })
     }
 
     /// What is free for the pages of a window that are to be mapped, in order: of the request's own
     /// stream first, from large blocks first and there from the end, so that few are cut. The last
-    /// one may have as much too much as there is room for. Where whole handles do not suffice, rims
-    /// make up for it: a back rim at the end, and in a new window a front rim before the others.
-    /// Also tells how many bytes nothing that is free fits into.
+    /// one may have as much too much as there is room for. Also tells how many bytes nothing that
+    /// is free fits into.
     fn pick(&self, fit: &WindowFit, donors: &Donors) -> (Vec<Picked>, u64) {
         let gaps = fit.gaps();
         let mut picked = Vec::new();
@@ -93,23 +71,9 @@ impl PageTable {
         }
         let hits = fit.hits(self.granule_bytes);
         let mut stock = donors.without(&hits);
-        let is_free = |rim: &Picked| {
-            let Range { start, end } = rim.range;
-            hits.iter().all(|hit| hit.end <= start || end <= hit.start)
-        };
-        let rims: Vec<Picked> = donors.back_rims().filter(is_free).collect();
         for (at, &gap) in gaps.iter().enumerate() {
-            let mut left = gap as u64 * self.granule_bytes;
-            if fit.is_new {
-                let short = left.saturating_sub(donors.ordered_bytes());
-                if let Some(mut rim) = donors.front_rim().filter(|_| short > 0) {
-                    let end = rim.range.end;
-                    rim.range.start = rim.range.start.max(end.saturating_sub(short));
-                    left -= end - rim.range.start;
-                    picked.push(rim);
-                }
-            }
-            let (before, bytes) = (picked.len(), left);
+            let bytes = gap as u64 * self.granule_bytes;
+            let (before, mut left) = (picked.len(), bytes);
             for at in 0.. {
                 let Some(Picked { block, segment, range }) = stock.piece(at) else { break };
                 let last = self.last_handles(*segment, range, left);
@@ -129,7 +93,9 @@ impl PageTable {
             if at + 1 < gaps.len() {
                 return (picked, left);
             }
-            if let Some(last) = self.pick_last(left, fit.room, stock.all(), &rims) {
+            let room_bytes = fit.room as u64 * self.granule_bytes;
+            let most = left + room_bytes.min(donors.beyond_bytes);
+            if let Some(last) = self.pick_last(most, stock.all()) {
                 picked.push(last);
             } else if at == 0 {
                 picked.truncate(before);
@@ -161,7 +127,7 @@ impl PageTable {
     /// The whole handles of a part, the last first.
     fn handles(&self, part: &Picked) -> impl Iterator<Item = Picked> + use<'_> {
         let part = part.clone();
-        let mut left = self.last_handles(part.segment, &part.range, u64::MAX);
+        let mut left = part.range.clone();
         std::iter::from_fn(move || {
             let range = self.last_handle(part.segment, &left)?;
             left.end = range.start;
@@ -175,32 +141,14 @@ impl PageTable {
         (picked.iter().map(|part| self.handles(part).count() as u64).sum(), missing_bytes)
     }
 
-    /// What serves the last bytes: the smallest whole handle that they fit into, or a part of a
-    /// rim. What more the handle has must fit into so many pages; of a whole one it is taken, too.
-    fn pick_last(
-        &self,
-        bytes: u64,
-        room: usize,
-        stock: &[Picked],
-        rims: &[Picked],
-    ) -> Option<Picked> {
-        let most = bytes + room as u64 * self.granule_bytes;
+    /// What serves the last bytes: the smallest handle that they fit into, if it is no larger than
+    /// it may be.
+    fn pick_last(&self, most: u64, stock: &[Picked]) -> Option<Picked> {
         let lasts = stock.iter().filter_map(|piece| {
             let range = self.last_handle(piece.segment, &piece.range)?;
-            let most = most.min(bytes + policy::HANDLE_MAX_BYTES);
-            let is_whole = piece.range.start <= range.start && range.end <= piece.range.end;
-            (is_whole && range.end - range.start <= most).then(|| Picked { range, ..piece.clone() })
+            (range.end - range.start <= most).then(|| Picked { range, ..piece.clone() })
         });
-        let size = |part: &&Picked| part.range.end - part.range.start;
-        let last = lasts.min_by_key(|last| size(&last));
-        last.or_else(|| {
-            let fits = rims.iter().filter(|rim| {
-                let handle = self.span(rim.segment, rim.range.clone()).handles_around();
-                size(rim) >= bytes && handle.end - handle.start <= most
-            });
-            let rim = fits.min_by_key(size)?;
-            Some(Picked { range: rim.range.start..rim.range.start + bytes, ..rim.clone() })
-        })
+        lasts.min_by_key(|last| last.range.end - last.range.start)
     }
 
     /// Whether free handles fit into the gaps of a window. Single granules always do.
@@ -208,15 +156,10 @@ impl PageTable {
         !self.granules.has_large_handles() || self.pick(fit, donors).1 == 0
     }
 
-    /// The last whole handles within a range, of so many bytes at most. The range may end within a
-    /// handle: where a window that begins within one leads to its rest.
+    /// The last handles of a range of whole ones, of so many bytes at most.
     fn last_handles(&self, segment: SegmentIx, range: &Range<u64>, bytes: u64) -> Range<u64> {
-        let within = |last: Range<u64>| {
-            let is_whole = last.is_empty() || !self.granules.has_large_handles();
-            if is_whole { last } else { self.span(segment, last).whole_handles() }
-        };
-        let Range { start, end } = within(range.clone());
-        within(start.max(end.saturating_sub(bytes))..end)
+        let start = range.start.max(range.end.saturating_sub(bytes));
+        self.span(segment, start..range.end).whole_handles()
     }
 
     /// The last handle of a range of whole ones; `None` if it is empty.

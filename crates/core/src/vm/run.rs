@@ -33,15 +33,6 @@ impl MappedRun {
         }
     }
 
-    /// What is left without so many of the first pages.
-    pub(super) const fn without(self, pages: usize, granule_bytes: u64) -> Self {
-        let to = match self.to {
-            Target::Hit(first) => Target::Hit(first + pages as u64 * granule_bytes),
-            to => to,
-        };
-        Self { pages: self.pages - pages, to }
-    }
-
     /// Whether the page after these belongs to the same run.
     fn continues_with(&self, to: Target, granule_bytes: u64) -> bool {
         match (self.to, to) {

@@ -39,13 +39,23 @@ impl<'a> Span<'a> {
     // Where handles begin and end.
 
     /// The whole handles within; empty if there is none.
+    #[inline]
     pub(crate) fn whole_handles(&self) -> Range<u64> {
-        let Range { start, end } = self.granules();
-        if start >= end {
+        let (Range { start, end }, granule_bytes) = (self.granules(), self.table.granule_bytes);
+        if start >= end || !self.table.granules.has_large_handles() {
             return start..end;
         }
-        let start = start + self.after(start);
-        let end = end - self.before(end);
+        let pages = self.table.pages(self.segment);
+        let cut = |address: u64| {
+            let granule = pages.granule(self.table.page_of(pages, address));
+            granule.map_or((0, 0), |id| self.table.granules.cut(id))
+        };
+        let start = start + u64::from(cut(start).1) * granule_bytes;
+        // Most holes in large handles need but one look.
+        if start >= end {
+            return end..end;
+        }
+        let end = end - u64::from(cut(end).0) * granule_bytes;
         start.min(end)..end
     }
 
@@ -69,55 +79,21 @@ impl<'a> Span<'a> {
         if is_near && first.end <= end { first } else { start..start }
     }
 
-    /// Tells what a request may take of a free block, and nobody has pinned: parts, of which the
-    /// first range is the whole handles, the second has their rims, too, if those serve. Where it
-    /// has no whole handle, the first is empty, at the border of two that it has rims of.
+    /// Tells what a request may take of a free block: ranges of whole handles that nobody has
+    /// pinned.
     #[inline]
-    pub(crate) fn to_take(&self, has_rims: bool, mut tell: impl FnMut(Range<u64>, Range<u64>)) {
-        let granules = self.granules();
-        if granules.start >= granules.end {
+    pub(crate) fn to_take(&self, mut tell: impl FnMut(Range<u64>)) {
+        let (whole, pins) = (self.whole_handles(), &self.table.pins);
+        if whole.is_empty() {
             return;
         }
-        let mut tell_part = |part: Range<u64>| match self.part(part.clone()).wholes() {
-            Some(whole) if has_rims => tell(whole, part),
-            Some(whole) if !whole.is_empty() => tell(whole.clone(), whole),
-            _ => {}
-        };
-        let pins = &self.table.pins;
-        if pins.is_empty() {
-            tell_part(granules)
-        } else {
-            pins.free_of(granules).for_each(tell_part)
-        }
+        if pins.is_empty() { tell(whole) } else { pins.free_of(whole).for_each(tell) }
     }
 
-    /// The whole handles of a range of granules; empty where two meet that it has rims of, and
-    /// `None` in the middle of one.
-    #[inline]
-    fn wholes(&self) -> Option<Range<u64>> {
-        let Range { start, end } = self.addresses;
-        if !self.table.granules.has_large_handles() {
-            return Some(start..end);
-        }
-        let pages = self.table.pages(self.segment);
-        let cut = |address: u64| {
-            let granule = pages.granule(self.table.page_of(pages, address));
-            granule.map_or((0, 0), |id| self.table.granules.cut(id))
-        };
-        let granule_bytes = self.table.granule_bytes;
-        let start = start + u64::from(cut(start).1) * granule_bytes;
-        // Most holes in large handles need but one look.
-        if start > end {
-            return None;
-        }
-        let end = end - u64::from(cut(end).0) * granule_bytes;
-        (start <= end).then_some(start..end)
-    }
-
-    /// What of a free block of a window can go home now that `freed` of it became so: handles that
-    /// back nothing else of the window, and are not pinned.
+    /// What of a free block of a window can go home now that `freed` of it became so: whole handles
+    /// that are not pinned.
     pub(crate) fn to_send_home(&self, freed: Range<u64>) -> Vec<Range<u64>> {
-        let whole = self.whole_parts();
+        let whole = self.whole_handles();
         if whole.is_empty() {
             return Vec::new();
         }
@@ -127,31 +103,6 @@ impl<'a> Span<'a> {
             return Vec::new();
         }
         self.table.pins.free_of(start..end).collect()
-    }
-
-    /// Of a free block of a window the handles that back nothing else of the window.
-    fn whole_parts(&self) -> Range<u64> {
-        let Range { mut start, mut end } = self.granules();
-        if start >= end {
-            return start..end;
-        }
-        let granule_bytes = self.table.granule_bytes;
-        if self.after(start) > 0 && self.is_backed_at(start - granule_bytes) {
-            start += self.after(start);
-        }
-        if self.before(end) > 0 && self.is_backed_at(end) {
-            end -= self.before(end);
-        }
-        start.min(end)..end
-    }
-
-    /// Whether the page at an address is backed by the granule that it leads to.
-    fn is_backed_at(&self, address: u64) -> bool {
-        let page = self.table.page_at(self.segment, address);
-        let granule = self.table.pages(self.segment).granule(page);
-        let page = PageAddr { segment: self.segment, page: page as u32 };
-        let state = granule.map(|id| self.table.granules.state(id));
-        state == Some(GranuleState::Backing(page))
     }
 
     /// The handles that it touches.
@@ -261,7 +212,7 @@ impl<'a> Span<'a> {
     /// How many bytes of whole handles are not pinned.
     pub(crate) fn unpinned_bytes(&self) -> u64 {
         let mut bytes = 0;
-        self.to_take(false, |whole, _| bytes += whole.end - whole.start);
+        self.to_take(|whole| bytes += whole.end - whole.start);
         bytes
     }
 

@@ -5,12 +5,12 @@ use crate::id::SegmentIx;
 use std::ops::Range;
 
 use super::PageTable;
-use super::donors::{Donors, Ends};
+use super::donors::Donors;
 use super::run::{self, MappedRun, Target};
 use super::span::Span;
 
 /// What the first pages of a window lead to, as many as a request takes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct WindowFit {
     /// In the order of the pages. What is a hit can be taken there, each run from one donor.
     pub(super) runs: Vec<MappedRun>,
@@ -18,22 +18,13 @@ pub(crate) struct WindowFit {
     pub(crate) calls: usize,
     /// How many unmapped pages follow: the last handle may take them, too.
     pub(super) room: usize,
-    /// How many pages of the window come before: others use their granules.
-    pub(super) lead: usize,
-    /// No page leads anywhere, and as many as a handle has may come before, too.
-    pub(super) is_new: bool,
 }
 
 impl WindowFit {
     /// That of addresses that lead nowhere, with room for what the last handle has too much.
     pub(crate) fn unmapped(pages: usize, room: usize) -> Self {
         let runs = vec![MappedRun { pages, to: Target::Unmapped }];
-        Self { runs, calls: pages, room, lead: 0, is_new: true }
-    }
-
-    /// That of the pages of a window behind so many.
-    const fn behind(lead: usize) -> Self {
-        Self { runs: Vec::new(), calls: 0, room: 0, lead, is_new: false }
+        Self { runs, calls: pages, room }
     }
 
     /// Adds a run, unless that makes as many driver calls as `most`. What is stale beside each
@@ -58,14 +49,7 @@ impl WindowFit {
         self.runs.iter().any(|run| run.to == Target::Stale)
     }
 
-    /// Takes so many pages more of the handle that the last run ends in, if that is a hit.
-    fn take_rest(&mut self, pages: usize) {
-        if let Some(MappedRun { pages: last, to: Target::Hit(_) }) = self.runs.last_mut() {
-            *last += pages;
-        }
-    }
-
-    /// Adds pages to the last gap, for what else the first and the last handle have.
+    /// Adds pages to the last gap, for what else the last handle has.
     pub(super) fn lengthen(&mut self, excess: usize) {
         let last = self.runs.last_mut();
         assert!(excess == 0 || last.is_some(), "a window without pages is made longer");
@@ -97,7 +81,7 @@ impl WindowFit {
 
     /// The addresses that are stale, of a window that starts here, range by range.
     fn stale(&self, window: u64, granule_bytes: u64) -> Vec<Range<u64>> {
-        let mut start = window + self.lead as u64 * granule_bytes;
+        let mut start = window;
         let mut stale: Vec<Range<u64>> = Vec::new();
         for run in &self.runs {
             let end = start + run.pages as u64 * granule_bytes;
@@ -122,7 +106,7 @@ impl WindowFit {
             return;
         }
         let mut seen: Vec<Range<u64>> = Vec::new();
-        let mut fit = WindowFit { room: self.room, ..Self::behind(self.lead) };
+        let mut fit = WindowFit { room: self.room, ..Self::default() };
         for run in &self.runs {
             // Never with the run before: a hit lies in one donor.
             let is_seen = |granule| seen.iter().any(|range| range.contains(&granule));
@@ -150,9 +134,9 @@ fn in_order(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 }
 
 impl Span<'_> {
-    /// How a request of so many granules fits into a window: where that was used last, or at its
-    /// front. `None` if to back it takes as many driver calls as `most`, something has to be
-    /// unmapped that cannot be, or no free handles fit.
+    /// How a request of so many granules fits into a window, at its front. `None` if to back it
+    /// takes as many driver calls as `most`, something has to be unmapped that cannot be, or no
+    /// free handles fit.
     pub(crate) fn fit(
         &self,
         granules: usize,
@@ -160,53 +144,44 @@ impl Span<'_> {
         can_unmap: bool,
         most: usize,
     ) -> Option<WindowFit> {
-        let (pages, first) = (self.table.pages(self.segment), self.pages().start);
-        let lead = pages.granule(first).map_or(0, |_| pages.lead(first));
-        let fit = |lead| {
-            let mut fit = self.fit_behind(lead, granules, donors, can_unmap, most)?;
-            fit.lose_doubles(self.table.granule_bytes);
-            let is_fit = fit.calls < most && (can_unmap || !fit.is_stale());
-            (is_fit && self.table.has_picks(&fit, donors)).then_some(fit)
-        };
-        (lead > 0).then(|| fit(lead)).flatten().or_else(|| fit(0))
+        let mut fit = self.fit_runs(granules, donors, can_unmap, most)?;
+        fit.lose_doubles(self.table.granule_bytes);
+        let is_fit = fit.calls < most && (can_unmap || !fit.is_stale());
+        (is_fit && self.table.has_picks(&fit, donors)).then_some(fit)
     }
 
-    /// How a request fits behind so many pages of a window.
-    fn fit_behind(
+    /// The same, whatever else leads to the same memory.
+    fn fit_runs(
         &self,
-        lead: usize,
         granules: usize,
         donors: &Donors,
         can_unmap: bool,
         most: usize,
     ) -> Option<WindowFit> {
-        let mut fit = WindowFit::behind(lead);
-        let (mut before, mut left) = (lead, granules);
-        let (table, pages, first) =
-            (self.table, self.table.pages(self.segment), self.pages().start);
+        let mut fit = WindowFit::default();
+        let (table, first) = (self.table, self.pages().start);
+        let (pages, mut left) = (table.pages(self.segment), granules);
         for &run in pages.runs(first) {
-            let passed = before.min(run.pages);
-            before -= passed;
-            let run = run.without(passed, table.granule_bytes);
             let mut rest = MappedRun { pages: run.pages.min(left), ..run };
             left -= rest.pages;
             if run.to == Target::Unmapped {
                 fit.room = run.pages - rest.pages;
             }
             while rest.pages > 0 {
-                let at = Ends { front: lead > 0 && fit.runs.is_empty(), back: left == 0 };
-                let run = donors.first_run(&mut rest, table.granule_bytes, at);
-                if run.to == Target::Stale && (!can_unmap || at.front) {
+                let run = donors.first_run(&mut rest, table.granule_bytes);
+                if run.to == Target::Stale && !can_unmap {
                     return None;
                 }
                 fit.push(run, most)?;
             }
             if left == 0 {
-                fit.take_rest(table.rest_of_handle(self.segment, first + lead + granules, donors));
-                if fit.runs.last().is_some_and(|last| last.to == Target::Stale) {
-                    // The rest of the last handle is unmapped with it.
-                    let after = pages.granule(first + lead + granules);
-                    fit.room = after.map_or(0, |id| table.granules.after(id));
+                // A handle is taken, or unmapped, as a whole.
+                let after = pages.granule(first + granules);
+                let rest = after.map_or(0, |id| table.granules.after(id));
+                match fit.runs.last_mut() {
+                    Some(MappedRun { pages, to: Target::Hit(_) }) => *pages += rest,
+                    Some(MappedRun { to: Target::Stale, .. }) => fit.room = rest,
+                    _ => {}
                 }
                 return Some(fit);
             }
@@ -216,20 +191,6 @@ impl Span<'_> {
 }
 
 impl PageTable {
-    /// How many pages of a window from this one on belong to a handle that begins before it, and
-    /// lead to free granules as that does.
-    fn rest_of_handle(&self, segment: SegmentIx, page: usize, donors: &Donors) -> usize {
-        let granule = self.pages(segment).granule(page);
-        let Some(id) = granule.filter(|&id| self.granules.before(id) > 0) else { return 0 };
-        let (before, after) = (self.granules.before(id) as u64, self.granules.after(id) as u64);
-        let home = self.granules.home(id).map_or(0, |home| self.address_of(home));
-        let start = home.saturating_sub(before * self.granule_bytes);
-        let donor = donors.holding(start, home + after * self.granule_bytes);
-        let is_whole =
-            donor.is_some_and(|donor| donor.is_ordered && self.pages(segment).is_open(page));
-        if is_whole { after as usize } else { 0 }
-    }
-
     /// What a window leads to, found page by page.
     pub(super) fn runs_from_pages(&self, segment: SegmentIx, first: usize) -> Vec<MappedRun> {
         let pages = self.pages(segment);
@@ -280,7 +241,7 @@ mod tests {
     #[test]
     fn i13_runs_of_two_donors_stay_apart_where_others_lose_doubles() {
         let runs = vec![hit(3, 5), hit(2, 8), hit(4, 17), hit(2, 18)];
-        let mut fit = WindowFit { runs, ..WindowFit::behind(0) };
+        let mut fit = WindowFit { runs, ..WindowFit::default() };
         fit.lose_doubles(GRANULE);
         assert_eq!(fit.runs, [hit(3, 5), hit(2, 8), hit(4, 17), stale(2)]);
         assert_eq!((fit.calls, fit.gaps()), (3, vec![2]));
@@ -291,7 +252,7 @@ mod tests {
 
     #[test]
     fn of_a_run_only_the_pages_are_lost_that_are_doubled() {
-        let mut fit = WindowFit { runs: vec![hit(3, 7), hit(4, 7)], ..WindowFit::behind(0) };
+        let mut fit = WindowFit { runs: vec![hit(3, 7), hit(4, 7)], ..WindowFit::default() };
         fit.lose_doubles(GRANULE);
         assert_eq!(fit.runs, [hit(3, 7), stale(3), hit(1, 10)]);
     }

@@ -63,31 +63,3 @@ fn a_remap_finds_what_its_window_leads_to_among_thousands() {
     assert!(heap.stats().granule_remaps > remapped);
     assert_eq!(heap.remap_stats().aliases, before, "a window is mapped anew");
 }
-
-/// Rims are not looked at while whole handles suffice or can be created.
-#[test]
-fn rims_are_looked_at_where_nothing_can_be_created() {
-    let mut heap = heap_of(Prefer::Memory);
-    heap.headroom.config.held_per_handle = 1;
-    let stream = heap.add_stream();
-    // In handles of four granules, the last of one and the first of another, by turns.
-    let blocks: Vec<u64> = (0..480).map(|_| allocate(&mut heap, stream, 1)).collect();
-    let holes = (0..480).filter(|at| [3, 8].contains(&(at % 12)));
-    let holes: Vec<u64> = holes.map(|at| blocks[at]).collect();
-    for &block in &holes {
-        assert!(matches!(heap.free(block), Ok(Freed::Done)));
-    }
-    LOOKED.set(0);
-    allocate(&mut heap, stream, 2);
-    assert_eq!(LOOKED.get(), holes.len(), "each once");
-    assert_eq!(heap.remap_stats().remapped_granules, 0);
-    let reserved_bytes = heap.stats().all.reserved_bytes.current;
-    heap.headroom.config.limit_bytes = reserved_bytes;
-    // What the last growth left over comes first.
-    for _ in 0..4 {
-        allocate(&mut heap, stream, 2);
-        heap.check().unwrap();
-    }
-    assert!(heap.remap_stats().remapped_granules >= 2 * 2, "rims serve");
-    assert_eq!(heap.stats().all.reserved_bytes.current, reserved_bytes);
-}

@@ -1,7 +1,7 @@
 //! Handles of several granules: larger ones for programs that hold more, remapped and given back
-//! whole, but for the first and the last of a request.
+//! whole.
 
-use drystone_core::{Captured, CrossStream, StateMachine, StreamId};
+use drystone_core::{CrossStream, StateMachine, StreamId};
 
 use super::{GRANULE, world};
 use crate::world::{Fate, Setup, World};
@@ -53,46 +53,6 @@ fn only_handles_of_which_every_granule_is_free_are_remapped() {
     world.free(blocks[0]);
     assert_eq!(world.heap.remap_stats().remapped_granules, 0, "went home");
     world.finish();
-}
-
-/// What is free in the back of one handle, and in the front of another, serves one request with the
-/// whole ones between, and is found there again.
-#[test]
-fn rims_make_up_for_what_whole_handles_lack() {
-    for whole in [0, 4] {
-        let (mut world, stream) = large_handles(20 * GRANULE, 256 << 20);
-        let singles = world.allocate(stream, 4 * GRANULE).unwrap();
-        let blocks: Vec<u64> = (0..16).map(|_| world.allocate(stream, GRANULE).unwrap()).collect();
-        assert_eq!(world.device.handles(), [1, 1, 1, 1, 4, 4, 4, 4]);
-        // Three granules in the back of the first large handle, two in the front of the third, and
-        // all of the last.
-        let free = [1, 2, 3, 8, 9, 12, 13, 14, 15];
-        free[..5 + whole].iter().for_each(|&at| world.free(blocks[at]));
-        let granules = 5 + whole as u64;
-        assert_eq!(world.allocate(stream, (granules + 1) * GRANULE), None);
-        let remapped = world.allocate(stream, granules * GRANULE).unwrap();
-        assert_eq!(world.heap.stats().granule_remaps, granules);
-        // Neither of the three handles is whole at home, and none is given back.
-        world.synchronize(Fate::Complete);
-        world.trim(Fate::Complete);
-        assert_eq!(world.device.held_bytes(), 20 * GRANULE);
-        world.free(remapped);
-        assert_eq!(world.heap.remap_stats().remapped_granules, 0, "went home");
-        let calls = world.device.calls;
-        let again = world.allocate(stream, granules * GRANULE).unwrap();
-        assert_eq!((world.device.calls, again), (calls, remapped));
-        // A handle of which the front is in use at home, and the back elsewhere.
-        world.free(blocks[0]);
-        world.free(again);
-        world.synchronize(Fate::Complete);
-        // Mappings beside the homes first.
-        for _ in 0..2 {
-            world.trim(Fate::Complete);
-        }
-        assert_eq!(world.device.held_bytes(), (16 - whole as u64) * GRANULE);
-        world.free(singles);
-        world.finish();
-    }
 }
 
 /// A request that needs less than the handles it can have takes the rest of the last one with it.
@@ -207,22 +167,4 @@ fn i16_a_pin_keeps_all_of_its_handle() {
     world.verify_pins();
     world.unpin_all();
     world.finish();
-}
-
-/// Who may not ask the device what it has left goes by what it had.
-#[test]
-fn rims_serve_while_another_stream_is_captured() {
-    for captured in [Captured::None, Captured::Other] {
-        let bytes = 20 * GRANULE;
-        let setup = Setup { held_per_handle: 1, capacity_bytes: bytes, ..Setup::default() };
-        let mut world = World::new(&Setup { device_bytes: bytes, ..setup });
-        let stream = world.reference.streams[0];
-        world.allocate(stream, 4 * GRANULE).unwrap();
-        let blocks: Vec<u64> = (0..16).map(|_| world.allocate(stream, GRANULE).unwrap()).collect();
-        [1, 2, 3, 8, 9].iter().for_each(|&at: &usize| world.free(blocks[at]));
-        let before = world.heap.stats().granule_remaps;
-        let fate = (0, Fate::Complete);
-        world.allocate_with(0, stream, 5 * GRANULE, captured, fate);
-        assert_eq!(world.heap.stats().granule_remaps - before, 5, "{captured:?}");
-    }
 }
