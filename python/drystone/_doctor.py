@@ -96,16 +96,23 @@ def _enable(facts: Facts, off: list[dict[str, str]]) -> None:
             "ordinal": ordinal, "name": torch.cuda.get_device_name(ordinal),
             "bytes": total, "free_bytes": free})
         del kept
+        if ordinal == 0:
+            # While no other device is in use, which memory of this one is opened to.
+            _check_moves(off)
     is_plug_in = torch.cuda.get_allocator_backend() == "pluggable"
     facts["route"] = "plug-in" if is_plug_in else "compiled"
     segments = torch.cuda.memory_snapshot()
     facts["virtual_memory"] = any(one["is_expandable"] for one in segments)
-    if _library.library().drystone_check_moves(0) != 0:
-        why = _library.library().drystone_last_error_message().decode(errors="replace")
-        off.append({"what": "live memory that moves", "why": why.partition(": ")[2] or why})
     if not facts["virtual_memory"]:
         off.append({"what": "remapping", "why": "memory comes in plain allocations: the backend "
                     "asked for, or a device without virtual memory"})
+
+
+def _check_moves(off: list[dict[str, str]]) -> None:
+    """Whether live memory of the first device moves by itself."""
+    if _library.library().drystone_check_moves(0) != 0:
+        why = _library.library().drystone_last_error_message().decode(errors="replace")
+        off.append({"what": "live memory that moves", "why": why.partition(": ")[2] or why})
 
 
 def _driver() -> str | None:

@@ -72,6 +72,11 @@ def facts(device: Device) -> list[str]:
         f"without {choices(stats['under_pressure'])}",
         f"{text_of_count(stats['device_looks'])} questions to the device about what is free",
     ]
+    if stats["beside_live_bytes"]:
+        found.append(f"{text_of_bytes(stats['beside_live_bytes'])} unused beside live blocks")
+    if stats["moves"]:
+        found.append(f"{text_of_bytes(stats['moved_bytes'])} moved together "
+                     f"in {text_of_count(stats['moves'])} moves")
     if stats["pinned_bytes"]:
         found.append(f"{text_of_bytes(stats['pinned_bytes'])} pinned")
     if stats["quarantined_bytes"]:

@@ -276,6 +276,9 @@ fn json(device: &Device) -> String {
         ("aliases", remaps.aliases),
         ("alias_bytes", remaps.alias_bytes()),
         ("pinned_bytes", remaps.pinned_bytes),
+        ("moves", stats.moves),
+        ("moved_bytes", stats.moved_bytes),
+        ("beside_live_bytes", remaps.beside_live_bytes),
         ("device_looks", stats.device_looks),
     ] {
         let _ = write!(text, "\"{name}\":{number},");

@@ -82,6 +82,8 @@ pub enum Stays {
     Capture,
     /// The backend has plain memory, or leaves it to the driver.
     Plain,
+    /// The options say that memory stays where it was created.
+    Off,
 }
 
 impl Stays {
@@ -97,6 +99,7 @@ impl Stays {
             Stays::Device => "this device cannot hold streams while memory is mapped",
             Stays::Capture => "a graph is being captured",
             Stays::Plain => "it is not mapped memory",
+            Stays::Off => "remap:off keeps memory at the addresses that it was created for",
         }
     }
 }

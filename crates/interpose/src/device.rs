@@ -1,14 +1,13 @@
 //! Devices as they are first used: opened, or left to the driver, once for all.
 
 use std::ffi::c_int;
-use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use drystone::driver::Stream;
 use drystone::seen;
 use drystone_process::device::Device;
-use drystone_process::registry;
 use drystone_process::report::report;
+use drystone_process::{registering, registry};
 
 /// Devices that cannot be served, a bit for each.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
@@ -16,14 +15,9 @@ static REFUSED: AtomicU64 = AtomicU64::new(0);
 /// Devices whose allocators know that all streams are seen, a bit for each.
 static SEEN: AtomicU64 = AtomicU64::new(0);
 
-/// Libraries that remember what they have registered by its address, also once it is freed: memory
-/// behind an address of theirs is not to change.
-const REGISTERING: [&str; 4] = ["libucp.so", "libnixl", "libfabric.so", "libmooncake"];
-
-/// Tells of the streams that were seen, unless one of those libraries is there.
+/// Tells of the streams that were seen, unless somebody registers memory by its address.
 fn others(ordinal: u32, run: &mut dyn FnMut(Vec<Stream>)) {
-    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    if !REGISTERING.iter().any(|name| maps.contains(name)) {
+    if !registering::is_loaded() {
         seen::others(ordinal, run);
     }
 }

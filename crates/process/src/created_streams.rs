@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use drystone::driver::Stream;
 use parking_lot::Mutex;
 
+use crate::registering;
+
 /// Streams of which somebody says that they were created, and that never end: device and handle.
 static CREATED: Mutex<Vec<(u32, u64)>> = Mutex::new(Vec::new());
 
@@ -27,8 +29,11 @@ pub(crate) fn are_all_told() -> bool {
     ALL_TOLD.load(Ordering::Relaxed)
 }
 
-/// Tells of a device's streams that were created.
+/// Tells of a device's streams that were created, unless somebody registers memory by its address.
 pub(crate) fn others(ordinal: u32, run: &mut dyn FnMut(Vec<Stream>)) {
+    if registering::is_loaded() {
+        return;
+    }
     let created = CREATED.lock();
     let own = created.iter().filter(|one| one.0 == ordinal);
     run(own.map(|one| Stream(one.1)).collect());

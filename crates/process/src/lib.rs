@@ -6,8 +6,8 @@
 //!
 //! Keeps: no lock is taken in a forked child (B56); no panic leaves a barrier (P5). Bottom first:
 //! `status` and `last_error` (how a call ends), `barrier` (what surrounds each), `state`, `record`,
-//! `pools`, `counted`, `created_streams`, `device`, `streams`, `registry` (devices by ordinal),
-//! `events` (the program's), `free` (what is wrong with a free), `report`.
+//! `pools`, `counted`, `registering`, `created_streams`, `device`, `streams`, `registry` (devices
+//! by ordinal), `events` (the program's), `free` (what is wrong with a free), `report`.
 
 pub mod barrier;
 mod counted;
@@ -18,6 +18,7 @@ pub mod free;
 pub mod last_error;
 pub mod pools;
 mod record;
+pub mod registering;
 pub mod registry;
 pub mod report;
 mod state;

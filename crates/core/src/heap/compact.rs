@@ -75,6 +75,9 @@ impl Heap {
 impl Compaction<'_> {
     /// Plans a step that leads to so many unused bytes more; of 0 bytes, to as many as there are.
     fn plan(mut self, missing_bytes: u64) -> Option<Plan> {
+        if !self.heap.config().remaps {
+            return None;
+        }
         self.heap.space.end_trails();
         self.heap.windows().send_all_home();
         let granule_bytes = self.heap.vm.granule_bytes();

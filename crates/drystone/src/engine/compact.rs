@@ -66,8 +66,12 @@ impl Engine {
     /// Why memory does not move without anybody's asking for it.
     pub(crate) fn stays(&self, captured: Captured) -> Option<Stays> {
         let pause = *self.pause.lock();
-        match self.backend {
-            BackendState::Heap(_) if self.executor.driver.info().has_virtual_memory => {}
+        match &self.backend {
+            BackendState::Heap(heap) if self.executor.driver.info().has_virtual_memory => {
+                if !heap.read().config().remaps {
+                    return Some(Stays::Off);
+                }
+            }
             _ => return Some(Stays::Plain),
         }
         if captured != Captured::None {

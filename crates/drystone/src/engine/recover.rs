@@ -152,6 +152,8 @@ impl Engine {
         let info = self.executor.driver.info();
         let memory = self.executor.memory_info();
         let RemapStats { pinned_bytes, beside_live_bytes, .. } = self.backend.remap_stats();
+        // Before the lock, which it takes itself.
+        let stays = self.stays(miss.captured());
         let backend = self.backend.read();
         let all = backend.stats().all;
         let (mut private_allocated_bytes, mut private_free_bytes, mut own_free_bytes) = (0, 0, 0);
@@ -179,7 +181,7 @@ impl Engine {
             own_free_bytes,
             pinned_bytes,
             beside_live_bytes,
-            stays: self.stays(miss.captured()),
+            stays,
             granule_bytes_min: info.granularity_bytes,
             granule_bytes: backend.granule_bytes(miss.pool()),
             is_capturing: miss.captured() != Captured::None,

@@ -5,6 +5,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use drystone::driver::{Call, CaptureMode, ErrorCode, Stream};
 use drystone::{AllocateError, Cause, MappingChange, OutOfMemory, PoolId, Prefer, Stays};
@@ -122,12 +123,26 @@ fn memory_stays_where_streams_may_use_it_that_nobody_told_of() {
 }
 
 #[test]
+fn nothing_moves_where_the_options_say_so() {
+    let device = SimDevice::new(SimConfig { total_bytes: TOTAL, ..watched() });
+    let options = VMM_2MIB.options().with_prefer(Prefer::Balanced).without_remaps();
+    let program = Program::new(Arc::new(device), options);
+    program.allocator.know_all_streams(|_, run| run(Vec::new()));
+    let kept = sparse(&program, program.lane());
+    let error = refused(&program, program.lane(), rest(&kept));
+    assert_eq!(error.stays, Some(Stays::Off));
+    assert!(error.to_string().contains("remap:off"), "{error}");
+    program.allocator.compact(Duration::from_secs(1)).unwrap();
+    assert_eq!(moves(&program), 0);
+}
+
+#[test]
 fn by_hand_memory_moves_all_the_same_and_a_trim_gives_it_back() {
     let (program, device) = program(watched());
     let lane = program.lane();
     let kept = sparse(&program, lane);
     program.allocator.trim().unwrap();
-    let compacted = program.allocator.compact(std::time::Duration::from_secs(1)).unwrap();
+    let compacted = program.allocator.compact(Duration::from_secs(1)).unwrap();
     assert!(compacted.moves > 0 && compacted.moved_bytes > 0);
     program.allocator.trim().unwrap();
     assert_eq!(TOTAL - device.physical_bytes(), rest(&kept));
@@ -324,7 +339,7 @@ fn fails(faults: &[(Call, u64)], code: ErrorCode) -> bool {
         program.free(block);
     }
     // What failed is done the next time: at the latest after a pause.
-    std::thread::sleep(std::time::Duration::from_millis(11));
+    std::thread::sleep(Duration::from_millis(11));
     let block = program.allocate(lane, large);
     assert!(moves(&program) > 0);
     program.free(block);

@@ -144,6 +144,8 @@ impl Replayed for Replay {
             remapped_granules: remapped.remapped_granules,
             aliases: remapped.aliases,
             alias_bytes: remapped.alias_bytes(),
+            moves: stats.moves,
+            moved_bytes: stats.moved_bytes,
         }
     }
 

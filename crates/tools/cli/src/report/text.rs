@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use drystone_trace::metrics::PerMalloc;
+use drystone_trace::metrics::{PerMalloc, Remaps};
 
 use crate::output::printable;
 use crate::runs::{Run, TraceReport};
@@ -145,6 +145,15 @@ fn convergence(report: &TraceReport) -> String {
             count(remaps.remapped_granules),
             plural_of(remaps.aliases, "more mapping", "more mappings"),
             bytes(remaps.alias_bytes),
+        ));
+    }
+    for run in report.runs.iter().filter(|run| run.metrics.remaps.moves > 0) {
+        let Remaps { moves, moved_bytes, .. } = run.metrics.remaps;
+        text.push_str(&format!(
+            "  {}: {} of live memory, {} copied\n",
+            run.label(),
+            plural(moves, "move"),
+            bytes(moved_bytes),
         ));
     }
     text

@@ -44,4 +44,8 @@ pub struct Remaps {
     pub aliases: u64,
     /// Addresses that lead to memory which backs another place now, in bytes.
     pub alias_bytes: u64,
+    /// Handles that were emptied by moving live memory, in all.
+    pub moves: u64,
+    /// Bytes that were copied for it.
+    pub moved_bytes: u64,
 }
