@@ -14,8 +14,10 @@ use libfuzzer_sys::fuzz_target;
 /// Operations beyond this say nothing new and make `check` slow.
 const OPERATIONS_MAX: usize = 200;
 const GRANULE_BYTES: u64 = 2 << 20;
-/// More answers no miss gets: five plans of a try, and the ladder.
-const ANSWERS_MAX: usize = 16;
+/// More answers no miss gets: the plans of its tries, and the ladder.
+const ANSWERS_MAX: usize = 24;
+/// More plans no compaction takes: each moves a handle, or makes room for that.
+const COMPACTION_PLANS_MAX: usize = 4096;
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -34,6 +36,7 @@ enum Operation {
     RecordStream { block: u8, stream: u8 },
     Pass { fence: u8 },
     Trim { done: u8 },
+    Compact { done: u8 },
     Synchronize { fails: bool },
     AddStream,
     RetireStream { stream: u8, fails: bool },
@@ -103,12 +106,29 @@ impl World {
                 // A device that fails does not say, either.
                 Next::LookAtDevice => miss.note_free((!fails).then_some(1 << 30)),
                 Next::GiveUp(_) => return,
+                Next::Compact => {
+                    let has_moved = !fails && self.compact_for(bytes);
+                    miss.note(has_moved);
+                }
                 Next::AwaitFences | Next::Synchronize | Next::Trim | Next::AskProgram => {
                     miss.note(false);
                 }
             }
         }
         panic!("a request is neither served nor refused");
+    }
+
+    /// Moves what is live together for a request. True if anything has moved.
+    fn compact_for(&mut self, bytes: u64) -> bool {
+        let before = self.heap.stats().moves;
+        for _ in 0..COMPACTION_PLANS_MAX {
+            let Some(plan) = self.heap.plan_compaction_for(bytes) else {
+                return self.heap.stats().moves > before;
+            };
+            self.settle(plan, false);
+            self.heap.check().expect("every invariant holds");
+        }
+        panic!("a compaction does not end");
     }
 
     fn take(&mut self, granted: Granted, bytes: u64) {
@@ -163,6 +183,16 @@ impl World {
             Operation::Trim { done } => {
                 if let Some(plan) = self.heap.plan_trim() {
                     let steps = plan.steps().len();
+                    match usize::from(done) {
+                        done if done < steps => self.heap.abandon(plan, done),
+                        _ => drop(self.heap.commit(plan, 0)),
+                    }
+                }
+            }
+            Operation::Compact { done } => {
+                if let Some(plan) = self.heap.plan_full_compaction() {
+                    // A move that fails is undone; what makes room for one stands.
+                    let steps = if plan.is_all_or_nothing() { 1 } else { plan.steps().len() };
                     match usize::from(done) {
                         done if done < steps => self.heap.abandon(plan, done),
                         _ => drop(self.heap.commit(plan, 0)),
