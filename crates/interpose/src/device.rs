@@ -31,6 +31,12 @@ fn note_seen(ordinal: c_int, device: &'static Device) -> &'static Device {
     device
 }
 
+/// Whether any device was ever served.
+#[inline]
+pub(crate) fn is_any() -> bool {
+    SEEN.load(Ordering::Relaxed) != 0
+}
+
 fn bit(ordinal: c_int) -> u64 {
     1_u64.checked_shl(ordinal.cast_unsigned()).unwrap_or(0)
 }

@@ -25,7 +25,7 @@ pub(crate) const PEER_ACCESS_UNSUPPORTED: Status = 217;
 /// `CUDA_ERROR_NOT_SUPPORTED`: what a function answers that the driver does not have.
 const NOT_SUPPORTED: Status = 801;
 
-/// A context, stream, pool or graph: it points to something of the driver's.
+/// A context, stream, event, pool or graph: it points to something of the driver's.
 pub type Handle = *mut c_void;
 /// A place in the program's memory that the driver reads or writes.
 pub type Place = *mut c_void;
@@ -87,6 +87,8 @@ functions! {
     cuCtxDestroy(Handle);
     cuCtxDestroy_v2(Handle);
     cuCtxGetDevice(*mut c_int);
+    cuCtxSynchronize();
+    cuCtxSynchronize_v2(Handle);
     cuMemGetInfo_v2(*mut usize, *mut usize);
     cuMemGetAddressRange_v2(*mut u64, *mut usize, u64);
     cuMemAlloc_v2(*mut u64, usize);
@@ -115,6 +117,15 @@ functions! {
     cuStreamDestroy_v2(Handle);
     cuStreamGetCtx(Handle, *mut Handle);
     cuStreamSynchronize(Handle);
+    cuStreamSynchronize_ptsz(Handle);
+    cuStreamWaitEvent(Handle, Handle, c_uint);
+    cuStreamWaitEvent_ptsz(Handle, Handle, c_uint);
+    cuEventRecord(Handle, Handle);
+    cuEventRecord_ptsz(Handle, Handle);
+    cuEventRecordWithFlags(Handle, Handle, c_uint);
+    cuEventRecordWithFlags_ptsz(Handle, Handle, c_uint);
+    cuEventDestroy(Handle);
+    cuEventDestroy_v2(Handle);
     cuStreamIsCapturing(Handle, *mut c_uint);
     cuThreadExchangeStreamCaptureMode(*mut c_uint);
     cuStreamBeginCapture(Handle, c_uint);

@@ -7,8 +7,8 @@
 //!
 //! Bottom first: `driver` (the driver's own functions), `context` (which device a thread works on),
 //! `captures`, `device` (opened, or left to the driver), `streams` (where a stream's memory comes
-//! from), `pools` (which are stood in for), `memory` (giving and taking), `hook` and `hooks` (the
-//! functions).
+//! from), `order` (the program's own), `pools` (which are stood in for), `memory` (giving and
+//! taking), `hook` and `hooks` (the functions).
 //!
 //! Keeps: nothing of CUDA is loaded from here, and processes without it do not notice; a block is
 //! given back in the order of the stream that it is freed on.
@@ -20,6 +20,7 @@ pub mod driver;
 mod hook;
 mod hooks;
 mod memory;
+mod order;
 mod pools;
 mod streams;
 

@@ -3,6 +3,7 @@
 
 use std::ffi::c_int;
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use drystone::driver::{Relaxed, Stream};
 use drystone::{Served, StreamId, seen};
@@ -40,6 +41,21 @@ pub(crate) struct Place {
     pub(crate) stream: StreamId,
 }
 
+/// How many streams were created, or are default ones that use memory: at most so many are there.
+/// One that was not seen to come counts each time.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether another stream may want what one has freed.
+#[inline]
+pub(crate) fn are_several() -> bool {
+    COUNT.load(Ordering::Relaxed) > 1
+}
+
+/// One stream more may use memory.
+pub(crate) fn count_one() {
+    COUNT.fetch_add(1, Ordering::Relaxed);
+}
+
 /// Where memory for a stream comes from, on a device that may be opened for it. `None`: from the
 /// driver.
 #[inline]
@@ -48,13 +64,32 @@ pub(crate) fn place(
     stream: Handle,
     may_open: impl FnOnce(c_int) -> bool,
 ) -> Option<Place> {
-    let context = if is_created(stream) { 0 } else { context::current(driver)?.addr() };
-    if let Some(served) = seen::served(context as u64, named(stream))
-        && let Some(device) = registry::find(served.ordinal.cast_signed())
-    {
-        return Some(Place { device, stream: served.id });
-    }
-    find(driver, stream, context, may_open)
+    let context = context_of(driver, stream)?;
+    served(stream, context).or_else(|| find(driver, stream, context, may_open))
+}
+
+/// The context that a stream is looked up with: its thread's, if it is a default one.
+#[inline]
+fn context_of(driver: &Driver, stream: Handle) -> Option<usize> {
+    if is_created(stream) { Some(0) } else { Some(context::current(driver)?.addr()) }
+}
+
+/// The place of a stream that is served already.
+#[inline]
+fn served(stream: Handle, context: usize) -> Option<Place> {
+    let served = seen::served(context as u64, named(stream))?;
+    let device = registry::find(served.ordinal.cast_signed())?;
+    Some(Place { device, stream: served.id })
+}
+
+/// The place of a stream that may have freed something. Takes none in that has not.
+pub(crate) fn place_if_used(driver: &Driver, stream: Handle) -> Option<Place> {
+    let context = context_of(driver, stream)?;
+    served(stream, context).or_else(|| {
+        // Once one of these is used, that is known.
+        let is_unused = stream == PER_THREAD || seen::is_seen(named(stream));
+        if is_unused { None } else { find(driver, stream, context, |_| false) }
+    })
 }
 
 /// The same, if anything is served at all. Opens no device.
@@ -82,6 +117,9 @@ fn find(
     }
     let (device, handle) = (device::open(ordinal)?, named(stream).0);
     let is_seen = seen::is_seen(named(stream));
+    if !is_seen {
+        count_one();
+    }
     // The end of one that was seen will be seen, too.
     let id = if is_seen { device.keep_stream(handle) } else { device.stream(handle) }.ok()?;
     if is_seen || context != 0 {

@@ -249,7 +249,7 @@ fn by_proc_address(driver: &Driver, name: &str) -> Option<*mut c_void> {
 
 /// Functions whose name stands for several versions, and the first CUDA in which it stands for
 /// this one (`cudaTypedefs.h`). All others are there in CUDA 12.0, by their own names.
-const SINCE: [(&str, c_int); 21] = [
+const SINCE: [(&str, c_int); 24] = [
     ("cuMemAlloc_v2", 3_020),
     ("cuMemAllocPitch_v2", 3_020),
     ("cuMemFree_v2", 3_020),
@@ -260,10 +260,13 @@ const SINCE: [(&str, c_int); 21] = [
     ("cuCtxCreate_v4", 12_050),
     ("cuGreenCtxCreate", 12_040),
     ("cuCtxDestroy_v2", 4_000),
+    ("cuCtxSynchronize", 2_000),
+    ("cuCtxSynchronize_v2", 13_000),
     ("cuCtxPushCurrent_v2", 4_000),
     ("cuCtxPopCurrent_v2", 4_000),
     ("cuDevicePrimaryCtxReset", 7_000),
     ("cuDevicePrimaryCtxReset_v2", 11_000),
+    ("cuEventDestroy_v2", 4_000),
     ("cuStreamDestroy_v2", 4_000),
     ("cuStreamBeginCapture", 10_000),
     ("cuStreamBeginCapture_v2", 10_010),

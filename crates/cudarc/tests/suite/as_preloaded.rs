@@ -105,6 +105,8 @@ const ONE: &str = "memory:4GiB,oracle:true,backing:true";
 const TWO: &str = "devices:2,memory:4GiB,oracle:true";
 /// Less than the program would cache.
 const TIGHT: &str = "memory:1GiB,oracle:true";
+/// Memory is never short, and an event that is recorded at a miss tells nothing in time.
+const ROOMY: &str = "memory:80GiB,oracle:true,event_latency_us:1000,stale_handles_end:false";
 /// 1,000 streams and threads: neither the oracle nor bytes.
 const CHURN: &str = "memory:80GiB";
 
@@ -123,6 +125,8 @@ macro_rules! programs {
 programs! {
     requests_are_served_and_a_hit_asks_nothing: "serves.c" on ONE;
     b05_streams_that_come_and_go_stay_ordered: "b05_streams.c" on ONE;
+    what_a_program_orders_itself_serves_another_stream: "own_order.c" on ROOMY;
+    b18_threads_record_and_wait_while_others_allocate: "b18_own_order.c" on TIGHT;
     b07_what_is_ready_at_once_is_so_on_any_stream: "b07_plain.c" on TIGHT;
     i11_b22_in_a_capture_memory_is_the_graphs: "i11_capture.c" on ONE;
     i11_b23_what_a_thread_captures_others_do_not_break: "i11_thread_capture.c" on ONE;

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint};
 
 use drystone::seen;
 use drystone_process::barrier::barrier;
-use drystone_process::{self as process, registry};
+use drystone_process::{self as process, events, registry};
 
 use crate::driver::{Handle, Place, SUCCESS, Status};
 use crate::hook::hooks;
@@ -34,6 +34,7 @@ fn reset(status: Status, ordinal: c_int) -> Status {
             });
             registry::forget(ordinal);
             seen::forget_device(ordinal.cast_unsigned());
+            events::forget_device(ordinal.cast_unsigned());
             captures::forget_device(ordinal);
             memory::forget_gone();
         });

@@ -5,6 +5,7 @@
 //! `driver`'s functions; no panic leaves one (P5). While the process holds no driver each refuses.
 
 mod context;
+mod event;
 mod memory;
 mod pointer;
 mod pool;
@@ -14,6 +15,7 @@ use crate::hook::Hook;
 
 /// Every function of ours.
 pub fn all() -> impl Iterator<Item = &'static Hook> {
-    let tables = [context::HOOKS, memory::HOOKS, pointer::HOOKS, pool::HOOKS, stream::HOOKS];
-    tables.into_iter().flatten()
+    let memory = [memory::HOOKS, pointer::HOOKS, pool::HOOKS];
+    let order = [context::HOOKS, event::HOOKS, stream::HOOKS];
+    memory.into_iter().chain(order).flatten()
 }

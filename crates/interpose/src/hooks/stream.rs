@@ -18,6 +18,7 @@ fn created(status: Status, to: *mut Handle) -> Status {
         // SAFETY: the driver has written it.
         let stream = unsafe { to.read_unaligned() };
         barrier((), || seen::created(streams::named(stream)));
+        streams::count_one();
     }
     status
 }

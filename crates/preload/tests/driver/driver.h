@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 typedef struct CUstream_st *stream_t;
+typedef struct CUevent_st *event_t;
 typedef void *handle_t;
 typedef uint64_t address_t;
 
@@ -70,6 +71,14 @@ struct access { struct location location; int flags; };
     X(cuStreamCreate, cuStreamCreate, 12000, (stream_t *, unsigned))                             \
     X(cuStreamDestroy_v2, cuStreamDestroy, 12000, (stream_t))                                    \
     X(cuStreamSynchronize, cuStreamSynchronize, 12000, (stream_t))                               \
+    X(cuStreamWaitEvent, cuStreamWaitEvent, 12000, (stream_t, event_t, unsigned))                \
+    X(cuStreamWaitEvent_ptsz, , 0, (stream_t, event_t, unsigned))                                \
+    X(cuEventCreate, cuEventCreate, 12000, (event_t *, unsigned))                                \
+    X(cuEventDestroy_v2, cuEventDestroy, 12000, (event_t))                                       \
+    X(cuEventRecord, cuEventRecord, 12000, (event_t, stream_t))                                  \
+    X(cuEventRecord_ptsz, , 0, (event_t, stream_t))                                              \
+    X(cuEventRecordWithFlags, cuEventRecordWithFlags, 12000, (event_t, stream_t, unsigned))      \
+    X(cuEventSynchronize, cuEventSynchronize, 12000, (event_t))                                  \
     X(cuStreamBeginCapture_v2, cuStreamBeginCapture, 12000, (stream_t, int))                     \
     X(cuStreamEndCapture, cuStreamEndCapture, 12000, (stream_t, handle_t *))                     \
     X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 12000,                           \

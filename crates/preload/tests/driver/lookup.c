@@ -42,6 +42,14 @@ int main(void) {
     CHECK(by_proc("cuGetProcAddress", 12000, 2) == dlsym(driver, "cuGetProcAddress_v2_ptsz"));
     CHECK(by_proc("cuCtxCreate", 12000, 0) == dlsym(driver, "cuCtxCreate_v3"));
     CHECK(by_proc("cuStreamDestroy", 12000, 0) == dlsym(driver, "cuStreamDestroy_v2"));
+    CHECK(by_proc("cuEventRecord", 12000, 0) == dlsym(driver, "cuEventRecord"));
+    CHECK(by_proc("cuEventRecord", 12000, 2) == dlsym(driver, "cuEventRecord_ptsz"));
+    CHECK(by_proc("cuEventDestroy", 12000, 0) == dlsym(driver, "cuEventDestroy_v2"));
+    CHECK(by_proc("cuStreamWaitEvent", 12000, 2) == dlsym(driver, "cuStreamWaitEvent_ptsz"));
+    CHECK(by_proc("cuCtxSynchronize", 12000, 0) == dlsym(driver, "cuCtxSynchronize"));
+    CHECK(by_proc("cuCtxSynchronize", 13000, 0) == dlsym(driver, "cuCtxSynchronize_v2"));
+    CHECK(library_of(by_proc("cuCtxSynchronize", 13000, 0)) == ours);
+    CHECK(library_of(by_proc("cuEventQuery", 12000, 0)) == drivers);
     CHECK(library_of(by_proc("cuCtxCreate", 13000, 0)) == ours);
     CHECK(library_of(by_proc("cuMemcpyDtoH", 12000, 0)) == drivers);
     CHECK(by_proc("cuNothing", 12000, 0) == NULL);
