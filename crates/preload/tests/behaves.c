@@ -128,6 +128,48 @@ static void errors(void) {
     SAY(cuMemFree_v2(block));
 }
 
+/* Events and waits, what is wrong with them, and what a capture makes of them. */
+static void orders(void) {
+    address_t block;
+    event_t event, other, gone;
+    stream_t one = new_stream(), two = new_stream(), ended = new_stream();
+    handle_t graph;
+    OK(cuEventCreate(&event, 2));
+    OK(cuEventCreate(&other, 2));
+    OK(cuEventCreate(&gone, 2));
+    OK(cuMemAllocAsync(&block, MIB, one));
+    OK(cuMemFreeAsync(block, one));
+    SAY(cuEventRecord(gone, one));
+    SAY(cuStreamWaitEvent(two, gone, 0));
+    OK(cuEventDestroy_v2(gone));
+    OK(cuStreamDestroy_v2(ended));
+    SAY(cuEventRecord(gone, one));
+    SAY(cuStreamWaitEvent(two, gone, 0));
+    SAY(cuEventDestroy_v2(gone));
+    SAY(cuEventRecord(NULL, one));
+    SAY(cuStreamWaitEvent(two, NULL, 0));
+    SAY(cuEventDestroy_v2(NULL));
+    SAY(cuEventRecord(event, ended));
+    SAY(cuStreamWaitEvent(ended, event, 0));
+    SAY(cuStreamSynchronize(ended));
+    SAY(cuEventRecordWithFlags(event, one, 9));
+    SAY(cuStreamWaitEvent(two, event, 9));
+    SAY(cuEventRecord(other, one));
+    OK(cuStreamBeginCapture_v2(one, 2));
+    SAY(cuEventRecord(event, one));
+    SAY(cuStreamWaitEvent(two, event, 0));
+    SAY(cuEventRecord(event, two));
+    SAY(cuStreamWaitEvent(one, event, 0));
+    SAY(cuStreamEndCapture(one, &graph));
+    SAY(cuStreamWaitEvent(two, other, 0));
+    OK(cuStreamBeginCapture_v2(one, 2));
+    SAY(cuStreamWaitEvent(one, other, 0));
+    SAY(cuStreamSynchronize(one));
+    SAY(cuStreamEndCapture(one, &graph));
+    SAY(cuStreamSynchronize(one));
+    SAY(cuCtxSynchronize());
+}
+
 static void *without_context(void *argument) {
     address_t *block = argument, none = 0;
     SAY(cuMemAllocAsync(&none, MIB, NULL));
@@ -240,7 +282,7 @@ int main(int count, char **arguments) {
         {"errors", errors, 1},       {"threads", threads, 1},
         {"out_of_memory", out_of_memory, 0}, {"information", information, 1},
         {"captures", captures, 1},   {"pools", pools, 1},
-        {"reset", reset, 0},
+        {"reset", reset, 0},         {"orders", orders, 1},
     };
     CHECK(count == 2);
     for (size_t at = 0; at < sizeof cases / sizeof *cases; at++) {

@@ -49,6 +49,7 @@ cases! {
     i11_captures: "captures";
     pools_that_come_and_go: "pools";
     a_reset_of_the_device: "reset";
+    events_and_waits: "orders";
 }
 
 #[test]

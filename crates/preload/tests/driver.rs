@@ -20,7 +20,7 @@ const BEFORE_12_5: &str = "memory:4GiB,driver:12040";
 const TIGHT: &str = "memory:1GiB,oracle:true";
 
 /// Memory is never short, and an event that is recorded at a miss tells nothing in time.
-const ROOMY: &str = "memory:80GiB,oracle:true,event_latency_us:1000,stale_handles_end:false";
+const ROOMY: &str = "memory:80GiB,oracle:true,event_latency_us:1000";
 
 /// 1,000 streams and threads: neither the oracle nor bytes.
 const CHURN: &str = "memory:80GiB";

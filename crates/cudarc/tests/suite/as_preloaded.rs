@@ -106,7 +106,7 @@ const TWO: &str = "devices:2,memory:4GiB,oracle:true";
 /// Less than the program would cache.
 const TIGHT: &str = "memory:1GiB,oracle:true";
 /// Memory is never short, and an event that is recorded at a miss tells nothing in time.
-const ROOMY: &str = "memory:80GiB,oracle:true,event_latency_us:1000,stale_handles_end:false";
+const ROOMY: &str = "memory:80GiB,oracle:true,event_latency_us:1000";
 /// 1,000 streams and threads: neither the oracle nor bytes.
 const CHURN: &str = "memory:80GiB";
 
@@ -157,4 +157,5 @@ cases! {
     free_memory_of_the_device: "information";
     i11_captures: "captures";
     pools_that_come_and_go: "pools";
+    events_and_waits: "orders";
 }
