@@ -6,6 +6,7 @@
 //! it once the driver has recorded the event ([`keep`]).
 
 use std::collections::BTreeMap;
+use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use drystone::{Fence, StreamId};
@@ -14,11 +15,18 @@ use parking_lot::Mutex;
 use crate::device::Device;
 use crate::registry;
 
-/// What stands for an event, and on which device.
+/// What stands for an event, and on which device: by its address, which is never another's. What is
+/// of a device from before a reset says nothing of the streams that came after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OfEvent {
-    ordinal: u32,
+    device: usize,
     fence: Fence,
+}
+
+impl OfEvent {
+    fn is_of(self, device: &Device) -> bool {
+        self.device == ptr::from_ref(device).addr()
+    }
 }
 
 type Known = BTreeMap<usize, OfEvent>;
@@ -43,7 +51,7 @@ fn is_any() -> bool {
 /// What stands for an event that is recorded now. `None`: nothing that was freed waits for it.
 pub fn fence(device: &Device, stream: StreamId) -> Option<OfEvent> {
     let fence = device.allocator.note_event(stream)?;
-    Some(OfEvent { ordinal: device.ordinal, fence })
+    Some(OfEvent { device: ptr::from_ref(device).addr(), fence })
 }
 
 /// This stands for an event from now on, or nothing.
@@ -62,7 +70,7 @@ pub fn of(event: usize) -> Option<OfEvent> {
 
 /// A stream was made to wait for an event that this stands for.
 pub fn wait(device: &Device, stream: StreamId, of: OfEvent) {
-    if of.ordinal == device.ordinal {
+    if of.is_of(device) {
         device.allocator.note_wait(stream, of.fence);
     }
 }
@@ -81,7 +89,7 @@ pub fn recorded(device: i32, event: usize, stream: u64) {
 pub fn waited(device: i32, event: usize, stream: u64) {
     if let Some(of) = of(event)
         && let Some(device) = registry::find(device)
-        && device.ordinal == of.ordinal
+        && of.is_of(device)
         && let Ok(stream) = device.stream(stream)
     {
         wait(device, stream, of);
@@ -96,9 +104,9 @@ pub fn destroyed(event: usize) {
     }
 }
 
-/// A device was reset: its events are gone, and its streams.
-pub fn forget_device(ordinal: u32) {
-    change(|known| known.retain(|_, of| of.ordinal != ordinal));
+/// A device was reset: its events are gone.
+pub fn forget_device(device: &Device) {
+    change(|known| known.retain(|_, of| !of.is_of(device)));
 }
 
 #[cfg(test)]
@@ -151,6 +159,7 @@ mod tests {
 
     #[test]
     fn nothing_stands_for_an_event_that_is_gone_or_recorded_where_nothing_was_freed() {
+        let (_, other, _) = device(41);
         let (sim, device, [once, main]) = device(41);
         let id = used(&sim, &device, once);
         let idle = device.keep_stream(main.0).unwrap();
@@ -166,16 +175,16 @@ mod tests {
         for event in [0x4100, 0x4101, 0x4102] {
             assert_eq!(of(event), None);
         }
-        forget_device(40);
+        forget_device(&other);
         assert_eq!(of(0x4103), of_once);
-        forget_device(41);
+        forget_device(&device);
         assert_eq!(of(0x4103), None);
     }
 
     #[test]
-    fn b03_an_event_of_one_device_orders_nothing_on_another() {
+    fn b03_an_event_of_one_device_orders_nothing_on_another_or_after_a_reset() {
         let (sim, one, [once, _]) = device(42);
-        let (other_sim, other, [main, _]) = device(43);
+        let (other_sim, other, [main, _]) = device(42);
         let id = used(&sim, &one, once);
         keep(0x4200, fence(&one, id));
         let main = other.keep_stream(main.0).unwrap();

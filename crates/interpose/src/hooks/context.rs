@@ -32,9 +32,9 @@ fn reset(status: Status, ordinal: c_int) -> Status {
             pools::forget_device(ordinal, |address| {
                 registry::find(ordinal).is_some_and(|one| one.allocator.block_at(address).is_ok())
             });
+            let _ = registry::find(ordinal).inspect(|&device| events::forget_device(device));
             registry::forget(ordinal);
             seen::forget_device(ordinal.cast_unsigned());
-            events::forget_device(ordinal.cast_unsigned());
             captures::forget_device(ordinal);
             memory::forget_gone();
         });

@@ -128,11 +128,12 @@ static void the_host_waits(void) {
 /* What a capture orders is its graph's, also what it has joined. */
 static void captures_are_left_alone(void) {
     start_anew();
-    stream_t once = new_stream(), main = new_stream(), joined = new_stream();
-    event_t event = new_event(), outside = new_event(), back = new_event();
+    stream_t once = new_stream(), main = new_stream(), joined = new_stream(), beside = new_stream();
+    event_t event = new_event(), outside = new_event(), back = new_event(), older = new_event();
     handle_t graph;
     use(once, LONG);
     OK(cuEventRecord(event, once));
+    OK(cuEventRecord(older, once));
     OK(cuStreamBeginCapture_v2(main, 2));
     long before = calls();
     OK(cuEventRecord(event, main));
@@ -141,7 +142,8 @@ static void captures_are_left_alone(void) {
     OK(cuEventRecord(back, joined));
     OK(cuStreamWaitEvent(main, back, 0));
     OK(cuEventRecord(outside, once));
-    CHECK(calls() == before + 5);
+    OK(cuStreamWaitEvent(beside, older, 0));
+    CHECK(calls() == before + 6);
     OK(cuStreamEndCapture(main, &graph));
     /* What was recorded meanwhile stands for nothing. */
     OK(cuStreamWaitEvent(main, outside, 0));
@@ -183,14 +185,24 @@ static void one_stream_costs_nothing(void) {
     OK(cuEventDestroy_v2(event));
 }
 
-/* Events end with a reset, and what stands for them. */
+/* Events end with a reset, and what stands for them: also where a handle comes again. */
 static void a_reset_forgets(void) {
-    stream_t once = new_stream();
-    event_t event = new_event();
+    enum { EVENTS = 100 };
+    stream_t once = new_stream(), main;
+    event_t event;
     use(once, LONG);
-    OK(cuEventRecord(event, once));
+    for (int at = 0; at < EVENTS; at++) OK(cuEventRecord(new_event(), once));
     OK(cuDevicePrimaryCtxReset_v2(0));
     primary(0);
+    once = new_stream(), main = new_stream();
+    use(once, LONG);
+    long before = calls();
+    for (int at = 0; at < EVENTS; at++) {
+        OK(cuEventCreate(&event, 2));
+        OK(cuStreamWaitEvent(main, event, 0));
+    }
+    CHECK(calls() == before + 2 * EVENTS);
+    CHECK(grows(main));
     a_stream_waits();
 }
 
