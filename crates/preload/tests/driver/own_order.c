@@ -185,7 +185,7 @@ static void one_stream_costs_nothing(void) {
     OK(cuEventDestroy_v2(event));
 }
 
-/* Events end with a reset, and what stands for them: also where a handle comes again. */
+/* Events end with a reset, and what stands for them. */
 static void a_reset_forgets(void) {
     enum { EVENTS = 100 };
     stream_t once = new_stream(), main;
