@@ -6,14 +6,15 @@
 //! of the fence. While anything is captured nothing is told: what a capture orders are edges of its
 //! graph. Where no device is served or there is one stream, a call costs a look at that.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::c_uint;
 
 use drystone_process::barrier::barrier;
-use drystone_process::{self as process, events, registry};
+use drystone_process::events::{self, OfEvent};
+use drystone_process::{self as process, registry};
 
 use crate::driver::{Driver, Handle, SUCCESS, Status};
 use crate::streams::{Place, place_if_any, place_if_used};
-use crate::{captures, device, streams};
+use crate::{captures, context, device, streams};
 
 /// Whether what one stream has freed may be wanted by another.
 #[inline]
@@ -29,25 +30,28 @@ pub(crate) fn record(
     stream: Handle,
     drivers: impl FnOnce() -> Status,
 ) -> Status {
-    if matters() { record_noted(driver, event, stream, drivers) } else { drivers() }
+    if !matters() {
+        return drivers();
+    }
+    let fence = fence_before(driver, stream);
+    let status = drivers();
+    if status == SUCCESS {
+        keep(event, fence);
+    }
+    status
 }
 
 #[inline(never)]
-fn record_noted(
-    driver: &Driver,
-    event: Handle,
-    stream: Handle,
-    drivers: impl FnOnce() -> Status,
-) -> Status {
-    let fence = barrier(None, || {
+fn fence_before(driver: &Driver, stream: Handle) -> Option<OfEvent> {
+    barrier(None, || {
         let Place { device, stream } = place_unless_captured(driver, stream)?;
         events::fence(device, stream)
-    });
-    let status = drivers();
-    if status == SUCCESS {
-        barrier((), || events::keep(event.addr(), fence));
-    }
-    status
+    })
+}
+
+#[inline(never)]
+fn keep(event: Handle, fence: Option<OfEvent>) {
+    barrier((), || events::keep(event.addr(), fence));
 }
 
 /// Where a stream is served that may have freed something, while nothing is captured.
@@ -72,15 +76,20 @@ pub(crate) fn waited(
     status: Status,
 ) -> Status {
     if status == SUCCESS && flags == 0 && matters() && !captures::any() {
-        barrier((), || {
-            if let Some(of) = events::of(event.addr())
-                && let Some(Place { device, stream }) = place_if_any(driver, stream)
-            {
-                events::wait(device, stream, of);
-            }
-        });
+        wait_too(driver, stream, event);
     }
     status
+}
+
+#[inline(never)]
+fn wait_too(driver: &Driver, stream: Handle, event: Handle) {
+    barrier((), || {
+        if let Some(of) = events::of(event.addr())
+            && let Some(Place { device, stream }) = place_if_any(driver, stream)
+        {
+            events::wait(device, stream, of);
+        }
+    });
 }
 
 /// The host is about to wait for a stream: then what that has freed is seen to be anybody's.
@@ -95,11 +104,15 @@ pub(crate) fn awaits_stream(driver: &Driver, stream: Handle) {
     }
 }
 
-/// The host is about to wait for a context of a device.
-pub(crate) fn awaits_device(ordinal: impl FnOnce() -> Option<c_int>) {
+/// The host is about to wait for a context, or for the current one.
+pub(crate) fn awaits_context(driver: &Driver, of: Option<Handle>) {
     if matters() && !captures::any() {
         barrier((), || {
-            if let Some(device) = ordinal().and_then(registry::find) {
+            let ordinal = match of {
+                Some(of) => context::ordinal_of(driver, of),
+                None => context::current_ordinal(driver),
+            };
+            if let Some(device) = ordinal.and_then(registry::find) {
                 device.allocator.note_synchronizing();
             }
         });

@@ -64,32 +64,13 @@ pub(crate) fn place(
     stream: Handle,
     may_open: impl FnOnce(c_int) -> bool,
 ) -> Option<Place> {
-    let context = context_of(driver, stream)?;
-    served(stream, context).or_else(|| find(driver, stream, context, may_open))
-}
-
-/// The context that a stream is looked up with: its thread's, if it is a default one.
-#[inline]
-fn context_of(driver: &Driver, stream: Handle) -> Option<usize> {
-    if is_created(stream) { Some(0) } else { Some(context::current(driver)?.addr()) }
-}
-
-/// The place of a stream that is served already.
-#[inline]
-fn served(stream: Handle, context: usize) -> Option<Place> {
-    let served = seen::served(context as u64, named(stream))?;
-    let device = registry::find(served.ordinal.cast_signed())?;
-    Some(Place { device, stream: served.id })
-}
-
-/// The place of a stream that may have freed something. Takes none in that has not.
-pub(crate) fn place_if_used(driver: &Driver, stream: Handle) -> Option<Place> {
-    let context = context_of(driver, stream)?;
-    served(stream, context).or_else(|| {
-        // Once one of these is used, that is known.
-        let is_unused = stream == PER_THREAD || seen::is_seen(named(stream));
-        if is_unused { None } else { find(driver, stream, context, |_| false) }
-    })
+    let context = if is_created(stream) { 0 } else { context::current(driver)?.addr() };
+    if let Some(served) = seen::served(context as u64, named(stream))
+        && let Some(device) = registry::find(served.ordinal.cast_signed())
+    {
+        return Some(Place { device, stream: served.id });
+    }
+    find(driver, stream, context, may_open)
 }
 
 /// The same, if anything is served at all. Opens no device.
@@ -97,6 +78,17 @@ pub(crate) fn place_if_used(driver: &Driver, stream: Handle) -> Option<Place> {
 pub(crate) fn place_if_any(driver: &Driver, stream: Handle) -> Option<Place> {
     registry::in_use().next()?;
     place(driver, stream, |_| false)
+}
+
+/// The same of a stream that may have freed something. Takes none in that has not: of those that
+/// are seen, and of the thread's own, it is known whether they are served.
+pub(crate) fn place_if_used(driver: &Driver, stream: Handle) -> Option<Place> {
+    let context = if is_created(stream) { 0 } else { context::current(driver)?.addr() };
+    let is_served = seen::served(context as u64, named(stream)).is_some();
+    if !is_served && (stream == PER_THREAD || seen::is_seen(named(stream))) {
+        return None;
+    }
+    place_if_any(driver, stream)
 }
 
 #[cold]

@@ -6,8 +6,8 @@ use std::ffi::c_uint;
 
 use crate::driver::Handle;
 use crate::hook::hooks;
+use crate::order;
 use crate::streams::per_thread;
-use crate::{context, order};
 
 hooks! {
     fn cuEventRecord(event: Handle, stream: Handle) |driver, drivers| {
@@ -57,16 +57,13 @@ hooks! {
     }
 
     fn cuCtxSynchronize() |driver, drivers| {
-        order::awaits_device(|| context::current_ordinal(driver));
+        order::awaits_context(driver, None);
         drivers()
     }
 
     // Of a context that need not be current.
     fn cuCtxSynchronize_v2(of: Handle) |driver, drivers| {
-        order::awaits_device(|| match of.is_null() {
-            true => context::current_ordinal(driver),
-            false => context::ordinal_of(driver, of),
-        });
+        order::awaits_context(driver, (!of.is_null()).then_some(of));
         drivers()
     }
 }
