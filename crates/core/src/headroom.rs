@@ -226,6 +226,11 @@ impl Headroom {
         self.lacks_memory = has_large;
     }
 
+    /// Whether the last growth in large handles failed.
+    pub(crate) const fn lacks_memory(&self) -> bool {
+        self.lacks_memory
+    }
+
     /// The device refused a granule, when a growth had been given so many bytes. True if more was
     /// thought to be left.
     pub(crate) fn note_refused(&mut self, stats: &Counters, given_bytes: u64) -> bool {

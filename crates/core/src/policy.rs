@@ -19,7 +19,7 @@ pub enum SegmentKind {
     Plain,
 }
 
-/// Small blocks and large ones never share a segment.
+/// Small blocks and large ones share a segment only where there is no more memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -33,6 +33,14 @@ pub enum SizeClass {
 impl SizeClass {
     /// Both classes, small first: `SizeClass::ALL[class as usize] == class`.
     pub const ALL: [SizeClass; 2] = [SizeClass::Small, SizeClass::Large];
+
+    /// Which it is not.
+    pub(crate) const fn other(self) -> Self {
+        match self {
+            SizeClass::Small => SizeClass::Large,
+            SizeClass::Large => SizeClass::Small,
+        }
+    }
 }
 
 /// When a free block serves another stream than the one it is free on.
@@ -289,6 +297,10 @@ const COARSER_NEAR_THE_END: u64 = 12;
 
 /// The most bytes of such a handle.
 const NEAR_THE_END_HANDLE_MAX_BYTES: u64 = 32 * MIB;
+
+/// What is kept near the end so that memory can move, beside what is free in whole handles: what
+/// the live part of one takes. Where live memory leaves nothing to be moved, it serves requests.
+pub(crate) const ROOM_FOR_MOVES_BYTES: u64 = NEAR_THE_END_HANDLE_MAX_BYTES;
 
 /// How many granules new handles get without room to spare in a heap that holds so many: a power of
 /// two. Small blocks would hold large handles up, and where memory is scarce the next size may be

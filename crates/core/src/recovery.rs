@@ -199,6 +199,8 @@ pub struct Miss<E> {
     was_refused_granules: bool,
     /// Mappings were unmapped in this try: there are no more to unmap.
     has_evicted: bool,
+    /// It was tried to keep room for moves, which once for a request is enough.
+    has_made_room: bool,
     /// Fences that were recorded in this try, to see whether their streams are idle.
     recorded: Vec<Fence>,
     /// How often it is still looked whether they have passed, before memory is created.
@@ -224,6 +226,7 @@ impl<E> Miss<E> {
             was_refused_addresses: false,
             was_refused_granules: false,
             has_evicted: false,
+            has_made_room: false,
             recorded: Vec::new(),
             looks: 0,
         }
@@ -256,6 +259,11 @@ impl<E> Miss<E> {
             self.stage,
             Stage::Trying | Stage::Recorded | Stage::LacksMappings { .. } | Stage::Evicting(_)
         )
+    }
+
+    /// Whether live memory may still be moved before new memory is created.
+    const fn may_make_room(&self) -> bool {
+        !self.has_made_room && matches!(self.captured, Captured::None)
     }
 
     /// Says what came of the last answer: whether a fence has passed, the device was idle,

@@ -84,17 +84,30 @@ impl Heap {
         if reuse != Reuse::OwnStream {
             self.restore_to(stream.index);
         }
+        if let Some(granted) = self.serve(request) {
+            return Ok(Outcome::Granted(granted));
+        }
+        let refusal = match self.grow(request) {
+            Err(refusal @ RequestError::Limit { .. }) => refusal,
+            Err(refusal @ RequestError::Device { .. }) if look != Look::Due => refusal,
+            outcome => return outcome,
+        };
+        // Where there is no more memory, small blocks and large ones share it.
+        let class = self.space.list(request.list).class.other();
+        let list = self.pools.list_in(&mut self.space, pool.index, class, stream.index);
+        let granted = self.serve(Request { list, ..request });
+        granted.map(Outcome::Granted).ok_or(refusal)
+    }
+
+    /// Serves a request by what is free: of its own list, or of other streams'.
+    fn serve(&mut self, request: Request) -> Option<Granted> {
         let list = self.space.list(request.list);
         if let Some(index) = list.search(&self.space.blocks, request.bytes) {
-            return Ok(Outcome::Granted(self.occupy_free(index, request)));
+            return Some(self.occupy_free(index, request));
         }
         let search = self.search(request);
-        if search.may_take_runs()
-            && let Some(run) = search.run(StreamOrder::Ordered)
-        {
-            return Ok(Outcome::Granted(self.take_run(request, run)));
-        }
-        self.grow(request)
+        let run = search.may_take_runs().then(|| search.run(StreamOrder::Ordered)).flatten()?;
+        Some(self.take_run(request, run))
     }
 
     /// Makes free memory of a pool live, just there and of just that size, to put a live block back
@@ -118,6 +131,12 @@ impl Heap {
             return Ok(None);
         }
         self.space.end_trails();
+        let Some(segment) = self.space.segments.containing(place.start) else { return Ok(None) };
+        let class = self.space.list(self.space.segments[segment].list).class;
+        let list = match self.space.list(list).class == class {
+            true => list,
+            false => self.pools.list_in(&mut self.space, pool.index, class, stream.index),
+        };
         let Some(first) = self.space.free_around(list, &place) else { return Ok(None) };
         if !self.pools.at(pool.index).is_split && self.space.blocks[first].range() != place {
             return Ok(None);

@@ -12,7 +12,7 @@ use super::Heap;
 use super::gather::{Gather, Whose};
 use super::trim::Trim;
 use crate::plan::{Intent, Plan};
-use crate::policy::SegmentKind;
+use crate::policy::{self, SegmentKind};
 use crate::space::block::{BlockIndex, BlockState};
 use crate::state_machine::StateMachine;
 use crate::stats::RemapStats;
@@ -28,24 +28,46 @@ struct Compaction<'a> {
 }
 
 impl Heap {
-    /// Plans the next step towards a request of so many bytes that was refused for want of memory:
-    /// a move, or what has to go before one. `None` if there is nothing to be done, or nothing that
-    /// would suffice. To be called again until then, or until a plan fails.
+    /// Plans the next step towards so many bytes for a request, with room for the next move beside
+    /// them if that can be had: a move, or what has to go before one. `None` if there is nothing to
+    /// be done, or nothing that would suffice. To be called again until then, or until a plan
+    /// fails.
     pub fn plan_compaction_for(&mut self, bytes: u64) -> Option<Plan> {
         let needed_bytes = bytes.checked_next_multiple_of(self.vm.granule_bytes())?;
         let left_bytes = self.headroom.left_bytes(&self.stats);
-        let unused_bytes = self.unused_bytes().saturating_add(left_bytes);
-        let missing_bytes = needed_bytes.saturating_sub(unused_bytes);
-        if missing_bytes == 0 {
-            return None;
-        }
-        Compaction { heap: self }.plan(missing_bytes)
+        let at_hand_bytes = self.unused_bytes().saturating_add(left_bytes);
+        let with_room_bytes = needed_bytes.saturating_add(policy::ROOM_FOR_MOVES_BYTES);
+        let lacking_room_bytes = with_room_bytes.saturating_sub(at_hand_bytes);
+        let missing_bytes = needed_bytes.saturating_sub(at_hand_bytes);
+        let plan = (lacking_room_bytes > 0)
+            .then(|| Compaction { heap: self }.plan(lacking_room_bytes))
+            .flatten();
+        plan.or_else(|| {
+            let mut compaction = (missing_bytes > 0).then(|| Compaction { heap: self })?;
+            // Windows that wait for their next use keep handles where they are.
+            compaction.plan(missing_bytes).or_else(|| self.plan_eviction())
+        })
+    }
+
+    /// Whether a plan creates memory of what moves need as room.
+    pub(crate) fn takes_room_for_moves(&self, plan: &Plan) -> bool {
+        let creates =
+            matches!(plan.intent, Intent::Grow { created_bytes, .. } if created_bytes > 0);
+        let left_bytes = self.headroom.left_bytes(&self.stats);
+        creates && self.config().remaps && left_bytes < policy::ROOM_FOR_MOVES_BYTES
+    }
+
+    /// Takes a plan back that was not begun.
+    pub(crate) fn withdraw(&mut self, plan: Plan) {
+        let lacks_memory = self.headroom.lacks_memory();
+        self.abandon(plan, 0);
+        self.headroom.note_growth_failed(lacks_memory);
     }
 
     /// Plans the next step of moving all that can move, so that nothing unused is left in handles
     /// in use. `None` once that is so, or where nothing more can move.
     pub fn plan_full_compaction(&mut self) -> Option<Plan> {
-        Compaction { heap: self }.plan(0)
+        Compaction { heap: self }.plan(0).or_else(|| self.plan_eviction())
     }
 
     /// What is mapped away from home and what is pinned.
@@ -74,7 +96,7 @@ impl Heap {
 
 impl Compaction<'_> {
     /// Plans a step that leads to so many unused bytes more; of 0 bytes, to as many as there are.
-    fn plan(mut self, missing_bytes: u64) -> Option<Plan> {
+    fn plan(&mut self, missing_bytes: u64) -> Option<Plan> {
         if !self.heap.config().remaps {
             return None;
         }
@@ -84,8 +106,7 @@ impl Compaction<'_> {
         let candidates = self.candidates();
         let free_bytes: u64 = candidates.iter().map(|(one, _)| one.free_bytes(granule_bytes)).sum();
         if free_bytes < missing_bytes || candidates.is_empty() {
-            // Windows that wait for their next use keep handles where they are.
-            return self.heap.plan_eviction();
+            return None;
         }
         // By what it costs for each byte that is wanted.
         let price = |(one, _): &&Candidate| {

@@ -74,6 +74,13 @@ impl Heap {
             }
             match self.request_by(miss.pool, miss.stream, miss.bytes, miss.reuse, miss.look) {
                 Ok(Outcome::Granted(granted)) => return Next::Granted(granted),
+                Ok(Outcome::Plan(plan))
+                    if miss.may_make_room() && self.takes_room_for_moves(&plan) =>
+                {
+                    self.withdraw(plan);
+                    miss.has_made_room = true;
+                    return Next::Compact;
+                }
                 Ok(Outcome::Plan(plan)) => {
                     if matches!(plan.intent, Intent::Order { .. }) {
                         // Once in a try: whether it succeeds or the other stream is gone or

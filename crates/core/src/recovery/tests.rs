@@ -226,6 +226,8 @@ fn a_remap_without_mappings_is_refused_although_large_handles_were_before() {
                 Next::Granted(granted) => break granted.address,
                 Next::CarryOut(plan) => heap.carried_out(&mut miss, plan, Ok(1 << 40)),
                 Next::CollectFences => {}
+                // Nothing can move.
+                Next::Compact => miss.note(false),
                 next => panic!("{next:?}"),
             }
         });
@@ -252,6 +254,27 @@ fn a_remap_without_mappings_is_refused_although_large_handles_were_before() {
         }
     }
     assert_eq!(refused_remaps, 1);
+}
+
+/// Growth that would leave no room for a move waits until what can move has moved, once.
+#[test]
+fn the_last_of_a_device_is_taken_only_when_nothing_moves_for_it() {
+    for (limit_bytes, moves_first) in [(256 * MIB, false), (34 * MIB, true)] {
+        let mut heap = heap(limit_bytes);
+        let mut miss = miss(&mut heap, Captured::None);
+        assert!(matches!(next(&mut heap, &mut miss), Next::CollectFences));
+        let reservation = plan(&mut heap, &mut miss);
+        heap.carried_out(&mut miss, reservation, Ok(1 << 40));
+        if moves_first {
+            assert!(matches!(next(&mut heap, &mut miss), Next::Compact));
+            assert!(heap.plan_compaction_for(miss.bytes()).is_none());
+            miss.note(false);
+        }
+        assert!(matches!(plan(&mut heap, &mut miss).steps()[0], Step::Create { .. }));
+        // While anything is captured nothing moves.
+        let mut other = self::miss(&mut heap, Captured::Other);
+        while !matches!(next(&mut heap, &mut other), Next::CarryOut(_)) {}
+    }
 }
 
 #[test]

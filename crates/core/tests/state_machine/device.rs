@@ -39,7 +39,7 @@ pub struct Device {
     pub clocks: Clocks,
     /// Calls about memory so far.
     pub calls: u64,
-    capacity_bytes: u64,
+    pub capacity_bytes: u64,
     addresses_bytes: u64,
     granule_bytes: u64,
     /// Reserved ranges and plain allocations: start to size.

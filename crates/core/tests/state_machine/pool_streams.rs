@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use drystone_core::{Gauge, PoolStreamStats, SegmentView};
 
-use crate::reference::{Block, add, size_class};
+use crate::reference::{Block, add};
 
 /// Positions of a pool and a stream in the heap, and a size class.
 type Key = (usize, usize, usize);
@@ -19,7 +19,7 @@ pub struct PoolStreams {
 
 impl PoolStreams {
     fn key(&self, block: &Block) -> Key {
-        (self.pools[block.pool], block.stream.index(), size_class(block.requested) as usize)
+        (self.pools[block.pool], block.stream.index(), block.class as usize)
     }
 
     pub fn grant(&mut self, block: &Block) {

@@ -29,6 +29,8 @@ pub struct Block {
     pub address: u64,
     pub requested: u64,
     pub bytes: u64,
+    /// Whose memory it lies in.
+    pub class: SizeClass,
     pub pool: usize,
     pub stream: StreamId,
     /// Streams recorded beside its own.
@@ -99,7 +101,7 @@ impl Reference {
     }
 
     pub fn grant(&mut self, address: u64, block: Block) {
-        self.each_scale(block.requested, |stats| {
+        self.each_scale(block.class, |stats| {
             add(&mut stats.requested_bytes, block.requested);
             add(&mut stats.allocated_bytes, block.bytes);
             add(&mut stats.active_bytes, block.bytes);
@@ -113,7 +115,7 @@ impl Reference {
     /// The program gives a block back; the caller says what becomes of it.
     pub fn free(&mut self, address: u64) -> Block {
         let block = self.live.remove(&address).expect("a live block");
-        self.each_scale(block.requested, |stats| {
+        self.each_scale(block.class, |stats| {
             stats.allocated_bytes.current -= block.bytes;
             stats.allocations.current -= 1;
         });
@@ -122,7 +124,7 @@ impl Reference {
 
     /// No stream uses the block any more.
     pub fn complete(&mut self, block: &Block) {
-        self.each_scale(block.requested, |stats| {
+        self.each_scale(block.class, |stats| {
             stats.requested_bytes.current -= block.requested;
             stats.active_bytes.current -= block.bytes;
             stats.active_blocks.current -= 1;
@@ -191,9 +193,9 @@ impl Reference {
         self.away.iter().filter(|(_, (_, a))| is_quarantined(a)).map(|(&at, _)| at).collect()
     }
 
-    fn each_scale(&mut self, requested: u64, mut change: impl FnMut(&mut SizeClassStats)) {
+    fn each_scale(&mut self, class: SizeClass, mut change: impl FnMut(&mut SizeClassStats)) {
         change(&mut self.stats.all);
-        change(&mut self.stats.classes[size_class(requested) as usize]);
+        change(&mut self.stats.classes[class as usize]);
     }
 
     /// The heap's statistics are what was counted here. Reserved bytes and segments are compared

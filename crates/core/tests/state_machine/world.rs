@@ -18,7 +18,7 @@ use drystone_core::{
 };
 
 use crate::device::Device;
-use crate::reference::{Away, Block, Reference, size_class};
+use crate::reference::{Away, Block, Reference};
 use pins::Pinned;
 pub use plans::{Carried, Fate};
 use plans::{Flight, Purpose};
@@ -335,7 +335,7 @@ impl World {
             let is_requested = state != BlockState::Quarantined;
             let pool = self.pools[block.pool].0.index();
             let (found_pool, class, view) = found.remove(&address).expect("a block");
-            assert_eq!((found_pool, class), (pool, size_class(block.requested)));
+            assert_eq!((found_pool, class), (pool, block.class));
             assert_eq!((view.address, view.bytes, view.state), (address, block.bytes, state));
             assert_eq!(view.requested_bytes, if is_requested { block.requested } else { 0 });
             assert_eq!(view.stream, block.stream.index());

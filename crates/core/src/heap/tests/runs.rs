@@ -35,6 +35,35 @@ fn run(heap: &mut Heap, stream: StreamId, bytes: u64) -> (Option<(u64, u64)>, us
     (place, LOOKED.get())
 }
 
+/// Until then they do not share a segment.
+#[test]
+fn where_there_is_no_more_memory_small_blocks_and_large_ones_share_it() {
+    let mut heap = heap();
+    let stream = heap.add_stream();
+    let large = [(); 4].map(|()| take(&mut heap, stream, 3 * MIB / 2));
+    let small = take(&mut heap, stream, KIB);
+    assert!(small.address.abs_diff(large[0].address) > 1 << 30, "they share a segment");
+    let reserved_bytes = heap.stats().all.reserved_bytes.current;
+    heap.set_limit(reserved_bytes);
+    // No whole granule is free with it.
+    give(&mut heap, large[1]);
+    let filling = take(&mut heap, stream, MIB);
+    assert!(small.address.abs_diff(filling.address) < 2 * MIB);
+    let beside = take(&mut heap, stream, MIB);
+    assert_eq!(beside.address, large[1].address);
+    heap.check().unwrap();
+    let mut refuses = |heap: &mut Heap| {
+        heap.request(PoolId::DEFAULT, stream, 3 * MIB / 2, Reuse::MayWait).is_err()
+    };
+    assert!(refuses(&mut heap));
+    give(&mut heap, filling);
+    let other = take(&mut heap, stream, 3 * MIB / 2);
+    assert!(other.address.abs_diff(small.address) < 2 * MIB);
+    assert!(refuses(&mut heap));
+    assert_eq!(heap.stats().all.reserved_bytes.current, reserved_bytes);
+    heap.check().unwrap();
+}
+
 /// Behind more blocks than the search for its reason walks.
 #[test]
 fn p3_a_bad_free_is_explained_among_many_blocks() {

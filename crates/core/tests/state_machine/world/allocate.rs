@@ -1,8 +1,8 @@
 //! Allocating: a request, the plans it takes, and what a granted block must be.
 
 use drystone_core::{
-    BlockState, Captured, Granted, Miss, Next, RequestError, Reuse, SegmentKind, SegmentView,
-    SizeError, StateMachine, Stats, Step, StreamError, StreamId, size,
+    BlockState, Captured, Granted, Miss, Next, Plan, RequestError, Reuse, SegmentKind, SegmentView,
+    SizeClass, SizeError, StateMachine, Stats, Step, StreamError, StreamId, size,
 };
 
 use super::World;
@@ -42,11 +42,18 @@ impl World {
         let (mut has_failed, mut has_waited) = (false, false);
         for round in 0..PLANS_MAX {
             let mut next = self.heap.next(&mut miss);
-            while matches!(next, Next::CollectFences | Next::LookAtDevice) {
+            let is_first_move = |miss: &Miss<()>, next: &Next<Plan, ()>| {
+                matches!(next, Next::Compact) && miss.is_trying()
+            };
+            while matches!(next, Next::CollectFences | Next::LookAtDevice)
+                || is_first_move(&miss, &next)
+            {
                 if matches!(next, Next::LookAtDevice) {
                     miss.note_free(Some(self.device.free_bytes()));
                     // What it has left may be why the request is refused, and not the heap's limit.
                     has_failed = true;
+                } else if matches!(next, Next::Compact) {
+                    miss.note(self.compact(Some(bytes), Fate::Complete));
                 }
                 // The host is told of fences by transitions alone.
                 next = self.heap.next(&mut miss);
@@ -131,7 +138,7 @@ impl World {
     /// The request's own free list has no block for it: growing is called for (B28).
     pub(super) fn assert_nothing_fits(&self, request: Request) {
         for segment in self.heap.snapshot() {
-            if segment.pool != request.pool || segment.class != size_class(request.bytes) {
+            if segment.pool != request.pool {
                 continue;
             }
             let fits = segment.blocks.iter().find(|block| {
@@ -170,10 +177,38 @@ impl World {
         let Request { pool, stream, bytes: requested } = request;
         let uses = Vec::new();
         let is_worked = is_usable;
-        let block =
-            Block { address, requested, bytes, pool, stream, uses, work, is_worked, physical };
+        let class = self.class_at(address);
+        assert!(class == size_class(requested) || self.is_full(bytes), "{grant:?} is of {class:?}");
+        let block = Block {
+            address,
+            requested,
+            bytes,
+            class,
+            pool,
+            stream,
+            uses,
+            work,
+            is_worked,
+            physical,
+        };
         self.reference.grant(address, block);
         assert_eq!(self.heap.size_of(address), Ok((bytes, requested)));
         address
+    }
+
+    /// Whose memory an address lies in.
+    fn class_at(&self, address: u64) -> SizeClass {
+        let segments = self.heap.snapshot();
+        let holds = |segment: &&SegmentView| {
+            (segment.address..segment.address + segment.bytes).contains(&address)
+        };
+        segments.iter().find(holds).expect("a segment").class
+    }
+
+    /// Whether a block of so many bytes may be served by memory of the other class: there is no
+    /// more, but for what a segment rounds up.
+    fn is_full(&self, bytes: u64) -> bool {
+        let bytes = bytes + (32 << 20) + self.reserved_bytes() + self.planned_bytes();
+        bytes > self.heap.config().limit_bytes.min(self.device.capacity_bytes)
     }
 }
