@@ -118,6 +118,12 @@ pub enum Violation {
         /// The stream.
         stream: Stream,
     },
+    /// The thread that holds streams makes a call that may wait for them: for ever.
+    #[error("{function} was called by the thread that holds streams, which it may wait for")]
+    WaitsForItself {
+        /// The function.
+        function: &'static str,
+    },
     /// A block lies, at least in part, where a kernel would fault.
     #[error("block {address:#x} (+{bytes}) is not wholly in memory that kernels can reach")]
     NotAccessible {

@@ -36,6 +36,7 @@ fn create(stream: Out<Raw>, flags: u32, priority: i32) -> Outcome {
     }
     let device = current()?;
     stream.check()?;
+    device.sim.wait_for_held("cuStreamCreate");
     let value = device.sim.create_stream_of(context::of(Raw(0))?).0;
     let priority = priority.clamp(PRIORITY, 0);
     let record = StreamRecord { flags, priority, context: context::current_raw() };
@@ -77,6 +78,7 @@ api! {
 
     fn cuStreamDestroy_v2 = cuStreamDestroy (stream: Raw) |call| {
         let (device, value) = resolve(stream, Kind::Stream)?;
+        device.sim.wait_for_held("cuStreamDestroy");
         device.sim.destroy_stream(Stream(value))?;
         device.tables.lock().streams.remove(&value);
         Ok(())
