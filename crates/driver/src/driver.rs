@@ -152,9 +152,9 @@ pub trait Driver: Send + Sync {
     /// as if nothing had been asked. Calls that map, unmap and open memory are allowed meanwhile,
     /// and return. One hold lasts at a time.
     ///
-    /// Errors: `NotReady` (a stream had more to do, or another hold lasts), `CaptureUnsupported` (one
-    /// is captured), `InvalidHandle`, `NotSupported` (the device cannot hold streams, or its calls
-    /// that map memory wait for them).
+    /// Errors: `NotReady` (a stream had more to do, or another hold lasts), `CaptureUnsupported`
+    /// (one is captured), `InvalidHandle`, `NotSupported` (the device cannot hold streams, or its
+    /// calls that map memory wait for them).
     fn hold(&self, streams: &[Stream]) -> Result<Hold, DriverError> {
         let _ = streams;
         Err(DriverError::new(Call::Hold, ErrorCode::NotSupported))

@@ -5,7 +5,7 @@ use crate::clock::Clock;
 use crate::config::SimConfig;
 use crate::event::Events;
 use crate::fault::Faults;
-use crate::held::{Held, Moved};
+use crate::held::{Bystanders, Held, Moved};
 use crate::legality::{Legality, Rule};
 use crate::memory::Memory;
 use crate::oracle::Oracle;
@@ -46,6 +46,7 @@ pub(crate) struct State {
     /// Streams that stand still.
     pub(crate) held: Vec<Held>,
     pub(crate) moved: Moved,
+    pub(crate) bystanders: Bystanders,
     /// When the copies that were begun are done, and between which addresses they are.
     pub(crate) copied_until_ns: u64,
     pub(crate) copies: Vec<(u64, u64)>,
@@ -68,6 +69,7 @@ impl State {
             peers: Vec::new(),
             held: Vec::new(),
             moved: Moved::default(),
+            bystanders: Bystanders::default(),
             copied_until_ns: 0,
             copies: Vec::new(),
             faults: Faults::default(),

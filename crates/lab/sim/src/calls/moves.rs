@@ -75,6 +75,9 @@ impl State {
             self.moved.held_ns += held_ns;
             self.moved.longest_ns = self.moved.longest_ns.max(held_ns);
         }
+        if !over.is_empty() {
+            self.check_peers();
+        }
         let Some(oracle) = self.oracle.as_mut().filter(|_| !over.is_empty()) else { return };
         for (address, bytes) in oracle.live() {
             let pieces = self.memory.resolve(address, bytes);
