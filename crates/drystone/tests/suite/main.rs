@@ -6,11 +6,11 @@
 //! block. On top: `behaviour` (the contract, on any device), `on_remap` (of failures), `ending`
 //! (what only a simulated device can be made to do), `cuda` (contexts, threads, exit and forks),
 //! `faults` (every driver call fails once), `seeds` (random runs), `sharing` (memory between
-//! streams), `mutants` (the oracle catches what it must), `moves` (live memory that gets other
-//! memory), `move_mutants` (moves with a bug are caught), `chaos` (all at once, on a device that
-//! fails at random), `contexts` (that the program made), `callbacks` (code of the program within
-//! the library), `growable` (memory that grows in place), `handles` (of programs that hold much),
-//! `passing` (streams that may vanish), `price` (time for memory), `questions` (about streams),
+//! streams), `mutants` and `move_mutants` (the oracle catches what it must), `moves` (live memory
+//! that gets other memory), `chaos` (all at once, on a device that fails at random), `contexts`
+//! (that the program made), `callbacks` (code of the program within the library), `growable`
+//! (memory that grows in place), `handles` (of programs that hold much), `passing` (streams that
+//! may vanish), `price` (time for memory), `questions` (about streams), `ranks` (two at once),
 //! `backends`, `threads`, `traces` (of real programs). Test names cite invariants (`i14_`),
 //! promises (`p4_`) and the bugs of other allocators they guard against (`b29_`).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails fails its test")]
@@ -40,6 +40,7 @@ mod on_remap;
 mod passing;
 mod price;
 mod questions;
+mod ranks;
 mod seeds;
 mod sharing;
 mod threads;

@@ -89,8 +89,9 @@ impl SimDevice {
     ///
     /// Errors: `InvalidHandle`, `CaptureUnsupported` (one is captured).
     pub fn hold_until(&self, streams: Vec<Stream>, gate: Gate) -> Result<bool, ErrorCode> {
+        let comes_by = self.comes_by(&streams);
         let mut state = self.inner.state.lock();
-        let has_arrived = state.arrive(&streams)?;
+        let has_arrived = comes_by && state.arrive(&streams)?;
         state.keep(streams, Some(gate));
         Ok(has_arrived)
     }

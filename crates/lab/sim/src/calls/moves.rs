@@ -44,13 +44,21 @@ impl State {
         if idle_ns > most_ns {
             return Ok(false);
         }
+        if !self.runs(Some(streams)) {
+            self.see_idle(streams)?;
+        }
+        Ok(true)
+    }
+
+    /// The host knows of streams that they have come to a stop.
+    pub(crate) fn see_idle(&mut self, streams: &[Stream]) -> Result<(), ErrorCode> {
         for &stream in streams {
             let index = self.streams.get(stream)?.index;
             if let Some(oracle) = &mut self.oracle {
                 oracle.order.host_observes_stream(index);
             }
         }
-        Ok(true)
+        Ok(())
     }
 
     /// From now on these streams stand still.
@@ -85,6 +93,26 @@ impl State {
         }
     }
 
+    /// Whether one of these stands still.
+    pub(crate) fn holds_one_of(&mut self, streams: &[Stream]) -> bool {
+        let is_one = |held: &Held| held.streams.iter().any(|stream| streams.contains(stream));
+        self.holds_any() && self.held.iter().any(is_one)
+    }
+
+    /// Whether the calling thread holds one of these streams, or any.
+    pub(crate) fn holds_itself(&mut self, streams: Option<&[Stream]>) -> bool {
+        let is_meant = |stream: &Stream| streams.is_none_or(|all| all.contains(stream));
+        let own = thread::current().id();
+        let is_one = |held: &Held| held.thread == own && held.streams.iter().any(is_meant);
+        self.holds_any() && self.held.iter().any(is_one)
+    }
+
+    /// Whether it holds streams until it makes another call.
+    pub(crate) fn holds_by_call(&self) -> bool {
+        let own = thread::current().id();
+        self.held.iter().any(|held| held.thread == own && held.gate.is_none())
+    }
+
     /// Whether any stream stands still.
     pub(crate) fn holds_any(&mut self) -> bool {
         self.end_holds(|held| held.gate.as_ref().is_some_and(|gate| (gate.0)()));
@@ -117,8 +145,7 @@ impl State {
         if !self.holds_any() {
             return false;
         }
-        let own = thread::current().id();
-        if self.held.iter().any(|held| held.thread == own) {
+        if self.holds_itself(None) {
             self.log.add(Violation::WaitsForItself { function });
             return false;
         }
