@@ -18,9 +18,9 @@ from cuda import MIB, tell
 from tight import leave
 from train import begin
 
-SIZE, ROOM, KEPT = 12 * MIB, 2048 * MIB, 16
+SIZE, ROOM, KEPT = 3 * MIB, 2048 * MIB, 16
 #: What a live tensor touches at most, in granules.
-TOUCHED = SIZE + 2 * MIB
+TOUCHED = 6 * MIB
 
 
 def sparse() -> list:
