@@ -185,6 +185,7 @@ fn measurements_run_from_start_to_end_on_the_simulated_device() {
     };
     let names = [
         "probe",
+        "holds",
         "aliases",
         "growth",
         "ranges",

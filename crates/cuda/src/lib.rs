@@ -7,19 +7,21 @@
 //! Keeps three promises: no CUDA call is made once process exit began or in a forked child (P6);
 //! the calling thread's current context is after every call what it was before; nothing panics.
 //! Bottom first: `process`, `failure`, `calls` (the only one that calls cudarc's functions),
-//! `current`, `primary`, `sharing`, `holding`, `device`, `driver`.
+//! `current`, `primary`, `sharing`, `gate`, `trial`, `holding`, `device`, `driver`.
 
 mod calls;
 mod current;
 mod device;
 mod driver;
 mod failure;
+mod gate;
 mod holding;
 mod open_error;
 mod primary;
 mod process;
 mod properties;
 mod sharing;
+mod trial;
 
 pub use device::{CudaDevice, CudaOptions, device_count};
 pub use open_error::OpenError;

@@ -150,11 +150,11 @@ pub trait Driver: Send + Sync {
     ///
     /// Waits for 2 ms at most. A stream that is not idle by then is no reason to go on: all go on
     /// as if nothing had been asked. Calls that map, unmap and open memory are allowed meanwhile,
-    /// and return.
+    /// and return. One hold lasts at a time.
     ///
-    /// Errors: `NotReady` (a stream had more to do), `CaptureUnsupported` (one is captured),
-    /// `InvalidHandle`, `NotSupported` (the device cannot hold streams, or its calls that map
-    /// memory wait for them).
+    /// Errors: `NotReady` (a stream had more to do, or another hold lasts), `CaptureUnsupported`
+    /// (one is captured), `InvalidHandle`, `NotSupported` (the device cannot hold streams, or its
+    /// calls that map memory wait for them).
     fn hold(&self, streams: &[Stream]) -> Result<Hold, DriverError> {
         let _ = streams;
         Err(DriverError::new(Call::Hold, ErrorCode::NotSupported))
@@ -173,7 +173,10 @@ pub trait Driver: Send + Sync {
         Err(DriverError::new(Call::Copy, ErrorCode::NotSupported).with_figures(bytes, from.min(to)))
     }
 
-    /// Blocks the host until every copy that was begun is complete.
+    /// Blocks the host until every copy that was begun is complete: not for ever, since what is
+    /// held may be in the way of copies.
+    ///
+    /// Errors: `NotReady` (they were not in time, and go on), `NotSupported`.
     fn finish_copies(&self) -> Result<(), DriverError> {
         Err(DriverError::new(Call::FinishCopies, ErrorCode::NotSupported))
     }

@@ -17,6 +17,10 @@ const PORTABLE: u32 = 1;
 /// `CU_STREAM_NON_BLOCKING`
 const NON_BLOCKING: u32 = 1;
 
+fn operation(kind: u64, word: *const AtomicU32, number: u32) -> Operation {
+    [kind, word.expose_provenance() as u64, number.into(), 0, 0, 0]
+}
+
 impl Cuda {
     /// Words of pinned memory that the device writes and reads, all 0. Never freed.
     pub(crate) fn words(&self, count: usize) -> Result<NonNull<AtomicU32>, Failure> {
@@ -50,6 +54,15 @@ impl Cuda {
         Ok(flags & NON_BLOCKING == 0)
     }
 
+    /// Whether all that was queued on a stream is done.
+    pub(crate) fn is_idle(&self, stream: u64) -> Result<bool, Failure> {
+        // SAFETY: no pointer is passed.
+        match self.check(unsafe { (self.table.cuStreamQuery)(pointer(stream)) }) {
+            Err(failure) if failure.number == Failure::NOT_READY => Ok(false),
+            done => done.map(|()| true),
+        }
+    }
+
     /// Lets a stream write a number into a word, and then wait until another is at least that. One
     /// call: nothing that others queue comes between.
     pub(crate) fn queue_hold(
@@ -59,13 +72,23 @@ impl Cuda {
         open: *const AtomicU32,
         number: u32,
     ) -> Result<(), Failure> {
-        let address = |word: *const AtomicU32| word.expose_provenance() as u64;
-        let operations: [Operation; 2] = [
-            [WRITE, address(arrived), number.into(), 0, 0, 0],
-            [WAIT, address(open), number.into(), 0, 0, 0],
-        ];
+        let wait = operation(WAIT, open, number);
+        self.queue_operations(stream, &[operation(WRITE, arrived, number), wait])
+    }
+
+    /// Lets a stream write a number into a word.
+    pub(crate) fn queue_write(
+        &self,
+        stream: u64,
+        word: *const AtomicU32,
+        number: u32,
+    ) -> Result<(), Failure> {
+        self.queue_operations(stream, &[operation(WRITE, word, number)])
+    }
+
+    fn queue_operations(&self, stream: u64, operations: &[Operation]) -> Result<(), Failure> {
         let (count, first) = (operations.len() as u32, operations.as_ptr());
-        // SAFETY: reads the two; the words are pinned memory that is never freed.
+        // SAFETY: reads them; their words are pinned memory that is never freed.
         self.check(unsafe { (self.table.cuStreamBatchMemOp_v2)(pointer(stream), count, first, 0) })
     }
 

@@ -79,6 +79,7 @@ table! {
     cuEventSynchronize(Pointer);
     cuStreamWaitEvent(Pointer, Pointer, c_uint);
     cuStreamSynchronize(Pointer);
+    cuStreamQuery(Pointer);
     cuStreamGetCtx(Pointer, *mut Pointer);
     cuStreamGetCtx_v2(Pointer, *mut Pointer, *mut Pointer);
     cuStreamGetId(Pointer, *mut u64);

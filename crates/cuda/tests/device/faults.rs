@@ -114,12 +114,26 @@ fn simulated() -> Option<Library> {
 /// Makes the n-th call of a function from now on fail once with an unknown error, where the driver
 /// can be told to.
 pub(crate) fn fail_once(function: &CStr, nth: u64) -> bool {
+    fail(function, nth, false, 999)
+}
+
+/// The same with an error by its number, for ever where that is asked for.
+pub(crate) fn fail(function: &CStr, nth: u64, for_ever: bool, number: c_int) -> bool {
     let Some(library) = simulated() else { return false };
     // SAFETY: the function has this signature.
     let fail = unsafe { library.get::<Fail>("simcuda_fail") }.unwrap();
     // SAFETY: reads the name.
-    assert_eq!(unsafe { fail(0, function.as_ptr(), nth, 0, 999) }, 0);
+    let planned = unsafe { fail(0, function.as_ptr(), nth, for_ever.into(), number) };
+    assert_eq!(planned, 0);
     true
+}
+
+/// No call fails any more by plan.
+pub(crate) fn clear_faults() {
+    let Some(library) = simulated() else { return };
+    // SAFETY: the function has this signature.
+    let clear = unsafe { library.get::<extern "C" fn(c_int) -> c_int>("simcuda_clear_faults") };
+    assert_eq!(clear.unwrap()(0), 0);
 }
 
 /// Whether the driver is the simulated one.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use drystone_cuda::CudaDevice;
 use drystone_driver::{Call, CaptureStatus, Driver, ErrorCode, Handle, Stream};
 
-use crate::faults::{fail_once, is_simulated};
+use crate::faults::{clear_faults, fail, fail_once, is_simulated};
 use crate::raw;
 use crate::scenario::open_at;
 
@@ -27,7 +27,8 @@ fn pattern(seed: u8) -> Vec<u8> {
 
 #[test]
 fn memory_moves_behind_its_address_while_streams_are_held() {
-    crate::scenario!(1, "", || {
+    // A strict device ends the process where a call is made that waits for what is held.
+    crate::scenario!(1, ",strict:true", || {
         let device = open_at(0);
         raw::set_current(raw::primary(0));
         let streams = [raw::create_stream(), raw::create_stream()].map(Stream);
@@ -106,6 +107,99 @@ fn streams_are_not_held_where_mapping_memory_would_wait_for_them() {
         device.unmap(address, GRANULE).unwrap();
         device.release(handle).unwrap();
         raw::destroy_stream(stream.0);
+    });
+}
+
+/// A move holds the default stream, and so does what finds out whether moves work.
+#[test]
+fn streams_are_not_held_where_mapping_memory_would_wait_for_the_default_one() {
+    crate::scenario!(1, ",maps_under_default_hold:false,strict:true", || {
+        let device = open_at(0);
+        raw::set_current(raw::primary(0));
+        let stream = Stream(raw::create_stream());
+        match device.hold(&[stream]) {
+            Ok(hold) => {
+                device.let_go(hold);
+                assert!(!is_simulated());
+            }
+            Err(error) => assert_eq!(error.code, ErrorCode::NotSupported),
+        }
+        let (address, _) = mapped(&device, 1);
+        raw::write(address, &pattern(5));
+        assert_eq!(raw::read(address, 4096), pattern(5));
+        raw::destroy_stream(stream.0);
+    });
+}
+
+/// With as many streams that wait as the device has queues, a copy would never come to its turn.
+#[test]
+fn streams_are_held_only_where_copies_pass_by_them() {
+    crate::scenario!(1, ",connections:4,strict:true", || {
+        let device = open_at(0);
+        raw::set_current(raw::primary(0));
+        let streams = [(); 5].map(|()| Stream(raw::create_stream()));
+        // The default one is a third.
+        let hold = device.hold(&streams[..2]).unwrap();
+        device.let_go(hold);
+        for count in 3..=5 {
+            match device.hold(&streams[..count]) {
+                Ok(hold) => {
+                    device.let_go(hold);
+                    assert!(!is_simulated());
+                }
+                Err(error) => assert_eq!(error.code, ErrorCode::NotReady),
+            }
+            streams.iter().for_each(|&stream| device.synchronize_stream(stream).unwrap());
+        }
+        let hold = device.hold(&streams[..2]).unwrap();
+        device.let_go(hold);
+        streams.iter().for_each(|stream| raw::destroy_stream(stream.0));
+    });
+}
+
+/// The end of a hold lets those before it go, too: so there is one at a time.
+#[test]
+fn a_hold_is_refused_while_another_lasts_and_does_not_end_it() {
+    crate::scenario!(1, "", || {
+        let device = open_at(0);
+        raw::set_current(raw::primary(0));
+        let (address, _) = mapped(&device, 1);
+        let hold = device.hold(&[]).unwrap();
+        let (begun, pause) = (Instant::now(), Duration::from_millis(30));
+        thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                raw::set_current(raw::primary(0));
+                let error = device.hold(&[]).unwrap_err();
+                assert_eq!((error.call, error.code), (Call::Hold, ErrorCode::NotReady));
+                raw::write(address, &pattern(3));
+                begun.elapsed()
+            });
+            thread::sleep(pause);
+            device.let_go(hold);
+            let waited = other.join().unwrap();
+            assert!(waited >= pause / 2 || !is_simulated(), "{waited:?}");
+        });
+        let hold = device.hold(&[]).unwrap();
+        device.let_go(hold);
+    });
+}
+
+/// Something that is held may be in the way of a copy: then all go on, and nothing has changed.
+#[test]
+fn copies_are_not_waited_for_without_an_end() {
+    crate::scenario!(1, "", || {
+        let device = open_at(0);
+        raw::set_current(raw::primary(0));
+        let (address, _) = mapped(&device, 1);
+        let hold = device.hold(&[]).unwrap();
+        device.copy(address, address + 512, 512).unwrap();
+        if fail(c"cuStreamQuery", 1, true, 600) {
+            let error = device.finish_copies().unwrap_err();
+            assert_eq!((error.call, error.code), (Call::FinishCopies, ErrorCode::NotReady));
+            clear_faults();
+        }
+        device.let_go(hold);
+        device.finish_copies().unwrap();
     });
 }
 

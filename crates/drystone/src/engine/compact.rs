@@ -29,7 +29,12 @@ impl Engine {
     /// From now on every stream that may use memory is known, or told of by this.
     pub(crate) fn know_all_streams(&self, others: OtherStreams) {
         self.executor.streams.know_all(others);
-        // What it takes to hold streams is found out while there is memory.
+        if self.executor.calling_out.refuse_within().is_err() {
+            return;
+        }
+        // What it takes to hold streams is found out while there is memory, as moves hold them: no
+        // capture begins meanwhile that somebody announces, which the hold would break.
+        let _growth = self.growth.lock();
         let is_free = matches!(self.backend, BackendState::Heap(_))
             && self.refuse_at_the_end().is_ok()
             && self.executor.refuse_in_capture(Call::Hold).is_ok();

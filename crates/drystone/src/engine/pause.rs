@@ -31,7 +31,8 @@ impl Pause {
 
     /// A plan that moves memory failed.
     pub(super) fn note_failure(&mut self, error: &DriverError) {
-        if error.call == Call::Hold {
+        // Copies that were not in time stand behind a stream that is held.
+        if matches!(error.call, Call::Hold | Call::FinishCopies) {
             self.is_for_good |= error.code == ErrorCode::NotSupported;
             self.last = (self.last * 2).max(PAUSE);
             self.until = Some(Instant::now() + self.last);

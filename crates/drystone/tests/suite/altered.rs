@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use drystone::driver::{
     Call, CaptureMode, CaptureStatus, Descriptor, DeviceInfo, Driver, DriverError, Event, Handle,
-    MemoryInfo, MemoryPool, MemoryPoolConfig, MemoryPoolUsage, Stream, StreamUid,
+    Hold, MemoryInfo, MemoryPool, MemoryPoolConfig, MemoryPoolUsage, Stream, StreamUid,
 };
 
 type Result<T> = std::result::Result<T, DriverError>;
@@ -51,6 +51,31 @@ pub trait Alteration: Send + Sync {
     }
 
     fn synchronize_device(&self) -> Option<Result<()>> {
+        None
+    }
+
+    fn capture_status(&self) -> Option<Result<CaptureStatus>> {
+        None
+    }
+
+    fn hold(&self, _inner: &dyn Driver, _streams: &[Stream]) -> Option<Result<Hold>> {
+        None
+    }
+
+    /// Whether the streams go on.
+    fn lets_go(&self) -> bool {
+        true
+    }
+
+    fn copy(&self, _inner: &dyn Driver, _to: u64, _from: u64, _bytes: u64) -> Option<Result<()>> {
+        None
+    }
+
+    fn finish_copies(&self, _inner: &dyn Driver) -> Option<Result<()>> {
+        None
+    }
+
+    fn set_access(&self, _at: (u64, u64)) -> Option<Result<()>> {
         None
     }
 }
@@ -120,13 +145,48 @@ impl<A: Alteration> Driver for Altered<A> {
         altered.unwrap_or_else(|| self.inner.free_async(address, stream))
     }
 
+    fn hold(&self, streams: &[Stream]) -> Result<Hold> {
+        self.alteration.before(Call::Hold);
+        let altered = self.alteration.hold(&*self.inner, streams);
+        altered.unwrap_or_else(|| self.inner.hold(streams))
+    }
+
+    fn let_go(&self, hold: Hold) {
+        if self.alteration.lets_go() {
+            self.inner.let_go(hold);
+        }
+    }
+
+    fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<()> {
+        self.alteration.before(Call::Copy);
+        let altered = self.alteration.copy(&*self.inner, to, from, bytes);
+        altered.unwrap_or_else(|| self.inner.copy(to, from, bytes))
+    }
+
+    fn finish_copies(&self) -> Result<()> {
+        self.alteration.before(Call::FinishCopies);
+        let altered = self.alteration.finish_copies(&*self.inner);
+        altered.unwrap_or_else(|| self.inner.finish_copies())
+    }
+
+    fn set_access(&self, address: u64, bytes: u64) -> Result<()> {
+        self.alteration.before(Call::SetAccess);
+        let altered = self.alteration.set_access((address, bytes));
+        altered.unwrap_or_else(|| self.inner.set_access(address, bytes))
+    }
+
+    fn capture_status(&self, stream: Stream) -> Result<CaptureStatus> {
+        self.alteration.before(Call::CaptureStatus);
+        let altered = self.alteration.capture_status();
+        altered.unwrap_or_else(|| self.inner.capture_status(stream))
+    }
+
     hand_on! {
         MemoryInfo memory_info() -> MemoryInfo;
         Reserve reserve(bytes: u64, alignment: u64) -> u64;
         Unreserve unreserve(address: u64, bytes: u64) -> ();
         Create create(bytes: u64) -> Handle;
         Release release(handle: Handle) -> ();
-        SetAccess set_access(address: u64, bytes: u64) -> ();
         Unmap unmap(address: u64, bytes: u64) -> ();
         Export export(handle: Handle) -> Descriptor;
         Import import(descriptor: &Descriptor) -> Handle;
@@ -141,7 +201,6 @@ impl<A: Alteration> Driver for Altered<A> {
         SynchronizeEvent synchronize_event(event: Event) -> ();
         SynchronizeStream synchronize_stream(stream: Stream) -> ();
         StreamUid stream_uid(stream: Stream) -> StreamUid;
-        CaptureStatus capture_status(stream: Stream) -> CaptureStatus;
         ExchangeCaptureMode exchange_capture_mode(mode: CaptureMode) -> CaptureMode;
     }
 

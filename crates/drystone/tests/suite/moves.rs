@@ -17,7 +17,7 @@ use crate::sim::{GIB, MIB, watched};
 use crate::simcuda;
 
 /// What there is of the device, and a program that has all of it in large handles.
-const TOTAL: u64 = GIB;
+pub const TOTAL: u64 = GIB;
 
 fn program(config: SimConfig) -> (Program, SimDevice) {
     let device = SimDevice::new(SimConfig { total_bytes: TOTAL, ..config });
@@ -33,7 +33,7 @@ fn closed(config: SimConfig) -> (Program, SimDevice) {
 }
 
 /// Fills the device, and frees all but one block of 3 MiB in each 16: those that stay.
-fn sparse(program: &Program, lane: Lane) -> Vec<Block> {
+pub fn sparse(program: &Program, lane: Lane) -> Vec<Block> {
     let mut blocks = Vec::new();
     while let Ok(block) = program.try_allocate(lane, 3 * MIB) {
         blocks.push(block);
@@ -56,12 +56,12 @@ fn refused(program: &Program, lane: Lane, bytes: u64) -> Box<OutOfMemory> {
     }
 }
 
-fn moves(program: &Program) -> u64 {
+pub fn moves(program: &Program) -> u64 {
     program.allocator.stats().moves
 }
 
 /// What fits beside what was kept, but for parts of granules.
-fn rest(kept: &[Block]) -> u64 {
+pub fn rest(kept: &[Block]) -> u64 {
     let touched = |block: &Block| {
         (block.address + block.bytes).next_multiple_of(2 * MIB)
             - block.address / (2 * MIB) * (2 * MIB)
@@ -370,6 +370,23 @@ fn p4_no_byte_is_lost_whatever_two_calls_fail() {
             }
         }
     }
+}
+
+/// They stand behind a stream that is held: held again at once, it would be in their way again.
+#[test]
+fn copies_that_are_not_in_time_are_a_reason_to_leave_streams_alone() {
+    let (program, device) = closed(watched());
+    let lane = program.lane();
+    let kept = sparse(&program, lane);
+    let (call, code) = (Call::FinishCopies, ErrorCode::NotReady);
+    device.install_fault(FaultPlan { call, nth: 1, mode: FaultMode::Once, code });
+    let error = refused(&program, lane, rest(&kept));
+    assert_eq!((moves(&program), error.stays), (0, Some(Stays::BusyStreams)));
+    std::thread::sleep(Duration::from_millis(11));
+    let block = program.allocate(lane, rest(&kept));
+    program.free(block);
+    kept.into_iter().for_each(|block| program.free(block));
+    program.end();
 }
 
 /// Only where both the new and the old memory are refused again and again.

@@ -77,6 +77,11 @@ pub struct SimConfig {
     pub launch_queue: usize,
     /// Whether streams can be held while memory is mapped; otherwise they are not held.
     pub can_hold_streams: bool,
+    /// Whether the default stream can be among them.
+    pub can_hold_default_stream: bool,
+    /// How many queues the device has for its streams: so many that wait, and all others stand
+    /// behind them. 0 for a queue for each stream.
+    pub connections: usize,
     /// How many bytes a copy within the device reads or writes in a nanosecond.
     pub copied_bytes_per_ns: f64,
     /// Whether the oracle watches (`check_alloc`, `check_use`, `check_free`).
@@ -132,6 +137,8 @@ impl Default for SimConfig {
             // About so many launches fit into the queue of each stream (Stack Overflow 53970187).
             launch_queue: 1024,
             can_hold_streams: true,
+            can_hold_default_stream: true,
+            connections: 0,
             // Four fifths of what an A100-80G's data sheet says: 1.9 TB/s.
             copied_bytes_per_ns: 1500.0,
             oracle: false,

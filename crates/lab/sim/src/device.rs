@@ -89,15 +89,30 @@ impl SimDevice {
     ///
     /// Errors: `InvalidHandle`, `CaptureUnsupported` (one is captured).
     pub fn hold_until(&self, streams: Vec<Stream>, gate: Gate) -> Result<bool, ErrorCode> {
+        let comes_by = self.comes_by(&streams);
         let mut state = self.inner.state.lock();
-        let has_arrived = state.arrive(&streams)?;
+        let has_arrived = comes_by && state.arrive(&streams)?;
         state.keep(streams, Some(gate));
         Ok(has_arrived)
     }
 
-    /// Whether any stream is held at the moment.
-    pub fn holds_any(&self) -> bool {
-        self.inner.state.lock().holds_any()
+    /// Whether streams are held that calls wait for which map memory.
+    pub fn is_mapping_held(&self) -> bool {
+        self.inner.state.lock().is_mapping_held()
+    }
+
+    /// Whether work on a stream that is not held stands behind those that are.
+    pub fn is_behind_held(&self) -> bool {
+        self.inner.state.lock().is_behind_held()
+    }
+
+    /// Waits until no stream is held, as calls may that create or destroy: whether a driver lets
+    /// them wait for streams, nobody says. A violation by the thread that holds some.
+    pub fn wait_for_held(&self, function: &'static str) {
+        let mut state = self.inner.state.lock();
+        while state.waits_for_held(function) {
+            self.inner.let_go.wait_for(&mut state, Duration::from_micros(100));
+        }
     }
 
     /// Bytes are copied between two ranges that are mapped and open, in no stream's order.

@@ -101,6 +101,7 @@ impl Driver for SimDevice {
     }
 
     fn free(&self, address: u64) -> Result<()> {
+        self.wait_for_kernels(None, "cuMemFree");
         self.call(Call::Free, 0, address, |state| state.free(address))
     }
 
@@ -144,7 +145,9 @@ impl Driver for SimDevice {
     }
 
     fn hold(&self, streams: &[Stream]) -> Result<Hold> {
-        self.call(Call::Hold, 0, 0, |state| state.hold(streams))
+        let hold = self.call(Call::Hold, 0, 0, |state| state.hold(streams))?;
+        let held = [&[Stream::DEFAULT], streams].concat();
+        self.come_to_a_stop(hold, &held).map_err(|code| DriverError::new(Call::Hold, code))
     }
 
     fn let_go(&self, hold: Hold) {
@@ -191,6 +194,7 @@ impl Driver for SimDevice {
     }
 
     fn synchronize_stream(&self, stream: Stream) -> Result<()> {
+        self.wait_for_kernels(Some(&[stream]), "cuStreamSynchronize");
         self.call(Call::SynchronizeStream, 0, 0, |state| state.synchronize_stream(stream))
     }
 
@@ -231,6 +235,7 @@ impl SimDevice {
     /// # Errors
     /// `CaptureUnsupported`.
     pub fn synchronize_context(&self, context: Context) -> Result<()> {
+        self.wait_for_kernels(None, "cuCtxSynchronize");
         self.call(Call::SynchronizeDevice, 0, 0, |state| state.synchronize_context(context))
     }
 

@@ -180,6 +180,27 @@ impl SimDevice {
         }
     }
 
+    /// Somebody has registered memory by its address, such as a network card: whatever becomes of
+    /// the block, the memory behind these addresses must stay until
+    /// [`unregister`](Self::unregister).
+    pub fn register(&self, address: u64, bytes: u64) {
+        let state = &mut *self.inner.state.lock();
+        state.bystanders.registered.push((address, address + bytes));
+    }
+
+    /// Nobody reaches memory any more that was registered at this address.
+    pub fn unregister(&self, address: u64) {
+        let state = &mut *self.inner.state.lock();
+        state.bystanders.registered.retain(|&(from, _)| from != address);
+    }
+
+    /// Opens mapped memory to this device alone, as who forgets its peers does.
+    ///
+    /// Errors: as [`Driver::set_access`](drystone_driver::Driver::set_access).
+    pub fn set_access_alone(&self, address: u64, bytes: u64) -> Result<(), ErrorCode> {
+        self.inner.state.lock().memory.vm.set_access(address, bytes, 0)
+    }
+
     /// A block is about to be freed; a last kernel uses it on every stream that used it. To be
     /// called before the allocator learns of the free.
     pub fn check_free(&self, address: u64) {

@@ -27,6 +27,16 @@ impl fmt::Debug for Gate {
     }
 }
 
+/// Who knows memory by its address beside the streams of the device.
+#[derive(Debug, Default)]
+pub(crate) struct Bystanders {
+    /// Where network cards or other processes reach memory, from and to.
+    pub(crate) registered: Vec<(u64, u64)>,
+    /// Granules of live memory that were unmapped while streams stand still, and how many peers
+    /// each was open to.
+    pub(crate) lifted: Vec<(u64, u32)>,
+}
+
 /// What moves of memory have taken of the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {

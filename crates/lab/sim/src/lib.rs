@@ -7,7 +7,7 @@
 //! - `config`, `profile`, `measured`, `happens_before`, `memory`: what it is like, and what it has
 //! - `capture`, `stream`, `event`, `contents`, `oracle`: work, its order, and who checks it
 //! - `state`, `calls`: all that behind one lock, and what each call does to it
-//! - `device`, and its sides: `driver`, `harness`, `program`, `graph_memory`
+//! - `device`, and its sides: `running`, `driver`, `harness`, `program`, `graph_memory`
 //!
 //! It refuses what a real driver refuses; the oracle reports what a real driver would let pass and
 //! what would then corrupt data. Keeps: a call that fails has changed nothing; the same seed and
@@ -55,6 +55,7 @@ mod oracle;
 mod profile;
 mod program;
 mod rng;
+mod running;
 mod shared_file;
 mod state;
 mod stream;

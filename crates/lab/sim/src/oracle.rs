@@ -178,6 +178,28 @@ impl Oracle {
         self.blocks.values().map(|block| (block.address, block.bytes)).collect()
     }
 
+    /// Who has used each live block that has bytes in a range, and which block.
+    pub(crate) fn users_within(
+        &self,
+        address: u64,
+        bytes: u64,
+    ) -> impl Iterator<Item = (Stream, u32, (u64, u64))> {
+        let owners = self.by_address.overlapping(address, address + bytes);
+        let blocks = owners.filter_map(|(.., owner)| match owner {
+            Owner::Live(key) => self.blocks.get(key),
+            Owner::Freed(_) => None,
+        });
+        blocks.flat_map(|block| {
+            block.uses.iter().map(|one| (one.stream, one.index, (block.address, block.bytes)))
+        })
+    }
+
+    /// Whether a range has bytes of a live block.
+    pub(crate) fn is_live_within(&self, address: u64, bytes: u64) -> bool {
+        let mut owners = self.by_address.overlapping(address, address + bytes);
+        owners.any(|(.., owner)| matches!(owner, Owner::Live(_)))
+    }
+
     /// The size of a live block.
     pub(crate) fn size_of(&self, address: u64) -> Option<u64> {
         Some(self.blocks.get(self.by_start.get(&address)?)?.bytes)

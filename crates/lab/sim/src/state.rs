@@ -5,14 +5,14 @@ use crate::clock::Clock;
 use crate::config::SimConfig;
 use crate::event::Events;
 use crate::fault::Faults;
-use crate::held::{Held, Moved};
+use crate::held::{Bystanders, Gate, Held, Moved};
 use crate::legality::{Legality, Rule};
 use crate::memory::Memory;
 use crate::oracle::Oracle;
 use crate::rng::Rng;
 use crate::stream::Streams;
 use crate::violation::{Violation, ViolationLog, is_callers_mistake, needs_live_handles};
-use drystone_driver::{Call, ErrorCode};
+use drystone_driver::{Call, ErrorCode, Stream};
 use std::sync::Arc;
 
 /// Whether the process may still use the device.
@@ -45,7 +45,10 @@ pub(crate) struct State {
     pub(crate) peers: Vec<u32>,
     /// Streams that stand still.
     pub(crate) held: Vec<Held>,
+    /// Kernels that run until a gate opens.
+    pub(crate) running: Vec<(Stream, Gate)>,
     pub(crate) moved: Moved,
+    pub(crate) bystanders: Bystanders,
     /// When the copies that were begun are done, and between which addresses they are.
     pub(crate) copied_until_ns: u64,
     pub(crate) copies: Vec<(u64, u64)>,
@@ -67,7 +70,9 @@ impl State {
             added_waits: 0,
             peers: Vec::new(),
             held: Vec::new(),
+            running: Vec::new(),
             moved: Moved::default(),
+            bystanders: Bystanders::default(),
             copied_until_ns: 0,
             copies: Vec::new(),
             faults: Faults::default(),

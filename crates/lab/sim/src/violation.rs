@@ -118,6 +118,33 @@ pub enum Violation {
         /// The stream.
         stream: Stream,
     },
+    /// Live memory was unmapped while streams stood still, but not one that uses it.
+    #[error(
+        "block {address:#x} (+{bytes}) lost its memory while stream {}, which uses it, went on",
+        stream.0
+    )]
+    NotHeld {
+        /// Start of the block.
+        address: u64,
+        /// Its size.
+        bytes: u64,
+        /// The stream that was not held.
+        stream: StreamUid,
+    },
+    /// Memory was unmapped that somebody reaches by its address past the driver's streams.
+    #[error("{address:#x} (+{bytes}) was unmapped, of which some is registered")]
+    RegisteredMemoryGone {
+        /// Start of what was unmapped.
+        address: u64,
+        /// Its size.
+        bytes: u64,
+    },
+    /// The thread that holds streams makes a call that may wait for them: for ever.
+    #[error("{function} was called by the thread that holds streams, which it may wait for")]
+    WaitsForItself {
+        /// The function.
+        function: &'static str,
+    },
     /// A block lies, at least in part, where a kernel would fault.
     #[error("block {address:#x} (+{bytes}) is not wholly in memory that kernels can reach")]
     NotAccessible {

@@ -118,6 +118,10 @@ impl Config {
             "calls_take_time" => self.sim.calls_take_time = boolean(key, value)?,
             "alias_limit" => self.sim.alias_limit = count(key, value, u64::MAX)?,
             "maps_under_hold" => self.sim.can_hold_streams = boolean(key, value)?,
+            "maps_under_default_hold" => {
+                self.sim.can_hold_default_stream = boolean(key, value)?;
+            }
+            "connections" => self.sim.connections = count(key, value, 32)? as usize,
             "launch_queue" => self.sim.launch_queue = count(key, value, 1 << 20)? as usize,
             "profile" => {
                 let profile = Profile::named(value).ok_or_else(|| no_profile(value))?;
@@ -210,7 +214,8 @@ mod tests {
                     event_latency_us:3,event_jitter_us:4,clock_jitter_us:5,check_kernel_us:6,\
                     calls_take_time:true,\
                     seed:7,own_clock:true,alias_limit:8,launch_queue:10,\
-                    maps_under_hold:false,profile:wsl2,harsh:true,\
+                    maps_under_hold:false,maps_under_default_hold:false,\
+                    connections:8,profile:wsl2,harsh:true,\
                     launches_are_early:false,unproven_is_illegal:false,\
                     name:NVIDIA A10,multiprocessors:72,overcommit:true,\
                     named_devices:true,process_limit:1GiB,\
@@ -235,6 +240,7 @@ mod tests {
         assert_eq!((sim.clock_jitter_ns, sim.check_kernel_ns), (5000, 6000));
         assert_eq!((sim.seed, sim.mapping_limit), (7, 9));
         assert_eq!((sim.alias_limit, sim.launch_queue, sim.can_hold_streams), (8, 10, false));
+        assert_eq!((sim.can_hold_default_stream, sim.connections), (false, 8));
         assert_eq!(sim.network_memory, NetworkMemory::Broken);
         let kinder = Harsh { launches_are_early: false, unproven_is_illegal: false, ..Harsh::ALL };
         assert_eq!(sim.harsh, kinder);

@@ -186,7 +186,8 @@ fn live_objects(device: &Device) -> String {
     let live = device.sim.live_objects();
     let (default, streams) = {
         let tables = device.tables.lock();
-        (tables.pools.initial(), tables.streams.len())
+        let created = tables.streams.values().filter(|one| !one.is_own);
+        (tables.pools.initial(), created.count())
     };
     let kinds = [
         ("reservations", live.reservations),

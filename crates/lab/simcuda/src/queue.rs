@@ -141,6 +141,10 @@ fn own_queue() -> Outcome<Queue> {
     let known = device.value(Raw(all[device.ordinal]), Kind::Stream);
     let stream = known.map(Stream).unwrap_or_else(|_| {
         let stream = device.sim.create_stream();
+        // The default stream waits for it, as for those that a program creates without a flag.
+        let context = context::current_raw();
+        let record = StreamRecord { flags: 0, priority: 0, context, is_own: true };
+        device.tables.lock().streams.insert(stream.0, record);
         all[device.ordinal] = device.handle(Kind::Stream, stream.0).0;
         OWN.set(all);
         // A thread that is ending has no end to wait for any more.

@@ -17,6 +17,7 @@ impl State {
         self.memory.vm.check_whole_mappings(address, bytes)?;
         self.check_copies(address, bytes);
         let is_held = self.holds_any();
+        self.note_bystanders(address, bytes, is_held);
         if let Some(oracle) = &mut self.oracle {
             oracle.unmapped(&mut self.log, address, bytes, is_held);
         }

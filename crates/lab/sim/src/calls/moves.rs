@@ -3,6 +3,7 @@
 
 use std::thread;
 
+use crate::config::SimConfig;
 use crate::held::{Gate, Held};
 use crate::state::State;
 use crate::violation::Violation;
@@ -14,8 +15,11 @@ const PATIENCE_NS: u64 = 2_000_000;
 impl State {
     /// Holds streams and the default one, if they are idle soon. A capture on one is left alone.
     pub(crate) fn hold(&mut self, streams: &[Stream]) -> Result<Hold, ErrorCode> {
-        if !self.config.can_hold_streams {
+        if !self.config.can_hold_streams || !self.config.can_hold_default_stream {
             return Err(ErrorCode::NotSupported);
+        }
+        if self.holds_any() || self.is_last_queue(streams.len() + 1) {
+            return Err(ErrorCode::NotReady);
         }
         let mut held = vec![Stream::DEFAULT];
         held.extend_from_slice(streams);
@@ -40,13 +44,21 @@ impl State {
         if idle_ns > most_ns {
             return Ok(false);
         }
+        if !self.runs(Some(streams)) {
+            self.see_idle(streams)?;
+        }
+        Ok(true)
+    }
+
+    /// The host knows of streams that they have come to a stop.
+    pub(crate) fn see_idle(&mut self, streams: &[Stream]) -> Result<(), ErrorCode> {
         for &stream in streams {
             let index = self.streams.get(stream)?.index;
             if let Some(oracle) = &mut self.oracle {
                 oracle.order.host_observes_stream(index);
             }
         }
-        Ok(true)
+        Ok(())
     }
 
     /// From now on these streams stand still.
@@ -71,6 +83,9 @@ impl State {
             self.moved.held_ns += held_ns;
             self.moved.longest_ns = self.moved.longest_ns.max(held_ns);
         }
+        if !over.is_empty() {
+            self.check_peers();
+        }
         let Some(oracle) = self.oracle.as_mut().filter(|_| !over.is_empty()) else { return };
         for (address, bytes) in oracle.live() {
             let pieces = self.memory.resolve(address, bytes);
@@ -78,10 +93,63 @@ impl State {
         }
     }
 
+    /// Whether one of these stands still.
+    pub(crate) fn holds_one_of(&mut self, streams: &[Stream]) -> bool {
+        let is_one = |held: &Held| held.streams.iter().any(|stream| streams.contains(stream));
+        self.holds_any() && self.held.iter().any(is_one)
+    }
+
+    /// Whether the calling thread holds one of these streams, or any.
+    pub(crate) fn holds_itself(&mut self, streams: Option<&[Stream]>) -> bool {
+        let is_meant = |stream: &Stream| streams.is_none_or(|all| all.contains(stream));
+        let own = thread::current().id();
+        let is_one = |held: &Held| held.thread == own && held.streams.iter().any(is_meant);
+        self.holds_any() && self.held.iter().any(is_one)
+    }
+
+    /// Whether it holds streams until it makes another call.
+    pub(crate) fn holds_by_call(&self) -> bool {
+        let own = thread::current().id();
+        self.held.iter().any(|held| held.thread == own && held.gate.is_none())
+    }
+
     /// Whether any stream stands still.
     pub(crate) fn holds_any(&mut self) -> bool {
         self.end_holds(|held| held.gate.as_ref().is_some_and(|gate| (gate.0)()));
         !self.held.is_empty()
+    }
+
+    /// Whether so many streams that wait, with those that do, leave no queue to others.
+    fn is_last_queue(&self, streams: usize) -> bool {
+        let of_hold = |held: &Held| held.gate.as_ref().map_or(held.streams.len(), |_| 1);
+        let held: usize = self.held.iter().map(of_hold).sum();
+        self.config.connections > 0 && held + streams >= self.config.connections
+    }
+
+    /// Whether work on a stream that is not held stands behind those that are.
+    pub(crate) fn is_behind_held(&mut self) -> bool {
+        self.holds_any() && self.is_last_queue(0)
+    }
+
+    /// Whether streams stand still that calls wait for which map memory.
+    pub(crate) fn is_mapping_held(&mut self) -> bool {
+        let SimConfig { can_hold_streams, can_hold_default_stream, .. } = *self.config;
+        let has_default = |held: &Held| held.streams.contains(&Stream::DEFAULT);
+        self.holds_any()
+            && (!can_hold_streams || !can_hold_default_stream && self.held.iter().any(has_default))
+    }
+
+    /// Whether a call has to wait that a driver may let wait for every stream. The thread that
+    /// holds them would wait for ever.
+    pub(crate) fn waits_for_held(&mut self, function: &'static str) -> bool {
+        if !self.holds_any() {
+            return false;
+        }
+        if self.holds_itself(None) {
+            self.log.add(Violation::WaitsForItself { function });
+            return false;
+        }
+        true
     }
 
     /// Whether work on a stream has to wait until it is let go. The thread that holds it by a call

@@ -30,8 +30,10 @@ impl State {
     pub(crate) fn query_stream(&mut self, stream: Stream) -> Result<bool, ErrorCode> {
         self.check_uncaptured(stream)?;
         self.permit_named("cuStreamQuery")?;
+        let is_running = self.runs(Some(&[stream]));
         let queue = self.streams.get(stream)?;
-        let is_idle = queue.busy_until_ns.max(queue.marked_until_ns) <= self.clock.now_ns();
+        let is_idle =
+            !is_running && queue.busy_until_ns.max(queue.marked_until_ns) <= self.clock.now_ns();
         if let (true, Some(oracle)) = (is_idle, &mut self.oracle) {
             oracle.order.host_observes_stream(queue.index);
         }

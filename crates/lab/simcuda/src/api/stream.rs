@@ -17,7 +17,8 @@ const PRIORITY: i32 = -5;
 
 /// How a stream was created. A default stream is of the context that is current.
 pub(super) fn record_of(queue: &Queue) -> StreamRecord {
-    let initial = StreamRecord { flags: 0, priority: 0, context: context::current_raw() };
+    let context = context::current_raw();
+    let initial = StreamRecord { flags: 0, priority: 0, context, is_own: true };
     queue.device.tables.lock().streams.get(&queue.stream.0).copied().unwrap_or(initial)
 }
 
@@ -36,9 +37,11 @@ fn create(stream: Out<Raw>, flags: u32, priority: i32) -> Outcome {
     }
     let device = current()?;
     stream.check()?;
+    device.sim.wait_for_held("cuStreamCreate");
     let value = device.sim.create_stream_of(context::of(Raw(0))?).0;
     let priority = priority.clamp(PRIORITY, 0);
-    let record = StreamRecord { flags, priority, context: context::current_raw() };
+    let context = context::current_raw();
+    let record = StreamRecord { flags, priority, context, is_own: false };
     device.tables.lock().streams.insert(value, record);
     stream.set(device.handle(Kind::Stream, value))
 }
@@ -77,6 +80,7 @@ api! {
 
     fn cuStreamDestroy_v2 = cuStreamDestroy (stream: Raw) |call| {
         let (device, value) = resolve(stream, Kind::Stream)?;
+        device.sim.wait_for_held("cuStreamDestroy");
         device.sim.destroy_stream(Stream(value))?;
         device.tables.lock().streams.remove(&value);
         Ok(())

@@ -69,11 +69,16 @@ api! {
     fn cuStreamBatchMemOp_v2 | cuStreamBatchMemOp_v2_ptsz = cuStreamBatchMemOp (
         stream: Raw, count: u32, operations: In<[u64; 6]>, flags: u32
     ) |call| {
+        // With no queue of the device left, it stands behind those that wait.
+        let stands = queue(call, stream)?.device.sim.is_behind_held();
         let last = (count > 1).then(|| operations.at(count as usize - 1).get()).transpose()?;
         if let Some([1, address, value, ..]) = last
             && let Some(gate) = host::gate(address, value as u32)
             && !hold(call, stream, gate)?
         {
+            return Ok(());
+        }
+        if stands {
             return Ok(());
         }
         for index in 0..count as usize {

@@ -77,7 +77,7 @@ fn device_of(address: u64) -> Outcome<Guard<Arc<Device>>> {
 /// Whether calls that map memory wait for streams which wait for a value, nobody has told of real
 /// drivers: `maps_under_hold` says.
 fn wait_for_held(device: &Device) {
-    while !device.config.sim.can_hold_streams && device.sim.holds_any() {
+    while device.sim.is_mapping_held() {
         thread::sleep(Duration::from_micros(50));
     }
 }

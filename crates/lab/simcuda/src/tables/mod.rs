@@ -54,6 +54,8 @@ pub(crate) struct StreamRecord {
     pub(crate) flags: u32,
     pub(crate) priority: i32,
     pub(crate) context: Raw,
+    /// A thread's own default stream, which no program made.
+    pub(crate) is_own: bool,
 }
 
 /// How an event was created.

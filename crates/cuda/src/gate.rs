@@ -1,0 +1,121 @@
+//! [`Tools`]: the gate that streams wait at.
+//!
+//! Each stream writes that it has arrived, and waits until a word says that it may go on. CUDA
+//! warns of such waits, since it does not see what they wait for: so nothing that cannot be undone
+//! is done before all have arrived, they are waited for 2 ms at most, and to let go is a store to
+//! memory, which cannot fail. The words are never freed and their numbers only grow: a wait that a
+//! capture took along passes at once wherever its graph is launched.
+//!
+//! With more streams than queues on the device, copies may stand behind a stream that waits: a hold
+//! counts only once work on the stream of copies has passed by, and copies have a deadline, too.
+
+use std::hint;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::calls::Cuda;
+use crate::failure::Failure;
+
+/// How long streams are waited for that are to be held.
+const PATIENCE: Duration = Duration::from_millis(2);
+
+/// How long copies are waited for: many times what those of a move take.
+const COPIES: Duration = Duration::from_millis(50);
+
+/// How many streams can be held.
+const STREAMS_MAX: usize = 1022;
+
+/// `CU_STREAM_LEGACY`
+pub(crate) const LEGACY: u64 = 1;
+
+/// Words in pinned memory: the first lets go, the others say who has arrived.
+#[derive(Clone, Copy)]
+struct Words(NonNull<AtomicU32>);
+
+// SAFETY: they are atomics in memory that is never freed.
+unsafe impl Send for Words {}
+// SAFETY: the same.
+unsafe impl Sync for Words {}
+
+impl Words {
+    fn open(self) -> &'static AtomicU32 {
+        // SAFETY: the first word of memory that is never freed.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Of the stream at a position; the last one of all is that of copies.
+    fn arrived(self, at: usize) -> &'static AtomicU32 {
+        assert!(at <= STREAMS_MAX, "more streams than words");
+        // SAFETY: a word of the same memory.
+        let word = unsafe { self.0.add(1 + at) };
+        // SAFETY: it is never freed.
+        unsafe { word.as_ref() }
+    }
+}
+
+/// What holds are made with: made once, and never destroyed.
+#[derive(Clone, Copy)]
+pub(crate) struct Tools {
+    words: Words,
+    /// The stream of copies.
+    copies: u64,
+}
+
+impl Tools {
+    pub(crate) fn new(cuda: &Cuda) -> Result<Self, Failure> {
+        let words = Words(cuda.words(STREAMS_MAX + 2)?);
+        Ok(Self { words, copies: cuda.create_stream()? })
+    }
+
+    /// Holds streams by a number that no hold had before, once all have arrived; else all go on.
+    pub(crate) fn hold(self, cuda: &Cuda, number: u32, streams: &[u64]) -> Result<(), Failure> {
+        let held = self.queue_all(cuda, number, streams);
+        if held.is_err() {
+            self.let_go(number);
+        }
+        held
+    }
+
+    pub(crate) fn let_go(self, number: u32) {
+        self.words.open().store(number, Ordering::Release);
+    }
+
+    /// Queues a hold on each stream, and waits until all have arrived, and copies pass by them.
+    fn queue_all(self, cuda: &Cuda, number: u32, streams: &[u64]) -> Result<(), Failure> {
+        if streams.len() > STREAMS_MAX {
+            return Err(Failure { number: Failure::NOT_SUPPORTED, name: "" });
+        }
+        let words = self.words;
+        for (at, &stream) in streams.iter().enumerate() {
+            cuda.queue_hold(stream, words.arrived(at), words.open(), number)?;
+        }
+        let deadline = Instant::now() + PATIENCE;
+        let has_arrived = |at: usize| words.arrived(at).load(Ordering::Acquire) == number;
+        wait_until(deadline, || Ok((0..streams.len()).all(has_arrived)))?;
+        cuda.queue_write(self.copies, words.arrived(STREAMS_MAX), number)?;
+        wait_until(deadline, || Ok(has_arrived(STREAMS_MAX)))
+    }
+
+    /// Begins a copy, on the stream of copies.
+    pub(crate) fn copy(self, cuda: &Cuda, to: u64, from: u64, bytes: u64) -> Result<(), Failure> {
+        cuda.copy(to, from, bytes, self.copies)
+    }
+
+    /// Waits until all copies are complete: not for ever, since streams may be held meanwhile.
+    pub(crate) fn finish_copies(self, cuda: &Cuda) -> Result<(), Failure> {
+        wait_until(Instant::now() + COPIES, || cuda.is_idle(self.copies))?;
+        cuda.synchronize_stream(self.copies)
+    }
+}
+
+/// Asks again and again, until a time.
+fn wait_until(deadline: Instant, is_so: impl Fn() -> Result<bool, Failure>) -> Result<(), Failure> {
+    while !is_so()? {
+        if Instant::now() >= deadline {
+            return Err(Failure { number: Failure::NOT_READY, name: "CUDA_ERROR_NOT_READY" });
+        }
+        hint::spin_loop();
+    }
+    Ok(())
+}
