@@ -79,35 +79,35 @@ impl Heap {
             return self.extend(pool, stream, requested, reuse, look);
         }
         let (list, bytes) = self.ask(pool, stream, requested)?;
-        let request = Request { reuse, look, ..Request::of(list, requested, bytes) };
+        let mut request = Request { reuse, look, ..Request::of(list, requested, bytes) };
         // A captured request takes nothing back: others' work may run beside it.
         if reuse != Reuse::OwnStream {
             self.restore_to(stream.index);
         }
-        if let Some(granted) = self.serve(request) {
-            return Ok(Outcome::Granted(granted));
+        let mut refused = None;
+        loop {
+            let list = self.space.list(request.list);
+            if let Some(index) = list.search(&self.space.blocks, request.bytes) {
+                return Ok(Outcome::Granted(self.occupy_free(index, request)));
+            }
+            let search = self.search(request);
+            if search.may_take_runs()
+                && let Some(run) = search.run(StreamOrder::Ordered)
+            {
+                return Ok(Outcome::Granted(self.take_run(request, run)));
+            }
+            if let Some(refusal) = refused {
+                return Err(refusal);
+            }
+            refused = match self.grow(request) {
+                Err(refusal @ RequestError::Limit { .. }) => Some(refusal),
+                Err(refusal @ RequestError::Device { .. }) if look != Look::Due => Some(refusal),
+                outcome => return outcome,
+            };
+            // Where there is no more memory, small blocks and large ones share it.
+            let class = self.space.list(request.list).class.other();
+            request.list = self.pools.list_in(&mut self.space, pool.index, class, stream.index);
         }
-        let refusal = match self.grow(request) {
-            Err(refusal @ RequestError::Limit { .. }) => refusal,
-            Err(refusal @ RequestError::Device { .. }) if look != Look::Due => refusal,
-            outcome => return outcome,
-        };
-        // Where there is no more memory, small blocks and large ones share it.
-        let class = self.space.list(request.list).class.other();
-        let list = self.pools.list_in(&mut self.space, pool.index, class, stream.index);
-        let granted = self.serve(Request { list, ..request });
-        granted.map(Outcome::Granted).ok_or(refusal)
-    }
-
-    /// Serves a request by what is free: of its own list, or of other streams'.
-    fn serve(&mut self, request: Request) -> Option<Granted> {
-        let list = self.space.list(request.list);
-        if let Some(index) = list.search(&self.space.blocks, request.bytes) {
-            return Some(self.occupy_free(index, request));
-        }
-        let search = self.search(request);
-        let run = search.may_take_runs().then(|| search.run(StreamOrder::Ordered)).flatten()?;
-        Some(self.take_run(request, run))
     }
 
     /// Makes free memory of a pool live, just there and of just that size, to put a live block back

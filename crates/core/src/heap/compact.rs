@@ -39,29 +39,17 @@ impl Heap {
         let with_room_bytes = needed_bytes.saturating_add(policy::ROOM_FOR_MOVES_BYTES);
         let lacking_room_bytes = with_room_bytes.saturating_sub(at_hand_bytes);
         let missing_bytes = needed_bytes.saturating_sub(at_hand_bytes);
-        let plan = (lacking_room_bytes > 0)
-            .then(|| Compaction { heap: self }.plan(lacking_room_bytes))
-            .flatten();
-        plan.or_else(|| {
-            let mut compaction = (missing_bytes > 0).then(|| Compaction { heap: self })?;
-            // Windows that wait for their next use keep handles where they are.
-            compaction.plan(missing_bytes).or_else(|| self.plan_eviction())
-        })
-    }
-
-    /// Whether a plan creates memory of what moves need as room.
-    pub(crate) fn takes_room_for_moves(&self, plan: &Plan) -> bool {
-        let creates =
-            matches!(plan.intent, Intent::Grow { created_bytes, .. } if created_bytes > 0);
-        let left_bytes = self.headroom.left_bytes(&self.stats);
-        creates && self.config().remaps && left_bytes < policy::ROOM_FOR_MOVES_BYTES
-    }
-
-    /// Takes a plan back that was not begun.
-    pub(crate) fn withdraw(&mut self, plan: Plan) {
-        let lacks_memory = self.headroom.lacks_memory();
-        self.abandon(plan, 0);
-        self.headroom.note_growth_failed(lacks_memory);
+        for bytes in [lacking_room_bytes, missing_bytes] {
+            if bytes == 0 {
+                return None;
+            }
+            let plan = Compaction { heap: self }.plan(bytes);
+            if plan.is_some() {
+                return plan;
+            }
+        }
+        // Windows that wait for their next use keep handles where they are.
+        self.plan_eviction()
     }
 
     /// Plans the next step of moving all that can move, so that nothing unused is left in handles

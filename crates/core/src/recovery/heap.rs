@@ -75,9 +75,12 @@ impl Heap {
             match self.request_by(miss.pool, miss.stream, miss.bytes, miss.reuse, miss.look) {
                 Ok(Outcome::Granted(granted)) => return Next::Granted(granted),
                 Ok(Outcome::Plan(plan))
-                    if miss.may_make_room() && self.takes_room_for_moves(&plan) =>
+                    if miss.may_make_room() && takes_room_for_moves(self, &plan) =>
                 {
-                    self.withdraw(plan);
+                    let lacks_memory = self.headroom.lacks_memory();
+                    self.abandon(plan, 0);
+                    // It was not begun.
+                    self.headroom.note_growth_failed(lacks_memory);
                     miss.has_made_room = true;
                     return Next::Compact;
                 }
@@ -131,6 +134,13 @@ impl Heap {
             }
         }
     }
+}
+
+/// Whether a plan creates memory that moves need as room.
+fn takes_room_for_moves(heap: &Heap, plan: &Plan) -> bool {
+    let creates = matches!(plan.intent, Intent::Grow { created_bytes, .. } if created_bytes > 0);
+    let left_bytes = heap.headroom.left_bytes(&heap.stats);
+    creates && heap.config().remaps && left_bytes < policy::ROOM_FOR_MOVES_BYTES
 }
 
 impl<E> Miss<E> {

@@ -52,7 +52,7 @@ fn where_there_is_no_more_memory_small_blocks_and_large_ones_share_it() {
     let beside = take(&mut heap, stream, MIB);
     assert_eq!(beside.address, large[1].address);
     heap.check().unwrap();
-    let mut refuses = |heap: &mut Heap| {
+    let refuses = |heap: &mut Heap| {
         heap.request(PoolId::DEFAULT, stream, 3 * MIB / 2, Reuse::MayWait).is_err()
     };
     assert!(refuses(&mut heap));
