@@ -125,7 +125,7 @@ impl Heap {
         requested: u64,
         place: Range<u64>,
     ) -> Result<Option<Granted>, RequestError> {
-        let (list, bytes) = self.ask(pool, stream, requested)?;
+        let (_, bytes) = self.ask(pool, stream, requested)?;
         let is_whole = [place.start, place.end].iter().all(|end| end % QUANTUM == 0);
         if !is_whole || place.end.saturating_sub(place.start) < bytes {
             return Ok(None);
@@ -133,10 +133,7 @@ impl Heap {
         self.space.end_trails();
         let Some(segment) = self.space.segments.containing(place.start) else { return Ok(None) };
         let class = self.space.list(self.space.segments[segment].list).class;
-        let list = match self.space.list(list).class == class {
-            true => list,
-            false => self.pools.list_in(&mut self.space, pool.index, class, stream.index),
-        };
+        let list = self.pools.list_in(&mut self.space, pool.index, class, stream.index);
         let Some(first) = self.space.free_around(list, &place) else { return Ok(None) };
         if !self.pools.at(pool.index).is_split && self.space.blocks[first].range() != place {
             return Ok(None);

@@ -42,5 +42,9 @@ fn blocks_are_put_back_where_they_were_and_nowhere_else() {
     refused(pool, 2 * MIB, free.start..free.end - 512); // too small
     refused(pool, 2 * MIB, free.start + 1..free.end + 1); // no block can be there
     refused(pool, 2 * MIB, 0..2 * MIB); // nobody's
+    // A small one may have been there, where there was no more memory.
+    let small = heap.allocate_at(pool, stream, MIB, free.start..free.start + MIB).unwrap();
+    let _ = heap.free(small.unwrap().address).unwrap();
+    heap.check().unwrap();
     assert_eq!(heap.allocate_at(pool, stream, 2 * MIB, free).unwrap(), Some(blocks[2]));
 }

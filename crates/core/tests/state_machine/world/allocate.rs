@@ -152,10 +152,12 @@ impl World {
 
     pub(super) fn take(&mut self, request: Request, grant: Granted) -> u64 {
         let Granted { address, bytes, .. } = grant;
+        let class = self.class_at(address);
         let (least, slack) = match self.kinds[request.pool] {
             // Its segment may be one that served a larger request before.
             _ if !self.splits[request.pool] => (rounded(request.bytes), u64::MAX >> 1),
-            SegmentKind::Plain if request.bytes > 1 << 20 => (rounded(request.bytes), 1 << 20),
+            // What is kept with a block is by whose memory it is.
+            SegmentKind::Plain if class == SizeClass::Large => (rounded(request.bytes), 1 << 20),
             _ => (rounded(request.bytes), 0),
         };
         assert!(bytes >= least && bytes <= least + slack, "{request:?} got {grant:?}");
@@ -177,7 +179,6 @@ impl World {
         let Request { pool, stream, bytes: requested } = request;
         let uses = Vec::new();
         let is_worked = is_usable;
-        let class = self.class_at(address);
         assert!(class == size_class(requested) || self.is_full(bytes), "{grant:?} is of {class:?}");
         let block = Block {
             address,
