@@ -11,6 +11,7 @@ use crate::id::{GranuleId, ListIx, PoolId, SegmentIx, StreamId};
 use crate::space::Granted;
 use crate::space::block::BlockIndex;
 use crate::space::unmapped::GrowthPoint;
+use crate::vm::moves::Sparse;
 
 /// One thing to do to the device. Sizes and addresses are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -245,7 +246,7 @@ pub(crate) enum Intent {
     Synchronize { fences: Vec<Fence>, quarantined: Vec<BlockIndex>, pools: Vec<PoolId> },
     /// What is live in a handle gets other memory behind its addresses; what was free beside it, in
     /// these claimed blocks, none.
-    Move { emptied: Vec<BlockIndex>, created_bytes: u64 },
+    Move { sparse: Sparse, emptied: Vec<BlockIndex>, created_bytes: u64 },
     /// Memory and addresses to give back.
     Trim { releases: Vec<Release> },
 }

@@ -120,12 +120,16 @@ pub(crate) const fn growth_price(handles: u64, granules: u64) -> u64 {
 const MAPPING_PRICE: u64 = 16;
 
 /// What it costs to give live memory other handles, in the unit of [`growth_price`]: they are
-/// created, mapped twice and opened twice, and the old one is unmapped.
-pub(crate) const fn move_price(handles: u64, granules: u64) -> u64 {
-    growth_price(handles, granules) + 2 * handles * MAPPING_PRICE + MAPPING_PRICE
+/// created, mapped twice and opened twice, and the old one is unmapped; in a window, the same once
+/// more at home.
+pub(crate) const fn move_price(handles: u64, granules: u64, is_away: bool) -> u64 {
+    let places = 1 + is_away as u64;
+    growth_price(handles, granules)
+        + (1 + places) * handles * MAPPING_PRICE
+        + places * MAPPING_PRICE
 }
 
-/// How many handles the live part of one that moves may take. By the dearest prices of
+/// How many handles a move may map behind addresses in use. By the dearest prices of
 /// `crates/lab/sim/src/cost.rs` streams stand still for 40 us for each, and for 2 ms at most.
 pub(crate) const TARGETS_OF_A_MOVE: usize = 48;
 

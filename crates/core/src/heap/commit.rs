@@ -12,6 +12,7 @@ use crate::space::block::BlockIndex;
 use crate::space::segment::Segment;
 use crate::space::unmapped::GrowthPoint;
 use crate::state_machine::StateMachine;
+use crate::vm::moves::Sparse;
 
 impl Heap {
     /// Takes back a plan whose steps are all done. `address` is what its `Reserve` or `Malloc`
@@ -57,8 +58,8 @@ impl Heap {
                 self.windows().finish_remap(request, window, &donors);
                 Committed::Granted(self.occupy(window, request))
             }
-            Intent::Move { emptied, created_bytes } => {
-                self.finish_move(emptied, created_bytes, &steps);
+            Intent::Move { sparse, emptied, created_bytes } => {
+                self.finish_move(&sparse, emptied, created_bytes, &steps);
                 Committed::Prepared
             }
             Intent::Order { user, fences } => {
@@ -113,7 +114,7 @@ impl Heap {
                 self.windows().finish_unmapping(window);
                 donors.iter().for_each(|&index| self.windows().file(index));
             }
-            Intent::Move { emptied, created_bytes } => {
+            Intent::Move { emptied, created_bytes, .. } => {
                 let is_lifted = steps.iter().any(|step| matches!(step, Step::Lift { .. }));
                 assert!(!is_lifted, "the driver refuses to map live memory again where it was");
                 self.headroom.end_plan(created_bytes);
@@ -209,13 +210,22 @@ impl Heap {
     }
 
     /// What is live in a handle has other memory, and these blocks have none any more.
-    fn finish_move(&mut self, emptied: Vec<BlockIndex>, created_bytes: u64, steps: &[Step]) {
+    fn finish_move(
+        &mut self,
+        sparse: &Sparse,
+        emptied: Vec<BlockIndex>,
+        created_bytes: u64,
+        steps: &[Step],
+    ) {
         self.headroom.end_plan(created_bytes);
         self.stats.all.reserved_bytes.add(created_bytes);
         self.stats.moves += 1;
         self.stats.moved_bytes += plan::copied_bytes(steps);
         self.vm.commit(&self.space.segments, steps);
-        emptied.into_iter().for_each(|index| self.finish_backing(index));
+        match sparse.home {
+            Some(home) => self.windows().finish_move(sparse, home, emptied),
+            None => emptied.into_iter().for_each(|index| self.finish_backing(index)),
+        }
     }
 
     /// A claimed block at home was unmapped, or could not be.

@@ -109,7 +109,7 @@ impl Compaction<'_> {
         let (sparse, within) = candidates.iter().filter(has_room).min_by_key(price)?;
         let created_bytes = sparse.bytes_to_create(&self.heap.vm);
         match created_bytes.checked_sub(left_bytes) {
-            None | Some(0) => Some(self.plan_move(sparse, *within, created_bytes)),
+            None | Some(0) => Some(self.plan_move(sparse.clone(), *within, created_bytes)),
             Some(lacking_bytes) => self.plan_room_for_moves(lacking_bytes),
         }
     }
@@ -128,7 +128,7 @@ impl Compaction<'_> {
     }
 
     /// Plans the move of a handle that a free block lies in, which takes so many new bytes.
-    fn plan_move(&mut self, sparse: &Sparse, within: BlockIndex, created_bytes: u64) -> Plan {
+    fn plan_move(&mut self, sparse: Sparse, within: BlockIndex, created_bytes: u64) -> Plan {
         let space = &mut self.heap.space;
         let mut first = within;
         while space.blocks[first].address > sparse.addresses.start {
@@ -139,8 +139,8 @@ impl Compaction<'_> {
         let claim = |range: Range<u64>| space.claim_parts(first, &range);
         let emptied: Vec<BlockIndex> = ranges.rev().flat_map(claim).collect();
         self.heap.headroom.plan(created_bytes);
-        let steps = self.heap.vm.plan_move(sparse);
-        Plan { steps, intent: Intent::Move { emptied, created_bytes } }
+        let steps = self.heap.vm.plan_move(&sparse);
+        Plan { steps, intent: Intent::Move { sparse, emptied, created_bytes } }
     }
 
     /// The handles of which a move gives something back, each with a free block that lies in it.
@@ -151,7 +151,7 @@ impl Compaction<'_> {
         let lists = lists.filter(|list| list.kind == SegmentKind::Mapped && pools.is_open(list));
         let free = lists.flat_map(|list| list.filed_from(blocks, granule_bytes));
         let mut places: Vec<(u64, BlockIndex)> = Vec::new();
-        for index in free.filter(|&index| !blocks[index].is_window) {
+        for index in free {
             let start = blocks[index].address.next_multiple_of(granule_bytes);
             let end = blocks[index].end() - blocks[index].end() % granule_bytes;
             if start < end {

@@ -19,6 +19,7 @@ use crate::pool::{Pool, Pools};
 use crate::space::Space;
 use crate::space::block::{Block, BlockIndex, BlockState};
 use crate::vm::PageTable;
+use crate::vm::moves::Sparse;
 use crate::vm::page::Return;
 use crate::vm::remap::Remap;
 
@@ -99,7 +100,7 @@ impl Windows<'_> {
         let block = &self.space.blocks[window];
         assert!(block.is_window, "memory is remapped to what is no window");
         assert!(block.state == BlockState::Claimed, "memory is remapped to a window in use");
-        self.vm.back(block);
+        self.vm.back(block.segment, block.range());
         let list = self.space.list(request.list);
         let (class, stream) = (list.class as usize, list.stream);
         let block = &mut self.space.blocks[window];
@@ -107,6 +108,35 @@ impl Windows<'_> {
         // What is left over is free to the request's stream at once; to others from its next fence
         // on, which covers those of the streams it waited for.
         (block.list, block.free_after) = (request.list, self.streams.at(stream).free_after());
+    }
+
+    // Moves.
+
+    /// What is live in a handle that backs a window has other memory, there and at home; what was
+    /// free beside it has none.
+    pub(super) fn finish_move(&mut self, sparse: &Sparse, home: u64, emptied: Vec<BlockIndex>) {
+        let segments = &self.space.segments;
+        if let Some(segment) = segments.containing(sparse.addresses.start) {
+            self.vm.back(segment, sparse.addresses.clone());
+        }
+        for range in sparse.free_ranges(self.vm.granule_bytes()) {
+            let offset = range.start - sparse.addresses.start;
+            let range = home + offset..home + offset + (range.end - range.start);
+            let block = self.vm.remapped_at(&self.space.segments, range.start);
+            let (piece, rest) = self.space.cut_out(block, &range);
+            if let Some(rest) = rest {
+                self.vm.set_remapped(&self.space.blocks[rest], rest);
+            }
+            self.space.blocks.set_state(piece, BlockState::Claimed);
+            self.space.make_unmapped(piece);
+        }
+        for index in emptied {
+            let class = self.space.list_of(index).class as usize;
+            self.stats.classes[class].reserved_bytes.take(self.space.blocks[index].bytes);
+            self.make_part_idle(index);
+        }
+        // What was freed meanwhile goes home handle by handle.
+        self.send_all_home();
     }
 
     // Idle windows.
@@ -142,11 +172,8 @@ impl Windows<'_> {
             let block = &mut self.space.blocks[index];
             (block.list, block.free_after) = (list, 0);
         }
-        if self.joins(index, block.next) {
-            self.space.blocks.absorb_next(index);
-        }
-        if self.joins(block.previous, index) {
-            self.space.blocks.absorb_next(block.previous);
+        self.join(index, block.next);
+        if self.join(block.previous, index) {
             index = block.previous;
         }
         let block = self.space.blocks[index];
@@ -165,14 +192,23 @@ impl Windows<'_> {
         }
     }
 
-    /// Whether two neighbours are idle parts of one window that go together.
-    fn joins(&self, first: BlockIndex, second: BlockIndex) -> bool {
+    /// Makes one of two neighbours, if they are idle parts of one window that go together: in the
+    /// order of that one which leads to memory.
+    fn join(&mut self, first: BlockIndex, second: BlockIndex) -> bool {
         let idle = |index: BlockIndex| {
             let block = index.some().map(|index| &self.space.blocks[index]);
             block.filter(|block| block.state == BlockState::IdleWindow)
         };
-        let (Some(first), Some(second)) = (idle(first), idle(second)) else { return false };
-        first.list == second.list && !self.vm.under(second).begins_window()
+        let (Some(one), Some(other)) = (idle(first), idle(second)) else { return false };
+        let [nowhere, other_nowhere] = [one, other].map(|block| self.vm.under(block).is_unmapped());
+        let list = if nowhere { other.list } else { one.list };
+        let goes_together = one.list == other.list || nowhere || other_nowhere;
+        if !goes_together || self.vm.under(other).begins_window() {
+            return false;
+        }
+        self.space.blocks.absorb_next(first);
+        self.space.blocks[first].list = list;
+        true
     }
 
     /// A claimed block without memory of its own, of which ranges were unmapped, stands where it

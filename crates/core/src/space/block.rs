@@ -73,7 +73,7 @@ impl BlockState {
             (Free, Live | Claimed | Free) | (Live, Free | Unjoined | Claimed) => true,
             (Unjoined, Live | Free) => true,
             // A plan takes memory, addresses or a window, and leaves it as anything it may be.
-            (Unmapped | IdleWindow, Claimed) | (Claimed, _) => true,
+            (Unmapped | IdleWindow | Remapped, Claimed) | (Claimed, _) => true,
             // Uses elsewhere are over; memory comes home.
             (Pending | Quarantined | Remapped, Free) => true,
             _ => false,

@@ -20,7 +20,7 @@ type WindowAddr = (SegmentIx, usize);
 impl PageTable {
     /// These steps are done, with all that their plan has. Returns how many bytes were released.
     pub(crate) fn commit(&mut self, segments: &Segments, steps: &[Step]) -> u64 {
-        let (mut windows, mut released_granules) = (Vec::new(), 0);
+        let (mut windows, mut homeless) = (Vec::new(), Vec::new());
         for step in steps {
             match *step {
                 Step::Map { address, granule, .. } => {
@@ -34,14 +34,11 @@ impl PageTable {
                     let pages = (bytes / self.granule_bytes) as usize;
                     let is_pinned = self.pins.touch(address..address + bytes);
                     assert!(!is_pinned, "pinned memory is unmapped");
-                    self.unmap(first, pages);
+                    self.unmap(first, pages, &mut homeless);
                     self.add_windows(first, pages, &mut windows);
                 }
-                Step::Release { granule } => {
-                    released_granules += self.granules.handle(granule).len();
-                    self.granules.set_vacant(granule);
-                }
-                Step::Reserve { .. }
+                Step::Release { .. }
+                | Step::Reserve { .. }
                 | Step::Unreserve { .. }
                 | Step::Create { .. }
                 | Step::SetAccess { .. }
@@ -57,10 +54,23 @@ impl PageTable {
                 | Step::SynchronizeDevice => {}
             }
         }
+        homeless.into_iter().for_each(|handle| self.make_idle(handle));
+        self.renew_runs(windows);
+        self.release(steps)
+    }
+
+    /// Forgets the handles that steps release. Returns how many bytes they have.
+    fn release(&mut self, steps: &[Step]) -> u64 {
+        let mut released_granules = 0;
+        for step in steps {
+            if let Step::Release { granule } = *step {
+                released_granules += self.granules.handle(granule).len();
+                self.granules.set_vacant(granule);
+            }
+        }
         if released_granules > 0 {
             self.granules.forget_taken();
         }
-        self.renew_runs(windows);
         released_granules as u64 * self.granule_bytes
     }
 
@@ -111,9 +121,8 @@ impl PageTable {
         }
     }
 
-    /// Lets pages lead nowhere. Handles that are unmapped at home back nothing any more.
-    fn unmap(&mut self, first: PageAddr, count: usize) {
-        let mut handles = Vec::new();
+    /// Lets pages lead nowhere, and tells the handles that have no home any more.
+    fn unmap(&mut self, first: PageAddr, count: usize, homeless: &mut Vec<GranuleId>) {
         for at in (first.page..).take(count) {
             let page = PageAddr { page: at, ..first };
             let Some(granule) = self.pages(page.segment).granule(at as usize) else { continue };
@@ -121,15 +130,19 @@ impl PageTable {
             if self.granules.home(granule) != Some(page) {
                 self.granules.remove_mapping(granule, page);
             } else if self.granules.before(granule) == 0 {
-                assert!(self.granules.is_home(granule), "memory in use elsewhere loses its home");
-                handles.push(granule);
+                homeless.push(granule);
             }
         }
-        for handle in handles {
-            let is_alone = self.granules.mappings(handle).is_empty();
-            assert!(is_alone, "a handle is released with aliases");
-            self.granules.set_idle(handle);
-        }
+    }
+
+    /// A handle that was unmapped at home backs nothing any more.
+    fn make_idle(&mut self, handle: GranuleId) {
+        let is_alone = self.granules.mappings(handle).is_empty();
+        assert!(is_alone, "memory loses its home that others lead to");
+        let is_away = !self.granules.is_home(handle);
+        self.remapped_granules -=
+            if is_away { self.granules.handle(handle).len() as u64 } else { 0 };
+        self.granules.set_idle(handle);
     }
 
     // Windows.
@@ -172,11 +185,10 @@ impl PageTable {
 
     // What backs what.
 
-    /// All of a window is mapped and accessible: it is backed by what it leads to.
-    pub(crate) fn back(&mut self, window: &Block) {
-        for page in self.under(window).pages() {
-            let page = PageAddr { segment: window.segment, page: page as u32 };
-            let granule = self.granule_behind(page);
+    /// What of a window is mapped is accessible: it is backed by what it leads to.
+    pub(crate) fn back(&mut self, segment: SegmentIx, addresses: Range<u64>) {
+        let mapped: Vec<_> = self.span(segment, addresses).mapped_pages().collect();
+        for (page, granule) in mapped {
             self.remapped_granules += u64::from(self.granules.is_home(granule));
             self.granules.set_backing(granule, page);
         }
@@ -187,6 +199,12 @@ impl PageTable {
         assert!(!home.is_window, "memory of a window leaves home");
         let pages = self.under(home).pages();
         self.pages_mut(home.segment).set_remapped(pages, index);
+    }
+
+    /// The block at home that stands at an address, whose granules are elsewhere.
+    pub(crate) fn remapped_at(&self, segments: &Segments, address: u64) -> BlockIndex {
+        let page = self.page_in(segments, address);
+        self.pages(page.segment).remapped(page.page as usize)
     }
 
     /// The granules behind a block of a window back their homes again. Where these are, is told by

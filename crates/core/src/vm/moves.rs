@@ -1,24 +1,27 @@
 //! Moves: handles of which only a part is in use, and the steps that give what is live in one other
 //! memory behind the same addresses.
 //!
-//! The new memory is at home where the old one was: no block changes what it is, and what was free
-//! beside it becomes addresses without memory. A handle moves as a whole or not at all: none that
-//! backs a window, that one leads to, that is pinned, or that others have.
+//! The new memory takes the places of the old one, at home and in a window: no block changes what it
+//! is, and what was free beside it becomes addresses without memory. A handle moves as a whole or
+//! not at all: none that a window leads to beside the one that it backs, that is pinned, or that
+//! others have.
 
 use crate::id::GranuleId;
 use std::ops::Range;
 
 use super::PageTable;
-use super::granule::PageAddr;
+use super::granule::{GranuleState, PageAddr};
 use super::span::Span;
 use crate::plan::Step;
 use crate::policy;
 
-/// A handle at home, of which some granules are live.
+/// A handle of which some granules are live.
 #[derive(Clone, Debug)]
 pub(crate) struct Sparse {
-    /// Where it is mapped.
+    /// What it backs.
     pub(crate) addresses: Range<u64>,
+    /// Where its home begins, if it backs a window.
+    pub(crate) home: Option<u64>,
     granule: GranuleId,
     /// Runs of live granules: where, in granules from its start.
     live: Vec<Range<usize>>,
@@ -47,7 +50,7 @@ impl Sparse {
     /// What a move costs, in the unit of [`policy::growth_price`].
     pub(crate) fn price(&self) -> u64 {
         let live = self.live.iter().map(|run| run.len() as u64).sum();
-        policy::move_price(self.targets().count() as u64, live)
+        policy::move_price(self.targets().count() as u64, live, self.home.is_some())
     }
 
     /// How many bytes a move has to create: for what no handle of the right size backs nothing.
@@ -59,7 +62,8 @@ impl Sparse {
 
     /// Whether a move holds the streams for no longer than they may be.
     pub(crate) fn is_quick(&self) -> bool {
-        self.targets().count() <= policy::TARGETS_OF_A_MOVE
+        let places = 1 + usize::from(self.home.is_some());
+        places * self.targets().count() <= policy::TARGETS_OF_A_MOVE
     }
 
     /// The ranges that are not live, in order.
@@ -79,11 +83,14 @@ impl Span<'_> {
         let (table, segment) = (self.table, self.segment);
         let page = table.page_at(segment, self.addresses.start);
         let granule = table.pages(segment).granule(page)?;
-        let first = page - table.granules.before(granule);
-        let is_movable = table.granules.is_home(granule)
-            && table.granules.mappings(granule).is_empty()
+        let first = PageAddr { segment, page: (page - table.granules.before(granule)) as u32 };
+        let granule = GranuleId(table.granules.handle(granule).start as u32);
+        let is_home = table.granules.home(granule) == Some(first);
+        let is_movable = table.granules.state(granule) == GranuleState::Backing(first)
+            && table.granules.mappings(granule).len() == usize::from(!is_home)
             && !table.granules.is_shared(granule);
-        let start = table.address_of(PageAddr { segment, page: first as u32 });
+        let home = table.granules.home(granule).filter(|_| !is_home);
+        let start = table.address_of(first);
         let count = table.granules.handle(granule).len();
         let addresses = start..start + count as u64 * table.granule_bytes;
         let is_pinned = || table.pins.touch(addresses.clone());
@@ -103,9 +110,9 @@ impl Span<'_> {
             }
         }
         let free = count - live.iter().map(ExactSizeIterator::len).sum::<usize>();
-        let granule = GranuleId(table.granules.handle(granule).start as u32);
+        let home = home.map(|home| table.address_of(home));
         let is_sparse = free > 0 && free < count;
-        is_sparse.then_some(Sparse { addresses, granule, live, free })
+        is_sparse.then_some(Sparse { addresses, home, granule, live, free })
     }
 }
 
@@ -120,10 +127,16 @@ impl PageTable {
     }
 
     /// Plans to move what is live in a handle. What can fail comes first, and until the new memory
-    /// is open the old one exists.
+    /// is open the old one exists. A home in use elsewhere is done within the hold, too: kernels
+    /// may have used it that nobody knows to be over.
     pub(crate) fn plan_move(&mut self, sparse: &Sparse) -> Vec<Step> {
         let mut idle: Vec<GranuleId> = self.granules.idle().to_vec();
         let (mut creates, mut stages, mut copies, mut maps) = (vec![], vec![], vec![], vec![]);
+        let mut homes = Vec::new();
+        let home_of = |address: u64| Some(sparse.home? + (address - sparse.addresses.start));
+        let bytes = sparse.addresses.end - sparse.addresses.start;
+        let lift = |address| Step::Lift { address, bytes, granule: sparse.granule };
+        homes.extend(sparse.home.map(lift));
         let sizes: Vec<usize> = sparse.targets().collect();
         let mut sizes = sizes.into_iter();
         for run in &sparse.live {
@@ -147,17 +160,21 @@ impl PageTable {
                 stages.push(Step::Stage { granule, bytes });
                 copies.push(Step::Copy { address, bytes, granule });
                 maps.push(Step::Map { address, bytes, granule });
+                let home = home_of(address);
+                homes.extend(home.map(|address| Step::Map { address, bytes, granule }));
                 address += bytes;
             }
-            maps.push(Step::SetAccess { address: start, bytes: end - start });
+            let bytes = end - start;
+            maps.push(Step::SetAccess { address: start, bytes });
+            homes.extend(home_of(start).map(|address| Step::SetAccess { address, bytes }));
         }
-        let Range { start: address, end } = sparse.addresses;
-        let lift = Step::Lift { address, bytes: end - address, granule: sparse.granule };
         let mut steps = creates;
         steps.append(&mut stages);
         steps.push(Step::Hold);
         steps.append(&mut copies);
-        steps.extend([Step::FinishCopies, lift]);
+        steps.push(Step::FinishCopies);
+        steps.append(&mut homes);
+        steps.push(lift(sparse.addresses.start));
         steps.append(&mut maps);
         steps.push(Step::LetGo);
         steps

@@ -34,7 +34,7 @@ use self::calling_out::CallingOut;
 use self::captures::Captures;
 use self::events::Events;
 use self::handles::Handles;
-use self::moving::{Moving, Now, Scratch, put_back};
+use self::moving::{Moving, Now, Scratch, again, put_back};
 use self::observe::Observer;
 use crate::error::{is_final, poisoned};
 use crate::memory_provider::{MemoryProvider, MemoryProviders, provided, taken_back};
@@ -385,9 +385,14 @@ impl Executor {
     /// Undoes steps, last first, until one cannot be undone. Returns how many are left.
     fn undo(&self, steps: &[Step]) -> usize {
         let driver = &*self.driver;
+        let is_lift = |step: &Step| matches!(step, Step::Lift { .. });
         for (at, step) in steps.iter().enumerate().rev() {
             let undone = match *step {
                 Step::Create { granule, .. } => self.release(granule),
+                // In the way of what was there.
+                Step::Map { address, bytes, .. } if steps[..at].iter().any(is_lift) => {
+                    again(|| driver.unmap(address, bytes))
+                }
                 Step::Map { address, bytes, .. } => driver.unmap(address, bytes),
                 Step::Lift { address, bytes, granule } => {
                     let handle = self.handles.lock().get(Call::Map, granule);

@@ -180,18 +180,11 @@ pub(super) fn put_back(
     bytes: u64,
     handle: Handle,
 ) -> Result<(), DriverError> {
-    let (mut is_mapped, mut result) = (false, Ok(()));
-    for _ in 0..TRIES {
-        if !is_mapped {
-            result = driver.map(address, bytes, handle);
-            is_mapped = result.is_ok();
-        }
-        if is_mapped {
-            result = driver.set_access(address, bytes);
-            if result.is_ok() {
-                break;
-            }
-        }
-    }
-    result
+    again(|| driver.map(address, bytes, handle))?;
+    again(|| driver.set_access(address, bytes))
+}
+
+/// Does what must not fail, until the driver does not refuse it.
+pub(super) fn again(call: impl Fn() -> Result<(), DriverError>) -> Result<(), DriverError> {
+    (1..TRIES).fold(call(), |done, _| done.or_else(|_| call()))
 }
