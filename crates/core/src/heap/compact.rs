@@ -29,20 +29,20 @@ struct Compaction<'a> {
 
 impl Heap {
     /// Plans the next step towards so many bytes for a request, with room for the next move beside
-    /// them if that can be had: a move, or what has to go before one. `None` if there is nothing to
-    /// be done, or nothing that would suffice. To be called again until then, or until a plan
-    /// fails.
+    /// them: a move, or what has to go before one. Where the room cannot be had whole, as much of
+    /// it as there is, but nothing for a request that could not be served all the same. `None` if
+    /// there is nothing to be done. To be called again until then, or until a plan fails.
     pub fn plan_compaction_for(&mut self, bytes: u64) -> Option<Plan> {
         let needed_bytes = bytes.checked_next_multiple_of(self.vm.granule_bytes())?;
         let left_bytes = self.headroom.left_bytes(&self.stats);
         let at_hand_bytes = self.unused_bytes().saturating_add(left_bytes);
         let with_room_bytes = needed_bytes.saturating_add(policy::ROOM_FOR_MOVES_BYTES);
         let lacking_room_bytes = with_room_bytes.saturating_sub(at_hand_bytes);
+        if lacking_room_bytes == 0 {
+            return None;
+        }
         let missing_bytes = needed_bytes.saturating_sub(at_hand_bytes);
-        for bytes in [lacking_room_bytes, missing_bytes] {
-            if bytes == 0 {
-                return None;
-            }
+        for bytes in [lacking_room_bytes, missing_bytes.max(1)] {
             let plan = Compaction { heap: self }.plan(bytes);
             if plan.is_some() {
                 return plan;

@@ -58,6 +58,18 @@ fn nothing_moves_for_what_could_not_be_served_all_the_same() {
 }
 
 #[test]
+fn room_for_moves_is_made_as_far_as_it_can_be() {
+    let (mut world, _, blocks) = full(20);
+    world.free(blocks[0]);
+    world.free(blocks[1]);
+    world.synchronize(Fate::Complete);
+    // Four granules are at hand for two, and the fifth is less than a whole room.
+    compact_for(&mut world, 2 * GRANULE);
+    assert_eq!(world.heap.stats().moves, 1);
+    world.finish();
+}
+
+#[test]
 fn i16_pinned_memory_does_not_move() {
     let (mut world, _, blocks) = full(8);
     world.free(blocks[2]);
