@@ -23,7 +23,7 @@ const COMPACTION_PLANS_MAX: usize = 4096;
 struct Input {
     is_plain: bool,
     cross_stream: u8,
-    held_per_handle: u8,
+    left_per_handle: u8,
     limit_mib: u16,
     operations: Vec<Operation>,
 }
@@ -59,7 +59,7 @@ impl World {
         let config = Config::new(kind, GRANULE_BYTES, 1 << 30)
             .with_limit_bytes(u64::from(input.limit_mib) << 20)
             .with_cross_stream(cross_stream)
-            .with_held_per_handle(u64::from(input.held_per_handle));
+            .with_left_per_handle(u64::from(input.left_per_handle));
         let mut heap = Heap::new(config);
         let streams = vec![heap.add_stream()];
         Self { heap, streams, live: BTreeMap::new(), fences: Vec::new(), next_address: 1 << 30 }

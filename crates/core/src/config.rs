@@ -18,11 +18,13 @@ pub struct Config {
     pub cross_stream: CrossStream,
     /// Whether free granules are remapped.
     pub remaps: bool,
-    /// How many times the granules of a handle must be held before any is made so large:
-    /// [`HELD_PER_HANDLE`](crate::HELD_PER_HANDLE) but in tests.
-    pub held_per_handle: u64,
+    /// How many times a handle must fit into what is left, without room to spare:
+    /// [`SPARE_SHARE`](crate::SPARE_SHARE) but in tests.
+    pub left_per_handle: u64,
     /// What memory is worth.
     pub prefer: Prefer,
+    /// Whether live memory moves by itself where a request would be refused.
+    pub moves: bool,
 }
 
 impl Config {
@@ -35,8 +37,9 @@ impl Config {
             limit_bytes: u64::MAX,
             cross_stream: CrossStream::Wait,
             remaps: true,
-            held_per_handle: policy::HELD_PER_HANDLE,
+            left_per_handle: policy::SPARE_SHARE,
             prefer: Prefer::Balanced,
+            moves: false,
         }
     }
 
@@ -68,10 +71,10 @@ impl Config {
         self
     }
 
-    /// The same, with handles that get large sooner or later.
+    /// The same, with handles that get small sooner or later.
     #[must_use]
-    pub const fn with_held_per_handle(mut self, held_per_handle: u64) -> Self {
-        self.held_per_handle = held_per_handle;
+    pub const fn with_left_per_handle(mut self, left_per_handle: u64) -> Self {
+        self.left_per_handle = left_per_handle;
         self
     }
 }

@@ -152,22 +152,21 @@ impl Headroom {
 
     // In what pieces.
 
-    /// How many granules new handles for a request get at most, where so many granules are held.
+    /// How many granules new handles for a request get at most.
     pub(crate) fn handle_granules(
         &self,
         stats: &Counters,
         class: SizeClass,
         asked_bytes: u64,
         is_roomy: bool,
-        held: usize,
     ) -> u16 {
-        let Config { granule_bytes, held_per_handle, prefer, .. } = self.config;
+        let Config { granule_bytes, left_per_handle: share, prefer, moves, .. } = self.config;
+        let (left, most) = (self.left_bytes(stats), self.most_bytes());
         if is_roomy && !self.lacks_memory {
-            let (left, most) = (self.left_bytes(stats), self.most_bytes());
             return policy::roomy_handle_granules(class, asked_bytes, left, most, granule_bytes);
         }
         let is_scarce = self.lacks_memory;
-        policy::handle_granules(class, prefer, is_scarce, held, held_per_handle, granule_bytes)
+        policy::handle_granules(class, prefer, moves, is_scarce, left, share, granule_bytes)
     }
 
     /// Bytes of addresses to reserve for so many; `None` beyond the range of sizes.

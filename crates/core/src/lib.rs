@@ -71,7 +71,7 @@ pub use fence::Fence;
 pub use heap::{Freed, Heap, Outcome};
 pub use id::{GranuleId, ListIx, PoolId, StreamId};
 pub use plan::{Committed, Plan, Reuse, Step};
-pub use policy::{CrossStream, HELD_PER_HANDLE, Prefer, SegmentKind, SizeClass};
+pub use policy::{CrossStream, Prefer, SPARE_SHARE, SegmentKind, SizeClass};
 pub use pool_stream_stats::PoolStreamStats;
 pub use recovery::{Captured, Failure, Miss, Next, Refusal};
 pub use size::SizeError;

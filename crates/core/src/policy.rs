@@ -83,8 +83,9 @@ pub(crate) const fn is_roomy(prefer: Prefer, bytes: u64, left_bytes: u64, own_by
     left_bytes.saturating_sub(spare_bytes) >= bytes
 }
 
-/// The last so-manieth part of what a heap may hold is not room to spare.
-const SPARE_SHARE: u64 = 16;
+/// The last so-manieth part of what a heap may hold is not room to spare, and without room to spare
+/// a handle takes no more than that part of what is left: the last ones are single granules.
+pub const SPARE_SHARE: u64 = 16;
 
 /// With room to spare all remaps together take at most this part of the driver time that all growth
 /// took, with the growth that the next one saves: so they end where growth would.
@@ -208,14 +209,7 @@ pub(crate) const fn reservation_bytes(
     round_up(if room > bytes { room } else { bytes }, granule_bytes)
 }
 
-/// How many times the granules of a handle are held before any is made so large.
-///
-/// Coarse handles take fewer driver calls, but what is free in a part of one serves nobody else.
-/// With this share the traces of `docs/measurements.md` hold 0.06 % more on average than with
-/// single granules; with handles half as large again 0.2 %, and one of them 3 %.
-pub const HELD_PER_HANDLE: u64 = 1800;
-
-/// The most bytes of a handle: by published costs (`crates/lab/sim/src/cost.rs`) creating 8 MiB at
+/// The most bytes of a handle where little is to be held: by published costs (`crates/lab/sim/src/cost.rs`) creating 8 MiB at
 /// once takes 46 % of the time that four handles take, 16 MiB no less than 37 % of that of eight.
 pub(crate) const HANDLE_MAX_BYTES: u64 = 8 * MIB;
 
@@ -294,41 +288,32 @@ pub(crate) const fn last_handle_beyond_bytes(is_roomy: bool) -> u64 {
     if is_roomy { HANDLE_MAX_BYTES } else { SHARED_HANDLE_BYTES }
 }
 
-/// By how much handles may be coarser near the end of memory, if memory is not preferred: of what
-/// is held then, most was created in larger ones already. With these two figures the traces of
-/// `docs/measurements.md` take up to a fifth less driver time.
-const COARSER_NEAR_THE_END: u64 = 12;
-
-/// The most bytes of such a handle.
-const NEAR_THE_END_HANDLE_MAX_BYTES: u64 = 32 * MIB;
-
 /// What is kept near the end so that memory can move, beside what is free in whole handles: what
 /// the live part of one takes. Where live memory leaves nothing to be moved, it serves requests.
-pub(crate) const ROOM_FOR_MOVES_BYTES: u64 = NEAR_THE_END_HANDLE_MAX_BYTES;
+pub(crate) const ROOM_FOR_MOVES_BYTES: u64 = SHARED_HANDLE_BYTES;
 
-/// How many granules new handles get without room to spare in a heap that holds so many: a power of
-/// two. Small blocks would hold large handles up, and where memory is scarce the next size may be
-/// refused.
+/// How many granules new handles get without room to spare where so much is left: a power of two.
+/// Small blocks would hold large handles up, and so would all blocks where memory is preferred and
+/// nothing moves. Where memory is scarce the next size may be refused.
 pub(crate) fn handle_granules(
     class: SizeClass,
     prefer: Prefer,
+    moves: bool,
     is_scarce: bool,
-    held: usize,
-    held_per_handle: u64,
+    left_bytes: u64,
+    left_per_handle: u64,
     granule_bytes: u64,
 ) -> u16 {
-    if class == SizeClass::Small || is_scarce {
+    let is_held_up = class == SizeClass::Small || (prefer == Prefer::Memory && !moves);
+    if is_held_up || is_scarce {
         return 1;
     }
-    let (held_per_handle, most_bytes) = match prefer {
-        Prefer::Memory => (held_per_handle, HANDLE_MAX_BYTES),
-        Prefer::Balanced | Prefer::Speed => {
-            (held_per_handle / COARSER_NEAR_THE_END, NEAR_THE_END_HANDLE_MAX_BYTES)
-        }
+    let most_bytes = match prefer {
+        Prefer::Memory => HANDLE_MAX_BYTES,
+        Prefer::Balanced | Prefer::Speed => ROOMY_HANDLE_MAX_BYTES,
     };
-    let most = (most_bytes / granule_bytes).max(1);
-    let share = (held as u64 / held_per_handle.max(1)).clamp(1, most);
-    1 << share.ilog2()
+    let bytes = most_bytes.min(left_bytes / left_per_handle.max(1));
+    1 << (bytes / granule_bytes).max(1).ilog2()
 }
 
 /// Room for so many donors of a remap from the start: few requests find more.
@@ -413,29 +398,25 @@ mod tests {
     }
 
     #[test]
-    fn handles_grow_by_powers_of_two_to_8_mib() {
-        let of = |class, is_scarce, held, bytes| {
-            handle_granules(class, Prefer::Memory, is_scarce, held, HELD_PER_HANDLE, bytes)
+    fn handles_shrink_by_powers_of_two_with_what_is_left() {
+        let of = |class, prefer, is_scarce, left_bytes, granule_bytes| {
+            handle_granules(class, prefer, true, is_scarce, left_bytes, SPARE_SHARE, granule_bytes)
         };
-        let large = |held, bytes| of(SizeClass::Large, false, held, bytes);
-        for (held, granules) in [(0, 1), (3599, 1), (3600, 2), (7199, 2), (7200, 4), (1 << 20, 4)] {
-            assert_eq!(large(held, 2 * MIB), granules, "{held}");
+        let large = |prefer, left, granule| of(SizeClass::Large, prefer, false, left, granule);
+        for (left, granules) in [(0, 1), (63, 1), (64, 2), (127, 2), (128, 4), (1 << 20, 4)] {
+            assert_eq!(large(Prefer::Memory, left * MIB, 2 * MIB), granules, "{left}");
         }
-        assert_eq!((large(1 << 20, 4 * MIB), large(1 << 20, 64 * MIB)), (2, 1));
-        let most = |class, is_scarce| of(class, is_scarce, 1 << 20, 2 * MIB);
+        for (left, granules) in [(0, 1), (63, 1), (64, 2), (1 << 10, 32), (1 << 20, 128)] {
+            assert_eq!(large(Prefer::Balanced, left * MIB, 2 * MIB), granules, "{left}");
+        }
+        let of_memory = |granule| large(Prefer::Memory, u64::MAX, granule);
+        assert_eq!((of_memory(4 * MIB), of_memory(64 * MIB)), (2, 1));
+        let most = |class, is_scarce| of(class, Prefer::Memory, is_scarce, u64::MAX, 2 * MIB);
         assert_eq!((most(SizeClass::Small, false), most(SizeClass::Large, true)), (1, 1));
-    }
-
-    #[test]
-    fn handles_are_coarser_near_the_end_unless_memory_is_preferred() {
-        for prefer in [Prefer::Balanced, Prefer::Speed] {
-            let large = |held| {
-                handle_granules(SizeClass::Large, prefer, false, held, HELD_PER_HANDLE, 2 * MIB)
-            };
-            for (held, granules) in [(0, 1), (299, 1), (300, 2), (2400, 16), (1 << 20, 16)] {
-                assert_eq!(large(held), granules, "{held}");
-            }
-        }
+        let still = |prefer| {
+            handle_granules(SizeClass::Large, prefer, false, false, 1 << 40, SPARE_SHARE, 2 * MIB)
+        };
+        assert_eq!((still(Prefer::Memory), still(Prefer::Balanced)), (1, 128));
     }
 
     #[test]

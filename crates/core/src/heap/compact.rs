@@ -28,6 +28,11 @@ struct Compaction<'a> {
 }
 
 impl Heap {
+    /// From now on live memory moves by itself: handles in use in part are no loss.
+    pub const fn expect_moves(&mut self) {
+        self.headroom.config.moves = true;
+    }
+
     /// Plans the next step towards so many bytes for a request, with room for the next move beside
     /// them: a move, or what has to go before one. Where the room cannot be had whole, as much of
     /// it as there is, but nothing for a request that could not be served all the same. `None` if

@@ -76,8 +76,8 @@ impl Heap {
     fn back(&mut self, request: Request) -> Result<Outcome, RequestError> {
         let needed_bytes = request.bytes.next_multiple_of(self.vm.granule_bytes());
         let is_roomy = self.headroom.is_roomy(&self.stats, needed_bytes);
-        let (class, held) = (self.space.list(request.list).class, self.vm.figures().granules);
-        let most = self.headroom.handle_granules(&self.stats, class, request.bytes, is_roomy, held);
+        let class = self.space.list(request.list).class;
+        let most = self.headroom.handle_granules(&self.stats, class, request.bytes, is_roomy);
         let Remappable { donors, missing_bytes, is_affordable } =
             self.remappable(request, needed_bytes, is_roomy, most);
         if missing_bytes == 0 && is_affordable {

@@ -163,10 +163,9 @@ impl Heap {
         mut point: GrowthPoint,
         is_whole: bool,
     ) -> Result<Outcome, RequestError> {
-        let (asked, held) = (request.bytes, self.vm.figures().granules);
         // No piece of it is remapped, so that small handles would gain nothing.
         let (headroom, class) = (&self.headroom, SizeClass::Large);
-        let most = headroom.handle_granules(&self.stats, class, asked, true, held);
+        let most = headroom.handle_granules(&self.stats, class, request.bytes, true);
         let unmapped = &self.space.blocks[point.unmapped];
         let live_bytes = unmapped.address - self.space.segments[unmapped.segment].address;
         let beyond_bytes =

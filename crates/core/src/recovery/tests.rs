@@ -13,7 +13,8 @@ const ERROR: &str = "no";
 
 fn heap(limit_bytes: u64) -> Heap {
     let config = Config::new(SegmentKind::Mapped, 2 * MIB, 1 << 30).with_limit_bytes(limit_bytes);
-    Heap::new(config.with_cross_stream(CrossStream::Never).with_prefer(Prefer::Memory))
+    let config = config.with_cross_stream(CrossStream::Never).with_prefer(Prefer::Memory);
+    Heap::new(config.with_left_per_handle(u64::MAX))
 }
 
 /// The next answer, on a device that cannot say how much of it is free.

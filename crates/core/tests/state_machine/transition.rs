@@ -1,7 +1,7 @@
 //! Random operations from random starts. Operations name blocks, streams and pools by number,
 //! taken modulo what there is, so that any sequence of them is a legal one and shrinks well.
 
-use drystone_core::{Captured, CrossStream, HELD_PER_HANDLE, Prefer, SegmentKind, StateMachine};
+use drystone_core::{Captured, CrossStream, Prefer, SegmentKind, StateMachine};
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
 
@@ -145,18 +145,18 @@ fn setup() -> impl Strategy<Value = Setup> {
     let device_bytes = prop_oneof![Just(1), Just(3 * MIB), Just(64 * MIB), Just(1024 * MIB)];
     let capacity_bytes = prop_oneof![Just(4 * MIB), Just(40 * MIB), Just(128 * MIB)];
     let addresses_bytes = prop_oneof![Just(40 * MIB), Just(512 * MIB), Just(1 << 40)];
-    let held_per_handle = prop_oneof![1 => Just(HELD_PER_HANDLE), 2 => 1..4u64];
+    let left_per_handle = prop_oneof![1 => Just(u64::MAX), 2 => 1..4u64];
     let prefer = prop_oneof![Just(Prefer::Memory), Just(Prefer::Balanced), Just(Prefer::Speed)];
-    let granules = (granule_bytes, held_per_handle, prefer);
+    let granules = (granule_bytes, left_per_handle, prefer);
     let sizes = (granules, device_bytes, capacity_bytes, addresses_bytes, 1..=4usize);
     (kind(), cross_stream, sizes).prop_flat_map(|(kind, cross_stream, sizes)| {
         let (granules, device_bytes, capacity_bytes, addresses_bytes, streams) = sizes;
-        let (granule_bytes, held_per_handle, prefer) = granules;
+        let (granule_bytes, left_per_handle, prefer) = granules;
         limit(granule_bytes).prop_map(move |limit_bytes| Setup {
             kind,
             granule_bytes,
             cross_stream,
-            held_per_handle,
+            left_per_handle,
             prefer,
             device_bytes,
             limit_bytes,
@@ -250,7 +250,7 @@ impl ReferenceStateMachine for MovingRuns {
         let capacity_bytes = prop_oneof![Just(48 * MIB), Just(128 * MIB), Just(1024 * MIB)];
         let setup =
             (prefer, capacity_bytes, 1..=3usize).prop_map(|(prefer, bytes, streams)| Setup {
-                held_per_handle: 1,
+                left_per_handle: 1,
                 prefer,
                 device_bytes: bytes,
                 capacity_bytes: bytes,

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use drystone_core::{
-    BlockState, Config, CrossStream, Fence, HELD_PER_HANDLE, Heap, Miss, Plan, PoolId, Prefer,
-    RequestError, SegmentKind, SegmentView, StateMachine, Stats, Step, StreamError, StreamId,
+    BlockState, Config, CrossStream, Fence, Heap, Miss, Plan, PoolId, Prefer, RequestError,
+    SegmentKind, SegmentView, StateMachine, Stats, Step, StreamError, StreamId,
 };
 
 use crate::device::Device;
@@ -29,7 +29,7 @@ pub struct Setup {
     pub kind: SegmentKind,
     pub granule_bytes: u64,
     pub cross_stream: CrossStream,
-    pub held_per_handle: u64,
+    pub left_per_handle: u64,
     pub prefer: Prefer,
     /// What the heap believes the device to have.
     pub device_bytes: u64,
@@ -47,7 +47,7 @@ impl Default for Setup {
             kind: SegmentKind::Mapped,
             granule_bytes: 2 << 20,
             cross_stream: CrossStream::Wait,
-            held_per_handle: HELD_PER_HANDLE,
+            left_per_handle: u64::MAX,
             prefer: Prefer::Memory,
             device_bytes: 256 << 20,
             limit_bytes: u64::MAX,
@@ -77,13 +77,14 @@ pub struct World {
 
 impl World {
     pub fn new(setup: &Setup) -> Self {
-        let heap = Heap::new(
+        let mut heap = Heap::new(
             Config::new(setup.kind, setup.granule_bytes, setup.device_bytes)
                 .with_limit_bytes(setup.limit_bytes)
                 .with_cross_stream(setup.cross_stream)
-                .with_held_per_handle(setup.held_per_handle)
+                .with_left_per_handle(setup.left_per_handle)
                 .with_prefer(setup.prefer),
         );
+        heap.expect_moves();
         let mut world = Self {
             heap,
             device: Device::new(setup.capacity_bytes, setup.addresses_bytes, setup.granule_bytes),

@@ -35,11 +35,14 @@ impl Engine {
         // What it takes to hold streams is found out while there is memory, as moves hold them: no
         // capture begins meanwhile that somebody announces, which the hold would break.
         let _growth = self.growth.lock();
-        let is_free = matches!(self.backend, BackendState::Heap(_))
-            && self.refuse_at_the_end().is_ok()
-            && self.executor.refuse_in_capture(Call::Hold).is_ok();
-        if is_free && let Ok(hold) = self.executor.driver.hold(&[]) {
+        let is_free =
+            self.refuse_at_the_end().is_ok() && self.executor.refuse_in_capture(Call::Hold).is_ok();
+        if let BackendState::Heap(heap) = &self.backend
+            && is_free
+            && let Ok(hold) = self.executor.driver.hold(&[])
+        {
             self.executor.driver.let_go(hold);
+            let _ = heap.change(|heap| heap.expect_moves());
         }
     }
 

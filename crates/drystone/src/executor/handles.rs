@@ -90,7 +90,8 @@ mod tests {
     #[test]
     fn a_handle_that_is_not_there_is_an_error_and_not_handle_0() {
         let config = Config::new(SegmentKind::Mapped, 2 << 20, 1 << 30);
-        let mut heap = Heap::new(config.with_prefer(Prefer::Memory));
+        let config = config.with_prefer(Prefer::Memory).with_left_per_handle(u64::MAX);
+        let mut heap = Heap::new(config);
         let stream = heap.add_stream();
         let mut granules = Vec::new();
         for _ in 0..2 {

@@ -5,8 +5,8 @@ use crate::counters::{ClassCounters, Count, Meter};
 use crate::size::QUANTUM;
 use crate::space::bin::Bin;
 use crate::{
-    Committed, Config, CrossStream, Fence, Freed, HELD_PER_HANDLE, Outcome, PoolId, Reuse,
-    SizeClass, StateMachine, Step, StreamId,
+    Committed, Config, CrossStream, Fence, Freed, Outcome, PoolId, Reuse, SizeClass, StateMachine,
+    Step, StreamId,
 };
 
 const MIB: u64 = 1 << 20;
@@ -57,7 +57,8 @@ fn sample() -> Sample {
         limit_bytes: u64::MAX,
         cross_stream: CrossStream::Wait,
         remaps: true,
-        held_per_handle: HELD_PER_HANDLE,
+        left_per_handle: u64::MAX,
+        moves: true,
         prefer: crate::Prefer::Memory,
     });
     let (own, used_by) = (heap.add_stream(), heap.add_stream());

@@ -10,7 +10,7 @@ const GRANULE: u64 = 2 << 20;
 /// So many holes of a granule between live blocks, each a handle of its own.
 fn with_holes(prefer: Prefer, holes: usize) -> (Heap, StreamId) {
     let mut heap = heap_of(prefer);
-    heap.headroom.config.held_per_handle = u64::MAX;
+    heap.headroom.config.left_per_handle = u64::MAX;
     let stream = heap.add_stream();
     let blocks: Vec<u64> = (0..2 * holes).map(|_| allocate(&mut heap, stream, 1)).collect();
     for &block in blocks.iter().step_by(2) {

@@ -118,6 +118,7 @@ fn b13_a_trim_finds_what_is_whole_only_together() {
 fn a_trim_gives_back_in_parts() {
     let (mut heap, [a, _]) = heap();
     heap.headroom.config.prefer = Prefer::Memory;
+    heap.headroom.config.left_per_handle = u64::MAX;
     let blocks: Vec<u64> = (0..2400).map(|_| allocate(&mut heap, a, GRANULE)).collect();
     for &block in blocks.iter().step_by(2) {
         assert!(matches!(heap.free(block), Ok(Freed::Done)));

@@ -5,8 +5,7 @@ use crate::heap::Heap;
 use crate::plan::Step;
 use crate::policy::{self, WINDOWS_TO_PASS_OVER};
 use crate::{
-    Committed, Config, CrossStream, HELD_PER_HANDLE, Outcome, PoolId, Reuse, SegmentKind,
-    StateMachine, StreamId,
+    Committed, Config, CrossStream, Outcome, PoolId, Reuse, SegmentKind, StateMachine, StreamId,
 };
 
 const GRANULE: u64 = 2 << 20;
@@ -26,7 +25,8 @@ impl Sample {
             limit_bytes: u64::MAX,
             cross_stream: CrossStream::Wait,
             remaps: true,
-            held_per_handle: HELD_PER_HANDLE,
+            left_per_handle: u64::MAX,
+            moves: true,
             prefer: crate::Prefer::Memory,
         });
         let stream = heap.add_stream();
@@ -204,7 +204,7 @@ fn windows_that_were_used_again_are_forgotten() {
 /// of that size takes it all again.
 #[test]
 fn the_last_handle_is_taken_whole_and_found_again() {
-    let mut heap = Heap::new(Config { held_per_handle: 1, ..*Sample::new().heap.config() });
+    let mut heap = Heap::new(Config { left_per_handle: 1, ..*Sample::new().heap.config() });
     let stream = heap.add_stream();
     let mut sample = Sample { heap, stream, address: 0 };
     let singles = sample.allocate(4 * GRANULE);

@@ -8,7 +8,7 @@ use crate::world::{Fate, Setup, World};
 /// A world of handles of four granules, full of blocks of one, and the device is no larger.
 fn full(granules: u64) -> (World, StreamId, Vec<u64>) {
     let bytes = granules * GRANULE;
-    let setup = Setup { held_per_handle: 1, capacity_bytes: bytes, ..Setup::default() };
+    let setup = Setup { left_per_handle: 1, capacity_bytes: bytes, ..Setup::default() };
     let setup = Setup { device_bytes: bytes, ..setup };
     let mut world = World::new(&setup);
     let stream = world.reference.streams[0];
