@@ -6,7 +6,7 @@
 // lifo: two threads, a stream each; 64 sizes are allocated and freed again, the last one first.
 // handover: one thread allocates; the other one records a use on its own stream, and frees.
 //
-// How it is built and what it has shown: docs/measurements.md. Prints processor time of all threads
+// How it is built and what it has shown: docs/evidence/measurements.md. Prints processor time of all threads
 // for each operation, and how long mallocs took; the best of five passes after a first one.
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>

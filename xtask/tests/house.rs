@@ -17,7 +17,7 @@ const HEAP_FILES_MAX: usize = 11;
 const PAGE_TABLE_METHODS_MAX: usize = 24;
 /// Words of our own that a reader has to learn.
 const GLOSSARY_ROWS_MAX: usize = 30;
-/// What `core/` and `lib/` are short for in `ARCHITECTURE.md`.
+/// What `core/` and `lib/` are short for in `docs/inside/architecture.md`.
 const SHORT: [(&str, &str); 2] = [("core/", "crates/core/src/"), ("lib/", "crates/drystone/src/")];
 
 #[test]
@@ -40,7 +40,7 @@ fn the_page_table_shows_the_heap_no_more_than_it_does() {
 
 #[test]
 fn the_glossary_is_short() {
-    let text = std::fs::read_to_string(root().join("docs/glossary.md")).unwrap();
+    let text = std::fs::read_to_string(root().join("docs/inside/glossary.md")).unwrap();
     let rows = text.lines().filter(|line| line.starts_with("| ")).count();
     // Without the head and the line below it.
     let rows = rows.saturating_sub(2);

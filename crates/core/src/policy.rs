@@ -207,8 +207,8 @@ pub(crate) const fn reservation_bytes(
 /// How many times the granules of a handle are held before any is made so large.
 ///
 /// Coarse handles take fewer driver calls, but what is free in a part of one serves nobody else.
-/// With this share the traces of `docs/measurements.md` hold 0.06 % more on average than with
-/// single granules; with handles half as large again 0.2 %, and one of them 3 %.
+/// With this share the traces of `docs/evidence/measurements.md` hold 0.06 % more on average than
+/// with single granules; with handles half as large again 0.2 %, and one of them 3 %.
 pub const HELD_PER_HANDLE: u64 = 1800;
 
 /// The most bytes of a handle: by published costs (`crates/lab/sim/src/cost.rs`) creating 8 MiB at
@@ -233,7 +233,8 @@ fn shared_handle_bytes(held_bytes: u64) -> u64 {
 }
 
 /// How many times a handle fits into what is left, with room to spare. What is created early in
-/// large handles is what the last per cent lacks: `docs/measurements.md` has the table of shares.
+/// large handles is what the last per cent lacks: `docs/evidence/measurements.md` has the table of
+/// shares.
 const LEFT_PER_HANDLE: u64 = 128;
 
 /// While this share of what a heap may hold is left, no handle is made smaller than
@@ -292,7 +293,7 @@ pub(crate) const fn last_handle_beyond_bytes(is_roomy: bool) -> u64 {
 
 /// By how much handles may be coarser near the end of memory, if memory is not preferred: of what
 /// is held then, most was created in larger ones already. With these two figures the traces of
-/// `docs/measurements.md` take up to a fifth less driver time.
+/// `docs/evidence/measurements.md` take up to a fifth less driver time.
 const COARSER_NEAR_THE_END: u64 = 12;
 
 /// The most bytes of such a handle.
