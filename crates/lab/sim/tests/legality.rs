@@ -223,8 +223,5 @@ fn the_document_shows_the_table() {
     let table = Rule::markdown();
     assert!(page.contains(&table), "captures.md must have this table:\n\n{table}");
     let groups = Group::markdown();
-    assert!(
-        page.contains(&groups),
-        "captures.md must have this table:\n\n{groups}"
-    );
+    assert!(page.contains(&groups), "captures.md must have this table:\n\n{groups}");
 }
