@@ -9,13 +9,13 @@ pub struct Piece {
     pub text: String,
 }
 
-/// Every line outside fenced code, from 1.
+/// Every line with its number from 1; those of fenced code are empty.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut is_code = false;
-    text.lines().enumerate().filter_map(move |(at, line)| {
+    text.lines().enumerate().map(move |(at, line)| {
         let is_fence = line.trim_start().starts_with("```");
         is_code ^= is_fence;
-        Some((at + 1, if is_code || is_fence { "" } else { line }))
+        (at + 1, if is_code || is_fence { "" } else { line })
     })
 }
 
