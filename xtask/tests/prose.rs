@@ -10,7 +10,7 @@ mod common;
 #[allow(dead_code, reason = "each test uses a part")]
 mod markdown;
 
-use common::{files, report};
+use common::{files, report, rust_files};
 use markdown::{prose, sentences, words};
 
 /// Sentences of pages for users that may open with a clause as subject, of 1,000.
@@ -19,6 +19,9 @@ const CLAUSES_MAX: usize = 3;
 const RELATIVES_MAX: usize = 20;
 /// How often a reader is addressed in 1,000 words of them, at least.
 const YOU_MIN: usize = 10;
+
+/// Turns of our own in 10,000 words of comments in Rust; lower it as they become fewer.
+const COMMENT_TURNS_MAX: usize = 48;
 
 /// Words that open a clause as subject, where the sentence is no question.
 const OPENERS: [&str; 8] =
@@ -133,6 +136,30 @@ fn documents_say_what_everybody_says() {
     }
     assert!(seen > 500, "found {seen} pieces only");
     report("turns", findings);
+}
+
+/// Comments of Rust have no more of them than when they were first counted.
+#[test]
+fn comments_gain_no_turns_of_our_own() {
+    let mut turns = 0;
+    let mut all = 0;
+    for (path, text) in rust_files() {
+        if path.ends_with("xtask/tests/prose.rs") {
+            continue;
+        }
+        let comments = text.lines().filter_map(|line| line.trim_start().strip_prefix("//"));
+        let comments: Vec<&str> =
+            comments.map(|rest| rest.trim_start_matches(['/', '!'])).collect();
+        let words = words(&comments.join(" "));
+        all += words.len();
+        let text = format!(" {} ", words.join(" "));
+        turns +=
+            TURNS.iter().map(|(turn, _)| text.matches(&format!(" {turn} ")).count()).sum::<usize>();
+    }
+    println!("{turns} turns in {all} words of comments");
+    assert!(all > 100_000, "{all} words of comments only");
+    let limit = all * COMMENT_TURNS_MAX / 10_000;
+    assert!(turns <= limit, "{turns} turns of our own in comments, {limit} is the most");
 }
 
 /// "It is X that": the subject hidden behind a turn. X has three words at most here.
