@@ -138,7 +138,7 @@ fn documents_say_what_everybody_says() {
     report("turns", findings);
 }
 
-/// Comments of Rust have no more of them than when they were first counted.
+/// Comments in Rust have no more turns of our own than when these were first counted.
 #[test]
 fn comments_gain_no_turns_of_our_own() {
     let mut turns = 0;
