@@ -6,8 +6,14 @@
 // lifo: two threads, a stream each; 64 sizes are allocated and freed again, the last one first.
 // handover: one thread allocates; the other one records a use on its own stream, and frees.
 //
-// How it is built and what it has shown: docs/measurements.md. Prints processor time of all threads
-// for each operation, and how long mallocs took; the best of five passes after a first one.
+// Prints processor time of all threads for each operation, and how long mallocs took; the best of
+// five passes after a first one. DIR is where the rig was built:
+//
+//   g++ -O2 -std=c++20 -I../shared/rig -IDIR/hdr/nvidia/cu13/include
+//     -IDIR/torch-2.11.0/torch/include benches/threads.cpp -o DIR/out/threads
+//     -LDIR/torch-2.11.0/torch/lib -lc10_cuda -lc10 DIR/out/libcud*.so*
+//     -Wl,-rpath,DIR/out:DIR/torch-2.11.0/torch/lib,--no-as-needed DIR/out/libnvidia-ml.so.1
+//   FAKECUDA_EVENT_DELAY=64 DIR/out/threads random [--so libdrystone.so]
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
 #include <c10/cuda/PeerToPeerAccess.h>

@@ -1,8 +1,8 @@
 """Tells what PyTorch's recorder has no entry for, by annotations that `drystone` reads.
 
 Where the host waits for the device, where the cache is given back, where a capture begins and ends
-(docs/traces.md, *PyTorch snapshots*). An annotation has whole microseconds, as entries have: each is
-alone in its own.
+(docs/use/traces.md, *PyTorch snapshots*). An annotation has whole microseconds, as entries have:
+each is alone in its own.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ USAGE = "drystone-sim dry-run [options] [-m] PROGRAM [ARGS...]"
 def _add_device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpu", default=DEFAULT_GPU, metavar="NAME|SIZE")
     parser.add_argument("--conf", default="", metavar="KEY:VALUE,...",
-                        help="more settings of the device: docs/simcuda.md lists them")
+                        help="more settings of the device: docs/use/simcuda.md lists them")
 
 
 def _positive(text: str) -> int:

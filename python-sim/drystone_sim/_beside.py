@@ -12,7 +12,7 @@ from typing import Any
 from ._gpus import MIB, Gpu, Range
 
 # What a library takes once it was used, in MiB, with the beginnings of its functions' names.
-# Sources of all figures here: docs/dry-run.md, "Beside the allocator".
+# Sources of all figures here: docs/use/dry-run.md, "Beside the allocator".
 LIBRARIES = {
     "cuBLAS kernels": ("cublas", (20, 90)),
     "cuDNN kernels": ("cudnn", (20, 300)),

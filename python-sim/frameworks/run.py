@@ -2,7 +2,7 @@
 
     python run.py
 
-Ends with 0 where each ran its steps. The table is that of `docs/dry-run.md`.
+Ends with 0 where each ran its steps. `docs/use/dry-run.md` names them.
 """
 
 from __future__ import annotations

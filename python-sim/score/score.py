@@ -1,4 +1,4 @@
-"""Holds dry runs against what real GPUs held: tables by class, for `docs/accuracy.md`.
+"""Holds dry runs against what real GPUs held: tables by class, for `docs/evidence/accuracy.md`.
 
     python score.py TRUTH_FOLDER TIMM_ROWS MLP_ROWS SEED JOBS new|rest ROWS_FOLDER
 

@@ -8,8 +8,8 @@ on a device that has what a dry run calls enough and no more, while engines that
 ask for a part of all of it: whether that is enough is then known. A share has all rows of a model,
 and takes models in the order of the seed: what an ended run leaves is a sample. Models are
 described without weights first (`meta`), since filling them would take most of the time.
-Invariant: one setting for all rows, stated in `docs/accuracy.md`; nothing here knows what was
-measured.
+Invariant: one setting for all rows, stated in `docs/evidence/accuracy.md`; nothing here knows what
+was measured.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 `frameworks.py` has the programs; each runs in a process of its own. Ends with 0 where each ran
 under every allocator, was refused nothing, and PyTorch's statistics of what was asked for agree,
-key for key. The table is that of `docs/frameworks.md`.
+key for key. The table is that of `docs/use/frameworks.md`.
 """
 
 from __future__ import annotations

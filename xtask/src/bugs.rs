@@ -1,9 +1,9 @@
 //! Public reports of memory bugs under each allocator: `cargo xtask bugs`.
 //!
 //! Lives here: the allocators, and the runs of the programs of `bugs/`, each in a process of its
-//! own on the device that its comment names. `docs/bugs-2026.md` holds what each came to, and is
-//! the only place that does: a figure of Drystone's that is worse than there is an error, and so is
-//! any other that differs. `--write` writes what was found into the page.
+//! own on the device that its comment names. `docs/evidence/bugs-2026.md` holds what each came to,
+//! and is the only place that does: a figure of Drystone's that is worse than there is an error,
+//! and so is any other that differs. `--write` writes what was found into the page.
 
 mod figure;
 mod page;
@@ -23,7 +23,7 @@ use figure::{Change, change};
 use page::{Page, Row};
 
 /// Where the figures are.
-const PAGE: &str = "docs/bugs-2026.md";
+const PAGE: &str = "docs/evidence/bugs-2026.md";
 /// What `PYTORCH_ALLOC_CONF` has for each allocator, beside the program's own settings, and how
 /// Drystone comes in. The order is that of the page's columns.
 const ALLOCATORS: [Allocator; 6] = [

@@ -110,7 +110,7 @@ pub fn figures(args: &Args) -> Result<()> {
 /// Draws memory held and time against the size of the device.
 pub fn picture() -> Result<()> {
     tool::build()?;
-    let out = root().join("docs/device_size.svg");
+    let out = root().join("docs/evidence/device_size.svg");
     let mut command = drystone();
     command.args(["sweep", "--json", "--capacity", PICTURED_DEVICES, "--svg"]).arg(&out);
     command.args(PICTURED.map(|name| format!("traces/{name}.csv.zst")));

@@ -2,8 +2,8 @@
 //!
 //! Lives here: which releases, in `target/frameworks` on top of PyTorch's environment, and the
 //! start of what prints two tables: `python/tests/compare_frameworks.py`, what each allocator holds
-//! under them (`docs/frameworks.md`), and `python-sim/frameworks`, their dry runs
-//! (`docs/dry-run.md`).
+//! under them (`docs/use/frameworks.md`), and `python-sim/frameworks`, their dry runs
+//! (`docs/use/dry-run.md`).
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -152,9 +152,9 @@ fn c_example(out: &Path) -> Result<()> {
         fs::create_dir_all(to.parent().unwrap_or(out))?;
         copy(&native.join(from), &to)?;
     }
-    let document = fs::read_to_string(root().join("docs/c-api.md"))?;
+    let document = fs::read_to_string(root().join("docs/use/c-api.md"))?;
     let code = document.split_once("```c\n").and_then(|(_, rest)| rest.split_once("```"));
-    let (code, _) = code.context("docs/c-api.md has no example")?;
+    let (code, _) = code.context("docs/use/c-api.md has no example")?;
     let source = out.join("example.c");
     fs::write(&source, code)?;
     let mut cc = Toolchain::portable(ARCH)?.cc()?;

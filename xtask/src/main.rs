@@ -166,7 +166,7 @@ enum Task {
         names: Vec<String>,
     },
     /// Run public reports of memory bugs under each allocator, and hold what they come to against
-    /// `docs/bugs-2026.md`.
+    /// `docs/evidence/bugs-2026.md`.
     Bugs(bugs::Args),
     /// Hold dry runs against measurements of real GPUs, which must be there.
     Score(score::Args),

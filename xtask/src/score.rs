@@ -1,7 +1,7 @@
 //! Dry runs held against what real GPUs held: `cargo xtask score`.
 //!
 //! Lives here: an environment in `target/score` with timm and NVIDIA's cuDNN on top of PyTorch's,
-//! and the start of `python-sim/score`, which prints the tables of `docs/accuracy.md`. The
+//! and the start of `python-sim/score`, which prints the tables of `docs/evidence/accuracy.md`. The
 //! measurements are read from where they are, never copied.
 
 use std::path::PathBuf;

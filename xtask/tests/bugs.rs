@@ -1,5 +1,6 @@
-//! `docs/bugs.md` names what the tests guard against: each entry its tests, which exist. And no
-//! suite forgives a call with a handle that is gone, but those that make such calls themselves.
+//! `docs/evidence/bugs.md` names what the tests guard against: each entry its tests, which exist.
+//! And no suite forgives a call with a handle that is gone, but those that make such calls
+//! themselves.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -36,7 +37,7 @@ fn bugs_cited(line: &str) -> Vec<u8> {
 
 #[test]
 fn bugs_in_code_are_in_the_document_and_their_tests_exist() {
-    let document = fs::read_to_string(root().join("docs/bugs.md")).unwrap();
+    let document = fs::read_to_string(root().join("docs/evidence/bugs.md")).unwrap();
     let files = files(&["rs", "py"]);
     let mut findings = Vec::new();
     for (path, text) in rust_files() {
@@ -52,10 +53,11 @@ fn bugs_in_code_are_in_the_document_and_their_tests_exist() {
         let names: Vec<&str> = names.collect();
         let bug = about.split("**").next().unwrap_or_default();
         if names.is_empty() {
-            findings.push(format!("docs/bugs.md: {bug} names no test"));
+            findings.push(format!("docs/evidence/bugs.md: {bug} names no test"));
         }
         let missing = names.iter().filter(|name| !is_a_test(&files, name));
-        findings.extend(missing.map(|name| format!("docs/bugs.md: {bug}: no test {name}")));
+        findings
+            .extend(missing.map(|name| format!("docs/evidence/bugs.md: {bug}: no test {name}")));
     }
     report("bugs", findings);
 }
@@ -72,7 +74,7 @@ fn is_a_test(files: &BTreeMap<String, String>, name: &str) -> bool {
 
 #[test]
 fn bugs_of_our_own_name_tests_that_exist() {
-    let document = fs::read_to_string(root().join("docs/bugs.md")).unwrap();
+    let document = fs::read_to_string(root().join("docs/evidence/bugs.md")).unwrap();
     let (_, section) = document.split_once(OWN).unwrap();
     let section = section.split("\n## ").next().unwrap();
     let files = files(&["rs", "py"]);

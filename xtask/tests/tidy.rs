@@ -174,7 +174,7 @@ fn every_library_below_the_abi_forbids_unsafe() {
 
 #[test]
 fn invariants_in_code_are_in_the_document() {
-    let document = fs::read_to_string(root().join("docs/invariants.md")).unwrap();
+    let document = fs::read_to_string(root().join("docs/inside/invariants.md")).unwrap();
     let mut findings = Vec::new();
     for (path, text) in rust_files() {
         for (at, line) in text.lines().enumerate() {

@@ -1,6 +1,7 @@
 /* Drystone, a CUDA caching allocator: the C interface of libdrystone.so.
  *
- * Made by cbindgen of crates/capi/src; do not edit. docs/c-api.md tells what holds for all of it.
+ * Made by cbindgen of crates/capi/src; do not edit. docs/use/c-api.md tells what holds for all of
+ * it.
  *
  * Every function may be called from any thread, at any time, in any order, with any argument: what
  * it cannot do it refuses with a status, changes nothing, and keeps the reason as the calling
@@ -820,8 +821,8 @@ enum drystone_status drystone_stream_created(int device, const void *stream);
 /**
  * Says that every stream which may use Drystone's memory is told of by `drystone_stream_created`
  * from now on, or by a request or a use, and none has been there before. From then on live memory
- * may get other memory behind its addresses, by itself: see `docs/remap.md`. A stream that was met
- * otherwise, and may end without a word, forbids it for as long as it is known.
+ * may get other memory behind its addresses, by itself: see `docs/inside/remap.md`. A stream that
+ * was met otherwise, and may end without a word, forbids it for as long as it is known.
  *
  * Statuses: EXITING, FORKED. Any thread.
  */

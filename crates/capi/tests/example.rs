@@ -1,4 +1,4 @@
-//! The example of `docs/c-api.md` compiles strictly, runs, and prints what the page says.
+//! The example of `docs/use/c-api.md` compiles strictly, runs, and prints what the page says.
 
 mod common;
 

@@ -13,7 +13,8 @@ const LINE_LENGTH: usize = 100;
 const INTRODUCTION: &str = "\
 /* Drystone, a CUDA caching allocator: the C interface of libdrystone.so.
  *
- * Made by cbindgen of crates/capi/src; do not edit. docs/c-api.md tells what holds for all of it.
+ * Made by cbindgen of crates/capi/src; do not edit. docs/use/c-api.md tells what holds for all of
+ * it.
  *
  * Every function may be called from any thread, at any time, in any order, with any argument: what
  * it cannot do it refuses with a status, changes nothing, and keeps the reason as the calling

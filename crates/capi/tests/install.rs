@@ -1,5 +1,5 @@
 //! The folder that `cargo xtask capi` makes is found by pkg-config and by CMake: the example of
-//! `docs/c-api.md` is built by each, and runs.
+//! `docs/use/c-api.md` is built by each, and runs.
 //!
 //! `DRYSTONE_LIBRARY` names the library in the folder.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]

@@ -1,4 +1,4 @@
-//! What a check found broken. A check proves one numbered invariant (`docs/invariants.md`).
+//! What a check found broken. A check proves one numbered invariant (`docs/inside/invariants.md`).
 
 /// An invariant that does not hold, with what was found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

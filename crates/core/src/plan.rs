@@ -5,13 +5,14 @@
 //! [`Heap::abandon`](crate::Heap::abandon) with the number of leading steps still in effect. In
 //! between, the blocks and granules it speaks of are claimed and nobody else's.
 
+use std::ops::Range;
+
 use crate::fence::Fence;
 use crate::headroom::Look;
 use crate::id::{GranuleId, ListIx, PoolId, SegmentIx, StreamId};
 use crate::space::Granted;
 use crate::space::block::BlockIndex;
 use crate::space::unmapped::GrowthPoint;
-use crate::vm::moves::Sparse;
 
 /// One thing to do to the device. Sizes and addresses are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -245,8 +246,8 @@ pub(crate) enum Intent {
     /// and the pools released by then.
     Synchronize { fences: Vec<Fence>, quarantined: Vec<BlockIndex>, pools: Vec<PoolId> },
     /// What is live in a handle gets other memory behind its addresses; what was free beside it, in
-    /// these claimed blocks, none.
-    Move { sparse: Sparse, emptied: Vec<BlockIndex>, created_bytes: u64 },
+    /// these claimed blocks, none. `home` is where its home begins, if it backs a window.
+    Move { addresses: Range<u64>, home: Option<u64>, emptied: Vec<BlockIndex>, created_bytes: u64 },
     /// Memory and addresses to give back.
     Trim { releases: Vec<Release> },
 }

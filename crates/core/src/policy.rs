@@ -209,8 +209,9 @@ pub(crate) const fn reservation_bytes(
     round_up(if room > bytes { room } else { bytes }, granule_bytes)
 }
 
-/// The most bytes of a handle where little is to be held: by published costs (`crates/lab/sim/src/cost.rs`) creating 8 MiB at
-/// once takes 46 % of the time that four handles take, 16 MiB no less than 37 % of that of eight.
+/// The most bytes of a handle where little is to be held: by published costs
+/// (`crates/lab/sim/src/cost.rs`) creating 8 MiB at once takes 46 % of the time that four handles
+/// take, 16 MiB no less than 37 % of that of eight.
 pub(crate) const HANDLE_MAX_BYTES: u64 = 8 * MIB;
 
 /// The most bytes of a handle with room to spare: by published costs creating more at once saves
@@ -231,7 +232,8 @@ fn shared_handle_bytes(held_bytes: u64) -> u64 {
 }
 
 /// How many times a handle fits into what is left, with room to spare. What is created early in
-/// large handles is what the last per cent lacks: `docs/measurements.md` has the table of shares.
+/// large handles is what the last per cent lacks: `docs/evidence/measurements.md` has the table of
+/// shares.
 const LEFT_PER_HANDLE: u64 = 128;
 
 /// While this share of what a heap may hold is left, no handle is made smaller than

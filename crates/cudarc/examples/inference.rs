@@ -1,7 +1,7 @@
 //! How an inference engine on cudarc takes its memory from Drystone: weights, a key-value cache
 //! that grows with the conversation without being moved or copied, scratch for each step.
 //!
-//! Runs on any device, and on the simulated libcuda with no GPU at all: `docs/rust.md`.
+//! Runs on any device, and on the simulated libcuda with no GPU at all: `docs/use/rust.md`.
 
 use std::error::Error;
 use std::process::ExitCode;

@@ -85,5 +85,5 @@ pub use streams::{Served, seen};
 pub use tag::{Held, Tag, TagStats};
 
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
+#[doc = include_str!("../../../docs/use/rust.md")]
+struct Guide;

@@ -1,5 +1,5 @@
 //! What programs may see is what they see without the library: each row of the table in
-//! `docs/preload.md`, printed by a program with and without it, and compared.
+//! `docs/use/preload.md`, printed by a program with and without it, and compared.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -54,8 +54,8 @@ cases! {
 
 #[test]
 fn every_case_is_in_the_document() {
-    let page = std::fs::read_to_string(common::folder().join("../../docs/preload.md")).unwrap();
+    let page = std::fs::read_to_string(common::folder().join("../../docs/use/preload.md")).unwrap();
     for case in CASES {
-        assert!(page.contains(&format!("| `{case}` |")), "docs/preload.md lacks {case}");
+        assert!(page.contains(&format!("| `{case}` |")), "docs/use/preload.md lacks {case}");
     }
 }

@@ -39,7 +39,7 @@ fn library_is_small_and_needs_only_the_c_library() {
 
     // Beside the C interface it has the driver's functions that the document tells of, `dlsym`, and
     // nothing of the runtime's.
-    let page = std::fs::read_to_string(folder().join("../../docs/preload.md")).unwrap();
+    let page = std::fs::read_to_string(folder().join("../../docs/use/preload.md")).unwrap();
     let symbols =
         output_of("nm", &["-D", "--defined-only", "--format=just-symbols"], &library).unwrap();
     let mut of_cuda = 0;
@@ -49,7 +49,7 @@ fn library_is_small_and_needs_only_the_c_library() {
         let name = name.rsplit_once("_v").map_or(name, |(name, _)| name);
         let is_told = NOT_TOLD.iter().any(|family| name.starts_with(family))
             || page.contains(&format!("`{name}`"));
-        assert!(is_told, "docs/preload.md lacks {name}");
+        assert!(is_told, "docs/use/preload.md lacks {name}");
     }
     assert!(of_cuda > 40 && !symbols.contains("cuda"), "{symbols}");
 }

@@ -36,7 +36,7 @@ fn oracle() -> Option<&'static Oracle> {
     let named = |name: &CStr| function(name.as_ptr());
     let find = || {
         Some(Oracle {
-            // SAFETY: `docs/simcuda.md` gives it this signature.
+            // SAFETY: `docs/use/simcuda.md` gives it this signature.
             alloc: unsafe { transmute::<*mut c_void, CheckAlloc>(named(c"simcuda_check_alloc")?) },
             // SAFETY: as above.
             free: unsafe { transmute::<*mut c_void, CheckFree>(named(c"simcuda_check_free")?) },

@@ -48,10 +48,10 @@ pub fn simulated_cuda() -> Option<PathBuf> {
     is_there.then_some(folder)
 }
 
-/// The first block of code in a language in `docs/c-api.md`: `c` is the example, `text` what it
+/// The first block of code in a language in `docs/use/c-api.md`: `c` is the example, `text` what it
 /// prints.
 pub fn block_of_the_document(language: &str) -> String {
-    let document = std::fs::read_to_string(root().join("docs/c-api.md")).unwrap();
+    let document = std::fs::read_to_string(root().join("docs/use/c-api.md")).unwrap();
     let (_, rest) = document.split_once(&format!("```{language}\n")).unwrap();
     rest.split_once("```").unwrap().0.to_owned()
 }

@@ -1,5 +1,6 @@
-//! The invariants of the driver's pools, one function each. Numbers as in `docs/invariants.md`:
-//! they mean the same as for the heap, where the driver tiles segments and joins blocks.
+//! The invariants of the driver's pools, one function each. Numbers as in
+//! `docs/inside/invariants.md`: they mean the same as for the heap, where the driver tiles segments
+//! and joins blocks.
 
 use super::{AsyncPools, Block, State};
 use crate::broken::{Broken, hold};

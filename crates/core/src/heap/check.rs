@@ -1,5 +1,5 @@
-//! The invariants of the heap, one function each. Numbers as in `docs/invariants.md`. Those of the
-//! block space and of the page table alone are proved there (`space::check`, `vm::check`).
+//! The invariants of the heap, one function each. Numbers as in `docs/inside/invariants.md`. Those
+//! of the block space and of the page table alone are proved there (`space::check`, `vm::check`).
 //!
 //! O(n) in the number of blocks: for tests, fuzzing and debugging, not for every operation.
 

@@ -12,7 +12,6 @@ use crate::space::block::BlockIndex;
 use crate::space::segment::Segment;
 use crate::space::unmapped::GrowthPoint;
 use crate::state_machine::StateMachine;
-use crate::vm::moves::Sparse;
 
 impl Heap {
     /// Takes back a plan whose steps are all done. `address` is what its `Reserve` or `Malloc`
@@ -58,8 +57,12 @@ impl Heap {
                 self.windows().finish_remap(request, window, &donors);
                 Committed::Granted(self.occupy(window, request))
             }
-            Intent::Move { sparse, emptied, created_bytes } => {
-                self.finish_move(&sparse, emptied, created_bytes, &steps);
+            Intent::Move { addresses, home, emptied, created_bytes } => {
+                self.finish_move(created_bytes, &steps);
+                match home {
+                    Some(home) => self.windows().finish_move(addresses, home, emptied),
+                    None => emptied.into_iter().for_each(|index| self.finish_backing(index)),
+                }
                 Committed::Prepared
             }
             Intent::Order { user, fences } => {
@@ -209,23 +212,13 @@ impl Heap {
         }
     }
 
-    /// What is live in a handle has other memory, and these blocks have none any more.
-    fn finish_move(
-        &mut self,
-        sparse: &Sparse,
-        emptied: Vec<BlockIndex>,
-        created_bytes: u64,
-        steps: &[Step],
-    ) {
+    /// What is live in a handle has other memory.
+    fn finish_move(&mut self, created_bytes: u64, steps: &[Step]) {
         self.headroom.end_plan(created_bytes);
         self.stats.all.reserved_bytes.add(created_bytes);
         self.stats.moves += 1;
         self.stats.moved_bytes += plan::copied_bytes(steps);
         self.vm.commit(&self.space.segments, steps);
-        match sparse.home {
-            Some(home) => self.windows().finish_move(sparse, home, emptied),
-            None => emptied.into_iter().for_each(|index| self.finish_backing(index)),
-        }
     }
 
     /// A claimed block at home was unmapped, or could not be.

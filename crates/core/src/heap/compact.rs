@@ -67,23 +67,13 @@ impl Heap {
     pub fn remap_stats(&self) -> RemapStats {
         let Figures { remapped_granules, mappings, pinned_bytes, .. } = self.vm.figures();
         let (granule_bytes, aliases) = (self.vm.granule_bytes(), mappings as u64);
-        let beside_live_bytes = self.beside_live_bytes();
-        RemapStats { granule_bytes, remapped_granules, aliases, pinned_bytes, beside_live_bytes }
-    }
-
-    /// Bytes of whole granules that are free in handles in use.
-    fn beside_live_bytes(&self) -> u64 {
-        let granule_bytes = self.vm.granule_bytes();
         let Heap { space, pools, .. } = self;
         let lists = space.lists().iter();
         let lists = lists.filter(|list| list.kind == SegmentKind::Mapped && pools.is_open(list));
         let free = lists.flat_map(|list| list.filed_from(&space.blocks, granule_bytes));
-        let beside = free.map(|index| {
-            let span = self.vm.under(&space.blocks[index]);
-            let (granules, handles) = (span.granules(), span.whole_handles());
-            (granules.end.saturating_sub(granules.start)) - (handles.end - handles.start)
-        });
-        beside.sum()
+        let beside_live_bytes =
+            free.map(|index| self.vm.under(&space.blocks[index]).beside_live_bytes()).sum();
+        RemapStats { granule_bytes, remapped_granules, aliases, pinned_bytes, beside_live_bytes }
     }
 }
 
@@ -114,7 +104,7 @@ impl Compaction<'_> {
         let (sparse, within) = candidates.iter().filter(has_room).min_by_key(price)?;
         let created_bytes = sparse.bytes_to_create(&self.heap.vm);
         match created_bytes.checked_sub(left_bytes) {
-            None | Some(0) => Some(self.plan_move(sparse.clone(), *within, created_bytes)),
+            None | Some(0) => Some(self.plan_move(sparse, *within, created_bytes)),
             Some(lacking_bytes) => self.plan_room_for_moves(lacking_bytes),
         }
     }
@@ -133,7 +123,7 @@ impl Compaction<'_> {
     }
 
     /// Plans the move of a handle that a free block lies in, which takes so many new bytes.
-    fn plan_move(&mut self, sparse: Sparse, within: BlockIndex, created_bytes: u64) -> Plan {
+    fn plan_move(&mut self, sparse: &Sparse, within: BlockIndex, created_bytes: u64) -> Plan {
         let space = &mut self.heap.space;
         let mut first = within;
         while space.blocks[first].address > sparse.addresses.start {
@@ -144,8 +134,9 @@ impl Compaction<'_> {
         let claim = |range: Range<u64>| space.claim_parts(first, &range);
         let emptied: Vec<BlockIndex> = ranges.rev().flat_map(claim).collect();
         self.heap.headroom.plan(created_bytes);
-        let steps = self.heap.vm.plan_move(&sparse);
-        Plan { steps, intent: Intent::Move { sparse, emptied, created_bytes } }
+        let steps = self.heap.vm.plan_move(sparse);
+        let (addresses, home) = (sparse.addresses.clone(), sparse.home);
+        Plan { steps, intent: Intent::Move { addresses, home, emptied, created_bytes } }
     }
 
     /// The handles of which a move gives something back, each with a free block that lies in it.

@@ -19,7 +19,6 @@ use crate::pool::{Pool, Pools};
 use crate::space::Space;
 use crate::space::block::{Block, BlockIndex, BlockState};
 use crate::vm::PageTable;
-use crate::vm::moves::Sparse;
 use crate::vm::page::Return;
 use crate::vm::remap::Remap;
 
@@ -114,15 +113,23 @@ impl Windows<'_> {
 
     /// What is live in a handle that backs a window has other memory, there and at home; what was
     /// free beside it has none.
-    pub(super) fn finish_move(&mut self, sparse: &Sparse, home: u64, emptied: Vec<BlockIndex>) {
+    pub(super) fn finish_move(
+        &mut self,
+        addresses: Range<u64>,
+        home: u64,
+        emptied: Vec<BlockIndex>,
+    ) {
         let segments = &self.space.segments;
-        if let Some(segment) = segments.containing(sparse.addresses.start) {
-            self.vm.back(segment, sparse.addresses.clone());
-        }
-        for range in sparse.free_ranges(self.vm.granule_bytes()) {
-            let offset = range.start - sparse.addresses.start;
-            let range = home + offset..home + offset + (range.end - range.start);
-            let block = self.vm.remapped_at(&self.space.segments, range.start);
+        let (Some(segment), Some(of_home)) =
+            (segments.containing(addresses.start), segments.containing(home))
+        else {
+            return;
+        };
+        self.vm.back(segment, addresses.clone());
+        for free in self.vm.span(segment, addresses.clone()).unmapped_ranges() {
+            let start = home + (free.start - addresses.start);
+            let range = start..start + (free.end - free.start);
+            let block = self.vm.span(of_home, range.clone()).remapped();
             let (piece, rest) = self.space.cut_out(block, &range);
             if let Some(rest) = rest {
                 self.vm.set_remapped(&self.space.blocks[rest], rest);

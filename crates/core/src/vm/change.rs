@@ -201,12 +201,6 @@ impl PageTable {
         self.pages_mut(home.segment).set_remapped(pages, index);
     }
 
-    /// The block at home that stands at an address, whose granules are elsewhere.
-    pub(crate) fn remapped_at(&self, segments: &Segments, address: u64) -> BlockIndex {
-        let page = self.page_in(segments, address);
-        self.pages(page.segment).remapped(page.page as usize)
-    }
-
     /// The granules behind a block of a window back their homes again. Where these are, is told by
     /// `next_return`. `start_of` tells where a block at home begins.
     pub(crate) fn bring_home(&mut self, window: &Block, start_of: impl Fn(BlockIndex) -> u64) {

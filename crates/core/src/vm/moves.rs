@@ -1,9 +1,9 @@
 //! Moves: handles of which only a part is in use, and the steps that give what is live in one other
 //! memory behind the same addresses.
 //!
-//! The new memory takes the places of the old one, at home and in a window: no block changes what it
-//! is, and what was free beside it becomes addresses without memory. A handle moves as a whole or
-//! not at all: none that a window leads to beside the one that it backs, that is pinned, or that
+//! The new memory takes the places of the old one, at home and in a window: no block changes what
+//! it is, and what was free beside it becomes addresses without memory. A handle moves as a whole
+//! or not at all: none that a window leads to beside the one that it backs, that is pinned, or that
 //! others have.
 
 use crate::id::GranuleId;
@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use super::PageTable;
 use super::granule::{GranuleState, PageAddr};
-use super::span::Span;
+use super::span::{Span, between};
 use crate::plan::Step;
 use crate::policy;
 
@@ -68,11 +68,8 @@ impl Sparse {
 
     /// The ranges that are not live, in order.
     pub(crate) fn free_ranges(&self, granule_bytes: u64) -> Vec<Range<u64>> {
-        let Range { start, end } = self.addresses;
-        let at = |granules: usize| start + granules as u64 * granule_bytes;
-        let starts = std::iter::once(start).chain(self.live.iter().map(|run| at(run.end)));
-        let ends = self.live.iter().map(|run| at(run.start)).chain(std::iter::once(end));
-        starts.zip(ends).map(|(start, end)| start..end).filter(|range| !range.is_empty()).collect()
+        let at = |granules: usize| self.addresses.start + granules as u64 * granule_bytes;
+        between(&self.addresses, self.live.iter().map(|run| at(run.start)..at(run.end)))
     }
 }
 

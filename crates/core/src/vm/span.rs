@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::PageTable;
 use super::granule::{GranuleState, PageAddr};
 use crate::size::{round_down, whole_units};
-use crate::space::block::Block;
+use crate::space::block::{Block, BlockIndex};
 
 /// Addresses of one mapped segment.
 #[derive(Clone, Debug)]
@@ -15,6 +15,16 @@ pub(crate) struct Span<'a> {
     pub(super) table: &'a PageTable,
     pub(super) segment: SegmentIx,
     pub(super) addresses: Range<u64>,
+}
+
+/// What of a range lies between ranges within it, which are in order.
+pub(super) fn between(
+    whole: &Range<u64>,
+    within: impl Iterator<Item = Range<u64>> + Clone,
+) -> Vec<Range<u64>> {
+    let starts = std::iter::once(whole.start).chain(within.clone().map(|range| range.end));
+    let ends = within.map(|range| range.start).chain(std::iter::once(whole.end));
+    starts.zip(ends).map(|(start, end)| start..end).filter(|range| !range.is_empty()).collect()
 }
 
 impl PageTable {
@@ -64,6 +74,12 @@ impl<'a> Span<'a> {
     pub(crate) fn granules(&self) -> Range<u64> {
         let Range { start, end } = self.addresses;
         whole_units(start, end, self.table.granule_bytes)
+    }
+
+    /// Bytes of whole granules within, of handles that are not.
+    pub(crate) fn beside_live_bytes(&self) -> u64 {
+        let (granules, handles) = (self.granules(), self.whole_handles());
+        granules.end.saturating_sub(granules.start) - (handles.end - handles.start)
     }
 
     /// The first whole handles within, of so many bytes at most; or the first alone, if that
@@ -171,6 +187,11 @@ impl<'a> Span<'a> {
         ranges
     }
 
+    /// What leads to none.
+    pub(crate) fn unmapped_ranges(&self) -> Vec<Range<u64>> {
+        between(&self.addresses, self.mapped_ranges().into_iter())
+    }
+
     /// Whether it leads to memory that backs nothing, or one of these ranges, by address.
     pub(crate) fn leads_to_any(&self, ranges: &[Range<u64>]) -> bool {
         self.mapped_pages().any(|(_, granule)| match self.table.granules.state(granule) {
@@ -214,6 +235,11 @@ impl<'a> Span<'a> {
         let mut bytes = 0;
         self.to_take(|whole| bytes += whole.end - whole.start);
         bytes
+    }
+
+    /// The block at home that stands at its start, and whose granules are elsewhere.
+    pub(crate) fn remapped(&self) -> BlockIndex {
+        self.table.pages(self.segment).remapped(self.pages().start)
     }
 
     // Windows.

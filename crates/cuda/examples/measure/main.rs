@@ -1,4 +1,5 @@
-//! Measures what the driver's calls cost on a device, and prints tables for `docs/measurements.md`.
+//! Measures what the driver's calls cost on a device, and prints tables for
+//! `docs/evidence/measurements.md`.
 //!
 //!     measure [--device N] [--repeats N] [--mappings N] [--json]
 //!

@@ -50,10 +50,10 @@ pub enum InstallError {
 /// ```
 ///
 /// Served is stream-ordered memory of primary contexts: what a library that is preloaded serves, by
-/// the same functions, so what programs see of it is the same (`docs/preload.md` tells). A stream
-/// whose creation cudarc asked for costs the driver no question; about any other it is asked who it
-/// is. In a capture memory is the driver's, which makes it the graph's. Streams and captures that
-/// come and go past cudarc, by the CUDA runtime say, are not seen.
+/// the same functions, so what programs see of it is the same (`docs/use/preload.md` tells). A
+/// stream whose creation cudarc asked for costs the driver no question; about any other it is asked
+/// who it is. In a capture memory is the driver's, which makes it the graph's. Streams and captures
+/// that come and go past cudarc, by the CUDA runtime say, are not seen.
 ///
 /// # Errors
 /// cudarc calls the driver all the same, and why. Nothing has changed for the program.

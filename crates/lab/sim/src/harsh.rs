@@ -1,6 +1,6 @@
 //! [`Harsh`]: rules of the device that a kinder one would not have, each with its source.
 
-/// Which of the harsh rules are in force. `docs/harsh-device.md` says why one is not in
+/// Which of the harsh rules are in force. `docs/inside/harsh-device.md` says why one is not in
 /// [`Harsh::default`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Harsh {

@@ -163,7 +163,7 @@ impl Rule {
         more("", Legality::Unproven, NOTHING)
     }
 
-    /// The table as Markdown, as `docs/harsh-device.md` has it.
+    /// The table as Markdown, as `captures.md` has it.
     pub fn markdown() -> String {
         let mut text = String::from(
             "| call | kind | global | thread-local | relaxed | its own stream or event captured | \

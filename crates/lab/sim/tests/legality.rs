@@ -1,4 +1,4 @@
-//! The device does in captures what its table says, row by row; `docs/harsh-device.md` shows it.
+//! The device does in captures what its table says, row by row; `captures.md` shows it.
 #![allow(clippy::unwrap_used, reason = "a helper that fails fails its test")]
 
 use drystone_driver::{
@@ -218,10 +218,10 @@ fn functions_beside_the_trait_go_by_the_table_too() {
 
 #[test]
 fn the_document_shows_the_table() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/harsh-device.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("captures.md");
     let page = std::fs::read_to_string(page).unwrap();
     let table = Rule::markdown();
-    assert!(page.contains(&table), "docs/harsh-device.md must have this table:\n\n{table}");
+    assert!(page.contains(&table), "captures.md must have this table:\n\n{table}");
     let groups = Group::markdown();
-    assert!(page.contains(&groups), "docs/harsh-device.md must have this table:\n\n{groups}");
+    assert!(page.contains(&groups), "captures.md must have this table:\n\n{groups}");
 }

@@ -142,7 +142,7 @@ impl Config {
             "closed_memory_is_refused" => harsh.closed_memory_is_refused = boolean(key, value)?,
             "launches_are_early" => harsh.launches_are_early = boolean(key, value)?,
             "seed" => self.sim.seed = count(key, value, u64::MAX)?,
-            _ => return Err(format!("{key:?} is not a setting; docs/simcuda.md lists them")),
+            _ => return Err(format!("{key:?} is not a setting; docs/use/simcuda.md lists them")),
         }
         Ok(())
     }

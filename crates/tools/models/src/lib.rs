@@ -5,7 +5,7 @@
 //! `torch_async`, PyTorch over the driver's own memory pool;
 //! [`Candidate`], which names everything that can be compared; [`Program`], the kernels around any
 //! of them; and `generators` of traces that are hard on all of them. How close the model is to
-//! PyTorch itself: `docs/models.md`.
+//! PyTorch itself: `docs/evidence/models.md`.
 //!
 //! The modules stand bottom first: each uses only those above it.
 #![forbid(unsafe_code)]

@@ -7,8 +7,8 @@
 //! behind the replay engine's trait).
 //!
 //! Keeps: given the same requests and the same answers of the driver, it asks the driver for the
-//! same things in the same order as PyTorch. `docs/models.md` says how that was checked and what is
-//! left out.
+//! same things in the same order as PyTorch. `docs/evidence/models.md` says how that was checked
+//! and what is left out.
 
 mod allocator;
 mod block;

@@ -2,8 +2,8 @@
 //! pool, which keeps what is freed, shares it between streams and trims itself.
 //!
 //! Lives here: what PyTorch 2.15 does around that pool. The pool is the simulated device's.
-//! `docs/models.md` says what of both is published and what is assumed. Invariant: nothing is
-//! cached here; a block that other streams use is freed on one stream more, which waits for all.
+//! `docs/evidence/models.md` says what of both is published and what is assumed. Invariant: nothing
+//! is cached here; a block that other streams use is freed on one stream more, which waits for all.
 
 use std::collections::HashMap;
 

@@ -74,7 +74,7 @@ impl Group {
         Self { breaks_its_own: true, ..self }
     }
 
-    /// The groups as Markdown, as `docs/harsh-device.md` has them.
+    /// The groups as Markdown, as `captures.md` has them.
     pub fn markdown() -> String {
         let mut text = String::from("| kind | functions | of what is captured itself | source |\n");
         text += "| --- | --- | --- | --- |\n";

@@ -7,7 +7,7 @@
 //! stream has to wait for. Segments are never joined. Only those go back whose frees the host has
 //! seen: the end of a synchronising call shows it what has been reached, and gives idle ones back
 //! down to the release threshold. That a stream waits already for another's free is known only
-//! where an oracle keeps their order. `docs/models.md` has the source of each rule.
+//! where an oracle keeps their order. `docs/evidence/models.md` has the source of each rule.
 
 use super::piece::{Physical, Piece};
 use super::supply::Supply;

@@ -1,4 +1,4 @@
-//! The example in `docs/simcuda.md`, compiled and run.
+//! The example in `docs/use/simcuda.md`, compiled and run.
 
 use crate::program::libraries;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::Command;
 #[test]
 fn the_documents_c_program_finds_the_bug_it_shows() {
     let Some(libraries) = libraries() else { return };
-    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/simcuda.md");
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/use/simcuda.md");
     let text = std::fs::read_to_string(document).unwrap();
     let code = text.split("```c\n").nth(1).unwrap().split("```").next().unwrap();
     let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! Traces as Parquet, for engines that query tables: one file a trace, one row an event.
 //!
-//! Invariant: the columns are those of `docs/traces.md`, in their order, and none is ever null. It
-//! is written only: what a trace has beyond its events is not in it.
+//! Invariant: the columns are those of `docs/use/traces.md`, in their order, and none is ever null.
+//! It is written only: what a trace has beyond its events is not in it.
 
 use std::io::{self, Write};
 use std::sync::Arc;
