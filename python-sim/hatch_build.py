@@ -54,7 +54,8 @@ class Hook(BuildHookInterface):
         for number, folder in enumerate(filter(None, wheels)):
             self._cargo(root, "xtask", "stubs", "--wheel-libs", folder,
                         "--out", str(parts / f"stubs-{number}"))
-        self._cargo(root, "build", "--release", "--package", "drystone-cli")
+        self._cargo(root, "build", "--release", "--package", "drystone-cli",
+                    "--features", "parquet")
         command = parts / "bin/drystone"
         command.parent.mkdir(exist_ok=True)
         command.write_bytes((root / "target/release/drystone").read_bytes())

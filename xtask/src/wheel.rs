@@ -131,7 +131,7 @@ pub fn native(portable: Option<(&str, &Path)>, out: &Path) -> Result<PathBuf> {
     fs::create_dir_all(out.join("bin")).with_context(|| format!("make {}/bin", out.display()))?;
     let Some((machine, tools)) = portable else {
         capi::assemble(Some(out.clone()))?;
-        cargo(&["build", "--release", "--package", "drystone-cli"])?;
+        cargo(&["build", "--release", "--package", "drystone-cli", "--features", "parquet"])?;
         let mut strip = Command::new("strip");
         strip.arg("-o").arg(out.join(COMMAND)).arg(target().join("release/drystone"));
         run(strip)?;
