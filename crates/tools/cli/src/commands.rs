@@ -2,6 +2,7 @@
 
 pub mod compare;
 pub mod convert;
+pub mod demo;
 mod each_file;
 mod ended;
 pub mod fit;
@@ -18,6 +19,8 @@ pub use ended::Ended;
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Show a program near the end of its GPU: who refuses it, who serves it, at what price
+    Demo(demo::Args),
     /// Replay traces through one allocator
     Replay(replay::Args),
     /// Replay traces through Drystone and PyTorch's allocators, side by side
@@ -38,6 +41,7 @@ impl Command {
     /// Does it.
     pub fn run(self) -> anyhow::Result<Ended> {
         match self {
+            Command::Demo(args) => demo::run(&args),
             Command::Replay(args) => replay::run(&args),
             Command::Compare(args) => compare::run(&args),
             Command::Inspect(args) => inspect::run(&args),
