@@ -11,6 +11,7 @@ pub mod inspect;
 pub mod replay;
 mod replays;
 pub mod sweep;
+pub mod why;
 
 use clap::Subcommand;
 
@@ -21,6 +22,8 @@ pub use ended::Ended;
 pub enum Command {
     /// Show a program near the end of its GPU: who refuses it, who serves it, at what price
     Demo(demo::Args),
+    /// Say why memory ran out, or where it goes, and what would change it
+    Why(why::Args),
     /// Replay traces through one allocator
     Replay(replay::Args),
     /// Replay traces through Drystone and PyTorch's allocators, side by side
@@ -42,6 +45,7 @@ impl Command {
     pub fn run(self) -> anyhow::Result<Ended> {
         match self {
             Command::Demo(args) => demo::run(&args),
+            Command::Why(args) => why::run(&args),
             Command::Replay(args) => replay::run(&args),
             Command::Compare(args) => compare::run(&args),
             Command::Inspect(args) => inspect::run(&args),
