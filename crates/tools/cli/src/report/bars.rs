@@ -38,15 +38,18 @@ pub fn one(report: &Report) -> String {
     let TraceReport { trace, summary, capacity_bytes, runs, .. } = &report.replays;
     let peak = summary.peak_requested_bytes;
     let mut text = format!(
-        "{}: {} on {}, recorded and replayed\n\
-         It uses {} at most. The simulated GPU has {}, {:.3} times as much.\n\nGPU memory that it needs beyond that, by allocator\n",
+        "{}: {} on {}, recorded and replayed\n",
         printable(trace),
         plural(summary.allocations, "request"),
         plural(summary.streams.len() as u64, "stream"),
+    );
+    text.push_str(&format!(
+        "It uses {} at most. The simulated GPU has {}, {:.3} times as much.\n\n\
+         GPU memory that it needs beyond that, by allocator\n",
         bytes(peak),
         bytes(*capacity_bytes),
         *capacity_bytes as f64 / peak.max(1) as f64,
-    );
+    ));
     let limit = report.beyond(*capacity_bytes);
     let most = report.needs.iter().flatten().map(|&need| report.beyond(need)).max().unwrap_or(0);
     let columns = |bytes: u64| {

@@ -4,7 +4,7 @@
 
 use drystone_trace::metrics::Holder;
 
-use super::Report;
+use super::answer::Answer;
 use super::held::Held;
 use super::refused::Refused;
 use super::replayed::Replayed;
@@ -22,7 +22,7 @@ const WARM: usize = 3;
 const LEAST_ITERATIONS: usize = 5;
 
 /// The whole answer for one device.
-pub(super) fn text(report: &Report) -> String {
+pub(super) fn text(report: &Answer) -> String {
     let mut lines = Vec::new();
     lines.extend(verdict(report));
     lines.push(in_use(report));
@@ -42,7 +42,7 @@ pub(super) fn text(report: &Report) -> String {
 }
 
 /// Why memory ran out, or that it did not.
-fn verdict(report: &Report) -> Vec<String> {
+fn verdict(report: &Answer) -> Vec<String> {
     let Some(refused) = &report.refused else {
         let held = match report.peak_reserved_bytes {
             0 => String::new(),
@@ -90,7 +90,7 @@ fn ran_out(refused: &Refused) -> String {
     )
 }
 
-fn in_use(report: &Report) -> String {
+fn in_use(report: &Answer) -> String {
     let summary = &report.summary;
     let large = summary.sizes.iter().max_by_key(|class| class.peak_bytes);
     let sizes = large.filter(|class| class.peak_bytes > 0).map(|class| {
@@ -110,7 +110,7 @@ fn in_use(report: &Report) -> String {
     )
 }
 
-fn by_whom(report: &Report) -> Vec<String> {
+fn by_whom(report: &Answer) -> Vec<String> {
     let total: u64 = report.holders.iter().map(|holder| holder.bytes).sum();
     let when = if report.refused.is_some() { "then" } else { "of that" };
     let line = |holder: &Holder, place: &str| {
@@ -134,7 +134,7 @@ fn by_whom(report: &Report) -> Vec<String> {
 }
 
 /// Peaks of iterations that grow: something is kept.
-fn growth(report: &Report) -> Option<String> {
+fn growth(report: &Answer) -> Option<String> {
     let peaks = report.summary.iteration_peak_bytes.get(WARM..)?;
     let (&first, &last) = (peaks.first()?, peaks.last()?);
     let grows = peaks.len() >= LEAST_ITERATIONS && peaks.windows(2).all(|pair| pair[0] < pair[1]);
@@ -150,7 +150,7 @@ fn growth(report: &Report) -> Option<String> {
     })
 }
 
-fn held_lines(held: &Held, report: &Report) -> Vec<String> {
+fn held_lines(held: &Held, report: &Answer) -> Vec<String> {
     let mut lines = vec![format!(
         "Held when the snapshot was taken: {}, of which {} in use and {} unused.",
         bytes(held.reserved_bytes),
@@ -189,7 +189,7 @@ fn held_lines(held: &Held, report: &Report) -> Vec<String> {
 }
 
 /// The same program through each allocator.
-fn elsewhere(report: &Report) -> Vec<String> {
+fn elsewhere(report: &Answer) -> Vec<String> {
     if report.summary.allocations == 0 {
         return vec![
             "No history was recorded, so nothing can be replayed: call \
@@ -221,7 +221,7 @@ fn elsewhere(report: &Report) -> Vec<String> {
 }
 
 /// What would change it.
-fn advice(report: &Report) -> Option<String> {
+fn advice(report: &Answer) -> Option<String> {
     if report.refused.as_ref().and_then(Refused::is_beyond_device) == Some(true) {
         let largest = report.holders.first().and_then(|holder| holder.at.as_deref());
         let place = largest.map(|at| format!(" Begin at {at}.")).unwrap_or_default();
