@@ -30,8 +30,8 @@ KEPT_OF_SPECIFIED_MIB = (80, 650)
 ECC_SHARE = 16
 # Where processor and GPU share one memory, the system keeps a part: from 4.9 % (GB10, 121.69 of 128
 # GiB) to 9 % (Jetson Orin Nano, 7,458 of 8,192 MiB); up to 16 % is assumed of those of 4 GB. CUDA
-# tells the rest as its own, but the system and its programs live in it: 5 % of it (6.4 GiB on a GB10,
-# leptonai/gpud#1170) to 17 % (on a GB10 never more than 102 of 121.69 GiB were free).
+# tells the rest as its own, but the system and its programs live in it: 5 % of it (6.4 GiB of a
+# GB10, leptonai/gpud#1170) to 17 % (on a GB10 never more than 102 of 121.69 GiB were free).
 SHARED_KEPT = (0.03, 0.16)
 SHARED_USED = (0.05, 0.17)
 # A bare context of PyTorch with modules loaded lazily, where nobody published that of the device:
