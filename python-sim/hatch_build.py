@@ -32,7 +32,8 @@ class Hook(BuildHookInterface):
         named = os.environ.get(PARTS)
         parts = Path(named) if named else self._built(Path(self.root).parent)
         # Beside each library may lie what it was made of.
-        libraries = [file for file in sorted(parts.glob("*/lib*.so*"))
+        libraries = [file for folder in ("lib", "stubs")
+                     for file in sorted(parts.glob(f"{folder}/lib*.so*"))
                      if ".so" in file.suffixes and file.suffix not in SOURCES]
         platform = os.environ.get(PLATFORM, sysconfig.get_platform())
         build_data["tag"] = f"py3-none-{platform.replace('-', '_').replace('.', '_')}"
@@ -51,10 +52,11 @@ class Hook(BuildHookInterface):
                  *([beside] if beside.exists() else [])]
         wheels = (os.environ[TORCH].split(os.pathsep) if TORCH in os.environ
                   else map(str, usual))
-        for number, folder in enumerate(filter(None, wheels)):
-            self._cargo(root, "xtask", "stubs", "--wheel-libs", folder,
-                        "--out", str(parts / f"stubs-{number}"))
-        self._cargo(root, "build", "--release", "--package", "drystone-cli")
+        if folders := list(filter(None, wheels)):
+            self._cargo(root, "xtask", "stubs", "--wheel-libs", *folders,
+                        "--out", str(parts / "stubs"))
+        self._cargo(root, "build", "--release", "--package", "drystone-cli",
+                    "--features", "parquet")
         command = parts / "bin/drystone"
         command.parent.mkdir(exist_ok=True)
         command.write_bytes((root / "target/release/drystone").read_bytes())

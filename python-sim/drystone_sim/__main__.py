@@ -70,8 +70,8 @@ def _parser() -> argparse.ArgumentParser:
     dry.add_argument("-m", dest="module", action="store_true", help="the program is a module")
     # Unlike two arguments, it leaves each `--` where it is.
     dry.add_argument("command", nargs=argparse.PARSER, metavar="PROGRAM ...",
-                     help="a script, or with -m a module; or torchrun or accelerate with what they "
-                          "start")
+                     help="a script, a notebook, or with -m a module; or torchrun or accelerate "
+                          "with what they start")
     run = commands.add_parser("run", help="run any command with the simulated driver in front")
     run.set_defaults(do=_do_run)
     _add_device(run)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._gpus import MIB, Gpu, Range
+from ._gpus import MIB, SHARED_USED, Gpu, Range
 
 # What a library takes once it was used, in MiB, with the beginnings of its functions' names.
 # Sources of all figures here: docs/use/dry-run.md, "Beside the allocator".
@@ -26,6 +26,8 @@ EACH = {
 POINT_TO_POINT = "NCCL, point to point", ("ncclSend", "ncclRecv"), (0, 3400)
 # Where several processes use one device.
 OTHERS = "other processes on it"
+# Where processor and GPU share one memory.
+SYSTEM = "system and its programs"
 # Workspaces that PyTorch's allocator may cache at once: that in which engines were tried, and that
 # of the engine that was chosen. Its search gives back what is cached between two convolutions.
 CACHED = 2
@@ -41,6 +43,8 @@ def beside(gpu: Gpu, calls: dict[str, Any], searches: bool = True) -> dict[str, 
         return sum(count for name, count in counted.items() if name.startswith(begins))
 
     held = {"CUDA context": gpu.context}
+    if gpu.is_shared:
+        held[SYSTEM] = Range(*(int(gpu.cuda.low * share) for share in SHARED_USED))
     for holder, (begins, (low, high)) in LIBRARIES.items():
         if times(begins):
             held[holder] = Range(low * MIB, high * MIB)

@@ -2,12 +2,14 @@
 
 The table is `gpus.csv` beside this. Memory is told twice: by NVML, as `nvidia-smi` shows it, and by
 CUDA, as `cuMemGetInfo` does; the driver keeps the difference. Invariant: a figure that nobody
-published is not in the table. CUDA's memory is then a range below NVML's, and the range is shown.
+published is not in the table. CUDA's memory is then a range below NVML's, or below what NVIDIA's
+specification says, and the range is shown.
 """
 
 from __future__ import annotations
 
 import csv
+import difflib
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -20,9 +22,24 @@ GIB = 1 << 30
 # What the driver keeps of NVML's figure where both are published: from 256 MiB (T4) to 640 MiB
 # (RTX PRO 6000) in the table. Both ends rounded outwards.
 KEPT_MIB = (250, 650)
+# What it keeps of the specified size where only that is published: from 195 MiB (GTX 1660 Ti with
+# 5.81 of 6 GiB, zhou13/lcnn#23) to 643 MiB (RTX 6000 Ada) of cards of up to 48 GB. The upper end
+# rounded outwards; less is assumed of older cards and drivers.
+KEPT_OF_SPECIFIED_MIB = (80, 650)
+# Correction of errors takes a sixteenth of GDDR memory while it is on, as on T4, A10 and L4.
+ECC_SHARE = 16
+# Where processor and GPU share one memory, the system keeps a part: from 4.9 % (GB10, 121.69 of 128
+# GiB) to 9 % (Jetson Orin Nano, 7,458 of 8,192 MiB); up to 16 % is assumed of those of 4 GB. CUDA
+# tells the rest as its own, but the system and its programs live in it: 5 % of it (6.4 GiB of a
+# GB10, leptonai/gpud#1170) to 17 % (on a GB10 never more than 102 of 121.69 GiB were free).
+SHARED_KEPT = (0.03, 0.16)
+SHARED_USED = (0.05, 0.17)
 # A bare context of PyTorch with modules loaded lazily, where nobody published that of the device:
 # from 256 MiB (RTX 3090) to 555 MiB (RTX PRO 6000) in the table, both ends rounded outwards.
 CONTEXT_MIB = (250, 600)
+# Words of a name that people leave out, and what sets devices of one name apart.
+WORDS = re.compile(r"\b(nvidia|geforce|tesla|quadro|jetson|rtx|gtx)(?=\d|\b)|\bgpu\b")
+SUFFIX = re.compile(r"[0-9]+gb")
 SIZE = re.compile(r"(\d+(?:\.\d+)?) *([kmgt]?)(i?)b?", re.IGNORECASE)
 
 
@@ -52,6 +69,13 @@ class Gpu:
     # What a context takes before anything is allocated.
     context: Range
     source: str
+    # Whether its memory is the processor's, too.
+    is_shared: bool = False
+
+    @property
+    def architecture(self) -> int:
+        """The number in `sm_89`."""
+        return int(self.compute.replace(".", ""))
 
     def settings_of_running(self) -> str:
         """The device for a program that runs, rather than being asked what it needs: it meets the
@@ -85,10 +109,19 @@ def _gpu(row: dict[str, str]) -> Gpu:
     elif nvml is not None:
         cuda = Range(nvml - KEPT_MIB[1] * MIB, nvml - KEPT_MIB[0] * MIB)
     else:
-        raise SimError(f"{row['name']} in gpus.csv has no memory")
+        cuda = _specified(int(row["specified_gib"]) * GIB, row["kind"])
     known = (row["context_mib"],) * 2 if row["context_mib"] else CONTEXT_MIB
     return Gpu(row["name"], row["model"], cuda, nvml, row["compute"],
-               int(row["multiprocessors"]), _mib(*known), row["source"])
+               int(row["multiprocessors"]), _mib(*known), row["source"],
+               row["kind"] == "shared")
+
+
+def _specified(bytes: int, kind: str) -> Range:
+    """What CUDA tells of a device of which only the specification is published."""
+    if kind == "shared":
+        return Range(*(int(bytes * (1 - kept)) for kept in reversed(SHARED_KEPT)))
+    least = bytes - bytes // ECC_SHARE if kind == "ecc" else bytes
+    return Range(least - KEPT_OF_SPECIFIED_MIB[1] * MIB, bytes - KEPT_OF_SPECIFIED_MIB[0] * MIB)
 
 
 def _mib(low: str | int, high: str | int) -> Range:
@@ -96,18 +129,23 @@ def _mib(low: str | int, high: str | int) -> Range:
 
 
 def find(wanted: str) -> Gpu:
-    """A GPU by its name or the beginning of one, or any device of so much memory."""
-    plain = _plain(wanted)
-    exact = [gpu for gpu in table() if _plain(gpu.name) == plain]
-    found = exact or [gpu for gpu in table() if plain and _plain(gpu.name).startswith(plain)]
+    """A GPU by its name, or any device of so much memory.
+
+    A name may be as people write it (`4090`, `RTX 3080 Ti`), as NVIDIA's tools show it, or an
+    unmistakable beginning.
+    """
+    found = _named(_plain(wanted))
     if len(found) == 1:
         return found[0]
     if len(found) > 1:
         raise SimError(f"{wanted} may be {', '.join(gpu.name for gpu in found)}: say which")
     bytes = size(wanted)
     if bytes is None:
+        near = difflib.get_close_matches(
+            _plain(wanted), [_plain(gpu.name) for gpu in table()], cutoff=0.75)
+        hint = ", ".join(gpu.name for gpu in table() if _plain(gpu.name) in near)
         raise SimError(f"{wanted!r} is no GPU of the table (`drystone-sim gpus` lists them) and "
-                       "no size such as 24GiB")
+                       f"no size such as 24GiB{hint and '; near: ' + hint}")
     if not SIZES.low <= bytes <= SIZES.high:
         raise SimError(f"a simulated device has from 2 MiB to 64 TiB, not {wanted}")
     return Gpu(wanted, f"Simulated GPU of {wanted}", Range(bytes, bytes), None, "9.0", 132,
@@ -124,5 +162,19 @@ def size(text: str) -> int | None:
     return int(float(match[1]) * (1000 if is_decimal else 1024) ** power)
 
 
+def _named(plain: str) -> list[Gpu]:
+    """Those of a plain name; else those that differ by their memory alone; else by more."""
+    names = {gpu.name: _plain(gpu.name) for gpu in table()}
+    ways = (
+        lambda gpu: plain in (names[gpu.name], _plain(gpu.model)),
+        lambda gpu: names[gpu.name].startswith(plain) and SUFFIX.fullmatch(
+            names[gpu.name][len(plain):]),
+        lambda gpu: names[gpu.name].startswith(plain),
+    )
+    found = ([gpu for gpu in table() if plain and way(gpu)] for way in ways)
+    return next(filter(None, found), [])
+
+
 def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9.]", "", name.lower())
+    """A name without what people leave out."""
+    return re.sub(r"[^a-z0-9.]", "", WORDS.sub("", name.lower()))

@@ -213,6 +213,8 @@ def _write() -> None:
     told = {
         "rank": int(os.environ.get("RANK", "0")), "torch": _torch.__version__,
         "visible": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
+        "architectures": [int(name[3:]) for name in _torch.cuda.get_arch_list()
+                          if name.startswith("sm_") and name[3:].isdecimal()],
         "cuda": _torch.version.cuda, "steps": max(_steps.values(), default=0), "marks": _marks,
         "layers": bool(_module_hooks), "searches": _torch.backends.cudnn.benchmark,
         "values": _values.read(), "sizes": _sizes.met(), "calls": _libraries.counted(),

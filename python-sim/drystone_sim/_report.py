@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from . import __version__, _gpus
+from . import __version__, _gpus, _notebook
 from ._beside import OTHERS, beside
 from ._dry_run import Outcome, Rank
 from ._gpus import Gpu, Range
@@ -48,11 +48,16 @@ def room(gpu: Gpu, rank: Rank) -> Range:
                  gpu.cuda.high - sum(one.low for one in besides))
 
 
-def smallest_gpu(rank: Rank, needed: int) -> str:
-    """The least of the table's GPUs that certainly has so many bytes for the allocator."""
+def smallest_gpu(asked: Gpu, rank: Rank, needed: int) -> str:
+    """The least of the table's GPUs that certainly has so many bytes for the allocator: of those
+    that this PyTorch has code for, and of the kind that was asked for.
+    """
     if OTHERS in rank.beside:
         needed += rank.beside[OTHERS].high
+    oldest = min(rank.process.told["architectures"], default=0)
     for gpu in _gpus.table():
+        if gpu.is_shared != asked.is_shared or gpu.architecture < oldest:
+            continue
         besides = beside(gpu, rank.process.told["calls"], rank.process.told["searches"])
         if gpu.cuda.low - sum(one.high for one in besides.values()) >= needed:
             return gpu.name
@@ -80,7 +85,8 @@ def title(outcome: Outcome) -> str:
     told = rank.process.told
     which = f"rank {rank.rank}, " if len(outcome.ranks) > 1 else ""
     ended = f"; the program ended with code {outcome.code}" if outcome.code else ""
-    return (f"{' '.join(outcome.request.command[1:])}\non {gpu.model}, simulated: no kernel ran. "
+    command = (part for part in outcome.request.command[1:] if part != _notebook.__file__)
+    return (f"{' '.join(command)}\non {gpu.model}, simulated: no kernel ran. "
             f"{which}{told['steps']} steps, {rank.course.requests:,} requests, PyTorch "
             f"{told['torch']}, {outcome.run_s:.1f} s{ended}")
 
@@ -91,7 +97,8 @@ def _verdicts(outcome: Outcome, rank: Rank) -> Table:
         found = verdict(outcome.request.gpu, rank, at)
         margin = "" if found.margin is None else bytes_text(found.margin)
         smallest = "" if held.smallest is None else bytes_text(held.smallest)
-        gpu = "" if held.smallest is None else smallest_gpu(rank, held.smallest)
+        gpu = ("" if held.smallest is None
+               else smallest_gpu(outcome.request.gpu, rank, held.smallest))
         rows.append([held.name, found.text, margin, bytes_text(held.allocated),
                      bytes_text(held.reserved), smallest, gpu])
     note = (f"Peak requested: {bytes_text(rank.replayed.requested)}, "

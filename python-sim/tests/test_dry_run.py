@@ -174,6 +174,21 @@ class DryRun(unittest.TestCase):
         self.assertIn("item", [value["what"] for value in rank["values_read"]])
         self.assertIn("CUDA context", rank["beside_bytes"])
 
+    def test_a_notebook_is_told_as_its_cells_would_be(self):
+        head, steps = TRAIN.split("for step", 1)
+        cells = ["%matplotlib inline\n!nvidia-smi", head, "for step" + steps]
+        cells = [{"cell_type": "code", "source": text, "outputs": [], "metadata": {},
+                  "execution_count": None} for text in cells]
+        Path(self.folder.name, "train.ipynb").write_text(
+            json.dumps({"cells": cells, "nbformat": 4, "metadata": {}}))
+        as_script = self.dry_run("--gpu", "4090", "train.py", "--batch", "16")
+        as_cells = self.dry_run("--gpu", "4090", "train.ipynb", "--batch", "16")
+        self.assertIn("left out, being IPython's or the shell's: `%matplotlib inline`", self.said)
+        for told in ("peak_requested_bytes", "kinds_bytes", "steps"):
+            self.assertEqual(as_script["ranks"][0][told], as_cells["ranks"][0][told])
+        lines = [holder["line"] for holder in as_cells["ranks"][0]["holders"]]
+        self.assertIn("train.ipynb/cell 2.py:5", lines)
+
     def test_what_the_native_allocator_is_said_to_hold_is_what_pytorch_held(self):
         told = self.dry_run("train.py")["ranks"][0]
         native = told["allocators"][0]

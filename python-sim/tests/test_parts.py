@@ -1,10 +1,16 @@
 """What a dry run is made of, part by part: no PyTorch, no device."""
 
 import argparse
+import json
+import subprocess
+import sys
+import tempfile
 import unittest
+from pathlib import Path
 from types import SimpleNamespace
 
-from drystone_sim import _beside, _find, _gpus, _launch, _recording, _render
+from drystone_sim import _beside, _find, _gpus, _launch, _notebook, _recording
+from drystone_sim import _render, _report
 from drystone_sim.__main__ import main
 from drystone_sim._errors import SimError
 from drystone_sim._gpus import GIB, MIB, Range
@@ -18,11 +24,39 @@ class Gpus(unittest.TestCase):
             _gpus.find("a100")
         with self.assertRaisesRegex(SimError, "no size such as 24GiB"):
             _gpus.find("voodoo")
+        with self.assertRaisesRegex(SimError, "near: rtx-4090"):
+            _gpus.find("49090")
         with self.assertRaisesRegex(SimError, "^'' is no GPU"):
             _gpus.find("")
         for wrong in ("0GiB", "1MiB", "65TiB"):
             with self.assertRaisesRegex(SimError, f"from 2 MiB to 64 TiB, not {wrong}"):
                 _gpus.find(wrong)
+
+    def test_a_gpu_is_found_by_what_people_and_tools_call_it(self):
+        for name in ("4090", "RTX 4090", "rtx4090", "NVIDIA GeForce RTX 4090"):
+            self.assertEqual(_gpus.find(name).name, "rtx-4090", name)
+        for name, found in (
+                ("3080 Ti", "rtx-3080-ti"), ("4070", "rtx-4070"),
+                ("4060ti 16GB", "rtx-4060-ti-16gb"), ("5090", "rtx-5090"),
+                ("2080ti", "rtx-2080-ti"), ("A6000", "rtx-a6000"),
+                ("RTX 6000 Ada", "rtx-6000-ada"), ("pro 6000", "rtx-pro-6000"), ("L40S", "l40s"),
+                ("Tesla V100-SXM2-16GB", "v100-16gb"), ("P100-16GB", "p100-16gb"), ("t4", "t4"),
+                ("Jetson AGX Orin 64GB", "jetson-agx-orin-64gb"), ("GB10", "gb10"), ("l4", "l4")):
+            self.assertEqual(_gpus.find(name).name, found, name)
+        with self.assertRaisesRegex(SimError, "may be rtx-3080-10gb, rtx-3080-12gb: say which"):
+            _gpus.find("3080")
+
+    def test_no_name_stands_for_two_gpus(self):
+        names = [_gpus._plain(gpu.name) for gpu in _gpus.table()]
+        self.assertEqual(len(names), len(set(names)))
+
+    def test_memory_is_a_range_below_the_specification(self):
+        for name, low, high in (
+                ("rtx-4070", 12 * GIB - 650 * MIB, 12 * GIB - 80 * MIB),
+                # With correction of errors, and without.
+                ("rtx-a6000", 45 * GIB - 650 * MIB, 48 * GIB - 80 * MIB),
+                ("jetson-agx-orin-64gb", 64 * GIB * 84 // 100, 64 * GIB * 97 // 100)):
+            self.assertEqual(_gpus.find(name).cuda, Range(low, high), name)
 
     def test_any_size_is_a_device(self):
         for text, bytes in [("24GiB", 24 * GIB), ("24G", 24 * GIB), ("24GB", 24_000_000_000),
@@ -38,6 +72,22 @@ class Gpus(unittest.TestCase):
                 self.assertGreaterEqual(kept[0], _gpus.KEPT_MIB[0] * MIB, gpu.name)
                 self.assertLessEqual(kept[1], _gpus.KEPT_MIB[1] * MIB, gpu.name)
             self.assertNotIn(",", gpu.model)
+            self.assertRegex(gpu.compute, r"^\d+\.\d$")
+            self.assertGreater(gpu.cuda.low, 3 * GIB, gpu.name)
+
+
+    def test_the_smallest_gpu_is_one_that_pytorch_runs_on(self):
+        calls = {"counted": {}, "convolution_bytes": [0, 0], "engine_bytes": 0, "functions": {}}
+
+        def smallest(architectures, asked, bytes):
+            told = {"calls": calls, "searches": False, "architectures": architectures}
+            rank = SimpleNamespace(beside={}, process=SimpleNamespace(told=told))
+            return _report.smallest_gpu(_gpus.find(asked), rank, bytes)
+
+        self.assertEqual(smallest([61, 75], "4090", 6 * GIB), "p4")
+        self.assertEqual(smallest([75, 120], "4090", 6 * GIB), "rtx-2060-super")
+        self.assertEqual(smallest([], "gb10", 20 * GIB), "jetson-agx-xavier-32gb")
+        self.assertEqual(smallest([], "4090", 1 << 40), "none of the table")
 
 
 class Beside(unittest.TestCase):
@@ -59,6 +109,12 @@ class Beside(unittest.TestCase):
             {"NCCL": (450, 4800), "NCCL, point to point": (0, 3400)})
         self.assertEqual(self.beside(functions=[("cuGraphInstantiateWithFlags", 3)]),
                          {"graphs": (0, 72)})
+
+    def test_a_system_shares_its_memory_with_its_gpu(self):
+        calls = {"counted": {}, "convolution_bytes": [0, 0], "engine_bytes": 0, "functions": {}}
+        held = _beside.beside(_gpus.find("gb10"), calls)
+        self.assertEqual(held[_beside.SYSTEM].high, int(_gpus.find("gb10").cuda.low * 0.17))
+        self.assertNotIn(_beside.SYSTEM, _beside.beside(_gpus.find("4090"), calls))
 
     def test_convolutions_may_have_two_workspaces(self):
         self.assertEqual(self.beside(convolution_bytes=5 * MIB),
@@ -109,6 +165,54 @@ class Launchers(unittest.TestCase):
         for program, is_module in (("torchrun", False), ("accelerate", False), ("gone", True),
                                    (__file__, False)):
             _launch.check(program, is_module)
+
+
+class Notebooks(unittest.TestCase):
+    def notebook(self, *sources, **more):
+        cells = [{"cell_type": "markdown", "source": "# Words"}]
+        cells += [{"cell_type": "code", "source": source.splitlines(keepends=True)}
+                  for source in sources]
+        path = Path(self.folder.name, "train.ipynb")
+        path.write_text(json.dumps({"cells": cells, "nbformat": 4, "metadata": {}, **more}))
+        return path
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def test_magics_are_left_out_and_lines_keep_their_numbers(self):
+        path = self.notebook(
+            "%matplotlib inline\nimport os\nif os.sep:\n    !pip install a \\\n      b\nx = 5",
+            "%%bash\nls", "%%time\ny = x % 2", "files = !ls\ntorch.nn?\nz = ['''\n%s\n'''\n% 1,\n]")
+        cells = _notebook.read(path)
+        self.assertEqual([cell.number for cell in cells], [2, 3, 4, 5])
+        self.assertEqual(cells[0].text, "pass\nimport os\nif os.sep:\n    pass\n\nx = 5")
+        self.assertEqual([cell.text for cell in cells[1:3]], ["", "pass\ny = x % 2"])
+        self.assertEqual(cells[3].text, "pass\npass\nz = ['''\n%s\n'''\n% 1,\n]")
+        self.assertEqual(
+            _notebook.left_out(cells),
+            "left out, being IPython's or the shell's: `%matplotlib inline` (cell 2), "
+            "`!pip install a \\` (cell 2), `%%bash` (cell 3) and 3 more")
+
+    def test_cells_run_in_order_and_one_that_fails_is_named(self):
+        path = self.notebook(
+            "import sys, inspect\ndef f():\n    return 1", "print(f(), sys.argv[1:], __name__)",
+            "display(inspect.getsource(f))", "null = None", "1 / 0")
+        done = subprocess.run([sys.executable, _notebook.__file__, str(path), "--x"], text=True,
+                              capture_output=True)
+        self.assertEqual(done.stdout, "1 ['--x'] __main__\ndef f():\n    return 1\n")
+        self.assertIn("train.ipynb/cell 6.py", done.stderr)
+        self.assertIn("1 / 0", done.stderr)
+
+    def test_what_is_no_notebook_of_python_is_refused_before_it_runs(self):
+        path = self.notebook(metadata={"language_info": {"name": "julia"}})
+        with self.assertRaisesRegex(SimError, "train.ipynb is a notebook of julia"):
+            _launch.check(str(path), False)
+        path.write_text("[]")
+        with self.assertRaisesRegex(SimError, "train.ipynb is no notebook"):
+            _launch.check(str(path), False)
+        command, _ = _launch.command("a.ipynb", ["--x"], False, 1)
+        self.assertEqual(command[1:], [_notebook.__file__, "a.ipynb", "--x"])
 
 
 class Probes(unittest.TestCase):

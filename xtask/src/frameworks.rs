@@ -94,7 +94,7 @@ pub fn frameworks(names: &[String]) -> Result<()> {
     let python = torch::on_top(&torch.python, "frameworks", &PACKAGES)?;
     let toolkit = toolkit()?;
     install_deepspeed(&python, &toolkit)?;
-    cargo(&["build", "--release", "--package", "drystone-cli"])?;
+    cargo(&["build", "--release", "--package", "drystone-cli", "--features", "parquet"])?;
     let mut programs = vec![target().join("release").canonicalize().context("find the command")?];
     programs.extend(std::env::var_os("PATH").iter().flat_map(std::env::split_paths));
     let programs = std::env::join_paths(programs)?;

@@ -95,11 +95,11 @@ enum Task {
         #[arg(long)]
         out: Option<PathBuf>,
     },
-    /// Make stubs of what a PyTorch wheel's libraries import from NVIDIA's.
+    /// Make stubs of what the libraries of PyTorch wheels import from NVIDIA's.
     Stubs {
-        /// The folder of the wheel's own libraries, `torch/lib`.
-        #[arg(long)]
-        wheel_libs: PathBuf,
+        /// The folder of each wheel's own libraries, `torch/lib`.
+        #[arg(long, num_args = 1.., required = true)]
+        wheel_libs: Vec<PathBuf>,
         /// Where the stubs go.
         #[arg(long)]
         out: PathBuf,

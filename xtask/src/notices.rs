@@ -51,6 +51,7 @@ pub fn text(shipped: &[&str]) -> Result<String> {
 fn metadata() -> Result<Value> {
     let mut ask = Command::new("cargo");
     ask.args(["metadata", "--locked", "--format-version", "1"]);
+    ask.args(["--features", "drystone-cli/parquet"]);
     ask.args(["--filter-platform", "x86_64-unknown-linux-gnu"]).current_dir(root());
     let output = ask.output().context("cannot start cargo metadata")?;
     ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));

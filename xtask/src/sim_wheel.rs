@@ -56,11 +56,12 @@ pub fn sim_wheel(args: &SimWheelArgs) -> Result<PathBuf> {
 fn parts(toolchain: &Toolchain, releases: &[String], out: &Path) -> Result<PathBuf> {
     let out = made_folder(out.to_path_buf())?;
     let simulated = simcuda::build_in(&out.join("lib"), toolchain)?;
+    let mut libraries = Vec::new();
     for release in releases {
         let (_, python) = torch::install(release)?;
-        let libraries = torch::site_packages(&python)?.join("torch/lib");
-        stubs::make(&libraries, &simulated, &out.join(format!("stubs-{release}")), toolchain)?;
+        libraries.push(torch::site_packages(&python)?.join("torch/lib"));
     }
+    stubs::make(&libraries, &simulated, &out.join("stubs"), toolchain)?;
     let built = toolchain.cargo(&["drystone-cli"])?;
     let bin = made_folder(out.join("bin"))?;
     fs::copy(built.join("drystone"), bin.join("drystone")).context("copy the command")?;

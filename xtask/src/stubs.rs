@@ -42,25 +42,25 @@ const IDLE: [&str; 13] = [
     "bufferSize",
 ];
 
-/// Makes the stubs of a wheel, and the libraries that they need.
-pub fn stubs(wheel_libraries: &Path, out: &Path) -> Result<()> {
+/// Makes the stubs of wheels, and the libraries that they need.
+pub fn stubs(wheel_libraries: &[PathBuf], out: &Path) -> Result<()> {
     for library in make(wheel_libraries, &simcuda::build()?, out, &Toolchain::local())? {
         println!("{}", out.join(library).display());
     }
     Ok(())
 }
 
-/// Makes a stub of every library of NVIDIA's that the libraries in a folder need, beside the
+/// Makes a stub of every library of NVIDIA's that the libraries in these folders need, beside the
 /// simulated ones; says which.
 pub fn make(
-    wheel_libraries: &Path,
+    wheel_libraries: &[PathBuf],
     simulated: &Path,
     out: &Path,
     toolchain: &Toolchain,
 ) -> Result<Vec<String>> {
-    let imports = imports::read(wheel_libraries)?;
+    let imports = imports::read_all(wheel_libraries)?;
     if imports.0.is_empty() {
-        bail!("no library in {} needs one of NVIDIA's", wheel_libraries.display());
+        bail!("no library in {wheel_libraries:?} needs one of NVIDIA's");
     }
     make_of(&imports, simulated, out, toolchain)?;
     Ok(imports.0.into_keys().collect())

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::command::{TORCH_VERSION, root, run};
+use crate::command::{TORCH_VERSION, root};
 use crate::parts::{self, Outcome, Part};
 use crate::{capi, python, simcuda, suite, torch};
 
@@ -19,8 +19,8 @@ const PARTS: [Part; 7] = [
     ("house rules and unit tests", unit),
     ("simulated CUDA libraries are built", || simcuda::build().map(|_| Outcome::Passed)),
     ("C library is built as shipped", || capi::assemble(None).map(|_| Outcome::Passed)),
-    ("all tests of all crates, on the simulated CUDA", all),
     ("PyTorch is installed (2.3 GB, once)", install),
+    ("all tests of all crates, on the simulated CUDA", all),
     ("PyTorch on the simulated CUDA", torch::test),
     ("Python package", || python::test(TORCH_VERSION)),
 ];
@@ -99,15 +99,9 @@ fn install() -> Result<Outcome> {
     })
 }
 
-/// PyTorch's own snapshot viewer, fetched once.
+/// PyTorch's own snapshot viewer, which needs nothing else of it.
 fn memory_viz() -> Result<PathBuf> {
-    let folder = root().join("target/memory_viz");
-    let path = folder.join(format!("torch-{TORCH_VERSION}.py"));
-    if !path.exists() {
-        std::fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
-        let mut fetch = Command::new("python3");
-        fetch.args(["xtask/fetch_memory_viz.py", TORCH_VERSION]).arg(&path);
-        run(fetch)?;
-    }
+    let (_, python) = torch::install(TORCH_VERSION)?;
+    let path = torch::site_packages(&python)?.join("torch/cuda/_memory_viz.py");
     path.canonicalize().with_context(|| format!("find {}", path.display()))
 }

@@ -38,14 +38,14 @@ impl Toolchain {
         let Some((tools, machine)) = &self.portable else {
             let mut build = Command::new("cargo");
             build.args(["build", "--quiet", "--release"]);
-            build.args(packages.iter().flat_map(|package| ["--package", package]));
+            build.args(packages.iter().flat_map(|name| wheel_tools::package(name)));
             run(build)?;
             return Ok(target().join("release"));
         };
         let mut build = wheel_tools::with(tools, "cargo")?;
         build.args(["zigbuild", "--quiet", "--release", "--target"]);
         build.arg(wheel_tools::triple(machine));
-        build.args(packages.iter().flat_map(|package| ["--package", package]));
+        build.args(packages.iter().flat_map(|name| wheel_tools::package(name)));
         build.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
         run(build)?;
         Ok(wheel_tools::built(machine))

@@ -110,7 +110,7 @@ pub fn set_up(version: &str) -> Result<TorchVenv> {
     stand_ins::declare(&packages)?;
     let stub_folder = folder.join("stubs");
     let wheel_libraries = packages.join("torch/lib");
-    let stubs = stubs::make(&wheel_libraries, &simulated, &stub_folder, &Toolchain::local())?;
+    let stubs = stubs::make(&[wheel_libraries], &simulated, &stub_folder, &Toolchain::local())?;
     // Where the wheel's libraries look for NVIDIA's before anywhere else.
     let libraries = packages.join(runtime_folder(version)?);
     fs::create_dir_all(&libraries).with_context(|| format!("make {}", libraries.display()))?;

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use crate::command::{cargo, root, run, target};
-use crate::wheel_tools::{GLIBC, built, made_folder, tools, triple, with};
+use crate::wheel_tools::{GLIBC, built, made_folder, package, tools, triple, with};
 use crate::{capi, notices};
 
 /// All releases that the package takes and the package index has.
@@ -131,17 +131,17 @@ pub fn native(portable: Option<(&str, &Path)>, out: &Path) -> Result<PathBuf> {
     fs::create_dir_all(out.join("bin")).with_context(|| format!("make {}/bin", out.display()))?;
     let Some((machine, tools)) = portable else {
         capi::assemble(Some(out.clone()))?;
-        cargo(&["build", "--release", "--package", "drystone-cli"])?;
+        cargo(&["build", "--release", "--package", "drystone-cli", "--features", "parquet"])?;
         let mut strip = Command::new("strip");
         strip.arg("-o").arg(out.join(COMMAND)).arg(target().join("release/drystone"));
         run(strip)?;
         return Ok(out);
     };
-    for (package, name, to) in PRODUCTS {
+    for (crate_name, name, to) in PRODUCTS {
         // Apart from each other, so that none has what only the other needs.
         let mut build = with(tools, "cargo")?;
-        build.args(["zigbuild", "--release", "--package", package, "--target"]);
-        build.arg(triple(machine));
+        build.args(["zigbuild", "--release"]).args(package(crate_name));
+        build.arg("--target").arg(triple(machine));
         build.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
         run(build)?;
         copy(&built(machine).join(name), &out.join(to))?;

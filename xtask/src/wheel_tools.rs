@@ -28,6 +28,12 @@ pub fn triple(machine: &str) -> String {
     format!("{machine}-unknown-linux-gnu.{}.{}", GLIBC.0, GLIBC.1)
 }
 
+/// How cargo is told a package that is shipped: the command among them writes Parquet.
+pub fn package(name: &str) -> impl Iterator<Item = &str> {
+    let features = if name == "drystone-cli" { &["--features", "parquet"][..] } else { &[] };
+    ["--package", name].into_iter().chain(features.iter().copied())
+}
+
 /// Where cargo leaves what is released for it.
 pub fn built(machine: &str) -> PathBuf {
     target().join(format!("{machine}-unknown-linux-gnu")).join("release")

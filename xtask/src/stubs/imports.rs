@@ -40,8 +40,17 @@ pub type Names = BTreeMap<String, BTreeSet<String>>;
 #[derive(Default)]
 pub struct Imports(pub BTreeMap<String, Names>);
 
+/// What the libraries of several wheels import from libraries of NVIDIA's: a stub serves them all.
+pub fn read_all(folders: &[PathBuf]) -> Result<Imports> {
+    let mut all = Imports::default();
+    for folder in folders {
+        all.add(read(folder)?);
+    }
+    Ok(all)
+}
+
 /// What the libraries in a folder import from libraries of NVIDIA's outside it.
-pub fn read(folder: &Path) -> Result<Imports> {
+fn read(folder: &Path) -> Result<Imports> {
     let mut imports = Imports::default();
     let entries = fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
     let mut files: Vec<PathBuf> = Vec::new();
@@ -84,6 +93,17 @@ fn give_versions(names: &mut Names) {
 }
 
 impl Imports {
+    /// Adds what other libraries import.
+    fn add(&mut self, others: Self) {
+        for (library, others) in others.0 {
+            let names = self.0.entry(library).or_default();
+            for (version, others) in others {
+                names.entry(version).or_default().extend(others);
+            }
+            give_versions(names);
+        }
+    }
+
     /// What more is asked of the libraries that are there.
     fn add_others(&mut self) {
         for (begin, name) in OTHERS {
@@ -194,6 +214,18 @@ mod tests {
         imports.0.values_mut().for_each(give_versions);
         assert!(imports.0["libcublas.so.13"]["v"].contains("cublasHgemm"));
         assert_eq!(imports.0.len(), 1);
+    }
+
+    #[test]
+    fn one_stub_has_what_each_of_several_wheels_imports() {
+        let wheel = |library: &str, list| Imports([(library.to_owned(), names(list))].into());
+        let mut all = wheel("libcublas.so.13", &[("v", "cublasSgemm_v2")]);
+        all.add(wheel("libcublas.so.13", &[("v", "cublasSetStream_v2"), ("", "cublasHgemm")]));
+        all.add(wheel("libcublas.so.12", &[("v", "cublasSgemm_v2")]));
+        let expected =
+            names(&[("v", "cublasSgemm_v2"), ("v", "cublasSetStream_v2"), ("v", "cublasHgemm")]);
+        assert_eq!(all.0["libcublas.so.13"], expected);
+        assert_eq!(all.0.len(), 2);
     }
 
     #[test]

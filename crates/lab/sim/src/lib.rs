@@ -57,6 +57,7 @@ mod program;
 mod rng;
 mod running;
 mod shared_file;
+mod sizes;
 mod state;
 mod stream;
 mod violation;
@@ -75,6 +76,7 @@ pub use profile::Profile;
 pub use program::{Extent, ExtentKind};
 pub use rng::Rng;
 pub use shared_file::{FileIdentity, SharedFile};
+pub use sizes::parse_bytes;
 pub use stream::Context;
 pub use violation::Violation;
 

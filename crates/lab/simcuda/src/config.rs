@@ -184,20 +184,10 @@ fn nanoseconds(key: &str, value: &str) -> Result<u64, String> {
 
 /// `80GiB`, `512MiB`, `1.5G` or bytes; at least 2 MiB and at most 64 TiB.
 fn bytes(key: &str, value: &str) -> Result<u64, String> {
-    let digits = value.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let unit = match value[digits.len()..].to_ascii_lowercase().as_str() {
-        "" | "b" => 1.0,
-        "k" | "kib" | "kb" => 1024.0,
-        "m" | "mib" | "mb" => (1u64 << 20) as f64,
-        "g" | "gib" | "gb" => (1u64 << 30) as f64,
-        "t" | "tib" | "tb" => (1u64 << 40) as f64,
-        _ => f64::NAN,
-    };
-    let number = digits.parse::<f64>().map_or(f64::NAN, |number| number * unit);
-    if (2097152.0..=70368744177664.0).contains(&number) {
-        return Ok(number as u64);
-    }
-    Err(format!("{key} is a size from 2MiB to 64TiB, such as 80GiB, not {value:?}"))
+    let bytes = drystone_sim::parse_bytes(value).ok();
+    bytes
+        .filter(|bytes| (2 << 20..=64 << 40).contains(bytes))
+        .ok_or_else(|| format!("{key} is a size from 2MiB to 64TiB, such as 80GiB, not {value:?}"))
 }
 
 #[cfg(test)]

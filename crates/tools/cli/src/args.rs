@@ -3,9 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use drystone_models::Gaps;
-use drystone_sim::{CostTable, Measured};
-
-use crate::units;
+use drystone_sim::{CostTable, Measured, parse_bytes};
 
 /// Physical memory of the simulated device where `--capacity` is not given: nothing runs out.
 pub const AMPLE_BYTES: u64 = 1 << 40;
@@ -142,7 +140,7 @@ pub struct Quirks {
 
     /// Memory beside the capacity that the device says it has, and does not give, as under a limit
     /// of MPS
-    #[arg(long, value_name = "SIZE", value_parser = units::parse_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub withheld: Option<u64>,
 }
 
@@ -198,7 +196,7 @@ pub fn parse_capacity(text: &str) -> Result<Capacity, String> {
         }
         return Ok(Capacity::Factor(factor));
     }
-    match units::parse_bytes(text)? {
+    match parse_bytes(text)? {
         0 => Err("a device has more than zero bytes".into()),
         bytes => Ok(Capacity::Bytes(bytes)),
     }

@@ -9,7 +9,7 @@ use drystone_sim::{Measured, SimConfig, SimDevice};
 use drystone_trace::model::Trace;
 use drystone_trace::replay::Replayed;
 
-use crate::args::{Costs, Kernels, Quirks};
+use crate::args::{AMPLE_BYTES, Costs, Kernels, Quirks};
 
 /// The simulated device of a replay.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +29,18 @@ pub struct Device {
 }
 
 impl Device {
+    /// An ample one where nothing takes time: whether a trace fits is asked, not how fast it runs.
+    pub fn untimed(quirks: Quirks, measured: Option<&'static Measured>) -> Self {
+        Self {
+            capacity_bytes: AMPLE_BYTES,
+            quirks,
+            costs: Costs::default(),
+            measured,
+            kernels: Kernels::Off,
+            gaps: Gaps::Kept,
+        }
+    }
+
     /// A fresh allocator for a trace, on a fresh device of its own.
     pub fn build(&self, candidate: &Candidate, trace: &Trace) -> Result<Box<dyn Replayed>> {
         let with_kernels = self.kernels == Kernels::On;

@@ -2,6 +2,7 @@
 
 pub mod compare;
 pub mod convert;
+pub mod demo;
 mod each_file;
 mod ended;
 pub mod fit;
@@ -10,6 +11,7 @@ pub mod inspect;
 pub mod replay;
 mod replays;
 pub mod sweep;
+pub mod why;
 
 use clap::Subcommand;
 
@@ -18,6 +20,10 @@ pub use ended::Ended;
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Show a program near the end of its GPU: who refuses it, who serves it, at what price
+    Demo(demo::Args),
+    /// Say why memory ran out, or where it goes, and what would change it
+    Why(why::Args),
     /// Replay traces through one allocator
     Replay(replay::Args),
     /// Replay traces through Drystone and PyTorch's allocators, side by side
@@ -38,6 +44,8 @@ impl Command {
     /// Does it.
     pub fn run(self) -> anyhow::Result<Ended> {
         match self {
+            Command::Demo(args) => demo::run(&args),
+            Command::Why(args) => why::run(&args),
             Command::Replay(args) => replay::run(&args),
             Command::Compare(args) => compare::run(&args),
             Command::Inspect(args) => inspect::run(&args),

@@ -12,6 +12,7 @@ mod jobs;
 mod output;
 mod report;
 mod runs;
+mod smallest;
 mod sweeps;
 mod table;
 mod units;

@@ -1,7 +1,8 @@
-//! Reports of replays: the table, JSON, HTML and SVG, and the picture of a sweep.
+//! Reports of replays: bars, the table, JSON, HTML and SVG, and the picture of a sweep.
 //!
 //! Invariant: all of them show the same figures; only JSON shows them unrounded.
 
+pub mod bars;
 pub mod html;
 pub mod json;
 pub mod pressure;

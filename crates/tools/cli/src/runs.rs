@@ -24,6 +24,8 @@ pub struct Settings {
     pub time: Time,
     /// Whether address maps are wanted: each costs another replay up to its moment.
     pub with_layouts: bool,
+    /// Whether the processor's time is wanted: it takes more replays than all else.
+    pub with_processor_time: bool,
 }
 
 /// What all candidates made of one trace.
@@ -108,7 +110,8 @@ pub fn examine_file(
     traces.into_iter().map(examine).collect()
 }
 
-fn examine(
+/// Replays one trace through every candidate.
+pub fn examine(
     file: &str,
     trace: &Trace,
     candidates: &[Candidate],
@@ -132,7 +135,7 @@ fn examine(
         with_kernels.then(|| drystone_models::ideal_makespan_us(trace, device.gaps));
     let mut runs = Vec::with_capacity(candidates.len());
     for candidate in candidates {
-        runs.push(one_run(trace, candidate, &device, ideal_makespan_us, settings.with_layouts)?);
+        runs.push(one_run(trace, candidate, &device, ideal_makespan_us, settings)?);
         progress.step(&trace.name);
     }
     Ok(TraceReport {
@@ -158,17 +161,17 @@ fn one_run(
     candidate: &Candidate,
     device: &Device,
     ideal_makespan_us: Option<f64>,
-    with_layout: bool,
+    settings: &Settings,
 ) -> Result<Run> {
     let mut outcome = replayed(trace, candidate, device)?;
-    if device.kernels == Kernels::On {
+    if device.kernels == Kernels::On && settings.with_processor_time {
         // Modelling kernels takes processor time of its own.
         let plain = replayed(trace, candidate, &Device { kernels: Kernels::Off, ..*device })?;
         outcome.metrics.cpu_ns_per_operation = plain.metrics.cpu_ns_per_operation;
     }
     let makespan_us = outcome.metrics.device_time.map(|time| time.makespan_us);
     let ideal_us = ideal_makespan_us.filter(|&ideal_us| ideal_us > 0.0);
-    let layout = if with_layout {
+    let layout = if settings.with_layouts {
         let mut again = device.build(candidate, trace)?;
         replay::layout_at(trace, again.as_mut(), outcome.peak_event)
     } else {

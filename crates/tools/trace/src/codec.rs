@@ -31,7 +31,7 @@ mod graph;
 mod json;
 #[cfg(feature = "analysis")]
 mod limits;
-#[cfg(feature = "parquet")]
+#[cfg(feature = "analysis")]
 pub mod parquet;
 mod pickle;
 #[cfg(feature = "analysis")]

@@ -1,21 +1,18 @@
 //! `drystone fit`: the smallest device memory on which each allocator completes a trace.
-//!
-//! Found by halving, to one granule. An allocator need not be monotonic (more memory may in
-//! principle hurt it), so the answer is a size that works next to one that does not.
 
 use anyhow::Result;
-use drystone_models::{Candidate, Gaps};
+use drystone_models::Candidate;
 use drystone_trace::metrics::Summary;
 use drystone_trace::model::Trace;
-use drystone_trace::replay::{self, Options};
 
 use super::each_file::{self, Tables};
 use super::ended::Ended;
-use crate::args::{AMPLE_BYTES, Capacity, Costs, Files, GRANULE_BYTES, Kernels, Profile, Quirks};
+use crate::args::{Files, Profile, Quirks};
 use crate::candidates::{self, Device};
 use crate::input::{self, Input};
 use crate::jobs::Progress;
 use crate::output::printable;
+use crate::smallest::{Smallest, smallest};
 use crate::table::Table;
 use crate::units::{bytes, count, ratio};
 
@@ -70,7 +67,13 @@ pub fn run(args: &Args) -> Result<Ended> {
         progress.expect_more((traces.len().saturating_sub(1) * candidates.len()) as u64);
         let fit = |mut trace: Trace| {
             trace.recording = None; // not needed, and larger than the events
-            fit_trace(&file, &trace, &candidates, &untimed(args), progress)
+            fit_trace(
+                &file,
+                &trace,
+                &candidates,
+                &Device::untimed(args.quirks, args.profile.device),
+                progress,
+            )
         };
         traces.into_iter().map(fit).collect()
     };
@@ -103,60 +106,16 @@ fn fit_one(
     peak_requested_bytes: u64,
     ample: &Device,
 ) -> Result<Fit> {
-    let mut replays = 1;
-    let mut works = |granules: u64| -> Result<bool> {
-        replays += 1;
-        let device = Device { capacity_bytes: granules * GRANULE_BYTES, ..*ample };
-        let mut allocator = device.build(candidate, trace)?;
-        Ok(replay::completes(trace, allocator.as_mut()))
-    };
-    let found = match unhindered(trace, candidate, ample)? {
-        None => None,
-        Some(unhindered) => {
-            let mut low = Capacity::Bytes(peak_requested_bytes).resolve(0) / GRANULE_BYTES;
-            let mut high = unhindered.max(low);
-            while !works(high)? {
-                low = high + 1;
-                high += high.div_ceil(16);
-            }
-            while low < high {
-                let middle = low + (high - low) / 2;
-                if works(middle)? { high = middle } else { low = middle + 1 }
-            }
-            Some(high * GRANULE_BYTES)
-        }
-    };
+    let Smallest { capacity_bytes, replays } = smallest(trace, candidate, ample)?;
     Ok(Fit {
         allocator: candidate.name().to_owned(),
         configuration: candidate.configuration().to_owned(),
-        capacity_bytes: found,
-        capacity_per_requested: found
+        capacity_bytes,
+        capacity_per_requested: capacity_bytes
             .filter(|_| peak_requested_bytes > 0)
             .map(|capacity| capacity as f64 / peak_requested_bytes as f64),
         replays,
     })
-}
-
-/// An ample device where nothing takes time: whether a trace fits is asked, not how fast it runs.
-fn untimed(args: &Args) -> Device {
-    Device {
-        capacity_bytes: AMPLE_BYTES,
-        quirks: args.quirks,
-        costs: Costs::default(),
-        measured: args.profile.device,
-        kernels: Kernels::Off,
-        gaps: Gaps::Kept,
-    }
-}
-
-/// Granules that an allocator takes when nothing stops it: the first size to try. `None` where it
-/// runs out of memory even so.
-fn unhindered(trace: &Trace, candidate: &Candidate, ample: &Device) -> Result<Option<u64>> {
-    let mut allocator = ample.build(candidate, trace)?;
-    let options = Options { timed_passes: 0, curve_points: 1 };
-    let metrics = replay::run(trace, allocator.as_mut(), &options).metrics;
-    let granules = metrics.peak_reserved_bytes.div_ceil(GRANULE_BYTES).max(1);
-    Ok((metrics.out_of_memory_events == 0).then_some(granules))
 }
 
 fn text(report: &Report) -> String {

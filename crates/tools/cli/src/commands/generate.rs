@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use drystone_models::generators::{Extent, GENERATORS, Generator};
+use drystone_sim::parse_bytes;
 use drystone_trace::codec::csv;
 use drystone_trace::metrics::Summary;
 
 use super::ended::Ended;
 use crate::output::{self, Pending};
 use crate::table::Table;
-use crate::units::{bytes, count, parse_bytes, round_bytes};
+use crate::units::{bytes, count, round_bytes};
 
 /// Options of `generate`.
 #[derive(Debug, clap::Args)]

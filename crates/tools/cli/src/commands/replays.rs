@@ -50,6 +50,7 @@ impl Replays<'_> {
             quirks: self.device.quirks,
             time: *self.time,
             with_layouts: html_file.is_some(),
+            with_processor_time: true,
         };
         let work = |input: &Input, progress: &Progress| {
             runs::examine_file(input, self.candidates, &settings, progress)

@@ -31,8 +31,8 @@ const FILES: [(&str, &str); 8] = files![
 const MOST_BLOCKS: usize = 20_000;
 
 /// The whole page.
-pub fn render(reports: &[TraceReport]) -> Result<String> {
-    let traces: Vec<Value> = reports.iter().map(trace).collect();
+pub fn render<'a>(reports: impl IntoIterator<Item = &'a TraceReport>) -> Result<String> {
+    let traces: Vec<Value> = reports.into_iter().map(trace).collect();
     let data = serde_json::to_string(&json!({
         "subtitle": "memory of replayed traces",
         "note": "",

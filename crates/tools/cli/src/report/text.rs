@@ -214,7 +214,7 @@ pub fn overall<'a>(reports: &'a [TraceReport]) -> String {
     )
 }
 
-fn geometric_mean(values: &[f64]) -> Option<f64> {
+pub fn geometric_mean(values: &[f64]) -> Option<f64> {
     let logs: f64 = values.iter().map(|value| value.ln()).sum();
     (!values.is_empty()).then(|| (logs / values.len() as f64).exp())
 }

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests panic like tests
 
+mod answers;
 mod bad_input;
 mod generated;
 mod inputs;

@@ -1,0 +1,1 @@
+../../python/drystone/_torch_import.py
