@@ -4,7 +4,10 @@ use super::{Captured, Failure, Miss, Next, Refusal};
 use crate::async_pool::{AsyncPools, DriverAlloc};
 use crate::heap::{Freed, Outcome};
 use crate::plan::{Committed, Reuse};
-use crate::{Config, CrossStream, Heap, Plan, PoolId, Prefer, SegmentKind, StateMachine, Step};
+use crate::space::Granted;
+use crate::{
+    Config, CrossStream, Heap, Plan, PoolId, Prefer, SegmentKind, StateMachine, Step, StreamId,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -29,6 +32,11 @@ fn next(heap: &mut Heap, miss: &mut Miss<&'static str>) -> Next<Plan, &'static s
 
 /// Holds as much as it may, 5.5 MiB of it in pieces that no request of 4 MiB can use.
 fn full() -> Heap {
+    full_by_stream().0
+}
+
+/// The same, with the stream that freed the pieces.
+fn full_by_stream() -> (Heap, StreamId) {
     let mut heap = heap(10 * MIB);
     let stream = heap.add_stream();
     let mut addresses = Vec::new();
@@ -45,7 +53,7 @@ fn full() -> Heap {
     for &address in addresses.iter().skip(1).step_by(2) {
         assert!(matches!(heap.free(address), Ok(Freed::Done)));
     }
-    heap
+    (heap, stream)
 }
 
 fn miss(heap: &mut Heap, captured: Captured) -> Miss<&'static str> {
@@ -84,6 +92,41 @@ fn the_ladder_is_climbed_by_cost_and_each_rung_once() {
     assert_eq!(answers(&mut full(), Captured::None, &[]), whole);
     // Tried again after each of them, and refused: the rungs behind it are not climbed again.
     assert_eq!(answers(&mut full(), Captured::None, &[2, 3, 4, 5, 6, 7, 8]), whole);
+}
+
+/// Waits for the device of a miss that nothing helps, where another stream takes a block after so many
+/// waits for the device and lets go of it again.
+fn waits_where_others_come_in_between(times: usize) -> usize {
+    let (mut heap, other) = full_by_stream();
+    let mut miss = miss(&mut heap, Captured::None);
+    let mut waits = 0;
+    loop {
+        match next(&mut heap, &mut miss) {
+            Next::Synchronize => {
+                waits += 1;
+                if waits <= times {
+                    let taken = heap.request(PoolId::DEFAULT, other, 3 * MIB / 2, Reuse::OwnStream);
+                    let Ok(Outcome::Granted(Granted { address, .. })) = taken else {
+                        panic!("{taken:?}")
+                    };
+                    assert!(matches!(heap.free(address), Ok(Freed::Done)));
+                }
+            }
+            Next::CollectFences => continue,
+            Next::GiveUp(Refusal::Limit) => return waits,
+            _ => {}
+        }
+        miss.note(false);
+    }
+}
+
+#[test]
+fn the_device_is_waited_for_again_where_others_were_served_meanwhile() {
+    assert_eq!(waits_where_others_come_in_between(0), 2);
+    assert_eq!(waits_where_others_come_in_between(1), 2);
+    assert_eq!(waits_where_others_come_in_between(2), 3);
+    assert_eq!(waits_where_others_come_in_between(5), 6);
+    assert_eq!(waits_where_others_come_in_between(usize::MAX), 8);
 }
 
 #[test]
