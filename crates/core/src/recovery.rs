@@ -108,7 +108,8 @@ const LADDER: [Rung; 9] = [
     Rung::Compact,
     Rung::TrimIdle,
     Rung::AskProgram,
-    // What was freed in pieces meanwhile serves once it went back to the device.
+    // What was freed in pieces meanwhile serves once it went back to the device, and what went back
+    // gives moves room.
     Rung::Synchronize,
     Rung::Compact,
     Rung::TrimIdle,
@@ -315,46 +316,41 @@ impl<E> Miss<E> {
                 None
             }
             Stage::Served(granted) => Some(Next::Granted(granted)),
-            Stage::Climbing(rung, refusal) => {
-                Some(self.climb(Some(rung), refusal, stats, left_bytes))
-            }
+            Stage::Climbing(_, refusal) => Some(self.climb(refusal, stats, left_bytes)),
             Stage::Refused(refusal)
             | Stage::LacksMappings { refusal, .. }
             | Stage::Evicting(refusal) => Some(match refusal {
                 Refusal::Request(_) | Refusal::Driver(_) => Next::GiveUp(refusal),
                 Refusal::Limit | Refusal::Device | Refusal::OutOfMemory(_) => {
-                    self.climb(None, refusal, stats, left_bytes)
+                    self.climb(refusal, stats, left_bytes)
                 }
             }),
         }
     }
 
-    /// The next rung that is legal and may help, after the one `behind` made no room.
+    /// The next rung that is legal and may help.
     fn climb<W>(
         &mut self,
-        behind: Option<Rung>,
         refusal: Refusal<E>,
         stats: &mut Counters,
         left_bytes: u64,
     ) -> Next<W, E> {
         let (given, given_back_bytes) = stats.turnover();
+        // Then only the program can help, and what is cached stays.
+        let is_short = left_bytes < self.bytes;
         // What it was waited for may have gone to others, and what they freed for it came too late
         // to be seen.
         let has_others = given > self.before_wait.0;
-        let gone_bytes = if has_others { given_back_bytes - self.before_wait.1 } else { 0 };
+        let gone_bytes = given_back_bytes - self.before_wait.1;
         let all = &stats.all;
         let unused_bytes = all.reserved_bytes.current - all.active_bytes.current();
-        // What is held unused may be in pieces, or freed by another thread since the last trim.
-        let may_do = unused_bytes + gone_bytes >= self.bytes;
-        let is_over = behind == Some(Rung::AskProgram) && !may_do;
-        // Then only the program can help, and what is cached stays.
-        let is_short = left_bytes < self.bytes;
-        let comes_late = has_others && may_do && !is_short;
-        if self.climbed == LADDER.len() && comes_late && self.climbed_again < AGAIN_MAX {
+        let comes_late = has_others && unused_bytes + gone_bytes >= self.bytes;
+        let is_at_the_end = self.climbed == LADDER.len() && self.climbed_again < AGAIN_MAX;
+        if is_at_the_end && comes_late && !is_short {
             self.climbed -= LAST;
             self.climbed_again += 1;
         }
-        while let Some(&rung) = LADDER.get(self.climbed).filter(|_| !is_over) {
+        while let Some(&rung) = LADDER.get(self.climbed) {
             self.climbed += 1;
             let may_help = !is_short || rung == Rung::AskProgram;
             if may_help && rung.is_legal(self.captured) {

@@ -67,7 +67,11 @@ fn refused(is_out_of_memory: bool, failed_at: usize) -> Failure<&'static str> {
 /// The answers until the miss is over, if no rung makes room but the n-th of some, which makes it
 /// worth another try.
 fn answers(heap: &mut Heap, captured: Captured, making_room: &[usize]) -> String {
-    let mut miss = miss(heap, captured);
+    let miss = miss(heap, captured);
+    answers_to(miss, heap, making_room)
+}
+
+fn answers_to(mut miss: Miss<&'static str>, heap: &mut Heap, making_room: &[usize]) -> String {
     let mut answers = Vec::new();
     loop {
         answers.push(match next(heap, &mut miss) {
@@ -92,6 +96,17 @@ fn the_ladder_is_climbed_by_cost_and_each_rung_once() {
     assert_eq!(answers(&mut full(), Captured::None, &[]), whole);
     // Tried again after each of them, and refused: the rungs behind it are not climbed again.
     assert_eq!(answers(&mut full(), Captured::None, &[2, 3, 4, 5, 6, 7, 8]), whole);
+}
+
+/// What is unused would not do, but with what the device has left it would: once memory has gone
+/// back, what could not move before may move.
+#[test]
+fn after_memory_went_back_the_last_rungs_are_climbed_whatever_is_unused() {
+    let mut heap = full();
+    heap.set_limit(12 * MIB);
+    let miss = Miss::new(PoolId::DEFAULT, heap.add_stream(), 6 * MIB, Captured::None);
+    let whole = "collect await trim synchronize compact trim ask synchronize compact trim";
+    assert_eq!(answers_to(miss, &mut heap, &[]), whole);
 }
 
 /// Waits for the device of a miss that nothing helps, where another stream takes a block after so many
