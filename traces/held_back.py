@@ -38,7 +38,7 @@ class DiTBlock(nn.Module):
             nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, x: torch.Tensor, told: torch.Tensor) -> torch.Tensor:
-        parts = self.condition(nn.functional.silu(told))[:, None].chunk(6, -1)
+        parts = self.condition(nn.functional.silu(told))[:, None].split(x.shape[-1], -1)
         given = nn.functional.layer_norm(x, x.shape[-1:]) * (1 + parts[0]) + parts[1]
         q, k, v = self.qkv(given).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         seen = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(-2)
@@ -72,7 +72,7 @@ def diffusion_transformer_shapes() -> Step:
                 x = into(both)
                 for block in blocks:
                     x = block(x, told)
-                asked, free = out_of(x).chunk(2)
+                asked, free = out_of(x).split(images)
                 latent = latent - 0.1 * (free + 4.0 * (asked - free))
             decoding.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(decoding):
@@ -157,7 +157,7 @@ class LowRank(nn.Module):
 
 
 @recorded(3, "low-rank fine-tuning of a Llama of 5 layers on packed texts, accumulated over four "
-             "batches that a loader copies in on a stream of its own, losses in chunks", HELD_BACK)
+             "batches that a loader copies in on a stream of its own, losses in parts", HELD_BACK)
 def low_rank_on_packed_texts() -> Step:
     choose, copying = random.Random(43), torch.cuda.Stream()
     model = llama(5, vocab_size=64000).requires_grad_(False)
@@ -382,7 +382,7 @@ def shards_gathered_ahead() -> Step:
 
 
 @recorded(4, "an engine serves by a Llama of 6 layers and a draft of 3 that writes by graphs, its "
-             "cache grows by chunks of pages, swapped in and out on a stream", HELD_BACK)
+             "cache grows by groups of pages, swapped in and out on a stream", HELD_BACK)
 def draft_and_growing_pages() -> Step:
     choose, swapping = random.Random(48), torch.cuda.Stream()
     large = llama(6, hidden_size=3072, intermediate_size=8192, num_attention_heads=24,
@@ -392,7 +392,7 @@ def draft_and_growing_pages() -> Step:
     requests: list[list[torch.Tensor]] = []
     graphs: list[tuple[torch.cuda.CUDAGraph, torch.Tensor, torch.Tensor]] = []
 
-    def chunk() -> torch.Tensor:
+    def pages() -> torch.Tensor:
         # 64 tokens of keys and values.
         return torch.empty(12 * 2 * 8 * 64 * 64 * 2, dtype=torch.uint8, device=DEVICE)
 
@@ -409,15 +409,15 @@ def draft_and_growing_pages() -> Step:
         length = choose.randrange(32, 1200)
         large(input_ids=tokens(1, length), use_cache=False, logits_to_keep=1)
         draft(input_ids=tokens(1, length), use_cache=False, logits_to_keep=1)
-        requests.append([chunk() for _ in range(length // 64 + 1)])
+        requests.append([pages() for _ in range(length // 64 + 1)])
 
     def swap_out() -> None:
-        victim = requests[choose.randrange(len(requests))]
+        request = requests[choose.randrange(len(requests))]
         swapping.wait_stream(torch.cuda.current_stream())
-        for number in range(len(victim)):
-            victim[number].record_stream(swapping)
+        for number in range(len(request)):
+            request[number].record_stream(swapping)
         with torch.cuda.stream(swapping):
-            victim[:] = [chunk() for _ in victim]
+            request[:] = [pages() for _ in request]
         torch.cuda.current_stream().wait_stream(swapping)
 
     def step() -> None:
@@ -434,7 +434,7 @@ def draft_and_growing_pages() -> Step:
                 large(input_ids=tokens(1, guessed), use_cache=False).logits.float().softmax(-1)
                 for request in requests:
                     if choose.random() < 0.2:
-                        request.append(chunk())
+                        request.append(pages())
                 requests[:] = [one for one in requests if choose.random() > 0.1]
                 if requests and choose.random() < 0.1:
                     swap_out()

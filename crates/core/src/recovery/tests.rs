@@ -109,8 +109,8 @@ fn after_memory_went_back_the_last_rungs_are_climbed_whatever_is_unused() {
     assert_eq!(answers_to(miss, &mut heap, &[]), whole);
 }
 
-/// Waits for the device of a miss that nothing helps, where another stream takes a block after so many
-/// waits for the device and lets go of it again.
+/// Waits for the device of a miss that nothing helps, where another stream takes a block after so
+/// many of them and lets go of it again.
 fn waits_where_others_come_in_between(times: usize) -> usize {
     let (mut heap, other) = full_by_stream();
     let mut miss = miss(&mut heap, Captured::None);
