@@ -1,8 +1,8 @@
 //! `drystone fit`: the smallest device memory on which each allocator completes a trace.
 //!
 //! Found by halving, to one granule. An allocator need not be monotonic (more memory may in
-//! principle hurt it), so the answer is a size that works next to one that does not. So larger sizes,
-//! up to a little above the peak, are tried, too, and it is told from where on each of them works.
+//! principle hurt it), so the answer is a size that works next to one that does not. Larger sizes,
+//! up to a little above the peak, are tried, too: it is told from where on each of them works.
 
 use anyhow::Result;
 use drystone_models::{Candidate, Gaps};
