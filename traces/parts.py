@@ -21,13 +21,18 @@ DEVICE = "cuda"
 
 Step = Callable[[], object]
 # What makes a model ready and returns its steps' function, with the number of steps and a note.
-RECORDED: dict[str, tuple[Callable[[], Step], int, str]] = {}
+Programs = dict[str, tuple[Callable[[], Step], int, str]]
+RECORDED: Programs = {}
+# Those that the policy was not made on; their files are in a folder of their own.
+HELD_BACK: Programs = {}
 
 
-def recorded(steps: int, note: str) -> Callable[[Callable[[], Step]], Callable[[], Step]]:
+def recorded(
+    steps: int, note: str, into: Programs = RECORDED,
+) -> Callable[[Callable[[], Step]], Callable[[], Step]]:
     """Adds a trace, by the name of its function."""
     def add(prepare: Callable[[], Step]) -> Callable[[], Step]:
-        RECORDED[prepare.__name__] = (prepare, steps, note)
+        into[prepare.__name__] = (prepare, steps, note)
         return prepare
     return add
 

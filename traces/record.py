@@ -8,8 +8,9 @@ PyTorch and transformers ask for the same again. So lengths come of fixed seeds,
 zero, and every event takes four microseconds; only the order in which a backward pass lets go of
 its graph, all at one time, is left to chance.
 
-The programs are in `single.py` (one stream) and `streams.py` (several streams, or graphs); what
-they share is in `parts.py`, what is recorded beyond PyTorch's own history in `told.py`.
+The programs are in `single.py` (one stream), `streams.py` (several streams, or graphs) and
+`held_back.py` (recorded after the policy was made; files in `held-back/`); what they share is in
+`parts.py`, what is recorded beyond PyTorch's own history in `told.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from parts import RECORDED
+from parts import HELD_BACK, RECORDED
+import held_back  # noqa: F401
 import single  # noqa: F401
 import streams  # noqa: F401
 import told
@@ -30,13 +32,19 @@ import told
 import torch
 
 HERE = Path(__file__).resolve().parent
+ALL = RECORDED | HELD_BACK
 NS_PER_EVENT = 4000
 ENTRIES_MAX = 5_000_000
 
 
+def folder_of(name: str) -> Path:
+    """Where both files of a trace are."""
+    return HERE / "held-back" if name in HELD_BACK else HERE
+
+
 def record(name: str, snapshot: Path) -> None:
     """Runs a model's steps, and writes what PyTorch recorded of them."""
-    prepare, steps, _ = RECORDED[name]
+    prepare, steps, _ = ALL[name]
     torch.manual_seed(0)
     random.seed(0)
     told.tell()
@@ -65,7 +73,7 @@ def evenly_timed(trace: str) -> str:
 
 def make(name: str, drystone: str) -> None:
     """Both files of a trace."""
-    target = HERE / f"{name}.csv.zst"
+    target = folder_of(name) / f"{name}.csv.zst"
     with tempfile.TemporaryDirectory() as folder:
         snapshot, text = Path(folder) / "recorded.pickle", Path(folder) / f"{name}.csv"
         # In a process of its own: nothing of one model is left for the next.
@@ -78,7 +86,7 @@ def make(name: str, drystone: str) -> None:
     summary = json.loads(done.stdout)["traces"][0]["summary"]
     about = {
         "name": name, "origin": "recorded by traces/record.py", "licence": "project's own",
-        "note": RECORDED[name][2], "torch": torch.__version__, "transformers": _transformers(),
+        "note": ALL[name][2], "torch": torch.__version__, "transformers": _transformers(),
         "events": summary["events"], "allocs": summary["allocations"], "frees": summary["frees"],
         "peak_live_bytes": summary["peak_requested_bytes"],
         "distinct_sizes": summary["distinct_sizes"], "iterations": summary["iterations"],
@@ -98,13 +106,13 @@ def main(arguments: list[str]) -> None:
     if arguments[:1] == ["--record"]:
         record(arguments[1], Path(arguments[2]))
         return
-    unknown = [name for name in arguments if name not in RECORDED]
+    unknown = [name for name in arguments if name not in ALL]
     if unknown:
-        sys.exit(f"no trace {unknown[0]}; there are {', '.join(RECORDED)}")
+        sys.exit(f"no trace {unknown[0]}; there are {', '.join(ALL)}")
     drystone = shutil.which("drystone")
     if drystone is None:
         sys.exit("the drystone command is not on PATH: cargo install --path crates/tools/cli")
-    for name in arguments or RECORDED:
+    for name in arguments or ALL:
         make(name, drystone)
 
 

@@ -228,6 +228,14 @@ impl Counters {
         self.classes[class].cut();
     }
 
+    /// How many blocks were ever given, and how many bytes ever went back to the device.
+    pub(crate) const fn turnover(&self) -> (u64, u64) {
+        let [small, large] = &self.classes;
+        let reserved = &self.all.reserved_bytes;
+        let given = small.active_blocks.total + large.active_blocks.total;
+        (given, reserved.total - reserved.current)
+    }
+
     /// Sets every peak to its current value.
     pub(crate) fn reset_peaks(&mut self) {
         self.all.reset_peaks();

@@ -108,11 +108,18 @@ const LADDER: [Rung; 9] = [
     Rung::Compact,
     Rung::TrimIdle,
     Rung::AskProgram,
-    // What was freed in pieces meanwhile serves once it went back to the device.
+    // What was freed in pieces meanwhile serves once it went back to the device, and what went back
+    // gives moves room.
     Rung::Synchronize,
     Rung::Compact,
     Rung::TrimIdle,
 ];
+
+/// The last of them: a wait for the device, and what gives memory back.
+const LAST: usize = 3;
+/// How often the last rungs are climbed again, since others were served meanwhile. Four threads
+/// that do nothing else come in between once in twenty times; so it hardly ever ends for that.
+const AGAIN_MAX: u32 = 6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rung {
@@ -185,6 +192,10 @@ pub struct Miss<E> {
     stage: Stage<E>,
     /// How many rungs of the ladder are behind it.
     climbed: usize,
+    /// How often the last rungs were climbed again.
+    climbed_again: u32,
+    /// Blocks given, and bytes given back, when the device was last waited for.
+    before_wait: (u64, u64),
     /// Whether the rungs since the last try made room.
     has_room: bool,
     /// How far this try goes for memory before it grows.
@@ -219,6 +230,8 @@ impl<E> Miss<E> {
             // Asking for events could break the capture.
             stage: if matches!(captured, Captured::Own) { Stage::Trying } else { Stage::New },
             climbed: 0,
+            climbed_again: 0,
+            before_wait: (0, 0),
             has_room: false,
             reuse,
             look,
@@ -303,39 +316,48 @@ impl<E> Miss<E> {
                 None
             }
             Stage::Served(granted) => Some(Next::Granted(granted)),
-            Stage::Climbing(rung, refusal) => {
-                Some(self.climb(Some(rung), refusal, stats, left_bytes))
-            }
+            Stage::Climbing(_, refusal) => Some(self.climb(refusal, stats, left_bytes)),
             Stage::Refused(refusal)
             | Stage::LacksMappings { refusal, .. }
             | Stage::Evicting(refusal) => Some(match refusal {
                 Refusal::Request(_) | Refusal::Driver(_) => Next::GiveUp(refusal),
                 Refusal::Limit | Refusal::Device | Refusal::OutOfMemory(_) => {
-                    self.climb(None, refusal, stats, left_bytes)
+                    self.climb(refusal, stats, left_bytes)
                 }
             }),
         }
     }
 
-    /// The next rung that is legal and may help, after the one `behind` made no room.
+    /// The next rung that is legal and may help.
     fn climb<W>(
         &mut self,
-        behind: Option<Rung>,
         refusal: Refusal<E>,
         stats: &mut Counters,
         left_bytes: u64,
     ) -> Next<W, E> {
-        let all = &stats.all;
-        let unused_bytes = all.reserved_bytes.current - all.active_bytes.current();
-        // What is held unused may be in pieces, or freed by another thread since the last trim.
-        let is_over = behind == Some(Rung::AskProgram) && unused_bytes < self.bytes;
+        let (given, given_back_bytes) = stats.turnover();
         // Then only the program can help, and what is cached stays.
         let is_short = left_bytes < self.bytes;
-        while let Some(&rung) = LADDER.get(self.climbed).filter(|_| !is_over) {
+        // What it was waited for may have gone to others, and what they freed for it came too late
+        // to be seen.
+        let has_others = given > self.before_wait.0;
+        let gone_bytes = given_back_bytes - self.before_wait.1;
+        let all = &stats.all;
+        let unused_bytes = all.reserved_bytes.current - all.active_bytes.current();
+        let comes_late = has_others && unused_bytes + gone_bytes >= self.bytes;
+        let is_at_the_end = self.climbed == LADDER.len() && self.climbed_again < AGAIN_MAX;
+        if is_at_the_end && comes_late && !is_short {
+            self.climbed -= LAST;
+            self.climbed_again += 1;
+        }
+        while let Some(&rung) = LADDER.get(self.climbed) {
             self.climbed += 1;
             let may_help = !is_short || rung == Rung::AskProgram;
             if may_help && rung.is_legal(self.captured) {
                 stats.retries += u64::from(rung == Rung::TrimPassed);
+                if rung == Rung::Synchronize {
+                    self.before_wait = (given, given_back_bytes);
+                }
                 self.stage = Stage::Climbing(rung, refusal);
                 return rung.next();
             }

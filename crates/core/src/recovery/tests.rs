@@ -4,7 +4,10 @@ use super::{Captured, Failure, Miss, Next, Refusal};
 use crate::async_pool::{AsyncPools, DriverAlloc};
 use crate::heap::{Freed, Outcome};
 use crate::plan::{Committed, Reuse};
-use crate::{Config, CrossStream, Heap, Plan, PoolId, Prefer, SegmentKind, StateMachine, Step};
+use crate::space::Granted;
+use crate::{
+    Config, CrossStream, Heap, Plan, PoolId, Prefer, SegmentKind, StateMachine, Step, StreamId,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -30,6 +33,11 @@ fn next(heap: &mut Heap, miss: &mut Miss<&'static str>) -> Next<Plan, &'static s
 
 /// Holds as much as it may, 5.5 MiB of it in pieces that no request of 4 MiB can use.
 fn full() -> Heap {
+    full_by_stream().0
+}
+
+/// The same, with the stream that freed the pieces.
+fn full_by_stream() -> (Heap, StreamId) {
     let mut heap = heap(10 * MIB);
     let stream = heap.add_stream();
     let mut addresses = Vec::new();
@@ -46,7 +54,7 @@ fn full() -> Heap {
     for &address in addresses.iter().skip(1).step_by(2) {
         assert!(matches!(heap.free(address), Ok(Freed::Done)));
     }
-    heap
+    (heap, stream)
 }
 
 fn miss(heap: &mut Heap, captured: Captured) -> Miss<&'static str> {
@@ -60,7 +68,11 @@ fn refused(is_out_of_memory: bool, failed_at: usize) -> Failure<&'static str> {
 /// The answers until the miss is over, if no rung makes room but the n-th of some, which makes it
 /// worth another try.
 fn answers(heap: &mut Heap, captured: Captured, making_room: &[usize]) -> String {
-    let mut miss = miss(heap, captured);
+    let miss = miss(heap, captured);
+    answers_to(miss, heap, making_room)
+}
+
+fn answers_to(mut miss: Miss<&'static str>, heap: &mut Heap, making_room: &[usize]) -> String {
     let mut answers = Vec::new();
     loop {
         answers.push(match next(heap, &mut miss) {
@@ -85,6 +97,52 @@ fn the_ladder_is_climbed_by_cost_and_each_rung_once() {
     assert_eq!(answers(&mut full(), Captured::None, &[]), whole);
     // Tried again after each of them, and refused: the rungs behind it are not climbed again.
     assert_eq!(answers(&mut full(), Captured::None, &[2, 3, 4, 5, 6, 7, 8]), whole);
+}
+
+/// What is unused would not do, but with what the device has left it would: once memory has gone
+/// back, what could not move before may move.
+#[test]
+fn after_memory_went_back_the_last_rungs_are_climbed_whatever_is_unused() {
+    let mut heap = full();
+    heap.set_limit(12 * MIB);
+    let miss = Miss::new(PoolId::DEFAULT, heap.add_stream(), 6 * MIB, Captured::None);
+    let whole = "collect await trim synchronize compact trim ask synchronize compact trim";
+    assert_eq!(answers_to(miss, &mut heap, &[]), whole);
+}
+
+/// Waits for the device of a miss that nothing helps, where another stream takes a block after so
+/// many of them and lets go of it again.
+fn waits_where_others_come_in_between(times: usize) -> usize {
+    let (mut heap, other) = full_by_stream();
+    let mut miss = miss(&mut heap, Captured::None);
+    let mut waits = 0;
+    loop {
+        match next(&mut heap, &mut miss) {
+            Next::Synchronize => {
+                waits += 1;
+                if waits <= times {
+                    let taken = heap.request(PoolId::DEFAULT, other, 3 * MIB / 2, Reuse::OwnStream);
+                    let Ok(Outcome::Granted(Granted { address, .. })) = taken else {
+                        panic!("{taken:?}")
+                    };
+                    assert!(matches!(heap.free(address), Ok(Freed::Done)));
+                }
+            }
+            Next::CollectFences => continue,
+            Next::GiveUp(Refusal::Limit) => return waits,
+            _ => {}
+        }
+        miss.note(false);
+    }
+}
+
+#[test]
+fn the_device_is_waited_for_again_where_others_were_served_meanwhile() {
+    assert_eq!(waits_where_others_come_in_between(0), 2);
+    assert_eq!(waits_where_others_come_in_between(1), 2);
+    assert_eq!(waits_where_others_come_in_between(2), 3);
+    assert_eq!(waits_where_others_come_in_between(5), 6);
+    assert_eq!(waits_where_others_come_in_between(usize::MAX), 8);
 }
 
 #[test]

@@ -15,6 +15,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 pub(super) struct Pause {
     until: Option<Instant>,
     last: Duration,
+    /// A stream was at work, which it no longer is once the device has been waited for.
+    is_for_work: bool,
     /// The device cannot hold streams.
     is_for_good: bool,
 }
@@ -29,6 +31,13 @@ impl Pause {
         }
     }
 
+    /// The device has been waited for.
+    pub(super) const fn note_idle(&mut self) {
+        if self.is_for_work {
+            self.until = None;
+        }
+    }
+
     /// A plan that moves memory failed.
     pub(super) fn note_failure(&mut self, error: &DriverError) {
         // Copies that were not in time stand behind a stream that is held.
@@ -36,6 +45,7 @@ impl Pause {
             self.is_for_good |= error.code == ErrorCode::NotSupported;
             self.last = (self.last * 2).max(PAUSE);
             self.until = Some(Instant::now() + self.last);
+            self.is_for_work = error.call == Call::Hold;
         }
     }
 }

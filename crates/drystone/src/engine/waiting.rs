@@ -88,6 +88,7 @@ impl Engine {
             }
             self.perform(self.plan_synchronize()?)?;
         }
+        self.pause.lock().note_idle();
         Ok(())
     }
 

@@ -9,6 +9,7 @@
 //! down to the release threshold. That a stream waits already for another's free is known only
 //! where an oracle keeps their order. `docs/evidence/models.md` has the source of each rule.
 
+use super::free_extents::{FreeExtent, FreeExtents, FreePoint};
 use super::piece::{Physical, Piece};
 use super::supply::Supply;
 use crate::GRANULARITY_BYTES;
@@ -19,23 +20,13 @@ use std::collections::BTreeMap;
 const GROWTH_BYTES: u64 = 32 << 20;
 const ALIGN_BYTES: u64 = 512;
 
-/// The moment, in its stream's order, at which memory was freed.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct FreePoint {
-    /// `None`: memory of several streams has been merged.
-    pub(crate) stream: Option<u32>,
-    pub(crate) reached_ns: u64,
-    /// What the freeing stream was ordered after; empty when no oracle watches.
-    pub(crate) clock: VectorClock,
-}
-
 #[derive(Debug)]
 pub(crate) struct AsyncPool {
     config: MemoryPoolConfig,
     usage: MemoryPoolUsage,
     segments: BTreeMap<u64, Piece>,
     live: BTreeMap<u64, u64>,
-    free: BTreeMap<u64, FreeExtent>,
+    free: FreeExtents,
     /// Frees reached by then are known to the host, which had waited for something.
     seen_ns: Option<u64>,
 }
@@ -50,25 +41,12 @@ pub(crate) struct Asker<'a> {
 }
 
 /// What a stream must do to use a free extent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     /// It is ordered after the free.
     AtOnce,
     /// It is made to wait for the free.
     AfterWait,
-}
-
-#[derive(Clone, Debug)]
-struct FreeExtent {
-    bytes: u64,
-    /// `None`: never used since its segment was taken.
-    point: Option<FreePoint>,
-}
-
-impl FreeExtent {
-    fn is_reached(&self, now_ns: u64) -> bool {
-        self.point.as_ref().is_none_or(|point| point.reached_ns <= now_ns)
-    }
 }
 
 impl AsyncPool {
@@ -78,7 +56,7 @@ impl AsyncPool {
             usage: MemoryPoolUsage::default(),
             segments: BTreeMap::new(),
             live: BTreeMap::new(),
-            free: BTreeMap::new(),
+            free: FreeExtents::default(),
             seen_ns: None,
         }
     }
@@ -134,7 +112,7 @@ impl AsyncPool {
                 grown.or_else(|code| self.best_after_wait(rounded, asker).ok_or(code))
             })?,
         };
-        let extent = self.free.remove(&address).ok_or(ErrorCode::OutOfMemory)?;
+        let extent = self.free.remove(address).ok_or(ErrorCode::OutOfMemory)?;
         let rest = FreeExtent { bytes: extent.bytes - rounded, point: extent.point.clone() };
         if rest.bytes > 0 {
             self.free.insert(address + rounded, rest);
@@ -164,7 +142,7 @@ impl AsyncPool {
         }
         let inside = |segment: &Piece| segment.address..segment.address + segment.bytes;
         let is_idle = |segment: &Piece| {
-            let extents = self.free.range(inside(segment));
+            let extents = self.free.within(inside(segment));
             let reached = extents.filter(|(_, extent)| extent.is_reached(seen_ns));
             reached.map(|(_, extent)| extent.bytes).sum::<u64>() == segment.bytes
         };
@@ -178,8 +156,8 @@ impl AsyncPool {
         });
         self.usage.reserved_bytes = held_bytes;
         for segment in &idle {
-            let extents: Vec<u64> = self.free.range(inside(segment)).map(|one| *one.0).collect();
-            extents.iter().for_each(|address| drop(self.free.remove(address)));
+            let extents: Vec<u64> = self.free.within(inside(segment)).map(|one| one.0).collect();
+            extents.into_iter().for_each(|address| drop(self.free.remove(address)));
             self.segments.remove(&segment.address);
             supply.give_back(segment.bytes);
             supply.give_addresses(segment.address, segment.bytes);
@@ -213,12 +191,15 @@ impl AsyncPool {
     /// The extent to take among those that ask for no more than `most`: first what needs no
     /// waiting, then the smallest, then the lowest.
     fn best(&self, bytes: u64, asker: Asker<'_>, most: Use) -> Option<u64> {
-        let fitting = self.free.iter().filter(|(_, extent)| extent.bytes >= bytes);
-        let rank = |(&address, extent): (&u64, &FreeExtent)| {
-            let asks = self.usable(extent, asker).filter(|&asks| asks <= most)?;
-            Some((asks, extent.bytes, address))
-        };
-        fitting.filter_map(rank).min().map(|(_, _, address)| address)
+        let mut after_wait = None;
+        for (address, extent) in self.free.at_least(bytes) {
+            match self.usable(extent, asker) {
+                Some(Use::AtOnce) => return Some(address),
+                Some(Use::AfterWait) => after_wait = after_wait.or(Some(address)),
+                None => {}
+            }
+        }
+        after_wait.filter(|_| most == Use::AfterWait)
     }
 
     /// The same with neighbours joined for which the stream has to wait; they stay as they are
@@ -279,7 +260,7 @@ impl AsyncPool {
                 }
         };
         let mut merged: BTreeMap<u64, FreeExtent> = BTreeMap::new();
-        for (address, extent) in std::mem::take(&mut self.free) {
+        for (address, extent) in self.free.take() {
             match merged.last_entry() {
                 Some(mut below)
                     if below.key() + below.get().bytes == address
@@ -295,7 +276,7 @@ impl AsyncPool {
                 }
             }
         }
-        self.free = merged;
+        merged.into_iter().for_each(|(address, extent)| self.free.insert(address, extent));
     }
 }
 

@@ -1,7 +1,8 @@
 //! The device's memory: what may be taken, and three ways to take it.
 //!
 //! Lives here, bottom first: `piece`, `address_space`, `holdings`, `supply`, the ways
-//! (`virtual_memory`, `plain`, `async_pool` and `async_pools`), and [`Memory`], which joins them.
+//! (`virtual_memory`, `plain`, and `free_extents`, `async_pool`, `async_pools`), and [`Memory`],
+//! which joins them.
 //! Invariant: an address belongs to at most one reservation, plain allocation or pool segment, and
 //! `used_bytes` is the sum of what is alive. Every physical byte has a number of its own that is
 //! never given out again; the oracle knows memory by these numbers, not by addresses.
@@ -9,14 +10,16 @@
 mod address_space;
 mod async_pool;
 mod async_pools;
+mod free_extents;
 mod holdings;
 mod piece;
 mod plain;
 mod supply;
 mod virtual_memory;
 
-pub(crate) use async_pool::{Asker, FreePoint};
+pub(crate) use async_pool::Asker;
 pub(crate) use async_pools::Owner;
+pub(crate) use free_extents::FreePoint;
 pub(crate) use piece::Piece;
 
 use crate::config::SimConfig;

@@ -12,7 +12,7 @@ use crate::candidates::{self, Device};
 use crate::input::{self, Input};
 use crate::jobs::Progress;
 use crate::output::printable;
-use crate::smallest::{Smallest, smallest};
+use crate::smallest::{Smallest, smallest_of_all};
 use crate::table::Table;
 use crate::units::{bytes, count, ratio};
 
@@ -54,7 +54,12 @@ struct Fit {
     capacity_bytes: Option<u64>,
     /// Over the peak of the requested bytes.
     capacity_per_requested: Option<f64>,
-    /// How often the trace was replayed to find it.
+    /// The smallest of the sizes tried from which all larger ones work, too, in bytes. Absent where
+    /// the largest does not work, and where none was tried, `capacity_bytes` being beyond them all.
+    served_from_bytes: Option<u64>,
+    /// Over the peak of the requested bytes.
+    served_from_per_requested: Option<f64>,
+    /// How often the trace was replayed to find both.
     replays: u32,
 }
 
@@ -106,25 +111,33 @@ fn fit_one(
     peak_requested_bytes: u64,
     ample: &Device,
 ) -> Result<Fit> {
-    let Smallest { capacity_bytes, replays } = smallest(trace, candidate, ample)?;
+    let Smallest { capacity_bytes, served_from_bytes, replays } =
+        smallest_of_all(trace, candidate, ample)?;
+    let per_requested = |bytes: Option<u64>| {
+        let capacity = bytes.filter(|_| peak_requested_bytes > 0);
+        capacity.map(|capacity| capacity as f64 / peak_requested_bytes as f64)
+    };
     Ok(Fit {
         allocator: candidate.name().to_owned(),
         configuration: candidate.configuration().to_owned(),
         capacity_bytes,
-        capacity_per_requested: capacity_bytes
-            .filter(|_| peak_requested_bytes > 0)
-            .map(|capacity| capacity as f64 / peak_requested_bytes as f64),
+        capacity_per_requested: per_requested(capacity_bytes),
+        served_from_bytes,
+        served_from_per_requested: per_requested(served_from_bytes),
         replays,
     })
 }
 
 fn text(report: &Report) -> String {
-    let mut table = Table::new(&["allocator", "fits in", "over requested", "replays"]);
+    let heads = ["allocator", "fits in", "over requested", "served from", "over it", "replays"];
+    let mut table = Table::new(&heads);
     for fit in &report.fits {
         table.row(vec![
             candidates::label(&fit.allocator, &fit.configuration),
             fit.capacity_bytes.map_or("nothing".into(), bytes),
             fit.capacity_per_requested.map_or("-".into(), ratio),
+            fit.served_from_bytes.map_or("-".into(), bytes),
+            fit.served_from_per_requested.map_or("-".into(), ratio),
             count(u64::from(fit.replays)),
         ]);
     }

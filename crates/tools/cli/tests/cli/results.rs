@@ -239,6 +239,24 @@ fn fit_finds_a_size_that_works_next_to_one_that_does_not() {
     }
 }
 
+/// Each larger size that `fit` may have tried works from there on.
+#[test]
+fn fit_tells_from_where_on_every_larger_size_works() {
+    let path = format!("{}/../../../traces/lstm_train.csv.zst", env!("CARGO_MANIFEST_DIR"));
+    let json = drystone(["fit", &path, "--json"]).expect(0).json();
+    let report = &json["traces"][0];
+    let peak = report["peak_requested_bytes"].as_u64().unwrap();
+    for fit in report["fits"].as_array().unwrap() {
+        let [fits, from] = ["capacity_bytes", "served_from_bytes"].map(|key| fit[key].as_u64());
+        match from {
+            Some(from) => assert!(fits.unwrap() <= from && from <= peak * 104 / 100, "{fit}"),
+            None => assert!(fits.unwrap() + 2 * MIB > peak * 104 / 100, "{fit}"),
+        }
+    }
+    let text = drystone(["fit", &path]).expect(0).stdout;
+    assert!(text.contains("served from"), "{text}");
+}
+
 #[test]
 fn inspect_tells_what_is_in_a_trace() {
     let ran = drystone_with(["inspect", "-"], SMALL.as_bytes()).expect(0);
