@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from . import __version__, _command, _library
+from . import __version__, _command, _libraries, _library
 from ._errors import DrystoneError
 from ._text import printable
 
@@ -53,7 +53,7 @@ def examine() -> Facts:
         "system": f"{platform.system()} {platform.release()}, {platform.machine()}, "
                   f"{' '.join(platform.libc_ver())}",
         "pytorch": None, "cuda": None, "driver": None, "devices": [], "route": None,
-        "virtual_memory": None,
+        "virtual_memory": None, "libraries": None,
         "command": _command.path(),
         "environment": {key: text for key, text in sorted(os.environ.items())
                         if key in VARIABLES or key.startswith("DRYSTONE_")},
@@ -99,6 +99,10 @@ def _enable(facts: Facts, off: list[dict[str, str]]) -> None:
         if ordinal == 0:
             # While no other device is in use, which memory of this one is opened to.
             _check_moves(off)
+    facts["libraries"] = _libraries.told()
+    if facts["libraries"] is None:
+        off.append({"what": "unused memory for NCCL, cuBLAS and other libraries",
+                    "why": _libraries.why_not()})
     is_plug_in = torch.cuda.get_allocator_backend() == "pluggable"
     facts["route"] = "plug-in" if is_plug_in else "compiled"
     segments = torch.cuda.memory_snapshot()
@@ -143,6 +147,7 @@ def lines(facts: Facts) -> Iterable[str]:
         "driver": facts["driver"], "route": facts["route"],
         "memory": {True: "virtual, remapped", False: "plain allocations", None: None}[
             facts["virtual_memory"]],
+        "libraries": facts["libraries"],
         "command": facts["command"]}
     for name, value in shown.items():
         yield f"{name + ':':10} {value or '-'}"

@@ -74,8 +74,9 @@ def enable(
         is_enabled = True
         from . import _parity
         _parity.install(torch, float(fraction or 1))
-    from . import _shortage
+    from . import _libraries, _shortage
     _shortage.install()
+    _libraries.log()
     _settings.tell_of_environment(os.environ, shim is None, refused)
     _settings.follow(
         torch, is_limited=_settings.has_limit(text), is_plug_in=shim is None)

@@ -69,7 +69,7 @@ def route() -> str:
     enabling = sys.modules.get("drystone._enable")
     if enabling is not None and enabling.is_enabled:
         return "PyTorch's allocator"
-    if _library.preloaded():
+    if _library.serves_by_preload():
         return "preloaded"
     raise DrystoneError(
         "drystone serves nothing in this process: call drystone.enable() before CUDA is used, or "

@@ -27,10 +27,19 @@ def environment(
     # An empty entry is the folder that the program runs in, unless there is nothing else.
     others = given["PYTHONPATH"].split(os.pathsep) if given.get("PYTHONPATH") else []
     paths = os.pathsep.join(dict.fromkeys([START, *others]))
-    changed = {**given, ENABLE: route or "1", "PYTHONPATH": paths}
+    changed = {**given, ENABLE: route or "1", "PYTHONPATH": paths, **_preloading(given)}
     if options:
         changed[CONF] = options
     return changed
+
+
+def _preloading(given: Mapping[str, str]) -> dict[str, str]:
+    """What has the loader put the library before the driver; nothing if it does so already."""
+    from ._library import GIVES_BACK, PRELOAD, to_preload
+    library, others = to_preload(), given.get("LD_PRELOAD", "")
+    if library is None or "libdrystone_preload" in others:
+        return {}
+    return {PRELOAD: GIVES_BACK, "LD_PRELOAD": f"{others}:{library}" if others else library}
 
 
 def install() -> None:

@@ -16,6 +16,10 @@ from typing import Any
 from ._errors import DrystoneError
 
 ABI_VERSION = 1
+# What the preloaded library does: where Drystone is PyTorch's allocator, NCCL and its kind get what
+# it holds unused.
+PRELOAD = "DRYSTONE_PRELOAD"
+GIVES_BACK = "gives-back"
 _BUFFER_TOO_SMALL = 22
 
 
@@ -56,10 +60,27 @@ def preloaded() -> str | None:
     return file if Path(file).name.startswith("libdrystone_preload") else None
 
 
+def serves_by_preload() -> bool:
+    """Whether the preloaded library serves by itself, and does not only give back for others."""
+    return preloaded() is not None and os.environ.get(PRELOAD) != GIVES_BACK
+
+
 def path() -> str:
-    """Where the library is."""
-    named = preloaded() or os.environ.get("DRYSTONE_LIBRARY")
-    return named or str(Path(__file__).with_name("libdrystone.so"))
+    """Where the library is that serves this process."""
+    return preloaded() or own()
+
+
+def own() -> str:
+    """Where ``libdrystone.so`` is."""
+    return os.environ.get("DRYSTONE_LIBRARY") or str(Path(__file__).with_name("libdrystone.so"))
+
+
+def to_preload() -> str | None:
+    """Where the library is that stands before the driver, if it is there and can be named."""
+    found = os.path.join(os.path.dirname(os.path.abspath(own())), "libdrystone_preload.so")
+    # The loader's list ends a name at each of these.
+    is_nameable = not any(mark in found for mark in ": ")
+    return found if is_nameable and os.path.exists(found) else None
 
 
 @functools.cache

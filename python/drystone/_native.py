@@ -95,6 +95,8 @@ def library(torch: ModuleType) -> Path:
 def _loaded(path: Path) -> ctypes.CDLL:
     """What was compiled, which finds PyTorch and Drystone loaded already."""
     try:
+        # It asks for it by name. Where Drystone is preloaded, that serves all the same.
+        ctypes.CDLL(_library.own())
         return ctypes.CDLL(str(path), mode=os.RTLD_NOW)
     except OSError as error:
         raise DrystoneError(
@@ -236,7 +238,7 @@ def _compile(to: Path, command: list[str], libraries: Path) -> None:
     tell(f"compiling for this build of PyTorch, once, which takes about ten seconds; kept as {to}")
     with tempfile.TemporaryDirectory(dir=to.parent) as scratch:
         made = Path(scratch) / to.name
-        link = ["-o", str(made), _library.path(), f"-L{libraries}", "-lc10_cuda", "-lc10"]
+        link = ["-o", str(made), _library.own(), f"-L{libraries}", "-lc10_cuda", "-lc10"]
         whole = [*command, str(SOURCE / MAIN), *link, "-Wl,-z,now"]
         try:
             done = subprocess.run(whole, capture_output=True, text=True, errors="replace")

@@ -1,6 +1,7 @@
 """`python -m drystone doctor`: what is found, what is off, and that nothing breaks it."""
 
 import json
+import os
 import sys
 import tempfile
 import unittest
@@ -22,6 +23,20 @@ class Doctor(unittest.TestCase):
         self.assertEqual(len(found["devices"]), 2)
         self.assertEqual(found["environment"]["DRYSTONE_CONF"], "backend:vmm")
         self.assertEqual([one for one in found["off"] if "reports" not in one["what"]], [])
+
+    def test_which_libraries_get_what_is_unused(self):
+        found = json.loads(doctor("--json").stdout)
+        self.assertIn("cudart", found["libraries"])
+        self.assertIn("not by enable()", found["libraries"])
+        library = Path(os.environ["DRYSTONE_LIBRARY"]).with_name("libdrystone_preload.so")
+        preloaded = doctor(LD_PRELOAD=str(library), DRYSTONE_PRELOAD="gives-back")
+        self.assertEqual(preloaded.returncode, 0, preloaded.stderr)
+        self.assertRegex(preloaded.stdout, r"libraries: .*cudart.*: get what is unused, by /")
+        with tempfile.TemporaryDirectory(prefix="a b") as folder:
+            alone = Path(folder, "libdrystone.so")
+            alone.symlink_to(os.environ["DRYSTONE_LIBRARY"])
+            done = doctor(DRYSTONE_LIBRARY=str(alone))
+        self.assertIn("off:       unused memory for NCCL", done.stdout)
 
     def test_for_people_it_is_at_most_thirty_lines(self):
         done = doctor()

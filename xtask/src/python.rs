@@ -24,6 +24,7 @@ const SUITES: &[&str] = &[
     "test_report",
     "test_shortage",
     "test_doctor",
+    "test_libraries",
     "test_guide",
     "test_monitor",
     "test_native",

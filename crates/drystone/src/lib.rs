@@ -71,6 +71,7 @@ pub use drystone_core::{
 pub use drystone_driver as driver;
 pub use engine::OutOfMemoryCallback;
 pub use engine::compact::Compacted;
+pub use engine::giving_back::Effort;
 pub use error::{AllocateError, PeerError, TrimError};
 pub use executor::observe::{MappingChange, RemapCallback};
 pub use growable::{Growable, ReserveError};

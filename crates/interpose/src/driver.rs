@@ -1,12 +1,13 @@
 //! The driver's own functions, by which ours go on: the only ones that are called from here. And
-//! whether ours serve, or hand every call on.
+//! whether ours serve, give back alone, or hand every call on.
 //!
 //! Invariant: the driver's library is never loaded from here, only found once the program has.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use libloading::os::unix::{Library, RTLD_LAZY};
 
@@ -33,6 +34,13 @@ pub type Place = *mut c_void;
 /// The name by which every user of CUDA loads the driver.
 pub const LIBRARY: &str = "libcuda.so.1";
 
+/// Where the library has a symbol, whose name ends in a zero.
+#[inline(never)]
+fn address(library: &Library, name: &str) -> Option<*const ()> {
+    // SAFETY: only the address is looked at.
+    unsafe { library.get::<*const ()>(name) }.ok().map(|found| *found)
+}
+
 macro_rules! functions {
     ($($name:ident($($argument:ty),*);)*) => {
         /// The functions that are called.
@@ -51,10 +59,12 @@ macro_rules! functions {
                         unsafe extern "C" fn missing($(_: $argument),*) -> Status {
                             NOT_SUPPORTED
                         }
-                        let name = concat!(stringify!($name), "\0").as_bytes();
                         // SAFETY: the driver's function of this name has this type.
-                        let found = unsafe { library.get::<Function>(name) };
-                        found.map_or(missing as Function, |found| *found)
+                        let typed = |found| unsafe {
+                            std::mem::transmute::<*const (), Function>(found)
+                        };
+                        let found = address(library, concat!(stringify!($name), "\0"));
+                        found.map_or(missing as Function, typed)
                     },)*
                 }
             }
@@ -87,11 +97,20 @@ functions! {
     cuCtxDestroy(Handle);
     cuCtxDestroy_v2(Handle);
     cuCtxGetDevice(*mut c_int);
+    cuCtxSetLimit(c_int, usize);
+    cuCtxEnablePeerAccess(Handle, c_uint);
     cuCtxSynchronize();
     cuCtxSynchronize_v2(Handle);
     cuMemGetInfo_v2(*mut usize, *mut usize);
     cuMemGetAddressRange_v2(*mut u64, *mut usize, u64);
     cuMemAlloc_v2(*mut u64, usize);
+    cuMemAllocManaged(*mut u64, usize, c_uint);
+    cuMemAllocHost_v2(*mut Place, usize);
+    cuMemHostAlloc(*mut Place, usize, c_uint);
+    cuMemHostRegister_v2(Place, usize, c_uint);
+    cuMemCreate(*mut u64, usize, Place, u64);
+    cuMemMap(u64, usize, usize, u64, u64);
+    cuMemSetAccess(u64, usize, Place, usize);
     cuMemAllocPitch_v2(*mut u64, *mut usize, usize, usize, c_uint);
     cuMemFree_v2(u64);
     cuMemAllocAsync(*mut u64, usize, Handle);
@@ -120,6 +139,7 @@ functions! {
     cuStreamSynchronize_ptsz(Handle);
     cuStreamWaitEvent(Handle, Handle, c_uint);
     cuStreamWaitEvent_ptsz(Handle, Handle, c_uint);
+    cuEventCreate(*mut Handle, c_uint);
     cuEventRecord(Handle, Handle);
     cuEventRecord_ptsz(Handle, Handle);
     cuEventRecordWithFlags(Handle, Handle, c_uint);
@@ -136,13 +156,45 @@ functions! {
     cuStreamBeginCaptureToGraph_ptsz(Handle, Handle, Place, Place, usize, c_uint);
     cuStreamEndCapture(Handle, *mut Handle);
     cuStreamEndCapture_ptsz(Handle, *mut Handle);
+    cuModuleLoad(*mut Handle, *const c_char);
+    cuModuleLoadData(*mut Handle, Place);
+    cuModuleLoadDataEx(*mut Handle, Place, c_uint, Place, Place);
+    cuModuleLoadFatBinary(*mut Handle, Place);
+    cuModuleGetFunction(*mut Handle, Handle, *const c_char);
+    cuLibraryLoadData(*mut Handle, Place, Place, Place, c_uint, Place, Place, c_uint);
+    cuLibraryLoadFromFile(*mut Handle, *const c_char, Place, Place, c_uint, Place, Place, c_uint);
+    cuLibraryGetModule(*mut Handle, Handle);
+    cuKernelGetFunction(*mut Handle, Handle);
+    cuFuncLoad(Handle);
+    cuLaunchKernel(
+        Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, Place, Place);
+    cuLaunchKernel_ptsz(
+        Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, Place, Place);
+    cuLaunchKernelEx(Place, Handle, Place, Place);
+    cuLaunchKernelEx_ptsz(Place, Handle, Place, Place);
+    cuLaunchCooperativeKernel(
+        Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, Place);
+    cuLaunchCooperativeKernel_ptsz(
+        Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, Place);
+    cuGraphInstantiate(*mut Handle, Handle, *mut Handle, *mut c_char, usize);
+    cuGraphInstantiate_v2(*mut Handle, Handle, *mut Handle, *mut c_char, usize);
+    cuGraphInstantiateWithFlags(*mut Handle, Handle, u64);
+    cuGraphInstantiateWithParams(*mut Handle, Handle, Place);
+    cuGraphInstantiateWithParams_ptsz(*mut Handle, Handle, Place);
+    cuGraphUpload(Handle, Handle);
+    cuGraphUpload_ptsz(Handle, Handle);
+    cuGraphLaunch(Handle, Handle);
+    cuGraphLaunch_ptsz(Handle, Handle);
 }
 
-/// Whether ours are to serve.
-static SERVES: AtomicBool = AtomicBool::new(false);
+/// Ours hand every call on.
+const HANDS_ON: u8 = 0;
+/// They give unused memory back where the driver has none, and hand on all else.
+const GIVES_BACK: u8 = 1;
+/// They serve, too.
+const SERVES: u8 = 2;
 
-/// The driver, since ours serve.
-static SERVED: OnceLock<Driver> = OnceLock::new();
+static MODE: AtomicU8 = AtomicU8::new(HANDS_ON);
 
 thread_local! {
     /// Whether this thread asks if a call comes to ours, and whether one has.
@@ -152,12 +204,19 @@ thread_local! {
 /// From now on Drystone serves, in this process, for good: as soon as the program has loaded the
 /// driver.
 pub fn serve() {
-    SERVES.store(true, Ordering::Release);
+    MODE.fetch_max(SERVES, Ordering::AcqRel);
+}
+
+/// From now on Drystone gives back what it holds unused where the driver refuses memory to whoever
+/// asks for it. Its own memory is served elsewhere.
+pub fn give_back() {
+    MODE.fetch_max(GIVES_BACK, Ordering::AcqRel);
 }
 
 /// Whether [`serve`] was called.
+#[inline]
 pub fn is_serving() -> bool {
-    SERVES.load(Ordering::Acquire)
+    MODE.load(Ordering::Acquire) == SERVES
 }
 
 /// Whether a call of a function of the driver's comes to ours, while these do not serve. Where it
@@ -169,34 +228,42 @@ pub fn is_reached_by(call: impl FnOnce()) -> bool {
 }
 
 /// The driver, if ours serve and the program has loaded it.
-#[inline]
 pub fn serving() -> Option<&'static Driver> {
-    SERVED.get().or_else(begin)
+    if is_serving() { loaded() } else { None }
+}
+
+/// The driver, once calls that come to ours are not only handed on.
+static CALLED: AtomicPtr<Driver> = AtomicPtr::new(ptr::null_mut());
+
+/// The driver, for a call that has come to ours.
+#[inline]
+pub(crate) fn called() -> Option<&'static Driver> {
+    // SAFETY: null, or a driver that is never dropped, published with all it consists of.
+    let known = unsafe { CALLED.load(Ordering::Acquire).as_ref() };
+    if known.is_some() { known } else { called_first() }
 }
 
 #[cold]
-fn begin() -> Option<&'static Driver> {
-    if !is_serving() {
-        return None;
+fn called_first() -> Option<&'static Driver> {
+    if hands_on() {
+        if PROBE.get().is_some() {
+            PROBE.set(Some(true));
+            return None;
+        }
+        return loaded();
     }
-    let driver = look()?;
-    Some(SERVED.get_or_init(|| driver))
+    loaded().inspect(|&driver| CALLED.store(ptr::from_ref(driver).cast_mut(), Ordering::Release))
 }
 
-/// The driver, for a call that is handed on.
-#[cold]
-pub(crate) fn handing_on() -> Option<&'static Driver> {
-    if PROBE.get().is_some() {
-        PROBE.set(Some(true));
-        return None;
-    }
-    loaded()
+/// Whether calls are handed on, and nothing else done.
+pub(crate) fn hands_on() -> bool {
+    MODE.load(Ordering::Acquire) == HANDS_ON
 }
 
 /// The driver, if the program has loaded it, whether ours serve or not.
 pub fn loaded() -> Option<&'static Driver> {
     static LOADED: OnceLock<Driver> = OnceLock::new();
-    serving().or_else(|| LOADED.get()).or_else(|| {
+    LOADED.get().or_else(|| {
         let driver = look()?;
         Some(LOADED.get_or_init(|| driver))
     })

@@ -46,7 +46,7 @@ pub(crate) unsafe fn serve(
             SUCCESS
         }
         Outcome::OutOfMemory => OUT_OF_MEMORY,
-        Outcome::Driver => with_room(drivers),
+        Outcome::Driver => drivers(),
     }
 }
 
@@ -80,23 +80,6 @@ fn allocate(driver: &Driver, bytes: u64, pool: Option<Handle>, stream: Handle) -
         Some(Err(AllocateError::OutOfMemory(_))) => Outcome::OutOfMemory,
         Some(Err(_)) | None => Outcome::Driver,
     }
-}
-
-/// Asks the driver, once more if it had no memory and we hold some unused, as it would take that
-/// from its own pools.
-pub(crate) fn with_room(ask: impl Fn() -> Status) -> Status {
-    match ask() {
-        OUT_OF_MEMORY if barrier(0, give_back) > 0 => ask(),
-        status => status,
-    }
-}
-
-/// Gives unused memory back; how many bytes.
-fn give_back() -> u64 {
-    if process::check().is_err() || captures::any() {
-        return 0;
-    }
-    registry::in_use().map(|device| device.allocator.trim().unwrap_or(0)).sum()
 }
 
 /// Frees a block of ours in the order of a stream; whether it did. In a capture it does not: the

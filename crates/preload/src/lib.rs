@@ -9,11 +9,21 @@ extern crate drystone_capi as _;
 
 mod lookup;
 
+/// What the library does: serves, unless it says [`GIVES_BACK`].
+const VARIABLE: &str = "DRYSTONE_PRELOAD";
+/// Where the program's own allocator is Drystone already, as in PyTorch: libraries beside it get
+/// what it holds unused.
+const GIVES_BACK: &str = "gives-back";
+
 /// Run by the loader, with the initialisers of the libraries that the program needs.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = at_load;
 
 extern "C" fn at_load() {
-    drystone_interpose::serve();
+    if std::env::var_os(VARIABLE).is_some_and(|mode| mode == GIVES_BACK) {
+        drystone_interpose::give_back();
+    } else {
+        drystone_interpose::serve();
+    }
 }

@@ -249,9 +249,11 @@ fn by_proc_address(driver: &Driver, name: &str) -> Option<*mut c_void> {
 
 /// Functions whose name stands for several versions, and the first CUDA in which it stands for
 /// this one (`cudaTypedefs.h`). All others are there in CUDA 12.0, by their own names.
-const SINCE: [(&str, c_int); 24] = [
+const SINCE: [(&str, c_int); 29] = [
     ("cuMemAlloc_v2", 3_020),
     ("cuMemAllocPitch_v2", 3_020),
+    ("cuMemAllocHost_v2", 3_020),
+    ("cuMemHostRegister_v2", 6_050),
     ("cuMemFree_v2", 3_020),
     ("cuMemGetInfo_v2", 3_020),
     ("cuMemGetAddressRange_v2", 3_020),
@@ -271,6 +273,9 @@ const SINCE: [(&str, c_int); 24] = [
     ("cuStreamBeginCapture", 10_000),
     ("cuStreamBeginCapture_v2", 10_010),
     ("cuStreamBeginCaptureToGraph", 12_030),
+    ("cuGraphInstantiate", 10_000),
+    ("cuGraphInstantiate_v2", 11_000),
+    ("cuFuncLoad", 12_040),
     ("cuGetProcAddress", 11_030),
     ("cuGetProcAddress_v2", 12_000),
     ("cuMemSetMemPool", 13_000),

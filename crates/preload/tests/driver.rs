@@ -92,7 +92,53 @@ fn a_recording_ends_with_a_reset_and_the_next_has_a_file_of_its_own() {
     assert_eq!(events_of(&folder.path().join("trace-reset1.csv")), 6);
 }
 
+/// Contexts and what the driver makes for itself take room, which a full device has not.
+const FULL: &str = "memory:1GiB,context:64MiB,driver_room:64MiB,oracle:true";
+
+/// Runs a part of a program linked with the driver, by `dlsym`, and by `cuGetProcAddress`: where
+/// the library serves, and where Drystone's memory is asked for by its own interface.
+fn gets_what_is_unused(part: &str) {
+    for way in ["-DWAY=0", "-DWAY=1", "-DWAY=2"] {
+        let Some(program) = Program::new("driver/refused.c", &[way, "-lcuda"]) else { return };
+        for arguments in [&[part][..], &[part, "own"]] {
+            let mut command = program.command(Some(library()), FULL);
+            if arguments.len() > 1 {
+                command.env("DRYSTONE_PRELOAD", "gives-back");
+            }
+            let output = command.args(arguments).output().unwrap();
+            let is_quiet = output.stdout.is_empty();
+            assert!(
+                output.status.success() && is_quiet,
+                "{way} {arguments:?} {}",
+                describe(&output)
+            );
+        }
+    }
+}
+
+/// One test for each part.
+macro_rules! parts {
+    ($($test:ident: $part:literal;)*) => {
+        $(
+            #[test]
+            fn $test() {
+                gets_what_is_unused($part);
+            }
+        )*
+    };
+}
+
+parts! {
+    b31_memory_that_was_refused_is_given_back: "memory";
+    b31_the_drivers_own_pools_get_what_is_unused: "pools";
+    b31_code_is_loaded_where_memory_is_unused: "code";
+    b31_graphs_streams_events_and_contexts_get_what_is_unused: "others";
+    i11_in_a_capture_nothing_is_given_back: "captured";
+    b18_memory_is_given_back_while_others_miss: "threads";
+    b55_at_exit_nothing_is_given_back: "exit";
+}
+
 #[test]
 fn every_program_is_run() {
-    all_are_run("driver", FILES, &["driver.h", "record_reset.c"]);
+    all_are_run("driver", FILES, &["driver.h", "record_reset.c", "refused.c"]);
 }

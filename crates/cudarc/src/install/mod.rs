@@ -55,6 +55,11 @@ pub enum InstallError {
 /// who it is. In a capture memory is the driver's, which makes it the graph's. Streams and captures
 /// that come and go past cudarc, by the CUDA runtime say, are not seen.
 ///
+/// Whatever cudarc asks the driver for and is refused for lack of memory (plain memory, modules,
+/// launches, graphs) is tried again once Drystone has given back what it holds unused. Libraries
+/// that look the driver up themselves, as cuBLAS and NCCL do, are not helped so: that takes
+/// preloading.
+///
 /// # Errors
 /// cudarc calls the driver all the same, and why. Nothing has changed for the program.
 pub fn install(options: &Options) -> Result<(), InstallError> {

@@ -84,6 +84,15 @@ fn passes(name: &str, conf: &str) {
     assert!(!said.contains("drystone"), "{}", describe(&output));
 }
 
+/// A part of the program whose calls the device refuses while Drystone holds memory unused.
+fn gets_what_is_unused(part: &str) {
+    let Some((_place, program)) = compiled("driver/refused.c", &[]) else { return };
+    let conf = "memory:1GiB,context:64MiB,driver_room:64MiB,oracle:true";
+    let output = run(&program, part, conf, true);
+    // Beside what the harness says.
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("cu"), "{}", describe(&output));
+}
+
 /// A case of the program that prints what it sees.
 fn sees_the_same(case: &str) {
     let Some((_place, program)) = compiled("behaves.c", &["-l:libcudart.so.13"]) else { return };
@@ -135,6 +144,27 @@ programs! {
     b55_b56_p6_exit_and_forked_children_are_quiet: "b55_exit.c" on ONE;
     b18_threads_free_each_others_blocks: "b18_threads.c" on ONE;
     b01_b04_b20_streams_and_threads_leave_nothing_behind: "b20_churn.c" on CHURN;
+}
+
+macro_rules! parts {
+    ($($test:ident: $part:literal;)*) => {
+        $(
+            #[test]
+            fn $test() {
+                gets_what_is_unused($part);
+            }
+        )*
+    };
+}
+
+// Exit is left out: its handlers would be the harness's.
+parts! {
+    b31_memory_that_was_refused_is_given_back: "memory";
+    b31_the_drivers_own_pools_get_what_is_unused: "pools";
+    b31_code_is_loaded_where_memory_is_unused: "code";
+    b31_graphs_streams_events_and_contexts_get_what_is_unused: "others";
+    i11_in_a_capture_nothing_is_given_back: "captured";
+    b18_memory_is_given_back_while_others_miss: "threads";
 }
 
 macro_rules! cases {

@@ -2,6 +2,7 @@
 //! ask when memory runs out.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use drystone_core::{PoolId, RequestError, SegmentKind, StreamId};
 use drystone_driver::{DriverError, Stream, StreamUid};
@@ -10,6 +11,7 @@ use super::Allocator;
 use crate::backend::BackendState;
 use crate::build_error::{BuildError, check_virtual_memory};
 use crate::engine::OutOfMemoryCallback;
+use crate::engine::giving_back::Effort;
 use crate::error::TrimError;
 use crate::memory_provider::MemoryProvider;
 use crate::options::{Backend, PoolOptions};
@@ -139,6 +141,16 @@ impl Allocator {
     /// As [`trim`](Self::trim).
     pub fn trim_passed(&self) -> Result<u64, TrimError> {
         self.engine.trim_passed()
+    }
+
+    /// Gives back about so many unused bytes, for somebody whom the device refused some, and
+    /// returns how many; `u64::MAX` is all that can be had by this effort.
+    ///
+    /// The caller may hold any lock that is not this allocator's: what is under way is waited for
+    /// so long at most, be it requests that miss, work of the device, or a callback of the
+    /// program's. While a stream is being captured nothing is done.
+    pub fn give_back(&self, bytes: u64, effort: Effort, patience: Duration) -> u64 {
+        self.engine.give_back(bytes, effort, patience)
     }
 
     /// Runs something, the beginning of a capture say, while no memory moves between allocator and

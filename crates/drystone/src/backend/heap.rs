@@ -8,29 +8,32 @@ use crate::error::{PeerError, TrimError, poisoned};
 use crate::executor::Executor;
 use crate::state_lock::StateLock;
 
-/// Gives back what a heap plans to, plan after plan. Returns the bytes.
+/// Gives back what a heap plans to, plan after plan, until that are so many bytes. Returns the
+/// bytes.
 pub(crate) fn trim(
     executor: &Executor,
     heap: &StateLock<Heap>,
-    plan: fn(&mut Heap) -> Option<Plan>,
+    bytes: u64,
+    plan: fn(&mut Heap, u64) -> Option<Plan>,
 ) -> Result<u64, TrimError> {
     let mut given_back_bytes = 0;
-    loop {
+    while given_back_bytes < bytes {
         // A capture may have begun since the last plan, without a word.
         let legal = executor.refuse_in_capture(Call::Free);
         legal.map_err(|error| TrimError { error, given_back_bytes })?;
-        let planned = heap.change(|heap| (heap.stats().all.reserved_bytes, plan(heap)));
+        let wanted_bytes = bytes - given_back_bytes;
+        let planned =
+            heap.change(|heap| (heap.stats().all.reserved_bytes, plan(heap, wanted_bytes)));
         let planned = planned.map_err(poisoned(Call::Free));
         let (before, plan) = planned.map_err(|error| TrimError { error, given_back_bytes })?;
-        let Some(plan) = plan else {
-            return Ok(given_back_bytes);
-        };
+        let Some(plan) = plan else { break };
         let performed = executor.perform(heap, plan);
         let after = heap.read().stats().all.reserved_bytes;
         // What was taken away, whatever was added.
         given_back_bytes += (after.total - after.current) - (before.total - before.current);
         performed.map_err(|error| TrimError { error, given_back_bytes })?;
     }
+    Ok(given_back_bytes)
 }
 
 /// Gives a peer access to all memory, mapped before or after. The growth lock is held until the

@@ -12,9 +12,11 @@
 //! `growing`: in place. `share`: for other processes, and theirs (`imports`). `streams`: which
 //! come and go; `marks`: what their calls do for others; `own_order`: what the program orders;
 //! `captures`: those that are told of. `waiting`: what has passed, and waiting until it has.
+//! `giving_back`: for others, who are not let wait for ever.
 
 mod captures;
 pub(crate) mod compact;
+pub(crate) mod giving_back;
 mod growing;
 mod imports;
 mod marks;
@@ -59,6 +61,8 @@ pub(crate) struct Engine {
     growth: Mutex<()>,
     /// Held by whoever waits until the device is idle: a capture that began would be broken.
     wait: Mutex<()>,
+    /// A thread waits until the device is idle, for somebody who may give up before.
+    is_awaited: AtomicBool,
     pub(crate) callbacks: Mutex<Vec<OutOfMemoryCallback>>,
     pub(crate) told: Arc<Told>,
     pub(crate) tags: Tags,
@@ -77,6 +81,7 @@ impl Engine {
             executor: Executor::new(driver, handles),
             growth: Mutex::default(),
             wait: Mutex::default(),
+            is_awaited: AtomicBool::new(false),
             callbacks: Mutex::default(),
             tags: Tags::new(Arc::clone(&told)),
             recorder: Arc::new(Recorder::new(Arc::clone(&told))),

@@ -5,12 +5,12 @@
 //! runs on, `program` is the program around an allocator and tells the device's oracle of every
 //! block. On top: `behaviour` (the contract, on any device), `on_remap` (of failures), `ending`
 //! (what only a simulated device can be made to do), `cuda` (contexts, threads, exit and forks),
-//! `faults` (every driver call fails once), `seeds` (random runs), `sharing` (memory between
-//! streams), `mutants` and `move_mutants` (the oracle catches what it must), `moves` (live memory
-//! that gets other memory), `chaos` (all at once, on a device that fails at random), `contexts`
-//! (that the program made), `callbacks` (code of the program within the library), `growable`
-//! (memory that grows in place), `handles` (of programs that hold much), `passing` (streams that
-//! may vanish), `price` (time for memory), `questions` (about streams), `ranks` (two at once),
+//! `faults` (each driver call fails once), `seeds` (random), `sharing` (between streams),
+//! `mutants` and `move_mutants` (the oracle catches what it must), `moves`, `chaos`
+//! (all at once, on a device that fails at random), `contexts` (that the program made),
+//! `callbacks` (code of the program within the library), `giving_back` (to who was refused),
+//! `growable` (in place), `handles` (of programs that hold much), `passing` (streams that may
+//! vanish), `price` (time for memory), `questions` (about streams), `ranks` (two at once),
 //! `backends`, `threads`, `traces` (of real programs). Test names cite invariants (`i14_`),
 //! promises (`p4_`) and the bugs of other allocators they guard against (`b29_`).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails fails its test")]
@@ -33,6 +33,7 @@ mod contexts;
 mod cuda;
 mod ending;
 mod faults;
+mod giving_back;
 mod move_mutants;
 mod moves;
 mod mutants;

@@ -6,8 +6,9 @@ use drystone::seen;
 use drystone_process::barrier::barrier;
 use drystone_process::{self as process, events, registry};
 
-use crate::driver::{Handle, Place, SUCCESS, Status};
+use crate::driver::{self, Handle, Place, SUCCESS, Status};
 use crate::hook::hooks;
+use crate::refused::Wanted;
 use crate::{captures, context, memory, pools};
 
 /// The thread's context may be another now.
@@ -26,7 +27,9 @@ fn made(status: Status) -> Status {
 
 /// The device of a primary context was reset.
 fn reset(status: Status, ordinal: c_int) -> Status {
-    if status == SUCCESS && process::check().is_ok() {
+    if status == SUCCESS && !driver::is_serving() {
+        barrier((), || captures::forget_device(ordinal));
+    } else if status == SUCCESS && process::check().is_ok() {
         barrier((), || {
             // By its books, which go next.
             pools::forget_device(ordinal, |address| {
@@ -49,19 +52,23 @@ hooks! {
     fn cuCtxPushCurrent_v2(context: Handle) |_, drivers| { changed(drivers()) }
     fn cuCtxPopCurrent(to: *mut Handle) |_, drivers| { changed(drivers()) }
     fn cuCtxPopCurrent_v2(to: *mut Handle) |_, drivers| { changed(drivers()) }
-    fn cuCtxCreate(to: *mut Handle, flags: c_uint, of: c_int) |_, drivers| { made(drivers()) }
-    fn cuCtxCreate_v2(to: *mut Handle, flags: c_uint, of: c_int) |_, drivers| { made(drivers()) }
+    fn cuCtxCreate(
+        to: *mut Handle, flags: c_uint, of: c_int
+    ) takes Wanted::untold_of(of), |_, drivers| { made(drivers()) }
+    fn cuCtxCreate_v2(
+        to: *mut Handle, flags: c_uint, of: c_int
+    ) takes Wanted::untold_of(of), |_, drivers| { made(drivers()) }
     fn cuCtxCreate_v3(
         to: *mut Handle, affinities: Place, count: c_int, flags: c_uint, of: c_int
-    ) |_, drivers| { made(drivers()) }
-    fn cuCtxCreate_v4(to: *mut Handle, how: Place, flags: c_uint, of: c_int) |_, drivers| {
-        made(drivers())
-    }
-    fn cuGreenCtxCreate(to: *mut Handle, of: Handle, device: c_int, flags: c_uint) |_, drivers| {
-        made(drivers())
-    }
+    ) takes Wanted::untold_of(of), |_, drivers| { made(drivers()) }
+    fn cuCtxCreate_v4(
+        to: *mut Handle, how: Place, flags: c_uint, of: c_int
+    ) takes Wanted::untold_of(of), |_, drivers| { made(drivers()) }
+    fn cuGreenCtxCreate(
+        to: *mut Handle, of: Handle, device: c_int, flags: c_uint
+    ) takes Wanted::untold_of(device), |_, drivers| { made(drivers()) }
     fn cuCtxDestroy(context: Handle) |_, drivers| { changed(drivers()) }
     fn cuCtxDestroy_v2(context: Handle) |_, drivers| { changed(drivers()) }
-    fn cuDevicePrimaryCtxReset(of: c_int) |_, drivers| { reset(drivers(), of) }
-    fn cuDevicePrimaryCtxReset_v2(of: c_int) |_, drivers| { reset(drivers(), of) }
+    fn cuDevicePrimaryCtxReset(of: c_int) in both |_, drivers| { reset(drivers(), of) }
+    fn cuDevicePrimaryCtxReset_v2(of: c_int) in both |_, drivers| { reset(drivers(), of) }
 }

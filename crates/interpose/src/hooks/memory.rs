@@ -1,37 +1,40 @@
 //! Memory: taken and given back in stream order and at once, and how much there is.
 
-use std::ffi::c_uint;
-
 use drystone_process::barrier::barrier;
 use drystone_process::{self as process, registry};
 
 use crate::context;
 use crate::driver::{Handle, SUCCESS};
 use crate::hook::hooks;
-use crate::memory::{block_around, free_in_order, free_when_idle, serve, with_room};
+use crate::memory::{block_around, free_in_order, free_when_idle, serve};
+use crate::refused::Wanted;
 use crate::streams::per_thread;
 
 hooks! {
-    fn cuMemAllocAsync(to: *mut u64, bytes: usize, stream: Handle) |driver, drivers| {
+    fn cuMemAllocAsync(
+        to: *mut u64, bytes: usize, stream: Handle
+    ) takes Wanted::bytes(bytes), |driver, drivers| {
         // SAFETY: by the caller's word.
         unsafe { serve(driver, to, bytes, None, stream, drivers) }
     }
 
-    fn cuMemAllocAsync_ptsz(to: *mut u64, bytes: usize, stream: Handle) |driver, drivers| {
+    fn cuMemAllocAsync_ptsz(
+        to: *mut u64, bytes: usize, stream: Handle
+    ) takes Wanted::bytes(bytes), |driver, drivers| {
         // SAFETY: by the caller's word.
         unsafe { serve(driver, to, bytes, None, per_thread(stream), drivers) }
     }
 
     fn cuMemAllocFromPoolAsync(
         to: *mut u64, bytes: usize, pool: Handle, stream: Handle
-    ) |driver, drivers| {
+    ) takes Wanted::bytes(bytes), |driver, drivers| {
         // SAFETY: by the caller's word.
         unsafe { serve(driver, to, bytes, Some(pool), stream, drivers) }
     }
 
     fn cuMemAllocFromPoolAsync_ptsz(
         to: *mut u64, bytes: usize, pool: Handle, stream: Handle
-    ) |driver, drivers| {
+    ) takes Wanted::bytes(bytes), |driver, drivers| {
         // SAFETY: by the caller's word.
         unsafe { serve(driver, to, bytes, Some(pool), per_thread(stream), drivers) }
     }
@@ -43,14 +46,6 @@ hooks! {
     fn cuMemFreeAsync_ptsz(address: u64, stream: Handle) |driver, drivers| {
         if free_in_order(driver, address, per_thread(stream)) { SUCCESS } else { drivers() }
     }
-
-    // Memory that can be shared with other processes and registered with network cards: the
-    // driver's, with the memory that we hold unused.
-    fn cuMemAlloc_v2(to: *mut u64, bytes: usize) |_, drivers| { with_room(drivers) }
-
-    fn cuMemAllocPitch_v2(
-        to: *mut u64, pitch: *mut usize, width: usize, height: usize, element: c_uint
-    ) |_, drivers| { with_room(drivers) }
 
     fn cuMemFree_v2(address: u64) |_, drivers| {
         if free_when_idle(address) { SUCCESS } else { drivers() }

@@ -9,13 +9,14 @@ mod event;
 mod memory;
 mod pointer;
 mod pool;
+mod refused;
 mod stream;
 
 use crate::hook::Hook;
 
 /// Every function of ours.
 pub fn all() -> impl Iterator<Item = &'static Hook> {
-    let memory = [memory::HOOKS, pointer::HOOKS, pool::HOOKS];
+    let memory = [memory::HOOKS, pointer::HOOKS, pool::HOOKS, refused::HOOKS];
     let order = [context::HOOKS, event::HOOKS, stream::HOOKS];
     memory.into_iter().chain(order).flatten()
 }

@@ -8,6 +8,7 @@ use drystone_process::barrier::barrier;
 use crate::driver::{Handle, PEER_ACCESS_UNSUPPORTED, Place, SUCCESS};
 use crate::hook::hooks;
 use crate::pools::{self, Access, Location, Properties};
+use crate::refused::Wanted;
 use crate::{context, device};
 
 /// Followed by its high mark, and the same of what is used.
@@ -93,7 +94,9 @@ hooks! {
     }
 
     // A pool of plain device memory is stood in for.
-    fn cuMemPoolCreate(to: *mut Handle, properties: Place) |_, drivers| {
+    fn cuMemPoolCreate(
+        to: *mut Handle, properties: Place
+    ) takes Wanted::UNTOLD, |_, drivers| {
         let status = drivers();
         if status == SUCCESS && process::check().is_ok() {
             // SAFETY: the driver has written it.

@@ -3,14 +3,16 @@
 use std::ffi::{c_int, c_uint};
 
 use drystone::driver::Relaxed;
-use drystone::seen;
-use drystone_process as process;
+use drystone::{StreamId, seen};
 use drystone_process::barrier::barrier;
+use drystone_process::device::Device;
+use drystone_process::{self as process, registry};
 
 use crate::driver::{self, Driver, Handle, NOT_PERMITTED, SUCCESS, Status};
 use crate::hook::hooks;
+use crate::refused::Wanted;
 use crate::streams::{Place, per_thread};
-use crate::{captures, memory, streams};
+use crate::{captures, context, memory, streams};
 
 /// Notes a stream that the driver has created.
 fn created(status: Status, to: *mut Handle) -> Status {
@@ -32,8 +34,10 @@ fn destroy(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Sta
     }
     let first = captures::is_captured(driver, stream).then(&drivers);
     if first.is_none_or(|status| status == SUCCESS) {
-        barrier((), || streams::retire(stream));
-        memory::free_what_waited();
+        if driver::is_serving() {
+            barrier((), || streams::retire(stream));
+        }
+        ended(stream);
     }
     first.unwrap_or_else(drivers)
 }
@@ -44,25 +48,18 @@ fn begin(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Statu
     if process::check().is_err() {
         return drivers();
     }
-    let place = barrier(None, || {
-        let place = streams::place_if_any(driver, stream);
-        let of = match place {
-            Some(place) => Some(place.device.ordinal.cast_signed()),
-            None => {
-                let _relaxed = Relaxed::enter(driver);
-                streams::ordinal_of(driver, stream)
-            }
-        };
+    let (device, id) = barrier((None, None), || {
+        let (of, device, id) = of_capture(driver, stream);
         captures::begins(stream, of);
-        place
+        (device, id)
     });
-    let status = match place {
-        Some(Place { device, stream }) => {
+    let status = match device {
+        Some(device) => {
             let began = device.allocator.while_memory_stays(|| {
                 let status = drivers();
-                if status == SUCCESS {
+                if let (SUCCESS, Some(id)) = (status, id) {
                     // Other threads cannot ask this one's own stream.
-                    barrier((), || drop(device.allocator.note_begun_capture(stream)));
+                    barrier((), || drop(device.allocator.note_begun_capture(id)));
                 }
                 status
             });
@@ -76,6 +73,27 @@ fn begin(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Statu
     status
 }
 
+/// The device of a stream that is to be captured, what serves it, and the stream there. Where ours
+/// do not serve, the device is the current context's, as far as anybody knows.
+fn of_capture(
+    driver: &Driver,
+    stream: Handle,
+) -> (Option<c_int>, Option<&'static Device>, Option<StreamId>) {
+    if !driver::is_serving() {
+        let of = context::current_ordinal(driver);
+        return (of, of.and_then(registry::find), None);
+    }
+    match streams::place_if_any(driver, stream) {
+        Some(Place { device, stream }) => {
+            (Some(device.ordinal.cast_signed()), Some(device), Some(stream))
+        }
+        None => {
+            let _relaxed = Relaxed::enter(driver);
+            (streams::ordinal_of(driver, stream), None, None)
+        }
+    }
+}
+
 /// Ends a capture, and notes it unless it goes on. Of a stream that is not captured none ends,
 /// though another thread's has its handle.
 fn end(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Status {
@@ -83,7 +101,9 @@ fn end(driver: &Driver, stream: Handle, drivers: impl Fn() -> Status) -> Status 
     let status = drivers();
     if is_one && !captures::asks(driver, stream) {
         barrier((), || {
-            if let Some(Place { device, stream }) = streams::place_if_any(driver, stream) {
+            if driver::is_serving()
+                && let Some(Place { device, stream }) = streams::place_if_any(driver, stream)
+            {
                 let _ = device.allocator.note_capture(None, stream);
             }
         });
@@ -98,47 +118,53 @@ fn ended(stream: Handle) {
 }
 
 hooks! {
-    fn cuStreamCreate(to: *mut Handle, flags: c_uint) |_, drivers| { created(drivers(), to) }
+    fn cuStreamCreate(
+        to: *mut Handle, flags: c_uint
+    ) takes Wanted::UNTOLD, |_, drivers| { created(drivers(), to) }
 
     fn cuStreamCreateWithPriority(
         to: *mut Handle, flags: c_uint, priority: c_int
-    ) |_, drivers| { created(drivers(), to) }
+    ) takes Wanted::UNTOLD, |_, drivers| { created(drivers(), to) }
 
-    fn cuStreamDestroy(stream: Handle) |driver, drivers| { destroy(driver, stream, drivers) }
+    fn cuStreamDestroy(stream: Handle) in both |driver, drivers| {
+        destroy(driver, stream, drivers)
+    }
 
-    fn cuStreamDestroy_v2(stream: Handle) |driver, drivers| { destroy(driver, stream, drivers) }
+    fn cuStreamDestroy_v2(stream: Handle) in both |driver, drivers| {
+        destroy(driver, stream, drivers)
+    }
 
-    fn cuStreamBeginCapture(stream: Handle, mode: c_uint) |driver, drivers| {
+    fn cuStreamBeginCapture(stream: Handle, mode: c_uint) in both |driver, drivers| {
         begin(driver, stream, drivers)
     }
 
-    fn cuStreamBeginCapture_ptsz(stream: Handle, mode: c_uint) |driver, drivers| {
+    fn cuStreamBeginCapture_ptsz(stream: Handle, mode: c_uint) in both |driver, drivers| {
         begin(driver, per_thread(stream), drivers)
     }
 
-    fn cuStreamBeginCapture_v2(stream: Handle, mode: c_uint) |driver, drivers| {
+    fn cuStreamBeginCapture_v2(stream: Handle, mode: c_uint) in both |driver, drivers| {
         begin(driver, stream, drivers)
     }
 
-    fn cuStreamBeginCapture_v2_ptsz(stream: Handle, mode: c_uint) |driver, drivers| {
+    fn cuStreamBeginCapture_v2_ptsz(stream: Handle, mode: c_uint) in both |driver, drivers| {
         begin(driver, per_thread(stream), drivers)
     }
 
     fn cuStreamBeginCaptureToGraph(
         stream: Handle, graph: Handle, nodes: driver::Place, edges: driver::Place, count: usize,
         mode: c_uint
-    ) |driver, drivers| { begin(driver, stream, drivers) }
+    ) in both |driver, drivers| { begin(driver, stream, drivers) }
 
     fn cuStreamBeginCaptureToGraph_ptsz(
         stream: Handle, graph: Handle, nodes: driver::Place, edges: driver::Place, count: usize,
         mode: c_uint
-    ) |driver, drivers| { begin(driver, per_thread(stream), drivers) }
+    ) in both |driver, drivers| { begin(driver, per_thread(stream), drivers) }
 
-    fn cuStreamEndCapture(stream: Handle, graph: *mut Handle) |driver, drivers| {
+    fn cuStreamEndCapture(stream: Handle, graph: *mut Handle) in both |driver, drivers| {
         end(driver, stream, drivers)
     }
 
-    fn cuStreamEndCapture_ptsz(stream: Handle, graph: *mut Handle) |driver, drivers| {
+    fn cuStreamEndCapture_ptsz(stream: Handle, graph: *mut Handle) in both |driver, drivers| {
         end(driver, per_thread(stream), drivers)
     }
 }

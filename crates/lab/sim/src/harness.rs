@@ -106,6 +106,16 @@ impl SimDevice {
         self.inner.state.lock().memory.supply.take_context(bytes)
     }
 
+    /// Whether the device has so many bytes left, which nobody takes.
+    ///
+    /// Errors: it has not; or what is wrong with a file of shared devices.
+    pub fn check_room(&self, bytes: u64) -> Result<(), ErrorCode> {
+        let mut state = self.inner.state.lock();
+        state.look_at_exports();
+        let free_bytes = state.memory.supply.free_bytes()?;
+        if free_bytes < bytes { Err(ErrorCode::OutOfMemory) } else { Ok(()) }
+    }
+
     /// Contexts that were there before this device was have so many bytes, whether there is room
     /// or not.
     ///

@@ -29,6 +29,8 @@ pub(crate) struct Config {
     pub(crate) backing_limit_bytes: u64,
     /// What each context takes of its device, in bytes.
     pub(crate) context_bytes: u64,
+    /// What must be free on a device for what the driver makes there for itself, in bytes.
+    pub(crate) driver_room_bytes: u64,
     /// What engines of convolutions ask for to work in, in bytes, where others are there that ask
     /// for hardly anything.
     pub(crate) engine_bytes: u64,
@@ -57,6 +59,7 @@ impl Default for Config {
             backing: false,
             backing_limit_bytes: u64::MAX,
             context_bytes: 0,
+            driver_room_bytes: 0,
             engine_bytes: 0,
             debug: false,
             own_clock: false,
@@ -96,6 +99,7 @@ impl Config {
             "backing_limit" => self.backing_limit_bytes = count(key, value, u64::MAX)?,
             "context" if value == "0" => self.context_bytes = 0,
             "context" => self.context_bytes = bytes(key, value)?,
+            "driver_room" => self.driver_room_bytes = bytes(key, value)?,
             "engine" => self.engine_bytes = bytes(key, value)?,
             "debug" => self.debug = boolean(key, value)?,
             "own_clock" => self.own_clock = boolean(key, value)?,

@@ -5,7 +5,7 @@
 //! A panic ends at the boundary as `CUDA_ERROR_UNKNOWN`.
 
 use crate::status::{Outcome, UNKNOWN};
-use crate::{capture, fault, process, violation};
+use crate::{capture, driver_room, fault, process, violation};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -89,6 +89,7 @@ pub(crate) fn enter(
         process::admit(function.name)?;
         fault::strike(function.name)?;
         capture::permit(function.name)?;
+        driver_room::take(function.name)?;
         body(&call)
     };
     let status = match catch_unwind(AssertUnwindSafe(whole)) {

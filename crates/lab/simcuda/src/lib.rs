@@ -26,6 +26,7 @@ mod config;
 mod context;
 mod control;
 mod device;
+mod driver_room;
 mod effect;
 mod fault;
 mod handle;

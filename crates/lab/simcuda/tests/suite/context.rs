@@ -183,3 +183,19 @@ fn a_program_may_hide_every_device() {
         cu!(cuInit(0) => CUDA_ERROR_NO_DEVICE);
     });
 }
+
+#[test]
+fn what_the_driver_makes_for_itself_takes_room() {
+    let conf = "memory:128MiB,driver_room:64MiB";
+    passes(conf, "context::what_the_driver_makes_for_itself_takes_room", || {
+        cu!(cuInit(0));
+        use_device(0);
+        let (mut address, mut stream, mut event) = (0, null_mut(), null_mut());
+        cu!(cuMemAlloc_v2(&mut address, 65 << 20));
+        cu!(cuStreamCreate(&mut stream, 1) => CUDA_ERROR_OUT_OF_MEMORY);
+        cu!(cuEventCreate(&mut event, 0) => CUDA_ERROR_OUT_OF_MEMORY);
+        cu!(cuMemFree_v2(address));
+        cu!(cuStreamCreate(&mut stream, 1));
+        cu!(cuEventCreate(&mut event, 0));
+    });
+}
