@@ -55,6 +55,9 @@ pub enum Next<W, E> {
     /// Move what is live together so that the request fits, then [`note`](Miss::note) whether
     /// anything has moved.
     Compact,
+    /// Ask other processes on the device for what it lacks beside so many unused bytes of this one,
+    /// then [`note`](Miss::note) whether they gave anything back.
+    AskNeighbours(u64),
     /// Ask the program to free something, then [`note`](Miss::note) whether it may have.
     AskProgram,
     /// Refused: the miss is over.
@@ -101,18 +104,23 @@ impl<E> Failure<E> {
 }
 
 /// What makes room, in the order tried.
-const LADDER: [Rung; 9] = [
+const LADDER: [Rung; 10] = [
     Rung::AwaitFences,
     Rung::TrimPassed,
     Rung::Synchronize,
     Rung::Compact,
     Rung::TrimIdle,
+    Rung::AskNeighbours,
     Rung::AskProgram,
     // What was freed in pieces meanwhile serves once it went back to the device.
     Rung::Synchronize,
     Rung::Compact,
     Rung::TrimIdle,
 ];
+
+/// How often other processes are asked for one request: others may take what they gave. Who asks
+/// them ends it sooner, by the time.
+const NEIGHBOURS_ASKED_MAX: u8 = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rung {
@@ -126,6 +134,8 @@ enum Rung {
     Compact,
     /// Give back all unused memory of an idle device.
     TrimIdle,
+    /// Ask other processes on the device.
+    AskNeighbours,
     /// Ask the program.
     AskProgram,
 }
@@ -135,17 +145,22 @@ impl Rung {
     const fn is_legal(self, captured: Captured) -> bool {
         match captured {
             Captured::None => true,
-            Captured::Other => matches!(self, Rung::AwaitFences | Rung::AskProgram),
-            Captured::Own => false,
+            Captured::Other => {
+                matches!(self, Rung::AwaitFences | Rung::AskNeighbours | Rung::AskProgram)
+            }
+            // It may grow, and what others give back concerns no capture of this process.
+            Captured::Own => matches!(self, Rung::AskNeighbours),
         }
     }
 
-    const fn next<W, E>(self) -> Next<W, E> {
+    /// `own_bytes`: what is unused here and will serve the request, too.
+    const fn next<W, E>(self, own_bytes: u64) -> Next<W, E> {
         match self {
             Rung::AwaitFences => Next::AwaitFences,
             Rung::TrimPassed | Rung::TrimIdle => Next::Trim,
             Rung::Synchronize => Next::Synchronize,
             Rung::Compact => Next::Compact,
+            Rung::AskNeighbours => Next::AskNeighbours(own_bytes),
             Rung::AskProgram => Next::AskProgram,
         }
     }
@@ -185,6 +200,8 @@ pub struct Miss<E> {
     stage: Stage<E>,
     /// How many rungs of the ladder are behind it.
     climbed: usize,
+    /// How often other processes may still be asked.
+    neighbours_left: u8,
     /// Whether the rungs since the last try made room.
     has_room: bool,
     /// How far this try goes for memory before it grows.
@@ -219,6 +236,7 @@ impl<E> Miss<E> {
             // Asking for events could break the capture.
             stage: if matches!(captured, Captured::Own) { Stage::Trying } else { Stage::New },
             climbed: 0,
+            neighbours_left: NEIGHBOURS_ASKED_MAX,
             has_room: false,
             reuse,
             look,
@@ -270,6 +288,11 @@ impl<E> Miss<E> {
     /// anything was given back, or the program may have freed something.
     pub fn note(&mut self, made_room: bool) {
         self.has_room |= made_room;
+        if matches!(self.stage, Stage::Climbing(Rung::AskNeighbours, _)) {
+            // With what they gave, what is unused here may do: its rungs come again.
+            self.climbed = if made_room { 0 } else { self.climbed };
+            self.neighbours_left = if made_room { self.neighbours_left - 1 } else { 0 };
+        }
         let is_worth_a_try = match self.stage {
             // An idle device is trimmed before anything is tried, unless memory moved.
             Stage::Climbing(Rung::Synchronize, _) => false,
@@ -329,15 +352,22 @@ impl<E> Miss<E> {
         let unused_bytes = all.reserved_bytes.current - all.active_bytes.current();
         // What is held unused may be in pieces, or freed by another thread since the last trim.
         let is_over = behind == Some(Rung::AskProgram) && unused_bytes < self.bytes;
-        // Then only the program can help, and what is cached stays.
+        // Then only others can help, and what is cached stays.
         let is_short = left_bytes < self.bytes;
         while let Some(&rung) = LADDER.get(self.climbed).filter(|_| !is_over) {
             self.climbed += 1;
-            let may_help = !is_short || rung == Rung::AskProgram;
+            let may_help = match rung {
+                Rung::AskProgram => true,
+                // The limit is this allocator's own.
+                Rung::AskNeighbours => {
+                    self.neighbours_left > 0 && !matches!(refusal, Refusal::Limit)
+                }
+                _ => !is_short,
+            };
             if may_help && rung.is_legal(self.captured) {
                 stats.retries += u64::from(rung == Rung::TrimPassed);
                 self.stage = Stage::Climbing(rung, refusal);
-                return rung.next();
+                return rung.next(if is_short { unused_bytes } else { 0 });
             }
         }
         Next::GiveUp(refusal)

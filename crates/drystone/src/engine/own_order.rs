@@ -41,6 +41,7 @@ impl Engine {
     }
 
     /// A fence on each stream that has free memory, before the host waits for the device.
+    #[inline(never)]
     pub(crate) fn note_synchronizing(&self) {
         if let BackendState::Heap(heap) = &self.backend
             && self.check_context().is_ok()
