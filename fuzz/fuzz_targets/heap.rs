@@ -110,7 +110,11 @@ impl World {
                     let has_moved = !fails && self.compact_for(bytes);
                     miss.note(has_moved);
                 }
-                Next::AwaitFences | Next::Synchronize | Next::Trim | Next::AskProgram => {
+                Next::AwaitFences
+                | Next::Synchronize
+                | Next::Trim
+                | Next::AskNeighbours(_)
+                | Next::AskProgram => {
                     miss.note(false);
                 }
             }

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "DrystoneError", "NotSupportedError", "compact", "enable", "graph_pool", "is_enabled", "library_path",
+    "DrystoneError", "NotSupportedError", "available", "compact", "enable", "graph_pool", "is_enabled", "library_path",
     "metrics", "monitor", "pin_mapping", "report", "reserve", "tag",
 ]
 
@@ -130,6 +130,17 @@ def compact(milliseconds: int = 1000, *, device: int | None = None) -> int:
     """
     from ._compact import compact as compact_now
     return compact_now(milliseconds, device)
+
+
+def available(*, device: int | None = None) -> int:
+    """How many bytes can be had of a device: free on it, unused here, and unused at neighbours.
+
+    Neighbours are other processes of the same user on the device that run Drystone: a request that
+    is refused gets what they hold unused. They are asked, which takes milliseconds at most. To size
+    a cache by; somebody else may be faster.
+    """
+    from ._available import available as available_now
+    return available_now(device)
 
 
 def tag(memory: Tensor | Growable | int, name: str | None) -> None:

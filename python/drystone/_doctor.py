@@ -78,6 +78,7 @@ def _enable(facts: Facts, off: list[dict[str, str]]) -> None:
     except ImportError as error:
         raise DrystoneError(f"PyTorch cannot be imported: {error}") from error
     facts["pytorch"], facts["cuda"] = torch.__version__, torch.version.cuda
+    from . import _available
     from ._enable import enable
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
@@ -94,7 +95,8 @@ def _enable(facts: Facts, off: list[dict[str, str]]) -> None:
         free, total = torch.cuda.mem_get_info(ordinal)
         facts["devices"].append({
             "ordinal": ordinal, "name": torch.cuda.get_device_name(ordinal),
-            "bytes": total, "free_bytes": free})
+            "bytes": total, "free_bytes": free,
+            "neighbours": list(_available.others(_library.stats(ordinal)))})
         del kept
         if ordinal == 0:
             # While no other device is in use, which memory of this one is opened to.
@@ -154,6 +156,8 @@ def lines(facts: Facts) -> Iterable[str]:
     for one in facts["devices"]:
         free, total = text_of_bytes(one["free_bytes"]), text_of_bytes(one["bytes"])
         yield f"GPU {one['ordinal']}:     {one['name']}, {free} free of {total}"
+        for text in one["neighbours"]:
+            yield f"           {text}"
     for key, text in facts["environment"].items():
         yield f"{key}={text}"
     for one in facts["off"]:

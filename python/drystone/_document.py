@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from . import _figures, _replay, _room
+from . import _available, _figures, _replay, _room
 from ._figures import Device, Tree, text_of_bytes, text_of_count
 from ._holders import holders
 
@@ -81,6 +81,8 @@ def facts(device: Device) -> list[str]:
         found.append(f"{text_of_bytes(stats['pinned_bytes'])} pinned")
     if stats["quarantined_bytes"]:
         found.append(f"{text_of_bytes(stats['quarantined_bytes'])} quarantined")
+    found += _available.others(stats)
+    found += _available.exchanges(stats)
     return found
 
 

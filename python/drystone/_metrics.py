@@ -72,6 +72,12 @@ FAMILIES += [
                          ("waits", "Streams made to wait for others"))),
     ("device_looks_total", "counter", "Questions to the device about how much of it is free",
      _plain("device_looks")),
+    *((f"{name}_total", "counter", text, _gauge("neighbours", name)) for name, text in (
+        ("given_bytes", "Bytes given back for other processes"),
+        ("taken_bytes", "Bytes that other processes gave back for this one"),
+        ("idle_bytes", "Bytes given back since nobody used them for long"))),
+    ("neighbours", "gauge", "Other processes on the device that hold memory",
+     lambda device: len(device.stats["neighbours"]["others"])),
     ("out_of_memory_total", "counter", "Requests of PyTorch's that were refused for want of memory",
      lambda device: _library.refusals(device.ordinal)),
 ]

@@ -27,6 +27,7 @@ SAMPLE = re.compile(r'(drystone_[a-z_]+)\{device="(\d+)"\} (\d+)')
 GROWS = ("allocations_total", "allocated_bytes_total", "driver_calls_total",
          "granule_remaps_total", "cross_stream_reuses_total", "out_of_memory_total",
          "device_looks_total", "moves_total", "moved_bytes_total",
+         "given_bytes_total", "taken_bytes_total", "idle_bytes_total",
          *(f"{choice}_{pressure}_total" for pressure in ("with_room", "under_pressure")
            for choice in ("growths", "remaps", "waits")))
 

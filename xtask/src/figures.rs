@@ -1,4 +1,4 @@
-//! What each trace costs on devices from ample to hardly enough, held against the goals.
+//! What each trace costs on devices from ample to barely enough, held against the goals.
 //!
 //! Lives here: which replays are made, and how they are told as they come. They are `drystone
 //! sweep`'s, over the traces of the repository and every program that `drystone generate` knows.
@@ -54,7 +54,7 @@ pub struct Args {
     /// Prices of driver calls, as `drystone sweep` takes them.
     #[arg(long, value_name = "TABLE,...", default_value = COSTS)]
     costs: String,
-    /// Drystone in this configuration, in the place of the default one.
+    /// Drystone in this configuration, instead of the default one.
     #[arg(long, value_name = "KEY:VALUE,...")]
     conf: Option<String>,
     /// Show the rows that miss a goal alone.

@@ -156,7 +156,7 @@ enum Task {
         #[arg(long, default_value_t = 20)]
         seconds: u32,
     },
-    /// Replay every trace, shipped and generated, on devices from ample to hardly enough, and hold
+    /// Replay every trace, shipped and generated, on devices from ample to barely enough, and hold
     /// what came of it against the goals.
     Figures(figures::Args),
     /// Run programs of real frameworks, which are installed the first time: what each allocator

@@ -35,6 +35,7 @@ const SUITES: &[&str] = &[
     "test_native_moves",
     "test_native_streams",
     "test_ipc",
+    "test_neighbours",
     "test_native_compile",
     "test_native_start",
 ];

@@ -692,6 +692,19 @@ enum drystone_status drystone_check_moves(int device);
 enum drystone_status drystone_compact(int device, uint32_t milliseconds, size_t *moved_bytes);
 
 /**
+ * Writes how many bytes can be had of a device to `bytes`: free on it, unused here, and unused at
+ * other processes of the same user that run Drystone, which give it back for a request that is
+ * refused. They are asked, which takes milliseconds at most; somebody else may be faster.
+ *
+ * Statuses: INVALID_VALUE (`bytes` is null), INVALID_DEVICE, BAD_OPTION, NO_DRIVER, DRIVER_ERROR,
+ * EXITING, FORKED. Any thread.
+ *
+ * Pointers:
+ * `bytes` is null or writable.
+ */
+enum drystone_status drystone_available(int device, size_t *bytes);
+
+/**
  * Limits the memory that is held on a device, in bytes. What is held above it stays until it is
  * freed and given back.
  *
@@ -962,6 +975,9 @@ uint64_t drystone_devices_in_use(void);
  * The keys are those of `struct drystone_stats`, each a number or an object with `current`, `peak`
  * and `total`; `small` (blocks up to 1 MiB) and `large` have the same. `tags` has an object for
  * each name that `drystone_tag` was given, with `current` and `peak`, in bytes of live blocks.
+ * `neighbours` tells of other processes on the device: `others` is a list of those that hold
+ * memory, `last` one of what went from and to them of late, `given_bytes`, `given`, `taken_bytes`
+ * and `taken` are sums of that, and `idle_bytes` went back since nobody used it for long.
  * Statuses: BUFFER_TOO_SMALL (nothing is written), INVALID_VALUE (`out` is null and `size` is not
  * 0), INVALID_DEVICE, BAD_OPTION, NO_DRIVER, EXITING, FORKED. Any thread.
  *

@@ -6,7 +6,7 @@ use crate::barrier::barrier;
 use crate::last_error;
 use crate::status::Status;
 
-/// The version as text, such as "0.1.0". Valid for ever.
+/// The version as text, such as "0.1.0". Valid forever.
 #[unsafe(no_mangle)]
 pub extern "C" fn drystone_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
@@ -45,7 +45,7 @@ const fn number(text: &str) -> c_int {
 }
 
 /// The name of a status, such as "DRYSTONE_STATUS_OUT_OF_MEMORY"; "unknown status" for a number
-/// that is none. Valid for ever, never null.
+/// that is none. Valid forever, never null.
 #[unsafe(no_mangle)]
 pub extern "C" fn drystone_status_name(status: c_int) -> *const c_char {
     Status::of(status).map_or(c"unknown status", Status::name).as_ptr()

@@ -112,6 +112,29 @@ pub unsafe extern "C" fn drystone_compact(
     status
 }
 
+/// Writes how many bytes can be had of a device to `bytes`: free on it, unused here, and unused at
+/// other processes of the same user that run Drystone, which give it back for a request that is
+/// refused. They are asked, which takes milliseconds at most; somebody else may be faster.
+///
+/// Statuses: INVALID_VALUE (`bytes` is null), INVALID_DEVICE, BAD_OPTION, NO_DRIVER, DRIVER_ERROR,
+/// EXITING, FORKED. Any thread.
+///
+/// # Safety
+/// `bytes` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn drystone_available(device: c_int, bytes: *mut usize) -> Status {
+    let mut available_bytes = 0;
+    let status = answer(|| {
+        not_null(bytes, "bytes")?;
+        process::check()?;
+        available_bytes = registry::get(device)?.allocator.available()?;
+        Ok(())
+    });
+    // SAFETY: by the caller's word.
+    unsafe { put(bytes, available_bytes as usize) };
+    status
+}
+
 /// Gives unused memory back, and says how many bytes.
 pub(crate) fn trim(ordinal: c_int) -> Result<u64, Failure> {
     trim_by(ordinal, Allocator::trim)

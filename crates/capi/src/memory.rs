@@ -145,7 +145,7 @@ pub extern "C" fn drystone_record_use(ptr: *mut c_void, stream: *mut CUstream_st
 }
 
 /// Says of a stream, before its first use here, that it is there until `drystone_retire_stream`, or
-/// for ever: the driver may be asked about it at any time, and memory goes between such streams
+/// forever: the driver may be asked about it at any time, and memory goes between such streams
 /// sooner. Any other stream is asked by those calls alone that are given it.
 ///
 /// Statuses: INVALID_DEVICE, UNKNOWN_STREAM, BAD_OPTION, NO_DRIVER, DRIVER_ERROR, EXITING, FORKED.

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use drystone::{Choices, Gauge, SizeClassStats};
+use drystone::{Choices, Gauge, Neighbour, SizeClassStats};
+use drystone_process::neighbours::{Exchange, Exchanges};
 
 use crate::barrier::{answer, barrier};
 use crate::device::Device;
@@ -226,6 +227,9 @@ pub extern "C" fn drystone_devices_in_use() -> u64 {
 /// The keys are those of `struct drystone_stats`, each a number or an object with `current`, `peak`
 /// and `total`; `small` (blocks up to 1 MiB) and `large` have the same. `tags` has an object for
 /// each name that `drystone_tag` was given, with `current` and `peak`, in bytes of live blocks.
+/// `neighbours` tells of other processes on the device: `others` is a list of those that hold
+/// memory, `last` one of what went from and to them of late, `given_bytes`, `given`, `taken_bytes`
+/// and `taken` are sums of that, and `idle_bytes` went back since nobody used it for long.
 /// Statuses: BUFFER_TOO_SMALL (nothing is written), INVALID_VALUE (`out` is null and `size` is not
 /// 0), INVALID_DEVICE, BAD_OPTION, NO_DRIVER, EXITING, FORKED. Any thread.
 ///
@@ -307,8 +311,44 @@ fn json(device: &Device) -> String {
         let name = tag.name.replace('\\', "\\\\").replace('"', "\\\"");
         let _ = write!(text, "{comma}\"{name}\":{{\"current\":{bytes},\"peak\":{peak_bytes}}}");
     }
-    text.push_str("}}");
+    text.push_str("},");
+    neighbours(&mut text, device);
+    text.push('}');
     text
+}
+
+/// Other processes on the device, and what went from and to them.
+fn neighbours(text: &mut String, device: &Device) {
+    let Exchanges { given_bytes, given, taken_bytes, taken, idle_bytes, last } = device.exchanges();
+    let _ = write!(
+        text,
+        "\"neighbours\":{{\"given_bytes\":{given_bytes},\"given\":{given},\
+         \"taken_bytes\":{taken_bytes},\"taken\":{taken},\"idle_bytes\":{idle_bytes},\
+         \"others\":["
+    );
+    // Names have letters and marks, of which these would end a text.
+    let plain = |name: &str| name.replace(['\\', '"'], "?");
+    for (at, one) in device.allocator.neighbours().into_iter().enumerate() {
+        let Neighbour { process, name, held_bytes, unused_bytes } = one;
+        let (comma, name) = (if at > 0 { "," } else { "" }, plain(&name));
+        let _ = write!(
+            text,
+            "{comma}{{\"process\":{process},\"name\":\"{name}\",\
+             \"held_bytes\":{held_bytes},\"unused_bytes\":{unused_bytes}}}"
+        );
+    }
+    text.push_str("],\"last\":[");
+    for (at, one) in last.into_iter().enumerate() {
+        let Exchange { process, name, is_taken, bytes, took } = one;
+        let (comma, name) = (if at > 0 { "," } else { "" }, plain(&name));
+        let _ = write!(
+            text,
+            "{comma}{{\"process\":{process},\"name\":\"{name}\",\"is_taken\":{is_taken},\
+             \"bytes\":{bytes},\"microseconds\":{}}}",
+            took.as_micros() as u64
+        );
+    }
+    text.push_str("]}");
 }
 
 /// Each with a comma behind it.

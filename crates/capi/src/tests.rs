@@ -482,7 +482,7 @@ fn every_status_has_the_name_of_its_constant() {
         let capitalised = |w: &str| w[..1].to_owned() + &w[1..].to_lowercase();
         assert_eq!(words.map(capitalised).collect::<String>(), format!("{status:?}"));
     }
-    // SAFETY: never null, valid for ever.
+    // SAFETY: never null, valid forever.
     let name = |number| unsafe { CStr::from_ptr(about::drystone_status_name(number)) };
     assert_eq!(name(4), c"DRYSTONE_STATUS_OUT_OF_MEMORY");
     for number in [-1, 26, c_int::MIN, c_int::MAX] {

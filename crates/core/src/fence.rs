@@ -21,6 +21,10 @@ pub struct Fence {
     pub point: u64,
 }
 
+/// How far each stream had come at some moment, by its position.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Points(Vec<u64>);
+
 /// One stream as the heap sees it.
 #[derive(Debug, Default)]
 pub(crate) struct StreamState {
@@ -187,6 +191,21 @@ impl Streams {
     #[inline]
     pub(crate) fn has_passed(&self, stream: StreamIx, point: u64) -> bool {
         point <= self.at(stream).passed
+    }
+
+    /// How far each stream has come. What is freed from now on is free after a later point.
+    pub(crate) fn points(&mut self) -> Points {
+        let point = |stream: &mut StreamState| match stream.is_retired {
+            true => stream.issued,
+            // A fence that is never recorded: those after it cover it.
+            false => stream.issue(),
+        };
+        Points(self.table.iter_mut().map(point).collect())
+    }
+
+    /// Whether what is free after a point of a stream was so at some moment.
+    pub(crate) fn is_before(stream: StreamIx, point: u64, moment: &Points) -> bool {
+        moment.0.get(stream.index()).is_some_and(|&then| point <= then)
     }
 
     /// What it takes for memory that is free after a point of one stream to be used on another.

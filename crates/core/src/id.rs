@@ -42,7 +42,7 @@ pub(crate) fn next_generation() -> u64 {
 }
 
 /// Names a stream to the heap. Never reused, by no other heap either: a retired stream's id stays
-/// invalid for ever.
+/// invalid forever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamId {
     pub(crate) index: StreamIx,

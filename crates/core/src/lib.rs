@@ -67,8 +67,8 @@ pub use async_pool::{AsyncPools, DeferredFree, DriverAlloc, FreeOrder, FreeOutco
 pub use broken::Broken;
 pub use config::Config;
 pub use error::{FreeError, Poisoned, RecordStreamError, RequestError, StreamError};
-pub use fence::Fence;
-pub use heap::{Freed, Heap, Outcome};
+pub use fence::{Fence, Points};
+pub use heap::{Freed, Giving, Heap, Outcome};
 pub use id::{GranuleId, ListIx, PoolId, StreamId};
 pub use plan::{Committed, Plan, Reuse, Step};
 pub use policy::{CrossStream, Prefer, SPARE_SHARE, SegmentKind, SizeClass};

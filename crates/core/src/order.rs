@@ -5,7 +5,7 @@
 //! until the fence has passed. No free makes a stream wait for another (B29).
 
 use crate::error::StreamError;
-use crate::fence::{Fence, StreamOrder, Streams};
+use crate::fence::{Fence, Points, StreamOrder, Streams};
 use crate::id::{PoolId, StreamId, StreamIx};
 use crate::plan::{Intent, Plan, Step};
 use crate::space::Space;
@@ -183,11 +183,33 @@ impl Streams {
     /// Where the run of free blocks with complete last uses that starts at this block ends; the
     /// block's own address if it is none.
     pub(crate) fn complete_run_end(&self, space: &Space, index: BlockIndex) -> u64 {
-        let is_complete = |index: &BlockIndex| {
-            space.blocks[*index].state == BlockState::Free && self.is_complete(space, *index)
-        };
-        let run = space.blocks.onward(index).take_while(is_complete);
+        self.unused_run_end(space, index, None)
+    }
+
+    /// The same of blocks that have been free since some points.
+    pub(crate) fn unused_run_end(
+        &self,
+        space: &Space,
+        index: BlockIndex,
+        since: Option<&Points>,
+    ) -> u64 {
+        let is_unused = |index: &BlockIndex| self.is_unused_since(space, *index, since);
+        let run = space.blocks.onward(index).take_while(is_unused);
         run.last().map_or(space.blocks[index].address, |last| space.blocks[last].end())
+    }
+
+    /// Whether a block is free, its last use known to be complete, and that since some points.
+    pub(crate) fn is_unused_since(
+        &self,
+        space: &Space,
+        index: BlockIndex,
+        since: Option<&Points>,
+    ) -> bool {
+        let block = &space.blocks[index];
+        let stream = space.list(block.list).stream;
+        block.state == BlockState::Free
+            && self.has_passed(stream, block.free_after)
+            && since.is_none_or(|since| Self::is_before(stream, block.free_after, since))
     }
 
     /// Joins a free block with those after it that are free on other streams, as far as their last
@@ -210,8 +232,8 @@ impl Streams {
             space.take_out(index);
             space.take_out(next);
             space.blocks.absorb_next(index);
-            // Complete: points of different streams would not compare.
-            space.blocks[index].free_after = 0;
+            // Complete: points of different streams would not compare. Of late, as far as is known.
+            space.blocks[index].free_after = self.at(space.list_of(index).stream).passed;
             space.put_in(index);
         }
     }

@@ -323,7 +323,7 @@ pub(crate) const DONORS: usize = 32;
 
 /// A window is unmapped in part before its use if that takes so many times fewer driver calls than
 /// a fresh one, with one mapping for each granule. At 1, requests that take turns at a window unmap
-/// it for each other for ever; at 4, a program whose sizes never repeat maps half as many granules
+/// it for each other forever; at 4, a program whose sizes never repeat maps half as many granules
 /// again.
 pub(crate) const WORTH_UNMAPPING: usize = 2;
 

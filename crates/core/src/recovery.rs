@@ -55,6 +55,9 @@ pub enum Next<W, E> {
     /// Move what is live together so that the request fits, then [`note`](Miss::note) whether
     /// anything has moved.
     Compact,
+    /// Ask other processes on the device for what it lacks beside so many unused bytes of this one,
+    /// then [`note`](Miss::note) whether they gave anything back.
+    AskNeighbours(u64),
     /// Ask the program to free something, then [`note`](Miss::note) whether it may have.
     AskProgram,
     /// Refused: the miss is over.
@@ -101,12 +104,13 @@ impl<E> Failure<E> {
 }
 
 /// What makes room, in the order tried.
-const LADDER: [Rung; 9] = [
+const LADDER: [Rung; 10] = [
     Rung::AwaitFences,
     Rung::TrimPassed,
     Rung::Synchronize,
     Rung::Compact,
     Rung::TrimIdle,
+    Rung::AskNeighbours,
     Rung::AskProgram,
     // What was freed in pieces meanwhile serves once it went back to the device, and what went back
     // gives moves room.
@@ -118,8 +122,11 @@ const LADDER: [Rung; 9] = [
 /// The last of them: a wait for the device, and what gives memory back.
 const LAST: usize = 3;
 /// How often the last rungs are climbed again, since others were served meanwhile. Four threads
-/// that do nothing else come in between once in twenty times; so it hardly ever ends for that.
+/// that do nothing else come in between once in twenty times; so it barely ever ends for that.
 const AGAIN_MAX: u32 = 6;
+/// How often other processes are asked for one request: others may take what they gave. Who asks
+/// them ends it sooner, by the time.
+const NEIGHBOURS_ASKED_MAX: u8 = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rung {
@@ -133,6 +140,8 @@ enum Rung {
     Compact,
     /// Give back all unused memory of an idle device.
     TrimIdle,
+    /// Ask other processes on the device.
+    AskNeighbours,
     /// Ask the program.
     AskProgram,
 }
@@ -142,17 +151,22 @@ impl Rung {
     const fn is_legal(self, captured: Captured) -> bool {
         match captured {
             Captured::None => true,
-            Captured::Other => matches!(self, Rung::AwaitFences | Rung::AskProgram),
-            Captured::Own => false,
+            Captured::Other => {
+                matches!(self, Rung::AwaitFences | Rung::AskNeighbours | Rung::AskProgram)
+            }
+            // It may grow, and what others give back concerns no capture of this process.
+            Captured::Own => matches!(self, Rung::AskNeighbours),
         }
     }
 
-    const fn next<W, E>(self) -> Next<W, E> {
+    /// `own_bytes`: what is unused here and will serve the request, too.
+    const fn next<W, E>(self, own_bytes: u64) -> Next<W, E> {
         match self {
             Rung::AwaitFences => Next::AwaitFences,
             Rung::TrimPassed | Rung::TrimIdle => Next::Trim,
             Rung::Synchronize => Next::Synchronize,
             Rung::Compact => Next::Compact,
+            Rung::AskNeighbours => Next::AskNeighbours(own_bytes),
             Rung::AskProgram => Next::AskProgram,
         }
     }
@@ -196,6 +210,8 @@ pub struct Miss<E> {
     climbed_again: u32,
     /// Blocks given, and bytes given back, when the device was last waited for.
     before_wait: (u64, u64),
+    /// How often other processes may still be asked.
+    neighbours_left: u8,
     /// Whether the rungs since the last try made room.
     has_room: bool,
     /// How far this try goes for memory before it grows.
@@ -232,6 +248,7 @@ impl<E> Miss<E> {
             climbed: 0,
             climbed_again: 0,
             before_wait: (0, 0),
+            neighbours_left: NEIGHBOURS_ASKED_MAX,
             has_room: false,
             reuse,
             look,
@@ -283,6 +300,11 @@ impl<E> Miss<E> {
     /// anything was given back, or the program may have freed something.
     pub fn note(&mut self, made_room: bool) {
         self.has_room |= made_room;
+        if matches!(self.stage, Stage::Climbing(Rung::AskNeighbours, _)) {
+            // With what they gave, what is unused here may do: its rungs come again.
+            self.climbed = if made_room { 0 } else { self.climbed };
+            self.neighbours_left = if made_room { self.neighbours_left - 1 } else { 0 };
+        }
         let is_worth_a_try = match self.stage {
             // An idle device is trimmed before anything is tried, unless memory moved.
             Stage::Climbing(Rung::Synchronize, _) => false,
@@ -336,14 +358,14 @@ impl<E> Miss<E> {
         left_bytes: u64,
     ) -> Next<W, E> {
         let (given, given_back_bytes) = stats.turnover();
-        // Then only the program can help, and what is cached stays.
+        let all = &stats.all;
+        let unused_bytes = all.reserved_bytes.current - all.active_bytes.current();
+        // Then only others can help, and what is cached stays.
         let is_short = left_bytes < self.bytes;
         // What it was waited for may have gone to others, and what they freed for it came too late
         // to be seen.
         let has_others = given > self.before_wait.0;
         let gone_bytes = given_back_bytes - self.before_wait.1;
-        let all = &stats.all;
-        let unused_bytes = all.reserved_bytes.current - all.active_bytes.current();
         let comes_late = has_others && unused_bytes + gone_bytes >= self.bytes;
         let is_at_the_end = self.climbed == LADDER.len() && self.climbed_again < AGAIN_MAX;
         if is_at_the_end && comes_late && !is_short {
@@ -352,14 +374,21 @@ impl<E> Miss<E> {
         }
         while let Some(&rung) = LADDER.get(self.climbed) {
             self.climbed += 1;
-            let may_help = !is_short || rung == Rung::AskProgram;
+            let may_help = match rung {
+                Rung::AskProgram => true,
+                // The limit is this allocator's own.
+                Rung::AskNeighbours => {
+                    self.neighbours_left > 0 && !matches!(refusal, Refusal::Limit)
+                }
+                _ => !is_short,
+            };
             if may_help && rung.is_legal(self.captured) {
                 stats.retries += u64::from(rung == Rung::TrimPassed);
                 if rung == Rung::Synchronize {
                     self.before_wait = (given, given_back_bytes);
                 }
                 self.stage = Stage::Climbing(rung, refusal);
-                return rung.next();
+                return rung.next(if is_short { unused_bytes } else { 0 });
             }
         }
         Next::GiveUp(refusal)

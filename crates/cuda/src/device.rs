@@ -124,6 +124,7 @@ impl CudaDevice {
         };
         let pool_handles = cuda.attribute(device, Attribute::MemoryPoolHandles).cast_unsigned();
         let mut info = DeviceInfo::new(ordinal, total_bytes, granularity_bytes);
+        info.uuid = cuda.uuid(device);
         info.has_virtual_memory = has_virtual_memory;
         info.has_async_malloc = has_async_malloc;
         info.has_gpu_direct_rdma = has_gpu_direct_rdma;

@@ -102,7 +102,7 @@ impl Tools {
         cuda.copy(to, from, bytes, self.copies)
     }
 
-    /// Waits until all copies are complete: not for ever, since streams may be held meanwhile.
+    /// Waits until all copies are complete: not forever, since streams may be held meanwhile.
     pub(crate) fn finish_copies(self, cuda: &Cuda) -> Result<(), Failure> {
         wait_until(Instant::now() + COPIES, || cuda.is_idle(self.copies))?;
         cuda.synchronize_stream(self.copies)

@@ -173,7 +173,7 @@ pub trait Driver: Send + Sync {
         Err(DriverError::new(Call::Copy, ErrorCode::NotSupported).with_figures(bytes, from.min(to)))
     }
 
-    /// Blocks the host until every copy that was begun is complete: not for ever, since what is
+    /// Blocks the host until every copy that was begun is complete: not forever, since what is
     /// held may be in the way of copies.
     ///
     /// Errors: `NotReady` (they were not in time, and go on), `NotSupported`.

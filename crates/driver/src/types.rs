@@ -152,6 +152,9 @@ pub type Descriptor = std::os::windows::io::OwnedHandle;
 pub struct DeviceInfo {
     /// The device's ordinal.
     pub ordinal: u32,
+    /// What the device is known by to every process of the machine, or the part of it that this
+    /// process has (MIG); zeros where the driver does not say.
+    pub uuid: [u8; 16],
     /// Physical memory, in bytes.
     pub total_bytes: u64,
     /// Smallest physical handle and alignment of mappings, in bytes; a power of two.
@@ -171,6 +174,7 @@ impl DeviceInfo {
     pub const fn new(ordinal: u32, total_bytes: u64, granularity_bytes: u64) -> Self {
         Self {
             ordinal,
+            uuid: [0; 16],
             total_bytes,
             granularity_bytes,
             has_virtual_memory: false,

@@ -27,12 +27,11 @@
 //! order of the others is written in `engine`.
 //!
 //! Modules, bottom first; a module uses only those above it: `contained`, `decimal`, `told`, `tag`,
-//! `error`, `options`, `build_error`, `budget`, `memory_provider`, `share`, `record` (plain types),
-//! `telemetry` (what others may watch) · `state_lock` (a panic under it poisons) · `streams` (who
-//! they are) · `executor`
-//! (carries plans out, and joins names of the heap with handles of the driver) · `backend` (who
-//! decides, behind its lock) · `engine` (streams, waiting, trimming, the way of a miss) ·
-//! `allocation` · `allocator` (the public handle) · `growable`.
+//! `error`, `options`, `build_error`, `budget`, `memory_provider`, `neighbours`, `share`, `record`
+//! (plain types), `telemetry` (what others may watch) · `state_lock` (a panic under it poisons) ·
+//! `streams` (who they are) · `executor` (carries plans out, and joins names of the heap with
+//! handles of the driver) · `backend` (who decides, behind its lock) · `engine` (streams, waiting,
+//! trimming, the way of a miss) · `allocation` · `allocator` (the public handle) · `growable`.
 #![forbid(unsafe_code)]
 
 mod allocation;
@@ -47,6 +46,7 @@ mod error;
 mod executor;
 mod growable;
 mod memory_provider;
+mod neighbours;
 mod options;
 mod out_of_memory;
 mod record;
@@ -64,7 +64,7 @@ pub use build_error::BuildError;
 #[doc(hidden)]
 pub use decimal::{Hundredths, Thousandths};
 pub use drystone_core::{
-    BlockState, BlockView, Broken, Choices, CrossStream, Fence, FreeError, Gauge, Granted,
+    BlockState, BlockView, Broken, Choices, CrossStream, Fence, FreeError, Gauge, Granted, Points,
     Poisoned, PoolId, PoolStreamStats, Prefer, RecordStreamError, RemapStats, RequestError,
     SegmentKind, SegmentView, SizeClass, SizeClassStats, SizeError, Stats, StreamError, StreamId,
 };
@@ -76,6 +76,7 @@ pub use error::{AllocateError, PeerError, TrimError};
 pub use executor::observe::{MappingChange, RemapCallback};
 pub use growable::{Growable, ReserveError};
 pub use memory_provider::MemoryProvider;
+pub use neighbours::{Neighbour, Neighbours};
 pub use options::{Backend, Options, OptionsError, PoolOptions};
 pub use out_of_memory::{Cause, OutOfMemory, Stays};
 pub use record::Recording;

@@ -6,10 +6,15 @@ mod parse;
 
 pub use parse::OptionsError;
 
+use std::time::Duration;
+
 use drystone_core::{CrossStream, Prefer};
 use drystone_driver::MemoryPoolConfig;
 
 const MIB: u64 = 1 << 20;
+
+/// How long neighbours are waited for: a hundred times what an idle one takes for a gibibyte.
+const NEIGHBOURS_WAIT: Duration = Duration::from_millis(200);
 
 /// Where memory comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,6 +64,11 @@ pub struct Options {
     /// `async`; `None` is no), or mapped memory, for which it is how the device is opened
     /// (`CudaOptions::is_shareable`; `None` is where that costs nothing).
     pub is_shareable: Option<bool>,
+    /// How long a request that is refused waits for other processes of the same user to give back
+    /// what they hold unused; `None` asks nobody, and gives nothing.
+    pub neighbours: Option<Duration>,
+    /// After how long unused memory goes back to the device by itself; `None` keeps it.
+    pub idle: Option<Duration>,
 }
 
 impl Default for Options {
@@ -73,6 +83,8 @@ impl Default for Options {
             granule_bytes: 2 * MIB,
             release_threshold_bytes: u64::MAX,
             is_shareable: None,
+            neighbours: Some(NEIGHBOURS_WAIT),
+            idle: None,
         }
     }
 }
@@ -144,6 +156,20 @@ impl Options {
     #[must_use]
     pub const fn with_sharing(mut self, is_shareable: bool) -> Self {
         self.is_shareable = Some(is_shareable);
+        self
+    }
+
+    /// The same, with [`neighbours`](Self::neighbours): how long other processes are waited for.
+    #[must_use]
+    pub const fn with_neighbours(mut self, wait: Option<Duration>) -> Self {
+        self.neighbours = wait;
+        self
+    }
+
+    /// The same, with [`idle`](Self::idle): after how long unused memory goes back by itself.
+    #[must_use]
+    pub const fn with_idle(mut self, idle: Option<Duration>) -> Self {
+        self.idle = idle;
         self
     }
 

@@ -10,10 +10,13 @@ use drystone_core::PoolId;
 use drystone_driver::{Call, DriverError};
 
 use crate::decimal::Hundredths;
+use crate::neighbours::Neighbour;
 use crate::tag::TagStats;
 
 /// How many tags are told by name.
 const TAGS_MAX: usize = 6;
+/// How many processes are told by name.
+const NEIGHBOURS_MAX: usize = 4;
 
 /// Out of memory: what was asked for, what to do, and who holds what. All figures in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +64,8 @@ pub struct OutOfMemory {
     pub is_at_limit: bool,
     /// What each tag of the program's has.
     pub tags: Vec<TagStats>,
+    /// Other processes on the device that this one could ask, and what they hold.
+    pub neighbours: Vec<Neighbour>,
     /// The driver's refusal; `None` if the limit refused, or if the driver was not even asked: the
     /// device has less free than it takes.
     pub refusal: Option<DriverError>,
@@ -324,6 +329,7 @@ impl OutOfMemory {
             }
         }
         text += &self.by_tag();
+        text += &self.by_neighbour();
         if let Some(refusal) = &self.refusal {
             text += &format!(" The driver: {refusal}.");
         }
@@ -346,6 +352,23 @@ impl OutOfMemory {
             text += &format!(", {} others {}", left.len(), Bytes(bytes));
         }
         if text.is_empty() { text } else { text + "." }
+    }
+
+    /// Which other processes hold most, the most first.
+    fn by_neighbour(&self) -> String {
+        let mut left: Vec<&Neighbour> = self.neighbours.iter().collect();
+        let mut text = String::new();
+        for _ in 0..NEIGHBOURS_MAX {
+            let Some(at) = (0..left.len()).max_by_key(|&at| left[at].held_bytes) else { break };
+            let &Neighbour { process, ref name, held_bytes, unused_bytes } = left.swap_remove(at);
+            let (held, unused) = (Bytes(held_bytes), Bytes(unused_bytes));
+            text += &format!(" Process {process} ({name}) holds {held}, {unused} of it unused.");
+        }
+        if !left.is_empty() {
+            let bytes = left.iter().fold(0_u64, |sum, one| sum.saturating_add(one.held_bytes));
+            text += &format!(" {} others hold {}.", left.len(), Bytes(bytes));
+        }
+        text
     }
 
     /// Whether the request would fit if so much more were free.

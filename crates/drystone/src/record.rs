@@ -1,5 +1,5 @@
 //! [`Recording`]: what a program asks of an allocator, written as a trace that `drystone compare`
-//! and its kin read (gpu-alloc-trace v1, `docs/use/traces.md`).
+//! and the like read (gpu-alloc-trace v1, `docs/use/traces.md`).
 //!
 //! Invariants: a block is written when it was given and before it is taken back, so that events of
 //! one address are in order whichever threads they are of. The file has whole lines, whenever the

@@ -11,7 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 /// A thread that finds the lock taken looks for it again after 2^4 pauses of the processor, then
 /// after twice as many each time, and sleeps once 2^9 were in vain: some 50 µs altogether. A change
-/// takes a thousandth of that, so hardly anyone sleeps, which costs two calls of the system. Longer
+/// takes a thousandth of that, so barely anyone sleeps, which costs two calls of the system. Longer
 /// pauses leave the other thread several changes on end, with the state in its own caches.
 const PAUSES_LOG2: Range<u32> = 4..10;
 

@@ -51,7 +51,7 @@ impl Tag {
         Held { tag: self.clone(), bytes }
     }
 
-    /// Counts so many bytes in the place of others.
+    /// Counts so many bytes instead of others.
     fn count(&self, old_bytes: u64, bytes: u64) {
         let count = &*self.0;
         if bytes >= old_bytes {

@@ -1,4 +1,4 @@
-//! Functions that stand in the place of the CUDA driver's: whoever asks for memory in stream order
+//! Functions that stand instead of the CUDA driver's: whoever asks for memory in stream order
 //! by them gets Drystone's; all else is the driver's, with what Drystone holds unused.
 //!
 //! They carry CUDA's names, and hand every call on until [`serve`] is called, or [`give_back`]

@@ -1,4 +1,4 @@
-//! Serving requests and frees in the place of the driver.
+//! Serving requests and frees instead of the driver.
 //!
 //! Invariants: a block is ordered after the stream that it is freed on, whichever that is. What is
 //! not ours to serve or to take back is the driver's, and so is every error but a lack of memory

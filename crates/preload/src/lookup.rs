@@ -281,7 +281,7 @@ const SINCE: [(&str, c_int); 29] = [
     ("cuMemSetMemPool", 13_000),
 ];
 
-/// Puts ours in the place of what the driver has found.
+/// Puts ours instead of what the driver has found.
 fn put_ours(driver: &Driver, to: *mut *mut c_void) {
     if to.is_null() {
         return;

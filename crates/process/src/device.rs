@@ -7,6 +7,7 @@ use drystone::{Allocator, Options, PoolId, StreamId};
 
 use crate::counted::Counted;
 use crate::created_streams;
+use crate::neighbours::{Exchanges, Table};
 use crate::pools::Pools;
 use crate::status::Failure;
 
@@ -20,6 +21,8 @@ pub struct Device {
     counted: Arc<Counted>,
     /// Where its memory comes from.
     pub allocator: Allocator,
+    /// Other processes on it, if they are asked, and who looks after idle memory.
+    pub(crate) neighbours: Option<&'static Table>,
     /// The private ones.
     pub pools: Pools,
     /// The legacy default stream, under either of its two handles.
@@ -38,8 +41,15 @@ impl Device {
         if created_streams::are_all_told() {
             allocator.know_all_streams(created_streams::others);
         }
+        let neighbours = Table::join(&driver.info(), options);
+        neighbours.into_iter().for_each(|table| table.begin(&allocator));
         let pools = Pools::default();
-        Ok(Self { ordinal, driver, counted, allocator, pools, default_stream })
+        Ok(Self { ordinal, driver, counted, allocator, neighbours, pools, default_stream })
+    }
+
+    /// What went from and to other processes so far.
+    pub fn exchanges(&self) -> Exchanges {
+        self.neighbours.map_or_else(Exchanges::default, Table::exchanges)
     }
 
     /// How often the driver was called through the allocator.

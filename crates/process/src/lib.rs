@@ -6,8 +6,9 @@
 //!
 //! Keeps: no lock is taken in a forked child (B56); no panic leaves a barrier (P5). Bottom first:
 //! `status` and `last_error` (how a call ends), `barrier` (what surrounds each), `state`, `record`,
-//! `pools`, `counted`, `registering`, `created_streams`, `device`, `streams`, `registry` (devices
-//! by ordinal), `events` (the program's), `free` (what is wrong with a free), `report`.
+//! `pools`, `counted`, `registering`, `neighbours` (other processes), `created_streams`, `device`,
+//! `streams`, `registry` (devices by ordinal), `events` (the program's), `free` (what is wrong with
+//! a free), `report`.
 
 pub mod barrier;
 mod counted;
@@ -16,6 +17,7 @@ pub mod device;
 pub mod events;
 pub mod free;
 pub mod last_error;
+pub mod neighbours;
 pub mod pools;
 mod record;
 pub mod registering;

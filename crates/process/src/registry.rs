@@ -5,14 +5,15 @@
 
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Once};
 
 use drystone::Options;
 use drystone::driver::Driver;
 use parking_lot::Mutex;
 
 use crate::device::Device;
+use crate::neighbours::Table;
 use crate::status::{Failure, Status};
 use crate::{created_streams, record, state};
 
@@ -100,9 +101,19 @@ fn open(ordinal: c_int) -> Result<&'static Device, Failure> {
         open_to(&device, other);
         open_to(other, &device);
     }
+    if device.neighbours.is_some() {
+        static AT_EXIT: Once = Once::new();
+        // SAFETY: the library is never unloaded, and the function calls nothing that panics.
+        AT_EXIT.call_once(|| _ = unsafe { libc::atexit(leave) });
+    }
     let device = Box::leak(device);
     DEVICES[index].store(ptr::from_mut(device), Ordering::Release);
     Ok(device)
+}
+
+/// The process exits: its devices' neighbours are told.
+extern "C" fn leave() {
+    in_use().filter_map(|device| device.neighbours).for_each(Table::leave);
 }
 
 /// Takes a device out whose memory and streams the driver has taken back. It is opened anew when it

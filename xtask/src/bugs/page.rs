@@ -76,7 +76,7 @@ impl Page {
         self.rows().find(|row| row.name == name)
     }
 
-    /// Puts a row in the place of the one of its program.
+    /// Puts a row instead of the one of its program.
     pub fn put(&mut self, row: Row) {
         let old = self
             .lines

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A program that is served from its cache for ever, on streams of which nobody says when they end:
+/// A program that is served from its cache forever, on streams of which nobody says when they end:
 /// what it freed is seen to be over, though no miss ever looks, and events are used again.
 #[test]
 fn events_and_pending_memory_stay_few_though_nothing_misses() {

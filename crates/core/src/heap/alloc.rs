@@ -193,10 +193,11 @@ impl Heap {
         for (index, list) in restorable {
             let is_over = self.streams.is_complete(&self.space, index);
             // Where the owner waits for the last use only, its next fence covers that for others.
-            let next = self.streams.at(owner).free_after();
+            let state = self.streams.at(owner);
+            let free_after = if is_over { state.passed } else { state.free_after() };
             self.space.take_out(index);
             self.space.give_to(index, list);
-            self.space.blocks[index].free_after = if is_over { 0 } else { next };
+            self.space.blocks[index].free_after = free_after;
             self.windows().file(index);
         }
     }

@@ -23,7 +23,7 @@ use crate::vm::moves::Sparse;
 type Candidate = (Sparse, BlockIndex);
 
 /// A heap whose live memory is to move together.
-struct Compaction<'a> {
+pub(super) struct Compaction<'a> {
     heap: &'a mut Heap,
 }
 
@@ -48,7 +48,7 @@ impl Heap {
         }
         let missing_bytes = needed_bytes.saturating_sub(at_hand_bytes);
         for bytes in [lacking_room_bytes, missing_bytes.max(1)] {
-            let plan = Compaction { heap: self }.plan(bytes);
+            let plan = Compaction::of(self).plan(bytes);
             if plan.is_some() {
                 return plan;
             }
@@ -60,7 +60,7 @@ impl Heap {
     /// Plans the next step of moving all that can move, so that nothing unused is left in handles
     /// in use. `None` once that is so, or where nothing more can move.
     pub fn plan_full_compaction(&mut self) -> Option<Plan> {
-        Compaction { heap: self }.plan(0).or_else(|| self.plan_eviction())
+        Compaction::of(self).plan(0).or_else(|| self.plan_eviction())
     }
 
     /// What is mapped away from home and what is pinned.
@@ -77,9 +77,13 @@ impl Heap {
     }
 }
 
-impl Compaction<'_> {
+impl<'a> Compaction<'a> {
+    pub(super) const fn of(heap: &'a mut Heap) -> Self {
+        Self { heap }
+    }
+
     /// Plans a step that leads to so many unused bytes more; of 0 bytes, to as many as there are.
-    fn plan(&mut self, missing_bytes: u64) -> Option<Plan> {
+    pub(super) fn plan(&mut self, missing_bytes: u64) -> Option<Plan> {
         if !self.heap.config().remaps {
             return None;
         }

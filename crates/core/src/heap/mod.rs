@@ -5,8 +5,9 @@
 //! free memory serves. `grow` and `remap`: one that needs memory mapped; `growing`: in place;
 //! `gather`: with what is free elsewhere. `search`: what there is for one. `free`: the way of a
 //! free. `windows`: where memory of windows goes, idle or home. `commit`: what becomes of a plan.
-//! `trim`: giving memory back. `compact`: moving what is in the way. `own_order`: what the program
-//! orders itself. `state_machine`: what it has in common with the driver's pools.
+//! `trim`: giving memory back; `giving`: so much and no more. `compact`: moving what is in the way.
+//! `own_order`: what the program orders itself. `state_machine`: what it has in common with the
+//! driver's pools.
 //! Here: the state. Invariants are numbered I1.. and proved by
 //! [`check`](crate::StateMachine::check).
 
@@ -16,6 +17,7 @@ mod commit;
 mod compact;
 mod free;
 mod gather;
+mod giving;
 mod grow;
 mod growing;
 mod own_order;
@@ -29,6 +31,7 @@ mod windows;
 
 pub use alloc::Outcome;
 pub use free::Freed;
+pub use giving::Giving;
 
 use crate::config::Config;
 use crate::counters::{Count, Counters, Meter};

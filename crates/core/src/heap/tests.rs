@@ -2,6 +2,7 @@
 
 mod allocate_at;
 mod donors;
+mod giving;
 mod growing;
 mod runs;
 mod slices;

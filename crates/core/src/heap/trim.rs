@@ -74,7 +74,8 @@ impl<'a> Trim<'a> {
 
     /// Adds the unmapping of what keeps granules from being released, and forgets idle windows that
     /// lead nowhere.
-    fn claim_aliases(&mut self) {
+    #[inline(never)]
+    pub(super) fn claim_aliases(&mut self) {
         let complete = self.complete_ranges();
         let space = &self.heap.space;
         let windows = space.segments.iter().filter(|(_, segment)| segment.is_window);
@@ -192,7 +193,8 @@ impl<'a> Trim<'a> {
     }
 
     /// Claims what a segment can give back, in which runs may begin with these blocks.
-    fn claim_segment(&mut self, ix: SegmentIx, starts: &[(u64, BlockIndex)]) {
+    #[inline(never)]
+    pub(super) fn claim_segment(&mut self, ix: SegmentIx, starts: &[(u64, BlockIndex)]) {
         let Segment { address, bytes, first, is_window, .. } = self.heap.space.segments[ix];
         let whole = &self.heap.space.blocks[first];
         if whole.bytes == bytes && whole.state == BlockState::Unmapped {
@@ -249,7 +251,8 @@ impl<'a> Trim<'a> {
     }
 
     /// Adds the release of claimed memory at home.
-    fn release(&mut self, ix: SegmentIx, claimed: BlockIndex) {
+    #[inline(never)]
+    pub(super) fn release(&mut self, ix: SegmentIx, claimed: BlockIndex) {
         let Segment { kind, address, bytes, .. } = self.heap.space.segments[ix];
         match kind {
             SegmentKind::Mapped => {

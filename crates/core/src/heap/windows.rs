@@ -289,6 +289,11 @@ impl Windows<'_> {
             let list = self.pools.list_in(self.space, pool, class, stream);
             self.space.give_to(piece, list);
             self.space.blocks[piece].free_after = window.free_after;
+        } else {
+            // Complete, and used of late.
+            let passed = self.streams.at(to.stream).passed;
+            let block = &mut self.space.blocks[piece];
+            block.free_after = block.free_after.max(passed);
         }
         let bytes = self.space.blocks[piece].bytes;
         self.stats.classes[from_class].reserved_bytes.take(bytes);

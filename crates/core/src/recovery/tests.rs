@@ -165,10 +165,45 @@ fn a_device_that_has_too_little_left_is_not_asked_for_it() {
     }
     // That was the look.
     miss.note_free(Some(2 * MIB));
+    assert!(matches!(heap.next(&mut miss), Next::AskNeighbours(0)));
+    miss.note(false);
     assert!(matches!(heap.next(&mut miss), Next::AskProgram));
     miss.note(false);
     assert!(matches!(heap.next(&mut miss), Next::GiveUp(Refusal::Device)));
     assert_eq!(heap.stats().all.reserved_bytes.total, 0);
+}
+
+/// A device that has nothing left until neighbours give some back.
+#[test]
+fn neighbours_are_asked_again_as_long_as_they_give_and_what_is_unused_here_goes_with_it() {
+    for (given, times) in [(0, 1), (MIB / 16, 16)] {
+        let mut heap = full();
+        heap.set_limit(u64::MAX);
+        let mut miss = miss(&mut heap, Captured::None);
+        let (mut asked, mut free_bytes, mut trims) = (0, 0, 0);
+        loop {
+            match heap.next(&mut miss) {
+                Next::LookAtDevice => miss.note_free(Some(free_bytes)),
+                Next::CollectFences => {}
+                Next::CarryOut(plan) => heap.carried_out(&mut miss, plan, Err(refused(true, 0))),
+                Next::AskNeighbours(own_bytes) => {
+                    // 4 MiB in all would do with what is unused here, in pieces.
+                    assert_eq!(own_bytes, 0);
+                    asked += 1;
+                    free_bytes += given;
+                    miss.note(given > 0);
+                }
+                Next::Trim => {
+                    trims += 1;
+                    miss.note(false);
+                }
+                Next::GiveUp(_) => break,
+                _ => miss.note(false),
+            }
+        }
+        assert_eq!(asked, times);
+        assert!(trims > times, "what is unused here is given back again");
+    }
 }
 
 #[test]
@@ -222,6 +257,8 @@ fn b53_a_refused_reservation_is_made_smaller_once() {
     let least = plan(&mut heap, &mut miss);
     assert_eq!(reserved_bytes(&least), 4 * MIB);
     heap.carried_out(&mut miss, least, Err(refused(true, 0)));
+    assert!(matches!(next(&mut heap, &mut miss), Next::AskNeighbours(0)));
+    miss.note(false);
     assert!(matches!(next(&mut heap, &mut miss), Next::GiveUp(Refusal::OutOfMemory(ERROR))));
     // It is remembered beyond the miss.
     let mut next = self::miss(&mut heap, Captured::Own);
@@ -247,6 +284,8 @@ fn a_granule_that_is_refused_is_asked_for_once_more_by_what_was_given() {
         heap.carried_out(&mut miss, granules, Err(refused(true, failed_at)));
         assert_eq!(heap.stats().all.reserved_bytes.current, 0);
     }
+    assert!(matches!(next(&mut heap, &mut miss), Next::AskNeighbours(0)));
+    miss.note(false);
     assert!(matches!(next(&mut heap, &mut miss), Next::GiveUp(Refusal::OutOfMemory(ERROR))));
     heap.check().unwrap();
 }

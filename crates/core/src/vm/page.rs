@@ -41,7 +41,7 @@ pub(crate) struct Pages {
     pub(super) address: u64,
     /// Of windows, not of homes.
     pub(super) is_window: bool,
-    /// As far as ever mapped.
+    /// As far as before mapped.
     pages: Vec<Page>,
     /// Windows by their first page.
     windows: BTreeMap<usize, Vec<MappedRun>>,

@@ -60,6 +60,11 @@ pub enum Transition {
     Trim {
         fate: Fate,
     },
+    /// Gives so much back for others.
+    Give {
+        bytes: u64,
+        fate: Fate,
+    },
     Synchronize {
         fate: Fate,
     },
@@ -202,6 +207,8 @@ fn transitions(granule_bytes: u64) -> impl Strategy<Value = Transition> {
         8 => (0..8usize, 0..4usize).prop_map(|(queue, nth)| Transition::Tell { queue, nth }),
         6 => (0..4usize, fate()).prop_map(|(nth, fate)| Transition::Resume { nth, fate }),
         5 => fate().prop_map(|fate| Transition::Trim { fate }),
+        5 => (bytes(granule_bytes), fate())
+            .prop_map(|(bytes, fate)| Transition::Give { bytes, fate }),
         2 => fate().prop_map(|fate| Transition::Synchronize { fate }),
         5 => (proptest::option::of(bytes(granule_bytes)), fate())
             .prop_map(|(bytes, fate)| Transition::Compact { bytes, fate }),
@@ -386,7 +393,8 @@ impl World {
             }
             Transition::SetLimit { bytes } => self.heap.set_limit(bytes),
             // Who moves memory has a lock that these take.
-            Transition::Pin { .. } | Transition::Trim { .. } if self.is_moving() => {}
+            Transition::Pin { .. } | Transition::Trim { .. } | Transition::Give { .. }
+                if self.is_moving() => {}
             Transition::Pin { nth } => {
                 if let Some(address) = self.nth_live(nth) {
                     self.pin(address);
@@ -418,6 +426,7 @@ impl World {
             Transition::Trim { fate } => {
                 self.trim(fate);
             }
+            Transition::Give { bytes, fate } => self.give(bytes, fate),
             Transition::Synchronize { fate } => {
                 self.synchronize(fate);
             }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use drystone_core::{
-    BlockState, Config, CrossStream, Fence, Heap, Miss, Plan, PoolId, Prefer, RequestError,
+    BlockState, Config, CrossStream, Fence, Giving, Heap, Miss, Plan, PoolId, Prefer, RequestError,
     SegmentKind, SegmentView, StateMachine, Stats, Step, StreamError, StreamId,
 };
 
@@ -214,6 +214,18 @@ impl World {
         assert!(!plan.steps().is_empty(), "a trim of nothing");
         self.assert_spares_live_pools(&plan, &before.0);
         self.launch(plan, Purpose::Trim, fate) != Carried::Abandoned
+    }
+
+    /// Gives so much back once, as far as there is any.
+    pub fn give(&mut self, bytes: u64, fate: Fate) {
+        let before = self.state();
+        let Some(plan) = Giving::of(&mut self.heap).plan(bytes, None) else {
+            assert_eq!(self.heap.stats().all, before.1.all);
+            return;
+        };
+        assert!(!plan.steps().is_empty(), "nothing is given back");
+        self.assert_spares_live_pools(&plan, &before.0);
+        self.launch(plan, Purpose::Trim, fate);
     }
 
     /// Moves live memory together, a step of it: for a request, or all. False if there is nothing

@@ -126,6 +126,14 @@ impl Cuda {
         Ok(bytes as u64)
     }
 
+    /// What other processes know the device, or its part (MIG), by; zeros before CUDA 11.4.
+    pub(crate) fn uuid(&self, device: DeviceId) -> [u8; 16] {
+        let mut uuid = [0; 16];
+        // SAFETY: writes 16 bytes.
+        let status = unsafe { (self.table.cuDeviceGetUuid_v2)(&raw mut uuid, device.0) };
+        if status == 0 { uuid } else { [0; 16] }
+    }
+
     /// Makes the device's primary context, or takes part in it.
     pub(crate) fn retain_primary_context(&self, device: DeviceId) -> Result<Context, Failure> {
         let mut context = ptr::null_mut();

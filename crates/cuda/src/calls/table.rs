@@ -58,6 +58,7 @@ table! {
     cuDeviceGet(*mut c_int, c_int);
     cuDeviceGetCount(*mut c_int);
     cuDeviceGetAttribute(*mut c_int, c_int, c_int);
+    cuDeviceGetUuid_v2(*mut [u8; 16], c_int);
     cuDeviceTotalMem_v2(*mut usize, c_int);
     cuDeviceCanAccessPeer(*mut c_int, c_int, c_int);
     cuDevicePrimaryCtxRetain(*mut Pointer, c_int);

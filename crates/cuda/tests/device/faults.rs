@@ -117,7 +117,7 @@ pub(crate) fn fail_once(function: &CStr, nth: u64) -> bool {
     fail(function, nth, false, 999)
 }
 
-/// The same with an error by its number, for ever where that is asked for.
+/// The same with an error by its number, forever where that is asked for.
 pub(crate) fn fail(function: &CStr, nth: u64, for_ever: bool, number: c_int) -> bool {
     let Some(library) = simulated() else { return false };
     // SAFETY: the function has this signature.

@@ -11,6 +11,7 @@ use drystone_driver::{DriverError, MemoryInfo};
 use super::Allocator;
 use crate::backend::BackendState;
 use crate::budget::Budget;
+use crate::neighbours::Neighbour;
 use crate::options::Backend;
 use crate::record::Recording;
 use crate::tag::{Tag, TagStats};
@@ -218,6 +219,38 @@ impl Allocator {
             device_bytes: free_bytes.min(within_limit_bytes),
             unit_bytes: backend.unit_bytes(),
         })
+    }
+
+    /// Unused memory that could go back to the device, once its last use is complete: in bytes.
+    /// Walks all free blocks.
+    pub fn unused_bytes(&self) -> u64 {
+        self.engine.backend.read().unused_bytes()
+    }
+
+    /// Other processes of the same user on the device that hold memory by an allocator of this
+    /// kind, by what they said last.
+    pub fn neighbours(&self) -> Vec<Neighbour> {
+        self.engine.neighbours.get().map_or_else(Vec::new, |one| one.others(false))
+    }
+
+    /// What can be had, in bytes: free on the device, unused here, and unused at other processes of
+    /// the same user on the device, which give it when it is asked for. Waits for them to say how
+    /// much that is, for milliseconds at most each.
+    ///
+    /// # Errors
+    /// The driver cannot say how much memory is free.
+    pub fn available(&self) -> Result<u64, DriverError> {
+        let others = self.engine.neighbours.get().map_or_else(Vec::new, |one| one.others(true));
+        let unused = others.iter().map(|one| one.unused_bytes);
+        let unused_bytes = unused.fold(0, u64::saturating_add);
+        let memory = self.engine.executor.memory_info()?;
+        let backend = self.engine.backend.read();
+        let reserved_bytes = backend.stats().all.reserved_bytes.current;
+        let within_limit_bytes = backend.limit_bytes().saturating_sub(reserved_bytes);
+        let room_bytes = memory.free_bytes.saturating_add(unused_bytes).min(within_limit_bytes);
+        let available_bytes = room_bytes.saturating_add(backend.unused_bytes());
+        // What others say is their word.
+        Ok(available_bytes.min(memory.total_bytes))
     }
 
     /// What memory the device has. Captures do not forbid the question.

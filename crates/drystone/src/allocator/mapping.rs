@@ -30,7 +30,7 @@ pub enum PinError {
 impl Allocator {
     /// Pins the live block that starts at an address: its memory stays where it is, also once the
     /// block is free, until it is unpinned. It is not remapped or given back, and serves
-    /// requests at its own place as ever. Pins add up, and cover whole handles. Makes no driver
+    /// requests at its own place as before. Pins add up, and cover whole handles. Makes no driver
     /// call, and waits for misses and trims under way.
     ///
     /// ```

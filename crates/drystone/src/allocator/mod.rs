@@ -37,7 +37,7 @@ use crate::state_lock::StateLock;
 ///
 /// # Threads and blocking
 /// Every method may be called from any thread, by several at once. A request that its own free list
-/// serves ([`allocate`](Self::allocate) and its kin), a free of a block that no other stream used,
+/// serves ([`allocate`](Self::allocate) and the like), a free of a block that no other stream used,
 /// and everything that only asks take one short lock and make no driver call; with backend `async`
 /// every request and every free makes one, and statistics ask the driver. A request that misses may
 /// call the driver, wait for the device and run the program's callbacks; such requests and

@@ -2,9 +2,9 @@
 //! ask when memory runs out.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use drystone_core::{PoolId, RequestError, SegmentKind, StreamId};
+use drystone_core::{Points, PoolId, RequestError, SegmentKind, StreamId};
 use drystone_driver::{DriverError, Stream, StreamUid};
 
 use super::Allocator;
@@ -14,6 +14,7 @@ use crate::engine::OutOfMemoryCallback;
 use crate::engine::giving_back::Effort;
 use crate::error::TrimError;
 use crate::memory_provider::MemoryProvider;
+use crate::neighbours::Neighbours;
 use crate::options::{Backend, PoolOptions};
 
 impl Allocator {
@@ -151,6 +152,55 @@ impl Allocator {
     /// program's. While a stream is being captured nothing is done.
     pub fn give_back(&self, bytes: u64, effort: Effort, patience: Duration) -> u64 {
         self.engine.give_back(bytes, effort, patience)
+    }
+
+    /// Gives back so many bytes of unused memory, as little more as whole handles allow, within
+    /// about that time, and returns how many bytes those were. What was used last goes last. Live
+    /// memory moves together for it where it may. While a stream is captured nothing is given back.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use drystone::{Allocator, Options};
+    /// # use drystone_driver::Stream;
+    /// # use drystone_sim::{SimConfig, SimDevice};
+    /// # let device = SimDevice::new(SimConfig::default());
+    /// # let allocator = Allocator::new(Arc::new(device.clone()), &Options::default())?;
+    /// # let stream = allocator.add_stream(Stream::DEFAULT)?;
+    /// drop(allocator.allocate(stream, 512 << 20)?);
+    /// let given_bytes = allocator.give_to_neighbours(64 << 20, Duration::from_millis(10));
+    /// assert_eq!(given_bytes, 256 << 20); // a handle
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn give_to_neighbours(&self, bytes: u64, patience: Duration) -> u64 {
+        self.engine.give_to_neighbours(bytes, Instant::now() + patience)
+    }
+
+    /// How far each stream has come now, for
+    /// [`give_back_unused_since`](Self::give_back_unused_since). `None` with backend `async`.
+    pub fn points(&self) -> Option<Points> {
+        self.engine.points()
+    }
+
+    /// Gives back what has been free since some [`points`](Self::points) were taken, within about
+    /// that time, never waits for the device, and returns the bytes.
+    pub fn give_back_unused_since(&self, points: &Points, patience: Duration) -> u64 {
+        self.engine.give_back_unused_since(points, Instant::now() + patience)
+    }
+
+    /// Asks other processes on the device to give so many bytes back, and waits for as long as the
+    /// options allow: for a call that is not the allocator's, and was refused memory. Its own
+    /// requests ask by themselves. Returns what they gave.
+    pub fn ask_neighbours(&self, bytes: u64) -> u64 {
+        self.engine.ask_neighbours_for(bytes)
+    }
+
+    /// From now on other processes on the device are asked before a request is refused, and told
+    /// what is held. The first that is given stays.
+    pub fn set_neighbours(&self, neighbours: &'static dyn Neighbours) {
+        if self.engine.neighbours.set(neighbours).is_ok() {
+            self.engine.tell_neighbours();
+        }
     }
 
     /// Runs something, the beginning of a capture say, while no memory moves between allocator and

@@ -18,22 +18,36 @@ pub(crate) fn trim(
 ) -> Result<u64, TrimError> {
     let mut given_back_bytes = 0;
     while given_back_bytes < bytes {
-        // A capture may have begun since the last plan, without a word.
-        let legal = executor.refuse_in_capture(Call::Free);
-        legal.map_err(|error| TrimError { error, given_back_bytes })?;
         let wanted_bytes = bytes - given_back_bytes;
-        let planned =
-            heap.change(|heap| (heap.stats().all.reserved_bytes, plan(heap, wanted_bytes)));
-        let planned = planned.map_err(poisoned(Call::Free));
-        let (before, plan) = planned.map_err(|error| TrimError { error, given_back_bytes })?;
-        let Some(plan) = plan else { break };
-        let performed = executor.perform(heap, plan);
-        let after = heap.read().stats().all.reserved_bytes;
-        // What was taken away, whatever was added.
-        given_back_bytes += (after.total - after.current) - (before.total - before.current);
-        performed.map_err(|error| TrimError { error, given_back_bytes })?;
+        match trim_once(executor, heap, &mut |heap| plan(heap, wanted_bytes)) {
+            Ok(Some(bytes)) => given_back_bytes += bytes,
+            Ok(None) => break,
+            Err(error) => {
+                let given_back_bytes = given_back_bytes + error.given_back_bytes;
+                return Err(TrimError { given_back_bytes, ..error });
+            }
+        }
     }
     Ok(given_back_bytes)
+}
+
+/// Gives back what one plan of a heap does. Returns the bytes; `None` if there was nothing to do.
+pub(crate) fn trim_once(
+    executor: &Executor,
+    heap: &StateLock<Heap>,
+    plan: &mut dyn FnMut(&mut Heap) -> Option<Plan>,
+) -> Result<Option<u64>, TrimError> {
+    // A capture may have begun since the last plan, without a word.
+    executor.refuse_in_capture(Call::Free).map_err(TrimError::before_anything)?;
+    let planned = heap.change(|heap| (heap.stats().all.reserved_bytes, plan(heap)));
+    let planned = planned.map_err(poisoned(Call::Free)).map_err(TrimError::before_anything)?;
+    let (before, Some(plan)) = planned else { return Ok(None) };
+    let performed = executor.perform(heap, plan);
+    let after = heap.read().stats().all.reserved_bytes;
+    // What was taken away, whatever was added.
+    let given_back_bytes = (after.total - after.current) - (before.total - before.current);
+    performed.map_err(|error| TrimError { error, given_back_bytes })?;
+    Ok(Some(given_back_bytes))
 }
 
 /// Gives a peer access to all memory, mapped before or after. The growth lock is held until the

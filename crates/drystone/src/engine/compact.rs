@@ -93,7 +93,7 @@ impl Engine {
         }
     }
 
-    fn compact_by(
+    pub(super) fn compact_by(
         &self,
         plan: impl Fn(&mut Heap) -> Option<Plan>,
         budget: Option<Duration>,

@@ -9,13 +9,15 @@
 //! driver in this, and so is who is told of changes of mappings (`executor::observe`).
 //!
 //! `recover`: the way of a request that misses. `compact`: memory that moves, or not (`pause`).
-//! `growing`: in place. `share`: for other processes, and theirs (`imports`). `streams`: which
-//! come and go; `marks`: what their calls do for others; `own_order`: what the program orders;
-//! `captures`: those that are told of. `waiting`: what has passed, and waiting until it has.
-//! `giving_back`: for others, who are not let wait for ever.
+//! `giving`: memory back for other processes; `giving_back`: for other libraries, who are not let
+//! wait forever. `growing`: in place. `share`: for other processes, and theirs (`imports`).
+//! `streams`: which come and go; `marks`: what their calls do for others; `own_order`: what the
+//! program orders; `captures`: those that are told of. `waiting`: what has passed, and waiting until
+//! it has.
 
 mod captures;
 pub(crate) mod compact;
+mod giving;
 pub(crate) mod giving_back;
 mod growing;
 mod imports;
@@ -27,12 +29,12 @@ mod share;
 mod streams;
 mod waiting;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use drystone_core::{
-    AsyncPools, Captured, FreeError, FreeOutcome, Freed, Granted, Plan, PoolId, RecordStreamError,
-    StateMachine as _, StreamId,
+    AsyncPools, Captured, FreeError, FreeOutcome, Freed, Granted, Plan, Points, PoolId,
+    RecordStreamError, StateMachine as _, StreamId,
 };
 use drystone_driver::{Driver, DriverError, Relaxed, Stream};
 use parking_lot::Mutex;
@@ -44,6 +46,7 @@ use crate::backend::{BackendState, heap};
 use crate::error::{AllocateError, PeerError, TrimError, is_final};
 use crate::executor::Executor;
 use crate::executor::handles::Handles;
+use crate::neighbours::Neighbours;
 use crate::record::Recorder;
 use crate::state_lock::StateLock;
 use crate::tag::{Tag, Tags};
@@ -71,6 +74,10 @@ pub(crate) struct Engine {
     /// Other devices may use the memory, on streams that nobody here knows.
     has_peers: AtomicBool,
     pause: Mutex<Pause>,
+    /// Other processes on the device, if anybody tells of them.
+    pub(crate) neighbours: OnceLock<&'static dyn Neighbours>,
+    /// How far each stream had come when memory came last.
+    points_at_growth: Mutex<Option<Points>>,
 }
 
 impl Engine {
@@ -89,6 +96,8 @@ impl Engine {
             imports: Imports::default(),
             has_peers: AtomicBool::new(false),
             pause: Mutex::default(),
+            neighbours: OnceLock::new(),
+            points_at_growth: Mutex::default(),
         }
     }
 
@@ -290,7 +299,7 @@ impl Engine {
     }
 
     /// Carries out a plan whose failure the backend deals with by itself. Now and then looks which
-    /// fences have passed: a program may never miss, and what it frees would wait for ever.
+    /// fences have passed: a program may never miss, and what it frees would wait forever.
     #[cold]
     fn finish(&self, plan: Plan) {
         if self.check_context().is_err() {
@@ -335,6 +344,7 @@ impl Engine {
         self.let_go_of_imports();
         let _growth = self.growth.lock();
         let given_back_bytes = self.backend.trim(&self.executor)?;
+        self.tell_neighbours();
         if self.stays(Captured::None).is_some() || self.compact_all(None).moves == 0 {
             return Ok(given_back_bytes);
         }

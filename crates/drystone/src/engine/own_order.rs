@@ -12,7 +12,7 @@ impl Engine {
         let (fence, plan) = heap.change(|heap| heap.plan_event(stream)).ok()??;
         if let Some(plan) = plan {
             self.order(plan)?;
-            // A program may never miss, and record events for ever.
+            // A program may never miss, and record events forever.
             self.look_if_due();
         }
         Some(fence)
@@ -23,7 +23,7 @@ impl Engine {
         if let BackendState::Heap(heap) = &self.backend
             && let Ok(Some(plan)) = heap.change(|heap| heap.plan_event_wait(stream, event))
         {
-            // Without it the memory is asked for by a fence as ever.
+            // Without it the memory is asked for by a fence as before.
             let _ = self.order(plan);
         }
     }
@@ -41,6 +41,7 @@ impl Engine {
     }
 
     /// A fence on each stream that has free memory, before the host waits for the device.
+    #[inline(never)]
     pub(crate) fn note_synchronizing(&self) {
         if let BackendState::Heap(heap) = &self.backend
             && self.check_context().is_ok()

@@ -45,7 +45,9 @@ impl Engine {
         self.mark(stream, captured);
         executor.streams.want_others(stream);
         let miss = Miss::new(pool, stream, bytes, captured);
-        match &self.backend {
+        let held_bytes = || self.backend.read().stats().all.reserved_bytes.total;
+        let before_bytes = held_bytes();
+        let served = match &self.backend {
             BackendState::Heap(heap) => self.recover(
                 miss,
                 &mut growth,
@@ -62,7 +64,11 @@ impl Engine {
                 |miss| pools.change(|pools| pools.next(miss)).unwrap_or_else(give_up),
                 |miss, pending| PoolsDevice { executor, pools }.allocate(miss, pending),
             ),
+        };
+        if held_bytes() != before_bytes {
+            self.note_growth();
         }
+        served
     }
 
     /// Does what the backend says is next for a miss until that is over.
@@ -74,20 +80,21 @@ impl Engine {
         carry_out: impl Fn(&mut Miss<DriverError>, W),
     ) -> Result<Granted, AllocateError> {
         let bytes = miss.bytes();
-        let mut relaxed = None;
+        let (mut relaxed, mut asked) = (None, None);
         loop {
             if miss.is_trying() && relaxed.is_none() {
                 let entered = Relaxed::enter(&*self.executor.driver);
                 relaxed = Some(entered.map_err(|error| AllocateError::Driver { error, bytes })?);
             }
             let next = next(&mut miss);
-            // Between tries the thread is restricted as ever.
+            // Between tries the thread is restricted as before.
             relaxed = relaxed.filter(|_| miss.is_trying());
             match &next {
                 Next::AwaitFences => telemetry::recovers("waiting for fences", bytes),
                 Next::Synchronize => telemetry::recovers("waiting for the device", bytes),
                 Next::Compact => telemetry::recovers("moving live memory together", bytes),
                 Next::Trim => telemetry::recovers("giving memory back", bytes),
+                Next::AskNeighbours(_) => telemetry::recovers("asking other processes", bytes),
                 Next::AskProgram => telemetry::recovers("asking the program", bytes),
                 _ => {}
             }
@@ -107,6 +114,11 @@ impl Engine {
                 }
                 Next::Compact => miss.note(self.compact_for(bytes)),
                 Next::Trim => miss.note(self.gives_back()),
+                Next::AskNeighbours(own_bytes) => {
+                    let asked = asked.get_or_insert_with(|| self.begin_asking());
+                    let ask = || self.ask_neighbours(bytes, own_bytes, asked);
+                    miss.note(MutexGuard::unlocked(growth, ask));
+                }
                 Next::AskProgram => miss.note(MutexGuard::unlocked(growth, || self.ask(bytes))),
                 Next::GiveUp(refusal) => {
                     let error = self.refused(&miss, refusal);
@@ -187,6 +199,7 @@ impl Engine {
             is_capturing: miss.captured() != Captured::None,
             is_at_limit: false,
             tags: self.tags.stats(),
+            neighbours: self.neighbours.get().map_or_else(Vec::new, |one| one.others(false)),
             refusal,
         })
     }

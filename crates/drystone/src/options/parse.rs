@@ -3,6 +3,7 @@
 //! An unknown key or a bad value is an error that lists what is valid; nothing is ignored.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use drystone_core::{CrossStream, Prefer};
 
@@ -55,7 +56,7 @@ struct Key {
     set: fn(&mut Options, &str) -> Option<()>,
 }
 
-const KEYS: [Key; 9] = [
+const KEYS: [Key; 11] = [
     Key {
         name: "backend",
         takes: "auto, vmm, malloc or async",
@@ -154,6 +155,29 @@ const KEYS: [Key; 9] = [
             options.is_shareable = match value {
                 "auto" => None,
                 _ => Some(value.parse().ok()?),
+            };
+            Some(())
+        },
+    },
+    Key {
+        name: "neighbours",
+        takes: "on, off or how many milliseconds they are waited for, such as 200ms",
+        set: |options, value| {
+            options.neighbours = match value {
+                "on" => Options::default().neighbours,
+                "off" => None,
+                _ => Some(Duration::from_millis(value.strip_suffix("ms")?.parse().ok()?)),
+            };
+            Some(())
+        },
+    },
+    Key {
+        name: "idle",
+        takes: "off or a number of seconds of at least 1",
+        set: |options, value| {
+            options.idle = match value {
+                "off" => None,
+                _ => Some(Duration::from_secs(value.parse().ok().filter(|&s: &u64| s > 0)?)),
             };
             Some(())
         },

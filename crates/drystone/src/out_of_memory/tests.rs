@@ -30,6 +30,7 @@ fn sample() -> OutOfMemory {
         is_capturing: false,
         is_at_limit: false,
         tags: Vec::new(),
+        neighbours: Vec::new(),
         refusal: Some(
             DriverError::new(Call::Create, ErrorCode::OutOfMemory).with_figures(2 << 20, 0),
         ),
@@ -193,4 +194,22 @@ fn advice_says_what_to_do_about_the_cause() {
     );
     let unknown = OutOfMemory { device_free_bytes: None, ..outside() }.to_string();
     assert!(!unknown.contains("outside"), "{unknown}");
+}
+
+#[test]
+fn neighbours_are_named_by_what_they_hold() {
+    let neighbour = |process: u32, held_bytes| Neighbour {
+        process,
+        name: "python".to_owned(),
+        held_bytes,
+        unused_bytes: GIB / 2,
+    };
+    let error = OutOfMemory {
+        neighbours: (1..=6).map(|at| neighbour(at, u64::from(at) * GIB)).collect(),
+        ..outside()
+    };
+    let figures = error.figures();
+    let told = " Process 6 (python) holds 6.00 GiB, 512.00 MiB of it unused. Process 5 (python)";
+    assert!(figures.contains(told), "{figures}");
+    assert!(figures.contains(" 2 others hold 3.00 GiB."), "{figures}");
 }

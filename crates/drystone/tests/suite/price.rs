@@ -1,4 +1,4 @@
-//! The price of memory: with room to spare nothing is waited for and nothing remapped for ever,
+//! The price of memory: with room to spare nothing is waited for and nothing remapped forever,
 //! near the end of the device as little is held as before, and out of memory is known before it is
 //! tried.
 

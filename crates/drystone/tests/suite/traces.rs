@@ -1,5 +1,5 @@
 //! Real programs under the oracle: the traces this project ships, and those of `../shared` where
-//! they are, through every source; with prompt and with late events, and with hardly more memory
+//! they are, through every source; with prompt and with late events, and with barely more memory
 //! than they need. Of long ones the beginning.
 
 use std::collections::{BTreeMap, HashMap};
@@ -120,7 +120,7 @@ fn i10_real_programs_are_safe() {
                 assert_eq!(run(&events, &setup, config.clone(), None), 0, "{name}");
             }
         }
-        // Hardly more than it needs: the ladder runs, and memory goes from stream to stream.
+        // Barely more than it needs: the ladder runs, and memory goes from stream to stream.
         let limit_bytes = peak_bytes(&events) + 256 * MIB;
         let refused = run(&events, &VMM_2MIB, late.clone(), Some(limit_bytes));
         assert_eq!(refused, 0, "{name} with {limit_bytes} bytes");

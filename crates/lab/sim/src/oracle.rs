@@ -31,7 +31,7 @@ pub(crate) struct Oracle {
     next_key: Key,
 }
 
-/// Names a block for ever: addresses are reused.
+/// Names a block forever: addresses are reused.
 type Key = u64;
 
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// How long streams are waited for that are to be held.
 const PATIENCE: Duration = Duration::from_millis(2);
 
-/// How long the host waits for a kernel before that counts as for ever.
+/// How long the host waits for a kernel before that counts as forever.
 const FOR_EVER: Duration = Duration::from_secs(10);
 
 impl State {
@@ -38,7 +38,7 @@ impl SimDevice {
     }
 
     /// Blocks the host until no kernel runs on these streams, or on any, nor do they stand still
-    /// since the calling thread holds them: which lasts for ever, if it does so by a call.
+    /// since the calling thread holds them: which lasts forever, if it does so by a call.
     pub(crate) fn wait_for_kernels(&self, streams: Option<&[Stream]>, function: &'static str) {
         let mut state = self.inner.state.lock();
         let begun = Instant::now();

@@ -112,7 +112,7 @@ pub enum Violation {
         /// Its size.
         bytes: u64,
     },
-    /// The thread that holds a stream waits for it: for ever.
+    /// The thread that holds a stream waits for it: forever.
     #[error("stream handle {:#x} is launched on by the thread that holds it", stream.0)]
     HeldByItself {
         /// The stream.
@@ -139,7 +139,7 @@ pub enum Violation {
         /// Its size.
         bytes: u64,
     },
-    /// The thread that holds streams makes a call that may wait for them: for ever.
+    /// The thread that holds streams makes a call that may wait for them: forever.
     #[error("{function} was called by the thread that holds streams, which it may wait for")]
     WaitsForItself {
         /// The function.

@@ -32,7 +32,7 @@ pub(crate) struct Config {
     /// What must be free on a device for what the driver makes there for itself, in bytes.
     pub(crate) driver_room_bytes: u64,
     /// What engines of convolutions ask for to work in, in bytes, where others are there that ask
-    /// for hardly anything.
+    /// for barely anything.
     pub(crate) engine_bytes: u64,
     /// Whether functions that were asked for and do not exist are named on stderr.
     pub(crate) debug: bool,

@@ -4,7 +4,7 @@
 //! Streams, events, modules and plain memory are of the context that they were made in, and end
 //! with it; so do default streams, of which each context has its own. The rest is the device's.
 //! Contexts survive a reset of the device by the control functions, because programs keep the
-//! primary one for ever.
+//! primary one forever.
 
 use crate::abi::Raw;
 use crate::config::{Config, DEVICES_MAX};

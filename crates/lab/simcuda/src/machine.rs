@@ -52,7 +52,8 @@ extern "C" fn simcuda_place_used_bytes(place: i32) -> u64 {
 /// There is room for 16 bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn simcuda_place_uuid(place: i32, out: *mut [u8; 16]) {
-    let number = unique_number(usize::try_from(place).unwrap_or(0));
+    let place = usize::try_from(place).unwrap_or(0);
+    let number = unique_number(place, process::config().sim.shared.as_deref());
     // SAFETY: there is room, by the caller's word.
     unsafe { out.write(number) };
 }

@@ -160,7 +160,7 @@ pub(crate) fn device_of_address(address: u64) -> Option<Guard<Arc<Device>>> {
     device(ordinal_of_address(address, device_count())?).ok()
 }
 
-/// Puts a fresh device in the place of one.
+/// Puts a fresh device instead of one.
 pub(crate) fn replace_device(ordinal: usize, config: &Config) -> Outcome {
     let place = DEVICES.get(ordinal).ok_or(INVALID_DEVICE)?;
     let before = place.load();

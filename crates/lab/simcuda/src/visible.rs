@@ -5,14 +5,32 @@
 //! unique names, and nothing from the first entry on that names no device. That an index ends where
 //! its digits do, and that a list with a device twice shows none, is as PyTorch reads it.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
+use std::path::Path;
+
 use crate::config::DEVICES_MAX;
 
 /// The beginning of the name that NVML and `nvidia-smi` give a device.
 const UNIQUE: &str = "GPU-";
 
-/// The unique number of the device at a place.
-pub(crate) fn unique_number(place: usize) -> [u8; 16] {
+/// The bytes of a unique number that differ between devices of the same place. The device is named
+/// without them, too.
+const WHOSE: Range<usize> = 11..15;
+
+/// The unique number of the device at a place: of one that processes share by a file, the same in
+/// each; else the process's own.
+pub(crate) fn unique_number(place: usize, shared: Option<&Path>) -> [u8; 16] {
     let mut bytes = *b"drystone-simcud\0";
+    let number = match shared {
+        Some(path) => {
+            let mut hasher = DefaultHasher::new();
+            path.hash(&mut hasher);
+            hasher.finish() as u32 | 1 << 31
+        }
+        None => std::process::id(),
+    };
+    bytes[WHOSE].copy_from_slice(&number.to_be_bytes());
     bytes[15] = place as u8;
     bytes
 }
@@ -48,8 +66,12 @@ fn index(entry: &str) -> Option<usize> {
 /// The one device whose name begins so.
 fn by_name(beginning: &str, devices: usize) -> Option<usize> {
     let wanted: String = beginning.trim_end().replace('-', "").to_ascii_lowercase();
-    let name = |place| unique_number(place).map(|byte| format!("{byte:02x}")).concat();
-    let mut fitting = (0..devices).filter(|&place| name(place).starts_with(&wanted));
+    let fits = |&place: &usize| {
+        let name = unique_number(place, None).map(|byte| format!("{byte:02x}")).concat();
+        let same = |(at, (a, b))| a == b || WHOSE.contains(&(at / 2));
+        wanted.len() <= name.len() && name.bytes().zip(wanted.bytes()).enumerate().all(same)
+    };
+    let mut fitting = (0..devices).filter(fits);
     fitting.next().filter(|_| fitting.next().is_none())
 }
 
@@ -81,7 +103,14 @@ mod tests {
         assert!(of_four("GPU-64727973").is_empty(), "four devices' names begin so");
         assert_eq!(places(Some("GPU-6472"), 1, false), [0]);
         assert!(of_four("GPU-ffffffff").is_empty());
-        assert_eq!(unique_number(2)[15], 2);
+        assert_eq!(unique_number(2, None)[15], 2);
+    }
+
+    #[test]
+    fn processes_that_share_a_device_know_it_by_one_number() {
+        let of = |path: &str| unique_number(0, Some(path.as_ref()));
+        assert_eq!(of("/dev/shm/a"), of("/dev/shm/a"));
+        assert!(of("/dev/shm/a") != of("/dev/shm/b") && of("/dev/shm/a") != unique_number(0, None));
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub enum Command {
     Convert(convert::Args),
     /// Find the smallest device memory on which each allocator completes a trace
     Fit(fit::Args),
-    /// Replay traces on devices of several sizes, from ample to hardly enough
+    /// Replay traces on devices of several sizes, from ample to barely enough
     Sweep(sweep::Args),
     /// Write the trace of a program that is hard on allocators
     Generate(generate::Args),

@@ -197,7 +197,7 @@ fn b48_b49_a_remap_fails_at_every_step_and_can_be_tried_again() {
     }
 }
 
-/// Sizes that hardly repeat: windows are used in part, and mapped to the same granules again and
+/// Sizes that barely repeat: windows are used in part, and mapped to the same granules again and
 /// again. The world checks every block's physical bytes after every step.
 #[test]
 fn windows_used_in_part_never_share_a_granule() {

@@ -42,7 +42,7 @@ fn i16_pinned_memory_stays_where_it_is_once_freed(setup: &Setup) {
     }
     program.free(larger);
     program.check();
-    // At its own address it serves as ever.
+    // At its own address it serves as before.
     let again = program.allocate(lane, bytes);
     assert_eq!(again.address, address);
     program.free(again);

@@ -100,7 +100,7 @@ fn b28_what_callbacks_free_in_pieces_serves_the_request(setup: &Setup) {
     let block = program.allocate(lane, 64 * MIB);
     program.check();
     program.free(block);
-    // The callback holds the allocator: without this it would live for ever.
+    // The callback holds the allocator: without this it would live forever.
     program.allocator.trim().unwrap();
     assert_eq!(program.reserved(), 0);
     program.check();

@@ -1,6 +1,6 @@
 //! Fault sweep: in every scenario, on every source, the n-th call of every driver method fails,
 //! for n = 1, 2, ... until the scenario completes without the fault. Once, and the same request
-//! made again at once must succeed; and for ever, and it must succeed when the fault has cleared
+//! made again at once must succeed; and forever, and it must succeed when the fault has cleared
 //! (P4). Every invariant holds after every step, nothing illegal is done, nothing is left (I15).
 //! Covers B8, B16, B23, B48, B49, B57.
 

@@ -140,7 +140,7 @@ impl State {
     }
 
     /// Whether a call has to wait that a driver may let wait for every stream. The thread that
-    /// holds them would wait for ever.
+    /// holds them would wait forever.
     pub(crate) fn waits_for_held(&mut self, function: &'static str) -> bool {
         if !self.holds_any() {
             return false;
@@ -153,7 +153,7 @@ impl State {
     }
 
     /// Whether work on a stream has to wait until it is let go. The thread that holds it by a call
-    /// would wait for ever; what it queues otherwise is done at once.
+    /// would wait forever; what it queues otherwise is done at once.
     pub(crate) fn is_held(&mut self, stream: Stream) -> bool {
         if !self.holds_any() {
             return false;

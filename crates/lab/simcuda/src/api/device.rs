@@ -33,7 +33,8 @@ api! {
     }
 
     fn cuDeviceGetUuid_v2 = cuDeviceGetUuid (uuid: Out<[u8; 16]>, device: i32) |call| {
-        uuid.set(unique_number(device_at(device)?.place))
+        let device = device_at(device)?;
+        uuid.set(unique_number(device.place, device.config.sim.shared.as_deref()))
     }
 
     fn cuDeviceGetLuid(luid: TextBuffer, mask: Out<u32>, device: i32) |call| {

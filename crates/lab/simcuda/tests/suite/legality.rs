@@ -127,7 +127,7 @@ fn some_functions_break_the_capture_of_their_own_stream() {
             cu!(cuThreadExchangeStreamCaptureMode(&mut mode));
             let words = words_of(name, stream as u64);
             let [a, b, c, d, e, f] = words;
-            // SAFETY: a live stream in the place of the stream, and room for one answer.
+            // SAFETY: a live stream instead of the stream, and room for one answer.
             let result = unsafe { look_up(name)(a, b, c, d, e, f, 0, 0, 0, 0, 0) };
             assert_eq!(result, UNSUPPORTED, "{name}");
             assert_eq!(status_of(stream), Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED, "{name}");

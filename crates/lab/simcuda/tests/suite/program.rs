@@ -145,7 +145,7 @@ pub(crate) fn control(name: &str, ordinal: i32, number: u64) -> u64 {
     unsafe { function(ordinal, number) }
 }
 
-/// Puts a fresh device in the place of the first one.
+/// Puts a fresh device instead of the first one.
 pub(crate) fn reset() {
     // Null settings are the environment's.
     assert_eq!(control("simcuda_reset_device", 0, 0) as i32, 0);

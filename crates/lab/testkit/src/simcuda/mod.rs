@@ -54,7 +54,7 @@ type Writer = unsafe extern "C" fn(c_int, *mut c_char, u64) -> u64;
 
 macro_rules! functions {
     ($($name:ident: fn($($argument:ty),*) -> $result:ty;)*) => {
-        /// The simulated driver of this process. It stays loaded for ever.
+        /// The simulated driver of this process. It stays loaded forever.
         pub struct SimCuda {
             $($name: Symbol<unsafe extern "C" fn($($argument),*) -> $result>,)*
         }

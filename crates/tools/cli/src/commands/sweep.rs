@@ -1,4 +1,4 @@
-//! `drystone sweep`: traces on devices of several sizes, from ample to hardly enough.
+//! `drystone sweep`: traces on devices of several sizes, from ample to barely enough.
 //!
 //! Invariant: one file after another; the replays of a file are what runs in parallel.
 

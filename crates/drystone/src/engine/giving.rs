@@ -1,0 +1,186 @@
+//! Giving memory back for others: other processes on the device, and everybody where nobody here
+//! has used it for long.
+//!
+//! Invariant: the growth lock is held for about a slice at a time, so that a request which misses
+//! meanwhile waits for no more; hits take no part. What a capture forbids is not done.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use drystone_core::{Captured, Giving, Points};
+
+use super::Engine;
+use crate::backend::{BackendState, heap};
+use crate::neighbours::Neighbours;
+
+/// How long the growth lock is held at most, as far as the last slice tells.
+const SLICE: Duration = Duration::from_millis(1);
+/// What the first slice gives back.
+const FIRST_BYTES: u64 = 32 << 20;
+/// How long it is waited at first until fences have passed.
+const FIRST_PAUSE: Duration = Duration::from_micros(50);
+/// How often it is tried with fences before the device is waited for, which covers streams that no
+/// fence can be recorded on; and how often at all, once no fence is on its way.
+const ROUNDS_BY_FENCES: usize = 6;
+const ROUNDS_MAX: usize = 16;
+
+/// A request that other processes are asked for, until it is served or refused.
+pub(super) struct Asking<'a> {
+    neighbours: Option<&'a dyn Neighbours>,
+    since: Instant,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.neighbours.into_iter().for_each(Neighbours::end);
+    }
+}
+
+impl Engine {
+    /// Gives so many bytes of unused memory back, until that moment: as little more as its units
+    /// allow. Returns the bytes.
+    pub(crate) fn give_to_neighbours(&self, bytes: u64, until: Instant) -> u64 {
+        if bytes == 0 || self.refuse_at_the_end().is_err() {
+            return 0;
+        }
+        let since_growth = self.points_at_growth.lock().clone();
+        self.note_synchronizing();
+        // What was used last goes last.
+        let mut given_bytes = self.give(bytes, since_growth.as_ref(), until);
+        let (mut rounds, mut pause) = (0, FIRST_PAUSE);
+        while given_bytes < bytes && rounds < ROUNDS_MAX && Instant::now() + pause < until {
+            // What the program frees meanwhile joins what is free already, so that a fence is
+            // behind the times at once: the next one may not be.
+            match rounds {
+                ROUNDS_BY_FENCES if self.synchronize().is_err() => break,
+                ROUNDS_BY_FENCES => {}
+                _ => self.note_synchronizing(),
+            }
+            given_bytes += self.give(bytes - given_bytes, None, until);
+            if self.backend.read().unused_bytes() == 0 {
+                break;
+            }
+            let is_pending = self.executor.events.lock().any_recorded();
+            rounds += usize::from(!is_pending);
+            thread::sleep(pause);
+            pause = (pause * 2).min(SLICE);
+        }
+        if given_bytes < bytes && self.gather(bytes - given_bytes, until) {
+            given_bytes += self.give(bytes - given_bytes, None, until);
+        }
+        given_bytes
+    }
+
+    /// Gives back what has been free since some points. Returns the bytes.
+    pub(crate) fn give_back_unused_since(&self, points: &Points, until: Instant) -> u64 {
+        match self.refuse_at_the_end() {
+            Ok(()) => self.give(u64::MAX, Some(points), until),
+            Err(_) => 0,
+        }
+    }
+
+    /// How far each stream has come, with fences that will tell when it has: what is freed later
+    /// counts as used since. `None` where the driver keeps what is free.
+    pub(crate) fn points(&self) -> Option<Points> {
+        let BackendState::Heap(heap) = &self.backend else { return None };
+        self.note_synchronizing();
+        heap.change(|heap| Giving::of(heap).points()).ok()
+    }
+
+    /// Gives back what can go without waiting, slice by slice. Returns the bytes.
+    fn give(&self, bytes: u64, since: Option<&Points>, until: Instant) -> u64 {
+        let (mut given_bytes, mut slice_bytes) = (0, FIRST_BYTES);
+        while given_bytes < bytes {
+            let Some(_growth) = self.growth.try_lock_until(until) else { break };
+            let begun = Instant::now();
+            self.collect();
+            let asked_bytes = slice_bytes.min(bytes - given_bytes);
+            let given = match &self.backend {
+                BackendState::Heap(heap) => heap::trim_once(&self.executor, heap, &mut |heap| {
+                    Giving::of(heap).plan(asked_bytes, since)
+                }),
+                // The driver does not say when what was used last, and gives back what it can.
+                BackendState::AsyncPools(_) if since.is_some() => Ok(None),
+                BackendState::AsyncPools(_) => {
+                    let given = self.backend.trim(&self.executor).map(Some);
+                    given.map(|given| given.filter(|&bytes| bytes > 0))
+                }
+            };
+            self.tell_neighbours();
+            // What a failed plan has given is little, and nobody relies on it.
+            let Ok(Some(given)) = given else { break };
+            given_bytes += given;
+            let took = begun.elapsed();
+            if took < SLICE / 4 {
+                slice_bytes = slice_bytes.saturating_mul(2);
+            } else if took > SLICE {
+                slice_bytes = (slice_bytes / 2).max(1);
+            }
+            if took >= SLICE {
+                // Who waits for the lock is to get it.
+                drop(_growth);
+                thread::yield_now();
+            }
+        }
+        given_bytes
+    }
+
+    /// Moves live memory together until so much is whole. True if anything has moved.
+    fn gather(&self, bytes: u64, until: Instant) -> bool {
+        if self.stays(Captured::None).is_some() {
+            return false;
+        }
+        let Some(_growth) = self.growth.try_lock_until(until) else { return false };
+        let budget = until.saturating_duration_since(Instant::now());
+        let compacted =
+            self.compact_by(|heap| Giving::of(heap).plan_compaction(bytes), Some(budget));
+        compacted.moves > 0
+    }
+
+    /// Begins to ask other processes for a request.
+    pub(super) fn begin_asking(&self) -> Asking<'_> {
+        Asking { neighbours: self.neighbours.get().copied(), since: Instant::now() }
+    }
+
+    /// Asks other processes for what a request of so many bytes lacks, beside so many unused ones
+    /// of this one. True if they gave anything.
+    pub(super) fn ask_neighbours(&self, bytes: u64, own_bytes: u64, asked: &Asking<'_>) -> bool {
+        let Some(neighbours) = asked.neighbours else { return false };
+        let free_bytes = self.executor.memory_info().map_or(0, |memory| memory.free_bytes);
+        let unit_bytes = self.backend.read().unit_bytes();
+        let needed_bytes = bytes.checked_next_multiple_of(unit_bytes).unwrap_or(bytes);
+        let lacking_bytes = needed_bytes.saturating_sub(free_bytes.saturating_add(own_bytes));
+        if lacking_bytes == 0 {
+            // Somebody gave it back since the device refused.
+            let is_shared = !neighbours.others(false).is_empty();
+            is_shared.then(|| thread::sleep(SLICE));
+            return is_shared;
+        }
+        neighbours.ask(lacking_bytes, asked.since) > 0
+    }
+
+    /// The same for others than requests: for so many bytes, whatever is free. Returns what they
+    /// gave.
+    pub(crate) fn ask_neighbours_for(&self, bytes: u64) -> u64 {
+        let asking = self.begin_asking();
+        asking.neighbours.map_or(0, |neighbours| neighbours.ask(bytes, asking.since))
+    }
+
+    /// Says what is held, where that may have changed.
+    pub(crate) fn tell_neighbours(&self) {
+        let Some(neighbours) = self.neighbours.get() else { return };
+        let all = self.backend.read().stats().all;
+        let (held_bytes, used_bytes) = (all.reserved_bytes.current, all.active_bytes.current);
+        neighbours.tell(held_bytes, held_bytes.saturating_sub(used_bytes));
+    }
+
+    /// Memory has come: what is free now, and not used before it comes again, is the first to go.
+    pub(super) fn note_growth(&self) {
+        if self.neighbours.get().is_some()
+            && let BackendState::Heap(heap) = &self.backend
+        {
+            *self.points_at_growth.lock() = heap.change(|heap| Giving::of(heap).points()).ok();
+        }
+        self.tell_neighbours();
+    }
+}

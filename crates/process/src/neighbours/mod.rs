@@ -1,0 +1,173 @@
+//! Neighbours: other processes of the same user on the same device. What one of them holds unused
+//! is given to another that is refused memory, with no daemon: they meet on a *board* in shared
+//! memory, one for each device and user.
+//!
+//! Invariants: nothing is given back but for a wish of a process that lives, and no more than it
+//! wishes, as far as units allow; a wish ends by its deadline, whatever became of whom it was made
+//! to; what is read from the board is somebody else's word, and believed for a figure at most.
+//!
+//! Bottom first: `board` (the file and its slots), `wish` (one word of a slot), `life` (who still
+//! lives), `futex`; `ask` (who wishes), `serve` (the thread that gives back, and what is idle).
+
+mod ask;
+mod board;
+mod futex;
+mod life;
+mod serve;
+#[cfg(test)]
+mod tests;
+mod wish;
+
+use std::collections::VecDeque;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use drystone::driver::DeviceInfo;
+use drystone::{Allocator, Neighbour, Neighbours, Options};
+use parking_lot::Mutex;
+
+use self::board::{Board, Slot};
+
+/// How many exchanges are remembered.
+const REMEMBERED: usize = 16;
+/// How long an exit waits for memory that is being given back: it calls the driver.
+const AT_EXIT: Duration = Duration::from_millis(100);
+
+/// Memory that went from one process to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// The other process.
+    pub process: u32,
+    /// What its program is called.
+    pub name: String,
+    /// Whether it gave, and this one took.
+    pub is_taken: bool,
+    /// How much, in bytes.
+    pub bytes: u64,
+    /// How long that took: to give it back, or until it was there.
+    pub took: Duration,
+}
+
+/// What went from and to other processes so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exchanges {
+    /// Bytes that this process gave.
+    pub given_bytes: u64,
+    /// How often it gave some.
+    pub given: u64,
+    /// Bytes that others gave it.
+    pub taken_bytes: u64,
+    /// How often it was given some.
+    pub taken: u64,
+    /// Bytes that went back since nobody used them for long.
+    pub idle_bytes: u64,
+    /// The last ones, oldest first.
+    pub last: VecDeque<Exchange>,
+}
+
+/// A device's neighbours, as one process sees them. Lives as long as the process.
+pub(crate) struct Table {
+    /// None where only idle memory is looked after.
+    board: Option<Board>,
+    wait: Duration,
+    idle: Option<Duration>,
+    allocator: OnceLock<Allocator>,
+    has_thread: AtomicBool,
+    exchanges: Mutex<Exchanges>,
+    /// Held by the one thread of this process that wishes.
+    wishing: Mutex<()>,
+    /// Held while memory is given back.
+    serving: Mutex<()>,
+}
+
+impl Table {
+    /// Joins the board of a device, if the options say so and there can be one.
+    pub(crate) fn join(info: &DeviceInfo, options: &Options) -> Option<&'static Self> {
+        let board = options.neighbours.and_then(|_| Board::join(info.uuid));
+        if board.is_none() && options.idle.is_none() {
+            return None;
+        }
+        Some(Self::with(board, options))
+    }
+
+    fn with(board: Option<Board>, options: &Options) -> &'static Self {
+        Box::leak(Box::new(Self {
+            board,
+            wait: options.neighbours.unwrap_or_default(),
+            idle: options.idle,
+            allocator: OnceLock::new(),
+            has_thread: AtomicBool::new(false),
+            exchanges: Mutex::default(),
+            wishing: Mutex::default(),
+            serving: Mutex::default(),
+        }))
+    }
+
+    /// Serves an allocator's device from now on.
+    pub(crate) fn begin(&'static self, allocator: &Allocator) {
+        if self.allocator.set(allocator.clone()).is_ok() {
+            allocator.set_neighbours(self);
+        }
+    }
+
+    /// The process exits: nothing more is given back, and what is under way ends first.
+    pub(crate) fn leave(&self) {
+        let Some(board) = self.board.as_ref().filter(|board| board.is_own_process()) else {
+            return;
+        };
+        // For good. One that takes longer is left to itself.
+        std::mem::forget(self.serving.try_lock_for(AT_EXIT));
+        board.leave();
+    }
+
+    /// What went from and to others.
+    pub(crate) fn exchanges(&self) -> Exchanges {
+        self.exchanges.lock().clone()
+    }
+
+    fn note(&self, slot: &Slot, is_taken: bool, bytes: u64, took: Duration) {
+        let (process, name) = (slot.process(), slot.name());
+        let mut exchanges = self.exchanges.lock();
+        if is_taken {
+            exchanges.taken += 1;
+            exchanges.taken_bytes += bytes;
+        } else {
+            exchanges.given += 1;
+            exchanges.given_bytes += bytes;
+        }
+        if exchanges.last.len() == REMEMBERED {
+            exchanges.last.pop_front();
+        }
+        exchanges.last.push_back(Exchange { process, name, is_taken, bytes, took });
+    }
+}
+
+impl Neighbours for Table {
+    fn ask(&self, bytes: u64, since: Instant) -> u64 {
+        self.board.as_ref().map_or(0, |board| self.wish(board, bytes, since + self.wait))
+    }
+
+    fn end(&self) {
+        if let Some(board) = &self.board {
+            board.own().wished_ms.store(0, Ordering::Release);
+        }
+    }
+
+    fn tell(&self, held_bytes: u64, unused_bytes: u64) {
+        if let Some(board) = &self.board {
+            board.own().tell(held_bytes, unused_bytes);
+        }
+        if held_bytes > 0 && !self.has_thread.load(Ordering::Relaxed) {
+            self.start();
+        }
+    }
+
+    fn others(&self, is_fresh: bool) -> Vec<Neighbour> {
+        let Some(board) = &self.board else { return Vec::new() };
+        if is_fresh {
+            self.refresh(board, Instant::now() + self.wait);
+        }
+        board.others().map(|(_, slot)| slot.as_neighbour()).collect()
+    }
+}

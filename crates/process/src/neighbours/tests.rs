@@ -1,0 +1,228 @@
+//! Neighbours on one simulated device. Two that live in one process have a slot each, and locks of
+//! their own, as two processes do.
+
+mod hostile;
+mod killed;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use drystone::driver::{Driver, Stream};
+use drystone::{AllocateError, Allocation, Allocator, Options, StreamId};
+use drystone_sim::{SimConfig, SimDevice};
+
+use super::Table;
+use super::board::Board;
+
+const MIB: u64 = 1 << 20;
+const DEVICE_BYTES: u64 = 1024 * MIB;
+
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("drystone-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    fn board(&self) -> PathBuf {
+        self.0.join("board")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// One of several processes, as it seems, on a device.
+struct Process {
+    allocator: Allocator,
+    stream: StreamId,
+    table: &'static Table,
+}
+
+impl Process {
+    fn new(device: &Arc<dyn Driver>, folder: &Folder, options: &Options) -> Self {
+        let allocator = Allocator::new(Arc::clone(device), options).unwrap();
+        let stream = allocator.add_stream(Stream::DEFAULT).unwrap();
+        let board = options.neighbours.map(|_| Board::join_at(&folder.board()).unwrap());
+        let table = Table::with(board, options);
+        table.begin(&allocator);
+        Self { allocator, stream, table }
+    }
+
+    fn allocate(&self, mib: u64) -> Result<Allocation, AllocateError> {
+        self.allocator.allocate(self.stream, mib * MIB)
+    }
+
+    fn held(&self) -> u64 {
+        self.allocator.stats().all.reserved_bytes.current / MIB
+    }
+}
+
+fn device() -> Arc<dyn Driver> {
+    Arc::new(SimDevice::new(SimConfig { total_bytes: DEVICE_BYTES, ..SimConfig::default() }))
+}
+
+fn processes<const N: usize>(folder: &Folder) -> [Process; N] {
+    let device = device();
+    [(); N].map(|()| Process::new(&device, folder, &Options::default()))
+}
+
+#[test]
+fn a_refused_request_gets_what_a_neighbour_holds_unused() {
+    let folder = Folder::new("given");
+    let [first, second] = processes(&folder);
+    drop(first.allocate(768).unwrap());
+    assert_eq!(first.held(), 768);
+    let block = second.allocate(512).unwrap();
+    assert_eq!(block.bytes(), 512 * MIB);
+    // No more than was wished: 256 MiB were free.
+    assert_eq!(first.held(), 512);
+    let [given, taken] = [first.table.exchanges(), second.table.exchanges()];
+    assert_eq!((given.given_bytes, given.given, given.taken), (256 * MIB, 1, 0));
+    assert_eq!((taken.taken_bytes, taken.taken, taken.given), (256 * MIB, 1, 0));
+    assert_eq!(taken.last[0].process, std::process::id());
+    // And the other way round.
+    drop(block);
+    let _block = first.allocate(800).unwrap();
+    assert_eq!((first.held() + second.held()).min(1024), first.held() + second.held());
+    first.table.leave();
+    second.table.leave();
+    assert!(!folder.board().exists(), "the last one takes it along");
+}
+
+#[test]
+fn what_neighbours_have_in_use_is_refused_in_no_longer_than_the_wait_and_named() {
+    let folder = Folder::new("in-use");
+    let [first, second] = processes(&folder);
+    let kept = first.allocate(600).unwrap();
+    drop(first.allocate(100).unwrap());
+    let (begun, held) = (Instant::now(), first.held());
+    let Err(AllocateError::OutOfMemory(error)) = second.allocate(512) else { panic!("served") };
+    assert!(begun.elapsed() < Options::default().neighbours.unwrap() + Duration::from_millis(50));
+    assert_eq!(first.held(), held, "it would not do, so it is not given");
+    let who = &error.neighbours[0];
+    assert_eq!((who.held_bytes, who.unused_bytes), (held * MIB, (held - 600) * MIB));
+    let told = format!("Process {} (", std::process::id());
+    let message = error.to_string();
+    let figures = format!("holds {held}.00 MiB, {}.00 MiB of it unused.", held - 600);
+    assert!(message.contains(&told) && message.contains(&figures), "{message}");
+    drop(kept);
+}
+
+#[test]
+fn whoever_was_given_memory_of_late_is_asked_last() {
+    let folder = Folder::new("fair");
+    let [first, second, third] = processes(&folder);
+    drop(first.allocate(512).unwrap());
+    drop(second.allocate(448).unwrap());
+    // The first has been idle for longer, and gives.
+    drop(third.allocate(256).unwrap());
+    assert_eq!([first.held(), second.held(), third.held()], [320, 448, 256]);
+    // The third was given some just now: the second gives, though it grew before the third.
+    drop(first.allocate(640).unwrap());
+    assert_eq!(third.held(), 256);
+    assert_eq!(second.held(), 128);
+    // It is asked where all others have been.
+    let _all = first.allocate(1000).unwrap();
+}
+
+#[test]
+fn what_is_kept_for_a_limit_is_asked_of_nobody() {
+    let (folder, device) = (Folder::new("limit"), device());
+    let first = Process::new(&device, &folder, &Options::default());
+    let limited = Options::default().with_limit_bytes(100 * MIB);
+    let second = Process::new(&device, &folder, &limited);
+    drop(first.allocate(1024).unwrap());
+    assert!(second.allocate(200).is_err());
+    assert_eq!(first.held(), 1024);
+    assert!(second.allocate(100).is_ok());
+    assert_eq!(first.held(), 924);
+}
+
+#[test]
+fn off_neither_asks_nor_gives() {
+    let (folder, device) = (Folder::new("off"), device());
+    let off = "neighbours:off".parse().unwrap();
+    let [first, second] =
+        [Options::default(), off].map(|options| Process::new(&device, &folder, &options));
+    drop(first.allocate(1024).unwrap());
+    assert!(second.allocate(100).is_err());
+    drop(first);
+    assert!(Table::join(&device.info(), &off).is_none());
+}
+
+#[test]
+fn what_can_be_had_counts_what_neighbours_hold_unused() {
+    let folder = Folder::new("available");
+    let [first, second] = processes(&folder);
+    let kept = first.allocate(256).unwrap();
+    drop(first.allocate(512).unwrap());
+    drop(second.allocate(64).unwrap());
+    for process in [&first, &second] {
+        assert_eq!(process.allocator.available().unwrap(), (1024 - 256) * MIB);
+    }
+    // And it can be had.
+    let all = second.allocate(768).unwrap();
+    assert_eq!(first.allocator.available().unwrap(), 0);
+    drop((kept, all));
+}
+
+/// A program that repeats itself keeps what it uses; once it stops, all goes.
+#[test]
+fn what_nobody_has_used_for_long_goes_back_and_what_is_used_stays() {
+    let (folder, device) = (Folder::new("idle"), device());
+    let options = Options::default().with_neighbours(None).with_idle(Some(Duration::from_secs(1)));
+    let process = Process::new(&device, &folder, &options);
+    let kept = process.allocate(64).unwrap();
+    let large = process.allocate(256).unwrap();
+    drop(large);
+    let calls = || process.allocator.stats().all.reserved_bytes.total;
+    let mut after = None;
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(2500) {
+        drop(process.allocate(32).unwrap());
+        std::thread::sleep(Duration::from_millis(200));
+        if begun.elapsed() > Duration::from_millis(2000) {
+            assert_eq!(*after.get_or_insert_with(calls), calls(), "what is used is not given back");
+        }
+    }
+    std::thread::sleep(Duration::from_millis(1800));
+    assert_eq!(process.held(), 64);
+    assert!(process.table.exchanges().idle_bytes >= 256 * MIB);
+    drop(kept);
+}
+
+/// What is asked of a neighbour stays below what the issue of waiting would cost its hits.
+#[test]
+fn a_neighbour_that_runs_gives_within_milliseconds_and_its_hits_hardly_notice() {
+    let folder = Folder::new("hits");
+    let [first, second] = processes(&folder);
+    drop(first.allocate(900).unwrap());
+    drop(first.allocate(8).unwrap());
+    let slowest = std::thread::scope(|scope| {
+        let hits = scope.spawn(|| {
+            let (mut slowest, begun) = (Duration::ZERO, Instant::now());
+            while begun.elapsed() < Duration::from_millis(300) {
+                let one = Instant::now();
+                drop(first.allocate(8).unwrap());
+                slowest = slowest.max(one.elapsed());
+            }
+            slowest
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        let begun = Instant::now();
+        let block = second.allocate(512).unwrap();
+        println!("given after {:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_millis(100));
+        drop(block);
+        hits.join().unwrap()
+    });
+    println!("slowest hit pair {slowest:?}");
+}

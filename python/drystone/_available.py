@@ -1,0 +1,42 @@
+"""What can be had of a device, in one number.
+
+Lives here: what `drystone.available` does, and other processes on the device, in words.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable
+
+from . import _figures
+from ._figures import Tree, text_of_bytes
+from ._library import check, library
+
+
+def available(device: int | None) -> int:
+    """See `drystone.available`."""
+    import torch
+    if device is None:
+        device = torch.cuda.current_device()
+    _figures.route()
+    found = ctypes.c_size_t()
+    check(library().drystone_available(device, ctypes.byref(found)))
+    return found.value
+
+
+def others(stats: Tree) -> Iterable[str]:
+    """Who else is on the device, a sentence each."""
+    for one in stats["neighbours"]["others"]:
+        yield (f"process {one['process']} ({one['name']}) holds {text_of_bytes(one['held_bytes'])}, "
+               f"{text_of_bytes(one['unused_bytes'])} of it unused")
+
+
+def exchanges(stats: Tree) -> Iterable[str]:
+    """What went from and to others, and back to the device by itself."""
+    neighbours = stats["neighbours"]
+    for one in neighbours["last"]:
+        way = "taken from" if one["is_taken"] else "given to"
+        yield (f"{text_of_bytes(one['bytes'])} {way} process {one['process']} ({one['name']}) "
+               f"in {one['microseconds'] / 1e3:.1f} ms")
+    if neighbours["idle_bytes"]:
+        yield f"{text_of_bytes(neighbours['idle_bytes'])} went back unused for long"
