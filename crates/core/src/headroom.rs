@@ -14,7 +14,7 @@
 use crate::config::Config;
 use crate::counters::{Count, Counters};
 use crate::error::RequestError;
-use crate::policy::{self, SizeClass};
+use crate::policy::{self, Reserved, SizeClass};
 
 /// What a request may know of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,10 +171,15 @@ impl Headroom {
     }
 
     /// Bytes of addresses to reserve for so many; `None` beyond the range of sizes.
-    pub(crate) const fn reservation_bytes(&self, class: SizeClass, bytes: u64) -> Option<u64> {
+    pub(crate) const fn reservation_bytes(
+        &self,
+        class: SizeClass,
+        bytes: u64,
+        reserved: Reserved,
+    ) -> Option<u64> {
         let Config { device_bytes, granule_bytes, .. } = self.config;
         let device_bytes = if self.lacks_addresses { 0 } else { device_bytes };
-        policy::reservation_bytes(class, bytes, device_bytes, granule_bytes)
+        policy::reservation_bytes(class, bytes, reserved, device_bytes, granule_bytes)
     }
 
     /// Whether to ask for no more addresses than needed.

@@ -12,8 +12,9 @@ use crate::counters::Counters;
 use crate::error::RequestError;
 use crate::fence::StreamOrder;
 use crate::headroom::{self, Look};
+use crate::id::ListIx;
 use crate::plan::{Intent, Plan, Request, Reuse, Step};
-use crate::policy::{self, CrossStream, SegmentKind};
+use crate::policy::{self, CrossStream, Reserved, SegmentKind};
 use crate::size::SizeError;
 use crate::space::unmapped::GrowthPoint;
 use crate::vm::donors::Donors;
@@ -233,15 +234,32 @@ impl Heap {
         is_window: bool,
     ) -> Result<Plan, RequestError> {
         let class = self.space.list(request.list).class;
+        let reserved = self.reserved_addresses(request.list, is_window);
         let room = if is_window { policy::last_handle_beyond_bytes(false) } else { 0 };
         let bytes = request.bytes.checked_add(room);
         let bytes = bytes
-            .and_then(|bytes| self.headroom.reservation_bytes(class, bytes))
+            .and_then(|bytes| self.headroom.reservation_bytes(class, bytes, reserved))
             .ok_or(SizeError::TooLarge { bytes: request.requested })?;
         self.pools.of(self.space.list(request.list)).planned_segments += 1;
         Ok(Plan {
             steps: vec![Step::Reserve { bytes, alignment: self.vm.granule_bytes() }],
             intent: Intent::Reserve { list: request.list, bytes, is_window },
         })
+    }
+
+    /// The addresses that are reserved, and those of a list for homes or for windows.
+    fn reserved_addresses(&self, list: ListIx, is_window: bool) -> Reserved {
+        let mut reserved = Reserved::default();
+        for (_, segment) in self.space.segments.iter() {
+            let of = self.space.list(segment.list);
+            if of.kind == SegmentKind::Plain || self.pools.is_growing(of) {
+                continue;
+            }
+            reserved.all_bytes += segment.bytes;
+            if segment.list == list && segment.is_window == is_window {
+                reserved.own_bytes += segment.bytes;
+            }
+        }
+        reserved
     }
 }
