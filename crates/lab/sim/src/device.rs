@@ -143,6 +143,11 @@ impl SimDevice {
         self.inner.state.lock().memory.supply.peak_bytes()
     }
 
+    /// Addresses that are reserved, in bytes.
+    pub fn reserved_address_bytes(&self) -> u64 {
+        self.inner.state.lock().memory.vm.reserved_address_bytes()
+    }
+
     /// What has not been given back.
     pub fn live_objects(&self) -> LiveObjects {
         let state = self.inner.state.lock();
