@@ -21,6 +21,8 @@ static const int CODES[] = {2, 801, 999};
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
+struct device { int can_grow, has_peer; };
+
 static void *blocks[BLOCKS];
 static int failures;
 
@@ -35,14 +37,16 @@ static int tried(enum drystone_status status, int may_fail) {
 
 static void grow(stream_t stream, int may_fail) {
     void *memory;
-    if (!tried(drystone_growable_reserve(&memory, 64 * MIB, 0, stream), may_fail)) return;
+    enum drystone_status reserved = drystone_growable_reserve(&memory, 64 * MIB, 0, stream);
+    /* The device was taken for one without virtual memory when it was opened. */
+    if (reserved == DRYSTONE_STATUS_NOT_SUPPORTED || !tried(reserved, may_fail)) return;
     if (tried(drystone_growable_grow_to(memory, 24 * MIB), may_fail))
         tried(drystone_growable_shrink_to(memory, 4 * MIB), may_fail);
     OK(drystone_growable_free(memory));
 }
 
 /* Blocks of several sizes on two streams; some are used on the other one, and freed. */
-static void work(stream_t streams[2], int has_growable, int may_fail) {
+static void work(stream_t streams[2], struct device device, int may_fail) {
     static const size_t SIZES[BLOCKS] = {
         512, 3 * MIB, 40 * MIB, 700, 30 * MIB, 300 * MIB, 24 * MIB, 1,
     };
@@ -59,16 +63,16 @@ static void work(stream_t streams[2], int has_growable, int may_fail) {
         if (blocks[at] != NULL) OK(drystone_deallocate(blocks[at]));
         blocks[at] = NULL;
     }
-    if (has_growable) grow(streams[0], may_fail);
-    tried(drystone_enable_peer_access(0, 1), may_fail || !has_growable);
+    if (device.can_grow) grow(streams[0], may_fail);
+    if (device.has_peer) tried(drystone_enable_peer_access(0, 1), may_fail);
     tried(drystone_trim(0, NULL), may_fail);
     tried(drystone_compact(0, 1, NULL), may_fail);
 }
 
 /* What is asked of a driver that works, and gives all back. */
-static void serve(stream_t streams[2], int has_growable) {
+static void serve(stream_t streams[2], struct device device) {
     size_t given;
-    for (int turn = 0; turn < 2; turn++) work(streams, has_growable, 0);
+    for (int turn = 0; turn < 2; turn++) work(streams, device, 0);
     for (int at = 0; at < BLOCKS; at++) {
         if (blocks[at] != NULL) OK(drystone_deallocate(blocks[at]));
         blocks[at] = NULL;
@@ -80,11 +84,17 @@ static void serve(stream_t streams[2], int has_growable) {
     CHECK(simcuda_physical_bytes(0) == 0);
 }
 
-static int is_growable(const char *profile) { return strcmp(profile, "virtual-gpu") != 0; }
+/* A device without virtual memory has no memory that grows, and a part of one no peers. */
+static struct device of(const char *profile) {
+    return (struct device){
+        .can_grow = strcmp(profile, "virtual-gpu") != 0,
+        .has_peer = strcmp(profile, "mig") != 0,
+    };
+}
 
 static void begin(const char *profile, stream_t streams[2]) {
     char conf[100];
-    snprintf(conf, sizeof conf, "memory:2GiB,profile:%s", profile);
+    snprintf(conf, sizeof conf, "memory:2GiB,devices:2,profile:%s", profile);
     CHECK(simcuda_configure(conf) == 0);
     use_device(0);
     streams[0] = new_stream();
@@ -94,11 +104,11 @@ static void begin(const char *profile, stream_t streams[2]) {
 static int run(const char *profile, const char *name, int beginning, int mode, int code) {
     stream_t streams[2];
     begin(profile, streams);
-    if (beginning == LATER) work(streams, is_growable(profile), 0);
+    if (beginning == LATER) work(streams, of(profile), 0);
     CHECK(simcuda_fail(0, name, 1, mode == FOR_EVER, code) == 0);
-    work(streams, is_growable(profile), 1);
+    work(streams, of(profile), 1);
     CHECK(simcuda_clear_faults(0) == 0);
-    serve(streams, is_growable(profile));
+    serve(streams, of(profile));
     CHECK(simcuda_violation_count(0) == 0);
     return 0;
 }
@@ -108,8 +118,8 @@ static int list(const char *profile, int out) {
     static char text[1 << 16];
     stream_t streams[2];
     begin(profile, streams);
-    work(streams, is_growable(profile), 0);
-    serve(streams, is_growable(profile));
+    work(streams, of(profile), 0);
+    serve(streams, of(profile));
     CHECK(simcuda_stats_json(text, sizeof text) < sizeof text);
     for (char *at = strstr(text, "\"functions\""); (at = strstr(at, "    \"cu")) != NULL;) {
         at += strlen("    \"");
