@@ -179,7 +179,7 @@ class Options(unittest.TestCase):
                 drystone.enable(route={route!r})
                 def settings(text):
                     torch.cuda.memory._set_allocator_settings(text)
-                weights = torch.arange(1 << 20, device="cuda")
+                weights = torch.arange(1 << 20).cuda()
                 for _ in range(3):
                     settings("expandable_segments:False")
                     saved = weights.cpu()

@@ -42,6 +42,7 @@ macro_rules! programs {
 
 programs! {
     p3_b42_b64_bad_frees_change_nothing: "p3_bad_frees.c";
+    p4_every_function_may_fail_on_every_device: "every_call_fails.c";
     b36_b39_sizes_have_one_answer: "b39_sizes.c";
     b55_p6_frees_at_exit_succeed: "b55_exit.c";
     b56_p6_a_forked_child_is_refused: "b56_fork.c";

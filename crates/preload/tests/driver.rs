@@ -49,6 +49,7 @@ macro_rules! programs {
 
 programs! {
     requests_are_served_and_a_hit_asks_nothing: "serves.c" on ONE;
+    p4_every_function_may_fail_on_every_device: "every_call_fails.c" on FORGIVING;
     b05_streams_that_come_and_go_stay_ordered: "b05_streams.c" on ONE;
     what_a_program_orders_itself_serves_another_stream: "own_order.c" on ROOMY;
     b18_threads_record_and_wait_while_others_allocate: "b18_own_order.c" on TIGHT;

@@ -1,7 +1,8 @@
 /* Each function of the driver that the library calls fails, once and for ever, on each kind of
  * device: from before the first use on, or once the library has been used. Whatever fails, the
  * process goes on, an error has a status and a text; and when the driver works again, so does the
- * library, and nothing is lost. Each case is a process of its own. */
+ * library, and nothing is lost. Each case is a process of its own,
+ * which says what is wrong with it if there is TELL in the environment. */
 #include "abuse.h"
 #include <sys/wait.h>
 

@@ -1,6 +1,7 @@
 /* Each function of the driver that is called beneath the program fails, once and for ever, on each
  * kind of device: from before the first allocation on, or later. The process goes on, and when the
- * driver works again, all is served, and nothing is lost. Each case is a process of its own. */
+ * driver works again, all is served, and nothing is lost. Each case is a process of its own,
+ * which says what is wrong with it if there is TELL in the environment. */
 #include "driver.h"
 #include <sys/wait.h>
 
