@@ -64,6 +64,7 @@ programs! {
     b02_b03_b10_devices_are_told_apart: "b03_devices.c";
     p8_b26_a_pool_asks_its_filter: "p8_pool_filter.cpp";
     p9_a_broken_heap_refuses_all_but_to_be_looked_at: "p9_poisoned.c";
+    b53_many_pools_leave_addresses: "many_pools.c";
     memory_grows_in_place_by_its_address: "growable.c";
     who_is_told_of_mappings_waits_for_no_memory_that_grows: "growable_told.c";
     memory_goes_to_another_process_and_back: "shared.c";
