@@ -1,7 +1,7 @@
 //! [`TrialMemory`]: addresses and memory of our own on which a driver is tried, and their way back.
 //!
 //! Invariant: what the driver does not take back is kept, and offered again whenever memory of the
-//! device goes back, and before anything else is tried. Nothing of it is lost, nor given back twice.
+//! device goes back, and before anything else is tried. Nothing is lost, nor given back twice.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use drystone::PoolId;
-use drystone_sim::{SimConfig, SimDevice};
+use drystone_sim::{Profile, SimConfig, SimDevice};
 
 use crate::program::{Block, Lane, Program};
 use crate::setup::VMM_2MIB;
@@ -66,6 +66,20 @@ fn many_pools_come_to_what_the_device_has_by_few_reservations() {
     let more = sim.live_objects().reservations - before;
     assert!(more <= 9, "{more} reservations for 48 GiB");
     free(&program, blocks_of_one);
+    free(&program, blocks);
+    program.end();
+}
+
+#[test]
+fn where_large_ranges_are_refused_alone_a_list_has_room_for_more_than_it_needs() {
+    // Under WSL.
+    let config = SimConfig { total_bytes: 48 * GIB, strict: true, ..SimConfig::default() };
+    let sim = SimDevice::new(Profile::Wsl2.applied_to(config));
+    let program = Program::new(Arc::new(sim.clone()), VMM_2MIB.options());
+    let lane = program.lane();
+    let blocks: Vec<_> = (0..300).map(|_| program.allocate(lane, 100 * MIB)).collect();
+    let reservations = sim.live_objects().reservations;
+    assert!(reservations <= 10, "{reservations} reservations for 29 GiB");
     free(&program, blocks);
     program.end();
 }
