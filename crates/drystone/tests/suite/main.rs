@@ -11,9 +11,8 @@
 //! (that the program made), `callbacks` (code of the program within the library), `growable`
 //! (memory that grows in place), `handles` (of programs that hold much), `passing` (streams that
 //! may vanish), `price` (time for memory), `questions` (about streams), `ranks` (two at once),
-//! `addresses` (of many pools), `backends`, `threads`, `traces` (of real programs). Test names cite
-//! invariants (`i14_`), promises (`p4_`) and the bugs of other allocators they guard against
-//! (`b29_`).
+//! `addresses`, `backends`, `threads`, `traces` (of real programs). Test names cite invariants
+//! (`i14_`), promises (`p4_`) and the bugs of other allocators they guard against (`b29_`).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails fails its test")]
 
 mod altered;
