@@ -21,9 +21,9 @@ import simulated
 from support import MIB
 
 FUNCTIONS = (
-    "cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease",
-    "cuMemAddressFree", "cuMemGetInfo", "cuMemAlloc", "cuMemFree", "cuEventCreate", "cuEventRecord",
-    "cuStreamWaitEvent",
+    "cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap",
+    "cuMemRelease", "cuMemAddressFree", "cuMemGetInfo", "cuMemAlloc", "cuMemFree", "cuEventCreate",
+    "cuEventRecord", "cuStreamWaitEvent",
 )
 # Out of memory, and an error of any kind.
 ERRORS = (2, 999)
