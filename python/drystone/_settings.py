@@ -15,9 +15,10 @@ from . import _library
 from ._tell import tell
 
 FRACTION = "per_process_memory_fraction"
+EXPANDABLE = "expandable_segments"
 # Those that hold here too, are of host memory, or are always so.
 HONOURED = (
-    "expandable_segments", "use_cuda_host_register", "release_lock_on_cudamalloc", FRACTION)
+    EXPANDABLE, "use_cuda_host_register", "release_lock_on_cudamalloc", FRACTION)
 # Those that hold with the compiled route.
 HONOURED_COMPILED = ("throw_on_cudamalloc_oom",)
 # What others are there for, and why it is so without them.
@@ -33,8 +34,9 @@ SETTERS = (
 
 
 def text_of_environment(environment: Mapping[str, str]) -> str:
-    """What was set for PyTorch's own allocator. The older variable counts, as for PyTorch."""
-    return environment.get("PYTORCH_CUDA_ALLOC_CONF") or environment.get("PYTORCH_ALLOC_CONF", "")
+    """What was set for PyTorch's own allocator: the older variable where both are set, even to
+    nothing, as for PyTorch."""
+    return environment.get("PYTORCH_CUDA_ALLOC_CONF", environment.get("PYTORCH_ALLOC_CONF", ""))
 
 
 def of_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -56,7 +58,7 @@ def tell_of_environment(
     environment: Mapping[str, str], is_plug_in: bool, refused: list[str],
 ) -> None:
     """Names what was set and has no effect of its own, in a line, and what PyTorch refuses."""
-    _tell(tuple([*refused, *told_of_environment(environment, is_plug_in)]))
+    _tell([*refused, *told_of_environment(environment, is_plug_in)])
 
 
 def refused_of_environment(torch: ModuleType, environment: Mapping[str, str]) -> list[str]:
@@ -86,16 +88,24 @@ def _told(
     keys = [key for key in given if not key.startswith("pinned_") and key not in honoured
             and (key, given[key]) != ("backend", "native")]
     told = [f"{key} is not needed, {NOT_NEEDED[key]}" for key in keys if key in NOT_NEEDED]
+    if given.get(EXPANDABLE) == "False":
+        told.append(f"{EXPANDABLE}:False changes nothing here, for plain memory "
+                    "there is backend:malloc in DRYSTONE_CONF")
     unknown = [*(key for key in keys if key not in NOT_NEEDED), *more]
     if unknown:
         told.append(f"{', '.join(unknown)} without effect, see DRYSTONE_CONF for what there is")
     return told
 
 
-@functools.cache
-def _tell(clauses: tuple[str, ...]) -> None:
-    if clauses:
-        tell(f"settings of PyTorch's own allocator: {'; '.join(clauses)}")
+# What was told. Programs set the same again and again, around a sleep for example.
+_said: set[str] = set()
+
+
+def _tell(clauses: list[str]) -> None:
+    fresh = [clause for clause in clauses if clause not in _said]
+    _said.update(fresh)
+    if fresh:
+        tell(f"settings of PyTorch's own allocator: {'; '.join(fresh)}")
 
 
 def with_fraction(options: str, fraction: str | None) -> str:
@@ -133,7 +143,7 @@ def _followed(
             told.append(f"{FRACTION} without effect, an option limits memory")
         elif FRACTION in given:
             torch.cuda._lazy_call(lambda: _limit(torch, float(given[FRACTION])))
-        _tell(tuple(told))
+        _tell(told)
     return set_and_follow
 
 

@@ -129,6 +129,8 @@ class Options(unittest.TestCase):
         for fine in ("", "expandable_segments:True", "backend:native",
                      "pinned_use_background_threads:1", "per_process_memory_fraction:0.5"):
             self.assertEqual(told(fine), [])
+        [unchanged] = told("expandable_segments:False")
+        self.assertIn("expandable_segments:False changes nothing", unchanged)
         self.assertEqual(told("throw_on_cudamalloc_oom:True"), [])
         [needless] = told("throw_on_cudamalloc_oom:True", is_plug_in=True)
         self.assertIn("throw_on_cudamalloc_oom is not needed", needless)
@@ -146,6 +148,52 @@ class Options(unittest.TestCase):
         self.assertEqual(_settings.with_fraction("limit:1GiB", "0.5"), "limit:1GiB")
         self.assertEqual(_settings.with_fraction("", None), "")
         self.assertEqual(_settings.with_fraction("", "0.0"), "limit:1")
+
+    def test_of_two_variables_the_older_one_counts(self):
+        from drystone._settings import text_of_environment
+        older, newer = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
+        for found, environment in (
+                ("", {}), ("a:1", {older: "a:1"}), ("b:1", {newer: "b:1"}),
+                ("a:1", {older: "a:1", newer: "b:1"}), ("", {older: "", newer: "b:1"})):
+            self.assertEqual(text_of_environment(environment), found)
+        # As with PyTorch's own allocator.
+        fraction = "per_process_memory_fraction:"
+        for enable in ("", "import drystone; drystone.enable()"):
+            for environment, expected in (
+                    ({older: fraction + "0.25", newer: fraction + "0.5"}, "0.25"),
+                    ({older: "", newer: fraction + "0.5"}, "1.0"),
+                    ({older: None, newer: fraction + "0.5"}, "0.5")):
+                done = python(f"""
+                    import torch
+                    {enable}
+                    torch.empty(1, device="cuda")
+                    print(torch.cuda.get_per_process_memory_fraction())
+                """, **environment)
+                self.assertEqual(done.stdout, f"{expected}\n", (enable, environment, done.stderr))
+
+    def test_a_program_that_toggles_expandable_segments_around_a_sleep_goes_on(self):
+        # As vLLM, verl and others do.
+        for route in ("compiled", "plugin"):
+            done = python(f"""
+                import torch, drystone
+                drystone.enable(route={route!r})
+                def settings(text):
+                    torch.cuda.memory._set_allocator_settings(text)
+                weights = torch.arange(1 << 20).cuda()
+                for _ in range(3):
+                    settings("expandable_segments:False")
+                    saved = weights.cpu()
+                    del weights
+                    torch.cuda.empty_cache()
+                    assert torch.cuda.memory_reserved() == 0
+                    settings("max_split_size_mb:40,expandable_segments:False")
+                    settings("expandable_segments:True")
+                    weights = saved.cuda()
+                assert torch.equal(weights.cpu(), torch.arange(1 << 20))
+            """, PYTORCH_ALLOC_CONF="expandable_segments:True,max_split_size_mb:128")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            for once in ("expandable_segments:False changes nothing", "max_split_size_mb is not"):
+                self.assertEqual(done.stderr.count(once), 1, done.stderr)
 
     def test_settings_that_pytorch_refuses_are_told(self):
         for text, reason in (("max_split_size_mb:abc", "sto"), ("expandable_segments:maybe", "True"),

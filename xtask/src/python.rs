@@ -15,6 +15,7 @@ use crate::{capi, suite, torch};
 
 const SUITES: &[&str] = &[
     "test_package",
+    "test_faults",
     "test_prebuilt",
     "test_wheel",
     "test_statistics",

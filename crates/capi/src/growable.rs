@@ -127,7 +127,7 @@ pub extern "C" fn drystone_growable_shrink_to(ptr: *mut c_void, bytes: usize) ->
     answer(|| find(ptr as u64)?.resize(|growable| growable.shrink_to(bytes as u64)))
 }
 
-/// Moves the end forward over all that is left of the device, and within the limit, but for
+/// Moves the end forward over all that is left of the device, and within the limit, except
 /// `margin_bytes`, which is what everything else may ask for in all beside what is in use now: once
 /// weights are loaded and graphs are captured. Gives back what is unused first, and waits until the
 /// device is idle. Writes how many bytes it has then to `bytes`, if that is not null.

@@ -42,6 +42,7 @@ macro_rules! programs {
 
 programs! {
     p3_b42_b64_bad_frees_change_nothing: "p3_bad_frees.c";
+    p4_every_function_may_fail_on_every_device: "every_call_fails.c";
     b36_b39_sizes_have_one_answer: "b39_sizes.c";
     b55_p6_frees_at_exit_succeed: "b55_exit.c";
     b56_p6_a_forked_child_is_refused: "b56_fork.c";
@@ -63,6 +64,7 @@ programs! {
     b02_b03_b10_devices_are_told_apart: "b03_devices.c";
     p8_b26_a_pool_asks_its_filter: "p8_pool_filter.cpp";
     p9_a_broken_heap_refuses_all_but_to_be_looked_at: "p9_poisoned.c";
+    b53_many_pools_leave_addresses: "many_pools.c";
     memory_grows_in_place_by_its_address: "growable.c";
     who_is_told_of_mappings_waits_for_no_memory_that_grows: "growable_told.c";
     memory_goes_to_another_process_and_back: "shared.c";

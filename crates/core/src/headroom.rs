@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::counters::{Count, Counters};
 use crate::error::RequestError;
 use crate::policy::{self, SizeClass};
+use crate::reservation::{self, Reserved};
 
 /// What a request may know of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,18 @@ pub(crate) enum Look {
     Due,
     /// What was seen for this request.
     Fresh,
+}
+
+/// How many addresses a reservation asks for, by how many were refused since some were given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// None: room for the whole device.
+    Whole,
+    /// One. Large ranges may be refused alone, as under WSL, or others have most of the addresses:
+    /// as much again as a list has, and no more than an eighth of the device.
+    AsMuchAgain,
+    /// Several: only what is needed.
+    Needed,
 }
 
 /// Where the device refused a granule that it said was free.
@@ -50,8 +63,8 @@ pub(crate) struct Headroom {
     planned_bytes: u64,
     /// What remaps may still cost with room to spare, by [`policy::growth_price`].
     remap_credit: u64,
-    /// A reservation was refused, and no addresses were given back since.
-    lacks_addresses: bool,
+    /// How many addresses are asked for.
+    room: Room,
     /// A growth in large handles failed, none in single granules did after it, and no memory was
     /// given back since.
     lacks_memory: bool,
@@ -67,7 +80,7 @@ impl Headroom {
             looked_until_bytes: 0,
             planned_bytes: 0,
             remap_credit: 0,
-            lacks_addresses: false,
+            room: Room::Whole,
             lacks_memory: false,
         }
     }
@@ -170,15 +183,24 @@ impl Headroom {
     }
 
     /// Bytes of addresses to reserve for so many; `None` beyond the range of sizes.
-    pub(crate) const fn reservation_bytes(&self, class: SizeClass, bytes: u64) -> Option<u64> {
+    pub(crate) const fn reservation_bytes(
+        &self,
+        class: SizeClass,
+        bytes: u64,
+        reserved: Reserved,
+    ) -> Option<u64> {
         let Config { device_bytes, granule_bytes, .. } = self.config;
-        let device_bytes = if self.lacks_addresses { 0 } else { device_bytes };
-        policy::reservation_bytes(class, bytes, device_bytes, granule_bytes)
+        let (reserved, device_bytes) = match self.room {
+            Room::Whole => (reserved, device_bytes),
+            Room::AsMuchAgain => (Reserved { all_bytes: u64::MAX, ..reserved }, device_bytes / 8),
+            Room::Needed => (reserved, 0),
+        };
+        reservation::bytes(class, bytes, reserved, device_bytes, granule_bytes)
     }
 
-    /// Whether to ask for no more addresses than needed.
-    pub(crate) const fn lacks_addresses(&self) -> bool {
-        self.lacks_addresses
+    /// How many addresses are asked for.
+    pub(crate) const fn room(&self) -> Room {
+        self.room
     }
 
     /// Whether a remap with so many mappings, which saves growth by so many bytes in handles of so
@@ -245,9 +267,17 @@ impl Headroom {
         self.looked_until_bytes = self.looked_until_bytes.saturating_sub(bytes);
     }
 
-    /// A reservation was refused, or addresses were given back.
-    pub(crate) const fn note_addresses(&mut self, are_scarce: bool) {
-        self.lacks_addresses = are_scarce;
+    /// A reservation was refused.
+    pub(crate) const fn note_refused_addresses(&mut self) {
+        self.room = match self.room {
+            Room::Whole => Room::AsMuchAgain,
+            Room::AsMuchAgain | Room::Needed => Room::Needed,
+        };
+    }
+
+    /// Addresses were given back.
+    pub(crate) const fn note_given_back_addresses(&mut self) {
+        self.room = Room::Whole;
     }
 }
 

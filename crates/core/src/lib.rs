@@ -32,11 +32,11 @@
 //! ```
 //!
 //! Modules, bottom first; a module uses only those above it:
-//! `size` `id` `error` `broken` `policy` `config` `stats` `headroom` (what may be asked of the
-//! device) `space` (blocks and addresses) `uses` `fence` (streams) `plan` `order` `pool` `vm` (the
-//! page table) `pool_stream_stats` `snapshot` `check` `state_machine` (what the next two share)
-//! `heap` (joins them); beside it `async_pool`, for a driver that pools by itself; over both
-//! `recovery` (what to try next for a request that misses).
+//! `size` `id` `error` `broken` `policy` `reservation` `config` `stats` `headroom` (what may be
+//! asked of the device) `space` (blocks and addresses) `uses` `fence` (streams) `plan` `order`
+//! `pool` `vm` (the page table) `pool_stream_stats` `snapshot` `check` `state_machine` (what the
+//! next two share) `heap` (joins them); beside it `async_pool`, for a driver that pools by itself;
+//! over both `recovery` (what to try next for a request that misses).
 #![forbid(unsafe_code)]
 
 mod async_pool;
@@ -55,6 +55,7 @@ mod policy;
 mod pool;
 mod pool_stream_stats;
 mod recovery;
+mod reservation;
 pub mod size;
 mod snapshot;
 mod space;

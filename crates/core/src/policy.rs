@@ -191,24 +191,6 @@ pub(crate) const fn plain_segment_bytes(
     }
 }
 
-/// Bytes of addresses to reserve for a mapped segment that must hold `bytes`.
-///
-/// Large blocks of one stream get room for the whole device at once, so that they share one
-/// segment and merge; addresses cost nothing until they are backed. Small ones get an eighth,
-/// which no program seen has filled.
-pub(crate) const fn reservation_bytes(
-    class: SizeClass,
-    bytes: u64,
-    device_bytes: u64,
-    granule_bytes: u64,
-) -> Option<u64> {
-    let room = match class {
-        SizeClass::Small => device_bytes / 8,
-        SizeClass::Large => device_bytes,
-    };
-    round_up(if room > bytes { room } else { bytes }, granule_bytes)
-}
-
 /// The most bytes of a handle where little is to be held: by published costs
 /// (`crates/lab/sim/src/cost.rs`) creating 8 MiB at once takes 46 % of the time that four handles
 /// take, 16 MiB no less than 37 % of that of eight.
@@ -469,15 +451,5 @@ mod tests {
         assert_eq!(growth_unit(GIB, 256 * MIB, 0), 32 * MIB);
         assert_eq!(growth_unit(4 * GIB, 256 * MIB, 0), 128 * MIB);
         assert_eq!(growth_unit(100 * MIB, 2 * MIB, 0), 2 * MIB);
-    }
-
-    #[test]
-    fn reservations_have_room_for_the_device_and_for_the_request() {
-        let reserve = |class, bytes| reservation_bytes(class, bytes, 80 * MIB, 2 * MIB);
-        assert_eq!(reserve(SizeClass::Large, 512), Some(80 * MIB));
-        assert_eq!(reserve(SizeClass::Large, 80 * MIB + 512), Some(82 * MIB));
-        assert_eq!(reserve(SizeClass::Small, 512), Some(10 * MIB));
-        assert_eq!(reservation_bytes(SizeClass::Small, 512, 0, 2 * MIB), Some(2 * MIB));
-        assert_eq!(reserve(SizeClass::Large, u64::MAX), None);
     }
 }

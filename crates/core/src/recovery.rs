@@ -325,7 +325,7 @@ impl<E> Miss<E> {
         self.seen_free_bytes = free_bytes;
     }
 
-    /// What is next but for making the request, which is what `None` asks for. `left_bytes` is
+    /// What is next except making the request, which is what `None` asks for. `left_bytes` is
     /// the most that the request could be given beside what is allocated.
     fn go_on<W>(&mut self, stats: &mut Counters, left_bytes: u64) -> Option<Next<W, E>> {
         match std::mem::replace(&mut self.stage, Stage::Over) {

@@ -1,5 +1,5 @@
 //! [`StateMachine`]: what a [`Heap`](crate::Heap) and [`AsyncPools`](crate::AsyncPools) have in
-//! common, but for the way of a request and of a free.
+//! common, except the way of a request and of a free.
 
 use crate::broken::Broken;
 use crate::error::{FreeError, RecordStreamError, RequestError, StreamError};

@@ -12,8 +12,9 @@ use crate::holding::Holding;
 use crate::open_error::OpenError;
 use crate::primary::Primary;
 use crate::process;
-use crate::properties::{Access, PhysicalMemory, handle_bit};
+use crate::properties::{PhysicalMemory, handle_bit};
 use crate::sharing::Sharing;
+use crate::trial_memory::{Leftovers, TrialMemory};
 
 /// The granularity said of a device without virtual memory, where nothing is mapped.
 const USUAL_GRANULARITY_BYTES: u64 = 2 << 20;
@@ -94,12 +95,13 @@ impl CudaDevice {
         let plain = PhysicalMemory { ordinal: location, handle, is_rdma_capable: false };
         let is_promised = cuda.has_virtual_memory && has(Attribute::VirtualMemory);
         let has_virtual_memory = is_promised
-            && match try_out(cuda, plain) {
+            && match try_out(cuda, &primary.leftovers, plain) {
                 // A device that is full is no worse than others.
                 Err(failure) => failure.code() == ErrorCode::OutOfMemory,
                 Ok(()) => true,
             };
-        let works = |memory| has_virtual_memory && try_out(cuda, memory).is_ok();
+        let works =
+            |memory| has_virtual_memory && try_out(cuda, &primary.leftovers, memory).is_ok();
         let fabric = PhysicalMemory { handle: ShareableHandle::Fabric, ..plain };
         let posix_fd = PhysicalMemory { handle: ShareableHandle::PosixFd, ..plain };
         let shareable_handle = if has(Attribute::FabricHandle) && works(fabric) {
@@ -166,6 +168,11 @@ impl CudaDevice {
         self.call(call, work)
     }
 
+    /// Memory goes back, so what trials left may go with it. What is refused once more stays.
+    pub(crate) fn offer_leftovers(&self, cuda: &Cuda) {
+        let _ = self.primary.leftovers.offer_again(cuda);
+    }
+
     /// Refuses what the device has not; how the process ends goes before.
     pub(crate) fn supports(&self, call: Call, has: bool) -> Result<(), DriverError> {
         process::check().map_err(|code| DriverError::new(call, code))?;
@@ -187,23 +194,11 @@ impl fmt::Debug for CudaDevice {
 }
 
 /// Makes such memory, as little as can be, and does with it all that is ever done.
-fn try_out(cuda: &Cuda, memory: PhysicalMemory) -> Result<(), Failure> {
-    let bytes = cuda.granularity_bytes(memory)?;
-    let address = cuda.reserve(bytes, 0)?;
-    let mapped = |handle| {
-        cuda.map(address, bytes, handle)?;
-        let opened = cuda.set_access(address, bytes, &[Access::of(memory.ordinal)]);
-        // Nobody was told of it, so nobody uses it.
-        let unmapped = cuda.unmap(address, bytes);
-        opened.and(unmapped)
-    };
-    let tried = cuda.create(bytes, memory).and_then(|handle| {
-        let mapped = mapped(handle);
-        let released = cuda.release(handle);
-        mapped.and(released)
-    });
-    let unreserved = cuda.unreserve(address, bytes);
-    tried.and(unreserved)
+fn try_out(cuda: &Cuda, leftovers: &Leftovers, memory: PhysicalMemory) -> Result<(), Failure> {
+    let mut trial = TrialMemory::default();
+    let tried = trial.make(cuda, memory).and_then(|()| trial.map(cuda, memory.ordinal));
+    // Nobody was told of it, so nobody uses it.
+    tried.and(leftovers.give_back(cuda, trial))
 }
 
 /// The best handle that pools can be shared by, no better than the device's.

@@ -45,7 +45,9 @@ impl Driver for CudaDevice {
     }
 
     fn release(&self, handle: Handle) -> Result<()> {
-        self.call_virtual(Call::Release, |cuda| cuda.release(handle.0))
+        self.call_virtual(Call::Release, |cuda| {
+            cuda.release(handle.0).inspect(|()| self.offer_leftovers(cuda))
+        })
     }
 
     fn map(&self, address: u64, bytes: u64, handle: Handle) -> Result<()> {
@@ -81,7 +83,7 @@ impl Driver for CudaDevice {
     }
 
     fn free(&self, address: u64) -> Result<()> {
-        self.call(Call::Free, |cuda| cuda.free(address))
+        self.call(Call::Free, |cuda| cuda.free(address).inspect(|()| self.offer_leftovers(cuda)))
             .map_err(|error| error.with_figures(0, address))
     }
 
@@ -148,7 +150,9 @@ impl Driver for CudaDevice {
     }
 
     fn hold(&self, streams: &[Stream]) -> Result<Hold> {
-        self.call_virtual(Call::Hold, |cuda| self.holding.hold(cuda, streams))
+        self.call_virtual(Call::Hold, |cuda| {
+            self.holding.hold(cuda, &self.primary.leftovers, streams)
+        })
     }
 
     fn let_go(&self, hold: Hold) {

@@ -104,9 +104,19 @@ impl Tools {
 
     /// Waits until all copies are complete: not forever, since streams may be held meanwhile.
     pub(crate) fn finish_copies(self, cuda: &Cuda) -> Result<(), Failure> {
-        wait_until(Instant::now() + COPIES, || cuda.is_idle(self.copies))?;
-        cuda.synchronize_stream(self.copies)
+        finish(cuda, self.copies)
     }
+
+    /// The stream of copies.
+    pub(crate) const fn copies(self) -> u64 {
+        self.copies
+    }
+}
+
+/// Waits until the copies on a stream are complete, for as long as copies may take.
+pub(crate) fn finish(cuda: &Cuda, copies: u64) -> Result<(), Failure> {
+    wait_until(Instant::now() + COPIES, || cuda.is_idle(copies))?;
+    cuda.synchronize_stream(copies)
 }
 
 /// Asks again and again, until a time.

@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::gate::{LEGACY, Tools};
 use crate::properties::PhysicalMemory;
 use crate::trial;
+use crate::trial_memory::Leftovers;
 
 /// What is known of a device, and what it has.
 #[derive(Default)]
@@ -32,7 +33,12 @@ impl State {
     }
 
     /// Finds out, once, what the device can do. One that is full or busy says nothing.
-    fn find_out(&mut self, cuda: &Cuda, memory: PhysicalMemory) -> Result<(), Failure> {
+    fn find_out(
+        &mut self,
+        cuda: &Cuda,
+        leftovers: &Leftovers,
+        memory: PhysicalMemory,
+    ) -> Result<(), Failure> {
         if self.works.is_some() {
             return Ok(());
         }
@@ -40,7 +46,7 @@ impl State {
             Some(tools) => tools,
             None => *self.tools.insert(Tools::new(cuda)?),
         };
-        let works = trial::try_out(cuda, memory, tools, &mut self.number)?;
+        let works = trial::try_out(cuda, leftovers, memory, tools, &mut self.number)?;
         self.works = Some(works);
         Ok(())
     }
@@ -58,13 +64,18 @@ impl Holding {
     }
 
     /// Holds these streams and the context's default one.
-    pub(crate) fn hold(&self, cuda: &Cuda, streams: &[Stream]) -> Result<Hold, Failure> {
+    pub(crate) fn hold(
+        &self,
+        cuda: &Cuda,
+        leftovers: &Leftovers,
+        streams: &[Stream],
+    ) -> Result<Hold, Failure> {
         check_captures(cuda, streams)?;
         let mut state = self.state.lock();
         if state.is_held {
             return Err(Failure { number: Failure::NOT_READY, name: "CUDA_ERROR_NOT_READY" });
         }
-        state.find_out(cuda, self.memory)?;
+        state.find_out(cuda, leftovers, self.memory)?;
         let tools = state.working()?;
         // The default stream first: one that it waits for would wait for it, were it held before.
         // What waits for the default stream stands still with it.

@@ -7,7 +7,7 @@
 //! Keeps three promises: no CUDA call is made once process exit began or in a forked child (P6);
 //! the calling thread's current context is after every call what it was before; nothing panics.
 //! Bottom first: `process`, `failure`, `calls` (the only one that calls cudarc's functions),
-//! `current`, `primary`, `sharing`, `gate`, `trial`, `holding`, `device`, `driver`.
+//! `current`, `gate`, `trial_memory`, `primary`, `sharing`, `trial`, `holding`, `device`, `driver`.
 
 mod calls;
 mod current;
@@ -22,6 +22,7 @@ mod process;
 mod properties;
 mod sharing;
 mod trial;
+mod trial_memory;
 
 pub use device::{CudaDevice, CudaOptions, device_count};
 pub use open_error::OpenError;

@@ -17,6 +17,7 @@ use crate::current::Current;
 use crate::failure::Failure;
 use crate::open_error::OpenError;
 use crate::process;
+use crate::trial_memory::Leftovers;
 
 /// What all users of a device in this process share.
 pub(crate) struct Primary {
@@ -28,6 +29,8 @@ pub(crate) struct Primary {
     is_reset: AtomicBool,
     /// The other devices on whose streams memory of this one was seen to be used.
     visitors: Mutex<Vec<&'static Primary>>,
+    /// What trials made and the driver did not take back.
+    pub(crate) leftovers: Leftovers,
 }
 
 /// One for each device that was opened, and one more for each reset after which it was again.
@@ -63,6 +66,7 @@ impl Primary {
             id,
             is_reset: AtomicBool::new(false),
             visitors: Mutex::default(),
+            leftovers: Leftovers::default(),
         }));
         primaries.push(primary);
         Ok(primary)

@@ -12,18 +12,11 @@ use drystone_driver::{ErrorCode, Relaxed};
 use crate::calls::Cuda;
 use crate::failure::Failure;
 use crate::gate::{LEGACY, Tools};
-use crate::properties::{Access, PhysicalMemory};
+use crate::properties::PhysicalMemory;
+use crate::trial_memory::{Leftovers, TrialMemory};
 
 /// How long calls that map memory may take while streams wait: else they wait for them, too.
 const TRIAL: Duration = Duration::from_millis(200);
-
-/// What is tried: everything that takes a stream or memory to make is there before, and goes after.
-struct Objects {
-    bytes: u64,
-    handle: u64,
-    address: u64,
-    stream: u64,
-}
 
 /// Whether memory is mapped, opened, copied and unmapped while streams wait. Holds take numbers
 /// after this one.
@@ -31,6 +24,7 @@ struct Objects {
 /// Errors: the device is full, or busy, which says nothing of it.
 pub(crate) fn try_out(
     cuda: &Cuda,
+    leftovers: &Leftovers,
     memory: PhysicalMemory,
     tools: Tools,
     number: &mut u32,
@@ -43,11 +37,12 @@ pub(crate) fn try_out(
     let Ok(_relaxed) = Relaxed::enter(cuda) else {
         return Err(Failure { number: Failure::NOT_READY, name: "CUDA_ERROR_NOT_READY" });
     };
-    let tried = Objects::new(cuda, memory).and_then(|objects| {
-        let tried = objects.hold_and_map(cuda, memory, tools, number);
-        let given_back = objects.give_back(cuda);
-        tried.and_then(|works| given_back.map(|()| works))
-    });
+    // No more is taken while the driver keeps what it was offered.
+    leftovers.offer_again(cuda)?;
+    let mut trial = TrialMemory::default();
+    let tried = hold_and_map(&mut trial, cuda, memory, tools, number);
+    let given_back = leftovers.give_back(cuda, trial);
+    let tried = tried.and_then(|works| given_back.map(|()| works));
     match tried {
         Err(failure) if matches!(failure.code(), ErrorCode::OutOfMemory | ErrorCode::NotReady) => {
             Err(failure)
@@ -56,87 +51,55 @@ pub(crate) fn try_out(
     }
 }
 
-impl Objects {
-    fn new(cuda: &Cuda, memory: PhysicalMemory) -> Result<Self, Failure> {
-        let bytes = cuda.granularity_bytes(memory)?;
-        let handle = cuda.create(bytes, memory)?;
-        let address = cuda.reserve(bytes, 0);
-        let stream = address.and_then(|_| cuda.create_stream());
-        match (address, stream) {
-            (Ok(address), Ok(stream)) => Ok(Self { bytes, handle, address, stream }),
-            (address, stream) => {
-                let _ = cuda.release(handle);
-                let _ = address.and_then(|address| cuda.unreserve(address, bytes));
-                stream.and(address).and(Err(Failure { number: Failure::NOT_SUPPORTED, name: "" }))
-            }
+/// All that takes a stream or memory to make is made before anything is held.
+fn hold_and_map(
+    trial: &mut TrialMemory,
+    cuda: &Cuda,
+    memory: PhysicalMemory,
+    tools: Tools,
+    number: &mut u32,
+) -> Result<bool, Failure> {
+    trial.make(cuda, memory)?;
+    let stream = trial.make_stream(cuda)?;
+    for streams in [&[stream][..], &[LEGACY, stream]] {
+        *number = number.wrapping_add(1);
+        if !map_beside(trial, cuda, memory, tools, (*number, streams))? {
+            return Ok(false);
         }
     }
+    Ok(true)
+}
 
-    fn hold_and_map(
-        &self,
-        cuda: &Cuda,
-        memory: PhysicalMemory,
-        tools: Tools,
-        number: &mut u32,
-    ) -> Result<bool, Failure> {
-        for streams in [&[self.stream][..], &[LEGACY, self.stream]] {
-            *number = number.wrapping_add(1);
-            if !self.map_beside(cuda, memory, tools, (*number, streams))? {
-                return Ok(false);
+/// Maps, copies and unmaps memory while streams wait. Whether that took no longer than it may: a
+/// thread lets them go after that time.
+fn map_beside(
+    trial: &mut TrialMemory,
+    cuda: &Cuda,
+    memory: PhysicalMemory,
+    tools: Tools,
+    (number, streams): (u32, &[u64]),
+) -> Result<bool, Failure> {
+    let is_done = AtomicBool::new(false);
+    let tried = thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let begun = Instant::now();
+            while !is_done.load(Ordering::Acquire) && begun.elapsed() < TRIAL {
+                thread::sleep(Duration::from_micros(100));
             }
-        }
-        Ok(true)
-    }
-
-    /// Maps, copies and unmaps memory while streams wait. Whether that took no longer than it may:
-    /// a thread lets them go after that time.
-    fn map_beside(
-        &self,
-        cuda: &Cuda,
-        memory: PhysicalMemory,
-        tools: Tools,
-        (number, streams): (u32, &[u64]),
-    ) -> Result<bool, Failure> {
-        let (bytes, address) = (self.bytes, self.address);
-        let is_done = AtomicBool::new(false);
-        let tried = thread::scope(|scope| {
-            let watch = scope.spawn(|| {
-                let begun = Instant::now();
-                while !is_done.load(Ordering::Acquire) && begun.elapsed() < TRIAL {
-                    thread::sleep(Duration::from_micros(100));
-                }
-                tools.let_go(number);
-                is_done.load(Ordering::Acquire)
-            });
-            let tried = tools.hold(cuda, number, streams).map(|()| {
-                let mapped = cuda.map(address, bytes, self.handle);
-                let copied = mapped.and_then(|()| {
-                    cuda.set_access(address, bytes, &[Access::of(memory.ordinal)])?;
-                    tools.copy(cuda, address + bytes / 2, address, 512)?;
-                    tools.finish_copies(cuda)
-                });
-                (mapped, copied.and_then(|()| cuda.unmap(address, bytes)))
-            });
-            is_done.store(true, Ordering::Release);
-            let is_quick = watch.join().unwrap_or(false);
-            tried.map(|(mapped, unmapped)| (mapped, unmapped, is_quick))
+            tools.let_go(number);
+            is_done.load(Ordering::Acquire)
         });
-        let (mapped, unmapped, is_quick) = tried?;
-        if mapped.is_ok() && unmapped.is_err() {
-            // A copy that stood behind a stream that was held comes to an end now.
-            tools.finish_copies(cuda)?;
-            cuda.unmap(address, bytes)?;
-        }
-        match unmapped {
-            Err(failure) if failure.code() == ErrorCode::OutOfMemory => Err(failure),
-            unmapped => Ok(is_quick && unmapped.is_ok()),
-        }
-    }
-
-    fn give_back(&self, cuda: &Cuda) -> Result<(), Failure> {
-        let released = cuda.release(self.handle);
-        let unreserved = cuda.unreserve(self.address, self.bytes);
-        let finished = cuda.synchronize_stream(self.stream);
-        released.and(unreserved).and(finished).and(cuda.destroy_stream(self.stream))
+        let tried = tools.hold(cuda, number, streams).map(|()| {
+            trial.map(cuda, memory.ordinal)?;
+            trial.copy(cuda, tools)?;
+            trial.unmap(cuda)
+        });
+        is_done.store(true, Ordering::Release);
+        let is_quick = watch.join().unwrap_or(false);
+        tried.map(|worked| (worked, is_quick))
+    });
+    match tried? {
+        (Err(failure), _) if failure.code() == ErrorCode::OutOfMemory => Err(failure),
+        (worked, is_quick) => Ok(is_quick && worked.is_ok()),
     }
 }

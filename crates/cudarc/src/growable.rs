@@ -122,7 +122,7 @@ impl<T> Growable<T> {
         Ok(())
     }
 
-    /// Grows over all that is left of the device but for so many bytes, which are everything
+    /// Grows over all that is left of the device except so many bytes, which are everything
     /// else's: see [`drystone::Growable::commit_rest`]. Returns how many elements there are then.
     ///
     /// # Errors

@@ -12,7 +12,8 @@ use crate::options::{Backend, Options};
 pub enum BuildError {
     /// The backend asked for needs virtual memory management, which the device has not.
     #[error(
-        "device {ordinal} has no virtual memory management; use backend:malloc or backend:auto"
+        "device {ordinal} has no virtual memory management, which backend:vmm and memory that \
+         grows need; backend:malloc and backend:auto do without"
     )]
     NoVirtualMemory {
         /// The device.

@@ -41,7 +41,7 @@ impl From<RequestError> for ReserveError {
 ///
 /// # Streams and graphs
 /// It is used in the order of its stream, which each growth asks about: it lives as long, or is
-/// retired, and the memory only shrinks. Other streams are told of by
+/// retired, and the memory only shrinks. Other streams are reported by
 /// [`record_stream`](Self::record_stream), those that launch a graph over it, too. A graph may use
 /// whatever is before the front when it runs: what was there when it was captured stays there.
 #[must_use = "dropping it frees the memory"]
@@ -188,7 +188,7 @@ impl Growable {
         Ok(())
     }
 
-    /// Moves the front forward over all that is left of the device, and within the limit, but for
+    /// Moves the front forward over all that is left of the device, and within the limit, except
     /// a margin, which is what everything else may ask for in all beside what is in use now. Called
     /// once weights are loaded and graphs are captured. Returns the bytes it has then.
     ///

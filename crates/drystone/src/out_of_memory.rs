@@ -44,7 +44,7 @@ pub struct OutOfMemory {
     pub largest_free_bytes: u64,
     /// In live blocks of private pools.
     pub private_allocated_bytes: u64,
-    /// Free in private pools, such as a graph's, but for the pool asked: none of it serves others.
+    /// Free in private pools, such as a graph's, except the pool asked: none of it serves others.
     pub private_free_bytes: u64,
     /// Free in the pool asked, where that is a private one: its memory stays where it is.
     pub own_free_bytes: u64,

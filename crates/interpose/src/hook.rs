@@ -63,7 +63,7 @@ macro_rules! tries {
     };
 }
 
-/// What is done where ours do not serve, but for hooks of both modes.
+/// What is done where ours do not serve, except hooks of both modes.
 macro_rules! unless_serving {
     (both => $otherwise:expr) => {};
     (=> $otherwise:expr) => {

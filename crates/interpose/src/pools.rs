@@ -170,7 +170,7 @@ pub(crate) fn gave(pool: usize, address: u64) {
     }
 }
 
-/// A block is about to be taken back. Returns the pool that it was asked for of, but for the
+/// A block is about to be taken back. Returns the pool that it was asked for of, except the
 /// default one.
 #[inline]
 pub(crate) fn takes(address: u64) -> Option<usize> {

@@ -138,7 +138,19 @@ parts! {
     b55_at_exit_nothing_is_given_back: "exit";
 }
 
+/// It chooses its devices by itself, so it asks the driver for nothing before.
+#[test]
+fn p4_every_function_may_fail_on_every_device() {
+    if let Some(program) = Program::new("driver/every_call_fails.c", &["-DWAY=0", "-lcuda"]) {
+        program.passes(Some(library()), FORGIVING);
+    }
+}
+
 #[test]
 fn every_program_is_run() {
-    all_are_run("driver", FILES, &["driver.h", "record_reset.c", "refused.c"]);
+    all_are_run(
+        "driver",
+        FILES,
+        &["driver.h", "record_reset.c", "every_call_fails.c", "refused.c"],
+    );
 }

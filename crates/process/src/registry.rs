@@ -95,7 +95,7 @@ fn open(ordinal: c_int) -> Result<&'static Device, Failure> {
     let driver = (given.open_driver)(index as u32, &options)?;
     let device = Box::new(Device::new(index as u32, driver, &options)?);
     record::begin(&device.allocator, device.ordinal)?;
-    // Programs copy between devices without a word to an allocator of this kind, and mapped memory
+    // Programs copy between devices silently to an allocator of this kind, and mapped memory
     // is closed to all that it was not opened to. So this comes before anybody finds the device.
     for other in in_use() {
         open_to(&device, other);

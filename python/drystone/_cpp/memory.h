@@ -233,7 +233,10 @@ inline void Allocator::refuse(
     c10::DeviceGuard guard({c10::DeviceType::CUDA, device.index});
     // A capture may forbid the question to a restricted thread.
     cuda::CUDAStreamCaptureModeGuard relaxed(cudaStreamCaptureModeRelaxed);
-    (void)cudaMemGetInfo(&free_bytes, &total_bytes);
+    if (cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess) {
+      // Else the next kernel would be blamed for it.
+      (void)cudaGetLastError();
+    }
   }
   auto allowed_bytes = static_cast<size_t>(device.fraction * static_cast<double>(total_bytes));
   if (is_rejecting() && stats.allocated_bytes.current + request.bytes > allowed_bytes) {

@@ -100,7 +100,7 @@ impl Heap {
                 self.pools.of(list).end_segment_plan();
                 // What a program names as room may be any size: others' may be had still.
                 if !self.pools.is_growing(list) {
-                    self.headroom.note_addresses(true);
+                    self.headroom.note_refused_addresses();
                 }
             }
             Intent::Malloc { request, bytes } => {
@@ -251,7 +251,7 @@ impl Heap {
             }
             SegmentKind::Mapped => {
                 self.vm.remove_segment(ix);
-                self.headroom.note_addresses(false);
+                self.headroom.note_given_back_addresses();
             }
         }
         self.stats.all.segments.take(1);

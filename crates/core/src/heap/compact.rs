@@ -30,7 +30,7 @@ pub(super) struct Compaction<'a> {
 impl Heap {
     /// From now on live memory moves by itself: handles in use in part are no loss.
     pub const fn expect_moves(&mut self) {
-        self.headroom.config.moves = true;
+        self.headroom.config.moves = self.headroom.config.remaps;
     }
 
     /// Plans the next step towards so many bytes for a request, with room for the next move beside

@@ -33,7 +33,7 @@ pub(super) enum Whose {
     GivenUp,
     /// All that is free in open pools.
     All,
-    /// That, and what blocks that grow have given up, but for the one that wants it.
+    /// That, and what blocks that grow have given up, except the one that wants it.
     AllFor(ListIx),
 }
 

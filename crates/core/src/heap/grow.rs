@@ -11,9 +11,11 @@ use super::{Heap, Outcome};
 use crate::counters::Counters;
 use crate::error::RequestError;
 use crate::fence::StreamOrder;
-use crate::headroom::{self, Look};
+use crate::headroom::{self, Look, Room};
+use crate::id::ListIx;
 use crate::plan::{Intent, Plan, Request, Reuse, Step};
 use crate::policy::{self, CrossStream, SegmentKind};
+use crate::reservation::Reserved;
 use crate::size::SizeError;
 use crate::space::unmapped::GrowthPoint;
 use crate::vm::donors::Donors;
@@ -84,10 +86,10 @@ impl Heap {
             if let Some(outcome) = self.remap(request, &donors) {
                 return Ok(outcome);
             }
-            // Where generous reservations are refused, memory is created rather than a small range
-            // reserved for one remap.
+            // Where all but small reservations are refused, memory is created rather than a small
+            // range reserved for one remap.
             let lacks_windows = self.search(request).unmapped_window().is_none();
-            if lacks_windows && !self.headroom.lacks_addresses() {
+            if lacks_windows && self.headroom.room() != Room::Needed {
                 return Ok(Outcome::Plan(self.plan_reservation(request, true)?));
             }
         }
@@ -233,10 +235,11 @@ impl Heap {
         is_window: bool,
     ) -> Result<Plan, RequestError> {
         let class = self.space.list(request.list).class;
+        let reserved = reserved_addresses(self, request.list, is_window);
         let room = if is_window { policy::last_handle_beyond_bytes(false) } else { 0 };
         let bytes = request.bytes.checked_add(room);
         let bytes = bytes
-            .and_then(|bytes| self.headroom.reservation_bytes(class, bytes))
+            .and_then(|bytes| self.headroom.reservation_bytes(class, bytes, reserved))
             .ok_or(SizeError::TooLarge { bytes: request.requested })?;
         self.pools.of(self.space.list(request.list)).planned_segments += 1;
         Ok(Plan {
@@ -244,4 +247,20 @@ impl Heap {
             intent: Intent::Reserve { list: request.list, bytes, is_window },
         })
     }
+}
+
+/// The addresses that are reserved, and those of a list for homes or for windows.
+fn reserved_addresses(heap: &Heap, list: ListIx, is_window: bool) -> Reserved {
+    let mut reserved = Reserved::default();
+    for (_, segment) in heap.space.segments.iter() {
+        let of = heap.space.list(segment.list);
+        if of.kind == SegmentKind::Plain || heap.pools.is_growing(of) {
+            continue;
+        }
+        reserved.all_bytes += segment.bytes;
+        if segment.list == list && segment.is_window == is_window {
+            reserved.own_bytes += segment.bytes;
+        }
+    }
+    reserved
 }

@@ -126,10 +126,15 @@ impl Heap {
                 // What is undone was given all the same.
                 let undone = failure.in_effect.min(failure.failed_at)..failure.failed_at;
                 let given_bytes = plan::created(&plan.steps[undone]).sum();
+                let room = self.headroom.room();
                 self.abandon(plan, failure.in_effect);
-                let is_news = lack == Lack::Granules
-                    && failure.is_out_of_memory
-                    && self.headroom.note_refused(&self.stats, given_bytes);
+                let is_news = match lack {
+                    Lack::Granules if failure.is_out_of_memory => {
+                        self.headroom.note_refused(&self.stats, given_bytes)
+                    }
+                    Lack::Addresses => self.headroom.room() != room,
+                    _ => false,
+                };
                 miss.fail(lack, is_news, failure);
             }
         }
@@ -152,14 +157,15 @@ impl<E> Miss<E> {
         };
     }
 
-    /// A plan failed, for lack of this. `is_news`: less is left than was known.
+    /// A plan failed, for lack of this. `is_news`: less is left than was known, or asked for from
+    /// now on.
     fn fail(&mut self, lack: Lack, is_news: bool, failure: Failure<E>) {
         self.stage = match std::mem::replace(&mut self.stage, Stage::Trying) {
             // Why there was something to evict, counts.
             Stage::Evicting(refusal) => Stage::Refused(refusal),
             _ => match lack {
                 Lack::Order | Lack::LargeHandles => Stage::Trying,
-                Lack::Addresses if !self.was_refused_addresses => {
+                Lack::Addresses if is_news || !self.was_refused_addresses => {
                     self.was_refused_addresses = true;
                     Stage::Trying
                 }

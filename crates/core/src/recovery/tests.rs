@@ -248,12 +248,15 @@ fn reserved_bytes(plan: &Plan) -> u64 {
 }
 
 #[test]
-fn b53_a_refused_reservation_is_made_smaller_once() {
+fn b53_a_refused_reservation_is_made_smaller_until_it_is_what_is_needed() {
     let mut heap = heap(u64::MAX);
     let mut miss = miss(&mut heap, Captured::Own);
     let generous = plan(&mut heap, &mut miss);
     assert_eq!(reserved_bytes(&generous), 1 << 30);
     heap.carried_out(&mut miss, generous, Err(refused(true, 0)));
+    let fewer = plan(&mut heap, &mut miss);
+    assert_eq!(reserved_bytes(&fewer), 32 * MIB);
+    heap.carried_out(&mut miss, fewer, Err(refused(true, 0)));
     let least = plan(&mut heap, &mut miss);
     assert_eq!(reserved_bytes(&least), 4 * MIB);
     heap.carried_out(&mut miss, least, Err(refused(true, 0)));

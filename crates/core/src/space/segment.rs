@@ -115,7 +115,7 @@ impl Segments {
         table.filter_map(|(i, segment)| Some((SegmentIx(i as u32), segment.as_ref()?)))
     }
 
-    /// All segments in address order, but for withdrawn ones.
+    /// All segments in address order, except withdrawn ones.
     pub(crate) fn in_address_order(&self) -> impl Iterator<Item = (SegmentIx, &Segment)> {
         self.by_address.values().map(|&index| (SegmentIx(index), &self[SegmentIx(index)]))
     }

@@ -128,7 +128,7 @@ impl Allocator {
     /// Makes no driver call.
     ///
     /// # Errors
-    /// As [`allocate_raw`](Self::allocate_raw), but for a lack of memory.
+    /// As [`allocate_raw`](Self::allocate_raw), except a lack of memory.
     pub fn allocate_at(
         &self,
         pool: PoolId,

@@ -270,7 +270,7 @@ impl Allocator {
         self.engine.check_context()
     }
 
-    /// Where memory comes from, but for pools that say otherwise.
+    /// Where memory comes from, except pools that say otherwise.
     pub fn backend(&self) -> Backend {
         match &self.engine.backend {
             BackendState::AsyncPools(_) => Backend::Async,

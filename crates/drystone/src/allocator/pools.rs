@@ -205,7 +205,7 @@ impl Allocator {
 
     /// Runs something, the beginning of a capture say, while no memory moves between allocator and
     /// device: requests that miss and trims of other threads wait for it. It must not use the
-    /// allocator but for what its own free list serves.
+    /// allocator except what its own free list serves.
     ///
     /// # Errors
     /// The caller is a callback on mappings or a provider of memory of this allocator, and memory

@@ -53,7 +53,7 @@ impl PoolsDevice<'_> {
             pools.deferred_frees(|stream| brought == Some(stream) || lasting.contains(&stream))
         });
         let blocks = blocks.map_err(poisoned(Call::FreeAsync))?;
-        // Each is tried, whatever becomes of those before it, but for the end of everything.
+        // Each is tried, whatever becomes of those before it, except the end of everything.
         for block in blocks {
             if end.is_some() {
                 let _ = self.pools.change(|pools| pools.finish_free(block, false));

@@ -37,7 +37,7 @@ pub(crate) fn trim_once(
     heap: &StateLock<Heap>,
     plan: &mut dyn FnMut(&mut Heap) -> Option<Plan>,
 ) -> Result<Option<u64>, TrimError> {
-    // A capture may have begun since the last plan, without a word.
+    // A capture may have begun since the last plan, silently.
     executor.refuse_in_capture(Call::Free).map_err(TrimError::before_anything)?;
     let planned = heap.change(|heap| (heap.stats().all.reserved_bytes, plan(heap)));
     let planned = planned.map_err(poisoned(Call::Free)).map_err(TrimError::before_anything)?;

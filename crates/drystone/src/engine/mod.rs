@@ -9,11 +9,10 @@
 //! driver in this, and so is who is told of changes of mappings (`executor::observe`).
 //!
 //! `recover`: the way of a request that misses. `compact`: memory that moves, or not (`pause`).
-//! `giving`: memory back for other processes; `giving_back`: for other libraries, who are not let
-//! wait forever. `growing`: in place. `share`: for other processes, and theirs (`imports`).
-//! `streams`: which come and go; `marks`: what their calls do for others; `own_order`: what the
-//! program orders; `captures`: those that are told of. `waiting`: what has passed, and waiting until
-//! it has.
+//! `giving`: memory for other processes; `giving_back`: for other libraries. `growing`: in place.
+//! `share`: for other processes, and theirs (`imports`). `streams`: which come and go; `marks`:
+//! what their calls do for others; `own_order`: what the program orders; `captures`: those reported.
+//! `waiting`: what has passed, and waiting until it has.
 
 mod captures;
 pub(crate) mod compact;

@@ -115,7 +115,7 @@ impl Executor {
     }
 
     /// What waited for the end of a capture, once none is under way: to be performed again. Fences
-    /// of streams that may be gone stay, but for those of the stream that the call at hand brings.
+    /// of streams that may be gone stay, except those of the stream that the call at hand brings.
     pub(crate) fn after_capture(&self, brought: Option<StreamId>) -> Vec<Plan> {
         let is_none = self.until_capture_ends.lock().is_empty();
         if is_none || self.is_any_captured() {

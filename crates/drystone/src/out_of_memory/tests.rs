@@ -42,7 +42,7 @@ fn unused() -> OutOfMemory {
     OutOfMemory { allocated_bytes: 4 * GIB, ..sample() }
 }
 
-/// The same held elsewhere, but for 1 GiB.
+/// The same held elsewhere, except 1 GiB.
 fn outside() -> OutOfMemory {
     OutOfMemory { allocated_bytes: GIB, reserved_bytes: GIB, ..sample() }
 }

@@ -11,8 +11,8 @@
 //! `callbacks` (code of the program within the library), `giving_back` (to who was refused),
 //! `growable` (in place), `handles` (of programs that hold much), `passing` (streams that may
 //! vanish), `price` (time for memory), `questions` (about streams), `ranks` (two at once),
-//! `backends`, `threads`, `traces` (of real programs). Test names cite invariants (`i14_`),
-//! promises (`p4_`) and the bugs of other allocators they guard against (`b29_`).
+//! `addresses`, `backends`, `threads`, `traces` (of real programs). Test names cite invariants
+//! (`i14_`), promises (`p4_`) and the bugs of other allocators they guard against (`b29_`).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails fails its test")]
 
 mod altered;
@@ -25,6 +25,7 @@ mod setup;
 mod sim;
 mod simcuda;
 
+mod addresses;
 mod backends;
 mod behaviour;
 mod callbacks;

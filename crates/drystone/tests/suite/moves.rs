@@ -32,7 +32,7 @@ fn closed(config: SimConfig) -> (Program, SimDevice) {
     (program, device)
 }
 
-/// Fills the device but for what moves keep as room, so that nothing moves yet, and frees all but
+/// Fills the device except what moves keep as room, so that nothing moves yet, and frees all but
 /// one block of 3 MiB in each 16: those that stay.
 pub fn sparse(program: &Program, lane: Lane) -> Vec<Block> {
     let blocks = (0..(TOTAL - 96 * MIB) / (3 * MIB)).map(|_| program.allocate(lane, 3 * MIB));
@@ -59,7 +59,7 @@ pub fn moves(program: &Program) -> u64 {
     program.allocator.stats().moves
 }
 
-/// What fits beside what was kept, but for parts of granules.
+/// What fits beside what was kept, except parts of granules.
 pub fn rest(kept: &[Block]) -> u64 {
     let touched = |block: &Block| {
         (block.address + block.bytes).next_multiple_of(2 * MIB)

@@ -11,7 +11,7 @@ use crate::driver::{Handle, Place};
 use crate::hook::hooks;
 use crate::refused::Wanted;
 
-/// Functions that are the driver's but for that.
+/// Functions that are the driver's except that.
 macro_rules! drivers {
     ($(fn $name:ident $arguments:tt takes $wanted:expr;)*) => {
         hooks! { $(fn $name $arguments takes $wanted, in both |_, drivers| { drivers() })* }

@@ -78,7 +78,7 @@ impl SimDevice {
     pub(crate) fn lock_for(&self, stream: Stream) -> MutexGuard<'_, State> {
         let mut state = self.inner.state.lock();
         while state.is_held(stream) {
-            // What a gate waits for may come without a word.
+            // What a gate waits for may come silently.
             self.inner.let_go.wait_for(&mut state, Duration::from_micros(100));
         }
         state
@@ -141,6 +141,11 @@ impl SimDevice {
     /// The most physical memory that was ever in use at one time, in bytes.
     pub fn peak_physical_bytes(&self) -> u64 {
         self.inner.state.lock().memory.supply.peak_bytes()
+    }
+
+    /// Addresses that are reserved, in bytes.
+    pub fn reserved_address_bytes(&self) -> u64 {
+        self.inner.state.lock().memory.vm.reserved_address_bytes()
     }
 
     /// What has not been given back.

@@ -40,7 +40,7 @@ struct Block {
     bytes: u64,
     uses: Vec<Use>,
     pieces: Vec<Piece>,
-    /// How often it was written but for the first time.
+    /// How often it was written except the first time.
     writes: u64,
 }
 

@@ -111,7 +111,7 @@ impl SimDevice {
     /// Joins every stream of a capture to that on which it began, and ends it. Returns how long the
     /// captured work takes when replayed, in nanoseconds.
     ///
-    /// Errors: as [`end_capture`](Self::end_capture), but for 904.
+    /// Errors: as [`end_capture`](Self::end_capture), except 904.
     pub fn end_joined_capture(&self, origin: Stream) -> Result<u64, ErrorCode> {
         self.inner.state.lock().end_joined_capture(origin)
     }

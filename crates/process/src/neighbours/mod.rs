@@ -2,7 +2,7 @@
 //! is given to another that is refused memory, with no daemon: they meet on a *board* in shared
 //! memory, one for each device and user.
 //!
-//! Invariants: nothing is given back but for a wish of a process that lives, and no more than it
+//! Invariants: nothing is given back except a wish of a process that lives, and no more than it
 //! wishes, as far as units allow; a wish ends by its deadline, whatever became of whom it was made
 //! to; what is read from the board is somebody else's word, and believed for a figure at most.
 //!

@@ -20,7 +20,7 @@ pub struct Device {
     pub quirks: Quirks,
     /// What each driver call costs, unless that was measured.
     pub costs: Costs,
-    /// What was measured of a real device, but for its memory.
+    /// What was measured of a real device, except its memory.
     pub measured: Option<&'static Measured>,
     /// Whether the program's kernels are modelled.
     pub kernels: Kernels,

@@ -3,7 +3,7 @@
 //! Below it, bottom first: `stacks` (shared stacks of frames), `parts` (the snapshot and what it is
 //! made of), `marks` (annotations that tell more), `recording` (what a trace keeps of one). Reading
 //! and writing are `codec`'s.
-//! Invariant: what a reader takes in, a writer gives back, but for top-level keys other than those
+//! Invariant: what a reader takes in, a writer gives back, except top-level keys other than those
 //! that a [`Snapshot`] has a field for.
 
 mod marks;

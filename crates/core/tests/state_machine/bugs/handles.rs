@@ -86,7 +86,7 @@ fn a_window_with_gaps_that_no_handle_fits_is_passed_over() {
     }
     world.allocate(stream, 4 * GRANULE).unwrap();
     [long, singles].into_iter().for_each(|address| world.free(address));
-    // A window of large handles, but for its last granule, which is another's from then on.
+    // A window of large handles, except its last granule, which is another's from then on.
     let remapped = world.allocate(stream, 33 * GRANULE).unwrap();
     world.free(remapped);
     world.allocate(stream, 4 * GRANULE).unwrap();

@@ -207,7 +207,7 @@ impl World {
     }
 
     /// Whether a block of so many bytes may be served by memory of the other class: there is no
-    /// more, but for what a segment rounds up.
+    /// more, except what a segment rounds up.
     fn is_full(&self, bytes: u64) -> bool {
         let bytes = bytes + (32 << 20) + self.reserved_bytes() + self.planned_bytes();
         bytes > self.heap.config().limit_bytes.min(self.device.capacity_bytes)

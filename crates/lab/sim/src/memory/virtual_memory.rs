@@ -342,6 +342,11 @@ impl VirtualMemory {
         self.reservations.len()
     }
 
+    /// Addresses that are reserved, in bytes.
+    pub(crate) fn reserved_address_bytes(&self) -> u64 {
+        self.reservations.values().map(|reservation| reservation.bytes).sum()
+    }
+
     pub(crate) fn handles(&self) -> usize {
         self.handles.len()
     }

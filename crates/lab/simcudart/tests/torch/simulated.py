@@ -77,6 +77,22 @@ def counted(function):
     return statistics()["counted"].get(function, 0)
 
 
+def configure(text):
+    """Changes the environment's settings for this process, before anything else is called."""
+    assert _driver.simcuda_configure(text.encode()) == 0
+
+
+def fail(function, error, nth=1, for_ever=False, device=0):
+    """Makes the nth call of a function from now on fail, and every later one if for ever."""
+    done = _driver.simcuda_fail(
+        device, function.encode(), ctypes.c_uint64(nth), int(for_ever), error)
+    assert done == 0, f"simcuda_fail: {done}"
+
+
+def clear_faults(device=0):
+    assert _driver.simcuda_clear_faults(device) == 0
+
+
 def _text(ask):
     size = ask(None, ctypes.c_uint64(0)) + 4096
     room = ctypes.create_string_buffer(size)

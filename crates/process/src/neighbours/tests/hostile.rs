@@ -1,4 +1,4 @@
-//! Boards that are not what they seem: whatever is in them, nothing is given back but for a wish,
+//! Boards that are not what they seem: whatever is in them, nothing is given back except a wish,
 //! and every call ends.
 
 use std::fs;
@@ -88,7 +88,7 @@ fn fill(board: &Board, from: usize, words: &[u64]) {
 }
 
 /// A process that lives and writes anything at all to every slot, all the time: who asks and who
-/// serves end in time, and are as before but for what such a wish may have taken.
+/// serves end in time, and are as before except what such a wish may have taken.
 #[test]
 fn a_neighbour_that_writes_anything_harms_nobody() {
     let folder = Folder::new("wild");

@@ -30,7 +30,7 @@ fn the_page_needs_nothing_but_itself() {
         let reserved = run["curve"]["reserved"].as_array().unwrap();
         let peak = reserved.iter().filter_map(serde_json::Value::as_u64).max();
         assert_eq!(peak, run["peak_reserved_bytes"].as_u64());
-        // The blocks of the map add up to what the allocator held, but for the driver's own pool,
+        // The blocks of the map add up to what the allocator held, except the driver's own pool,
         // whose map nobody sees.
         let layout = &run["layout"];
         if run["allocator"] == "torch-async" {
