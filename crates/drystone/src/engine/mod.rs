@@ -11,8 +11,8 @@
 //! `recover`: the way of a request that misses. `compact`: memory that moves, or not (`pause`).
 //! `giving`: memory for other processes; `giving_back`: for other libraries. `growing`: in place.
 //! `share`: for other processes, and theirs (`imports`). `streams`: which come and go; `marks`:
-//! what their calls do for others; `own_order`: what the program orders; `captures`: those reported.
-//! `waiting`: what has passed, and waiting until it has.
+//! what their calls do for others; `own_order`: what the program orders; `captures`: those that
+//! are known. `waiting`: what has passed, and waiting until it has.
 
 mod captures;
 pub(crate) mod compact;
