@@ -143,7 +143,8 @@ fn what_is_kept_for_a_limit_is_asked_of_nobody() {
     assert!(second.allocate(200).is_err());
     assert_eq!(first.held(), 1024);
     assert!(second.allocate(100).is_ok());
-    assert_eq!(first.held(), 924);
+    // Whole handles, of a sixteenth of the device at most.
+    assert!((1024 - 128..=1024 - 100).contains(&first.held()), "{}", first.held());
 }
 
 #[test]
