@@ -30,6 +30,24 @@ PROGRAM = """
             print(json.dumps(str(error)))
 """
 
+# The first frees three quarters of the device; a library in the second asks the driver for half.
+LIBRARY = """
+    import ctypes, json, subprocess, sys, torch
+    free, total = torch.cuda.mem_get_info()
+    if len(sys.argv) == 1:
+        block = torch.empty(total * 3 // 4, dtype=torch.uint8, device="cuda")
+        del block
+        second = subprocess.run([sys.executable, __file__, "second"], capture_output=True, text=True)
+        assert second.returncode == 0, second.stderr
+        print(second.stdout.strip())
+    else:
+        torch.empty(1, device="cuda")
+        address, driver = ctypes.c_void_p(), ctypes.CDLL("libcuda.so.1")
+        answers = [driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size))
+                   for size in (total // 2, total)]
+        print(json.dumps(answers))
+"""
+
 TOLD = """
     import json, sys, torch, drystone
     kept = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
@@ -72,6 +90,9 @@ class Neighbours(unittest.TestCase):
         path.write_text(textwrap.dedent(program))
         return answer(sys.executable, "-B", "-m", "drystone", *flags, str(path),
                       SIMCUDA_CONF=self.device, DRYSTONE_BOARD=str(self.folder), **changes)
+
+    def test_libraries_of_another_process_get_it_too(self):
+        self.assertEqual(self.answer(LIBRARY), [0, 2])
 
     def test_what_one_process_holds_unused_serves_another_on_either_route(self):
         for route in ("compiled", "plugin"):

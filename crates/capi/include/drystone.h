@@ -286,7 +286,7 @@ struct drystone_block {
 extern "C" {
 #endif // __cplusplus
 
-/** The version as text, such as "0.1.0". Valid for ever. */
+/** The version as text, such as "0.1.0". Valid forever. */
 const char *drystone_version(void);
 
 /**
@@ -303,7 +303,7 @@ int drystone_abi_version(void);
 
 /**
  * The name of a status, such as "DRYSTONE_STATUS_OUT_OF_MEMORY"; "unknown status" for a number
- * that is none. Valid for ever, never null.
+ * that is none. Valid forever, never null.
  */
 const char *drystone_status_name(int status);
 
@@ -402,7 +402,7 @@ enum drystone_status drystone_record_use(void *ptr, struct CUstream_st *stream);
 
 /**
  * Says of a stream, before its first use here, that it is there until `drystone_retire_stream`, or
- * for ever: the driver may be asked about it at any time, and memory goes between such streams
+ * forever: the driver may be asked about it at any time, and memory goes between such streams
  * sooner. Any other stream is asked by those calls alone that are given it.
  *
  * Statuses: INVALID_DEVICE, UNKNOWN_STREAM, BAD_OPTION, NO_DRIVER, DRIVER_ERROR, EXITING, FORKED.
@@ -465,7 +465,7 @@ enum drystone_status drystone_growable_grow_to(void *ptr, size_t bytes);
 enum drystone_status drystone_growable_shrink_to(void *ptr, size_t bytes);
 
 /**
- * Moves the end forward over all that is left of the device, and within the limit, but for
+ * Moves the end forward over all that is left of the device, and within the limit, except
  * `margin_bytes`, which is what everything else may ask for in all beside what is in use now: once
  * weights are loaded and graphs are captured. Gives back what is unused first, and waits until the
  * device is idle. Writes how many bytes it has then to `bytes`, if that is not null.
@@ -835,7 +835,7 @@ enum drystone_status drystone_stream_created(int device, const void *stream);
  * Says that every stream which may use Drystone's memory is told of by `drystone_stream_created`
  * from now on, or by a request or a use, and none has been there before. From then on live memory
  * may get other memory behind its addresses, by itself: see `docs/inside/remap.md`. A stream that
- * was met otherwise, and may end without a word, forbids it for as long as it is known.
+ * was met otherwise, and may end silently, forbids it for as long as it is known.
  *
  * Statuses: EXITING, FORKED. Any thread.
  */
@@ -845,7 +845,7 @@ enum drystone_status drystone_know_all_streams(void);
  * Pins a live block of any device: its memory stays where it is, also once the block is free,
  * until `drystone_unpin_mapping` was called as often. For memory that a network card, NCCL or
  * another process knows by its address: it is not remapped or given back, and serves requests at
- * its own addresses as ever. A pin covers whole handles: a granule each, or up to 256 MiB.
+ * its own addresses as before. A pin covers whole handles: a granule each, or up to 256 MiB.
  *
  * Statuses: UNKNOWN_POINTER, INTERIOR_POINTER, ALREADY_FREE, NOT_SUPPORTED (backend `async`),
  * EXITING, FORKED. Any thread.

@@ -73,7 +73,7 @@ pub(crate) struct Tries {
     end: Option<Instant>,
 }
 
-/// What is tried for it, one after the other.
+/// What is tried for it, one after the other; then other processes are asked.
 const EFFORTS: [Effort; 3] = [Effort::Known, Effort::Idle, Effort::Moves];
 
 impl Tries {
@@ -81,7 +81,8 @@ impl Tries {
     #[cold]
     pub(crate) fn gives_back(&mut self, wanted: Wanted) -> bool {
         let end = *self.end.get_or_insert_with(|| Instant::now() + PATIENCE);
-        while let Some(&effort) = EFFORTS.get(self.count) {
+        while self.count <= EFFORTS.len() {
+            let effort = EFFORTS.get(self.count).copied();
             self.count += 1;
             if barrier(0, || give_back(wanted, effort, end)) > 0 {
                 return true;
@@ -91,14 +92,15 @@ impl Tries {
     }
 }
 
-/// Gives unused memory of a device back; how many bytes.
-fn give_back(wanted: Wanted, effort: Effort, end: Instant) -> u64 {
+/// Gives unused memory of a device back, or has others do so; how many bytes.
+fn give_back(wanted: Wanted, effort: Option<Effort>, end: Instant) -> u64 {
     if driver::hands_on() || process::check().is_err() || captures::any() {
         return 0;
     }
     let of_context = || context::current_ordinal(driver::loaded()?);
     let device = wanted.ordinal.or_else(of_context).and_then(registry::find);
     device.map_or(0, |device| {
+        let Some(effort) = effort else { return device.allocator.ask_neighbours(wanted.bytes) };
         let (allocated, reserved) = device.allocator.allocated_and_reserved_bytes();
         // The last effort is not spared.
         let bytes = if effort == Effort::Moves { u64::MAX } else { wanted.bytes.max(1) };
