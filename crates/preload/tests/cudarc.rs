@@ -163,5 +163,6 @@ fn an_engine_on_cudarc_is_served_as_it_is() {
     assert!(plain[2] > 3000 && preloaded[2] == 0 && memory[2] == 0);
     assert!(preloaded[0] == plain[0] && memory[0] == plain[0]);
     assert!(preloaded[1] < plain[1]);
-    assert!(memory[1] * 100 < memory[0] * 102, "{memory:?}");
+    // A handle of 8 MiB is in use in part for each of a few streams.
+    assert!(memory[1] < memory[0] + (24 << 20) && memory[1] < preloaded[1], "{memory:?}");
 }
