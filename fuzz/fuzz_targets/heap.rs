@@ -185,7 +185,7 @@ impl World {
                 }
             }
             Operation::Trim { done } => {
-                if let Some(plan) = self.heap.plan_trim(u64::MAX) {
+                if let Some(plan) = self.heap.plan_trim() {
                     let steps = plan.steps().len();
                     match usize::from(done) {
                         done if done < steps => self.heap.abandon(plan, done),
@@ -234,7 +234,7 @@ fuzz_target!(|input: Input| {
     }
     let plan = world.heap.plan_synchronize();
     world.settle(plan, false);
-    while let Some(plan) = world.heap.plan_trim(u64::MAX) {
+    while let Some(plan) = world.heap.plan_trim() {
         world.heap.commit(plan, 0);
     }
     assert_eq!(world.heap.stats().all.reserved_bytes.current, 0, "everything was given back");

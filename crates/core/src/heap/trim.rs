@@ -29,24 +29,16 @@ pub(super) struct Trim<'a> {
     pub(super) steps: Vec<Step>,
     /// Whether the default pool keeps what it has cached.
     is_of_released: bool,
-    /// How many bytes are wanted still.
-    wanted_bytes: u64,
 }
 
 impl<'a> Trim<'a> {
     pub(super) const fn new(heap: &'a mut Heap) -> Self {
-        Self {
-            heap,
-            releases: Vec::new(),
-            steps: Vec::new(),
-            is_of_released: false,
-            wanted_bytes: u64::MAX,
-        }
+        Self { heap, releases: Vec::new(), steps: Vec::new(), is_of_released: false }
     }
 
-    /// Whether this plan gives back as much as one does, or as is wanted.
+    /// Whether this plan gives back as much as one does.
     const fn is_full(&self) -> bool {
-        self.releases.len() >= RELEASED_AT_ONCE || self.wanted_bytes == 0
+        self.releases.len() >= RELEASED_AT_ONCE
     }
 
     /// A plan to unmap these ranges of unfiled blocks without backing.
@@ -221,11 +213,10 @@ impl<'a> Trim<'a> {
             }
             end = self.heap.streams.complete_run_end(&self.heap.space, index);
             let mut next = index;
-            while let range = self.wanted(ix, self.releasable(ix, next))
+            while let range = self.releasable(ix, next)
                 && !range.is_empty()
             {
                 let claimed = self.heap.space.claim_range(next, range.start, range.end);
-                self.wanted_bytes = self.wanted_bytes.saturating_sub(range.end - range.start);
                 // All its uses are complete; points of different streams would not compare.
                 self.heap.space.blocks[claimed].free_after = 0;
                 self.release(ix, claimed);
@@ -237,16 +228,6 @@ impl<'a> Trim<'a> {
                     None => break,
                 }
             }
-        }
-    }
-
-    /// Of what a segment can give back, the first whole handles that hold what is wanted.
-    fn wanted(&self, ix: SegmentIx, range: Range<u64>) -> Range<u64> {
-        match self.heap.space.segments[ix].kind {
-            SegmentKind::Mapped if range.end - range.start > self.wanted_bytes => {
-                self.heap.vm.span(ix, range).first_handles(self.wanted_bytes, u64::MAX)
-            }
-            _ => range,
         }
     }
 
@@ -309,24 +290,23 @@ pub(super) fn within<'a>(
 }
 
 impl Heap {
-    /// Plans to give back about so many bytes, which the last handle may exceed, of what can be
-    /// given back without waiting; `None` if there is nothing.
+    /// Plans to give back all that can be given back without waiting; `None` if there is nothing.
     ///
     /// A plan gives back a bounded number of blocks, and addresses only once nothing is mapped
     /// behind them, so: trim until there is nothing, or a plan fails.
-    pub fn plan_trim(&mut self, bytes: u64) -> Option<Plan> {
-        self.plan_trim_of(false, bytes)
+    pub fn plan_trim(&mut self) -> Option<Plan> {
+        self.plan_trim_of(false)
     }
 
     /// The same without the default pool, which keeps what it has cached.
     pub fn plan_trim_released(&mut self) -> Option<Plan> {
-        self.plan_trim_of(true, u64::MAX)
+        self.plan_trim_of(true)
     }
 
-    fn plan_trim_of(&mut self, is_of_released: bool, wanted_bytes: u64) -> Option<Plan> {
+    fn plan_trim_of(&mut self, is_of_released: bool) -> Option<Plan> {
         self.space.end_trails();
         self.windows().send_all_home();
-        let mut trim = Trim { is_of_released, wanted_bytes, ..Trim::new(self) };
+        let mut trim = Trim { is_of_released, ..Trim::new(self) };
         trim.claim_aliases();
         if trim.steps.is_empty() {
             trim.claim_memory();

@@ -206,7 +206,7 @@ impl World {
     /// Gives memory back once; false if there was nothing to give.
     pub fn trim(&mut self, fate: Fate) -> bool {
         let before = self.state();
-        let Some(plan) = self.heap.plan_trim(u64::MAX) else {
+        let Some(plan) = self.heap.plan_trim() else {
             // Remapped granules may have gone home for it.
             assert_eq!(self.heap.stats().all, before.1.all);
             return false;

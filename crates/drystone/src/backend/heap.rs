@@ -8,27 +8,23 @@ use crate::error::{PeerError, TrimError, poisoned};
 use crate::executor::Executor;
 use crate::state_lock::StateLock;
 
-/// Gives back what a heap plans to, plan after plan, until that are so many bytes. Returns the
-/// bytes.
+/// Gives back what a heap plans to, plan after plan. Returns the bytes.
 pub(crate) fn trim(
     executor: &Executor,
     heap: &StateLock<Heap>,
-    bytes: u64,
-    plan: fn(&mut Heap, u64) -> Option<Plan>,
+    mut plan: fn(&mut Heap) -> Option<Plan>,
 ) -> Result<u64, TrimError> {
     let mut given_back_bytes = 0;
-    while given_back_bytes < bytes {
-        let wanted_bytes = bytes - given_back_bytes;
-        match trim_once(executor, heap, &mut |heap| plan(heap, wanted_bytes)) {
+    loop {
+        match trim_once(executor, heap, &mut plan) {
             Ok(Some(bytes)) => given_back_bytes += bytes,
-            Ok(None) => break,
+            Ok(None) => return Ok(given_back_bytes),
             Err(error) => {
                 let given_back_bytes = given_back_bytes + error.given_back_bytes;
                 return Err(TrimError { given_back_bytes, ..error });
             }
         }
     }
-    Ok(given_back_bytes)
 }
 
 /// Gives back what one plan of a heap does. Returns the bytes; `None` if there was nothing to do.

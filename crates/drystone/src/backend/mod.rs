@@ -92,13 +92,8 @@ impl BackendState {
     /// Gives back what can be given back without waiting. Returns the bytes. Refused while a stream
     /// is captured.
     pub(crate) fn trim(&self, executor: &Executor) -> Result<u64, TrimError> {
-        self.trim_of_bytes(executor, u64::MAX)
-    }
-
-    /// The same until about so many bytes are given back; of the driver's pools, all.
-    pub(crate) fn trim_of_bytes(&self, executor: &Executor, bytes: u64) -> Result<u64, TrimError> {
         match self {
-            BackendState::Heap(heap) => heap::trim(executor, heap, bytes, Heap::plan_trim),
+            BackendState::Heap(heap) => heap::trim(executor, heap, Heap::plan_trim),
             BackendState::AsyncPools(pools) => PoolsDevice { executor, pools }.trim(),
         }
     }
@@ -106,9 +101,7 @@ impl BackendState {
     /// The same of released pools alone; of the driver's pools, all.
     pub(crate) fn trim_released(&self, executor: &Executor) -> Result<u64, TrimError> {
         match self {
-            BackendState::Heap(heap) => {
-                heap::trim(executor, heap, u64::MAX, |heap, _| heap.plan_trim_released())
-            }
+            BackendState::Heap(heap) => heap::trim(executor, heap, Heap::plan_trim_released),
             BackendState::AsyncPools(pools) => PoolsDevice { executor, pools }.trim(),
         }
     }

@@ -88,7 +88,7 @@ impl Engine {
     }
 
     /// Gives back what can go without waiting, slice by slice. Returns the bytes.
-    fn give(&self, bytes: u64, since: Option<&Points>, until: Instant) -> u64 {
+    pub(super) fn give(&self, bytes: u64, since: Option<&Points>, until: Instant) -> u64 {
         let (mut given_bytes, mut slice_bytes) = (0, FIRST_BYTES);
         while given_bytes < bytes {
             let Some(_growth) = self.growth.try_lock_until(until) else { break };

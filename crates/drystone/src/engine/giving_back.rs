@@ -43,19 +43,22 @@ impl Engine {
         if effort != Effort::Known && !self.is_idle_by(deadline) {
             return 0;
         }
-        let Some(_growth) = self.growth.try_lock_until(deadline) else { return 0 };
-        self.collect();
-        let trim = |bytes| {
-            let trimmed = self.backend.trim_of_bytes(&self.executor, bytes);
-            trimmed.unwrap_or_else(|error| error.given_back_bytes)
-        };
-        let given_bytes = trim(bytes);
+        let given_bytes = self.give(bytes, None, deadline);
+        let has_moved = given_bytes < bytes && effort == Effort::Moves && self.moves_by(deadline);
+        match has_moved {
+            true => given_bytes + self.give(bytes - given_bytes, None, deadline),
+            false => given_bytes,
+        }
+    }
+
+    /// Moves all that can move in time. True if anything has moved.
+    fn moves_by(&self, deadline: Instant) -> bool {
+        if self.stays(Captured::None).is_some() {
+            return false;
+        }
+        let Some(_growth) = self.growth.try_lock_until(deadline) else { return false };
         let left = deadline.saturating_duration_since(Instant::now());
-        let has_moved = given_bytes < bytes
-            && effort == Effort::Moves
-            && self.stays(Captured::None).is_none()
-            && self.compact_all(Some(left)).moves > 0;
-        if has_moved { given_bytes + trim(bytes - given_bytes) } else { given_bytes }
+        self.compact_all(Some(left)).moves > 0
     }
 
     /// Whether the device becomes idle in time, and the backend knows. A thread waits for that,

@@ -3,7 +3,8 @@
 use super::request;
 use crate::heap::trim::{RELEASED_AT_ONCE, Trim};
 use crate::{
-    Config, Fence, Freed, Heap, PoolId, Prefer, Reuse, SegmentKind, StateMachine, Step, StreamId,
+    Config, Fence, Freed, Giving, Heap, PoolId, Prefer, Reuse, SegmentKind, StateMachine, Step,
+    StreamId,
 };
 
 const GRANULE: u64 = 2 << 20;
@@ -84,7 +85,7 @@ fn a_trim_looks_at_what_it_could_give_back_alone() {
     synchronize(&mut heap);
     let starts = |heap: &mut Heap| Trim::new(heap).run_starts(|_, _| true).len();
     assert_eq!(starts(&mut heap), 0);
-    assert!(heap.plan_trim(u64::MAX).is_none());
+    assert!(heap.plan_trim().is_none());
     for &block in blocks.iter().skip(1).step_by(2) {
         assert!(matches!(heap.free(block), Ok(Freed::Done)));
     }
@@ -104,9 +105,9 @@ fn b13_a_trim_finds_what_is_whole_only_together() {
         assert!(matches!(heap.free(half), Ok(Freed::Done)));
     }
     heap.check().unwrap();
-    assert!(heap.plan_trim(u64::MAX).is_none(), "the device may still be using them");
+    assert!(heap.plan_trim().is_none(), "the device may still be using them");
     synchronize(&mut heap);
-    while let Some(plan) = heap.plan_trim(u64::MAX) {
+    while let Some(plan) = heap.plan_trim() {
         let _ = heap.commit(plan, 0);
         heap.check().unwrap();
     }
@@ -125,7 +126,7 @@ fn a_trim_gives_back_in_parts() {
     }
     synchronize(&mut heap);
     let mut plans = 0;
-    while let Some(plan) = heap.plan_trim(u64::MAX) {
+    while let Some(plan) = heap.plan_trim() {
         assert!(plan.steps().len() <= 2 * RELEASED_AT_ONCE);
         let _ = heap.commit(plan, 0);
         heap.check().unwrap();
@@ -136,17 +137,20 @@ fn a_trim_gives_back_in_parts() {
 
 /// Whoever wants a little gets about that, and the rest stays cached.
 #[test]
-fn a_trim_of_some_bytes_gives_back_no_more_than_a_handle_beyond() {
+fn a_gift_of_some_bytes_is_no_more_than_a_handle_beyond() {
     let (mut heap, [a, _]) = heap();
     heap.headroom.config.prefer = Prefer::Memory;
     let blocks: Vec<u64> = (0..40).map(|_| allocate(&mut heap, a, GRANULE)).collect();
     for &block in &blocks {
         assert!(matches!(heap.free(block), Ok(Freed::Done)));
     }
-    assert!(heap.plan_trim(1).is_none(), "its last use is not known to be complete");
+    assert!(
+        Giving::of(&mut heap).plan(1, None).is_none(),
+        "its last use is not known to be complete"
+    );
     synchronize(&mut heap);
     for (wanted_bytes, left) in [(1, 39), (GRANULE, 38), (5 * GRANULE, 33), (u64::MAX, 0)] {
-        let plan = heap.plan_trim(wanted_bytes).unwrap();
+        let plan = Giving::of(&mut heap).plan(wanted_bytes, None).unwrap();
         let _ = heap.commit(plan, 0);
         heap.check().unwrap();
         assert_eq!(heap.stats().all.reserved_bytes.current, left * GRANULE, "{wanted_bytes}");

@@ -132,7 +132,7 @@ fn whoever_looks_for_memory_finds_it() {
     give(&mut heap, grant);
     assert_eq!(take(&mut heap, stream, grant.bytes), grant);
     give_back(&mut heap, &[grant]);
-    assert!(heap.plan_trim(u64::MAX).is_none(), "its last use is not known to be complete");
+    assert!(heap.plan_trim().is_none(), "its last use is not known to be complete");
     assert_eq!(unjoined(&heap), 0);
     assert_eq!(take(&mut heap, stream, grant.bytes), grant);
     give_back(&mut heap, &[grant]);
