@@ -148,7 +148,7 @@ impl Held {
     pub fn trim(&mut self) {
         let plan = self.hold("trim: wait for the device", StateMachine::plan_synchronize);
         self.commit("trim: wait for the device", plan);
-        while let Some(plan) = self.hold("trim: plan", |heap| heap.plan_trim(u64::MAX)) {
+        while let Some(plan) = self.hold("trim: plan", |heap| heap.plan_trim()) {
             self.commit("trim: commit", plan);
         }
     }

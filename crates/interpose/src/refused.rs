@@ -26,6 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// takes most. A module or a launch takes far less.
 const UNTOLD_BYTES: u64 = 512 << 20;
 
+/// What other processes are asked for then: a library's code, a graph.
+const UNTOLD_OF_OTHERS_BYTES: u64 = 64 << 20;
+
 /// An ordinal that no device has.
 const NO_DEVICE: c_int = -1;
 
@@ -33,20 +36,23 @@ const NO_DEVICE: c_int = -1;
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted {
     bytes: u64,
+    /// What of it other processes are asked for.
+    of_others_bytes: u64,
     /// `None`: of the calling thread's context.
     ordinal: Option<c_int>,
 }
 
 impl Wanted {
     /// Memory of which nobody says how much it is: a kernel's code, a graph, a stream.
-    pub(crate) const UNTOLD: Self = Self { bytes: UNTOLD_BYTES, ordinal: None };
+    pub(crate) const UNTOLD: Self =
+        Self { bytes: UNTOLD_BYTES, of_others_bytes: UNTOLD_OF_OTHERS_BYTES, ordinal: None };
 
     pub(crate) const fn bytes(bytes: usize) -> Self {
-        Self { bytes: bytes as u64, ordinal: None }
+        Self { bytes: bytes as u64, of_others_bytes: bytes as u64, ordinal: None }
     }
 
     pub(crate) const fn untold_of(ordinal: c_int) -> Self {
-        Self { bytes: UNTOLD_BYTES, ordinal: Some(ordinal) }
+        Self { ordinal: Some(ordinal), ..Self::UNTOLD }
     }
 
     /// Physical memory, with the properties that `cuMemCreate` is told.
@@ -61,7 +67,8 @@ impl Wanted {
         // SAFETY: by the caller's word.
         let Physical(_, location) = unsafe { properties.cast::<Physical>().read_unaligned() };
         // The host's is none that we hold.
-        Self { bytes: bytes as u64, ordinal: Some(location.device().unwrap_or(NO_DEVICE)) }
+        let ordinal = Some(location.device().unwrap_or(NO_DEVICE));
+        Self { ordinal, ..Self::bytes(bytes) }
     }
 }
 
@@ -100,7 +107,9 @@ fn give_back(wanted: Wanted, effort: Option<Effort>, end: Instant) -> u64 {
     let of_context = || context::current_ordinal(driver::loaded()?);
     let device = wanted.ordinal.or_else(of_context).and_then(registry::find);
     device.map_or(0, |device| {
-        let Some(effort) = effort else { return device.allocator.ask_neighbours(wanted.bytes) };
+        let Some(effort) = effort else {
+            return device.allocator.ask_neighbours(wanted.of_others_bytes);
+        };
         let (allocated, reserved) = device.allocator.allocated_and_reserved_bytes();
         // The last effort is not spared.
         let bytes = if effort == Effort::Moves { u64::MAX } else { wanted.bytes.max(1) };

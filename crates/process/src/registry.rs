@@ -120,6 +120,9 @@ extern "C" fn leave() {
 /// is used again.
 pub fn forget(ordinal: c_int) {
     if let Some(entry) = DEVICES.get(ordinal as usize) {
+        if let Some(neighbours) = find(ordinal).and_then(|device| device.neighbours) {
+            neighbours.leave();
+        }
         entry.store(ptr::null_mut(), Ordering::Release);
         // Cannot truncate: the position is below the table's length.
         record::end(ordinal as u32);

@@ -4,10 +4,12 @@
 //! Invariant: the growth lock is held for about a slice at a time, so that a request which misses
 //! meanwhile waits for no more; hits take no part. What a capture forbids is not done.
 
+use std::cell::Cell;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use drystone_core::{Captured, Giving, Points};
+use drystone_core::{Captured, Giving, Heap, Points};
+use drystone_driver::Relaxed;
 
 use super::Engine;
 use crate::backend::{BackendState, heap};
@@ -19,15 +21,15 @@ const SLICE: Duration = Duration::from_millis(1);
 const FIRST_BYTES: u64 = 32 << 20;
 /// How long it is waited at first until fences have passed.
 const FIRST_PAUSE: Duration = Duration::from_micros(50);
-/// How often it is tried with fences before the device is waited for, which covers streams that no
-/// fence can be recorded on; and how often at all, once no fence is on its way.
-const ROUNDS_BY_FENCES: usize = 6;
+/// How often it is tried, once no fence is on its way.
 const ROUNDS_MAX: usize = 16;
 
 /// A request that other processes are asked for, until it is served or refused.
 pub(super) struct Asking<'a> {
     neighbours: Option<&'a dyn Neighbours>,
     since: Instant,
+    /// Whether the device was found to have enough again, and the request was tried for that.
+    was_back: Cell<bool>,
 }
 
 impl Drop for Asking<'_> {
@@ -50,12 +52,9 @@ impl Engine {
         let (mut rounds, mut pause) = (0, FIRST_PAUSE);
         while given_bytes < bytes && rounds < ROUNDS_MAX && Instant::now() + pause < until {
             // What the program frees meanwhile joins what is free already, so that a fence is
-            // behind the times at once: the next one may not be.
-            match rounds {
-                ROUNDS_BY_FENCES if self.synchronize().is_err() => break,
-                ROUNDS_BY_FENCES => {}
-                _ => self.note_synchronizing(),
-            }
+            // behind the times at once: the next one may not be. The device is not waited for: a
+            // capture that begins would wait, too.
+            self.note_synchronizing();
             given_bytes += self.give(bytes - given_bytes, None, until);
             if self.backend.read().unused_bytes() == 0 {
                 break;
@@ -89,6 +88,8 @@ impl Engine {
 
     /// Gives back what can go without waiting, slice by slice. Returns the bytes.
     pub(super) fn give(&self, bytes: u64, since: Option<&Points>, until: Instant) -> u64 {
+        // A capture that begins meanwhile, without a word, is not broken.
+        let Ok(_relaxed) = Relaxed::enter(&*self.executor.driver) else { return 0 };
         let (mut given_bytes, mut slice_bytes) = (0, FIRST_BYTES);
         while given_bytes < bytes {
             let Some(_growth) = self.growth.try_lock_until(until) else { break };
@@ -107,9 +108,15 @@ impl Engine {
                 }
             };
             self.tell_neighbours();
-            // What a failed plan has given is little, and nobody relies on it.
-            let Ok(Some(given)) = given else { break };
+            let given = match given {
+                Ok(Some(given)) => given,
+                Ok(None) => break,
+                Err(error) => return given_bytes + error.given_back_bytes,
+            };
             given_bytes += given;
+            if Instant::now() >= until {
+                break;
+            }
             let took = begun.elapsed();
             if took < SLICE / 4 {
                 slice_bytes = slice_bytes.saturating_mul(2);
@@ -130,40 +137,53 @@ impl Engine {
         if self.stays(Captured::None).is_some() {
             return false;
         }
-        let Some(_growth) = self.growth.try_lock_until(until) else { return false };
-        let budget = until.saturating_duration_since(Instant::now());
-        let compacted =
-            self.compact_by(|heap| Giving::of(heap).plan_compaction(bytes), Some(budget));
-        compacted.moves > 0
+        let mut has_moved = false;
+        while Instant::now() < until {
+            let Some(_growth) = self.growth.try_lock_until(until) else { break };
+            let plan = |heap: &mut Heap| Giving::of(heap).plan_compaction(bytes);
+            if self.compact_by(plan, Some(SLICE)).moves == 0 {
+                break;
+            }
+            has_moved = true;
+            drop(_growth);
+            thread::yield_now();
+        }
+        has_moved
     }
 
     /// Begins to ask other processes for a request.
     pub(super) fn begin_asking(&self) -> Asking<'_> {
-        Asking { neighbours: self.neighbours.get().copied(), since: Instant::now() }
+        let neighbours = self.neighbours.get().copied();
+        Asking { neighbours, since: Instant::now(), was_back: Cell::new(false) }
     }
 
     /// Asks other processes for what a request of so many bytes lacks, beside so many unused ones
     /// of this one. True if they gave anything.
     pub(super) fn ask_neighbours(&self, bytes: u64, own_bytes: u64, asked: &Asking<'_>) -> bool {
         let Some(neighbours) = asked.neighbours else { return false };
-        let free_bytes = self.executor.memory_info().map_or(0, |memory| memory.free_bytes);
+        let free_bytes = || self.executor.memory_info().map_or(0, |memory| memory.free_bytes);
         let unit_bytes = self.backend.read().unit_bytes();
         let needed_bytes = bytes.checked_next_multiple_of(unit_bytes).unwrap_or(bytes);
-        let lacking_bytes = needed_bytes.saturating_sub(free_bytes.saturating_add(own_bytes));
+        let lacks = || needed_bytes.saturating_sub(free_bytes().saturating_add(own_bytes));
+        let lacking_bytes = lacks();
+        // Somebody gave it back since the device refused; or it refuses what it says to have.
+        let is_back = || !asked.was_back.replace(true) && !neighbours.others(false).is_empty();
         if lacking_bytes == 0 {
-            // Somebody gave it back since the device refused.
-            let is_shared = !neighbours.others(false).is_empty();
-            is_shared.then(|| thread::sleep(SLICE));
-            return is_shared;
+            return is_back();
         }
-        neighbours.ask(lacking_bytes, asked.since) > 0
+        neighbours.ask(lacking_bytes, asked.since) > 0 || (lacks() == 0 && is_back())
     }
 
-    /// The same for others than requests: for so many bytes, whatever is free. Returns what they
-    /// gave.
+    /// The same for others than requests: for what the device lacks of so many bytes. Returns what
+    /// they gave.
     pub(crate) fn ask_neighbours_for(&self, bytes: u64) -> u64 {
         let asking = self.begin_asking();
-        asking.neighbours.map_or(0, |neighbours| neighbours.ask(bytes, asking.since))
+        let Some(neighbours) = asking.neighbours else { return 0 };
+        let free_bytes = self.executor.memory_info().map_or(0, |memory| memory.free_bytes);
+        match bytes.saturating_sub(free_bytes) {
+            0 => 0,
+            lacking_bytes => neighbours.ask(lacking_bytes, asking.since),
+        }
     }
 
     /// Says what is held, where that may have changed.

@@ -64,8 +64,11 @@ impl Engine {
     /// Whether the device becomes idle in time, and the backend knows. A thread waits for that,
     /// since nobody can end the wait: one at a time.
     fn is_idle_by(self: &Arc<Self>, deadline: Instant) -> bool {
-        if self.is_awaited.swap(true, Ordering::AcqRel) {
-            return self.wait.try_lock_until(deadline).is_some();
+        while self.is_awaited.swap(true, Ordering::AcqRel) {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            thread::sleep(LOOK);
         }
         let engine = Arc::clone(self);
         let waiter = thread::Builder::new().name("drystone-waits".to_owned()).spawn(move || {

@@ -24,6 +24,17 @@ fn cache(program: &Program, lane: Lane, bytes: u64) {
     blocks.into_iter().for_each(|block| program.free(block));
 }
 
+/// However free the growth lock is.
+#[test]
+fn what_is_given_ends_with_the_patience() {
+    let program = Program::new(Arc::new(SimDevice::new(watched())), VMM_2MIB.options());
+    let lane = program.default_lane();
+    cache(&program, lane, 2000 * MIB);
+    let before = program.reserved();
+    let given = program.allocator.give_to_neighbours(u64::MAX, Duration::ZERO);
+    assert!(given < before / 2, "{given} of {before}");
+}
+
 #[test]
 fn no_more_is_given_back_than_is_wanted_and_a_handle() {
     let device = SimDevice::new(SimConfig { check_kernel_ns: 50_000, ..watched() });

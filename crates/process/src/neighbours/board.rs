@@ -27,6 +27,8 @@ const LAYOUT: u32 = 1;
 const MAGIC: u64 = u64::from_be_bytes(*b"drystone") ^ LAYOUT as u64;
 /// How many processes a board has room for: far more than share a device.
 pub(super) const SLOTS: usize = 64;
+/// How many milliseconds it is waited for others that join or leave: they take some microseconds.
+const ALONE_TRIES: usize = 100;
 /// How often a file is opened that another process removes at that moment.
 const OPENED_MAX: usize = 4;
 
@@ -69,6 +71,8 @@ pub(super) struct Board {
     /// Kept open: its locks tell that this process lives.
     file: OwnedFd,
     path: CString,
+    /// The file's number, which a path may lead to no more.
+    inode: u64,
     own: usize,
     namespace: u64,
     process: u32,
@@ -93,23 +97,26 @@ impl Board {
         let path = CString::new(path.as_os_str().as_bytes()).ok()?;
         for _ in 0..OPENED_MAX {
             let (file, inode) = open(&path)?;
-            let own = (0..SLOTS).find(|&slot| life::lock(&file, slot))?;
-            // The last one of before may have removed it since it was opened.
-            if life::inode(&path) == Some(inode) {
-                return Self::begin(file, path, own);
+            let own = alone(&file, || {
+                // The last one of before may have removed it since it was opened.
+                let is_there = life::inode(&path) == Some(inode);
+                is_there.then(|| (0..SLOTS).find(|&slot| life::lock(&file, slot)))
+            })?;
+            if let Some(own) = own {
+                return Self::begin(file, path, inode, own?);
             }
         }
         None
     }
 
-    fn begin(file: OwnedFd, path: CString, own: usize) -> Option<Self> {
+    fn begin(file: OwnedFd, path: CString, inode: u64, own: usize) -> Option<Self> {
         let layout = map(&file)?;
         let is_fresh = layout.magic.compare_exchange(0, MAGIC, Ordering::AcqRel, Ordering::Acquire);
         if is_fresh.is_err_and(|magic| magic != MAGIC) {
             return None;
         }
         let (process, namespace) = (std::process::id(), life::namespace());
-        let board = Self { layout, file, path, own, namespace, process };
+        let board = Self { layout, file, path, inode, own, namespace, process };
         board.own().begin(process, namespace);
         Some(board)
     }
@@ -162,17 +169,44 @@ impl Board {
         std::process::id() == self.process
     }
 
+    /// Whether who looks for the board finds this one.
+    #[cfg(test)]
+    pub(super) fn is_found(&self) -> bool {
+        life::inode(&self.path) == Some(self.inode)
+    }
+
     /// This process goes: the last one takes the file along.
     pub(super) fn leave(&self) {
         self.own().owner.store(0, Ordering::Release);
-        life::unlock(&self.file, self.own);
-        let is_last = !(0..SLOTS).any(|slot| life::is_locked(&self.file, slot));
-        if is_last {
-            // Who has opened it just now finds out, and makes a new one.
-            // SAFETY: the path is a C string.
-            unsafe { libc::unlink(self.path.as_ptr()) };
+        let left = alone(&self.file, || {
+            life::unlock(&self.file, self.own);
+            let is_last = !(0..SLOTS).any(|slot| life::is_locked(&self.file, slot));
+            if is_last && life::inode(&self.path) == Some(self.inode) {
+                // Who has opened it just now finds out, and makes a new one.
+                // SAFETY: the path is a C string.
+                unsafe { libc::unlink(self.path.as_ptr()) };
+            }
+        });
+        if left.is_none() {
+            life::unlock(&self.file, self.own);
         }
     }
+}
+
+/// Does something while nobody else joins or leaves the board. `None` where another process holds
+/// that up.
+fn alone<R>(file: &OwnedFd, run: impl FnOnce() -> R) -> Option<R> {
+    let is_alone = || life::lock(file, SLOTS);
+    let is_alone = is_alone()
+        || (0..ALONE_TRIES).any(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            is_alone()
+        });
+    let done = is_alone.then(run);
+    if is_alone {
+        life::unlock(file, SLOTS);
+    }
+    done
 }
 
 /// Opens the file of a board, made if it is not there, and tells its inode. `None` if it is not

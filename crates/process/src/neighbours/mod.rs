@@ -113,12 +113,13 @@ impl Table {
 
     /// The process exits: nothing more is given back, and what is under way ends first.
     pub(crate) fn leave(&self) {
-        let Some(board) = self.board.as_ref().filter(|board| board.is_own_process()) else {
+        let board = self.board.as_ref();
+        if board.is_some_and(|board| !board.is_own_process()) {
             return;
-        };
+        }
         // For good. One that takes longer is left to itself.
         std::mem::forget(self.serving.try_lock_for(AT_EXIT));
-        board.leave();
+        board.into_iter().for_each(Board::leave);
     }
 
     /// What went from and to others.

@@ -147,6 +147,39 @@ fn what_is_kept_for_a_limit_is_asked_of_nobody() {
     assert!((1024 - 128..=1024 - 100).contains(&first.held()), "{}", first.held());
 }
 
+/// The last one takes the file along while the next one opens it.
+#[test]
+fn who_joins_while_others_leave_is_on_the_board_that_others_find() {
+    let folder = Folder::new("leave");
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..300 {
+                    let board = Board::join_at(&folder.board()).unwrap();
+                    assert!(board.is_found());
+                    board.leave();
+                }
+            });
+        }
+    });
+}
+
+/// A device may refuse what it says to have: then the request ends as it would alone.
+#[test]
+fn a_device_that_refuses_what_it_has_is_not_asked_again_and_again() {
+    let folder = Folder::new("ceiling");
+    let total = SimConfig { total_bytes: DEVICE_BYTES, ..SimConfig::default() };
+    let limited = SimConfig { process_limit_bytes: 300 * MIB, ..total };
+    let [device, other] = [limited, SimConfig::default()].map(SimDevice::new);
+    let looks = || device.calls_of(drystone::driver::Call::SynchronizeDevice);
+    let first = Process::new(&(Arc::new(other) as _), &folder, &Options::default());
+    let second = Process::new(&(Arc::new(device.clone()) as _), &folder, &Options::default());
+    drop(first.allocate(64).unwrap());
+    let before = looks();
+    assert!(second.allocate(400).is_err());
+    assert!(looks() - before <= 8, "{} waits for the device", looks() - before);
+}
+
 #[test]
 fn off_neither_asks_nor_gives() {
     let (folder, device) = (Folder::new("off"), device());
