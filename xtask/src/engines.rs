@@ -24,7 +24,8 @@ const BERT: Program = Program {
     arguments: ["bert", "40"],
     memory: "16GiB",
     is_patched: false,
-    most_held: 1.01,
+    // The last handles, of 8 MiB, are in use in part.
+    most_held: 1.02,
 };
 
 /// Its own pools take of the device what they want, in pages of their own.
@@ -43,17 +44,17 @@ const PROGRAMS: [Program; 6] = [
         name: "candle quantised Llama, 6 requests",
         arguments: ["quantized", "6"],
         // Its weights are small, of odd sizes, and stay: each leaves the rest of a granule.
-        most_held: 1.03,
+        most_held: 1.07,
         ..BERT
     },
     ENCODER,
-    Program { name: "the same, cubecl's pools off", is_patched: true, most_held: 1.05, ..ENCODER },
+    Program { name: "the same, cubecl's pools off", is_patched: true, most_held: 1.06, ..ENCODER },
     Program {
         name: "mistral.rs Llama, 24 requests",
         engine: Engine::Mistral,
         arguments: ["llama", "24"],
         // Caches of many sequences are small, and outlive what lies between them.
-        most_held: 1.03,
+        most_held: 1.04,
         ..BERT
     },
 ];
