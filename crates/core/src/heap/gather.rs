@@ -7,6 +7,7 @@
 
 use super::Heap;
 use super::trim::{Trim, within};
+use crate::fence::Points;
 use crate::headroom::Look;
 use crate::id::{ListIx, SegmentIx};
 use crate::plan::{Plan, Request, Reuse};
@@ -24,6 +25,18 @@ pub(super) struct Gather {
     pub(super) beyond_bytes: u64,
     /// Whose.
     pub(super) whose: Whose,
+}
+
+/// What handles are claimed for.
+pub(super) struct Missing<'a> {
+    /// How many bytes are missing.
+    pub(super) bytes: u64,
+    /// How far the last handle may reach beyond them.
+    pub(super) beyond_bytes: u64,
+    /// Only what has been free since then.
+    pub(super) since: Option<&'a Points>,
+    /// How many ranges one plan has at most.
+    pub(super) most: usize,
 }
 
 /// Whose free memory is gathered.
@@ -87,46 +100,55 @@ impl Whose {
 
 impl<'a> Trim<'a> {
     /// A plan to gather free memory.
-    pub(super) fn gathering(heap: &'a mut Heap, mut gather: Gather) -> Option<Plan> {
+    pub(super) fn gathering(heap: &'a mut Heap, gather: Gather) -> Option<Plan> {
         let mut trim = Self::new(heap);
-        let whose = gather.whose;
+        let Gather { bytes, beyond_bytes, whose } = gather;
+        let mut missing = Missing { bytes, beyond_bytes, since: None, most: usize::MAX };
+        let unmap = |trim: &mut Self, _, claimed| drop(trim.claim_backing(claimed));
         let takes_from = |pools: &Pools<Pool>, list: &FreeList| whose.takes_from(pools, list);
         let starts = trim.run_starts(takes_from);
         for ix in trim.segments_that(takes_from) {
             let segment = trim.heap.space.segments[ix];
             let is_own = whose == Whose::AllFor(segment.list);
             if segment.kind == SegmentKind::Mapped && !segment.is_window && !is_own {
-                trim.gather_from(ix, within(&starts, &segment), &mut gather);
+                trim.claim_handles(ix, within(&starts, &segment), &mut missing, unmap);
             }
         }
         (!trim.releases.is_empty()).then(|| trim.into_plan())
     }
 
-    /// Claims whole handles of a segment to be unmapped, as far as they are missing. Runs may begin
-    /// with these blocks.
-    fn gather_from(&mut self, ix: SegmentIx, starts: &[(u64, BlockIndex)], missing: &mut Gather) {
+    /// Claims whole handles of a mapped segment, as far as they are missing, and has each taken.
+    /// Runs may begin with these blocks.
+    pub(super) fn claim_handles(
+        &mut self,
+        ix: SegmentIx,
+        starts: &[(u64, BlockIndex)],
+        missing: &mut Missing<'_>,
+        take: fn(&mut Self, SegmentIx, BlockIndex),
+    ) {
         let mut end = 0;
         for &(start, index) in starts {
             if start < end {
                 continue;
             }
-            end = self.heap.streams.complete_run_end(&self.heap.space, index);
+            end = self.heap.streams.unused_run_end(&self.heap.space, index, missing.since);
             let mut next = index.some();
             while let Some(index) = next.filter(|_| missing.bytes > 0) {
-                let block = &self.heap.space.blocks[index];
-                if block.address >= end {
+                let address = self.heap.space.blocks[index].address;
+                if address >= end || self.releases.len() >= missing.most {
                     break;
                 }
-                let free = self.heap.vm.span(ix, self.releasable(ix, index));
+                let free = self.heap.vm.span(ix, address..end).releasable();
+                let free = self.heap.vm.span(ix, free);
                 let range = free.first_handles(missing.bytes, missing.beyond_bytes);
                 if range.is_empty() {
-                    next = block.next.some();
+                    next = self.heap.space.blocks[index].next.some();
                     continue;
                 }
                 let claimed = self.heap.space.claim_range(index, range.start, range.end);
                 self.heap.space.blocks[claimed].free_after = 0;
                 missing.bytes = missing.bytes.saturating_sub(range.end - range.start);
-                self.claim_backing(claimed);
+                take(self, ix, claimed);
                 next = self.heap.space.blocks[claimed].next.some();
             }
         }

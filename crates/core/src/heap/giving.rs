@@ -6,9 +6,9 @@
 
 use super::Heap;
 use super::compact::Compaction;
+use super::gather::Missing;
 use super::trim::{Trim, within};
 use crate::fence::Points;
-use crate::id::SegmentIx;
 use crate::plan::{Intent, Plan};
 use crate::policy::SegmentKind;
 use crate::pool::{Pool, Pools};
@@ -24,16 +24,6 @@ const GIVEN_AT_ONCE: usize = 64;
 #[derive(Debug)]
 pub struct Giving<'a> {
     heap: &'a mut Heap,
-}
-
-/// What is to be given back.
-struct Given<'a> {
-    /// How many bytes are missing.
-    bytes: u64,
-    /// How far the last handle may reach beyond them.
-    beyond_bytes: u64,
-    /// Only what has been free since then.
-    since: Option<&'a Points>,
 }
 
 impl<'a> Giving<'a> {
@@ -66,7 +56,7 @@ impl<'a> Giving<'a> {
         }
         for beyond_bytes in [0, u64::MAX] {
             let mut trim = Trim::new(heap);
-            trim.give(Given { bytes, beyond_bytes, since });
+            trim.give(Missing { bytes, beyond_bytes, since, most: GIVEN_AT_ONCE });
             if !trim.steps.is_empty() {
                 return Some(trim.into_plan());
             }
@@ -89,7 +79,7 @@ impl<'a> Giving<'a> {
 
 impl Trim<'_> {
     /// Claims what is to be given back.
-    fn give(&mut self, mut given: Given<'_>) {
+    fn give(&mut self, mut given: Missing<'_>) {
         let gives_back = |pools: &Pools<Pool>, list: &FreeList| pools.gives_back(list);
         let starts = self.run_starts(gives_back);
         for ix in self.segments_that(gives_back) {
@@ -97,7 +87,7 @@ impl Trim<'_> {
             let starts = within(&starts, segment);
             match segment.kind {
                 _ if segment.is_window || starts.is_empty() => {}
-                SegmentKind::Mapped => self.give_of(ix, starts, &mut given),
+                SegmentKind::Mapped => self.claim_handles(ix, starts, &mut given, Self::release),
                 SegmentKind::Plain => {
                     let bytes = segment.bytes;
                     let fits = bytes <= given.bytes.saturating_add(given.beyond_bytes);
@@ -115,36 +105,6 @@ impl Trim<'_> {
             }
             if given.bytes == 0 || self.releases.len() >= GIVEN_AT_ONCE {
                 return;
-            }
-        }
-    }
-
-    /// Claims whole handles of a mapped segment. Runs may begin with these blocks.
-    fn give_of(&mut self, ix: SegmentIx, starts: &[(u64, BlockIndex)], given: &mut Given<'_>) {
-        let mut end = 0;
-        for &(start, index) in starts {
-            if start < end {
-                continue;
-            }
-            end = self.heap.streams.unused_run_end(&self.heap.space, index, given.since);
-            let mut next = index.some();
-            while let Some(index) = next.filter(|_| given.bytes > 0) {
-                let address = self.heap.space.blocks[index].address;
-                if address >= end || self.releases.len() >= GIVEN_AT_ONCE {
-                    break;
-                }
-                let free = self.heap.vm.span(ix, address..end).releasable();
-                let free = self.heap.vm.span(ix, free);
-                let range = free.first_handles(given.bytes, given.beyond_bytes);
-                if range.is_empty() {
-                    next = self.heap.space.blocks[index].next.some();
-                    continue;
-                }
-                let claimed = self.heap.space.claim_range(index, range.start, range.end);
-                self.heap.space.blocks[claimed].free_after = 0;
-                given.bytes = given.bytes.saturating_sub(range.end - range.start);
-                self.release(ix, claimed);
-                next = self.heap.space.blocks[claimed].next.some();
             }
         }
     }

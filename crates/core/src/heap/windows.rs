@@ -207,12 +207,14 @@ impl Windows<'_> {
             block.filter(|block| block.state == BlockState::IdleWindow)
         };
         let (Some(one), Some(other)) = (idle(first), idle(second)) else { return false };
-        let [nowhere, other_nowhere] = [one, other].map(|block| self.vm.under(block).is_unmapped());
-        let list = if nowhere { other.list } else { one.list };
-        let goes_together = one.list == other.list || nowhere || other_nowhere;
+        let is_unmapped = |block: &Block| self.vm.under(block).is_unmapped();
+        let is_same = one.list == other.list;
+        let takes_over = !is_same && is_unmapped(one);
+        let goes_together = is_same || takes_over || is_unmapped(other);
         if !goes_together || self.vm.under(other).begins_window() {
             return false;
         }
+        let list = if takes_over { other.list } else { one.list };
         self.space.blocks.absorb_next(first);
         self.space.blocks[first].list = list;
         true
