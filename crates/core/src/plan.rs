@@ -13,6 +13,7 @@ use crate::id::{GranuleId, ListIx, PoolId, SegmentIx, StreamId};
 use crate::space::Granted;
 use crate::space::block::BlockIndex;
 use crate::space::unmapped::GrowthPoint;
+use crate::vm::moves::Movable;
 
 /// One thing to do to the device. Sizes and addresses are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +85,15 @@ pub enum Step {
         bytes: u64,
         /// The handle.
         granule: GranuleId,
+    },
+    /// Begin to copy what is at an address to another one, where nothing is in use.
+    CopyTo {
+        /// From where.
+        address: u64,
+        /// How much.
+        bytes: u64,
+        /// To where.
+        to: u64,
     },
     /// Wait, on the host, until all that was begun to be copied is.
     FinishCopies,
@@ -180,7 +190,7 @@ pub(crate) fn created(steps: &[Step]) -> impl Iterator<Item = u64> + '_ {
 /// How many bytes steps copy.
 pub(crate) fn copied_bytes(steps: &[Step]) -> u64 {
     let copied = steps.iter().filter_map(|step| match *step {
-        Step::Copy { bytes, .. } => Some(bytes),
+        Step::Copy { bytes, .. } | Step::CopyTo { bytes, .. } => Some(bytes),
         _ => None,
     });
     copied.sum()
@@ -246,8 +256,18 @@ pub(crate) enum Intent {
     /// and the pools released by then.
     Synchronize { fences: Vec<Fence>, quarantined: Vec<BlockIndex>, pools: Vec<PoolId> },
     /// What is live in a handle gets other memory behind its addresses; what was free beside it, in
-    /// these claimed blocks, none. `home` is where its home begins, if it backs a window.
-    Move { addresses: Range<u64>, home: Option<u64>, emptied: Vec<BlockIndex>, created_bytes: u64 },
+    /// these claimed blocks, none, except what is kept. `home` is where its home begins, if it backs
+    /// a window.
+    Move {
+        addresses: Range<u64>,
+        home: Option<u64>,
+        emptied: Vec<BlockIndex>,
+        kept: Vec<BlockIndex>,
+        created_bytes: u64,
+    },
+    /// What is live in a page gets free memory of another page's granule; these claimed blocks are
+    /// what each of both leaves to the other.
+    Mesh { guest: Movable, lent: Vec<BlockIndex> },
     /// Memory and addresses to give back.
     Trim { releases: Vec<Release> },
 }
@@ -260,6 +280,9 @@ pub(crate) enum Release {
     Backing { block: BlockIndex },
     /// A block of which ranges lead to memory beside its home: those are unmapped.
     Aliases { block: BlockIndex },
+    /// A block over a page whose granule another page has, too, which gets what it lent back: one
+    /// step.
+    Guest { block: BlockIndex, host: Range<u64> },
     /// A plain segment, or the addresses of a mapped one, whose only block is claimed: the step at
     /// this position.
     Segment { segment: SegmentIx, step: usize },

@@ -130,6 +130,10 @@ pub(crate) const fn move_price(handles: u64, granules: u64, is_away: bool) -> u6
         + places * MAPPING_PRICE
 }
 
+/// How many pages that are used in part are compared, each with each, for two that fit on one
+/// granule: those of which the least is to be copied. It takes some milliseconds.
+pub(crate) const PAGES_TO_MESH: usize = 1024;
+
 /// How many handles a move may map behind addresses in use. By the dearest prices of
 /// `crates/lab/sim/src/cost.rs` streams stand still for 40 us for each, and for 2 ms at most.
 pub(crate) const TARGETS_OF_A_MOVE: usize = 48;

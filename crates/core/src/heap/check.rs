@@ -6,6 +6,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
+
 use super::Heap;
 use crate::broken::{Broken, hold};
 use crate::check as shared;
@@ -13,6 +15,7 @@ use crate::counters::Counters;
 use crate::policy::SegmentKind;
 use crate::space::block::{Block, BlockIndex, BlockState, NO_USES};
 use crate::space::check::Tiles;
+use crate::vm::mesh::Mesh;
 
 /// Proves every invariant of a heap. The error is the first one that does not hold.
 pub(super) fn check(heap: &Heap) -> Result<(), Broken> {
@@ -32,7 +35,8 @@ pub(super) fn check(heap: &Heap) -> Result<(), Broken> {
     check_i12_pools_keep_to_themselves(heap, &tiles)?;
     check_i5_memory_of_others_is_known(heap, &tiles)?;
     check_i8_lists_agree(heap, &tiles)?;
-    check_i13_blocks_are_backed(heap, &tiles)
+    check_i13_blocks_are_backed(heap, &tiles)?;
+    check_i13_shared_granules_have_one_use(heap, &tiles)
 }
 
 fn check_i3_filed_once(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
@@ -73,7 +77,10 @@ fn check_i3_filed_once(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
         })?;
     }
     for &index in &heap.quarantine {
-        stands(index, BlockState::Quarantined)?;
+        // What a copy may still write to is claimed.
+        let state = heap.space.blocks[index].state;
+        let is_claimed = state == BlockState::Claimed;
+        stands(index, if is_claimed { state } else { BlockState::Quarantined })?;
     }
     for &(index, block) in tiles {
         let found = filed[index.0 as usize];
@@ -81,11 +88,11 @@ fn check_i3_filed_once(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
             BlockState::Free | BlockState::Unjoined | BlockState::Unmapped => 1..=1,
             BlockState::IdleWindow if heap.vm.under(&block).is_whole_window() => 1..=1,
             // A synchronisation under way has taken them along.
-            BlockState::Quarantined => 0..=1,
+            BlockState::Quarantined | BlockState::Claimed => 0..=1,
             BlockState::Live
             | BlockState::Pending
-            | BlockState::Claimed
             | BlockState::Remapped
+            | BlockState::Lent
             | BlockState::IdleWindow => 0..=0,
         };
         hold(3, expected.contains(&found), || format!("{block:?} is filed {found} times"))?;
@@ -204,11 +211,42 @@ fn check_i13_blocks_are_backed(heap: &Heap, tiles: &Tiles) -> Result<(), Broken>
         })?;
         for page in heap.vm.under(&block).views() {
             let knows = !is_remapped || page.remapped == index;
-            let agrees = page.is_backed == block.state.is_backed();
+            let agrees = match block.state {
+                BlockState::Lent => page.is_shared,
+                state => page.is_backed == state.is_backed(),
+            };
             hold(13, agrees && page.is_remapped == is_remapped && knows, || {
                 format!("{block:?} lies on {page:?}")
             })?;
         }
+    }
+    Ok(())
+}
+
+/// Each byte of a shared granule is lent through one of its pages at least.
+fn check_i13_shared_granules_have_one_use(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
+    for Mesh { guest, host, .. } in Mesh::all(&heap.vm) {
+        let used = |page: &Range<u64>| {
+            let page = page.clone();
+            // A plan is about to unmap it.
+            let is_leaving =
+                move |block: &Block| block.state == BlockState::Claimed && block.range() == page;
+            move |block: &Block| block.state != BlockState::Lent && !is_leaving(block)
+        };
+        let of = |page: Range<u64>| {
+            let is_used = used(&page);
+            let blocks = tiles.iter().map(|(_, block)| block).filter(move |one| is_used(one));
+            let within = move |at: u64| at.clamp(page.start, page.end) - page.start;
+            let ranges = blocks.map(move |block| within(block.address)..within(block.end()));
+            ranges.filter(|range| !range.is_empty()).collect::<Vec<_>>()
+        };
+        let (of_guest, of_host) = (of(guest.clone()), of(host));
+        let beside = |one: &Range<u64>| {
+            of_host.iter().all(|other| one.end <= other.start || other.end <= one.start)
+        };
+        hold(13, of_guest.iter().all(beside), || {
+            format!("{guest:x?} uses {of_guest:x?} of its granule, and the other page {of_host:x?}")
+        })?;
     }
     Ok(())
 }

@@ -4,11 +4,12 @@
 //! again. I13: the page table follows what is really mapped, also after half a plan.
 
 use super::Heap;
+use super::compact::Compaction;
 use crate::fence::Fence;
 use crate::id::{ListIx, PoolId, SegmentIx};
 use crate::plan::{self, Committed, Intent, Plan, Release, Step};
 use crate::policy::SegmentKind;
-use crate::space::block::BlockIndex;
+use crate::space::block::{BlockIndex, BlockState};
 use crate::space::segment::Segment;
 use crate::space::unmapped::GrowthPoint;
 use crate::state_machine::StateMachine;
@@ -57,12 +58,17 @@ impl Heap {
                 self.windows().finish_remap(request, window, &donors);
                 Committed::Granted(self.occupy(window, request))
             }
-            Intent::Move { addresses, home, emptied, created_bytes } => {
+            Intent::Move { addresses, home, emptied, kept, created_bytes } => {
                 self.finish_move(created_bytes, &steps);
                 match home {
                     Some(home) => self.windows().finish_move(addresses, home, emptied),
                     None => emptied.into_iter().for_each(|index| self.finish_backing(index)),
                 }
+                kept.into_iter().for_each(|index| self.windows().file(index));
+                Committed::Prepared
+            }
+            Intent::Mesh { guest, lent } => {
+                Compaction::of(self).finish_mesh(&guest, lent, &steps);
                 Committed::Prepared
             }
             Intent::Order { user, fences } => {
@@ -117,14 +123,15 @@ impl Heap {
                 self.windows().finish_unmapping(window);
                 donors.iter().for_each(|&index| self.windows().file(index));
             }
-            Intent::Move { emptied, created_bytes, .. } => {
-                let is_lifted = steps.iter().any(|step| matches!(step, Step::Lift { .. }));
-                assert!(!is_lifted, "the driver refuses to map live memory again where it was");
+            Intent::Move { emptied, kept, created_bytes, .. } => {
+                assert_is_put_back(steps);
                 self.headroom.end_plan(created_bytes);
                 self.stats.all.reserved_bytes.add(plan::created(steps).sum());
                 self.vm.abandon(&self.space.segments, &plan.steps, in_effect);
-                emptied.into_iter().for_each(|index| self.windows().file(index));
+                let claimed = emptied.into_iter().chain(kept);
+                claimed.for_each(|index| self.windows().file(index));
             }
+            Intent::Mesh { guest, lent } => Compaction::of(self).abandon_mesh(&guest, lent, steps),
             Intent::Order { .. } => self.note_recorded(steps),
             Intent::Free { block, .. } => {
                 self.note_recorded(steps);
@@ -184,6 +191,11 @@ impl Heap {
             self.fence_passed(fence);
         }
         for index in quarantined {
+            if self.space.blocks[index].state == BlockState::Claimed {
+                // Copies that nobody waits for any more went there.
+                self.windows().file(index);
+                continue;
+            }
             self.stats.quarantined_bytes -= self.space.blocks[index].bytes;
             self.space.end_leaving(index);
             self.finish_free(index);
@@ -207,6 +219,7 @@ impl Heap {
             match release {
                 Release::Aliases { block } => self.windows().finish_unmapping(block),
                 Release::Backing { block } => self.finish_backing(block),
+                Release::Guest { block, host } => Compaction::of(self).finish_guest(block, &host),
                 Release::Segment { segment, step } => self.finish_segment(segment, step < done),
             }
         }
@@ -258,4 +271,10 @@ impl Heap {
         self.stats.classes[class].segments.take(1);
         self.space.remove_segment(ix);
     }
+}
+
+/// Memory in use is where it was before these steps, of which the others are undone.
+pub(super) fn assert_is_put_back(steps: &[Step]) {
+    let is_lifted = steps.iter().any(|step| matches!(step, Step::Lift { .. }));
+    assert!(!is_lifted, "the driver refuses to map live memory again where it was");
 }

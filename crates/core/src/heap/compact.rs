@@ -24,7 +24,7 @@ type Candidate = (Sparse, BlockIndex);
 
 /// A heap whose live memory is to move together.
 pub(super) struct Compaction<'a> {
-    heap: &'a mut Heap,
+    pub(super) heap: &'a mut Heap,
 }
 
 impl Heap {
@@ -54,7 +54,12 @@ impl Heap {
             }
         }
         // Windows that wait for their next use keep handles where they are.
-        self.plan_eviction()
+        let evicted = self.plan_eviction();
+        if missing_bytes == 0 || evicted.is_some() {
+            return evicted;
+        }
+        let unshared = Trim::unsharing(self);
+        unshared.or_else(|| Compaction::of(self).plan_sharing(missing_bytes))
     }
 
     /// Plans the next step of moving all that can move, so that nothing unused is left in handles
@@ -102,15 +107,47 @@ impl<'a> Compaction<'a> {
             (one.price() << 32) / (wanted / granule_bytes).max(1)
         };
         // What moves takes room, which what is unused can make; each move makes more.
-        let left_bytes = self.heap.headroom.left_bytes(&self.heap.stats);
-        let room_bytes = left_bytes.saturating_add(self.heap.unused_bytes());
+        let room_bytes = self.room_bytes();
         let has_room = |(one, _): &&Candidate| one.bytes_to_create(&self.heap.vm) <= room_bytes;
         let (sparse, within) = candidates.iter().filter(has_room).min_by_key(price)?;
+        self.plan_sparse(sparse, *within, &[])
+    }
+
+    /// Plans to give what is live in a handle that a block lies in others; or to make the room for
+    /// it first. What stays free in it is nobody's meanwhile: else all of it might become so.
+    pub(super) fn plan_sparse(
+        &mut self,
+        sparse: &Sparse,
+        within: BlockIndex,
+        stays: &[Range<u64>],
+    ) -> Option<Plan> {
+        let left_bytes = self.heap.headroom.left_bytes(&self.heap.stats);
         let created_bytes = sparse.bytes_to_create(&self.heap.vm);
         match created_bytes.checked_sub(left_bytes) {
-            None | Some(0) => Some(self.plan_move(sparse, *within, created_bytes)),
+            None | Some(0) => Some(self.plan_move(sparse, within, stays, created_bytes)),
             Some(lacking_bytes) => self.plan_room_for_moves(lacking_bytes),
         }
+    }
+
+    /// Plans a step of meshes, for as many bytes as moves do not give: or for the room that they
+    /// lack.
+    fn plan_sharing(&mut self, missing_bytes: u64) -> Option<Plan> {
+        if !self.heap.config().remaps {
+            return None;
+        }
+        let (vm, candidates) = (&self.heap.vm, self.candidates());
+        let free = candidates.iter().map(|(one, _)| one.free_bytes(vm.granule_bytes()));
+        let lacking_bytes = missing_bytes.saturating_sub(free.sum());
+        let created = candidates.iter().map(|(one, _)| one.bytes_to_create(vm));
+        let lacking_room_bytes = created.min().unwrap_or(0).saturating_sub(self.room_bytes());
+        let bytes = if lacking_bytes > 0 { lacking_bytes } else { lacking_room_bytes };
+        self.plan_meshes(bytes)
+    }
+
+    /// How much moves may take: what is left, and what unused memory can be given back for.
+    pub(super) fn room_bytes(&self) -> u64 {
+        let left_bytes = self.heap.headroom.left_bytes(&self.heap.stats);
+        left_bytes.saturating_add(self.heap.unused_bytes())
     }
 
     /// Plans to give back memory that backs nothing, so that so many bytes more can be created; or
@@ -127,20 +164,27 @@ impl<'a> Compaction<'a> {
     }
 
     /// Plans the move of a handle that a free block lies in, which takes so many new bytes.
-    fn plan_move(&mut self, sparse: &Sparse, within: BlockIndex, created_bytes: u64) -> Plan {
+    fn plan_move(
+        &mut self,
+        sparse: &Sparse,
+        within: BlockIndex,
+        stays: &[Range<u64>],
+        created_bytes: u64,
+    ) -> Plan {
         let space = &mut self.heap.space;
         let mut first = within;
-        while space.blocks[first].address > sparse.addresses.start {
+        while space.blocks[first].address > sparse.of.addresses.start {
             first = space.blocks[first].previous;
         }
         let ranges = sparse.free_ranges(self.heap.vm.granule_bytes()).into_iter();
         // From the last to the first: what is cut off a block stands behind what it keeps.
-        let claim = |range: Range<u64>| space.claim_parts(first, &range);
-        let emptied: Vec<BlockIndex> = ranges.rev().flat_map(claim).collect();
+        let mut claim = |range: Range<u64>| space.claim_parts(first, &range);
+        let emptied: Vec<BlockIndex> = ranges.rev().flat_map(&mut claim).collect();
+        let kept = stays.iter().rev().cloned().flat_map(claim).collect();
         self.heap.headroom.plan(created_bytes);
         let steps = self.heap.vm.plan_move(sparse);
-        let (addresses, home) = (sparse.addresses.clone(), sparse.home);
-        Plan { steps, intent: Intent::Move { addresses, home, emptied, created_bytes } }
+        let (addresses, home) = (sparse.of.addresses.clone(), sparse.of.home);
+        Plan { steps, intent: Intent::Move { addresses, home, emptied, kept, created_bytes } }
     }
 
     /// The handles of which a move gives something back, each with a free block that lies in it.
@@ -161,7 +205,7 @@ impl<'a> Compaction<'a> {
         places.sort_by_cached_key(|place| place.0);
         let mut candidates: Vec<Candidate> = Vec::new();
         for (address, index) in places {
-            if candidates.last().is_some_and(|(last, _)| last.addresses.contains(&address)) {
+            if candidates.last().is_some_and(|(last, _)| last.of.addresses.contains(&address)) {
                 continue;
             }
             let mut at = index;

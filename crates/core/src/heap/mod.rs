@@ -5,7 +5,8 @@
 //! free memory serves. `grow` and `remap`: one that needs memory mapped; `growing`: in place;
 //! `gather`: with what is free elsewhere. `search`: what there is for one. `free`: the way of a
 //! free. `windows`: where memory of windows goes, idle or home. `commit`: what becomes of a plan.
-//! `trim`: giving memory back; `giving`: so much and no more. `compact`: moving what is in the way.
+//! `trim`: giving memory back; `giving`: so much and no more. `compact`: moving what is in the way;
+//! `mesh`: and two pages onto one granule.
 //! `own_order`: what the program orders itself. `state_machine`: what it has in common with the
 //! driver's pools.
 //! Here: the state. Invariants are numbered I1.. and proved by
@@ -20,6 +21,7 @@ mod gather;
 mod giving;
 mod grow;
 mod growing;
+mod mesh;
 mod own_order;
 mod remap;
 mod search;

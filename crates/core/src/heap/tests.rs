@@ -4,6 +4,7 @@ mod allocate_at;
 mod donors;
 mod giving;
 mod growing;
+mod mesh;
 mod runs;
 mod slices;
 mod trail;

@@ -306,6 +306,10 @@ impl Heap {
     fn plan_trim_of(&mut self, is_of_released: bool) -> Option<Plan> {
         self.space.end_trails();
         self.windows().send_all_home();
+        let unshared = Trim::unsharing(self);
+        if unshared.is_some() {
+            return unshared;
+        }
         let mut trim = Trim { is_of_released, ..Trim::new(self) };
         trim.claim_aliases();
         if trim.steps.is_empty() {

@@ -13,6 +13,7 @@ use std::ops::Range;
 
 use crate::counters::Counters;
 use crate::fence::Streams;
+use crate::id::SegmentIx;
 use crate::plan::Request;
 use crate::policy;
 use crate::pool::{Pool, Pools};
@@ -128,14 +129,7 @@ impl Windows<'_> {
         self.vm.back(segment, addresses.clone());
         for free in self.vm.span(segment, addresses.clone()).unmapped_ranges() {
             let start = home + (free.start - addresses.start);
-            let range = start..start + (free.end - free.start);
-            let block = self.vm.span(of_home, range.clone()).remapped();
-            let (piece, rest) = self.space.cut_out(block, &range);
-            if let Some(rest) = rest {
-                self.vm.set_remapped(&self.space.blocks[rest], rest);
-            }
-            self.space.blocks.set_state(piece, BlockState::Claimed);
-            self.space.make_unmapped(piece);
+            self.leave_home(of_home, start..start + (free.end - free.start));
         }
         for index in emptied {
             let class = self.space.list_of(index).class as usize;
@@ -144,6 +138,17 @@ impl Windows<'_> {
         }
         // What was freed meanwhile goes home handle by handle.
         self.send_all_home();
+    }
+
+    /// What lay at home of remapped memory has none any more.
+    pub(super) fn leave_home(&mut self, segment: SegmentIx, range: Range<u64>) {
+        let block = self.vm.span(segment, range.clone()).remapped();
+        let (piece, rest) = self.space.cut_out(block, &range);
+        if let Some(rest) = rest {
+            self.vm.set_remapped(&self.space.blocks[rest], rest);
+        }
+        self.space.blocks.set_state(piece, BlockState::Claimed);
+        self.space.make_unmapped(piece);
     }
 
     // Idle windows.

@@ -44,6 +44,8 @@ pub enum BlockState {
     /// A window, or a part of one, that waits for its next use: its addresses still lead to
     /// granules that back others.
     IdleWindow,
+    /// Memory of a granule that another page has, too, and that is that page's.
+    Lent,
     /// Part of a plan that is being carried out.
     Claimed,
     /// Freed, but its last use could not be recorded: not reused before the device was idle.
@@ -53,7 +55,10 @@ pub enum BlockState {
 impl BlockState {
     /// Whether there is memory behind the block's addresses that is nobody else's.
     pub const fn is_backed(self) -> bool {
-        !matches!(self, BlockState::Unmapped | BlockState::Remapped | BlockState::IdleWindow)
+        !matches!(
+            self,
+            BlockState::Unmapped | BlockState::Remapped | BlockState::IdleWindow | BlockState::Lent
+        )
     }
 
     /// Whether nobody has the block, joined or not.
@@ -66,7 +71,8 @@ impl BlockState {
     #[inline]
     const fn may_become(self, next: BlockState) -> bool {
         use BlockState::{
-            Claimed, Free, IdleWindow, Live, Pending, Quarantined, Remapped, Unjoined, Unmapped,
+            Claimed, Free, IdleWindow, Lent, Live, Pending, Quarantined, Remapped, Unjoined,
+            Unmapped,
         };
         match (self, next) {
             // The hit path: out of a bin and back.
@@ -74,8 +80,8 @@ impl BlockState {
             (Unjoined, Live | Free) => true,
             // A plan takes memory, addresses or a window, and leaves it as anything it may be.
             (Unmapped | IdleWindow | Remapped, Claimed) | (Claimed, _) => true,
-            // Uses elsewhere are over; memory comes home.
-            (Pending | Quarantined | Remapped, Free) => true,
+            // Uses elsewhere are over; memory comes home, or is no other page's any more.
+            (Pending | Quarantined | Remapped | Lent, Free) => true,
             _ => false,
         }
     }

@@ -46,6 +46,14 @@ impl Space {
         parts.into_iter().rev().map(claim).collect()
     }
 
+    /// The blocks that have a byte of a range.
+    pub(crate) fn within(&self, range: &Range<u64>) -> Vec<BlockIndex> {
+        let Some(segment) = self.segments.containing(range.start) else { return Vec::new() };
+        let onward = self.blocks.onward(self.block_below(segment, range.start));
+        let behind = onward.skip_while(|&index| self.blocks[index].end() <= range.start);
+        behind.take_while(|&index| self.blocks[index].address < range.end).collect()
+    }
+
     /// Files what a free, unfiled block has beyond `end` as a block of its own.
     fn cut_free_rest(&mut self, index: BlockIndex, end: u64) {
         let block = self.blocks[index];

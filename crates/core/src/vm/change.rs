@@ -21,10 +21,12 @@ impl PageTable {
     /// These steps are done, with all that their plan has. Returns how many bytes were released.
     pub(crate) fn commit(&mut self, segments: &Segments, steps: &[Step]) -> u64 {
         let (mut windows, mut homeless) = (Vec::new(), Vec::new());
+        let is_mesh = steps.iter().any(|step| matches!(step, Step::CopyTo { .. }));
         for step in steps {
             match *step {
                 Step::Map { address, granule, .. } => {
                     let first = self.page_in(segments, address);
+                    self.guests.extend(is_mesh.then_some(first));
                     let is_home = self.granules.home(granule).is_none();
                     self.map(first, granule, true, is_home);
                     self.add_windows(first, self.granules.handle(granule).len(), &mut windows);
@@ -49,6 +51,7 @@ impl PageTable {
                 | Step::Stage { .. }
                 | Step::Hold
                 | Step::Copy { .. }
+                | Step::CopyTo { .. }
                 | Step::FinishCopies
                 | Step::LetGo
                 | Step::SynchronizeDevice => {}
@@ -127,6 +130,7 @@ impl PageTable {
             let page = PageAddr { page: at, ..first };
             let Some(granule) = self.pages(page.segment).granule(at as usize) else { continue };
             self.pages_mut(page.segment).unmap(at as usize);
+            self.guests.retain(|&guest| guest != page);
             if self.granules.home(granule) != Some(page) {
                 self.granules.remove_mapping(granule, page);
             } else if self.granules.before(granule) == 0 {

@@ -13,6 +13,8 @@ use crate::space::block::BlockIndex;
 pub(crate) struct PageView {
     /// Backed by the granule it leads to.
     pub(crate) is_backed: bool,
+    /// And so is another page.
+    pub(crate) is_shared: bool,
     /// The home of a granule that backs another page.
     pub(crate) is_remapped: bool,
     /// The block that is noted there for that.
@@ -34,13 +36,18 @@ impl Span<'_> {
                 matches!(state, GranuleState::Backing(other) if other != page)
             });
             let remapped = table.pages(segment).remapped(at);
-            PageView { is_backed: table.is_backed(page), is_remapped, remapped }
+            let is_shared = granule.is_some_and(|id| {
+                table.guests.iter().any(|&guest| table.granule_behind(guest) == id)
+            });
+            PageView { is_backed: table.is_backed(page), is_shared, is_remapped, remapped }
         })
     }
 
-    /// How many bytes are backed.
+    /// How many bytes are backed, those of shared granules at their own pages.
     pub(crate) fn backed_bytes(&self) -> u64 {
-        let backed = self.mapped_pages().filter(|&(page, _)| self.table.is_backed(page));
+        let table = self.table;
+        let is_own = |page| table.is_backed(page) && !table.guests.contains(&page);
+        let backed = self.mapped_pages().filter(|&(page, _)| is_own(page));
         backed.count() as u64 * self.table.granule_bytes
     }
 }
@@ -90,7 +97,7 @@ impl PageTable {
     fn is_backed(&self, page: PageAddr) -> bool {
         let granule = self.pages(page.segment).granule(page.page as usize);
         granule.is_some_and(|id| match self.granules.state(id) {
-            GranuleState::Backing(backed) => backed == page,
+            GranuleState::Backing(backed) => backed == page || self.guests.contains(&page),
             GranuleState::Planned | GranuleState::Idle | GranuleState::Vacant => false,
         })
     }

@@ -14,6 +14,7 @@ mod check;
 pub(crate) mod donors;
 pub(crate) mod granule;
 pub(crate) mod handles;
+pub(crate) mod mesh;
 pub(crate) mod moves;
 pub(crate) mod page;
 pub(crate) mod physical;
@@ -39,6 +40,8 @@ pub(crate) struct PageTable {
     segments: Vec<Option<Pages>>,
     /// What stays where it is.
     pins: Pins,
+    /// Pages that share the granule of another one.
+    guests: Vec<PageAddr>,
     /// Granules that back another page than their home.
     remapped_granules: u64,
     /// Where memory came home with the block that is being freed. Kept for its memory: a free
@@ -69,6 +72,7 @@ impl PageTable {
             granules: Granules::default(),
             segments: Vec::new(),
             pins: Pins::default(),
+            guests: Vec::new(),
             remapped_granules: 0,
             returns: Vec::new(),
         }

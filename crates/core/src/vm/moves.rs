@@ -15,18 +15,39 @@ use super::span::{Span, between};
 use crate::plan::Step;
 use crate::policy;
 
-/// A handle of which some granules are live.
+/// A handle that may move.
 #[derive(Clone, Debug)]
-pub(crate) struct Sparse {
+pub(crate) struct Movable {
     /// What it backs.
     pub(crate) addresses: Range<u64>,
     /// Where its home begins, if it backs a window.
     pub(crate) home: Option<u64>,
-    granule: GranuleId,
+    pub(super) granule: GranuleId,
+}
+
+/// A handle of which some granules are live, or all, and are to be parted.
+#[derive(Clone, Debug)]
+pub(crate) struct Sparse {
+    pub(crate) of: Movable,
     /// Runs of live granules: where, in granules from its start.
     live: Vec<Range<usize>>,
     /// How many granules are not.
     free: usize,
+}
+
+impl Movable {
+    /// What it takes to give each of these granules, by address and in order, a handle of its own.
+    pub(crate) fn parted(&self, alone: impl Iterator<Item = u64>, granule_bytes: u64) -> Sparse {
+        let at = |address| ((address - self.addresses.start) / granule_bytes) as usize;
+        let (mut live, mut end) = (Vec::new(), 0);
+        for page in alone.map(at) {
+            live.extend([end..page, page..page + 1]);
+            end = page + 1;
+        }
+        live.push(end..at(self.addresses.end));
+        live.retain(|run| !run.is_empty());
+        Sparse { of: self.clone(), live, free: 0 }
+    }
 }
 
 impl Sparse {
@@ -50,7 +71,7 @@ impl Sparse {
     /// What a move costs, in the unit of [`policy::growth_price`].
     pub(crate) fn price(&self) -> u64 {
         let live = self.live.iter().map(|run| run.len() as u64).sum();
-        policy::move_price(self.targets().count() as u64, live, self.home.is_some())
+        policy::move_price(self.targets().count() as u64, live, self.of.home.is_some())
     }
 
     /// How many bytes a move has to create: for what no handle of the right size backs nothing.
@@ -62,21 +83,21 @@ impl Sparse {
 
     /// Whether a move holds the streams for no longer than they may be.
     pub(crate) fn is_quick(&self) -> bool {
-        let places = 1 + usize::from(self.home.is_some());
+        let places = 1 + usize::from(self.of.home.is_some());
         places * self.targets().count() <= policy::TARGETS_OF_A_MOVE
     }
 
     /// The ranges that are not live, in order.
     pub(crate) fn free_ranges(&self, granule_bytes: u64) -> Vec<Range<u64>> {
-        let at = |granules: usize| self.addresses.start + granules as u64 * granule_bytes;
-        between(&self.addresses, self.live.iter().map(|run| at(run.start)..at(run.end)))
+        let whole = &self.of.addresses;
+        let at = |granules: usize| whole.start + granules as u64 * granule_bytes;
+        between(whole, self.live.iter().map(|run| at(run.start)..at(run.end)))
     }
 }
 
 impl Span<'_> {
-    /// The handle that it begins in, if that may move: `is_live` tells of a range of one granule
-    /// whether anybody may use a byte of it. `None` also where all of it is live, or nothing.
-    pub(crate) fn sparse(&self, mut is_live: impl FnMut(Range<u64>) -> bool) -> Option<Sparse> {
+    /// The handle that it begins in, if that may move.
+    pub(crate) fn movable(&self) -> Option<Movable> {
         let (table, segment) = (self.table, self.segment);
         let page = table.page_at(segment, self.addresses.start);
         let granule = table.pages(segment).granule(page)?;
@@ -91,10 +112,17 @@ impl Span<'_> {
         let count = table.granules.handle(granule).len();
         let addresses = start..start + count as u64 * table.granule_bytes;
         let is_pinned = || table.pins.touch(addresses.clone());
-        let may_move = count > 1 && is_movable && !is_pinned();
-        if !may_move {
-            return None;
-        }
+        let may_move = is_movable && !is_pinned();
+        let home = home.map(|home| table.address_of(home));
+        may_move.then_some(Movable { addresses, home, granule })
+    }
+
+    /// The handle that it begins in, if that may move: `is_live` tells of a range of one granule
+    /// whether anybody may use a byte of it. `None` also where all of it is live, or nothing.
+    pub(crate) fn sparse(&self, mut is_live: impl FnMut(Range<u64>) -> bool) -> Option<Sparse> {
+        let (table, of) = (self.table, self.movable()?);
+        let count = table.granules.handle(of.granule).len();
+        let start = of.addresses.start;
         let mut live: Vec<Range<usize>> = Vec::new();
         for at in 0..count {
             let start = start + at as u64 * table.granule_bytes;
@@ -107,9 +135,8 @@ impl Span<'_> {
             }
         }
         let free = count - live.iter().map(ExactSizeIterator::len).sum::<usize>();
-        let home = home.map(|home| table.address_of(home));
         let is_sparse = free > 0 && free < count;
-        is_sparse.then_some(Sparse { addresses, home, granule, live, free })
+        is_sparse.then_some(Sparse { of, live, free })
     }
 }
 
@@ -130,14 +157,15 @@ impl PageTable {
         let mut idle: Vec<GranuleId> = self.granules.idle().to_vec();
         let (mut creates, mut stages, mut copies, mut maps) = (vec![], vec![], vec![], vec![]);
         let mut homes = Vec::new();
-        let home_of = |address: u64| Some(sparse.home? + (address - sparse.addresses.start));
-        let bytes = sparse.addresses.end - sparse.addresses.start;
-        let lift = |address| Step::Lift { address, bytes, granule: sparse.granule };
-        homes.extend(sparse.home.map(lift));
+        let Movable { addresses, home, granule } = sparse.of.clone();
+        let home_of = |address: u64| Some(home? + (address - addresses.start));
+        let bytes = addresses.end - addresses.start;
+        let lift = |address| Step::Lift { address, bytes, granule };
+        homes.extend(home.map(lift));
         let sizes: Vec<usize> = sparse.targets().collect();
         let mut sizes = sizes.into_iter();
         for run in &sparse.live {
-            let start = sparse.addresses.start + run.start as u64 * self.granule_bytes;
+            let start = addresses.start + run.start as u64 * self.granule_bytes;
             let end = start + run.len() as u64 * self.granule_bytes;
             let mut address = start;
             while address < end {
@@ -171,7 +199,7 @@ impl PageTable {
         steps.append(&mut copies);
         steps.push(Step::FinishCopies);
         steps.append(&mut homes);
-        steps.push(lift(sparse.addresses.start));
+        steps.push(lift(addresses.start));
         steps.append(&mut maps);
         steps.push(Step::LetGo);
         steps

@@ -18,7 +18,7 @@ pub(crate) struct Span<'a> {
 }
 
 /// What of a range lies between ranges within it, which are in order.
-pub(super) fn between(
+pub(crate) fn between(
     whole: &Range<u64>,
     within: impl Iterator<Item = Range<u64>> + Clone,
 ) -> Vec<Range<u64>> {

@@ -5,6 +5,7 @@
 mod faults;
 mod handles;
 mod memory;
+mod mesh;
 mod moves;
 mod order;
 mod remap;

@@ -26,11 +26,43 @@ struct Mapping {
 
 #[derive(Debug)]
 struct Physical {
-    /// Of each granule, where its bytes are among all there ever were: a copy is the same bytes.
-    /// Of plain memory, where all of them begin.
-    starts: Vec<u64>,
+    /// Where its bytes are among all there ever were, in order: a copy is the same bytes.
+    pieces: Vec<Range<u64>>,
     bytes: u64,
     mappings: usize,
+}
+
+impl Physical {
+    /// Where so many of its bytes from an offset on are.
+    fn within(&self, offset: u64, bytes: u64) -> Vec<Range<u64>> {
+        let (mut at, mut found) = (0, Vec::new());
+        for piece in &self.pieces {
+            let (start, end) = (at.max(offset), (at + piece.end - piece.start).min(offset + bytes));
+            if start < end {
+                push(&mut found, piece.start + (start - at)..piece.start + (end - at));
+            }
+            at += piece.end - piece.start;
+        }
+        found
+    }
+
+    /// From an offset on its bytes are others.
+    fn put(&mut self, offset: u64, others: Vec<Range<u64>>) {
+        let end = offset + others.iter().map(|piece| piece.end - piece.start).sum::<u64>();
+        let mut pieces = self.within(0, offset);
+        others.into_iter().for_each(|piece| push(&mut pieces, piece));
+        let rest = self.within(end, self.bytes - end);
+        rest.into_iter().for_each(|piece| push(&mut pieces, piece));
+        self.pieces = pieces;
+    }
+}
+
+/// Adds a range, as part of the last one where it follows that.
+fn push(ranges: &mut Vec<Range<u64>>, next: Range<u64>) {
+    match ranges.last_mut() {
+        Some(Range { end, .. }) if *end == next.start => *end = next.end,
+        _ => ranges.push(next),
+    }
 }
 
 /// See the top of this file.
@@ -61,7 +93,8 @@ pub struct Device {
 pub struct Moving {
     pub is_held: bool,
     are_copied: bool,
-    staged: Vec<GranuleId>,
+    /// Handles that are written, from where on, and how much.
+    written: Vec<(GranuleId, u64, u64)>,
     /// Handles whose bytes are elsewhere now, unless that is undone.
     lifted: Vec<GranuleId>,
 }
@@ -125,7 +158,7 @@ impl Device {
             Step::SynchronizeDevice => self.clocks.synchronize(),
             Step::Stage { granule, bytes } => {
                 assert_eq!(self.granules.get(&granule).map(|one| one.bytes), Some(bytes));
-                self.moving.staged.push(granule);
+                self.moving.written.push((granule, 0, bytes));
             }
             Step::Hold => {
                 // All that was queued is done, and the host has seen it.
@@ -135,6 +168,7 @@ impl Device {
                 self.moving.is_held = true;
             }
             Step::Copy { address, bytes, granule } => self.copy(address, bytes, granule),
+            Step::CopyTo { address, bytes, to } => self.copy_to(address, bytes, to),
             Step::FinishCopies => self.moving.are_copied = true,
             Step::Lift { address, bytes, granule } => {
                 assert!(self.moving.is_held && self.moving.are_copied, "lifted under kernels");
@@ -167,32 +201,46 @@ impl Device {
 
     /// A plan is over, done or undone.
     pub fn end_move(&mut self) {
-        let Moving { lifted, staged, .. } = std::mem::take(&mut self.moving);
+        let Moving { lifted, written, .. } = std::mem::take(&mut self.moving);
         // The others' bytes are nobody's.
-        for granule in if lifted.is_empty() { staged } else { lifted } {
-            let Some(bytes) = self.granules.get(&granule).map(|one| one.bytes) else { continue };
-            let starts = self.new_starts(bytes);
-            self.granules.entry(granule).and_modify(|one| one.starts = starts);
+        let whole = lifted.iter().map(|&granule| (granule, 0, self.bytes_of(granule)));
+        let lost = if lifted.is_empty() { written } else { whole.collect() };
+        for (granule, offset, bytes) in lost {
+            let others = self.new_piece(bytes);
+            self.granules.entry(granule).and_modify(|one| one.put(offset, vec![others]));
         }
     }
 
+    fn bytes_of(&self, granule: GranuleId) -> u64 {
+        self.granules.get(&granule).map_or(0, |one| one.bytes)
+    }
+
     fn copy(&mut self, address: u64, bytes: u64, granule: GranuleId) {
+        let is_staged = self.moving.written.iter().any(|one| one.0 == granule);
+        assert!(is_staged, "copied to where nothing is mapped");
+        self.write(address, bytes, (granule, 0));
+    }
+
+    fn copy_to(&mut self, address: u64, bytes: u64, to: u64) {
+        let (&start, mapping) = self.mappings.range(..=to).next_back().expect("a mapping");
+        let (granule, offset) = (mapping.granule, to - start);
+        assert!(mapping.is_accessible && offset + bytes <= mapping.bytes, "copied to {to:#x}");
+        self.moving.written.push((granule, offset, bytes));
+        self.write(address, bytes, (granule, offset));
+    }
+
+    fn write(&mut self, address: u64, bytes: u64, (granule, offset): (GranuleId, u64)) {
         assert!(self.moving.is_held, "copied under kernels");
-        assert!(self.moving.staged.contains(&granule), "copied to where nothing is mapped");
-        let pages = (address..address + bytes).step_by(self.granule_bytes as usize);
-        let starts = pages.map(|page| {
-            let from = self.physical(page, self.granule_bytes);
-            from.unwrap_or_else(|| panic!("copied from {page:#x}"))[0].start
-        });
-        let starts: Vec<u64> = starts.collect();
-        self.granules.entry(granule).and_modify(|one| one.starts = starts);
+        let from = self.physical(address, bytes);
+        let from = from.unwrap_or_else(|| panic!("copied from {address:#x}"));
+        self.granules.entry(granule).and_modify(|one| one.put(offset, from));
         self.moving.are_copied = false;
     }
 
-    fn new_starts(&mut self, bytes: u64) -> Vec<u64> {
+    fn new_piece(&mut self, bytes: u64) -> Range<u64> {
         let start = self.next_physical;
         self.next_physical += bytes;
-        (start..self.next_physical).step_by(self.granule_bytes as usize).collect()
+        start..self.next_physical
     }
 
     /// Bytes of physical memory that are out.
@@ -238,7 +286,7 @@ impl Device {
         if bytes > self.capacity_bytes || self.held_bytes() + bytes > self.capacity_bytes {
             return Err(Refusal::OutOfMemory);
         }
-        Ok(Physical { starts: self.new_starts(bytes), bytes, mappings: 0 })
+        Ok(Physical { pieces: vec![self.new_piece(bytes)], bytes, mappings: 0 })
     }
 
     fn reserve(&mut self, bytes: u64, alignment: u64) -> Result<u64, Refusal> {
@@ -329,9 +377,8 @@ impl Device {
         if let Some((&start, plain)) = self.plain.range(..=address).next_back()
             && address < start + plain.bytes
         {
-            let from = plain.starts[0] + (address - start);
             let is_inside = address + bytes <= start + plain.bytes;
-            return is_inside.then(|| std::iter::once(from..from + bytes).collect());
+            return is_inside.then(|| plain.within(address - start, bytes));
         }
         let (mut at, end) = (address, address + bytes);
         let mut ranges: Vec<Range<u64>> = Vec::new();
@@ -340,15 +387,9 @@ impl Device {
             if at >= start + mapping.bytes || !mapping.is_accessible {
                 return None;
             }
-            let page = (at - start) / self.granule_bytes;
-            let first = start + page * self.granule_bytes;
-            let until = end.min(first + self.granule_bytes);
-            let base = self.granules.get(&mapping.granule)?.starts[page as usize];
-            let range = base + (at - first)..base + (until - first);
-            match ranges.last_mut() {
-                Some(Range { end, .. }) if *end == range.start => *end = range.end,
-                _ => ranges.push(range),
-            }
+            let until = end.min(start + mapping.bytes);
+            let within = self.granules.get(&mapping.granule)?.within(at - start, until - at);
+            within.into_iter().for_each(|range| push(&mut ranges, range));
             at = until;
         }
         Some(ranges)

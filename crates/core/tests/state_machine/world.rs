@@ -320,7 +320,10 @@ impl World {
                     );
                 }
                 // Addresses of the others may be mapped, but nobody uses them.
-                BlockState::Unmapped | BlockState::Remapped | BlockState::IdleWindow => {}
+                BlockState::Unmapped
+                | BlockState::Remapped
+                | BlockState::IdleWindow
+                | BlockState::Lent => {}
                 BlockState::Claimed => {}
                 other => panic!("{other:?} is a new state"),
             }

@@ -304,6 +304,7 @@ impl Executor {
             Step::Stage { .. }
             | Step::Hold
             | Step::Copy { .. }
+            | Step::CopyTo { .. }
             | Step::FinishCopies
             | Step::Lift { .. }
             | Step::LetGo => Ok(None),
@@ -398,6 +399,8 @@ impl Executor {
                     let handle = self.handles.lock().get(Call::Map, granule);
                     handle.and_then(|handle| put_back(driver, address, bytes, handle))
                 }
+                // What it writes to is others' only once it is complete.
+                Step::CopyTo { .. } => driver.finish_copies(),
                 // Access goes with the mapping; what else there is to undo is the last step of its
                 // plan.
                 _ => Ok(()),

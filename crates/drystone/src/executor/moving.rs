@@ -78,6 +78,10 @@ impl Moving<'_> {
             Step::Stage { granule, bytes } => self.stage(granule, bytes),
             Step::Hold => self.hold(),
             Step::Copy { address, bytes, granule } => self.copy(address, bytes, granule),
+            Step::CopyTo { address, bytes, to } => {
+                self.now.is_copying = true;
+                driver.copy(to, address, bytes)
+            }
             Step::FinishCopies => driver.finish_copies().inspect(|()| self.now.is_copying = false),
             Step::Lift { address, bytes, .. } => driver.unmap(address, bytes),
             Step::LetGo => {

@@ -35,6 +35,7 @@ mod cuda;
 mod ending;
 mod faults;
 mod giving_back;
+mod meshes;
 mod move_mutants;
 mod moves;
 mod mutants;

@@ -1,0 +1,128 @@
+//! Two pages on one granule: what lies unused in parts of granules serves requests, where every
+//! granule is in use in part. Whatever fails, no byte is lost. The device's oracle follows contents.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use drystone::Prefer;
+use drystone::driver::{Call, CaptureMode, ErrorCode};
+use drystone_sim::{FaultMode, FaultPlan, SimConfig, SimDevice};
+
+use crate::moves::{TOTAL, moves};
+use crate::program::{Block, Lane, Program};
+use crate::setup::VMM_2MIB;
+use crate::sim::{MIB, watched};
+
+/// Two of them touch at most three granules, and leave none whole.
+const BYTES: u64 = 5 * MIB / 4;
+/// What the meshes of such a program give at least.
+const SHARED: u64 = 64 * MIB;
+
+/// Fills the device except what moves keep as room, and frees every other block: those that stay.
+pub fn halves(program: &Program, lane: Lane) -> Vec<Block> {
+    let blocks = (0..(TOTAL - 64 * MIB) / BYTES).map(|_| program.allocate(lane, BYTES));
+    let blocks: Vec<Block> = blocks.collect();
+    let mut kept = Vec::new();
+    for (at, block) in blocks.into_iter().enumerate() {
+        if at % 2 == 0 { kept.push(block) } else { program.free(block) }
+    }
+    kept
+}
+
+/// What the device has left beside all granules in use, and what sharing them gives.
+pub fn shared(program: &Program) -> u64 {
+    TOTAL - program.reserved() + SHARED
+}
+
+fn closed() -> (Program, SimDevice, Lane) {
+    let device = SimDevice::new(SimConfig { total_bytes: TOTAL, ..watched() });
+    let options = VMM_2MIB.options().with_prefer(Prefer::Balanced);
+    let program = Program::new(Arc::new(device.clone()), options);
+    program.allocator.know_all_streams(|_, run| run(Vec::new()));
+    let lane = program.lane();
+    (program, device, lane)
+}
+
+#[test]
+fn parts_of_granules_serve_a_request() {
+    let (program, device, lane) = closed();
+    let kept = halves(&program, lane);
+    let other = program.lane();
+    kept.iter().for_each(|block| program.use_on(block, other));
+    let large = program.allocate(lane, shared(&program));
+    assert!(moves(&program) > 0);
+    program.check();
+    kept.iter().for_each(|block| program.use_on(block, other));
+    assert_eq!(program.reserved(), device.physical_bytes());
+    program.free(large);
+    // What is freed in a shared granule serves the same page.
+    let (first, second): (Vec<_>, Vec<_>) =
+        kept.into_iter().enumerate().partition(|(at, _)| at % 3 == 0);
+    first.into_iter().for_each(|(_, block)| program.free(block));
+    let again: Vec<Block> = (0..second.len() / 2).map(|_| program.allocate(lane, BYTES)).collect();
+    program.check();
+    second.into_iter().for_each(|(_, block)| program.free(block));
+    again.into_iter().for_each(|block| program.free(block));
+    let all = program.allocate(lane, TOTAL - 32 * MIB);
+    program.free(all);
+    program.end();
+}
+
+#[test]
+fn no_granule_is_shared_while_anything_is_captured_or_where_it_would_not_do() {
+    let (program, device, lane) = closed();
+    let kept = halves(&program, lane);
+    assert!(program.try_allocate(lane, TOTAL - kept.len() as u64 * BYTES).is_err());
+    assert_eq!(moves(&program), 0);
+    let captured = program.lane();
+    device.begin_capture(captured.stream, CaptureMode::Relaxed).unwrap();
+    assert!(program.try_allocate(lane, shared(&program)).is_err());
+    assert_eq!(moves(&program), 0);
+    device.end_capture(captured.stream).unwrap();
+    kept.into_iter().for_each(|block| program.free(block));
+    program.end();
+}
+
+/// The calls that a mesh makes, or what goes before it.
+const CALLS: [Call; 8] = [
+    Call::Create,
+    Call::Map,
+    Call::SetAccess,
+    Call::Hold,
+    Call::Copy,
+    Call::FinishCopies,
+    Call::Unmap,
+    Call::Release,
+];
+
+/// Runs a program under a fault. Whether it has struck.
+fn fails(call: Call, nth: u64, code: ErrorCode) -> bool {
+    let (program, device, lane) = closed();
+    let kept = halves(&program, lane);
+    let large = shared(&program);
+    device.install_fault(FaultPlan { call, nth, mode: FaultMode::Once, code });
+    let served = program.try_allocate(lane, large);
+    let has_struck = device.faults_fired() > 0;
+    device.clear_faults();
+    program.check();
+    if let Ok(block) = served {
+        program.free(block);
+    }
+    std::thread::sleep(Duration::from_millis(11));
+    let block = program.allocate(lane, large);
+    program.free(block);
+    kept.into_iter().for_each(|block| program.free(block));
+    program.end();
+    has_struck
+}
+
+#[test]
+fn p4_no_byte_is_lost_whatever_call_of_a_mesh_fails() {
+    for call in CALLS {
+        for code in [ErrorCode::InvalidHandle, ErrorCode::NotReady] {
+            // Of the moves that part handles, and of meshes.
+            let struck = (1..400).step_by(37).filter(|&nth| fails(call, nth, code)).count();
+            assert!(struck > 0, "{call:?} is never made");
+        }
+    }
+}
