@@ -255,21 +255,26 @@ pub(crate) enum Intent {
     /// An idle device: every fence issued so far, every quarantined block,
     /// and the pools released by then.
     Synchronize { fences: Vec<Fence>, quarantined: Vec<BlockIndex>, pools: Vec<PoolId> },
-    /// What is live in a handle gets other memory behind its addresses; what was free beside it, in
-    /// these claimed blocks, none, except what is kept. `home` is where its home begins, if it backs
-    /// a window.
-    Move {
-        addresses: Range<u64>,
-        home: Option<u64>,
-        emptied: Vec<BlockIndex>,
-        kept: Vec<BlockIndex>,
-        created_bytes: u64,
-    },
+    /// What is live in a handle gets other memory behind its addresses.
+    Move(Move),
     /// What is live in a page gets free memory of another page's granule; these claimed blocks are
     /// what each of both leaves to the other.
     Mesh { guest: Movable, lent: Vec<BlockIndex> },
     /// Memory and addresses to give back.
     Trim { releases: Vec<Release> },
+}
+
+/// A move of what is live in a handle.
+#[derive(Debug)]
+pub(crate) struct Move {
+    /// What the handle backs, and where its home begins, if that is a window.
+    pub(crate) addresses: Range<u64>,
+    pub(crate) home: Option<u64>,
+    /// What was free beside it, in these claimed blocks, has no memory afterwards.
+    pub(crate) emptied: Vec<BlockIndex>,
+    /// What is claimed for as long as it moves, and free afterwards.
+    pub(crate) kept: Vec<BlockIndex>,
+    pub(crate) created_bytes: u64,
 }
 
 /// Something claimed to be given back to the device; what of it was, the steps tell.

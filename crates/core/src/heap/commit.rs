@@ -7,7 +7,7 @@ use super::Heap;
 use super::compact::Compaction;
 use crate::fence::Fence;
 use crate::id::{ListIx, PoolId, SegmentIx};
-use crate::plan::{self, Committed, Intent, Plan, Release, Step};
+use crate::plan::{self, Committed, Intent, Move, Plan, Release, Step};
 use crate::policy::SegmentKind;
 use crate::space::block::{BlockIndex, BlockState};
 use crate::space::segment::Segment;
@@ -58,13 +58,8 @@ impl Heap {
                 self.windows().finish_remap(request, window, &donors);
                 Committed::Granted(self.occupy(window, request))
             }
-            Intent::Move { addresses, home, emptied, kept, created_bytes } => {
-                self.finish_move(created_bytes, &steps);
-                match home {
-                    Some(home) => self.windows().finish_move(addresses, home, emptied),
-                    None => emptied.into_iter().for_each(|index| self.finish_backing(index)),
-                }
-                kept.into_iter().for_each(|index| self.windows().file(index));
+            Intent::Move(one) => {
+                Compaction::of(self).finish_move(one, &steps);
                 Committed::Prepared
             }
             Intent::Mesh { guest, lent } => {
@@ -123,7 +118,7 @@ impl Heap {
                 self.windows().finish_unmapping(window);
                 donors.iter().for_each(|&index| self.windows().file(index));
             }
-            Intent::Move { emptied, kept, created_bytes, .. } => {
+            Intent::Move(Move { emptied, kept, created_bytes, .. }) => {
                 assert_is_put_back(steps);
                 self.headroom.end_plan(created_bytes);
                 self.stats.all.reserved_bytes.add(plan::created(steps).sum());
@@ -225,17 +220,8 @@ impl Heap {
         }
     }
 
-    /// What is live in a handle has other memory.
-    fn finish_move(&mut self, created_bytes: u64, steps: &[Step]) {
-        self.headroom.end_plan(created_bytes);
-        self.stats.all.reserved_bytes.add(created_bytes);
-        self.stats.moves += 1;
-        self.stats.moved_bytes += plan::copied_bytes(steps);
-        self.vm.commit(&self.space.segments, steps);
-    }
-
     /// A claimed block at home was unmapped, or could not be.
-    fn finish_backing(&mut self, index: BlockIndex) {
+    pub(super) fn finish_backing(&mut self, index: BlockIndex) {
         let block = &self.space.blocks[index];
         if !self.vm.under(block).is_unmapped() {
             return self.windows().file(index);

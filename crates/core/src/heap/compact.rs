@@ -11,7 +11,7 @@ use std::ops::Range;
 use super::Heap;
 use super::gather::{Gather, Whose};
 use super::trim::Trim;
-use crate::plan::{Intent, Plan};
+use crate::plan::{self, Intent, Move, Plan, Step};
 use crate::policy::{self, SegmentKind};
 use crate::space::block::{BlockIndex, BlockState};
 use crate::state_machine::StateMachine;
@@ -184,7 +184,28 @@ impl<'a> Compaction<'a> {
         self.heap.headroom.plan(created_bytes);
         let steps = self.heap.vm.plan_move(sparse);
         let (addresses, home) = (sparse.of.addresses.clone(), sparse.of.home);
-        Plan { steps, intent: Intent::Move { addresses, home, emptied, kept, created_bytes } }
+        let one = Move { addresses, home, emptied, kept, created_bytes };
+        Plan { steps, intent: Intent::Move(one) }
+    }
+
+    /// What is live in a handle has other memory; what lies in emptied blocks has none.
+    pub(super) fn finish_move(&mut self, one: Move, steps: &[Step]) {
+        let Move { addresses, home, emptied, kept, created_bytes } = one;
+        self.heap.headroom.end_plan(created_bytes);
+        self.heap.stats.all.reserved_bytes.add(created_bytes);
+        self.note_moved(steps);
+        match home {
+            Some(home) => self.heap.windows().finish_move(addresses, home, emptied),
+            None => emptied.into_iter().for_each(|index| self.heap.finish_backing(index)),
+        }
+        kept.into_iter().for_each(|index| self.heap.windows().file(index));
+    }
+
+    /// Live memory has moved by these steps.
+    pub(super) fn note_moved(&mut self, steps: &[Step]) {
+        self.heap.stats.moves += 1;
+        self.heap.stats.moved_bytes += plan::copied_bytes(steps);
+        self.heap.vm.commit(&self.heap.space.segments, steps);
     }
 
     /// The handles of which a move gives something back, each with a free block that lies in it.

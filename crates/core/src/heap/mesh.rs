@@ -16,7 +16,7 @@ use super::Heap;
 use super::commit::assert_is_put_back;
 use super::compact::Compaction;
 use super::trim::Trim;
-use crate::plan::{self, Intent, Plan, Release, Step};
+use crate::plan::{Intent, Plan, Release, Step};
 use crate::policy::{self, SegmentKind};
 use crate::size::round_down;
 use crate::space::block::{BlockIndex, BlockState};
@@ -193,9 +193,7 @@ impl Compaction<'_> {
 impl Compaction<'_> {
     /// A page shares the granule of another one.
     pub(super) fn finish_mesh(&mut self, guest: &Movable, lent: Vec<BlockIndex>, steps: &[Step]) {
-        self.heap.stats.moves += 1;
-        self.heap.stats.moved_bytes += plan::copied_bytes(steps);
-        self.heap.vm.commit(&self.heap.space.segments, steps);
+        self.note_moved(steps);
         let Range { start, end } = guest.addresses;
         let Some(segment) = self.heap.space.segments.containing(start) else { return };
         let class = self.heap.space.list(self.heap.space.segments[segment].list).class as usize;
