@@ -13,7 +13,6 @@ use crate::id::{GranuleId, ListIx, PoolId, SegmentIx, StreamId};
 use crate::space::Granted;
 use crate::space::block::BlockIndex;
 use crate::space::unmapped::GrowthPoint;
-use crate::vm::moves::Movable;
 
 /// One thing to do to the device. Sizes and addresses are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -259,7 +258,7 @@ pub(crate) enum Intent {
     Move(Move),
     /// What is live in a page gets free memory of another page's granule; these claimed blocks are
     /// what each of both leaves to the other.
-    Mesh { guest: Movable, lent: Vec<BlockIndex> },
+    Mesh { guest: Range<u64>, home: Option<u64>, meshed: Vec<BlockIndex> },
     /// Memory and addresses to give back.
     Trim { releases: Vec<Release> },
 }
@@ -285,7 +284,7 @@ pub(crate) enum Release {
     Backing { block: BlockIndex },
     /// A block of which ranges lead to memory beside its home: those are unmapped.
     Aliases { block: BlockIndex },
-    /// A block over a page whose granule another page has, too, which gets what it lent back: one
+    /// A block over a page whose granule another page has, too, which gets what it meshed back: one
     /// step.
     Guest { block: BlockIndex, host: Range<u64> },
     /// A plain segment, or the addresses of a mapped one, whose only block is claimed: the step at

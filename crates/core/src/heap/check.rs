@@ -92,7 +92,7 @@ fn check_i3_filed_once(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
             BlockState::Live
             | BlockState::Pending
             | BlockState::Remapped
-            | BlockState::Lent
+            | BlockState::Meshed
             | BlockState::IdleWindow => 0..=0,
         };
         hold(3, expected.contains(&found), || format!("{block:?} is filed {found} times"))?;
@@ -212,7 +212,7 @@ fn check_i13_blocks_are_backed(heap: &Heap, tiles: &Tiles) -> Result<(), Broken>
         for page in heap.vm.under(&block).views() {
             let knows = !is_remapped || page.remapped == index;
             let agrees = match block.state {
-                BlockState::Lent => page.is_shared,
+                BlockState::Meshed => page.is_shared,
                 state => page.is_backed == state.is_backed(),
             };
             hold(13, agrees && page.is_remapped == is_remapped && knows, || {
@@ -223,7 +223,7 @@ fn check_i13_blocks_are_backed(heap: &Heap, tiles: &Tiles) -> Result<(), Broken>
     Ok(())
 }
 
-/// Each byte of a shared granule is lent through one of its pages at least.
+/// Each byte of a shared granule is meshed through one of its pages at least.
 fn check_i13_shared_granules_have_one_use(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
     for Mesh { guest, host, .. } in Mesh::all(&heap.vm) {
         let used = |page: &Range<u64>| {
@@ -231,7 +231,7 @@ fn check_i13_shared_granules_have_one_use(heap: &Heap, tiles: &Tiles) -> Result<
             // A plan is about to unmap it.
             let is_leaving =
                 move |block: &Block| block.state == BlockState::Claimed && block.range() == page;
-            move |block: &Block| block.state != BlockState::Lent && !is_leaving(block)
+            move |block: &Block| block.state != BlockState::Meshed && !is_leaving(block)
         };
         let of = |page: Range<u64>| {
             let is_used = used(&page);

@@ -62,8 +62,8 @@ impl Heap {
                 Compaction::of(self).finish_move(one, &steps);
                 Committed::Prepared
             }
-            Intent::Mesh { guest, lent } => {
-                Compaction::of(self).finish_mesh(&guest, lent, &steps);
+            Intent::Mesh { guest, home, meshed } => {
+                Compaction::of(self).finish_mesh(guest, home, meshed, &steps);
                 Committed::Prepared
             }
             Intent::Order { user, fences } => {
@@ -126,7 +126,9 @@ impl Heap {
                 let claimed = emptied.into_iter().chain(kept);
                 claimed.for_each(|index| self.windows().file(index));
             }
-            Intent::Mesh { guest, lent } => Compaction::of(self).abandon_mesh(&guest, lent, steps),
+            Intent::Mesh { guest, meshed, .. } => {
+                Compaction::of(self).abandon_mesh(&guest, meshed, steps)
+            }
             Intent::Order { .. } => self.note_recorded(steps),
             Intent::Free { block, .. } => {
                 self.note_recorded(steps);

@@ -2,7 +2,7 @@
 //! other leaves unused get one granule together, and the other granule is left over.
 //!
 //! Invariant (I13): each byte of a granule is in use through one page at most. What of a shared
-//! one is another page's is *lent*, and nobody gets it there. Which page has which byte is settled
+//! one is another page's is *meshed*, and nobody gets it there. Which page has which byte is settled
 //! when two meet, and stays so: what is freed in a page serves others in the same page. Once
 //! nothing is in use in the guest its page is unmapped, and the host has all of the granule again.
 //!
@@ -126,10 +126,13 @@ impl Compaction<'_> {
             places.into_iter().filter_map(|(start, within)| self.page(start, within)).collect();
         let room_bytes = self.room_bytes();
         let mut may_be_shared = Vec::with_capacity(pages.len());
-        for within in pages.chunk_by(|one, next| one.handle.addresses == next.handle.addresses) {
-            let sparse = self.parted(within, &within[0]);
+        while let Some(first) = pages.get(may_be_shared.len()) {
+            let others = &pages[may_be_shared.len()..];
+            let is_beside = |page: &Page| page.handle.addresses == first.handle.addresses;
+            let within = &others[..others.partition_point(is_beside)];
+            let sparse = self.parted(within, first);
             let can_be_parted = || sparse.is_quick() && sparse.bytes_to_create(vm) <= room_bytes;
-            let may = within[0].is_alone() || can_be_parted();
+            let may = first.is_alone() || can_be_parted();
             may_be_shared.resize(may_be_shared.len() + within.len(), may);
         }
         let mut may_be_shared = may_be_shared.into_iter();
@@ -175,36 +178,49 @@ impl Compaction<'_> {
     /// Plans to let a page share the granule of another one.
     fn plan_mesh(&mut self, guest: &Page, host: &Page) -> Plan {
         let space = &mut self.heap.space;
-        let mut lent = Vec::new();
+        let mut meshed = Vec::new();
         // From the last to the first: what is cut off a block stands behind what it keeps.
         for free in guest.free().into_iter().rev() {
-            lent.extend(space.claim_parts(guest.first, &free));
+            meshed.extend(space.claim_parts(guest.first, &free));
         }
         let start = host.addresses.start;
         for range in guest.in_use.iter().rev() {
             let range = start + range.start..start + range.end;
-            lent.extend(space.claim_parts(host.first, &range));
+            meshed.extend(space.claim_parts(host.first, &range));
         }
         let steps = guest.handle.mesh(&host.handle, &guest.in_use);
-        Plan { steps, intent: Intent::Mesh { guest: guest.handle.clone(), lent } }
+        Plan {
+            steps,
+            intent: Intent::Mesh {
+                guest: guest.addresses.clone(),
+                home: guest.handle.home,
+                meshed,
+            },
+        }
     }
 }
 
 impl Compaction<'_> {
     /// A page shares the granule of another one.
-    pub(super) fn finish_mesh(&mut self, guest: &Movable, lent: Vec<BlockIndex>, steps: &[Step]) {
+    pub(super) fn finish_mesh(
+        &mut self,
+        guest: Range<u64>,
+        home: Option<u64>,
+        meshed: Vec<BlockIndex>,
+        steps: &[Step],
+    ) {
         self.note_moved(steps);
-        let Range { start, end } = guest.addresses;
+        let Range { start, end } = guest;
         let Some(segment) = self.heap.space.segments.containing(start) else { return };
         let class = self.heap.space.list(self.heap.space.segments[segment].list).class as usize;
         self.heap.stats.classes[class].reserved_bytes.take(end - start);
-        if let Some(home) = guest.home
+        if let Some(home) = home
             && let Some(segment) = self.heap.space.segments.containing(home)
         {
             self.heap.windows().leave_home(segment, home..home + (end - start));
         }
-        for index in lent {
-            self.heap.space.blocks.set_state(index, BlockState::Lent);
+        for index in meshed {
+            self.heap.space.blocks.set_state(index, BlockState::Meshed);
         }
     }
 
@@ -212,14 +228,14 @@ impl Compaction<'_> {
     /// device was idle.
     pub(super) fn abandon_mesh(
         &mut self,
-        guest: &Movable,
-        lent: Vec<BlockIndex>,
+        guest: &Range<u64>,
+        meshed: Vec<BlockIndex>,
         in_effect: &[Step],
     ) {
         assert_is_put_back(in_effect);
         let is_written = in_effect.iter().any(|step| matches!(step, Step::CopyTo { .. }));
-        for index in lent {
-            let is_of_guest = guest.addresses.contains(&self.heap.space.blocks[index].address);
+        for index in meshed {
+            let is_of_guest = guest.contains(&self.heap.space.blocks[index].address);
             if is_written && !is_of_guest {
                 self.heap.quarantine.push(index);
             } else {
@@ -229,16 +245,16 @@ impl Compaction<'_> {
     }
 
     /// A claimed block over a page that shared a granule was unmapped, or could not be: then all
-    /// of it is lent.
+    /// of it is meshed.
     pub(super) fn finish_guest(&mut self, index: BlockIndex, host: &Range<u64>) {
         let block = &self.heap.space.blocks[index];
         if !self.heap.vm.under(block).is_unmapped() {
-            return self.heap.space.blocks.set_state(index, BlockState::Lent);
+            return self.heap.space.blocks.set_state(index, BlockState::Meshed);
         }
         self.heap.windows().finish_unmapping(index);
-        let mut lent = self.heap.space.within(host);
-        lent.retain(|&index| self.heap.space.blocks[index].state == BlockState::Lent);
-        lent.into_iter().for_each(|index| self.heap.windows().file(index));
+        let mut meshed = self.heap.space.within(host);
+        meshed.retain(|&index| self.heap.space.blocks[index].state == BlockState::Meshed);
+        meshed.into_iter().for_each(|index| self.heap.windows().file(index));
     }
 }
 
@@ -258,16 +274,16 @@ impl Trim<'_> {
         let blocks = self.heap.space.within(&guest);
         let Heap { space, streams, .. } = &mut *self.heap;
         let is_over = |&index: &BlockIndex| match space.blocks[index].state {
-            BlockState::Lent => true,
+            BlockState::Meshed => true,
             BlockState::Free => streams.is_complete(space, index),
             _ => false,
         };
         if is_pinned || !blocks.iter().all(is_over) {
             return;
         }
-        let mut lent = blocks;
-        lent.retain(|&index| space.blocks[index].state == BlockState::Lent);
-        for index in lent {
+        let mut meshed = blocks;
+        meshed.retain(|&index| space.blocks[index].state == BlockState::Meshed);
+        for index in meshed {
             space.file(index);
         }
         // Joined with those beside them.

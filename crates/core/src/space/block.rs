@@ -45,7 +45,7 @@ pub enum BlockState {
     /// granules that back others.
     IdleWindow,
     /// Memory of a granule that another page has, too, and that is that page's.
-    Lent,
+    Meshed,
     /// Part of a plan that is being carried out.
     Claimed,
     /// Freed, but its last use could not be recorded: not reused before the device was idle.
@@ -57,7 +57,10 @@ impl BlockState {
     pub const fn is_backed(self) -> bool {
         !matches!(
             self,
-            BlockState::Unmapped | BlockState::Remapped | BlockState::IdleWindow | BlockState::Lent
+            BlockState::Unmapped
+                | BlockState::Remapped
+                | BlockState::IdleWindow
+                | BlockState::Meshed
         )
     }
 
@@ -71,7 +74,7 @@ impl BlockState {
     #[inline]
     const fn may_become(self, next: BlockState) -> bool {
         use BlockState::{
-            Claimed, Free, IdleWindow, Lent, Live, Pending, Quarantined, Remapped, Unjoined,
+            Claimed, Free, IdleWindow, Live, Meshed, Pending, Quarantined, Remapped, Unjoined,
             Unmapped,
         };
         match (self, next) {
@@ -81,7 +84,7 @@ impl BlockState {
             // A plan takes memory, addresses or a window, and leaves it as anything it may be.
             (Unmapped | IdleWindow | Remapped, Claimed) | (Claimed, _) => true,
             // Uses elsewhere are over; memory comes home, or is no other page's any more.
-            (Pending | Quarantined | Remapped | Lent, Free) => true,
+            (Pending | Quarantined | Remapped | Meshed, Free) => true,
             _ => false,
         }
     }

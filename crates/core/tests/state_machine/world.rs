@@ -323,7 +323,7 @@ impl World {
                 BlockState::Unmapped
                 | BlockState::Remapped
                 | BlockState::IdleWindow
-                | BlockState::Lent => {}
+                | BlockState::Meshed => {}
                 BlockState::Claimed => {}
                 other => panic!("{other:?} is a new state"),
             }

@@ -1,5 +1,5 @@
 //! Two pages on one granule: what lies unused in parts of granules serves requests, where every
-//! granule is in use in part. Whatever fails, no byte is lost. The device's oracle follows contents.
+//! granule is in use in part. Whatever fails, no byte is lost. The device's oracle follows it all.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,7 +7,7 @@ use crate::vm::mesh::Mesh;
 
 const GRANULE: u64 = 4 << 20;
 
-/// A heap of four pages on two granules, with what is lent.
+/// A heap of four pages on two granules, with what is meshed.
 fn meshed() -> (Heap, Vec<BlockIndex>) {
     let config = Config::new(SegmentKind::Mapped, GRANULE, 4 * GRANULE);
     let mut heap = Heap::new(Config { prefer: Prefer::Memory, ..config });
@@ -23,9 +23,9 @@ fn meshed() -> (Heap, Vec<BlockIndex>) {
     }
     assert_eq!((heap.stats().moves, Mesh::all(&heap.vm).len()), (2, 2));
     let all = heap.space.segments.iter().flat_map(|(_, one)| heap.space.blocks.onward(one.first));
-    let is_lent = |index: &BlockIndex| heap.space.blocks[*index].state == BlockState::Lent;
-    let lent = all.filter(is_lent).collect();
-    (heap, lent)
+    let is_lent = |index: &BlockIndex| heap.space.blocks[*index].state == BlockState::Meshed;
+    let meshed = all.filter(is_lent).collect();
+    (heap, meshed)
 }
 
 #[test]
@@ -33,8 +33,8 @@ fn i13_what_is_lent_is_given_away() {
     let (_, all) = meshed();
     assert_eq!(all.len(), 4);
     for at in 0..all.len() {
-        let (mut heap, lent) = meshed();
-        heap.space.file(lent[at]);
+        let (mut heap, meshed) = meshed();
+        heap.space.file(meshed[at]);
         assert_eq!(heap.check().unwrap_err().invariant, 13);
     }
 }
