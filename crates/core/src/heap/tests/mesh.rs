@@ -23,13 +23,13 @@ fn meshed() -> (Heap, Vec<BlockIndex>) {
     }
     assert_eq!((heap.stats().moves, Mesh::all(&heap.vm).len()), (2, 2));
     let all = heap.space.segments.iter().flat_map(|(_, one)| heap.space.blocks.onward(one.first));
-    let is_lent = |index: &BlockIndex| heap.space.blocks[*index].state == BlockState::Meshed;
-    let meshed = all.filter(is_lent).collect();
+    let is_meshed = |index: &BlockIndex| heap.space.blocks[*index].state == BlockState::Meshed;
+    let meshed = all.filter(is_meshed).collect();
     (heap, meshed)
 }
 
 #[test]
-fn i13_what_is_lent_is_given_away() {
+fn i13_what_is_meshed_is_given_away() {
     let (_, all) = meshed();
     assert_eq!(all.len(), 4);
     for at in 0..all.len() {
