@@ -3,8 +3,8 @@
 //!
 //! Invariant (I13): each byte of a granule is in use through one page at most. What of a shared
 //! one is another page's is *meshed*, and nobody gets it there. Which page has which byte is
-//! settled when two meet, and stays so: what is freed in a page serves others in the same page. Once
-//! nothing is in use in the guest its page is unmapped, and the host has all of the granule again.
+//! settled when two meet, and stays so: what is freed in a page serves others in the same page.
+//! Once nothing is in use in the guest it is unmapped, and the host has all of the granule again.
 //!
 //! A mesh takes no memory, so it also makes room for moves. Only a granule that is a handle by
 //! itself is shared; a larger handle is parted first, by a move.
