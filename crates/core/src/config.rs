@@ -25,6 +25,9 @@ pub struct Config {
     pub prefer: Prefer,
     /// Whether live memory moves by itself where a request would be refused.
     pub moves: bool,
+    /// Whether the device has no memory of its own, but the host's: programs that never call the
+    /// driver take it and give it back. So the device is looked at before every growth.
+    pub is_integrated: bool,
 }
 
 impl Config {
@@ -40,7 +43,15 @@ impl Config {
             left_per_handle: policy::SPARE_SHARE,
             prefer: Prefer::Balanced,
             moves: false,
+            is_integrated: false,
         }
+    }
+
+    /// The same, on a device whose memory is the host's, or on one that has its own.
+    #[must_use]
+    pub const fn with_host_memory(mut self, is_integrated: bool) -> Self {
+        self.is_integrated = is_integrated;
+        self
     }
 
     /// The same, with another price of memory.

@@ -6,6 +6,8 @@
 //! eighth of what was left is created. Between looks the heap's own growth is counted. What was
 //! refused of late is asked for in smaller pieces. The choices are those of `policy`.
 //!
+//! One that has the host's memory is looked at for every growth, and gives what was seen at most.
+//!
 //! A device need not give all that it says is free. Where it refused a granule, that is how much
 //! there is to choose by; the device is still asked, since others may have given some back.
 //!
@@ -20,7 +22,7 @@ use crate::reservation::{self, Reserved};
 /// What a request may know of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// What was seen before: a capture leaves it at that.
+    /// What was seen before, which is not asked about: a capture leaves it at that.
     Past,
     /// What was seen before. Where a look is due, nothing is known to be left.
     Due,
@@ -97,7 +99,8 @@ impl Headroom {
             // Others hold less of it now.
             self.ceiling = None;
         }
-        self.looked_until_bytes = reserved_bytes.saturating_add(free_bytes / 8);
+        let until_next_bytes = if self.config.is_integrated { 0 } else { free_bytes / 8 };
+        self.looked_until_bytes = reserved_bytes.saturating_add(until_next_bytes);
         stats.device_looks += 1;
     }
 
@@ -155,8 +158,9 @@ impl Headroom {
         if bytes > 0 && due_bytes > limit_bytes {
             return Err(RequestError::Limit { bytes, reserved_bytes, limit_bytes });
         }
-        let is_known = bytes == 0 || look == Look::Past || due_bytes <= self.looked_until_bytes;
-        let left_bytes = if look == Look::Fresh { self.told_left_bytes(stats) } else { 0 };
+        let is_left_at_that = look == Look::Past && !self.config.is_integrated;
+        let is_known = bytes == 0 || is_left_at_that || due_bytes <= self.looked_until_bytes;
+        let left_bytes = if look == Look::Due { 0 } else { self.told_left_bytes(stats) };
         if is_known || bytes <= left_bytes {
             return Ok(());
         }
@@ -285,7 +289,7 @@ impl Headroom {
 pub(crate) const fn is_too_much<T>(growth: &Result<T, RequestError>, look: Look) -> bool {
     match growth {
         Err(RequestError::Limit { .. }) => true,
-        Err(RequestError::Device { .. }) => matches!(look, Look::Fresh),
+        Err(RequestError::Device { .. }) => !matches!(look, Look::Due),
         _ => false,
     }
 }
@@ -349,6 +353,28 @@ mod tests {
         assert_eq!(headroom.left_bytes(&stats), 0);
         headroom.note_look(&mut stats, 801);
         assert_eq!(headroom.left_bytes(&stats), 801);
+    }
+
+    #[test]
+    fn memory_of_the_host_is_looked_at_for_every_growth() {
+        let config = Config::new(SegmentKind::Mapped, 2 << 20, 1000).with_host_memory(true);
+        let mut headroom = Headroom::new(config);
+        let mut stats = Counters::default();
+        stats.all.reserved_bytes.current = 300;
+        headroom.note_look(&mut stats, 400);
+        let unknown = RequestError::Device { bytes: 1, left_bytes: 0 };
+        assert_eq!(headroom.check(&stats, 1, Look::Due), Err(unknown), "others took it since");
+        // A capture takes no more than was seen, either.
+        for look in [Look::Past, Look::Fresh] {
+            assert!(headroom.check(&stats, 400, look).is_ok());
+            let short = RequestError::Device { bytes: 401, left_bytes: 400 };
+            assert_eq!(headroom.check(&stats, 401, look), Err(short));
+        }
+        // The host has less than it had, and below the floor nothing.
+        headroom.note_look(&mut stats, 0);
+        let nothing = RequestError::Device { bytes: 1, left_bytes: 0 };
+        assert_eq!(headroom.check(&stats, 1, Look::Fresh), Err(nothing));
+        assert!(headroom.check(&stats, 0, Look::Fresh).is_ok(), "what is held serves");
     }
 
     #[test]

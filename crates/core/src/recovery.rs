@@ -220,6 +220,8 @@ pub struct Miss<E> {
     look: Look,
     /// What was just seen free on the device, in bytes.
     seen_free_bytes: Option<u64>,
+    /// In this try.
+    has_looked: bool,
     /// A reservation was refused in this try: another that is refused ends it.
     was_refused_addresses: bool,
     /// A granule was refused in this try though there seemed to be some: another ends it.
@@ -253,6 +255,7 @@ impl<E> Miss<E> {
             reuse,
             look,
             seen_free_bytes: None,
+            has_looked: false,
             was_refused_addresses: false,
             was_refused_granules: false,
             has_evicted: false,
@@ -315,13 +318,18 @@ impl<E> Miss<E> {
             self.stage = Stage::Trying;
             (self.reuse, self.look) = first_means(self.captured);
             (self.was_refused_addresses, self.was_refused_granules) = (false, false);
-            (self.has_room, self.has_evicted) = (false, false);
+            (self.has_room, self.has_evicted, self.has_looked) = (false, false, false);
         }
     }
 
     /// Says how many bytes of the device are free; `None` if it cannot say.
     pub const fn note_free(&mut self, free_bytes: Option<u64>) {
-        self.look = if free_bytes.is_some() { Look::Fresh } else { Look::Past };
+        self.has_looked = true;
+        self.look = match (self.look, free_bytes) {
+            // What a capture forbids stays forbidden.
+            (Look::Past, _) | (_, None) => Look::Past,
+            (Look::Due | Look::Fresh, Some(_)) => Look::Fresh,
+        };
         self.seen_free_bytes = free_bytes;
     }
 

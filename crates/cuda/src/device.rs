@@ -9,6 +9,7 @@ use drystone_driver::{
 use crate::calls::{Attribute, Cuda};
 use crate::failure::Failure;
 use crate::holding::Holding;
+use crate::host_memory::HostMemory;
 use crate::open_error::OpenError;
 use crate::primary::Primary;
 use crate::process;
@@ -58,6 +59,8 @@ pub struct CudaDevice {
     pub(crate) pool_handle: ShareableHandle,
     pub(crate) sharing: Sharing,
     pub(crate) holding: Holding,
+    /// Of a device that has the host's memory.
+    pub(crate) host: Option<HostMemory>,
 }
 
 /// How many devices the driver sees.
@@ -130,10 +133,12 @@ impl CudaDevice {
         info.has_virtual_memory = has_virtual_memory;
         info.has_async_malloc = has_async_malloc;
         info.has_gpu_direct_rdma = has_gpu_direct_rdma;
+        info.is_integrated = has(Attribute::Integrated);
         info.shareable_handle = shareable_handle;
         let pool_handle = pool_handle(shareable_handle, pool_handles);
         let (sharing, holding) = (Sharing::new(location), Holding::new(memory));
-        Ok(CudaDevice { cuda, primary, info, memory, pool_handle, sharing, holding })
+        let host = info.is_integrated.then(HostMemory::of_environment);
+        Ok(CudaDevice { cuda, primary, info, memory, pool_handle, sharing, holding, host })
     }
 
     /// Makes a call with the device's context current, unless the process may not call any more.

@@ -7,6 +7,7 @@ use drystone_driver::{
 };
 
 use crate::device::CudaDevice;
+use crate::host_memory::HostMemory;
 use crate::open_error::OpenError;
 use crate::primary::Primary;
 use crate::process;
@@ -25,7 +26,12 @@ impl Driver for CudaDevice {
     }
 
     fn memory_info(&self) -> Result<MemoryInfo> {
-        self.call(Call::MemoryInfo, |cuda| cuda.memory_info())
+        let may_call = process::check().and_then(|()| self.primary.refuse_reset());
+        may_call.map_err(|code| DriverError::new(Call::MemoryInfo, code))?;
+        match self.host.as_ref().and_then(HostMemory::available_bytes) {
+            Some(free_bytes) => Ok(MemoryInfo::new(free_bytes, self.info.total_bytes)),
+            None => self.call(Call::MemoryInfo, |cuda| cuda.memory_info()),
+        }
     }
 
     fn reserve(&self, bytes: u64, alignment: u64) -> Result<u64> {

@@ -7,7 +7,8 @@
 //! Keeps three promises: no CUDA call is made once process exit began or in a forked child (P6);
 //! the calling thread's current context is after every call what it was before; nothing panics.
 //! Bottom first: `process`, `failure`, `calls` (the only one that calls cudarc's functions),
-//! `current`, `gate`, `trial_memory`, `primary`, `sharing`, `trial`, `holding`, `device`, `driver`.
+//! `current`, `gate`, `trial_memory`, `primary`, `sharing`, `trial`, `holding`, `host_memory`,
+//! `device`, `driver`.
 
 mod calls;
 mod current;
@@ -16,6 +17,7 @@ mod driver;
 mod failure;
 mod gate;
 mod holding;
+mod host_memory;
 mod open_error;
 mod primary;
 mod process;

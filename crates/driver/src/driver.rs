@@ -15,7 +15,8 @@ pub trait Driver: Send + Sync {
     /// What the device can do. Makes no driver call and never fails.
     fn info(&self) -> DeviceInfo;
 
-    /// Free and total physical memory, over all processes.
+    /// Free and total physical memory, over all processes. Of an integrated device that is what the
+    /// host can give without swapping, its page cache with it: asked in captures, too.
     ///
     /// Errors: `CaptureUnsupported` (forbidden to this thread; whether a driver does is not known).
     fn memory_info(&self) -> Result<MemoryInfo, DriverError>;

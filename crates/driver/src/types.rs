@@ -165,6 +165,9 @@ pub struct DeviceInfo {
     pub has_async_malloc: bool,
     /// Whether network cards may reach mapped memory (GPUDirect RDMA).
     pub has_gpu_direct_rdma: bool,
+    /// Whether it has no memory of its own, but the host's (`CU_DEVICE_ATTRIBUTE_INTEGRATED`:
+    /// DGX Spark, Jetson). A Grace Hopper has its own, and says no.
+    pub is_integrated: bool,
     /// How its memory can be given to another process.
     pub shareable_handle: ShareableHandle,
 }
@@ -180,6 +183,7 @@ impl DeviceInfo {
             has_virtual_memory: false,
             has_async_malloc: false,
             has_gpu_direct_rdma: false,
+            is_integrated: false,
             shareable_handle: ShareableHandle::None,
         }
     }

@@ -9,12 +9,19 @@ pub use parse::OptionsError;
 use std::time::Duration;
 
 use drystone_core::{CrossStream, Prefer};
-use drystone_driver::MemoryPoolConfig;
+use drystone_driver::{DeviceInfo, MemoryPoolConfig};
 
 const MIB: u64 = 1 << 20;
 
 /// How long neighbours are waited for: a hundred times what an idle one takes for a gibibyte.
 const NEIGHBOURS_WAIT: Duration = Duration::from_millis(200);
+
+/// What is left to a host at most, if nobody says otherwise: below 8 GiB free a user's guard of
+/// DGX Sparks drops caches, and below 12.7 GiB a driver has failed
+/// (tonyd2wild/GLM-5.3-Flash-NVFP4-DFlash2-2x-DGX-Spark#19, NVIDIA/dgx-spark-playbooks#116).
+const HOST_FLOOR_BYTES: u64 = 8 << 30;
+/// What part of the memory of a small one, such as a Jetson.
+const HOST_FLOOR_SHARE: u64 = 16;
 
 /// Where memory comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -69,6 +76,10 @@ pub struct Options {
     pub neighbours: Option<Duration>,
     /// After how long unused memory goes back to the device by itself; `None` keeps it.
     pub idle: Option<Duration>,
+    /// On a device whose memory is the host's (DGX Spark, Jetson): what is left to the host, in
+    /// bytes. Growth that would leave it less is out of memory. `None` takes 8 GiB, or a sixteenth
+    /// of the memory if that is less; 0 leaves nothing.
+    pub host_floor_bytes: Option<u64>,
 }
 
 impl Default for Options {
@@ -85,6 +96,7 @@ impl Default for Options {
             is_shareable: None,
             neighbours: Some(NEIGHBOURS_WAIT),
             idle: None,
+            host_floor_bytes: None,
         }
     }
 }
@@ -173,6 +185,14 @@ impl Options {
         self
     }
 
+    /// The same, with [`host_floor_bytes`](Self::host_floor_bytes): what is left to a host whose
+    /// memory the device has.
+    #[must_use]
+    pub const fn with_host_floor_bytes(mut self, host_floor_bytes: Option<u64>) -> Self {
+        self.host_floor_bytes = host_floor_bytes;
+        self
+    }
+
     /// How the driver runs the memory pools of backend `async`. Freed memory serves other streams
     /// as [`cross_stream`](Self::cross_stream) says, as far as the driver has attributes for it.
     pub(crate) fn memory_pool_config(&self) -> MemoryPoolConfig {
@@ -184,6 +204,12 @@ impl Options {
             .with_opportunistic_reuse(may_pass)
             .with_added_dependencies(may_wait)
             .with_export(self.is_shareable.unwrap_or(false))
+    }
+
+    /// What is left to the host on a device; nothing where it has memory of its own.
+    pub(crate) fn floor_on(&self, info: &DeviceInfo) -> u64 {
+        let usual_bytes = HOST_FLOOR_BYTES.min(info.total_bytes / HOST_FLOOR_SHARE);
+        if info.is_integrated { self.host_floor_bytes.unwrap_or(usual_bytes) } else { 0 }
     }
 
     /// The limit of reserved bytes on a device with this much memory.

@@ -32,6 +32,8 @@ pub struct OutOfMemory {
     pub device_bytes: u64,
     /// Of it free, over all processes; `None` if the device could not say.
     pub device_free_bytes: Option<u64>,
+    /// What of that is left to the host, on a device whose memory is the host's.
+    pub host_floor_bytes: u64,
     /// The allocator's own limit; `u64::MAX` if there is none.
     pub limit_bytes: u64,
     /// In live blocks.
@@ -136,6 +138,8 @@ pub enum Cause {
     OwnPool(u64),
     /// What is free lies in pieces that live blocks keep.
     Pieces(u64),
+    /// What is left to the host: what it can give, and what of that it keeps.
+    HostFloor(u64, u64),
     /// The allocator's limit.
     Limit(u64),
     /// Most of the device is held outside of the allocator.
@@ -171,6 +175,9 @@ impl OutOfMemory {
         }
         if let Some(unused) = self.unused() {
             return unused;
+        }
+        if self.has_room_in_the_floor() {
+            return Cause::HostFloor(self.device_free_bytes.unwrap_or(0), self.host_floor_bytes);
         }
         // Where all of the device is allowed, the device is what is too small.
         let is_limited = self.is_at_limit && self.limit_bytes < self.device_bytes;
@@ -245,6 +252,12 @@ impl OutOfMemory {
                 Bytes(bytes)
             ),
             Cause::Pieces(bytes) => self.advice_on_pieces(bytes),
+            Cause::HostFloor(available_bytes, floor_bytes) => format!(
+                "The device has the host's memory: {} are available, and {} are left to the host. \
+                 Free host memory, use a smaller batch, or lower host_floor.",
+                Bytes(available_bytes),
+                Bytes(floor_bytes)
+            ),
             Cause::Limit(bytes) => format!(
                 "The limit of {} stands in the way: raise limit or limit_fraction, or PyTorch's \
                  set_per_process_memory_fraction.",
@@ -396,7 +409,17 @@ impl OutOfMemory {
     /// What could be taken from the device.
     fn room_bytes(&self) -> u64 {
         let allowed = self.limit_bytes.saturating_sub(self.reserved_bytes);
-        allowed.min(self.device_free_bytes.unwrap_or(0))
+        allowed.min(self.device_free_bytes.unwrap_or(0).saturating_sub(self.host_floor_bytes))
+    }
+
+    /// Whether what is left to the host would have served the request.
+    fn has_room_in_the_floor(&self) -> bool {
+        let floor_bytes = if self.refusal.is_none() { self.host_floor_bytes } else { 0 };
+        let free_bytes = self
+            .device_free_bytes
+            .unwrap_or(0)
+            .min(self.limit_bytes.saturating_sub(self.reserved_bytes));
+        floor_bytes > 0 && free_bytes.saturating_add(self.cached_bytes()) >= self.requested_bytes
     }
 
     /// What the device has in use that is not the allocator's.

@@ -9,6 +9,7 @@ use crate::counted::Counted;
 use crate::created_streams;
 use crate::neighbours::{Exchanges, Table};
 use crate::pools::Pools;
+use crate::pressure;
 use crate::status::Failure;
 
 /// One device in use. Never dropped: frees come until the very end.
@@ -43,6 +44,9 @@ impl Device {
         }
         let neighbours = Table::join(&driver.info(), options);
         neighbours.into_iter().for_each(|table| table.begin(&allocator));
+        if allocator.host_floor_bytes() > 0 {
+            pressure::serve(allocator.clone(), allocator.host_floor_bytes());
+        }
         let pools = Pools::default();
         Ok(Self { ordinal, driver, counted, allocator, neighbours, pools, default_stream })
     }

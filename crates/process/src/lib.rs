@@ -6,7 +6,8 @@
 //!
 //! Keeps: no lock is taken in a forked child (B56); no panic leaves a barrier (P5). Bottom first:
 //! `status` and `last_error` (how a call ends), `barrier` (what surrounds each), `state`, `record`,
-//! `pools`, `counted`, `registering`, `neighbours` (other processes), `created_streams`, `device`,
+//! `pools`, `counted`, `registering`, `neighbours` (other processes), `pressure` (of the
+//! host), `created_streams`, `device`,
 //! `streams`, `registry` (devices by ordinal), `events` (the program's), `free` (what is wrong with
 //! a free), `report`.
 
@@ -19,6 +20,7 @@ pub mod free;
 pub mod last_error;
 pub mod neighbours;
 pub mod pools;
+mod pressure;
 mod record;
 pub mod registering;
 pub mod registry;

@@ -16,7 +16,7 @@ enum { FIRST_USE, LATER, BEGINNINGS };
 enum { BLOCKS = 8 };
 
 static const char *const PROFILES[] = {
-    "bare-metal", "wsl2", "virtual-gpu", "mig", "slow-memory-info",
+    "bare-metal", "wsl2", "virtual-gpu", "mig", "slow-memory-info", "unified",
 };
 static const int CODES[] = {2, 801, 999};
 
@@ -85,11 +85,12 @@ static void serve(stream_t streams[2], struct device device) {
     CHECK(simcuda_physical_bytes(0) == 0);
 }
 
-/* A device without virtual memory has no memory that grows, and a part of one no peers. */
+/* A device without virtual memory has no memory that grows; a part of one has no peers, and neither
+ * has one with the host's memory. */
 static struct device of(const char *profile) {
     return (struct device){
         .can_grow = strcmp(profile, "virtual-gpu") != 0,
-        .has_peer = strcmp(profile, "mig") != 0,
+        .has_peer = strcmp(profile, "mig") != 0 && strcmp(profile, "unified") != 0,
     };
 }
 

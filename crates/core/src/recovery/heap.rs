@@ -62,6 +62,10 @@ impl Heap {
             if let Some(free_bytes) = miss.seen_free_bytes.take() {
                 self.headroom.note_look(&mut self.stats, free_bytes);
             }
+            let is_host = self.config().is_integrated;
+            if is_host && matches!(miss.stage, Stage::Trying) && !miss.has_looked {
+                return Next::LookAtDevice;
+            }
             let is_looking = matches!(miss.stage, Stage::Trying) && miss.looks > 0;
             if is_looking && !self.have_passed(&miss.recorded) {
                 // Those of idle streams pass within microseconds.

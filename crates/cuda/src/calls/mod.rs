@@ -56,6 +56,8 @@ pub(crate) struct DeviceId(c_int);
 #[derive(Clone, Copy, Debug)]
 #[repr(i32)]
 pub(crate) enum Attribute {
+    /// Its memory is the host's.
+    Integrated = 18,
     VirtualMemory = 102,
     PosixFdHandle = 103,
     GpuDirectRdma = 110,

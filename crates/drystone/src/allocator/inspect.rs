@@ -209,7 +209,7 @@ impl Allocator {
     /// # Errors
     /// The driver cannot say how much memory is free.
     pub fn budget(&self) -> Result<Budget, DriverError> {
-        let free_bytes = self.engine.executor.memory_info()?.free_bytes;
+        let free_bytes = self.engine.executor.free_bytes()?;
         let backend = self.engine.backend.read();
         let reserved_bytes = backend.stats().all.reserved_bytes.current;
         let within_limit_bytes = backend.limit_bytes().saturating_sub(reserved_bytes);
@@ -243,17 +243,24 @@ impl Allocator {
         let others = self.engine.neighbours.get().map_or_else(Vec::new, |one| one.others(true));
         let unused = others.iter().map(|one| one.unused_bytes);
         let unused_bytes = unused.fold(0, u64::saturating_add);
-        let memory = self.engine.executor.memory_info()?;
+        let free_bytes = self.engine.executor.free_bytes()?;
         let backend = self.engine.backend.read();
         let reserved_bytes = backend.stats().all.reserved_bytes.current;
         let within_limit_bytes = backend.limit_bytes().saturating_sub(reserved_bytes);
-        let room_bytes = memory.free_bytes.saturating_add(unused_bytes).min(within_limit_bytes);
+        let room_bytes = free_bytes.saturating_add(unused_bytes).min(within_limit_bytes);
         let available_bytes = room_bytes.saturating_add(backend.unused_bytes());
         // What others say is their word.
-        Ok(available_bytes.min(memory.total_bytes))
+        Ok(available_bytes.min(self.engine.executor.driver.info().total_bytes))
     }
 
-    /// What memory the device has. Captures do not forbid the question.
+    /// What is left to the host, in bytes: 0 of a device that has memory of its own, or where the
+    /// options say so.
+    pub fn host_floor_bytes(&self) -> u64 {
+        self.engine.executor.floor_bytes
+    }
+
+    /// What memory the device has. Captures do not forbid the question. Of a device whose memory is
+    /// the host's, what is left to the host counts as free here, and nowhere else.
     ///
     /// # Errors
     /// The driver cannot say.

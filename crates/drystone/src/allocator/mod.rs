@@ -29,6 +29,7 @@ use crate::build_error::{
     BuildError, check_memory_pools, check_options, check_sharing, check_virtual_memory,
 };
 use crate::engine::Engine;
+use crate::executor::Executor;
 use crate::executor::handles::Handles;
 use crate::options::{Backend, Options};
 use crate::state_lock::StateLock;
@@ -64,7 +65,8 @@ impl Allocator {
             let config = Config::new(kind, options.granule_bytes, info.total_bytes)
                 .with_limit_bytes(limit_bytes)
                 .with_cross_stream(options.cross_stream)
-                .with_prefer(options.prefer);
+                .with_prefer(options.prefer)
+                .with_host_memory(info.is_integrated);
             let config = if options.remaps { config } else { config.without_remaps() };
             (BackendState::Heap(StateLock::new(Heap::new(config))), Handles::default())
         };
@@ -83,7 +85,8 @@ impl Allocator {
                 (BackendState::AsyncPools(StateLock::new(pools)), handles)
             }
         };
-        Ok(Self { engine: Arc::new(Engine::new(driver, state, handles)) })
+        let executor = Executor::new(driver, handles, options.floor_on(&info));
+        Ok(Self { engine: Arc::new(Engine::new(state, executor)) })
     }
 }
 

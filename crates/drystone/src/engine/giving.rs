@@ -161,7 +161,7 @@ impl Engine {
     /// of this one. True if they gave anything.
     pub(super) fn ask_neighbours(&self, bytes: u64, own_bytes: u64, asked: &Asking<'_>) -> bool {
         let Some(neighbours) = asked.neighbours else { return false };
-        let free_bytes = || self.executor.memory_info().map_or(0, |memory| memory.free_bytes);
+        let free_bytes = || self.executor.free_bytes().unwrap_or(0);
         let unit_bytes = self.backend.read().unit_bytes();
         let needed_bytes = bytes.checked_next_multiple_of(unit_bytes).unwrap_or(bytes);
         let lacks = || needed_bytes.saturating_sub(free_bytes().saturating_add(own_bytes));
@@ -179,7 +179,7 @@ impl Engine {
     pub(crate) fn ask_neighbours_for(&self, bytes: u64) -> u64 {
         let asking = self.begin_asking();
         let Some(neighbours) = asking.neighbours else { return 0 };
-        let free_bytes = self.executor.memory_info().map_or(0, |memory| memory.free_bytes);
+        let free_bytes = self.executor.free_bytes().unwrap_or(0);
         match bytes.saturating_sub(free_bytes) {
             0 => 0,
             lacking_bytes => neighbours.ask(lacking_bytes, asking.since),

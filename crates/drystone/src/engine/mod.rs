@@ -35,7 +35,7 @@ use drystone_core::{
     AsyncPools, Captured, FreeError, FreeOutcome, Freed, Granted, Plan, Points, PoolId,
     RecordStreamError, StateMachine as _, StreamId,
 };
-use drystone_driver::{Driver, DriverError, Relaxed, Stream};
+use drystone_driver::{DriverError, Relaxed, Stream};
 use parking_lot::Mutex;
 
 use self::imports::Imports;
@@ -44,7 +44,6 @@ use crate::backend::async_pools::PoolsDevice;
 use crate::backend::{BackendState, heap};
 use crate::error::{AllocateError, PeerError, TrimError, is_final};
 use crate::executor::Executor;
-use crate::executor::handles::Handles;
 use crate::neighbours::Neighbours;
 use crate::record::Recorder;
 use crate::state_lock::StateLock;
@@ -80,11 +79,11 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(driver: Arc<dyn Driver>, backend: BackendState, handles: Handles) -> Self {
+    pub(crate) fn new(backend: BackendState, executor: Executor) -> Self {
         let told = Arc::<Told>::default();
         Self {
             backend,
-            executor: Executor::new(driver, handles),
+            executor,
             growth: Mutex::default(),
             wait: Mutex::default(),
             is_awaited: AtomicBool::new(false),

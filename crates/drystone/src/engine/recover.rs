@@ -102,8 +102,7 @@ impl Engine {
                 Next::Granted(granted) => return Ok(granted),
                 Next::CarryOut(work) => carry_out(&mut miss, work),
                 Next::LookAtDevice => {
-                    let memory = self.executor.memory_info();
-                    miss.note_free(memory.ok().map(|memory| memory.free_bytes));
+                    miss.note_free(self.executor.free_bytes().ok());
                 }
                 Next::CollectFences => drop(self.collect()),
                 Next::AwaitFences => {
@@ -183,6 +182,7 @@ impl Engine {
             pool: miss.pool(),
             device_bytes: info.total_bytes,
             device_free_bytes: memory.ok().map(|memory| memory.free_bytes),
+            host_floor_bytes: self.executor.floor_bytes,
             limit_bytes: backend.limit_bytes(),
             allocated_bytes: all.allocated_bytes.current,
             pending_bytes: all.active_bytes.current - all.allocated_bytes.current,

@@ -53,6 +53,8 @@ pub(crate) struct Executor {
     pub(crate) calling_out: CallingOut,
     pub(crate) captures: Captures,
     pub(crate) scratch: Scratch,
+    /// What is left to a host whose memory the device has, in bytes.
+    pub(crate) floor_bytes: u64,
     /// Who was told that memory goes has pinned some since.
     pub(crate) is_vetoed: AtomicBool,
     /// Plans to record fences on a stream that was being captured.
@@ -60,7 +62,7 @@ pub(crate) struct Executor {
 }
 
 impl Executor {
-    pub(crate) fn new(driver: Arc<dyn Driver>, handles: Handles) -> Self {
+    pub(crate) fn new(driver: Arc<dyn Driver>, handles: Handles, floor_bytes: u64) -> Self {
         Self {
             streams: Streams::new(driver.info().ordinal),
             driver,
@@ -71,6 +73,7 @@ impl Executor {
             calling_out: CallingOut::default(),
             captures: Captures::default(),
             scratch: Scratch::default(),
+            floor_bytes,
             is_vetoed: AtomicBool::new(false),
             until_capture_ends: Mutex::default(),
         }
@@ -231,6 +234,11 @@ impl Executor {
     pub(crate) fn memory_info(&self) -> Result<MemoryInfo, DriverError> {
         let _relaxed = Relaxed::enter(&*self.driver)?;
         self.driver.memory_info()
+    }
+
+    /// What of it may be taken: none of what is left to the host.
+    pub(crate) fn free_bytes(&self) -> Result<u64, DriverError> {
+        Ok(self.memory_info()?.free_bytes.saturating_sub(self.floor_bytes))
     }
 
     /// Whether a wait for the device covers the stream, as far as it can be told now.

@@ -56,7 +56,7 @@ struct Key {
     set: fn(&mut Options, &str) -> Option<()>,
 }
 
-const KEYS: [Key; 11] = [
+const KEYS: [Key; 12] = [
     Key {
         name: "backend",
         takes: "auto, vmm, malloc or async",
@@ -182,6 +182,18 @@ const KEYS: [Key; 11] = [
             Some(())
         },
     },
+    Key {
+        name: "host_floor",
+        takes: "auto, off or a size such as 8GiB",
+        set: |options, value| {
+            options.host_floor_bytes = match value {
+                "auto" => None,
+                "off" => Some(0),
+                _ => Some(parse_bytes(value)?),
+            };
+            Some(())
+        },
+    },
 ];
 
 fn valid_keys() -> String {
@@ -268,6 +280,10 @@ mod tests {
             let options: Options = format!("release_threshold:{text}").parse().unwrap();
             assert_eq!(options.release_threshold_bytes, bytes, "{text}");
         }
+        for (text, bytes) in [("auto", None), ("off", Some(0)), ("6GiB", Some(6 << 30))] {
+            let options: Options = format!("host_floor:{text}").parse().unwrap();
+            assert_eq!(options.host_floor_bytes, bytes, "{text}");
+        }
         assert_eq!("backend:async".parse::<Options>().unwrap().backend, Some(Backend::Async));
         assert_eq!(options.backend, Some(Backend::Malloc));
         assert_eq!(options.limit_bytes, Some(20 << 30));
@@ -286,6 +302,22 @@ mod tests {
     }
 
     #[test]
+    fn a_host_keeps_a_sixteenth_or_8_gib_of_memory_that_is_its_own() {
+        let device = |total_bytes| {
+            let mut info = drystone_driver::DeviceInfo::new(0, total_bytes, 2 << 20);
+            info.is_integrated = true;
+            info
+        };
+        let usual = Options::default();
+        assert_eq!(usual.floor_on(&device(64 << 30)), 4 << 30);
+        assert_eq!(usual.floor_on(&device(256 << 30)), 8 << 30);
+        let own = usual.with_host_floor_bytes(Some(3 << 30));
+        assert_eq!(own.floor_on(&device(64 << 30)), 3 << 30);
+        let discrete = drystone_driver::DeviceInfo::new(0, 64 << 30, 2 << 20);
+        assert_eq!(own.floor_on(&discrete), 0);
+    }
+
+    #[test]
     fn what_is_wrong_is_said_with_what_is_right() {
         let error = |text: &str| text.parse::<Options>().unwrap_err().to_string();
         assert!(error("sauce:vmm").contains("unknown option `sauce`; valid options are backend"));
@@ -301,7 +333,13 @@ mod tests {
         for bad in ["3MiB", "1MiB", "2GiB", "0"] {
             assert!(error(&format!("granule:{bad}")).contains("does not take"), "{bad}");
         }
-        for bad in ["release_threshold:0", "release_threshold:some", "shareable:yes"] {
+        for bad in [
+            "host_floor:0",
+            "host_floor:low",
+            "release_threshold:0",
+            "release_threshold:some",
+            "shareable:yes",
+        ] {
             assert!(error(bad).contains("does not take"), "{bad}");
         }
     }

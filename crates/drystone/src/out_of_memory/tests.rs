@@ -14,6 +14,7 @@ fn sample() -> OutOfMemory {
         pool: PoolId::DEFAULT,
         device_bytes: 8 * GIB,
         device_free_bytes: Some(GIB),
+        host_floor_bytes: 0,
         limit_bytes: u64::MAX,
         allocated_bytes: 7 * GIB,
         pending_bytes: 0,
@@ -62,6 +63,19 @@ fn limited() -> OutOfMemory {
 /// The same on a device that has no more either.
 fn limited_on_a_full_device() -> OutOfMemory {
     OutOfMemory { device_free_bytes: Some(GIB), ..limited() }
+}
+
+/// Nothing is left above what the host keeps.
+fn above_a_floor() -> OutOfMemory {
+    OutOfMemory { host_floor_bytes: 2 * GIB, refusal: None, ..sample() }
+}
+
+#[test]
+fn the_floor_is_a_cause_where_the_request_fits_into_it() {
+    let fits = OutOfMemory { device_free_bytes: Some(3 * GIB), ..above_a_floor() };
+    let cause = Cause::HostFloor(3 * GIB, 2 * GIB);
+    assert_eq!(fits.cause(), cause);
+    assert_eq!(above_a_floor().cause(), Cause::InUse { missing_bytes: 2 * GIB });
 }
 
 #[test]

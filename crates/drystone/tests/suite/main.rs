@@ -9,8 +9,8 @@
 //! `mutants` and `move_mutants` (the oracle catches what it must), `moves`, `chaos`
 //! (all at once, on a device that fails at random), `contexts` (that the program made),
 //! `callbacks` (code of the program within the library), `giving_back` (to who was refused),
-//! `growable` (in place), `handles` (of programs that hold much), `passing` (streams that may
-//! vanish), `price` (time for memory), `questions` (about streams), `ranks` (two at once),
+//! `growable` (in place), `handles` (of programs that hold much), `host` (its memory), `passing`
+//! (streams that may vanish), `price`, `questions` (about streams), `ranks` (two at once),
 //! `addresses`, `backends`, `threads`, `traces` (of real programs). Test names cite invariants
 //! (`i14_`), promises (`p4_`) and the bugs of other allocators they guard against (`b29_`).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails fails its test")]
@@ -36,6 +36,7 @@ mod ending;
 mod faults;
 mod giving_back;
 mod meshes;
+mod host;
 mod move_mutants;
 mod moves;
 mod mutants;

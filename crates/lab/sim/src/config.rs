@@ -3,6 +3,7 @@
 use crate::cost::CostTable;
 use crate::harsh::Harsh;
 use crate::legality::Legality;
+use crate::memory::Host;
 use crate::violation::Violation;
 use std::path::PathBuf;
 
@@ -57,6 +58,8 @@ pub struct SimConfig {
     /// A file that says what every process holds of the device, made if it is not there: those that
     /// name the same one share its memory. `None`: the device is this process's own.
     pub shared: Option<PathBuf>,
+    /// Its host, if the device has no memory of its own. That is this process's alone then.
+    pub host: Option<Host>,
     /// Memory that network cards reach directly.
     pub network_memory: NetworkMemory,
     /// Whether other devices may be given access to this one's memory, as its peers.
@@ -127,6 +130,7 @@ impl Default for SimConfig {
             has_async_malloc: true,
             is_shareable: true,
             shared: None,
+            host: None,
             network_memory: NetworkMemory::Absent,
             has_peers: true,
             peers: Vec::new(),

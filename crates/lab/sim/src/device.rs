@@ -68,7 +68,11 @@ impl SimDevice {
 
     fn with_clock(config: SimConfig, clock: Arc<Clock>) -> Self {
         let config = Arc::new(config);
-        let state = Mutex::new(State::new(Arc::clone(&config), Arc::clone(&clock)));
+        let mut state = State::new(Arc::clone(&config), Arc::clone(&clock));
+        if let Some((host, own_bytes)) = state.memory.supply.host() {
+            host.tell(own_bytes);
+        }
+        let state = Mutex::new(state);
         let (counters, let_go) = (Counters::default(), Condvar::new());
         Self { inner: Arc::new(Inner { config, clock, counters, state, let_go }) }
     }
@@ -223,6 +227,9 @@ impl SimDevice {
                 result.inspect_err(|&code| state.note_refusal(call, code))
             }
         };
+        if let Some((host, own_bytes)) = state.memory.supply.host() {
+            host.tell(own_bytes);
+        }
         result.map_err(|code| DriverError::new(call, code).with_figures(bytes, address))
     }
 }

@@ -18,6 +18,7 @@ impl Driver for SimDevice {
         let mut info = DeviceInfo::new(config.ordinal, config.total_bytes, GRANULARITY_BYTES);
         info.has_virtual_memory = config.has_virtual_memory;
         info.has_async_malloc = config.has_async_malloc;
+        info.is_integrated = config.host.is_some();
         if config.is_shareable {
             info.shareable_handle = ShareableHandle::PosixFd;
         }

@@ -3,6 +3,7 @@
 //! call of the allocator, so none is counted, priced or made to fail.
 
 use crate::device::SimDevice;
+use crate::memory::HostMemory;
 use crate::state::Life;
 use crate::stream::Context;
 use crate::violation::Violation;
@@ -114,6 +115,34 @@ impl SimDevice {
         state.look_at_exports();
         let free_bytes = state.memory.supply.free_bytes()?;
         if free_bytes < bytes { Err(ErrorCode::OutOfMemory) } else { Ok(()) }
+    }
+
+    /// The host reads so many bytes of files, which stay in its page cache. Nothing on a device
+    /// that has memory of its own, as all that follows of the host.
+    pub fn read_files(&self, bytes: u64) {
+        self.change_host(|host, own_bytes| host.read_files(own_bytes, bytes));
+    }
+
+    /// Programs of the host have so many bytes from now on.
+    pub fn set_host_programs(&self, bytes: u64) {
+        self.change_host(|host, own_bytes| host.set_programs(own_bytes, bytes));
+    }
+
+    fn change_host(&self, change: impl FnOnce(&mut HostMemory, u64)) {
+        let mut state = self.inner.state.lock();
+        if let Some((host, own_bytes)) = state.memory.supply.host() {
+            change(host, own_bytes);
+            host.tell(own_bytes);
+        }
+        state.note_stop();
+    }
+
+    /// `MemFree` of the host, and the least that `MemAvailable` ever was; `None` of a device that
+    /// has memory of its own.
+    pub fn host_free_and_lowest_bytes(&self) -> Option<(u64, u64)> {
+        let mut state = self.inner.state.lock();
+        let (host, own_bytes) = state.memory.supply.host()?;
+        Some((host.free_bytes(own_bytes), host.lowest_bytes()))
     }
 
     /// Contexts that were there before this device was have so many bytes, whether there is room

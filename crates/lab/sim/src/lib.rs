@@ -72,6 +72,7 @@ pub use harsh::Harsh;
 pub use held::{Gate, Moved};
 pub use legality::{Group, Legality, MODES, Rule};
 pub use measured::{Measured, MeasuredError};
+pub use memory::Host;
 pub use profile::Profile;
 pub use program::{Extent, ExtentKind};
 pub use rng::Rng;

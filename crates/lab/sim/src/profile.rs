@@ -1,6 +1,8 @@
 //! [`Profile`]: devices to choose by name, as users have them, each with where that is known from.
 
+use crate::GRANULARITY_BYTES;
 use crate::config::{NetworkMemory, SimConfig};
+use crate::memory::Host;
 
 /// A kind of machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,12 +20,22 @@ pub enum Profile {
     Mig,
     /// A driver that takes 8 ms to say what memory is free (sgl-project/sglang#25225).
     SlowMemoryInfo,
+    /// No memory of its own, but the host's, of which programs have a part; without peers. File
+    /// pages make no large handles, and the host stops where nothing is left: `Host` says from
+    /// where that is known.
+    Unified,
 }
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::BareMetal, Self::Wsl2, Self::VirtualGpu, Self::Mig, Self::SlowMemoryInfo];
+    pub const ALL: [Self; 6] = [
+        Self::BareMetal,
+        Self::Wsl2,
+        Self::VirtualGpu,
+        Self::Mig,
+        Self::SlowMemoryInfo,
+        Self::Unified,
+    ];
 
     /// The name in settings.
     pub const fn name(self) -> &'static str {
@@ -33,6 +45,7 @@ impl Profile {
             Self::VirtualGpu => "virtual-gpu",
             Self::Mig => "mig",
             Self::SlowMemoryInfo => "slow-memory-info",
+            Self::Unified => "unified",
         }
     }
 
@@ -59,6 +72,17 @@ impl Profile {
             },
             Self::Mig => SimConfig { total_bytes: 10 << 30, has_peers: false, ..config },
             Self::SlowMemoryInfo => SimConfig { memory_info_ns: 8_000_000, ..config },
+            Self::Unified => SimConfig {
+                has_peers: false,
+                host: Some(Host {
+                    // 4 and 2 GiB of a DGX Spark's 121.6.
+                    programs_bytes: config.total_bytes / 32,
+                    line_bytes: config.total_bytes / 64,
+                    handle_bytes: GRANULARITY_BYTES,
+                    root: None,
+                }),
+                ..config
+            },
         }
     }
 }

@@ -155,6 +155,7 @@ impl State {
 
     #[expect(clippy::panic, reason = "a real driver ends the process here")]
     pub(crate) fn note_refusal(&mut self, call: Call, code: ErrorCode) {
+        self.note_stop();
         if code == ErrorCode::InvalidHandle
             && self.config.harsh.stale_handles_end
             && needs_live_handles(call)
@@ -165,6 +166,18 @@ impl State {
         }
         if self.config.strict && is_callers_mistake(call, code) {
             self.log.add(Violation::IllegalCall { call, code });
+        }
+    }
+
+    /// A host that has stopped takes the driver with it.
+    pub(crate) fn note_stop(&mut self) {
+        let host =
+            self.memory.supply.host().map(|(host, _)| (host.is_stopped(), host.lowest_bytes()));
+        if let Some((true, left_bytes)) = host
+            && self.life == Life::Running
+        {
+            self.life = Life::ContextLost;
+            self.log.add(Violation::HostStopped { left_bytes });
         }
     }
 

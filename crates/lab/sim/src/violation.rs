@@ -213,6 +213,12 @@ pub enum Violation {
         /// The device that used it, by ordinal.
         peer: u32,
     },
+    /// The host has stopped: the device shares its memory, and nearly all of it was taken.
+    #[error("the host has stopped: {left_bytes} bytes of its memory were available")]
+    HostStopped {
+        /// What was left.
+        left_bytes: u64,
+    },
     /// A strict device refused a call that a correct caller never makes.
     #[error("{} was refused: {code}", call.cuda_name())]
     IllegalCall {

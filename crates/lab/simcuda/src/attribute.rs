@@ -99,6 +99,7 @@ pub(crate) fn attribute(config: &Config, place: usize, number: i32) -> Outcome<i
     let sim = &config.sim;
     Ok(match number {
         16 => config.multiprocessors,
+        18 => sim.host.is_some().into(),
         33 => place as i32 + 1,
         75 => config.compute.0,
         76 => config.compute.1,

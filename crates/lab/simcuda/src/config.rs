@@ -113,6 +113,7 @@ impl Config {
             "vmm" => self.sim.has_virtual_memory = boolean(key, value)?,
             "pools" => self.sim.has_async_malloc = boolean(key, value)?,
             "shared" => self.sim.shared = Some(value.into()),
+            "host_programs" | "host_line" | "host_handle" => self.set_host(key, value)?,
             "shareable" => self.sim.is_shareable = boolean(key, value)?,
             "oracle" => self.sim.oracle = boolean(key, value)?,
             "event_latency_us" => self.sim.event_latency_ns = nanoseconds(key, value)?,
@@ -147,6 +148,17 @@ impl Config {
             "launches_are_early" => harsh.launches_are_early = boolean(key, value)?,
             "seed" => self.sim.seed = count(key, value, u64::MAX)?,
             _ => return Err(format!("{key:?} is not a setting; docs/use/simcuda.md lists them")),
+        }
+        Ok(())
+    }
+
+    fn set_host(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let bytes = if value == "0" { 0 } else { bytes(key, value)? };
+        let host = self.sim.host.get_or_insert_default();
+        match key {
+            "host_programs" => host.programs_bytes = bytes,
+            "host_line" => host.line_bytes = bytes,
+            _ => host.handle_bytes = bytes,
         }
         Ok(())
     }
@@ -213,7 +225,8 @@ mod tests {
                     launches_are_early:false,unproven_is_illegal:false,\
                     name:NVIDIA A10,multiprocessors:72,overcommit:true,\
                     named_devices:true,process_limit:1GiB,\
-                    backing_limit:65536,engine:3GiB,context:400MiB";
+                    backing_limit:65536,engine:3GiB,context:400MiB,\
+                    host_programs:3MiB,host_line:2MiB,host_handle:4MiB";
         let config = Config::default().with(text).unwrap();
         assert_eq!((config.devices, config.compute, config.driver_version), (2, (8, 6), 12080));
         assert_eq!((config.name.as_str(), config.multiprocessors), ("NVIDIA A10", 72));
@@ -236,6 +249,9 @@ mod tests {
         assert_eq!((sim.alias_limit, sim.launch_queue, sim.can_hold_streams), (8, 10, false));
         assert_eq!((sim.can_hold_default_stream, sim.connections), (false, 8));
         assert_eq!(sim.network_memory, NetworkMemory::Broken);
+        let host = sim.host.as_ref().unwrap();
+        let host = [host.programs_bytes, host.line_bytes, host.handle_bytes];
+        assert_eq!(host, [3 << 20, 2 << 20, 4 << 20]);
         let kinder = Harsh { launches_are_early: false, unproven_is_illegal: false, ..Harsh::ALL };
         assert_eq!(sim.harsh, kinder);
     }

@@ -177,6 +177,27 @@ extern "C" fn simcuda_peak_physical_bytes(ordinal: i32) -> u64 {
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn simcuda_read_files(ordinal: i32, bytes: u64) -> i32 {
+    done(|| {
+        device_at(ordinal)?.sim.read_files(bytes);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_host_programs(ordinal: i32, bytes: u64) -> i32 {
+    done(|| {
+        device_at(ordinal)?.sim.set_host_programs(bytes);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_lowest_host_bytes(ordinal: i32) -> u64 {
+    number(|| Ok(device_at(ordinal)?.sim.host_free_and_lowest_bytes().map_or(0, |host| host.1)))
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn simcuda_live_objects(ordinal: i32, out: Out<u8>, room: u64) -> u64 {
     number(|| text(out, room, &live_objects(&*device_at(ordinal)?)))
 }

@@ -11,7 +11,7 @@ use crate::status::{INVALID_HANDLE, Outcome};
 use crate::tables::Tables;
 use crate::violation;
 use drystone_driver::{ErrorCode, Event, MemoryPool, Stream};
-use drystone_sim::{GRANULARITY_BYTES, SimConfig, SimDevice};
+use drystone_sim::{GRANULARITY_BYTES, Host, SimConfig, SimDevice};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -66,6 +66,11 @@ impl Device {
             address_space_bytes: config.sim.address_space_bytes.min(span(places.len())),
             peers: places.iter().filter(|&&peer| peer != place).map(|&peer| peer as u32).collect(),
             on_violation: Some(violation::hook),
+            // Programs read what the host has where they are told to look for it.
+            host: config.sim.host.clone().map(|host| Host {
+                root: std::env::var_os("DRYSTONE_HOST_ROOT").map(Into::into),
+                ..host
+            }),
             ..config.sim.clone()
         };
         let backing = config.backing.then(|| Backing::new(&sim));

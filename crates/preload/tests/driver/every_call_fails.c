@@ -15,7 +15,7 @@ enum { FIRST_USE, LATER, BEGINNINGS };
 enum { BLOCKS = 8 };
 
 static const char *const PROFILES[] = {
-    "bare-metal", "wsl2", "virtual-gpu", "mig", "slow-memory-info",
+    "bare-metal", "wsl2", "virtual-gpu", "mig", "slow-memory-info", "unified",
 };
 static const int CODES[] = {2, 801, 999};
 

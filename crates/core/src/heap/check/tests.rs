@@ -59,6 +59,7 @@ fn sample() -> Sample {
         remaps: true,
         left_per_handle: u64::MAX,
         moves: true,
+        is_integrated: false,
         prefer: crate::Prefer::Memory,
     });
     let (own, used_by) = (heap.add_stream(), heap.add_stream());

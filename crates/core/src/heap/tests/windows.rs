@@ -27,6 +27,7 @@ impl Sample {
             remaps: true,
             left_per_handle: u64::MAX,
             moves: true,
+            is_integrated: false,
             prefer: crate::Prefer::Memory,
         });
         let stream = heap.add_stream();

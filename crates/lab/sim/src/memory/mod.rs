@@ -1,6 +1,6 @@
 //! The device's memory: what may be taken, and three ways to take it.
 //!
-//! Lives here, bottom first: `piece`, `address_space`, `holdings`, `supply`, the ways
+//! Lives here, bottom first: `piece`, `address_space`, `holdings`, `host`, `supply`, the ways
 //! (`virtual_memory`, `plain`, and `free_extents`, `async_pool`, `async_pools`), and [`Memory`],
 //! which joins them.
 //! Invariant: an address belongs to at most one reservation, plain allocation or pool segment, and
@@ -12,6 +12,7 @@ mod async_pool;
 mod async_pools;
 mod free_extents;
 mod holdings;
+mod host;
 mod piece;
 mod plain;
 mod supply;
@@ -20,6 +21,8 @@ mod virtual_memory;
 pub(crate) use async_pool::Asker;
 pub(crate) use async_pools::Owner;
 pub(crate) use free_extents::FreePoint;
+pub use host::Host;
+pub(crate) use host::HostMemory;
 pub(crate) use piece::Piece;
 
 use crate::config::SimConfig;

@@ -3,6 +3,7 @@
 
 use super::address_space::AddressSpace;
 use super::holdings::Holdings;
+use super::host::HostMemory;
 use super::piece::Physical;
 use crate::GRANULARITY_BYTES;
 use crate::config::SimConfig;
@@ -22,6 +23,8 @@ pub(crate) struct Supply {
     addresses: AddressSpace,
     /// What other processes hold, too; or why that cannot be known.
     holdings: Option<Result<Holdings, ErrorCode>>,
+    /// Of a device that has no memory of its own.
+    host: Option<HostMemory>,
 }
 
 impl Supply {
@@ -39,6 +42,7 @@ impl Supply {
             next_physical: 0,
             addresses: AddressSpace::new(first, space),
             holdings: config.shared.as_ref().map(|path| Holdings::open(path, config.ordinal)),
+            host: config.host.clone().map(|host| HostMemory::new(host, config.total_bytes)),
         }
     }
 
@@ -56,9 +60,31 @@ impl Supply {
 
     /// Errors: what other processes hold cannot be known.
     pub(crate) fn free_bytes(&self) -> Result<u64, ErrorCode> {
-        let own = self.used_bytes + self.context_bytes;
+        let own = self.own_bytes();
+        if let Some(host) = &self.host {
+            return Ok(host.available_bytes(own));
+        }
         let used = self.holdings()?.map_or(Ok(own), Holdings::used_bytes)?;
         Ok(self.total_bytes.saturating_sub(used))
+    }
+
+    /// What this process has of the device.
+    const fn own_bytes(&self) -> u64 {
+        self.used_bytes + self.context_bytes
+    }
+
+    /// The host, and what the device has of its memory.
+    pub(crate) fn host(&mut self) -> Option<(&mut HostMemory, u64)> {
+        let own_bytes = self.own_bytes();
+        self.host.as_mut().map(|host| (host, own_bytes))
+    }
+
+    /// Takes what a handle stands for, which is made of larger pages than other memory.
+    pub(crate) fn take_handle(&mut self, bytes: u64) -> Result<Physical, ErrorCode> {
+        if let Some((host, own_bytes)) = self.host() {
+            host.check_handle(own_bytes, bytes)?;
+        }
+        self.take(bytes)
     }
 
     fn holdings(&self) -> Result<Option<&Holdings>, ErrorCode> {
@@ -79,11 +105,14 @@ impl Supply {
     }
 
     /// Whether there is room below the limit, which is taken where others see it.
-    fn find_room(&self, bytes: u64, limit_bytes: u64) -> Result<(), ErrorCode> {
+    fn find_room(&mut self, bytes: u64, limit_bytes: u64) -> Result<(), ErrorCode> {
+        if let Some((host, own_bytes)) = self.host() {
+            return host.take(own_bytes, bytes);
+        }
         match self.holdings()? {
             Some(holdings) => holdings.take(bytes, limit_bytes),
             None => {
-                let left = limit_bytes.saturating_sub(self.used_bytes + self.context_bytes);
+                let left = limit_bytes.saturating_sub(self.own_bytes());
                 if bytes > left { Err(ErrorCode::OutOfMemory) } else { Ok(()) }
             }
         }

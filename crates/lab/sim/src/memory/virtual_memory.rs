@@ -147,7 +147,7 @@ impl VirtualMemory {
         if bytes == 0 || !is_granular(bytes) {
             return Err(ErrorCode::InvalidValue);
         }
-        let physical = supply.take(bytes)?;
+        let physical = supply.take_handle(bytes)?;
         self.objects.insert(
             physical,
             Object { bytes, handles: 1, mappings: 0, file: None, holders: Holders::Nobody },

@@ -39,8 +39,12 @@ fn free(address: u64) -> Outcome {
 
 api! {
     fn cuMemGetInfo_v2 = cuMemGetInfo (free: Out<usize>, total: Out<usize>) |call| {
-        let info = current()?.sim.memory_info()?;
-        free.set_if_wanted(info.free_bytes as usize);
+        let device = current()?;
+        let info = device.sim.memory_info()?;
+        // Of the host's memory it does not count the page cache (unslothai/unsloth#10705).
+        let host = device.sim.host_free_and_lowest_bytes();
+        let free_bytes = host.map_or(info.free_bytes, |(free_bytes, _)| free_bytes);
+        free.set_if_wanted(free_bytes as usize);
         total.set_if_wanted(info.total_bytes as usize);
         Ok(())
     }
