@@ -65,6 +65,28 @@ class Exchange(unittest.TestCase):
                 self.assertEqual((found["exit"], found["reserved"]), (0, 0))
 
 
+class AllReduce(unittest.TestCase):
+    """Captured buffers of two ranks, by handles of the driver's old calls."""
+
+    def works(self, route, conf=CONF):
+        from drystone import _library
+        found = answer(
+            sys.executable, "-B", str(FOLDER / "all_reduce.py"), route, SIMCUDA_CONF=conf,
+            LD_PRELOAD=_library.to_preload(), DRYSTONE_PRELOAD=_library.GIVES_BACK)
+        self.assertEqual(found["exits"], [0, 0])
+        for rank in found["answers"]:
+            self.assertEqual(rank, {"seen": [True] * 5, "same": True, "handles": 3})
+
+    def test_on_the_compiled_route(self):
+        self.works("compiled")
+
+    def test_where_handles_are_large(self):
+        self.works("compiled", LARGE)
+
+    def test_on_the_plug_in(self):
+        self.works("plugin")
+
+
 # Makes a tensor's text, and opens one as a receiver does.
 OPEN = """
     import json, os, struct, sys, torch, drystone
