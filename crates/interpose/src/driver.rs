@@ -133,6 +133,9 @@ functions! {
     cuIpcGetMemHandle(*mut Token, u64);
     cuIpcOpenMemHandle_v2(*mut u64, Token, c_uint);
     cuIpcCloseMemHandle(u64);
+    cuMemRetainAllocationHandle(*mut u64, Place);
+    cuMemGetHandleForAddressRange(Place, u64, usize, c_int, u64);
+    cuPointerSetAttribute(Place, c_int, u64);
     cuPointerGetAttribute(Place, c_int, u64);
     cuPointerGetAttributes(c_uint, *const c_int, *const Place, u64);
     cuStreamCreate(*mut Handle, c_uint);

@@ -70,6 +70,12 @@ impl Allocator {
         self.engine.export_range(addresses)
     }
 
+    /// Leaves the memory behind addresses of one segment where it is, as if it was exported: for
+    /// whoever has found out which memory that is. False if it is none of this allocator's.
+    pub fn keep_in_place(&self, addresses: Range<u64>) -> bool {
+        self.engine.keep_in_place(addresses)
+    }
+
     /// Maps memory of another process, each handle by its descriptor and its size in bytes, beside
     /// each other. The descriptors stay the caller's, and may be closed at once. The memory is in
     /// no statistics: the process that made it counts it.

@@ -39,13 +39,20 @@ impl Engine {
         if first > address || reached.is_none_or(|reached| reached < end) {
             return Err(FreeError::Unknown { address }.into());
         }
-        let offset_bytes = handles.first().map_or(0, |first| address - first.address);
         let exported = handles.iter().map(|handle| {
             let descriptor = self.descriptor_of(handle.granule)?;
             Ok(ExportedHandle { descriptor, bytes: handle.bytes })
         });
         let handles = exported.collect::<Result<_, DriverError>>()?;
-        Ok(Exported { offset_bytes, handles })
+        Ok(Exported { offset_bytes: address - first, handles })
+    }
+
+    /// Leaves the memory behind addresses where it is while its blocks are live; whether it is ours.
+    pub(crate) fn keep_in_place(&self, addresses: Range<u64>) -> bool {
+        let BackendState::Heap(heap) = &self.backend else { return false };
+        // Nothing moves meanwhile.
+        let _growth = self.growth.lock();
+        heap.change(|heap| heap.share(addresses)).is_ok_and(|handles| handles.is_ok())
     }
 
     fn descriptor_of(&self, granule: GranuleId) -> Result<Arc<Descriptor>, DriverError> {

@@ -1,18 +1,50 @@
-//! Memory for other processes, and theirs: of ours, which the driver refuses to share by these, we
-//! answer for ourselves.
+//! Memory for other processes, and theirs: of ours, which the driver refuses to share by the old
+//! calls, we answer for ourselves. And calls that say that memory gets known elsewhere.
 
-use std::ffi::c_uint;
+use std::ffi::{c_int, c_uint};
+use std::ops::Range;
 
 use drystone_process::barrier::barrier;
+use drystone_process::{self as process, registry};
 
-use crate::driver::{self, SUCCESS};
+use crate::driver::{self, Place, SUCCESS};
 use crate::hook::hooks;
 use crate::ipc::{self, token::Token};
 
 /// `CUDA_ERROR_UNKNOWN`.
 const UNKNOWN: driver::Status = 999;
 
+/// Somebody asks which memory is behind addresses, to register it: it does not move from then on.
+fn note_registered(addresses: Range<u64>) {
+    let note = || {
+        if !driver::hands_on() && process::check().is_ok() {
+            registry::in_use().any(|device| device.allocator.keep_in_place(addresses.clone()));
+        }
+    };
+    barrier((), note);
+}
+
 hooks! {
+    fn cuMemRetainAllocationHandle(to: *mut u64, address: Place) in both |_, drivers| {
+        let start = address.addr() as u64;
+        note_registered(start..start.saturating_add(1));
+        drivers()
+    }
+
+    fn cuMemGetHandleForAddressRange(
+        to: Place, address: u64, bytes: usize, kind: c_int, flags: u64
+    ) in both |_, drivers| {
+        note_registered(address..address.saturating_add(bytes as u64));
+        drivers()
+    }
+
+    // `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`, which is set before a network card gets the addresses.
+    fn cuPointerSetAttribute(value: Place, what: c_int, address: u64) in both |_, drivers| {
+        let found = barrier(None, || ipc::allocation_around(address));
+        found.into_iter().for_each(|(_, addresses)| note_registered(addresses));
+        drivers()
+    }
+
     fn cuIpcGetMemHandle(to: *mut Token, address: u64) in both |driver, drivers| {
         let give = || if to.is_null() { None } else { ipc::give(driver, address) };
         let Some(token) = barrier(None, give) else { return drivers() };

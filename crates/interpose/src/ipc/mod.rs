@@ -11,6 +11,7 @@ mod wire;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use drystone::driver::Descriptor;
@@ -112,8 +113,8 @@ fn number_of(ordinal: u32, addresses: Range<u64>, exported: &Exported) -> u64 {
     if let Some(known) = given.iter().find(is_same) {
         return known.number;
     }
-    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
-    let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let handles = exported.handles.iter().map(|one| Arc::downgrade(&one.descriptor)).collect();
     given.push(Given { number, ordinal, addresses, handles });
     number
@@ -148,6 +149,7 @@ struct Opened {
 
 /// The opened memory that an address lies in.
 pub(crate) fn opened_around(address: u64) -> Option<Range<u64>> {
+    process::check().ok()?;
     let opened = OPENED.lock();
     let (&start, one) = opened.range(..=address).next_back()?;
     Some(start..start + one.named.bytes).filter(|all| all.contains(&address))
@@ -155,7 +157,7 @@ pub(crate) fn opened_around(address: u64) -> Option<Range<u64>> {
 
 /// Opens memory by its token, for the calling thread's device.
 pub(crate) fn open(driver: &Driver, named: Named) -> Result<u64, Status> {
-    if named.process == std::process::id() {
+    if process::check().is_err() || named.process == std::process::id() {
         return Err(INVALID_CONTEXT);
     }
     let mut opened = OPENED.lock();
@@ -194,6 +196,9 @@ pub(crate) fn open(driver: &Driver, named: Named) -> Result<u64, Status> {
 
 /// Closes what was opened at an address; whether it was.
 pub(crate) fn close(address: u64) -> bool {
+    if process::check().is_err() {
+        return false;
+    }
     let mut opened = OPENED.lock();
     let Some(one) = opened.get_mut(&address) else { return false };
     one.uses -= 1;

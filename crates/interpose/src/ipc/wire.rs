@@ -137,8 +137,10 @@ fn send(stream: &UnixStream, bytes: u64, descriptor: RawFd) -> io::Result<()> {
         (head.cmsg_level, head.cmsg_type) = (libc::SOL_SOCKET, libc::SCM_RIGHTS);
         // SAFETY: computes a size.
         head.cmsg_len = unsafe { libc::CMSG_LEN(size_of::<RawFd>() as u32) } as _;
+        // SAFETY: computes an address.
+        let to = unsafe { libc::CMSG_DATA(head) }.cast::<RawFd>();
         // SAFETY: there is room for one number behind the head.
-        unsafe { libc::CMSG_DATA(head).cast::<RawFd>().write_unaligned(descriptor) };
+        unsafe { to.write_unaligned(descriptor) };
         // SAFETY: a whole message, whose parts live until the call ends.
         unsafe { libc::sendmsg(stream.as_raw_fd(), message, libc::MSG_NOSIGNAL) }
     });
@@ -157,9 +159,10 @@ fn receive(stream: &UnixStream) -> io::Result<(Descriptor, u64)> {
         let is_one = unsafe { head.as_ref() }.is_some_and(|head| {
             (head.cmsg_level, head.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS)
         });
+        // SAFETY: computes an address.
+        let from = || unsafe { libc::CMSG_DATA(head) }.cast::<RawFd>();
         // SAFETY: a number is behind such a head.
-        let number =
-            is_one.then(|| unsafe { libc::CMSG_DATA(head).cast::<RawFd>().read_unaligned() });
+        let number = is_one.then(|| unsafe { from().read_unaligned() });
         (count, number)
     });
     // SAFETY: the system has just made it, for this process.
