@@ -47,7 +47,7 @@ impl Engine {
         Ok(Exported { offset_bytes: address - first, handles })
     }
 
-    /// Leaves the memory behind addresses where it is while its blocks are live; whether it is ours.
+    /// Leaves memory behind addresses where it is while its blocks are live; whether it is ours.
     pub(crate) fn keep_in_place(&self, addresses: Range<u64>) -> bool {
         let BackendState::Heap(heap) = &self.backend else { return false };
         // Nothing moves meanwhile.
