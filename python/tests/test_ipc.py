@@ -65,6 +65,62 @@ class Exchange(unittest.TestCase):
                 self.assertEqual((found["exit"], found["reserved"]), (0, 0))
 
 
+class AllReduce(unittest.TestCase):
+    """Captured buffers of two ranks, by handles of the driver's old calls."""
+
+    def works(self, route, conf=CONF):
+        from drystone import _library
+        found = answer(
+            sys.executable, "-B", str(FOLDER / "all_reduce.py"), route, SIMCUDA_CONF=conf,
+            LD_PRELOAD=_library.to_preload(), DRYSTONE_PRELOAD=_library.GIVES_BACK)
+        self.assertEqual(found["exits"], [0, 0])
+        for rank in found["answers"]:
+            self.assertEqual(rank, {"seen": [True] * 5, "same": True, "handles": 3})
+
+    def test_on_the_compiled_route(self):
+        self.works("compiled")
+
+    def test_where_handles_are_large(self):
+        self.works("compiled", LARGE)
+
+    def test_on_the_plug_in(self):
+        self.works("plugin")
+
+
+# Leaves live tensors apart, lets each be registered, and moves what may move.
+REGISTER = """
+    import ctypes, sys, torch, drystone
+    drystone.enable(route="compiled")
+    driver, how, tensors = ctypes.CDLL("libcuda.so.1"), HOW, []
+    try:
+        while True:
+            tensors.append(torch.empty(12 << 20, dtype=torch.uint8, device="cuda"))
+    except torch.OutOfMemoryError:
+        tensors = tensors[7::16]
+    for tensor in tensors:
+        start, word = tensor.data_ptr(), ctypes.c_uint64(1)
+        for at in range(start, start + tensor.numel(), 1 << 20) if how == "handle" else ():
+            assert driver.cuMemRetainAllocationHandle(
+                ctypes.byref(word), ctypes.c_void_p(at)) == 0
+        if how == "attribute":
+            assert driver.cuPointerSetAttribute(
+                ctypes.byref(word), 6, ctypes.c_uint64(start)) == 0
+    print(drystone.compact() > 0)
+"""
+
+
+class Registered(unittest.TestCase):
+    def test_live_memory_that_a_library_registers_stays_where_it_is(self):
+        from drystone import _library
+        for how, moves in [("not", "True"), ("attribute", "False"), ("handle", "False")]:
+            with self.subTest(how=how):
+                done = python(
+                    REGISTER.replace("HOW", repr(how)), SIMCUDA_CONF=CONF,
+                    LD_PRELOAD=_library.to_preload(), DRYSTONE_PRELOAD=_library.GIVES_BACK)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(done.stdout.split(), [moves], done.stderr)
+
+
 # Makes a tensor's text, and opens one as a receiver does.
 OPEN = """
     import json, os, struct, sys, torch, drystone

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use libloading::os::unix::{Library, RTLD_LAZY};
 
+use crate::ipc::token::Token;
+
 /// What the driver's functions answer with (`CUresult`).
 pub type Status = u32;
 /// `CUDA_SUCCESS`.
@@ -128,6 +130,12 @@ functions! {
     cuMemPoolGetAttribute(Handle, c_int, Place);
     cuMemPoolSetAttribute(Handle, c_int, Place);
     cuMemPoolSetAccess(Handle, Place, usize);
+    cuIpcGetMemHandle(*mut Token, u64);
+    cuIpcOpenMemHandle_v2(*mut u64, Token, c_uint);
+    cuIpcCloseMemHandle(u64);
+    cuMemRetainAllocationHandle(*mut u64, Place);
+    cuMemGetHandleForAddressRange(Place, u64, usize, c_int, u64);
+    cuPointerSetAttribute(Place, c_int, u64);
     cuPointerGetAttribute(Place, c_int, u64);
     cuPointerGetAttributes(c_uint, *const c_int, *const Place, u64);
     cuStreamCreate(*mut Handle, c_uint);

@@ -8,7 +8,8 @@
 //! Bottom first: `driver` (its own functions), `context` (which device a thread works on),
 //! `captures`, `device` (opened, or left to the driver), `streams` (where a stream's memory comes
 //! from), `order` (the program's own), `pools` (which are stood in for), `memory` (giving and
-//! taking), `refused` (who got none of the driver), `hook` and `hooks` (the functions).
+//! taking), `ipc` (for other processes), `refused` (who got none of the driver), `hook` and `hooks`
+//! (the functions).
 //!
 //! Keeps: nothing of CUDA is loaded from here, and processes without it do not notice; a block is
 //! given back in the order of the stream that it is freed on.
@@ -19,6 +20,7 @@ mod device;
 pub mod driver;
 mod hook;
 mod hooks;
+mod ipc;
 mod memory;
 mod order;
 mod pools;

@@ -249,7 +249,7 @@ fn by_proc_address(driver: &Driver, name: &str) -> Option<*mut c_void> {
 
 /// Functions whose name stands for several versions, and the first CUDA in which it stands for
 /// this one (`cudaTypedefs.h`). All others are there in CUDA 12.0, by their own names.
-const SINCE: [(&str, c_int); 29] = [
+const SINCE: [(&str, c_int); 30] = [
     ("cuMemAlloc_v2", 3_020),
     ("cuMemAllocPitch_v2", 3_020),
     ("cuMemAllocHost_v2", 3_020),
@@ -257,6 +257,7 @@ const SINCE: [(&str, c_int); 29] = [
     ("cuMemFree_v2", 3_020),
     ("cuMemGetInfo_v2", 3_020),
     ("cuMemGetAddressRange_v2", 3_020),
+    ("cuIpcOpenMemHandle_v2", 11_000),
     ("cuCtxCreate_v2", 3_020),
     ("cuCtxCreate_v3", 11_040),
     ("cuCtxCreate_v4", 12_050),

@@ -94,7 +94,6 @@ static void sharing(void) {
     SAY(cuMemPoolExportPointer(data, block));
     OK(cuMemFree_v2(block));
     OK(cuMemAllocAsync(&block, MIB, NULL));
-    SAY(cuIpcGetMemHandle(data, block));
     SAY(cuMemPoolExportPointer(data, block));
     OK(cuMemFreeAsync(block, NULL));
     handle_t shared = create_pool(1);

@@ -138,6 +138,43 @@ parts! {
     b55_at_exit_nothing_is_given_back: "exit";
 }
 
+/// Runs the program that shares memory in both modes of the library; what it says besides.
+fn shares(part: &[&str], options: &str) -> Vec<String> {
+    let mut said = Vec::new();
+    for way in ["-DWAY=0", "-DWAY=1", "-DWAY=2"] {
+        let Some(program) = Program::new("driver/ipc.c", &[way, "-lcuda"]) else { break };
+        for own in [&[][..], &["own"]] {
+            let folder = tempfile::tempdir().unwrap();
+            let device = folder.path().join("device");
+            let conf = format!("{ONE},shared:{}", device.display());
+            let mut command = program.command(Some(library()), &conf);
+            if !own.is_empty() {
+                command.env("DRYSTONE_PRELOAD", "gives-back");
+            }
+            command.env("DRYSTONE_CONF", options).args(part).args(own);
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "{way} {own:?} {}", describe(&output));
+            said.push(String::from_utf8(output.stderr).unwrap());
+        }
+    }
+    said
+}
+
+#[test]
+fn memory_goes_to_other_processes_by_the_drivers_old_calls_and_nothing_is_left_of_the_dead() {
+    for said in shares(&[], "") {
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(said.contains("does not give its memory"), "{said}");
+    }
+}
+
+#[test]
+fn memory_that_cannot_be_shared_is_refused_as_the_driver_refuses_it() {
+    for said in shares(&["refused"], "shareable:false") {
+        assert!(said.contains("say shareable:true"), "{said}");
+    }
+}
+
 /// It chooses its devices by itself, so it asks the driver for nothing before.
 #[test]
 fn p4_every_function_may_fail_on_every_device() {
@@ -151,6 +188,6 @@ fn every_program_is_run() {
     all_are_run(
         "driver",
         FILES,
-        &["driver.h", "record_reset.c", "every_call_fails.c", "refused.c"],
+        &["driver.h", "record_reset.c", "every_call_fails.c", "refused.c", "ipc.c"],
     );
 }

@@ -49,6 +49,7 @@ use crate::space::{Granted, Space};
 use crate::vm::PageTable;
 use crate::vm::handles::HandleAt;
 use search::{Run, Search};
+use std::ops::Range;
 use windows::Windows;
 
 /// All pools of one device, as a state machine. See the [crate] documentation.
@@ -223,16 +224,21 @@ impl Heap {
 
     // What blocks are made of.
 
-    /// The handles that the live block at an address leads to, as a whole and in order, for others
-    /// to have; `None` if it is plain memory, which has none. It keeps them, and they stay where
-    /// they are (I13): for as long as it is not freed nothing need be pinned.
+    /// The handles that addresses of one segment lead to, as a whole and in order, for others to
+    /// have; `None` if it is plain memory, which has none. Blocks keep them, and they stay where
+    /// they are (I13): for as long as a block is not freed nothing need be pinned.
     ///
     /// # Errors
-    /// There is no such block.
-    pub fn share(&mut self, address: u64) -> Result<Option<Vec<HandleAt>>, FreeError> {
-        let block = &self.space.blocks[self.space.find_live(address)?];
-        Ok(match self.space.list(block.list).kind {
-            SegmentKind::Mapped => Some(self.vm.share(block)),
+    /// They are not those of one segment.
+    pub fn share(&mut self, addresses: Range<u64>) -> Result<Option<Vec<HandleAt>>, FreeError> {
+        let unknown = FreeError::Unknown { address: addresses.start };
+        let index = self.space.segments.containing(addresses.start).ok_or(unknown)?;
+        let segment = &self.space.segments[index];
+        if addresses.end > segment.address + segment.bytes {
+            return Err(unknown);
+        }
+        Ok(match segment.kind {
+            SegmentKind::Mapped => Some(self.vm.share(index, addresses)),
             SegmentKind::Plain => None,
         })
     }

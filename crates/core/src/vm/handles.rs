@@ -2,8 +2,8 @@
 
 use super::PageTable;
 use super::span::Span;
-use crate::id::GranuleId;
-use crate::space::block::Block;
+use crate::id::{GranuleId, SegmentIx};
+use std::ops::Range;
 
 /// A handle of physical memory, and where a block leads to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,9 +34,9 @@ impl Span<'_> {
 }
 
 impl PageTable {
-    /// The handles behind a block, which do not move for as long as they exist: others have them.
-    pub(crate) fn share(&mut self, block: &Block) -> Vec<HandleAt> {
-        let handles = self.under(block).handles();
+    /// The handles behind addresses, which do not move for as long as they exist: others have them.
+    pub(crate) fn share(&mut self, segment: SegmentIx, addresses: Range<u64>) -> Vec<HandleAt> {
+        let handles = self.span(segment, addresses).handles();
         handles.iter().for_each(|of| self.granules.set_shared(of.granule));
         handles
     }

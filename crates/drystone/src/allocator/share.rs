@@ -1,7 +1,9 @@
 //! Memory for other processes, and theirs.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use drystone_core::{BlockState, BlockView, SegmentKind};
 use drystone_driver::Descriptor;
 
 use super::Allocator;
@@ -34,6 +36,44 @@ impl Allocator {
     /// There is no such block, or its memory has no descriptors.
     pub fn export(&self, address: u64) -> Result<Exported, ShareError> {
         self.engine.export(address)
+    }
+
+    /// The addresses that the driver would take for one allocation, in mapped memory: those of the
+    /// live block around an address; or in a private pool all that lie beside it and lead to
+    /// memory, since a graph still uses what was freed while it was captured. Looks through all
+    /// blocks.
+    pub fn allocation_around(&self, address: u64) -> Option<Range<u64>> {
+        let holds = |start: u64, bytes: u64| start <= address && address - start < bytes;
+        let segments = self.snapshot();
+        let segment = segments.iter().find(|one| holds(one.address, one.bytes))?;
+        let at = segment.blocks.iter().position(|one| holds(one.address, one.bytes))?;
+        let (block, after) = (&segment.blocks[at], &segment.blocks[at..]);
+        if segment.kind != SegmentKind::Mapped || !block.state.is_backed() {
+            return None;
+        }
+        if segment.pool == 0 {
+            let is_live = block.state == BlockState::Live;
+            return is_live.then_some(block.address..block.address + block.requested_bytes);
+        }
+        let is_backed = |one: &&BlockView| one.state.is_backed();
+        let first = segment.blocks[..at].iter().rev().take_while(is_backed).last();
+        let last = after.iter().take_while(is_backed).last().unwrap_or(block);
+        Some(first.unwrap_or(block).address..last.address + last.bytes)
+    }
+
+    /// As [`export`](Self::export), of the memory behind addresses of one segment, as
+    /// [`allocation_around`](Self::allocation_around) tells them.
+    ///
+    /// # Errors
+    /// They lead to no memory throughout, or to such as has no descriptors.
+    pub fn export_range(&self, addresses: Range<u64>) -> Result<Exported, ShareError> {
+        self.engine.export_range(addresses)
+    }
+
+    /// Leaves the memory behind addresses of one segment where it is, as if it was exported: for
+    /// whoever has found out which memory that is. False if it is none of this allocator's.
+    pub fn keep_in_place(&self, addresses: Range<u64>) -> bool {
+        self.engine.keep_in_place(addresses)
     }
 
     /// Maps memory of another process, each handle by its descriptor and its size in bytes, beside

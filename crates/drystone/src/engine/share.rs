@@ -4,9 +4,10 @@
 //! keeps its descriptor until it is released. Imported memory belongs to no heap. It is unmapped
 //! once the device has been idle since it was closed, since that waits for no kernel.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use drystone_core::{FreeError, GranuleId};
+use drystone_core::{FreeError, GranuleId, HandleAt, StateMachine as _};
 use drystone_driver::{Call, Descriptor, DriverError, ErrorCode};
 
 use super::Engine;
@@ -18,18 +19,40 @@ impl Engine {
     /// The descriptors of the memory of a live block.
     pub(crate) fn export(&self, address: u64) -> Result<Exported, ShareError> {
         let BackendState::Heap(heap) = &self.backend else { return Err(ShareError::DriversOwn) };
+        let block = heap.change(|heap| heap.block_at(address)).map_err(FreeError::from)??;
+        self.export_range(address..address + block.bytes)
+    }
+
+    /// The descriptors of the memory behind addresses.
+    pub(crate) fn export_range(&self, addresses: Range<u64>) -> Result<Exported, ShareError> {
+        let BackendState::Heap(heap) = &self.backend else { return Err(ShareError::DriversOwn) };
         self.refuse_at_the_end()?;
+        let Range { start: address, end } = addresses;
         // No handle is released meanwhile.
         let _growth = self.growth.lock();
-        let handles = heap.change(|heap| heap.share(address)).map_err(FreeError::from)??;
+        let handles = heap.change(|heap| heap.share(address..end)).map_err(FreeError::from)??;
         let handles = handles.ok_or(ShareError::Plain { address })?;
-        let offset_bytes = handles.first().map_or(0, |first| address - first.address);
+        // Of addresses without memory nothing is given.
+        let beside = |at: u64, of: &HandleAt| (of.address == at).then_some(at + of.bytes);
+        let first = handles.first().map_or(end, |first| first.address);
+        let reached = handles.iter().try_fold(first, beside);
+        if first > address || reached.is_none_or(|reached| reached < end) {
+            return Err(FreeError::Unknown { address }.into());
+        }
         let exported = handles.iter().map(|handle| {
             let descriptor = self.descriptor_of(handle.granule)?;
             Ok(ExportedHandle { descriptor, bytes: handle.bytes })
         });
         let handles = exported.collect::<Result<_, DriverError>>()?;
-        Ok(Exported { offset_bytes, handles })
+        Ok(Exported { offset_bytes: address - first, handles })
+    }
+
+    /// Leaves memory behind addresses where it is while its blocks are live; whether it is ours.
+    pub(crate) fn keep_in_place(&self, addresses: Range<u64>) -> bool {
+        let BackendState::Heap(heap) = &self.backend else { return false };
+        // Nothing moves meanwhile.
+        let _growth = self.growth.lock();
+        heap.change(|heap| heap.share(addresses)).is_ok_and(|handles| handles.is_ok())
     }
 
     fn descriptor_of(&self, granule: GranuleId) -> Result<Arc<Descriptor>, DriverError> {

@@ -6,6 +6,7 @@
 
 mod context;
 mod event;
+mod ipc;
 mod memory;
 mod pointer;
 mod pool;
@@ -16,7 +17,7 @@ use crate::hook::Hook;
 
 /// Every function of ours.
 pub fn all() -> impl Iterator<Item = &'static Hook> {
-    let memory = [memory::HOOKS, pointer::HOOKS, pool::HOOKS, refused::HOOKS];
+    let memory = [memory::HOOKS, pointer::HOOKS, ipc::HOOKS, pool::HOOKS, refused::HOOKS];
     let order = [context::HOOKS, event::HOOKS, stream::HOOKS];
     memory.into_iter().chain(order).flatten()
 }

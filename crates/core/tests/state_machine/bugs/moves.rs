@@ -88,7 +88,8 @@ fn memory_that_others_have_does_not_move() {
     let (mut world, _, blocks) = full(8);
     world.free(blocks[0]);
     world.free(blocks[2]);
-    world.heap.share(blocks[1]).unwrap();
+    let block = world.heap.block_at(blocks[1]).unwrap();
+    world.heap.share(block.address..block.address + block.bytes).unwrap();
     world.synchronize(Fate::Complete);
     assert!(!world.compact(None, Fate::Complete));
     world.finish();
