@@ -69,6 +69,9 @@ pub struct Options {
     pub neighbours: Option<Duration>,
     /// After how long unused memory goes back to the device by itself; `None` keeps it.
     pub idle: Option<Duration>,
+    /// Whether `torch.cuda.mem_get_info` counts as free what neighbours hold unused. For what stands
+    /// before PyTorch: [`available`](crate::Allocator::available) counts it always.
+    pub counts_neighbours: bool,
 }
 
 impl Default for Options {
@@ -85,6 +88,7 @@ impl Default for Options {
             is_shareable: None,
             neighbours: Some(NEIGHBOURS_WAIT),
             idle: None,
+            counts_neighbours: false,
         }
     }
 }

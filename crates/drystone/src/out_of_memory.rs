@@ -399,10 +399,12 @@ impl OutOfMemory {
         allowed.min(self.device_free_bytes.unwrap_or(0))
     }
 
-    /// What the device has in use that is not the allocator's.
+    /// What the device has in use that is neither the allocator's nor a neighbour's.
     pub fn outside_bytes(&self) -> u64 {
-        let free = self.device_free_bytes.unwrap_or(self.device_bytes);
-        self.device_bytes.saturating_sub(free.saturating_add(self.reserved_bytes))
+        let free_bytes = self.device_free_bytes.unwrap_or(self.device_bytes);
+        let held = self.neighbours.iter().map(|one| one.held_bytes);
+        let known = [free_bytes, self.reserved_bytes].into_iter().chain(held);
+        self.device_bytes.saturating_sub(known.fold(0, u64::saturating_add))
     }
 
     /// The driver refuses access with memory to spare only when its table of mappings is full.

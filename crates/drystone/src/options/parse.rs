@@ -56,7 +56,7 @@ struct Key {
     set: fn(&mut Options, &str) -> Option<()>,
 }
 
-const KEYS: [Key; 11] = [
+const KEYS: [Key; 12] = [
     Key {
         name: "backend",
         takes: "auto, vmm, malloc or async",
@@ -178,6 +178,18 @@ const KEYS: [Key; 11] = [
             options.idle = match value {
                 "off" => None,
                 _ => Some(Duration::from_secs(value.parse().ok().filter(|&s: &u64| s > 0)?)),
+            };
+            Some(())
+        },
+    },
+    Key {
+        name: "mem_get_info",
+        takes: "device or neighbours",
+        set: |options, value| {
+            options.counts_neighbours = match value {
+                "device" => false,
+                "neighbours" => true,
+                _ => return None,
             };
             Some(())
         },
