@@ -133,6 +133,32 @@ fn whoever_was_given_memory_of_late_is_asked_last() {
     let _all = first.allocate(1000).unwrap();
 }
 
+/// However they come together, none takes what would serve another and not itself.
+#[test]
+fn of_several_that_lack_memory_at_once_as_many_are_served_as_it_does_for() {
+    let folder = Folder::new("several");
+    let [giver, one, two, three] = processes(&folder);
+    for round in 0..6 {
+        drop(giver.allocate(900).unwrap());
+        let start = std::sync::Barrier::new(3);
+        let served = std::thread::scope(|scope| {
+            let asking = [&one, &two, &three].map(|process| {
+                let start = &start;
+                scope.spawn(move || {
+                    start.wait();
+                    process.allocate(400).ok()
+                })
+            });
+            let blocks = asking.map(|asked| asked.join().unwrap());
+            blocks.iter().flatten().count()
+        });
+        assert_eq!(served, 2, "round {round}");
+        for process in [&one, &two, &three] {
+            process.allocator.trim().unwrap();
+        }
+    }
+}
+
 #[test]
 fn what_is_kept_for_a_limit_is_asked_of_nobody() {
     let (folder, device) = (Folder::new("limit"), device());
