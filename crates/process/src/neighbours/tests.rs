@@ -1,6 +1,7 @@
 //! Neighbours on one simulated device. Two that live in one process have a slot each, and locks of
 //! their own, as two processes do.
 
+mod figures;
 mod hostile;
 mod killed;
 
