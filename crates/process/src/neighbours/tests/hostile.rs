@@ -104,7 +104,11 @@ fn a_board_of_anything_gives_no_more_than_it_wishes() {
                 1 => whole ^ 1 << (any % 64),
                 2 => any % 1024,
                 // Nearly a wish of some mebibytes.
-                3 => (any % 256) << 36 | (any >> 20 & 0xffff) << 16 | (any >> 8) % 3 << 8 | any % 5,
+                3 => {
+                    let (mib, number) = (any % 256, (any >> 20) & 0xffff);
+                    let (to, stage) = ((any >> 8) % 3, any % 5);
+                    (mib << 36) | (number << 16) | (to << 8) | stage
+                }
                 _ => whole,
             };
             word.store(written, Ordering::Relaxed);
