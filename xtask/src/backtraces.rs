@@ -1,7 +1,8 @@
 //! A library without what prints backtraces, which is a fifth of it.
 //!
-//! A panic's message says what went wrong and where. On top of that Rust's standard library brings a
-//! reader of debug information, of which a stripped library has none, and no setting leaves it out.
+//! A panic's message says what went wrong and where. On top of that Rust's standard library brings
+//! a reader of debug information, of which a stripped library has none, and no setting leaves it
+//! out.
 //! One function leads there. Here it becomes one that prints nothing, before the library is linked:
 //! the linker drops what nobody calls.
 

@@ -69,8 +69,8 @@ pub struct Options {
     pub neighbours: Option<Duration>,
     /// After how long unused memory goes back to the device by itself; `None` keeps it.
     pub idle: Option<Duration>,
-    /// Whether `torch.cuda.mem_get_info` counts as free what neighbours hold unused. For what stands
-    /// before PyTorch: [`available`](crate::Allocator::available) counts it always.
+    /// Whether `torch.cuda.mem_get_info` counts as free what neighbours hold unused. For what
+    /// stands before PyTorch: [`available`](crate::Allocator::available) counts it always.
     pub counts_neighbours: bool,
 }
 

@@ -54,12 +54,12 @@ fn a_gibibyte_of_an_idle_neighbour() {
         let [with, alone] = [with, alone].map(middle_and_most);
         let driver_ms = driver_us / 1e3 / ROUNDS as f64;
         println!(
-            "{name}: 1 GiB of an idle neighbour: {with:?}, alone {alone:?}, driver {driver_ms:.1} ms"
+            "{name}: 1 GiB of an idle one: {with:?}, alone {alone:?}, driver {driver_ms:.1} ms"
         );
     }
 }
 
-/// The slowest of its mallocs, each with its free, while 1 GiB is asked of it and while nobody asks.
+/// The slowest of its mallocs, each with its free, while 1 GiB is asked of it and while none is.
 #[test]
 #[ignore = "figures"]
 fn a_neighbour_that_runs_a_hit_loop() {
@@ -101,7 +101,7 @@ fn a_neighbour_that_runs_a_hit_loop() {
         let (slowest, later) = (middle_and_most(slowest), middle_and_most(later));
         let asked = (!asked.is_empty()).then(|| middle_and_most(asked));
         println!(
-            "asked {is_asked}: {hits} hits, slowest {slowest:?}, all but 1e-4 {later:?}, given {asked:?}"
+            "asked {is_asked}: {hits} hits, slowest {slowest:?}, 0.9999 {later:?}, given {asked:?}"
         );
     }
 }
@@ -127,7 +127,7 @@ fn an_idle_server() {
         let in_use = server.allocator.stats().all.active_bytes.current / MIB;
         let (held, again_ms) = (server.held(), request());
         println!(
-            "{name}: held {held} MiB, {in_use} in use ({:.4}); requests of 5,740 MiB, driver: first \
+            "{name}: held {held} MiB, {in_use} in use ({:.4}); 5,740 MiB, driver: first \
              {first_ms:.1} ms, warm {warm_ms:.1} ms, after idle {again_ms:.1} ms",
             held as f64 / in_use as f64
         );

@@ -152,7 +152,7 @@ fn who_stays_is_served_while_others_are_killed() {
         most_held as f64 / SHARED_BYTES as f64
     );
     let refused = std::fs::read_to_string(folder.0.join("refused")).unwrap_or_default();
-    // On a machine with more to do than it can, others may come in between too often.
+    // Six of 70,000 are, at a load of ten on two processors. Why is not known.
     let refusals = refused.lines().count();
     assert!(refusals <= 2.max(served / 500), "memory was unused: {refused}");
     assert!(lost as u64 + own.table.exchanges().unanswered <= 2);
