@@ -74,8 +74,10 @@ def enable(
         is_enabled = True
         from . import _parity
         _parity.install(torch, float(fraction or 1))
-    from . import _libraries, _shortage
+    from . import _available, _libraries, _shortage
     _shortage.install()
+    if _settings.counts_neighbours(text):
+        _available.count_neighbours(torch)
     _libraries.log()
     _settings.tell_of_environment(os.environ, shim is None, refused)
     _settings.follow(

@@ -52,10 +52,11 @@ def available(device: Device) -> int:
     torch, total = sys.modules.get("torch"), device.stats["device_bytes"]
     if torch is None or not torch.cuda.is_initialized():
         return min(total, limit_of(os.environ.get("DRYSTONE_CONF", "")))
+    from ._available import available as to_be_had
     from ._enable import options_text
-    free, _ = torch.cuda.mem_get_info(device.ordinal)
     fraction = torch.cuda.get_per_process_memory_fraction(device.ordinal)
-    return min(free + device.now("reserved_bytes"), int(total * fraction), limit_of(options_text))
+    return min(to_be_had(device.ordinal) + device.now("active_bytes"), int(total * fraction),
+               limit_of(options_text))
 
 
 def limit_of(options: str) -> int:

@@ -108,6 +108,12 @@ def _tell(clauses: list[str]) -> None:
         tell(f"settings of PyTorch's own allocator: {'; '.join(fresh)}")
 
 
+def counts_neighbours(options: str) -> bool:
+    """Whether options of ours say that `torch.cuda.mem_get_info` counts what neighbours could give."""
+    pairs = (piece.partition(":") for piece in options.split(","))
+    return ("mem_get_info", "neighbours") in ((key.strip(), value.strip()) for key, _, value in pairs)
+
+
 def with_fraction(options: str, fraction: str | None) -> str:
     """Options, with the fraction that PyTorch's own allocator was given, if none limits memory."""
     if fraction is None or has_limit(options):

@@ -67,6 +67,47 @@ TOLD = """
             print(json.dumps([most, str(error), drystone.report()]))
 """
 
+# Two engines that start together: each looks, tries a step out, and sizes its cache by what is free
+# and what PyTorch holds, as vLLM does (SGLang empties its cache first, and looks).
+ENGINES = """
+    import json, subprocess, sys, time, torch
+    share = 0.42
+    second = None
+    if len(sys.argv) == 1:
+        second = subprocess.Popen([sys.executable, __file__, "second"], stdout=subprocess.PIPE, text=True)
+    free, total = torch.cuda.mem_get_info()
+    if free < share * total:
+        sys.exit(f"{free} of {total} free")
+    weights = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+    others_before = total - torch.cuda.mem_get_info()[0] - torch.cuda.memory_reserved()
+    for _ in range(20):
+        step = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+        time.sleep(0.02)
+        del step
+    others = total - torch.cuda.mem_get_info()[0] - torch.cuda.memory_reserved()
+    peak = torch.cuda.max_memory_allocated()
+    size = int(share * total) - peak - max(others - others_before, 0)
+    cache = torch.empty(size, dtype=torch.uint8, device="cuda")
+    step = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+    print(json.dumps(size))
+    sys.stdout.flush()
+    if second:
+        del step
+        print(second.communicate()[0].strip())
+        sys.exit(second.returncode)
+"""
+
+# The first holds 4 GiB unused; the second says what is free.
+FREE = """
+    import json, subprocess, sys, torch
+    if len(sys.argv) == 1:
+        torch.empty(4 << 30, dtype=torch.uint8, device="cuda")
+        sys.exit(subprocess.run([sys.executable, __file__, "second"]).returncode)
+    torch.empty(1, device="cuda")
+    assert torch.accelerator.get_memory_info() == torch.cuda.mem_get_info()
+    print(json.dumps(torch.cuda.mem_get_info()[0]))
+"""
+
 IDLE = """
     import json, time, torch
     block = torch.empty(2 << 30, dtype=torch.uint8, device="cuda")
@@ -117,6 +158,25 @@ class Neighbours(unittest.TestCase):
         self.assertGreaterEqual(available, most)
         given = [line for line in metrics.splitlines() if line.startswith("drystone_given_bytes_total")]
         self.assertGreaterEqual(int(given[0].split()[1]), 2 * GIB - 4 * MIB)
+
+    def test_two_engines_that_start_together_size_their_caches_as_if_alone(self):
+        path = self.folder / "program.py"
+        path.write_text(textwrap.dedent(ENGINES))
+        for route in ("compiled", "plugin"):
+            with self.subTest(route):
+                done = run(sys.executable, "-B", "-m", "drystone", "--route", route, str(path),
+                           SIMCUDA_CONF=self.device, DRYSTONE_BOARD=str(self.folder),
+                           DRYSTONE_CONF="mem_get_info:neighbours")
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                # What one has in use while the other looks is the other's loss, with any allocator.
+                least = int(0.42 * 8 * GIB) - 2 * (GIB + 256 * MIB) - 64 * MIB
+                self.assertGreater(min(int(line) for line in done.stdout.split()), least)
+
+    def test_mem_get_info_counts_what_neighbours_could_give_by_an_option(self):
+        free = {}
+        for counted in ("device", "neighbours"):
+            free[counted] = self.answer(FREE, DRYSTONE_CONF=f"mem_get_info:{counted}")
+        self.assertAlmostEqual(free["neighbours"] - free["device"], 4 * GIB, delta=64 * MIB)
 
     def test_idle_memory_goes_back(self):
         before, after = self.answer(IDLE, DRYSTONE_CONF="idle:1")

@@ -11,6 +11,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::backtraces;
 use crate::command::{cargo, root, run, target};
 
 /// Where the library is in the folder, by the name that linkers look for.
@@ -43,19 +44,28 @@ pub fn build(out: Option<PathBuf>) -> Result<PathBuf> {
 /// Builds the stripped libraries, and puts them and what belongs to them into a folder, which is
 /// returned.
 pub fn assemble(out: Option<PathBuf>) -> Result<PathBuf> {
-    cargo(&["build", "--release", "--package", "drystone-preload"])?;
-    let archive = ["--package", "drystone-library", "--crate-type", "staticlib"];
-    cargo(&[&["rustc", "--release"], &archive[..]].concat())?;
+    for package in ["drystone-preload", "drystone-library"] {
+        cargo(&["rustc", "--release", "--package", package, "--crate-type", "staticlib"])?;
+    }
     let out = out.unwrap_or_else(|| target().join("capi"));
     for (_, path) in DESCRIPTIONS.iter().chain(&[("", HEADER), ("", LIBRARY)]) {
         let folder = out.join(path);
         let folder = folder.parent().unwrap_or(&out);
         fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
     }
-    let linked = target().join("release/libdrystone.so.1");
-    link(&target().join("release/libdrystone.a"), &linked)?;
-    strip(&linked, &out.join(VERSIONED))?;
-    strip(&target().join("release/libdrystone_preload.so"), &out.join(PRELOAD))?;
+    let built = target().join("release");
+    for (archive, script, name, shipped) in [
+        ("libdrystone.a", "crates/library/libdrystone.ld", "libdrystone.so.1", VERSIONED),
+        (
+            "libdrystone_preload.a",
+            "crates/preload/libdrystone_preload.ld",
+            "libdrystone_preload.so",
+            PRELOAD,
+        ),
+    ] {
+        link(&built.join(archive), &root().join(script), &built.join(name))?;
+        strip(&built.join(name), &out.join(shipped))?;
+    }
     let plain = out.join(LIBRARY);
     let _ = fs::remove_file(&plain);
     symlink(Path::new(VERSIONED).file_name().unwrap_or_default(), &plain)
@@ -72,14 +82,18 @@ pub fn assemble(out: Option<PathBuf>) -> Result<PathBuf> {
     out.canonicalize().with_context(|| format!("find {}", out.display()))
 }
 
-/// Links the library from its archive, with versions for its symbols: a `cdylib` cannot have any.
-fn link(archive: &Path, library: &Path) -> Result<()> {
+/// Links a library from its archive, with versions for its symbols: a `cdylib` cannot have any.
+fn link(archive: &Path, script: &Path, library: &Path) -> Result<()> {
     let name = library.file_name().unwrap_or_default().to_string_lossy();
-    let script = root().join("crates/library/libdrystone.ld");
+    let object = archive.with_extension("o");
     let mut link = Command::new("cc");
     link.args(["-shared", "-fPIC", "-o"]).arg(library);
     link.arg(format!("-Wl,-soname,{name}"));
-    link.arg("-Wl,--whole-archive").arg(archive).arg("-Wl,--no-whole-archive");
+    if backtraces::take_out(archive, &object)? {
+        link.arg(&object).arg(archive);
+    } else {
+        link.arg("-Wl,--whole-archive").arg(archive).arg("-Wl,--no-whole-archive");
+    }
     link.arg(format!("-Wl,--version-script={}", script.display()));
     // Never unloaded: exit and fork handlers and a program's streams point into it.
     link.args(["-Wl,--gc-sections", "-Wl,-z,now,-z,relro,-z,nodelete", "-Wl,--no-undefined"]);

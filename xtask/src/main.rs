@@ -3,6 +3,7 @@
 //! Lives here: which tools run in which order, and nothing of the product. The house rules that no
 //! tool checks are tests beside this, in `tests/`.
 
+mod backtraces;
 mod bindings;
 mod bugs;
 mod capi;

@@ -319,7 +319,8 @@ fn json(device: &Device) -> String {
 
 /// Other processes on the device, and what went from and to them.
 fn neighbours(text: &mut String, device: &Device) {
-    let Exchanges { given_bytes, given, taken_bytes, taken, idle_bytes, last } = device.exchanges();
+    let Exchanges { given_bytes, given, taken_bytes, taken, idle_bytes, last, .. } =
+        device.exchanges();
     let _ = write!(
         text,
         "\"neighbours\":{{\"given_bytes\":{given_bytes},\"given\":{given},\

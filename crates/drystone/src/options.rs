@@ -80,6 +80,9 @@ pub struct Options {
     /// bytes. Growth that would leave it less is out of memory. `None` takes 8 GiB, or a sixteenth
     /// of the memory if that is less; 0 leaves nothing.
     pub host_floor_bytes: Option<u64>,
+    /// Whether `torch.cuda.mem_get_info` counts as free what neighbours hold unused. For what
+    /// stands before PyTorch: [`available`](crate::Allocator::available) counts it always.
+    pub counts_neighbours: bool,
 }
 
 impl Default for Options {
@@ -97,6 +100,7 @@ impl Default for Options {
             neighbours: Some(NEIGHBOURS_WAIT),
             idle: None,
             host_floor_bytes: None,
+            counts_neighbours: false,
         }
     }
 }

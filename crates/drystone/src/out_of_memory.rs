@@ -335,7 +335,7 @@ impl OutOfMemory {
         for (bytes, what) in [
             (self.private_free_bytes + self.own_free_bytes, "free in private pools"),
             (self.beside_live_bytes, "unused in granules beside live blocks"),
-            (self.outside_bytes(), "held outside of Drystone"),
+            (self.of_strangers_bytes(), "held outside of Drystone"),
         ] {
             if bytes > 0 {
                 text += &format!(" {} are {what}.", Bytes(bytes));
@@ -426,6 +426,12 @@ impl OutOfMemory {
     pub fn outside_bytes(&self) -> u64 {
         let free = self.device_free_bytes.unwrap_or(self.device_bytes);
         self.device_bytes.saturating_sub(free.saturating_add(self.reserved_bytes))
+    }
+
+    /// The same, without what neighbours hold, who are told by name.
+    fn of_strangers_bytes(&self) -> u64 {
+        let held = self.neighbours.iter().map(|one| one.held_bytes);
+        self.outside_bytes().saturating_sub(held.fold(0, u64::saturating_add))
     }
 
     /// The driver refuses access with memory to spare only when its table of mappings is full.

@@ -38,17 +38,29 @@ pub(crate) struct Wanted {
     bytes: u64,
     /// What of it other processes are asked for.
     of_others_bytes: u64,
+    /// What is given back at most.
+    most_bytes: u64,
     /// `None`: of the calling thread's context.
     ordinal: Option<c_int>,
 }
 
 impl Wanted {
     /// Memory of which nobody says how much it is: a kernel's code, a graph, a stream.
-    pub(crate) const UNTOLD: Self =
-        Self { bytes: UNTOLD_BYTES, of_others_bytes: UNTOLD_OF_OTHERS_BYTES, ordinal: None };
+    pub(crate) const UNTOLD: Self = Self {
+        bytes: UNTOLD_BYTES,
+        of_others_bytes: UNTOLD_OF_OTHERS_BYTES,
+        most_bytes: u64::MAX,
+        ordinal: None,
+    };
+
+    /// The host's memory, of which the device holds page tables. The driver does not say whether
+    /// the device or the host was short: a device keeps the rest, since a host that has no memory
+    /// left is as likely.
+    pub(crate) const OF_HOST: Self =
+        Self { bytes: UNTOLD_OF_OTHERS_BYTES, most_bytes: UNTOLD_OF_OTHERS_BYTES, ..Self::UNTOLD };
 
     pub(crate) const fn bytes(bytes: usize) -> Self {
-        Self { bytes: bytes as u64, of_others_bytes: bytes as u64, ordinal: None }
+        Self { bytes: bytes as u64, of_others_bytes: bytes as u64, ..Self::UNTOLD }
     }
 
     pub(crate) const fn untold_of(ordinal: c_int) -> Self {
@@ -78,6 +90,7 @@ pub(crate) struct Tries {
     count: usize,
     /// When the patience of all of them ends.
     end: Option<Instant>,
+    given_bytes: u64,
 }
 
 /// What is tried for it, one after the other; then other processes are asked.
@@ -91,11 +104,22 @@ impl Tries {
         while self.count <= EFFORTS.len() {
             let effort = EFFORTS.get(self.count).copied();
             self.count += 1;
-            if barrier(0, || give_back(wanted, effort, end)) > 0 {
+            let given_bytes = barrier(0, || give_back(self.left_of(wanted), effort, end));
+            self.given_bytes += given_bytes;
+            if given_bytes > 0 {
                 return true;
             }
         }
         false
+    }
+
+    /// The same, less what was given back before where that is all that is.
+    const fn left_of(&self, wanted: Wanted) -> Wanted {
+        let most_bytes = match wanted.most_bytes {
+            u64::MAX => u64::MAX,
+            most_bytes => most_bytes.saturating_sub(self.given_bytes),
+        };
+        Wanted { most_bytes, ..wanted }
     }
 }
 
@@ -108,12 +132,14 @@ fn give_back(wanted: Wanted, effort: Option<Effort>, end: Instant) -> u64 {
     let device = wanted.ordinal.or_else(of_context).and_then(registry::find);
     device.map_or(0, |device| {
         let Some(effort) = effort else {
-            return device.allocator.ask_neighbours(wanted.of_others_bytes);
+            let bytes = wanted.of_others_bytes.min(wanted.most_bytes);
+            return device.allocator.ask_neighbours(bytes);
         };
         let (allocated, reserved) = device.allocator.allocated_and_reserved_bytes();
         // The last effort is not spared.
         let bytes = if effort == Effort::Moves { u64::MAX } else { wanted.bytes.max(1) };
-        match reserved > allocated {
+        let bytes = bytes.min(wanted.most_bytes);
+        match bytes > 0 && reserved > allocated {
             true => device.allocator.give_back(
                 bytes,
                 effort,

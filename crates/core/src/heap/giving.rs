@@ -9,7 +9,7 @@ use super::compact::Compaction;
 use super::gather::Missing;
 use super::trim::{Trim, within};
 use crate::fence::Points;
-use crate::plan::{Intent, Plan};
+use crate::plan::Plan;
 use crate::policy::SegmentKind;
 use crate::pool::{Pool, Pools};
 use crate::space::block::BlockIndex;
@@ -47,13 +47,6 @@ impl<'a> Giving<'a> {
         }
         heap.space.end_trails();
         heap.windows().send_all_home();
-        if since.is_none() && heap.vm.figures().idle_bytes > 0 {
-            let mut steps = Vec::new();
-            heap.vm.plan_idle_release(Some(bytes), &mut steps);
-            if !steps.is_empty() {
-                return Some(Plan { steps, intent: Intent::Trim { releases: Vec::new() } });
-            }
-        }
         for beyond_bytes in [0, u64::MAX] {
             let mut trim = Trim::new(heap);
             trim.give(Missing { bytes, beyond_bytes, since, most: GIVEN_AT_ONCE });
@@ -65,6 +58,10 @@ impl<'a> Giving<'a> {
         let mut trim = Trim::new(heap);
         if since.is_none() {
             trim.claim_aliases();
+        }
+        // Last, since the driver may have refused to release these: nothing waits behind them.
+        if since.is_none() && trim.steps.is_empty() {
+            trim.heap.vm.plan_idle_release(Some(bytes), &mut trim.steps);
         }
         (!trim.steps.is_empty()).then(|| trim.into_plan())
     }

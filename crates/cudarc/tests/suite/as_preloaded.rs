@@ -12,6 +12,7 @@ use std::ptr;
 
 use drystone::Options;
 use drystone_cudarc::install;
+use drystone_testkit::compile_c;
 use libloading::os::unix::{Library, Symbol};
 
 const PROGRAM: &str = "DRYSTONE_TEST_PROGRAM";
@@ -26,13 +27,9 @@ fn compiled(source: &str, arguments: &[&str]) -> Option<(tempfile::TempDir, Path
     };
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("program.so");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-DWAY=3"]);
-    compiler.args(["-shared", "-fPIC", "-o"]).arg(&path);
-    compiler.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../preload/tests").join(source));
-    compiler.args(["-Wl,--no-as-needed", "-lpthread", "-ldl", "-L"]).arg(&simulated);
-    let output = compiler.args(arguments).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../preload/tests").join(source);
+    let arguments = [&["-DWAY=3", "-shared", "-fPIC"], arguments].concat();
+    compile_c(&source, &path, Path::new(&simulated), &arguments).unwrap();
     Some((place, path))
 }
 

@@ -228,9 +228,15 @@ impl Allocator {
     }
 
     /// Other processes of the same user on the device that hold memory by an allocator of this
-    /// kind, by what they said last.
+    /// kind. Waits for them to say how much of it is unused, for milliseconds at most each.
     pub fn neighbours(&self) -> Vec<Neighbour> {
-        self.engine.neighbours.get().map_or_else(Vec::new, |one| one.others(false))
+        self.engine.neighbours.get().map_or_else(Vec::new, |one| one.others(true))
+    }
+
+    /// What they hold unused together, in bytes.
+    pub fn neighbours_unused_bytes(&self) -> u64 {
+        let unused = self.neighbours().into_iter().map(|one| one.unused_bytes);
+        unused.fold(0, u64::saturating_add)
     }
 
     /// What can be had, in bytes: free on the device, unused here, and unused at other processes of
@@ -240,9 +246,7 @@ impl Allocator {
     /// # Errors
     /// The driver cannot say how much memory is free.
     pub fn available(&self) -> Result<u64, DriverError> {
-        let others = self.engine.neighbours.get().map_or_else(Vec::new, |one| one.others(true));
-        let unused = others.iter().map(|one| one.unused_bytes);
-        let unused_bytes = unused.fold(0, u64::saturating_add);
+        let unused_bytes = self.neighbours_unused_bytes();
         let free_bytes = self.engine.executor.free_bytes()?;
         let backend = self.engine.backend.read();
         let reserved_bytes = backend.stats().all.reserved_bytes.current;

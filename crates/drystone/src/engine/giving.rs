@@ -28,8 +28,9 @@ const ROUNDS_MAX: usize = 16;
 pub(super) struct Asking<'a> {
     neighbours: Option<&'a dyn Neighbours>,
     since: Instant,
-    /// Whether the device was found to have enough again, and the request was tried for that.
-    was_back: Cell<bool>,
+    /// What was free when the device was found to have enough again, and the request was tried for
+    /// that.
+    was_back: Cell<Option<u64>>,
 }
 
 impl Drop for Asking<'_> {
@@ -154,7 +155,7 @@ impl Engine {
     /// Begins to ask other processes for a request.
     pub(super) fn begin_asking(&self) -> Asking<'_> {
         let neighbours = self.neighbours.get().copied();
-        Asking { neighbours, since: Instant::now(), was_back: Cell::new(false) }
+        Asking { neighbours, since: Instant::now(), was_back: Cell::new(None) }
     }
 
     /// Asks other processes for what a request of so many bytes lacks, beside so many unused ones
@@ -165,13 +166,24 @@ impl Engine {
         let unit_bytes = self.backend.read().unit_bytes();
         let needed_bytes = bytes.checked_next_multiple_of(unit_bytes).unwrap_or(bytes);
         let lacks = || needed_bytes.saturating_sub(free_bytes().saturating_add(own_bytes));
-        let lacking_bytes = lacks();
-        // Somebody gave it back since the device refused; or it refuses what it says to have.
-        let is_back = || !asked.was_back.replace(true) && !neighbours.others(false).is_empty();
-        if lacking_bytes == 0 {
-            return is_back();
+        // Somebody gave it back since the device refused; or it refuses what it says to have, and
+        // says the same the next time.
+        let is_back = || {
+            let free_bytes = Some(free_bytes());
+            asked.was_back.replace(free_bytes) != free_bytes && !neighbours.others(false).is_empty()
+        };
+        let mut lacking_bytes = lacks();
+        while lacking_bytes > 0 {
+            if neighbours.ask(lacking_bytes, asked.since) > 0 {
+                return true;
+            }
+            // What is back on the device meanwhile is no neighbour's any more.
+            let before_bytes = std::mem::replace(&mut lacking_bytes, lacks());
+            if lacking_bytes >= before_bytes {
+                return false;
+            }
         }
-        neighbours.ask(lacking_bytes, asked.since) > 0 || (lacks() == 0 && is_back())
+        is_back()
     }
 
     /// The same for others than requests: for what the device lacks of so many bytes. Returns what

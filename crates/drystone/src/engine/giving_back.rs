@@ -25,7 +25,9 @@ pub enum Effort {
     Moves,
 }
 
-/// How often it is looked whether the device is idle.
+/// How long fences are looked at before the device is waited for: about a step of training.
+const FENCES: Duration = Duration::from_secs(1);
+/// How often it is looked whether fences have passed, or the device is idle.
 const LOOK: Duration = Duration::from_micros(100);
 
 impl Engine {
@@ -40,14 +42,29 @@ impl Engine {
         if self.refuse_at_the_end().is_err() {
             return 0;
         }
-        if effort != Effort::Known && !self.is_idle_by(deadline) {
-            return 0;
+        let mut given_bytes = self.give(bytes, None, deadline);
+        let mut goes_on = effort != Effort::Known;
+        if goes_on && given_bytes < bytes {
+            // Most of it goes so, and then nobody waits for the device, whose wait nobody can end.
+            self.await_fences(deadline.min(Instant::now() + FENCES));
+            given_bytes += self.give(bytes - given_bytes, None, deadline);
         }
-        let given_bytes = self.give(bytes, None, deadline);
-        let has_moved = given_bytes < bytes && effort == Effort::Moves && self.moves_by(deadline);
-        match has_moved {
-            true => given_bytes + self.give(bytes - given_bytes, None, deadline),
-            false => given_bytes,
+        if goes_on && given_bytes < bytes {
+            goes_on = Instant::now() + LOOK < deadline && self.is_idle_by(deadline);
+            given_bytes += if goes_on { self.give(bytes - given_bytes, None, deadline) } else { 0 };
+        }
+        if goes_on && given_bytes < bytes && effort == Effort::Moves && self.moves_by(deadline) {
+            given_bytes += self.give(bytes - given_bytes, None, deadline);
+        }
+        given_bytes
+    }
+
+    /// Looks, until that moment, whether what streams had to do when it was called is done.
+    fn await_fences(&self, until: Instant) {
+        self.note_synchronizing();
+        while self.executor.events.lock().any_recorded() && Instant::now() + LOOK < until {
+            thread::sleep(LOOK);
+            self.collect();
         }
     }
 

@@ -56,7 +56,7 @@ struct Key {
     set: fn(&mut Options, &str) -> Option<()>,
 }
 
-const KEYS: [Key; 12] = [
+const KEYS: [Key; 13] = [
     Key {
         name: "backend",
         takes: "auto, vmm, malloc or async",
@@ -190,6 +190,18 @@ const KEYS: [Key; 12] = [
                 "auto" => None,
                 "off" => Some(0),
                 _ => Some(parse_bytes(value)?),
+            };
+            Some(())
+        },
+    },
+    Key {
+        name: "mem_get_info",
+        takes: "device or neighbours",
+        set: |options, value| {
+            options.counts_neighbours = match value {
+                "device" => false,
+                "neighbours" => true,
+                _ => return None,
             };
             Some(())
         },

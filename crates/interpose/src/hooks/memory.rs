@@ -51,21 +51,26 @@ hooks! {
         if free_when_idle(address) { SUCCESS } else { drivers() }
     }
 
-    // What we hold unused is as good as free: the driver's own pool would have given it back.
+    // What we hold unused is as good as free: the driver's own pool would have given it back. What
+    // neighbours hold unused they give when it is asked for.
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) |driver, drivers| {
         let status = drivers();
         let unused = || {
             process::check().ok()?;
             let device = registry::find(context::current_ordinal(driver)?)?;
             let (allocated, reserved) = device.allocator.allocated_and_reserved_bytes();
-            usize::try_from(reserved.saturating_sub(allocated)).ok()
+            let others = device.allocator.neighbours_unused_bytes();
+            usize::try_from(reserved.saturating_sub(allocated).saturating_add(others)).ok()
         };
         if status == SUCCESS && !free.is_null() {
             let unused = barrier(None, unused).unwrap_or(0);
             // SAFETY: the driver has written it.
             let drivers = unsafe { free.read_unaligned() };
+            // What neighbours say is their word.
+            // SAFETY: the driver has written it, if it is asked for.
+            let most = unsafe { total.as_ref() }.map_or(usize::MAX, |total| *total);
             // SAFETY: the same place.
-            unsafe { free.write_unaligned(drivers + unused) };
+            unsafe { free.write_unaligned(drivers.saturating_add(unused).min(most)) };
         }
         status
     }

@@ -33,9 +33,9 @@ drivers! {
     };
 
     // The host's memory as the device sees it, and page tables.
-    fn cuMemAllocHost_v2(to: *mut Place, bytes: usize) takes Wanted::UNTOLD;
-    fn cuMemHostAlloc(to: *mut Place, bytes: usize, flags: c_uint) takes Wanted::UNTOLD;
-    fn cuMemHostRegister_v2(at: Place, bytes: usize, flags: c_uint) takes Wanted::UNTOLD;
+    fn cuMemAllocHost_v2(to: *mut Place, bytes: usize) takes Wanted::OF_HOST;
+    fn cuMemHostAlloc(to: *mut Place, bytes: usize, flags: c_uint) takes Wanted::OF_HOST;
+    fn cuMemHostRegister_v2(at: Place, bytes: usize, flags: c_uint) takes Wanted::OF_HOST;
     fn cuMemMap(
         at: u64, bytes: usize, offset: usize, memory: u64, flags: u64
     ) takes Wanted::UNTOLD;

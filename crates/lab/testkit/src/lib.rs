@@ -10,6 +10,6 @@ mod process;
 mod simcuda;
 
 pub use gpu::{Failed, Gpu, Graph, Kernels, Mark};
-pub use library::{entries, output_of};
+pub use library::{compile_c, entries, output_of};
 pub use process::{at_exit, forked_child_succeeds};
 pub use simcuda::{NotSimulated, Refused, SimCuda, StreamHandle};

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+use drystone_testkit::compile_c;
+
 /// Two devices, the oracle on.
 pub const CONF: &str = "devices:2,memory:4GiB,oracle:true";
 
@@ -57,12 +59,7 @@ impl Program {
         let simulated = simulated_cuda()?;
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("program");
-        let mut compiler = Command::new("cc");
-        compiler.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&path);
-        compiler.arg(folder().join("tests").join(source));
-        compiler.args(["-Wl,--no-as-needed", "-lpthread", "-ldl", "-L"]).arg(&simulated);
-        let output = compiler.args(arguments).output().unwrap();
-        assert!(output.status.success(), "{}", describe(&output));
+        compile_c(&folder().join("tests").join(source), &path, &simulated, arguments).unwrap();
         Some(Self { _folder: place, path, simulated })
     }
 

@@ -1,4 +1,7 @@
 //! Who wishes: neighbours are asked one after another, so that no two give what one would do.
+//!
+//! Invariant: nobody is asked to give unless all that they could give serves this request and those
+//! that were there before it: so of several that lack memory none takes what another needs more.
 
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -14,8 +17,11 @@ const FIGURES: Duration = Duration::from_millis(10);
 /// How often it is looked whether who is waited for still lives.
 const LOOK: Duration = Duration::from_millis(10);
 /// How often it is looked what neighbours have unused, while that changes, and how long apart.
-const LOOKS_MAX: usize = 10;
+const LOOKS_MAX: usize = 20;
 const PAUSE: Duration = Duration::from_millis(2);
+/// After so many looks that show the same it stays so: a process that was killed takes some
+/// milliseconds to be gone.
+const STEADY: usize = 5;
 /// For how long whoever was given memory is asked after all others: so that it does not go to and
 /// fro.
 const KEPT_MS: u64 = 1000;
@@ -26,12 +32,10 @@ impl Table {
         let Some(_wishing) = self.wishing.try_lock_until(until) else { return 0 };
         let since_ms = now_ms().saturating_sub((self.wait - self.left(until)).as_millis() as u64);
         // It stands until the request is over, so that who has wished for less long lets it be.
+        board.own().lacks_bytes.store(bytes, Ordering::Relaxed);
         board.own().wished_ms.store(since_ms.max(1), Ordering::Release);
-        let half = Instant::now() + self.left(until) / 2;
-        while board.has_older_wish(since_ms, self.wait) && Instant::now() < half {
-            thread::sleep(PAUSE);
-        }
-        let given_bytes = match who_could(board, bytes, until) {
+        let lacked_before = || board.lacked_before(since_ms.max(1), self.wait);
+        let given_bytes = match who_could(board, bytes, until, lacked_before) {
             Some(others) => self.take(board, others, bytes, until),
             None => 0,
         };
@@ -61,7 +65,9 @@ impl Table {
             // One that does not answer leaves half of the time to those behind it.
             let left = until - asked;
             let most = asked + if others.is_empty() { left } else { left / 2 };
-            let given = ask_one(board, index, bytes - given_bytes, most).unwrap_or(0);
+            let answer = ask_one(board, index, bytes - given_bytes, most);
+            self.exchanges.lock().unanswered += u64::from(answer == Err(Unanswered::InTime));
+            let given = answer.unwrap_or(0);
             if let Some(slot) = board.slot(index).filter(|_| given > 0) {
                 given_bytes += given;
                 self.note(slot, true, given, asked.elapsed());
@@ -76,25 +82,36 @@ impl Table {
     }
 
     /// Asks all neighbours for new figures.
-    pub(super) fn refresh(&self, board: &Board, until: Instant) {
-        if let Some(_wishing) = self.wishing.try_lock_until(until) {
-            ask_for_figures(board, until);
+    pub(super) fn refresh(&self, board: &Board) {
+        // A request that wishes has new figures, too.
+        if let Some(_wishing) = self.wishing.try_lock_for(FIGURES) {
+            ask_for_figures(board, Instant::now() + self.wait);
         }
     }
 }
 
-/// Those that could give so many bytes together. Where they could not they keep what they have:
-/// `None`, unless what they hold is about to change.
-fn who_could(board: &Board, bytes: u64, until: Instant) -> Option<Vec<usize>> {
-    let mut before = None;
-    for _ in 0..LOOKS_MAX {
+/// Those that could give so many bytes together, beside what others lacked before. Where they could
+/// not they keep what they have: `None`, unless what they hold is about to change.
+fn who_could(
+    board: &Board,
+    bytes: u64,
+    until: Instant,
+    lacked_before: impl Fn() -> u64,
+) -> Option<Vec<usize>> {
+    let (mut before, mut steady, mut looks) = (None, 0, 0);
+    while looks < LOOKS_MAX {
+        let before_bytes = lacked_before();
         let (others, could_bytes) = ask_for_figures(board, until);
-        if could_bytes >= bytes {
+        if could_bytes >= bytes.saturating_add(before_bytes) {
             return Some(others);
         }
         let held_bytes = board.others().map(|(_, slot)| slot.held_bytes());
         let now = Some((could_bytes, held_bytes.fold(0, u64::saturating_add)));
-        if now == before || Instant::now() + PAUSE >= until {
+        let is_in_turn = before_bytes == 0;
+        // Those before it are served or refused in no longer than they wait.
+        looks += usize::from(is_in_turn);
+        steady = if is_in_turn && now == before { steady + 1 } else { 0 };
+        if steady == STEADY || Instant::now() + PAUSE >= until {
             break;
         }
         before = now;
@@ -109,20 +126,30 @@ fn ask_for_figures(board: &Board, until: Instant) -> (Vec<usize>, u64) {
     let (mut others, mut could_bytes) = (Vec::new(), 0_u64);
     for (index, slot) in board.others() {
         let answer = ask_one(board, index, 0, until.min(Instant::now() + FIGURES));
-        let bytes = if answer.is_some() { slot.unused_bytes() } else { slot.held_bytes() };
+        let bytes = if answer.is_ok() { slot.unused_bytes() } else { slot.held_bytes() };
         could_bytes = could_bytes.saturating_add(bytes);
         others.push(index);
     }
     (others, could_bytes)
 }
 
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unanswered {
+    /// There was none in time.
+    InTime,
+    /// Whoever was asked is gone, or somebody has written where they had no business to.
+    Gone,
+}
+
 /// Asks one neighbour for so many bytes, for none for its figures, and waits for the answer until
-/// that moment. `None` if it gave none.
-fn ask_one(board: &Board, index: usize, bytes: u64, until: Instant) -> Option<u64> {
-    let (own, other) = (board.own(), board.slot(index)?);
+/// that moment.
+fn ask_one(board: &Board, index: usize, bytes: u64, until: Instant) -> Result<u64, Unanswered> {
+    let (own, other) = (board.own(), board.slot(index).ok_or(Unanswered::Gone)?);
     let owner = other.owner();
     let last = Wish::of(own.wish.load(Ordering::Relaxed)).map_or(0, |wish| wish.number);
-    let wish = Wish::new(u8::try_from(index).ok()?, last.wrapping_add(1), bytes);
+    let to = u8::try_from(index).map_err(|_| Unanswered::Gone)?;
+    let wish = Wish::new(to, last.wrapping_add(1), bytes);
     own.wish.store(wish.word(), Ordering::Release);
     other.bell.fetch_add(1, Ordering::Release);
     futex::wake(&other.bell);
@@ -131,15 +158,17 @@ fn ask_one(board: &Board, index: usize, bytes: u64, until: Instant) -> Option<u6
         let now = Wish::of(own.wish.load(Ordering::Acquire));
         let now = now.filter(|now| (now.to, now.number) == (wish.to, wish.number));
         match now {
-            Some(now) if now.stage == Stage::Answered => break Some(now.bytes()),
+            Some(now) if now.stage == Stage::Answered => break Ok(now.bytes()),
             Some(_) => {}
-            // Somebody has written there who had no business to.
-            None => break None,
+            None => break Err(Unanswered::Gone),
         }
         let left = until.saturating_duration_since(Instant::now());
         // Its slot may be another's by now, who knows nothing of this.
-        if left.is_zero() || other.owner() != owner || !board.is_alive(index) {
-            break None;
+        if other.owner() != owner || !board.is_alive(index) {
+            break Err(Unanswered::Gone);
+        }
+        if left.is_zero() {
+            break Err(Unanswered::InTime);
         }
         futex::sleep(&own.answers, seen, Some(left.min(LOOK)));
     };

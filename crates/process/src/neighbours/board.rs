@@ -22,7 +22,7 @@ use super::life;
 const VARIABLE: &str = "DRYSTONE_BOARD";
 const FOLDER: &str = "/dev/shm";
 /// Raised with every change of what is in a board: processes of several versions have a board each.
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
 /// What a board begins with.
 const MAGIC: u64 = u64::from_be_bytes(*b"drystone") ^ LAYOUT as u64;
 /// How many processes a board has room for: far more than share a device.
@@ -59,6 +59,8 @@ pub(super) struct Slot {
     pub(super) wish: AtomicU64,
     /// Since when a request of it lacks memory; 0 if none does.
     pub(super) wished_ms: AtomicU64,
+    /// How much that request lacks, of all others together.
+    pub(super) lacks_bytes: AtomicU64,
     /// Its thread sleeps here until somebody wants something.
     pub(super) bell: AtomicU32,
     /// Who wants something sleeps here until there is an answer.
@@ -152,16 +154,18 @@ impl Board {
         slots.filter(|&(index, slot)| slot.held_bytes() > 0 && self.is_alive(index))
     }
 
-    /// Whether another process has lacked memory for longer than since that moment: but not for
-    /// longer than it would wait.
-    pub(super) fn has_older_wish(&self, since_ms: u64, wait: Duration) -> bool {
+    /// How much those lack who have lacked memory for longer than since that moment: but not for
+    /// longer than they would wait.
+    pub(super) fn lacked_before(&self, since_ms: u64, wait: Duration) -> u64 {
         let oldest_ms = now_ms().saturating_sub(wait.as_millis() as u64).max(1);
         let is_older = |&(index, slot): &(usize, &Slot)| {
             let (wished_ms, own) = (slot.wished_ms.load(Ordering::Acquire), self.own);
             let is_open = wished_ms >= oldest_ms && index != own;
             is_open && (wished_ms, index) < (since_ms, own) && self.is_alive(index)
         };
-        self.layout.slots.iter().enumerate().any(|slot| is_older(&slot))
+        let older = self.layout.slots.iter().enumerate().filter(is_older);
+        let lacking = older.map(|(_, slot)| slot.lacks_bytes.load(Ordering::Relaxed));
+        lacking.fold(0, u64::saturating_add)
     }
 
     /// Whether this is the process that joined, and not a child of it.
@@ -264,6 +268,7 @@ impl Slot {
             &self.took_ms,
             &self.wish,
             &self.wished_ms,
+            &self.lacks_bytes,
         ] {
             figure.store(0, Ordering::Relaxed);
         }

@@ -60,6 +60,8 @@ pub struct Exchanges {
     pub taken_bytes: u64,
     /// How often it was given some.
     pub taken: u64,
+    /// How often one that lives gave no answer in time.
+    pub unanswered: u64,
     /// Bytes that went back since nobody used them for long.
     pub idle_bytes: u64,
     /// The last ones, oldest first.
@@ -167,7 +169,7 @@ impl Neighbours for Table {
     fn others(&self, is_fresh: bool) -> Vec<Neighbour> {
         let Some(board) = &self.board else { return Vec::new() };
         if is_fresh {
-            self.refresh(board, Instant::now() + self.wait);
+            self.refresh(board);
         }
         board.others().map(|(_, slot)| slot.as_neighbour()).collect()
     }

@@ -1,6 +1,7 @@
 //! Neighbours on one simulated device. Two that live in one process have a slot each, and locks of
 //! their own, as two processes do.
 
+mod figures;
 mod hostile;
 mod killed;
 
@@ -131,6 +132,32 @@ fn whoever_was_given_memory_of_late_is_asked_last() {
     assert_eq!(second.held(), 128);
     // It is asked where all others have been.
     let _all = first.allocate(1000).unwrap();
+}
+
+/// However they come together, none takes what would serve another and not itself.
+#[test]
+fn of_several_that_lack_memory_at_once_as_many_are_served_as_it_does_for() {
+    let folder = Folder::new("several");
+    let [giver, one, two, three] = processes(&folder);
+    for round in 0..6 {
+        drop(giver.allocate(900).unwrap());
+        let start = std::sync::Barrier::new(3);
+        let served = std::thread::scope(|scope| {
+            let asking = [&one, &two, &three].map(|process| {
+                let start = &start;
+                scope.spawn(move || {
+                    start.wait();
+                    process.allocate(400).ok()
+                })
+            });
+            let blocks = asking.map(|asked| asked.join().unwrap());
+            blocks.iter().flatten().count()
+        });
+        assert_eq!(served, 2, "round {round}");
+        for process in [&one, &two, &three] {
+            process.allocator.trim().unwrap();
+        }
+    }
 }
 
 #[test]

@@ -77,6 +77,61 @@ proptest! {
     }
 }
 
+/// A living neighbour whose slot holds anything, near to what it should be: `DRYSTONE_TEST_BOARDS`
+/// says how often. What is given back is a wish of it, and no more; nothing in it ends the thread.
+#[test]
+fn a_board_of_anything_gives_no_more_than_it_wishes() {
+    let boards = std::env::var("DRYSTONE_TEST_BOARDS").map_or(20_000, |text| text.parse().unwrap());
+    let folder = Folder::new("anything");
+    let [first] = processes(&folder);
+    let wild = Board::join_at(&folder.board()).unwrap();
+    let board = first.table.board.as_ref().unwrap();
+    let whole: Vec<u64> = wild.own().words().map(|word| word.load(Ordering::Relaxed)).collect();
+    let mut state = 7_u64;
+    let mut random = move || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        state ^ state >> 29
+    };
+    let (mut wishes, mut given_bytes) = (0, 0);
+    for number in 0..boards {
+        if number % 64 == 0 {
+            drop(first.allocate(512).unwrap());
+        }
+        for (word, &whole) in wild.own().words().zip(&whole) {
+            let (how, any) = (random(), random());
+            let written = match how % 16 {
+                0 => any,
+                1 => whole ^ 1 << (any % 64),
+                2 => any % 1024,
+                // Nearly a wish of some mebibytes.
+                3 => {
+                    let (mib, number) = (any % 256, (any >> 20) & 0xffff);
+                    let (to, stage) = ((any >> 8) % 3, any % 5);
+                    (mib << 36) | (number << 16) | (to << 8) | stage
+                }
+                _ => whole,
+            };
+            word.store(written, Ordering::Relaxed);
+        }
+        let wish = Wish::of(wild.own().wish.load(Ordering::Relaxed)).filter(|wish| {
+            let is_to_first = usize::from(wish.to) == board.own_index();
+            wish.stage == Stage::Posted && is_to_first && board.is_alive(wild.own_index())
+        });
+        let before = first.allocator.stats().all.reserved_bytes.current;
+        while first.table.serve_one(board, &first.allocator) {}
+        let given = before - first.allocator.stats().all.reserved_bytes.current;
+        let most = wish.map_or(0, |wish| (wish.bytes() + 64 * MIB) * u64::from(wish.bytes() > 0));
+        assert!(given <= most, "board {number}: {given} of {most}");
+        wishes += u64::from(wish.is_some());
+        given_bytes += given;
+        board.others().for_each(|(_, slot)| assert!(slot.name().len() <= 16));
+        board.lacked_before(random() % 4096, Duration::from_millis(random() % 4096));
+    }
+    println!("{boards} boards, {wishes} wishes, {} MiB given", given_bytes / MIB);
+    assert!(wishes > 0 && given_bytes > 0);
+    first.allocator.check().unwrap();
+}
+
 /// Overwrites slots, all but one's own, with these words.
 fn fill(board: &Board, from: usize, words: &[u64]) {
     let mut words = words.iter().copied().cycle();
