@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::command::{TORCH_VERSION, root, run, target};
+use crate::files::{copy, made_folder};
 use crate::toolchain::Toolchain;
 use crate::wheel::{self, ShimArgs, WheelArgs};
 use crate::wheel_tools;
@@ -77,8 +78,8 @@ pub fn pack(out: Option<PathBuf>) -> Result<PathBuf> {
         }
     }
     let programs = out.join("bin");
-    fs::create_dir_all(&programs).with_context(|| format!("make {}", out.display()))?;
-    let out = out.canonicalize().with_context(|| format!("find {}", out.display()))?;
+    made_folder(programs.clone())?;
+    let out = made_folder(out)?;
     let tools = wheel_tools::tools()?;
     for (name, arguments) in BUILDS {
         let mut strip = Command::new("strip");
@@ -99,7 +100,6 @@ pub fn pack(out: Option<PathBuf>) -> Result<PathBuf> {
 }
 
 fn copy_python(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to).with_context(|| format!("make {}", to.display()))?;
     for entry in fs::read_dir(from).with_context(|| format!("read {}", from.display()))? {
         let path = entry.with_context(|| format!("read {}", from.display()))?.path();
         if let (Some(name), true) = (path.file_name(), path.extension() == Some("py".as_ref())) {
@@ -148,9 +148,7 @@ fn c_example(out: &Path) -> Result<()> {
     let native = wheel::native_folder(ARCH);
     let files = [(capi::LIBRARY, capi::VERSIONED), (capi::PRELOAD, capi::PRELOAD)];
     for (from, to) in files.into_iter().chain([(capi::HEADER, capi::HEADER)]) {
-        let to = out.join(to);
-        fs::create_dir_all(to.parent().unwrap_or(out))?;
-        copy(&native.join(from), &to)?;
+        copy(&native.join(from), &out.join(to))?;
     }
     let document = fs::read_to_string(root().join("docs/use/c-api.md"))?;
     let code = document.split_once("```c\n").and_then(|(_, rest)| rest.split_once("```"));
@@ -162,11 +160,4 @@ fn c_example(out: &Path) -> Result<()> {
     cc.args(["-l:libdrystone.so.1", "-Wl,-rpath,$ORIGIN/../lib", "-s", "-o"]);
     cc.arg(out.join("bin/example"));
     run(cc)
-}
-
-/// A program that is running may be replaced, not written to.
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    let _ = fs::remove_file(to);
-    let copied = fs::copy(from, to);
-    copied.map(drop).with_context(|| format!("copy {} to {}", from.display(), to.display()))
 }

@@ -9,6 +9,7 @@ mod capi;
 mod command;
 mod engines;
 mod figures;
+mod files;
 mod frameworks;
 mod fuzz;
 mod gpu;
@@ -25,6 +26,7 @@ mod suite;
 mod test;
 mod toolchain;
 mod torch;
+mod venv;
 mod wheel;
 mod wheel_tools;
 
@@ -158,7 +160,12 @@ enum Task {
     },
     /// Replay every trace, shipped and generated, on devices from ample to barely enough, and hold
     /// what came of it against the goals.
-    Figures(figures::Args),
+    #[command(disable_help_flag = true)]
+    Figures {
+        /// Options; `--help` lists them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Run programs of real frameworks, which are installed the first time: what each allocator
     /// holds under them, and their dry runs.
     Frameworks {
@@ -199,7 +206,7 @@ fn carry_out(task: Task) -> Result<()> {
     match task {
         Task::Test => test::test(),
         Task::Lint => lint(),
-        Task::Package => package::package(),
+        Task::Package => package::publish_dry_run(),
         Task::Deny => {
             install("deny")?;
             cargo(&["deny", "check", "licenses", "bans", "sources"])
@@ -244,11 +251,11 @@ fn carry_out(task: Task) -> Result<()> {
             Ok(())
         }
         Task::Fuzz { seconds } => fuzz::fuzz(seconds),
-        Task::Figures(args) => figures::figures(&args),
+        Task::Figures { arguments } => figures::figures(&arguments),
         Task::Frameworks { names } => frameworks::frameworks(&names),
         Task::Bugs(args) => bugs::bugs(&args),
         Task::Score(args) => score::score(&args),
-        Task::Picture => figures::picture(),
+        Task::Picture => figures::figures(&["--picture".to_owned()]),
         Task::Bench => bench(&["hit_path", "stalls", "replay", "decode"]),
         Task::Instructions => instructions(),
     }
