@@ -37,15 +37,19 @@ const BYTES_MAX: u64 = 60 << 20;
 const FOLDERS: [&str; 4] = ["bin", "include", "lib", "steps"];
 
 /// Packs them, and runs them here where there is something to run them on.
-pub fn gpu(is_simulated: bool, out: Option<PathBuf>) -> Result<()> {
+pub fn gpu(is_simulated: bool, minutes: u32, out: Option<PathBuf>) -> Result<()> {
     let out = pack(out)?;
     let has_gpu = ["/dev/nvidiactl", "/dev/dxg"].iter().any(|path| Path::new(path).exists());
     if !is_simulated && !has_gpu {
-        println!("no GPU here: copy {} to a machine that has one, and call ./run", out.display());
+        println!(
+            "no GPU here: copy {} to a machine that has one, and call ./run --minutes {minutes}",
+            out.display()
+        );
         return Ok(());
     }
     let mut all = if is_simulated { simulated()? } else { Command::new("python3") };
-    all.arg(out.join("run")).arg("--out").arg(target().join("gpu-results"));
+    all.arg(out.join("run")).args(["--minutes", &minutes.to_string()]);
+    all.arg("--out").arg(target().join("gpu-results"));
     run(all)
 }
 
@@ -60,10 +64,14 @@ fn simulated() -> Result<Command> {
             python
         }
     };
-    // One step asks for what captures forbid.
-    python.env("SIMCUDA_CONF", "memory:16GiB,strict:false");
+    python.env("SIMCUDA_CONF", REHEARSAL);
     Ok(python)
 }
+
+/// A whole device whose calls take as long as published, and kernels as those of a small model do.
+/// One step asks for what captures forbid.
+const REHEARSAL: &str =
+    "memory:80GiB,strict:false,real_time:true,calls_take_time:true,kernel_us:20";
 
 /// Puts everything into a folder, stripped, and returns the folder.
 pub fn pack(out: Option<PathBuf>) -> Result<PathBuf> {
@@ -90,7 +98,9 @@ pub fn pack(out: Option<PathBuf>) -> Result<PathBuf> {
     copy(&wheel, &out.join(wheel.file_name().context("a wheel has a name")?))?;
     c_example(&out)?;
     let scripts = root().join("xtask/gpu");
-    copy(&scripts.join("run"), &out.join("run"))?;
+    for name in ["run", "README.md"] {
+        copy(&scripts.join(name), &out.join(name))?;
+    }
     copy_python(&scripts.join("steps"), &out.join("steps"))?;
     copy(&root().join("python/tests/sharing.py"), &out.join("steps/sharing.py"))?;
     let bytes = size_of(&out)?;

@@ -84,9 +84,12 @@ enum Task {
     Gpu {
         /// Pack them and do no more.
         action: Option<GpuAction>,
-        /// Run them on the simulated device: the measurements then mean nothing.
+        /// Rehearse on the simulated device, as slow as the published figures.
         #[arg(long, conflicts_with = "action")]
         simulated: bool,
+        /// How long all steps may take together; a second run goes on.
+        #[arg(long, default_value_t = 9)]
+        minutes: u32,
         /// Where they go; `target/gpu` unless said otherwise.
         #[arg(long)]
         out: Option<PathBuf>,
@@ -218,7 +221,7 @@ fn carry_out(task: Task) -> Result<()> {
         }
         Task::Engines { engine } => engines::engines(engine),
         Task::Gpu { action: Some(GpuAction::Pack), out, .. } => gpu::pack(out).map(drop),
-        Task::Gpu { action: None, simulated, out } => gpu::gpu(simulated, out),
+        Task::Gpu { action: None, simulated, minutes, out } => gpu::gpu(simulated, minutes, out),
         Task::Simcuda { out } => {
             let out = out.unwrap_or_else(|| target().join("simcuda"));
             let folder = simcuda::build_in(&out, &Toolchain::local())?;
