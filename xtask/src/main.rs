@@ -17,6 +17,7 @@ mod notices;
 mod package;
 mod parts;
 mod python;
+mod release;
 mod score;
 mod sim_wheel;
 mod simcuda;
@@ -62,6 +63,12 @@ enum Task {
     Lint,
     /// Pack every crate that is published, and build it from its package alone.
     Package,
+    /// Make and try all that a version is, and say what a person does with their keys.
+    Release {
+        /// Also from a checkout that is no release yet.
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Check the licences, versions and sources of dependencies; installs cargo-deny if it is
     /// missing. `cargo deny check advisories` asks the network beside.
     Deny,
@@ -210,6 +217,7 @@ fn carry_out(task: Task) -> Result<()> {
         Task::Test => test::test(),
         Task::Lint => lint(),
         Task::Package => package::publish_dry_run(),
+        Task::Release { dry_run } => release::release(dry_run),
         Task::Deny => {
             install("deny")?;
             cargo(&["deny", "check", "licenses", "bans", "sources"])
