@@ -133,7 +133,7 @@ fn semver() -> Result<Outcome> {
 
 fn source_archive() -> Result<Outcome> {
     let name = format!("drystone-{VERSION}");
-    let archive = folder()?.join(format!("{name}-source.tar.gz"));
+    let archive = folder()?.join(format!("repository-{name}.tar.gz"));
     let mut pack = Command::new("git");
     pack.args(["archive", "--format", "tar.gz", "--prefix", &format!("{name}/"), "--output"]);
     pack.arg(&archive).arg("HEAD");
