@@ -13,7 +13,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::command::{TORCH_VERSION, cargo, root, run, target};
-use crate::stubs::write_if_changed;
+use crate::files::write_if_changed;
 use crate::{capi, torch};
 
 /// The frameworks, what builds the one that has no wheel, and then what they import.

@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::command::{TORCH_VERSION, root, run, target};
+use crate::files::{copy, made_folder};
 use crate::toolchain::Toolchain;
 use crate::wheel::{self, ShimArgs, WheelArgs};
 use crate::wheel_tools;
@@ -36,15 +37,19 @@ const BYTES_MAX: u64 = 60 << 20;
 const FOLDERS: [&str; 4] = ["bin", "include", "lib", "steps"];
 
 /// Packs them, and runs them here where there is something to run them on.
-pub fn gpu(is_simulated: bool, out: Option<PathBuf>) -> Result<()> {
+pub fn gpu(is_simulated: bool, minutes: u32, out: Option<PathBuf>) -> Result<()> {
     let out = pack(out)?;
     let has_gpu = ["/dev/nvidiactl", "/dev/dxg"].iter().any(|path| Path::new(path).exists());
     if !is_simulated && !has_gpu {
-        println!("no GPU here: copy {} to a machine that has one, and call ./run", out.display());
+        println!(
+            "no GPU here: copy {} to a machine that has one, and call ./run --minutes {minutes}",
+            out.display()
+        );
         return Ok(());
     }
     let mut all = if is_simulated { simulated()? } else { Command::new("python3") };
-    all.arg(out.join("run")).arg("--out").arg(target().join("gpu-results"));
+    all.arg(out.join("run")).args(["--minutes", &minutes.to_string()]);
+    all.arg("--out").arg(target().join("gpu-results"));
     run(all)
 }
 
@@ -59,10 +64,14 @@ fn simulated() -> Result<Command> {
             python
         }
     };
-    // One step asks for what captures forbid.
-    python.env("SIMCUDA_CONF", "memory:16GiB,strict:false");
+    python.env("SIMCUDA_CONF", REHEARSAL);
     Ok(python)
 }
+
+/// A whole device whose calls take as long as published, and kernels as those of a small model do.
+/// One step asks for what captures forbid.
+const REHEARSAL: &str =
+    "memory:80GiB,strict:false,real_time:true,calls_take_time:true,kernel_us:20";
 
 /// Puts everything into a folder, stripped, and returns the folder.
 pub fn pack(out: Option<PathBuf>) -> Result<PathBuf> {
@@ -77,8 +86,8 @@ pub fn pack(out: Option<PathBuf>) -> Result<PathBuf> {
         }
     }
     let programs = out.join("bin");
-    fs::create_dir_all(&programs).with_context(|| format!("make {}", out.display()))?;
-    let out = out.canonicalize().with_context(|| format!("find {}", out.display()))?;
+    made_folder(programs.clone())?;
+    let out = made_folder(out)?;
     let tools = wheel_tools::tools()?;
     for (name, arguments) in BUILDS {
         let mut strip = Command::new("strip");
@@ -89,7 +98,9 @@ pub fn pack(out: Option<PathBuf>) -> Result<PathBuf> {
     copy(&wheel, &out.join(wheel.file_name().context("a wheel has a name")?))?;
     c_example(&out)?;
     let scripts = root().join("xtask/gpu");
-    copy(&scripts.join("run"), &out.join("run"))?;
+    for name in ["run", "README.md"] {
+        copy(&scripts.join(name), &out.join(name))?;
+    }
     copy_python(&scripts.join("steps"), &out.join("steps"))?;
     copy(&root().join("python/tests/sharing.py"), &out.join("steps/sharing.py"))?;
     let bytes = size_of(&out)?;
@@ -99,7 +110,6 @@ pub fn pack(out: Option<PathBuf>) -> Result<PathBuf> {
 }
 
 fn copy_python(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to).with_context(|| format!("make {}", to.display()))?;
     for entry in fs::read_dir(from).with_context(|| format!("read {}", from.display()))? {
         let path = entry.with_context(|| format!("read {}", from.display()))?.path();
         if let (Some(name), true) = (path.file_name(), path.extension() == Some("py".as_ref())) {
@@ -148,9 +158,7 @@ fn c_example(out: &Path) -> Result<()> {
     let native = wheel::native_folder(ARCH);
     let files = [(capi::LIBRARY, capi::VERSIONED), (capi::PRELOAD, capi::PRELOAD)];
     for (from, to) in files.into_iter().chain([(capi::HEADER, capi::HEADER)]) {
-        let to = out.join(to);
-        fs::create_dir_all(to.parent().unwrap_or(out))?;
-        copy(&native.join(from), &to)?;
+        copy(&native.join(from), &out.join(to))?;
     }
     let document = fs::read_to_string(root().join("docs/use/c-api.md"))?;
     let code = document.split_once("```c\n").and_then(|(_, rest)| rest.split_once("```"));
@@ -162,11 +170,4 @@ fn c_example(out: &Path) -> Result<()> {
     cc.args(["-l:libdrystone.so.1", "-Wl,-rpath,$ORIGIN/../lib", "-s", "-o"]);
     cc.arg(out.join("bin/example"));
     run(cc)
-}
-
-/// A program that is running may be replaced, not written to.
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    let _ = fs::remove_file(to);
-    let copied = fs::copy(from, to);
-    copied.map(drop).with_context(|| format!("copy {} to {}", from.display(), to.display()))
 }

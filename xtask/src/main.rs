@@ -10,6 +10,7 @@ mod capi;
 mod command;
 mod engines;
 mod figures;
+mod files;
 mod frameworks;
 mod fuzz;
 mod gpu;
@@ -17,6 +18,7 @@ mod notices;
 mod package;
 mod parts;
 mod python;
+mod release;
 mod score;
 mod sim_wheel;
 mod simcuda;
@@ -26,6 +28,7 @@ mod suite;
 mod test;
 mod toolchain;
 mod torch;
+mod venv;
 mod wheel;
 mod wheel_tools;
 
@@ -61,6 +64,12 @@ enum Task {
     Lint,
     /// Pack every crate that is published, and build it from its package alone.
     Package,
+    /// Make and try all that a version is, and say what a person does with their keys.
+    Release {
+        /// Also from a checkout that is no release yet.
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Check the licences, versions and sources of dependencies; installs cargo-deny if it is
     /// missing. `cargo deny check advisories` asks the network beside.
     Deny,
@@ -83,9 +92,12 @@ enum Task {
     Gpu {
         /// Pack them and do no more.
         action: Option<GpuAction>,
-        /// Run them on the simulated device: the measurements then mean nothing.
+        /// Rehearse on the simulated device, as slow as the published figures.
         #[arg(long, conflicts_with = "action")]
         simulated: bool,
+        /// How long all steps may take together; a second run goes on.
+        #[arg(long, default_value_t = 9)]
+        minutes: u32,
         /// Where they go; `target/gpu` unless said otherwise.
         #[arg(long)]
         out: Option<PathBuf>,
@@ -159,7 +171,12 @@ enum Task {
     },
     /// Replay every trace, shipped and generated, on devices from ample to barely enough, and hold
     /// what came of it against the goals.
-    Figures(figures::Args),
+    #[command(disable_help_flag = true)]
+    Figures {
+        /// Options; `--help` lists them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Run programs of real frameworks, which are installed the first time: what each allocator
     /// holds under them, and their dry runs.
     Frameworks {
@@ -200,7 +217,8 @@ fn carry_out(task: Task) -> Result<()> {
     match task {
         Task::Test => test::test(),
         Task::Lint => lint(),
-        Task::Package => package::package(),
+        Task::Package => package::publish_dry_run(),
+        Task::Release { dry_run } => release::release(dry_run),
         Task::Deny => {
             install("deny")?;
             cargo(&["deny", "check", "licenses", "bans", "sources"])
@@ -212,7 +230,7 @@ fn carry_out(task: Task) -> Result<()> {
         }
         Task::Engines { engine } => engines::engines(engine),
         Task::Gpu { action: Some(GpuAction::Pack), out, .. } => gpu::pack(out).map(drop),
-        Task::Gpu { action: None, simulated, out } => gpu::gpu(simulated, out),
+        Task::Gpu { action: None, simulated, minutes, out } => gpu::gpu(simulated, minutes, out),
         Task::Simcuda { out } => {
             let out = out.unwrap_or_else(|| target().join("simcuda"));
             let folder = simcuda::build_in(&out, &Toolchain::local())?;
@@ -245,11 +263,11 @@ fn carry_out(task: Task) -> Result<()> {
             Ok(())
         }
         Task::Fuzz { seconds } => fuzz::fuzz(seconds),
-        Task::Figures(args) => figures::figures(&args),
+        Task::Figures { arguments } => figures::figures(&arguments),
         Task::Frameworks { names } => frameworks::frameworks(&names),
         Task::Bugs(args) => bugs::bugs(&args),
         Task::Score(args) => score::score(&args),
-        Task::Picture => figures::picture(),
+        Task::Picture => figures::figures(&["--picture".to_owned()]),
         Task::Bench => bench(&["hit_path", "stalls", "replay", "decode"]),
         Task::Instructions => instructions(),
     }

@@ -6,12 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::command::root;
+use crate::package::metadata;
 
 /// What the file is called.
 pub const NAME: &str = "THIRD-PARTY-NOTICES";
@@ -23,7 +22,9 @@ const LICENCES: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "NOTICE", "UNLICEN
 
 /// The whole file, for crates that are shipped.
 pub fn text(shipped: &[&str]) -> Result<String> {
-    let metadata = metadata()?;
+    let platform = ["--filter-platform", "x86_64-unknown-linux-gnu"];
+    let options = [&["--locked", "--features", "drystone-cli/parquet"], &platform[..]].concat();
+    let metadata = metadata(&options)?;
     let linked = linked(&metadata, shipped)?;
     let mut text = "Drystone's libraries and command are linked with these packages of crates.io, \
                     and with Rust's standard library (MIT OR Apache-2.0, \
@@ -46,16 +47,6 @@ pub fn text(shipped: &[&str]) -> Result<String> {
         text += &format!("\n{}\n{}\n\n{}\n", "-".repeat(80), packages.join(", "), licence.trim());
     }
     Ok(text)
-}
-
-fn metadata() -> Result<Value> {
-    let mut ask = Command::new("cargo");
-    ask.args(["metadata", "--locked", "--format-version", "1"]);
-    ask.args(["--features", "drystone-cli/parquet"]);
-    ask.args(["--filter-platform", "x86_64-unknown-linux-gnu"]).current_dir(root());
-    let output = ask.output().context("cannot start cargo metadata")?;
-    ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).context("read cargo metadata")
 }
 
 /// The packages that are linked in, over any number of others.

@@ -2,6 +2,7 @@
 //!
 //! Which crates are published their manifests say. Each is packed, and built from nothing but its
 //! package and those of the others, so a file that is left out is missed here and not by a user.
+//! Cargo knows their order, and asks the registry all but the upload.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,11 +13,11 @@ use serde_json::Value;
 
 use crate::command::{root, run};
 
-/// Packs them all.
-pub fn package() -> Result<()> {
+/// Does all but publish them.
+pub fn publish_dry_run() -> Result<()> {
     let mut package = Command::new("cargo");
     // What tests need is left out, which is told at length for each of them.
-    package.args(["package", "--quiet", "--allow-dirty"]);
+    package.args(["publish", "--dry-run", "--quiet", "--allow-dirty"]);
     for (name, version) in published()? {
         package.args(["--package", &name]);
         forget_unpacked(&format!("{name}-{version}"))?;
@@ -48,15 +49,20 @@ fn forget_unpacked(package: &str) -> Result<()> {
 }
 
 /// The names and versions of the crates that may be published.
-fn published() -> Result<Vec<(String, String)>> {
-    let mut metadata = Command::new("cargo");
-    metadata.args(["metadata", "--no-deps", "--format-version", "1"]).current_dir(root());
-    let output = metadata.output().context("cannot start cargo metadata")?;
-    ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
-    let metadata: Value = serde_json::from_slice(&output.stdout).context("read cargo metadata")?;
+pub fn published() -> Result<Vec<(String, String)>> {
+    let metadata = metadata(&["--no-deps"])?;
     let packages = metadata["packages"].as_array().context("cargo metadata names no packages")?;
     // `null` where a manifest says nothing: to any registry.
     let published = packages.iter().filter(|package| package["publish"].is_null());
     let text = |package: &Value, key: &str| package[key].as_str().map(str::to_owned);
     Ok(published.filter_map(|it| Some((text(it, "name")?, text(it, "version")?))).collect())
+}
+
+/// What cargo says of the workspace.
+pub fn metadata(options: &[&str]) -> Result<Value> {
+    let mut ask = Command::new("cargo");
+    ask.args(["metadata", "--format-version", "1"]).args(options).current_dir(root());
+    let output = ask.output().context("cannot start cargo metadata")?;
+    ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).context("read cargo metadata")
 }

@@ -3,7 +3,9 @@
 //! They run on the simulated device with PyTorch from its wheel, against the library as it is
 //! shipped.
 
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -13,40 +15,10 @@ use crate::parts::Outcome;
 use crate::wheel::{self, ShimArgs, WheelArgs};
 use crate::{capi, suite, torch};
 
-const SUITES: &[&str] = &[
-    "test_package",
-    "test_faults",
-    "test_prebuilt",
-    "test_wheel",
-    "test_statistics",
-    "test_memory",
-    "test_plugin",
-    "test_start",
-    "test_report",
-    "test_shortage",
-    "test_doctor",
-    "test_libraries",
-    "test_guide",
-    "test_monitor",
-    "test_native",
-    "test_native_history",
-    "test_native_memory",
-    "test_native_trackers",
-    "test_native_address",
-    "test_native_moves",
-    "test_native_streams",
-    "test_ipc",
-    "test_neighbours",
-    "test_native_compile",
-    "test_native_start",
-];
-/// Those that run models, which are there for the usual PyTorch only.
-const MODEL_SUITES: &[&str] = &["test_models", "test_traces"];
+/// Those that run models, which are there for the usual PyTorch only; they take longest.
+const MODEL_SUITES: [&str; 2] = ["test_models", "test_traces"];
 /// Compiles before any test does, which would be told of it.
 const COMPILE: &str = "import torch; from drystone import _native; _native.library(torch)";
-/// Those of the package of the simulated device; they take longest.
-const SIM_SUITES: [&str; 5] =
-    ["test_parts", "test_score", "test_dry_run", "test_engines", "test_ranks"];
 /// Two devices that keep what is copied to them, tell what is done wrong, and take their time.
 const DEVICES: &str =
     "memory:8GiB,devices:2,backing:true,oracle:true,kernel_us:20,event_latency_us:50";
@@ -54,6 +26,41 @@ const DEVICES: &str =
 /// What PyTorch's own tests import beside it.
 const TORCH_TEST_PACKAGES: [&str; 5] =
     ["attrs", "expecttest", "hypothesis", "psutil", "sortedcontainers"];
+
+/// The test files of a folder, as modules.
+fn suites_in(folder: &str) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(root().join(folder)).with_context(|| format!("read {folder}"))? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        let module = name.strip_suffix(".py").filter(|name| name.starts_with("test_"));
+        names.extend(module.map(str::to_owned));
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Where the tests of the package find it, and what they share with those of the device.
+pub fn test_paths() -> Result<OsString> {
+    let paths = ["python", "crates/lab/simcudart/tests/torch"].map(|path| root().join(path));
+    let paths: Vec<_> = paths.iter().map(|path| path.canonicalize()).collect::<Result<_, _>>()?;
+    Ok(std::env::join_paths(paths)?)
+}
+
+/// Runs the tests of a wheel, as it is, or says why they skip.
+pub fn test_wheel(wheel: &Path) -> Result<Outcome> {
+    let torch = match torch::set_up(TORCH_VERSION) {
+        Ok(torch) => torch,
+        Err(error) => {
+            return Ok(Outcome::Skipped(format!("PyTorch cannot be installed: {error:#}")));
+        }
+    };
+    let mut tests = torch.python();
+    tests.args(["-B", "-m", "unittest", "test_wheel"]).current_dir(root().join("python/tests"));
+    tests.env("PYTHONPATH", test_paths()?).env("DRYSTONE_WHEEL", wheel);
+    tests.env("SIMCUDA_CONF", DEVICES);
+    run(tests)?;
+    Ok(Outcome::Passed)
+}
 
 /// Runs the tests of the package with a PyTorch, or says why they skip.
 pub fn test(version: &str) -> Result<Outcome> {
@@ -70,9 +77,7 @@ pub fn test(version: &str) -> Result<Outcome> {
     let mut programs = vec![commands];
     programs.extend(std::env::var_os("PATH").iter().flat_map(std::env::split_paths));
     let programs = std::env::join_paths(programs)?;
-    let paths = [root().join("python"), root().join("crates/lab/simcudart/tests/torch")];
-    let paths: Vec<PathBuf> =
-        paths.iter().map(|path| path.canonicalize()).collect::<Result<_, _>>()?;
+    let paths = test_paths()?;
     // What is compiled for PyTorch, and by it, once for all of them.
     let folder = target().canonicalize().context("find the target folder")?;
     let (cache, inductor) = (folder.join("torch-native"), folder.join("torch-inductor"));
@@ -87,7 +92,7 @@ pub fn test(version: &str) -> Result<Outcome> {
     let prepared = || -> Result<Command> {
         let mut python = torch.python();
         python.current_dir(root().join("python/tests"));
-        python.env("PYTHONPATH", std::env::join_paths(&paths)?).env("PATH", &programs);
+        python.env("PYTHONPATH", &paths).env("PATH", &programs);
         python.env("DRYSTONE_LIBRARY", &library).env("SIMCUDA_CONF", DEVICES);
         python.env("DRYSTONE_CACHE", &cache);
         python.env("TORCHINDUCTOR_CACHE_DIR", &inductor).env("TRITON_CACHE_DIR", &inductor);
@@ -100,17 +105,20 @@ pub fn test(version: &str) -> Result<Outcome> {
     compile.args(["-B", "-c", COMPILE]);
     run(compile)?;
     let mut suites = Vec::new();
-    for name in SIM_SUITES {
+    for name in suites_in("python-sim/tests")? {
         let mut tests = torch.python();
-        tests.args(["-B", "-m", "unittest", name]).current_dir(root().join("python-sim/tests"));
+        tests.args(["-B", "-m", "unittest", &name]).current_dir(root().join("python-sim/tests"));
         tests.env("PYTHONPATH", root().join("python-sim").canonicalize().context("find it")?);
         tests.env("DRYSTONE_SIM_LIBRARIES", &torch.libraries).env("PATH", &programs);
         suites.push(tests);
     }
-    let models = if version == TORCH_VERSION { MODEL_SUITES } else { &[] };
-    for &name in models.iter().chain(SUITES) {
+    let (models, others): (Vec<_>, Vec<_>) = suites_in("python/tests")?
+        .into_iter()
+        .partition(|name| MODEL_SUITES.contains(&name.as_str()));
+    let models = models.into_iter().filter(|_| version == TORCH_VERSION);
+    for name in models.chain(others) {
         let mut tests = prepared()?;
-        tests.args(["-B", "-m", "unittest", name]);
+        tests.args(["-B", "-m", "unittest", &name]);
         suites.push(tests);
     }
     suite::side_by_side(suites)?;

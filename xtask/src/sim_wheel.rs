@@ -11,11 +11,12 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::command::{TORCH_VERSION, root, run, target};
+use crate::files::made_folder;
 use crate::simcuda;
 use crate::toolchain::Toolchain;
 use crate::wheel;
-use crate::wheel_tools::{GLIBC, made_folder, tools, with};
-use crate::{notices, stubs, torch};
+use crate::wheel_tools::{GLIBC, tools, with};
+use crate::{notices, stubs, torch, venv};
 
 /// What to build.
 #[derive(Args)]
@@ -29,6 +30,13 @@ pub struct SimWheelArgs {
     /// Where it goes; `target/sim-wheel` unless said otherwise.
     #[arg(long)]
     out: Option<PathBuf>,
+}
+
+/// That of a release, in a folder.
+pub fn released(out: PathBuf) -> Result<()> {
+    let machine = env::consts::ARCH.to_owned();
+    sim_wheel(&SimWheelArgs { machine, torch: vec![TORCH_VERSION.to_owned()], out: Some(out) })?;
+    Ok(())
 }
 
 /// Builds it, and returns it.
@@ -59,7 +67,7 @@ fn parts(toolchain: &Toolchain, releases: &[String], out: &Path) -> Result<PathB
     let mut libraries = Vec::new();
     for release in releases {
         let (_, python) = torch::install(release)?;
-        libraries.push(torch::site_packages(&python)?.join("torch/lib"));
+        libraries.push(venv::site_packages(&python)?.join("torch/lib"));
     }
     stubs::make(&libraries, &simulated, &out.join("stubs"), toolchain)?;
     let built = toolchain.cargo(&["drystone-cli"])?;

@@ -11,6 +11,7 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 
 use crate::command::{root, run, target};
+use crate::files::{self, made_folder};
 use crate::toolchain::Toolchain;
 
 /// Folders of the crates, in the order of linking: later ones import from `libcuda.so.1`.
@@ -25,8 +26,7 @@ pub fn build() -> Result<PathBuf> {
 pub fn build_in(out: &Path, toolchain: &Toolchain) -> Result<PathBuf> {
     let packages = CRATES.map(|name| format!("drystone-{name}"));
     let built = toolchain.cargo(&packages.each_ref().map(String::as_str))?;
-    fs::create_dir_all(out).with_context(|| format!("make {}", out.display()))?;
-    let out = out.canonicalize().with_context(|| format!("find {}", out.display()))?;
+    let out = made_folder(out.to_path_buf())?;
     for name in CRATES {
         let archive = built.join(format!("lib{name}.a"));
         let folder = root().join("crates/lab").join(name).join("link");
@@ -35,11 +35,7 @@ pub fn build_in(out: &Path, toolchain: &Toolchain) -> Result<PathBuf> {
         }
     }
     // What programs open that were linked against the driver without its version.
-    let plain = out.join("libcuda.so");
-    if !plain.exists() {
-        std::os::unix::fs::symlink("libcuda.so.1", &plain)
-            .with_context(|| format!("make {}", plain.display()))?;
-    }
+    files::link(Path::new("libcuda.so.1"), &out.join("libcuda.so"))?;
     Ok(out)
 }
 

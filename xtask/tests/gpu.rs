@@ -56,14 +56,21 @@ fn a_run_goes_on_where_one_before_it_ended() {
     let (_, out) = run("pack-in-parts", path, &["probe", "ranges"]);
     let mut again = Command::new("python3");
     again.arg("-B").arg(common::root().join("xtask/gpu/run")).arg("--out").arg(&out);
-    again.args(["--continue", "--minutes", "0", "probe", "growth"]).env("LD_LIBRARY_PATH", path);
-    // One is there already; to the other no time is left, so it is none of those that are there.
-    for round in 0..2 {
-        let told = again.output().unwrap();
-        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
-        let names: Vec<String> = steps(&out).into_iter().map(|step| step.0).collect();
-        assert_eq!(names, ["probe", "ranges", "growth"], "round {round}");
-    }
+    again.args(["--minutes", "0", "probe", "growth"]).env("LD_LIBRARY_PATH", path);
+    // One is there already; to the other no time is left.
+    let told = again.output().unwrap();
+    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    let names: Vec<String> = steps(&out).into_iter().map(|step| step.0).collect();
+    assert_eq!(names, ["probe", "ranges"]);
+    let said = String::from_utf8(told.stdout).unwrap();
+    let (_, missed) = said.split_once("NOT REACHED").unwrap();
+    assert!(missed.contains("growth (prices)") && !missed.contains("probe ("), "{said}");
+    // Results of another pack, device or driver are no beginning of this one's.
+    let file = out.join("results.json");
+    let told = fs::read_to_string(&file).unwrap();
+    fs::write(&file, told.replace("\"pack\": \"", "\"pack\": \"another ")).unwrap();
+    again.output().unwrap();
+    assert!(steps(&out).is_empty());
 }
 
 /// A step may end the machine: it goes last the second time.
@@ -75,7 +82,7 @@ fn the_step_that_a_run_ended_in_goes_last() {
     fs::write(&file, told.replacen('{', "{\"running\": \"probe\",", 1)).unwrap();
     let mut again = Command::new("python3");
     again.arg("-B").arg(common::root().join("xtask/gpu/run")).arg("--out").arg(&out);
-    again.args(["--continue", "probe", "ranges", "growth"]).env("LD_LIBRARY_PATH", "/nowhere");
+    again.args(["probe", "ranges", "growth"]).env("LD_LIBRARY_PATH", "/nowhere");
     assert!(again.status().unwrap().success());
     let names: Vec<String> = steps(&out).into_iter().map(|step| step.0).collect();
     assert_eq!(names, ["growth", "ranges", "probe"]);
@@ -87,21 +94,67 @@ fn the_step_that_a_run_ended_in_goes_last() {
 
 #[test]
 fn losses_are_compared_as_far_as_both_ways_went() {
-    let mut python = Command::new("python3");
-    python.arg("-B").arg("-c").arg(
-        "import importlib.machinery as m, importlib.util as u, sys\n\
-         loader = m.SourceFileLoader('run', sys.argv[1])\n\
-         run = u.module_from_spec(u.spec_from_loader('run', loader))\n\
-         loader.exec_module(run)\n\
-         print(run.against(['1', '2', 'refused', '4'], ['1', '2', '3', '5']))\n\
-         print(run.against(['1', '2', '3'], ['1', '2', '3']))\n\
-         print(run.against(['1', '2', '3'], ['1', '7', 'refused']))\n\
-         print(run.against(None, ['1']))",
+    let said = common::python(
+        "xtask/gpu/steps",
+        "import verdict\n\
+         print(verdict.against(['1', '2', 'refused', '4'], ['1', '2', '3', '5']))\n\
+         print(verdict.against(['1', '2', '3'], ['1', '2', '3']))\n\
+         print(verdict.against(['1', '2', '3'], ['1', '7', 'refused']))\n\
+         print(verdict.against(None, ['1']))",
     );
-    python.arg(common::root().join("xtask/gpu/run"));
-    let output = python.output().unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
     assert_eq!(said.lines().collect::<Vec<_>>(), ["same, 2 steps", "same", "differ", "unknown"]);
+}
+
+/// Each step is in one list, with the figures that decided.
+#[test]
+fn the_last_lines_tell_what_held_what_did_not_and_what_was_not_reached() {
+    let said = common::python(
+        "xtask/gpu/steps",
+        "import plan, verdict\n\
+         def step(name, status='passed', why='', **data):\n\
+         \x20   return {'name': name, 'status': status, 'why': why, 'seconds': 1, 'data': data}\n\
+         steps = [step('holds', **{'moves': 200, 'words wrong': 0, 'computed': True}),\n\
+         \x20   step('aliases', 'failed', 'ended with 1', **{'words wrong': 7}),\n\
+         \x20   step('probe', 'skipped', 'no driver'),\n\
+         \x20   step('growth', 'skipped', verdict.NO_TIME),\n\
+         \x20   step('train-native', route='native', losses=['1', '2']),\n\
+         \x20   step('train-plugin', route='plugin', losses=['1', '2']),\n\
+         \x20   step('train-compiled', route='compiled', losses=['1', '3'])]\n\
+         results = {'steps': steps, 'compared': verdict.compared(steps)}\n\
+         print('\\n'.join(verdict.verdict(results, plan.STEPS, 9)))",
+    );
+    let mut list = "";
+    let mut lists: Vec<(&str, String)> = Vec::new();
+    for line in said.lines() {
+        match line.split_once(": ") {
+            Some((title, _)) if !line.starts_with(' ') => list = title,
+            _ if line.starts_with("   ") => {
+                lists.last_mut().unwrap().1 += &format!(" {}", line.trim());
+            }
+            _ => lists.push((list, line.trim().to_owned())),
+        }
+    }
+    let found = |name: &str| {
+        let mut found = lists.iter().filter(|(_, text)| text.starts_with(&format!("{name} (")));
+        let one = found.next().unwrap_or_else(|| panic!("{name}: {said}"));
+        assert!(found.next().is_none(), "{name} is told twice");
+        one
+    };
+    for (name, list, part) in [
+        ("holds", "HELD", "moves 200; words wrong 0"),
+        ("train-native", "HELD", ""),
+        ("train-plugin", "HELD", ""),
+        ("aliases", "DID NOT HOLD", "words wrong 7"),
+        ("train-compiled", "DID NOT HOLD", "the losses differ"),
+        ("probe", "NOT ASKED", "no driver"),
+        ("growth", "NOT REACHED", "cut off after 1 s"),
+        ("leaving", "NOT REACHED", ""),
+    ] {
+        let (title, text) = found(name);
+        assert_eq!(*title, list, "{name}");
+        assert!(text.contains(part), "{text}");
+    }
+    assert!(said.contains("`./run --minutes 9` goes on with them"), "{said}");
 }
 
 /// NVIDIA's own assembler comes with Triton, where that is installed for other tests.
@@ -165,7 +218,7 @@ fn results_go_on_where_they_went() {
     fs::create_dir_all(&other).unwrap();
     for (step, count) in [("probe", 1), ("ranges", 2)] {
         let mut run = Command::new("python3");
-        run.arg("-B").arg(common::root().join("xtask/gpu/run")).args(["--continue", step, "--out"]);
+        run.arg("-B").arg(common::root().join("xtask/gpu/run")).args([step, "--out"]);
         run.arg(&out).env("LD_LIBRARY_PATH", "/nowhere").env("TMPDIR", &other);
         let output = run.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -58,20 +58,22 @@ def whether_moves() -> str:
         return str(error)
 
 
-def emptied(row: dict[str, object]) -> None:
+def emptied(row: dict[str, object]) -> bool:
     import torch
     kept = sparse()
     gc.collect()
     before, start = torch.cuda.memory_reserved(), time.perf_counter()
     torch.cuda.empty_cache()
-    took = (time.perf_counter() - start) * 1e3
+    took, bad = (time.perf_counter() - start) * 1e3, wrong(kept)
     tell({**row, "live MiB": len(kept) * SIZE // MIB, "reserved MiB": before // MIB,
           "after empty_cache MiB": torch.cuda.memory_reserved() // MIB,
           "free MiB": torch.cuda.mem_get_info()[0] // MIB, "empty_cache ms": round(took, 2),
-          "tensors wrong": wrong(kept)})
+          "tensors wrong": bad})
+    return not bad
 
 
-def served(row: dict[str, object]) -> None:
+def served(row: dict[str, object]) -> bool:
+    """Whether the request was served where memory moves, and the tensors are right."""
     import torch
     kept = sparse()
     gc.collect()
@@ -98,11 +100,14 @@ def served(row: dict[str, object]) -> None:
     took = (time.perf_counter() - start) * 1e3
     is_over.set()
     thread.join()
+    bad = wrong(kept)
     tell({**row, "asked for MiB": asked // MIB, "outcome": said, "ms": round(took, 2),
-          "rounds beside it": rounds[0], "tensors wrong": wrong(kept)})
+          "rounds beside it": rounds[0], "tensors wrong": bad,
+          "computed": bad is not None})
+    return not bad and (said == "served" or row["moves"] != "yes")
 
 
-def main() -> None:
+def main() -> int:
     route = begin(sys.argv[1:])
     import torch
     device = torch.cuda.get_device_name()
@@ -110,10 +115,10 @@ def main() -> None:
     leave(ROOM)
     moves = whether_moves() if route in ("plugin", "compiled") else "no"
     row = {"route": route, "device": device, "moves": moves}
-    emptied(row)
+    is_right = emptied(row)
     torch.cuda.empty_cache()
-    served(row)
+    return 0 if served(row) and is_right else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

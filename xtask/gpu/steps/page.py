@@ -67,6 +67,7 @@ def page(results: dict[str, object]) -> str:
     return (
         f"<!doctype html><meta charset=utf-8><title>Drystone on a GPU</title>"
         f"<style>{STYLE}</style><h1>Drystone on a GPU</h1><p>{escape(results['began'])}</p>"
+        f"<pre>{escape(chr(10).join(results['verdict']))}</pre>"
         f"<table><tr><th>step</th><th>came to</th><th>s</th><th>why</th></tr>{overview}</table>"
         f"<h2>Machine</h2>{machine}"
         f"{'<h2>PyTorch, side by side</h2>' + table(compared) if compared else ''}"

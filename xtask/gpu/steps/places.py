@@ -91,7 +91,7 @@ class Results:
         to = f"the results go to {self.folder}" if self.folder else "the results go nowhere"
         print(f"{why}; {to}", flush=True)
 
-    def told(self) -> dict[str, object]:
+    def earlier(self) -> dict[str, object]:
         """What an earlier run left, there or where it had to go; nothing, if none can be read."""
         for folder in filter(None, (self.folder, *filter(is_ours, self._others))):
             try:

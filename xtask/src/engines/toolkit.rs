@@ -7,14 +7,14 @@
 use std::collections::BTreeSet;
 use std::env;
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
 
 use crate::command::{root, target};
+use crate::files::{link, made_folder};
+use crate::package;
 use crate::simcuda;
 use crate::stubs::imports::{Imports, Names};
 use crate::stubs::make_of;
@@ -53,8 +53,7 @@ impl Toolkit {
         let simulated = simcuda::build()?;
         let folder = engines_target().join("toolkit");
         for name in ["bin", "include", "lib64"] {
-            let folder = folder.join(name);
-            fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
+            made_folder(folder.join(name))?;
         }
         let folder = folder.canonicalize().context("find the toolkit")?;
         let toolkit = Self { folder, simulated };
@@ -93,14 +92,6 @@ impl Toolkit {
     }
 }
 
-fn link(to: &Path, at: &Path) -> Result<()> {
-    if fs::read_link(at).is_ok_and(|old| old == to) {
-        return Ok(());
-    }
-    let _ = fs::remove_file(at);
-    symlink(to, at).with_context(|| format!("make {}", at.display()))
-}
-
 /// What cudarc, in the version of the engines' `Cargo.lock`, can call of each library.
 fn declared() -> Result<Imports> {
     let sources = sources_of("cudarc")?;
@@ -125,12 +116,8 @@ fn functions(bindings: &str) -> impl Iterator<Item = &str> {
 /// The folder of a crate's sources, in the version of the engines' `Cargo.lock`; fetched the first
 /// time.
 pub fn sources_of(name: &str) -> Result<PathBuf> {
-    let mut metadata = Command::new("cargo");
-    metadata.args(["metadata", "--format-version", "1", "--locked", "--manifest-path"]);
-    let output = metadata.arg(manifest()).stderr(Stdio::inherit()).output();
-    let output = output.context("cannot start cargo")?;
-    ensure!(output.status.success(), "cargo metadata failed: {}", output.status);
-    let metadata: Value = serde_json::from_slice(&output.stdout).context("read its answer")?;
+    let manifest = manifest().display().to_string();
+    let metadata = package::metadata(&["--locked", "--manifest-path", &manifest])?;
     let packages = metadata["packages"].as_array().context("there are no packages")?;
     let mut found = packages.iter().filter(|package| package["name"] == name);
     let manifest = found.next().and_then(|package| package["manifest_path"].as_str());

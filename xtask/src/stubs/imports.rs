@@ -176,10 +176,10 @@ fn undefined<'data, R: ReadRef<'data>>(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn names(list: &[(&str, &str)]) -> Names {
+    pub fn names(list: &[(&str, &str)]) -> Names {
         let mut names = Names::new();
         for (version, name) in list {
             names.entry((*version).to_owned()).or_default().insert((*name).to_owned());

@@ -5,7 +5,7 @@
 //! re-exporting a name that the file itself makes no use of. Invariant: what is compiled for tests
 //! alone is not seen.
 
-use super::tokens::{tokens, without_tests};
+use super::tokens::tokens;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A module by its path from the crate's root, which is empty.
@@ -55,7 +55,8 @@ fn add(
     modules: &mut BTreeMap<Path, Module>,
 ) {
     let Some(text) = files.get(file) else { return };
-    let module = read(file, &without_tests(&tokens(text)));
+    let tokens = tokens(text);
+    let module = read(file, &tokens.iter().map(String::as_str).collect::<Vec<_>>());
     for child in &module.children {
         let inner = path.iter().chain([child]).cloned().collect::<Path>();
         let stem = format!("{folder}/{}", inner.join("/"));

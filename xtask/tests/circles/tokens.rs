@@ -1,92 +1,58 @@
-//! Rust text cut into tokens, as far as it takes to see who names whom: comments are left out, and
-//! of texts in quotes only the quote is kept.
+//! Rust text as tokens, as far as it takes to see who names whom: literals are all alike, and what
+//! is compiled for tests alone is left out.
 
-/// The tokens of a text: words, numbers, `::`, and single characters.
-pub fn tokens(text: &str) -> Vec<&str> {
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+
+/// The tokens of a text: words, `::`, single characters, and a quote for each literal.
+pub fn tokens(text: &str) -> Vec<String> {
     let mut found = Vec::new();
-    let mut rest = text;
-    while let Some(first) = rest.chars().next() {
-        let bytes = if rest.starts_with("//") {
-            rest.find('\n').unwrap_or(rest.len())
-        } else if rest.starts_with("/*") {
-            rest.find("*/").map_or(rest.len(), |end| end + 2)
-        } else if let Some(bytes) = quoted_bytes(rest) {
-            found.push("\"");
-            bytes
-        } else {
-            let is_word = |c: char| c.is_alphanumeric() || c == '_';
-            let word_bytes = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
-            let bytes = match word_bytes {
-                0 if rest.starts_with("::") => 2,
-                0 => first.len_utf8(),
-                _ => word_bytes,
-            };
-            // A quote that opens no text begins the name of a lifetime.
-            if !first.is_whitespace() && first != '\'' {
-                found.push(&rest[..bytes]);
-            }
-            bytes
-        };
-        rest = &rest[bytes..];
-    }
+    add(text.parse().unwrap(), &mut found);
     found
 }
 
-/// Length of the text or character in quotes that a text begins with, if it does.
-fn quoted_bytes(text: &str) -> Option<usize> {
-    if let Some(inside) = text.strip_prefix('\'') {
-        let mut characters = inside.char_indices();
-        return match characters.next()? {
-            (_, '\\') => Some(3 + inside.get(2..)?.find('\'')? + 1),
-            _ => characters.next().filter(|&(_, second)| second == '\'').map(|(at, _)| at + 2),
-        };
-    }
-    let letters = text.len() - text.trim_start_matches(['b', 'c', 'r']).len();
-    let marks = text[letters..].len() - text[letters..].trim_start_matches('#').len();
-    let open = letters + marks;
-    let inside = text[open..].strip_prefix('"').filter(|_| letters <= 2)?;
-    if text[..letters].contains('r') {
-        let end = format!("\"{}", "#".repeat(marks));
-        return Some(open + 1 + inside.find(&end)? + end.len());
-    }
-    let mut is_escaped = false;
-    let end = inside.find(|c| {
-        let is_end = c == '"' && !is_escaped;
-        is_escaped = c == '\\' && !is_escaped;
-        is_end
-    })?;
-    (marks == 0).then_some(open + end + 2)
-}
-
-/// The tokens less every item that is compiled for tests alone.
-pub fn without_tests<'a>(tokens: &[&'a str]) -> Vec<&'a str> {
-    let only_tests = ["#", "[", "cfg", "(", "test", ")", "]"];
-    let mut kept = Vec::new();
-    let mut rest = tokens;
-    while let Some(&token) = rest.first() {
-        if rest.starts_with(&only_tests) {
-            rest = &rest[only_tests.len()..];
-            rest = &rest[item_tokens(rest)..];
-        } else {
-            kept.push(token);
-            rest = &rest[1..];
+fn add(stream: TokenStream, found: &mut Vec<String>) {
+    let mut trees = stream.into_iter().peekable();
+    while let Some(tree) = trees.next() {
+        match (tree, trees.peek()) {
+            (TokenTree::Punct(mark), Some(TokenTree::Group(attribute)))
+                if mark.as_char() == '#' && is_for_tests(attribute) =>
+            {
+                trees.find(ends_item);
+            }
+            (TokenTree::Group(group), _) => {
+                let (open, close) = match group.delimiter() {
+                    Delimiter::Parenthesis => ("(", ")"),
+                    Delimiter::Brace => ("{", "}"),
+                    Delimiter::Bracket => ("[", "]"),
+                    Delimiter::None => ("", ""),
+                };
+                found.push(open.to_owned());
+                add(group.stream(), found);
+                found.push(close.to_owned());
+            }
+            (TokenTree::Punct(mark), Some(TokenTree::Punct(next)))
+                if (mark.as_char(), next.as_char()) == (':', ':') =>
+            {
+                trees.next();
+                found.push("::".to_owned());
+            }
+            // It begins the name of a lifetime.
+            (TokenTree::Punct(mark), _) if mark.as_char() == '\'' => {}
+            (TokenTree::Literal(_), _) => found.push("\"".to_owned()),
+            (other, _) => found.push(other.to_string()),
         }
     }
-    kept
 }
 
-/// How many tokens the item has that they begin with: up to its `;` or the end of its body.
-fn item_tokens(tokens: &[&str]) -> usize {
-    let mut depth = 0_u32;
-    for (at, &token) in tokens.iter().enumerate() {
-        depth = match token {
-            "{" | "(" | "[" => depth + 1,
-            "}" | ")" | "]" => depth.saturating_sub(1),
-            _ => depth,
-        };
-        if depth == 0 && matches!(token, ";" | "}") {
-            return at + 1;
-        }
+fn is_for_tests(attribute: &Group) -> bool {
+    attribute.to_string().replace(' ', "") == "[cfg(test)]"
+}
+
+/// Whether an item that was begun ends here: with its body, or with its `;`.
+fn ends_item(tree: &TokenTree) -> bool {
+    match tree {
+        TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
+        TokenTree::Punct(mark) => mark.as_char() == ';',
+        _ => false,
     }
-    tokens.len()
 }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 /// The repository's root.
 pub fn root() -> PathBuf {
@@ -66,4 +67,13 @@ pub fn methods(folder: &str, name: &str) -> BTreeMap<String, Vec<String>> {
         }
     }
     found
+}
+
+/// What a program in Python prints that imports the files of a folder.
+pub fn python(folder: &str, program: &str) -> String {
+    let mut python = Command::new("python3");
+    python.args(["-B", "-c", program]).env("PYTHONPATH", root().join(folder));
+    let output = python.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
 }

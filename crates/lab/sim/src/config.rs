@@ -75,6 +75,8 @@ pub struct SimConfig {
     pub clock_jitter_ns: u64,
     /// Whether a driver call moves the host clock by its modelled cost.
     pub calls_take_time: bool,
+    /// Whether the host clock is the machine's own: calls that cost time, and waits, take it.
+    pub is_real_time: bool,
     /// How many kernels a stream's queue takes: a launch beyond blocks the host until the oldest is
     /// done. 0 for a queue without end.
     pub launch_queue: usize,
@@ -138,6 +140,7 @@ impl Default for SimConfig {
             event_jitter_ns: 0,
             clock_jitter_ns: 0,
             calls_take_time: false,
+            is_real_time: false,
             // About so many launches fit into the queue of each stream (Stack Overflow 53970187).
             launch_queue: 1024,
             can_hold_streams: true,

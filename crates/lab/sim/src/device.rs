@@ -57,7 +57,8 @@ impl LiveObjects {
 impl SimDevice {
     /// A fresh device.
     pub fn new(config: SimConfig) -> Self {
-        Self::with_clock(config, Arc::new(Clock::default()))
+        let clock = Arc::new(Clock::new(config.is_real_time));
+        Self::with_clock(config, clock)
     }
 
     /// A fresh device in the process of another: both go by one host clock, and streams of one can

@@ -3,6 +3,7 @@
 
 use drystone_driver::{Call, Driver, Stream};
 use drystone_sim::{Cost, CostTable, SimConfig, SimDevice};
+use std::time::{Duration, Instant};
 
 const A: Stream = Stream::DEFAULT;
 
@@ -122,6 +123,21 @@ fn calls_take_time_when_asked_to() {
     assert_eq!(device.now_ns(), 5000);
     device.memory_info().unwrap();
     assert_eq!(device.now_ns(), 5000);
+}
+
+#[test]
+fn in_real_time_calls_and_waits_take_theirs() {
+    let cost = Cost { first_us: 2000.0, ..Cost::default() };
+    let costs = CostTable::default().with(Call::Create, cost);
+    let times = SimConfig { calls_take_time: true, is_real_time: true, ..SimConfig::default() };
+    let device = SimDevice::new(SimConfig { costs, ..times });
+    let begun = Instant::now();
+    device.create(2 << 20).unwrap();
+    assert!(begun.elapsed() >= Duration::from_millis(2));
+    device.launch(A, 3_000_000).unwrap();
+    device.synchronize_stream(A).unwrap();
+    assert!(begun.elapsed() >= Duration::from_millis(5));
+    assert!(device.now_ns() >= 5_000_000, "time goes on by itself");
 }
 
 #[test]

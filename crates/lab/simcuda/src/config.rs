@@ -120,6 +120,7 @@ impl Config {
             "event_jitter_us" => self.sim.event_jitter_ns = nanoseconds(key, value)?,
             "clock_jitter_us" => self.sim.clock_jitter_ns = nanoseconds(key, value)?,
             "check_kernel_us" => self.sim.check_kernel_ns = nanoseconds(key, value)?,
+            "real_time" => self.sim.is_real_time = boolean(key, value)?,
             "calls_take_time" => self.sim.calls_take_time = boolean(key, value)?,
             "alias_limit" => self.sim.alias_limit = count(key, value, u64::MAX)?,
             "maps_under_hold" => self.sim.can_hold_streams = boolean(key, value)?,
@@ -218,7 +219,7 @@ mod tests {
                     debug:true,kernel_us:2.5,stats:stderr,address_space:1TiB,mapping_limit:9,\
                     vmm:false,pools:false,shareable:false,shared:gpu,oracle:true,\
                     event_latency_us:3,event_jitter_us:4,clock_jitter_us:5,check_kernel_us:6,\
-                    calls_take_time:true,\
+                    calls_take_time:true,real_time:true,\
                     seed:7,own_clock:true,alias_limit:8,launch_queue:10,\
                     maps_under_hold:false,maps_under_default_hold:false,\
                     connections:8,profile:wsl2,harsh:true,\
@@ -242,7 +243,7 @@ mod tests {
         assert_eq!((sim.total_bytes, sim.address_space_bytes), (3 << 29, 1 << 40));
         assert!(!sim.has_virtual_memory && !sim.has_async_malloc && !sim.is_shareable);
         assert_eq!(sim.shared.as_deref(), Some(Path::new("gpu")));
-        assert!(sim.oracle && sim.calls_take_time);
+        assert!(sim.oracle && sim.calls_take_time && sim.is_real_time);
         assert_eq!((sim.event_latency_ns, sim.event_jitter_ns), (3000, 4000));
         assert_eq!((sim.clock_jitter_ns, sim.check_kernel_ns), (5000, 6000));
         assert_eq!((sim.seed, sim.mapping_limit), (7, 9));
