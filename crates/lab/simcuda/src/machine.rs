@@ -26,7 +26,7 @@ extern "C" fn simcuda_place_count() -> i32 {
     process::place_count() as i32
 }
 
-/// Whether NVML may tell of a device.
+/// Whether NVML answers about a device.
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_place_is_told(place: i32) -> i32 {
     known(place).is_some_and(|place| config_at(place, |config| config.nvml)).into()
