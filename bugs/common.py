@@ -1,14 +1,19 @@
-"""What the programs of this folder share: blocks, and the one line that each ends with.
+"""What the programs of `bugs` and `matrix` share: blocks, and the one line that each ends with.
 
-A program says what it came to: memory held on the device at most, refused requests, a length. And
-what is right: what the program had in use, none, the whole. `cargo xtask bugs` reads the line.
+A program says what it came to: memory held on the device at most, refused requests, a length, or
+whether it passed. And what is right: what the program had in use, none, the whole. `cargo xtask
+bugs` and `matrix` read the line.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import os
+import subprocess
 import sys
 import weakref
+from collections.abc import Iterator
 
 import torch
 
@@ -80,6 +85,48 @@ def say_held() -> None:
 def say_refused(count: int) -> None:
     """Requests that were refused; the programs make none that cannot be served."""
     say(f"{count} refused", "0 refused")
+
+
+@contextlib.contextmanager
+def judged() -> Iterator[None]:
+    """Says whether what it holds passes, what was held at most, and what was in use. A reason why
+    not goes to standard error."""
+    try:
+        yield
+        torch.cuda.synchronize()
+        verdict = "pass"
+        if "DRYSTONE_ENABLE" in os.environ:
+            import drystone
+            assert drystone.is_enabled(), "Drystone does not serve"
+    except Exception as error:
+        first = (str(error) or repr(error)).splitlines()[0]
+        print(f"fail: {type(error).__name__}: {first}", file=sys.stderr)
+        verdict = "fail"
+    if _is_simulated and (count := _driver.simcuda_violation_count(0)):
+        print(f"fail: {count} violations", file=sys.stderr)
+        verdict = "fail"
+    in_use = torch.cuda.max_memory_allocated() / MIB
+    print(f"came to: {verdict} {held() / MIB:.0f}; right: {in_use:.0f}", flush=True)
+    sys.exit(verdict != "pass")
+
+
+def fault(function: str, error: int, nth: int = 1, for_ever: bool = False) -> None:
+    """The simulated driver fails at a call of a function; none is spared on a real one."""
+    if _is_simulated:
+        _driver.simcuda_fail(0, function.encode(), ctypes.c_uint64(nth), for_ever, error)
+
+
+def driver(function: str, *arguments: object) -> None:
+    """A call of CUDA's driver that has to work."""
+    status = getattr(_driver, function)(*arguments)
+    if status != 0:
+        raise RuntimeError(f"{function} returned {status}")
+
+
+def another(*arguments: str) -> subprocess.Popen[str]:
+    """This program once more, with arguments."""
+    command = [sys.executable, sys.argv[0], *arguments]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def need_graphs() -> None:

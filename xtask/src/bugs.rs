@@ -1,9 +1,10 @@
-//! Public reports of memory bugs under each allocator: `cargo xtask bugs`.
+//! Public reports under each allocator: `cargo xtask bugs`, of memory held and requests refused, and
+//! `cargo xtask matrix`, of what breaks with mapped memory.
 //!
-//! Lives here: the allocators, and the runs of the programs of `bugs/`, each in a process of its
-//! own on the device that its comment names. `docs/evidence/bugs-2026.md` holds what each came to,
-//! and is the only place that does: a figure of Drystone's that is worse than there is an error,
-//! and so is any other that differs. `--write` writes what was found into the page.
+//! Lives here: the allocators, and the runs of a folder's programs, each in a process of its own on
+//! the device that its comment names. A page holds what each came to, and is the only place that
+//! does: a figure of Drystone's that is worse than there is an error, and so is any other that
+//! differs. `--write` writes what was found into the page.
 
 mod figure;
 mod page;
@@ -22,21 +23,47 @@ use crate::torch::{self, TorchVenv};
 use figure::{Change, change};
 use page::{Page, Row};
 
-/// Where the figures are.
-const PAGE: &str = "docs/evidence/bugs-2026.md";
-/// What `PYTORCH_ALLOC_CONF` has for each allocator, beside the program's own settings, and how
-/// Drystone comes in. The order is that of the page's columns.
-const ALLOCATORS: [Allocator; 6] = [
-    Allocator { name: "native", setting: "", drystone: None },
-    Allocator { name: "expandable", setting: "expandable_segments:True", drystone: None },
-    Allocator { name: "cudaMallocAsync", setting: ASYNC, drystone: None },
-    Allocator { name: "Drystone", setting: "", drystone: Some(Route::Compiled("")) },
-    Allocator { name: "prefer:memory", setting: "", drystone: Some(Route::Compiled(MEMORY)) },
-    Allocator { name: "preloaded", setting: ASYNC, drystone: Some(Route::Preloaded) },
-];
-const ASYNC: &str = "backend:cudaMallocAsync";
-const MEMORY: &str = "prefer:memory";
+/// Reports of memory held and refused.
+pub const BUGS: Study = Study {
+    folder: "bugs",
+    page: "docs/evidence/bugs-2026.md",
+    allocators: [NATIVE, EXPANDABLE, ASYNC, COMPILED, MEMORY, PRELOADED],
+};
+/// What breaks with mapped memory.
+pub const MATRIX: Study = Study {
+    folder: "matrix",
+    page: "docs/evidence/matrix.md",
+    allocators: [NATIVE, EXPANDABLE, ASYNC, COMPILED, PRELOADED, PLUG_IN],
+};
 
+const NATIVE: Allocator = Allocator { name: "native", setting: "", drystone: None };
+const EXPANDABLE: Allocator =
+    Allocator { name: "expandable", setting: "expandable_segments:True", drystone: None };
+const ASYNC: Allocator = Allocator { name: "cudaMallocAsync", setting: POOLS, drystone: None };
+const COMPILED: Allocator =
+    Allocator { name: "Drystone", setting: "", drystone: Some(Route::Package("compiled", "")) };
+const MEMORY: Allocator = Allocator {
+    name: "prefer:memory",
+    setting: "",
+    drystone: Some(Route::Package("compiled", "prefer:memory")),
+};
+const PLUG_IN: Allocator =
+    Allocator { name: "plug-in", setting: "", drystone: Some(Route::Package("plugin", "")) };
+const PRELOADED: Allocator =
+    Allocator { name: "preloaded", setting: POOLS, drystone: Some(Route::Preloaded) };
+const POOLS: &str = "backend:cudaMallocAsync";
+
+/// Programs, and the page that has what they come to.
+#[derive(Clone, Copy)]
+pub struct Study {
+    folder: &'static str,
+    page: &'static str,
+    /// In the order of the page's columns.
+    allocators: [Allocator; 6],
+}
+
+/// What `PYTORCH_ALLOC_CONF` has beside the program's own settings, and how Drystone comes in.
+#[derive(Clone, Copy)]
 struct Allocator {
     name: &'static str,
     setting: &'static str,
@@ -45,8 +72,8 @@ struct Allocator {
 
 #[derive(Clone, Copy)]
 enum Route {
-    /// With options.
-    Compiled(&'static str),
+    /// The package, by a route of its own, with options.
+    Package(&'static str, &'static str),
     Preloaded,
 }
 
@@ -62,6 +89,7 @@ pub struct Args {
 
 /// What every run needs.
 struct Bench {
+    study: Study,
     torch: TorchVenv,
     libraries: PathBuf,
     package: PathBuf,
@@ -70,15 +98,16 @@ struct Bench {
 
 /// Runs all programs, or those that are named, prints their rows, and holds them against the page,
 /// or writes them into it.
-pub fn bugs(args: &Args) -> Result<()> {
-    let text = fs::read_to_string(root().join(PAGE)).context("read the page")?;
+pub fn bugs(study: Study, args: &Args) -> Result<()> {
+    let (file, command) = (study.page, study.folder);
+    let text = fs::read_to_string(root().join(file)).context("read the page")?;
     let mut page = Page::read(&text)?;
     if let Some(name) = args.names.iter().find(|name| page.row(name).is_none()) {
-        bail!("{PAGE} has no program {name}; it has {}", page.names().join(", "));
+        bail!("{file} has no program {name}; it has {}", page.names().join(", "));
     }
-    let bench = Bench::set_up()?;
+    let bench = Bench::set_up(study)?;
     let mut found = Vec::new();
-    println!("{}", page::head(ALLOCATORS.map(|allocator| allocator.name)));
+    println!("{}", page::head(study.allocators.map(|allocator| allocator.name)));
     for name in page.names() {
         if !args.names.is_empty() && !args.names.contains(&name) {
             continue;
@@ -86,18 +115,19 @@ pub fn bugs(args: &Args) -> Result<()> {
         let now = bench.row(&name)?;
         println!("{now}");
         if let Some(before) = page.row(&name) {
-            found.extend(differences(before, &now));
+            found.extend(differences(&study, before, &now));
         }
         page.put(now);
     }
     found.iter().for_each(|difference| eprintln!("{difference}"));
     if args.write {
-        return fs::write(root().join(PAGE), page.text()).context("write the page");
+        return fs::write(root().join(file), page.text()).context("write the page");
     }
     let wrong = found.iter().filter(|difference| difference.is_error).count();
     if wrong > 0 {
         bail!(
-            "{wrong} figures are not those of {PAGE}; if they are to be: cargo xtask bugs --write"
+            "{wrong} figures are not those of {file}; if they are to be: \
+             cargo xtask {command} --write"
         );
     }
     Ok(())
@@ -118,13 +148,14 @@ impl std::fmt::Display for Difference {
 
 /// What differs from the page. Better is no error where Drystone is, since its page is then merely
 /// modest; of the others the page may say nothing that is not so.
-fn differences(page: &Row, now: &Row) -> Vec<Difference> {
+fn differences(study: &Study, page: &Row, now: &Row) -> Vec<Difference> {
     let mut found = Vec::new();
     if page.right != now.right {
         let text = format!("{}: right is {}, by the page {}", now.name, now.right, page.right);
         found.push(Difference { text, is_error: true });
     }
-    for ((allocator, before), after) in ALLOCATORS.iter().zip(&page.came_to).zip(&now.came_to) {
+    for ((allocator, before), after) in study.allocators.iter().zip(&page.came_to).zip(&now.came_to)
+    {
         let (word, is_error) = match change(before, after) {
             Change::None => continue,
             Change::Better => ("better", allocator.drystone.is_none()),
@@ -138,9 +169,15 @@ fn differences(page: &Row, now: &Row) -> Vec<Difference> {
 }
 
 impl Bench {
-    fn set_up() -> Result<Self> {
+    fn set_up(study: Study) -> Result<Self> {
+        let mut torch = torch::set_up(TORCH_VERSION)?;
+        if let Ok(text) = fs::read_to_string(root().join(study.folder).join("packages.txt")) {
+            let packages: Vec<_> = text.split_whitespace().collect();
+            torch.python = torch::on_top(&torch.python, study.folder, &packages)?;
+        }
         Ok(Self {
-            torch: torch::set_up(TORCH_VERSION)?,
+            study,
+            torch,
             libraries: crate::capi::assemble(None)?,
             package: root().join("python").canonicalize().context("find the package")?,
             target: target().canonicalize().context("find the target folder")?,
@@ -149,9 +186,9 @@ impl Bench {
 
     /// Runs a program under each allocator, as many at once as there are cores.
     fn row(&self, name: &str) -> Result<Row> {
-        let program = root().join(format!("bugs/{name}.py"));
+        let program = root().join(self.study.folder).join(format!("{name}.py"));
         let text = fs::read_to_string(&program).with_context(|| format!("read {name}"))?;
-        let left = Mutex::new(ALLOCATORS.iter().enumerate());
+        let left = Mutex::new(self.study.allocators.iter().enumerate());
         let ended = Mutex::new(Vec::new());
         thread::scope(|scope| {
             for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
@@ -188,14 +225,16 @@ impl Bench {
         let settings: Vec<_> = settings.into_iter().filter(|one| !one.is_empty()).collect();
         python.env("PYTORCH_ALLOC_CONF", settings.join(","));
         // Of processes that share a device each run has its own.
-        let shared = self.target.join(format!("bugs-{}-{}", allocator.name, std::process::id()));
+        let shared = self.target.join(format!("report-{}-{}", allocator.name, std::process::id()));
         let device = setting(text, "Device").replace("FILE", &shared.to_string_lossy());
         python.env("SIMCUDA_CONF", device);
+        // What all programs share is in one folder.
+        let mut paths = vec![root().join(BUGS.folder).canonicalize().context("find it")?];
         match allocator.drystone {
-            Some(Route::Compiled(options)) => {
-                python.args(["-m", "drystone", "--route", "compiled"]);
+            Some(Route::Package(route, options)) => {
+                python.args(["-m", "drystone", "--route", route]);
                 python.env("DRYSTONE_CONF", options);
-                python.env("PYTHONPATH", &self.package);
+                paths.push(self.package.clone());
                 python.env("DRYSTONE_LIBRARY", self.libraries.join(crate::capi::LIBRARY));
                 python.env("DRYSTONE_CACHE", self.target.join("torch-native"));
             }
@@ -204,6 +243,7 @@ impl Bench {
             }
             None => {}
         }
+        python.env("PYTHONPATH", std::env::join_paths(paths).context("name the folders")?);
         python.arg(program.canonicalize().context("find the program")?);
         let outcome = said(python);
         let _ = fs::remove_file(&shared);

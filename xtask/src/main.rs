@@ -186,6 +186,9 @@ enum Task {
     /// Run public reports of memory bugs under each allocator, and hold what they come to against
     /// `docs/evidence/bugs-2026.md`.
     Bugs(bugs::Args),
+    /// Run public reports of what breaks with mapped memory under each allocator and each route,
+    /// and hold what they come to against `docs/evidence/matrix.md`.
+    Matrix(bugs::Args),
     /// Hold dry runs against measurements of real GPUs, which must be there.
     Score(score::Args),
     /// Draw memory held and time against the size of the device, for `docs/`.
@@ -265,7 +268,8 @@ fn carry_out(task: Task) -> Result<()> {
         Task::Fuzz { seconds } => fuzz::fuzz(seconds),
         Task::Figures { arguments } => figures::figures(&arguments),
         Task::Frameworks { names } => frameworks::frameworks(&names),
-        Task::Bugs(args) => bugs::bugs(&args),
+        Task::Bugs(args) => bugs::bugs(bugs::BUGS, &args),
+        Task::Matrix(args) => bugs::bugs(bugs::MATRIX, &args),
         Task::Score(args) => score::score(&args),
         Task::Picture => figures::figures(&["--picture".to_owned()]),
         Task::Bench => bench(&["hit_path", "stalls", "replay", "decode"]),

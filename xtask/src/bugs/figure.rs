@@ -1,6 +1,7 @@
 //! What a program came to, and whether it is better or worse than something else.
 //!
-//! A figure is a number and what it counts, `52.00 GiB`, `2 refused`, `17k tokens`; or words.
+//! A figure is a number and what it counts, `52.00 GiB`, `2 refused`, `17k tokens`; or words; or a
+//! verdict and the MiB that were held, `pass 352`.
 
 /// Of a program that did not live to say anything.
 pub const ENDS: &str = "process ends";
@@ -9,6 +10,9 @@ pub const FAILS: &str = "fails";
 /// Of these more is better, of all others less.
 const MORE_IS_BETTER: [&str; 1] = ["tokens"];
 
+/// Of one that is judged.
+const PASS: &str = "pass ";
+const FAIL: &str = "fail ";
 /// Of programs that do not run under an allocator, or show nothing there.
 const LEFT_OUT: [&str; 2] = ["no pools", "not modelled"];
 /// How much worse than the best is still near it.
@@ -30,7 +34,12 @@ pub fn change(before: &str, after: &str) -> Change {
     if before == after {
         return Change::None;
     }
-    if before == ENDS {
+    // What is held by one that fails says nothing.
+    if before.starts_with(FAIL) && after.starts_with(FAIL) {
+        return Change::None;
+    }
+    let failed = [ENDS, FAILS].contains(&before) || before.starts_with(FAIL);
+    if before == ENDS || failed && after.starts_with(PASS) {
         return Change::Better;
     }
     let (Some((was, counted)), Some((is, unit))) = (number(before), number(after)) else {
@@ -49,6 +58,9 @@ pub fn is_at_best(best: &str, figure: &str) -> Option<bool> {
     if LEFT_OUT.contains(&figure) {
         return None;
     }
+    if figure.starts_with(PASS) || figure.starts_with(FAIL) || figure == FAILS {
+        return Some(figure.starts_with(PASS));
+    }
     let (Some((best, counted)), Some((is, unit))) = (number(best), number(figure)) else {
         return Some(best == figure);
     };
@@ -61,7 +73,10 @@ pub fn is_at_best(best: &str, figure: &str) -> Option<bool> {
 
 /// The number of a figure, and what it counts.
 fn number(figure: &str) -> Option<(f64, &str)> {
-    let (number, unit) = figure.split_once(' ')?;
+    let (number, unit) = match figure.strip_prefix(PASS) {
+        Some(held) => (held, "MiB"),
+        None => figure.split_once(' ')?,
+    };
     let (number, factor) = match number.strip_suffix('k') {
         Some(thousands) => (thousands, 1e3),
         None => (number, 1.0),

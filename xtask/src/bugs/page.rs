@@ -8,8 +8,8 @@ use anyhow::{Result, bail};
 
 use super::figure::is_at_best;
 
-/// How the row begins that counts the rows of all tables.
-const TALLY: &str = "| at best, or within 5 per cent of it |";
+/// How the row begins that counts the rows of all tables: those at best, and those that pass.
+const TALLIES: [&str; 2] = ["| at best, or within 5 per cent of it |", "| pass |"];
 /// Cells of a row that have what a program came to.
 const FIGURES: usize = 6;
 
@@ -89,15 +89,16 @@ impl Page {
 
     /// The whole page.
     pub fn text(&self) -> String {
-        let tally = self.tally();
-        let line =
-            |line: &str| if line.starts_with(TALLY) { tally.clone() } else { line.to_owned() };
+        let line = |line: &str| {
+            let tally = TALLIES.iter().find(|tally| line.starts_with(**tally));
+            tally.map_or_else(|| line.to_owned(), |tally| self.tally(tally))
+        };
         self.lines.iter().map(|(text, _)| line(text) + "\n").collect()
     }
 
     /// How many programs come to the best under each allocator, of those that run there.
-    fn tally(&self) -> String {
-        let mut tally = TALLY.to_owned();
+    fn tally(&self, head: &str) -> String {
+        let mut tally = head.to_owned();
         for at in 0..FIGURES {
             let told = self.rows().filter_map(|row| is_at_best(&row.right, row.came_to.get(at)?));
             let told: Vec<bool> = told.collect();

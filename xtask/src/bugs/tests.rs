@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use super::figure::{Change, ENDS, change, is_at_best};
+use super::figure::{Change, ENDS, FAILS, change, is_at_best};
 use super::page::{Page, Row};
-use super::{ALLOCATORS, PAGE, differences, setting};
+use super::{BUGS, MATRIX, Study, differences, setting};
 use crate::command::root;
 
 const TEXT: &str = "Text.\n\n| program | at best | a | b | c | d | e | f |\n| --- | --- |\n\
@@ -33,6 +33,13 @@ fn a_process_that_ends_is_the_worst_and_what_cannot_be_compared_is_worse() {
     assert_eq!(change(ENDS, "goes on"), Change::Better);
     assert_eq!(change(ENDS, ENDS), Change::None);
     assert_eq!(change("1.00 GiB", "0 refused"), Change::Worse);
+    for fails in ["fail 1", ENDS, FAILS] {
+        assert_eq!(change("pass 9", fails), Change::Worse);
+        assert_eq!(change(fails, "pass 9"), Change::Better);
+    }
+    assert_eq!(change("fail 1", "fail 9"), Change::None);
+    assert_eq!(change("pass 9", "pass 10"), Change::Worse);
+    assert_eq!(change("pass 9", "pass 8"), Change::Better);
     assert_eq!(change("1.00 GiB", "3 violations"), Change::Worse);
 }
 
@@ -41,9 +48,10 @@ fn worse_is_an_error_and_better_is_one_of_the_others_alone() {
     let page = Page::read(TEXT).expect("it has one row");
     let before = page.row("one").expect("it is there");
     let same = row(["2.00 GiB", "3.00 GiB", "no pools", "1.50 GiB", "1.50 GiB", ENDS]);
-    assert!(differences(before, &same).is_empty());
-    let errors =
-        |came_to| differences(before, &row(came_to)).iter().map(|one| one.is_error).collect();
+    assert!(differences(&BUGS, before, &same).is_empty());
+    let errors = |came_to| {
+        differences(&BUGS, before, &row(came_to)).iter().map(|one| one.is_error).collect()
+    };
     let found: Vec<bool> =
         errors(["2.00 GiB", "3.00 GiB", "no pools", "1.51 GiB", "1.50 GiB", ENDS]);
     assert_eq!(found, [true]);
@@ -55,7 +63,7 @@ fn worse_is_an_error_and_better_is_one_of_the_others_alone() {
     assert_eq!(found, [true]);
     let mut other = same;
     other.right = "2.00 GiB".to_owned();
-    assert!(differences(before, &other).iter().any(|one| one.is_error));
+    assert!(differences(&BUGS, before, &other).iter().any(|one| one.is_error));
 }
 
 #[test]
@@ -78,6 +86,8 @@ fn what_does_not_run_is_not_counted_and_what_is_near_the_best_is() {
         (Some(true), Some(false))
     );
     assert_eq!(is_at_best("1.00 GiB", "no pools"), None);
+    assert_eq!(is_at_best("8", "pass 9"), Some(true));
+    assert_eq!((is_at_best("8", "fail 8"), is_at_best("8", FAILS)), (Some(false), Some(false)));
     let head = "| at best, or within 5 per cent of it |";
     let text = format!("{TEXT}{head} ? |\n");
     let text = Page::read(&text).expect("it has one row").text();
@@ -88,28 +98,31 @@ fn what_does_not_run_is_not_counted_and_what_is_near_the_best_is() {
 
 #[test]
 fn each_program_has_a_row_a_device_and_its_report_on_the_page() {
-    let text = fs::read_to_string(root().join(PAGE)).expect("read the page");
+    [BUGS, MATRIX].iter().for_each(each_is_told);
+}
+
+fn each_is_told(study: &Study) {
+    let (folder, name) = (study.folder, study.page);
+    let text = fs::read_to_string(root().join(name)).expect("read the page");
     let page = Page::read(&text).expect("read its rows");
-    assert_eq!(page.text(), text, "it counts its rows wrongly: cargo xtask bugs --write");
+    assert_eq!(page.text(), text, "it counts its rows wrongly: cargo xtask {folder} --write");
     let listed: BTreeSet<String> = page.names().into_iter().collect();
     let mut there = BTreeSet::new();
-    for entry in fs::read_dir(root().join("bugs")).expect("list the programs") {
+    for entry in fs::read_dir(root().join(folder)).expect("list the programs") {
         let path = entry.expect("list the programs").path();
         let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
         if name == "common" || path.extension().is_none_or(|one| one != "py") {
             continue;
         }
         let program = fs::read_to_string(&path).expect("read a program");
-        assert!(setting(&program, "Device").contains("memory:"), "{name} names no device");
+        assert!(setting(&program, "Device").contains(':'), "{name} names no device");
         let link = program.lines().find(|line| line.starts_with("https://"));
         let link = link.unwrap_or_else(|| panic!("{name} names no report"));
-        assert!(text.contains(&format!("({link})")), "{PAGE} has no link {link}");
+        assert!(text.contains(&format!("({link})")), "{} has no link {link}", study.page);
         there.insert(name);
     }
     assert_eq!(there, listed);
-    assert!(
-        page.names().iter().all(|name| {
-            page.row(name).is_some_and(|row| row.came_to.len() == ALLOCATORS.len())
-        })
-    );
+    assert!(page.names().iter().all(|name| {
+        page.row(name).is_some_and(|row| row.came_to.len() == study.allocators.len())
+    }));
 }

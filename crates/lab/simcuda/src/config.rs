@@ -36,6 +36,8 @@ pub(crate) struct Config {
     pub(crate) engine_bytes: u64,
     /// Whether functions that were asked for and do not exist are named on stderr.
     pub(crate) debug: bool,
+    /// Whether NVML answers; else it says that it has no permission.
+    pub(crate) nvml: bool,
     /// Whether a device that is reset goes by a clock of its own from then on.
     pub(crate) own_clock: bool,
     /// How long a kernel runs, in nanoseconds.
@@ -62,6 +64,7 @@ impl Default for Config {
             driver_room_bytes: 0,
             engine_bytes: 0,
             debug: false,
+            nvml: true,
             own_clock: false,
             kernel_ns: 0,
             stats: None,
@@ -102,6 +105,7 @@ impl Config {
             "driver_room" => self.driver_room_bytes = bytes(key, value)?,
             "engine" => self.engine_bytes = bytes(key, value)?,
             "debug" => self.debug = boolean(key, value)?,
+            "nvml" => self.nvml = boolean(key, value)?,
             "own_clock" => self.own_clock = boolean(key, value)?,
             "kernel_us" => self.kernel_ns = nanoseconds(key, value)?,
             "stats" => self.stats = Some(value.to_owned()),
@@ -222,7 +226,7 @@ mod tests {
                     calls_take_time:true,real_time:true,\
                     seed:7,own_clock:true,alias_limit:8,launch_queue:10,\
                     maps_under_hold:false,maps_under_default_hold:false,\
-                    connections:8,profile:wsl2,harsh:true,\
+                    connections:8,profile:wsl2,harsh:true,nvml:false,\
                     launches_are_early:false,unproven_is_illegal:false,\
                     name:NVIDIA A10,multiprocessors:72,overcommit:true,\
                     named_devices:true,process_limit:1GiB,\
@@ -243,7 +247,7 @@ mod tests {
         assert_eq!((sim.total_bytes, sim.address_space_bytes), (3 << 29, 1 << 40));
         assert!(!sim.has_virtual_memory && !sim.has_async_malloc && !sim.is_shareable);
         assert_eq!(sim.shared.as_deref(), Some(Path::new("gpu")));
-        assert!(sim.oracle && sim.calls_take_time && sim.is_real_time);
+        assert!(sim.oracle && sim.calls_take_time && sim.is_real_time && !config.nvml);
         assert_eq!((sim.event_latency_ns, sim.event_jitter_ns), (3000, 4000));
         assert_eq!((sim.clock_jitter_ns, sim.check_kernel_ns), (5000, 6000));
         assert_eq!((sim.seed, sim.mapping_limit), (7, 9));

@@ -26,6 +26,12 @@ extern "C" fn simcuda_place_count() -> i32 {
     process::place_count() as i32
 }
 
+/// Whether NVML answers about a device.
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_place_is_told(place: i32) -> i32 {
+    known(place).is_some_and(|place| config_at(place, |config| config.nvml)).into()
+}
+
 /// An attribute as `cuDeviceGetAttribute` numbers them; 0 if there is none, or no such device.
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_place_attribute(place: i32, number: i32) -> i32 {

@@ -292,6 +292,7 @@ unsafe extern "C" {
     pub fn simcuda_count(name: *const c_char) -> c_int;
     pub fn simcuda_launch(ordinal: c_int, stream: Stream, ns: u64) -> c_int;
     pub fn simcuda_place_count() -> c_int;
+    pub fn simcuda_place_is_told(place: c_int) -> c_int;
     pub fn simcuda_place_attribute(place: c_int, number: c_int) -> c_int;
     pub fn simcuda_place_bytes(place: c_int) -> u64;
     pub fn simcuda_place_used_bytes(place: c_int) -> u64;

@@ -14,6 +14,7 @@ pub(super) const SUCCESS: Return = 0;
 const UNINITIALIZED: Return = 1;
 pub(super) const INVALID_ARGUMENT: Return = 2;
 pub(super) const NOT_SUPPORTED: Return = 3;
+const NO_PERMISSION: Return = 4;
 pub(super) const NOT_FOUND: Return = 6;
 pub(super) const INSUFFICIENT_SIZE: Return = 7;
 const DRIVER_NOT_LOADED: Return = 9;
@@ -35,7 +36,10 @@ impl Device {
     pub(super) fn place(self) -> Result<c_int, Return> {
         let count = count()?;
         let place = self.0.addr().checked_sub(1).and_then(|at| c_int::try_from(at).ok());
-        place.filter(|place| *place < count).ok_or(INVALID_ARGUMENT)
+        let place = place.filter(|place| *place < count).ok_or(INVALID_ARGUMENT)?;
+        // SAFETY: takes no pointers.
+        let is_told = unsafe { driver::simcuda_place_is_told(place) } != 0;
+        is_told.then_some(place).ok_or(NO_PERMISSION)
     }
 }
 
@@ -79,6 +83,7 @@ pub extern "C" fn nvmlErrorString(result: Return) -> *const c_char {
         UNINITIALIZED => c"Uninitialized",
         INVALID_ARGUMENT => c"Invalid Argument",
         NOT_SUPPORTED => c"Not Supported",
+        NO_PERMISSION => c"Insufficient Permissions",
         NOT_FOUND => c"Not Found",
         INSUFFICIENT_SIZE => c"Insufficient Size",
         DRIVER_NOT_LOADED => c"Driver Not Loaded",

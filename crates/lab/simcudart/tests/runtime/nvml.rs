@@ -10,6 +10,29 @@ use crate::library::Runtime;
 /// Set in a process of the test's own.
 const OWN: &str = "DRYSTONE_NVML_TEST";
 
+#[test]
+fn where_nvml_is_forbidden_it_starts_and_tells_of_no_device() {
+    let Some(nvml) = Runtime::open("libnvidia-ml.so.1") else { return };
+    let name = "nvml::where_nvml_is_forbidden_it_starts_and_tells_of_no_device";
+    if env::var_os(OWN).is_some() {
+        assert_eq!(nvml.call(c"nvmlInit_v2"), 0);
+        let find: extern "C" fn(c_uint, *mut *mut c_void) -> c_int =
+            nvml.function(c"nvmlDeviceGetHandleByIndex_v2");
+        let memory_of: extern "C" fn(*mut c_void, *mut [c_ulonglong; 3]) -> c_int =
+            nvml.function(c"nvmlDeviceGetMemoryInfo");
+        let (mut device, mut memory) = (ptr::null_mut(), [0; 3]);
+        let found = find(0, &raw mut device);
+        // NVML_ERROR_NO_PERMISSION, by whichever call needs the device.
+        assert_eq!(if found == 0 { memory_of(device, &raw mut memory) } else { found }, 4);
+        return;
+    }
+    let mut own = Command::new(env::current_exe().unwrap());
+    own.args(["--exact", "--test-threads=1", name]);
+    own.env(OWN, "1").env("SIMCUDA_CONF", "memory:8GiB,nvml:false");
+    let output = own.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
 /// Asks NVML, then starts CUDA in a forked child. Returns devices as NVML counts them, and what
 /// `cuInit` said in the child.
 fn ask_and_fork(nvml: &Runtime) -> (c_uint, c_int) {
