@@ -1,5 +1,5 @@
-//! Public reports under each allocator: `cargo xtask bugs`, of memory held and requests refused, and
-//! `cargo xtask matrix`, of what breaks with mapped memory.
+//! Public reports under each allocator: `cargo xtask bugs`, of memory held and requests refused,
+//! and `cargo xtask matrix`, of what breaks with mapped memory.
 //!
 //! Lives here: the allocators, and the runs of a folder's programs, each in a process of its own on
 //! the device that its comment names. A page holds what each came to, and is the only place that

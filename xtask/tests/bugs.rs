@@ -10,8 +10,6 @@ use std::fs;
 
 use common::{files, report, root, rust_files};
 
-/// The section of Drystone's own bugs, whose entries have no numbers.
-const OWN: &str = "## Bugs of Drystone's own, found by review";
 /// What takes the rule away that a call with a handle that is gone ends the process, and who may:
 /// tests of the device and of `libcuda` themselves, and those that pass such handles on purpose.
 const FORGIVING: [&str; 3] = ["stale_handles_end", "Harsh::NONE", "harsh:false"];
@@ -70,29 +68,6 @@ fn is_a_test(files: &BTreeMap<String, String>, name: &str) -> bool {
         true => text.contains(&python),
         false => rust.iter().any(|form| text.contains(form)),
     })
-}
-
-#[test]
-fn bugs_of_our_own_name_tests_that_exist() {
-    let document = fs::read_to_string(root().join("docs/evidence/bugs.md")).unwrap();
-    let (_, section) = document.split_once(OWN).unwrap();
-    let section = section.split("\n## ").next().unwrap();
-    let files = files(&["rs", "py"]);
-    let mut findings = Vec::new();
-    let mut count = 0;
-    for entry in section.split("\n- ").skip(1) {
-        let entry = entry.split("\n\n").next().unwrap();
-        let (about, tests) = entry.split_once("Test").unwrap_or((entry, ""));
-        let names: Vec<&str> = tests.split('`').skip(1).step_by(2).collect();
-        if names.is_empty() {
-            findings.push(format!("no test is named: {about}"));
-        }
-        let missing = names.iter().filter(|name| !is_a_test(&files, name));
-        findings.extend(missing.map(|name| format!("no test {name}: {about}")));
-        count += 1;
-    }
-    assert!(count >= 40, "found {count} entries only");
-    report("bugs of our own", findings);
 }
 
 #[test]

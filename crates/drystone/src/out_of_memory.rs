@@ -4,6 +4,8 @@
 //! figures of the error alone; of several parts of unused memory that are enough together only, the
 //! largest. What no figure explains is memory in use.
 
+mod stays;
+
 use std::fmt;
 
 use drystone_core::PoolId;
@@ -12,6 +14,8 @@ use drystone_driver::{Call, DriverError};
 use crate::decimal::Hundredths;
 use crate::neighbours::Neighbour;
 use crate::tag::TagStats;
+
+pub use stays::Stays;
 
 /// How many tags are told by name.
 const TAGS_MAX: usize = 6;
@@ -71,44 +75,6 @@ pub struct OutOfMemory {
     /// The driver's refusal; `None` if the limit refused, or if the driver was not even asked: the
     /// device has less free than it takes.
     pub refusal: Option<DriverError>,
-}
-
-/// Why live memory was not moved together for a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Stays {
-    /// Streams may use it that the allocator was not told of.
-    UnknownStreams,
-    /// Another device was let in, whose streams may use it.
-    Peers,
-    /// A stream did not come to a stop in time, or streams were left alone since one did not.
-    BusyStreams,
-    /// The device cannot hold streams while it maps memory.
-    Device,
-    /// Another capture was under way.
-    Capture,
-    /// The backend has plain memory, or leaves it to the driver.
-    Plain,
-    /// The options say that memory stays where it was created.
-    Off,
-}
-
-impl Stays {
-    /// The same in words, as the end of a sentence.
-    pub const fn why(self) -> &'static str {
-        match self {
-            Stays::UnknownStreams => {
-                "streams may use it that Drystone does not know: start the program preloaded, or \
-                 say that all streams are known"
-            }
-            Stays::Peers => "other devices may use it",
-            Stays::BusyStreams => "a stream was at work for more than 2 ms",
-            Stays::Device => "this device cannot hold streams while memory is mapped",
-            Stays::Capture => "a graph is being captured",
-            Stays::Plain => "it is not mapped memory",
-            Stays::Off => "remap:off keeps memory at the addresses that it was created for",
-        }
-    }
 }
 
 /// What stood in the way of a request, first of all. All figures in bytes.

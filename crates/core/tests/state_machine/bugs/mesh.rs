@@ -101,7 +101,7 @@ fn i16_pinned_memory_and_what_others_have_share_no_granule() {
             if is_pinned {
                 world.pin(block);
             } else {
-                world.heap.share(block).unwrap();
+                world.heap.share(block..block + HALF).unwrap();
             }
         }
         assert!(!world.compact(Some(GRANULE), Fate::Complete));
