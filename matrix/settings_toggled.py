@@ -1,5 +1,5 @@
-"""A program turns expandable segments off and on around a sleep, as vLLM does since 0.20, and has
-both variables set. Passes if each change goes on, and nothing is refused or moved.
+"""A program turns expandable segments off and on around a sleep, as vLLM does since 0.20.
+Passes if each change goes on, and nothing is refused or moved.
 https://github.com/vllm-project/vllm/pull/41268
 
 Device: memory:4GiB,oracle:true
