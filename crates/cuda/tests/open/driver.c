@@ -28,7 +28,11 @@ int cuGetErrorName(int error, const char **name) {
 int cuDeviceGetCount(int *count) { *count = DEVICES; return 0; }
 int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return 0; }
 /* Promises everything. */
-int cuDeviceGetAttribute(int *value) { *value = 1; return 0; }
+int cuDeviceGetAttribute(int *value, int attribute) {
+    enum { INTEGRATED = 18 };
+    *value = attribute != INTEGRATED;
+    return 0;
+}
 int cuDeviceTotalMem_v2(size_t *bytes) { *bytes = 1 << 30; return 0; }
 int cuDevicePrimaryCtxRetain(void **made) { *made = &context; return RETAIN_RESULT; }
 int cuCtxGetCurrent(void **current) { *current = NULL; return 0; }

@@ -166,7 +166,7 @@ fn b35_a_driver_that_refuses_names_call_error_and_number() {
 fn b35_what_a_driver_has_no_functions_for_is_not_offered() {
     let said = with_driver(&[]);
     assert_says(&said, "has_virtual_memory: false, has_async_malloc: false");
-    assert_says(&said, "has_gpu_direct_rdma: false, shareable_handle: None");
+    assert_says(&said, "has_gpu_direct_rdma: false, is_integrated: false, shareable_handle: None");
     let refused = "failed: not supported by this device";
     assert_says(&said, &format!("cuMemAddressReserve {refused} (2097152 bytes)"));
     assert_says(&said, &format!("cuMemPoolCreate {refused}"));
@@ -186,6 +186,6 @@ fn what_a_driver_promises_and_refuses_is_not_offered() {
     for flags in [&["-DVIRTUAL_MEMORY"][..], &["-DVIRTUAL_MEMORY", "-DWSL"]] {
         let said = with_driver(flags);
         assert_says(&said, "has_virtual_memory: true, has_async_malloc: false");
-        assert_says(&said, "has_gpu_direct_rdma: false, shareable_handle: PosixFd");
+        assert_says(&said, "is_integrated: false, shareable_handle: PosixFd");
     }
 }
