@@ -30,7 +30,7 @@ pub(super) const SLOTS: usize = 64;
 /// How many milliseconds it is waited for others that join or leave: they take some microseconds.
 const ALONE_TRIES: usize = 100;
 /// How often a file is opened that another process removes at that moment.
-const OPENED_MAX: usize = 4;
+const OPENED_MAX: usize = 64;
 
 /// What is in the file.
 #[repr(C)]
