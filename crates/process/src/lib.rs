@@ -6,9 +6,8 @@
 //!
 //! Keeps: no lock is taken in a forked child (B56); no panic leaves a barrier (P5). Bottom first:
 //! `status` and `last_error` (how a call ends), `barrier` (what surrounds each), `state`, `record`,
-//! `pools`, `counted`, `registering`, `neighbours` (other processes), `pressure` (of the
-//! host), `created_streams`, `device`,
-//! `streams`, `registry` (devices by ordinal), `events` (the program's), `free` (what is wrong with
+//! `pools`, `counted`, `registering`, `thread` (of our own), `neighbours` (other processes),
+//! `pressure` (of the host), `created_streams`, `device`, `streams`, `registry` (devices by ordinal), `events` (the program's), `free` (what is wrong with
 //! a free), `report`.
 
 pub mod barrier;
@@ -28,5 +27,6 @@ pub mod report;
 mod state;
 pub mod status;
 pub mod streams;
+mod thread;
 
 pub use state::{check, takes_frees};

@@ -17,7 +17,7 @@ use drystone::driver::{DriverError, ErrorCode};
 use drystone::{Allocator, Effort};
 
 use crate::barrier::barrier;
-use crate::state;
+use crate::{state, thread};
 
 /// How often the host is looked at: a reader of files, or a program's weights, takes some GiB in a
 /// second.
@@ -34,24 +34,9 @@ const TRIGGER: &[u8] = b"some 100000 2000000\0";
 /// Starts to give an allocator's unused memory to the host, which is left so much.
 pub(crate) fn serve(allocator: Allocator, floor_bytes: u64) {
     let giver = Box::new(Giver { allocator, floor_bytes });
-    // SAFETY: a plain C struct; filled below.
-    let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
-    let mut before = all;
-    // SAFETY: fills the set.
-    unsafe { libc::sigfillset(&raw mut all) };
-    // The program's signals are for its own threads; a new thread has its maker's mask.
-    // SAFETY: reads one set, writes the other.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) };
-    let mut thread: libc::pthread_t = 0;
     let given = Box::into_raw(giver).cast::<c_void>();
     // SAFETY: the thread gets what it casts back.
-    let status = unsafe { libc::pthread_create(&raw mut thread, ptr::null(), run, given) };
-    // SAFETY: the mask of before.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
-    if status == 0 {
-        // SAFETY: just begun, and nobody waits for its end.
-        unsafe { libc::pthread_detach(thread) };
-    } else {
+    if !unsafe { thread::start(run, given) } {
         // SAFETY: nobody has it. Growth leaves the host its floor all the same.
         drop(unsafe { Box::from_raw(given.cast::<Giver>()) });
     }

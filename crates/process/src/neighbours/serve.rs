@@ -13,7 +13,7 @@ use super::board::{Board, SLOTS};
 use super::wish::{Stage, Wish};
 use super::{Table, futex};
 use crate::barrier::barrier;
-use crate::state;
+use crate::{state, thread};
 
 /// Into how many parts the time is cut after which memory is idle.
 const IDLE_PARTS: u32 = 4;
@@ -25,25 +25,10 @@ impl Table {
         if self.has_thread.swap(true, Ordering::Relaxed) {
             return;
         }
-        // SAFETY: a plain C struct; filled below.
-        let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
-        let mut before = all;
-        // SAFETY: fills the set.
-        unsafe { libc::sigfillset(&raw mut all) };
-        // The program's signals are for its own threads; a new thread has its maker's mask.
-        // SAFETY: reads one set, writes the other.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) };
-        let mut thread: libc::pthread_t = 0;
         // The table lives as long as the process.
         let given = ptr::from_ref(self).cast_mut().cast::<c_void>();
-        // SAFETY: the thread gets what it casts back.
-        let status = unsafe { libc::pthread_create(&raw mut thread, ptr::null(), run, given) };
-        // SAFETY: the mask of before.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
-        if status == 0 {
-            // SAFETY: just begun, and nobody waits for its end.
-            unsafe { libc::pthread_detach(thread) };
-        }
+        // SAFETY: the thread gets what it casts back. Without one nobody is served.
+        let _ = unsafe { thread::start(run, given) };
     }
 
     /// Serves as long as the process lives.
