@@ -7,7 +7,8 @@
 //! Keeps: no lock is taken in a forked child (B56); no panic leaves a barrier (P5). Bottom first:
 //! `status` and `last_error` (how a call ends), `barrier` (what surrounds each), `state`, `record`,
 //! `pools`, `counted`, `registering`, `thread` (of our own), `neighbours` (other processes),
-//! `pressure` (of the host), `created_streams`, `device`, `streams`, `registry` (devices by ordinal), `events` (the program's), `free` (what is wrong with
+//! `pressure` (of the host), `created_streams`, `device`, `streams`, `registry` (devices by
+//! ordinal), `events` (the program's), `free` (what is wrong with
 //! a free), `report`.
 
 pub mod barrier;
