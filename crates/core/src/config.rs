@@ -18,8 +18,8 @@ pub struct Config {
     pub cross_stream: CrossStream,
     /// Whether free granules are remapped.
     pub remaps: bool,
-    /// How many times a handle must fit into what is left, without room to spare:
-    /// [`SPARE_SHARE`](crate::SPARE_SHARE) but in tests.
+    /// How many times a handle must fit into what is left where memory moves, or without room to
+    /// spare: [`SPARE_SHARE`](crate::SPARE_SHARE) but in tests.
     pub left_per_handle: u64,
     /// What memory is worth.
     pub prefer: Prefer,

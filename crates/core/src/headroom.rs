@@ -169,7 +169,8 @@ impl Headroom {
 
     // In what pieces.
 
-    /// How many granules new handles for a request get at most.
+    /// How many granules new handles for a request get at most. Where memory is scarce, one: the
+    /// next size may be refused.
     pub(crate) fn handle_granules(
         &self,
         stats: &Counters,
@@ -177,13 +178,24 @@ impl Headroom {
         asked_bytes: u64,
         is_roomy: bool,
     ) -> u16 {
-        let Config { granule_bytes, left_per_handle: share, prefer, moves, .. } = self.config;
-        let (left, most) = (self.left_bytes(stats), self.most_bytes());
-        if is_roomy && !self.lacks_memory {
-            return policy::roomy_handle_granules(class, asked_bytes, left, most, granule_bytes);
+        if self.lacks_memory {
+            return 1;
         }
-        let is_scarce = self.lacks_memory;
-        policy::handle_granules(class, prefer, moves, is_scarce, left, share, granule_bytes)
+        let Config { granule_bytes, prefer, moves, left_per_handle, .. } = self.config;
+        let is_staying = is_roomy && !moves;
+        let share = if is_staying { policy::LEFT_PER_STAYING_HANDLE } else { left_per_handle };
+        let left_bytes = self.left_bytes(stats);
+        let held_bytes = self.most_bytes().saturating_sub(left_bytes);
+        let share_bytes = left_bytes / share.max(1);
+        policy::handle_granules(
+            class,
+            prefer,
+            moves,
+            asked_bytes,
+            held_bytes,
+            share_bytes,
+            granule_bytes,
+        )
     }
 
     /// Bytes of addresses to reserve for so many; `None` beyond the range of sizes.

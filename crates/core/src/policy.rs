@@ -83,8 +83,8 @@ pub(crate) const fn is_roomy(prefer: Prefer, bytes: u64, left_bytes: u64, own_by
     left_bytes.saturating_sub(spare_bytes) >= bytes
 }
 
-/// The last so-manieth part of what a heap may hold is not room to spare, and without room to spare
-/// a handle takes no more than that part of what is left: the last ones are single granules.
+/// The last so-manieth part of what a heap may hold is not room to spare, and a handle takes no more
+/// than that part of what is left: the last ones are single granules.
 pub const SPARE_SHARE: u64 = 16;
 
 /// With room to spare all remaps together take at most this part of the driver time that all growth
@@ -200,9 +200,9 @@ pub(crate) const fn plain_segment_bytes(
 /// take, 16 MiB no less than 37 % of that of eight.
 pub(crate) const HANDLE_MAX_BYTES: u64 = 8 * MIB;
 
-/// The most bytes of a handle with room to spare: by published costs creating more at once saves
-/// less than a hundredth.
-pub(crate) const ROOMY_HANDLE_MAX_BYTES: u64 = 256 * MIB;
+/// The most bytes of a handle where memory is not preferred: by published costs creating more at
+/// once saves less than a hundredth, and what is live in a larger one finds no room to move to.
+const LARGE_HANDLE_MAX_BYTES: u64 = 128 * MIB;
 
 /// With room to spare no request is too small for handles of so many bytes, which the next ones
 /// share: the power of two after the 20 MiB that PyTorch's expandable segments create at once.
@@ -215,39 +215,6 @@ const SHARED_HANDLE_LEAST_BYTES: u64 = 16 * MIB;
 /// Which of the two it is for a heap that holds so much: about an eighth.
 fn shared_handle_bytes(held_bytes: u64) -> u64 {
     (held_bytes / 8).clamp(SHARED_HANDLE_LEAST_BYTES, SHARED_HANDLE_BYTES)
-}
-
-/// How many times a handle fits into what is left, with room to spare. What is created early in
-/// large handles is what the last per cent lacks: `docs/evidence/measurements.md` has the table of
-/// shares.
-const LEFT_PER_HANDLE: u64 = 128;
-
-/// While this share of what a heap may hold is left, no handle is made smaller than
-/// [`HANDLE_MAX_BYTES`]: on small devices, of which a handle would get next to nothing.
-const PLENTY_SHARE: u64 = 4;
-
-/// How many of these least handles fit into what is left at least.
-const LEFT_PER_LEAST_HANDLE: u64 = 32;
-
-/// How many granules new handles for a request get at most with room to spare: a power of two. Of
-/// `own_bytes`, what this heap may hold at most, so many are left.
-pub(crate) fn roomy_handle_granules(
-    class: SizeClass,
-    asked_bytes: u64,
-    left_bytes: u64,
-    own_bytes: u64,
-    granule_bytes: u64,
-) -> u16 {
-    if class == SizeClass::Small {
-        return 1;
-    }
-    let shared = shared_handle_bytes(own_bytes.saturating_sub(left_bytes));
-    let asked = asked_bytes.clamp(shared, ROOMY_HANDLE_MAX_BYTES);
-    let most = (asked / granule_bytes).max(1);
-    let is_plenty = left_bytes >= own_bytes / PLENTY_SHARE;
-    let least_bytes = HANDLE_MAX_BYTES.min(left_bytes / LEFT_PER_LEAST_HANDLE);
-    let least = if is_plenty { (least_bytes / granule_bytes).clamp(1, most) } else { 1 };
-    1 << (left_bytes / LEFT_PER_HANDLE / granule_bytes).clamp(least, most).ilog2()
 }
 
 /// In what unit the memory of a heap that holds so much grows for a request, with handles of so
@@ -280,28 +247,33 @@ pub(crate) const fn last_handle_beyond_bytes(is_roomy: bool) -> u64 {
 /// the live part of one takes. Where live memory leaves nothing to be moved, it serves requests.
 pub(crate) const ROOM_FOR_MOVES_BYTES: u64 = SHARED_HANDLE_BYTES;
 
-/// How many granules new handles get without room to spare where so much is left: a power of two.
-/// Small blocks would hold large handles up, and so would all blocks where memory is preferred and
-/// nothing moves. Where memory is scarce the next size may be refused.
+/// How many times a handle fits into what is left with room to spare, where live memory does not
+/// move: what is created early in large handles is then what the last per cent lacks.
+/// `docs/evidence/measurements.md` has the table of shares.
+pub(crate) const LEFT_PER_STAYING_HANDLE: u64 = 128;
+
+/// How many granules new handles for a request get in a heap that holds so much:
+/// a power of two that takes no more than a share of what is left. Small blocks would hold large
+/// handles up, and so would all blocks where memory is preferred and nothing moves.
 pub(crate) fn handle_granules(
     class: SizeClass,
     prefer: Prefer,
     moves: bool,
-    is_scarce: bool,
-    left_bytes: u64,
-    left_per_handle: u64,
+    asked_bytes: u64,
+    held_bytes: u64,
+    share_bytes: u64,
     granule_bytes: u64,
 ) -> u16 {
-    let is_held_up = class == SizeClass::Small || (prefer == Prefer::Memory && !moves);
-    if is_held_up || is_scarce {
+    if class == SizeClass::Small || (prefer == Prefer::Memory && !moves) {
         return 1;
     }
     let most_bytes = match prefer {
         Prefer::Memory => HANDLE_MAX_BYTES,
-        Prefer::Balanced | Prefer::Speed => ROOMY_HANDLE_MAX_BYTES,
+        Prefer::Balanced | Prefer::Speed => {
+            asked_bytes.clamp(shared_handle_bytes(held_bytes), LARGE_HANDLE_MAX_BYTES)
+        }
     };
-    let bytes = most_bytes.min(left_bytes / left_per_handle.max(1));
-    1 << (bytes / granule_bytes).max(1).ilog2()
+    1 << (most_bytes.min(share_bytes) / granule_bytes).max(1).ilog2()
 }
 
 /// Room for so many donors of a remap from the start: few requests find more.
@@ -386,28 +358,6 @@ mod tests {
     }
 
     #[test]
-    fn handles_shrink_by_powers_of_two_with_what_is_left() {
-        let of = |class, prefer, is_scarce, left_bytes, granule_bytes| {
-            handle_granules(class, prefer, true, is_scarce, left_bytes, SPARE_SHARE, granule_bytes)
-        };
-        let large = |prefer, left, granule| of(SizeClass::Large, prefer, false, left, granule);
-        for (left, granules) in [(0, 1), (63, 1), (64, 2), (127, 2), (128, 4), (1 << 20, 4)] {
-            assert_eq!(large(Prefer::Memory, left * MIB, 2 * MIB), granules, "{left}");
-        }
-        for (left, granules) in [(0, 1), (63, 1), (64, 2), (1 << 10, 32), (1 << 20, 128)] {
-            assert_eq!(large(Prefer::Balanced, left * MIB, 2 * MIB), granules, "{left}");
-        }
-        let of_memory = |granule| large(Prefer::Memory, u64::MAX, granule);
-        assert_eq!((of_memory(4 * MIB), of_memory(64 * MIB)), (2, 1));
-        let most = |class, is_scarce| of(class, Prefer::Memory, is_scarce, u64::MAX, 2 * MIB);
-        assert_eq!((most(SizeClass::Small, false), most(SizeClass::Large, true)), (1, 1));
-        let still = |prefer| {
-            handle_granules(SizeClass::Large, prefer, false, false, 1 << 40, SPARE_SHARE, 2 * MIB)
-        };
-        assert_eq!((still(Prefer::Memory), still(Prefer::Balanced)), (1, 128));
-    }
-
-    #[test]
     fn room_to_spare_ends_before_the_memory_does() {
         let roomy = |prefer, bytes, left_bytes| is_roomy(prefer, bytes, left_bytes, 160 * MIB);
         assert!(roomy(Prefer::Balanced, 10 * MIB, 20 * MIB));
@@ -431,29 +381,38 @@ mod tests {
     }
 
     #[test]
-    fn handles_follow_what_is_asked_and_what_is_left() {
+    fn handles_follow_what_is_asked_and_their_share() {
         const GIB: u64 = 1 << 30;
-        let handle = |asked, left| {
-            let granules = roomy_handle_granules(SizeClass::Large, asked, left, 80 * GIB, 2 * MIB);
-            u64::from(granules) * 2 * MIB
+        let of = |class, prefer, moves, asked, held, share, granule| {
+            u64::from(handle_granules(class, prefer, moves, asked, held, share, granule)) * granule
         };
-        // Of an empty device of 80 GiB, of half a GiB, and of next to nothing.
-        assert_eq!(handle(3 * MIB, 80 * GIB), 16 * MIB);
-        assert_eq!(handle(3 * MIB, 80 * GIB - 256 * MIB), 32 * MIB);
-        assert_eq!(handle(100 * MIB, 80 * GIB), 64 * MIB);
-        assert_eq!(handle(64 * GIB, 80 * GIB), 256 * MIB);
-        assert_eq!((handle(GIB, GIB / 2), handle(GIB, 0)), (4 * MIB, 2 * MIB));
-        let of_a_gib = |class, left, granule| roomy_handle_granules(class, MIB, left, GIB, granule);
-        assert_eq!(of_a_gib(SizeClass::Small, GIB, 2 * MIB), 1);
-        // A quarter is left, or less than that.
-        assert_eq!(of_a_gib(SizeClass::Large, GIB / 4, 2 * MIB), 4);
-        assert_eq!(of_a_gib(SizeClass::Large, GIB / 4 - 1, 2 * MIB), 1);
-        assert_eq!(of_a_gib(SizeClass::Large, GIB / 4, 32 * MIB), 1);
-        assert_eq!(roomy_handle_granules(SizeClass::Large, MIB, 64 * MIB, 64 * MIB, 2 * MIB), 1);
+        let handle = |asked, held, share| {
+            of(SizeClass::Large, Prefer::Balanced, true, asked, held, share, 2 * MIB)
+        };
+        assert_eq!(handle(3 * MIB, 0, GIB), 16 * MIB);
+        assert_eq!(handle(3 * MIB, 256 * MIB, GIB), 32 * MIB);
+        assert_eq!(handle(100 * MIB, 0, GIB), 64 * MIB);
+        assert_eq!(handle(64 * GIB, 0, GIB), 128 * MIB);
+        for (share, bytes) in [(0, 2), (3, 2), (4, 4), (7, 4), (8, 8), (63, 32), (64, 64)] {
+            assert_eq!(handle(GIB, 0, share * MIB), bytes * MIB, "{share}");
+        }
+        let large = |prefer, moves, granule| {
+            of(SizeClass::Large, prefer, moves, 64 * GIB, 0, GIB, granule) / MIB
+        };
+        assert_eq!(large(Prefer::Memory, true, 2 * MIB), 8);
+        assert_eq!(large(Prefer::Memory, true, 64 * MIB), 64);
+        assert_eq!(large(Prefer::Memory, false, 2 * MIB), 2);
+        assert_eq!(large(Prefer::Balanced, false, 2 * MIB), 128);
+        assert_eq!(of(SizeClass::Small, Prefer::Speed, true, GIB, 0, GIB, 2 * MIB), 2 * MIB);
+    }
+
+    #[test]
+    fn memory_grows_in_units_of_what_is_shared_and_of_what_is_asked() {
+        const GIB: u64 = 1 << 30;
         assert_eq!(growth_unit(3 * MIB, 32 * MIB, 128 * MIB), 16 * MIB);
         assert_eq!(growth_unit(3 * MIB, 32 * MIB, 256 * MIB), 32 * MIB);
-        assert_eq!(growth_unit(GIB, 256 * MIB, 0), 32 * MIB);
-        assert_eq!(growth_unit(4 * GIB, 256 * MIB, 0), 128 * MIB);
+        assert_eq!(growth_unit(GIB, 128 * MIB, 0), 32 * MIB);
+        assert_eq!(growth_unit(4 * GIB, 128 * MIB, 0), 128 * MIB);
         assert_eq!(growth_unit(100 * MIB, 2 * MIB, 0), 2 * MIB);
     }
 }
