@@ -181,12 +181,7 @@ impl Streams {
     }
 
     /// Where the run of free blocks with complete last uses that starts at this block ends; the
-    /// block's own address if it is none.
-    pub(crate) fn complete_run_end(&self, space: &Space, index: BlockIndex) -> u64 {
-        self.unused_run_end(space, index, None)
-    }
-
-    /// The same of blocks that have been free since some points.
+    /// block's own address if it is none. Of those that have been free since some points.
     pub(crate) fn unused_run_end(
         &self,
         space: &Space,
@@ -215,7 +210,7 @@ impl Streams {
     /// Joins a free block with those after it that are free on other streams, as far as their last
     /// uses are complete: together they may hold whole handles.
     pub(crate) fn join_complete(&self, space: &mut Space, index: BlockIndex) {
-        let end = self.complete_run_end(space, index);
+        let end = self.unused_run_end(space, index, None);
         while space.blocks[index].end() < end {
             let blocks = &space.blocks;
             let next = blocks[index].next;

@@ -4,9 +4,9 @@
 //! granules that are free come first, as a remap, and only what is missing is created. Reserved
 //! bytes plus those under way never pass the limit (one step: B19).
 
-use super::gather::{Gather, Whose};
+use super::gather::Gather;
 use super::search::Stale;
-use super::trim::Trim;
+use super::trim::{Trim, Whose};
 use super::{Heap, Outcome};
 use crate::counters::Counters;
 use crate::error::RequestError;

@@ -224,10 +224,7 @@ impl Search<'_> {
             return Donors::default();
         }
         let mut found = Found { donors: Vec::with_capacity(policy::DONORS), ..Found::default() };
-        let lists = || {
-            let lists = self.space.lists().iter();
-            lists.filter(|list| list.kind == SegmentKind::Mapped && self.pools.is_open(list))
-        };
+        let lists = || self.pools.open_mapped(self.space);
         let own = lists().filter(|list| list.stream == self.user);
         let others = lists().filter(|list| list.stream != self.user && !is_own_only);
         for list in own.chain(others) {

@@ -8,6 +8,7 @@ use super::PageTable;
 use super::donors::Donors;
 use super::run::{self, MappedRun, Target};
 use super::span::Span;
+use crate::size::push_range;
 
 /// What the first pages of a window lead to, as many as a request takes.
 #[derive(Debug, Default)]
@@ -86,10 +87,7 @@ impl WindowFit {
         for run in &self.runs {
             let end = start + run.pages as u64 * granule_bytes;
             if run.to == Target::Stale {
-                match stale.last_mut() {
-                    Some(last) if last.end == start => last.end = end,
-                    _ => stale.push(start..end),
-                }
+                push_range(&mut stale, start..end);
             }
             start = end;
         }
@@ -212,11 +210,7 @@ impl Span<'_> {
     pub(crate) fn stale(&self, fit: &WindowFit) -> Vec<Range<u64>> {
         let mut whole: Vec<Range<u64>> = Vec::new();
         for range in fit.stale(self.addresses.start, self.table.granule_bytes) {
-            let range = self.table.span(self.segment, range).handles_around();
-            match whole.last_mut() {
-                Some(last) if last.end >= range.start => last.end = last.end.max(range.end),
-                _ => whole.push(range),
-            }
+            push_range(&mut whole, self.table.span(self.segment, range).handles_around());
         }
         whole
     }
