@@ -31,25 +31,6 @@ impl Streams {
         Some(Plan { steps: vec![Step::Record { fence }], intent: Intent::Mark { fence } })
     }
 
-    /// Plans a fence that will tell whether the last use of a block is over; `None` if one is
-    /// recorded, or none can be. It is for a request on the stream `user`.
-    pub(crate) fn plan_fence(
-        &mut self,
-        space: &Space,
-        index: BlockIndex,
-        user: StreamIx,
-    ) -> Option<Plan> {
-        let free_after = space.blocks[index].free_after;
-        let (stream, user) = (self.id_at(space.list_of(index).stream), self.id_at(user));
-        let state = self.at_mut(stream.index);
-        if state.is_retired || state.is_passing || free_after <= state.recorded {
-            return None;
-        }
-        let fence = Fence { stream, point: state.issue() };
-        let intent = Intent::Order { user, fences: Vec::new() };
-        Some(Plan { steps: vec![Step::Record { fence }], intent })
-    }
-
     /// Plans for a stream to wait for the last uses of blocks of others. Where it may not, only the
     /// fences are recorded that will tell when they have passed. `None` if there is nothing to do.
     pub(crate) fn plan_wait(
