@@ -31,25 +31,6 @@ impl Streams {
         Some(Plan { steps: vec![Step::Record { fence }], intent: Intent::Mark { fence } })
     }
 
-    /// Plans a fence that will tell whether the last use of a block is over; `None` if one is
-    /// recorded, or none can be. It is for a request on the stream `user`.
-    pub(crate) fn plan_fence(
-        &mut self,
-        space: &Space,
-        index: BlockIndex,
-        user: StreamIx,
-    ) -> Option<Plan> {
-        let free_after = space.blocks[index].free_after;
-        let (stream, user) = (self.id_at(space.list_of(index).stream), self.id_at(user));
-        let state = self.at_mut(stream.index);
-        if state.is_retired || state.is_passing || free_after <= state.recorded {
-            return None;
-        }
-        let fence = Fence { stream, point: state.issue() };
-        let intent = Intent::Order { user, fences: Vec::new() };
-        Some(Plan { steps: vec![Step::Record { fence }], intent })
-    }
-
     /// Plans for a stream to wait for the last uses of blocks of others. Where it may not, only the
     /// fences are recorded that will tell when they have passed. `None` if there is nothing to do.
     pub(crate) fn plan_wait(
@@ -181,12 +162,7 @@ impl Streams {
     }
 
     /// Where the run of free blocks with complete last uses that starts at this block ends; the
-    /// block's own address if it is none.
-    pub(crate) fn complete_run_end(&self, space: &Space, index: BlockIndex) -> u64 {
-        self.unused_run_end(space, index, None)
-    }
-
-    /// The same of blocks that have been free since some points.
+    /// block's own address if it is none. Of those that have been free since some points.
     pub(crate) fn unused_run_end(
         &self,
         space: &Space,
@@ -215,7 +191,7 @@ impl Streams {
     /// Joins a free block with those after it that are free on other streams, as far as their last
     /// uses are complete: together they may hold whole handles.
     pub(crate) fn join_complete(&self, space: &mut Space, index: BlockIndex) {
-        let end = self.complete_run_end(space, index);
+        let end = self.unused_run_end(space, index, None);
         while space.blocks[index].end() < end {
             let blocks = &space.blocks;
             let next = blocks[index].next;

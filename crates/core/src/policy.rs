@@ -279,12 +279,6 @@ pub(crate) fn handle_granules(
 /// Room for so many donors of a remap from the start: few requests find more.
 pub(crate) const DONORS: usize = 32;
 
-/// A window is unmapped in part before its use if that takes so many times fewer driver calls than
-/// a fresh one, with one mapping for each granule. At 1, requests that take turns at a window unmap
-/// it for each other forever; at 4, a program whose sizes never repeat maps half as many granules
-/// again.
-pub(crate) const WORTH_UNMAPPING: usize = 2;
-
 /// How many idle windows a remap of so many granules looks at: 256 granules of them, or 16 windows.
 /// Looking at more takes longer than the driver calls that it could save.
 pub(crate) fn windows_to_look_at(granules: usize) -> usize {
@@ -299,9 +293,6 @@ pub(crate) const fn is_good_enough(calls: usize, granules: usize) -> bool {
     calls <= granules / 32
 }
 
-/// How many idle windows that cannot be unmapped yet one look at the oldest passes over.
-pub(crate) const WINDOWS_TO_PASS_OVER: usize = 64;
-
 /// How many mappings may exist for so many granules.
 ///
 /// The driver fails at about 516,000 mappings in a context (published for an H100, driver 580.82),
@@ -311,14 +302,6 @@ pub(crate) fn mapping_budget(granules: usize) -> usize {
     const LEAST: usize = 4096;
     const MOST: usize = 400_000;
     (4 * granules).clamp(LEAST, MOST)
-}
-
-/// How many mappings to undo before so many are added to those of granules at home and beside it;
-/// 0 within the budget.
-pub(crate) fn mappings_over_budget(granules: usize, beside: usize, added: usize) -> usize {
-    let (budget, mappings) = (mapping_budget(granules), granules + beside + added);
-    // An eighth more than needed, so that it is not done again at once.
-    if mappings <= budget || added == 0 { 0 } else { mappings - budget + budget / 8 }
 }
 
 #[cfg(test)]

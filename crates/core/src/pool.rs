@@ -198,6 +198,15 @@ impl Pools<Pool> {
         list.pool == PoolId::DEFAULT.index || self.at(list.pool).is_open
     }
 
+    /// The lists of mapped memory that is open.
+    pub(crate) fn open_mapped<'a>(
+        &'a self,
+        space: &'a Space,
+    ) -> impl Iterator<Item = &'a FreeList> {
+        let lists = space.lists().iter();
+        lists.filter(|list| list.kind == SegmentKind::Mapped && self.is_open(list))
+    }
+
     /// Whether a list is of the pool of a block that grows.
     pub(crate) fn is_growing(&self, list: &FreeList) -> bool {
         self.at(list.pool).room_bytes > 0

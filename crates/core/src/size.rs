@@ -19,6 +19,14 @@ pub(crate) fn whole_units(start: u64, end: u64, unit: u64) -> Range<u64> {
     start.min(end)..end
 }
 
+/// Adds a range to others in order: to the last, if it begins where that ends or before.
+pub(crate) fn push_range<T: Ord + Copy>(ranges: &mut Vec<Range<T>>, range: Range<T>) {
+    match ranges.last_mut() {
+        Some(last) if last.end >= range.start => last.end = last.end.max(range.end),
+        _ => ranges.push(range),
+    }
+}
+
 const _: () = assert!(QUANTUM.is_power_of_two() && BYTES_MAX.is_multiple_of(QUANTUM));
 
 /// A size no block can have.

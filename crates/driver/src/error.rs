@@ -69,6 +69,20 @@ pub enum ErrorCode {
     Other(i32),
 }
 
+impl ErrorCode {
+    /// Whether no driver call can succeed any more, or none is made.
+    pub const fn is_final(self) -> bool {
+        matches!(
+            self,
+            ErrorCode::Deinitialized
+                | ErrorCode::NotInitialized
+                | ErrorCode::ContextLost
+                | ErrorCode::DeviceReset
+                | ErrorCode::Poisoned
+        )
+    }
+}
+
 /// A failed driver call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} failed: {code}{}", call.cuda_name(), Details(self))]

@@ -62,7 +62,7 @@ impl TrimError {
 
     /// Whether the device may work again later.
     pub const fn is_final(&self) -> bool {
-        is_final(self.error.code)
+        self.error.code.is_final()
     }
 }
 
@@ -83,16 +83,4 @@ pub struct PeerError {
     pub open_bytes: u64,
     /// Mapped bytes that were not.
     pub closed_bytes: u64,
-}
-
-/// Whether no driver call can succeed any more, or none is made.
-pub(crate) const fn is_final(code: ErrorCode) -> bool {
-    matches!(
-        code,
-        ErrorCode::Deinitialized
-            | ErrorCode::NotInitialized
-            | ErrorCode::ContextLost
-            | ErrorCode::DeviceReset
-            | ErrorCode::Poisoned
-    )
 }

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::ptr;
 use std::time::Duration;
 
-use drystone::driver::{DriverError, ErrorCode};
+use drystone::driver::DriverError;
 use drystone::{Allocator, Effort};
 
 use crate::barrier::barrier;
@@ -73,7 +73,7 @@ impl Giver {
     fn look(&self, is_pressed: bool) -> Result<(), DriverError> {
         let available_bytes = match self.allocator.memory_info() {
             Ok(memory) => memory.free_bytes,
-            Err(error) if is_gone(error.code) => return Err(error),
+            Err(error) if error.code.is_final() => return Err(error),
             Err(_) => return Ok(()),
         };
         let lacking_bytes = lacks(available_bytes, self.floor_bytes, is_pressed);
@@ -85,17 +85,6 @@ impl Giver {
         }
         Ok(())
     }
-}
-
-/// Whether no call of the device will ever succeed again.
-const fn is_gone(code: ErrorCode) -> bool {
-    matches!(
-        code,
-        ErrorCode::Deinitialized
-            | ErrorCode::NotInitialized
-            | ErrorCode::ContextLost
-            | ErrorCode::DeviceReset
-    )
 }
 
 /// What is given back at once.

@@ -6,13 +6,13 @@
 //! the device has left, from a handle that backs nothing, or from one of free memory that is given
 //! back first. The caller holds every stream that may use the memory, which no plan can see to.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use super::Heap;
-use super::gather::{Gather, Whose};
-use super::trim::Trim;
+use super::gather::Gather;
+use super::trim::{Trim, Whose};
 use crate::plan::{self, Intent, Move, Plan, Step};
-use crate::policy::{self, SegmentKind};
+use crate::policy;
 use crate::space::block::{BlockIndex, BlockState};
 use crate::state_machine::StateMachine;
 use crate::stats::RemapStats;
@@ -42,21 +42,16 @@ impl Heap {
         let left_bytes = self.headroom.left_bytes(&self.stats);
         let at_hand_bytes = self.unused_bytes().saturating_add(left_bytes);
         let with_room_bytes = needed_bytes.saturating_add(policy::ROOM_FOR_MOVES_BYTES);
-        let lacking_room_bytes = with_room_bytes.saturating_sub(at_hand_bytes);
-        if lacking_room_bytes == 0 {
+        let most_bytes = with_room_bytes.saturating_sub(at_hand_bytes);
+        let missing_bytes = needed_bytes.saturating_sub(at_hand_bytes);
+        if most_bytes == 0 {
             return None;
         }
-        let missing_bytes = needed_bytes.saturating_sub(at_hand_bytes);
-        for bytes in [lacking_room_bytes, missing_bytes.max(1)] {
-            let plan = Compaction::of(self).plan(bytes);
-            if plan.is_some() {
-                return plan;
-            }
-        }
         // Windows that wait for their next use keep handles where they are.
-        let evicted = self.plan_eviction();
-        if missing_bytes == 0 || evicted.is_some() {
-            return evicted;
+        let moved = Compaction::of(self).plan(missing_bytes.max(1)..=most_bytes);
+        let plan = moved.or_else(|| self.plan_eviction());
+        if missing_bytes == 0 || plan.is_some() {
+            return plan;
         }
         let unshared = Trim::unsharing(self);
         unshared.or_else(|| Compaction::of(self).plan_sharing(missing_bytes))
@@ -65,7 +60,7 @@ impl Heap {
     /// Plans the next step of moving all that can move, so that nothing unused is left in handles
     /// in use. `None` once that is so, or where nothing more can move.
     pub fn plan_full_compaction(&mut self) -> Option<Plan> {
-        Compaction::of(self).plan(0).or_else(|| self.plan_eviction())
+        Compaction::of(self).plan(0..=u64::MAX).or_else(|| self.plan_eviction())
     }
 
     /// What is mapped away from home and what is pinned.
@@ -73,8 +68,7 @@ impl Heap {
         let Figures { remapped_granules, mappings, pinned_bytes, .. } = self.vm.figures();
         let (granule_bytes, aliases) = (self.vm.granule_bytes(), mappings as u64);
         let Heap { space, pools, .. } = self;
-        let lists = space.lists().iter();
-        let lists = lists.filter(|list| list.kind == SegmentKind::Mapped && pools.is_open(list));
+        let lists = pools.open_mapped(space);
         let free = lists.flat_map(|list| list.filed_from(&space.blocks, granule_bytes));
         let beside_live_bytes =
             free.map(|index| self.vm.under(&space.blocks[index]).beside_live_bytes()).sum();
@@ -87,23 +81,23 @@ impl<'a> Compaction<'a> {
         Self { heap }
     }
 
-    /// Plans a step that leads to so many unused bytes more; of 0 bytes, to as many as there are.
-    pub(super) fn plan(&mut self, missing_bytes: u64) -> Option<Plan> {
+    /// Plans a step that leads to so many unused bytes more: to as many of them as there are, if
+    /// that is not too few.
+    pub(super) fn plan(&mut self, wanted: RangeInclusive<u64>) -> Option<Plan> {
         if !self.heap.config().remaps {
             return None;
         }
-        self.heap.space.end_trails();
         self.heap.windows().send_all_home();
         let granule_bytes = self.heap.vm.granule_bytes();
         let candidates = self.candidates();
         let free_bytes: u64 = candidates.iter().map(|(one, _)| one.free_bytes(granule_bytes)).sum();
-        if free_bytes < missing_bytes || candidates.is_empty() {
+        let (least_bytes, most_bytes) = wanted.into_inner();
+        if free_bytes < least_bytes {
             return None;
         }
         // By what it costs for each byte that is wanted.
         let price = |(one, _): &&Candidate| {
-            let free_bytes = one.free_bytes(granule_bytes);
-            let wanted = if missing_bytes > 0 { free_bytes.min(missing_bytes) } else { free_bytes };
+            let wanted = one.free_bytes(granule_bytes).min(most_bytes);
             (one.price() << 32) / (wanted / granule_bytes).max(1)
         };
         // What moves takes room, which what is unused can make; each move makes more.
@@ -156,7 +150,7 @@ impl<'a> Compaction<'a> {
         let mut steps = Vec::new();
         self.heap.vm.plan_idle_release(Some(lacking_bytes), &mut steps);
         if steps.is_empty() {
-            let whose = Whose::All;
+            let whose = Whose::Open;
             let gather = Gather { bytes: lacking_bytes, beyond_bytes: u64::MAX, whose };
             return Trim::gathering(self.heap, gather);
         }
@@ -172,13 +166,9 @@ impl<'a> Compaction<'a> {
         created_bytes: u64,
     ) -> Plan {
         let space = &mut self.heap.space;
-        let mut first = within;
-        while space.blocks[first].address > sparse.of.addresses.start {
-            first = space.blocks[first].previous;
-        }
         let ranges = sparse.free_ranges(self.heap.vm.granule_bytes()).into_iter();
         // From the last to the first: what is cut off a block stands behind what it keeps.
-        let mut claim = |range: Range<u64>| space.claim_parts(first, &range);
+        let mut claim = |range: Range<u64>| space.claim_parts(within, &range);
         let emptied: Vec<BlockIndex> = ranges.rev().flat_map(&mut claim).collect();
         let kept = stays.iter().rev().cloned().flat_map(claim).collect();
         self.heap.headroom.plan(created_bytes);
@@ -212,8 +202,7 @@ impl<'a> Compaction<'a> {
     fn candidates(&self) -> Vec<Candidate> {
         let Heap { space, vm, pools, .. } = &*self.heap;
         let (blocks, granule_bytes) = (&space.blocks, vm.granule_bytes());
-        let lists = space.lists().iter();
-        let lists = lists.filter(|list| list.kind == SegmentKind::Mapped && pools.is_open(list));
+        let lists = pools.open_mapped(space);
         let free = lists.flat_map(|list| list.filed_from(blocks, granule_bytes));
         let mut places: Vec<(u64, BlockIndex)> = Vec::new();
         for index in free {
@@ -229,15 +218,8 @@ impl<'a> Compaction<'a> {
             if candidates.last().is_some_and(|(last, _)| last.of.addresses.contains(&address)) {
                 continue;
             }
-            let mut at = index;
             let is_live = |granule: Range<u64>| {
-                while blocks[at].address > granule.start {
-                    at = blocks[at].previous;
-                }
-                let onward = blocks.onward(at).map(|index| &blocks[index]);
-                let behind = onward.skip_while(|block| block.end() <= granule.start);
-                let mut within = behind.take_while(|block| block.address < granule.end);
-                within.any(|block| block.state != BlockState::Free)
+                blocks.over(index, granule).any(|one| blocks[one].state != BlockState::Free)
             };
             let sparse = vm.span(blocks[index].segment, address..address).sparse(is_live);
             candidates.extend(sparse.filter(Sparse::is_quick).map(|sparse| (sparse, index)));

@@ -6,14 +6,9 @@
 
 use super::Heap;
 use super::compact::Compaction;
-use super::gather::Missing;
-use super::trim::{Trim, within};
+use super::trim::{Missing, Trim, Whose};
 use crate::fence::Points;
 use crate::plan::Plan;
-use crate::policy::SegmentKind;
-use crate::pool::{Pool, Pools};
-use crate::space::block::BlockIndex;
-use crate::space::free_list::FreeList;
 use crate::state_machine::StateMachine as _;
 
 /// How many ranges one plan gives back at most: the program's hits wait for the heap's lock
@@ -45,17 +40,17 @@ impl<'a> Giving<'a> {
         if bytes == 0 {
             return None;
         }
-        heap.space.end_trails();
         heap.windows().send_all_home();
         for beyond_bytes in [0, u64::MAX] {
-            let mut trim = Trim::new(heap);
-            trim.give(Missing { bytes, beyond_bytes, since, most: GIVEN_AT_ONCE });
+            let mut trim = Trim::of(heap, Whose::All);
+            let missing = Missing { bytes, beyond_bytes, since, most: GIVEN_AT_ONCE };
+            trim.claim_free(missing, Trim::release);
             if !trim.steps.is_empty() {
                 return Some(trim.into_plan());
             }
         }
         // Mappings of windows that wait for their next use may be all that keeps it.
-        let mut trim = Trim::new(heap);
+        let mut trim = Trim::of(heap, Whose::All);
         if since.is_none() {
             trim.claim_aliases();
         }
@@ -70,39 +65,7 @@ impl<'a> Giving<'a> {
     /// be given back. `None` once they can, or where moves do not suffice.
     pub fn plan_compaction(self, bytes: u64) -> Option<Plan> {
         let missing_bytes = bytes.saturating_sub(self.heap.unused_bytes());
-        (missing_bytes > 0).then(|| Compaction::of(self.heap).plan(missing_bytes))?
-    }
-}
-
-impl Trim<'_> {
-    /// Claims what is to be given back.
-    fn give(&mut self, mut given: Missing<'_>) {
-        let gives_back = |pools: &Pools<Pool>, list: &FreeList| pools.gives_back(list);
-        let starts = self.run_starts(gives_back);
-        for ix in self.segments_that(gives_back) {
-            let segment = &self.heap.space.segments[ix];
-            let starts = within(&starts, segment);
-            match segment.kind {
-                _ if segment.is_window || starts.is_empty() => {}
-                SegmentKind::Mapped => self.claim_handles(ix, starts, &mut given, Self::release),
-                SegmentKind::Plain => {
-                    let bytes = segment.bytes;
-                    let fits = bytes <= given.bytes.saturating_add(given.beyond_bytes);
-                    let is_unused = |&(_, index): &(u64, BlockIndex)| {
-                        self.heap.streams.is_unused_since(&self.heap.space, index, given.since)
-                    };
-                    let before = self.releases.len();
-                    if fits && given.bytes > 0 && starts.iter().all(is_unused) {
-                        self.claim_segment(ix, starts);
-                    }
-                    if self.releases.len() > before {
-                        given.bytes = given.bytes.saturating_sub(bytes);
-                    }
-                }
-            }
-            if given.bytes == 0 || self.releases.len() >= GIVEN_AT_ONCE {
-                return;
-            }
-        }
+        (missing_bytes > 0)
+            .then(|| Compaction::of(self.heap).plan(missing_bytes..=missing_bytes))?
     }
 }

@@ -4,9 +4,8 @@
 //! granules that are free come first, as a remap, and only what is missing is created. Reserved
 //! bytes plus those under way never pass the limit (one step: B19).
 
-use super::gather::{Gather, Whose};
-use super::search::Stale;
-use super::trim::Trim;
+use super::gather::Gather;
+use super::trim::{Trim, Whose};
 use super::{Heap, Outcome};
 use crate::counters::Counters;
 use crate::error::RequestError;
@@ -139,7 +138,7 @@ impl Heap {
             let saved_bytes = in_place_bytes.saturating_sub(missing_bytes);
             let created = missing_bytes.div_ceil(u64::from(most) * self.vm.granule_bytes());
             self.headroom.affords(handles + created, saved_bytes, most)
-                || search.idle_window(&donors, Stale::Now, 1).is_some()
+                || search.idle_window(&donors, 1).is_some()
         };
         Remappable { donors, missing_bytes, is_affordable }
     }

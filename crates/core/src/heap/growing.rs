@@ -7,7 +7,8 @@
 //! complete. What it gives up stays mapped behind it for its next growth, until others gather it or
 //! a trim gives it back.
 
-use super::gather::{Gather, Whose};
+use super::gather::Gather;
+use super::trim::Whose;
 use super::{Heap, Outcome};
 use crate::error::{FreeError, RequestError};
 use crate::headroom::Look;

@@ -15,10 +15,10 @@ use std::ops::Range;
 use super::Heap;
 use super::commit::assert_is_put_back;
 use super::compact::Compaction;
-use super::trim::Trim;
+use super::trim::{Trim, Whose};
 use crate::plan::{Intent, Plan, Release, Step};
-use crate::policy::{self, SegmentKind};
-use crate::size::round_down;
+use crate::policy;
+use crate::size::{push_range, round_down};
 use crate::space::block::{BlockIndex, BlockState};
 use crate::vm::mesh::Mesh;
 use crate::vm::moves::{Movable, Sparse};
@@ -28,8 +28,8 @@ use crate::vm::span::between;
 #[derive(Debug)]
 struct Page {
     addresses: Range<u64>,
-    /// A block at its start or before.
-    first: BlockIndex,
+    /// A block in it.
+    within: BlockIndex,
     /// What is in use, in bytes from its start, and how much that is.
     in_use: Vec<Range<u64>>,
     used_bytes: u64,
@@ -71,7 +71,7 @@ impl Compaction<'_> {
         match [guest, host].into_iter().find(|page| !page.is_alone()) {
             Some(page) => {
                 let sparse = self.parted(&pages, page);
-                self.plan_sparse(&sparse, page.first, &page.free())
+                self.plan_sparse(&sparse, page.within, &page.free())
             }
             None => Some(self.plan_mesh(guest, host)),
         }
@@ -110,8 +110,7 @@ impl Compaction<'_> {
     fn pages(&self) -> Vec<Page> {
         let Heap { space, vm, pools, .. } = &*self.heap;
         let granule_bytes = vm.granule_bytes();
-        let lists = space.lists().iter();
-        let lists = lists.filter(|list| list.kind == SegmentKind::Mapped && pools.is_open(list));
+        let lists = pools.open_mapped(space);
         let mut places: Vec<(u64, BlockIndex)> = Vec::new();
         for index in lists.flat_map(|list| list.filed(&space.blocks)) {
             let Range { start, end } = space.blocks[index].range();
@@ -147,13 +146,8 @@ impl Compaction<'_> {
         let Heap { space, vm, .. } = &*self.heap;
         let blocks = &space.blocks;
         let addresses = start..start + vm.granule_bytes();
-        let mut first = within;
-        while blocks[first].address > start {
-            first = blocks[first].previous;
-        }
-        let onward = blocks.onward(first).map(|index| &blocks[index]);
         let mut in_use: Vec<Range<u64>> = Vec::new();
-        for block in onward.take_while(|block| block.address < addresses.end) {
+        for block in blocks.over(within, addresses.clone()).map(|index| &blocks[index]) {
             let from = block.address.max(start) - start;
             let to = block.end().min(addresses.end) - start;
             match block.state {
@@ -161,18 +155,16 @@ impl Compaction<'_> {
                 BlockState::Live
                 | BlockState::Pending
                 | BlockState::Quarantined
-                | BlockState::Claimed => match in_use.last_mut() {
-                    Some(last) if last.end == from => last.end = to,
-                    _ => in_use.push(from..to),
-                },
+                | BlockState::Claimed => push_range(&mut in_use, from..to),
                 _ => return None,
             }
         }
         let used_bytes = in_use.iter().map(|range| range.end - range.start).sum();
-        let list = space.list(space.segments[blocks[first].segment].list);
+        let segment = blocks[within].segment;
+        let list = space.list(space.segments[segment].list);
         let whose = (list.pool.index(), list.class as usize);
-        let handle = vm.span(blocks[first].segment, start..start).movable()?;
-        (used_bytes > 0).then_some(Page { addresses, first, in_use, used_bytes, whose, handle })
+        let handle = vm.span(segment, start..start).movable()?;
+        (used_bytes > 0).then_some(Page { addresses, within, in_use, used_bytes, whose, handle })
     }
 
     /// Plans to let a page share the granule of another one.
@@ -181,12 +173,12 @@ impl Compaction<'_> {
         let mut meshed = Vec::new();
         // From the last to the first: what is cut off a block stands behind what it keeps.
         for free in guest.free().into_iter().rev() {
-            meshed.extend(space.claim_parts(guest.first, &free));
+            meshed.extend(space.claim_parts(guest.within, &free));
         }
         let start = host.addresses.start;
         for range in guest.in_use.iter().rev() {
             let range = start + range.start..start + range.end;
-            meshed.extend(space.claim_parts(host.first, &range));
+            meshed.extend(space.claim_parts(host.within, &range));
         }
         let steps = guest.handle.mesh(&host.handle, &guest.in_use);
         Plan {
@@ -261,7 +253,7 @@ impl Compaction<'_> {
 impl Trim<'_> {
     /// Plans to unmap pages that share a granule and of which nothing is in use.
     pub(super) fn unsharing(heap: &mut Heap) -> Option<Plan> {
-        let mut trim = Trim::new(heap);
+        let mut trim = Trim::of(heap, Whose::All);
         for mesh in Mesh::all(&trim.heap.vm) {
             trim.claim_guest(mesh);
         }

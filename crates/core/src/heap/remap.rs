@@ -10,7 +10,7 @@
 //! used last, which would depend on what the program did before. With the same memory free, the
 //! same request is served by the same granules, and a program that repeats itself settles.
 
-use super::search::{Stale, Window};
+use super::search::Window;
 use super::trim::Trim;
 use super::{Heap, Outcome};
 use crate::plan::{Intent, Plan, Request, Reuse};
@@ -42,7 +42,7 @@ impl Heap {
         if donors.ordered_bytes() < granules * self.vm.granule_bytes() {
             return None;
         }
-        let Window { index, fit } = self.search(request).idle_window(&donors, Stale::Now, 1)?;
+        let Window { index, fit } = self.search(request).idle_window(&donors, 1)?;
         let remap = self.vm.plan_remap(&self.space.blocks[index], fit, &donors)?;
         let taken = self.windows().claim(index, &remap);
         self.windows().finish_remap(request, index, &taken);
@@ -52,22 +52,7 @@ impl Heap {
     /// Serves a request by a remap, or plans what has to be done first. There are granules enough.
     /// `None` if addresses have to be reserved.
     pub(super) fn remap(&mut self, request: Request, donors: &Donors) -> Option<Outcome> {
-        let mut window = self.search(request).best_window(donors, Stale::Later)?;
-        if window.fit.is_stale() && !self.streams.is_complete(&self.space, window.index) {
-            // Worth a fence: if it has passed already, the window can be used.
-            if request.reuse == Reuse::MayWait
-                && let Some(plan) = self.plan_fence(window.index, request)
-            {
-                return Some(Outcome::Plan(plan));
-            }
-            window = self.search(request).best_window(donors, Stale::Now)?;
-        }
-        let Window { index, fit } = window;
-        if fit.is_stale() {
-            let stale = self.vm.under(&self.space.blocks[index]).stale(&fit);
-            self.windows().take_idle(index);
-            return Some(Outcome::Plan(Trim::unmapping(self, [(index, stale)])));
-        }
+        let Window { index, fit } = self.search(request).best_window(donors)?;
         if let Some(plan) = self.plan_within_budget(request, fit.calls) {
             return Some(Outcome::Plan(plan));
         }
@@ -83,58 +68,31 @@ impl Heap {
 
     // The budget of mappings.
 
-    /// Plans to unmap windows whose use is over: all of them, for when the driver has no mappings
-    /// left. `None` if there are none.
+    /// Plans to unmap windows whose use is over: for when the driver has no mappings left, or nearly
+    /// none. `None` if there are none.
     pub fn plan_eviction(&mut self) -> Option<Plan> {
-        self.plan_eviction_of(u64::MAX, usize::MAX)
+        let is_over = |index: &BlockIndex| self.streams.is_complete(&self.space, *index);
+        let windows = self.space.idle_windows.iter().map(|(_, index)| index).filter(is_over);
+        let ranges = |index| (index, self.vm.under(&self.space.blocks[index]).mapped_ranges());
+        let mapped = windows.map(ranges).filter(|(_, ranges)| !ranges.is_empty());
+        let evicted: Vec<_> = mapped.collect();
+        evicted.iter().for_each(|&(index, _)| self.windows().take_idle(index));
+        (!evicted.is_empty()).then(|| Trim::unmapping(self, evicted))
     }
 
-    /// Plans to unmap up to so many bytes of idle windows, and the rest of the same ones: of the
-    /// oldest. Passes over so many that are not to be had.
-    fn plan_eviction_of(&mut self, bytes: u64, patience: usize) -> Option<Plan> {
-        let mut windows = std::mem::take(&mut self.space.idle_windows);
-        let (evicted, passed_over) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
-        let mut taken = Vec::new();
-        windows.take_oldest(
-            || evicted.get() < bytes && passed_over.get() < patience,
-            |index| {
-                let block = &self.space.blocks[index];
-                let ranges = self.vm.under(block).mapped_ranges();
-                if !self.streams.is_complete(&self.space, index) || ranges.is_empty() {
-                    // A slow stream holds up no other's.
-                    passed_over.set(passed_over.get() + 1);
-                    return false;
-                }
-                let mapped: u64 = ranges.iter().map(|range| range.end - range.start).sum();
-                evicted.set(evicted.get() + mapped);
-                taken.push((index, ranges));
-                true
-            },
-        );
-        self.space.idle_windows = windows;
-        (!taken.is_empty()).then(|| Trim::unmapping(self, taken))
-    }
-
-    /// Plans to keep within the budget of mappings before a remap. Where the uses of the oldest
-    /// windows are not known to be over, only a fence is recorded that will tell.
+    /// Plans to keep within the budget of mappings before a remap with so many more. Where no use
+    /// of a window is known to be over, only a fence is recorded that will tell.
     fn plan_within_budget(&mut self, request: Request, calls: usize) -> Option<Plan> {
         let Figures { granules, mappings, .. } = self.vm.figures();
-        let over = policy::mappings_over_budget(granules, mappings, calls);
-        if over == 0 {
+        if calls == 0 || granules + mappings + calls <= policy::mapping_budget(granules) {
             return None;
         }
-        let bytes = over as u64 * self.vm.granule_bytes();
-        if let Some(plan) = self.plan_eviction_of(bytes, policy::WINDOWS_TO_PASS_OVER) {
-            return Some(plan);
-        }
-        let oldest =
-            self.space.idle_windows.oldest().filter(|_| request.reuse == Reuse::MayWait)?;
-        self.plan_fence(oldest, request)
-    }
-
-    /// Plans a fence that will tell whether the last use through a window is over.
-    pub(super) fn plan_fence(&mut self, index: BlockIndex, request: Request) -> Option<Plan> {
-        let user = self.space.list(request.list).stream;
-        self.streams.plan_fence(&self.space, index, user)
+        self.plan_eviction().or_else(|| {
+            let mut windows = self.space.idle_windows.iter().map(|(_, index)| index);
+            let is_told = |index: &BlockIndex| self.streams.can_be_recorded(&self.space, *index);
+            let window = windows.find(is_told).filter(|_| request.reuse == Reuse::MayWait)?;
+            let user = self.space.list(request.list).stream;
+            self.streams.plan_wait(&self.space, user, &[window], false)
+        })
     }
 }

@@ -44,15 +44,6 @@ pub(super) struct Window {
     pub(super) fit: WindowFit,
 }
 
-/// Which windows may have to be unmapped in part before they are used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stale {
-    /// Those that can be now.
-    Now,
-    /// Also those whose last use is not known to be complete.
-    Later,
-}
-
 /// A heap as one request sees it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Search<'a> {
@@ -224,10 +215,7 @@ impl Search<'_> {
             return Donors::default();
         }
         let mut found = Found { donors: Vec::with_capacity(policy::DONORS), ..Found::default() };
-        let lists = || {
-            let lists = self.space.lists().iter();
-            lists.filter(|list| list.kind == SegmentKind::Mapped && self.pools.is_open(list))
-        };
+        let lists = || self.pools.open_mapped(self.space);
         let own = lists().filter(|list| list.stream == self.user);
         let others = lists().filter(|list| list.stream != self.user && !is_own_only);
         for list in own.chain(others) {
@@ -292,11 +280,8 @@ impl Search<'_> {
 
     /// The window in which the request is served with the fewest driver calls; `None` if addresses
     /// have to be reserved first.
-    pub(super) fn best_window(&self, donors: &Donors, stale: Stale) -> Option<Window> {
-        let most = self.granules / policy::WORTH_UNMAPPING + 1;
-        let idle = self.idle_window(donors, stale, most);
-        let unmapped = idle.or_else(|| self.unmapped_window());
-        unmapped.or_else(|| self.idle_window(donors, Stale::Now, usize::MAX))
+    pub(super) fn best_window(&self, donors: &Donors) -> Option<Window> {
+        self.idle_window(donors, usize::MAX).or_else(|| self.unmapped_window())
     }
 
     /// A window of addresses that lead nowhere, with room for all of the last handle.
@@ -319,15 +304,14 @@ impl Search<'_> {
     }
 
     /// The idle window that costs the fewest driver calls, and fewer than `most`.
-    pub(super) fn idle_window(&self, donors: &Donors, stale: Stale, most: usize) -> Option<Window> {
+    pub(super) fn idle_window(&self, donors: &Donors, most: usize) -> Option<Window> {
         let mut best: Option<Window> = None;
         let granules = self.granules;
         let large_enough = self.space.idle_windows.of_size(self.request.list, granules as u32);
         for index in large_enough.take(policy::windows_to_look_at(granules)) {
             let most = best.as_ref().map_or(most, |best| best.fit.calls);
-            let can_unmap = stale == Stale::Later || self.streams.is_complete(self.space, index);
             let block = &self.space.blocks[index];
-            if let Some(fit) = self.vm.under(block).fit(granules, donors, can_unmap, most) {
+            if let Some(fit) = self.vm.under(block).fit(granules, donors, most) {
                 let is_good = policy::is_good_enough(fit.calls, granules);
                 best = Some(Window { index, fit });
                 if is_good {

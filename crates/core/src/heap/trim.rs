@@ -8,7 +8,8 @@
 use std::ops::Range;
 
 use super::Heap;
-use crate::id::{PoolId, SegmentIx};
+use crate::fence::Points;
+use crate::id::{ListIx, PoolId, SegmentIx};
 use crate::plan::{Intent, Plan, Release, Step};
 use crate::policy::{self, SegmentKind};
 use crate::pool::{Pool, Pools};
@@ -21,19 +22,59 @@ use crate::vm::handles::HandleAt;
 /// 50 us. A trim goes on until there is no plan.
 pub(super) const RELEASED_AT_ONCE: usize = 512;
 
+/// Whose free memory is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// What may be given back: that of open pools, and what blocks that grow have given up.
+    All,
+    /// The same without the default pool, which keeps what it has cached.
+    Released,
+    /// Mapped memory of open pools.
+    Open,
+    /// That, and what blocks that grow have given up, except the one that wants it.
+    AllFor(ListIx),
+    /// What blocks that grow have given up.
+    GivenUp,
+}
+
+impl Whose {
+    /// Whether free memory of a list may be taken.
+    pub(super) fn takes_from(self, pools: &Pools<Pool>, list: &FreeList) -> bool {
+        let is_mapped = list.kind == SegmentKind::Mapped;
+        match self {
+            Whose::All => pools.gives_back(list),
+            Whose::Released => pools.gives_back(list) && list.pool != PoolId::DEFAULT.index,
+            Whose::Open => is_mapped && pools.is_open(list),
+            Whose::AllFor(_) => is_mapped && pools.gives_back(list),
+            Whose::GivenUp => pools.is_growing(list),
+        }
+    }
+}
+
+/// How much memory is claimed.
+pub(super) struct Missing<'a> {
+    /// How many bytes are missing.
+    pub(super) bytes: u64,
+    /// How far the last handle may reach beyond them.
+    pub(super) beyond_bytes: u64,
+    /// Only what has been free since then.
+    pub(super) since: Option<&'a Points>,
+    /// How many ranges one plan has at most.
+    pub(super) most: usize,
+}
+
 /// A trim that is being planned: what it gives back, with the steps that takes.
 #[derive(Debug)]
 pub(super) struct Trim<'a> {
     pub(super) heap: &'a mut Heap,
     pub(super) releases: Vec<Release>,
     pub(super) steps: Vec<Step>,
-    /// Whether the default pool keeps what it has cached.
-    is_of_released: bool,
+    whose: Whose,
 }
 
 impl<'a> Trim<'a> {
-    pub(super) const fn new(heap: &'a mut Heap) -> Self {
-        Self { heap, releases: Vec::new(), steps: Vec::new(), is_of_released: false }
+    pub(super) const fn of(heap: &'a mut Heap, whose: Whose) -> Self {
+        Self { heap, releases: Vec::new(), steps: Vec::new(), whose }
     }
 
     /// Whether this plan gives back as much as one does.
@@ -46,7 +87,7 @@ impl<'a> Trim<'a> {
         heap: &'a mut Heap,
         blocks: impl IntoIterator<Item = (BlockIndex, Vec<Range<u64>>)>,
     ) -> Plan {
-        let mut trim = Self::new(heap);
+        let mut trim = Self::of(heap, Whose::All);
         for (index, ranges) in blocks {
             trim.claim_to_unmap(index, ranges);
         }
@@ -108,15 +149,11 @@ impl<'a> Trim<'a> {
             // Nobody asks where nothing leads anywhere but home.
             return Vec::new();
         }
-        let takes = self.takes();
-        let is_open = |pools: &Pools<Pool>, list: &FreeList| {
-            list.kind == SegmentKind::Mapped && pools.is_open(list) && takes(list)
-        };
         let (mut ranges, mut end) = (Vec::new(), 0);
-        for (start, index) in self.run_starts(is_open) {
-            if start >= end {
-                end = self.heap.streams.complete_run_end(&self.heap.space, index);
-                let segment = self.heap.space.blocks[index].segment;
+        for (start, index) in self.run_starts() {
+            let segment = self.heap.space.blocks[index].segment;
+            if start >= end && self.heap.space.segments[segment].kind == SegmentKind::Mapped {
+                end = self.heap.streams.unused_run_end(&self.heap.space, index, None);
                 ranges.push(self.heap.vm.span(segment, start..end).whole_handles());
             }
         }
@@ -124,20 +161,16 @@ impl<'a> Trim<'a> {
         ranges
     }
 
-    /// The free blocks of some lists with which a run may begin that has something to give back,
-    /// by address: those of a whole unit or handle, and those beside free blocks of other lists.
-    /// However many smaller ones there are, they are not looked at.
-    pub(super) fn run_starts(
-        &self,
-        may_give: impl Fn(&Pools<Pool>, &FreeList) -> bool,
-    ) -> Vec<(u64, BlockIndex)> {
-        let Heap { space, pools, .. } = &*self.heap;
-        let lists = space.lists().iter().filter(|list| may_give(pools, list));
-        let has_whole =
-            |index| !self.heap.vm.under(&space.blocks[index]).whole_handles().is_empty();
+    /// The free blocks with which a run may begin that has something to take, by address: those of
+    /// a whole unit or handle, and those beside free blocks of other lists. However many smaller
+    /// ones there are, they are not looked at.
+    pub(super) fn run_starts(&self) -> Vec<(u64, BlockIndex)> {
+        let Heap { space, vm, pools, .. } = &*self.heap;
+        let lists = space.lists().iter().filter(|list| self.whose.takes_from(pools, list));
+        let has_whole = |index| !vm.under(&space.blocks[index]).whole_handles().is_empty();
         let starts = lists.flat_map(|list| {
-            let unit_bytes = policy::unit_bytes(list.kind, self.heap.config().granule_bytes);
-            let filed = list.filed_from(&space.blocks, unit_bytes);
+            let filed =
+                list.filed_from(&space.blocks, policy::unit_bytes(list.kind, vm.granule_bytes()));
             let whole = filed.filter(|&index| list.kind == SegmentKind::Plain || has_whole(index));
             whole.chain(list.borders.blocks().iter().copied())
         });
@@ -146,87 +179,116 @@ impl<'a> Trim<'a> {
         starts
     }
 
-    fn is_open(&self, segment: &Segment) -> bool {
-        self.heap.pools.is_open(self.heap.space.list(segment.list))
-    }
-
     // Memory and addresses.
 
-    /// Whether the trim is of a list's pool.
-    fn takes(&self) -> impl Fn(&FreeList) -> bool + Copy + use<> {
-        let is_of_released = self.is_of_released;
-        move |list| !is_of_released || list.pool != PoolId::DEFAULT.index
+    /// The segments that are taken from, in address order.
+    fn segments(&self) -> Vec<SegmentIx> {
+        let Heap { space, pools, .. } = &*self.heap;
+        let takes = |list| self.whose.takes_from(pools, space.list(list));
+        let all = space.segments.in_address_order();
+        all.filter(|(_, segment)| takes(segment.list)).map(|(ix, _)| ix).collect()
     }
 
-    fn claim_memory(&mut self) {
-        let takes = self.takes();
-        let gives_back =
-            move |pools: &Pools<Pool>, list: &FreeList| pools.gives_back(list) && takes(list);
-        let starts = self.run_starts(gives_back);
-        for ix in self.segments_that(gives_back) {
-            self.claim_segment(ix, within(&starts, &self.heap.space.segments[ix]));
-            if self.is_full() {
+    /// Claims free memory at home, as far as it is missing, and has each piece taken: whole handles
+    /// and whole plain segments.
+    pub(super) fn claim_free(
+        &mut self,
+        mut missing: Missing<'_>,
+        take: fn(&mut Self, SegmentIx, BlockIndex),
+    ) {
+        let starts = self.run_starts();
+        for ix in self.segments() {
+            let Segment { address, bytes, list, is_window, .. } = self.heap.space.segments[ix];
+            if is_window || self.whose == Whose::AllFor(list) {
+                continue;
+            }
+            let before = |end| starts.partition_point(|&(start, _)| start < end);
+            let within = &starts[before(address)..before(address + bytes)];
+            self.claim_runs(ix, within, &mut missing, take);
+            if missing.bytes == 0 || self.releases.len() >= missing.most {
                 return;
             }
         }
-        // Last, since giving these back has failed before: nothing waits behind them.
-        self.heap.vm.plan_idle_release(None, &mut self.steps);
     }
 
-    /// The segments of some lists, in address order.
-    pub(super) fn segments_that(
-        &self,
-        may_give: impl Fn(&Pools<Pool>, &FreeList) -> bool,
-    ) -> Vec<SegmentIx> {
-        let Heap { space, pools, .. } = &*self.heap;
-        let segments = space.segments.in_address_order();
-        let may_give = segments.filter(|(_, one)| may_give(pools, space.list(one.list)));
-        may_give.map(|(ix, _)| ix).collect()
-    }
-
-    /// Claims what a segment can give back, in which runs may begin with these blocks.
+    /// The same of one segment, in which runs may begin with these blocks.
     #[inline(never)]
-    pub(super) fn claim_segment(&mut self, ix: SegmentIx, starts: &[(u64, BlockIndex)]) {
-        let Segment { address, bytes, first, is_window, .. } = self.heap.space.segments[ix];
-        let whole = &self.heap.space.blocks[first];
-        if whole.bytes == bytes && whole.state == BlockState::Unmapped {
-            // A block that grows keeps its room.
-            let is_over = self.is_open(&self.heap.space.segments[ix]);
-            if is_over && self.heap.vm.under(whole).is_unmapped() {
-                self.heap.space.unlink_unmapped(first);
-                self.heap.space.blocks.set_state(first, BlockState::Claimed);
-                self.heap.space.segments.withdraw(ix);
-                self.releases.push(Release::Segment { segment: ix, step: self.steps.len() });
-                self.steps.push(Step::Unreserve { address, bytes });
-            }
-            return;
-        }
-        if is_window {
-            // Its granules are released at their homes.
-            return;
-        }
+    fn claim_runs(
+        &mut self,
+        ix: SegmentIx,
+        starts: &[(u64, BlockIndex)],
+        missing: &mut Missing<'_>,
+        take: fn(&mut Self, SegmentIx, BlockIndex),
+    ) {
         let mut end = 0;
         for &(start, index) in starts {
             // What a run has left over is cut anew: it is gone through from its first block.
             if start < end {
                 continue;
             }
-            end = self.heap.streams.complete_run_end(&self.heap.space, index);
-            let mut next = index;
-            while let range = self.releasable(ix, next)
-                && !range.is_empty()
+            end = self.heap.streams.unused_run_end(&self.heap.space, index, missing.since);
+            let mut next = index.some();
+            while let Some(index) = next.filter(|_| missing.bytes > 0)
+                && self.releases.len() < missing.most
+                && self.heap.space.blocks[index].address < end
+                && let free = self.releasable(ix, self.heap.space.blocks[index].address..end)
+                && !free.is_empty()
             {
-                let claimed = self.heap.space.claim_range(next, range.start, range.end);
+                let range = self.first_of(ix, free, missing);
+                if range.is_empty() {
+                    next = self.heap.space.blocks[index].next.some();
+                    continue;
+                }
+                let claimed = self.heap.space.claim_range(index, range.start, range.end);
                 // All its uses are complete; points of different streams would not compare.
                 self.heap.space.blocks[claimed].free_after = 0;
-                self.release(ix, claimed);
-                if self.is_full() {
-                    return;
-                }
-                match self.heap.space.blocks[claimed].next.some() {
-                    Some(index) => next = index,
-                    None => break,
-                }
+                missing.bytes = missing.bytes.saturating_sub(range.end - range.start);
+                take(self, ix, claimed);
+                next = self.heap.space.blocks[claimed].next.some();
+            }
+        }
+    }
+
+    /// What of a run of free blocks can be taken, up to the first that cannot.
+    fn releasable(&self, ix: SegmentIx, run: Range<u64>) -> Range<u64> {
+        let Segment { kind, address, bytes, .. } = self.heap.space.segments[ix];
+        let span = self.heap.vm.span(ix, run.clone());
+        match kind {
+            SegmentKind::Mapped => span.releasable(),
+            SegmentKind::Plain if run == (address..address + bytes) && !span.is_pinned() => run,
+            SegmentKind::Plain => run.end..run.end,
+        }
+    }
+
+    /// As much of that as is missing.
+    fn first_of(&self, ix: SegmentIx, free: Range<u64>, missing: &Missing<'_>) -> Range<u64> {
+        let Missing { bytes, beyond_bytes, .. } = *missing;
+        match self.heap.space.segments[ix].kind {
+            SegmentKind::Mapped => self.heap.vm.span(ix, free).first_handles(bytes, beyond_bytes),
+            SegmentKind::Plain if free.end - free.start <= bytes.saturating_add(beyond_bytes) => {
+                free
+            }
+            SegmentKind::Plain => free.end..free.end,
+        }
+    }
+
+    /// Adds the addresses of segments in which nothing is mapped. A block that grows keeps its
+    /// room.
+    fn claim_addresses(&mut self) {
+        for ix in self.segments() {
+            let Segment { address, bytes, first, list, .. } = self.heap.space.segments[ix];
+            let whole = &self.heap.space.blocks[first];
+            if whole.bytes == bytes
+                && whole.state == BlockState::Unmapped
+                && self.heap.vm.under(whole).is_unmapped()
+                && self.heap.pools.is_open(self.heap.space.list(list))
+                && !self.is_full()
+            {
+                self.heap.space.unlink_unmapped(first);
+                self.heap.space.blocks.set_state(first, BlockState::Claimed);
+                self.heap.space.segments.withdraw(ix);
+                self.releases.push(Release::Segment { segment: ix, step: self.steps.len() });
+                self.steps.push(Step::Unreserve { address, bytes });
             }
         }
     }
@@ -258,35 +320,10 @@ impl<'a> Trim<'a> {
         self.releases.push(Release::Backing { block: claimed });
         handles
     }
-
-    /// What can be given back of the run of free blocks that starts at this one.
-    pub(super) fn releasable(&self, ix: SegmentIx, index: BlockIndex) -> Range<u64> {
-        let start = self.heap.space.blocks[index].address;
-        let run = start..self.heap.streams.complete_run_end(&self.heap.space, index);
-        match self.heap.space.segments[ix] {
-            _ if run.is_empty() => run,
-            Segment { kind: SegmentKind::Mapped, .. } => self.heap.vm.span(ix, run).releasable(),
-            Segment { address, bytes, .. } => {
-                let is_whole = run == (address..address + bytes)
-                    && !self.heap.vm.span(ix, run.clone()).is_pinned();
-                if is_whole { run } else { start..start }
-            }
-        }
-    }
 }
 
 fn unmap(range: Range<u64>) -> Step {
     Step::Unmap { address: range.start, bytes: range.end - range.start }
-}
-
-/// Those of some blocks that stand in a segment.
-pub(super) fn within<'a>(
-    starts: &'a [(u64, BlockIndex)],
-    segment: &Segment,
-) -> &'a [(u64, BlockIndex)] {
-    let first = starts.partition_point(|&(start, _)| start < segment.address);
-    let end = starts.partition_point(|&(start, _)| start < segment.address + segment.bytes);
-    &starts[first..end]
 }
 
 impl Heap {
@@ -295,25 +332,31 @@ impl Heap {
     /// A plan gives back a bounded number of blocks, and addresses only once nothing is mapped
     /// behind them, so: trim until there is nothing, or a plan fails.
     pub fn plan_trim(&mut self) -> Option<Plan> {
-        self.plan_trim_of(false)
+        self.plan_trim_of(Whose::All)
     }
 
     /// The same without the default pool, which keeps what it has cached.
     pub fn plan_trim_released(&mut self) -> Option<Plan> {
-        self.plan_trim_of(true)
+        self.plan_trim_of(Whose::Released)
     }
 
-    fn plan_trim_of(&mut self, is_of_released: bool) -> Option<Plan> {
-        self.space.end_trails();
+    fn plan_trim_of(&mut self, whose: Whose) -> Option<Plan> {
         self.windows().send_all_home();
         let unshared = Trim::unsharing(self);
         if unshared.is_some() {
             return unshared;
         }
-        let mut trim = Trim { is_of_released, ..Trim::new(self) };
+        let mut trim = Trim::of(self, whose);
         trim.claim_aliases();
         if trim.steps.is_empty() {
-            trim.claim_memory();
+            let (bytes, most) = (u64::MAX, RELEASED_AT_ONCE);
+            let all = Missing { bytes, beyond_bytes: 0, since: None, most };
+            trim.claim_free(all, Trim::release);
+            trim.claim_addresses();
+            if !trim.is_full() {
+                // Last, since giving these back has failed before: nothing waits behind them.
+                trim.heap.vm.plan_idle_release(None, &mut trim.steps);
+            }
         }
         (!trim.steps.is_empty()).then(|| trim.into_plan())
     }

@@ -15,7 +15,6 @@ use crate::counters::Counters;
 use crate::fence::Streams;
 use crate::id::SegmentIx;
 use crate::plan::Request;
-use crate::policy;
 use crate::pool::{Pool, Pools};
 use crate::space::Space;
 use crate::space::block::{Block, BlockIndex, BlockState};
@@ -199,8 +198,6 @@ impl Windows<'_> {
             }
             let key = self.space.window_key(index, self.vm.granule_bytes());
             self.space.idle_windows.insert(key, index);
-            let most = 2 * self.vm.figures().mappings + policy::WINDOWS_TO_PASS_OVER;
-            self.space.idle_windows.tidy(most);
         }
     }
 

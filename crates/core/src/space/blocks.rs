@@ -4,7 +4,7 @@
 //! The second pair of links belongs to where the block is filed (I3: in one place): the bin of a
 //! free block, the chain of unmapped blocks, the address map of live and pending ones.
 
-use std::ops::{Index, IndexMut};
+use std::ops::{Index, IndexMut, Range};
 
 use super::block::{Block, BlockIndex, BlockState};
 
@@ -104,6 +104,19 @@ impl Blocks {
     /// A block, and those after it in its segment.
     pub(crate) fn onward(&self, first: BlockIndex) -> impl Iterator<Item = BlockIndex> + '_ {
         std::iter::successors(first.some(), |&index| self[index].next.some())
+    }
+
+    /// The blocks that have a byte of a range, in order; this one has one, or is near.
+    pub(crate) fn over(
+        &self,
+        near: BlockIndex,
+        range: Range<u64>,
+    ) -> impl Iterator<Item = BlockIndex> + '_ {
+        let before = |&index: &BlockIndex| self[index].previous.some();
+        let mut back = std::iter::successors(Some(near), before);
+        let first = back.find(|&index| self[index].address <= range.start).unwrap_or(near);
+        let behind = self.onward(first).skip_while(move |&index| self[index].end() <= range.start);
+        behind.take_while(move |&index| self[index].address < range.end)
     }
 
     /// Copies the table, by index: slots in use and spare ones.

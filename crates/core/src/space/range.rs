@@ -35,23 +35,21 @@ impl Space {
 
     /// The same, but what is of each free block stays one by itself: they may be of several
     /// streams, whose points do not compare. From the last to the first.
-    pub(crate) fn claim_parts(&mut self, index: BlockIndex, range: &Range<u64>) -> Vec<BlockIndex> {
-        let onward = self.blocks.onward(index).map(|index| (index, self.blocks[index].range()));
-        let behind = onward.skip_while(|(_, block)| block.end <= range.start);
-        let within = behind.take_while(|(_, block)| block.start < range.end);
-        let parts: Vec<_> = within.collect();
-        let claim = |(index, block): (BlockIndex, Range<u64>)| {
-            self.claim_range(index, block.start.max(range.start), block.end.min(range.end))
-        };
-        parts.into_iter().rev().map(claim).collect()
+    pub(crate) fn claim_parts(&mut self, near: BlockIndex, range: &Range<u64>) -> Vec<BlockIndex> {
+        let mut parts: Vec<BlockIndex> = self.blocks.over(near, range.clone()).collect();
+        parts.reverse();
+        for index in &mut parts {
+            let block = self.blocks[*index].range();
+            let (start, end) = (block.start.max(range.start), block.end.min(range.end));
+            *index = self.claim_range(*index, start, end);
+        }
+        parts
     }
 
     /// The blocks that have a byte of a range.
     pub(crate) fn within(&self, range: &Range<u64>) -> Vec<BlockIndex> {
         let Some(segment) = self.segments.containing(range.start) else { return Vec::new() };
-        let onward = self.blocks.onward(self.block_below(segment, range.start));
-        let behind = onward.skip_while(|&index| self.blocks[index].end() <= range.start);
-        behind.take_while(|&index| self.blocks[index].address < range.end).collect()
+        self.blocks.over(self.block_below(segment, range.start), range.clone()).collect()
     }
 
     /// Files what a free, unfiled block has beyond `end` as a block of its own.
@@ -72,16 +70,10 @@ impl Space {
         if (owner.pool, owner.class) != (user.pool, user.class) {
             return None;
         }
-        let mut blocks = self.blocks.onward(self.block_below(ix, range.start));
-        let first = blocks.find(|&index| self.blocks[index].end() > range.start)?;
-        let mut last = first;
-        while self.blocks[last].state == BlockState::Free {
-            if self.blocks[last].end() >= range.end {
-                return Some(first);
-            }
-            last = self.blocks[last].next.some()?;
-        }
-        None
+        let within = self.within(range);
+        let is_free = |&index: &BlockIndex| self.blocks[index].state == BlockState::Free;
+        let is_covered = range.end <= segment.address + segment.bytes;
+        (is_covered && within.iter().all(is_free)).then(|| within.first().copied())?
     }
 
     /// Cuts a block so that one of the same state covers the addresses from `start` to `end`.

@@ -74,30 +74,22 @@ impl Donors {
         donors[..after].last().filter(|donor| end <= donor.end)
     }
 
-    /// Takes the first run off a window's: as many pages as lead to one donor that can be taken at
-    /// once, or to none; those are stale.
-    pub(super) fn first_run(&self, run: &mut MappedRun, granule_bytes: u64) -> MappedRun {
-        let Target::Hit(first) = run.to else {
-            return MappedRun { pages: std::mem::take(&mut run.pages), ..*run };
+    /// Takes the first run off a window's: as many pages as lead to one donor, or nowhere. `None` if
+    /// they lead to what cannot be taken at once.
+    pub(super) fn first_run(&self, run: &mut MappedRun, granule_bytes: u64) -> Option<MappedRun> {
+        let first = match run.to {
+            Target::Hit(first) => first,
+            Target::Unmapped => {
+                return Some(std::mem::replace(run, MappedRun { pages: 0, ..*run }));
+            }
+            Target::Stale => return None,
         };
-        let (end, to) = match self.holding(first, first + granule_bytes) {
-            Some(donor) if donor.is_ordered => (donor.end, Target::Hit(first)),
-            Some(donor) => (donor.end, Target::Stale),
-            None => (self.start_after(first), Target::Stale),
-        };
-        assert!(end > first, "a run of a window ends before it begins");
-        let pages = (((end - first) / granule_bytes) as usize).min(run.pages);
+        let donor = self.holding(first, first + granule_bytes).filter(|donor| donor.is_ordered)?;
+        let pages = (((donor.end - first) / granule_bytes) as usize).min(run.pages);
         assert!(pages > 0, "a donor holds part of a granule");
         run.pages -= pages;
         run.to = Target::Hit(first + pages as u64 * granule_bytes);
-        MappedRun { pages, to }
-    }
-
-    /// Where the first donor after an address starts; the end of all addresses if there is none.
-    fn start_after(&self, address: u64) -> u64 {
-        let donors = self.by_address();
-        let after = donors.partition_point(|donor| donor.start <= address);
-        donors.get(after).map_or(u64::MAX, |donor| donor.start)
+        Some(MappedRun { pages, to: Target::Hit(first) })
     }
 
     /// What can be taken at once and is not yet.

@@ -14,6 +14,7 @@ use super::granule::{GranuleState, PageAddr};
 use super::span::{Span, between};
 use crate::plan::Step;
 use crate::policy;
+use crate::size::push_range;
 
 /// A handle that may move.
 #[derive(Clone, Debug)]
@@ -126,12 +127,8 @@ impl Span<'_> {
         let mut live: Vec<Range<usize>> = Vec::new();
         for at in 0..count {
             let start = start + at as u64 * table.granule_bytes;
-            if !is_live(start..start + table.granule_bytes) {
-                continue;
-            }
-            match live.last_mut() {
-                Some(last) if last.end == at => last.end += 1,
-                _ => live.push(at..at + 1),
+            if is_live(start..start + table.granule_bytes) {
+                push_range(&mut live, at..at + 1);
             }
         }
         let free = count - live.iter().map(ExactSizeIterator::len).sum::<usize>();

@@ -18,21 +18,11 @@ pub(crate) enum Target {
     Hit(u64),
     /// Nothing: to be mapped.
     Unmapped,
-    /// Granules that cannot be used there: to be unmapped first.
+    /// Granules that cannot be used there.
     Stale,
 }
 
 impl MappedRun {
-    /// Driver calls to back the pages, if what is at home is free and each handle is one granule:
-    /// what is stale is unmapped at once.
-    pub(super) fn calls(&self) -> usize {
-        match self.to {
-            Target::Hit(_) => 0,
-            Target::Unmapped => self.pages,
-            Target::Stale => self.pages + 1,
-        }
-    }
-
     /// Whether the page after these belongs to the same run.
     fn continues_with(&self, to: Target, granule_bytes: u64) -> bool {
         match (self.to, to) {

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::PageTable;
 use super::granule::{GranuleState, PageAddr};
-use crate::size::{round_down, whole_units};
+use crate::size::{push_range, round_down, whole_units};
 use crate::space::block::{Block, BlockIndex};
 
 /// Addresses of one mapped segment.
@@ -179,10 +179,7 @@ impl<'a> Span<'a> {
         let mut ranges: Vec<Range<u64>> = Vec::new();
         for (page, _) in self.mapped_pages() {
             let start = self.table.address_of(page);
-            match ranges.last_mut() {
-                Some(last) if last.end == start => last.end += granule_bytes,
-                _ => ranges.push(start..start + granule_bytes),
-            }
+            push_range(&mut ranges, start..start + granule_bytes);
         }
         ranges
     }

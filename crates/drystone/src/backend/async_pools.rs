@@ -14,7 +14,7 @@ use drystone_core::{
 };
 use drystone_driver::{Call, CaptureStatus, DriverError, ErrorCode, MemoryPool, Relaxed, Stream};
 
-use crate::error::{TrimError, is_final, poisoned};
+use crate::error::{TrimError, poisoned};
 use crate::executor::Executor;
 use crate::state_lock::StateLock;
 
@@ -61,7 +61,7 @@ impl PoolsDevice<'_> {
             }
             match self.let_go(block, brought) {
                 Ok(()) => any = true,
-                Err(error) if is_final(error.code) => end = Some(error),
+                Err(error) if error.code.is_final() => end = Some(error),
                 Err(_) => {}
             }
         }
@@ -116,10 +116,10 @@ impl PoolsDevice<'_> {
             self.executor.driver.memory_pool_usage(pool)
         };
         // Twice, since an old figure would hide what a trim gave back.
-        let usage = ask().or_else(|error| if is_final(error.code) { Err(error) } else { ask() });
+        let usage = ask().or_else(|error| if error.code.is_final() { Err(error) } else { ask() });
         match usage {
             Ok(usage) => self.note_reserved(at, usage.reserved_bytes)?,
-            Err(error) if is_final(error.code) => return Err(error),
+            Err(error) if error.code.is_final() => return Err(error),
             Err(_) => {}
         }
         Ok(())

@@ -42,7 +42,7 @@ use self::imports::Imports;
 use self::pause::Pause;
 use crate::backend::async_pools::PoolsDevice;
 use crate::backend::{BackendState, heap};
-use crate::error::{AllocateError, PeerError, TrimError, is_final};
+use crate::error::{AllocateError, PeerError, TrimError};
 use crate::executor::Executor;
 use crate::neighbours::Neighbours;
 use crate::record::Recorder;
@@ -417,7 +417,7 @@ impl Engine {
         self.executor.calling_out.refuse_within()?;
         self.check_context()?;
         match self.executor.driver.capture_status(Stream::DEFAULT) {
-            Err(error) if is_final(error.code) => Err(error),
+            Err(error) if error.code.is_final() => Err(error),
             _ => Ok(()),
         }
     }
@@ -441,7 +441,7 @@ impl Drop for Engine {
             Ok(Err(error)) if !error.is_final() => {}
             _ => return,
         }
-        if self.backend.close(&self.executor).is_err_and(|error| is_final(error.code)) {
+        if self.backend.close(&self.executor).is_err_and(|error| error.code.is_final()) {
             return;
         }
         for event in self.executor.events.get_mut().drain() {

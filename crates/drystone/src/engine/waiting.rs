@@ -7,7 +7,7 @@ use drystone_core::Plan;
 use drystone_driver::{Call, DriverError, Relaxed};
 
 use super::Engine;
-use crate::error::{is_final, poisoned};
+use crate::error::poisoned;
 
 impl Engine {
     /// Tells the backend which fences have passed, and frees what waited for them. True if any
@@ -31,7 +31,7 @@ impl Engine {
             }
             match Relaxed::enter(&*self.executor.driver) {
                 Ok(_relaxed) => events.collect(&*self.executor.driver),
-                Err(error) if is_final(error.code) => return Err(error),
+                Err(error) if error.code.is_final() => return Err(error),
                 Err(_) => return Ok(false),
             }
         };

@@ -36,7 +36,7 @@ use self::events::Events;
 use self::handles::Handles;
 use self::moving::{Moving, Now, Scratch, again, put_back};
 use self::observe::Observer;
-use crate::error::{is_final, poisoned};
+use crate::error::poisoned;
 use crate::memory_provider::{MemoryProvider, MemoryProviders, provided, taken_back};
 use crate::state_lock::StateLock;
 use crate::streams::Streams;
@@ -191,7 +191,7 @@ impl Executor {
         // An unknown stream is refused by the heap, whatever is said of the capture before.
         let Some((own, is_passing)) = known else { return Ok(false) };
         let is_captured = match self.driver.capture_status(own) {
-            Err(error) if is_final(error.code) => return Err(error),
+            Err(error) if error.code.is_final() => return Err(error),
             Ok(CaptureStatus::None) => false,
             // A device that cannot say is treated as if it were: only what is always legal is done.
             _ => true,

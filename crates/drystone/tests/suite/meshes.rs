@@ -1,16 +1,10 @@
 //! Two pages on one granule: what lies unused in parts of granules serves requests, where every
 //! granule is in use in part. Whatever fails, no byte is lost. The device's oracle follows it all.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use drystone::Prefer;
 use drystone::driver::{Call, CaptureMode, ErrorCode};
-use drystone_sim::{FaultMode, FaultPlan, SimConfig, SimDevice};
 
-use crate::moves::{TOTAL, moves};
+use crate::moves::{CALLS, TOTAL, closed, fails, moves};
 use crate::program::{Block, Lane, Program};
-use crate::setup::VMM_2MIB;
 use crate::sim::{MIB, watched};
 
 /// Two of them touch at most three granules, and leave none whole.
@@ -34,18 +28,10 @@ pub fn shared(program: &Program) -> u64 {
     TOTAL - program.reserved() + SHARED
 }
 
-fn closed() -> (Program, SimDevice, Lane) {
-    let device = SimDevice::new(SimConfig { total_bytes: TOTAL, ..watched() });
-    let options = VMM_2MIB.options().with_prefer(Prefer::Balanced);
-    let program = Program::new(Arc::new(device.clone()), options);
-    program.allocator.know_all_streams(|_, run| run(Vec::new()));
-    let lane = program.lane();
-    (program, device, lane)
-}
-
 #[test]
 fn parts_of_granules_serve_a_request() {
-    let (program, device, lane) = closed();
+    let (program, device) = closed(watched());
+    let lane = program.lane();
     let kept = halves(&program, lane);
     let other = program.lane();
     kept.iter().for_each(|block| program.use_on(block, other));
@@ -70,7 +56,8 @@ fn parts_of_granules_serve_a_request() {
 
 #[test]
 fn no_granule_is_shared_while_anything_is_captured_or_where_it_would_not_do() {
-    let (program, device, lane) = closed();
+    let (program, device) = closed(watched());
+    let lane = program.lane();
     let kept = halves(&program, lane);
     assert!(program.try_allocate(lane, TOTAL - kept.len() as u64 * BYTES).is_err());
     assert_eq!(moves(&program), 0);
@@ -83,45 +70,18 @@ fn no_granule_is_shared_while_anything_is_captured_or_where_it_would_not_do() {
     program.end();
 }
 
-/// The calls that a mesh makes, or what goes before it.
-const CALLS: [Call; 8] = [
-    Call::Create,
-    Call::Map,
-    Call::SetAccess,
-    Call::Hold,
-    Call::Copy,
-    Call::FinishCopies,
-    Call::Unmap,
-    Call::Release,
-];
-
-/// Runs a program under a fault. Whether it has struck.
-fn fails(call: Call, nth: u64, code: ErrorCode) -> bool {
-    let (program, device, lane) = closed();
-    let kept = halves(&program, lane);
-    let large = shared(&program);
-    device.install_fault(FaultPlan { call, nth, mode: FaultMode::Once, code });
-    let served = program.try_allocate(lane, large);
-    let has_struck = device.faults_fired() > 0;
-    device.clear_faults();
-    program.check();
-    if let Ok(block) = served {
-        program.free(block);
-    }
-    std::thread::sleep(Duration::from_millis(11));
-    let block = program.allocate(lane, large);
-    program.free(block);
-    kept.into_iter().for_each(|block| program.free(block));
-    program.end();
-    has_struck
-}
-
 #[test]
 fn p4_no_byte_is_lost_whatever_call_of_a_mesh_fails() {
-    for call in CALLS {
+    let scene = |program: &Program, lane: Lane| {
+        let kept = halves(program, lane);
+        (kept, shared(program))
+    };
+    // Memory is left: no addresses are reserved, or given back.
+    for call in CALLS.into_iter().filter(|call| !matches!(call, Call::Reserve | Call::Unreserve)) {
         for code in [ErrorCode::InvalidHandle, ErrorCode::NotReady] {
             // Of the moves that part handles, and of meshes.
-            let struck = (1..400).step_by(37).filter(|&nth| fails(call, nth, code)).count();
+            let is_struck = |&nth: &u64| fails(scene, &[(call, nth)], code);
+            let struck = (1..400).step_by(37).filter(is_struck).count();
             assert!(struck > 0, "{call:?} is never made");
         }
     }

@@ -12,6 +12,7 @@ use drystone::driver::{Call, CaptureMode, CaptureStatus, Driver, DriverError, Ho
 use drystone_sim::{SimConfig, SimDevice, Violation};
 
 use crate::altered::{Alteration, Altered};
+use crate::meshes::{halves, shared};
 use crate::moves::{TOTAL, moves, rest, sparse};
 use crate::program::{Block, Lane, Program};
 use crate::setup::VMM_2MIB;
@@ -41,6 +42,10 @@ enum Bug {
     LetsGoBeforeMapping,
     /// The new memory stays as it was.
     NoCopy,
+    /// What is copied into a granule that two pages share stays as it was.
+    NoCopyToHost,
+    /// It is copied over what the other page uses.
+    CopiesOverHost,
     /// The new memory is opened to this device alone.
     ForgetsPeers,
 }
@@ -114,8 +119,19 @@ impl Alteration for Buggy {
         !is_own && !matches!(self.bug, Bug::NoHold | Bug::CopiesBeforeArrival)
     }
 
-    fn copy(&self, _inner: &dyn Driver, _to: u64, _from: u64, _bytes: u64) -> Option<Result<()>> {
-        (self.bug == Bug::NoCopy).then_some(Ok(()))
+    fn copy(&self, inner: &dyn Driver, to: u64, from: u64, bytes: u64) -> Option<Result<()>> {
+        // Moves copy whole granules.
+        let is_to_host = !bytes.is_multiple_of(VMM_2MIB.granule_bytes);
+        match self.bug {
+            Bug::NoCopy => Some(Ok(())),
+            Bug::NoCopyToHost if is_to_host => Some(Ok(())),
+            Bug::CopiesOverHost if is_to_host => {
+                let page = to / VMM_2MIB.granule_bytes * VMM_2MIB.granule_bytes;
+                let beside = if page < to { page } else { page + VMM_2MIB.granule_bytes - bytes };
+                Some(inner.copy(beside, from, bytes))
+            }
+            _ => None,
+        }
     }
 
     fn finish_copies(&self, inner: &dyn Driver) -> Option<Result<()>> {
@@ -165,12 +181,28 @@ struct Scene {
     /// A stream that the allocator is only told of.
     other: Stream,
     kept: Vec<Block>,
+    /// What is to be had by moves alone.
+    large_bytes: u64,
     alongside: Arc<Alongside>,
 }
 
 impl Scene {
     /// With what another thread does on the stream that the allocator is told of.
     fn new(bug: Bug, at: Option<Call>) -> Self {
+        Self::of(bug, at, sparse, |_, kept| rest(kept))
+    }
+
+    /// Where pages have to share granules.
+    fn of_meshes(bug: Bug, at: Option<Call>) -> Self {
+        Self::of(bug, at, halves, |program, _| shared(program))
+    }
+
+    fn of(
+        bug: Bug,
+        at: Option<Call>,
+        keep: fn(&Program, Lane) -> Vec<Block>,
+        large_bytes: fn(&Program, &[Block]) -> u64,
+    ) -> Self {
         let config = SimConfig { total_bytes: TOTAL, peers: vec![1], ..watched() };
         let device = SimDevice::new(config);
         let alongside = Arc::new(Alongside { at, ..Alongside::default() });
@@ -186,15 +218,16 @@ impl Scene {
             .allocator
             .know_all_streams(|_, run| run(vec![Stream(OTHER.load(Ordering::Relaxed))]));
         let lane = program.lane();
-        let kept = sparse(&program, lane);
+        let kept = keep(&program, lane);
+        let large_bytes = large_bytes(&program, &kept);
         let _ = alongside.stream.set(other);
         let _ = alongside.blocks.set(kept.iter().map(|block| block.address).collect());
-        Self { program, device, lane, other, kept, alongside }
+        Self { program, device, lane, other, kept, large_bytes, alongside }
     }
 
-    /// Asks for what is to be had by moves alone, and says how many there were and what was found.
+    /// Asks for that, and says how many there were and what was found.
     fn moves(self) -> (u64, Vec<Violation>) {
-        let asked = self.program.try_allocate(self.lane, rest(&self.kept));
+        let asked = self.program.try_allocate(self.lane, self.large_bytes);
         let moved = moves(&self.program);
         let thread = self.alongside.thread.lock().unwrap().take();
         thread.into_iter().for_each(|thread| thread.join().unwrap());
@@ -209,8 +242,19 @@ impl Scene {
 /// The bug is caught as what it is, and the same run without it is not accused.
 #[track_caller]
 fn catches(bug: Bug, at: Option<Call>, prepare: fn(&Scene), is_kind: fn(&Violation) -> bool) {
+    catches_in(Scene::new, bug, at, prepare, is_kind);
+}
+
+#[track_caller]
+fn catches_in(
+    scene: fn(Bug, Option<Call>) -> Scene,
+    bug: Bug,
+    at: Option<Call>,
+    prepare: fn(&Scene),
+    is_kind: fn(&Violation) -> bool,
+) {
     for tried in [Bug::None, bug] {
-        let scene = Scene::new(tried, at);
+        let scene = scene(tried, at);
         prepare(&scene);
         assert_eq!(scene.device.take_violations(), [], "before any move");
         let (moved, found) = scene.moves();
@@ -283,6 +327,22 @@ fn streams_that_go_on_before_the_new_memory_is_there_are_caught() {
 #[test]
 fn a_move_without_a_copy_is_caught() {
     catches(Bug::NoCopy, None, nothing, is_lost);
+}
+
+/// Nor do bytes get lost in a granule that two pages share: neither the guest's nor the host's.
+#[test]
+fn a_mesh_that_copies_nothing_or_to_the_wrong_place_is_caught() {
+    for bug in [Bug::NoCopyToHost, Bug::CopiesOverHost] {
+        catches_in(Scene::of_meshes, bug, None, nothing, is_lost);
+    }
+}
+
+#[test]
+fn a_mesh_before_streams_stand_still_or_after_they_go_on_is_caught() {
+    let is_gone = |found: &Violation| matches!(found, Violation::LiveMemoryGone { .. });
+    for bug in [Bug::NoHold, Bug::LetsGoBeforeMapping] {
+        catches_in(Scene::of_meshes, bug, None, nothing, is_gone);
+    }
 }
 
 #[test]

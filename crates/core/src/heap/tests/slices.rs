@@ -1,7 +1,7 @@
 //! What is done in parts, so that others' hits are served in between.
 
 use super::request;
-use crate::heap::trim::{RELEASED_AT_ONCE, Trim};
+use crate::heap::trim::{RELEASED_AT_ONCE, Trim, Whose};
 use crate::{
     Config, Fence, Freed, Giving, Heap, PoolId, Prefer, Reuse, SegmentKind, StateMachine, Step,
     StreamId,
@@ -83,7 +83,7 @@ fn a_trim_looks_at_what_it_could_give_back_alone() {
         assert!(matches!(heap.free(block), Ok(Freed::Done)));
     }
     synchronize(&mut heap);
-    let starts = |heap: &mut Heap| Trim::new(heap).run_starts(|_, _| true).len();
+    let starts = |heap: &mut Heap| Trim::of(heap, Whose::All).run_starts().len();
     assert_eq!(starts(&mut heap), 0);
     assert!(heap.plan_trim().is_none());
     for &block in blocks.iter().skip(1).step_by(2) {

@@ -72,9 +72,9 @@ fn more_is_remapped_than_a_request_needs_rather_than_created() {
     world.finish();
 }
 
-/// A window with a gap of one granule costs one call, if there is a handle that fits.
+/// A window is used again as a whole or not at all: another costs a call for each handle.
 #[test]
-fn a_window_with_gaps_that_no_handle_fits_is_passed_over() {
+fn a_window_of_which_a_part_is_in_use_elsewhere_is_passed_over() {
     let (mut world, stream) = large_handles(u64::MAX, 256 << 20);
     let singles = world.allocate(stream, 4 * GRANULE).unwrap();
     world.allocate(stream, 4 * GRANULE).unwrap();
@@ -100,8 +100,9 @@ fn a_window_with_gaps_that_no_handle_fits_is_passed_over() {
         world.synchronize(Fate::Complete);
         world.allocate(stream, 4 * GRANULE).unwrap();
     }
-    // What is at hand in each round, beside 32 granules, is another handle: one unmap, one map.
-    assert!(calls[1..].iter().all(|&calls| calls <= 3), "{calls:?}");
+    // What is at hand in each round, beside 32 granules, is another handle. Nine are mapped, and
+    // access is set; at times addresses are reserved before.
+    assert!(calls[1..].iter().all(|&calls| calls <= 11), "{calls:?}");
     world.finish();
 }
 
