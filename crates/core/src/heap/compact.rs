@@ -41,7 +41,8 @@ impl Heap {
         let needed_bytes = bytes.checked_next_multiple_of(self.vm.granule_bytes())?;
         let left_bytes = self.headroom.left_bytes(&self.stats);
         let at_hand_bytes = self.unused_bytes().saturating_add(left_bytes);
-        let with_room_bytes = needed_bytes.saturating_add(policy::ROOM_FOR_MOVES_BYTES);
+        let room_bytes = Compaction::of(self).largest_move_bytes();
+        let with_room_bytes = needed_bytes.saturating_add(room_bytes);
         let most_bytes = with_room_bytes.saturating_sub(at_hand_bytes);
         let missing_bytes = needed_bytes.saturating_sub(at_hand_bytes);
         if most_bytes == 0 {
@@ -136,6 +137,13 @@ impl<'a> Compaction<'a> {
         let lacking_room_bytes = created.min().unwrap_or(0).saturating_sub(self.room_bytes());
         let bytes = if lacking_bytes > 0 { lacking_bytes } else { lacking_room_bytes };
         self.plan_meshes(bytes)
+    }
+
+    /// How much the largest move would take by now, and what is kept for those to come.
+    fn largest_move_bytes(&self) -> u64 {
+        let candidates = self.candidates().into_iter();
+        let created_bytes = candidates.map(|(one, _)| one.bytes_to_create(&self.heap.vm));
+        created_bytes.fold(policy::ROOM_FOR_MOVES_BYTES, u64::max)
     }
 
     /// How much moves may take: what is left, and what unused memory can be given back for.
