@@ -147,8 +147,12 @@ impl Table {
 }
 
 impl Neighbours for Table {
-    fn ask(&self, bytes: u64, since: Instant) -> u64 {
-        self.board.as_ref().map_or(0, |board| self.wish(board, bytes, since + self.wait))
+    fn wait(&self) -> Duration {
+        self.wait
+    }
+
+    fn ask(&self, bytes: u64, until: Instant) -> u64 {
+        self.board.as_ref().map_or(0, |board| self.wish(board, bytes, until))
     }
 
     fn end(&self) {
