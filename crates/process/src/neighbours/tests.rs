@@ -52,7 +52,7 @@ impl Process {
         let allocator = Allocator::new(Arc::clone(device), options).unwrap();
         let stream = allocator.add_stream(Stream::DEFAULT).unwrap();
         let board = options.neighbours.map(|_| Board::join_at(&folder.board()).unwrap());
-        let table = Table::with(board, options);
+        let table = Table::with(board, options, device.info().total_bytes);
         table.begin(&allocator);
         Self { allocator, stream, table }
     }
@@ -158,6 +158,27 @@ fn of_several_that_lack_memory_at_once_as_many_are_served_as_it_does_for() {
             process.allocator.trim().unwrap();
         }
     }
+}
+
+/// A phase that grows asks a few times, and not at each request.
+#[test]
+fn who_grows_on_wishes_for_as_much_again_as_it_was_given_and_no_more_than_a_sixteenth() {
+    let folder = Folder::new("grows");
+    let [first, second] = processes(&folder);
+    // In small handles.
+    let all: Vec<_> = (0..64).map(|_| first.allocate(16).unwrap()).collect();
+    drop(all);
+    let one = second.allocate(16).unwrap();
+    assert_eq!((first.held(), second.held()), (1008, 16), "what lacks, and no more");
+    let mut blocks: Vec<_> = (0..40).map(|_| second.allocate(16).unwrap()).collect();
+    let taken = second.table.exchanges();
+    assert!(taken.taken <= 14, "asked {} times", taken.taken);
+    assert!(taken.taken_bytes <= (41 * 16 + 64) * MIB, "{} MiB", taken.taken_bytes / MIB);
+    // What is beyond goes only as far as there is some, and serves who asks next.
+    blocks.push(one);
+    let rest = second.allocate(1024 - 41 * 16).unwrap();
+    assert_eq!(first.held(), 0);
+    drop((rest, blocks));
 }
 
 #[test]
