@@ -228,6 +228,22 @@ fn a_device_that_refuses_what_it_has_is_not_asked_again_and_again() {
     assert!(looks() - before <= 8, "{} waits for the device", looks() - before);
 }
 
+/// What is said to be held is what the message of another's refusal names.
+#[test]
+fn what_a_refused_request_gave_back_is_held_on_the_board_no_more() {
+    let folder = Folder::new("told");
+    let config = SimConfig { total_bytes: DEVICE_BYTES, ..SimConfig::default() };
+    let limited = SimConfig { process_limit_bytes: 300 * MIB, ..config };
+    let device: Arc<dyn Driver> = Arc::new(SimDevice::new(limited));
+    let first = Process::new(&device, &folder, &Options::default());
+    let board = Board::join_at(&folder.board()).unwrap();
+    let told_mib = || board.others().map(|(_, slot)| slot.held_bytes() / MIB).sum::<u64>();
+    drop(first.allocate(64).unwrap());
+    assert_eq!(told_mib(), 64);
+    assert!(first.allocate(400).is_err());
+    assert_eq!((first.held(), told_mib()), (0, 0));
+}
+
 #[test]
 fn off_neither_asks_nor_gives() {
     let (folder, device) = (Folder::new("off"), device());
