@@ -15,6 +15,8 @@
 mod ask;
 mod board;
 mod futex;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod life;
 mod serve;
 mod taken;
