@@ -1,5 +1,5 @@
-//! A living neighbour that writes anything to its slot of a board: no more is given back than a wish
-//! of it, as far as units allow, and nothing in it ends who serves.
+//! A living neighbour that writes anything to its slot of a board: no more is given back than a
+//! wish of it, as far as units allow, and nothing in it ends who serves.
 #![no_main]
 
 use std::sync::Arc;

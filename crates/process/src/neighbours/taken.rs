@@ -14,8 +14,8 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    /// A program that grows wishes for as much again as it was given, up to this part of the device:
-    /// so it asks a few times, and what is free meanwhile has room for large handles.
+    /// A program that grows wishes for as much again as it was given, up to this part of the
+    /// device: so it asks a few times, and what is free meanwhile has room for large handles.
     const BEYOND_SHARE: u64 = 16;
 
     /// How much is wished beyond what lacks.
