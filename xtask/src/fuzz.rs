@@ -11,7 +11,7 @@ use crate::command::{install, root};
 use crate::suite;
 
 /// Fuzz targets, as in `fuzz/Cargo.toml`.
-const FUZZ_TARGETS: [&str; 5] = ["pickle", "csv", "rmm", "options", "heap"];
+const FUZZ_TARGETS: [&str; 6] = ["pickle", "csv", "rmm", "options", "heap", "board"];
 
 /// Runs every target for so many seconds, side by side.
 pub fn fuzz(seconds: u32) -> Result<()> {

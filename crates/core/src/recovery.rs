@@ -124,9 +124,6 @@ const LAST: usize = 3;
 /// How often the last rungs are climbed again, since others were served meanwhile. Four threads
 /// that do nothing else come in between once in twenty times; so it barely ever ends for that.
 const AGAIN_MAX: u32 = 6;
-/// How often other processes are asked for one request: others may take what they gave. Who asks
-/// them ends it sooner, by the time.
-const NEIGHBOURS_ASKED_MAX: u8 = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rung {
@@ -210,8 +207,9 @@ pub struct Miss<E> {
     climbed_again: u32,
     /// Blocks given, and bytes given back, when the device was last waited for.
     before_wait: (u64, u64),
-    /// How often other processes may still be asked.
-    neighbours_left: u8,
+    /// Whether other processes may still give something back: not once they gave nothing. Others
+    /// may take what they gave, so who asks them ends it, by the time.
+    asks_neighbours: bool,
     /// Whether the rungs since the last try made room.
     has_room: bool,
     /// How far this try goes for memory before it grows.
@@ -250,7 +248,7 @@ impl<E> Miss<E> {
             climbed: 0,
             climbed_again: 0,
             before_wait: (0, 0),
-            neighbours_left: NEIGHBOURS_ASKED_MAX,
+            asks_neighbours: true,
             has_room: false,
             reuse,
             look,
@@ -306,7 +304,7 @@ impl<E> Miss<E> {
         if matches!(self.stage, Stage::Climbing(Rung::AskNeighbours, _)) {
             // With what they gave, what is unused here may do: its rungs come again.
             self.climbed = if made_room { 0 } else { self.climbed };
-            self.neighbours_left = if made_room { self.neighbours_left - 1 } else { 0 };
+            self.asks_neighbours = made_room;
         }
         let is_worth_a_try = match self.stage {
             // An idle device is trimmed before anything is tried, unless memory moved.
@@ -385,9 +383,7 @@ impl<E> Miss<E> {
             let may_help = match rung {
                 Rung::AskProgram => true,
                 // The limit is this allocator's own.
-                Rung::AskNeighbours => {
-                    self.neighbours_left > 0 && !matches!(refusal, Refusal::Limit)
-                }
+                Rung::AskNeighbours => self.asks_neighbours && !matches!(refusal, Refusal::Limit),
                 _ => !is_short,
             };
             if may_help && rung.is_legal(self.captured) {

@@ -1,7 +1,7 @@
 //! [`Neighbours`]: other processes on the device, as an allocator sees them. Who they are and how
 //! they are asked is their maker's affair.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Another process that has memory of the device by an allocator of this kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,9 +19,12 @@ pub struct Neighbour {
 
 /// Other processes on the device. Called with no lock of the allocator's but where it says so.
 pub trait Neighbours: Send + Sync {
-    /// Asks them to give so many bytes back, and waits, but no longer than the options allow since
-    /// that moment. Returns how many bytes they gave.
-    fn ask(&self, bytes: u64, since: Instant) -> u64;
+    /// For how long they are asked for one request, however often others take what they gave.
+    fn wait(&self) -> Duration;
+
+    /// Asks them to give so many bytes back, and waits until that moment at most. Returns how many
+    /// bytes they gave.
+    fn ask(&self, bytes: u64, until: Instant) -> u64;
 
     /// The request that they were asked for is served, or refused.
     fn end(&self);

@@ -27,7 +27,8 @@ const ROUNDS_MAX: usize = 16;
 /// A request that other processes are asked for, until it is served or refused.
 pub(super) struct Asking<'a> {
     neighbours: Option<&'a dyn Neighbours>,
-    since: Instant,
+    /// Until when: then it is refused, whatever comes and goes.
+    until: Instant,
     /// What was free when the device was found to have enough again, and the request was tried for
     /// that.
     was_back: Cell<Option<u64>>,
@@ -155,7 +156,8 @@ impl Engine {
     /// Begins to ask other processes for a request.
     pub(super) fn begin_asking(&self) -> Asking<'_> {
         let neighbours = self.neighbours.get().copied();
-        Asking { neighbours, since: Instant::now(), was_back: Cell::new(None) }
+        let wait = neighbours.map_or(Duration::ZERO, Neighbours::wait);
+        Asking { neighbours, until: Instant::now() + wait, was_back: Cell::new(None) }
     }
 
     /// Asks other processes for what a request of so many bytes lacks, beside so many unused ones
@@ -173,8 +175,8 @@ impl Engine {
             asked.was_back.replace(free_bytes) != free_bytes && !neighbours.others(false).is_empty()
         };
         let mut lacking_bytes = lacks();
-        while lacking_bytes > 0 {
-            if neighbours.ask(lacking_bytes, asked.since) > 0 {
+        while lacking_bytes > 0 && Instant::now() < asked.until {
+            if neighbours.ask(lacking_bytes, asked.until) > 0 {
                 return true;
             }
             // What is back on the device meanwhile is no neighbour's any more.
@@ -183,7 +185,7 @@ impl Engine {
                 return false;
             }
         }
-        is_back()
+        Instant::now() < asked.until && is_back()
     }
 
     /// The same for others than requests: for what the device lacks of so many bytes. Returns what
@@ -194,7 +196,7 @@ impl Engine {
         let free_bytes = self.executor.free_bytes().unwrap_or(0);
         match bytes.saturating_sub(free_bytes) {
             0 => 0,
-            lacking_bytes => neighbours.ask(lacking_bytes, asking.since),
+            lacking_bytes => neighbours.ask(lacking_bytes, asking.until),
         }
     }
 

@@ -341,12 +341,14 @@ impl Engine {
         self.synchronize().map_err(TrimError::before_anything)?;
         self.let_go_of_imports();
         let _growth = self.growth.lock();
-        let given_back_bytes = self.backend.trim(&self.executor)?;
+        let given_back = self.backend.trim(&self.executor);
         self.tell_neighbours();
+        let given_back_bytes = given_back?;
         if self.stays(Captured::None).is_some() || self.compact_all(None).moves == 0 {
             return Ok(given_back_bytes);
         }
         let trimmed = self.backend.trim(&self.executor);
+        self.tell_neighbours();
         let add = |error: TrimError| TrimError {
             given_back_bytes: given_back_bytes + error.given_back_bytes,
             ..error
@@ -360,7 +362,9 @@ impl Engine {
         self.refuse_at_the_end().map_err(TrimError::before_anything)?;
         self.synchronize().map_err(TrimError::before_anything)?;
         let _growth = self.growth.lock();
-        self.backend.trim_released(&self.executor)
+        let given_back = self.backend.trim_released(&self.executor);
+        self.tell_neighbours();
+        given_back
     }
 
     /// Gives back the unused memory whose last use is complete. Returns the bytes.
@@ -368,7 +372,9 @@ impl Engine {
         self.refuse_at_the_end().map_err(TrimError::before_anything)?;
         let _growth = self.growth.lock();
         self.collect();
-        self.backend.trim(&self.executor)
+        let given_back = self.backend.trim(&self.executor);
+        self.tell_neighbours();
+        given_back
     }
 
     /// Gives a peer access to all memory. The driver opens its own pools as a whole.

@@ -45,8 +45,8 @@ impl Engine {
         self.mark(stream, captured);
         executor.streams.want_others(stream);
         let miss = Miss::new(pool, stream, bytes, captured);
-        let held_bytes = || self.backend.read().stats().all.reserved_bytes.total;
-        let before_bytes = held_bytes();
+        let held = || self.backend.read().stats().all.reserved_bytes;
+        let before = held();
         let served = match &self.backend {
             BackendState::Heap(heap) => self.recover(
                 miss,
@@ -65,8 +65,11 @@ impl Engine {
                 |miss, pending| PoolsDevice { executor, pools }.allocate(miss, pending),
             ),
         };
-        if held_bytes() != before_bytes {
+        let after = held();
+        if after.total != before.total {
             self.note_growth();
+        } else if after.current != before.current {
+            self.tell_neighbours();
         }
         served
     }

@@ -8,8 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Table;
-use super::board::{Board, now_ms};
+use super::board::{Board, Slot, now_ms};
 use super::futex;
+use super::taken::KEPT_MS;
 use super::wish::{Stage, Wish};
 
 /// How long it is waited for new figures of one: its thread may be busy giving.
@@ -22,32 +23,39 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// After so many looks that show the same it stays so: a process that was killed takes some
 /// milliseconds to be gone.
 const STEADY: usize = 5;
-/// For how long whoever was given memory is asked after all others: so that it does not go to and
-/// fro.
-const KEPT_MS: u64 = 1000;
 
 impl Table {
     /// Asks neighbours for so many bytes until that moment. Returns what they gave.
     pub(super) fn wish(&self, board: &Board, bytes: u64, until: Instant) -> u64 {
-        let Some(_wishing) = self.wishing.try_lock_until(until) else { return 0 };
+        let Some(mut taken) = self.wishing.try_lock_until(until) else { return 0 };
         let since_ms = now_ms().saturating_sub((self.wait - self.left(until)).as_millis() as u64);
         // It stands until the request is over, so that who has wished for less long lets it be.
         board.own().lacks_bytes.store(bytes, Ordering::Relaxed);
         board.own().wished_ms.store(since_ms.max(1), Ordering::Release);
         let lacked_before = || board.lacked_before(since_ms.max(1), self.wait);
         let given_bytes = match who_could(board, bytes, until, lacked_before) {
-            Some(others) => self.take(board, others, bytes, until),
+            Some((others, spare_bytes)) => {
+                let beyond_bytes = taken.beyond_bytes(self.device_bytes).min(spare_bytes);
+                self.take(board, others, [bytes, beyond_bytes], until)
+            }
             None => 0,
         };
         if given_bytes > 0 {
+            taken.note(given_bytes);
             board.own().took_ms.store(now_ms(), Ordering::Relaxed);
         }
         given_bytes
     }
 
     /// Asks these neighbours one after another: who was given memory of late last, and before that
-    /// who got more of it last.
-    fn take(&self, board: &Board, mut others: Vec<usize>, bytes: u64, until: Instant) -> u64 {
+    /// who got more of it last. What goes beyond what lacks is asked of nobody for itself.
+    fn take(
+        &self,
+        board: &Board,
+        mut others: Vec<usize>,
+        [bytes, beyond_bytes]: [u64; 2],
+        until: Instant,
+    ) -> u64 {
         let now = now_ms();
         let rank = |index: usize| {
             board.slot(index).map(|slot| {
@@ -65,7 +73,12 @@ impl Table {
             // One that does not answer leaves half of the time to those behind it.
             let left = until - asked;
             let most = asked + if others.is_empty() { left } else { left / 2 };
-            let answer = ask_one(board, index, bytes - given_bytes, most);
+            let lacking_bytes = bytes - given_bytes;
+            let unused_bytes = board.slot(index).map_or(0, Slot::unused_bytes);
+            // Nobody moves anything for what is not lacking.
+            let with_beyond = lacking_bytes.saturating_add(beyond_bytes).min(unused_bytes);
+            let wished_bytes = with_beyond.max(lacking_bytes);
+            let answer = ask_one(board, index, wished_bytes, most);
             self.exchanges.lock().unanswered += u64::from(answer == Err(Unanswered::InTime));
             let given = answer.unwrap_or(0);
             if let Some(slot) = board.slot(index).filter(|_| given > 0) {
@@ -91,19 +104,21 @@ impl Table {
 }
 
 /// Those that could give so many bytes together, beside what others lacked before. Where they could
-/// not they keep what they have: `None`, unless what they hold is about to change.
+/// not they keep what they have: `None`, unless what they hold is about to change. With them goes
+/// how much more they could give.
 fn who_could(
     board: &Board,
     bytes: u64,
     until: Instant,
     lacked_before: impl Fn() -> u64,
-) -> Option<Vec<usize>> {
+) -> Option<(Vec<usize>, u64)> {
     let (mut before, mut steady, mut looks) = (None, 0, 0);
     while looks < LOOKS_MAX {
         let before_bytes = lacked_before();
         let (others, could_bytes) = ask_for_figures(board, until);
-        if could_bytes >= bytes.saturating_add(before_bytes) {
-            return Some(others);
+        let spare_bytes = could_bytes.checked_sub(bytes.saturating_add(before_bytes));
+        if let Some(spare_bytes) = spare_bytes {
+            return Some((others, spare_bytes));
         }
         let held_bytes = board.others().map(|(_, slot)| slot.held_bytes());
         let now = Some((could_bytes, held_bytes.fold(0, u64::saturating_add)));

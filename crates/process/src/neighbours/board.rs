@@ -318,7 +318,7 @@ impl Slot {
     }
 
     /// All that is in it, to be overwritten.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(super) fn words(&self) -> impl Iterator<Item = &AtomicU64> {
         let words = ptr::from_ref(self).cast::<AtomicU64>();
         // SAFETY: a slot is made of such words, and of pairs of halves that are atomic, too.

@@ -3,17 +3,23 @@
 //! memory, one for each device and user.
 //!
 //! Invariants: nothing is given back except a wish of a process that lives, and no more than it
-//! wishes, as far as units allow; a wish ends by its deadline, whatever became of whom it was made
-//! to; what is read from the board is somebody else's word, and believed for a figure at most.
+//! wishes, as far as units allow; what is wished beyond what a request lacks is no more than its
+//! process was given in a row, and nothing that others lack; a wish ends by its deadline, whatever
+//! became of whom it was made to; what is read from the board is somebody else's word, and believed
+//! for a figure at most.
 //!
-//! Bottom first: `board` (the file and its slots), `wish` (one word of a slot), `life` (who still
-//! lives), `futex`; `ask` (who wishes), `serve` (the thread that gives back, and what is idle).
+//! Bottom first: `life` (who still lives), `futex`, `board` (the file and its slots), `wish` (one
+//! word of a slot), `taken` (what was given of late); `ask` (who wishes), `serve` (the thread that
+//! gives back, and what is idle).
 
 mod ask;
 mod board;
 mod futex;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod life;
 mod serve;
+mod taken;
 #[cfg(test)]
 mod tests;
 mod wish;
@@ -28,6 +34,7 @@ use drystone::{Allocator, Neighbour, Neighbours, Options};
 use parking_lot::Mutex;
 
 use self::board::{Board, Slot};
+use self::taken::Taken;
 
 /// How many exchanges are remembered.
 const REMEMBERED: usize = 16;
@@ -72,13 +79,14 @@ pub struct Exchanges {
 pub(crate) struct Table {
     /// None where only idle memory is looked after.
     board: Option<Board>,
+    device_bytes: u64,
     wait: Duration,
     idle: Option<Duration>,
     allocator: OnceLock<Allocator>,
     has_thread: AtomicBool,
     exchanges: Mutex<Exchanges>,
     /// Held by the one thread of this process that wishes.
-    wishing: Mutex<()>,
+    wishing: Mutex<Taken>,
     /// Held while memory is given back.
     serving: Mutex<()>,
 }
@@ -90,12 +98,13 @@ impl Table {
         if board.is_none() && options.idle.is_none() {
             return None;
         }
-        Some(Self::with(board, options))
+        Some(Self::with(board, options, info.total_bytes))
     }
 
-    fn with(board: Option<Board>, options: &Options) -> &'static Self {
+    fn with(board: Option<Board>, options: &Options, device_bytes: u64) -> &'static Self {
         Box::leak(Box::new(Self {
             board,
+            device_bytes,
             wait: options.neighbours.unwrap_or_default(),
             idle: options.idle,
             allocator: OnceLock::new(),
@@ -147,8 +156,12 @@ impl Table {
 }
 
 impl Neighbours for Table {
-    fn ask(&self, bytes: u64, since: Instant) -> u64 {
-        self.board.as_ref().map_or(0, |board| self.wish(board, bytes, since + self.wait))
+    fn wait(&self) -> Duration {
+        self.wait
+    }
+
+    fn ask(&self, bytes: u64, until: Instant) -> u64 {
+        self.board.as_ref().map_or(0, |board| self.wish(board, bytes, until))
     }
 
     fn end(&self) {

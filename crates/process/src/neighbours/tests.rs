@@ -52,7 +52,7 @@ impl Process {
         let allocator = Allocator::new(Arc::clone(device), options).unwrap();
         let stream = allocator.add_stream(Stream::DEFAULT).unwrap();
         let board = options.neighbours.map(|_| Board::join_at(&folder.board()).unwrap());
-        let table = Table::with(board, options);
+        let table = Table::with(board, options, device.info().total_bytes);
         table.begin(&allocator);
         Self { allocator, stream, table }
     }
@@ -160,6 +160,27 @@ fn of_several_that_lack_memory_at_once_as_many_are_served_as_it_does_for() {
     }
 }
 
+/// A phase that grows asks a few times, and not at each request.
+#[test]
+fn who_grows_on_wishes_for_as_much_again_as_it_was_given_and_no_more_than_a_sixteenth() {
+    let folder = Folder::new("grows");
+    let [first, second] = processes(&folder);
+    // In small handles.
+    let all: Vec<_> = (0..64).map(|_| first.allocate(16).unwrap()).collect();
+    drop(all);
+    let one = second.allocate(16).unwrap();
+    assert_eq!((first.held(), second.held()), (1008, 16), "what lacks, and no more");
+    let mut blocks: Vec<_> = (0..40).map(|_| second.allocate(16).unwrap()).collect();
+    let taken = second.table.exchanges();
+    assert!(taken.taken <= 14, "asked {} times", taken.taken);
+    assert!(taken.taken_bytes <= (41 * 16 + 64) * MIB, "{} MiB", taken.taken_bytes / MIB);
+    // What is beyond goes only as far as there is some, and serves who asks next.
+    blocks.push(one);
+    let rest = second.allocate(1024 - 41 * 16).unwrap();
+    assert_eq!(first.held(), 0);
+    drop((rest, blocks));
+}
+
 #[test]
 fn what_is_kept_for_a_limit_is_asked_of_nobody() {
     let (folder, device) = (Folder::new("limit"), device());
@@ -205,6 +226,22 @@ fn a_device_that_refuses_what_it_has_is_not_asked_again_and_again() {
     let before = looks();
     assert!(second.allocate(400).is_err());
     assert!(looks() - before <= 8, "{} waits for the device", looks() - before);
+}
+
+/// What is said to be held is what the message of another's refusal names.
+#[test]
+fn what_a_refused_request_gave_back_is_held_on_the_board_no_more() {
+    let folder = Folder::new("told");
+    let config = SimConfig { total_bytes: DEVICE_BYTES, ..SimConfig::default() };
+    let limited = SimConfig { process_limit_bytes: 300 * MIB, ..config };
+    let device: Arc<dyn Driver> = Arc::new(SimDevice::new(limited));
+    let first = Process::new(&device, &folder, &Options::default());
+    let board = Board::join_at(&folder.board()).unwrap();
+    let told_mib = || board.others().map(|(_, slot)| slot.held_bytes() / MIB).sum::<u64>();
+    drop(first.allocate(64).unwrap());
+    assert_eq!(told_mib(), 64);
+    assert!(first.allocate(400).is_err());
+    assert_eq!((first.held(), told_mib()), (0, 0));
 }
 
 #[test]

@@ -152,10 +152,9 @@ fn who_stays_is_served_while_others_are_killed() {
         most_held as f64 / SHARED_BYTES as f64
     );
     let refused = std::fs::read_to_string(folder.0.join("refused")).unwrap_or_default();
-    // Four to six of 70,000 are, at a load of ten to twenty on two processors: some since time was
-    // up, of others it is not known why.
+    assert_eq!(refused, "", "memory was unused");
+    // On processors that others use, too, one may not run for as long as it is waited for.
     let few = (served / 500).max(2);
-    assert!(refused.lines().count() <= few, "memory was unused: {refused}");
     assert!(lost + own.table.exchanges().unanswered as usize <= few);
     assert!(served > killed && taken > 0 && most_held <= SHARED_BYTES);
     for child in &mut children {
