@@ -86,6 +86,9 @@ class AllReduce(unittest.TestCase):
     def test_on_the_plug_in(self):
         self.works("plugin")
 
+    def test_between_two_devices(self):
+        self.works("compiled", f"{CONF},devices:2")
+
 
 # Leaves live tensors apart, lets each be registered, and moves what may move.
 REGISTER = """

@@ -72,3 +72,28 @@ fn what_cannot_be_shared_is_refused() {
     assert_eq!(device.export(handle).unwrap_err().code, ErrorCode::InvalidHandle);
     assert_eq!(device.import(&other).unwrap_err().code, ErrorCode::InvalidValue);
 }
+
+#[test]
+fn memory_behind_addresses_of_another_device_stays_the_first_ones() {
+    let [owner, other] = [0, 1].map(|ordinal| {
+        SimDevice::new(SimConfig {
+            ordinal,
+            first_address: (1 + u64::from(ordinal)) << 40,
+            ..SimConfig::default()
+        })
+    });
+    let handle = owner.create(2 * G).unwrap();
+    let (lent, bytes) = owner.lend(handle).unwrap();
+    let borrowed = other.borrow_memory(bytes).unwrap();
+    let address = other.reserve(2 * G, 0).unwrap();
+    other.map(address, 2 * G, borrowed).unwrap();
+    other.end_loan(borrowed).unwrap();
+    owner.release(handle).unwrap();
+    assert_eq!([&owner, &other].map(SimDevice::physical_bytes), [2 * G, 0]);
+    other.unmap(address, 2 * G).unwrap();
+    owner.end_loan(lent).unwrap();
+    assert_eq!([&owner, &other].map(SimDevice::physical_bytes), [0, 0]);
+    assert_eq!(owner.lend(handle), Err(ErrorCode::InvalidHandle));
+    other.unreserve(address, 2 * G).unwrap();
+    assert!(other.live_objects().is_empty());
+}

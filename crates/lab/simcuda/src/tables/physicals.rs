@@ -3,7 +3,9 @@
 //! Invariant: it holds what the simulated device holds.
 
 use crate::abi::MemoryProperties;
+use crate::device::Device;
 use crate::status::{INVALID_HANDLE, Outcome};
+use drystone_driver::Handle;
 use drystone_sim::{FileIdentity, SharedFile};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
@@ -28,6 +30,30 @@ pub(crate) struct Mapped {
     pub(crate) physical: Arc<Physical>,
     /// Devices that may reach it, as bits.
     pub(crate) reachable_by: u64,
+    /// Of memory that lies on another device.
+    pub(crate) loan: Option<Loan>,
+}
+
+/// What keeps memory of another device while it is mapped.
+#[derive(Debug)]
+pub(crate) struct Loan {
+    pub(crate) owner: Arc<Device>,
+    pub(crate) handle: Handle,
+}
+
+impl Loan {
+    /// The same once more.
+    pub(crate) fn again(&self) -> Outcome<Self> {
+        let (handle, _) = self.owner.sim.lend(self.handle)?;
+        Ok(Self { owner: Arc::clone(&self.owner), handle })
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        // It was lent, and is taken back once.
+        let _ = self.owner.sim.end_loan(self.handle);
+    }
 }
 
 #[derive(Debug, Default)]
