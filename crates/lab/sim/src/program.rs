@@ -232,14 +232,14 @@ impl SimDevice {
     /// and its size.
     ///
     /// Errors: `InvalidHandle`.
-    pub fn lend(&self, handle: Handle) -> Result<(Handle, u64), ErrorCode> {
-        self.inner.state.lock().memory.vm.lend(handle)
+    pub fn one_more_handle(&self, handle: Handle) -> Result<(Handle, u64), ErrorCode> {
+        self.inner.state.lock().memory.vm.one_more_handle(handle)
     }
 
-    /// Takes back a handle that was lent, or one that stood for memory of another device.
+    /// Gives up a handle of either kind.
     ///
     /// Errors: `InvalidHandle`.
-    pub fn end_loan(&self, handle: Handle) -> Result<(), ErrorCode> {
+    pub fn give_up_handle(&self, handle: Handle) -> Result<(), ErrorCode> {
         self.inner.state.lock().release(handle)
     }
 
@@ -247,9 +247,9 @@ impl SimDevice {
     /// takes no memory.
     ///
     /// Errors: `InvalidValue`.
-    pub fn borrow_memory(&self, bytes: u64) -> Result<Handle, ErrorCode> {
+    pub fn foreign_handle(&self, bytes: u64) -> Result<Handle, ErrorCode> {
         let memory = &mut self.inner.state.lock().memory;
-        memory.vm.borrow(&mut memory.supply, bytes)
+        memory.vm.foreign_handle(&mut memory.supply, bytes)
     }
 }
 

@@ -83,17 +83,17 @@ fn memory_behind_addresses_of_another_device_stays_the_first_ones() {
         })
     });
     let handle = owner.create(2 * G).unwrap();
-    let (lent, bytes) = owner.lend(handle).unwrap();
-    let borrowed = other.borrow_memory(bytes).unwrap();
+    let (more, bytes) = owner.one_more_handle(handle).unwrap();
+    let foreign = other.foreign_handle(bytes).unwrap();
     let address = other.reserve(2 * G, 0).unwrap();
-    other.map(address, 2 * G, borrowed).unwrap();
-    other.end_loan(borrowed).unwrap();
+    other.map(address, 2 * G, foreign).unwrap();
+    other.give_up_handle(foreign).unwrap();
     owner.release(handle).unwrap();
     assert_eq!([&owner, &other].map(SimDevice::physical_bytes), [2 * G, 0]);
     other.unmap(address, 2 * G).unwrap();
-    owner.end_loan(lent).unwrap();
+    owner.give_up_handle(more).unwrap();
     assert_eq!([&owner, &other].map(SimDevice::physical_bytes), [0, 0]);
-    assert_eq!(owner.lend(handle), Err(ErrorCode::InvalidHandle));
+    assert_eq!(owner.one_more_handle(handle), Err(ErrorCode::InvalidHandle));
     other.unreserve(address, 2 * G).unwrap();
     assert!(other.live_objects().is_empty());
 }

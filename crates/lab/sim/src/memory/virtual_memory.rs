@@ -7,7 +7,7 @@
 //! not.
 
 mod export;
-mod lent;
+mod foreign;
 
 use super::piece::{Physical, Piece};
 use super::supply::Supply;
@@ -78,7 +78,7 @@ enum Holders {
     /// It was imported: the memory of another process.
     Maker,
     /// Another device, whose memory it is: nothing of this one's is taken.
-    Lender,
+    OtherDevice,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -381,7 +381,7 @@ impl VirtualMemory {
         }
         let Object { holders, file, .. } = self.objects.remove(&physical)?;
         match (holders, file) {
-            (Holders::Lender, _) => {}
+            (Holders::OtherDevice, _) => {}
             (Holders::Others | Holders::Maker, Some(file)) => {
                 supply.give_back_shared(file.identity(), bytes);
             }

@@ -2,7 +2,7 @@
 //!
 //! The simulated device decides what is legal; here is what it does not know: how often a handle
 //! is retained, what it was created with, which devices besides its own may reach a mapping.
-//! Memory of one device mapped at addresses of another is lent: it stays the first one's.
+//! Memory of one device mapped at addresses of another stays the first one's.
 
 use crate::abi::{Access, DEVICE, In, Location, MemoryProperties, Out, POSIX_FD, Raw};
 use crate::context::current;
@@ -10,7 +10,7 @@ use crate::device::Device;
 use crate::handle::Kind;
 use crate::process::resolve;
 use crate::status::{INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, Outcome, UNKNOWN};
-use crate::tables::{Loan, Mapped, Physical};
+use crate::tables::{Abroad, Mapped, Physical};
 use crate::{backing, process};
 use arc_swap::Guard;
 use drystone_driver::{Driver, Handle as SimHandle};
@@ -88,32 +88,32 @@ fn map(address: u64, bytes: u64, handle: Raw) -> Outcome {
     wait_for_held(&device);
     let physical = owner.tables.lock().physicals.find(value)?;
     let tables = &mut *device.tables.lock();
-    let loan = if owner.ordinal == device.ordinal {
+    let abroad = if owner.ordinal == device.ordinal {
         device.sim.map(address, bytes, SimHandle(value))?;
         None
     } else {
-        Some(map_lent(&device, address, bytes, Arc::clone(&owner), SimHandle(value))?)
+        Some(map_foreign(&device, address, bytes, &owner, SimHandle(value))?)
     };
-    tables.physicals.mapped.insert(address, Mapped { bytes, physical, reachable_by: 0, loan });
+    tables.physicals.mapped.insert(address, Mapped { bytes, physical, reachable_by: 0, abroad });
     Ok(())
 }
 
 /// Maps memory of another device.
-fn map_lent(
+fn map_foreign(
     device: &Device,
     address: u64,
     bytes: u64,
-    owner: Arc<Device>,
+    owner: &Device,
     handle: SimHandle,
-) -> Outcome<Loan> {
-    let (handle, whole_bytes) = owner.sim.lend(handle)?;
-    let loan = Loan { owner, handle };
-    let guest = device.sim.borrow_memory(whole_bytes)?;
-    let mapped = device.sim.map(address, bytes, guest);
+) -> Outcome<Abroad> {
+    let (handle, whole_bytes) = owner.sim.one_more_handle(handle)?;
+    let abroad = Abroad { ordinal: owner.ordinal, owner: owner.sim.clone(), handle };
+    let foreign = device.sim.foreign_handle(whole_bytes)?;
+    let mapped = device.sim.map(address, bytes, foreign);
     // The mapping keeps it, if there is one.
-    device.sim.end_loan(guest)?;
+    device.sim.give_up_handle(foreign)?;
     mapped?;
-    Ok(loan)
+    Ok(abroad)
 }
 
 fn unmap(address: u64, bytes: u64) -> Outcome {
@@ -177,16 +177,16 @@ fn retain(address: u64) -> Outcome<Raw> {
     let (physical, again) = {
         let tables = device.tables.lock();
         let mapping = tables.physicals.mapping_at(address).ok_or(INVALID_VALUE)?;
-        (Arc::clone(&mapping.physical), mapping.loan.as_ref().map(Loan::again).transpose()?)
+        (Arc::clone(&mapping.physical), mapping.abroad.as_ref().map(Abroad::again).transpose()?)
     };
-    let owner = again.as_ref().map_or(&*device, |loan| &loan.owner);
+    let owner = process::device(again.as_ref().map_or(device.ordinal, |abroad| abroad.ordinal))?;
     let physicals = &mut owner.tables.lock().physicals;
     if let Some(value) = physicals.retain(&physical) {
         return Ok(owner.handle(Kind::Memory, value));
     }
     // It is only mapped any more.
     let value = match &again {
-        Some(loan) => owner.sim.lend(loan.handle)?.0.0,
+        Some(abroad) => owner.sim.one_more_handle(abroad.handle)?.0.0,
         None => device.sim.handle_again(address)?.0,
     };
     physicals.hold(value, physical);

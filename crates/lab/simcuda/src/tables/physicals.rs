@@ -3,10 +3,9 @@
 //! Invariant: it holds what the simulated device holds.
 
 use crate::abi::MemoryProperties;
-use crate::device::Device;
 use crate::status::{INVALID_HANDLE, Outcome};
 use drystone_driver::Handle;
-use drystone_sim::{FileIdentity, SharedFile};
+use drystone_sim::{FileIdentity, SharedFile, SimDevice};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
@@ -31,28 +30,29 @@ pub(crate) struct Mapped {
     /// Devices that may reach it, as bits.
     pub(crate) reachable_by: u64,
     /// Of memory that lies on another device.
-    pub(crate) loan: Option<Loan>,
+    pub(crate) abroad: Option<Abroad>,
 }
 
 /// What keeps memory of another device while it is mapped.
 #[derive(Debug)]
-pub(crate) struct Loan {
-    pub(crate) owner: Arc<Device>,
+pub(crate) struct Abroad {
+    pub(crate) ordinal: usize,
+    pub(crate) owner: SimDevice,
     pub(crate) handle: Handle,
 }
 
-impl Loan {
+impl Abroad {
     /// The same once more.
     pub(crate) fn again(&self) -> Outcome<Self> {
-        let (handle, _) = self.owner.sim.lend(self.handle)?;
-        Ok(Self { owner: Arc::clone(&self.owner), handle })
+        let (handle, _) = self.owner.one_more_handle(self.handle)?;
+        Ok(Self { ordinal: self.ordinal, owner: self.owner.clone(), handle })
     }
 }
 
-impl Drop for Loan {
+impl Drop for Abroad {
     fn drop(&mut self) {
-        // It was lent, and is taken back once.
-        let _ = self.owner.sim.end_loan(self.handle);
+        // It was made for this alone.
+        let _ = self.owner.give_up_handle(self.handle);
     }
 }
 
