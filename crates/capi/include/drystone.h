@@ -978,6 +978,8 @@ uint64_t drystone_devices_in_use(void);
  * `neighbours` tells of other processes on the device: `others` is a list of those that hold
  * memory, `last` one of what went from and to them of late, `given_bytes`, `given`, `taken_bytes`
  * and `taken` are sums of that, and `idle_bytes` went back since nobody used it for long.
+ * `registered` has an object for each call of a library's by which memory is registered now, and
+ * stays where it is: how many `ranges`, and their `bytes`.
  * Statuses: BUFFER_TOO_SMALL (nothing is written), INVALID_VALUE (`out` is null and `size` is not
  * 0), INVALID_DEVICE, BAD_OPTION, NO_DRIVER, EXITING, FORKED. Any thread.
  *
