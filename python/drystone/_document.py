@@ -84,6 +84,7 @@ def facts(device: Device) -> list[str]:
                      f"{text_of_count(of['ranges'])} ranges")
     if stats["quarantined_bytes"]:
         found.append(f"{text_of_bytes(stats['quarantined_bytes'])} quarantined")
+    found += _available.host(stats)
     found += _available.others(stats)
     found += _available.exchanges(stats)
     return found

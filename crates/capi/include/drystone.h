@@ -972,7 +972,7 @@ uint64_t drystone_devices_in_use(void);
  * Writes the statistics of a device as JSON to `out`, ending with a NUL, and the number of bytes
  * that takes with it to `needed`, if that is not null. With a size of 0 nothing is written.
  *
- * The keys are those of `struct drystone_stats`, each a number or an object with `current`, `peak`
+ * The keys are those of `struct drystone_stats` and `host_floor_bytes`, each a number or an object with `current`, `peak`
  * and `total`; `small` (blocks up to 1 MiB) and `large` have the same. `tags` has an object for
  * each name that `drystone_tag` was given, with `current` and `peak`, in bytes of live blocks.
  * `neighbours` tells of other processes on the device: `others` is a list of those that hold
@@ -986,7 +986,10 @@ uint64_t drystone_devices_in_use(void);
  * Pointers:
  * `out` points to `size` writable bytes, `needed` is null or writable.
  */
-enum drystone_status drystone_stats_json(int device, char *out, size_t size, size_t *needed);
+enum drystone_status drystone_stats_json(int device,
+                                         char *out,
+                                         size_t size,
+                                         size_t *needed);
 
 /**
  * Writes what every device in use holds to a file, in the format of

@@ -225,7 +225,7 @@ pub extern "C" fn drystone_devices_in_use() -> u64 {
 /// Writes the statistics of a device as JSON to `out`, ending with a NUL, and the number of bytes
 /// that takes with it to `needed`, if that is not null. With a size of 0 nothing is written.
 ///
-/// The keys are those of `struct drystone_stats`, each a number or an object with `current`, `peak`
+/// The keys are those of `struct drystone_stats` and `host_floor_bytes`, each a number or an object with `current`, `peak`
 /// and `total`; `small` (blocks up to 1 MiB) and `large` have the same. `tags` has an object for
 /// each name that `drystone_tag` was given, with `current` and `peak`, in bytes of live blocks.
 /// `neighbours` tells of other processes on the device: `others` is a list of those that hold
@@ -287,6 +287,7 @@ fn json(device: &Device) -> String {
         ("moved_bytes", stats.moved_bytes),
         ("beside_live_bytes", remaps.beside_live_bytes),
         ("device_looks", stats.device_looks),
+        ("host_floor_bytes", device.allocator.host_floor_bytes()),
     ] {
         let _ = write!(text, "\"{name}\":{number},");
     }
