@@ -53,6 +53,12 @@ def others(stats: Tree) -> Iterable[str]:
                f"{text_of_bytes(one['unused_bytes'])} of it unused")
 
 
+def host(stats: Tree) -> Iterable[str]:
+    """What is left to the host, of a device that has the host's memory, a sentence."""
+    if stats["host_floor_bytes"]:
+        yield f"{text_of_bytes(stats['host_floor_bytes'])} of the host's memory are left to it"
+
+
 def exchanges(stats: Tree) -> Iterable[str]:
     """What went from and to others, and back to the device by itself."""
     neighbours = stats["neighbours"]

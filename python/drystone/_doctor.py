@@ -93,10 +93,11 @@ def _enable(facts: Facts, off: list[dict[str, str]]) -> None:
     for ordinal in range(torch.cuda.device_count()):
         kept = torch.empty(1 << 21, dtype=torch.uint8, device=f"cuda:{ordinal}")
         free, total = torch.cuda.mem_get_info(ordinal)
+        stats = _library.stats(ordinal)
         facts["devices"].append({
             "ordinal": ordinal, "name": torch.cuda.get_device_name(ordinal),
             "bytes": total, "free_bytes": free,
-            "neighbours": list(_available.others(_library.stats(ordinal)))})
+            "neighbours": [*_available.host(stats), *_available.others(stats)]})
         del kept
         if ordinal == 0:
             # While no other device is in use, which memory of this one is opened to.

@@ -79,8 +79,12 @@ def facts(device: Device) -> list[str]:
                      f"in {text_of_count(stats['moves'])} moves")
     if stats["pinned_bytes"]:
         found.append(f"{text_of_bytes(stats['pinned_bytes'])} pinned")
+    for call, of in stats["registered"].items():
+        found.append(f"{text_of_bytes(of['bytes'])} kept in place by {call}, "
+                     f"{text_of_count(of['ranges'])} ranges")
     if stats["quarantined_bytes"]:
         found.append(f"{text_of_bytes(stats['quarantined_bytes'])} quarantined")
+    found += _available.host(stats)
     found += _available.others(stats)
     found += _available.exchanges(stats)
     return found

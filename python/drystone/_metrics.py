@@ -37,6 +37,8 @@ for _name, _help in (
     ]
 FAMILIES += [
     ("device_bytes", "gauge", "Physical memory of the device", _plain("device_bytes")),
+    ("host_floor_bytes", "gauge", "Bytes that are left to a host whose memory the device has",
+     _plain("host_floor_bytes")),
     ("largest_free_bytes", "gauge", "Bytes of the largest free block",
      lambda device: device.largest_free),
     ("quarantined_bytes", "gauge", "Bytes freed, but not used before the device was idle",

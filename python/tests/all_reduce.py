@@ -24,6 +24,7 @@ def rank(number, route, line):
     import drystone
     import torch
     drystone.enable(route=route)
+    torch.cuda.set_device(number % torch.cuda.device_count())
     driver, runtime = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL("libcudart.so.13")
 
     def ok(status):
@@ -81,8 +82,10 @@ if __name__ == "__main__":
     lines = [multiprocessing.Pipe() for _ in range(2)]
     ranks = [multiprocessing.Process(target=rank, args=(number, sys.argv[1], lines[number][1]))
              for number in range(2)]
-    for one in ranks:
+    for one, line in zip(ranks, lines, strict=True):
         one.start()
+        # A rank that ends early is not waited for.
+        line[1].close()
     for _ in range(2):
         first, second = (line[0].recv() for line in lines)
         lines[0][0].send(second)

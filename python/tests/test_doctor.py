@@ -24,6 +24,11 @@ class Doctor(unittest.TestCase):
         self.assertEqual(found["environment"]["DRYSTONE_CONF"], "backend:vmm")
         self.assertEqual([one for one in found["off"] if "reports" not in one["what"]], [])
 
+    def test_what_is_left_to_a_host_whose_memory_the_gpu_has(self):
+        for conf, told in (("profile:unified", True), ("", False)):
+            done = doctor(SIMCUDA_CONF=f"memory:64GiB,{conf}")
+            self.assertEqual("4.00 GiB of the host's memory are left to it" in done.stdout, told)
+
     def test_which_libraries_get_what_is_unused(self):
         found = json.loads(doctor("--json").stdout)
         self.assertIn("cudart", found["libraries"])

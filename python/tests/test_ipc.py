@@ -86,6 +86,9 @@ class AllReduce(unittest.TestCase):
     def test_on_the_plug_in(self):
         self.works("plugin")
 
+    def test_between_two_devices(self):
+        self.works("compiled", f"{CONF},devices:2")
+
 
 # Leaves live tensors apart, lets each be registered, and moves what may move.
 REGISTER = """
@@ -119,6 +122,35 @@ class Registered(unittest.TestCase):
                     LD_PRELOAD=_library.to_preload(), DRYSTONE_PRELOAD=_library.GIVES_BACK)
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertEqual(done.stdout.split(), [moves], done.stderr)
+
+    def test_what_a_library_keeps_in_place_is_told(self):
+        from drystone import _library
+        done = python(KEPT, SIMCUDA_CONF=CONF, LD_PRELOAD=_library.to_preload(),
+                      DRYSTONE_PRELOAD=_library.GIVES_BACK)
+        self.assertEqual(done.stdout.split(), ["False", "True", "False"], done.stderr)
+
+
+# NVSHMEM's calls by a stand-in: what report() tells before, between and after.
+KEPT = """
+    import ctypes, subprocess, tempfile, torch, drystone
+    drystone.enable(route="compiled")
+    folder = tempfile.mkdtemp()
+    source = "".join(f"int nvshmemx_buffer_{one}(void *address) {{ return 0; }}"
+                     for one in ("register", "unregister"))
+    command = ["cc", "-shared", "-fPIC", "-x", "c", "-o", f"{folder}/stand-in.so", "-"]
+    subprocess.run(command, input=source, text=True, check=True)
+    library = ctypes.CDLL(f"{folder}/stand-in.so")
+    tensor = torch.empty(24 << 20, dtype=torch.uint8, device="cuda")
+    place = ctypes.c_void_p(tensor.data_ptr())
+    def is_told():
+        return "24.00 MiB kept in place by nvshmemx_buffer_register, 1 ranges" in drystone.report()
+    print(is_told())
+    library.nvshmemx_buffer_register(place, ctypes.c_size_t(tensor.numel()))
+    del tensor
+    print(is_told())
+    library.nvshmemx_buffer_unregister(place)
+    print(is_told())
+"""
 
 
 # Makes a tensor's text, and opens one as a receiver does.

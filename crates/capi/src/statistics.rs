@@ -7,6 +7,7 @@ use std::path::Path;
 
 use drystone::{Choices, Gauge, Neighbour, SizeClassStats};
 use drystone_process::neighbours::{Exchange, Exchanges};
+use drystone_process::registered::{self, Kept};
 
 use crate::barrier::{answer, barrier};
 use crate::device::Device;
@@ -224,12 +225,15 @@ pub extern "C" fn drystone_devices_in_use() -> u64 {
 /// Writes the statistics of a device as JSON to `out`, ending with a NUL, and the number of bytes
 /// that takes with it to `needed`, if that is not null. With a size of 0 nothing is written.
 ///
-/// The keys are those of `struct drystone_stats`, each a number or an object with `current`, `peak`
-/// and `total`; `small` (blocks up to 1 MiB) and `large` have the same. `tags` has an object for
-/// each name that `drystone_tag` was given, with `current` and `peak`, in bytes of live blocks.
-/// `neighbours` tells of other processes on the device: `others` is a list of those that hold
-/// memory, `last` one of what went from and to them of late, `given_bytes`, `given`, `taken_bytes`
-/// and `taken` are sums of that, and `idle_bytes` went back since nobody used it for long.
+/// The keys are those of `struct drystone_stats` and `host_floor_bytes`, each a number or an object
+/// with `current`, `peak` and `total`; `small` (blocks up to 1 MiB) and `large` have the same.
+/// `tags` has an object for each name that `drystone_tag` was given, with `current` and `peak`, in
+/// bytes of live blocks. `neighbours` tells of other processes on the device: `others` is a list of
+/// those that hold memory, `last` one of what went from and to them of late, `given_bytes`,
+/// `given`, `taken_bytes` and `taken` are sums of that, and `idle_bytes` went back since nobody
+/// used it for long.
+/// `registered` has an object for each call of a library's by which memory is registered now, and
+/// stays where it is: how many `ranges`, and their `bytes`.
 /// Statuses: BUFFER_TOO_SMALL (nothing is written), INVALID_VALUE (`out` is null and `size` is not
 /// 0), INVALID_DEVICE, BAD_OPTION, NO_DRIVER, EXITING, FORKED. Any thread.
 ///
@@ -284,6 +288,7 @@ fn json(device: &Device) -> String {
         ("moved_bytes", stats.moved_bytes),
         ("beside_live_bytes", remaps.beside_live_bytes),
         ("device_looks", stats.device_looks),
+        ("host_floor_bytes", device.allocator.host_floor_bytes()),
     ] {
         let _ = write!(text, "\"{name}\":{number},");
     }
@@ -313,7 +318,13 @@ fn json(device: &Device) -> String {
     }
     text.push_str("},");
     neighbours(&mut text, device);
-    text.push('}');
+    text.push_str(",\"registered\":{");
+    for (at, kept) in registered::of_device(device.ordinal).into_iter().enumerate() {
+        let Kept { call, ranges, bytes } = kept;
+        let comma = if at > 0 { "," } else { "" };
+        let _ = write!(text, "{comma}\"{call}\":{{\"ranges\":{ranges},\"bytes\":{bytes}}}");
+    }
+    text.push_str("}}");
     text
 }
 

@@ -83,8 +83,8 @@ pub(crate) const fn is_roomy(prefer: Prefer, bytes: u64, left_bytes: u64, own_by
     left_bytes.saturating_sub(spare_bytes) >= bytes
 }
 
-/// The last so-manieth part of what a heap may hold is not room to spare, and a handle takes no more
-/// than that part of what is left: the last ones are single granules.
+/// The last so-manieth part of what a heap may hold is not room to spare, and a handle takes no
+/// more than that part of what is left: the last ones are single granules.
 pub const SPARE_SHARE: u64 = 16;
 
 /// With room to spare all remaps together take at most this part of the driver time that all growth

@@ -97,12 +97,7 @@ impl CudaDevice {
         let handle = ShareableHandle::None;
         let plain = PhysicalMemory { ordinal: location, handle, is_rdma_capable: false };
         let is_promised = cuda.has_virtual_memory && has(Attribute::VirtualMemory);
-        let has_virtual_memory = is_promised
-            && match try_out(cuda, &primary.leftovers, plain) {
-                // A device that is full is no worse than others.
-                Err(failure) => failure.code() == ErrorCode::OutOfMemory,
-                Ok(()) => true,
-            };
+        let has_virtual_memory = is_promised && has_handles(cuda, &primary.leftovers, plain);
         let works =
             |memory| has_virtual_memory && try_out(cuda, &primary.leftovers, memory).is_ok();
         let fabric = PhysicalMemory { handle: ShareableHandle::Fabric, ..plain };
@@ -204,6 +199,26 @@ fn try_out(cuda: &Cuda, leftovers: &Leftovers, memory: PhysicalMemory) -> Result
     let tried = trial.make(cuda, memory).and_then(|()| trial.map(cuda, memory.ordinal));
     // Nobody was told of it, so nobody uses it.
     tried.and(leftovers.give_back(cuda, trial))
+}
+
+/// How much plain memory a device has that is not full: far more than the driver may have left over
+/// of what it took for others.
+const PLENTY_BYTES: u64 = 64 << 20;
+
+/// Whether virtual memory works. A device that is full is no worse than others; one that has plenty
+/// of plain memory and no handle has no large pages, and may never have any (DGX Spark, as its host
+/// keeps files in memory).
+fn has_handles(cuda: &Cuda, leftovers: &Leftovers, memory: PhysicalMemory) -> bool {
+    let is_refused = |failure: &Failure| failure.code() == ErrorCode::OutOfMemory;
+    match try_out(cuda, leftovers, memory) {
+        Ok(()) => true,
+        Err(failure) if !is_refused(&failure) => false,
+        Err(_) => {
+            let plain = cuda.malloc(PLENTY_BYTES).and_then(|address| cuda.free(address));
+            // Others may have gone meanwhile.
+            plain.is_err() || try_out(cuda, leftovers, memory).is_ok()
+        }
+    }
 }
 
 /// The best handle that pools can be shared by, no better than the device's.

@@ -3,11 +3,14 @@
 //! `drystone-interpose`, whose functions are exported here, by CUDA's names. The C interface of
 //! `libdrystone.so` is, too, so that programs can be looked into.
 //!
-//! `lookup`: how programs that look for the driver's functions find ours.
+//! `place`: which library an address lies in. `registration`: memory that libraries register by its
+//! address. `lookup`: how programs that look for functions find ours.
 
 extern crate drystone_capi as _;
 
 mod lookup;
+mod place;
+mod registration;
 
 /// What the library does: serves, unless it says [`GIVES_BACK`].
 const VARIABLE: &str = "DRYSTONE_PRELOAD";

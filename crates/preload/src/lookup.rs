@@ -18,6 +18,9 @@ use drystone_interpose::{Hook, functions};
 use drystone_process::barrier::barrier;
 use rustc_hash::FxHashMap;
 
+use crate::place::{about, library_of};
+use crate::registration;
+
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
 /// Where a look-up goes on, or what it has found.
@@ -94,8 +97,15 @@ extern "C" fn decide(handle: *mut c_void, name: *const c_char, caller: *const c_
     }
     // SAFETY: a C string, by the caller's word.
     let name = unsafe { CStr::from_ptr(name) };
-    // Most names are unlike those of the driver's functions.
-    if !matches!(name.to_bytes(), [b'c', b'u', third, ..] if third.is_ascii_uppercase()) {
+    // Most names are unlike those of functions of ours.
+    let is_like_ours = match name.to_bytes() {
+        [b'c', b'u', third, ..] => third.is_ascii_uppercase(),
+        [b'i', b'b', b'v', ..] | [b'n', b'c', b'c', b'l', ..] | [b'n', b'v', b's', b'h', ..] => {
+            true
+        }
+        _ => false,
+    };
+    if !is_like_ours {
         return goes_on;
     }
     barrier(None, || replacement(handle, name, caller, next)).unwrap_or(goes_on)
@@ -117,13 +127,7 @@ fn replacement(
     // SAFETY: only the address is taken.
     let find = |handle| unsafe { next(handle, name.as_ptr()) };
     let found = find(handle);
-    // Let go of before the last look-up, whose failure the program may ask about.
-    let drivers = driver::library().map(|library| {
-        // SAFETY: only the address is taken.
-        let found = unsafe { library.get::<*mut c_void>(name.to_bytes_with_nul()) };
-        found.map_or(ptr::null_mut(), |found| found.as_raw_ptr())
-    });
-    let found = match drivers {
+    let found = match original(name) {
         Some(drivers) if !drivers.is_null() && found == drivers => ours,
         // Ours is found wherever the program's own libraries are, since it is preloaded: the
         // driver's may be there, too, behind it, or only where the caller looks besides.
@@ -139,9 +143,23 @@ fn replacement(
     Some(Decision { onward: ptr::null_mut(), found })
 }
 
-/// The function of ours by a name of the driver's.
+/// The function that ours stands in for: the driver's, or a library's that registers memory.
+fn original(name: &CStr) -> Option<*mut c_void> {
+    if registration::HOOKS.iter().any(|hook| hook.name.as_bytes() == name.to_bytes()) {
+        return registration::find(name);
+    }
+    // Let go of before the last look-up, whose failure the program may ask about.
+    driver::library().map(|library| {
+        // SAFETY: only the address is taken.
+        let found = unsafe { library.get::<*mut c_void>(name.to_bytes_with_nul()) };
+        found.map_or(ptr::null_mut(), |found| found.as_raw_ptr())
+    })
+}
+
+/// The function of ours by a name of the driver's, or of a library's.
 fn ours(name: &str) -> Option<*mut c_void> {
-    let hook = functions().chain(HOOKS).find(|hook| hook.name == name)?;
+    let all = functions().chain(HOOKS).chain(registration::HOOKS);
+    let hook = all.into_iter().find(|hook| hook.name == name)?;
     Some(hook.address.cast_mut().cast())
 }
 
@@ -161,24 +179,6 @@ fn sees(caller: *const c_void, name: &CStr, drivers: *mut c_void, next: Dlsym) -
     // SAFETY: opened above.
     unsafe { libc::dlclose(library) };
     found == drivers
-}
-
-/// Where the library begins that an address lies in.
-fn library_of(address: *const c_void) -> *mut c_void {
-    about(address).dli_fbase
-}
-
-/// The library that an address lies in.
-fn about(address: *const c_void) -> libc::Dl_info {
-    let mut about = libc::Dl_info {
-        dli_fname: ptr::null(),
-        dli_fbase: ptr::null_mut(),
-        dli_sname: ptr::null(),
-        dli_saddr: ptr::null_mut(),
-    };
-    // SAFETY: there is room for the answer.
-    unsafe { libc::dladdr(address, &raw mut about) };
-    about
 }
 
 /// The C library's own `dlsym`, by the versions that it has had there.

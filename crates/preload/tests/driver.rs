@@ -175,6 +175,15 @@ fn memory_that_cannot_be_shared_is_refused_as_the_driver_refuses_it() {
     }
 }
 
+#[test]
+fn i16_what_libraries_register_stays_until_it_is_given_up() {
+    for way in [&["-DWAY=0", "-lcuda", "-lstand-in"][..], &["-DWAY=1", "-DLOOKED_UP", "-lcuda"]] {
+        let (source, library) = ("driver/registration.c", "driver/libraries.c");
+        let Some(program) = Program::with_library(source, library, way) else { return };
+        program.passes(Some(crate::library()), ONE);
+    }
+}
+
 /// It chooses its devices by itself, so it asks the driver for nothing before.
 #[test]
 fn p4_every_function_may_fail_on_every_device() {
@@ -188,6 +197,14 @@ fn every_program_is_run() {
     all_are_run(
         "driver",
         FILES,
-        &["driver.h", "record_reset.c", "every_call_fails.c", "refused.c", "ipc.c"],
+        &[
+            "driver.h",
+            "record_reset.c",
+            "every_call_fails.c",
+            "refused.c",
+            "ipc.c",
+            "libraries.c",
+            "registration.c",
+        ],
     );
 }

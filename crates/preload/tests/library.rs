@@ -18,8 +18,13 @@ use common::{Program, describe, folder, library};
 const BYTES_MAX: u64 = 1_150_000;
 
 /// Names of CUDA's that are noted or passed on, and not worth a row in the document; and those that
-/// it tells of by what they do: they are tried again after Drystone released unused memory.
-const NOT_TOLD: [&str; 10] = [
+/// it tells of by what they do: they are tried again after Drystone released unused memory. And
+/// variants of what it tells of libraries.
+const NOT_TOLD: [&str; 14] = [
+    "ibv_",
+    "cuFileBuf",
+    "ncclComm",
+    "nvshmemx_buffer",
     "cuCtx",
     "cuGetProcAddress",
     "cuModule",

@@ -8,8 +8,8 @@
 //! `status` and `last_error` (how a call ends), `barrier` (what surrounds each), `state`, `record`,
 //! `pools`, `counted`, `registering`, `thread` (of our own), `neighbours` (other processes),
 //! `pressure` (of the host), `created_streams`, `device`, `streams`, `registry` (devices by
-//! ordinal), `events` (the program's), `free` (what is wrong with
-//! a free), `report`.
+//! ordinal), `registered` (memory that libraries know), `events` (the program's), `free` (what is
+//! wrong with a free), `report`.
 
 pub mod barrier;
 mod counted;
@@ -22,6 +22,7 @@ pub mod neighbours;
 pub mod pools;
 mod pressure;
 mod record;
+pub mod registered;
 pub mod registering;
 pub mod registry;
 pub mod report;

@@ -231,13 +231,8 @@ impl Heap {
     /// # Errors
     /// They are not those of one segment.
     pub fn share(&mut self, addresses: Range<u64>) -> Result<Option<Vec<HandleAt>>, FreeError> {
-        let unknown = FreeError::Unknown { address: addresses.start };
-        let index = self.space.segments.containing(addresses.start).ok_or(unknown)?;
-        let segment = &self.space.segments[index];
-        if addresses.end > segment.address + segment.bytes {
-            return Err(unknown);
-        }
-        Ok(match segment.kind {
+        let index = self.space.segments.holding(&addresses)?;
+        Ok(match self.space.segments[index].kind {
             SegmentKind::Mapped => Some(self.vm.share(index, addresses)),
             SegmentKind::Plain => None,
         })
@@ -252,7 +247,24 @@ impl Heap {
     /// There is no such block.
     pub fn pin_mapping(&mut self, address: u64) -> Result<(), FreeError> {
         let index = self.space.find_live(address)?;
-        self.vm.pin(&self.space.blocks[index]);
+        let block = &self.space.blocks[index];
+        self.vm.pin(block.segment, block.range());
+        Ok(())
+    }
+
+    /// Pins what addresses of one segment lead to, whichever blocks lie there (I16). A pin of the
+    /// first address is taken back.
+    ///
+    /// # Errors
+    /// They are not those of one segment, or do not all lead to memory.
+    pub fn pin_range(&mut self, addresses: Range<u64>) -> Result<(), FreeError> {
+        let index = self.space.segments.holding(&addresses)?;
+        let is_backed = self.space.segments[index].kind == SegmentKind::Plain
+            || self.vm.span(index, addresses.clone()).views().all(|page| page.is_backed);
+        if addresses.is_empty() || !is_backed {
+            return Err(FreeError::Unknown { address: addresses.start });
+        }
+        self.vm.pin(index, addresses);
         Ok(())
     }
 

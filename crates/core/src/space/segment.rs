@@ -4,9 +4,10 @@
 //! is a reserved range of addresses: of homes, or of windows. What is mapped there, the page table
 //! knows (`vm`).
 
+use crate::error::FreeError;
 use crate::id::{ListIx, SegmentIx};
 use std::collections::BTreeMap;
-use std::ops::{Index, IndexMut};
+use std::ops::{Index, IndexMut, Range};
 
 use super::block::BlockIndex;
 use crate::policy::SegmentKind;
@@ -107,6 +108,17 @@ impl Segments {
         let index = SegmentIx(index);
         let segment = &self[index];
         (address - segment.address < segment.bytes).then_some(index)
+    }
+
+    /// The segment that contains all of a range.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn holding(&self, addresses: &Range<u64>) -> Result<SegmentIx, FreeError> {
+        let unknown = FreeError::Unknown { address: addresses.start };
+        let index = self.containing(addresses.start).ok_or(unknown)?;
+        let end = self[index].address + self[index].bytes;
+        if addresses.end <= end { Ok(index) } else { Err(unknown) }
     }
 
     /// All segments, withdrawn ones too.

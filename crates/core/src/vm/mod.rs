@@ -27,7 +27,8 @@ mod tests;
 pub(crate) mod window;
 
 use crate::id::{GranuleId, SegmentIx};
-use crate::space::block::Block;
+use std::ops::Range;
+
 use granule::{Granules, PageAddr};
 use page::{Pages, Return};
 use pins::Pins;
@@ -137,11 +138,13 @@ impl PageTable {
 
     // Pins.
 
-    /// Pins a block: every handle that it has a byte of; of plain memory, its addresses.
-    pub(crate) fn pin(&mut self, block: &Block) {
-        let is_mapped = self.segments.get(block.segment.index()).is_some_and(Option::is_some);
-        let covered = if is_mapped { self.under(block).handles_around() } else { block.range() };
-        self.pins.pin(block.range(), covered);
+    /// Pins addresses of a segment: every handle that they lead to a byte of; of plain memory, them
+    /// alone.
+    pub(crate) fn pin(&mut self, segment: SegmentIx, addresses: Range<u64>) {
+        let is_mapped = self.segments.get(segment.index()).is_some_and(Option::is_some);
+        let covered = || self.span(segment, addresses.clone()).handles_around();
+        let covered = if is_mapped { covered() } else { addresses.clone() };
+        self.pins.pin(addresses, covered);
     }
 
     /// How many pins of an address are left; `None` if there was none.

@@ -181,6 +181,29 @@ fn a_refused_peer_is_named_and_let_in_when_asked_for_again() {
     });
 }
 
+/// Once is a moment's shortage. For ever, while plain memory is there: the host has no large pages
+/// left.
+#[test]
+fn a_device_that_has_plain_memory_and_no_handle_has_no_virtual_memory() {
+    crate::scenario!(1, "", || {
+        let Some(library) = &simulated() else { return };
+        raw::set_current(raw::primary(0));
+        // SAFETY: the functions have this signature.
+        let fail = unsafe { library.get::<Fail>("simcuda_fail") }.unwrap();
+        // SAFETY: reads the name.
+        let fail = |name: &CStr, is_for_ever| unsafe { fail(0, name.as_ptr(), 1, is_for_ever, 2) };
+        assert_eq!(fail(c"cuMemCreate", 0), 0);
+        assert!(open_at(0).info().has_virtual_memory);
+        assert_eq!(fail(c"cuMemCreate", 1), 0);
+        let device = open_at(0);
+        assert!(!device.info().has_virtual_memory);
+        device.free(device.malloc(8 << 20).unwrap()).unwrap();
+        // A device that is full.
+        assert_eq!(fail(c"cuMemAlloc_v2", 1), 0);
+        assert!(open_at(0).info().has_virtual_memory);
+    });
+}
+
 /// Under WSL memory for network cards can be made and mapped, and access to it is refused; where
 /// virtual memory is refused altogether, there is plain memory.
 #[test]

@@ -2,6 +2,8 @@
 //! memory by its address: registrations with network cards and with NCCL, handles sent to other
 //! processes.
 
+use std::ops::Range;
+
 use drystone_core::{FreeError, RemapStats};
 
 use super::Allocator;
@@ -57,6 +59,21 @@ impl Allocator {
         match &self.engine.backend {
             BackendState::Heap(heap) => self.engine.while_nothing_moves(|| {
                 Ok(heap.change(|heap| heap.pin_mapping(address)).map_err(FreeError::from)??)
+            }),
+            BackendState::AsyncPools(_) => Err(PinError::DriversOwn),
+        }
+    }
+
+    /// Pins the memory behind addresses of one segment, as [`pin_mapping`](Self::pin_mapping) does
+    /// that of a block: of its part that a library registers, or of several blocks beside each
+    /// other. The first address takes the pin back.
+    ///
+    /// # Errors
+    /// They do not all lead to memory of this allocator, or it is in the driver's own pools.
+    pub fn pin_range(&self, addresses: Range<u64>) -> Result<(), PinError> {
+        match &self.engine.backend {
+            BackendState::Heap(heap) => self.engine.while_nothing_moves(|| {
+                Ok(heap.change(|heap| heap.pin_range(addresses)).map_err(FreeError::from)??)
             }),
             BackendState::AsyncPools(_) => Err(PinError::DriversOwn),
         }

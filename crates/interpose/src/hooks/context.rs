@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint};
 
 use drystone::seen;
 use drystone_process::barrier::barrier;
-use drystone_process::{self as process, events, registry};
+use drystone_process::{self as process, events, registered, registry};
 
 use crate::driver::{self, Handle, Place, SUCCESS, Status};
 use crate::hook::hooks;
@@ -36,6 +36,7 @@ fn reset(status: Status, ordinal: c_int) -> Status {
                 registry::find(ordinal).is_some_and(|one| one.allocator.block_at(address).is_ok())
             });
             let _ = registry::find(ordinal).inspect(|&device| events::forget_device(device));
+            registered::forget_device(ordinal.cast_unsigned());
             registry::forget(ordinal);
             seen::forget_device(ordinal.cast_unsigned());
             captures::forget_device(ordinal);

@@ -223,9 +223,33 @@ impl SimDevice {
 
     /// A handle of mapped memory whose own was released.
     ///
-    /// Errors: `InvalidValue` when nothing is mapped there, or its handle still is one.
+    /// Errors: `InvalidValue` when nothing is mapped there.
     pub fn handle_again(&self, at: u64) -> Result<Handle, ErrorCode> {
         self.inner.state.lock().memory.vm.handle_again(at)
+    }
+
+    /// One more handle of memory, by which another device keeps it while it is mapped there,
+    /// and its size.
+    ///
+    /// Errors: `InvalidHandle`.
+    pub fn one_more_handle(&self, handle: Handle) -> Result<(Handle, u64), ErrorCode> {
+        self.inner.state.lock().memory.vm.one_more_handle(handle)
+    }
+
+    /// Gives up a handle of either kind.
+    ///
+    /// Errors: `InvalidHandle`.
+    pub fn give_up_handle(&self, handle: Handle) -> Result<(), ErrorCode> {
+        self.inner.state.lock().release(handle)
+    }
+
+    /// A handle of as much memory of another device, to be mapped at addresses of this one. It
+    /// takes no memory.
+    ///
+    /// Errors: `InvalidValue`.
+    pub fn foreign_handle(&self, bytes: u64) -> Result<Handle, ErrorCode> {
+        let memory = &mut self.inner.state.lock().memory;
+        memory.vm.foreign_handle(&mut memory.supply, bytes)
     }
 }
 
@@ -397,10 +421,10 @@ mod tests {
         let address = device.reserve(G, 0).unwrap();
         let handle = device.create(G).unwrap();
         device.map(address, G, handle).unwrap();
-        assert_eq!(device.handle_again(address), Err(ErrorCode::InvalidValue));
         device.release(handle).unwrap();
         let again = device.handle_again(address).unwrap();
         device.unmap(address, G).unwrap();
+        assert_eq!(device.handle_again(address), Err(ErrorCode::InvalidValue));
         assert_eq!(device.physical_bytes(), G);
         device.release(again).unwrap();
         assert_eq!(device.physical_bytes(), 0);

@@ -72,3 +72,28 @@ fn what_cannot_be_shared_is_refused() {
     assert_eq!(device.export(handle).unwrap_err().code, ErrorCode::InvalidHandle);
     assert_eq!(device.import(&other).unwrap_err().code, ErrorCode::InvalidValue);
 }
+
+#[test]
+fn memory_behind_addresses_of_another_device_stays_the_first_ones() {
+    let [owner, other] = [0, 1].map(|ordinal| {
+        SimDevice::new(SimConfig {
+            ordinal,
+            first_address: (1 + u64::from(ordinal)) << 40,
+            ..SimConfig::default()
+        })
+    });
+    let handle = owner.create(2 * G).unwrap();
+    let (more, bytes) = owner.one_more_handle(handle).unwrap();
+    let foreign = other.foreign_handle(bytes).unwrap();
+    let address = other.reserve(2 * G, 0).unwrap();
+    other.map(address, 2 * G, foreign).unwrap();
+    other.give_up_handle(foreign).unwrap();
+    owner.release(handle).unwrap();
+    assert_eq!([&owner, &other].map(SimDevice::physical_bytes), [2 * G, 0]);
+    other.unmap(address, 2 * G).unwrap();
+    owner.give_up_handle(more).unwrap();
+    assert_eq!([&owner, &other].map(SimDevice::physical_bytes), [0, 0]);
+    assert_eq!(owner.one_more_handle(handle), Err(ErrorCode::InvalidHandle));
+    other.unreserve(address, 2 * G).unwrap();
+    assert!(other.live_objects().is_empty());
+}

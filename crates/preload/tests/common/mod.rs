@@ -63,6 +63,22 @@ impl Program {
         Some(Self { _folder: place, path, simulated })
     }
 
+    /// The same with a library beside it, compiled of another source.
+    pub fn with_library(source: &str, library: &str, arguments: &[&str]) -> Option<Self> {
+        let simulated = simulated_cuda()?;
+        let place = tempfile::tempdir().unwrap();
+        let beside = place.path().join("libstand-in.so");
+        let shared = ["-shared", "-fPIC", "-Wl,-soname,libstand-in.so"];
+        compile_c(&folder().join("tests").join(library), &beside, &simulated, &shared).unwrap();
+        let path = place.path().join("program");
+        let folder_of = place.path().to_string_lossy();
+        let (search, rpath) = (format!("-L{folder_of}"), format!("-Wl,-rpath,{folder_of}"));
+        let named = format!("-DSTAND_IN=\"{}\"", beside.display());
+        let arguments = [&[&*search, &rpath, &named], arguments].concat();
+        compile_c(&folder().join("tests").join(source), &path, &simulated, &arguments).unwrap();
+        Some(Self { _folder: place, path, simulated })
+    }
+
     /// Ready to run, with a library preloaded.
     pub fn command(&self, preloaded: Option<&Path>, conf: &str) -> Command {
         let mut command = Command::new("timeout");

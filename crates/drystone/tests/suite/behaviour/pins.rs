@@ -14,6 +14,7 @@ use crate::sim::MIB;
 on_every_setup!(
     i16_pinned_memory_stays_where_it_is_once_freed,
     i16_pinned_remapped_memory_stays_in_its_window,
+    i16_part_of_a_block_is_pinned_in_whole_handles,
     pins_add_up_and_name_live_blocks,
     mapping_changes_are_told_before_memory_is_handed_out,
     b15_a_callback_on_changes_may_free_and_ask_but_not_grow,
@@ -95,6 +96,30 @@ fn i16_pinned_remapped_memory_stays_in_its_window(setup: &Setup) {
     apart.into_iter().for_each(|block| program.free(block));
     program.allocator.trim().unwrap();
     assert_eq!((program.reserved(), program.allocator.remap_stats().remapped_granules), (0, 0));
+    program.end();
+}
+
+fn i16_part_of_a_block_is_pinned_in_whole_handles(setup: &Setup) {
+    if !setup.is_caching() {
+        return;
+    }
+    let program = setup.program();
+    let lane = program.default_lane();
+    let block = program.allocate(lane, 8 * setup.unit_bytes());
+    let (allocator, address) = (&program.allocator, block.address);
+    let part = address + setup.unit_bytes() + 512..address + 3 * setup.unit_bytes();
+    let refused = PinError::Block(FreeError::Unknown { address: part.start });
+    assert_eq!(allocator.pin_range(part.start..part.start), Err(refused));
+    assert_eq!(allocator.pin_range(part.start..u64::MAX), Err(refused));
+    allocator.pin_range(part.clone()).unwrap();
+    program.free(block);
+    program.check();
+    allocator.trim().unwrap();
+    let pinned = allocator.remap_stats().pinned_bytes;
+    assert!(program.reserved() >= pinned && pinned >= part.end - part.start);
+    allocator.unpin_mapping(part.start).unwrap();
+    allocator.trim().unwrap();
+    assert_eq!(program.reserved(), 0);
     program.end();
 }
 

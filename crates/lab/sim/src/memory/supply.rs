@@ -101,7 +101,7 @@ impl Supply {
             return Err(ErrorCode::OutOfMemory);
         }
         self.find_room(bytes, self.limit_bytes())?;
-        self.number(bytes)
+        self.count(bytes)
     }
 
     /// Whether there is room below the limit, which is taken where others see it.
@@ -150,7 +150,7 @@ impl Supply {
             Some(holdings) => holdings.import(file, bytes)?,
             None => return self.take(bytes),
         }
-        self.number(bytes)
+        self.count(bytes)
     }
 
     /// Memory that was taken can be others', too, from now on.
@@ -158,11 +158,17 @@ impl Supply {
         self.holdings()?.map_or(Ok(()), |holdings| holdings.export(file, bytes))
     }
 
-    fn number(&mut self, bytes: u64) -> Result<Physical, ErrorCode> {
-        let physical = self.next_physical;
-        self.next_physical = physical.checked_add(bytes).ok_or(ErrorCode::OutOfMemory)?;
+    fn count(&mut self, bytes: u64) -> Result<Physical, ErrorCode> {
+        let physical = self.number(bytes)?;
         self.used_bytes += bytes;
         self.peak_bytes = self.peak_bytes.max(self.used_bytes);
+        Ok(physical)
+    }
+
+    /// Numbers bytes that are taken elsewhere.
+    pub(crate) fn number(&mut self, bytes: u64) -> Result<Physical, ErrorCode> {
+        let physical = self.next_physical;
+        self.next_physical = physical.checked_add(bytes).ok_or(ErrorCode::OutOfMemory)?;
         Ok(physical)
     }
 

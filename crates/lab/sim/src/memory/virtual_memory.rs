@@ -7,6 +7,7 @@
 //! not.
 
 mod export;
+mod foreign;
 
 use super::piece::{Physical, Piece};
 use super::supply::Supply;
@@ -76,6 +77,8 @@ enum Holders {
     Others,
     /// It was imported: the memory of another process.
     Maker,
+    /// Another device, whose memory it is: nothing of this one's is taken.
+    OtherDevice,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -319,9 +322,6 @@ impl VirtualMemory {
         let index = self.mapping_index(at).ok_or(ErrorCode::InvalidValue)?;
         let physical = self.mappings[index as usize].physical;
         let object = self.objects.get_mut(&physical).ok_or(ErrorCode::InvalidValue)?;
-        if object.handles > 0 {
-            return Err(ErrorCode::InvalidValue);
-        }
         object.handles += 1;
         Ok(Handle(self.handles.insert(physical)))
     }
@@ -379,11 +379,13 @@ impl VirtualMemory {
         if object.handles > 0 || object.mappings > 0 || self.is_kept(physical) {
             return None;
         }
-        let shared =
-            self.objects.remove(&physical).filter(|object| object.holders != Holders::Nobody);
-        match shared.and_then(|object| object.file) {
-            Some(file) => supply.give_back_shared(file.identity(), bytes),
-            None => supply.give_back(bytes),
+        let Object { holders, file, .. } = self.objects.remove(&physical)?;
+        match (holders, file) {
+            (Holders::OtherDevice, _) => {}
+            (Holders::Others | Holders::Maker, Some(file)) => {
+                supply.give_back_shared(file.identity(), bytes);
+            }
+            _ => supply.give_back(bytes),
         }
         Some(Piece { address: 0, physical, bytes })
     }

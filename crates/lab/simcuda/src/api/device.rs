@@ -13,9 +13,9 @@ fn pci_bus_id(place: usize) -> String {
 
 /// Whether each of two devices can reach the other's memory.
 fn are_peers(device: i32, peer: i32) -> Outcome<bool> {
-    device_at(peer)?;
-    device_at(device)?;
-    Ok(device != peer)
+    let (peer_at, device_at) = (device_at(peer)?, device_at(device)?);
+    let can_reach = peer_at.config.sim.has_peers && device_at.config.sim.has_peers;
+    Ok(can_reach && device != peer)
 }
 
 api! {

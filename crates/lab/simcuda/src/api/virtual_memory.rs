@@ -2,7 +2,7 @@
 //!
 //! The simulated device decides what is legal; here is what it does not know: how often a handle
 //! is retained, what it was created with, which devices besides its own may reach a mapping.
-//! Memory of one device is mapped at addresses of that device only.
+//! Memory of one device mapped at addresses of another stays the first one's.
 
 use crate::abi::{Access, DEVICE, In, Location, MemoryProperties, Out, POSIX_FD, Raw};
 use crate::context::current;
@@ -10,7 +10,7 @@ use crate::device::Device;
 use crate::handle::Kind;
 use crate::process::resolve;
 use crate::status::{INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, Outcome, UNKNOWN};
-use crate::tables::{Mapped, Physical};
+use crate::tables::{Abroad, Mapped, Physical};
 use crate::{backing, process};
 use arc_swap::Guard;
 use drystone_driver::{Driver, Handle as SimHandle};
@@ -86,14 +86,34 @@ fn map(address: u64, bytes: u64, handle: Raw) -> Outcome {
     let (owner, value) = resolve(handle, Kind::Memory)?;
     let device = device_of(address)?;
     wait_for_held(&device);
-    if owner.ordinal != device.ordinal {
-        return Err(NOT_SUPPORTED);
-    }
+    let physical = owner.tables.lock().physicals.find(value)?;
     let tables = &mut *device.tables.lock();
-    device.sim.map(address, bytes, SimHandle(value))?;
-    let physical = tables.physicals.find(value)?;
-    tables.physicals.mapped.insert(address, Mapped { bytes, physical, reachable_by: 0 });
+    let abroad = if owner.ordinal == device.ordinal {
+        device.sim.map(address, bytes, SimHandle(value))?;
+        None
+    } else {
+        Some(map_foreign(&device, address, bytes, &owner, SimHandle(value))?)
+    };
+    tables.physicals.mapped.insert(address, Mapped { bytes, physical, reachable_by: 0, abroad });
     Ok(())
+}
+
+/// Maps memory of another device.
+fn map_foreign(
+    device: &Device,
+    address: u64,
+    bytes: u64,
+    owner: &Device,
+    handle: SimHandle,
+) -> Outcome<Abroad> {
+    let (handle, whole_bytes) = owner.sim.one_more_handle(handle)?;
+    let abroad = Abroad { ordinal: owner.ordinal, owner: owner.sim.clone(), handle };
+    let foreign = device.sim.foreign_handle(whole_bytes)?;
+    let mapped = device.sim.map(address, bytes, foreign);
+    // The mapping keeps it, if there is one.
+    device.sim.give_up_handle(foreign)?;
+    mapped?;
+    Ok(abroad)
 }
 
 fn unmap(address: u64, bytes: u64) -> Outcome {
@@ -115,8 +135,14 @@ fn set_access(device: &Device, address: u64, bytes: u64, access: Access) -> Outc
     if kind != DEVICE || ![0, 1, 3].contains(&access.flags) {
         return Err(INVALID_VALUE);
     }
-    process::device(ordinal)?;
+    let opened_to = process::device(ordinal)?;
     let tables = &mut *device.tables.lock();
+    // "subject to the constraints of cuDeviceCanAccessPeer" (NVIDIA's sample vectorAddMMAP).
+    let lies_on = |mapping: &Mapped| mapping.physical.properties.location.id;
+    let mut range = tables.physicals.mapped.range(address..address.saturating_add(bytes));
+    if !opened_to.config.sim.has_peers && range.any(|(_, mapping)| lies_on(mapping) != id) {
+        return Err(INVALID_DEVICE);
+    }
     if device.config.sim.network_memory == NetworkMemory::Broken {
         let mut range = tables.physicals.mapped.range(address..address.saturating_add(bytes));
         if range.any(|(_, mapping)| mapping.physical.properties.is_rdma_capable != 0) {
@@ -148,19 +174,23 @@ fn set_access(device: &Device, address: u64, bytes: u64, access: Access) -> Outc
 
 fn retain(address: u64) -> Outcome<Raw> {
     let device = device_of(address)?;
-    let tables = &mut *device.tables.lock();
-    let mapping = tables.physicals.mapping_at(address).ok_or(INVALID_VALUE)?;
-    let physical = Arc::clone(&mapping.physical);
-    let value = match tables.physicals.retain(&physical) {
-        Some(value) => value,
-        None => {
-            // It is only mapped any more.
-            let again = device.sim.handle_again(address)?;
-            tables.physicals.hold(again.0, physical);
-            again.0
-        }
+    let (physical, again) = {
+        let tables = device.tables.lock();
+        let mapping = tables.physicals.mapping_at(address).ok_or(INVALID_VALUE)?;
+        (Arc::clone(&mapping.physical), mapping.abroad.as_ref().map(Abroad::again).transpose()?)
     };
-    Ok(device.handle(Kind::Memory, value))
+    let owner = process::device(again.as_ref().map_or(device.ordinal, |abroad| abroad.ordinal))?;
+    let physicals = &mut owner.tables.lock().physicals;
+    if let Some(value) = physicals.retain(&physical) {
+        return Ok(owner.handle(Kind::Memory, value));
+    }
+    // It is only mapped any more.
+    let value = match &again {
+        Some(abroad) => owner.sim.one_more_handle(abroad.handle)?.0.0,
+        None => device.sim.handle_again(address)?.0,
+    };
+    physicals.hold(value, physical);
+    Ok(owner.handle(Kind::Memory, value))
 }
 
 api! {

@@ -11,7 +11,7 @@ mod pools;
 pub(crate) use graphs::{Exec, Graphs, Ongoing};
 pub(crate) use modules::{Kernel, Modules};
 pub(crate) use node::{Node, UserData};
-pub(crate) use physicals::{Mapped, Physical, Physicals};
+pub(crate) use physicals::{Abroad, Mapped, Physical, Physicals};
 pub(crate) use pools::Pools;
 
 use crate::abi::Raw;

@@ -4,7 +4,8 @@
 
 use crate::abi::MemoryProperties;
 use crate::status::{INVALID_HANDLE, Outcome};
-use drystone_sim::{FileIdentity, SharedFile};
+use drystone_driver::Handle;
+use drystone_sim::{FileIdentity, SharedFile, SimDevice};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
@@ -28,6 +29,31 @@ pub(crate) struct Mapped {
     pub(crate) physical: Arc<Physical>,
     /// Devices that may reach it, as bits.
     pub(crate) reachable_by: u64,
+    /// Of memory that lies on another device.
+    pub(crate) abroad: Option<Abroad>,
+}
+
+/// What keeps memory of another device while it is mapped.
+#[derive(Debug)]
+pub(crate) struct Abroad {
+    pub(crate) ordinal: usize,
+    pub(crate) owner: SimDevice,
+    pub(crate) handle: Handle,
+}
+
+impl Abroad {
+    /// The same once more.
+    pub(crate) fn again(&self) -> Outcome<Self> {
+        let (handle, _) = self.owner.one_more_handle(self.handle)?;
+        Ok(Self { ordinal: self.ordinal, owner: self.owner.clone(), handle })
+    }
+}
+
+impl Drop for Abroad {
+    fn drop(&mut self) {
+        // It was made for this alone.
+        let _ = self.owner.give_up_handle(self.handle);
+    }
 }
 
 #[derive(Debug, Default)]

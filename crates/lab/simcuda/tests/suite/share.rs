@@ -1,7 +1,7 @@
 //! Memory given to others: file descriptors, pools, IPC handles.
 
 use crate::program::{
-    GRANULE, access, allocate, create, cu, event, passes, reserve, start, used_bytes,
+    GRANULE, access, allocate, create, cu, event, passes, reserve, start, use_device, used_bytes,
 };
 use cudarc::driver::sys::{self, CUmemAllocationHandleType_enum as Shared};
 use std::ffi::c_void;
@@ -46,11 +46,67 @@ fn a_descriptor_gives_the_same_memory_again() {
     });
 }
 
+/// `vectorAddMMAP`, a sample of NVIDIA's, does so.
+#[test]
+fn memory_of_one_device_is_mapped_for_another() {
+    let name = "share::memory_of_one_device_is_mapped_for_another";
+    passes("backing:true,devices:2", name, || {
+        start();
+        let (handle, number) = (create(2 * GRANULE), export(create(GRANULE)));
+        use_device(1);
+        let mut imported = 0;
+        cu!(cuMemImportFromShareableHandle(&mut imported, number, POSIX_FD));
+        let address = reserve(3 * GRANULE);
+        let behind = address + 2 * GRANULE as u64;
+        cu!(cuMemMap(address, GRANULE, 0, handle, 0) => CUDA_ERROR_INVALID_VALUE);
+        cu!(cuMemMap(address, 2 * GRANULE, 0, handle, 0));
+        cu!(cuMemMap(behind, GRANULE, 0, imported, 0));
+        cu!(cuMemSetAccess(address, 3 * GRANULE, &access(1), 1));
+        assert_eq!(used_bytes(), 0, "it is the other's memory");
+        cu!(cuMemsetD32_v2(address, 77, 1));
+        let mut again = 0;
+        cu!(cuMemRetainAllocationHandle(&mut again, address as *mut c_void));
+        assert_eq!(again, handle);
+        cu!(cuMemRelease(again));
+        cu!(cuMemRelease(handle));
+        cu!(cuMemRetainAllocationHandle(&mut again, address as *mut c_void));
+        use_device(0);
+        assert_eq!(used_bytes(), 3 * GRANULE);
+        assert_eq!(word_at(show(again, 2 * GRANULE)), 77);
+    });
+}
+
+#[test]
+fn memory_is_not_opened_to_a_device_that_cannot_reach_it() {
+    let name = "share::memory_is_not_opened_to_a_device_that_cannot_reach_it";
+    passes("profile:mig,devices:2", name, || {
+        start();
+        let (handle, mut can) = (create(GRANULE), 1);
+        cu!(cuDeviceCanAccessPeer(&mut can, 1, 0));
+        assert_eq!(can, 0);
+        use_device(1);
+        let address = reserve(GRANULE);
+        cu!(cuMemMap(address, GRANULE, 0, handle, 0));
+        cu!(cuMemSetAccess(address, GRANULE, &access(1), 1) => CUDA_ERROR_INVALID_DEVICE);
+        cu!(cuMemUnmap(address, GRANULE));
+        cu!(cuMemRelease(handle));
+        use_device(0);
+        assert_eq!(used_bytes(), 0);
+    });
+}
+
+/// The number of a descriptor, as imports have it.
+fn export(handle: u64) -> *mut c_void {
+    let mut number = -1i32;
+    cu!(cuMemExportToShareableHandle((&raw mut number).cast(), handle, POSIX_FD, 0));
+    number as usize as *mut c_void
+}
+
 /// Maps memory of a handle at fresh addresses.
-fn show(handle: u64) -> u64 {
-    let address = reserve(GRANULE);
-    cu!(cuMemMap(address, GRANULE, 0, handle, 0));
-    cu!(cuMemSetAccess(address, GRANULE, &access(0), 1));
+fn show(handle: u64, bytes: usize) -> u64 {
+    let address = reserve(bytes);
+    cu!(cuMemMap(address, bytes, 0, handle, 0));
+    cu!(cuMemSetAccess(address, bytes, &access(0), 1));
     address
 }
 
@@ -75,7 +131,7 @@ fn answer(mut numbers: impl Read) {
     start();
     let mut handle = 0;
     cu!(cuMemImportFromShareableHandle(&mut handle, own as usize as *mut c_void, POSIX_FD));
-    let address = show(handle);
+    let address = show(handle, GRANULE);
     assert_eq!(used_bytes(), GRANULE, "of a device of its own, or once of a shared one");
     assert_eq!(word_at(address), 77);
     cu!(cuMemsetD32_v2(address, 78, 1));
@@ -106,7 +162,7 @@ fn send_and_look() {
     }
     start();
     let (handle, mut number) = (create(GRANULE), -1i32);
-    let address = show(handle);
+    let address = show(handle, GRANULE);
     cu!(cuMemsetD32_v2(address, 77, 1));
     cu!(cuMemExportToShareableHandle((&raw mut number).cast(), handle, POSIX_FD, 0));
     writer.write_all(&number.to_ne_bytes()).unwrap();
