@@ -25,6 +25,7 @@ from pathlib import Path
 
 from parts import HELD_BACK, RECORDED
 import held_back  # noqa: F401
+import later  # noqa: F401
 import single  # noqa: F401
 import streams  # noqa: F401
 import told

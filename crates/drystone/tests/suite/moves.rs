@@ -17,7 +17,7 @@ use crate::sim::{GIB, MIB, watched};
 use crate::simcuda;
 
 /// What there is of the device, and a program that has all of it in large handles.
-pub const TOTAL: u64 = GIB;
+pub const TOTAL: u64 = 2 * GIB;
 
 fn program(config: SimConfig) -> (Program, SimDevice) {
     let device = SimDevice::new(SimConfig { total_bytes: TOTAL, ..config });
