@@ -68,8 +68,8 @@ impl Heap {
 
     // The budget of mappings.
 
-    /// Plans to unmap windows whose use is over: for when the driver has no mappings left, or nearly
-    /// none. `None` if there are none.
+    /// Plans to unmap windows whose use is over: for when the driver has no mappings left, or
+    /// nearly none. `None` if there are none.
     pub fn plan_eviction(&mut self) -> Option<Plan> {
         let is_over = |index: &BlockIndex| self.streams.is_complete(&self.space, *index);
         let windows = self.space.idle_windows.iter().map(|(_, index)| index).filter(is_over);

@@ -1,4 +1,5 @@
-//! Idle windows: blocks of addresses that still lead to memory which backs others, by list and size.
+//! Idle windows: blocks of addresses that still lead to memory which backs others, by list and
+//! size.
 //!
 //! Keeps its part of I3: a whole window that is idle stands here once, a part of one nowhere.
 

@@ -74,8 +74,8 @@ impl Donors {
         donors[..after].last().filter(|donor| end <= donor.end)
     }
 
-    /// Takes the first run off a window's: as many pages as lead to one donor, or nowhere. `None` if
-    /// they lead to what cannot be taken at once.
+    /// Takes the first run off a window's: as many pages as lead to one donor, or nowhere. `None`
+    /// if they lead to what cannot be taken at once.
     pub(super) fn first_run(&self, run: &mut MappedRun, granule_bytes: u64) -> Option<MappedRun> {
         let first = match run.to {
             Target::Hit(first) => first,
