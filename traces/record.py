@@ -8,9 +8,9 @@ PyTorch and transformers ask for the same again. So lengths come of fixed seeds,
 zero, and every event takes four microseconds; only the order in which a backward pass lets go of
 its graph, all at one time, is left to chance.
 
-The programs are in `single.py` (one stream), `streams.py` (several streams, or graphs) and
-`held_back.py` (recorded after the policy was made; files in `held-back/`); what they share is in
-`parts.py`, what is recorded beyond PyTorch's own history in `told.py`.
+The programs are in `single.py` (one stream), `streams.py` (several streams, or graphs), and
+`held_back.py` and `later.py` (recorded when the policy stood; files in `held-back/`); what they
+share is in `parts.py`, what is recorded beyond PyTorch's own history in `told.py`.
 """
 
 from __future__ import annotations
