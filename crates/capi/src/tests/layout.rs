@@ -54,7 +54,7 @@ fn the_layout_has_every_block_once_and_its_pool() {
         .iter()
         .map(|one| (one.bytes, one.id0, one.id1, one.is_small, one.is_mapped, one.block_count))
         .collect();
-    assert_eq!(described, [(2 * MIB, 0, 0, 1, 1, 2), (8 * MIB, 5, 6, 0, 1, 2)]);
+    assert_eq!(described, [(2 * MIB, 0, 0, 1, 1, 2), (4 * MIB, 5, 6, 0, 1, 2)]);
     let live: Vec<_> = blocks.iter().filter(|block| block.is_live == 1).collect();
     assert_eq!(live.len(), 2);
     for (block, ptr, size) in [(live[0], plain, 1000), (live[1], private, 3 * MIB)] {

@@ -276,7 +276,7 @@ fn streams_of_others_are_held() {
 #[test]
 fn memory_moves_under_a_thread_that_launches() {
     CUDA_VMM.run(|setup| {
-        for conf in ["memory:1GiB", "memory:1GiB,event_latency_us:20,calls_take_time:true"] {
+        for conf in ["memory:2GiB", "memory:2GiB,event_latency_us:20,calls_take_time:true"] {
             let device = simcuda::device_with(conf);
             let options = setup.options().with_prefer(Prefer::Balanced);
             let program = Program::new(Arc::clone(&device) as _, options);
