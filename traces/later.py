@@ -115,7 +115,7 @@ def generator_and_critic() -> Step:
 
 
 class Scan(nn.Module):
-    """A layer with a state that is carried from one chunk of a text to the next."""
+    """A layer with a state that is carried from one part of a text to the next."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -124,10 +124,10 @@ class Scan(nn.Module):
         self.gates, self.out = nn.Linear(2 * width, 64), nn.Linear(2 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        inner, gate = self.into(self.norm(x)).chunk(2, -1)
+        inner, gate = self.into(self.norm(x)).tensor_split(2, -1)
         inner = self.along(inner.transpose(1, 2))[..., :x.shape[1]].transpose(1, 2)
         inner = nn.functional.silu(inner)
-        decay, mix = self.gates(inner).sigmoid().chunk(2, -1)
+        decay, mix = self.gates(inner).sigmoid().tensor_split(2, -1)
         state, parts = 0, []
         for at in range(0, x.shape[1], 256):
             now = slice(at, at + 256)
@@ -138,7 +138,7 @@ class Scan(nn.Module):
         return x + self.out(torch.cat(parts, 1) * nn.functional.silu(gate))
 
 
-@recorded(3, "a language model of 32 layers that carry a state from chunk to chunk, width 1280, "
+@recorded(3, "a language model of 32 layers that carry a state from part to part, width 1280, "
              "trained on texts of 200 to 3,000 tokens", HELD_BACK)
 def state_carried_through_texts() -> Step:
     choose = random.Random(63)

@@ -169,7 +169,7 @@ impl Allocator {
     /// # let stream = allocator.add_stream(Stream::DEFAULT)?;
     /// drop(allocator.allocate(stream, 512 << 20)?);
     /// let given_bytes = allocator.give_to_neighbours(64 << 20, Duration::from_millis(10));
-    /// assert_eq!(given_bytes, 256 << 20); // a handle
+    /// assert_eq!(given_bytes, 128 << 20); // a handle
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn give_to_neighbours(&self, bytes: u64, patience: Duration) -> u64 {
