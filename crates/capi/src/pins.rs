@@ -58,7 +58,7 @@ impl Listener {
 /// Pins a live block of any device: its memory stays where it is, also once the block is free,
 /// until `drystone_unpin_mapping` was called as often. For memory that a network card, NCCL or
 /// another process knows by its address: it is not remapped or given back, and serves requests at
-/// its own addresses as before. A pin covers whole handles: a granule each, or up to 256 MiB.
+/// its own addresses as before. A pin covers whole handles: a granule each, or up to 128 MiB.
 ///
 /// Statuses: UNKNOWN_POINTER, INTERIOR_POINTER, ALREADY_FREE, NOT_SUPPORTED (backend `async`),
 /// EXITING, FORKED. Any thread.
