@@ -44,7 +44,7 @@ use crate::id::{ListIx, PoolId, StreamId};
 use crate::plan::{Plan, Request};
 use crate::policy::SegmentKind;
 use crate::pool::{Pool, Pools};
-use crate::space::block::BlockIndex;
+use crate::space::block::{BlockIndex, BlockState};
 use crate::space::{Granted, Space};
 use crate::vm::PageTable;
 use crate::vm::handles::HandleAt;
@@ -256,16 +256,28 @@ impl Heap {
     /// first address is taken back.
     ///
     /// # Errors
-    /// They are not those of one segment, or do not all lead to memory.
+    /// They are none, or not those of one segment, or do not all lead to memory; or what they lead
+    /// to is about to go.
     pub fn pin_range(&mut self, addresses: Range<u64>) -> Result<(), FreeError> {
+        let unknown = FreeError::Unknown { address: addresses.start };
+        if addresses.is_empty() {
+            return Err(unknown);
+        }
         let index = self.space.segments.holding(&addresses)?;
         let is_backed = self.space.segments[index].kind == SegmentKind::Plain
             || self.vm.span(index, addresses.clone()).views().all(|page| page.is_backed);
-        if addresses.is_empty() || !is_backed {
-            return Err(FreeError::Unknown { address: addresses.start });
+        let blocks = self.space.within(&addresses);
+        let goes = blocks.iter().any(|&at| self.space.blocks[at].state == BlockState::Claimed);
+        if !is_backed || goes {
+            return Err(unknown);
         }
         self.vm.pin(index, addresses);
         Ok(())
+    }
+
+    /// Whether addresses are those of one segment.
+    pub fn holds(&self, addresses: &Range<u64>) -> bool {
+        self.space.segments.holding(addresses).is_ok()
     }
 
     /// Takes a pin of an address back, whether the block is live still or not. False if there is

@@ -72,6 +72,10 @@ impl Allocator {
     /// They do not all lead to memory of this allocator, or it is in the driver's own pools.
     pub fn pin_range(&self, addresses: Range<u64>) -> Result<(), PinError> {
         match &self.engine.backend {
+            // Addresses of others wait for nobody.
+            BackendState::Heap(heap) if !heap.read().holds(&addresses) => {
+                Err(FreeError::Unknown { address: addresses.start }.into())
+            }
             BackendState::Heap(heap) => self.engine.while_nothing_moves(|| {
                 Ok(heap.change(|heap| heap.pin_range(addresses)).map_err(FreeError::from)??)
             }),

@@ -110,6 +110,8 @@ fn i16_part_of_a_block_is_pinned_in_whole_handles(setup: &Setup) {
     let part = address + setup.unit_bytes() + 512..address + 3 * setup.unit_bytes();
     let refused = PinError::Block(FreeError::Unknown { address: part.start });
     assert_eq!(allocator.pin_range(part.start..part.start), Err(refused));
+    let first = PinError::Block(FreeError::Unknown { address });
+    assert_eq!(allocator.pin_range(address..address), Err(first));
     assert_eq!(allocator.pin_range(part.start..u64::MAX), Err(refused));
     allocator.pin_range(part.clone()).unwrap();
     program.free(block);
