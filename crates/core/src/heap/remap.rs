@@ -11,7 +11,7 @@
 //! same request is served by the same granules, and a program that repeats itself settles.
 
 use super::search::Window;
-use super::trim::Trim;
+use super::trim::{RELEASED_AT_ONCE, Trim};
 use super::{Heap, Outcome};
 use crate::plan::{Intent, Plan, Request, Reuse};
 use crate::policy;
@@ -68,14 +68,14 @@ impl Heap {
 
     // The budget of mappings.
 
-    /// Plans to unmap windows whose use is over: for when the driver has no mappings left, or
-    /// nearly none. `None` if there are none.
+    /// Plans to unmap windows whose use is over, so many at once: for when the driver has no
+    /// mappings left, or nearly none. `None` if there are none.
     pub fn plan_eviction(&mut self) -> Option<Plan> {
         let is_over = |index: &BlockIndex| self.streams.is_complete(&self.space, *index);
         let windows = self.space.idle_windows.iter().map(|(_, index)| index).filter(is_over);
         let ranges = |index| (index, self.vm.under(&self.space.blocks[index]).mapped_ranges());
         let mapped = windows.map(ranges).filter(|(_, ranges)| !ranges.is_empty());
-        let evicted: Vec<_> = mapped.collect();
+        let evicted: Vec<_> = mapped.take(RELEASED_AT_ONCE).collect();
         evicted.iter().for_each(|&(index, _)| self.windows().take_idle(index));
         (!evicted.is_empty()).then(|| Trim::unmapping(self, evicted))
     }
