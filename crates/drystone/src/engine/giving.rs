@@ -32,6 +32,8 @@ pub(super) struct Asking<'a> {
     /// What was free when the device was found to have enough again, and the request was tried for
     /// that.
     was_back: Cell<Option<u64>>,
+    /// Whether time was up when that was looked at last.
+    is_late: Cell<bool>,
 }
 
 impl Drop for Asking<'_> {
@@ -157,7 +159,12 @@ impl Engine {
     pub(super) fn begin_asking(&self) -> Asking<'_> {
         let neighbours = self.neighbours.get().copied();
         let wait = neighbours.map_or(Duration::ZERO, Neighbours::wait);
-        Asking { neighbours, until: Instant::now() + wait, was_back: Cell::new(None) }
+        Asking {
+            neighbours,
+            until: Instant::now() + wait,
+            was_back: Cell::new(None),
+            is_late: Cell::new(false),
+        }
     }
 
     /// Asks other processes for what a request of so many bytes lacks, beside so many unused ones
@@ -185,7 +192,8 @@ impl Engine {
                 return false;
             }
         }
-        Instant::now() < asked.until && is_back()
+        // Once more where it came as time was up.
+        (Instant::now() < asked.until || !asked.is_late.replace(true)) && is_back()
     }
 
     /// The same for others than requests: for what the device lacks of so many bytes. Returns what
