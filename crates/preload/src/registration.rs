@@ -2,8 +2,13 @@
 //! stand before them, so that the memory stays where it is until it is given up.
 //!
 //! Invariants: the library's own function does all else, and its answer is the program's. Memory is
-//! held before the call, and for as long as that succeeded; what was given up moves again.
+//! held before the call, and for as long as that succeeded; what was given up moves again. A call
+//! that a library makes within one of these is its own matter.
+//!
+//! Calls that the linker binds go on to the first library behind ours that has the function: of two
+//! copies of a library in a process only that one's may be called so.
 
+use std::cell::Cell;
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::mem::transmute;
 use std::ptr;
@@ -21,6 +26,8 @@ type Place = *mut c_void;
 /// Registered for nobody whose end would be seen.
 const NOBODY: usize = 0;
 
+/// `IBV_REREG_MR_CHANGE_TRANSLATION`.
+const CHANGES_PLACE: c_int = 1;
 /// `ncclSystemError`.
 const NCCL_SYSTEM_ERROR: c_int = 2;
 /// `CU_FILE_DRIVER_NOT_INITIALIZED`, as the first word of two.
@@ -31,6 +38,14 @@ const fn is_cufile_done(answer: u64) -> bool {
     answer as u32 == 0
 }
 
+/// Empties the place for a name, which not every version of a library writes.
+fn clear(to: *mut Place) {
+    if !to.is_null() {
+        // SAFETY: the program's place for an answer.
+        unsafe { to.write_unaligned(ptr::null_mut()) };
+    }
+}
+
 /// What a function of a library wrote, if it may have.
 fn written(to: *mut Place) -> usize {
     // SAFETY: null, or the program's place for an answer, which the library has written.
@@ -39,7 +54,7 @@ fn written(to: *mut Place) -> usize {
 
 /// Where the first library that is loaded and has a function has it, other than ours.
 pub(crate) fn find(name: &CStr) -> Option<*mut c_void> {
-    loaded().iter().find_map(|path| {
+    loaded_behind_ours().iter().find_map(|path| {
         // SAFETY: nothing is loaded, so nothing runs.
         let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         if library.is_null() {
@@ -57,9 +72,9 @@ pub(crate) fn find(name: &CStr) -> Option<*mut c_void> {
     })
 }
 
-/// The libraries that are loaded. The program itself, which has no name there, finds its own
-/// functions before ours.
-fn loaded() -> Vec<CString> {
+/// The libraries that were loaded after ours: what lies before calls us to go on. The program
+/// itself, which has no name there, finds its own functions before ours.
+fn loaded_behind_ours() -> Vec<CString> {
     unsafe extern "C" fn add(about: *mut libc::dl_phdr_info, _: usize, to: *mut c_void) -> c_int {
         // SAFETY: the list, below.
         let paths = unsafe { &mut *to.cast::<Vec<CString>>() };
@@ -75,7 +90,11 @@ fn loaded() -> Vec<CString> {
     let mut paths = Vec::<CString>::new();
     // SAFETY: the function takes the list, which lives until the call ends.
     unsafe { libc::dl_iterate_phdr(Some(add), (&raw mut paths).cast()) };
-    paths
+    let ours = place::about(loaded_behind_ours as *const c_void).dli_fname;
+    // SAFETY: a C string of the loader's, if it is one.
+    let ours = (!ours.is_null()).then(|| unsafe { CStr::from_ptr(ours) });
+    let at = paths.iter().position(|path| Some(path.as_c_str()) == ours);
+    paths.split_off(at.map_or(0, |at| at + 1))
 }
 
 /// A library's own function, once it was found.
@@ -91,6 +110,26 @@ impl Real {
         let found = barrier(None, || find(CStr::from_bytes_with_nul(name).ok()?))?;
         self.0.store(found, Ordering::Release);
         Some(found)
+    }
+}
+
+thread_local! {
+    static IS_WITHIN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A call that is within none of these, until it ends.
+struct Outermost;
+
+impl Outermost {
+    fn enter() -> Option<Self> {
+        let is_within = IS_WITHIN.try_with(|is_within| is_within.replace(true));
+        (!is_within.unwrap_or(true)).then_some(Self)
+    }
+}
+
+impl Drop for Outermost {
+    fn drop(&mut self) {
+        let _ = IS_WITHIN.try_with(|is_within| is_within.set(false));
     }
 }
 
@@ -115,6 +154,7 @@ macro_rules! registrations {
                 let real = unsafe { transmute::<*mut c_void, Function>(real) };
                 // SAFETY: the caller's own arguments, as it promised the library.
                 let call = || unsafe { real($($argument),*) };
+                let Some(_outermost) = Outermost::enter() else { return call() };
                 $way!($library, stringify!($name), call, |$result| $what)
             }
         )*
@@ -146,9 +186,12 @@ fn keep(
     });
 }
 
-/// What a call is about to give up: of a name, or of an owner.
+/// What a call is about to give up.
 enum Given {
+    /// All that was registered by a name.
     Name(usize),
+    /// What was registered last by an owner and a name.
+    Of(usize, usize),
     Owner(usize),
 }
 
@@ -156,7 +199,8 @@ enum Given {
 #[inline(never)]
 fn take(library: &'static str, given: Given) -> Vec<Registered> {
     barrier(Vec::new(), || match given {
-        Given::Name(name) => registered::take((library, name)).into_iter().collect(),
+        Given::Name(name) => registered::take_named((library, name)),
+        Given::Of(owner, name) => registered::take((library, name), owner).into_iter().collect(),
         Given::Owner(owner) => registered::take_all(library, owner),
     })
 }
@@ -186,8 +230,8 @@ macro_rules! registers {
 /// Lets go of what a call has given up.
 macro_rules! gives_up {
     ($library:literal, $call:expr, $do:expr, |$result:pat_param|
-        [$given:ident($of:expr), $is_done:expr]) => {{
-        let taken = take($library, Given::$given($of));
+        [$given:ident($($of:expr),*), $is_done:expr]) => {{
+        let taken = take($library, Given::$given($($of),*));
         let answer = $do();
         let $result = answer;
         end(taken, $is_done);
@@ -217,6 +261,16 @@ registrations! {
     // By custom it is reached at its own address.
     |region| registers [iova, bytes, (!region.is_null()).then(|| region.addr()), NOBODY]
 
+    // Its old place stays held, too.
+    "verbs" fn ibv_rereg_mr(
+        region: Place, flags: c_int, domain: Place, address: Place, bytes: usize, access: c_int
+    ) -> c_int, libc::ENOSYS,
+    |answer| registers [
+        address,
+        if flags & CHANGES_PLACE == 0 { 0 } else { bytes },
+        (answer == 0).then(|| region.addr()),
+        NOBODY]
+
     "verbs" fn ibv_dereg_mr(region: Place) -> c_int, libc::ENOSYS,
     |answer| gives_up [Name(region.addr()), answer == 0]
 
@@ -226,26 +280,36 @@ registrations! {
     |answer| registers [address, bytes, is_cufile_done(answer).then(|| address.addr()), NOBODY]
 
     "cufile" fn cuFileBufDeregister(address: Place) -> u64, CUFILE_NOT_INITIALIZED,
-    |answer| gives_up [Name(address.addr()), is_cufile_done(answer)]
+    |answer| gives_up [Of(NOBODY, address.addr()), is_cufile_done(answer)]
+
+    "cufile" fn cuFileDriverClose() -> u64, CUFILE_NOT_INITIALIZED,
+    |answer| gives_up [Owner(NOBODY), is_cufile_done(answer)]
+
+    "cufile" fn cuFileDriverClose_v2() -> u64, CUFILE_NOT_INITIALIZED,
+    |answer| gives_up [Owner(NOBODY), is_cufile_done(answer)]
 
     // Where NCCL does not register it gives no handle.
     "nccl" fn ncclCommRegister(
         owner: Place, address: Place, bytes: usize, to: *mut Place
     ) -> c_int, NCCL_SYSTEM_ERROR,
     |answer| registers [
-        address, bytes, Some(written(to)).filter(|&name| answer == 0 && name != 0), owner.addr()]
+        { clear(to); address },
+        bytes,
+        Some(written(to)).filter(|&name| answer == 0 && name != 0),
+        owner.addr()]
 
     "nccl" fn ncclCommDeregister(owner: Place, name: Place) -> c_int, NCCL_SYSTEM_ERROR,
-    |answer| gives_up [Name(name.addr()), answer == 0]
+    |answer| gives_up [Of(owner.addr(), name.addr()), answer == 0]
 
     // In a group of calls the window has no name before the group ends: it is the owner's then.
     "nccl" fn ncclCommWindowRegister(
         owner: Place, address: Place, bytes: usize, to: *mut Place, flags: c_int
     ) -> c_int, NCCL_SYSTEM_ERROR,
-    |answer| registers [address, bytes, (answer == 0).then(|| written(to)), owner.addr()]
+    |answer| registers [
+        { clear(to); address }, bytes, (answer == 0).then(|| written(to)), owner.addr()]
 
     "nccl" fn ncclCommWindowDeregister(owner: Place, name: Place) -> c_int, NCCL_SYSTEM_ERROR,
-    |answer| gives_up [Name(name.addr()), answer == 0]
+    |answer| gives_up [Of(owner.addr(), name.addr()), answer == 0]
 
     "nccl" fn ncclCommDestroy(owner: Place) -> c_int, NCCL_SYSTEM_ERROR,
     |answer| gives_up [Owner(owner.addr()), answer == 0]
@@ -257,7 +321,7 @@ registrations! {
     |answer| registers [address, bytes, (answer == 0).then(|| address.addr()), NOBODY]
 
     "nvshmem" fn nvshmemx_buffer_unregister(address: Place) -> c_int, -1,
-    |answer| gives_up [Name(address.addr()), answer == 0]
+    |answer| gives_up [Of(NOBODY, address.addr()), answer == 0]
 
     "nvshmem" fn nvshmemx_buffer_unregister_all() -> (), Default::default(),
     |()| gives_up [Owner(NOBODY), true]

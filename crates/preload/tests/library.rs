@@ -22,7 +22,7 @@ const BYTES_MAX: u64 = 1_150_000;
 /// variants of what it tells of libraries.
 const NOT_TOLD: [&str; 14] = [
     "ibv_",
-    "cuFileBuf",
+    "cuFile",
     "ncclComm",
     "nvshmemx_buffer",
     "cuCtx",

@@ -50,7 +50,9 @@ impl Held {
 impl Registered {
     /// Back into the table: it was not given up.
     pub fn keep(self) {
-        REGISTERED.lock().push(self);
+        if check().is_ok() {
+            REGISTERED.lock().push(self);
+        }
     }
 }
 
@@ -67,10 +69,20 @@ impl Drop for Held {
 
 /// What a library is about to give up, as it was registered last by this name. Out of the table
 /// before the library's call, since the name may be another's from then on.
-pub fn take(name: Name) -> Option<Registered> {
+///
+/// What belongs to an owner is taken by it and its name. None has the name 0, and a forked child
+/// has nothing.
+pub fn take(name: Name, owner: usize) -> Option<Registered> {
+    check().ok().filter(|()| name.1 != 0)?;
     let mut all = REGISTERED.lock();
-    let at = all.iter().rposition(|one| one.name == name)?;
-    Some(all.swap_remove(at))
+    let at = all.iter().rposition(|one| one.name == name && one.owner == owner)?;
+    // In their order: what has one name is given up from the last on.
+    Some(all.remove(at))
+}
+
+/// All that was registered by a name.
+pub fn take_named(name: Name) -> Vec<Registered> {
+    take_out(|one| one.name == name)
 }
 
 /// What belongs to an owner, which ends and gives up all.
@@ -79,6 +91,9 @@ pub fn take_all(library: &'static str, owner: usize) -> Vec<Registered> {
 }
 
 fn take_out(is_gone: impl Fn(&Registered) -> bool) -> Vec<Registered> {
+    if check().is_err() {
+        return Vec::new();
+    }
     REGISTERED.lock().extract_if(.., |one| is_gone(one)).collect()
 }
 

@@ -17,19 +17,24 @@ static int answer(void *address) {
     return fails;
 }
 
-void *ibv_reg_mr(void *domain, void *address, size_t bytes, int access) {
-    (void)domain, (void)bytes, (void)access;
-    return region(address);
-}
-
-void *ibv_reg_mr_iova(void *domain, void *address, size_t bytes, uint64_t iova, int access) {
-    (void)domain, (void)bytes, (void)iova, (void)access;
-    return region(address);
-}
-
 void *ibv_reg_mr_iova2(void *domain, void *address, size_t bytes, uint64_t iova, unsigned access) {
     (void)domain, (void)bytes, (void)iova, (void)access;
     return region(address);
+}
+
+/* These two call the third, as theirs do, through whoever stands before it. */
+void *ibv_reg_mr_iova(void *domain, void *address, size_t bytes, uint64_t iova, int access) {
+    return ibv_reg_mr_iova2(domain, address, bytes, iova, (unsigned)access);
+}
+
+void *ibv_reg_mr(void *domain, void *address, size_t bytes, int access) {
+    return ibv_reg_mr_iova2(domain, address, bytes, (uint64_t)address, (unsigned)access);
+}
+
+int ibv_rereg_mr(void *mr, int flags, void *domain, void *address, size_t bytes, int access) {
+    (void)mr, (void)flags, (void)domain, (void)bytes, (void)access;
+    last = address;
+    return fails;
 }
 
 void *ibv_reg_dmabuf_mr(
@@ -54,6 +59,10 @@ struct cufile cuFileBufDeregister(const void *address) {
     return (struct cufile){answer((void *)address), 7};
 }
 
+struct cufile cuFileDriverClose(void) { return (struct cufile){fails, 7}; }
+
+struct cufile cuFileDriverClose_v2(void) { return (struct cufile){fails, 7}; }
+
 int ncclCommRegister(void *owner, void *address, size_t bytes, void **to) {
     (void)bytes;
     *to = owner == NULL ? NULL : (char *)address + 1;
@@ -67,7 +76,7 @@ int ncclCommDeregister(void *owner, void *name) {
 
 int ncclCommWindowRegister(void *owner, void *address, size_t bytes, void **to, int flags) {
     (void)owner, (void)bytes;
-    *to = flags == 9 ? NULL : (char *)address + 2;
+    if (flags != 9) *to = (char *)address + 2;
     return answer(address);
 }
 

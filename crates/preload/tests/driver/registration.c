@@ -9,9 +9,12 @@ struct cufile { int error, driver; };
     X(void *, ibv_reg_mr_iova, (void *, void *, size_t, uint64_t, int))                          \
     X(void *, ibv_reg_mr_iova2, (void *, void *, size_t, uint64_t, unsigned))                    \
     X(void *, ibv_reg_dmabuf_mr, (void *, uint64_t, size_t, uint64_t, int, int))                 \
+    X(int, ibv_rereg_mr, (void *, int, void *, void *, size_t, int))                             \
     X(int, ibv_dereg_mr, (void *))                                                               \
     X(struct cufile, cuFileBufRegister, (const void *, size_t, int))                             \
     X(struct cufile, cuFileBufDeregister, (const void *))                                        \
+    X(struct cufile, cuFileDriverClose, (void))                                                  \
+    X(struct cufile, cuFileDriverClose_v2, (void))                                               \
     X(int, ncclCommRegister, (void *, void *, size_t, void **))                                  \
     X(int, ncclCommDeregister, (void *, void *))                                                 \
     X(int, ncclCommWindowRegister, (void *, void *, size_t, void **, int))                       \
@@ -114,6 +117,10 @@ int main(void) {
          name = ibv_reg_dmabuf_mr(NULL, 0, PART, (uint64_t)address, 3, 7), ibv_dereg_mr(name));
     KEPT("cuFileBufRegister", CHECK(cuFileBufRegister(address, PART, 0).driver == 7),
          CHECK(cuFileBufDeregister(address).driver == 7));
+    KEPT("cuFileBufRegister", CHECK(cuFileBufRegister(address, PART, 0).driver == 7),
+         CHECK(cuFileDriverClose().driver == 7));
+    KEPT("cuFileBufRegister", CHECK(cuFileBufRegister(address, PART, 0).driver == 7),
+         CHECK(cuFileDriverClose_v2().driver == 7));
     KEPT("ncclCommRegister", ncclCommRegister(owner, address, PART, &name),
          ncclCommDeregister(owner, name));
     KEPT("ncclCommRegister", ncclCommRegister(owner, address, PART, &name),
@@ -128,10 +135,12 @@ int main(void) {
     KEPT("nvshmemx_buffer_register", nvshmemx_buffer_register(address, PART),
          if (!*fails) nvshmemx_buffer_unregister_all());
 
-    /* Memory that is none of ours, or only in part; NCCL that does not register. */
+    /* Memory that is none of ours, or only in part, or nothing; NCCL that does not register. */
     address_t block;
     void *name;
     OK(cuMemAllocAsync(&block, 4 * MIB, NULL));
+    CHECK((name = ibv_reg_mr(NULL, (void *)block, 0, 7)) != NULL && told("ibv_reg_mr") == 0);
+    OK(ibv_dereg_mr(name));
     CHECK((name = ibv_reg_mr(NULL, owner, sizeof owner, 7)) != NULL && told("ibv_reg_mr") == 0);
     OK(ibv_dereg_mr(name));
     CHECK((name = ibv_reg_mr(NULL, (void *)block, (size_t)-1, 7)) != NULL);
@@ -139,6 +148,32 @@ int main(void) {
     OK(ibv_dereg_mr(name));
     OK(ncclCommRegister(NULL, (void *)block, MIB, &name));
     CHECK(told("ncclCommRegister") == 0);
+
+    /* One name for a whole and its part: given up from the last on, in whatever order of others. */
+    void *other;
+    char *whole = (char *)block;
+    OK(ncclCommWindowRegister(owner, whole + MIB, MIB, &other, 0));
+    OK(ncclCommRegister(owner, whole, 3 * MIB, &name));
+    OK(ncclCommRegister(owner, whole, 2 * MIB, &name));
+    OK(ncclCommWindowDeregister(owner, other));
+    OK(ncclCommDeregister(owner, name));
+    CHECK(told("ncclCommRegister") == 3 * MIB);
+    OK(ncclCommDeregister(owner, name));
+    /* A window without a name is nobody else's. */
+    void *stale = other;
+    OK(ncclCommWindowRegister(owner, whole, MIB, &stale, 9));
+    CHECK(stale == NULL);
+    OK(ncclCommWindowDeregister(fails, NULL));
+    CHECK(told("ncclCommWindowRegister") == MIB);
+    OK(ncclCommDestroy(owner));
+    CHECK(told("ncclCommWindowRegister") == 0);
+    /* Moved to another place. */
+    name = ibv_reg_mr(NULL, whole, MIB, 7);
+    OK(ibv_rereg_mr(name, 1, NULL, whole + 2 * MIB, MIB, 7));
+    CHECK(told("ibv_reg_mr") == MIB && told("ibv_rereg_mr") == MIB);
+    OK(ibv_rereg_mr(name, 2, NULL, NULL, 0, 7));
+    OK(ibv_dereg_mr(name));
+    CHECK(told("ibv_reg_mr") == 0 && told("ibv_rereg_mr") == 0);
 
     /* Twice the same, and it serves requests where it lies. */
     void *first = ibv_reg_mr(NULL, (void *)block, 4 * MIB, 7);
