@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use common::{files, methods, report, root, rust_files};
 
 /// Methods of `Heap`, and files that hold them.
-const HEAP_METHODS_MAX: usize = 79;
+const HEAP_METHODS_MAX: usize = 78;
 const HEAP_FILES_MAX: usize = 11;
 /// Methods of the page table that the heap, or a check of it, may call.
 const PAGE_TABLE_METHODS_MAX: usize = 24;

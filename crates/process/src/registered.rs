@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use parking_lot::Mutex;
 
+use crate::device::Device;
 use crate::{check, registry};
 
 /// By the library, and what that calls it.
@@ -27,7 +28,7 @@ static REGISTERED: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
 
 /// Memory of ours that stays where it is until this is dropped.
 pub struct Held {
-    ordinal: u32,
+    device: &'static Device,
     addresses: Range<u64>,
 }
 
@@ -38,7 +39,7 @@ impl Held {
         let mut devices = registry::in_use();
         let device =
             devices.find(|device| device.allocator.pin_range(addresses.clone()).is_ok())?;
-        Some(Self { ordinal: device.ordinal, addresses })
+        Some(Self { device, addresses })
     }
 
     /// It is registered, and stays until it is given up by its name.
@@ -58,11 +59,8 @@ impl Registered {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // A device that was reset has nothing pinned.
-        if check().is_ok()
-            && let Some(device) = registry::find(self.ordinal.cast_signed())
-        {
-            let _ = device.allocator.unpin_mapping(self.addresses.start);
+        if check().is_ok() {
+            let _ = self.device.allocator.unpin_mapping(self.addresses.start);
         }
     }
 }
@@ -110,7 +108,7 @@ pub struct Kept {
 /// What is registered of a device now.
 pub fn of_device(ordinal: u32) -> Vec<Kept> {
     let mut found: Vec<Kept> = Vec::new();
-    for one in REGISTERED.lock().iter().filter(|one| one.held.ordinal == ordinal) {
+    for one in REGISTERED.lock().iter().filter(|one| one.held.device.ordinal == ordinal) {
         let bytes = one.held.addresses.end - one.held.addresses.start;
         match found.iter_mut().find(|kept| kept.call == one.call) {
             Some(kept) => (kept.ranges, kept.bytes) = (kept.ranges + 1, kept.bytes + bytes),
@@ -122,5 +120,5 @@ pub fn of_device(ordinal: u32) -> Vec<Kept> {
 
 /// A device is about to be forgotten: what was registered of it is gone.
 pub fn forget_device(ordinal: u32) {
-    drop(take_out(|one| one.held.ordinal == ordinal));
+    drop(take_out(|one| one.held.device.ordinal == ordinal));
 }

@@ -275,11 +275,6 @@ impl Heap {
         Ok(())
     }
 
-    /// Whether addresses are those of one segment.
-    pub fn holds(&self, addresses: &Range<u64>) -> bool {
-        self.space.segments.holding(addresses).is_ok()
-    }
-
     /// Takes a pin of an address back, whether the block is live still or not. False if there is
     /// none.
     pub fn unpin_mapping(&mut self, address: u64) -> bool {

@@ -71,15 +71,16 @@ impl Allocator {
     /// # Errors
     /// They do not all lead to memory of this allocator, or it is in the driver's own pools.
     pub fn pin_range(&self, addresses: Range<u64>) -> Result<(), PinError> {
-        match &self.engine.backend {
+        let first = self.block_at(addresses.start);
+        match (&self.engine.backend, first) {
             // Addresses of others wait for nobody.
-            BackendState::Heap(heap) if !heap.read().holds(&addresses) => {
-                Err(FreeError::Unknown { address: addresses.start }.into())
+            (BackendState::Heap(_), Err(unknown @ FreeError::Unknown { .. })) => {
+                Err(unknown.into())
             }
-            BackendState::Heap(heap) => self.engine.while_nothing_moves(|| {
+            (BackendState::Heap(heap), _) => self.engine.while_nothing_moves(|| {
                 Ok(heap.change(|heap| heap.pin_range(addresses)).map_err(FreeError::from)??)
             }),
-            BackendState::AsyncPools(_) => Err(PinError::DriversOwn),
+            (BackendState::AsyncPools(_), _) => Err(PinError::DriversOwn),
         }
     }
 

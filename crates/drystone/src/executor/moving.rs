@@ -166,7 +166,8 @@ impl Moving<'_> {
     }
 }
 
-/// How many bytes of addresses a move has at least: as much as the largest handle.
+/// How many bytes of addresses a move has at least: more than the largest handle, unless a granule
+/// is larger.
 const SCRATCH_BYTES: u64 = 256 << 20;
 
 impl Drop for Moving<'_> {
