@@ -254,7 +254,7 @@ impl Headroom {
 
     /// So many mappings were made for a remap.
     pub(crate) const fn note_remapped(&mut self, mappings: u64) {
-        self.remap_credit = self.remap_credit.saturating_sub(policy::remap_debit(mappings));
+        self.remap_credit = self.remap_credit.saturating_sub(policy::remap_price(mappings));
     }
 
     /// A growth failed. Perhaps less would have been granted than large handles; if that fails,

@@ -87,24 +87,22 @@ pub(crate) const fn is_roomy(prefer: Prefer, bytes: u64, left_bytes: u64, own_by
 /// more than that part of what is left: the last ones are single granules.
 pub const SPARE_SHARE: u64 = 16;
 
-/// With room to spare all remaps together take at most this part of the driver time that all growth
-/// took, with the growth that the next one saves: so they end where growth would.
-const GROWTH_PER_REMAP: u64 = 2;
-
 /// A single remap takes no more driver time than the growth that it saves, by the prices at which
 /// growth is dearest: so many times those of [`growth_price`].
 const DEAREST_GROWTH: u64 = 4;
 
 /// Whether a remap with so many mappings is worth its driver time with room to spare, where it
-/// saves growth of such a price. What the heap has grown, less what its remaps took, is `credit`.
+/// saves growth of such a price. All remaps together take as much at most as all growth took, with
+/// that which the next one saves: so they end where growth would. What the heap has grown, less
+/// what its remaps took, is `credit`.
 pub(crate) const fn is_worth_mapping(mappings: u64, saved: u64, credit: u64) -> bool {
-    let price = mappings * MAPPING_PRICE;
-    price <= DEAREST_GROWTH * saved && price * GROWTH_PER_REMAP <= credit + saved
+    let price = remap_price(mappings);
+    price <= DEAREST_GROWTH * saved && price <= credit + saved
 }
 
-/// What so many mappings take of the credit of remaps.
-pub(crate) const fn remap_debit(mappings: u64) -> u64 {
-    mappings * MAPPING_PRICE * GROWTH_PER_REMAP
+/// What so many mappings that are made and undone take, in the unit of [`growth_price`].
+pub(crate) const fn remap_price(mappings: u64) -> u64 {
+    mappings * MAPPING_PRICE
 }
 
 /// The price of creating so many granules in so many handles, in units of which a mapping takes
@@ -217,18 +215,10 @@ fn shared_handle_bytes(held_bytes: u64) -> u64 {
     (held_bytes / 8).clamp(SHARED_HANDLE_LEAST_BYTES, SHARED_HANDLE_BYTES)
 }
 
-/// In what unit the memory of a heap that holds so much grows for a request, with handles of so
-/// many bytes: at most a 32nd of a large request is created beyond it, or a handle that small
-/// ones share.
-pub(crate) fn growth_unit(asked_bytes: u64, handle_bytes: u64, held_bytes: u64) -> u64 {
-    let asked = (asked_bytes / 32).max(shared_handle_bytes(held_bytes));
-    handle_bytes.min(1 << asked.ilog2())
-}
-
-/// In what unit memory grows that a remap is short of: where handles are larger than those that
-/// small requests share it fills just what they leave, since a larger piece would not fit.
-pub(crate) const fn remainder_unit(growth_unit: u64, handle_bytes: u64, granule_bytes: u64) -> u64 {
-    if handle_bytes <= SHARED_HANDLE_BYTES { growth_unit } else { granule_bytes }
+/// In what unit the memory of a heap that holds so much grows, with handles of so many bytes: no
+/// more than a handle that small requests share is created beyond a request.
+pub(crate) fn growth_unit(handle_bytes: u64, held_bytes: u64) -> u64 {
+    handle_bytes.min(1 << shared_handle_bytes(held_bytes).ilog2())
 }
 
 /// How far beyond a block of so many bytes that grows in place memory may lie that was free: the
@@ -237,11 +227,9 @@ pub(crate) fn growth_beyond_bytes(live_bytes: u64) -> u64 {
     (live_bytes / 8).max(SHARED_HANDLE_BYTES)
 }
 
-/// By how much the last handle of a remap may be larger than needed. The rest goes along: with room
-/// to spare others hold more for it, without it more has to be created otherwise.
-pub(crate) const fn last_handle_beyond_bytes(is_roomy: bool) -> u64 {
-    if is_roomy { HANDLE_MAX_BYTES } else { SHARED_HANDLE_BYTES }
-}
+/// By how much the last handle of a remap may be larger than needed. The rest goes along: others
+/// hold more for it, or have to be created otherwise.
+pub(crate) const LAST_HANDLE_BEYOND_BYTES: u64 = SHARED_HANDLE_BYTES;
 
 /// What is kept near the end so that memory can move, beside what is free in whole handles: what
 /// the live part of one takes. Where live memory leaves nothing to be moved, it serves requests.
@@ -276,21 +264,12 @@ pub(crate) fn handle_granules(
     1 << (most_bytes.min(share_bytes) / granule_bytes).max(1).ilog2()
 }
 
-/// Room for so many donors of a remap from the start: few requests find more.
-pub(crate) const DONORS: usize = 32;
-
 /// How many idle windows a remap of so many granules looks at: 256 granules of them, or 16 windows.
 /// Looking at more takes longer than the driver calls that it could save.
 pub(crate) fn windows_to_look_at(granules: usize) -> usize {
     const GRANULES: usize = 256;
     const WINDOWS: usize = 16;
     (GRANULES / granules).max(WINDOWS)
-}
-
-/// Whether a window that takes so many driver calls for so many granules ends the search: it saves
-/// all but one in 32. Looking at a large window takes as long as a driver call.
-pub(crate) const fn is_good_enough(calls: usize, granules: usize) -> bool {
-    calls <= granules / 32
 }
 
 /// How many mappings may exist for so many granules.
@@ -355,12 +334,11 @@ mod tests {
     fn remaps_save_more_than_they_cost_and_end_with_growth() {
         // Growth by 64 granules in one handle: 77 sixteenths of a mapping.
         let saved = growth_price(1, 64);
-        assert!(is_worth_mapping(2, saved, 0));
-        assert!(!is_worth_mapping(3, saved, 0), "all remaps take half of all growth at most");
+        assert!(is_worth_mapping(4, saved, 0));
+        assert!(!is_worth_mapping(5, saved, 0), "all remaps take as much as growth at most");
         assert!(is_worth_mapping(19, saved, 1 << 20));
         assert!(!is_worth_mapping(20, saved, 1 << 20), "it takes longer than growth would");
         assert!(!is_worth_mapping(1, 0, 1 << 20), "it saves nothing");
-        assert_eq!(remap_debit(2), 64);
     }
 
     #[test]
@@ -391,11 +369,9 @@ mod tests {
 
     #[test]
     fn memory_grows_in_units_of_what_is_shared_and_of_what_is_asked() {
-        const GIB: u64 = 1 << 30;
-        assert_eq!(growth_unit(3 * MIB, 32 * MIB, 128 * MIB), 16 * MIB);
-        assert_eq!(growth_unit(3 * MIB, 32 * MIB, 256 * MIB), 32 * MIB);
-        assert_eq!(growth_unit(GIB, 128 * MIB, 0), 32 * MIB);
-        assert_eq!(growth_unit(4 * GIB, 128 * MIB, 0), 128 * MIB);
-        assert_eq!(growth_unit(100 * MIB, 2 * MIB, 0), 2 * MIB);
+        assert_eq!(growth_unit(32 * MIB, 128 * MIB), 16 * MIB);
+        assert_eq!(growth_unit(32 * MIB, 256 * MIB), 32 * MIB);
+        assert_eq!(growth_unit(128 * MIB, 0), 16 * MIB);
+        assert_eq!(growth_unit(2 * MIB, 0), 2 * MIB);
     }
 }

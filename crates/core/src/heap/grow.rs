@@ -92,7 +92,7 @@ impl Heap {
                 return Ok(Outcome::Plan(self.plan_reservation(request, true)?));
             }
         }
-        if is_roomy && let Some(run) = self.search(request).small_run() {
+        if is_roomy && let Some(run) = self.search(request).roomy_run() {
             return Ok(Outcome::Granted(self.take_run(request, run)));
         }
         if request.reuse == Reuse::MayWait
@@ -154,14 +154,14 @@ impl Heap {
         let needed_bytes = request.bytes.next_multiple_of(self.vm.granule_bytes());
         let handle_bytes = u64::from(most) * self.vm.granule_bytes();
         let held_bytes = self.stats.all.reserved_bytes.current;
-        let unit = policy::growth_unit(request.bytes, handle_bytes, held_bytes);
+        let unit = policy::growth_unit(handle_bytes, held_bytes);
         let in_place = self.space.best_growth(request.list, request.bytes, unit);
         let in_place_bytes = in_place.map_or(needed_bytes, |point| point.bytes);
         let is_remap = to_remap_bytes > 0 && to_remap_bytes < in_place_bytes;
         let (bytes, point) = if is_remap {
-            let unit = policy::remainder_unit(unit, handle_bytes, self.vm.granule_bytes());
-            let bytes = to_remap_bytes.next_multiple_of(unit);
-            (bytes, self.space.room_for(request.list, to_remap_bytes, unit))
+            // It fills just what handles leave: a larger piece might not fit.
+            let unit = self.vm.granule_bytes();
+            (to_remap_bytes, self.space.room_for(request.list, to_remap_bytes, unit))
         } else {
             (in_place_bytes, in_place)
         };
@@ -235,7 +235,7 @@ impl Heap {
     ) -> Result<Plan, RequestError> {
         let class = self.space.list(request.list).class;
         let reserved = reserved_addresses(self, request.list, is_window);
-        let room = if is_window { policy::last_handle_beyond_bytes(false) } else { 0 };
+        let room = if is_window { policy::LAST_HANDLE_BEYOND_BYTES } else { 0 };
         let bytes = request.bytes.checked_add(room);
         let bytes = bytes
             .and_then(|bytes| self.headroom.reservation_bytes(class, bytes, reserved))

@@ -130,15 +130,11 @@ impl Search<'_> {
             }
     }
 
-    /// A run that serves the request with room to spare: one that is not much larger. Its owner
-    /// would soon grow for what is cut out of a large one.
-    pub(super) fn small_run(&self) -> Option<Run> {
+    /// A run that serves the request with room to spare, before memory is created.
+    pub(super) fn roomy_run(&self) -> Option<Run> {
         let may_take = self.request.reuse != Reuse::OwnStream
             && self.config.cross_stream != CrossStream::Never;
-        let run = may_take.then(|| self.run(StreamOrder::Ordered)).flatten()?;
-        let blocks = &self.space.blocks;
-        let bytes = blocks[run.last].end() - blocks[run.first].address;
-        (bytes < 2 * self.request.bytes).then_some(run)
+        may_take.then(|| self.run(StreamOrder::Ordered))?
     }
 
     /// Looks at the run in which a block is the first of another stream.
@@ -214,7 +210,7 @@ impl Search<'_> {
         if !self.config.remaps {
             return Donors::default();
         }
-        let mut found = Found { donors: Vec::with_capacity(policy::DONORS), ..Found::default() };
+        let mut found = Found::default();
         let lists = || self.pools.open_mapped(self.space);
         let own = lists().filter(|list| list.stream == self.user);
         let others = lists().filter(|list| list.stream != self.user && !is_own_only);
@@ -223,7 +219,7 @@ impl Search<'_> {
                 break;
             }
         }
-        Donors::new(found.donors, self.beyond_bytes())
+        Donors::new(found.donors, policy::LAST_HANDLE_BEYOND_BYTES)
     }
 
     /// Adds what the request may take of the free blocks of a list, until that is enough.
@@ -286,20 +282,16 @@ impl Search<'_> {
 
     /// A window of addresses that lead nowhere, with room for all of the last handle.
     pub(super) fn unmapped_window(&self) -> Option<Window> {
-        let bytes = self.granules as u64 * self.config.granule_bytes + self.beyond_bytes();
+        let bytes =
+            self.granules as u64 * self.config.granule_bytes + policy::LAST_HANDLE_BEYOND_BYTES;
         let mut unmapped = self.space.unmapped_blocks(self.request.list, true);
         let index = unmapped.find(|&index| self.space.blocks[index].bytes >= bytes)?;
         Some(Window { index, fit: self.fresh() })
     }
 
-    /// By how much the last handle of a remap may be larger than needed.
-    const fn beyond_bytes(&self) -> u64 {
-        policy::last_handle_beyond_bytes(self.is_roomy)
-    }
-
     /// How the request fits into addresses that lead nowhere.
     pub(super) fn fresh(&self) -> WindowFit {
-        let room = self.beyond_bytes() / self.config.granule_bytes;
+        let room = policy::LAST_HANDLE_BEYOND_BYTES / self.config.granule_bytes;
         WindowFit::unmapped(self.granules, room as usize)
     }
 
@@ -312,9 +304,9 @@ impl Search<'_> {
             let most = best.as_ref().map_or(most, |best| best.fit.calls);
             let block = &self.space.blocks[index];
             if let Some(fit) = self.vm.under(block).fit(granules, donors, most) {
-                let is_good = policy::is_good_enough(fit.calls, granules);
+                let is_best = fit.calls == 0;
                 best = Some(Window { index, fit });
-                if is_good {
+                if is_best {
                     break;
                 }
             }
