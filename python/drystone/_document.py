@@ -74,6 +74,8 @@ def facts(device: Device) -> list[str]:
     ]
     if stats["beside_live_bytes"]:
         found.append(f"{text_of_bytes(stats['beside_live_bytes'])} unused beside live blocks")
+    if stats["on_host_bytes"]:
+        found.append(f"{text_of_bytes(stats['on_host_bytes'])} in the host's memory for now")
     if stats["moves"]:
         found.append(f"{text_of_bytes(stats['moved_bytes'])} moved together "
                      f"in {text_of_count(stats['moves'])} moves")

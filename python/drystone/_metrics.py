@@ -52,6 +52,8 @@ FAMILIES += [
      _plain("alias_bytes")),
     ("beside_live_bytes", "gauge", "Bytes unused in granules that live blocks keep",
      _plain("beside_live_bytes")),
+    ("on_host_bytes", "gauge", "Bytes in the host's memory until they come back",
+     _plain("on_host_bytes")),
     ("live_blocks", "gauge", "Number of live blocks", _gauge("allocations", "current")),
     ("segments", "gauge", "Number of segments", _gauge("segments", "current")),
     ("allocations_total", "counter", "Blocks allocated", _gauge("allocations", "total")),

@@ -71,7 +71,7 @@ pub use error::{FreeError, Poisoned, RecordStreamError, RequestError, StreamErro
 pub use fence::{Fence, Points};
 pub use heap::{Freed, Giving, Heap, Outcome};
 pub use id::{GranuleId, ListIx, PoolId, StreamId};
-pub use plan::{Committed, Plan, Reuse, Step};
+pub use plan::{Committed, Place, Plan, Reuse, Step};
 pub use policy::{CrossStream, Prefer, SPARE_SHARE, SegmentKind, SizeClass};
 pub use pool_stream_stats::PoolStreamStats;
 pub use recovery::{Captured, Failure, Miss, Next, Refusal};

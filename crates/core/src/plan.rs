@@ -37,6 +37,8 @@ pub enum Step {
         granule: GranuleId,
         /// Its size.
         bytes: u64,
+        /// Whose memory it is.
+        place: Place,
     },
     /// Release physical memory that is mapped nowhere.
     Release {
@@ -133,6 +135,16 @@ pub enum Step {
     },
     /// Wait, on the host, until the device is idle.
     SynchronizeDevice,
+}
+
+/// Whose memory a handle is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The device's.
+    Device,
+    /// The host's, which the device reads and writes over the bus. Live memory is there only while
+    /// the device makes room for it.
+    Host,
 }
 
 /// Steps to carry out in order, and what the heap will make of them.

@@ -128,6 +128,9 @@ pub struct RemapStats {
     /// Bytes of whole granules that are free, of handles that live blocks have the rest of: what
     /// moves can make of use.
     pub beside_live_bytes: u64,
+    /// Bytes that are in the host's memory until they come back, for which as many of the device
+    /// are kept: they count as reserved.
+    pub on_host_bytes: u64,
 }
 
 impl RemapStats {

@@ -95,7 +95,8 @@ impl CudaDevice {
 
         let location = primary.location();
         let handle = ShareableHandle::None;
-        let plain = PhysicalMemory { ordinal: location, handle, is_rdma_capable: false };
+        let plain =
+            PhysicalMemory { ordinal: location, is_of_host: false, handle, is_rdma_capable: false };
         let is_promised = cuda.has_virtual_memory && has(Attribute::VirtualMemory);
         let has_virtual_memory = is_promised && has_handles(cuda, &primary.leftovers, plain);
         let works =

@@ -11,6 +11,7 @@ use crate::host_memory::HostMemory;
 use crate::open_error::OpenError;
 use crate::primary::Primary;
 use crate::process;
+use crate::properties::PhysicalMemory;
 use crate::sharing::PoolRefused;
 
 type Result<T> = std::result::Result<T, DriverError>;
@@ -46,6 +47,13 @@ impl Driver for CudaDevice {
 
     fn create(&self, bytes: u64) -> Result<Handle> {
         self.call_virtual(Call::Create, |cuda| cuda.create(bytes, self.memory))
+            .map(Handle)
+            .map_err(|error| error.with_figures(bytes, 0))
+    }
+
+    fn create_on_host(&self, bytes: u64) -> Result<Handle> {
+        let memory = PhysicalMemory::of_host(self.memory.ordinal);
+        self.call_virtual(Call::CreateOnHost, |cuda| cuda.create(bytes, memory))
             .map(Handle)
             .map_err(|error| error.with_figures(bytes, 0))
     }

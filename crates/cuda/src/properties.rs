@@ -22,6 +22,9 @@ impl Location {
     const fn device(ordinal: i32) -> Self {
         Self { kind: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as u32, ordinal }
     }
+
+    /// `CU_MEM_LOCATION_TYPE_HOST`, which the oldest bindings do not name: any node of the host.
+    const HOST: Self = Self { kind: 2, ordinal: 0 };
 }
 
 /// `CUmemAccessDesc` as every driver reads it: one device may read and write.
@@ -58,12 +61,20 @@ pub(crate) const fn handle_bit(handle: ShareableHandle) -> u32 {
 /// What physical memory is made with.
 #[derive(Clone, Copy)]
 pub(crate) struct PhysicalMemory {
+    /// The device that opens it.
     pub(crate) ordinal: i32,
+    pub(crate) is_of_host: bool,
     pub(crate) handle: ShareableHandle,
     pub(crate) is_rdma_capable: bool,
 }
 
 impl PhysicalMemory {
+    /// Memory of the host, which no other process can be given.
+    pub(crate) const fn of_host(ordinal: i32) -> Self {
+        let handle = ShareableHandle::None;
+        Self { ordinal, is_of_host: true, handle, is_rdma_capable: false }
+    }
+
     pub(crate) fn as_cuda(self) -> sys::CUmemAllocationProp {
         // SAFETY: a plain C struct of numbers, pointers and enums that all have a value 0.
         let mut properties: sys::CUmemAllocationProp = unsafe { mem::zeroed() };
@@ -78,8 +89,9 @@ impl PhysicalMemory {
         properties.requestedHandleTypes = sys::CUmemAllocationHandleType_enum(handles);
         properties.allocFlags.gpuDirectRDMACapable = u8::from(self.is_rdma_capable);
         let location = (&raw mut properties.location).cast::<Location>();
+        let place = if self.is_of_host { Location::HOST } else { Location::device(self.ordinal) };
         // SAFETY: it points to the location, which has this size and layout in every binding.
-        unsafe { location.write(Location::device(self.ordinal)) };
+        unsafe { location.write(place) };
         properties
     }
 }
@@ -114,12 +126,18 @@ mod tests {
 
     #[test]
     fn the_ordinal_lands_behind_the_kind_of_location() {
-        let memory =
-            PhysicalMemory { ordinal: 7, handle: ShareableHandle::PosixFd, is_rdma_capable: true };
-        let location = memory.as_cuda().location;
-        // SAFETY: both are 8 bytes of plain numbers.
-        let words: [u32; 2] = unsafe { std::mem::transmute(location) };
-        assert_eq!(words, [1, 7]);
+        let memory = PhysicalMemory {
+            ordinal: 7,
+            is_of_host: false,
+            handle: ShareableHandle::PosixFd,
+            is_rdma_capable: true,
+        };
+        for (memory, expected) in [(memory, [1, 7]), (PhysicalMemory::of_host(7), [2, 0])] {
+            let location = memory.as_cuda().location;
+            // SAFETY: both are 8 bytes of plain numbers.
+            let words: [u32; 2] = unsafe { std::mem::transmute(location) };
+            assert_eq!(words, expected);
+        }
         assert_eq!(memory.as_cuda().requestedHandleTypes.0, 1);
         assert_eq!(memory.as_cuda().allocFlags.gpuDirectRDMACapable, 1);
         let pool = memory_pool(7, ShareableHandle::Fabric);

@@ -14,6 +14,8 @@ pub enum Call {
     Unreserve,
     /// [`Driver::create`](crate::Driver::create)
     Create,
+    /// [`Driver::create_on_host`](crate::Driver::create_on_host)
+    CreateOnHost,
     /// [`Driver::release`](crate::Driver::release)
     Release,
     /// [`Driver::map`](crate::Driver::map)
@@ -76,11 +78,12 @@ pub enum Call {
 
 impl Call {
     /// Every call, in declaration order: `Call::ALL[call as usize] == call`.
-    pub const ALL: [Call; 33] = [
+    pub const ALL: [Call; 34] = [
         Call::MemoryInfo,
         Call::Reserve,
         Call::Unreserve,
         Call::Create,
+        Call::CreateOnHost,
         Call::Release,
         Call::Map,
         Call::SetAccess,
@@ -118,7 +121,7 @@ impl Call {
             Call::MemoryInfo => "cuMemGetInfo",
             Call::Reserve => "cuMemAddressReserve",
             Call::Unreserve => "cuMemAddressFree",
-            Call::Create => "cuMemCreate",
+            Call::Create | Call::CreateOnHost => "cuMemCreate",
             Call::Release => "cuMemRelease",
             Call::Map => "cuMemMap",
             Call::SetAccess => "cuMemSetAccess",
@@ -146,7 +149,7 @@ impl Call {
             Call::ExchangeCaptureMode => "cudaThreadExchangeStreamCaptureMode",
             Call::EnablePeerAccess => "cuCtxEnablePeerAccess",
             Call::Hold => "cuStreamBatchMemOp",
-            Call::Copy => "cuMemcpyDtoDAsync",
+            Call::Copy => "cuMemcpyAsync",
             Call::FinishCopies => "cuStreamSynchronize",
         }
     }

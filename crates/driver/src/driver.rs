@@ -40,6 +40,14 @@ pub trait Driver: Send + Sync {
     /// not promised. Legal in capture. Errors: `OutOfMemory`, `InvalidValue`.
     fn create(&self, bytes: u64) -> Result<Handle, DriverError>;
 
+    /// The same of memory of the host, which the device reads and writes over the bus once it is
+    /// mapped and open. It is pinned, and takes none of the device's.
+    ///
+    /// Errors: `OutOfMemory`, `InvalidValue`, `NotSupported` (the driver makes no such memory).
+    fn create_on_host(&self, bytes: u64) -> Result<Handle, DriverError> {
+        Err(DriverError::new(Call::CreateOnHost, ErrorCode::NotSupported).with_figures(bytes, 0))
+    }
+
     /// Gives up the handle. The memory goes back to the device once nothing maps it any more.
     ///
     /// Errors: `InvalidHandle` (unknown, or released before).
@@ -166,8 +174,9 @@ pub trait Driver: Send + Sync {
         let _ = hold;
     }
 
-    /// Begins to copy so many bytes of device memory. It is in no stream's order: the caller holds
-    /// all that may use either side, and waits for it by [`finish_copies`](Self::finish_copies).
+    /// Begins to copy so many bytes of mapped memory, of the device or the host. It is in no
+    /// stream's order: the caller holds all that may use either side, and waits for it by
+    /// [`finish_copies`](Self::finish_copies).
     ///
     /// Errors: `InvalidValue` (a byte of a side is mapped nowhere, or not open), `NotSupported`.
     fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), DriverError> {

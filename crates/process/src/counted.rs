@@ -61,6 +61,10 @@ impl Driver for Counted {
         self.called().create(bytes)
     }
 
+    fn create_on_host(&self, bytes: u64) -> Result<Handle> {
+        self.called().create_on_host(bytes)
+    }
+
     fn release(&self, handle: Handle) -> Result<()> {
         self.called().release(handle)
     }

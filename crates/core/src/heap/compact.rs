@@ -4,14 +4,17 @@
 //! A plan moves one handle. It is begun for a request only where all that is unused, together with
 //! what moves give, holds the request: else nothing is touched. What a move takes comes from what
 //! the device has left, from a handle that backs nothing, or from one of free memory that is given
-//! back first. The caller holds every stream that may use the memory, which no plan can see to.
+//! back first. Where there is none, one handle goes by way of the host: what is live in it moves to
+//! the host's memory, the device gets the handle back, and from that it comes home. Between the two
+//! moves the program goes on, over the bus, and the room to come back is kept. The caller holds
+//! every stream that may use the memory, which no plan can see to.
 
 use std::ops::{Range, RangeInclusive};
 
 use super::Heap;
 use super::gather::Gather;
 use super::trim::{Trim, Whose};
-use crate::plan::{self, Intent, Move, Plan, Step};
+use crate::plan::{self, Intent, Move, Place, Plan, Step};
 use crate::policy;
 use crate::space::block::{BlockIndex, BlockState};
 use crate::state_machine::StateMachine;
@@ -39,6 +42,10 @@ impl Heap {
     /// there is nothing to be done. To be called again until then, or until a plan fails.
     pub fn plan_compaction_for(&mut self, bytes: u64) -> Option<Plan> {
         let needed_bytes = bytes.checked_next_multiple_of(self.vm.granule_bytes())?;
+        let back = Compaction::of(self).plan_return();
+        if back.is_some() {
+            return back;
+        }
         let left_bytes = self.headroom.left_bytes(&self.stats);
         let at_hand_bytes = self.unused_bytes().saturating_add(left_bytes);
         let room_bytes = Compaction::of(self).largest_move_bytes();
@@ -55,25 +62,36 @@ impl Heap {
             return plan;
         }
         let unshared = Trim::unsharing(self);
-        unshared.or_else(|| Compaction::of(self).plan_sharing(missing_bytes))
+        let shared = unshared.or_else(|| Compaction::of(self).plan_sharing(missing_bytes));
+        shared.or_else(|| Compaction::of(self).plan_by_host(missing_bytes))
     }
 
     /// Plans the next step of moving all that can move, so that nothing unused is left in handles
     /// in use. `None` once that is so, or where nothing more can move.
     pub fn plan_full_compaction(&mut self) -> Option<Plan> {
-        Compaction::of(self).plan(0..=u64::MAX).or_else(|| self.plan_eviction())
+        let moved =
+            Compaction::of(self).plan_return().or_else(|| Compaction::of(self).plan(0..=u64::MAX));
+        moved.or_else(|| self.plan_eviction())
     }
 
     /// What is mapped away from home and what is pinned.
     pub fn remap_stats(&self) -> RemapStats {
-        let Figures { remapped_granules, mappings, pinned_bytes, .. } = self.vm.figures();
+        let Figures { remapped_granules, mappings, pinned_bytes, on_host_bytes, .. } =
+            self.vm.figures();
         let (granule_bytes, aliases) = (self.vm.granule_bytes(), mappings as u64);
         let Heap { space, pools, .. } = self;
         let lists = pools.open_mapped(space);
         let free = lists.flat_map(|list| list.filed_from(&space.blocks, granule_bytes));
         let beside_live_bytes =
             free.map(|index| self.vm.under(&space.blocks[index]).beside_live_bytes()).sum();
-        RemapStats { granule_bytes, remapped_granules, aliases, pinned_bytes, beside_live_bytes }
+        RemapStats {
+            granule_bytes,
+            remapped_granules,
+            aliases,
+            pinned_bytes,
+            beside_live_bytes,
+            on_host_bytes,
+        }
     }
 }
 
@@ -118,8 +136,12 @@ impl<'a> Compaction<'a> {
     ) -> Option<Plan> {
         let left_bytes = self.heap.headroom.left_bytes(&self.heap.stats);
         let created_bytes = sparse.bytes_to_create(&self.heap.vm);
+        // Room is kept for what comes back from the host.
+        let created_bytes = created_bytes.saturating_sub(sparse.kept_bytes(&self.heap.vm));
         match created_bytes.checked_sub(left_bytes) {
-            None | Some(0) => Some(self.plan_move(sparse, within, stays, created_bytes)),
+            None | Some(0) => {
+                Some(self.plan_move(sparse, within, stays, created_bytes, Place::Device))
+            }
             Some(lacking_bytes) => self.plan_room_for_moves(lacking_bytes),
         }
     }
@@ -137,6 +159,30 @@ impl<'a> Compaction<'a> {
         let lacking_room_bytes = created.min().unwrap_or(0).saturating_sub(self.room_bytes());
         let bytes = if lacking_bytes > 0 { lacking_bytes } else { lacking_room_bytes };
         self.plan_meshes(bytes)
+    }
+
+    /// Plans to move what is live in a handle to the host's memory, so that as many bytes as are
+    /// missing can be had: one at a time, of which the least is live.
+    fn plan_by_host(&mut self, missing_bytes: u64) -> Option<Plan> {
+        let (vm, candidates) = (&self.heap.vm, self.candidates());
+        let granule_bytes = vm.granule_bytes();
+        let free_bytes: u64 = candidates.iter().map(|(one, _)| one.free_bytes(granule_bytes)).sum();
+        let config = self.heap.config();
+        let may_go = config.remaps && !config.is_integrated && vm.figures().on_host_bytes == 0;
+        if !may_go || free_bytes < missing_bytes {
+            return None;
+        }
+        let least = candidates.iter().min_by_key(|(one, _)| one.live());
+        let (sparse, within) = least?;
+        // It counts as reserved in place of the handle that the device gets back.
+        Some(self.plan_move(sparse, *within, &[], 0, Place::Host))
+    }
+
+    /// Plans to bring back what is in the host's memory, or to make the room for it.
+    fn plan_return(&mut self) -> Option<Plan> {
+        let sparse = Sparse::on_host(&self.heap.vm).next()?;
+        let within = *self.heap.space.within(&sparse.of.addresses).first()?;
+        self.plan_sparse(&sparse, within, &[])
     }
 
     /// How much the largest move would take by now, and what is kept for those to come.
@@ -172,6 +218,7 @@ impl<'a> Compaction<'a> {
         within: BlockIndex,
         stays: &[Range<u64>],
         created_bytes: u64,
+        place: Place,
     ) -> Plan {
         let space = &mut self.heap.space;
         let ranges = sparse.free_ranges(self.heap.vm.granule_bytes()).into_iter();
@@ -180,7 +227,7 @@ impl<'a> Compaction<'a> {
         let emptied: Vec<BlockIndex> = ranges.rev().flat_map(&mut claim).collect();
         let kept = stays.iter().rev().cloned().flat_map(claim).collect();
         self.heap.headroom.plan(created_bytes);
-        let steps = self.heap.vm.plan_move(sparse);
+        let steps = self.heap.vm.plan_move(sparse, place);
         let (addresses, home) = (sparse.of.addresses.clone(), sparse.of.home);
         let one = Move { addresses, home, emptied, kept, created_bytes };
         Plan { steps, intent: Intent::Move(one) }
@@ -190,8 +237,9 @@ impl<'a> Compaction<'a> {
     pub(super) fn finish_move(&mut self, one: Move, steps: &[Step]) {
         let Move { addresses, home, emptied, kept, created_bytes } = one;
         self.heap.headroom.end_plan(created_bytes);
-        self.heap.stats.all.reserved_bytes.add(created_bytes);
-        self.note_moved(steps);
+        let (more, less) = (plan::created(steps).sum::<u64>(), self.note_moved(steps));
+        self.heap.stats.all.reserved_bytes.add(more.saturating_sub(less));
+        self.heap.stats.all.reserved_bytes.take(less.saturating_sub(more));
         match home {
             Some(home) => self.heap.windows().finish_move(addresses, home, emptied),
             None => emptied.into_iter().for_each(|index| self.heap.finish_backing(index)),
@@ -199,11 +247,11 @@ impl<'a> Compaction<'a> {
         kept.into_iter().for_each(|index| self.heap.windows().file(index));
     }
 
-    /// Live memory has moved by these steps.
-    pub(super) fn note_moved(&mut self, steps: &[Step]) {
+    /// Live memory has moved by these steps. Returns how many bytes of it went back.
+    pub(super) fn note_moved(&mut self, steps: &[Step]) -> u64 {
         self.heap.stats.moves += 1;
         self.heap.stats.moved_bytes += plan::copied_bytes(steps);
-        self.heap.vm.commit(&self.heap.space.segments, steps);
+        self.heap.vm.commit(&self.heap.space.segments, steps)
     }
 
     /// The handles of which a move gives something back, each with a free block that lies in it.

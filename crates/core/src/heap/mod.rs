@@ -56,7 +56,7 @@ use windows::Windows;
 #[derive(Debug)]
 pub struct Heap {
     space: Space,
-    vm: PageTable,
+    pub(crate) vm: PageTable,
     streams: Streams,
     pools: Pools<Pool>,
     quarantine: Vec<BlockIndex>,

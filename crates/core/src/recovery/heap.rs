@@ -60,6 +60,8 @@ impl Heap {
                 }
             }
             if let Some(free_bytes) = miss.seen_free_bytes.take() {
+                // Room is kept for what is in the host's memory.
+                let free_bytes = free_bytes.saturating_sub(self.vm.figures().on_host_bytes);
                 self.headroom.note_look(&mut self.stats, free_bytes);
             }
             let is_host = self.config().is_integrated;
@@ -145,11 +147,13 @@ impl Heap {
     }
 }
 
-/// Whether a plan creates memory that moves need as room.
+/// Whether a plan creates memory that moves need as room, or while some is to come back from the
+/// host.
 fn takes_room_for_moves(heap: &Heap, plan: &Plan) -> bool {
     let creates = matches!(plan.intent, Intent::Grow { created_bytes, .. } if created_bytes > 0);
     let left_bytes = heap.headroom.left_bytes(&heap.stats);
-    creates && heap.config().remaps && left_bytes < policy::ROOM_FOR_MOVES_BYTES
+    let is_short = left_bytes < policy::ROOM_FOR_MOVES_BYTES || heap.vm.figures().on_host_bytes > 0;
+    creates && heap.config().remaps && is_short
 }
 
 impl<E> Miss<E> {

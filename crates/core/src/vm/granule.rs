@@ -57,6 +57,8 @@ struct Granule {
     of: u16,
     /// Others have its handle, too: it is the memory of its addresses for as long as it exists.
     is_shared: bool,
+    /// It is the host's memory.
+    is_on_host: bool,
 }
 
 /// All granules of a heap, of one size.
@@ -72,6 +74,8 @@ pub(crate) struct Granules {
     idle: Vec<GranuleId>,
     /// How many granules they have.
     idle_count: usize,
+    /// Handles of the host's memory.
+    on_host: Vec<GranuleId>,
     mapping_count: usize,
     /// Some handle has, or had, more than one granule.
     has_large_handles: bool,
@@ -91,7 +95,9 @@ impl Granules {
         self.has_large_handles |= granules > 1;
         for before in 0..granules {
             let state = GranuleState::Planned;
-            self.table.push(Granule { state, home: None, before, of: granules, is_shared: false });
+            let (is_shared, is_on_host) = (false, false);
+            let of = granules;
+            self.table.push(Granule { state, home: None, before, of, is_shared, is_on_host });
             self.mappings.push(Vec::new());
         }
         id
@@ -113,9 +119,14 @@ impl Granules {
         self.idle.retain(|id| table[id.index()].state == GranuleState::Idle);
     }
 
-    /// Handles that are created and back nothing.
-    pub(crate) fn idle(&self) -> &[GranuleId] {
-        &self.idle
+    /// Handles of the device's memory that are created and back nothing.
+    pub(crate) fn idle(&self) -> impl DoubleEndedIterator<Item = GranuleId> {
+        self.all_idle().filter(|&id| !self.is_on_host(id))
+    }
+
+    /// All handles that are created and back nothing.
+    pub(crate) fn all_idle(&self) -> impl DoubleEndedIterator<Item = GranuleId> {
+        self.idle.iter().copied()
     }
 
     /// How many granules back nothing.
@@ -182,6 +193,27 @@ impl Granules {
         self.table[id.index()].is_shared
     }
 
+    /// Handles of the host's memory, which a plan makes or that were made.
+    pub(crate) fn on_host(&self) -> &[GranuleId] {
+        &self.on_host
+    }
+
+    /// How many granules they have.
+    pub(crate) fn on_host_count(&self) -> usize {
+        self.on_host.iter().map(|&id| self.handle(id).len()).sum()
+    }
+
+    /// A plan creates a handle of the host's memory.
+    pub(crate) fn set_on_host(&mut self, id: GranuleId) {
+        self.set(id, |granule| granule.is_on_host = true);
+        self.on_host.push(id);
+    }
+
+    /// Whether a granule is the host's memory.
+    pub(crate) fn is_on_host(&self, id: GranuleId) -> bool {
+        self.table[id.index()].is_on_host
+    }
+
     /// A plan left the granule behind a page; the first such page is its home.
     #[inline]
     pub(crate) fn set_backing(&mut self, id: GranuleId, page: PageAddr) {
@@ -229,8 +261,9 @@ impl Granules {
         self.idle_count -= if is_idle { self.handle(id).len() } else { 0 };
         self.set(id, |granule| {
             (granule.state, granule.home) = (GranuleState::Vacant, None);
-            granule.is_shared = false;
+            (granule.is_shared, granule.is_on_host) = (false, false);
         });
+        self.on_host.retain(|&other| other != id);
         let power = self.table[id.index()].of.ilog2() as usize;
         if self.vacant.len() <= power {
             self.vacant.resize_with(power + 1, Vec::new);
@@ -296,10 +329,10 @@ mod tests {
         granules.set_backing(first, place);
         granules.set_idle(second);
         assert_eq!(granules.state(first), GranuleState::Backing(place));
-        assert_eq!(granules.idle(), [second]);
+        assert!(granules.idle().eq([second]));
         // Taken by one plan, it is not there for another.
         granules.take_idle(&[second]);
-        assert_eq!((granules.idle(), granules.state(second)), (&[][..], GranuleState::Planned));
+        assert_eq!((granules.idle().count(), granules.state(second)), (0, GranuleState::Planned));
         assert_eq!(granules.name(1).index(), 2);
         granules.set_vacant(second);
         assert_eq!(granules.len(), 2);

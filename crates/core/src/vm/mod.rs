@@ -63,6 +63,8 @@ pub(crate) struct Figures {
     pub(crate) mappings: usize,
     /// Bytes of the handles that are pinned.
     pub(crate) pinned_bytes: u64,
+    /// Bytes of the host's memory that stand for what comes back to the device.
+    pub(crate) on_host_bytes: u64,
 }
 
 impl PageTable {
@@ -160,6 +162,7 @@ impl PageTable {
             remapped_granules: self.remapped_granules,
             mappings: self.granules.mapping_count(),
             pinned_bytes: self.pins.bytes(),
+            on_host_bytes: self.granules.on_host_count() as u64 * self.granule_bytes,
         }
     }
 }

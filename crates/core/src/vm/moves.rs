@@ -12,7 +12,7 @@ use std::ops::Range;
 use super::PageTable;
 use super::granule::{GranuleState, PageAddr};
 use super::span::{Span, between};
-use crate::plan::Step;
+use crate::plan::{Place, Step};
 use crate::policy;
 use crate::size::push_range;
 
@@ -52,6 +52,25 @@ impl Movable {
 }
 
 impl Sparse {
+    /// What is in the host's memory, each as a whole, as far as it may move.
+    pub(crate) fn on_host(table: &PageTable) -> impl Iterator<Item = Self> {
+        table.granules.on_host().iter().filter_map(|&id| match table.granules.state(id) {
+            GranuleState::Backing(page) => {
+                let address = table.address_of(page);
+                let of = table.span(page.segment, address..address).movable()?;
+                Some(of.parted(std::iter::empty(), table.granule_bytes))
+            }
+            _ => None,
+        })
+    }
+
+    /// How many bytes of the device are kept for it, since it is in the host's memory.
+    pub(crate) fn kept_bytes(&self, table: &PageTable) -> u64 {
+        let Movable { addresses, granule, .. } = &self.of;
+        let is_on_host = table.granules.is_on_host(*granule);
+        if is_on_host { addresses.end - addresses.start } else { 0 }
+    }
+
     /// How many bytes a move gives back.
     pub(crate) const fn free_bytes(&self, granule_bytes: u64) -> u64 {
         self.free as u64 * granule_bytes
@@ -71,13 +90,21 @@ impl Sparse {
 
     /// What a move costs, in the unit of [`policy::growth_price`].
     pub(crate) fn price(&self) -> u64 {
-        let live = self.live.iter().map(|run| run.len() as u64).sum();
-        policy::move_price(self.targets().count() as u64, live, self.of.home.is_some())
+        policy::move_price(
+            self.targets().count() as u64,
+            self.live() as u64,
+            self.of.home.is_some(),
+        )
+    }
+
+    /// How many granules are live.
+    pub(crate) fn live(&self) -> usize {
+        self.live.iter().map(ExactSizeIterator::len).sum()
     }
 
     /// How many bytes a move has to create: for what no handle of the right size backs nothing.
     pub(crate) fn bytes_to_create(&self, table: &PageTable) -> u64 {
-        let mut idle: Vec<GranuleId> = table.granules.idle().to_vec();
+        let mut idle: Vec<GranuleId> = table.granules.idle().collect();
         let missing = self.targets().filter(|&size| table.take_of_size(&mut idle, size).is_none());
         missing.sum::<usize>() as u64 * table.granule_bytes
     }
@@ -149,9 +176,13 @@ impl PageTable {
 
     /// Plans to move what is live in a handle. What can fail comes first, and until the new memory
     /// is open the old one exists. A home in use elsewhere is done within the hold, too: kernels
-    /// may have used it that nobody knows to be over.
-    pub(crate) fn plan_move(&mut self, sparse: &Sparse) -> Vec<Step> {
-        let mut idle: Vec<GranuleId> = self.granules.idle().to_vec();
+    /// may have used it that nobody knows to be over. What goes to the host gives its memory
+    /// back within the hold, and so does what comes back.
+    pub(crate) fn plan_move(&mut self, sparse: &Sparse, place: Place) -> Vec<Step> {
+        let mut idle: Vec<GranuleId> = match place {
+            Place::Device => self.granules.idle().collect(),
+            Place::Host => Vec::new(),
+        };
         let (mut creates, mut stages, mut copies, mut maps) = (vec![], vec![], vec![], vec![]);
         let mut homes = Vec::new();
         let Movable { addresses, home, granule } = sparse.of.clone();
@@ -175,7 +206,10 @@ impl PageTable {
                     }
                     None => {
                         let granule = self.granules.name(size as u16);
-                        creates.push(Step::Create { granule, bytes });
+                        if place == Place::Host {
+                            self.granules.set_on_host(granule);
+                        }
+                        creates.push(Step::Create { granule, bytes, place });
                         granule
                     }
                 };
@@ -198,6 +232,8 @@ impl PageTable {
         steps.append(&mut homes);
         steps.push(lift(addresses.start));
         steps.append(&mut maps);
+        let is_by_host = place == Place::Host || self.granules.is_on_host(granule);
+        steps.extend(is_by_host.then_some(Step::Release { granule }));
         steps.push(Step::LetGo);
         steps
     }

@@ -4,7 +4,7 @@
 use crate::id::GranuleId;
 
 use super::PageTable;
-use crate::plan::Step;
+use crate::plan::{Place, Step};
 use crate::space::block::Block;
 
 /// What a growth takes.
@@ -47,7 +47,7 @@ impl PageTable {
         assert!(most.is_power_of_two(), "handles are not of powers of two");
         let missing = (bytes / self.granule_bytes) as usize;
         let mut new = NewPhysical { bytes, idle: Vec::new(), missing, created_bytes: 0, most };
-        for &id in self.granules.idle().iter().rev() {
+        for id in self.granules.idle().rev() {
             let granules = self.granules.handle(id).len();
             if granules <= new.missing {
                 new.missing -= granules;
@@ -61,8 +61,8 @@ impl PageTable {
     /// Size of the smallest handle that backs nothing and is larger than so many bytes, but not by
     /// more than may lie beyond them.
     fn idle_handle_above(&self, bytes: u64, beyond_bytes: u64) -> Option<u64> {
-        let size = |&id: &GranuleId| self.granules.handle(id).len() as u64 * self.granule_bytes;
-        let larger = self.granules.idle().iter().map(size).filter(|&size| size > bytes);
+        let size = |id| self.granules.handle(id).len() as u64 * self.granule_bytes;
+        let larger = self.granules.idle().map(size).filter(|&size| size > bytes);
         let most = bytes.saturating_add(beyond_bytes);
         larger.min().filter(|&size| bytes > 0 && size <= most)
     }
@@ -92,7 +92,8 @@ impl PageTable {
         for (granule, is_new) in idle.chain(named.into_iter().map(|granule| (granule, true))) {
             let bytes = self.granules.handle(granule).len() as u64 * self.granule_bytes;
             if is_new {
-                steps.push(Step::Create { granule, bytes });
+                let place = Place::Device;
+                steps.push(Step::Create { granule, bytes, place });
             }
             steps.push(Step::Map { address, bytes, granule });
             address += bytes;
@@ -105,8 +106,11 @@ impl PageTable {
     /// Plans to release handles that are created, back nothing and are mapped nowhere: all, or so
     /// many bytes, in as few handles as hold them. Takes them, and adds the steps.
     pub(crate) fn plan_idle_release(&mut self, bytes: Option<u64>, steps: &mut Vec<Step>) {
-        let mut idle = self.granules.idle().to_vec();
-        idle.retain(|&granule| self.granules.mappings(granule).is_empty());
+        let is_alone = |granule: &GranuleId| self.granules.mappings(*granule).is_empty();
+        let mut idle: Vec<GranuleId> = match bytes {
+            Some(_) => self.granules.idle().filter(is_alone).collect(),
+            None => self.granules.all_idle().filter(is_alone).collect(),
+        };
         if let Some(mut left) = bytes {
             let size = |id: &GranuleId| self.granules.handle(*id).len() as u64 * self.granule_bytes;
             idle.sort_by_cached_key(size);

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use drystone_core::{GranuleId, Step};
+use drystone_core::{GranuleId, Place, Step};
 
 use crate::clocks::{Clock, Clocks};
 
@@ -30,6 +30,7 @@ struct Physical {
     pieces: Vec<Range<u64>>,
     bytes: u64,
     mappings: usize,
+    place: Place,
 }
 
 impl Physical {
@@ -127,8 +128,11 @@ impl Device {
             Step::Reserve { bytes, alignment } => return self.reserve(bytes, alignment).map(Some),
             Step::Malloc { bytes } => return self.malloc(bytes).map(Some),
             Step::Unreserve { address, bytes } => self.unreserve(address, bytes),
-            Step::Create { granule, bytes } => {
-                let physical = self.take_physical(bytes)?;
+            Step::Create { granule, bytes, place } => {
+                let physical = match place {
+                    Place::Device => self.take_physical(bytes)?,
+                    Place::Host => self.new_physical(bytes, place),
+                };
                 assert_eq!(bytes % self.granule_bytes, 0);
                 let twice = self.granules.insert(granule, physical);
                 assert!(twice.is_none(), "{granule:?} is created twice");
@@ -243,12 +247,19 @@ impl Device {
         start..self.next_physical
     }
 
-    /// Bytes of physical memory that are out.
     /// What could still be created. Sizes in bytes.
     pub fn free_bytes(&self) -> u64 {
-        self.capacity_bytes.saturating_sub(self.held_bytes())
+        let own_bytes = self.held_bytes() - self.on_host_bytes();
+        self.capacity_bytes.saturating_sub(own_bytes)
     }
 
+    /// What is in the host's memory.
+    pub fn on_host_bytes(&self) -> u64 {
+        let on_host = self.granules.values().filter(|physical| physical.place == Place::Host);
+        on_host.map(|physical| physical.bytes).sum()
+    }
+
+    /// Bytes of physical memory that are out, those of the host with them.
     pub fn held_bytes(&self) -> u64 {
         self.granules.values().chain(self.plain.values()).map(|physical| physical.bytes).sum()
     }
@@ -283,10 +294,14 @@ impl Device {
     }
 
     fn take_physical(&mut self, bytes: u64) -> Result<Physical, Refusal> {
-        if bytes > self.capacity_bytes || self.held_bytes() + bytes > self.capacity_bytes {
+        if bytes > self.free_bytes() {
             return Err(Refusal::OutOfMemory);
         }
-        Ok(Physical { pieces: vec![self.new_piece(bytes)], bytes, mappings: 0 })
+        Ok(self.new_physical(bytes, Place::Device))
+    }
+
+    fn new_physical(&mut self, bytes: u64, place: Place) -> Physical {
+        Physical { pieces: vec![self.new_piece(bytes)], bytes, mappings: 0, place }
     }
 
     fn reserve(&mut self, bytes: u64, alignment: u64) -> Result<u64, Refusal> {

@@ -94,8 +94,6 @@ impl Cuda {
 
     pub(crate) fn copy(&self, to: u64, from: u64, bytes: u64, on: u64) -> Result<(), Failure> {
         // SAFETY: the caller holds whoever may use either side.
-        self.check(unsafe {
-            (self.table.cuMemcpyDtoDAsync_v2)(to, from, bytes as usize, pointer(on))
-        })
+        self.check(unsafe { (self.table.cuMemcpyAsync)(to, from, bytes as usize, pointer(on)) })
     }
 }

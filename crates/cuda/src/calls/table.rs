@@ -105,7 +105,7 @@ table! {
     cuMemAllocFromPoolAsync(*mut u64, usize, Pointer, Pointer);
     cuMemFreeAsync(u64, Pointer);
     cuMemHostAlloc(*mut Pointer, usize, c_uint);
-    cuMemcpyDtoDAsync_v2(u64, u64, usize, Pointer);
+    cuMemcpyAsync(u64, u64, usize, Pointer);
     cuStreamCreate(*mut Pointer, c_uint);
     cuStreamDestroy_v2(Pointer);
     cuStreamGetFlags(Pointer, *mut c_uint);

@@ -21,6 +21,7 @@ pub(crate) fn answers(device: &dyn Driver) -> Vec<(Call, Option<DriverError>)> {
         Call::Reserve => device.reserve(JUNK, 0).err(),
         Call::Unreserve => device.unreserve(JUNK, JUNK).err(),
         Call::Create => device.create(JUNK).err(),
+        Call::CreateOnHost => device.create_on_host(JUNK).err(),
         Call::Release => device.release(handle).err(),
         Call::Map => device.map(JUNK, JUNK, handle).err(),
         Call::SetAccess => device.set_access(JUNK, JUNK).err(),

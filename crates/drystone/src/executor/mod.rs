@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use drystone_core::{
-    Captured, Failure, Fence, GranuleId, Plan, PoolId, StateMachine, Step, StreamId,
+    Captured, Failure, Fence, GranuleId, Place, Plan, PoolId, StateMachine, Step, StreamId,
 };
 use drystone_driver::{
     Call, CaptureStatus, Driver, DriverError, ErrorCode, MemoryInfo, Relaxed, Stream,
@@ -292,8 +292,11 @@ impl Executor {
             Step::Reserve { bytes, alignment } => driver.reserve(bytes, alignment).map(Some),
             Step::Malloc { bytes } => self.malloc(bytes, provider).map(Some),
             Step::Unreserve { address, bytes } => driver.unreserve(address, bytes).map(|()| None),
-            Step::Create { granule, bytes } => {
-                let handle = driver.create(bytes)?;
+            Step::Create { granule, bytes, place } => {
+                let handle = match place {
+                    Place::Device => driver.create(bytes)?,
+                    Place::Host => driver.create_on_host(bytes)?,
+                };
                 self.handles.lock().set(granule, Some(handle));
                 Ok(None)
             }

@@ -186,6 +186,7 @@ impl<A: Alteration> Driver for Altered<A> {
         Reserve reserve(bytes: u64, alignment: u64) -> u64;
         Unreserve unreserve(address: u64, bytes: u64) -> ();
         Create create(bytes: u64) -> Handle;
+        CreateOnHost create_on_host(bytes: u64) -> Handle;
         Release release(handle: Handle) -> ();
         Unmap unmap(address: u64, bytes: u64) -> ();
         Export export(handle: Handle) -> Descriptor;

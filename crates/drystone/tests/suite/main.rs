@@ -28,6 +28,7 @@ mod simcuda;
 mod addresses;
 mod backends;
 mod behaviour;
+mod by_host;
 mod callbacks;
 mod chaos;
 mod contexts;

@@ -89,6 +89,10 @@ pub struct SimConfig {
     pub connections: usize,
     /// How many bytes a copy within the device reads or writes in a nanosecond.
     pub copied_bytes_per_ns: f64,
+    /// Whether memory of the host can be made that the device maps.
+    pub has_host_handles: bool,
+    /// How many bytes a copy to or from the host moves in a nanosecond.
+    pub bus_bytes_per_ns: f64,
     /// Whether the oracle watches (`check_alloc`, `check_use`, `check_free`).
     pub oracle: bool,
     /// The longest that a kernel pretended by the oracle runs, in nanoseconds; each draws its own.
@@ -148,6 +152,9 @@ impl Default for SimConfig {
             connections: 0,
             // Four fifths of what an A100-80G's data sheet says: 1.9 TB/s.
             copied_bytes_per_ns: 1500.0,
+            has_host_handles: true,
+            // Three quarters of what a slot of PCIe 3.0 with 16 lanes has: 15.75 GB/s.
+            bus_bytes_per_ns: 12.0,
             oracle: false,
             check_kernel_ns: 0,
             strict: false,

@@ -110,6 +110,9 @@ const fn a100(call: Call) -> Cost {
     match call {
         // kvcached's bench_vmm.
         Call::Create => cost(193.0, 54.0),
+        // As published for `cudaMallocHost`: 2.3 ms up to 1 MB, 61 ms for 512 MB (University of
+        // Virginia, memory management overhead).
+        Call::CreateOnHost => cost(2300.0, 230.0),
         Call::Map => cost(1.45, 0.41),
         Call::SetAccess => cost(36.0, 36.0),
         Call::Unmap => cost(25.6, 25.6),

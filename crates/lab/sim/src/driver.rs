@@ -64,6 +64,17 @@ impl Driver for SimDevice {
         })
     }
 
+    fn create_on_host(&self, bytes: u64) -> Result<Handle> {
+        self.call(Call::CreateOnHost, bytes, 0, |state| {
+            state.check_virtual_memory()?;
+            // Of an integrated device it would be the same memory.
+            if !state.config.has_host_handles || state.config.host.is_some() {
+                return Err(ErrorCode::NotSupported);
+            }
+            state.memory.vm.host_handle(&mut state.memory.supply, bytes)
+        })
+    }
+
     fn release(&self, handle: Handle) -> Result<()> {
         self.call(Call::Release, 0, 0, |state| state.release(handle))
     }

@@ -83,13 +83,14 @@ impl Rule {
     }
 
     /// The rows, those of the driver trait's calls first and in their order.
-    pub const TABLE: [Rule; 39] = {
+    pub const TABLE: [Rule; 40] = {
         use Legality::{Always, Captured, Nobody, Unproven, Unsafe};
         [
             row(Call::MemoryInfo, "cuMemGetInfo", Unproven, ASKED),
             row(Call::Reserve, "cuMemAddressReserve", Always, GROWS),
             row(Call::Unreserve, "cuMemAddressFree", Unsafe, RELEASES),
             row(Call::Create, "cuMemCreate", Always, GROWS),
+            row(Call::CreateOnHost, "cuMemCreate", Always, GROWS),
             row(Call::Release, "cuMemRelease", Unsafe, RELEASES),
             row(Call::Map, "cuMemMap", Always, GROWS),
             row(Call::SetAccess, "cuMemSetAccess", Always, GROWS),
@@ -117,7 +118,7 @@ impl Rule {
             row(Call::ExchangeCaptureMode, "cuThreadExchangeStreamCaptureMode", Always, MODE),
             row(Call::EnablePeerAccess, "cuCtxEnablePeerAccess", Unproven, NOTHING),
             row(Call::Hold, "cuStreamBatchMemOp", Captured, HOLDS),
-            row(Call::Copy, "cuMemcpyDtoDAsync", Captured, NODES),
+            row(Call::Copy, "cuMemcpyAsync", Captured, NODES),
             row(Call::FinishCopies, "cuStreamSynchronize", Unsafe, GUIDE),
             more("cuStreamQuery", Unsafe, GUIDE).and_breaks_its_own(),
             more("cuMemPoolSetAttribute", Unsafe, ATTRIBUTES),

@@ -49,6 +49,7 @@ impl Bench {
             Call::Reserve => device.reserve(G, 0).map(drop),
             Call::Unreserve => device.unreserve(*spare, G),
             Call::Create => device.create(G).map(drop),
+            Call::CreateOnHost => device.create_on_host(G).map(drop),
             Call::Release => device.release(*handle),
             Call::Map => device.map(mapped + G, G, *handle),
             Call::SetAccess => device.set_access(*mapped, G),

@@ -168,6 +168,8 @@ pub(crate) type HostFunction = Option<unsafe extern "C" fn(*mut c_void)>;
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE`
 pub(crate) const DEVICE: i32 = 1;
+/// `CU_MEM_LOCATION_TYPE_HOST`
+pub(crate) const HOST: i32 = 2;
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
 pub(crate) const POSIX_FD: i32 = 1;
 

@@ -186,3 +186,34 @@ fn fails_at_every_step(scene: impl Fn() -> World) {
         }
     }
 }
+
+/// A world without room for a move: two handles of four granules, one granule live in each, and
+/// nothing left or free beside.
+fn without_room() -> World {
+    let (mut world, _, blocks) = full(12);
+    for &address in [&blocks[1..4], &blocks[5..8]].concat().iter() {
+        world.free(address);
+    }
+    world.synchronize(Fate::Complete);
+    while world.trim(Fate::Complete) {}
+    world
+}
+
+#[test]
+fn where_there_is_no_room_a_handle_goes_by_way_of_the_host() {
+    let mut world = without_room();
+    let stream = world.reference.streams[0];
+    assert_eq!(world.device.free_bytes(), 0);
+    let mut was_on_host = 0;
+    while world.compact(Some(6 * GRANULE), Fate::Complete) {
+        world.verify();
+        let on_host = world.device.on_host_bytes();
+        assert_eq!(world.heap.remap_stats().on_host_bytes, on_host);
+        was_on_host = was_on_host.max(on_host);
+    }
+    assert_eq!((was_on_host, world.device.on_host_bytes()), (GRANULE, 0));
+    while world.trim(Fate::Complete) {}
+    world.allocate(stream, 6 * GRANULE).unwrap();
+    assert_eq!(world.device.held_bytes(), 12 * GRANULE);
+    world.finish();
+}

@@ -207,9 +207,10 @@ impl World {
     }
 
     /// Whether a block of so many bytes may be served by memory of the other class: there is no
-    /// more, except what a segment rounds up.
+    /// more, except what a segment rounds up. What a plan under way has created is planned still,
+    /// and no longer free when the device is looked at.
     fn is_full(&self, bytes: u64) -> bool {
-        let bytes = bytes + (32 << 20) + self.reserved_bytes() + self.planned_bytes();
+        let bytes = bytes + (32 << 20) + self.reserved_bytes() + 2 * self.planned_bytes();
         bytes > self.heap.config().limit_bytes.min(self.device.capacity_bytes)
     }
 }

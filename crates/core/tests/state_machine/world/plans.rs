@@ -1,6 +1,6 @@
 //! Plans: carried out on the fake device to their end, to a failure, or left open.
 
-use drystone_core::{Committed, Failure, Fence, Plan, Step, StreamId};
+use drystone_core::{Committed, Failure, Fence, Place, Plan, Step, StreamId};
 
 use super::World;
 use crate::device::Refusal;
@@ -110,6 +110,8 @@ impl World {
             Fate::Complete => steps,
             // Nobody sees live memory between two places.
             Fate::Open { done } => done.min(lifted_at(&flight.plan)).min(steps),
+            // To let go never fails.
+            Fate::Fail { after, .. } if is_let_go(&flight.plan) => after.min(steps - 2),
             Fate::Fail { after, .. } => after.min(steps.saturating_sub(1)),
         };
         while flight.done < until {
@@ -251,11 +253,21 @@ fn lifted_at(plan: &Plan) -> usize {
     lifted.unwrap_or(usize::MAX)
 }
 
-/// Bytes that a plan adds to the reserved ones.
+fn is_let_go(plan: &Plan) -> bool {
+    matches!(plan.steps().last(), Some(Step::LetGo))
+}
+
+/// Bytes that a plan adds to the reserved ones. Those in the host's memory are, and with what comes
+/// back from there they go.
 fn growth_bytes(plan: &Plan) -> u64 {
+    let is_released = |of| plan.steps().contains(&Step::Release { granule: of });
     let growth = plan.steps().iter().map(|step| match *step {
-        Step::Create { bytes, .. } | Step::Malloc { bytes } => bytes,
+        Step::Create { bytes, place: Place::Device, .. } | Step::Malloc { bytes } => bytes,
         _ => 0,
     });
-    growth.sum()
+    let back = plan.steps().iter().find_map(|step| match *step {
+        Step::Lift { bytes, granule, .. } if is_released(granule) => Some(bytes),
+        _ => None,
+    });
+    growth.sum::<u64>().saturating_sub(back.unwrap_or(0))
 }

@@ -128,10 +128,10 @@ fn every_method_the_library_calls_is_swept() {
             missed.retain(|&call| sim.calls_of(call) == 0);
         }
     }
-    // Who waits for a stream is no allocator; `peers` lets others in; `moves` has its own sweep.
-    let moves = [Call::Hold, Call::Copy, Call::FinishCopies];
-    let expected = [[Call::SynchronizeStream, Call::EnablePeerAccess].as_slice(), &moves].concat();
-    assert_eq!(missed, expected);
+    // Who waits for a stream is no allocator; `peers` lets others in; `moves` and `by_host` have
+    // their own sweeps.
+    missed.retain(|call| ![Call::SynchronizeStream, Call::EnablePeerAccess].contains(call));
+    assert_eq!(missed, [Call::CreateOnHost, Call::Hold, Call::Copy, Call::FinishCopies]);
 }
 
 /// B57: whatever fails when the allocator goes, nothing panics; and where nothing can succeed any

@@ -170,8 +170,12 @@ impl State {
     /// Begins a copy between two ranges that are mapped and open.
     pub(crate) fn copy(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), ErrorCode> {
         self.note_copy(to, from, bytes)?;
-        // Read and written.
-        let duration_ns = 2.0 * bytes as f64 / self.config.copied_bytes_per_ns;
+        let is_over_bus = [to, from].iter().any(|&at| self.memory.vm.leads_to_host(at));
+        let duration_ns = match is_over_bus {
+            true => bytes as f64 / self.config.bus_bytes_per_ns,
+            // Read and written.
+            false => 2.0 * bytes as f64 / self.config.copied_bytes_per_ns,
+        };
         let begin_ns = self.copied_until_ns.max(self.clock.now_ns());
         self.copied_until_ns = begin_ns + duration_ns as u64;
         self.copies.extend([(from, from + bytes), (to, to + bytes)]);

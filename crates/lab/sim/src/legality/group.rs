@@ -225,7 +225,7 @@ pub(super) const GROUPS: &[Group] = {
                 "cuLaunchKernelEx",
                 "cuMemcpy2DAsync",
                 "cuMemcpy3DAsync",
-                "cuMemcpyAsync",
+                "cuMemcpyDtoDAsync",
                 "cuMemcpyDtoHAsync",
                 "cuMemcpyHtoDAsync",
                 "cuMemsetD16Async",

@@ -79,6 +79,8 @@ enum Holders {
     Maker,
     /// Another device, whose memory it is: nothing of this one's is taken.
     OtherDevice,
+    /// The host, likewise.
+    Host,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -381,7 +383,7 @@ impl VirtualMemory {
         }
         let Object { holders, file, .. } = self.objects.remove(&physical)?;
         match (holders, file) {
-            (Holders::OtherDevice, _) => {}
+            (Holders::OtherDevice | Holders::Host, _) => {}
             (Holders::Others | Holders::Maker, Some(file)) => {
                 supply.give_back_shared(file.identity(), bytes);
             }

@@ -4,7 +4,7 @@
 //! is retained, what it was created with, which devices besides its own may reach a mapping.
 //! Memory of one device mapped at addresses of another stays the first one's.
 
-use crate::abi::{Access, DEVICE, In, Location, MemoryProperties, Out, POSIX_FD, Raw};
+use crate::abi::{Access, DEVICE, HOST, In, Location, MemoryProperties, Out, POSIX_FD, Raw};
 use crate::context::current;
 use crate::device::Device;
 use crate::handle::Kind;
@@ -28,6 +28,10 @@ fn device_for(properties: &MemoryProperties) -> Outcome<Guard<Arc<Device>>> {
     if properties.kind != PINNED {
         return Err(INVALID_VALUE);
     }
+    if kind == HOST {
+        // Of no device: that of the calling thread maps it.
+        return if properties.handle_types == 0 { current() } else { Err(INVALID_VALUE) };
+    }
     if kind != DEVICE {
         return Err(NOT_SUPPORTED);
     }
@@ -44,7 +48,10 @@ fn device_for(properties: &MemoryProperties) -> Outcome<Guard<Arc<Device>>> {
 /// Creates physical memory and returns its handle's value.
 pub(crate) fn create(device: &Device, bytes: u64, properties: MemoryProperties) -> Outcome<Raw> {
     let tables = &mut *device.tables.lock();
-    let handle = device.sim.create(bytes)?;
+    let handle = match properties.location.kind {
+        HOST => device.sim.create_on_host(bytes)?,
+        _ => device.sim.create(bytes)?,
+    };
     let file = OnceLock::new();
     if device.backing.is_some() {
         let _ = file.set(device.sim.file_of(handle).inspect_err(|_| {
@@ -138,9 +145,12 @@ fn set_access(device: &Device, address: u64, bytes: u64, access: Access) -> Outc
     let opened_to = process::device(ordinal)?;
     let tables = &mut *device.tables.lock();
     // "subject to the constraints of cuDeviceCanAccessPeer" (NVIDIA's sample vectorAddMMAP).
-    let lies_on = |mapping: &Mapped| mapping.physical.properties.location.id;
+    let lies_abroad = |mapping: &Mapped| {
+        let Location { kind, id: on } = mapping.physical.properties.location;
+        kind == DEVICE && on != id
+    };
     let mut range = tables.physicals.mapped.range(address..address.saturating_add(bytes));
-    if !opened_to.config.sim.has_peers && range.any(|(_, mapping)| lies_on(mapping) != id) {
+    if !opened_to.config.sim.has_peers && range.any(|(_, mapping)| lies_abroad(mapping)) {
         return Err(INVALID_DEVICE);
     }
     if device.config.sim.network_memory == NetworkMemory::Broken {

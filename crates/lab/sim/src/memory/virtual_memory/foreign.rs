@@ -1,4 +1,4 @@
-//! Memory of one device behind addresses of another.
+//! Memory of another device, or of the host, behind addresses of this one.
 //!
 //! NVIDIA's sample `vectorAddMMAP` maps memory of several devices side by side, and opens it to
 //! one: no call of peer access is needed for that, only the ability.
@@ -23,11 +23,34 @@ impl VirtualMemory {
         supply: &mut Supply,
         bytes: u64,
     ) -> Result<Handle, ErrorCode> {
+        self.handle_of(Holders::OtherDevice, supply, bytes)
+    }
+
+    /// A handle of as much memory of the host.
+    pub(crate) fn host_handle(
+        &mut self,
+        supply: &mut Supply,
+        bytes: u64,
+    ) -> Result<Handle, ErrorCode> {
+        self.handle_of(Holders::Host, supply, bytes)
+    }
+
+    /// Whether the mapping that holds an address leads to the host's memory.
+    pub(crate) fn leads_to_host(&self, address: u64) -> bool {
+        let object = self.mapping_at(address).and_then(|piece| self.objects.get(&piece.physical));
+        object.is_some_and(|object| object.holders == Holders::Host)
+    }
+
+    fn handle_of(
+        &mut self,
+        holders: Holders,
+        supply: &mut Supply,
+        bytes: u64,
+    ) -> Result<Handle, ErrorCode> {
         if bytes == 0 || !is_granular(bytes) {
             return Err(ErrorCode::InvalidValue);
         }
         let physical = supply.number(bytes)?;
-        let holders = Holders::OtherDevice;
         self.objects
             .insert(physical, Object { bytes, handles: 1, mappings: 0, file: None, holders });
         Ok(Handle(self.handles.insert(physical)))
