@@ -1,5 +1,5 @@
 //! Headroom: what may be asked of the device. How much memory and in what handles, how many
-//! addresses, and when a remap costs too much, as far as is known.
+//! addresses, as far as is known.
 //!
 //! What others hold of the device is only known from a look at it, which can take milliseconds: one
 //! is asked for when memory is about to be created that may not be there, and at the latest when an
@@ -63,8 +63,6 @@ pub(crate) struct Headroom {
     looked_until_bytes: u64,
     /// Bytes that plans under way will add to the reserved bytes.
     planned_bytes: u64,
-    /// What remaps may still cost with room to spare, by [`policy::growth_price`].
-    remap_credit: u64,
     /// How many addresses are asked for.
     room: Room,
     /// A growth in large handles failed, none in single granules did after it, and no memory was
@@ -81,7 +79,6 @@ impl Headroom {
             ceiling: None,
             looked_until_bytes: 0,
             planned_bytes: 0,
-            remap_credit: 0,
             room: Room::Whole,
             lacks_memory: false,
         }
@@ -219,14 +216,6 @@ impl Headroom {
         self.room
     }
 
-    /// Whether a remap with so many mappings, which saves growth by so many bytes in handles of so
-    /// many granules, costs little enough with room to spare.
-    pub(crate) fn affords(&self, mappings: u64, saved_bytes: u64, most: u16) -> bool {
-        let granules = saved_bytes / self.config.granule_bytes;
-        let saved = policy::growth_price(granules.div_ceil(u64::from(most)), granules);
-        policy::is_worth_mapping(mappings, saved, self.remap_credit)
-    }
-
     // What became of it.
 
     /// A plan will add memory.
@@ -240,21 +229,11 @@ impl Headroom {
         self.planned_bytes -= bytes;
     }
 
-    /// Handles of these sizes were created, which are about to count as reserved.
-    pub(crate) fn note_created(&mut self, stats: &Counters, handles: impl Iterator<Item = u64>) {
-        let mut bytes = 0;
-        for handle in handles {
-            bytes += handle;
-            self.remap_credit += policy::growth_price(1, handle / self.config.granule_bytes);
-        }
+    /// So many bytes were created, which are about to count as reserved.
+    pub(crate) fn note_created(&mut self, stats: &Counters, bytes: u64) {
         if bytes > self.left_bytes(stats) {
             self.ceiling = None;
         }
-    }
-
-    /// So many mappings were made for a remap.
-    pub(crate) const fn note_remapped(&mut self, mappings: u64) {
-        self.remap_credit = self.remap_credit.saturating_sub(policy::remap_price(mappings));
     }
 
     /// A growth failed. Perhaps less would have been granted than large handles; if that fails,
@@ -354,10 +333,10 @@ mod tests {
         headroom.note_given_back(100);
         headroom.note_look(&mut stats, 800);
         assert_eq!(headroom.left_bytes(&stats), 120);
-        headroom.note_created(&stats, [120].into_iter());
+        headroom.note_created(&stats, 120);
         assert_eq!(headroom.left_bytes(&stats), 120);
         // It gave more.
-        headroom.note_created(&stats, [100, 21].into_iter());
+        headroom.note_created(&stats, 121);
         assert_eq!(headroom.left_bytes(&stats), 800);
         // Others gave some back.
         headroom.note_refused(&stats, 0);

@@ -207,11 +207,6 @@ pub(crate) fn copied_bytes(steps: &[Step]) -> u64 {
     copied.sum()
 }
 
-/// How many handles steps map.
-pub(crate) fn mappings(steps: &[Step]) -> u64 {
-    steps.iter().filter(|step| matches!(step, Step::Map { .. })).count() as u64
-}
-
 /// Which free memory may serve a request before it grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -87,22 +87,10 @@ pub(crate) const fn is_roomy(prefer: Prefer, bytes: u64, left_bytes: u64, own_by
 /// more than that part of what is left: the last ones are single granules.
 pub const SPARE_SHARE: u64 = 16;
 
-/// A single remap takes no more driver time than the growth that it saves, by the prices at which
-/// growth is dearest: so many times those of [`growth_price`].
-const DEAREST_GROWTH: u64 = 4;
-
-/// Whether a remap with so many mappings is worth its driver time with room to spare, where it
-/// saves growth of such a price. All remaps together take as much at most as all growth took, with
-/// that which the next one saves: so they end where growth would. What the heap has grown, less
-/// what its remaps took, is `credit`.
-pub(crate) const fn is_worth_mapping(mappings: u64, saved: u64, credit: u64) -> bool {
-    let price = remap_price(mappings);
-    price <= DEAREST_GROWTH * saved && price <= credit + saved
-}
-
-/// What so many mappings that are made and undone take, in the unit of [`growth_price`].
-pub(crate) const fn remap_price(mappings: u64) -> u64 {
-    mappings * MAPPING_PRICE
+/// Whether a remap with so many mappings is worth its driver time with room to spare: it takes no
+/// more than the growth that it saves, in so many handles of so many granules together.
+pub(crate) const fn is_worth_mapping(mappings: u64, handles: u64, granules: u64) -> bool {
+    mappings * MAPPING_PRICE <= growth_price(handles, granules)
 }
 
 /// The price of creating so many granules in so many handles, in units of which a mapping takes
@@ -331,14 +319,11 @@ mod tests {
     }
 
     #[test]
-    fn remaps_save_more_than_they_cost_and_end_with_growth() {
+    fn a_remap_takes_no_more_than_the_growth_that_it_saves() {
         // Growth by 64 granules in one handle: 77 sixteenths of a mapping.
-        let saved = growth_price(1, 64);
-        assert!(is_worth_mapping(4, saved, 0));
-        assert!(!is_worth_mapping(5, saved, 0), "all remaps take as much as growth at most");
-        assert!(is_worth_mapping(19, saved, 1 << 20));
-        assert!(!is_worth_mapping(20, saved, 1 << 20), "it takes longer than growth would");
-        assert!(!is_worth_mapping(1, 0, 1 << 20), "it saves nothing");
+        assert!(is_worth_mapping(4, 1, 64));
+        assert!(!is_worth_mapping(5, 1, 64));
+        assert!(!is_worth_mapping(1, 0, 0), "it saves nothing");
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl Heap {
             }
             Intent::Grow { request, point, created_bytes, .. } => {
                 self.headroom.end_plan(created_bytes);
-                self.headroom.note_created(&self.stats, plan::created(&steps));
+                self.headroom.note_created(&self.stats, plan::created(&steps).sum());
                 self.stats.all.reserved_bytes.add(created_bytes);
                 self.vm.commit(&self.space.segments, &steps);
                 let block = self.space.blocks[point.unmapped];
@@ -53,7 +53,6 @@ impl Heap {
                 }
             }
             Intent::Remap { request, window, donors } => {
-                self.headroom.note_remapped(plan::mappings(&steps));
                 self.vm.commit(&self.space.segments, &steps);
                 self.windows().finish_remap(request, window, &donors);
                 Committed::Granted(self.occupy(window, request))

@@ -135,9 +135,9 @@ impl Heap {
             let unit = self.vm.granule_bytes();
             let in_place = self.space.best_growth(request.list, request.bytes, unit);
             let in_place_bytes = in_place.map_or(needed_bytes, |point| point.bytes);
-            let saved_bytes = in_place_bytes.saturating_sub(missing_bytes);
+            let saved = in_place_bytes.saturating_sub(missing_bytes) / self.vm.granule_bytes();
             let created = missing_bytes.div_ceil(u64::from(most) * self.vm.granule_bytes());
-            self.headroom.affords(handles + created, saved_bytes, most)
+            policy::is_worth_mapping(handles + created, saved.div_ceil(u64::from(most)), saved)
                 || search.idle_window(&donors, 1).is_some()
         };
         Remappable { donors, missing_bytes, is_affordable }
