@@ -54,6 +54,8 @@ impl World {
                     has_failed = true;
                 } else if matches!(next, Next::Compact) {
                     miss.note(self.compact(Some(bytes), Fate::Complete));
+                    // What it waited for may have moved, and it begins anew.
+                    has_waited = false;
                 }
                 // The host is told of fences by transitions alone.
                 next = self.heap.next(&mut miss);
