@@ -278,8 +278,6 @@ pub(crate) struct Move {
     pub(crate) home: Option<u64>,
     /// What was free beside it, in these claimed blocks, has no memory afterwards.
     pub(crate) emptied: Vec<BlockIndex>,
-    /// What is claimed for as long as it moves, and free afterwards.
-    pub(crate) kept: Vec<BlockIndex>,
     pub(crate) created_bytes: u64,
 }
 

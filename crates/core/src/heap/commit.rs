@@ -117,13 +117,13 @@ impl Heap {
                 self.windows().finish_unmapping(window);
                 donors.iter().for_each(|&index| self.windows().file(index));
             }
-            Intent::Move(Move { emptied, kept, created_bytes, .. }) => {
+            Intent::Move(Move { addresses, emptied, created_bytes, .. }) => {
                 assert_is_put_back(steps);
+                self.vm.unpin(addresses.start);
                 self.headroom.end_plan(created_bytes);
                 self.stats.all.reserved_bytes.add(plan::created(steps).sum());
                 self.vm.abandon(&self.space.segments, &plan.steps, in_effect);
-                let claimed = emptied.into_iter().chain(kept);
-                claimed.for_each(|index| self.windows().file(index));
+                emptied.into_iter().for_each(|index| self.windows().file(index));
             }
             Intent::Mesh { guest, meshed, .. } => {
                 Compaction::of(self).abandon_mesh(&guest, meshed, steps)

@@ -123,25 +123,18 @@ impl<'a> Compaction<'a> {
         let room_bytes = self.room_bytes();
         let has_room = |(one, _): &&Candidate| one.bytes_to_create(&self.heap.vm) <= room_bytes;
         let (sparse, within) = candidates.iter().filter(has_room).min_by_key(price)?;
-        self.plan_sparse(sparse, *within, &[])
+        self.plan_sparse(sparse, *within)
     }
 
     /// Plans to give what is live in a handle that a block lies in others; or to make the room for
-    /// it first. What stays free in it is nobody's meanwhile: else all of it might become so.
-    pub(super) fn plan_sparse(
-        &mut self,
-        sparse: &Sparse,
-        within: BlockIndex,
-        stays: &[Range<u64>],
-    ) -> Option<Plan> {
+    /// it first.
+    pub(super) fn plan_sparse(&mut self, sparse: &Sparse, within: BlockIndex) -> Option<Plan> {
         let left_bytes = self.heap.headroom.left_bytes(&self.heap.stats);
         let created_bytes = sparse.bytes_to_create(&self.heap.vm);
         // Room is kept for what comes back from the host.
         let created_bytes = created_bytes.saturating_sub(sparse.kept_bytes(&self.heap.vm));
         match created_bytes.checked_sub(left_bytes) {
-            None | Some(0) => {
-                Some(self.plan_move(sparse, within, stays, created_bytes, Place::Device))
-            }
+            None | Some(0) => Some(self.plan_move(sparse, within, created_bytes, Place::Device)),
             Some(lacking_bytes) => self.plan_room_for_moves(lacking_bytes),
         }
     }
@@ -175,14 +168,14 @@ impl<'a> Compaction<'a> {
         let least = candidates.iter().min_by_key(|(one, _)| one.live());
         let (sparse, within) = least?;
         // It counts as reserved in place of the handle that the device gets back.
-        Some(self.plan_move(sparse, *within, &[], 0, Place::Host))
+        Some(self.plan_move(sparse, *within, 0, Place::Host))
     }
 
     /// Plans to bring back what is in the host's memory, or to make the room for it.
     fn plan_return(&mut self) -> Option<Plan> {
         let sparse = Sparse::on_host(&self.heap.vm).next()?;
         let within = *self.heap.space.within(&sparse.of.addresses).first()?;
-        self.plan_sparse(&sparse, within, &[])
+        self.plan_sparse(&sparse, within)
     }
 
     /// How much the largest move would take by now, and what is kept for those to come.
@@ -216,26 +209,26 @@ impl<'a> Compaction<'a> {
         &mut self,
         sparse: &Sparse,
         within: BlockIndex,
-        stays: &[Range<u64>],
         created_bytes: u64,
         place: Place,
     ) -> Plan {
-        let space = &mut self.heap.space;
         let ranges = sparse.free_ranges(self.heap.vm.granule_bytes()).into_iter();
         // From the last to the first: what is cut off a block stands behind what it keeps.
-        let mut claim = |range: Range<u64>| space.claim_parts(within, &range);
-        let emptied: Vec<BlockIndex> = ranges.rev().flat_map(&mut claim).collect();
-        let kept = stays.iter().rev().cloned().flat_map(claim).collect();
+        let claim = |range: Range<u64>| self.heap.space.claim_parts(within, &range);
+        let emptied = ranges.rev().flat_map(claim).collect();
         self.heap.headroom.plan(created_bytes);
         let steps = self.heap.vm.plan_move(sparse, place);
         let (addresses, home) = (sparse.of.addresses.clone(), sparse.of.home);
-        let one = Move { addresses, home, emptied, kept, created_bytes };
+        // Whatever is freed in it meanwhile.
+        self.heap.vm.pin(self.heap.space.blocks[within].segment, addresses.clone());
+        let one = Move { addresses, home, emptied, created_bytes };
         Plan { steps, intent: Intent::Move(one) }
     }
 
     /// What is live in a handle has other memory; what lies in emptied blocks has none.
     pub(super) fn finish_move(&mut self, one: Move, steps: &[Step]) {
-        let Move { addresses, home, emptied, kept, created_bytes } = one;
+        let Move { addresses, home, emptied, created_bytes } = one;
+        self.heap.vm.unpin(addresses.start);
         self.heap.headroom.end_plan(created_bytes);
         let (more, less) = (plan::created(steps).sum::<u64>(), self.note_moved(steps));
         self.heap.stats.all.reserved_bytes.add(more.saturating_sub(less));
@@ -244,7 +237,6 @@ impl<'a> Compaction<'a> {
             Some(home) => self.heap.windows().finish_move(addresses, home, emptied),
             None => emptied.into_iter().for_each(|index| self.heap.finish_backing(index)),
         }
-        kept.into_iter().for_each(|index| self.heap.windows().file(index));
     }
 
     /// Live memory has moved by these steps. Returns how many bytes of it went back.

@@ -71,7 +71,7 @@ impl Compaction<'_> {
         match [guest, host].into_iter().find(|page| !page.is_alone()) {
             Some(page) => {
                 let sparse = self.parted(&pages, page);
-                self.plan_sparse(&sparse, page.within, &page.free())
+                self.plan_sparse(&sparse, page.within)
             }
             None => Some(self.plan_mesh(guest, host)),
         }

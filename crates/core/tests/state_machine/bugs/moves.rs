@@ -217,3 +217,29 @@ fn where_there_is_no_room_a_handle_goes_by_way_of_the_host() {
     assert_eq!(world.device.held_bytes(), 12 * GRANULE);
     world.finish();
 }
+
+#[test]
+fn what_is_freed_while_it_comes_back_from_the_host_waits_for_that() {
+    let mut world = without_room();
+    while world.device.on_host_bytes() == 0 {
+        assert!(world.compact(Some(6 * GRANULE), Fate::Complete));
+    }
+    // Up to the plan that brings it back.
+    let is_back = |step: &Step| matches!(step, Step::Lift { .. });
+    loop {
+        let plan = world.heap.plan_compaction_for(6 * GRANULE).unwrap();
+        let is_it = plan.steps().iter().any(is_back);
+        world.heap.abandon(plan, 0);
+        if is_it {
+            break;
+        }
+        world.compact(Some(6 * GRANULE), Fate::Complete);
+    }
+    world.compact(Some(6 * GRANULE), Fate::Open { done: 0 });
+    let live: Vec<u64> = world.reference.live.keys().copied().collect();
+    live.into_iter().for_each(|address| world.free(address));
+    world.verify();
+    while world.trim(Fate::Complete) {}
+    world.verify();
+    world.finish();
+}
