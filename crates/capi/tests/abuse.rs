@@ -8,7 +8,8 @@ mod common;
 
 use std::path::Path;
 
-use common::{checked_library, command, compile, describe, root, simulated_cuda};
+use common::{checked_library, command, compile, root};
+use drystone_testkit::{describe, simulated_cuda};
 
 /// Two devices, the oracle on. An illegal call ends the program.
 const CONF: &str = "devices:2,memory:4GiB,strict:true,oracle:true";

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use drystone_models::{DRYSTONE_VMM, TORCH_ASYNC, TORCH_EXPANDABLE, TORCH_NATIVE};
-use drystone_trace::model::Trace;
 
 use super::each_file::{self, Tables};
 use super::ended::Ended;
@@ -82,12 +81,8 @@ pub fn run(args: &Args) -> Result<Ended> {
         jobs: args.files.jobs(),
     };
     let work = |input: &Input, progress: &Progress| {
-        let traces = input::read(input)?;
-        progress.expect_more((traces.len().saturating_sub(1) * replays) as u64);
-        let sweep = |mut trace: Trace| {
-            trace.recording = None; // not needed, and larger than the events
-            sweeps::sweep(&input.name(), &trace, &candidates, &settings, progress)
-        };
+        let (file, traces) = (input.name(), input::read_events(input, replays, progress)?);
+        let sweep = |trace| sweeps::sweep(&file, &trace, &candidates, &settings, progress);
         traces.into_iter().map(sweep).collect()
     };
     let files = Files { files: args.files.files.clone(), jobs: Some(1) };
