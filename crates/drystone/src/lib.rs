@@ -26,7 +26,7 @@
 //! carries out. The heap's lock is taken for a decision and never held across a driver call; the
 //! order of the others is written in `engine`.
 //!
-//! Modules, bottom first; a module uses only those above it: `contained`, `decimal`, `told`, `tag`,
+//! Modules, bottom first; a module uses only those above it: `contained`, `told`, `tag`,
 //! `error`, `options`, `build_error`, `budget`, `memory_provider`, `neighbours`, `share`, `record`
 //! (plain types), `telemetry` (what others may watch) · `state_lock` (a panic under it poisons) ·
 //! `streams` (who they are) · `executor` (carries plans out, and joins names of the heap with
@@ -40,7 +40,6 @@ mod backend;
 mod budget;
 mod build_error;
 mod contained;
-mod decimal;
 mod engine;
 mod error;
 mod executor;
@@ -61,8 +60,6 @@ pub use allocation::Allocation;
 pub use allocator::{Allocator, Imported, PinError};
 pub use budget::Budget;
 pub use build_error::BuildError;
-#[doc(hidden)]
-pub use decimal::{Hundredths, Thousandths};
 pub use drystone_core::{
     BlockState, BlockView, Broken, Choices, CrossStream, Fence, FreeError, Gauge, Granted, Points,
     Poisoned, PoolId, PoolStreamStats, Prefer, RecordStreamError, RemapStats, RequestError,

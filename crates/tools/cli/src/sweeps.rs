@@ -25,7 +25,7 @@ pub struct Size {
 }
 
 /// Reads a size, a factor or `ample`.
-pub fn parse_size(text: &str) -> Result<Size, String> {
+pub fn parse_device_size(text: &str) -> Result<Size, String> {
     let capacity = match text {
         "ample" => Capacity::Bytes(AMPLE_BYTES),
         _ => parse_capacity(text)?,

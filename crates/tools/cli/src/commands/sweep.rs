@@ -15,7 +15,7 @@ use crate::input::{self, Input};
 use crate::jobs::Progress;
 use crate::output::{self, Pending, printable};
 use crate::report::pressure;
-use crate::sweeps::{self, Report, Settings, Size, parse_size};
+use crate::sweeps::{self, Report, Settings, Size, parse_device_size};
 use crate::table::Table;
 use crate::units::{bytes, count, duration_us, ratio};
 
@@ -36,7 +36,7 @@ pub struct Args {
     /// Physical memory of the devices: sizes such as 24GiB, factors such as 1.02x of the trace's
     /// peak request, or `ample`
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', default_values = SIZES,
-          value_parser = parse_size)]
+          value_parser = parse_device_size)]
     capacity: Vec<Size>,
 
     /// Prices of driver calls; several are swept one after another
