@@ -11,7 +11,6 @@ changed or kept.
 import argparse
 import importlib.util
 import json
-import os
 import signal
 import subprocess
 import sys

@@ -1,6 +1,7 @@
 """Live memory that moves together behind its addresses, with the compiled route."""
 
 import gc
+import unittest
 
 import torch
 

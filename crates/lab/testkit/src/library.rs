@@ -41,7 +41,7 @@ pub fn is_self_contained(library: &Path, name: &str, bytes_max: u64) -> io::Resu
 /// The names that a library offers.
 ///
 /// # Errors
-/// As [`output_of`].
+/// `nm` is not there or fails; then what it says.
 pub fn offered_by(library: &Path) -> io::Result<String> {
     output_of("nm", &["-D", "--defined-only", "--format=just-symbols"], library)
 }
