@@ -9,8 +9,9 @@ zero, and every event takes four microseconds; only the order in which a backwar
 its graph, all at one time, is left to chance.
 
 The programs are in `single.py` (one stream), `streams.py` (several streams, or graphs), and
-`held_back.py` and `later.py` (recorded when the policy stood; files in `held-back/`); what they
-share is in `parts.py`, what is recorded beyond PyTorch's own history in `told.py`.
+`held_back.py` and `held_back_after_tuning.py` (recorded when the policy stood; files in
+`held-back/`); what they share is in `parts.py`, what is recorded beyond PyTorch's own history in
+`annotate.py`.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ import tempfile
 from pathlib import Path
 
 from parts import HELD_BACK, RECORDED
+import annotate
 import held_back  # noqa: F401
-import later  # noqa: F401
+import held_back_after_tuning  # noqa: F401
 import single  # noqa: F401
 import streams  # noqa: F401
-import told
 
 import torch
 
@@ -48,7 +49,7 @@ def record(name: str, snapshot: Path) -> None:
     prepare, steps, _ = ALL[name]
     torch.manual_seed(0)
     random.seed(0)
-    told.tell()
+    annotate.enable()
     torch.cuda.memory._record_memory_history(
         max_entries=ENTRIES_MAX, context=None, stacks="python", global_record_annotations=True)
     step = prepare()

@@ -11,7 +11,6 @@ changed or kept.
 import argparse
 import importlib.util
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -26,7 +25,7 @@ MODES = ("native", "drystone")
 PASSED, SKIPPED, ENDED = "passed", "skipped", "the process ended"
 
 
-class Told(unittest.TestResult):
+class OutcomeLog(unittest.TestResult):
     """Writes what becomes of each test to a file, at once."""
 
     def __init__(self, file):
@@ -81,7 +80,7 @@ def work(path, results, words, done):
     module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     with open(results, "a") as file:
-        told = Told(file)
+        told = OutcomeLog(file)
         for test in tests_of(module):
             name = test.id()
             if name not in done and (not words or any(word in name for word in words)):

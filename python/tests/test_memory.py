@@ -4,7 +4,6 @@ Every test begins with a device that PyTorch holds nothing of, and ends without 
 """
 
 import ctypes
-import gc
 import pickle
 import re
 import sys
@@ -18,30 +17,11 @@ from torch import nn
 
 import drystone
 import simulated
+from on_device import OnDevice, empty
 from support import GIB, MIB, segments_of, since
 
 if not drystone.is_enabled():
     drystone.enable(route="plugin")
-
-
-def empty(size, device="cuda"):
-    return torch.empty(size, dtype=torch.uint8, device=device)
-
-
-class OnDevice(unittest.TestCase):
-    def setUp(self):
-        gc.collect()
-        torch.cuda.synchronize()
-        torch._C._cuda_clearCublasWorkspaces()
-        torch.cuda.empty_cache()
-        self.assertEqual(torch.cuda.memory_allocated(), 0)
-        torch.cuda.reset_peak_memory_stats()
-        torch.cuda.reset_accumulated_memory_stats()
-        self.violations = simulated.violation_count()
-
-    def tearDown(self):
-        torch.cuda.set_per_process_memory_fraction(1.0)
-        self.assertEqual(simulated.violation_count(), self.violations, simulated.violations())
 
 
 class GrowsInPlace(OnDevice):

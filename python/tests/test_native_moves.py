@@ -6,7 +6,7 @@ import unittest
 import torch
 
 import drystone
-import simulated
+from on_device import OnDevice
 
 if not drystone.is_enabled():
     drystone.enable(route="compiled")
@@ -14,16 +14,9 @@ if not drystone.is_enabled():
 MIB = 1 << 20
 
 
-class Moves(unittest.TestCase):
-    def setUp(self):
-        gc.collect()
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-        self.assertEqual(torch.cuda.memory_allocated(), 0)
-        self.violations = simulated.violation_count()
-
+class Moves(OnDevice):
     def tearDown(self):
-        self.assertEqual(simulated.violation_count(), self.violations, simulated.violations())
+        super().tearDown()
         torch.cuda.empty_cache()
 
     def sparse(self):

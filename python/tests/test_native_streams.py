@@ -6,7 +6,7 @@ import unittest
 import torch
 
 import drystone
-import simulated
+from on_device import OnDevice
 
 if not drystone.is_enabled():
     drystone.enable(route="compiled")
@@ -29,17 +29,10 @@ def captured(stream, pool, *sizes):
     return graph
 
 
-class Shared(unittest.TestCase):
+class Shared(OnDevice):
     def setUp(self):
-        gc.collect()
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-        self.assertEqual(torch.cuda.memory_allocated(), 0)
-        self.violations = simulated.violation_count()
+        super().setUp()
         self.side, self.main = torch.cuda.Stream(), torch.cuda.current_stream()
-
-    def tearDown(self):
-        self.assertEqual(simulated.violation_count(), self.violations, simulated.violations())
 
     def grows(self, *sizes):
         """Whether the current stream makes memory grow for these."""

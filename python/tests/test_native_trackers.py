@@ -24,8 +24,8 @@ TRACKER = """
     #include <vector>
 
     using c10::cuda::CUDACachingAllocator::TraceEntry;
-    struct Told { int action; size_t address, bytes, pool, held; };
-    static std::vector<Told> told;
+    struct EntryRecord { int action; size_t address, bytes, pool, held; };
+    static std::vector<EntryRecord> told;
     static std::mutex mutex;
     extern "C" size_t simcuda_physical_bytes(int device);
 
@@ -37,7 +37,7 @@ TRACKER = """
         });
     }
     extern "C" size_t count() { return told.size(); }
-    extern "C" void take(Told* to) {
+    extern "C" void take(EntryRecord* to) {
         std::copy(told.begin(), told.end(), to);
         told.clear();
     }
@@ -49,7 +49,7 @@ ACTIONS = ("alloc", "free_requested", "free_completed", "segment_alloc", "segmen
            "segment_map", "segment_unmap", "snapshot", "oom")
 
 
-class Told(ctypes.Structure):
+class EntryRecord(ctypes.Structure):
     _fields_ = [("action", ctypes.c_int), *(
         (name, ctypes.c_size_t) for name in ("address", "bytes", "pool", "held"))]
 
@@ -86,7 +86,7 @@ class Trackers(OnDevice):
 
     def told(self, *actions):
         """What was told since, of these actions or of segments."""
-        room = (Told * self.tracker.count())()
+        room = (EntryRecord * self.tracker.count())()
         self.tracker.take(room)
         wanted = actions or COMES | GOES
         return [one for one in room if ACTIONS[one.action] in wanted]

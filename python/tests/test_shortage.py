@@ -297,7 +297,7 @@ class Holders(OnDevice):
         kept = empty(5 * MIB)
         self.assertRegex(
             refusal(9 * GIB),
-            r"Held most: 5.00 MiB at [^;]*native_device.py:\d+ empty \(1 blocks\)")
+            r"Held most: 5.00 MiB at [^;]*on_device.py:\d+ empty \(1 blocks\)")
         # What was looked at for that is no snapshot of the program's.
         self.assertEqual([entry["action"] for entry in entries()], [
             "segment_map", "alloc", "oom"])

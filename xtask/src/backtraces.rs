@@ -12,6 +12,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
+use crate::command::said;
+
 /// What the function's section is called, with the names of its crate and types between.
 const FUNCTION: [&str; 3] = [".text.", "16DisplayBacktrace", "7Display3fmt"];
 
@@ -70,8 +72,6 @@ fn section(line: &str) -> Option<(&str, usize, usize)> {
 /// What a program says of a file.
 fn output(program: &str, arguments: &[&str], of: &Path) -> Result<String> {
     let mut command = Command::new(program);
-    command.args(arguments).arg(of).stderr(Stdio::null());
-    let output = command.output().with_context(|| format!("cannot start {program}"))?;
-    anyhow::ensure!(output.status.success(), "{program} of {} failed", of.display());
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    command.args(arguments).arg(of.canonicalize()?);
+    said(command)
 }

@@ -10,15 +10,13 @@ mod figure;
 mod page;
 
 use std::fs;
-use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
-use std::thread;
 
 use anyhow::{Context, Result, bail};
 
 use crate::command::{TORCH_VERSION, root, target};
+use crate::suite::in_parallel;
 use crate::torch::{self, TorchVenv};
 use figure::{Change, change};
 use page::{Page, Row};
@@ -172,8 +170,7 @@ impl Bench {
     fn set_up(study: Study) -> Result<Self> {
         let mut torch = torch::set_up(TORCH_VERSION)?;
         if let Ok(text) = fs::read_to_string(root().join(study.folder).join("packages.txt")) {
-            let packages: Vec<_> = text.split_whitespace().collect();
-            torch.python = torch::on_top(&torch.python, study.folder, &packages)?;
+            torch.python = torch::on_top(&torch.python, study.folder, text.trim())?;
         }
         Ok(Self {
             study,
@@ -188,23 +185,9 @@ impl Bench {
     fn row(&self, name: &str) -> Result<Row> {
         let program = root().join(self.study.folder).join(format!("{name}.py"));
         let text = fs::read_to_string(&program).with_context(|| format!("read {name}"))?;
-        let left = Mutex::new(self.study.allocators.iter().enumerate());
-        let ended = Mutex::new(Vec::new());
-        thread::scope(|scope| {
-            for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
-                scope.spawn(|| {
-                    loop {
-                        let next = left.lock().unwrap_or_else(PoisonError::into_inner).next();
-                        let Some((at, allocator)) = next else { break };
-                        let outcome = self.run(&program, &text, allocator);
-                        ended.lock().unwrap_or_else(PoisonError::into_inner).push((at, outcome));
-                    }
-                });
-            }
-        });
-        let mut ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
-        ended.sort_by_key(|(at, _)| *at);
-        let outcomes = ended.into_iter().map(|(_, outcome)| outcome).collect::<Result<Vec<_>>>()?;
+        let allocators = self.study.allocators.iter().collect();
+        let outcomes = in_parallel(allocators, |one| self.run(&program, &text, one));
+        let outcomes = outcomes.into_iter().collect::<Result<Vec<_>>>()?;
         // PyTorch's own allocator counts all that the program has in use; the driver's does not
         // count the memory of graphs.
         let right = outcomes.iter().find_map(|(_, right)| right.clone());

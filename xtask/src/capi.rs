@@ -12,7 +12,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::backtraces;
-use crate::command::{cargo, root, run, target};
+use crate::command::{cargo, root, run, said, target};
 
 /// Where the library is in the folder, by the name that linkers look for.
 pub const LIBRARY: &str = "lib/libdrystone.so";
@@ -109,10 +109,8 @@ fn link(archive: &Path, script: &Path, library: &Path) -> Result<()> {
 /// The folder of the linker that Rust brings, where it brings one.
 fn rusts_linker() -> Result<Option<PathBuf>> {
     let mut ask = Command::new("rustc");
-    let output = ask.args(["--print", "target-libdir"]).current_dir(root()).output();
-    let output = output.context("cannot start rustc")?;
-    let libraries = String::from_utf8(output.stdout).context("read rustc's answer")?;
-    let folder = Path::new(libraries.trim()).with_file_name("bin").join("gcc-ld");
+    ask.args(["--print", "target-libdir"]);
+    let folder = Path::new(said(ask)?.trim()).with_file_name("bin").join("gcc-ld");
     Ok(folder.join("ld.lld").exists().then_some(folder))
 }
 

@@ -1,7 +1,8 @@
 //! Running other programs: in the repository's root, shown before they run, and an error if they
 //! fail.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -38,6 +39,25 @@ pub fn run(mut command: Command) -> Result<()> {
         bail!("{shown} failed: {status}");
     }
     Ok(())
+}
+
+/// What a command prints that runs in the repository's root, unless it names a folder.
+pub fn said(mut command: Command) -> Result<String> {
+    if command.get_current_dir().is_none() {
+        command.current_dir(root());
+    }
+    let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
+    if !output.status.success() {
+        bail!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// The folders of a variable such as `PATH`, after one that is looked in first.
+pub fn path_after(first: &Path, variable: &str) -> Result<OsString> {
+    let others = std::env::var_os(variable).unwrap_or_default();
+    let all = [first.to_path_buf()].into_iter().chain(std::env::split_paths(&others));
+    Ok(std::env::join_paths(all)?)
 }
 
 /// Shows a command that will run, in the repository's root unless it names a folder.

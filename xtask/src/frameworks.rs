@@ -12,76 +12,20 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::command::{TORCH_VERSION, cargo, root, run, target};
+use crate::command::{TORCH_VERSION, cargo, path_after, root, run, target};
 use crate::files::write_if_changed;
 use crate::{capi, torch};
 
 /// The frameworks, what builds the one that has no wheel, and then what they import.
-const PACKAGES: [&str; 63] = [
-    "accelerate==1.15.0",
-    "datasets==5.2.0",
-    "diffusers==0.42.1",
-    "lightning==2.6.6",
-    "peft==0.21.2",
-    "torch_memory_saver==0.0.10",
-    "torchao==0.16.0",
-    "torchtune==0.6.1",
-    "trl==1.16.0",
-    "setuptools==81.0.0",
-    "aiohappyeyeballs",
-    "aiohttp",
-    "aiosignal",
-    "annotated-types",
-    "antlr4-python3-runtime==4.9.3",
-    "attrs",
-    "certifi",
-    "charset-normalizer",
-    "click",
-    "dill",
-    "einops",
-    "frozenlist",
-    "hf-xet",
-    "hjson",
-    "httpcore",
-    "httpx",
-    "importlib-metadata",
-    "lightning-utilities",
-    "markdown-it-py",
-    "mdurl",
-    "msgpack",
-    "multidict",
-    "multiprocess",
-    "ninja",
-    "nvidia-ml-py",
-    "omegaconf",
-    "pandas",
-    "propcache",
-    "psutil",
-    "py-cpuinfo",
-    "pyarrow",
-    "pydantic-core==2.50.5",
-    "pydantic==2.14.4",
-    "pygments",
-    "python-dateutil",
-    "pytorch-lightning",
-    "pytz",
-    "requests",
-    "rich",
-    "sentencepiece",
-    "shellingham",
-    "six",
-    "sniffio",
-    "tiktoken",
-    "torchdata==0.11.0",
-    "torchmetrics",
-    "typer",
-    "typing-inspection",
-    "tzdata",
-    "urllib3",
-    "xxhash",
-    "yarl",
-    "zipp",
-];
+const PACKAGES: &str = "accelerate==1.15.0 datasets==5.2.0 diffusers==0.42.1 lightning==2.6.6 \
+    peft==0.21.2 torch_memory_saver==0.0.10 torchao==0.16.0 torchtune==0.6.1 trl==1.16.0 \
+    setuptools==81.0.0 aiohappyeyeballs aiohttp aiosignal annotated-types \
+    antlr4-python3-runtime==4.9.3 attrs certifi charset-normalizer click dill einops frozenlist \
+    hf-xet hjson httpcore httpx importlib-metadata lightning-utilities markdown-it-py mdurl \
+    msgpack multidict multiprocess ninja nvidia-ml-py omegaconf pandas propcache psutil \
+    py-cpuinfo pyarrow pydantic-core==2.50.5 pydantic==2.14.4 pygments python-dateutil \
+    pytorch-lightning pytz requests rich sentencepiece shellingham six sniffio tiktoken \
+    torchdata==0.11.0 torchmetrics typer typing-inspection tzdata urllib3 xxhash yarl zipp";
 
 /// It has no wheel. Its set-up runs the compiler of CUDA's toolkit for its version alone: its
 /// kernels are compiled when they are used, and none is.
@@ -91,13 +35,12 @@ const NVCC: &str = "#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0
 /// Prints both tables, of all programs, or of those that are named the first alone.
 pub fn frameworks(names: &[String]) -> Result<()> {
     let torch = torch::set_up(TORCH_VERSION)?;
-    let python = torch::on_top(&torch.python, "frameworks", &PACKAGES)?;
+    let python = torch::on_top(&torch.python, "frameworks", PACKAGES)?;
     let toolkit = toolkit()?;
     install_deepspeed(&python, &toolkit)?;
     cargo(&["build", "--release", "--package", "drystone-cli", "--features", "parquet"])?;
-    let mut programs = vec![target().join("release").canonicalize().context("find the command")?];
-    programs.extend(std::env::var_os("PATH").iter().flat_map(std::env::split_paths));
-    let programs = std::env::join_paths(programs)?;
+    let command = target().join("release").canonicalize().context("find the command")?;
+    let programs = path_after(&command, "PATH")?;
     let folder = target().canonicalize().context("find the target folder")?;
 
     let mut held = Command::new(&python);

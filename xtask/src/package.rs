@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::{env, fs, io};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::command::{root, run};
+use crate::command::{run, said};
 
 /// Does all but publish them.
 pub fn publish_dry_run() -> Result<()> {
@@ -61,8 +61,6 @@ pub fn published() -> Result<Vec<(String, String)>> {
 /// What cargo says of the workspace.
 pub fn metadata(options: &[&str]) -> Result<Value> {
     let mut ask = Command::new("cargo");
-    ask.args(["metadata", "--format-version", "1"]).args(options).current_dir(root());
-    let output = ask.output().context("cannot start cargo metadata")?;
-    ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).context("read cargo metadata")
+    ask.args(["metadata", "--format-version", "1"]).args(options);
+    serde_json::from_str(&said(ask)?).context("read cargo metadata")
 }

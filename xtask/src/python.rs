@@ -10,7 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::command::{TORCH_VERSION, cargo, root, run, target};
+use crate::command::{TORCH_VERSION, cargo, path_after, root, run, target};
 use crate::parts::Outcome;
 use crate::wheel::{self, ShimArgs, WheelArgs};
 use crate::{capi, suite, torch};
@@ -74,9 +74,7 @@ pub fn test(version: &str) -> Result<Outcome> {
     // that no crate is built twice.
     cargo(&["build", "--workspace", "--bin", "drystone", "--test", "tidy"])?;
     let commands = target().join("debug").canonicalize().context("find the drystone command")?;
-    let mut programs = vec![commands];
-    programs.extend(std::env::var_os("PATH").iter().flat_map(std::env::split_paths));
-    let programs = std::env::join_paths(programs)?;
+    let programs = path_after(&commands, "PATH")?;
     let paths = test_paths()?;
     // What is compiled for PyTorch, and by it, once for all of them.
     let folder = target().canonicalize().context("find the target folder")?;

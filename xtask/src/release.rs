@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::command::{cargo, install, root, run, target};
+use crate::command::{self, cargo, install, root, run, target};
 use crate::files::{copy, made_folder};
 use crate::parts::{self, Outcome, Part};
 use crate::wheel::{self, ShimArgs, WheelArgs};
@@ -20,13 +20,8 @@ use crate::{capi, notices, package, python, sim_wheel};
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The crates whose libraries and programs are shipped as such.
-const SHIPPED: [&str; 5] = [
-    "drystone-library",
-    "drystone-preload",
-    "drystone-cli",
-    "drystone-simcuda",
-    "drystone-simcudart",
-];
+const SHIPPED: &str = "drystone-library drystone-preload drystone-cli drystone-simcuda \
+    drystone-simcudart";
 
 const PARTS: [Part; 10] = [
     ("versions agree, the changelog has this one", versions),
@@ -65,10 +60,8 @@ fn folder() -> Result<PathBuf> {
 /// What a program prints.
 fn said(program: &str, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(program);
-    command.args(arguments).current_dir(root()).stderr(Stdio::inherit());
-    let output = command.output().with_context(|| format!("cannot start {program}"))?;
-    ensure!(output.status.success(), "{program} {} failed", arguments.join(" "));
-    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+    command.args(arguments);
+    Ok(command::said(command)?.trim().to_owned())
 }
 
 /// What keeps this commit from being the release.
@@ -219,7 +212,7 @@ fn bills_of_materials() -> Result<Outcome> {
     for member in members {
         let manifest = member["manifest_path"].as_str().context("a package has a manifest")?;
         let file = Path::new(manifest).with_file_name(format!("{beside}.json"));
-        if let Some(name) = SHIPPED.iter().find(|name| member["name"] == **name) {
+        if let Some(name) = SHIPPED.split(' ').find(|name| member["name"] == *name) {
             fs::copy(&file, folder()?.join(format!("{name}-{VERSION}.cdx.json")))
                 .with_context(|| format!("find the bill of {name}"))?;
         }

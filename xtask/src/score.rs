@@ -15,7 +15,7 @@ use crate::torch;
 
 /// What has the models, without what it needs, which is installed for the tests already; and what
 /// knows the engines of convolutions, the release that the usual PyTorch requires.
-const PACKAGES: [&str; 2] = ["timm==1.0.9", "nvidia-cudnn-cu13==9.19.0.56"];
+const PACKAGES: &str = "timm==1.0.9 nvidia-cudnn-cu13==9.19.0.56";
 
 /// How much of the measurements to look at.
 #[derive(clap::Args)]
@@ -48,7 +48,7 @@ pub fn score(args: &Args) -> Result<()> {
         bail!("there are no measurements in {}: name their folder by --truth", truth.display());
     }
     let torch = torch::set_up(TORCH_VERSION)?;
-    let mut score = Command::new(torch::on_top(&torch.python, "score", &PACKAGES)?);
+    let mut score = Command::new(torch::on_top(&torch.python, "score", PACKAGES)?);
     score.env("DRYSTONE_SIM_LIBRARIES", &torch.libraries);
     score.arg("-B").arg(root().join("python-sim/score/score.py")).arg(truth);
     score.args([args.timm, args.mlp, args.seed].map(|number| number.to_string()));

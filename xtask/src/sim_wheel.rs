@@ -15,7 +15,7 @@ use crate::files::made_folder;
 use crate::simcuda;
 use crate::toolchain::Toolchain;
 use crate::wheel;
-use crate::wheel_tools::{GLIBC, tools, with};
+use crate::wheel_tools::tools;
 use crate::{notices, stubs, torch, venv};
 
 /// What to build.
@@ -45,18 +45,11 @@ pub fn sim_wheel(args: &SimWheelArgs) -> Result<PathBuf> {
     let tools = tools()?;
     let toolchain = Toolchain::portable(&args.machine)?;
     let parts = parts(&toolchain, &args.torch, &target().join("sim-parts").join(&args.machine))?;
-    let platform = format!("manylinux_{}_{}_{}", GLIBC.0, GLIBC.1, toolchain.machine());
-    let mut build = with(&tools, tools.join("python"))?;
-    build.args(["-m", "hatchling", "build", "--target", "wheel", "--directory"]).arg(&out);
-    build.current_dir(root().join("python-sim"));
+    let platform = wheel::platform(toolchain.machine());
+    let mut build = wheel::hatchling(&tools, "wheel", &root().join("python-sim"), &out)?;
     build.env("DRYSTONE_SIM_PARTS", &parts).env("DRYSTONE_SIM_PLATFORM", &platform);
     run(build)?;
-    let version = env!("CARGO_PKG_VERSION");
-    let wheel = out.join(format!("drystone_sim-{version}-py3-none-{platform}.whl"));
-    let bytes = fs::metadata(&wheel).with_context(|| format!("find {}", wheel.display()))?.len();
-    wheel::audit(&wheel, &tools)?;
-    eprintln!("{}: {bytes} bytes", wheel.display());
-    Ok(wheel)
+    wheel::audited(&out, "drystone_sim", &platform, &tools)
 }
 
 /// Makes all that the wheel has beside Python in a folder, which is returned: libraries, stubs, the

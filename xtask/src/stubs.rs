@@ -27,21 +27,8 @@ const CREATORS: [&str; 5] = ["cublas", "cudnn", "curand", "cusparse", "cusolver"
 /// Libraries whose functions work in the stream that their `...SetStream` was given last.
 const WORKERS: [&str; 5] = ["cublas", "cudnn", "cufft", "cusolverDn", "cusparse"];
 /// What the names of functions have that do no such work.
-const IDLE: [&str; 13] = [
-    "Create",
-    "Descr",
-    "Destroy",
-    "Find",
-    "Finalize",
-    "Get",
-    "Init",
-    "Lt",
-    "Plan",
-    "Set",
-    "String",
-    "Version",
-    "bufferSize",
-];
+const IDLE: &str =
+    "Create Descr Destroy Find Finalize Get Init Lt Plan Set String Version bufferSize";
 
 /// Makes the stubs of wheels, and the libraries that they need.
 pub fn stubs(wheel_libraries: &[PathBuf], out: &Path) -> Result<()> {
@@ -161,7 +148,7 @@ fn kind(name: &str) -> &'static str {
     let begins = |list: &[&str]| list.iter().any(|begin| name.starts_with(begin));
     if begins(&CREATORS) && (name.contains("Create") || name.contains("_create")) {
         "CREATOR"
-    } else if begins(&WORKERS) && !IDLE.iter().any(|part| name.contains(part)) {
+    } else if begins(&WORKERS) && !IDLE.split(' ').any(|part| name.contains(part)) {
         "WORKER"
     } else {
         "STUB"

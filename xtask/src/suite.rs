@@ -30,26 +30,34 @@ pub fn run(command: Command) -> Result<()> {
 /// Runs programs of tests side by side, one for each core, the first ones first. What one prints is
 /// shown when it ends; what failed of all of them is one error.
 pub fn side_by_side(commands: Vec<Command>) -> Result<()> {
-    let left = Mutex::new(commands.into_iter());
-    let failed = Mutex::new(Vec::new());
-    let work = || {
-        while let Some(command) = next(&left) {
-            let mut printed = String::new();
-            let outcome = run_to(command, |line| printed.extend([line, "\n"]));
-            eprint!("{printed}");
-            failed.lock().unwrap_or_else(PoisonError::into_inner).extend(outcome.err());
-        }
-    };
-    thread::scope(|scope| {
-        let cores = thread::available_parallelism().map_or(1, NonZero::get);
-        (0..cores).for_each(|_| drop(scope.spawn(work)));
+    let outcomes = in_parallel(commands, |command| {
+        let mut printed = String::new();
+        let outcome = run_to(command, |line| printed.extend([line, "\n"]));
+        eprint!("{printed}");
+        outcome
     });
-    all(failed.into_inner().unwrap_or_else(PoisonError::into_inner))
+    all(outcomes.into_iter().filter_map(Result::err).collect())
 }
 
-/// The next command, taken without holding the rest while it runs.
-fn next(left: &Mutex<impl Iterator<Item = Command>>) -> Option<Command> {
-    left.lock().unwrap_or_else(PoisonError::into_inner).next()
+/// What comes of each piece of work, in their order, with as many at once as there are cores.
+pub fn in_parallel<T: Send, R: Send>(pieces: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+    let left = Mutex::new(pieces.into_iter().enumerate());
+    // Taken without holding the rest while it runs.
+    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let ended = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
+            scope.spawn(|| {
+                while let Some((at, piece)) = next() {
+                    let outcome = work(piece);
+                    ended.lock().unwrap_or_else(PoisonError::into_inner).push((at, outcome));
+                }
+            });
+        }
+    });
+    let mut ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
+    ended.sort_by_key(|(at, _)| *at);
+    ended.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
 /// Runs tests, and hands over each line that they print.

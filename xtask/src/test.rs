@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::command::{TORCH_VERSION, root};
+use crate::command::{TORCH_VERSION, path_after, root};
 use crate::parts::{self, Outcome, Part};
 use crate::{capi, python, simcuda, suite, torch, venv};
 
@@ -71,11 +71,10 @@ fn unit() -> Result<Outcome> {
 
 fn all() -> Result<Outcome> {
     let simulated = simcuda::build()?;
-    let mut paths = vec![simulated.clone()];
-    paths.extend(std::env::var_os("LD_LIBRARY_PATH").iter().flat_map(std::env::split_paths));
     let mut tests = Command::new("cargo");
     tests.args(["test", "--workspace", "--no-fail-fast"]);
-    tests.env("LD_LIBRARY_PATH", std::env::join_paths(paths)?).env("DRYSTONE_SIMCUDA", simulated);
+    tests.env("LD_LIBRARY_PATH", path_after(&simulated, "LD_LIBRARY_PATH")?);
+    tests.env("DRYSTONE_SIMCUDA", simulated);
     tests.env("DRYSTONE_LIBRARY", capi::assemble(None)?.join(capi::LIBRARY));
     if std::env::var_os("DRYSTONE_SEEDS").is_none() {
         tests.env("DRYSTONE_SEEDS", SEEDS);

@@ -157,8 +157,8 @@ pub fn install(version: &str) -> Result<(PathBuf, PathBuf)> {
 }
 
 /// An interpreter in `target/NAME` that has packages, and sees those of a PyTorch's.
-pub fn on_top(torch: &Path, name: &str, packages: &[&str]) -> Result<PathBuf> {
+pub fn on_top(torch: &Path, name: &str, packages: &str) -> Result<PathBuf> {
     // What lies below may be a stand-in of NVIDIA's, where its own is wanted.
-    let wanted = format!("--no-deps --ignore-installed {}", packages.join(" "));
+    let wanted = format!("--no-deps --ignore-installed {packages}");
     venv::make(&target().join(name), &wanted, Some(torch))
 }

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 
-use crate::command::run;
+use crate::command::{run, said};
 use crate::files::write_if_changed;
 
 /// Makes one in a folder, with packages and options of pip in one text; returns its interpreter.
@@ -37,8 +37,5 @@ pub fn make(folder: &Path, packages: &str, below: Option<&Path>) -> Result<PathB
 pub fn site_packages(python: &Path) -> Result<PathBuf> {
     let mut ask = Command::new(python);
     ask.args(["-c", "import sysconfig; print(sysconfig.get_path('platlib'))"]);
-    let output = ask.output().with_context(|| format!("cannot start {}", python.display()))?;
-    ensure!(output.status.success(), "{} does not know its packages", python.display());
-    let text = String::from_utf8(output.stdout).context("read where packages are")?;
-    Ok(PathBuf::from(text.trim_end()))
+    Ok(PathBuf::from(said(ask)?.trim_end()))
 }

@@ -12,7 +12,7 @@ use std::{env, fs};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-use crate::command::{cargo, root, run, target};
+use crate::command::{cargo, root, run, said, target};
 use crate::files::{copy, made_folder};
 use crate::wheel_tools::{GLIBC, built, package, tools, triple, with};
 use crate::{capi, notices};
@@ -32,17 +32,8 @@ const COMMAND: &str = "bin/drystone";
 /// Loaded before what is compiled for PyTorch, whoever brought them.
 const PROVIDED: [&str; 3] = ["libc10.so", "libc10_cuda.so", "libdrystone.so.1"];
 /// What the source archive holds, of the repository and of `python/`.
-const SOURCES: [&str; 9] = [
-    ".cargo",
-    "Cargo.lock",
-    "Cargo.toml",
-    "LICENSE-APACHE",
-    "LICENSE-MIT",
-    "benches",
-    "crates",
-    "rust-toolchain.toml",
-    "xtask",
-];
+const SOURCES: &str = ".cargo Cargo.lock Cargo.toml LICENSE-APACHE LICENSE-MIT benches crates \
+    rust-toolchain.toml xtask";
 const PACKAGE: [&str; 4] = ["README.md", "drystone", "hatch_build.py", "pyproject.toml"];
 
 /// What to compile.
@@ -82,19 +73,35 @@ pub fn wheel(args: &WheelArgs) -> Result<PathBuf> {
     let compiled = compile(&args.shims, &[])?;
 
     let source = stage(&target().join("sdist"))?;
-    let platform = format!("manylinux_{}_{}_{machine}", GLIBC.0, GLIBC.1);
+    let platform = platform(machine);
     for kind in ["sdist", "wheel"] {
-        let mut build = with(&tools, tools.join("python"))?;
-        build.args(["-m", "hatchling", "build", "--target", kind, "--directory"]).arg(&out);
-        build.current_dir(&source);
+        let mut build = hatchling(&tools, kind, &source, &out)?;
         build.env("DRYSTONE_NATIVE", &native).env("DRYSTONE_COMPILED", &compiled);
         build.env("DRYSTONE_PLATFORM", &platform);
         run(build)?;
     }
+    audited(&out, "drystone", &platform, &tools)
+}
+
+/// A command that builds a source archive or a wheel of a folder.
+pub fn hatchling(tools: &Path, kind: &str, source: &Path, out: &Path) -> Result<Command> {
+    let mut build = with(tools, tools.join("python"))?;
+    build.args(["-m", "hatchling", "build", "--target", kind, "--directory"]).arg(out);
+    build.current_dir(source);
+    Ok(build)
+}
+
+/// What wheels for a machine say that they run on.
+pub fn platform(machine: &str) -> String {
+    format!("manylinux_{}_{}_{machine}", GLIBC.0, GLIBC.1)
+}
+
+/// The wheel that was built in a folder, once it is known to load where it says.
+pub fn audited(out: &Path, name: &str, platform: &str, tools: &Path) -> Result<PathBuf> {
     let version = env!("CARGO_PKG_VERSION");
-    let wheel = out.join(format!("drystone-{version}-py3-none-{platform}.whl"));
+    let wheel = out.join(format!("{name}-{version}-py3-none-{platform}.whl"));
     let bytes = fs::metadata(&wheel).with_context(|| format!("find {}", wheel.display()))?.len();
-    audit(&wheel, &tools)?;
+    audit(&wheel, tools)?;
     eprintln!("{}: {bytes} bytes", wheel.display());
     Ok(wheel)
 }
@@ -159,11 +166,8 @@ fn stage(to: &Path) -> Result<PathBuf> {
     let to = made_folder(to.to_path_buf())?;
     let mut list = Command::new("git");
     list.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"]);
-    list.args(SOURCES).args(PACKAGE.map(|name| format!("python/{name}")));
-    let listed = list.current_dir(root()).output().context("cannot start git")?;
-    ensure!(listed.status.success(), "git: {}", String::from_utf8_lossy(&listed.stderr));
-    let listed = String::from_utf8(listed.stdout).context("read the list of files")?;
-    for name in listed.split_terminator('\0') {
+    list.args(SOURCES.split(' ')).args(PACKAGE.map(|name| format!("python/{name}")));
+    for name in said(list)?.split_terminator('\0') {
         let from = root().join(name);
         // Git still lists what was removed and is not committed yet.
         if from.exists() {
@@ -177,7 +181,7 @@ fn stage(to: &Path) -> Result<PathBuf> {
 }
 
 /// Refuses a wheel that would not load where PyTorch's own do.
-pub fn audit(wheel: &Path, tools: &Path) -> Result<()> {
+fn audit(wheel: &Path, tools: &Path) -> Result<()> {
     let folder = target().join("wheel-audited");
     // Named after the oldest system that it serves, and nothing added: what it does not find is
     // PyTorch's, and loaded before.

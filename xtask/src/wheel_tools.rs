@@ -3,14 +3,13 @@
 //!
 //! Invariant: each has one version, so that a wheel is built alike on every machine.
 
-use std::env;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Result;
 
-use crate::command::target;
+use crate::command::{path_after, target};
 use crate::files::made_folder;
 use crate::venv;
 
@@ -45,9 +44,7 @@ pub fn tools() -> Result<PathBuf> {
 
 /// A command that finds the tools first.
 pub fn with(tools: &Path, program: impl AsRef<OsStr>) -> Result<Command> {
-    let paths = env::var_os("PATH").unwrap_or_default();
-    let paths = [tools.to_path_buf()].into_iter().chain(env::split_paths(&paths));
     let mut command = Command::new(program);
-    command.env("PATH", env::join_paths(paths)?);
+    command.env("PATH", path_after(tools, "PATH")?);
     Ok(command)
 }

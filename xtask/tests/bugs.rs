@@ -8,7 +8,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::fs;
 
-use common::{files, report, root, rust_files};
+use common::{check_lines, files, report, root, rust_files};
 
 /// What takes the rule away that a call with a handle that is gone ends the process, and who may:
 /// tests of the device and of `libcuda` themselves, and those that pass such handles on purpose.
@@ -37,14 +37,11 @@ fn bugs_cited(line: &str) -> Vec<u8> {
 fn bugs_in_code_are_in_the_document_and_their_tests_exist() {
     let document = fs::read_to_string(root().join("docs/evidence/bugs.md")).unwrap();
     let files = files(&["rs", "py"]);
+    check_lines("bugs", &rust_files(), |_, line| {
+        let cited = bugs_cited(line).into_iter().map(|bug| format!("B{bug}"));
+        cited.filter(|bug| !document.contains(&format!("- **{bug}** "))).collect()
+    });
     let mut findings = Vec::new();
-    for (path, text) in rust_files() {
-        for (at, line) in text.lines().enumerate() {
-            let unknown = bugs_cited(line).into_iter();
-            let unknown = unknown.filter(|bug| !document.contains(&format!("- **B{bug}** ")));
-            findings.extend(unknown.map(|bug| format!("{path}:{}: B{bug}", at + 1)));
-        }
-    }
     for entry in document.split("- **").skip(1) {
         let (about, tests) = entry.split_once("  Tests: ").unwrap_or((entry, ""));
         let names = tests.split("\n\n").next().unwrap_or_default().split('`').skip(1).step_by(2);

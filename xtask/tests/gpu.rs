@@ -10,12 +10,32 @@ use std::process::{Command, Output};
 use drystone_sim::{Legality, Measured, Rule, SimConfig};
 use serde_json::Value;
 
-fn run(name: &str, library_path: &Path, arguments: &[&str]) -> (Output, PathBuf) {
-    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&out);
+/// A folder that nothing is in.
+fn fresh(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&folder);
+    folder
+}
+
+/// The script, for a folder of results, without a driver.
+fn script(out: &Path, arguments: &[&str]) -> Command {
     let mut run = Command::new("python3");
-    run.arg("-B").arg(common::root().join("xtask/gpu/run")).arg("--out").arg(&out);
-    run.args(arguments).env("LD_LIBRARY_PATH", library_path);
+    run.arg("-B").arg(common::root().join("xtask/gpu/run")).args(arguments);
+    run.arg("--out").arg(out).env("LD_LIBRARY_PATH", "/nowhere");
+    run
+}
+
+/// What the script prints where it has to succeed.
+fn said(mut script: Command) -> String {
+    let output = script.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn run(name: &str, library_path: &Path, arguments: &[&str]) -> (Output, PathBuf) {
+    let out = fresh(name);
+    let mut run = script(&out, arguments);
+    run.env("LD_LIBRARY_PATH", library_path);
     run.env("SIMCUDA_CONF", "memory:4GiB,process_limit:4032MiB,strict:false");
     (run.output().unwrap(), out)
 }
@@ -33,9 +53,7 @@ fn every_step_is_tried_and_told_of_where_nothing_can_work() {
     // Neither programs nor a driver: those fail, and what needs the driver says so.
     let (output, out) = run("pack-without-anything", Path::new("/nowhere"), &[]);
     assert_eq!(output.status.code(), Some(1));
-    let mut list = Command::new("python3");
-    list.arg("-B").arg(common::root().join("xtask/gpu/run")).arg("--list");
-    let names = String::from_utf8(list.output().unwrap().stdout).unwrap();
+    let names = said(script(&out, &["--list"]));
     let told = steps(&out);
     assert_eq!(
         told.iter().map(|step| &step.0).collect::<Vec<_>>(),
@@ -52,24 +70,19 @@ fn every_step_is_tried_and_told_of_where_nothing_can_work() {
 
 #[test]
 fn a_run_goes_on_where_one_before_it_ended() {
-    let path = Path::new("/nowhere");
-    let (_, out) = run("pack-in-parts", path, &["probe", "ranges"]);
-    let mut again = Command::new("python3");
-    again.arg("-B").arg(common::root().join("xtask/gpu/run")).arg("--out").arg(&out);
-    again.args(["--minutes", "0", "probe", "growth"]).env("LD_LIBRARY_PATH", path);
+    let (_, out) = run("pack-in-parts", Path::new("/nowhere"), &["probe", "ranges"]);
+    let again = || script(&out, &["--minutes", "0", "probe", "growth"]);
     // One is there already; to the other no time is left.
-    let told = again.output().unwrap();
-    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    let said = said(again());
     let names: Vec<String> = steps(&out).into_iter().map(|step| step.0).collect();
     assert_eq!(names, ["probe", "ranges"]);
-    let said = String::from_utf8(told.stdout).unwrap();
     let (_, missed) = said.split_once("NOT REACHED").unwrap();
     assert!(missed.contains("growth (prices)") && !missed.contains("probe ("), "{said}");
     // Results of another pack, device or driver are no beginning of this one's.
     let file = out.join("results.json");
     let told = fs::read_to_string(&file).unwrap();
     fs::write(&file, told.replace("\"pack\": \"", "\"pack\": \"another ")).unwrap();
-    again.output().unwrap();
+    again().output().unwrap();
     assert!(steps(&out).is_empty());
 }
 
@@ -80,9 +93,7 @@ fn the_step_that_a_run_ended_in_goes_last() {
     let file = out.join("results.json");
     let told = fs::read_to_string(&file).unwrap();
     fs::write(&file, told.replacen('{', "{\"running\": \"probe\",", 1)).unwrap();
-    let mut again = Command::new("python3");
-    again.arg("-B").arg(common::root().join("xtask/gpu/run")).arg("--out").arg(&out);
-    again.args(["probe", "ranges", "growth"]).env("LD_LIBRARY_PATH", "/nowhere");
+    let mut again = script(&out, &["probe", "ranges", "growth"]);
     assert!(again.status().unwrap().success());
     let names: Vec<String> = steps(&out).into_iter().map(|step| step.0).collect();
     assert_eq!(names, ["growth", "ranges", "probe"]);
@@ -175,8 +186,7 @@ fn kernels_of_the_steps_are_what_nvidias_assembler_takes() {
          for name, text in {**old, 'early': kernels.EARLY, 'bulk': kernels.BULK}.items():\n\
          \x20   pathlib.Path(sys.argv[1], name + '.ptx').write_bytes(text)",
     );
-    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels");
-    let _ = fs::remove_dir_all(&out);
+    let out = fresh("kernels");
     fs::create_dir_all(&out).unwrap();
     python.arg(&out).env("PYTHONPATH", common::root().join("xtask/gpu/steps"));
     assert!(python.status().unwrap().success());
@@ -192,15 +202,11 @@ fn kernels_of_the_steps_are_what_nvidias_assembler_takes() {
 
 #[test]
 fn results_go_elsewhere_where_nothing_can_be_written() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pack-elsewhere");
-    let _ = fs::remove_dir_all(&folder);
+    let folder = fresh("pack-elsewhere");
     fs::create_dir_all(&folder).unwrap();
-    let mut run = Command::new("python3");
-    run.arg("-B").arg(common::root().join("xtask/gpu/run")).args(["--out", "/dev/null/results"]);
-    run.arg("probe").env("LD_LIBRARY_PATH", "/nowhere").env("TMPDIR", &folder);
-    let output = run.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let told = String::from_utf8(output.stdout).unwrap();
+    let mut run = script(Path::new("/dev/null/results"), &["probe"]);
+    run.env("TMPDIR", &folder);
+    let told = said(run);
     let (_, place) = told.split_once("the results go to ").unwrap();
     let place = Path::new(place.lines().next().unwrap());
     assert!(place.starts_with(&folder), "{told}");
@@ -211,18 +217,14 @@ fn results_go_elsewhere_where_nothing_can_be_written() {
 /// Where a folder takes files and no longer those of results; the next run finds where they went.
 #[test]
 fn results_go_on_where_they_went() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pack-full");
-    let _ = fs::remove_dir_all(&folder);
+    let folder = fresh("pack-full");
     let (out, other) = (folder.join("out"), folder.join("tmp"));
     fs::create_dir_all(out.join("results.json")).unwrap();
     fs::create_dir_all(&other).unwrap();
     for (step, count) in [("probe", 1), ("ranges", 2)] {
-        let mut run = Command::new("python3");
-        run.arg("-B").arg(common::root().join("xtask/gpu/run")).args([step, "--out"]);
-        run.arg(&out).env("LD_LIBRARY_PATH", "/nowhere").env("TMPDIR", &other);
-        let output = run.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let told = String::from_utf8(output.stdout).unwrap();
+        let mut run = script(&out, &[step]);
+        run.env("TMPDIR", &other);
+        let told = said(run);
         let (_, place) = told.split_once("results.json and results.html are in ").unwrap();
         let place = Path::new(place.trim_end());
         assert!(place.starts_with(other.canonicalize().unwrap()), "{told}");
@@ -236,18 +238,8 @@ fn measurements_run_from_start_to_end_on_the_simulated_device() {
         eprintln!("skipped: DRYSTONE_SIMCUDA does not name the built libraries");
         return;
     };
-    let names = [
-        "probe",
-        "holds",
-        "aliases",
-        "growth",
-        "ranges",
-        "captures",
-        "latency",
-        "bandwidth",
-        "processes",
-        "limits",
-    ];
+    let names = "probe holds aliases growth ranges captures latency bandwidth processes limits";
+    let names: Vec<_> = names.split(' ').collect();
     let (output, out) = run("pack-measurements", Path::new(&libraries), &names);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}");

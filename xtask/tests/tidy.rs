@@ -8,7 +8,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::{report, root, rust_files};
+use common::{check_lines, report, root, rust_files};
 
 /// Columns of a line, as rustfmt keeps them in code; comments and texts are kept here.
 const COLUMNS_MAX: usize = 100;
@@ -19,15 +19,9 @@ const TOP_COMMENT_LINES_MAX: usize = 15;
 /// Assertions that `core` makes in every build: a heap that broke does not go on.
 const ASSERTIONS_MIN: usize = 100;
 /// Crates that may hold unsafe code: those that talk to a foreign ABI.
+#[rustfmt::skip]
 const UNSAFE_CRATES: [&str; 9] = [
-    "cuda",
-    "process",
-    "interpose",
-    "cudarc",
-    "capi",
-    "preload",
-    "lab/simcuda",
-    "lab/simcudart",
+    "cuda", "process", "interpose", "cudarc", "capi", "preload", "lab/simcuda", "lab/simcudart",
     "lab/testkit",
 ];
 
@@ -120,45 +114,34 @@ fn every_file_says_at_its_top_what_lives_there() {
 
 #[test]
 fn lines_and_files_stay_short() {
-    let mut findings = Vec::new();
-    for (path, text) in rust_files() {
-        let lines = text.lines().count();
-        if lines > LINES_MAX {
-            findings.push(format!("{path} has {lines} lines"));
-        }
-        for (at, line) in text.lines().enumerate() {
-            let columns = line.chars().count();
-            if columns > COLUMNS_MAX && !line.contains("://") {
-                findings.push(format!("{path}:{} has {columns} columns", at + 1));
-            }
-            if line.ends_with(' ') {
-                findings.push(format!("{path}:{} ends with a space", at + 1));
-            }
-        }
-    }
-    report("lengths", findings);
+    let files = rust_files();
+    check_lines("lengths", &files, |_, line| {
+        let columns = line.chars().count();
+        let is_long = columns > COLUMNS_MAX && !line.contains("://");
+        let long = is_long.then(|| format!("{columns} columns"));
+        let space = line.ends_with(' ').then(|| "ends with a space".to_owned());
+        long.into_iter().chain(space).collect()
+    });
+    let lines = files.iter().map(|(path, text)| (text.lines().count(), path));
+    let long = lines.filter(|(lines, _)| *lines > LINES_MAX);
+    report("files", long.map(|(lines, path)| format!("{path} has {lines} lines")).collect());
 }
 
 #[test]
 fn unsafe_lives_only_where_a_foreign_abi_does() {
-    let mut findings = Vec::new();
-    for (path, text) in rust_files() {
+    let mut files = rust_files();
+    files.retain(|path, _| {
         let inside = path.strip_prefix("crates/").unwrap_or_default();
         let may = UNSAFE_CRATES.iter().any(|folder| inside.starts_with(&format!("{folder}/")));
-        let is_test = path.contains("/tests/") || path.starts_with("benches/");
         // It stands before functions of the driver.
-        let may = may || path.starts_with("engines/watch/");
-        if may || is_test || path.ends_with("tidy.rs") {
-            continue;
-        }
-        for (at, line) in text.lines().enumerate() {
-            let code = line.split("//").next().unwrap_or_default();
-            if code.contains("unsafe ") && !code.contains("unsafe_code") {
-                findings.push(format!("{path}:{}", at + 1));
-            }
-        }
-    }
-    report("unsafe", findings);
+        let may = may || path.starts_with("engines/watch/") || path.starts_with("benches/");
+        !may && !path.contains("/tests/") && !path.ends_with("tidy.rs")
+    });
+    check_lines("unsafe", &files, |_, line| {
+        let code = line.split("//").next().unwrap_or_default();
+        let is_found = code.contains("unsafe ") && !code.contains("unsafe_code");
+        is_found.then(|| code.to_owned()).into_iter().collect()
+    });
 }
 
 #[test]
@@ -175,21 +158,14 @@ fn every_library_below_the_abi_forbids_unsafe() {
 #[test]
 fn invariants_in_code_are_in_the_document() {
     let document = fs::read_to_string(root().join("docs/inside/invariants.md")).unwrap();
-    let mut findings = Vec::new();
-    for (path, text) in rust_files() {
-        for (at, line) in text.lines().enumerate() {
-            for word in line.split(|c: char| !c.is_ascii_alphanumeric()) {
-                let number = word.strip_prefix('I').and_then(|digits| digits.parse::<u8>().ok());
-                if let Some(number) = number
-                    && line.trim_start().starts_with("//")
-                    && !document.contains(&format!("| I{number} |"))
-                {
-                    findings.push(format!("{path}:{}: I{number}", at + 1));
-                }
-            }
-        }
-    }
-    report("invariants", findings);
+    check_lines("invariants", &rust_files(), |_, line| {
+        let words = line.split(|c: char| !c.is_ascii_alphanumeric());
+        let words = words.filter(|_| line.trim_start().starts_with("//"));
+        let is_number =
+            |word: &&str| word.strip_prefix('I').is_some_and(|digits| digits.parse::<u8>().is_ok());
+        let is_unknown = |word: &&str| !document.contains(&format!("| {word} |"));
+        words.filter(is_number).filter(is_unknown).map(str::to_owned).collect()
+    });
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{files, report};
+use common::{check_lines, files};
 
 /// Columns of a line of prose in Markdown.
 const MARKDOWN_COLUMNS_MAX: usize = 120;
@@ -41,12 +41,8 @@ const NAMES: [&str; 6] = [
     "lent_granules",
     "first_chunk",
 ];
-/// Files that speak of the words themselves.
-const EXEMPT: [&str; 1] = ["xtask/tests/words.rs"];
-
-fn is_under(path: &str, list: &[&str]) -> bool {
-    list.iter().any(|one| path.starts_with(one))
-}
+/// It speaks of the words themselves.
+const THIS: &str = "xtask/tests/words.rs";
 
 /// The words of a line in lower case: `SegmentKind` and `segment_kind` are two each.
 fn words(line: &str) -> Vec<String> {
@@ -75,25 +71,17 @@ fn is_meant(pattern: &str, word: &str) -> bool {
 
 #[test]
 fn words_are_those_of_the_glossary() {
-    let mut findings = Vec::new();
-    let mut seen = 0;
-    for (path, text) in files(&["rs", "md", "py", "h", "c", "cpp", "js", "css", "html"]) {
-        seen += 1;
-        if is_under(&path, &EXEMPT) {
-            continue;
-        }
-        for (at, line) in text.lines().enumerate() {
-            let line = NAMES.iter().fold(line.to_owned(), |line, name| line.replace(name, ""));
-            for word in words(&line) {
-                let instead = WORDS.iter().find(|(pattern, _)| is_meant(pattern, &word));
-                findings.extend(
-                    instead.map(|(_, instead)| format!("{path}:{}: {word}; say {instead}", at + 1)),
-                );
-            }
-        }
-    }
-    assert!(seen > 100, "found {seen} files only");
-    report("words", findings);
+    let mut files = files(&["rs", "md", "py", "h", "c", "cpp", "js", "css", "html"]);
+    assert!(files.len() > 100, "found {} files only", files.len());
+    files.retain(|path, _| path != THIS);
+    check_lines("words", &files, |_, line| {
+        let line = NAMES.iter().fold(line.to_owned(), |line, name| line.replace(name, ""));
+        let instead = |word: String| {
+            let (_, instead) = WORDS.iter().find(|(pattern, _)| is_meant(pattern, &word))?;
+            Some(format!("{word}; say {instead}"))
+        };
+        words(&line).into_iter().filter_map(instead).collect()
+    });
 }
 
 #[test]
@@ -104,17 +92,12 @@ fn words_are_found_in_names_of_every_form() {
 
 #[test]
 fn prose_of_documents_fits_a_screen() {
-    let mut findings = Vec::new();
-    for (path, text) in files(&["md"]) {
-        let mut is_code = false;
-        for (at, line) in text.lines().enumerate() {
-            is_code ^= line.trim_start().starts_with("```");
-            let is_prose = !is_code && !line.starts_with('|') && !line.starts_with("    ");
-            let columns = line.chars().count();
-            if is_prose && columns > MARKDOWN_COLUMNS_MAX && !line.contains("://") {
-                findings.push(format!("{path}:{} has {columns} columns", at + 1));
-            }
-        }
-    }
-    report("lengths", findings);
+    let mut is_code = false;
+    check_lines("lengths", &files(&["md"]), |_, line| {
+        is_code ^= line.trim_start().starts_with("```");
+        let is_prose = !is_code && !line.starts_with('|') && !line.starts_with("    ");
+        let columns = line.chars().count();
+        let is_long = columns > MARKDOWN_COLUMNS_MAX && !line.contains("://");
+        (is_prose && is_long).then(|| format!("{columns} columns")).into_iter().collect()
+    });
 }

@@ -3,7 +3,8 @@
 use std::ffi::{CStr, c_char, c_double, c_int};
 use std::time::Duration;
 
-use drystone::{Allocator, FreeError, Thousandths, TrimError};
+use drystone::driver::sizes::Thousandths;
+use drystone::{Allocator, FreeError, TrimError};
 
 use crate::barrier::answer;
 use crate::out::{not_null, put};

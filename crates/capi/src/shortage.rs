@@ -7,7 +7,8 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
 
-use drystone::{Hundredths, OutOfMemory};
+use drystone::OutOfMemory;
+use drystone::driver::sizes::{Hundredths, unit_of};
 
 use crate::barrier::barrier;
 use crate::status::Status;
@@ -111,13 +112,11 @@ struct Size(u64);
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (shift, unit) = match self.0 {
-            0..=1024 => return write!(f, "{} bytes", self.0),
-            1025..=0x10_0000 => (10, "KiB"),
-            0x10_0001..=0x4000_0000 => (20, "MiB"),
-            _ => (30, "GiB"),
-        };
-        write!(f, "{} {unit}", Hundredths { number: self.0, shift })
+        // A whole unit still stands in the one below, and none is above GiB.
+        match unit_of(self.0.saturating_sub(1).min((1 << 40) - 1)) {
+            (_, 0) => write!(f, "{} bytes", self.0),
+            (unit, shift) => write!(f, "{} {unit}", Hundredths { number: self.0, shift }),
+        }
     }
 }
 

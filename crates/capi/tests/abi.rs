@@ -12,7 +12,8 @@ use std::fmt::Write;
 use std::fs;
 use std::process::Command;
 
-use common::{describe, root};
+use common::root;
+use drystone_testkit::describe;
 
 /// Set to write the file anew instead of comparing.
 const BLESS: &str = "DRYSTONE_BLESS";

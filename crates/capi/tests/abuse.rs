@@ -8,7 +8,8 @@ mod common;
 
 use std::path::Path;
 
-use common::{checked_library, command, compile, describe, root, simulated_cuda};
+use common::{checked_library, command, compile, root};
+use drystone_testkit::{describe, simulated_cuda};
 
 /// Two devices, the oracle on. An illegal call ends the program.
 const CONF: &str = "devices:2,memory:4GiB,strict:true,oracle:true";
@@ -66,7 +67,7 @@ programs! {
     p9_a_broken_heap_refuses_all_but_to_be_looked_at: "p9_poisoned.c";
     b53_many_pools_leave_addresses: "many_pools.c";
     memory_grows_in_place_by_its_address: "growable.c";
-    who_is_told_of_mappings_waits_for_no_memory_that_grows: "growable_told.c";
+    who_is_told_of_mappings_waits_for_no_memory_that_grows: "growable_callback.c";
     memory_goes_to_another_process_and_back: "shared.c";
     a_snapshot_is_there_whole_or_not_at_all: "snapshot_file.c";
     b08_a_use_in_another_context_is_waited_for: "other_context.c";

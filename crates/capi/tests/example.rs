@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{block_of_the_document, command, compile, describe, simulated_cuda};
+use common::{block_of_the_document, command, compile};
+use drystone_testkit::{describe, simulated_cuda};
 
 #[test]
 fn the_example_of_the_document_does_what_it_says() {

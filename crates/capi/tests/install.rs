@@ -11,7 +11,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{block_of_the_document, describe, simulated_cuda};
+use common::block_of_the_document;
+use drystone_testkit::{describe, simulated_cuda};
 
 const PROJECT: &str = "\
 cmake_minimum_required(VERSION 3.15)

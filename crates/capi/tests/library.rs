@@ -6,7 +6,7 @@ mod common;
 
 use std::path::PathBuf;
 
-use drystone_testkit::{entries, output_of};
+use drystone_testkit::{is_self_contained, offered_by};
 
 /// Of which 20 kB tell the order of a program and choose between handles, and 45 kB serve other
 /// processes.
@@ -18,16 +18,7 @@ fn library_is_small_and_needs_only_the_c_library() {
         eprintln!("skipped: DRYSTONE_LIBRARY names no library; run `cargo xtask capi`");
         return;
     };
-    let bytes = std::fs::metadata(&library).unwrap().len();
-    assert!(bytes < BYTES_MAX, "{bytes} bytes");
-
-    let dynamic = output_of("readelf", &["-d", "-W"], &library).unwrap();
-    for name in entries(&dynamic, "(NEEDED)") {
-        let is_c_library = name == "libc.so.6" || name.starts_with("ld-linux");
-        assert!(is_c_library, "needs {name}");
-    }
-    assert_eq!(entries(&dynamic, "(SONAME)"), [common::SONAME]);
-    assert!(dynamic.contains("NODELETE"), "{dynamic}");
+    is_self_contained(&library, common::SONAME, BYTES_MAX).unwrap();
 
     // It offers what the header declares, and nothing else: no name of CUDA's.
     let header = common::root().join("crates/capi/include/drystone.h");
@@ -36,8 +27,7 @@ fn library_is_small_and_needs_only_the_c_library() {
     let number = number.lines().next().unwrap();
     assert_eq!(common::SONAME, format!("libdrystone.so.{number}"));
     let version = format!("@@DRYSTONE_{number}");
-    let symbols =
-        output_of("nm", &["-D", "--defined-only", "--format=just-symbols"], &library).unwrap();
+    let symbols = offered_by(&library).unwrap();
     let mut offered = 0;
     for symbol in symbols.lines().filter(|&symbol| symbol != &version[2..]) {
         let Some(name) = symbol.strip_suffix(&version) else { panic!("{symbol} has no version") };

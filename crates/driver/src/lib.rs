@@ -1,7 +1,8 @@
 //! What any GPU must offer to Drystone: the [`Driver`] trait and its plain types.
 //!
-//! Lives here: the contract only. Implementations: `drystone-sim` (a simulated GPU) and, for real
-//! hardware, a crate over CUDA. Keeps no invariant of its own and depends on nothing of Drystone.
+//! Lives here: the contract, and how sizes are read and written (`sizes`), which all crates above
+//! share. Implementations: `drystone-sim` (a simulated GPU) and, for real hardware, a crate over
+//! CUDA. Keeps no invariant of its own and depends on nothing of Drystone.
 //!
 //! ```
 //! use drystone_driver::{Driver, DriverError};
@@ -22,6 +23,7 @@ mod call;
 mod driver;
 mod error;
 mod relaxed;
+pub mod sizes;
 mod types;
 
 pub use call::Call;

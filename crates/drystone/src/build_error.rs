@@ -1,9 +1,9 @@
 //! [`BuildError`]: what options ask for that a device, or an allocator, has not; and the checks.
 
 use drystone_core::Poisoned;
+use drystone_driver::sizes::Thousandths;
 use drystone_driver::{DeviceInfo, ShareableHandle};
 
-use crate::decimal::Thousandths;
 use crate::options::{Backend, Options};
 
 /// Why an allocator, or a pool of one, could not be made.

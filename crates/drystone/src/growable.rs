@@ -8,8 +8,8 @@ use drystone_core::{FreeError, PoolId, RecordStreamError, RequestError, StreamId
 use crate::allocator::Allocator;
 use crate::build_error::BuildError;
 use crate::error::AllocateError;
+use crate::observers::Observer;
 use crate::tag::Tag;
-use crate::told::Who;
 
 /// Why no addresses were reserved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -137,10 +137,10 @@ impl Growable {
         let old_bytes = std::mem::replace(&mut self.backed_bytes, backed_bytes);
         self.bytes = bytes;
         let engine = &self.allocator.engine;
-        if engine.told.is(Who::Recorder) {
+        if engine.observers.has(Observer::Recorder) {
             engine.recorder.resized(self.pool, self.stream, self.address, backed_bytes);
         }
-        if engine.told.is(Who::Tags) {
+        if engine.observers.has(Observer::Tags) {
             engine.tags.resized(self.address, old_bytes, backed_bytes);
         }
     }

@@ -26,7 +26,7 @@
 //! carries out. The heap's lock is taken for a decision and never held across a driver call; the
 //! order of the others is written in `engine`.
 //!
-//! Modules, bottom first; a module uses only those above it: `contained`, `decimal`, `told`, `tag`,
+//! Modules, bottom first; a module uses only those above it: `catch_panic`, `observers`, `tag`,
 //! `error`, `options`, `build_error`, `budget`, `memory_provider`, `neighbours`, `share`, `record`
 //! (plain types), `telemetry` (what others may watch) · `state_lock` (a panic under it poisons) ·
 //! `streams` (who they are) · `executor` (carries plans out, and joins names of the heap with
@@ -39,14 +39,14 @@ mod allocator;
 mod backend;
 mod budget;
 mod build_error;
-mod contained;
-mod decimal;
+mod catch_panic;
 mod engine;
 mod error;
 mod executor;
 mod growable;
 mod memory_provider;
 mod neighbours;
+mod observers;
 mod options;
 mod out_of_memory;
 mod record;
@@ -55,14 +55,11 @@ mod state_lock;
 mod streams;
 mod tag;
 mod telemetry;
-mod told;
 
 pub use allocation::Allocation;
 pub use allocator::{Allocator, Imported, PinError};
 pub use budget::Budget;
 pub use build_error::BuildError;
-#[doc(hidden)]
-pub use decimal::{Hundredths, Thousandths};
 pub use drystone_core::{
     BlockState, BlockView, Broken, Choices, CrossStream, Fence, FreeError, Gauge, Granted, Points,
     Poisoned, PoolId, PoolStreamStats, Prefer, RecordStreamError, RemapStats, RequestError,

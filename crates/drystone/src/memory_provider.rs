@@ -8,7 +8,7 @@ use std::sync::Arc;
 use drystone_core::PoolId;
 use drystone_driver::{Call, DriverError, ErrorCode};
 
-use crate::contained::contained;
+use crate::catch_panic::catch_panic;
 
 /// Gives plain memory of the device to a pool, in the driver's place. Called with a lock of the
 /// allocator's held, so that what would need that lock, growth say or a trim, is refused from
@@ -57,7 +57,7 @@ impl MemoryProviders {
 
 /// Memory from a provider.
 pub(crate) fn provided(provider: &dyn MemoryProvider, bytes: u64) -> Result<u64, DriverError> {
-    match contained(|| provider.allocate(bytes)).flatten() {
+    match catch_panic(|| provider.allocate(bytes)).flatten() {
         Some(address) if address.is_multiple_of(512) && address > 0 => Ok(address),
         Some(address) => {
             taken_back(provider, address, bytes);
@@ -69,5 +69,5 @@ pub(crate) fn provided(provider: &dyn MemoryProvider, bytes: u64) -> Result<u64,
 
 /// Memory goes back to its provider.
 pub(crate) fn taken_back(provider: &dyn MemoryProvider, address: u64, bytes: u64) {
-    let _ = contained(|| provider.free(address, bytes));
+    let _ = catch_panic(|| provider.free(address, bytes));
 }

@@ -9,9 +9,9 @@ mod stays;
 use std::fmt;
 
 use drystone_core::PoolId;
+use drystone_driver::sizes::Bytes;
 use drystone_driver::{Call, DriverError};
 
-use crate::decimal::Hundredths;
 use crate::neighbours::Neighbour;
 use crate::tag::TagStats;
 
@@ -448,21 +448,6 @@ impl fmt::Display for OutOfMemory {
             write!(f, "; {} allowed", Bytes(self.limit_bytes))?;
         }
         write!(f, ". {}", self.figures())
-    }
-}
-
-/// A size in binary units with two decimals, as PyTorch prints it.
-struct Bytes(u64);
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
-        for (unit, shift) in UNITS {
-            if self.0 >= 1 << shift {
-                return write!(f, "{} {unit}", Hundredths { number: self.0, shift });
-            }
-        }
-        write!(f, "{} bytes", self.0)
     }
 }
 

@@ -19,7 +19,7 @@ use std::time::Instant;
 use drystone_core::{BlockState, PoolId, SegmentView, StreamId};
 use parking_lot::Mutex;
 
-use crate::told::{Told, Who};
+use crate::observers::{Observer, Observers};
 
 /// Pools have numbers up to this.
 const POOL_MAX: usize = 254;
@@ -27,7 +27,7 @@ const POOL_MAX: usize = 254;
 /// The recorder of an allocator: at most one recording at a time.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    told: Arc<Told>,
+    observers: Arc<Observers>,
     lines: Mutex<Option<Lines>>,
 }
 
@@ -120,8 +120,8 @@ fn number_of_pool(pool: PoolId) -> usize {
 }
 
 impl Recorder {
-    pub(crate) fn new(told: Arc<Told>) -> Self {
-        Self { told, lines: Mutex::default() }
+    pub(crate) fn new(observers: Arc<Observers>) -> Self {
+        Self { observers, lines: Mutex::default() }
     }
 
     /// Begins a recording with what is live. `snapshot` is asked with the recorder held, so that
@@ -150,7 +150,7 @@ impl Recorder {
             events: 0,
             failed: None,
         };
-        self.told.begin(Who::Recorder);
+        self.observers.add(Observer::Recorder);
         for segment in snapshot() {
             let live = segment.blocks.iter().filter(|block| block.state == BlockState::Live);
             for block in live {
@@ -235,7 +235,7 @@ impl Recorder {
         let ended = {
             let mut lines = self.lines.lock();
             // Before another recording can begin.
-            self.told.end(Who::Recorder);
+            self.observers.remove(Observer::Recorder);
             lines.take()
         };
         let Some(mut lines) = ended else { return Ok(0) };

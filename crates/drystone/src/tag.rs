@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::told::{Told, Who};
+use crate::observers::{Observer, Observers};
 
 /// What a tag has at one moment, in bytes of live blocks, after rounding.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl fmt::Debug for Held {
 /// All tags of an allocator, and the blocks that have one.
 #[derive(Debug)]
 pub(crate) struct Tags {
-    told: Arc<Told>,
+    observers: Arc<Observers>,
     /// In the order they were first named.
     names: Mutex<Vec<Tag>>,
     /// From a block's address to its tag's position in `names`: the library is small, and has such
@@ -97,8 +97,8 @@ pub(crate) struct Tags {
 }
 
 impl Tags {
-    pub(crate) fn new(told: Arc<Told>) -> Self {
-        Self { told, names: Mutex::default(), blocks: Mutex::default() }
+    pub(crate) fn new(observers: Arc<Observers>) -> Self {
+        Self { observers, names: Mutex::default(), blocks: Mutex::default() }
     }
 
     /// The block at an address has so many bytes, and a tag or none from now on.
@@ -113,9 +113,9 @@ impl Tags {
             let (position, tag) = self.named(tag.name());
             blocks.insert(address, position);
             tag.count(0, bytes);
-            self.told.begin(Who::Tags);
+            self.observers.add(Observer::Tags);
         } else if blocks.is_empty() {
-            self.told.end(Who::Tags);
+            self.observers.remove(Observer::Tags);
         }
     }
 
@@ -182,7 +182,7 @@ mod tests {
     use drystone_sim::{SimConfig, SimDevice};
 
     use super::Tags;
-    use crate::told::Who;
+    use crate::observers::Observer;
     use crate::{Allocator, Options, PoolId};
 
     #[test]
@@ -201,7 +201,7 @@ mod tests {
         let stream = allocator.add_stream(Stream::DEFAULT).unwrap();
         let [kv, weights] = ["kv", "weights"].map(|name| allocator.tag(name));
         let bytes = || allocator.tag_stats().iter().map(|tag| tag.bytes).collect::<Vec<_>>();
-        let is_told = || allocator.engine.told.is(Who::Tags);
+        let is_observed = || allocator.engine.observers.has(Observer::Tags);
 
         let raw = allocator.allocate_raw(PoolId::DEFAULT, stream, 1000).unwrap();
         allocator.tag_block(raw.address, Some(&kv)).unwrap();
@@ -213,10 +213,10 @@ mod tests {
         assert!(allocator.tag_block(0, None).is_err());
         assert_eq!(bytes(), [1024, 0]);
         allocator.tag_block(raw.address, Some(&weights)).unwrap();
-        assert_eq!((bytes(), is_told()), (vec![0, 1024], true));
+        assert_eq!((bytes(), is_observed()), (vec![0, 1024], true));
         assert_eq!(allocator.tag_of(raw.address).unwrap().name(), "weights");
         allocator.free_sized(raw.address, 1000).unwrap();
-        assert_eq!((bytes(), is_told()), (vec![0, 0], false));
+        assert_eq!((bytes(), is_observed()), (vec![0, 0], false));
         // The next block there has none.
         let next = allocator.allocate(stream, 1000).unwrap();
         assert_eq!(next.address(), raw.address);
@@ -224,11 +224,11 @@ mod tests {
 
         let address = next.tagged(&kv).into_address();
         allocator.tag_block(address, None).unwrap();
-        assert_eq!((bytes(), is_told()), (vec![0, 0], false));
+        assert_eq!((bytes(), is_observed()), (vec![0, 0], false));
         allocator.tag_block(address, Some(&kv)).unwrap();
         allocator.free(address).unwrap();
         drop(allocator.allocate(stream, 0).unwrap().tagged(&kv));
-        assert_eq!((bytes(), is_told()), (vec![0, 0], false));
+        assert_eq!((bytes(), is_observed()), (vec![0, 0], false));
 
         let mut cache = allocator.reserve(stream, 1 << 30).unwrap().tagged(&kv);
         cache.grow_to(5 << 20).unwrap();
@@ -238,6 +238,6 @@ mod tests {
         assert_eq!(bytes(), [2 << 20, 0]);
         cache.shrink_to(0).unwrap();
         drop(cache);
-        assert_eq!((bytes(), is_told()), (vec![0, 0], false));
+        assert_eq!((bytes(), is_observed()), (vec![0, 0], false));
     }
 }

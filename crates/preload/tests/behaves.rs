@@ -4,7 +4,8 @@
 
 mod common;
 
-use common::{CONF, Program, describe, library};
+use common::{CONF, Program, library};
+use drystone_testkit::describe;
 
 /// A case of the program prints the same, preloaded or not.
 fn is_the_same(case: &str) {

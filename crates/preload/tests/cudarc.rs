@@ -13,10 +13,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{array, env};
 
-use common::{describe, library, simulated_cuda};
+use common::library;
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream};
 use drystone_testkit::SimCuda;
+use drystone_testkit::{describe, simulated_cuda};
 
 const ENGINE: &str = "DRYSTONE_TEST_ENGINE";
 const BATCHES: usize = 40;

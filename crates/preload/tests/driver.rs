@@ -5,7 +5,8 @@
 
 mod common;
 
-use common::{CONF, Program, all_are_run, describe, library};
+use common::{CONF, Program, all_are_run, library};
+use drystone_testkit::describe;
 
 /// One device, so that a thread's context is remembered.
 const ONE: &str = "memory:4GiB,oracle:true,backing:true";

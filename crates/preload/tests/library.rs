@@ -10,9 +10,9 @@ mod common;
 use std::path::PathBuf;
 use std::process::Command;
 
-use drystone_testkit::{entries, output_of};
+use drystone_testkit::{describe, is_self_contained, offered_by};
 
-use common::{Program, describe, folder, library};
+use common::{Program, folder, library};
 
 /// Of which 45 kB serve other processes.
 const BYTES_MAX: u64 = 1_150_000;
@@ -45,22 +45,12 @@ fn library_is_small_and_needs_only_the_c_library() {
         eprintln!("skipped: DRYSTONE_LIBRARY names no library; run `cargo xtask capi`");
         return;
     };
-    let bytes = std::fs::metadata(&library).unwrap().len();
-    assert!(bytes < BYTES_MAX, "{bytes} bytes");
-
-    let dynamic = output_of("readelf", &["-d", "-W"], &library).unwrap();
-    for name in entries(&dynamic, "(NEEDED)") {
-        let is_c_library = name == "libc.so.6" || name.starts_with("ld-linux");
-        assert!(is_c_library, "needs {name}");
-    }
-    assert_eq!(entries(&dynamic, "(SONAME)"), ["libdrystone_preload.so"]);
-    assert!(dynamic.contains("NODELETE"), "{dynamic}");
+    is_self_contained(&library, "libdrystone_preload.so", BYTES_MAX).unwrap();
 
     // Beside the C interface it has the driver's functions that the document tells of, `dlsym`, and
     // nothing of the runtime's.
     let page = std::fs::read_to_string(folder().join("../../docs/use/preload.md")).unwrap();
-    let symbols =
-        output_of("nm", &["-D", "--defined-only", "--format=just-symbols"], &library).unwrap();
+    let symbols = offered_by(&library).unwrap();
     let mut of_cuda = 0;
     for symbol in symbols.lines().filter(|name| !name.starts_with("drystone_")) {
         of_cuda += usize::from(symbol != "dlsym");

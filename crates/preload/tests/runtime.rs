@@ -4,7 +4,8 @@
 
 mod common;
 
-use common::{CONF, Program, all_are_run, describe, library};
+use common::{CONF, Program, all_are_run, library};
+use drystone_testkit::describe;
 
 /// A program, linked with a version of the runtime.
 fn program(name: &str, runtime: u32) -> Option<Program> {

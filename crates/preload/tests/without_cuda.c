@@ -1,17 +1,7 @@
 /* A process without CUDA finds none of it, loads none of it, and looks other things up as ever. */
 #define _GNU_SOURCE
+#include "../../lab/testkit/c/check.h"
 #include <dlfcn.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
-#define CHECK(condition)                                                                         \
-    do {                                                                                         \
-        if (!(condition)) {                                                                      \
-            fprintf(stderr, "%d: not so: %s\n", __LINE__, #condition);                           \
-            _exit(1);                                                                            \
-        }                                                                                        \
-    } while (0)
 
 static int maps_name(const char *name) {
     char line[4096];

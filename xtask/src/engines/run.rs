@@ -35,19 +35,9 @@ pub const WAYS: [Way; 5] = [
 /// The oracle's kernels run up to 50 µs, the engine's own for 20 µs.
 const DEVICE: &str = "oracle:true,check_kernel_us:50,kernel_us:20";
 
-const MEMORY_CALLS: [&str; 11] = [
-    "cuMemAllocAsync",
-    "cuMemFreeAsync",
-    "cuMemAlloc_v2",
-    "cuMemFree_v2",
-    "cuMemAddressReserve",
-    "cuMemAddressFree",
-    "cuMemCreate",
-    "cuMemRelease",
-    "cuMemMap",
-    "cuMemUnmap",
-    "cuMemSetAccess",
-];
+const MEMORY_CALLS: &str = "cuMemAllocAsync cuMemFreeAsync cuMemAlloc_v2 cuMemFree_v2 \
+    cuMemAddressReserve cuMemAddressFree cuMemCreate cuMemRelease cuMemMap cuMemUnmap \
+    cuMemSetAccess";
 
 /// What a program asked for, and what that took of the device.
 #[derive(Clone, Copy)]
@@ -138,7 +128,7 @@ fn figures(output: &Output, stats: &Value) -> Option<Figures> {
     let calls = |name: &str| stats["functions"][name]["calls"].as_u64().unwrap_or(0);
     Some(Figures {
         asked_bytes: asked.parse().ok()?,
-        memory_calls: MEMORY_CALLS.iter().map(|name| calls(name)).sum(),
+        memory_calls: MEMORY_CALLS.split(' ').map(calls).sum(),
         held_bytes: device["peak_physical_bytes"].as_u64()?,
         driver_calls: device["calls"].as_u64()?,
         driver_time_us: device["driver_time_us"].as_f64()?,

@@ -12,7 +12,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::command::{root, target};
+use crate::command::{path_after, root, target};
 use crate::files::{link, made_folder};
 use crate::package;
 use crate::simcuda;
@@ -76,9 +76,7 @@ impl Toolkit {
     /// A command of cargo's that builds with it.
     pub fn cargo(&self) -> Result<Command> {
         let mut cargo = Command::new("cargo");
-        let paths = env::var_os("PATH").unwrap_or_default();
-        let paths = [self.folder.join("bin")].into_iter().chain(env::split_paths(&paths));
-        cargo.env("PATH", env::join_paths(paths)?);
+        cargo.env("PATH", path_after(&self.folder.join("bin"), "PATH")?);
         cargo.env("NVCC", self.folder.join("bin/nvcc")).env("CUDA_COMPUTE_CAP", "90");
         cargo.envs(PLACES.map(|place| (place, &self.folder)));
         Ok(cargo)

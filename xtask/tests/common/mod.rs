@@ -39,6 +39,22 @@ pub fn report(rule: &str, findings: Vec<String>) {
     assert!(findings.is_empty(), "{rule}:\n  {}", findings.join("\n  "));
 }
 
+/// Fails with all that a rule finds in the lines of files, each with its place.
+pub fn check_lines(
+    rule: &str,
+    files: &BTreeMap<String, String>,
+    mut found: impl FnMut(&str, &str) -> Vec<String>,
+) {
+    let mut findings = Vec::new();
+    for (path, text) in files {
+        for (at, line) in text.lines().enumerate() {
+            let found = found(path, line).into_iter();
+            findings.extend(found.map(|what| format!("{path}:{}: {what}", at + 1)));
+        }
+    }
+    report(rule, findings);
+}
+
 /// Every Rust file of the repository, by its path from the root.
 pub fn rust_files() -> BTreeMap<String, String> {
     let files = files(&["rs"]);

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "no test uses all of it")]
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::OnceLock;
 
 /// The folder of the repository.
@@ -35,17 +35,6 @@ pub fn checked_library() -> &'static Path {
         std::os::unix::fs::symlink("libdrystone.so", &named).unwrap();
         library
     })
-}
-
-/// The folder of the simulated `libcuda.so.1`; says so if there is none.
-pub fn simulated_cuda() -> Option<PathBuf> {
-    let named = std::env::var_os("DRYSTONE_SIMCUDA").map(PathBuf::from);
-    let folder = named.unwrap_or_else(|| root().join("target/simcuda"));
-    let is_there = folder.join("libcuda.so.1").exists();
-    if !is_there {
-        eprintln!("skipped: {} has no libcuda.so.1; run `cargo xtask simcuda`", folder.display());
-    }
-    is_there.then_some(folder)
 }
 
 /// The first block of code in a language in `docs/use/c-api.md`: `c` is the example, `text` what it
@@ -82,10 +71,4 @@ pub fn command(program: &Path, simulated: Option<&Path>, conf: &str) -> Command 
     command.env("LD_LIBRARY_PATH", std::env::join_paths(folders).unwrap());
     command.env("SIMCUDA_CONF", conf).env_remove("DRYSTONE_CONF").env("RUST_BACKTRACE", "0");
     command
-}
-
-/// What a program wrote, and how it ended.
-pub fn describe(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    format!("{}\n{}\n{}", output.status, text(&output.stdout), text(&output.stderr))
 }

@@ -4,13 +4,39 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use drystone_cuda::CudaDevice;
-use drystone_driver::{Call, CaptureStatus, Driver, ErrorCode, Handle, Stream};
+use drystone_driver::{Call, CaptureStatus, Driver, ErrorCode, Handle, Hold, Stream};
 
 use crate::faults::{clear_faults, fail, fail_once, is_simulated};
 use crate::raw;
 use crate::scenario::open_at;
 
 const GRANULE: u64 = 2 << 20;
+
+/// The first device, whose context is the thread's.
+fn open_current() -> CudaDevice {
+    let device = open_at(0);
+    raw::set_current(raw::primary(0));
+    device
+}
+
+/// Whether a write by another thread, once this was done there, waits for what is held.
+fn a_write_waits(device: &CudaDevice, hold: Hold, address: u64, before: impl FnOnce() + Send) {
+    let (begun, pause) = (Instant::now(), Duration::from_millis(30));
+    thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            raw::set_current(raw::primary(0));
+            before();
+            raw::write(address, &pattern(3));
+            begun.elapsed()
+        });
+        thread::sleep(pause);
+        device.let_go(hold);
+        let waited = other.join().unwrap();
+        // A copy to a device's memory is in the default stream's order, which is held, too. A
+        // real driver may have taken the bytes already.
+        assert!(waited >= pause / 2 || !is_simulated(), "{waited:?}");
+    });
+}
 
 /// Memory of so many granules at an address.
 fn mapped(device: &CudaDevice, granules: u64) -> (u64, Handle) {
@@ -32,8 +58,7 @@ fn pattern(seed: u8) -> Vec<u8> {
 fn memory_moves_behind_its_address_while_streams_are_held() {
     // A strict device ends the process where a call is made that waits for what is held.
     crate::scenario!(1, ",strict:true", || {
-        let device = open_at(0);
-        raw::set_current(raw::primary(0));
+        let device = open_current();
         let streams = [raw::create_stream(), raw::create_stream()].map(Stream);
         let (home, old) = mapped(&device, 1);
         let mut others = vec![mapped(&device, 1); 3];
@@ -71,25 +96,11 @@ fn memory_moves_behind_its_address_while_streams_are_held() {
 #[test]
 fn another_thread_waits_with_what_it_queues_until_streams_are_let_go() {
     crate::scenario!(1, "", || {
-        let device = open_at(0);
-        raw::set_current(raw::primary(0));
+        let device = open_current();
         let stream = Stream(raw::create_stream());
         let (address, _) = mapped(&device, 1);
         let hold = device.hold(&[stream]).unwrap();
-        let (begun, pause) = (Instant::now(), Duration::from_millis(30));
-        thread::scope(|scope| {
-            let other = scope.spawn(|| {
-                raw::set_current(raw::primary(0));
-                raw::write(address, &pattern(3));
-                begun.elapsed()
-            });
-            thread::sleep(pause);
-            device.let_go(hold);
-            let waited = other.join().unwrap();
-            // A copy to a device's memory is in the default stream's order, which is held, too. A
-            // real driver may have taken the bytes already.
-            assert!(waited >= pause / 2 || !is_simulated(), "{waited:?}");
-        });
+        a_write_waits(&device, hold, address, || {});
         raw::destroy_stream(stream.0);
     });
 }
@@ -97,8 +108,7 @@ fn another_thread_waits_with_what_it_queues_until_streams_are_let_go() {
 #[test]
 fn streams_are_not_held_where_mapping_memory_would_wait_for_them() {
     crate::scenario!(1, ",maps_under_hold:false", || {
-        let device = open_at(0);
-        raw::set_current(raw::primary(0));
+        let device = open_current();
         let (begun, stream) = (Instant::now(), Stream(raw::create_stream()));
         let held = device.hold(&[stream]);
         let is_simulated = is_simulated();
@@ -124,8 +134,7 @@ fn streams_are_not_held_where_mapping_memory_would_wait_for_them() {
 #[test]
 fn streams_are_not_held_where_mapping_memory_would_wait_for_the_default_one() {
     crate::scenario!(1, ",maps_under_default_hold:false,strict:true", || {
-        let device = open_at(0);
-        raw::set_current(raw::primary(0));
+        let device = open_current();
         let stream = Stream(raw::create_stream());
         match device.hold(&[stream]) {
             Ok(hold) => {
@@ -145,12 +154,10 @@ fn streams_are_not_held_where_mapping_memory_would_wait_for_the_default_one() {
 #[test]
 fn streams_are_held_only_where_copies_pass_by_them() {
     crate::scenario!(1, ",connections:4,strict:true", || {
-        let device = open_at(0);
-        raw::set_current(raw::primary(0));
+        let device = open_current();
         let streams = [(); 5].map(|()| Stream(raw::create_stream()));
         // The default one is a third.
-        let hold = device.hold(&streams[..2]).unwrap();
-        device.let_go(hold);
+        device.let_go(device.hold(&streams[..2]).unwrap());
         for count in 3..=5 {
             match device.hold(&streams[..count]) {
                 Ok(hold) => {
@@ -161,8 +168,7 @@ fn streams_are_held_only_where_copies_pass_by_them() {
             }
             streams.iter().for_each(|&stream| device.synchronize_stream(stream).unwrap());
         }
-        let hold = device.hold(&streams[..2]).unwrap();
-        device.let_go(hold);
+        device.let_go(device.hold(&streams[..2]).unwrap());
         streams.iter().for_each(|stream| raw::destroy_stream(stream.0));
     });
 }
@@ -171,26 +177,14 @@ fn streams_are_held_only_where_copies_pass_by_them() {
 #[test]
 fn a_hold_is_refused_while_another_lasts_and_does_not_end_it() {
     crate::scenario!(1, "", || {
-        let device = open_at(0);
-        raw::set_current(raw::primary(0));
+        let device = open_current();
         let (address, _) = mapped(&device, 1);
         let hold = device.hold(&[]).unwrap();
-        let (begun, pause) = (Instant::now(), Duration::from_millis(30));
-        thread::scope(|scope| {
-            let other = scope.spawn(|| {
-                raw::set_current(raw::primary(0));
-                let error = device.hold(&[]).unwrap_err();
-                assert_eq!((error.call, error.code), (Call::Hold, ErrorCode::NotReady));
-                raw::write(address, &pattern(3));
-                begun.elapsed()
-            });
-            thread::sleep(pause);
-            device.let_go(hold);
-            let waited = other.join().unwrap();
-            assert!(waited >= pause / 2 || !is_simulated(), "{waited:?}");
+        a_write_waits(&device, hold, address, || {
+            let error = device.hold(&[]).unwrap_err();
+            assert_eq!((error.call, error.code), (Call::Hold, ErrorCode::NotReady));
         });
-        let hold = device.hold(&[]).unwrap();
-        device.let_go(hold);
+        device.let_go(device.hold(&[]).unwrap());
     });
 }
 
@@ -198,8 +192,7 @@ fn a_hold_is_refused_while_another_lasts_and_does_not_end_it() {
 #[test]
 fn copies_are_not_waited_for_without_an_end() {
     crate::scenario!(1, "", || {
-        let device = open_at(0);
-        raw::set_current(raw::primary(0));
+        let device = open_current();
         let (address, _) = mapped(&device, 1);
         let hold = device.hold(&[]).unwrap();
         device.copy(address, address + 512, 512).unwrap();
@@ -216,16 +209,14 @@ fn copies_are_not_waited_for_without_an_end() {
 #[test]
 fn a_stream_that_is_captured_is_neither_held_nor_broken() {
     crate::scenario!(1, "", || {
-        let device = open_at(0);
-        raw::set_current(raw::primary(0));
+        let device = open_current();
         let stream = Stream(raw::create_stream());
         raw::begin_capture(stream.0);
         let error = device.hold(&[stream]).unwrap_err();
         assert_eq!(error.call, Call::Hold);
         assert_eq!(device.capture_status(stream).unwrap(), CaptureStatus::Active);
         assert!(raw::end_capture(stream.0));
-        let hold = device.hold(&[stream]).unwrap();
-        device.let_go(hold);
+        device.let_go(device.hold(&[stream]).unwrap());
         raw::destroy_stream(stream.0);
     });
 }
@@ -233,19 +224,16 @@ fn a_stream_that_is_captured_is_neither_held_nor_broken() {
 #[test]
 fn a_hold_that_fails_holds_nothing() {
     crate::scenario!(1, "", || {
-        let device = open_at(0);
-        raw::set_current(raw::primary(0));
+        let device = open_current();
         let stream = Stream(raw::create_stream());
-        let hold = device.hold(&[stream]).unwrap();
-        device.let_go(hold);
+        device.let_go(device.hold(&[stream]).unwrap());
         for nth in 1..=2 {
             if fail_once(c"cuStreamBatchMemOp", nth) {
                 let error = device.hold(&[stream]).unwrap_err();
                 assert_eq!((error.call, error.code), (Call::Hold, ErrorCode::Other(999)));
             }
             device.synchronize_stream(stream).unwrap();
-            let hold = device.hold(&[stream]).unwrap();
-            device.let_go(hold);
+            device.let_go(device.hold(&[stream]).unwrap());
         }
         let (address, _) = mapped(&device, 1);
         if fail_once(c"cuMemcpyAsync", 1) {

@@ -12,7 +12,7 @@ use std::ptr;
 
 use drystone::Options;
 use drystone_cudarc::install;
-use drystone_testkit::compile_c;
+use drystone_testkit::{compile_c, describe};
 use libloading::os::unix::{Library, Symbol};
 
 const PROGRAM: &str = "DRYSTONE_TEST_PROGRAM";
@@ -46,11 +46,6 @@ fn run(program: &Path, case: &str, conf: &str, installs: bool) -> Output {
     let output = child.output().unwrap();
     assert!(output.status.success(), "{}", describe(&output));
     output
-}
-
-fn describe(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    format!("{}\n{}\n{}", output.status, text(&output.stdout), text(&output.stderr))
 }
 
 /// Not a test: what the process of a program does.

@@ -12,8 +12,8 @@ use super::Allocator;
 use crate::allocation::Allocation;
 use crate::backend::BackendState;
 use crate::error::AllocateError;
+use crate::observers::Observer;
 use crate::streams::StreamEnd;
-use crate::told::Who;
 
 impl Allocator {
     /// Makes a device stream known, and gives its key. The same stream always gives the same key
@@ -140,7 +140,8 @@ impl Allocator {
             BackendState::Heap(heap) => {
                 let put = heap.change(|heap| heap.allocate_at(pool, stream, bytes, place))??;
                 let recorder = &self.engine.recorder;
-                if let Some(granted) = put.filter(|_| self.engine.told.is(Who::Recorder)) {
+                if let Some(granted) = put.filter(|_| self.engine.observers.has(Observer::Recorder))
+                {
                     recorder.allocated(pool, stream, granted.address, bytes);
                 }
                 Ok(put)

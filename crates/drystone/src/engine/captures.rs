@@ -5,7 +5,7 @@ use drystone_driver::DriverError;
 
 use super::Engine;
 use crate::backend::BackendState;
-use crate::told::Who;
+use crate::observers::Observer;
 
 impl Engine {
     /// A capture whose requests a pool serves may begin from now on. No wait for the device is
@@ -19,7 +19,7 @@ impl Engine {
     /// Every capture whose requests the pool served is over, and its streams are there still. A
     /// fence on each tells the next capture that what was freed in this one is over.
     pub(crate) fn end_captures(&self, pool: PoolId) {
-        if self.told.is(Who::Recorder) {
+        if self.observers.has(Observer::Recorder) {
             self.recorder.captures_ended(pool);
         }
         let captured = self.executor.captures.end(pool);

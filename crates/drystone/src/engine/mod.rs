@@ -45,10 +45,10 @@ use crate::backend::{BackendState, heap};
 use crate::error::{AllocateError, PeerError, TrimError};
 use crate::executor::Executor;
 use crate::neighbours::Neighbours;
+use crate::observers::{Observer, Observers};
 use crate::record::Recorder;
 use crate::state_lock::StateLock;
 use crate::tag::{Tag, Tags};
-use crate::told::{Told, Who};
 
 /// Called when memory runs out, with the bytes asked for and no lock held. Returns whether it
 /// freed something, so that the request is worth another try.
@@ -65,7 +65,7 @@ pub(crate) struct Engine {
     /// A thread waits until the device is idle, for somebody who may give up before.
     is_awaited: AtomicBool,
     pub(crate) callbacks: Mutex<Vec<OutOfMemoryCallback>>,
-    pub(crate) told: Arc<Told>,
+    pub(crate) observers: Arc<Observers>,
     pub(crate) tags: Tags,
     pub(crate) recorder: Arc<Recorder>,
     imports: Imports,
@@ -80,7 +80,7 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(backend: BackendState, executor: Executor) -> Self {
-        let told = Arc::<Told>::default();
+        let observers = Arc::<Observers>::default();
         Self {
             backend,
             executor,
@@ -88,9 +88,9 @@ impl Engine {
             wait: Mutex::default(),
             is_awaited: AtomicBool::new(false),
             callbacks: Mutex::default(),
-            tags: Tags::new(Arc::clone(&told)),
-            recorder: Arc::new(Recorder::new(Arc::clone(&told))),
-            told,
+            tags: Tags::new(Arc::clone(&observers)),
+            recorder: Arc::new(Recorder::new(Arc::clone(&observers))),
+            observers,
             imports: Imports::default(),
             has_peers: AtomicBool::new(false),
             pause: Mutex::default(),
@@ -112,7 +112,7 @@ impl Engine {
             BackendState::Heap(heap) => {
                 let hit = heap.change(|heap| heap.allocate(pool, stream, bytes))??;
                 if let Some(granted) = hit
-                    && !self.told.is(Who::Recorder)
+                    && !self.observers.has(Observer::Recorder)
                     && !self.executor.streams.is_wanted(stream)
                 {
                     return Ok(granted);
@@ -143,7 +143,7 @@ impl Engine {
             Some(granted) => Ok(granted),
             None => self.allocate_slowly(pool, stream, bytes),
         };
-        if self.told.is(Who::Recorder) {
+        if self.observers.has(Observer::Recorder) {
             if self.executor.captures.is_any()
                 && let Ok(is_captured) = self.executor.is_captured(Some(pool), stream)
             {
@@ -161,7 +161,7 @@ impl Engine {
     /// Frees a live block.
     #[inline(never)]
     pub(crate) fn free(&self, address: u64) -> Result<(), FreeError> {
-        if self.told.is_anybody() {
+        if !self.observers.is_empty() {
             self.tell_of_free(address, None);
         }
         match &self.backend {
@@ -182,7 +182,7 @@ impl Engine {
     /// Frees a live block, given the size it was allocated with.
     #[inline(never)]
     pub(crate) fn free_sized(&self, address: u64, bytes: u64) -> Result<(), FreeError> {
-        if self.told.is_anybody() {
+        if !self.observers.is_empty() {
             self.tell_of_free(address, Some(bytes));
         }
         match &self.backend {
@@ -207,7 +207,7 @@ impl Engine {
         address: u64,
         stream: StreamId,
     ) -> Result<(), RecordStreamError> {
-        if let (BackendState::Heap(heap), false) = (&self.backend, self.told.is_anybody()) {
+        if let (BackendState::Heap(heap), false) = (&self.backend, !self.observers.is_empty()) {
             let freed = heap.change(|heap| {
                 heap.record_stream(address, stream)?;
                 Ok::<_, RecordStreamError>(heap.free(address)?)
@@ -224,10 +224,10 @@ impl Engine {
     /// Said before the block is taken back: from then on the address may be another's.
     #[cold]
     fn tell_of_free(&self, address: u64, bytes: Option<u64>) {
-        if self.told.is(Who::Recorder) {
+        if self.observers.has(Observer::Recorder) {
             self.recorder.freed(address, bytes);
         }
-        if self.told.is(Who::Tags)
+        if self.observers.has(Observer::Tags)
             && let Ok(block) = self.backend.read().block_at(address)
             && bytes.is_none_or(|bytes| bytes == block.requested_bytes)
         {
@@ -249,7 +249,7 @@ impl Engine {
         address: u64,
         stream: StreamId,
     ) -> Result<(), RecordStreamError> {
-        if self.told.is(Who::Recorder) {
+        if self.observers.has(Observer::Recorder) {
             self.recorder.used(address, stream);
         }
         self.backend.state().change(|state| state.record_stream(address, stream))?
@@ -334,7 +334,7 @@ impl Engine {
 
     /// Waits until the device is idle and gives back all unused memory. Returns the bytes.
     pub(crate) fn trim(&self) -> Result<u64, TrimError> {
-        if self.told.is(Who::Recorder) {
+        if self.observers.has(Observer::Recorder) {
             self.recorder.trimmed();
         }
         self.refuse_at_the_end().map_err(TrimError::before_anything)?;

@@ -25,7 +25,7 @@ impl Engine {
         stream: Stream,
         end: impl FnOnce() -> StreamEnd,
     ) -> Result<StreamId, DriverError> {
-        match self.executor.streams.met(stream) {
+        match self.executor.streams.remembered(stream) {
             Some(id) => Ok(id),
             None => self.asked_stream(stream, end),
         }

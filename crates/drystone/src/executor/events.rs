@@ -5,14 +5,14 @@
 //! `wait`, which wait for no work (a full queue makes `record` wait for room in it), so that an
 //! event is never reused under a caller's hands; who waits on the host says so (`begin_wait`). The
 //! heap's lock is never held with it. Which handle a stream has, `streams` says. What becomes of an
-//! event that stands for no fence any more is decided in `spare`.
+//! event that stands for no fence any more is decided in `event_pool`.
 
 use std::collections::VecDeque;
 
 use drystone_core::{Fence, StreamId};
 use drystone_driver::{Call, Driver, DriverError, ErrorCode, Event, Stream};
 
-use super::spare::SpareEvents;
+use super::event_pool::EventPool;
 
 /// How many fences are recorded at least between two looks at which have passed. Enough that a look
 /// costs a record next to nothing, few enough that what has passed is soon seen.
@@ -30,7 +30,7 @@ struct StreamEvents {
 pub(crate) struct Events {
     /// By the position of the stream's id.
     streams: Vec<Option<StreamEvents>>,
-    spare: SpareEvents,
+    pool: EventPool,
     /// Fences recorded since somebody last looked at which have passed.
     unlooked: usize,
 }
@@ -44,7 +44,7 @@ impl Events {
         }
         let of_stream = StreamEvents { id, recorded: VecDeque::new() };
         if let Some(old) = self.streams[id.index()].replace(of_stream) {
-            old.recorded.into_iter().for_each(|(_, event)| self.spare.put(driver, event));
+            old.recorded.into_iter().for_each(|(_, event)| self.pool.put(driver, event));
         }
     }
 
@@ -59,9 +59,9 @@ impl Events {
         let Some(events) = events.filter(|events| events.id == fence.stream) else {
             return Err(DriverError::new(Call::Record, ErrorCode::InvalidHandle));
         };
-        let event = self.spare.take(driver)?;
+        let event = self.pool.take(driver)?;
         if let Err(error) = driver.record(event, stream) {
-            self.spare.put(driver, event);
+            self.pool.put(driver, event);
             return Err(error);
         }
         let at = events.recorded.partition_point(|&(point, _)| point < fence.point);
@@ -92,7 +92,7 @@ impl Events {
                     break;
                 }
                 events.recorded.pop_front();
-                self.spare.put(driver, event);
+                self.pool.put(driver, event);
                 last = Some(point);
             }
             passed.extend(last.map(|point| Fence { stream: events.id, point }));
@@ -106,13 +106,13 @@ impl Events {
         let streams = self.streams.iter().flatten();
         let last = streams.filter_map(|events| events.recorded.back().map(|&(_, event)| event));
         let events: Vec<Event> = last.collect();
-        self.spare.begin_wait(&events);
+        self.pool.begin_wait(&events);
         events
     }
 
     /// The events of a wait are not used any more.
     pub(crate) fn end_wait(&mut self, driver: &dyn Driver, events: &[Event]) {
-        self.spare.end_wait(driver, events);
+        self.pool.end_wait(driver, events);
     }
 
     /// Whether some fence was not seen complete.
@@ -128,7 +128,7 @@ impl Events {
 
     /// Gives up every event, for teardown.
     pub(crate) fn drain(&mut self) -> Vec<Event> {
-        let mut all = self.spare.drain();
+        let mut all = self.pool.drain();
         for events in self.streams.iter_mut().flatten() {
             all.extend(events.recorded.drain(..).map(|(_, event)| event));
         }
@@ -138,7 +138,7 @@ impl Events {
 
 #[cfg(test)]
 mod tests {
-    use super::super::spare::SPARE_MAX;
+    use super::super::event_pool::POOLED_MAX;
     use super::*;
     use drystone_core::{Config, Heap, SegmentKind, StateMachine as _};
     use drystone_sim::{SimConfig, SimDevice};
@@ -151,7 +151,7 @@ mod tests {
         let id = heap.add_stream();
         let mut events = Events::default();
         events.add_stream(&device, id);
-        let last = SPARE_MAX as u64 + 2;
+        let last = POOLED_MAX as u64 + 2;
         for point in 1..=last {
             events.record(&device, Stream::DEFAULT, Fence { stream: id, point }).unwrap();
         }
@@ -160,12 +160,12 @@ mod tests {
         let [waited] = waits[0][..] else { panic!("one stream has events") };
         let passed = events.collect(&device);
         assert_eq!(passed, [Fence { stream: id, point: last }]);
-        assert_eq!(events.spare.counts(), [SPARE_MAX, 1, 2]);
+        assert_eq!(events.pool.counts(), [POOLED_MAX, 1, 2]);
         device.synchronize_event(waited).unwrap();
 
         events.end_wait(&device, &waits[0]);
-        assert_eq!(events.spare.counts(), [SPARE_MAX, 1, 1], "another still waits for it");
+        assert_eq!(events.pool.counts(), [POOLED_MAX, 1, 1], "another still waits for it");
         events.end_wait(&device, &waits[1]);
-        assert_eq!(events.spare.counts(), [SPARE_MAX, 0, 0]);
+        assert_eq!(events.pool.counts(), [POOLED_MAX, 0, 0]);
     }
 }

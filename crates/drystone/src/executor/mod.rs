@@ -6,18 +6,18 @@
 //! `captures`: those that are known without a question. What a capture forbids is not called while
 //! one is known of (I11): growing is always allowed, and events outside the capture may be asked by
 //! a thread that is relaxed; waiting for the device and giving memory back are not.
-//! `events` (over `spare`), `handles`, and `crate::streams`: the tables that join names of the heap
-//! and handles of the driver.
+//! `events` (over `event_pool`), `handles`, and `crate::streams`: the tables that join names of the
+//! heap and handles of the driver.
 //! `moving`: streams that are held while memory moves, and where it is written meanwhile.
 //! `observe`: who is told of what was done. `calling_out`: what that may not do meanwhile.
 
 mod calling_out;
 pub(crate) mod captures;
+mod event_pool;
 pub(crate) mod events;
 pub(crate) mod handles;
 pub(crate) mod moving;
 pub(crate) mod observe;
-mod spare;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

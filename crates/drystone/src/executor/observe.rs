@@ -12,7 +12,7 @@ use drystone_core::{SegmentKind, Step};
 use parking_lot::Mutex;
 
 use super::calling_out::CallingOut;
-use crate::contained::contained;
+use crate::catch_panic::catch_panic;
 
 /// A change of what a range of addresses is backed by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl Observer {
                 let change = MappingChange { ordinal, ..*change };
                 for callback in &callbacks {
                     // Unwinding, it would take along a plan that is half carried out.
-                    contained(|| callback(&change));
+                    catch_panic(|| callback(&change));
                 }
             }
         });

@@ -6,9 +6,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use drystone_core::{CrossStream, Prefer};
+use drystone_driver::sizes;
 
 use super::{Backend, Options};
-use crate::decimal;
 
 /// Environment variable that [`Options::from_env`] reads.
 pub const ENVIRONMENT: &str = "DRYSTONE_CONF";
@@ -75,7 +75,7 @@ const KEYS: [Key; 13] = [
         name: "limit",
         takes: "a size such as 20GiB, 1.5G or a number of bytes",
         set: |options, value| {
-            options.limit_bytes = Some(parse_bytes(value)?);
+            options.limit_bytes = Some(size(value)?);
             Some(())
         },
     },
@@ -83,7 +83,7 @@ const KEYS: [Key; 13] = [
         name: "limit_fraction",
         takes: "a number above 0 and at most 1",
         set: |options, value| {
-            let fraction = decimal::parse(value)?;
+            let fraction = sizes::parse_number(value)?;
             options.limit_fraction = Some(fraction).filter(|&f| f > 0.0 && f <= 1.0);
             options.limit_fraction.map(|_| ())
         },
@@ -130,7 +130,7 @@ const KEYS: [Key; 13] = [
         name: "granule",
         takes: "a power of two from 2MiB to 1GiB",
         set: |options, value| {
-            let bytes = parse_bytes(value)?;
+            let bytes = size(value)?;
             let is_valid = bytes.is_power_of_two() && (2 * MIB..=1024 * MIB).contains(&bytes);
             options.granule_bytes = bytes;
             is_valid.then_some(())
@@ -143,7 +143,7 @@ const KEYS: [Key; 13] = [
             options.release_threshold_bytes = match value {
                 "all" => u64::MAX,
                 "none" => 0,
-                _ => parse_bytes(value)?,
+                _ => size(value)?,
             };
             Some(())
         },
@@ -189,7 +189,7 @@ const KEYS: [Key; 13] = [
             options.host_floor_bytes = match value {
                 "auto" => None,
                 "off" => Some(0),
-                _ => Some(parse_bytes(value)?),
+                _ => Some(size(value)?),
             };
             Some(())
         },
@@ -212,29 +212,9 @@ fn valid_keys() -> String {
     KEYS.map(|key| format!("{} ({})", key.name, key.takes)).join(", ")
 }
 
-/// A size: a number, then nothing, `B`, or a binary unit (`K`, `KiB`, to `T`, `TiB`). Zero is no
-/// size. Parts of a byte are dropped.
-fn parse_bytes(text: &str) -> Option<u64> {
-    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match &text[number.len()..] {
-        "" | "B" => 0,
-        "K" | "KiB" => 10,
-        "M" | "MiB" => 20,
-        "G" | "GiB" => 30,
-        "T" | "TiB" => 40,
-        _ => return None,
-    };
-    if !number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
-        return None;
-    }
-    let bytes = match number.parse::<u64>() {
-        Ok(whole) => whole.checked_mul(1 << shift)?,
-        Err(_) => {
-            let bytes = decimal::parse(number)? * (1u64 << shift) as f64;
-            (bytes < u64::MAX as f64).then_some(bytes as u64)?
-        }
-    };
-    (bytes > 0).then_some(bytes)
+/// A size; zero is none.
+fn size(text: &str) -> Option<u64> {
+    sizes::parse_size(text).ok().filter(|&bytes| bytes > 0)
 }
 
 impl FromStr for Options {
@@ -305,7 +285,9 @@ mod tests {
         assert_eq!(options.granule_bytes, 4 << 20);
         assert_eq!(options.limit_on(100 << 30), 20 << 30);
         assert_eq!(options.limit_on(10 << 30), 5 << 30);
-        for (text, bytes) in [("1.5GiB", 3 << 29), ("24G", 24 << 30), ("2TiB", 2 << 40), ("7", 7)] {
+        for (text, bytes) in
+            [("1.5GiB", 3 << 29), ("24G", 24 << 30), ("2TB", 2_000_000_000_000), ("7", 7)]
+        {
             let options: Options = format!("limit:{text}").parse().unwrap();
             assert_eq!(options.limit_bytes, Some(bytes), "{text}");
         }

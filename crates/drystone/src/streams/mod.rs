@@ -10,11 +10,11 @@
 //! lock held: who retires it destroys it after that. That of any other, a *passing* one, is used by
 //! calls alone that bring it.
 //!
-//! `met`: what threads remember. `table`: the entries. `seen`: streams of a whole process.
+//! `thread_cache`: what threads remember. `table`: the entries. `seen`: streams of a whole process.
 
-mod met;
 pub mod seen;
 mod table;
+mod thread_cache;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -22,10 +22,10 @@ use drystone_core::StreamId;
 use drystone_driver::{Call, CaptureStatus, Driver, DriverError, ErrorCode, Stream, StreamUid};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
-use met::Time;
+use thread_cache::Time;
 
-pub use met::Served;
 pub(crate) use table::{Table, identity};
+pub use thread_cache::Served;
 
 /// Whether the end of a stream will be told ([`retire_stream`](crate::Allocator::retire_stream)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,14 +84,14 @@ impl Streams {
 
     /// The key of a stream whose end will be told, if the thread has met it.
     #[inline]
-    pub(crate) fn met(&self, stream: Stream) -> Option<StreamId> {
-        met::met(self.time.now(), stream.0)
+    pub(crate) fn remembered(&self, stream: Stream) -> Option<StreamId> {
+        thread_cache::find(self.time.now(), stream.0)
     }
 
     /// The key of a stream of which the driver has said who it is; or that is captured.
     pub(crate) fn known(&self, stream: Stream, uid: Option<StreamUid>) -> Option<StreamId> {
         match uid {
-            Some(uid) => met::met(self.time.now() + 1, uid.0),
+            Some(uid) => thread_cache::find(self.time.now() + 1, uid.0),
             None => Some(self.lock().find(stream, None)?.id),
         }
     }
@@ -105,10 +105,10 @@ impl Streams {
     ) {
         let (time, served) = (self.time.now(), Served { ordinal: self.ordinal, id });
         if let Some(uid) = uid {
-            met::remember(time + 1, 0, uid.0, served);
+            thread_cache::remember(time + 1, 0, uid.0, served);
         }
         if !table.is_passing(id) {
-            met::remember(time, 0, stream.0, served);
+            thread_cache::remember(time, 0, stream.0, served);
         }
     }
 
@@ -229,14 +229,14 @@ mod tests {
     fn what_a_thread_remembers_of_one_allocator_says_nothing_of_another() {
         let (one, id) = with_one(false);
         let other = Streams::new(0);
-        assert_eq!((one.met(HANDLE), other.met(HANDLE)), (Some(id), None));
+        assert_eq!((one.remembered(HANDLE), other.remembered(HANDLE)), (Some(id), None));
         assert_eq!(other.known(HANDLE, Some(StreamUid(12))), None);
     }
 
     #[test]
     fn b2_a_passing_stream_is_remembered_by_its_identity_alone() {
         let (streams, id) = with_one(true);
-        assert_eq!(streams.met(HANDLE), None);
+        assert_eq!(streams.remembered(HANDLE), None);
         assert_eq!(streams.known(HANDLE, Some(StreamUid(12))), Some(id));
         assert_eq!(streams.known(HANDLE, Some(StreamUid(13))), None);
     }
@@ -248,7 +248,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| streams.end(&mut streams.lock(), id)).join().unwrap()
         });
-        assert_eq!(streams.met(HANDLE), None);
+        assert_eq!(streams.remembered(HANDLE), None);
         assert_eq!(streams.known(HANDLE, Some(StreamUid(12))), None);
         assert_eq!(streams.known(HANDLE, None), None);
     }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use drystone_driver::Stream;
 use parking_lot::RwLock;
 
-use super::met::{self, Served, Time};
+use super::thread_cache::{self, Served, Time};
 
 /// The context that created streams are looked up with: they need none.
 pub const CREATED: u64 = 0;
@@ -43,9 +43,9 @@ pub fn is_seen(stream: Stream) -> bool {
 #[inline]
 pub fn served(context: u64, stream: Stream) -> Option<Served> {
     if stream == Stream::PER_THREAD {
-        return met::own(context);
+        return thread_cache::own(context);
     }
-    met::met_in(TIME.now(), context, stream.0).or_else(|| look_up(context, stream))
+    thread_cache::find_in(TIME.now(), context, stream.0).or_else(|| look_up(context, stream))
 }
 
 /// The same, to be remembered by the thread.
@@ -54,13 +54,13 @@ fn look_up(context: u64, stream: Stream) -> Option<Served> {
     let seen = SEEN.read();
     let (time, found) = (TIME.now(), *seen.get(&(context, stream.0))?);
     drop(seen);
-    found.inspect(|&served| met::remember(time, context, stream.0, served))
+    found.inspect(|&served| thread_cache::remember(time, context, stream.0, served))
 }
 
 /// An allocator serves a stream that was seen, or a default one, from now on.
 pub fn serve(context: u64, stream: Stream, served: Served) {
     if stream == Stream::PER_THREAD {
-        return met::remember_own(Some((context, served)));
+        return thread_cache::remember_own(Some((context, served)));
     }
     change(|seen| seen.insert((context, stream.0), Some(served)).flatten().is_some());
 }
@@ -68,7 +68,7 @@ pub fn serve(context: u64, stream: Stream, served: Served) {
 /// The key is no more: who serves the stream is found anew.
 pub fn forget(stream: Stream) {
     if stream == Stream::PER_THREAD {
-        met::remember_own(None);
+        thread_cache::remember_own(None);
     } else if is_seen(stream) {
         created(stream);
     }

@@ -2,10 +2,11 @@
 //! made to fail. The simulated one is in `sim`, the simulated driver library in `simcuda`; a real
 //! device, in `gpu`, answers the same questions with kernels that spin and with patterns.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use drystone::driver::{Call, CaptureMode, Driver, ErrorCode, Stream};
 use drystone_sim::FaultMode;
+use drystone_testkit::{Gpu, Graph};
 
 /// A device to test on, seen as the program around an allocator sees it. None of the methods
 /// counts as a driver call of the allocator.
@@ -76,4 +77,48 @@ pub trait FaultyDevice: TestDevice {
 
     /// How often a plan has struck since they were last removed.
     fn faults_fired(&self) -> u64;
+}
+
+/// What a program on CUDA makes for itself.
+#[derive(Default)]
+pub struct Made {
+    /// Streams that are alive. A handle that comes again is another stream.
+    pub streams: Mutex<Vec<Stream>>,
+    graphs: Mutex<Vec<Graph>>,
+}
+
+impl Made {
+    pub fn with(stream: Stream) -> Self {
+        Self { streams: Mutex::new(vec![stream]), ..Self::default() }
+    }
+
+    pub fn create_stream(&self, gpu: &Gpu) -> Stream {
+        let stream = gpu.create_stream().unwrap();
+        self.streams.lock().unwrap().push(stream);
+        stream
+    }
+
+    pub fn destroy_stream(&self, gpu: &Gpu, stream: Stream) {
+        self.streams.lock().unwrap().retain(|&one| one != stream);
+        gpu.destroy_stream(stream).unwrap();
+    }
+
+    pub fn destroy_streams(&self, gpu: &Gpu) {
+        for stream in std::mem::take(&mut *self.streams.lock().unwrap()) {
+            if stream != Stream::DEFAULT {
+                gpu.destroy_stream(stream).unwrap();
+            }
+        }
+    }
+
+    pub fn end_capture(&self, gpu: &Gpu, stream: Stream) -> bool {
+        let graph = gpu.end_capture(stream);
+        graph.map(|graph| self.graphs.lock().unwrap().push(graph)).is_ok()
+    }
+
+    pub fn end_graphs(&self, gpu: &Gpu) {
+        for graph in std::mem::take(&mut *self.graphs.lock().unwrap()) {
+            gpu.destroy_graph(graph).unwrap();
+        }
+    }
 }

@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use drystone::driver::{Call, CaptureMode, Driver, Stream};
 use drystone_cuda::{CudaDevice, CudaOptions, device_count};
-use drystone_testkit::{Gpu, Graph, Kernels, Mark};
+use drystone_testkit::{Gpu, Kernels, Mark};
 
 use crate::altered::{Alteration, Altered};
-use crate::device::TestDevice;
+use crate::device::{Made, TestDevice};
 use crate::setup::skip;
 use crate::simcuda;
 
@@ -84,9 +84,7 @@ struct CudaOnGpu {
     driver: Arc<dyn Driver>,
     calls: Arc<AtomicU64>,
     free_bytes: u64,
-    /// Streams that are alive. A handle that comes again is another stream, with other blocks.
-    streams: Mutex<Vec<Stream>>,
-    graphs: Mutex<Vec<Graph>>,
+    made: Made,
     cookies: Mutex<BTreeMap<u64, Cookie>>,
     patterns: AtomicU64,
     /// Last: the others need the device when they go.
@@ -112,8 +110,7 @@ impl CudaOnGpu {
             driver: Arc::new(Altered { inner, alteration }),
             calls,
             gpu,
-            streams: Mutex::new(vec![Stream::DEFAULT]),
-            graphs: Mutex::default(),
+            made: Made::with(Stream::DEFAULT),
             cookies: Mutex::default(),
             patterns: AtomicU64::new(1),
             _turn: turn,
@@ -122,7 +119,7 @@ impl CudaOnGpu {
 
     /// Whether what is queued on the stream runs.
     fn runs(&self, stream: Stream) -> bool {
-        let is_alive = self.streams.lock().unwrap().contains(&stream);
+        let is_alive = self.made.streams.lock().unwrap().contains(&stream);
         is_alive && !self.gpu.is_captured(stream).unwrap()
     }
 
@@ -141,17 +138,14 @@ impl TestDevice for CudaOnGpu {
     }
 
     fn create_stream(&self) -> Stream {
-        let stream = self.gpu.create_stream().unwrap();
-        self.streams.lock().unwrap().push(stream);
-        stream
+        self.made.create_stream(&self.gpu)
     }
 
     fn destroy_stream(&self, stream: Stream) {
-        self.streams.lock().unwrap().retain(|&one| one != stream);
         for cookie in self.cookies.lock().unwrap().values_mut() {
             cookie.streams.retain(|&one| one != stream);
         }
-        self.gpu.destroy_stream(stream).unwrap();
+        self.made.destroy_stream(&self.gpu, stream);
     }
 
     fn work(&self, stream: Stream, duration_us: u64) {
@@ -168,14 +162,11 @@ impl TestDevice for CudaOnGpu {
     }
 
     fn end_capture(&self, stream: Stream) -> bool {
-        let graph = self.gpu.end_capture(stream);
-        graph.map(|graph| self.graphs.lock().unwrap().push(graph)).is_ok()
+        self.made.end_capture(&self.gpu, stream)
     }
 
     fn end_graphs(&self) {
-        for graph in std::mem::take(&mut *self.graphs.lock().unwrap()) {
-            self.gpu.destroy_graph(graph).unwrap();
-        }
+        self.made.end_graphs(&self.gpu);
     }
 
     fn calls(&self) -> u64 {
@@ -217,11 +208,7 @@ impl TestDevice for CudaOnGpu {
 
     /// The program's own streams go first.
     fn emptiness(&self) -> Result<(), String> {
-        for stream in std::mem::take(&mut *self.streams.lock().unwrap()) {
-            if stream != Stream::DEFAULT {
-                self.gpu.destroy_stream(stream).unwrap();
-            }
-        }
+        self.made.destroy_streams(&self.gpu);
         self.gpu.synchronize().unwrap();
         self.verdict()?;
         let left = self.free_bytes.saturating_sub(self.gpu.free_bytes().unwrap());

@@ -11,9 +11,9 @@ use std::sync::{Arc, LazyLock, Mutex};
 use drystone::driver::{CaptureMode, Driver, ErrorCode, Stream};
 use drystone_cuda::{CudaDevice, CudaOptions};
 use drystone_sim::FaultMode;
-use drystone_testkit::{Gpu, Graph, SimCuda};
+use drystone_testkit::{Gpu, SimCuda};
 
-use crate::device::{Fault, FaultyDevice, TestDevice};
+use crate::device::{Fault, FaultyDevice, Made, TestDevice};
 
 /// As many as the library can have.
 const DEVICES: u32 = 64;
@@ -53,9 +53,7 @@ pub struct CudaOnSim {
     pub ordinal: u32,
     pub gpu: Gpu,
     driver: Arc<CudaDevice>,
-    /// Streams that are alive.
-    streams: Mutex<Vec<Stream>>,
-    graphs: Mutex<Vec<Graph>>,
+    made: Made,
 }
 
 pub fn prompt_device() -> Arc<dyn TestDevice> {
@@ -82,14 +80,12 @@ pub fn device_with(conf: &str) -> Arc<CudaOnSim> {
     assert!(ordinal < DEVICES, "more than {DEVICES} devices at one time");
     library.reset_device(ordinal, &format!("{WATCHED},{conf}")).unwrap();
     let driver = Arc::new(CudaDevice::open(ordinal, &CudaOptions::default()).unwrap());
-    let (streams, graphs) = Default::default();
     Arc::new(CudaOnSim {
         library,
         ordinal,
         gpu: Gpu::open(ordinal).unwrap(),
         driver,
-        streams,
-        graphs,
+        made: Made::default(),
     })
 }
 
@@ -110,14 +106,11 @@ impl TestDevice for CudaOnSim {
     }
 
     fn create_stream(&self) -> Stream {
-        let stream = self.gpu.create_stream().unwrap();
-        self.streams.lock().unwrap().push(stream);
-        stream
+        self.made.create_stream(&self.gpu)
     }
 
     fn destroy_stream(&self, stream: Stream) {
-        self.streams.lock().unwrap().retain(|&one| one != stream);
-        self.gpu.destroy_stream(stream).unwrap();
+        self.made.destroy_stream(&self.gpu, stream);
     }
 
     fn work(&self, stream: Stream, duration_us: u64) {
@@ -133,14 +126,11 @@ impl TestDevice for CudaOnSim {
     }
 
     fn end_capture(&self, stream: Stream) -> bool {
-        let graph = self.gpu.end_capture(stream);
-        graph.map(|graph| self.graphs.lock().unwrap().push(graph)).is_ok()
+        self.made.end_capture(&self.gpu, stream)
     }
 
     fn end_graphs(&self) {
-        for graph in std::mem::take(&mut *self.graphs.lock().unwrap()) {
-            self.gpu.destroy_graph(graph).unwrap();
-        }
+        self.made.end_graphs(&self.gpu);
     }
 
     fn calls(&self) -> u64 {
@@ -171,9 +161,7 @@ impl TestDevice for CudaOnSim {
 
     /// The program's own streams go first.
     fn emptiness(&self) -> Result<(), String> {
-        for stream in std::mem::take(&mut *self.streams.lock().unwrap()) {
-            self.gpu.destroy_stream(stream).unwrap();
-        }
+        self.made.destroy_streams(&self.gpu);
         // The device keeps a stream for copies, once it was found out whether it can move memory.
         let left = self.library.live_objects(self.ordinal).replace("1 streams\n", "");
         let bytes = self.library.physical_bytes(self.ordinal);

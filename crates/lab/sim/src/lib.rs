@@ -57,7 +57,6 @@ mod program;
 mod rng;
 mod running;
 mod shared_file;
-mod sizes;
 mod state;
 mod stream;
 mod violation;
@@ -77,7 +76,6 @@ pub use profile::Profile;
 pub use program::{Extent, ExtentKind};
 pub use rng::Rng;
 pub use shared_file::{FileIdentity, SharedFile};
-pub use sizes::parse_bytes;
 pub use stream::Context;
 pub use violation::Violation;
 

@@ -205,7 +205,7 @@ fn nanoseconds(key: &str, value: &str) -> Result<u64, String> {
 
 /// `80GiB`, `512MiB`, `1.5G` or bytes; at least 2 MiB and at most 64 TiB.
 fn bytes(key: &str, value: &str) -> Result<u64, String> {
-    let bytes = drystone_sim::parse_bytes(value).ok();
+    let bytes = drystone_driver::sizes::parse_size(value).ok();
     bytes
         .filter(|bytes| (2 << 20..=64 << 40).contains(bytes))
         .ok_or_else(|| format!("{key} is a size from 2MiB to 64TiB, such as 80GiB, not {value:?}"))

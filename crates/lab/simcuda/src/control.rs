@@ -62,19 +62,35 @@ fn with_report(name: &str, arguments: &dyn Fn() -> String, body: impl FnOnce() -
     status
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn simcuda_configure(conf: Text) -> i32 {
-    done(|| {
+/// A kernel's time that stands for what the settings give one.
+const AS_CONFIGURED: u64 = u64::MAX;
+
+/// Exports control functions, by what their bodies are: a deed (`does`), one that may be refused
+/// (`tries`), or a figure (`counts`).
+macro_rules! controls {
+    (@does $body:block) => { done(|| { $body; Ok(()) }) };
+    (@tries $body:block) => { done(|| $body) };
+    (@counts $body:block) => { number(|| Ok($body)) };
+    (@of does) => { i32 };
+    (@of tries) => { i32 };
+    (@of counts) => { u64 };
+    ($(fn $name:ident($($value:ident: $type:ty),*) $kind:ident $body:block)*) => {$(
+        #[unsafe(no_mangle)]
+        extern "C" fn $name($($value: $type),*) -> controls!(@of $kind) {
+            controls!(@$kind $body)
+        }
+    )*};
+}
+
+controls! {
+    fn simcuda_configure(conf: Text) tries {
         process::configure(&conf.get()?).map_err(|error| {
             eprintln!("simcuda: simcuda_configure: {error}");
             INVALID_VALUE
         })
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn simcuda_reset_device(ordinal: i32, conf: Text) -> i32 {
-    done(|| {
+    fn simcuda_reset_device(ordinal: i32, conf: Text) does {
         let mut config = process::config().clone();
         if let Ok(text) = conf.get() {
             config = config.with(&text).map_err(|error| {
@@ -84,38 +100,82 @@ extern "C" fn simcuda_reset_device(ordinal: i32, conf: Text) -> i32 {
         }
         let ordinal = usize::try_from(ordinal).map_err(|_| INVALID_DEVICE)?;
         start_device_anew(ordinal, &config)?;
-        stats::forget(ordinal);
-        Ok(())
-    })
-}
+        stats::forget(ordinal)
+    }
 
-/// A kernel's time that stands for what the settings give one.
-const AS_CONFIGURED: u64 = u64::MAX;
-
-#[unsafe(no_mangle)]
-extern "C" fn simcuda_launch(ordinal: i32, stream: Raw, ns: u64) -> i32 {
-    done(|| {
+    fn simcuda_launch(ordinal: i32, stream: Raw, ns: u64) does {
         let device = device_at(ordinal)?;
         let stream = stream_of(&device, stream)?;
         let ns = if ns == AS_CONFIGURED { device.config.kernel_ns } else { ns };
         let queue = queue::Queue { device, stream };
         queue.push(ns, || Node::Kernel)?;
         queue.device.kernels.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Ok(())
-    })
-}
+    }
 
-#[unsafe(no_mangle)]
-extern "C" fn simcuda_advance_ns(ordinal: i32, ns: u64) -> i32 {
-    done(|| {
-        device_at(ordinal)?.sim.advance_by(ns);
-        Ok(())
-    })
-}
+    fn simcuda_advance_ns(ordinal: i32, ns: u64) does { device_at(ordinal)?.sim.advance_by(ns) }
 
-#[unsafe(no_mangle)]
-extern "C" fn simcuda_now_ns(ordinal: i32) -> u64 {
-    number(|| Ok(device_at(ordinal)?.sim.now_ns()))
+    fn simcuda_now_ns(ordinal: i32) counts { device_at(ordinal)?.sim.now_ns() }
+
+    fn simcuda_violation_count(ordinal: i32) counts { device_at(ordinal)?.sim.violation_count() }
+
+    fn simcuda_violations(ordinal: i32, out: Out<u8>, room: u64) counts {
+        let all = device_at(ordinal)?.sim.violations();
+        let lines: Vec<String> = all.iter().map(ToString::to_string).collect();
+        text(out, room, &lines.join("\n"))?
+    }
+
+    fn simcuda_calls(ordinal: i32) counts { device_at(ordinal)?.sim.calls() }
+
+    fn simcuda_physical_bytes(ordinal: i32) counts { device_at(ordinal)?.sim.physical_bytes() }
+
+    fn simcuda_peak_physical_bytes(ordinal: i32) counts {
+        device_at(ordinal)?.sim.peak_physical_bytes()
+    }
+
+    fn simcuda_read_files(ordinal: i32, bytes: u64) does {
+        device_at(ordinal)?.sim.read_files(bytes)
+    }
+
+    fn simcuda_host_programs(ordinal: i32, bytes: u64) does {
+        device_at(ordinal)?.sim.set_host_programs(bytes)
+    }
+
+    fn simcuda_lowest_host_bytes(ordinal: i32) counts {
+        device_at(ordinal)?.sim.host_free_and_lowest_bytes().map_or(0, |host| host.1)
+    }
+
+    fn simcuda_live_objects(ordinal: i32, out: Out<u8>, room: u64) counts {
+        text(out, room, &live_objects(&*device_at(ordinal)?))?
+    }
+
+    fn simcuda_fail(ordinal: i32, name: Text, nth: u64, is_for_ever: i32, error: i32) tries {
+        let (ordinal, name) = (usize::try_from(ordinal).map_err(|_| INVALID_DEVICE)?, name.get()?);
+        fault::install(ordinal, &name, nth, is_for_ever != 0, Status(error))
+    }
+
+    fn simcuda_clear_faults(ordinal: i32) tries {
+        fault::clear(usize::try_from(ordinal).map_err(|_| INVALID_DEVICE)?)
+    }
+
+    fn simcuda_faults_fired(ordinal: i32) counts {
+        usize::try_from(ordinal).map_or(0, fault::fired)
+    }
+
+    fn simcuda_lose_context(ordinal: i32) does { device_at(ordinal)?.sim.lose_context() }
+
+    fn simcuda_begin_exit(ordinal: i32) does { device_at(ordinal)?.sim.begin_exit() }
+
+    fn simcuda_count(name: Text) does { stats::count(&name.get()?) }
+
+    fn simcuda_workspace(address: u64) does { stats::workspace(address) }
+
+    fn simcuda_convolution(likely: u64, most: u64) does { stats::convolution(likely, most) }
+
+    fn simcuda_engine(bytes: u64) does { stats::engine(bytes) }
+
+    fn simcuda_engine_bytes() counts { device_at(0)?.config.engine_bytes }
+
+    fn simcuda_stats_json(out: Out<u8>, room: u64) counts { text(out, room, &stats::json())? }
 }
 
 #[unsafe(no_mangle)]
@@ -147,61 +207,6 @@ extern "C" fn simcuda_check_free(ordinal: i32, address: u64) -> i32 {
     })
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn simcuda_violation_count(ordinal: i32) -> u64 {
-    number(|| Ok(device_at(ordinal)?.sim.violation_count()))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn simcuda_violations(ordinal: i32, out: Out<u8>, room: u64) -> u64 {
-    number(|| {
-        let all = device_at(ordinal)?.sim.violations();
-        let lines: Vec<String> = all.iter().map(ToString::to_string).collect();
-        text(out, room, &lines.join("\n"))
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn simcuda_calls(ordinal: i32) -> u64 {
-    number(|| Ok(device_at(ordinal)?.sim.calls()))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn simcuda_physical_bytes(ordinal: i32) -> u64 {
-    number(|| Ok(device_at(ordinal)?.sim.physical_bytes()))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn simcuda_peak_physical_bytes(ordinal: i32) -> u64 {
-    number(|| Ok(device_at(ordinal)?.sim.peak_physical_bytes()))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn simcuda_read_files(ordinal: i32, bytes: u64) -> i32 {
-    done(|| {
-        device_at(ordinal)?.sim.read_files(bytes);
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn simcuda_host_programs(ordinal: i32, bytes: u64) -> i32 {
-    done(|| {
-        device_at(ordinal)?.sim.set_host_programs(bytes);
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn simcuda_lowest_host_bytes(ordinal: i32) -> u64 {
-    number(|| Ok(device_at(ordinal)?.sim.host_free_and_lowest_bytes().map_or(0, |host| host.1)))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn simcuda_live_objects(ordinal: i32, out: Out<u8>, room: u64) -> u64 {
-    number(|| text(out, room, &live_objects(&*device_at(ordinal)?)))
-}
-
 /// What is still alive, a line for each kind. The default pool always is.
 fn live_objects(device: &Device) -> String {
     let live = device.sim.live_objects();
@@ -222,86 +227,4 @@ fn live_objects(device: &Device) -> String {
     ];
     let alive = kinds.into_iter().filter(|kind| kind.1 > 0);
     alive.map(|(kind, count)| format!("{count} {kind}\n")).collect()
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn simcuda_fail(
-    ordinal: i32,
-    name: Text,
-    nth: u64,
-    is_for_ever: i32,
-    error: i32,
-) -> i32 {
-    done(|| {
-        let (ordinal, name) = (usize::try_from(ordinal).map_err(|_| INVALID_DEVICE)?, name.get()?);
-        fault::install(ordinal, &name, nth, is_for_ever != 0, Status(error))
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn simcuda_clear_faults(ordinal: i32) -> i32 {
-    done(|| fault::clear(usize::try_from(ordinal).map_err(|_| INVALID_DEVICE)?))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn simcuda_faults_fired(ordinal: i32) -> u64 {
-    number(|| Ok(usize::try_from(ordinal).map_or(0, fault::fired)))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn simcuda_lose_context(ordinal: i32) -> i32 {
-    done(|| {
-        device_at(ordinal)?.sim.lose_context();
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn simcuda_begin_exit(ordinal: i32) -> i32 {
-    done(|| {
-        device_at(ordinal)?.sim.begin_exit();
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn simcuda_count(name: Text) -> i32 {
-    done(|| {
-        stats::count(&name.get()?);
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn simcuda_workspace(address: u64) -> i32 {
-    done(|| {
-        stats::workspace(address);
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn simcuda_convolution(likely: u64, most: u64) -> i32 {
-    done(|| {
-        stats::convolution(likely, most);
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn simcuda_engine(bytes: u64) -> i32 {
-    done(|| {
-        stats::engine(bytes);
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn simcuda_engine_bytes() -> u64 {
-    number(|| Ok(device_at(0)?.config.engine_bytes))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn simcuda_stats_json(out: Out<u8>, room: u64) -> u64 {
-    number(|| text(out, room, &stats::json()))
 }

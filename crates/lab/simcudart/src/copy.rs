@@ -10,6 +10,7 @@ use crate::context::{check_device, in_context, primary};
 use crate::driver::{self, Address, Copy2d, Handle, Status, Stream};
 use crate::error;
 use crate::forward::{forward, per_thread};
+use crate::last_error::record;
 
 /// `cudaMemcpyKind`: which side is the host and which the device.
 #[repr(transparent)]
@@ -68,15 +69,20 @@ pub unsafe extern "C" fn cudaMemcpyAsync(
     checked(direction, || unsafe { driver::cuMemcpyAsync(to, from, size, stream) })
 }
 
-/// The primary contexts of two devices.
-fn contexts(to: c_int, from: c_int) -> Result<(Handle, Handle), Status> {
-    for device in [to, from] {
-        match check_device(device) {
-            error::SUCCESS => {}
-            status => return Err(status),
+/// Copies between the primary contexts of two devices.
+fn between(to: c_int, from: c_int, copy: impl FnOnce(Handle, Handle) -> Status) -> Status {
+    in_context(|| {
+        for device in [to, from] {
+            match check_device(device) {
+                error::SUCCESS => {}
+                status => return status,
+            }
         }
-    }
-    Ok((primary(to)?, primary(from)?))
+        match (primary(to), primary(from)) {
+            (Ok(there), Ok(here)) => copy(there, here),
+            (Err(status), _) | (_, Err(status)) => status,
+        }
+    })
 }
 
 /// Copies between devices, and waits for it.
@@ -88,12 +94,9 @@ pub unsafe extern "C" fn cudaMemcpyPeer(
     from_device: c_int,
     size: usize,
 ) -> Status {
-    in_context(|| match contexts(to_device, from_device) {
-        Ok((there, here)) => {
-            // SAFETY: the caller's addresses are good for as many bytes; the contexts are alive.
-            unsafe { driver::cuMemcpyPeer(to, there, from, here, size) }
-        }
-        Err(status) => status,
+    between(to_device, from_device, |there, here| {
+        // SAFETY: the caller's addresses are good for as many bytes; the contexts are alive.
+        unsafe { driver::cuMemcpyPeer(to, there, from, here, size) }
     })
 }
 
@@ -107,22 +110,24 @@ pub unsafe extern "C" fn cudaMemcpyPeerAsync(
     size: usize,
     stream: Stream,
 ) -> Status {
-    in_context(|| match contexts(to_device, from_device) {
-        Ok((there, here)) => {
-            // SAFETY: the caller's addresses are good for as many bytes; the contexts are alive.
-            unsafe { driver::cuMemcpyPeerAsync(to, there, from, here, size, stream) }
-        }
-        Err(status) => status,
+    between(to_device, from_device, |there, here| {
+        // SAFETY: the caller's addresses are good for as many bytes; the contexts are alive.
+        unsafe { driver::cuMemcpyPeerAsync(to, there, from, here, size, stream) }
     })
 }
 
+/// Copies rows, by the call that is given what the driver is to know.
 fn rows(
     (to, to_pitch): (Address, usize),
     (from, from_pitch): (Address, usize),
     (width, height): (usize, usize),
-    (from_kind, to_kind): (c_uint, c_uint),
-) -> Copy2d {
-    Copy2d {
+    direction: Direction,
+    call: impl FnOnce(&Copy2d) -> Status,
+) -> Status {
+    let Some((from_kind, to_kind)) = direction.sides() else {
+        return record(error::INVALID_MEMCPY_DIRECTION);
+    };
+    let copy = Copy2d {
         source_x: 0,
         source_y: 0,
         source_kind: from_kind,
@@ -139,7 +144,8 @@ fn rows(
         target_pitch: to_pitch,
         width,
         height,
-    }
+    };
+    in_context(|| call(&copy))
 }
 
 /// Copies rows, and waits for it.
@@ -153,13 +159,9 @@ pub unsafe extern "C" fn cudaMemcpy2D(
     height: usize,
     direction: Direction,
 ) -> Status {
-    in_context(|| {
-        let Some(sides) = direction.sides() else {
-            return error::INVALID_MEMCPY_DIRECTION;
-        };
-        let copy = rows((to, to_pitch), (from, from_pitch), (width, height), sides);
+    rows((to, to_pitch), (from, from_pitch), (width, height), direction, |copy| {
         // SAFETY: the caller's addresses are good for the rows.
-        unsafe { driver::cuMemcpy2D_v2(&raw const copy) }
+        unsafe { driver::cuMemcpy2D_v2(copy) }
     })
 }
 
@@ -175,13 +177,9 @@ pub unsafe extern "C" fn cudaMemcpy2DAsync(
     direction: Direction,
     stream: Stream,
 ) -> Status {
-    in_context(|| {
-        let Some(sides) = direction.sides() else {
-            return error::INVALID_MEMCPY_DIRECTION;
-        };
-        let copy = rows((to, to_pitch), (from, from_pitch), (width, height), sides);
+    rows((to, to_pitch), (from, from_pitch), (width, height), direction, |copy| {
         // SAFETY: the caller's addresses are good for the rows.
-        unsafe { driver::cuMemcpy2DAsync_v2(&raw const copy, stream) }
+        unsafe { driver::cuMemcpy2DAsync_v2(copy, stream) }
     })
 }
 

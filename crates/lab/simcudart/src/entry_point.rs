@@ -35,32 +35,6 @@ pub unsafe extern "C" fn cudaGetDriverEntryPointByVersion(
     record(if outcome == 0 { status } else { error::SYMBOL_NOT_FOUND })
 }
 
-/// The same as of `libcudart.so.12`'s own version.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGetDriverEntryPoint_v12(
-    name: *const c_char,
-    function: *mut *mut c_void,
-    flags: c_ulonglong,
-    found: *mut c_int,
-) -> Status {
-    let version = RUNTIME_12.unsigned_abs();
-    // SAFETY: the contract is the same.
-    unsafe { cudaGetDriverEntryPointByVersion(name, function, version, flags, found) }
-}
-
-/// The same as of `libcudart.so.13`'s own version.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGetDriverEntryPoint_v13(
-    name: *const c_char,
-    function: *mut *mut c_void,
-    flags: c_ulonglong,
-    found: *mut c_int,
-) -> Status {
-    let version = RUNTIME_13.unsigned_abs();
-    // SAFETY: the contract is the same.
-    unsafe { cudaGetDriverEntryPointByVersion(name, function, version, flags, found) }
-}
-
 /// Functions whose null stream is the thread's own.
 const PER_THREAD_DEFAULT_STREAM: c_ulonglong = 2;
 
@@ -79,28 +53,25 @@ pub unsafe extern "C" fn cudaGetDriverEntryPointByVersion_ptsz(
     unsafe { cudaGetDriverEntryPointByVersion(name, function, version, flags, found) }
 }
 
-/// The variant of `libcudart.so.12` for programs with a default stream for each thread.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGetDriverEntryPoint_v12_ptsz(
-    name: *const c_char,
-    function: *mut *mut c_void,
-    flags: c_ulonglong,
-    found: *mut c_int,
-) -> Status {
-    let version = RUNTIME_12.unsigned_abs();
-    // SAFETY: the contract is the same.
-    unsafe { cudaGetDriverEntryPointByVersion_ptsz(name, function, version, flags, found) }
+/// The function as of a `libcudart`'s own version.
+macro_rules! as_of {
+    ($($name:ident => $by_version:ident as of $version:ident;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            name: *const c_char,
+            function: *mut *mut c_void,
+            flags: c_ulonglong,
+            found: *mut c_int,
+        ) -> Status {
+            // SAFETY: the contract is the same.
+            unsafe { $by_version(name, function, $version.unsigned_abs(), flags, found) }
+        }
+    )*};
 }
 
-/// The variant of `libcudart.so.13` for programs with a default stream for each thread.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGetDriverEntryPoint_v13_ptsz(
-    name: *const c_char,
-    function: *mut *mut c_void,
-    flags: c_ulonglong,
-    found: *mut c_int,
-) -> Status {
-    let version = RUNTIME_13.unsigned_abs();
-    // SAFETY: the contract is the same.
-    unsafe { cudaGetDriverEntryPointByVersion_ptsz(name, function, version, flags, found) }
+as_of! {
+    cudaGetDriverEntryPoint_v12 => cudaGetDriverEntryPointByVersion as of RUNTIME_12;
+    cudaGetDriverEntryPoint_v13 => cudaGetDriverEntryPointByVersion as of RUNTIME_13;
+    cudaGetDriverEntryPoint_v12_ptsz => cudaGetDriverEntryPointByVersion_ptsz as of RUNTIME_12;
+    cudaGetDriverEntryPoint_v13_ptsz => cudaGetDriverEntryPointByVersion_ptsz as of RUNTIME_13;
 }

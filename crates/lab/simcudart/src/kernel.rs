@@ -194,32 +194,30 @@ fn launch(counted: &std::ffi::CStr, kernel: *const c_void, with: Configuration) 
     })
 }
 
-/// Launches a kernel.
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaLaunchKernel(
-    kernel: *const c_void,
-    grid: Dimensions,
-    block: Dimensions,
-    _arguments: *mut *mut c_void,
-    shared_bytes: usize,
-    stream: Stream,
-) -> Status {
-    let with = Configuration { grid, block, shared_bytes, stream };
-    launch(c"cudaLaunchKernel", kernel, with)
+macro_rules! launches {
+    ($($(#[$doc:meta])* $name:ident counted as $counted:literal;)*) => {$(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(
+            kernel: *const c_void,
+            grid: Dimensions,
+            block: Dimensions,
+            _arguments: *mut *mut c_void,
+            shared_bytes: usize,
+            stream: Stream,
+        ) -> Status {
+            launch($counted, kernel, Configuration { grid, block, shared_bytes, stream })
+        }
+    )*};
 }
 
-/// Launches a kernel whose blocks wait for each other.
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaLaunchCooperativeKernel(
-    kernel: *const c_void,
-    grid: Dimensions,
-    block: Dimensions,
-    _arguments: *mut *mut c_void,
-    shared_bytes: usize,
-    stream: Stream,
-) -> Status {
-    let with = Configuration { grid, block, shared_bytes, stream };
-    launch(c"cudaLaunchCooperativeKernel", kernel, with)
+launches! {
+    /// Launches a kernel.
+    cudaLaunchKernel counted as c"cudaLaunchKernel";
+    /// Launches a kernel whose blocks wait for each other.
+    cudaLaunchCooperativeKernel counted as c"cudaLaunchCooperativeKernel";
+    /// Launches a kernel by its handle.
+    __cudaLaunchKernel counted as c"cudaLaunchKernel";
 }
 
 /// What `cudaLaunchKernelExC` is told besides the kernel.
@@ -263,19 +261,6 @@ pub unsafe extern "C" fn cudaLaunchKernelExC_ptsz(
     stated.stream = stated.stream.per_thread();
     // SAFETY: the pointer is to a local; the rest of the contract is the same.
     unsafe { cudaLaunchKernelExC(&raw const stated, kernel, arguments) }
-}
-
-/// Launches a kernel by its handle.
-#[unsafe(no_mangle)]
-pub extern "C" fn __cudaLaunchKernel(
-    kernel: *const c_void,
-    grid: Dimensions,
-    block: Dimensions,
-    arguments: *mut *mut c_void,
-    shared_bytes: usize,
-    stream: Stream,
-) -> Status {
-    cudaLaunchKernel(kernel, grid, block, arguments, shared_bytes, stream)
 }
 
 macro_rules! launch_per_thread {

@@ -125,12 +125,12 @@ trait Device {
 }
 
 /// A device of the driver. What it does not tell is zero.
-struct Told {
+struct DriverDevice {
     ordinal: c_int,
     described: &'static Described,
 }
 
-impl Device for Told {
+impl Device for DriverDevice {
     fn name(&self) -> [u8; 256] {
         self.described.name
     }
@@ -161,7 +161,7 @@ unsafe fn tell(to: *mut u8, device: c_int, record: Record) -> Status {
             return status;
         }
         let Some(described) = described::find(device) else { return error::INVALID_DEVICE };
-        let bytes = record.lay_out(&Told { ordinal: device, described });
+        let bytes = record.lay_out(&DriverDevice { ordinal: device, described });
         // SAFETY: the caller passes room for the record of the version it was built against.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         error::SUCCESS

@@ -14,6 +14,8 @@ use crate::error;
 use crate::forward::per_thread;
 use crate::last_error::record;
 
+const UNIFIED: Direction = Direction::UNIFIED;
+
 struct Variable {
     size: usize,
     /// Where it lies, zero before it was asked for.
@@ -83,32 +85,31 @@ fn find(symbol: *const c_void) -> Option<(Address, usize)> {
     Some((std::ptr::with_exposed_provenance_mut(variable.address), variable.size))
 }
 
-/// Tells where a variable lies.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGetSymbolAddress(to: *mut Address, symbol: *const c_void) -> Status {
+/// Writes what a variable has where the caller wants it.
+unsafe fn tell<T>(to: *mut T, symbol: *const c_void, what: fn((Address, usize)) -> T) -> Status {
     in_context(|| match find(symbol) {
         _ if to.is_null() => error::INVALID_VALUE,
         None => error::INVALID_SYMBOL,
-        Some((address, _)) => {
-            // SAFETY: the caller passes room for an address.
-            unsafe { to.write(address) };
+        Some(variable) => {
+            // SAFETY: the caller passes room for it.
+            unsafe { to.write(what(variable)) };
             error::SUCCESS
         }
     })
 }
 
+/// Tells where a variable lies.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGetSymbolAddress(to: *mut Address, symbol: *const c_void) -> Status {
+    // SAFETY: the contract is the same.
+    unsafe { tell(to, symbol, |(address, _)| address) }
+}
+
 /// Tells how large a variable is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudaGetSymbolSize(to: *mut usize, symbol: *const c_void) -> Status {
-    in_context(|| match find(symbol) {
-        _ if to.is_null() => error::INVALID_VALUE,
-        None => error::INVALID_SYMBOL,
-        Some((_, size)) => {
-            // SAFETY: the caller passes room for a size.
-            unsafe { to.write(size) };
-            error::SUCCESS
-        }
-    })
+    // SAFETY: the contract is the same.
+    unsafe { tell(to, symbol, |(_, size)| size) }
 }
 
 /// Where a copy of so many bytes begins in a variable, if they lie in it.
@@ -120,6 +121,14 @@ fn part(symbol: *const c_void, size: usize, offset: usize) -> Result<Address, St
     Ok(address.wrapping_byte_add(offset))
 }
 
+/// Copies into or out of a part of a variable.
+fn with_part(
+    (symbol, size, offset): (*const c_void, usize, usize),
+    copy: impl FnOnce(Address) -> Status,
+) -> Status {
+    part(symbol, size, offset).map_or_else(record, copy)
+}
+
 /// Copies into a variable, and waits for it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudaMemcpyToSymbol(
@@ -129,11 +138,8 @@ pub unsafe extern "C" fn cudaMemcpyToSymbol(
     offset: usize,
     _direction: Direction,
 ) -> Status {
-    match part(symbol, size, offset) {
-        // SAFETY: the variable has room; the caller's address is good for as many bytes.
-        Ok(to) => unsafe { cudaMemcpy(to, from, size, Direction::UNIFIED) },
-        Err(status) => record(status),
-    }
+    // SAFETY: the variable has room; the caller's address is good for as many bytes.
+    with_part((symbol, size, offset), |to| unsafe { cudaMemcpy(to, from, size, UNIFIED) })
 }
 
 /// Copies into a variable in stream order.
@@ -146,11 +152,10 @@ pub unsafe extern "C" fn cudaMemcpyToSymbolAsync(
     _direction: Direction,
     stream: Stream,
 ) -> Status {
-    match part(symbol, size, offset) {
+    with_part((symbol, size, offset), |to| {
         // SAFETY: the variable has room; the caller's address is good for as many bytes.
-        Ok(to) => unsafe { cudaMemcpyAsync(to, from, size, Direction::UNIFIED, stream) },
-        Err(status) => record(status),
-    }
+        unsafe { cudaMemcpyAsync(to, from, size, UNIFIED, stream) }
+    })
 }
 
 /// Copies out of a variable, and waits for it.
@@ -162,11 +167,8 @@ pub unsafe extern "C" fn cudaMemcpyFromSymbol(
     offset: usize,
     _direction: Direction,
 ) -> Status {
-    match part(symbol, size, offset) {
-        // SAFETY: the variable is as large; the caller's address is good for as many bytes.
-        Ok(from) => unsafe { cudaMemcpy(to, from, size, Direction::UNIFIED) },
-        Err(status) => record(status),
-    }
+    // SAFETY: the variable is as large; the caller's address is good for as many bytes.
+    with_part((symbol, size, offset), |from| unsafe { cudaMemcpy(to, from, size, UNIFIED) })
 }
 
 /// Copies out of a variable in stream order.
@@ -179,11 +181,10 @@ pub unsafe extern "C" fn cudaMemcpyFromSymbolAsync(
     _direction: Direction,
     stream: Stream,
 ) -> Status {
-    match part(symbol, size, offset) {
+    with_part((symbol, size, offset), |from| {
         // SAFETY: the variable is as large; the caller's address is good for as many bytes.
-        Ok(from) => unsafe { cudaMemcpyAsync(to, from, size, Direction::UNIFIED, stream) },
-        Err(status) => record(status),
-    }
+        unsafe { cudaMemcpyAsync(to, from, size, UNIFIED, stream) }
+    })
 }
 
 per_thread! {

@@ -10,6 +10,6 @@ mod process;
 mod simcuda;
 
 pub use gpu::{Failed, Gpu, Graph, Kernels, Mark};
-pub use library::{compile_c, entries, output_of};
+pub use library::{compile_c, describe, is_self_contained, offered_by, simulated_cuda};
 pub use process::{at_exit, forked_child_succeeds};
 pub use simcuda::{NotSimulated, Refused, SimCuda, StreamHandle};

@@ -3,10 +3,10 @@
 #![allow(dead_code, reason = "no test uses all of it")]
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::OnceLock;
 
-use drystone_testkit::compile_c;
+use drystone_testkit::{compile_c, describe, simulated_cuda};
 
 /// Two devices, the oracle on.
 pub const CONF: &str = "devices:2,memory:4GiB,oracle:true";
@@ -31,18 +31,6 @@ pub fn library() -> &'static Path {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         target().join("debug/libdrystone_preload.so")
     })
-}
-
-/// The folder of the simulated `libcuda.so.1`; says so if there is none.
-pub fn simulated_cuda() -> Option<PathBuf> {
-    let named = std::env::var_os("DRYSTONE_SIMCUDA").map(PathBuf::from);
-    let simulated = named.unwrap_or_else(|| folder().join("../../target/simcuda"));
-    let is_there = simulated.join("libcuda.so.1").exists();
-    if !is_there {
-        let simulated = simulated.display();
-        eprintln!("skipped: {simulated} has no libcuda.so.1; run `cargo xtask simcuda`");
-    }
-    is_there.then_some(simulated)
 }
 
 /// A program in C.
@@ -105,10 +93,4 @@ pub fn all_are_run(sources: &str, files: &[&str], others: &[&str]) {
         let name = entry.unwrap().file_name().into_string().unwrap();
         assert!(files.contains(&&*name) || others.contains(&&*name), "{name}");
     }
-}
-
-/// What a program wrote, and how it ended.
-pub fn describe(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    format!("{}\n{}\n{}", output.status, text(&output.stdout), text(&output.stderr))
 }

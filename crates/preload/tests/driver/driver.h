@@ -8,27 +8,11 @@
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "../../../lab/testkit/c/check.h"
 
-typedef struct CUstream_st *stream_t;
 typedef struct CUevent_st *event_t;
 typedef void *handle_t;
 typedef uint64_t address_t;
-
-struct location { int kind, id; };
-struct properties {
-    int kind, handles;
-    struct location location;
-    void *security;
-    size_t max_size;
-    unsigned short usage;
-    unsigned char reserved[54];
-};
-struct access { struct location location; int flags; };
 
 /* Name, name for cuGetProcAddress, version of CUDA, arguments. */
 #define FUNCTIONS(X)                                                                             \
@@ -92,27 +76,9 @@ struct access { struct location location; int flags; };
     X(simcuda_violations, , 0, (int, char *, uint64_t))                                          \
     X(simcuda_stats_json, , 0, (char *, uint64_t))
 
-#define MIB ((size_t)1 << 20)
 enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2 };
 enum { RESERVED = 5, RESERVED_HIGH = 6, USED = 7, USED_HIGH = 8 };
 
-/* Ends the program at the first thing that is not as it should be. */
-#define CHECK(condition)                                                                         \
-    do {                                                                                         \
-        if (!(condition)) {                                                                      \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);              \
-            _exit(1);                                                                            \
-        }                                                                                        \
-    } while (0)
-
-#define OK(call)                                                                                 \
-    do {                                                                                         \
-        int code_ = (call);                                                                      \
-        if (code_ != SUCCESS) {                                                                  \
-            fprintf(stderr, "%s:%d: %s is %d\n", __FILE__, __LINE__, #call, code_);              \
-            _exit(1);                                                                            \
-        }                                                                                        \
-    } while (0)
 
 #if WAY == 0
 #define DECLARE(name, base, version, arguments) int name arguments;

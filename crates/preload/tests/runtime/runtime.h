@@ -3,25 +3,9 @@
 #ifndef RUNTIME_H
 #define RUNTIME_H
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "../../../lab/testkit/c/check.h"
 
-typedef struct CUstream_st *stream_t;
 typedef void *pool_t;
-
-struct location { int kind, id; };
-struct properties {
-    int kind, handles;
-    struct location location;
-    void *security;
-    size_t max_size;
-    unsigned short usage;
-    unsigned char reserved[54];
-};
-struct access { struct location location; int flags; };
 
 int cudaMalloc(void **out, size_t size);
 int cudaFree(void *address);
@@ -63,27 +47,9 @@ uint64_t simcuda_violations(int device, char *out, uint64_t size);
 uint64_t simcuda_physical_bytes(int device);
 uint64_t simcuda_stats_json(char *out, uint64_t size);
 
-#define MIB ((size_t)1 << 20)
 enum { SUCCESS = 0, INVALID_VALUE = 1, MEMORY_ALLOCATION = 2 };
 enum { THRESHOLD = 4, RESERVED = 5, RESERVED_HIGH = 6, USED = 7, USED_HIGH = 8 };
 
-/* Ends the program at the first thing that is not as it should be. */
-#define CHECK(condition)                                                                         \
-    do {                                                                                         \
-        if (!(condition)) {                                                                      \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);              \
-            _exit(1);                                                                            \
-        }                                                                                        \
-    } while (0)
-
-#define OK(call)                                                                                 \
-    do {                                                                                         \
-        int code_ = (call);                                                                      \
-        if (code_ != SUCCESS) {                                                                  \
-            fprintf(stderr, "%s:%d: %s is %d\n", __FILE__, __LINE__, #call, code_);              \
-            _exit(1);                                                                            \
-        }                                                                                        \
-    } while (0)
 
 /* How often a function of the driver was called. */
 static inline long calls_of(const char *function) {

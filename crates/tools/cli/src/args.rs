@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use drystone_driver::sizes::parse_size;
 use drystone_models::Gaps;
-use drystone_sim::{CostTable, Measured, parse_bytes};
+use drystone_sim::{CostTable, Measured};
 
 /// Physical memory of the simulated device where `--capacity` is not given: nothing runs out.
 pub const AMPLE_BYTES: u64 = 1 << 40;
@@ -140,7 +141,7 @@ pub struct Quirks {
 
     /// Memory beside the capacity that the device says it has, and does not give, as under a limit
     /// of MPS
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub withheld: Option<u64>,
 }
 
@@ -196,7 +197,7 @@ pub fn parse_capacity(text: &str) -> Result<Capacity, String> {
         }
         return Ok(Capacity::Factor(factor));
     }
-    match parse_bytes(text)? {
+    match parse_size(text).map_err(|error| error.to_string())? {
         0 => Err("a device has more than zero bytes".into()),
         bytes => Ok(Capacity::Bytes(bytes)),
     }

@@ -6,6 +6,7 @@ use drystone_models::{
     TORCH_NATIVE, work_config,
 };
 use drystone_sim::{Measured, SimConfig, SimDevice};
+use drystone_trace::metrics::Metrics;
 use drystone_trace::model::Trace;
 use drystone_trace::replay::Replayed;
 
@@ -26,6 +27,19 @@ pub struct Device {
     pub kernels: Kernels,
     /// What becomes of the program's idle times, where they are.
     pub gaps: Gaps,
+}
+
+/// Makespan over that of an allocator that never waits and never stalls.
+pub fn over_ideal(metrics: &Metrics, ideal_us: Option<f64>) -> Option<f64> {
+    let own_us = metrics.device_time.map(|time| time.makespan_us);
+    own_us.zip(ideal_us.filter(|&ideal_us| ideal_us > 0.0)).map(|(own, ideal)| own / ideal)
+}
+
+impl Kernels {
+    /// What the trace takes with an allocator that costs nothing, where kernels are modelled.
+    pub fn ideal_us(self, trace: &Trace, gaps: Gaps) -> Option<f64> {
+        (self == Self::On).then(|| drystone_models::ideal_makespan_us(trace, gaps))
+    }
 }
 
 impl Device {

@@ -101,12 +101,8 @@ pub fn examine_file(
 ) -> Result<Vec<TraceReport>> {
     let file = input.name();
     progress.show(&file);
-    let traces = input::read(input)?;
-    progress.expect_more((traces.len().saturating_sub(1) * candidates.len()) as u64);
-    let examine = |mut trace: Trace| {
-        trace.recording = None; // not needed, and larger than the events
-        examine(&file, &trace, candidates, settings, progress)
-    };
+    let traces = input::read_events(input, candidates.len(), progress)?;
+    let examine = |trace| examine(&file, &trace, candidates, settings, progress);
     traces.into_iter().map(examine).collect()
 }
 
@@ -130,9 +126,7 @@ pub fn examine(
         kernels: settings.time.kernels,
         gaps: settings.time.gaps.into(),
     };
-    let with_kernels = device.kernels == Kernels::On;
-    let ideal_makespan_us =
-        with_kernels.then(|| drystone_models::ideal_makespan_us(trace, device.gaps));
+    let ideal_makespan_us = device.kernels.ideal_us(trace, device.gaps);
     let mut runs = Vec::with_capacity(candidates.len());
     for candidate in candidates {
         runs.push(one_run(trace, candidate, &device, ideal_makespan_us, settings)?);
@@ -169,8 +163,6 @@ fn one_run(
         let plain = replayed(trace, candidate, &Device { kernels: Kernels::Off, ..*device })?;
         outcome.metrics.cpu_ns_per_operation = plain.metrics.cpu_ns_per_operation;
     }
-    let makespan_us = outcome.metrics.device_time.map(|time| time.makespan_us);
-    let ideal_us = ideal_makespan_us.filter(|&ideal_us| ideal_us > 0.0);
     let layout = if settings.with_layouts {
         let mut again = device.build(candidate, trace)?;
         replay::layout_at(trace, again.as_mut(), outcome.peak_event)
@@ -185,7 +177,7 @@ fn one_run(
         allocator: candidate.name().to_owned(),
         configuration: candidate.configuration().to_owned(),
         reserved_per_requested: outcome.metrics.reserved_per_requested(),
-        makespan_over_ideal: makespan_us.zip(ideal_us).map(|(own, ideal)| own / ideal),
+        makespan_over_ideal: candidates::over_ideal(&outcome.metrics, ideal_makespan_us),
         metrics: outcome.metrics,
         peak_event: outcome.peak_event,
         first_out_of_memory: refusal,

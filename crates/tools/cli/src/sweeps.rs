@@ -25,7 +25,7 @@ pub struct Size {
 }
 
 /// Reads a size, a factor or `ample`.
-pub fn parse_size(text: &str) -> Result<Size, String> {
+pub fn parse_device_size(text: &str) -> Result<Size, String> {
     let capacity = match text {
         "ample" => Capacity::Bytes(AMPLE_BYTES),
         _ => parse_capacity(text)?,
@@ -101,8 +101,7 @@ pub fn sweep(
     progress: &Progress,
 ) -> Result<Report> {
     let summary = Summary::of(trace);
-    let with_kernels = settings.kernels == Kernels::On;
-    let ideal_us = with_kernels.then(|| drystone_models::ideal_makespan_us(trace, settings.gaps));
+    let ideal_us = settings.kernels.ideal_us(trace, settings.gaps);
     let mut replays = Vec::new();
     for &costs in settings.costs {
         for size in settings.sizes {
@@ -120,9 +119,7 @@ pub fn sweep(
         };
         let mut cell = cell(trace, &size.text, &device, candidate);
         if let Ok(cell) = &mut cell {
-            let own_us = cell.metrics.device_time.map(|time| time.makespan_us);
-            let ideal_us = ideal_us.filter(|&ideal_us| ideal_us > 0.0);
-            cell.makespan_over_ideal = own_us.zip(ideal_us).map(|(own, ideal)| own / ideal);
+            cell.makespan_over_ideal = candidates::over_ideal(&cell.metrics, ideal_us);
         }
         progress.step(&trace.name);
         cell

@@ -3,21 +3,15 @@
 //! Invariant: what is printed keeps three or four significant digits, so that columns compare at a
 //! glance; exact figures are in `--json`.
 
-/// Names of the binary units, each 1024 times the one before.
-const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+use drystone_driver::sizes;
 
 /// Groups of three digits are set apart by a thin space.
 const THIN_SPACE: char = '\u{2009}';
 
 /// The largest unit not above `value`, and its bytes.
 pub fn unit_of(value: u64) -> (&'static str, f64) {
-    let mut scale = 1.0;
-    let mut unit = 0;
-    while value as f64 >= scale * 1024.0 && unit + 1 < UNITS.len() {
-        scale *= 1024.0;
-        unit += 1;
-    }
-    (UNITS[unit], scale)
+    let (unit, shift) = sizes::unit_of(value);
+    (unit, (1_u64 << shift) as f64)
 }
 
 /// `12.35 GiB`.

@@ -12,7 +12,7 @@ use drystone_sim::SimDevice;
 use drystone_trace::replay::{self, DriverCost, Layout, Refusal, Remaps, Replayed, Usage};
 use std::sync::Arc;
 
-use crate::work::{self, keep_busy};
+use crate::work::{self, works_on_device};
 
 /// Drystone on a simulated device.
 #[derive(Debug)]
@@ -48,8 +48,7 @@ impl Replay {
         pools: u8,
     ) -> Result<Self, SetUpError> {
         let allocator = Allocator::new(Arc::new(device.clone()), options)?;
-        let others = (1..streams).map(|_| device.create_stream());
-        let device_streams: Vec<Stream> = std::iter::once(Stream::DEFAULT).chain(others).collect();
+        let device_streams = work::streams(device, streams);
         let streams =
             device_streams.iter().map(|&s| allocator.add_stream(s)).collect::<Result<_, _>>()?;
         // A trace has no other streams.
@@ -66,10 +65,7 @@ impl Replay {
 }
 
 impl Replayed for Replay {
-    #[inline]
-    fn advance(&mut self, time_ns: u64) {
-        self.device.advance_to(time_ns);
-    }
+    works_on_device!(device_streams);
 
     #[inline]
     fn allocate(&mut self, bytes: u64, stream: u16, pool: u8) -> Result<u64, Refusal> {
@@ -91,15 +87,6 @@ impl Replayed for Replay {
         debug_assert_eq!(recorded, Ok(()));
     }
 
-    fn busy_until(&mut self, stream: u16, time_ns: u64) {
-        keep_busy(&self.device, self.device_streams[stream as usize], time_ns);
-    }
-
-    fn launch(&mut self, stream: u16, duration_ns: u64) {
-        // Only an unknown stream fails, and these are the device's own.
-        let _ = self.device.launch(self.device_streams[stream as usize], duration_ns);
-    }
-
     fn wait_for_device(&mut self) {
         self.device.finish_all();
     }
@@ -109,11 +96,6 @@ impl Replayed for Replay {
         let expected = self.allocator.expect_capture(self.pools[pool as usize]);
         debug_assert_eq!(expected, Ok(()));
         work::begin_capture(&self.device, self.device_streams[stream as usize]);
-    }
-
-    fn join_capture(&mut self, stream: u16, origin: u16) {
-        let [stream, origin] = [stream, origin].map(|one| self.device_streams[one as usize]);
-        work::join_capture(&self.device, stream, origin);
     }
 
     fn end_capture(&mut self, stream: u16, pool: u8) {

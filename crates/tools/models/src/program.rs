@@ -19,7 +19,7 @@ use drystone_trace::replay::{
     self, DeviceTime, DriverCost, Layout, Options, Refusal, Remaps, Replayed, Usage,
 };
 
-use crate::work;
+use crate::work::{self, works_on_device};
 
 /// From the end of an event's work until the host or another stream can know, in nanoseconds.
 /// Assumed: interrupts and polling cost tens of microseconds.
@@ -171,9 +171,7 @@ struct Ideal {
 }
 
 impl Replayed for Ideal {
-    fn advance(&mut self, time_ns: u64) {
-        self.device.advance_to(time_ns);
-    }
+    works_on_device!(streams);
 
     fn allocate(&mut self, _: u64, _: u16, _: u8) -> Result<u64, Refusal> {
         self.next += 1;
@@ -184,26 +182,12 @@ impl Replayed for Ideal {
 
     fn record_stream(&mut self, _: u64, _: u16) {}
 
-    fn busy_until(&mut self, stream: u16, time_ns: u64) {
-        work::keep_busy(&self.device, self.streams[stream as usize], time_ns);
-    }
-
-    fn launch(&mut self, stream: u16, duration_ns: u64) {
-        // Only an unknown stream fails, and these are the device's own.
-        let _ = self.device.launch(self.streams[stream as usize], duration_ns);
-    }
-
     fn wait_for_device(&mut self) {
         self.device.finish_all();
     }
 
     fn begin_capture(&mut self, stream: u16, _: u8) {
         work::begin_capture(&self.device, self.streams[stream as usize]);
-    }
-
-    fn join_capture(&mut self, stream: u16, origin: u16) {
-        let [stream, origin] = [stream, origin].map(|one| self.streams[one as usize]);
-        work::join_capture(&self.device, stream, origin);
     }
 
     fn end_capture(&mut self, stream: u16, _: u8) {
@@ -226,8 +210,7 @@ impl Replayed for Ideal {
 /// microseconds.
 pub fn ideal_makespan_us(trace: &Trace, gaps: Gaps) -> f64 {
     let device = SimDevice::new(work_config(SimConfig::default()));
-    let others = (1..trace.streams).map(|_| device.create_stream());
-    let streams = std::iter::once(Stream::DEFAULT).chain(others).collect();
+    let streams = work::streams(&device, trace.streams);
     let ideal = Ideal { device: device.clone(), streams, next: 0 };
     let options = Options { curve_points: 1, timed_passes: 0 };
     replay::run(trace, &mut Program::new(Box::new(ideal), &device, gaps), &options);

@@ -11,7 +11,7 @@ use drystone_driver::{Call, Driver, DriverError, Event, MemoryPool, MemoryPoolCo
 use drystone_sim::SimDevice;
 use drystone_trace::replay::{DriverCost, Refusal, Replayed, Usage};
 
-use crate::work::{self, keep_busy};
+use crate::work::{self, works_on_device};
 
 /// What captured requests are given in place of addresses: those of a graph whose memory went back
 /// may be another's.
@@ -69,12 +69,11 @@ impl Replay {
     /// # Errors
     /// The device has no memory pools.
     pub fn new(device: &SimDevice, streams: u16) -> Result<Self, DriverError> {
-        let others = (1..streams).map(|_| device.create_stream());
         // PyTorch says so of the device's own pool, which is there from the start.
         let config = MemoryPoolConfig::default().with_release_threshold_bytes(u64::MAX);
         let no_pool = |code| DriverError::new(Call::CreateMemoryPool, code);
         Ok(Self {
-            streams: std::iter::once(Stream::DEFAULT).chain(others).collect(),
+            streams: work::streams(device, streams),
             unifying: device.create_stream(),
             pool: device.add_memory_pool(&config).map_err(no_pool)?,
             device: device.clone(),
@@ -168,9 +167,7 @@ impl Replay {
 }
 
 impl Replayed for Replay {
-    fn advance(&mut self, time_ns: u64) {
-        self.device.advance_to(time_ns);
-    }
+    works_on_device!(streams);
 
     /// Pools of the program are the backend's to ignore.
     fn allocate(&mut self, bytes: u64, stream: u16, _: u8) -> Result<u64, Refusal> {
@@ -219,15 +216,6 @@ impl Replayed for Replay {
         }
     }
 
-    fn busy_until(&mut self, stream: u16, time_ns: u64) {
-        keep_busy(&self.device, self.streams[usize::from(stream)], time_ns);
-    }
-
-    fn launch(&mut self, stream: u16, duration_ns: u64) {
-        // Only an unknown stream fails, and these are the device's own.
-        let _ = self.device.launch(self.streams[usize::from(stream)], duration_ns);
-    }
-
     fn wait_for_device(&mut self) {
         self.device.finish_all();
         self.look();
@@ -236,11 +224,6 @@ impl Replayed for Replay {
     fn begin_capture(&mut self, stream: u16, _: u8) {
         self.captures += 1;
         work::begin_capture(&self.device, self.streams[usize::from(stream)]);
-    }
-
-    fn join_capture(&mut self, stream: u16, origin: u16) {
-        let [stream, origin] = [stream, origin].map(|one| self.streams[usize::from(one)]);
-        work::join_capture(&self.device, stream, origin);
     }
 
     fn end_capture(&mut self, stream: u16, _: u8) {

@@ -15,16 +15,42 @@ pub(crate) fn keep_busy(device: &SimDevice, stream: Stream, time_ns: u64) {
     }
 }
 
+/// The streams of a trace with that many: the default one, and others made on the device.
+pub(crate) fn streams(device: &SimDevice, count: u16) -> Vec<Stream> {
+    let others = (1..count).map(|_| device.create_stream());
+    std::iter::once(Stream::DEFAULT).chain(others).collect()
+}
+
+/// What each allocator with a `device` and its streams does for the program, as `Replayed` has it.
+macro_rules! works_on_device {
+    ($streams:ident) => {
+        #[inline]
+        fn advance(&mut self, time_ns: u64) {
+            self.device.advance_to(time_ns);
+        }
+
+        fn busy_until(&mut self, stream: u16, time_ns: u64) {
+            $crate::work::keep_busy(&self.device, self.$streams[usize::from(stream)], time_ns);
+        }
+
+        fn launch(&mut self, stream: u16, duration_ns: u64) {
+            // Fails in a capture that is broken, and nowhere else: the streams are the device's.
+            let _ = self.device.launch(self.$streams[usize::from(stream)], duration_ns);
+        }
+
+        fn join_capture(&mut self, stream: u16, origin: u16) {
+            let [stream, origin] = [stream, origin].map(|one| self.$streams[usize::from(one)]);
+            // A broken capture is told of at its end.
+            let _ = self.device.join_capture(stream, origin);
+        }
+    };
+}
+pub(crate) use works_on_device;
+
 /// Begins a capture in the mode that `torch.cuda.graph` has by default, which forbids most.
 pub(crate) fn begin_capture(device: &SimDevice, stream: Stream) {
     let begun = device.begin_capture(stream, CaptureMode::Global);
     debug_assert_eq!(begun, Ok(()));
-}
-
-/// Draws another stream into a capture.
-pub(crate) fn join_capture(device: &SimDevice, stream: Stream, origin: Stream) {
-    // A broken capture is told of at its end.
-    let _ = device.join_capture(stream, origin);
 }
 
 /// Ends a capture; fails where a call in it has broken it.

@@ -156,13 +156,13 @@ fn pins_add_up_and_name_live_blocks(setup: &Setup) {
 
 /// What is backed, as `on_remap` tells, granule by granule of 2 MiB or quantum by quantum.
 #[derive(Default)]
-struct Told {
+struct BackedUnits {
     unit: u64,
     backed: BTreeSet<u64>,
     changes: usize,
 }
 
-impl Told {
+impl BackedUnits {
     fn note(&mut self, change: &MappingChange) {
         assert!(change.bytes > 0 && change.bytes.is_multiple_of(self.unit), "{change:?}");
         self.changes += 1;
@@ -180,9 +180,9 @@ impl Told {
     }
 }
 
-fn told(program: &Program, setup: &Setup) -> Arc<Mutex<Told>> {
+fn backed_units(program: &Program, setup: &Setup) -> Arc<Mutex<BackedUnits>> {
     let unit = if setup.is_vmm() { setup.granule_bytes } else { 512 };
-    let told = Arc::new(Mutex::new(Told { unit, ..Told::default() }));
+    let told = Arc::new(Mutex::new(BackedUnits { unit, ..BackedUnits::default() }));
     let noting = Arc::clone(&told);
     let note = move |change: &MappingChange| noting.lock().unwrap().note(change);
     let listens = program.allocator.on_remap(Arc::new(note));
@@ -192,7 +192,7 @@ fn told(program: &Program, setup: &Setup) -> Arc<Mutex<Told>> {
 
 fn mapping_changes_are_told_before_memory_is_handed_out(setup: &Setup) {
     let program = setup.program();
-    let told = told(&program, setup);
+    let told = backed_units(&program, setup);
     if !setup.is_caching() {
         return program.end();
     }

@@ -1,6 +1,6 @@
 //! Libraries of kernels, which belong to no context; here they belong to the first device asked.
 
-use super::module::{attribute_of, set_attribute};
+use super::module::{attribute_of, count_functions, first_functions, function, set_attribute};
 use crate::abi::{Out, Raw, Text};
 use crate::context::current;
 use crate::handle::Kind;
@@ -41,25 +41,15 @@ api! {
     }
 
     fn cuLibraryGetKernel(kernel: Out<Raw>, library: Raw, name: Text) |call| {
-        let (device, value) = resolve(library, Kind::Library)?;
-        let name = name.get()?;
-        kernel.check()?;
-        let found = device.tables.lock().modules.function(value, library, &name)?;
-        kernel.set(device.handle(Kind::Function, found))
+        function(kernel, library, Kind::Library, name)
     }
 
     fn cuLibraryGetKernelCount(count: Out<u32>, library: Raw) |call| {
-        let (device, value) = resolve(library, Kind::Library)?;
-        count.set(device.tables.lock().modules.functions(value)?.len() as u32)
+        count_functions(count, library, Kind::Library)
     }
 
     fn cuLibraryEnumerateKernels(kernels: Out<Raw>, count: u32, library: Raw) |call| {
-        let (device, value) = resolve(library, Kind::Library)?;
-        let all = device.tables.lock().modules.functions(value)?.to_vec();
-        for (index, kernel) in all.into_iter().take(count as usize).enumerate() {
-            kernels.at(index).set(device.handle(Kind::Function, kernel))?;
-        }
-        Ok(())
+        first_functions(kernels, count, library, Kind::Library)
     }
 
     fn cuLibraryGetModule(module: Out<Raw>, library: Raw) |call| {

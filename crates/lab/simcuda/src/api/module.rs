@@ -45,6 +45,31 @@ fn load(module: Out<Raw>, image: Raw) -> Outcome {
     module.set(device.handle(Kind::Module, value))
 }
 
+/// The function of a name, in a module or a library.
+pub(crate) fn function(found: Out<Raw>, owner: Raw, kind: Kind, name: Text) -> Outcome {
+    let (device, value) = resolve(owner, kind)?;
+    let name = name.get()?;
+    found.check()?;
+    let function = device.tables.lock().modules.function(value, owner, &name)?;
+    found.set(device.handle(Kind::Function, function))
+}
+
+/// How many functions there are that were asked for by name.
+pub(crate) fn count_functions(count: Out<u32>, owner: Raw, kind: Kind) -> Outcome {
+    let (device, value) = resolve(owner, kind)?;
+    count.set(device.tables.lock().modules.functions(value)?.len() as u32)
+}
+
+/// The first of them.
+pub(crate) fn first_functions(found: Out<Raw>, count: u32, owner: Raw, kind: Kind) -> Outcome {
+    let (device, value) = resolve(owner, kind)?;
+    let all = device.tables.lock().modules.functions(value)?.to_vec();
+    for (index, function) in all.into_iter().take(count as usize).enumerate() {
+        found.at(index).set(device.handle(Kind::Function, function))?;
+    }
+    Ok(())
+}
+
 /// What the linker gives: an image that every load takes.
 static LINKED: [u64; 1] = [0];
 
@@ -72,27 +97,16 @@ api! {
 
     fn cuModuleGetLoadingMode(mode: Out<i32>) |call| { mode.set(2) }
 
-    fn cuModuleGetFunction(function: Out<Raw>, module: Raw, name: Text) |call| {
-        let (device, value) = resolve(module, Kind::Module)?;
-        let name = name.get()?;
-        function.check()?;
-        let found = device.tables.lock().modules.function(value, module, &name)?;
-        function.set(device.handle(Kind::Function, found))
+    fn cuModuleGetFunction(found: Out<Raw>, module: Raw, name: Text) |call| {
+        function(found, module, Kind::Module, name)
     }
 
     fn cuModuleGetFunctionCount(count: Out<u32>, module: Raw) |call| {
-        let (device, value) = resolve(module, Kind::Module)?;
-        count.set(device.tables.lock().modules.functions(value)?.len() as u32)
+        count_functions(count, module, Kind::Module)
     }
 
     fn cuModuleEnumerateFunctions(functions: Out<Raw>, count: u32, module: Raw) |call| {
-        let (device, value) = resolve(module, Kind::Module)?;
-        let all = device.tables.lock().modules.functions(value)?.to_vec();
-        let places = all.into_iter().take(count as usize).enumerate();
-        for (index, function) in places {
-            functions.at(index).set(device.handle(Kind::Function, function))?;
-        }
-        Ok(())
+        first_functions(functions, count, module, Kind::Module)
     }
 
     fn cuModuleGetGlobal_v2 = cuModuleGetGlobal (

@@ -92,8 +92,8 @@ fn graphs_keep_objects_of_the_program() {
 
 #[test]
 fn captures_are_told_as_each_version_asks() {
-    type Told12 = extern "C" fn(*mut c_void, *mut c_int, *mut u64) -> c_int;
-    type Told13 = extern "C" fn(
+    type CaptureInfo12 = extern "C" fn(*mut c_void, *mut c_int, *mut u64) -> c_int;
+    type CaptureInfo13 = extern "C" fn(
         *mut c_void,
         *mut c_int,
         *mut u64,
@@ -104,11 +104,11 @@ fn captures_are_told_as_each_version_asks() {
     ) -> c_int;
     let (mut status, mut id) = (-1, 0);
     let Some(runtime) = Runtime::load("12") else { return };
-    let told: Told12 = runtime.function(c"cudaStreamGetCaptureInfo");
+    let told: CaptureInfo12 = runtime.function(c"cudaStreamGetCaptureInfo");
     assert_eq!(told(std::ptr::null_mut(), &raw mut status, &raw mut id), 0);
     assert_eq!(status, 0);
     let Some(runtime) = Runtime::load("13") else { return };
-    let told: Told13 = runtime.function(c"cudaStreamGetCaptureInfo");
+    let told: CaptureInfo13 = runtime.function(c"cudaStreamGetCaptureInfo");
     let (mut graph, mut nodes, mut edges, mut count) =
         (std::ptr::null_mut(), std::ptr::null(), std::ptr::null(), 7);
     status = -1;

@@ -125,6 +125,63 @@ fn c_string(function: &'static str, text: &str) -> Result<CString, Refused> {
     CString::new(text).map_err(|_| Refused { function, status: 1 })
 }
 
+/// Methods that pass on to a control function of a device, which answers with a status or a number.
+macro_rules! of_device {
+    (asks { $($(#[$doc:meta])* $name:ident = $function:ident($($value:ident: $type:ty),*);)* }
+     counts { $($(#[$about:meta])* $count:ident = $counts:ident;)* }) => {
+        impl SimCuda {
+            $($(#[$doc])*
+            ///
+            /// # Errors
+            /// There is no such device or stream.
+            pub fn $name(&self, ordinal: u32, $($value: $type),*) -> Result<(), Refused> {
+                ask!(self.$function(ordinal as c_int $(, $value)*))
+            })*
+
+            $($(#[$about])*
+            pub fn $count(&self, ordinal: u32) -> u64 {
+                number!(self.$counts(ordinal as c_int))
+            })*
+        }
+    };
+}
+
+of_device! {
+    asks {
+        /// Queues a kernel that runs for so many nanoseconds.
+        launch = simcuda_launch(stream: StreamHandle, ns: u64);
+        /// Moves the host's time forward.
+        advance_ns = simcuda_advance_ns(ns: u64);
+        /// Tells the oracle that an allocator has handed out a block, which a kernel uses at once.
+        check_alloc = simcuda_check_alloc(address: u64, bytes: u64, stream: StreamHandle);
+        /// Tells the oracle that a kernel uses a live block.
+        check_use = simcuda_check_use(address: u64, stream: StreamHandle);
+        /// Tells the oracle that a block is about to be freed, before the allocator learns of it.
+        check_free = simcuda_check_free(address: u64);
+        /// Removes all planned failures.
+        clear_faults = simcuda_clear_faults();
+        /// A kernel has faulted: from now on every call to the device is refused.
+        lose_context = simcuda_lose_context();
+        /// The process is exiting: from now on every call to the device is refused, and is a
+        /// violation.
+        begin_exit = simcuda_begin_exit();
+    }
+    counts {
+        /// The host's time, in nanoseconds since the process's first device was made.
+        now_ns = simcuda_now_ns;
+        /// Violations so far: of the oracle, and calls that no correct program makes.
+        violation_count = simcuda_violation_count;
+        /// How many driver calls were made, refused ones included and questions not.
+        calls = simcuda_calls;
+        /// Physical memory in use, in bytes.
+        physical_bytes = simcuda_physical_bytes;
+        /// The most physical memory that was ever in use at one time, in bytes.
+        peak_physical_bytes = simcuda_peak_physical_bytes;
+        /// How many calls have failed by plan since the plans were last cleared.
+        faults_fired = simcuda_faults_fired;
+    }
+}
+
 impl SimCuda {
     /// The simulated driver this process has loaded or would load.
     ///
@@ -158,85 +215,9 @@ impl SimCuda {
         ask!(self.simcuda_reset_device(ordinal as c_int, conf.as_ptr()))
     }
 
-    /// Queues a kernel that runs for so many nanoseconds.
-    ///
-    /// # Errors
-    /// No such device or stream.
-    pub fn launch(&self, ordinal: u32, stream: StreamHandle, ns: u64) -> Result<(), Refused> {
-        ask!(self.simcuda_launch(ordinal as c_int, stream, ns))
-    }
-
-    /// Moves the host's time forward.
-    ///
-    /// # Errors
-    /// No such device.
-    pub fn advance_ns(&self, ordinal: u32, ns: u64) -> Result<(), Refused> {
-        ask!(self.simcuda_advance_ns(ordinal as c_int, ns))
-    }
-
-    /// The host's time, in nanoseconds since the process's first device was made.
-    pub fn now_ns(&self, ordinal: u32) -> u64 {
-        number!(self.simcuda_now_ns(ordinal as c_int))
-    }
-
-    /// Tells the oracle that an allocator has handed out a block, which a kernel uses at once.
-    ///
-    /// # Errors
-    /// No such device or stream.
-    pub fn check_alloc(
-        &self,
-        ordinal: u32,
-        address: u64,
-        bytes: u64,
-        stream: StreamHandle,
-    ) -> Result<(), Refused> {
-        ask!(self.simcuda_check_alloc(ordinal as c_int, address, bytes, stream))
-    }
-
-    /// Tells the oracle that a kernel uses a live block.
-    ///
-    /// # Errors
-    /// No such device or stream.
-    pub fn check_use(
-        &self,
-        ordinal: u32,
-        address: u64,
-        stream: StreamHandle,
-    ) -> Result<(), Refused> {
-        ask!(self.simcuda_check_use(ordinal as c_int, address, stream))
-    }
-
-    /// Tells the oracle that a block is about to be freed, before the allocator learns of it.
-    ///
-    /// # Errors
-    /// No such device.
-    pub fn check_free(&self, ordinal: u32, address: u64) -> Result<(), Refused> {
-        ask!(self.simcuda_check_free(ordinal as c_int, address))
-    }
-
-    /// How many violations there were, of the oracle and of calls that no correct program makes.
-    pub fn violation_count(&self, ordinal: u32) -> u64 {
-        number!(self.simcuda_violation_count(ordinal as c_int))
-    }
-
     /// The texts of the violations, the first thousand of them.
     pub fn violations(&self, ordinal: u32) -> Vec<String> {
         self.text(ordinal, &self.simcuda_violations).lines().map(str::to_owned).collect()
-    }
-
-    /// How many driver calls were made, refused ones included and questions not.
-    pub fn calls(&self, ordinal: u32) -> u64 {
-        number!(self.simcuda_calls(ordinal as c_int))
-    }
-
-    /// Physical memory in use, in bytes.
-    pub fn physical_bytes(&self, ordinal: u32) -> u64 {
-        number!(self.simcuda_physical_bytes(ordinal as c_int))
-    }
-
-    /// The most physical memory that was ever in use at one time, in bytes.
-    pub fn peak_physical_bytes(&self, ordinal: u32) -> u64 {
-        number!(self.simcuda_peak_physical_bytes(ordinal as c_int))
     }
 
     /// What has not been given back, a line for each kind; empty after a clean teardown.
@@ -261,35 +242,6 @@ impl SimCuda {
         let name = c_string("simcuda_fail", cuda_name)?;
         let (ordinal, for_ever) = (ordinal as c_int, c_int::from(for_ever));
         ask!(self.simcuda_fail(ordinal, name.as_ptr(), nth, for_ever, cuda_error))
-    }
-
-    /// Removes all planned failures.
-    ///
-    /// # Errors
-    /// No such device.
-    pub fn clear_faults(&self, ordinal: u32) -> Result<(), Refused> {
-        ask!(self.simcuda_clear_faults(ordinal as c_int))
-    }
-
-    /// How many calls have failed by plan since the plans were last cleared.
-    pub fn faults_fired(&self, ordinal: u32) -> u64 {
-        number!(self.simcuda_faults_fired(ordinal as c_int))
-    }
-
-    /// A kernel has faulted: from now on every call to the device is refused.
-    ///
-    /// # Errors
-    /// No such device.
-    pub fn lose_context(&self, ordinal: u32) -> Result<(), Refused> {
-        ask!(self.simcuda_lose_context(ordinal as c_int))
-    }
-
-    /// The process is exiting: from now on every call to the device is refused, and a violation.
-    ///
-    /// # Errors
-    /// No such device.
-    pub fn begin_exit(&self, ordinal: u32) -> Result<(), Refused> {
-        ask!(self.simcuda_begin_exit(ordinal as c_int))
     }
 
     /// Counts a call of a library that is only a stub, by its name.

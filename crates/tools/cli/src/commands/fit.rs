@@ -68,18 +68,9 @@ pub fn run(args: &Args) -> Result<Ended> {
     let candidates = candidates::all(&args.configurations)?;
     let work = |input: &Input, progress: &Progress| {
         let file = input.name();
-        let traces = input::read(input)?;
-        progress.expect_more((traces.len().saturating_sub(1) * candidates.len()) as u64);
-        let fit = |mut trace: Trace| {
-            trace.recording = None; // not needed, and larger than the events
-            fit_trace(
-                &file,
-                &trace,
-                &candidates,
-                &Device::untimed(args.quirks, args.profile.device),
-                progress,
-            )
-        };
+        let ample = Device::untimed(args.quirks, args.profile.device);
+        let fit = |trace| fit_trace(&file, &trace, &candidates, &ample, progress);
+        let traces = input::read_events(input, candidates.len(), progress)?;
         traces.into_iter().map(fit).collect()
     };
     let tables = Tables { command: "fit", json: args.json, steps_per_file: candidates.len() };

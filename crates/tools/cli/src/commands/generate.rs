@@ -5,8 +5,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use drystone_driver::sizes::parse_size;
 use drystone_models::generators::{Extent, GENERATORS, Generator};
-use drystone_sim::parse_bytes;
 use drystone_trace::codec::csv;
 use drystone_trace::metrics::Summary;
 
@@ -36,7 +36,7 @@ pub struct Args {
     events: Option<u64>,
 
     /// Hold at most so many requested bytes at once [default: see --list]
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     live: Option<u64>,
 
     /// The file to write, .csv or .csv.zst; `-` is standard output, as text

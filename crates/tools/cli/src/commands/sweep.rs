@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use drystone_models::{DRYSTONE_VMM, TORCH_ASYNC, TORCH_EXPANDABLE, TORCH_NATIVE};
-use drystone_trace::model::Trace;
 
 use super::each_file::{self, Tables};
 use super::ended::Ended;
@@ -16,7 +15,7 @@ use crate::input::{self, Input};
 use crate::jobs::Progress;
 use crate::output::{self, Pending, printable};
 use crate::report::pressure;
-use crate::sweeps::{self, Report, Settings, Size, parse_size};
+use crate::sweeps::{self, Report, Settings, Size, parse_device_size};
 use crate::table::Table;
 use crate::units::{bytes, count, duration_us, ratio};
 
@@ -37,7 +36,7 @@ pub struct Args {
     /// Physical memory of the devices: sizes such as 24GiB, factors such as 1.02x of the trace's
     /// peak request, or `ample`
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', default_values = SIZES,
-          value_parser = parse_size)]
+          value_parser = parse_device_size)]
     capacity: Vec<Size>,
 
     /// Prices of driver calls; several are swept one after another
@@ -82,12 +81,8 @@ pub fn run(args: &Args) -> Result<Ended> {
         jobs: args.files.jobs(),
     };
     let work = |input: &Input, progress: &Progress| {
-        let traces = input::read(input)?;
-        progress.expect_more((traces.len().saturating_sub(1) * replays) as u64);
-        let sweep = |mut trace: Trace| {
-            trace.recording = None; // not needed, and larger than the events
-            sweeps::sweep(&input.name(), &trace, &candidates, &settings, progress)
-        };
+        let (file, traces) = (input.name(), input::read_events(input, replays, progress)?);
+        let sweep = |trace| sweeps::sweep(&file, &trace, &candidates, &settings, progress);
         traces.into_iter().map(sweep).collect()
     };
     let files = Files { files: args.files.files.clone(), jobs: Some(1) };

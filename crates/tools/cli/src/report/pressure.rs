@@ -4,14 +4,13 @@
 //! Invariant: an allocator's line begins, with a dot, at the smallest device on which it refused
 //! nothing; sizes on which it refused something are left out.
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use plotters::prelude::*;
 
-use super::svg::{Area, Drawn, INK, LINES, PAPER, SOFT};
+use super::svg::{Area, Drawn, INK, LINES, PAPER, SOFT, picture};
 use crate::sweeps::{Cell, Report};
 use crate::units;
 
-const WIDTH: u32 = 1100;
 const ROW_HEIGHT: u32 = 300;
 /// Devices larger than this tell nothing more.
 const MOST: f64 = 1.5;
@@ -33,21 +32,9 @@ const FIGURES: [Figure; 2] = [
 
 /// The whole picture.
 pub fn render(reports: &[Report]) -> Result<String> {
-    let mut text = String::new();
-    let rows = reports.len().max(1);
-    let root = SVGBackend::with_string(&mut text, (WIDTH, ROW_HEIGHT * rows as u32));
-    let root = root.into_drawing_area();
-    root.fill(&PAPER).map_err(|error| anyhow!("SVG: {error}"))?;
-    let areas = root.split_evenly((rows, FIGURES.len()));
-    for (at, area) in areas.iter().enumerate() {
-        let Some(report) = reports.get(at / FIGURES.len()) else { break };
-        let figure = &FIGURES[at % FIGURES.len()];
-        panel(report, figure, area, at == 0).map_err(|error| anyhow!("SVG: {error}"))?;
-    }
-    root.present().map_err(|error| anyhow!("SVG: {error}"))?;
-    drop(areas);
-    drop(root);
-    Ok(text)
+    picture(reports.len(), ROW_HEIGHT, FIGURES.len(), |row, column, area| {
+        panel(&reports[row], &FIGURES[column], area, (row, column) == (0, 0))
+    })
 }
 
 fn panel<'a>(report: &Report, figure: &Figure, area: &Area<'a>, has_names: bool) -> Drawn<'a> {

@@ -27,13 +27,23 @@ pub(super) const LINES: [RGBColor; 8] = [
 
 /// The whole picture.
 pub fn render(reports: &[TraceReport]) -> Result<String> {
+    picture(reports.len(), PANEL_HEIGHT, 1, |row, _, area| panel(&reports[row], area))
+}
+
+/// A picture of panels, each of a row and a column.
+pub(super) fn picture(
+    rows: usize,
+    row_height: u32,
+    columns: usize,
+    panel: impl for<'a> Fn(usize, usize, &Area<'a>) -> Drawn<'a>,
+) -> Result<String> {
     let mut text = String::new();
-    let height = PANEL_HEIGHT * reports.len().max(1) as u32;
-    let root = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
+    let size = (WIDTH, row_height * rows.max(1) as u32);
+    let root = SVGBackend::with_string(&mut text, size).into_drawing_area();
     root.fill(&PAPER).map_err(|error| anyhow!("SVG: {error}"))?;
-    let areas = root.split_evenly((reports.len().max(1), 1));
-    for (report, area) in reports.iter().zip(&areas) {
-        panel(report, area).map_err(|error| anyhow!("SVG: {error}"))?;
+    let areas = root.split_evenly((rows.max(1), columns));
+    for (at, area) in areas.iter().enumerate().take(rows * columns) {
+        panel(at / columns, at % columns, area).map_err(|error| anyhow!("SVG: {error}"))?;
     }
     root.present().map_err(|error| anyhow!("SVG: {error}"))?;
     drop(areas);

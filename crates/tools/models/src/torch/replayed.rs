@@ -10,7 +10,7 @@ use drystone_trace::replay::{DriverCost, Layout, Refusal, Replayed, Usage};
 use super::allocator::Allocator;
 use super::config::Config;
 use super::stats::Stats;
-use crate::work::{self, keep_busy};
+use crate::work::{self, works_on_device};
 
 /// PyTorch's allocator on a simulated device.
 #[derive(Debug)]
@@ -25,8 +25,7 @@ impl Replay {
     /// A fresh allocator for a trace with that many streams and pools. Streams beyond the default
     /// one are created on the device.
     pub fn new(config: Config, device: &SimDevice, streams: u16, pools: u8) -> Self {
-        let others = (1..streams).map(|_| device.create_stream());
-        let streams: Vec<Stream> = std::iter::once(Stream::DEFAULT).chain(others).collect();
+        let streams = work::streams(device, streams);
         let total_bytes = device.info().total_bytes;
         let allocator = Allocator::new(config, streams.clone(), pools, total_bytes);
         Self { device: device.clone(), streams, allocator, failure: None }
@@ -50,9 +49,7 @@ impl Replay {
 }
 
 impl Replayed for Replay {
-    fn advance(&mut self, time_ns: u64) {
-        self.device.advance_to(time_ns);
-    }
+    works_on_device!(streams);
 
     fn allocate(&mut self, bytes: u64, stream: u16, pool: u8) -> Result<u64, Refusal> {
         self.allocator
@@ -69,15 +66,6 @@ impl Replayed for Replay {
         self.allocator.record_stream(address, stream);
     }
 
-    fn busy_until(&mut self, stream: u16, time_ns: u64) {
-        keep_busy(&self.device, self.streams[stream as usize], time_ns);
-    }
-
-    fn launch(&mut self, stream: u16, duration_ns: u64) {
-        // Fails in a capture that is broken, and nowhere else: the streams are the device's own.
-        let _ = self.device.launch(self.streams[stream as usize], duration_ns);
-    }
-
     fn wait_for_device(&mut self) {
         self.device.finish_all();
     }
@@ -85,11 +73,6 @@ impl Replayed for Replay {
     fn begin_capture(&mut self, stream: u16, _: u8) {
         self.allocator.begin_capture();
         work::begin_capture(&self.device, self.streams[stream as usize]);
-    }
-
-    fn join_capture(&mut self, stream: u16, origin: u16) {
-        let [stream, origin] = [stream, origin].map(|one| self.streams[one as usize]);
-        work::join_capture(&self.device, stream, origin);
     }
 
     fn end_capture(&mut self, stream: u16, _: u8) {

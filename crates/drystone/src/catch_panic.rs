@@ -5,7 +5,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs it. `None` after a panic, which the program's own hook was told of.
-pub(crate) fn contained<T>(run: impl FnOnce() -> T) -> Option<T> {
+pub(crate) fn catch_panic<T>(run: impl FnOnce() -> T) -> Option<T> {
     // A payload that panics when dropped would get out.
     catch_unwind(AssertUnwindSafe(run)).map_err(std::mem::forget).ok()
 }

@@ -15,10 +15,10 @@ import torch
 US = 1000
 
 
-def tell() -> None:
-    """From now on the program tells."""
+def enable() -> None:
+    """From now on the program annotates itself."""
     for name in ("synchronize", "empty_cache"):
-        setattr(torch.cuda, name, _told(f"torch.cuda.{name}", getattr(torch.cuda, name)))
+        setattr(torch.cuda, name, _annotated(f"torch.cuda.{name}", getattr(torch.cuda, name)))
     graph = torch.cuda.graph
     graph.__enter__, graph.__exit__ = _entered(graph.__enter__), _left(graph.__exit__)
 
@@ -29,14 +29,14 @@ def _apart() -> None:
         pass
 
 
-def _told(name: str, call: Callable[..., object]) -> Callable[..., object]:
-    def told(*arguments: object, **named: object) -> object:
+def _annotated(name: str, call: Callable[..., object]) -> Callable[..., object]:
+    def annotated(*arguments: object, **named: object) -> object:
         with torch.profiler.record_function(name):
             result = call(*arguments, **named)
             _apart()
         _apart()
         return result
-    return told
+    return annotated
 
 
 def _entered(enter: Callable[..., object]) -> Callable[..., object]:

@@ -1,4 +1,4 @@
-//! [`SpareEvents`]: events that stand for no fence any more, to be recorded for later ones.
+//! [`EventPool`]: events that stand for no fence any more, to be recorded for later ones.
 //!
 //! Invariant: an event that somebody waits for without the lock is neither recorded anew nor
 //! destroyed before he is done: until then it is kept aside.
@@ -7,22 +7,22 @@ use drystone_driver::{Driver, DriverError, Event};
 
 /// How many events are kept for later records. A device that falls far behind needs more at a time;
 /// what it then leaves is destroyed.
-pub(super) const SPARE_MAX: usize = 256;
+pub(super) const POOLED_MAX: usize = 256;
 
 /// Events that stand for no fence, and those that are waited for.
 #[derive(Debug, Default)]
-pub(super) struct SpareEvents {
-    spare: Vec<Event>,
+pub(super) struct EventPool {
+    free: Vec<Event>,
     /// As often as they are waited for, standing for a fence or not.
     waited: Vec<Event>,
     /// Those of them that stand for none.
     aside: Vec<Event>,
 }
 
-impl SpareEvents {
+impl EventPool {
     /// An event to record, made if there is none.
     pub(super) fn take(&mut self, driver: &dyn Driver) -> Result<Event, DriverError> {
-        self.spare.pop().map_or_else(|| driver.create_event(), Ok)
+        self.free.pop().map_or_else(|| driver.create_event(), Ok)
     }
 
     /// An event stands for no fence any more: it is kept or destroyed. One that cannot be destroyed
@@ -30,8 +30,8 @@ impl SpareEvents {
     pub(super) fn put(&mut self, driver: &dyn Driver, event: Event) {
         if self.waited.contains(&event) {
             self.aside.push(event);
-        } else if self.spare.len() < SPARE_MAX || driver.destroy_event(event).is_err() {
-            self.spare.push(event);
+        } else if self.free.len() < POOLED_MAX || driver.destroy_event(event).is_err() {
+            self.free.push(event);
         }
     }
 
@@ -54,14 +54,14 @@ impl SpareEvents {
 
     /// All of them, for teardown.
     pub(super) fn drain(&mut self) -> Vec<Event> {
-        let mut all = std::mem::take(&mut self.spare);
+        let mut all = std::mem::take(&mut self.free);
         all.append(&mut self.aside);
         all
     }
 
-    /// How many are spare, aside, and waited for.
+    /// How many are free, aside, and waited for.
     #[cfg(test)]
     pub(super) fn counts(&self) -> [usize; 3] {
-        [self.spare.len(), self.aside.len(), self.waited.len()]
+        [self.free.len(), self.aside.len(), self.waited.len()]
     }
 }

@@ -51,9 +51,9 @@ impl Time {
     }
 }
 
-/// A stream that the thread met. Aligned so that it is found by a shift.
+/// A stream that the thread remembers. Aligned so that it is found by a shift.
 #[repr(align(64))]
-struct Met {
+struct Entry {
     time: Cell<u64>,
     name: Cell<u64>,
     context: Cell<u64>,
@@ -61,7 +61,7 @@ struct Met {
     id: Cell<Option<StreamId>>,
 }
 
-impl Met {
+impl Entry {
     const fn none() -> Self {
         let (time, name, context) = (Cell::new(0), Cell::new(0), Cell::new(0));
         Self { time, name, context, ordinal: Cell::new(0), id: Cell::new(None) }
@@ -75,7 +75,7 @@ impl Met {
 
 thread_local! {
     /// Has no destructor, so that it serves until the thread's very end.
-    static MET: [Met; REMEMBERED] = const { [const { Met::none() }; REMEMBERED] };
+    static CACHE: [Entry; REMEMBERED] = const { [const { Entry::none() }; REMEMBERED] };
     /// The thread's own default stream, and the context it is of.
     static OWN: Cell<Option<(u64, Served)>> = const { Cell::new(None) };
 }
@@ -89,34 +89,34 @@ const fn place_of(name: u64) -> usize {
 
 /// The key that the calling thread remembers.
 #[inline]
-pub(super) fn met(time: u64, name: u64) -> Option<StreamId> {
-    MET.with(|met| {
-        let met = &met[place_of(name)];
-        if met.is(time, name) { met.id.get() } else { None }
+pub(super) fn find(time: u64, name: u64) -> Option<StreamId> {
+    CACHE.with(|cache| {
+        let entry = &cache[place_of(name)];
+        if entry.is(time, name) { entry.id.get() } else { None }
     })
 }
 
 /// The same in a context, with the device.
 #[inline]
-pub(super) fn met_in(time: u64, context: u64, name: u64) -> Option<Served> {
-    MET.with(|met| {
-        let met = &met[place_of(name)];
-        if !met.is(time, name) || met.context.get() != context {
+pub(super) fn find_in(time: u64, context: u64, name: u64) -> Option<Served> {
+    CACHE.with(|cache| {
+        let entry = &cache[place_of(name)];
+        if !entry.is(time, name) || entry.context.get() != context {
             return None;
         }
-        met.id.get().map(|id| Served { ordinal: met.ordinal.get(), id })
+        entry.id.get().map(|id| Served { ordinal: entry.ordinal.get(), id })
     })
 }
 
 /// The calling thread remembers what it found at that time.
 pub(super) fn remember(time: u64, context: u64, name: u64, served: Served) {
-    MET.with(|met| {
-        let met = &met[place_of(name)];
-        met.time.set(time);
-        met.name.set(name);
-        met.context.set(context);
-        met.ordinal.set(served.ordinal);
-        met.id.set(Some(served.id));
+    CACHE.with(|cache| {
+        let entry = &cache[place_of(name)];
+        entry.time.set(time);
+        entry.name.set(name);
+        entry.context.set(context);
+        entry.ordinal.set(served.ordinal);
+        entry.id.set(Some(served.id));
     });
 }
 
