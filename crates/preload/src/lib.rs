@@ -4,11 +4,14 @@
 //! `libdrystone.so` is, too, so that programs can be looked into.
 //!
 //! `place`: which library an address lies in. `registration`: memory that libraries register by its
-//! address. `lookup`: how programs that look for functions find ours.
+//! address. `lookup`: how programs that look for functions find ours. `cover`: how libraries do that
+//! were loaded before ours, where it was not preloaded. `object`: what the loader keeps for one.
 
 extern crate drystone_capi as _;
 
+mod cover;
 mod lookup;
+mod object;
 mod place;
 mod registration;
 
