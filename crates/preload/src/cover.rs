@@ -1,6 +1,6 @@
 //! Libraries that are loaded already, where nobody preloaded ours: what the loader has bound for
-//! them is made to lead to ours. So is their `dlsym`, and with it what they look up from now on; and
-//! their `dlopen`, with which libraries that come later are covered.
+//! them is made to lead to ours. So is their `dlsym`, and with it what they look up from now on;
+//! and their `dlopen`, with which libraries that come later are covered.
 //!
 //! Invariants: ours, the driver and the C library are left alone; every other object is looked at
 //! once. What an object has found before by a look-up, and keeps by itself, is not seen from here.
@@ -8,7 +8,6 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::transmute;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use drystone_interpose::{driver, functions};
@@ -18,31 +17,21 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::lookup::{self, Decision, c_librarys, jump};
 use crate::object::Object;
-use crate::registration;
-
-static IS_ON: AtomicBool = AtomicBool::new(false);
-
-/// Whether libraries are led to ours here.
-pub(crate) fn is_on() -> bool {
-    IS_ON.load(Ordering::Relaxed)
-}
+use crate::{place, registration};
 
 /// From now on libraries of this process, also those that are loaded later, get what Drystone holds
 /// unused where the driver refuses memory to them: as if this library had been preloaded.
 #[unsafe(no_mangle)]
 pub extern "C" fn drystone_cover_libraries() {
     drystone_interpose::give_back();
-    IS_ON.store(true, Ordering::Relaxed);
+    let _ = place::COVERS.set(look_again);
     look_again();
 }
 
 /// Covers what was loaded since it was last looked. Whoever comes while another thread looks leaves
 /// it to that one, which may wait for a library that this one loads.
-pub(crate) fn look_again() {
+fn look_again() {
     static KNOWN: Mutex<Known> = Mutex::new(Known { counts: (0, 0), objects: None });
-    if !is_on() {
-        return;
-    }
     barrier((), || {
         let Ok(mut known) = KNOWN.try_lock() else { return };
         loop {
@@ -107,7 +96,7 @@ impl Look<'_> {
             self.has_begun = true;
         }
         if objects.insert(about.dlpi_phdr.addr())
-            && let Some(object) = Object::of(about, &self.left_alone)
+            && let Some(object) = Object::of(about, &self.left_alone, stand_ins())
         {
             self.fresh.push(object);
         }
@@ -144,14 +133,10 @@ extern "C" fn decide_open(file: *const c_char, mode: c_int, _: *const c_void) ->
     Decision { onward: ptr::null_mut(), found }
 }
 
-/// The function of ours by that name, if there is one.
-pub(crate) fn stand_in(name: &CStr) -> Option<(&'static CStr, &'static usize)> {
+/// Functions of ours by their names.
+fn stand_ins() -> &'static FxHashMap<CString, usize> {
     static ALL: OnceLock<FxHashMap<CString, usize>> = OnceLock::new();
-    // Most names are of C++.
-    if !matches!(name.to_bytes().first()?, b'c' | b'd' | b'i' | b'n') {
-        return None;
-    }
-    let all = ALL.get_or_init(|| {
+    ALL.get_or_init(|| {
         let hooks = functions().chain(lookup::HOOKS).chain(registration::HOOKS);
         let hooks = hooks.filter_map(|hook| {
             Some((CString::new(hook.name).ok()?, hook.address.expose_provenance()))
@@ -161,6 +146,5 @@ pub(crate) fn stand_in(name: &CStr) -> Option<(&'static CStr, &'static usize)> {
             (c"dlopen".to_owned(), open as *const () as usize),
         ];
         hooks.chain(lookups).collect()
-    });
-    all.get_key_value(name).map(|(name, ours)| (name.as_c_str(), ours))
+    })
 }

@@ -19,7 +19,7 @@ use drystone_process::barrier::barrier;
 use rustc_hash::FxHashMap;
 
 use crate::place::{about, library_of};
-use crate::{cover, registration};
+use crate::{place, registration};
 
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
 
 /// What comes of a look-up.
 extern "C" fn decide(handle: *mut c_void, name: *const c_char, caller: *const c_void) -> Decision {
-    cover::look_again();
+    place::cover_more();
     let Some(next) = next_dlsym() else {
         return Decision { onward: ptr::null_mut(), found: ptr::null_mut() };
     };
@@ -142,7 +142,7 @@ fn replacement(
         Some(drivers) if !drivers.is_null() && found == ours => {
             let behind = find(libc::RTLD_NEXT);
             let is_seen = || handle == libc::RTLD_DEFAULT && sees(caller, name, drivers, next);
-            let is_found = !behind.is_null() || cover::is_on() || is_seen();
+            let is_found = !behind.is_null() || place::is_late() || is_seen();
             if is_found { ours } else { find(libc::RTLD_NEXT) }
         }
         // There is no driver: nothing is to be found, and the C library says so.

@@ -12,8 +12,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libc::{Elf64_Phdr, Elf64_Sym, dl_phdr_info};
+use rustc_hash::FxHashMap;
 
-use crate::cover::stand_in;
 use crate::lookup;
 
 /// Kinds of relocations that are a symbol's address: in a table, and of calls.
@@ -56,8 +56,13 @@ struct Relocation {
 }
 
 impl Object {
-    /// An object with slots to change, if any; these are not touched yet.
-    pub(crate) fn of(about: &dl_phdr_info, left_alone: &[usize]) -> Option<Self> {
+    /// An object with slots for functions that others stand in for, if any; these are not touched
+    /// yet. One where any of some addresses lies is left alone.
+    pub(crate) fn of(
+        about: &dl_phdr_info,
+        left_alone: &[usize],
+        stand_ins: &'static FxHashMap<CString, usize>,
+    ) -> Option<Self> {
         if about.dlpi_phdr.is_null() || about.dlpi_name.is_null() {
             return None;
         }
@@ -90,7 +95,7 @@ impl Object {
             .map(range)
             .collect();
         // SAFETY: the object is loaded, and this is its dynamic section.
-        let mut slots = unsafe { slots(base, dynamic) };
+        let mut slots = unsafe { slots(base, dynamic, stand_ins) };
         slots.retain(|slot| {
             let is_open = open.iter().any(|part| part.contains(&slot.at));
             is_open && slot.at.is_multiple_of(size_of::<usize>())
@@ -160,11 +165,15 @@ impl Object {
     }
 }
 
-/// Slots of an object for functions that ours stand in for.
+/// Slots of an object for functions that others stand in for.
 ///
 /// # Safety
 /// It is loaded at that base, and has its dynamic section there.
-unsafe fn slots(base: usize, dynamic: Range<usize>) -> Vec<Slot> {
+unsafe fn slots(
+    base: usize,
+    dynamic: Range<usize>,
+    stand_ins: &'static FxHashMap<CString, usize>,
+) -> Vec<Slot> {
     /// `DT_SYMTAB`, `DT_STRTAB`.
     const TABLES: [usize; 2] = [6, 5];
     /// Where relocations are and how many bytes: `DT_RELA` and `DT_RELASZ`; `DT_JMPREL` and
@@ -195,7 +204,9 @@ unsafe fn slots(base: usize, dynamic: Range<usize>) -> Vec<Slot> {
             let name = ptr::with_exposed_provenance(name);
             // SAFETY: a C string among the names.
             let name = unsafe { CStr::from_ptr(name) };
-            let (name, &ours) = stand_in(name)?;
+            // Most names are of C++.
+            let is_like_ours = matches!(name.to_bytes().first()?, b'c' | b'd' | b'i' | b'n');
+            let (name, &ours) = is_like_ours.then(|| stand_ins.get_key_value(name)).flatten()?;
             Some(Slot { at: base + one.at, name, ours })
         }));
     }

@@ -18,7 +18,7 @@ use drystone_interpose::Hook;
 use drystone_process::barrier::barrier;
 use drystone_process::registered::{self, Held, Registered};
 
-use crate::{cover, place};
+use crate::place;
 
 /// Something of the library's, or where it writes one.
 type Place = *mut c_void;
@@ -94,7 +94,7 @@ fn loaded_behind_ours() -> Vec<CString> {
     let ours = place::about(loaded_behind_ours as *const c_void).dli_fname;
     // SAFETY: a C string of the loader's, if it is one.
     let ours = (!ours.is_null()).then(|| unsafe { CStr::from_ptr(ours) });
-    let is_ours = |path: &CString| !cover::is_on() && Some(path.as_c_str()) == ours;
+    let is_ours = |path: &CString| !place::is_late() && Some(path.as_c_str()) == ours;
     let at = paths.iter().position(is_ours);
     paths.split_off(at.map_or(0, |at| at + 1))
 }
