@@ -15,7 +15,7 @@ fn main() {
     let name = match env::var("CARGO_PKG_NAME").as_deref() {
         Ok("drystone-preload") => {
             // Where it is loaded behind the driver, too, its functions are its own.
-            println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
+            println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic");
             "libdrystone_preload.so"
         }
         // The number is that of the binary interface, `DRYSTONE_ABI_VERSION`.

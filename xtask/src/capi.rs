@@ -90,7 +90,7 @@ fn link(archive: &Path, script: &Path, library: &Path) -> Result<()> {
     link.args(["-shared", "-fPIC", "-o"]).arg(library);
     if name.contains("preload") {
         // Where it is loaded behind the driver, too, its functions are its own.
-        link.arg("-Wl,-Bsymbolic-functions");
+        link.arg("-Wl,-Bsymbolic");
     }
     link.arg(format!("-Wl,-soname,{name}"));
     if backtraces::take_out(archive, &object)? {
