@@ -72,7 +72,7 @@ class Libraries(unittest.TestCase):
         self.assertEqual(told, ["drystone", 2, 2, 2, 2, 2])
 
     def test_a_capture_is_not_broken(self):
-        self.assertEqual(self.told(*MODULE, "-c", textwrap.dedent("""
+        code = textwrap.dedent("""
             import ctypes, json, torch
             free, _ = torch.cuda.mem_get_info()
             static, address = torch.ones(1 << 20, device="cuda"), ctypes.c_void_p()
@@ -90,7 +90,10 @@ class Libraries(unittest.TestCase):
             graph.replay()
             after = driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(free // 2))
             print(json.dumps([captured, after]))
-        """)), [2, 0])
+        """)
+        enabled = f"import torch, drystone\ndrystone.enable()\n{code}"
+        for command in ([*MODULE, "-c", code], [sys.executable, "-B", "-c", enabled]):
+            self.assertEqual(self.told(*command), [2, 0])
 
     def test_code_that_a_kernel_needs_is_loaded(self):
         """The first launch of a kernel of PyTorch's own, on a device that is full."""
