@@ -13,7 +13,11 @@ fn main() {
         return;
     }
     let name = match env::var("CARGO_PKG_NAME").as_deref() {
-        Ok("drystone-preload") => "libdrystone_preload.so",
+        Ok("drystone-preload") => {
+            // Where it is loaded behind the driver, too, its functions are its own.
+            println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic");
+            "libdrystone_preload.so"
+        }
         // The number is that of the binary interface, `DRYSTONE_ABI_VERSION`.
         _ => "libdrystone.so.1",
     };

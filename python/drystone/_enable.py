@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from types import ModuleType
 
-from . import _library, _settings
+from . import _libraries, _library, _settings
 from ._errors import DrystoneError
 from ._routes import ROUTES
 from ._tell import tell
@@ -60,6 +60,8 @@ def enable(
         # What is wrong with them is said here, not by the first tensor.
         _library.configure(limited)
     options_text = limited
+    # Before CUDA is asked anything: the runtime looks up its functions once.
+    _libraries.cover()
     if needs_device:
         _check_devices(torch)
     refused = _settings.refused_of_environment(torch, os.environ)
@@ -74,7 +76,7 @@ def enable(
         is_enabled = True
         from . import _parity
         _parity.install(torch, float(fraction or 1))
-    from . import _available, _libraries, _shortage
+    from . import _available, _shortage
     _shortage.install()
     if _settings.counts_neighbours(text):
         _available.count_neighbours(torch)

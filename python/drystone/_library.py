@@ -49,7 +49,8 @@ class PoolStreamStats(ctypes.Structure):
 
 @functools.cache
 def preloaded() -> str | None:
-    """Where ``libdrystone_preload.so`` is, if it was: one process has one allocator."""
+    """Where ``libdrystone_preload.so`` is, if it was: one process has one allocator. Asked before
+    the library is loaded, and not again."""
     everything = ctypes.CDLL(None)
     if not hasattr(everything, "drystone_abi_version"):
         return None
@@ -66,8 +67,8 @@ def serves_by_preload() -> bool:
 
 
 def path() -> str:
-    """Where the library is that serves this process."""
-    return preloaded() or own()
+    """Where the library is that serves this process: what covers other libraries, if it is there."""
+    return preloaded() or covering() or own()
 
 
 def own() -> str:
@@ -75,19 +76,24 @@ def own() -> str:
     return os.environ.get("DRYSTONE_LIBRARY") or str(Path(__file__).with_name("libdrystone.so"))
 
 
-def to_preload() -> str | None:
-    """Where the library is that stands before the driver, if it is there and can be named."""
+def covering() -> str | None:
+    """Where the library is that stands before the driver, if it is there."""
     found = os.path.join(os.path.dirname(os.path.abspath(own())), "libdrystone_preload.so")
+    return found if os.path.exists(found) else None
+
+
+def to_preload() -> str | None:
+    """The same, if it can be named."""
+    found = covering()
     # The loader's list ends a name at each of these.
-    is_nameable = not any(mark in found for mark in ": ")
-    return found if is_nameable and os.path.exists(found) else None
+    return None if found is None or any(mark in found for mark in ": ") else found
 
 
 @functools.cache
 def library() -> ctypes.CDLL:
     """The library, loaded at the first call."""
     try:
-        found = ctypes.CDLL(path())
+        found = _loaded(path())
     except OSError as error:
         raise DrystoneError(
             f"cannot load libdrystone.so: {error}; install the drystone wheel for this platform, "
@@ -103,6 +109,21 @@ def library() -> ctypes.CDLL:
     except AttributeError as error:
         reason = f"is another library, or of another release ({error})"
     raise DrystoneError(f"{path()} {reason}: install both from one release")
+
+
+def _loaded(file: str) -> ctypes.CDLL:
+    """A library of ours; what is compiled for PyTorch finds one that covers others, too."""
+    if file != covering() or file == preloaded():
+        return ctypes.CDLL(file)
+    said = os.environ.get(PRELOAD)
+    os.environ[PRELOAD] = GIVES_BACK
+    try:
+        return ctypes.CDLL(file, mode=os.RTLD_NOW | os.RTLD_GLOBAL)
+    finally:
+        if said is None:
+            del os.environ[PRELOAD]
+        else:
+            os.environ[PRELOAD] = said
 
 
 def address(name: str) -> int:

@@ -33,7 +33,7 @@ def segments_of(pool: tuple[int, int]) -> list[dict[str, Any]]:
 
 
 def run(
-    *command: str, folder: Path = FOLDER, **changes: str | None,
+    *command: str, folder: Path = FOLDER, input: str | None = None, **changes: str | None,
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command; a variable that is to be None is taken away."""
     environment = {**os.environ, **{key: text for key, text in changes.items() if text is not None}}
@@ -41,7 +41,8 @@ def run(
         if text is None:
             environment.pop(key, None)
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
+        command, cwd=folder, env=environment, input=input, capture_output=True, text=True,
+        timeout=240)
 
 
 def python(code: str, **changes: str | None) -> subprocess.CompletedProcess[str]:

@@ -1,9 +1,10 @@
 """Libraries beside PyTorch, as NCCL and cuBLAS, that ask the runtime or the driver for memory while
-Drystone holds nearly all of it unused: by every route that starts the process they get it."""
+Drystone holds nearly all of it unused: by every route they get it."""
 
 import json
 import os
 import sys
+import tempfile
 import textwrap
 import unittest
 from pathlib import Path
@@ -71,7 +72,7 @@ class Libraries(unittest.TestCase):
         self.assertEqual(told, ["drystone", 2, 2, 2, 2, 2])
 
     def test_a_capture_is_not_broken(self):
-        self.assertEqual(self.told(*MODULE, "-c", textwrap.dedent("""
+        code = textwrap.dedent("""
             import ctypes, json, torch
             free, _ = torch.cuda.mem_get_info()
             static, address = torch.ones(1 << 20, device="cuda"), ctypes.c_void_p()
@@ -89,7 +90,10 @@ class Libraries(unittest.TestCase):
             graph.replay()
             after = driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(free // 2))
             print(json.dumps([captured, after]))
-        """)), [2, 0])
+        """)
+        enabled = f"import torch, drystone\ndrystone.enable()\n{code}"
+        for command in ([*MODULE, "-c", code], [sys.executable, "-B", "-c", enabled]):
+            self.assertEqual(self.told(*command), [2, 0])
 
     def test_code_that_a_kernel_needs_is_loaded(self):
         """The first launch of a kernel of PyTorch's own, on a device that is full."""
@@ -113,26 +117,39 @@ class Libraries(unittest.TestCase):
         """), SIMCUDA_CONF="memory:8GiB,driver_room:64MiB")
         self.assertEqual(told, "drystone")
 
+    def test_enabled_by_itself(self):
+        for route in ("compiled", "plugin"):
+            enabled = f"import torch, drystone\ndrystone.enable(route={route!r})\n"
+            told = self.told(sys.executable, "-B", "-c", enabled + program())
+            backend = "drystone" if route == "compiled" else "pluggable"
+            self.assertEqual(told, [backend, *BESIDE])
 
     def test_the_log_says_which_libraries_get_it(self):
-        code = textwrap.dedent("""
-            import json, logging, torch, drystone
-            logging.basicConfig(filename="/dev/stdout", level=logging.INFO, format="%(message)s")
-            drystone.enable()
-        """)
-        done = run(sys.executable, "-B", "-c", code, **ONE_DEVICE)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertRegex(done.stdout, r"^libraries do not get .*python -m drystone.*libcudart\.so")
-        self.assertEqual(len(done.stdout.splitlines()), 1)
-        done = run(sys.executable, "-B", "-c", code, **ONE_DEVICE, LD_PRELOAD=PRELOADED,
-                   DRYSTONE_PRELOAD="gives-back")
-        self.assertRegex(done.stdout, r"^libraries get .* loaded later: libcu.*libcudart\.so")
-
-    def test_who_enables_by_itself_is_beside_libraries_that_get_nothing(self):
-        """What `doctor` and the log say is so."""
-        code = "import torch, drystone\ndrystone.enable()\n" + program()
-        told = self.told(sys.executable, "-B", "-c", code)
-        self.assertEqual(told, ["drystone", 2, 2, 2, 2, 2])
+        """One that has found the driver before does not, and is named."""
+        with tempfile.TemporaryDirectory() as folder:
+            early = Path(folder) / "libcufft.so"
+            done = run("cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(early), input="""
+                #include <dlfcn.h>
+                static void *found;
+                __attribute__((constructor)) static void find(void) {
+                    found = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuMemAlloc_v2");
+                }
+            """)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            code = textwrap.dedent("""
+                import ctypes, logging, sys, torch, drystone
+                logging.basicConfig(filename="/dev/stdout", level=logging.INFO, format="%(message)s")
+                [ctypes.CDLL(library) for library in sys.argv[1:]]
+                drystone.enable()
+            """)
+            said = [run(sys.executable, "-B", "-c", code, *libraries, **ONE_DEVICE)
+                    for libraries in ([], [str(early)])]
+        for done in said:
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertRegex(done.stdout, r"^libraries get .* loaded later: libcu.*libcudart\.so")
+            self.assertEqual(len(done.stdout.splitlines()), 1)
+        self.assertNotIn("not lib", said[0].stdout)
+        self.assertRegex(said[1].stdout, r"; not libcufft\.so, used before drystone\.enable\(\) ")
 
 
 class Environment(unittest.TestCase):

@@ -88,6 +88,10 @@ fn link(archive: &Path, script: &Path, library: &Path) -> Result<()> {
     let object = archive.with_extension("o");
     let mut link = Command::new("cc");
     link.args(["-shared", "-fPIC", "-o"]).arg(library);
+    if name.contains("preload") {
+        // Where it is loaded behind the driver, too, its functions are its own.
+        link.arg("-Wl,-Bsymbolic");
+    }
     link.arg(format!("-Wl,-soname,{name}"));
     if backtraces::take_out(archive, &object)? {
         link.arg(&object).arg(archive);

@@ -3,12 +3,16 @@
 //! `drystone-interpose`, whose functions are exported here, by CUDA's names. The C interface of
 //! `libdrystone.so` is, too, so that programs can be looked into.
 //!
-//! `place`: which library an address lies in. `registration`: memory that libraries register by its
-//! address. `lookup`: how programs that look for functions find ours.
+//! `place`: where this library stands among others. `registration`: memory that libraries register
+//! by its address. `lookup`: how programs that look for functions find ours. `object`: what the
+//! loader keeps for a library. `cover`: how libraries find ours that were loaded before, where ours
+//! was not preloaded.
 
 extern crate drystone_capi as _;
 
+mod cover;
 mod lookup;
+mod object;
 mod place;
 mod registration;
 

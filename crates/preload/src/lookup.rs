@@ -19,76 +19,84 @@ use drystone_process::barrier::barrier;
 use rustc_hash::FxHashMap;
 
 use crate::place::{about, library_of};
-use crate::registration;
+use crate::{place, registration};
 
-type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
 /// Where a look-up goes on, or what it has found.
 #[repr(C)]
-struct Decision {
+pub(crate) struct Decision {
     /// The C library's function, to be called in our place; null if the look-up is over.
-    onward: *mut c_void,
-    found: *mut c_void,
+    pub(crate) onward: *mut c_void,
+    pub(crate) found: *mut c_void,
 }
 
-/// `dlsym`, for the whole process.
-///
-/// # Safety
-/// As the C library's.
+/// Asks first what comes of a call, then jumps to the function that it goes on to, as if that had
+/// been called.
 #[cfg(target_arch = "x86_64")]
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
-    core::arch::naked_asm!(
-        "endbr64",
-        "push rdi",
-        "push rsi",
-        "sub rsp, 8",
-        // Who called.
-        "mov rdx, [rsp + 24]",
-        "call {decide}",
-        "add rsp, 8",
-        "pop rsi",
-        "pop rdi",
-        "test rax, rax",
-        "jz 2f",
-        "jmp rax",
-        "2: mov rax, rdx",
-        "ret",
-        decide = sym decide,
-    )
+macro_rules! jump {
+    ($decide:ident) => {
+        core::arch::naked_asm!(
+            "endbr64",
+            "push rdi",
+            "push rsi",
+            "sub rsp, 8",
+            // Who called.
+            "mov rdx, [rsp + 24]",
+            "call {decide}",
+            "add rsp, 8",
+            "pop rsi",
+            "pop rdi",
+            "test rax, rax",
+            "jz 2f",
+            "jmp rax",
+            "2: mov rax, rdx",
+            "ret",
+            decide = sym $decide,
+        )
+    };
 }
+
+/// The same.
+#[cfg(target_arch = "aarch64")]
+macro_rules! jump {
+    ($decide:ident) => {
+        core::arch::naked_asm!(
+            "hint #34", // bti c
+            "stp x29, x30, [sp, #-32]!",
+            "stp x0, x1, [sp, #16]",
+            // Who called.
+            "mov x2, x30",
+            "bl {decide}",
+            "mov x16, x0",
+            "mov x9, x1",
+            "ldp x0, x1, [sp, #16]",
+            "ldp x29, x30, [sp], #32",
+            "cbz x16, 2f",
+            "br x16",
+            "2: mov x0, x9",
+            "ret",
+            decide = sym $decide,
+        )
+    };
+}
+
+pub(crate) use jump;
 
 /// `dlsym`, for the whole process.
 ///
 /// # Safety
 /// As the C library's.
-#[cfg(target_arch = "aarch64")]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
-    core::arch::naked_asm!(
-        "hint #34", // bti c
-        "stp x29, x30, [sp, #-32]!",
-        "stp x0, x1, [sp, #16]",
-        // Who called.
-        "mov x2, x30",
-        "bl {decide}",
-        "mov x16, x0",
-        "mov x9, x1",
-        "ldp x0, x1, [sp, #16]",
-        "ldp x29, x30, [sp], #32",
-        "cbz x16, 2f",
-        "br x16",
-        "2: mov x0, x9",
-        "ret",
-        decide = sym decide,
-    )
+    jump!(decide)
 }
 
 /// What comes of a look-up.
 extern "C" fn decide(handle: *mut c_void, name: *const c_char, caller: *const c_void) -> Decision {
-    let Some(next) = c_librarys() else {
+    place::cover_more();
+    let Some(next) = next_dlsym() else {
         return Decision { onward: ptr::null_mut(), found: ptr::null_mut() };
     };
     let goes_on = Decision { onward: next as *mut c_void, found: ptr::null_mut() };
@@ -134,7 +142,8 @@ fn replacement(
         Some(drivers) if !drivers.is_null() && found == ours => {
             let behind = find(libc::RTLD_NEXT);
             let is_seen = || handle == libc::RTLD_DEFAULT && sees(caller, name, drivers, next);
-            if !behind.is_null() || is_seen() { ours } else { find(libc::RTLD_NEXT) }
+            let is_found = !behind.is_null() || place::is_late() || is_seen();
+            if is_found { ours } else { find(libc::RTLD_NEXT) }
         }
         // There is no driver: nothing is to be found, and the C library says so.
         _ if found == ours => find(libc::RTLD_NEXT),
@@ -144,7 +153,7 @@ fn replacement(
 }
 
 /// The function that ours stands in for: the driver's, or a library's that registers memory.
-fn original(name: &CStr) -> Option<*mut c_void> {
+pub(crate) fn original(name: &CStr) -> Option<*mut c_void> {
     if registration::HOOKS.iter().any(|hook| hook.name.as_bytes() == name.to_bytes()) {
         return registration::find(name);
     }
@@ -181,20 +190,26 @@ fn sees(caller: *const c_void, name: &CStr, drivers: *mut c_void, next: Dlsym) -
     found == drivers
 }
 
-/// The C library's own `dlsym`, by the versions that it has had there.
-fn c_librarys() -> Option<Dlsym> {
+/// The C library's own `dlsym`.
+pub(crate) fn next_dlsym() -> Option<Dlsym> {
     static FOUND: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-    const VERSIONS: [&CStr; 3] = [c"GLIBC_2.34", c"GLIBC_2.17", c"GLIBC_2.2.5"];
     let mut found = FOUND.load(Ordering::Relaxed);
-    for version in VERSIONS {
-        if found.is_null() {
-            // SAFETY: the names are C strings; only the address is taken.
-            found = unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) };
-            FOUND.store(found, Ordering::Relaxed);
-        }
+    if found.is_null() {
+        found = c_librarys(c"dlsym");
+        FOUND.store(found, Ordering::Relaxed);
     }
     // SAFETY: the C library's function of this name has this type; null is none.
     unsafe { transmute::<*mut c_void, Option<Dlsym>>(found) }
+}
+
+/// A function of the C library's that finds or loads others, by the versions that it has had there.
+pub(crate) fn c_librarys(name: &CStr) -> *mut c_void {
+    const VERSIONS: [&CStr; 3] = [c"GLIBC_2.34", c"GLIBC_2.17", c"GLIBC_2.2.5"];
+    // SAFETY: the names are C strings; only the address is taken.
+    let find =
+        |version: &CStr| unsafe { libc::dlvsym(libc::RTLD_NEXT, name.as_ptr(), version.as_ptr()) };
+    let found = VERSIONS.iter().map(|version| find(version)).find(|found| !found.is_null());
+    found.unwrap_or(ptr::null_mut())
 }
 
 /// Where functions of the driver are that ours stand in for, and those.
@@ -315,7 +330,7 @@ macro_rules! lookups {
             }
         )*
 
-        static HOOKS: &[Hook] = &[$(
+        pub(crate) static HOOKS: &[Hook] = &[$(
             Hook { name: stringify!($name), address: $name as *const () },
         )*];
     };

@@ -1,7 +1,21 @@
-//! Which library an address lies in.
+//! Where this library stands: which one an address lies in, and whether others came before it.
 
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::OnceLock;
+
+/// What covers other libraries, where this one was not preloaded.
+pub(crate) static COVERS: OnceLock<fn()> = OnceLock::new();
+
+/// Whether this library came after others, which were led to it.
+pub(crate) fn is_late() -> bool {
+    COVERS.get().is_some()
+}
+
+/// Covers libraries that have come since.
+pub(crate) fn cover_more() {
+    COVERS.get().inspect(|cover| cover());
+}
 
 /// Whether an address is one of ours.
 pub(crate) fn is_ours(address: *const c_void) -> bool {

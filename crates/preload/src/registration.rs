@@ -72,8 +72,9 @@ pub(crate) fn find(name: &CStr) -> Option<*mut c_void> {
     })
 }
 
-/// The libraries that were loaded after ours: what lies before calls us to go on. The program
-/// itself, which has no name there, finds its own functions before ours.
+/// The libraries that were loaded after ours: what lies before calls us to go on; all where ours
+/// came later, and such a call goes on by itself. The program itself, which has no name there,
+/// finds its own functions before ours.
 fn loaded_behind_ours() -> Vec<CString> {
     unsafe extern "C" fn add(about: *mut libc::dl_phdr_info, _: usize, to: *mut c_void) -> c_int {
         // SAFETY: the list, below.
@@ -93,7 +94,8 @@ fn loaded_behind_ours() -> Vec<CString> {
     let ours = place::about(loaded_behind_ours as *const c_void).dli_fname;
     // SAFETY: a C string of the loader's, if it is one.
     let ours = (!ours.is_null()).then(|| unsafe { CStr::from_ptr(ours) });
-    let at = paths.iter().position(|path| Some(path.as_c_str()) == ours);
+    let is_ours = |path: &CString| !place::is_late() && Some(path.as_c_str()) == ours;
+    let at = paths.iter().position(is_ours);
     paths.split_off(at.map_or(0, |at| at + 1))
 }
 

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{CONF, Program, all_are_run, library};
+use common::{CONF, Program, all_are_run, library, passes};
 use drystone_testkit::describe;
 
 /// One device, so that a thread's context is remembered.
@@ -93,26 +93,30 @@ fn a_recording_ends_with_a_reset_and_the_next_has_a_file_of_its_own() {
     assert_eq!(events_of(&folder.path().join("trace-reset1.csv")), 6);
 }
 
+/// All is bound at once, and closed then.
+const NOW: &str = "-Wl,-z,now,-z,relro";
+
 /// Contexts and what the driver makes for itself take room, which a full device has not.
 const FULL: &str = "memory:1GiB,context:64MiB,driver_room:64MiB,oracle:true";
 
-/// Runs a part of a program linked with the driver, by `dlsym`, and by `cuGetProcAddress`: where
-/// the library serves, and where Drystone's memory is asked for by its own interface.
+/// Runs a part of a program linked with the driver, bound late or at once, by `dlsym`, and by
+/// `cuGetProcAddress`: where the library serves, where Drystone's memory is asked for by its own
+/// interface, and where the library was not preloaded.
 fn gets_what_is_unused(part: &str) {
-    for way in ["-DWAY=0", "-DWAY=1", "-DWAY=2"] {
-        let Some(program) = Program::new("driver/refused.c", &[way, "-lcuda"]) else { return };
-        for arguments in [&[part][..], &[part, "own"]] {
-            let mut command = program.command(Some(library()), FULL);
-            if arguments.len() > 1 {
-                command.env("DRYSTONE_PRELOAD", "gives-back");
-            }
-            let output = command.args(arguments).output().unwrap();
+    for way in [["-DWAY=0", "-Wl,-z,lazy"], ["-DWAY=0", NOW], ["-DWAY=1", NOW], ["-DWAY=2", NOW]] {
+        let arguments = [&way[..], &["-lcuda"]].concat();
+        let Some(program) = Program::new("driver/refused.c", &arguments) else { return };
+        let mut serves = program.command(Some(library()), FULL);
+        serves.arg(part);
+        let [mut gives, mut covers] =
+            [program.command(Some(library()), FULL), program.covered(library(), FULL)];
+        for command in [&mut gives, &mut covers] {
+            command.env("DRYSTONE_PRELOAD", "gives-back").args([part, "own"]);
+        }
+        for mut command in [serves, gives, covers] {
+            let output = command.output().unwrap();
             let is_quiet = output.stdout.is_empty();
-            assert!(
-                output.status.success() && is_quiet,
-                "{way} {arguments:?} {}",
-                describe(&output)
-            );
+            assert!(output.status.success() && is_quiet, "{command:?} {}", describe(&output));
         }
     }
 }
@@ -182,6 +186,7 @@ fn i16_what_libraries_register_stays_until_it_is_given_up() {
         let (source, library) = ("driver/registration.c", "driver/libraries.c");
         let Some(program) = Program::with_library(source, library, way) else { return };
         program.passes(Some(crate::library()), ONE);
+        passes(program.covered(crate::library(), ONE));
     }
 }
 

@@ -78,13 +78,25 @@ impl Program {
         command
     }
 
-    /// It succeeds, and the library says nothing. The simulator may, of what a program does wrong.
-    pub fn passes(&self, preloaded: Option<&Path>, conf: &str) {
-        let output = self.command(preloaded, conf).output().unwrap();
-        assert!(output.status.success(), "{}", describe(&output));
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!said.contains("drystone") && output.stdout.is_empty(), "{}", describe(&output));
+    /// Ready to run, with a library that it loads by itself.
+    pub fn covered(&self, library: &Path, conf: &str) -> Command {
+        let mut command = self.command(None, conf);
+        command.env("COVERED", library);
+        command
     }
+
+    /// It succeeds, and the library says nothing.
+    pub fn passes(&self, preloaded: Option<&Path>, conf: &str) {
+        passes(self.command(preloaded, conf));
+    }
+}
+
+/// A program succeeds, and the library says nothing. The simulator may, of what it does wrong.
+pub fn passes(mut program: Command) {
+    let output = program.output().unwrap();
+    assert!(output.status.success(), "{}", describe(&output));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!said.contains("drystone") && output.stdout.is_empty(), "{}", describe(&output));
 }
 
 /// Every source of a folder is among these, or among the others.

@@ -115,7 +115,7 @@ fn who_could(
     let (mut before, mut steady, mut looks) = (None, 0, 0);
     while looks < LOOKS_MAX {
         let before_bytes = lacked_before();
-        let (others, could_bytes) = ask_for_figures(board, until);
+        let Figures { others, could_bytes, have_all } = ask_for_figures(board, until);
         let spare_bytes = could_bytes.checked_sub(bytes.saturating_add(before_bytes));
         if let Some(spare_bytes) = spare_bytes {
             return Some((others, spare_bytes));
@@ -125,7 +125,8 @@ fn who_could(
         let is_in_turn = before_bytes == 0;
         // Those before it are served or refused in no longer than they wait.
         looks += usize::from(is_in_turn);
-        steady = if is_in_turn && now == before { steady + 1 } else { 0 };
+        // One whose thread is busy has more, perhaps, once it says so.
+        steady = if is_in_turn && have_all && now == before { steady + 1 } else { 0 };
         if steady == STEADY || Instant::now() + PAUSE >= until {
             break;
         }
@@ -135,17 +136,25 @@ fn who_could(
     None
 }
 
-/// Asks all neighbours for new figures. Returns where they are, and what they could give: of one
-/// whose thread is busy all that it holds.
-fn ask_for_figures(board: &Board, until: Instant) -> (Vec<usize>, u64) {
-    let (mut others, mut could_bytes) = (Vec::new(), 0_u64);
+/// What neighbours could give.
+struct Figures {
+    /// Where they are.
+    others: Vec<usize>,
+    could_bytes: u64,
+    /// Whether all have answered. One that has not could give what it last said.
+    have_all: bool,
+}
+
+/// Asks all neighbours for new figures.
+fn ask_for_figures(board: &Board, until: Instant) -> Figures {
+    let mut figures = Figures { others: Vec::new(), could_bytes: 0, have_all: true };
     for (index, slot) in board.others() {
         let answer = ask_one(board, index, 0, until.min(Instant::now() + FIGURES));
-        let bytes = if answer.is_ok() { slot.unused_bytes() } else { slot.held_bytes() };
-        could_bytes = could_bytes.saturating_add(bytes);
-        others.push(index);
+        figures.have_all &= answer.is_ok();
+        figures.could_bytes = figures.could_bytes.saturating_add(slot.unused_bytes());
+        figures.others.push(index);
     }
-    (others, could_bytes)
+    figures
 }
 
 /// Why there is no answer.

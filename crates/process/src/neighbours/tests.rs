@@ -118,6 +118,20 @@ fn what_neighbours_have_in_use_is_refused_in_no_longer_than_the_wait_and_named()
 }
 
 #[test]
+fn what_one_that_does_not_answer_has_in_use_is_not_counted_on() {
+    let folder = Folder::new("silent");
+    let [first, second] = processes(&folder);
+    let silent = Board::join_at(&folder.board()).unwrap();
+    silent.own().tell(700 * MIB, 0);
+    let kept = first.allocate(800).unwrap();
+    drop(first.allocate(100).unwrap());
+    let held = first.held();
+    let Err(AllocateError::OutOfMemory(_)) = second.allocate(512) else { panic!("served") };
+    assert_eq!(first.held(), held, "it would not do, so it is not given");
+    drop(kept);
+}
+
+#[test]
 fn whoever_was_given_memory_of_late_is_asked_last() {
     let folder = Folder::new("fair");
     let [first, second, third] = processes(&folder);
