@@ -23,6 +23,7 @@ mod grow;
 mod growing;
 mod mesh;
 mod own_order;
+mod pins;
 mod remap;
 mod search;
 mod state_machine;
@@ -236,53 +237,6 @@ impl Heap {
             SegmentKind::Mapped => Some(self.vm.share(index, addresses)),
             SegmentKind::Plain => None,
         })
-    }
-
-    // Pins.
-
-    /// Pins the live block that starts at an address: its memory stays where it is (I16). Pins of
-    /// one address add up.
-    ///
-    /// # Errors
-    /// There is no such block.
-    pub fn pin_mapping(&mut self, address: u64) -> Result<(), FreeError> {
-        let index = self.space.find_live(address)?;
-        let block = &self.space.blocks[index];
-        self.vm.pin(block.segment, block.range());
-        Ok(())
-    }
-
-    /// Pins what addresses of one segment lead to, whichever blocks lie there (I16). A pin of the
-    /// first address is taken back.
-    ///
-    /// # Errors
-    /// They are none, or not those of one segment, or do not all lead to memory; or what they lead
-    /// to is about to go.
-    pub fn pin_range(&mut self, addresses: Range<u64>) -> Result<(), FreeError> {
-        let unknown = FreeError::Unknown { address: addresses.start };
-        if addresses.is_empty() {
-            return Err(unknown);
-        }
-        let index = self.space.segments.holding(&addresses)?;
-        let is_backed = self.space.segments[index].kind == SegmentKind::Plain
-            || self.vm.span(index, addresses.clone()).views().all(|page| page.is_backed);
-        let blocks = self.space.within(&addresses);
-        let goes = blocks.iter().any(|&at| self.space.blocks[at].state == BlockState::Claimed);
-        if !is_backed || goes {
-            return Err(unknown);
-        }
-        self.vm.pin(index, addresses);
-        Ok(())
-    }
-
-    /// Takes a pin of an address back, whether the block is live still or not. False if there is
-    /// none.
-    pub fn unpin_mapping(&mut self, address: u64) -> bool {
-        let left = self.vm.unpin(address);
-        if left == Some(0) {
-            self.windows().send_all_home();
-        }
-        left.is_some()
     }
 
     // Figures.
