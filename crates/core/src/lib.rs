@@ -81,4 +81,4 @@ pub use space::block::BlockState;
 pub use space::{Granted, Space};
 pub use state_machine::StateMachine;
 pub use stats::{Choices, Gauge, RemapStats, SizeClassStats, Stats};
-pub use vm::handles::HandleAt;
+pub use vm::handles::{HandleAt, Shared, SharedBy};

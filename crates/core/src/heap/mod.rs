@@ -45,10 +45,10 @@ use crate::id::{ListIx, PoolId, StreamId};
 use crate::plan::{Plan, Request};
 use crate::policy::SegmentKind;
 use crate::pool::{Pool, Pools};
-use crate::space::block::{BlockIndex, BlockState};
+use crate::space::block::BlockIndex;
 use crate::space::{Granted, Space};
 use crate::vm::PageTable;
-use crate::vm::handles::HandleAt;
+use crate::vm::handles::{HandleAt, Shared, SharedBy};
 use search::{Run, Search};
 use std::ops::Range;
 use windows::Windows;
@@ -231,12 +231,21 @@ impl Heap {
     ///
     /// # Errors
     /// They are not those of one segment.
-    pub fn share(&mut self, addresses: Range<u64>) -> Result<Option<Vec<HandleAt>>, FreeError> {
+    pub fn share(
+        &mut self,
+        addresses: Range<u64>,
+        by: SharedBy,
+    ) -> Result<Option<Vec<HandleAt>>, FreeError> {
         let index = self.space.segments.holding(&addresses)?;
         Ok(match self.space.segments[index].kind {
-            SegmentKind::Mapped => Some(self.vm.share(index, addresses)),
+            SegmentKind::Mapped => Some(self.vm.share(index, addresses, by)),
             SegmentKind::Plain => None,
         })
+    }
+
+    /// What others have of the memory, by the calls that made it known. Looks through all of it.
+    pub fn shared(&self) -> Vec<Shared> {
+        self.vm.shared().collect()
     }
 
     // Figures.

@@ -9,6 +9,7 @@
 //! mapped, and backs one page at most: its home, or one of a window. Every page that leads to it
 //! beside its home is known. The granules of a handle go everywhere together.
 
+use super::handles::SharedBy;
 use std::ops::Range;
 
 use crate::id::{GranuleId, SegmentIx};
@@ -55,8 +56,9 @@ struct Granule {
     before: u16,
     /// How many its handle has.
     of: u16,
-    /// Others have its handle, too: it is the memory of its addresses for as long as it exists.
-    is_shared: bool,
+    /// By which calls others know its handle, too, as bits: if by any, it is the memory of its
+    /// addresses for as long as it exists.
+    shared_by: u8,
 }
 
 /// All granules of a heap, of one size.
@@ -91,7 +93,7 @@ impl Granules {
         self.has_large_handles |= granules > 1;
         for before in 0..granules {
             let state = GranuleState::Planned;
-            self.table.push(Granule { state, home: None, before, of: granules, is_shared: false });
+            self.table.push(Granule { state, home: None, before, of: granules, shared_by: 0 });
             self.mappings.push(Vec::new());
         }
         id
@@ -173,13 +175,21 @@ impl Granules {
     }
 
     /// Notes that others have a handle, too.
-    pub(crate) fn set_shared(&mut self, id: GranuleId) {
-        self.set(id, |granule| granule.is_shared = true);
+    pub(crate) fn set_shared(&mut self, id: GranuleId, by: SharedBy) {
+        self.set(id, |granule| granule.shared_by |= by.bit());
     }
 
     /// Whether others have, or had, a granule's handle.
     pub(crate) fn is_shared(&self, id: GranuleId) -> bool {
-        self.table[id.index()].is_shared
+        self.table[id.index()].shared_by != 0
+    }
+
+    /// How many handles others know by a call, and how many granules those have.
+    pub(crate) fn shared_by(&self, by: SharedBy) -> (u64, u64) {
+        let shared = self.table.iter().filter(|granule| granule.shared_by & by.bit() != 0);
+        shared.fold((0, 0), |(handles, granules), granule| {
+            (handles + u64::from(granule.before == 0), granules + 1)
+        })
     }
 
     /// A plan left the granule behind a page; the first such page is its home.
@@ -229,7 +239,7 @@ impl Granules {
         self.idle_count -= if is_idle { self.handle(id).len() } else { 0 };
         self.set(id, |granule| {
             (granule.state, granule.home) = (GranuleState::Vacant, None);
-            granule.is_shared = false;
+            granule.shared_by = 0;
         });
         let power = self.table[id.index()].of.ilog2() as usize;
         if self.vacant.len() <= power {
