@@ -23,7 +23,6 @@ mod grow;
 mod growing;
 mod mesh;
 mod own_order;
-mod pins;
 mod remap;
 mod search;
 mod state_machine;
@@ -45,10 +44,12 @@ use crate::id::{ListIx, PoolId, StreamId};
 use crate::plan::{Plan, Request};
 use crate::policy::SegmentKind;
 use crate::pool::{Pool, Pools};
-use crate::space::block::BlockIndex;
+use crate::shared::{Shared, SharedBy};
+use crate::space::block::{BlockIndex, BlockState};
 use crate::space::{Granted, Space};
 use crate::vm::PageTable;
-use crate::vm::handles::{HandleAt, Shared, SharedBy};
+use crate::vm::handles::{self, HandleAt};
+use crate::vm::pins::PinKey;
 use search::{Run, Search};
 use std::ops::Range;
 use windows::Windows;
@@ -245,7 +246,53 @@ impl Heap {
 
     /// What others have of the memory, by the calls that made it known. Looks through all of it.
     pub fn shared(&self) -> Vec<Shared> {
-        self.vm.shared().collect()
+        handles::shared(&self.vm).collect()
+    }
+
+    // Pins.
+
+    /// Pins the live block that starts at an address: its memory stays where it is (I16). Pins of
+    /// one address add up.
+    ///
+    /// # Errors
+    /// There is no such block.
+    pub fn pin_mapping(&mut self, address: u64) -> Result<(), FreeError> {
+        let index = self.space.find_live(address)?;
+        let block = &self.space.blocks[index];
+        self.vm.pin(PinKey::Block(address), block.segment, block.range());
+        Ok(())
+    }
+
+    /// Pins what addresses of one segment lead to, whichever blocks lie there (I16). Pins of one
+    /// range add up.
+    ///
+    /// # Errors
+    /// They are none, or not those of one segment, or do not all lead to memory; or what they lead
+    /// to is about to go.
+    pub fn pin_range(&mut self, addresses: Range<u64>) -> Result<(), FreeError> {
+        let unknown = FreeError::Unknown { address: addresses.start };
+        if addresses.is_empty() {
+            return Err(unknown);
+        }
+        let index = self.space.segments.holding(&addresses)?;
+        let is_backed = self.space.segments[index].kind == SegmentKind::Plain
+            || self.vm.span(index, addresses.clone()).views().all(|page| page.is_backed);
+        let blocks = self.space.within(&addresses);
+        let goes = blocks.iter().any(|&at| self.space.blocks[at].state == BlockState::Claimed);
+        if !is_backed || goes {
+            return Err(unknown);
+        }
+        self.vm.pin(PinKey::Range(addresses.start, addresses.end), index, addresses);
+        Ok(())
+    }
+
+    /// Takes a pin back, whatever lies there now. False if there is none.
+    pub fn unpin(&mut self, key: PinKey) -> bool {
+        let covered = self.vm.unpin(key);
+        if let Some(Some(covered)) = &covered {
+            self.windows().send_home_within(covered);
+        }
+        covered.is_some()
     }
 
     // Figures.

@@ -9,10 +9,10 @@
 //! mapped, and backs one page at most: its home, or one of a window. Every page that leads to it
 //! beside its home is known. The granules of a handle go everywhere together.
 
-use super::handles::SharedBy;
 use std::ops::Range;
 
 use crate::id::{GranuleId, SegmentIx};
+use crate::shared::SharedBy;
 
 /// A granule-sized piece of a mapped segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

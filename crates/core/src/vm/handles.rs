@@ -3,6 +3,7 @@
 use super::PageTable;
 use super::span::Span;
 use crate::id::{GranuleId, SegmentIx};
+use crate::shared::{Shared, SharedBy};
 use std::ops::Range;
 
 /// A handle of physical memory, and where a block leads to it.
@@ -13,51 +14,6 @@ pub struct HandleAt {
     /// Where it is mapped.
     pub address: u64,
     /// Its size, in bytes.
-    pub bytes: u64,
-}
-
-/// By which call of the driver a handle became known to others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum SharedBy {
-    /// Its descriptor was asked for.
-    Export,
-    /// It was asked which handle is behind an address.
-    Retain,
-    /// A descriptor of a range of addresses was asked for.
-    AddressRange,
-    /// A network card was about to get the addresses.
-    Attribute,
-}
-
-impl SharedBy {
-    /// Each.
-    pub const ALL: [Self; 4] = [Self::Export, Self::Retain, Self::AddressRange, Self::Attribute];
-
-    /// The call's name.
-    pub const fn call(self) -> &'static str {
-        match self {
-            Self::Export => "cuMemExportToShareableHandle",
-            Self::Retain => "cuMemRetainAllocationHandle",
-            Self::AddressRange => "cuMemGetHandleForAddressRange",
-            Self::Attribute => "cuPointerSetAttribute",
-        }
-    }
-
-    pub(crate) const fn bit(self) -> u8 {
-        1 << self as u8
-    }
-}
-
-/// The handles that became known by one call, and exist.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Shared {
-    /// The call.
-    pub by: SharedBy,
-    /// How many.
-    pub handles: u64,
-    /// Of all of them.
     pub bytes: u64,
 }
 
@@ -90,13 +46,14 @@ impl PageTable {
         handles.iter().for_each(|of| self.granules.set_shared(of.granule, by));
         handles
     }
+}
 
-    /// What others have of it, by the calls that made it known. Looks through all granules.
-    pub(crate) fn shared(&self) -> impl Iterator<Item = Shared> {
-        let each = SharedBy::ALL.into_iter().map(|by| {
-            let (handles, granules) = self.granules.shared_by(by);
-            Shared { by, handles, bytes: granules * self.granule_bytes }
-        });
-        each.filter(|shared| shared.handles > 0)
-    }
+/// What others have of a page table's memory, by the calls that made it known. Looks through all
+/// granules.
+pub(crate) fn shared(table: &PageTable) -> impl Iterator<Item = Shared> {
+    let each = SharedBy::ALL.into_iter().map(|by| {
+        let (handles, granules) = table.granules.shared_by(by);
+        Shared { by, handles, bytes: granules * table.granule_bytes }
+    });
+    each.filter(|shared| shared.handles > 0)
 }

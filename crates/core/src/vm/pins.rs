@@ -11,7 +11,7 @@ use std::ops::Range;
 
 /// By what a pin is taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum PinKey {
+pub enum PinKey {
     /// A block's first address: pins of it add up, and the longest counts.
     Block(u64),
     /// The first and the last address of a range, which does not end with another of its start.

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use drystone_core::{FreeError, Heap, RemapStats};
+use drystone_core::{FreeError, PinKey, RemapStats};
 
 use super::Allocator;
 use crate::backend::BackendState;
@@ -89,7 +89,7 @@ impl Allocator {
     /// # Errors
     /// Nothing is pinned there.
     pub fn unpin_mapping(&self, address: u64) -> Result<(), PinError> {
-        self.unpin(address, |heap| heap.unpin_mapping(address))
+        self.unpin(address, PinKey::Block(address))
     }
 
     /// Takes a pin of a range back, as it was pinned. Makes no driver call.
@@ -97,12 +97,14 @@ impl Allocator {
     /// # Errors
     /// It is not pinned.
     pub fn unpin_range(&self, addresses: Range<u64>) -> Result<(), PinError> {
-        self.unpin(addresses.start, |heap| heap.unpin_range(addresses))
+        self.unpin(addresses.start, PinKey::Range(addresses.start, addresses.end))
     }
 
-    fn unpin(&self, address: u64, unpin: impl FnOnce(&mut Heap) -> bool) -> Result<(), PinError> {
+    fn unpin(&self, address: u64, key: PinKey) -> Result<(), PinError> {
         let was_pinned = match &self.engine.backend {
-            BackendState::Heap(heap) => heap.change(unpin).map_err(FreeError::from)?,
+            BackendState::Heap(heap) => {
+                heap.change(|heap| heap.unpin(key)).map_err(FreeError::from)?
+            }
             BackendState::AsyncPools(_) => false,
         };
         if was_pinned { Ok(()) } else { Err(PinError::NotPinned { address }) }
