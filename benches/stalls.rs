@@ -6,7 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
 use drystone_benches::held::{Held, Stretches};
-use drystone_core::{CrossStream, PoolId, Prefer, StateMachine, StreamId};
+use drystone_core::{CrossStream, PinKey, PoolId, Prefer, StateMachine, StreamId};
 
 const MIB: u64 = 1 << 20;
 /// How often a scenario runs.
@@ -113,7 +113,7 @@ fn pins() -> Stretches {
         held.hold("pin", |heap| heap.pin_mapping(block)).unwrap();
     }
     for &block in blocks.iter().rev().step_by(2) {
-        held.hold("unpin", |heap| heap.unpin_mapping(block));
+        held.hold("unpin", |heap| heap.unpin(PinKey::Block(block)));
     }
     held.stretches
 }

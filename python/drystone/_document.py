@@ -84,6 +84,9 @@ def facts(device: Device) -> list[str]:
     for call, of in stats["registered"].items():
         found.append(f"{text_of_bytes(of['bytes'])} kept in place by {call}, "
                      f"{text_of_count(of['ranges'])} ranges")
+    for call, of in stats["shared"].items():
+        found.append(f"{text_of_bytes(of['bytes'])} known to others by {call}, which do not move "
+                     f"while they are live, {text_of_count(of['handles'])} handles")
     if stats["quarantined_bytes"]:
         found.append(f"{text_of_bytes(stats['quarantined_bytes'])} quarantined")
     found += _available.host(stats)

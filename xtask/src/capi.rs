@@ -22,6 +22,8 @@ pub const VERSIONED: &str = "lib/libdrystone.so.1";
 pub const PRELOAD: &str = "lib/libdrystone_preload.so";
 /// Where its header is, in the folder and in the crate.
 pub const HEADER: &str = "include/drystone.h";
+/// Under `include` beside it, for C++ programs with TensorRT.
+const TENSORRT: &str = "include/drystone_tensorrt.hpp";
 
 /// What build systems are told, in `crates/library/install` and in the folder.
 const DESCRIPTIONS: [(&str, &str); 3] = [
@@ -70,8 +72,10 @@ pub fn assemble(out: Option<PathBuf>) -> Result<PathBuf> {
     let _ = fs::remove_file(&plain);
     symlink(Path::new(VERSIONED).file_name().unwrap_or_default(), &plain)
         .with_context(|| format!("make {}", plain.display()))?;
-    let header = root().join("crates/capi").join(HEADER);
-    fs::copy(&header, out.join(HEADER)).with_context(|| format!("copy {}", header.display()))?;
+    for path in [HEADER, TENSORRT] {
+        let header = root().join("crates/capi").join(path);
+        fs::copy(&header, out.join(path)).with_context(|| format!("copy {}", header.display()))?;
+    }
     for (name, path) in DESCRIPTIONS {
         let source = root().join("crates/library/install").join(name);
         let text = fs::read_to_string(&source);

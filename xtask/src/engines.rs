@@ -37,7 +37,7 @@ const ENCODER: Program = Program {
     ..BERT
 };
 
-const PROGRAMS: [Program; 6] = [
+const PROGRAMS: [Program; 7] = [
     Program { name: "candle Llama, 12 requests", arguments: ["llama", "12"], ..BERT },
     BERT,
     Program {
@@ -49,6 +49,14 @@ const PROGRAMS: [Program; 6] = [
     },
     ENCODER,
     Program { name: "the same, cubecl's pools off", is_patched: true, most_held: 1.06, ..ENCODER },
+    Program {
+        name: "kornia tracker, 60 frames",
+        engine: Engine::Kornia,
+        arguments: ["frames", "60"],
+        // It is small, so that the last handles weigh more.
+        most_held: 1.12,
+        ..BERT
+    },
     Program {
         name: "mistral.rs Llama, 24 requests",
         engine: Engine::Mistral,

@@ -89,7 +89,23 @@ pub fn set_up(version: &str) -> Result<TorchVenv> {
     for name in &stubs {
         link(&stub_folder.join(name), &libraries.join(name))?;
     }
+    replace_other_runtimes(&packages, &simulated)?;
     Ok(TorchVenv { python, libraries })
+}
+
+/// torchvision brings NVIDIA's runtime under a name of its own. vLLM takes the first that is loaded
+/// for its sleep, and NVIDIA's asks of the driver what a simulated one does not tell.
+fn replace_other_runtimes(packages: &Path, simulated: &Path) -> Result<()> {
+    let Ok(brought) = fs::read_dir(packages.join("torchvision.libs")) else { return Ok(()) };
+    for file in brought {
+        let own = file.context("read what torchvision brings")?.path();
+        let name = own.file_name().unwrap_or_default().to_string_lossy();
+        let version = name.strip_prefix("libcudart.").and_then(|name| name.rsplit_once(".so."));
+        if let Some((_, version)) = version {
+            link(&simulated.join(format!("libcudart.so.{version}")), &own)?;
+        }
+    }
+    Ok(())
 }
 
 /// Where a wheel's libraries look for CUDA's runtime, among other places.

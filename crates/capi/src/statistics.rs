@@ -233,7 +233,9 @@ pub extern "C" fn drystone_devices_in_use() -> u64 {
 /// `given`, `taken_bytes` and `taken` are sums of that, and `idle_bytes` went back since nobody
 /// used it for long.
 /// `registered` has an object for each call of a library's by which memory is registered now, and
-/// stays where it is: how many `ranges`, and their `bytes`.
+/// stays where it is: how many `ranges`, and their `bytes`. `shared` has one for each call of the
+/// driver by which others got to know memory, which does not move while it is live: how many
+/// `handles`, and their `bytes`.
 /// Statuses: BUFFER_TOO_SMALL (nothing is written), INVALID_VALUE (`out` is null and `size` is not
 /// 0), INVALID_DEVICE, BAD_OPTION, NO_DRIVER, EXITING, FORKED. Any thread.
 ///
@@ -324,6 +326,12 @@ fn json(device: &Device) -> String {
         let Kept { call, ranges, bytes } = kept;
         let comma = if at > 0 { "," } else { "" };
         let _ = write!(text, "{comma}\"{call}\":{{\"ranges\":{ranges},\"bytes\":{bytes}}}");
+    }
+    text.push_str("},\"shared\":{");
+    for (at, of) in device.allocator.shared().into_iter().enumerate() {
+        let comma = if at > 0 { "," } else { "" };
+        let (call, handles, bytes) = (of.by.call(), of.handles, of.bytes);
+        let _ = write!(text, "{comma}\"{call}\":{{\"handles\":{handles},\"bytes\":{bytes}}}");
     }
     text.push_str("}}");
     text

@@ -64,6 +64,7 @@ programs! {
     b52_options_are_settled_by_the_first_use: "b52_configure.c";
     b02_b03_b10_devices_are_told_apart: "b03_devices.c";
     p8_b26_a_pool_asks_its_filter: "p8_pool_filter.cpp";
+    tensorrt_gets_memory_by_its_allocator: "tensorrt.cpp";
     p9_a_broken_heap_refuses_all_but_to_be_looked_at: "p9_poisoned.c";
     b53_many_pools_leave_addresses: "many_pools.c";
     memory_grows_in_place_by_its_address: "growable.c";

@@ -127,6 +127,7 @@ impl CudaDevice {
         let mut info = DeviceInfo::new(ordinal, total_bytes, granularity_bytes);
         info.uuid = cuda.uuid(device);
         info.has_virtual_memory = has_virtual_memory;
+        info.makes_no_handle = is_promised && !has_virtual_memory;
         info.has_async_malloc = has_async_malloc;
         info.has_gpu_direct_rdma = has_gpu_direct_rdma;
         info.is_integrated = has(Attribute::Integrated);

@@ -161,6 +161,8 @@ pub struct DeviceInfo {
     pub granularity_bytes: u64,
     /// Whether virtual memory management (reserve, create, map) works on this device.
     pub has_virtual_memory: bool,
+    /// Whether the driver promises virtual memory, and made none of it when it was tried.
+    pub makes_no_handle: bool,
     /// Whether stream-ordered allocation works on this device.
     pub has_async_malloc: bool,
     /// Whether network cards may reach mapped memory (GPUDirect RDMA).
@@ -181,6 +183,7 @@ impl DeviceInfo {
             total_bytes,
             granularity_bytes,
             has_virtual_memory: false,
+            makes_no_handle: false,
             has_async_malloc: false,
             has_gpu_direct_rdma: false,
             is_integrated: false,

@@ -63,7 +63,8 @@ pub use build_error::BuildError;
 pub use drystone_core::{
     BlockState, BlockView, Broken, Choices, CrossStream, Fence, FreeError, Gauge, Granted, Points,
     Poisoned, PoolId, PoolStreamStats, Prefer, RecordStreamError, RemapStats, RequestError,
-    SegmentKind, SegmentView, SizeClass, SizeClassStats, SizeError, Stats, StreamError, StreamId,
+    SegmentKind, SegmentView, Shared, SharedBy, SizeClass, SizeClassStats, SizeError, Stats,
+    StreamError, StreamId,
 };
 pub use drystone_driver as driver;
 pub use engine::OutOfMemoryCallback;

@@ -60,7 +60,7 @@ impl Registered {
 impl Drop for Held {
     fn drop(&mut self) {
         if check().is_ok() {
-            let _ = self.device.allocator.unpin_mapping(self.addresses.start);
+            let _ = self.device.allocator.unpin_range(self.addresses.clone());
         }
     }
 }

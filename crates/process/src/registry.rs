@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::device::Device;
 use crate::neighbours::Table;
 use crate::status::{Failure, Status};
-use crate::{created_streams, record, state};
+use crate::{created_streams, record, report, state};
 
 /// Devices beyond are refused. Far more than a machine has, and as many as `u64` has bits.
 const DEVICES_MAX: usize = 64;
@@ -93,6 +93,13 @@ fn open(ordinal: c_int) -> Result<&'static Device, Failure> {
     };
     // Cannot truncate: the position is below the table's length.
     let driver = (given.open_driver)(index as u32, &options)?;
+    if driver.info().makes_no_handle && options.backend.is_none() {
+        report::note(&format!(
+            "drystone: device {index} makes no handle of the virtual memory that it promises, \
+             so it serves plain memory, whose gaps stay: on a host that lacks large pages free \
+             them and start again, or say backend:malloc\n"
+        ));
+    }
     let device = Box::new(Device::new(index as u32, driver, &options)?);
     record::begin(&device.allocator, device.ordinal)?;
     // Programs copy between devices silently to an allocator of this kind, and mapped memory

@@ -5,6 +5,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
+
 use crate::last_error;
 use crate::status::Failure;
 
@@ -21,6 +23,17 @@ pub fn report(function: &str, failure: &Failure) {
         print(&format!("drystone: {function}: {}\n", failure.message));
     } else if number.is_power_of_two() {
         print(&format!("drystone: {function}: {} (failure {number})\n", failure.message));
+    }
+}
+
+/// Says what a program may want to know, once.
+#[cold]
+pub(crate) fn note(line: &str) {
+    static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let mut said = SAID.lock();
+    if !said.iter().any(|before| before == line) {
+        print(line);
+        said.push(line.to_owned());
     }
 }
 

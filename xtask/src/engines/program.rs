@@ -15,6 +15,7 @@ pub enum Engine {
     /// The cheapest to build.
     Candle,
     Burn,
+    Kornia,
     /// It takes longest to build.
     Mistral,
 }
@@ -25,6 +26,7 @@ impl Engine {
         match self {
             Self::Candle => "candle",
             Self::Burn => "burn",
+            Self::Kornia => "kornia",
             Self::Mistral => "mistral",
         }
     }
@@ -32,7 +34,7 @@ impl Engine {
     /// Of the workspace that it is in.
     fn manifest(self) -> PathBuf {
         match self {
-            Self::Candle | Self::Burn => manifest(),
+            Self::Candle | Self::Burn | Self::Kornia => manifest(),
             Self::Mistral => manifest().with_file_name("mistral/Cargo.toml"),
         }
     }

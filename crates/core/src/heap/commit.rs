@@ -13,6 +13,7 @@ use crate::space::block::{BlockIndex, BlockState};
 use crate::space::segment::Segment;
 use crate::space::unmapped::GrowthPoint;
 use crate::state_machine::StateMachine;
+use crate::vm::pins::PinKey;
 
 impl Heap {
     /// Takes back a plan whose steps are all done. `address` is what its `Reserve` or `Malloc`
@@ -119,7 +120,7 @@ impl Heap {
             }
             Intent::Move(Move { addresses, emptied, created_bytes, .. }) => {
                 assert_is_put_back(steps);
-                self.vm.unpin(addresses.start);
+                self.vm.unpin(PinKey::Move(addresses.start));
                 self.headroom.end_plan(created_bytes);
                 self.stats.all.reserved_bytes.add(plan::created(steps).sum());
                 self.vm.abandon(&self.space.segments, &plan.steps, in_effect);

@@ -21,6 +21,7 @@ use crate::state_machine::StateMachine;
 use crate::stats::RemapStats;
 use crate::vm::Figures;
 use crate::vm::moves::Sparse;
+use crate::vm::pins::PinKey;
 
 /// A handle, and a free block that lies in it.
 type Candidate = (Sparse, BlockIndex);
@@ -220,7 +221,9 @@ impl<'a> Compaction<'a> {
         let steps = self.heap.vm.plan_move(sparse, place);
         let (addresses, home) = (sparse.of.addresses.clone(), sparse.of.home);
         // Whatever is freed in it meanwhile.
-        self.heap.vm.pin(self.heap.space.blocks[within].segment, addresses.clone());
+        let (key, segment) =
+            (PinKey::Move(addresses.start), self.heap.space.blocks[within].segment);
+        self.heap.vm.pin(key, segment, addresses.clone());
         let one = Move { addresses, home, emptied, created_bytes };
         Plan { steps, intent: Intent::Move(one) }
     }
@@ -228,7 +231,7 @@ impl<'a> Compaction<'a> {
     /// What is live in a handle has other memory; what lies in emptied blocks has none.
     pub(super) fn finish_move(&mut self, one: Move, steps: &[Step]) {
         let Move { addresses, home, emptied, created_bytes } = one;
-        self.heap.vm.unpin(addresses.start);
+        self.heap.vm.unpin(PinKey::Move(addresses.start));
         self.heap.headroom.end_plan(created_bytes);
         let (more, less) = (plan::created(steps).sum::<u64>(), self.note_moved(steps));
         self.heap.stats.all.reserved_bytes.add(more.saturating_sub(less));

@@ -44,10 +44,12 @@ use crate::id::{ListIx, PoolId, StreamId};
 use crate::plan::{Plan, Request};
 use crate::policy::SegmentKind;
 use crate::pool::{Pool, Pools};
+use crate::shared::{Shared, SharedBy};
 use crate::space::block::{BlockIndex, BlockState};
 use crate::space::{Granted, Space};
 use crate::vm::PageTable;
-use crate::vm::handles::HandleAt;
+use crate::vm::handles::{self, HandleAt};
+use crate::vm::pins::PinKey;
 use search::{Run, Search};
 use std::ops::Range;
 use windows::Windows;
@@ -230,12 +232,21 @@ impl Heap {
     ///
     /// # Errors
     /// They are not those of one segment.
-    pub fn share(&mut self, addresses: Range<u64>) -> Result<Option<Vec<HandleAt>>, FreeError> {
+    pub fn share(
+        &mut self,
+        addresses: Range<u64>,
+        by: SharedBy,
+    ) -> Result<Option<Vec<HandleAt>>, FreeError> {
         let index = self.space.segments.holding(&addresses)?;
         Ok(match self.space.segments[index].kind {
-            SegmentKind::Mapped => Some(self.vm.share(index, addresses)),
+            SegmentKind::Mapped => Some(self.vm.share(index, addresses, by)),
             SegmentKind::Plain => None,
         })
+    }
+
+    /// What others have of the memory, by the calls that made it known. Looks through all of it.
+    pub fn shared(&self) -> Vec<Shared> {
+        handles::shared(&self.vm).collect()
     }
 
     // Pins.
@@ -248,12 +259,12 @@ impl Heap {
     pub fn pin_mapping(&mut self, address: u64) -> Result<(), FreeError> {
         let index = self.space.find_live(address)?;
         let block = &self.space.blocks[index];
-        self.vm.pin(block.segment, block.range());
+        self.vm.pin(PinKey::Block(address), block.segment, block.range());
         Ok(())
     }
 
-    /// Pins what addresses of one segment lead to, whichever blocks lie there (I16). A pin of the
-    /// first address is taken back.
+    /// Pins what addresses of one segment lead to, whichever blocks lie there (I16). Pins of one
+    /// range add up.
     ///
     /// # Errors
     /// They are none, or not those of one segment, or do not all lead to memory; or what they lead
@@ -271,18 +282,17 @@ impl Heap {
         if !is_backed || goes {
             return Err(unknown);
         }
-        self.vm.pin(index, addresses);
+        self.vm.pin(PinKey::Range(addresses.start, addresses.end), index, addresses);
         Ok(())
     }
 
-    /// Takes a pin of an address back, whether the block is live still or not. False if there is
-    /// none.
-    pub fn unpin_mapping(&mut self, address: u64) -> bool {
-        let left = self.vm.unpin(address);
-        if left == Some(0) {
-            self.windows().send_all_home();
+    /// Takes a pin back, whatever lies there now. False if there is none.
+    pub fn unpin(&mut self, key: PinKey) -> bool {
+        let covered = self.vm.unpin(key);
+        if let Some(Some(covered)) = &covered {
+            self.windows().send_home_within(covered);
         }
-        left.is_some()
+        covered.is_some()
     }
 
     // Figures.

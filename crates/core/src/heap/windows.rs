@@ -305,24 +305,54 @@ impl Windows<'_> {
         self.file(piece);
     }
 
-    /// Sends everything home that can go: before memory is given back, and once it is not pinned.
+    /// Sends everything home that can go: before memory is given back.
     pub(super) fn send_all_home(&mut self) {
         self.space.end_trails();
-        let windows = self.space.segments.iter().filter(|(_, segment)| {
-            segment.is_window && self.pools.is_open(self.space.list(segment.list))
-        });
         let mut free = Vec::new();
-        for first in windows.map(|(_, segment)| segment.first).collect::<Vec<_>>() {
-            let mut next = first;
-            while let Some(index) = next.some() {
-                if self.space.blocks[index].state == BlockState::Free {
-                    self.streams.join_complete(self.space, index);
-                    free.push(index);
-                }
-                next = self.space.blocks[index].next;
-            }
+        let segments = self.space.segments.iter();
+        for segment in segments.map(|(index, _)| index).collect::<Vec<_>>() {
+            let first = self.space.segments[segment].first;
+            self.find_free(segment, first, u64::MAX, &mut free);
         }
-        // What goes home joins no block of a window.
+        self.send_each_home(free);
+    }
+
+    /// Sends home what can go of addresses of one segment: they are not pinned any more.
+    pub(super) fn send_home_within(&mut self, addresses: &Range<u64>) {
+        let Some(segment) = self.space.segments.containing(addresses.start) else { return };
+        self.space.end_trails();
+        let Some(&first) = self.space.within(addresses).first() else { return };
+        let mut free = Vec::new();
+        self.find_free(segment, first, addresses.end, &mut free);
+        self.send_each_home(free);
+    }
+
+    /// Finds free blocks of a segment of windows, from one on, and joins those that are complete.
+    fn find_free(
+        &mut self,
+        segment: SegmentIx,
+        first: BlockIndex,
+        end: u64,
+        free: &mut Vec<BlockIndex>,
+    ) {
+        let of = &self.space.segments[segment];
+        if !of.is_window || !self.pools.is_open(self.space.list(of.list)) {
+            return;
+        }
+        let mut next = first;
+        while let Some(index) = next.some()
+            && self.space.blocks[index].address < end
+        {
+            if self.space.blocks[index].state == BlockState::Free {
+                self.streams.join_complete(self.space, index);
+                free.push(index);
+            }
+            next = self.space.blocks[index].next;
+        }
+    }
+
+    /// What goes home joins no block of a window.
+    fn send_each_home(&mut self, free: Vec<BlockIndex>) {
         for index in free {
             let whole = self.space.blocks[index].range();
             self.send_home(index, whole);

@@ -12,6 +12,7 @@
 use std::ops::Range;
 
 use crate::id::{GranuleId, SegmentIx};
+use crate::shared::SharedBy;
 
 /// A granule-sized piece of a mapped segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,8 +56,9 @@ struct Granule {
     before: u16,
     /// How many its handle has.
     of: u16,
-    /// Others have its handle, too: it is the memory of its addresses for as long as it exists.
-    is_shared: bool,
+    /// By which calls others know its handle, too, as bits: if by any, it is the memory of its
+    /// addresses for as long as it exists.
+    shared_by: u8,
     /// It is the host's memory.
     is_on_host: bool,
 }
@@ -95,9 +97,9 @@ impl Granules {
         self.has_large_handles |= granules > 1;
         for before in 0..granules {
             let state = GranuleState::Planned;
-            let (is_shared, is_on_host) = (false, false);
+            let (shared_by, is_on_host) = (0, false);
             let of = granules;
-            self.table.push(Granule { state, home: None, before, of, is_shared, is_on_host });
+            self.table.push(Granule { state, home: None, before, of, shared_by, is_on_host });
             self.mappings.push(Vec::new());
         }
         id
@@ -184,13 +186,21 @@ impl Granules {
     }
 
     /// Notes that others have a handle, too.
-    pub(crate) fn set_shared(&mut self, id: GranuleId) {
-        self.set(id, |granule| granule.is_shared = true);
+    pub(crate) fn set_shared(&mut self, id: GranuleId, by: SharedBy) {
+        self.set(id, |granule| granule.shared_by |= by.bit());
     }
 
     /// Whether others have, or had, a granule's handle.
     pub(crate) fn is_shared(&self, id: GranuleId) -> bool {
-        self.table[id.index()].is_shared
+        self.table[id.index()].shared_by != 0
+    }
+
+    /// How many handles others know by a call, and how many granules those have.
+    pub(crate) fn shared_by(&self, by: SharedBy) -> (u64, u64) {
+        let shared = self.table.iter().filter(|granule| granule.shared_by & by.bit() != 0);
+        shared.fold((0, 0), |(handles, granules), granule| {
+            (handles + u64::from(granule.before == 0), granules + 1)
+        })
     }
 
     /// Handles of the host's memory, which a plan makes or that were made.
@@ -261,7 +271,7 @@ impl Granules {
         self.idle_count -= if is_idle { self.handle(id).len() } else { 0 };
         self.set(id, |granule| {
             (granule.state, granule.home) = (GranuleState::Vacant, None);
-            (granule.is_shared, granule.is_on_host) = (false, false);
+            (granule.shared_by, granule.is_on_host) = (0, false);
         });
         self.on_host.retain(|&other| other != id);
         let power = self.table[id.index()].of.ilog2() as usize;

@@ -3,6 +3,7 @@
 use super::PageTable;
 use super::span::Span;
 use crate::id::{GranuleId, SegmentIx};
+use crate::shared::{Shared, SharedBy};
 use std::ops::Range;
 
 /// A handle of physical memory, and where a block leads to it.
@@ -35,9 +36,24 @@ impl Span<'_> {
 
 impl PageTable {
     /// The handles behind addresses, which do not move for as long as they exist: others have them.
-    pub(crate) fn share(&mut self, segment: SegmentIx, addresses: Range<u64>) -> Vec<HandleAt> {
+    pub(crate) fn share(
+        &mut self,
+        segment: SegmentIx,
+        addresses: Range<u64>,
+        by: SharedBy,
+    ) -> Vec<HandleAt> {
         let handles = self.span(segment, addresses).handles();
-        handles.iter().for_each(|of| self.granules.set_shared(of.granule));
+        handles.iter().for_each(|of| self.granules.set_shared(of.granule, by));
         handles
     }
+}
+
+/// What others have of a page table's memory, by the calls that made it known. Looks through all
+/// granules.
+pub(crate) fn shared(table: &PageTable) -> impl Iterator<Item = Shared> {
+    let each = SharedBy::ALL.into_iter().map(|by| {
+        let (handles, granules) = table.granules.shared_by(by);
+        Shared { by, handles, bytes: granules * table.granule_bytes }
+    });
+    each.filter(|shared| shared.handles > 0)
 }

@@ -18,7 +18,7 @@ pub(crate) mod mesh;
 pub(crate) mod moves;
 pub(crate) mod page;
 pub(crate) mod physical;
-mod pins;
+pub(crate) mod pins;
 pub(crate) mod remap;
 mod run;
 pub(crate) mod span;
@@ -31,7 +31,7 @@ use std::ops::Range;
 
 use granule::{Granules, PageAddr};
 use page::{Pages, Return};
-use pins::Pins;
+use pins::{PinKey, Pins};
 
 /// All physical memory of a heap's mapped segments, and where it is mapped.
 #[derive(Debug)]
@@ -142,16 +142,16 @@ impl PageTable {
 
     /// Pins addresses of a segment: every handle that they lead to a byte of; of plain memory, them
     /// alone.
-    pub(crate) fn pin(&mut self, segment: SegmentIx, addresses: Range<u64>) {
+    pub(crate) fn pin(&mut self, key: PinKey, segment: SegmentIx, addresses: Range<u64>) {
         let is_mapped = self.segments.get(segment.index()).is_some_and(Option::is_some);
         let covered = || self.span(segment, addresses.clone()).handles_around();
         let covered = if is_mapped { covered() } else { addresses.clone() };
-        self.pins.pin(addresses, covered);
+        self.pins.pin(key, addresses, covered);
     }
 
-    /// How many pins of an address are left; `None` if there was none.
-    pub(crate) fn unpin(&mut self, address: u64) -> Option<u64> {
-        self.pins.unpin(address)
+    /// Takes a pin back; `None` if there was none. What it covered, if it was the last of its key.
+    pub(crate) fn unpin(&mut self, key: PinKey) -> Option<Option<Range<u64>>> {
+        self.pins.unpin(key)
     }
 
     /// How much there is of everything.

@@ -9,10 +9,21 @@ use std::collections::BTreeMap;
 use std::iter::once;
 use std::ops::Range;
 
-/// What was pinned at an address: where it ends, what that covers, and how often it was.
+/// By what a pin is taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PinKey {
+    /// A block's first address: pins of it add up, and the longest counts.
+    Block(u64),
+    /// The first and the last address of a range, which does not end with another of its start.
+    Range(u64, u64),
+    /// The first address of a handle, while it moves.
+    Move(u64),
+}
+
+/// What was pinned by a key: the addresses, what they cover, and how often they were.
 #[derive(Debug)]
 struct Pinned {
-    end: u64,
+    addresses: Range<u64>,
     covered: Range<u64>,
     times: u64,
 }
@@ -20,7 +31,7 @@ struct Pinned {
 /// What is pinned.
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
-    by_address: BTreeMap<u64, Pinned>,
+    by_key: BTreeMap<PinKey, Pinned>,
     /// By address: from each of these up to the next, how many of the pinned cover it. It differs
     /// from one to the next, and is 0 before the first and from the last on. Pieces end where
     /// handles do: there are few.
@@ -31,33 +42,33 @@ pub(crate) struct Pins {
 
 impl Pins {
     /// Adds a pin of addresses, which lie in these whole handles.
-    pub(crate) fn pin(&mut self, addresses: Range<u64>, covered: Range<u64>) {
-        let Range { start: address, end } = addresses;
-        assert!(address < end, "a pin of nothing");
-        assert!(covered.start <= address && end <= covered.end, "a pin covers less than its block");
-        if let Some(pinned) = self.by_address.get_mut(&address) {
+    pub(crate) fn pin(&mut self, key: PinKey, addresses: Range<u64>, covered: Range<u64>) {
+        assert!(!addresses.is_empty(), "a pin of nothing");
+        let is_around = covered.start <= addresses.start && addresses.end <= covered.end;
+        assert!(is_around, "a pin covers less than its block");
+        if let Some(pinned) = self.by_key.get_mut(&key) {
             let more = pinned.covered.end..covered.end;
-            pinned.end = pinned.end.max(end);
+            pinned.addresses.end = pinned.addresses.end.max(addresses.end);
             pinned.covered.end = pinned.covered.end.max(covered.end);
             pinned.times += 1;
             return self.cover(more, |pins| pins + 1);
         }
-        self.by_address.insert(address, Pinned { end, covered: covered.clone(), times: 1 });
+        self.by_key.insert(key, Pinned { addresses, covered: covered.clone(), times: 1 });
         self.cover(covered, |pins| pins + 1);
     }
 
-    /// How many pins of an address are left; `None` if there was none.
-    pub(crate) fn unpin(&mut self, address: u64) -> Option<u64> {
-        let pinned = self.by_address.get_mut(&address)?;
+    /// Takes a pin back; `None` if there was none. What it covered, if it was the last of its key.
+    pub(crate) fn unpin(&mut self, key: PinKey) -> Option<Option<Range<u64>>> {
+        let pinned = self.by_key.get_mut(&key)?;
         assert!(pinned.times > 0, "a pin is kept that is over");
         pinned.times -= 1;
-        let left = pinned.times;
-        if left == 0 {
-            let covered = std::mem::take(&mut pinned.covered);
-            self.by_address.remove(&address);
-            self.cover(covered, |pins| pins - 1);
+        if pinned.times > 0 {
+            return Some(None);
         }
-        Some(left)
+        let covered = std::mem::take(&mut pinned.covered);
+        self.by_key.remove(&key);
+        self.cover(covered.clone(), |pins| pins - 1);
+        Some(Some(covered))
     }
 
     /// Counts anew how many cover a range. Takes as long as there are pieces in it.
@@ -120,12 +131,12 @@ impl Pins {
     /// Whether nothing is.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.by_address.is_empty()
+        self.by_key.is_empty()
     }
 
     /// What was pinned: start and end.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.by_address.iter().map(|(&address, pinned)| (address, pinned.end))
+        self.by_key.values().map(|pinned| (pinned.addresses.start, pinned.addresses.end))
     }
 
     /// Bytes that pins cover.
@@ -136,50 +147,76 @@ impl Pins {
 
 #[cfg(test)]
 mod tests {
-    use super::Pins;
+    use super::{PinKey, Pins};
     use std::ops::Range;
 
     fn free_of(pins: &Pins, addresses: Range<u64>) -> Vec<Range<u64>> {
         pins.free_of(addresses).collect()
     }
 
+    fn pin_block(pins: &mut Pins, addresses: Range<u64>, covered: Range<u64>) {
+        pins.pin(PinKey::Block(addresses.start), addresses, covered);
+    }
+
+    fn is_last(pins: &mut Pins, key: PinKey) -> Option<bool> {
+        pins.unpin(key).map(|covered| covered.is_some())
+    }
+
     #[test]
     fn pins_of_one_address_add_up_and_the_longest_counts() {
         let mut pins = Pins::default();
-        pins.pin(15..20, 10..20);
+        pin_block(&mut pins, 15..20, 10..20);
         assert_eq!(free_of(&pins, 0..40), [0..10, 20..40]);
-        pins.pin(15..35, 10..40);
+        pin_block(&mut pins, 15..35, 10..40);
         assert!(pins.touch(39..40) && !pins.touch(40..50) && !pins.touch(0..10));
         assert_eq!(free_of(&pins, 0..60), [0..10, 40..60]);
-        assert_eq!(pins.unpin(15), Some(1));
+        let key = PinKey::Block(15);
+        assert_eq!(is_last(&mut pins, key), Some(false));
         assert_eq!(free_of(&pins, 10..40), []);
-        assert_eq!((pins.unpin(15), pins.unpin(15)), (Some(0), None));
+        assert_eq!(pins.unpin(key), Some(Some(10..40)));
+        assert_eq!(pins.unpin(key), None);
         assert!(!pins.touch(0..40));
-        assert!(pins.pieces.is_empty() && pins.by_address.is_empty());
+        assert!(pins.pieces.is_empty() && pins.by_key.is_empty());
+    }
+
+    #[test]
+    fn ranges_of_one_start_end_each_by_itself() {
+        let mut pins = Pins::default();
+        let (long, short) = (PinKey::Range(10, 40), PinKey::Range(10, 20));
+        pins.pin(long, 10..40, 10..40);
+        pins.pin(short, 10..20, 10..20);
+        pin_block(&mut pins, 10..15, 10..15);
+        assert_eq!(is_last(&mut pins, long), Some(true));
+        assert_eq!(free_of(&pins, 0..60), [0..10, 20..60]);
+        assert_eq!(pins.unpin(long), None);
+        assert_eq!(is_last(&mut pins, short), Some(true));
+        assert_eq!(pins.bytes(), 5);
     }
 
     #[test]
     fn a_handle_that_two_blocks_share_stays_pinned_for_the_other() {
         let mut pins = Pins::default();
-        pins.pin(0..15, 0..20);
-        pins.pin(15..30, 10..30);
-        pins.unpin(0);
+        pin_block(&mut pins, 0..15, 0..20);
+        pin_block(&mut pins, 15..30, 10..30);
+        assert_eq!(is_last(&mut pins, PinKey::Block(0)), Some(true));
         assert_eq!(free_of(&pins, 0..40), [0..10, 30..40]);
     }
+
     /// Against a count for each byte. A pin has few pieces to look at, however many there are.
     #[test]
     fn any_pins_cover_what_each_covers() {
         let (mut pins, mut covered) = (Pins::default(), [0_u32; 200]);
+        let key = |range: &Range<u64>| PinKey::Range(range.start, range.end);
         let mut ranges: Vec<Range<u64>> = Vec::new();
         for n in 0_u64..2000 {
             let start = n * 7919 % 150;
             if n % 3 == 2 {
                 let range = ranges.swap_remove(start as usize % ranges.len());
-                pins.unpin(range.start).unwrap();
+                pins.unpin(key(&range)).unwrap();
                 range.for_each(|byte| covered[byte as usize] -= 1);
-            } else if ranges.len() < 40 && ranges.iter().all(|range| range.start != start) {
+            } else if ranges.len() < 40 {
                 let range = start..start + 1 + n * 31 % 50;
-                pins.pin(range.clone(), range.clone());
+                pins.pin(key(&range), range.clone(), range.clone());
                 range.clone().for_each(|byte| covered[byte as usize] += 1);
                 ranges.push(range);
             }
@@ -196,11 +233,11 @@ mod tests {
         let mut pins = Pins::default();
         let pinned = |n: u64| 10_000 + n..10_001 + n;
         for n in 0..5000 {
-            pins.pin(pinned(n), 10_000..20_000);
+            pin_block(&mut pins, pinned(n), 10_000..20_000);
         }
         assert_eq!((pins.pieces.len(), pins.bytes()), (2, 10_000));
         for n in (0..5000).rev() {
-            assert_eq!(pins.unpin(pinned(n).start), Some(0));
+            assert_eq!(is_last(&mut pins, PinKey::Block(pinned(n).start)), Some(true));
         }
         assert_eq!((pins.pieces.len(), pins.bytes()), (0, 0));
     }

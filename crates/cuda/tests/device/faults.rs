@@ -194,10 +194,11 @@ fn a_device_that_has_plain_memory_and_no_handle_has_no_virtual_memory() {
         // SAFETY: reads the name.
         let fail = |name: &CStr, is_for_ever| unsafe { fail(0, name.as_ptr(), 1, is_for_ever, 2) };
         assert_eq!(fail(c"cuMemCreate", 0), 0);
-        assert!(open_at(0).info().has_virtual_memory);
+        let info = open_at(0).info();
+        assert!(info.has_virtual_memory && !info.makes_no_handle);
         assert_eq!(fail(c"cuMemCreate", 1), 0);
         let device = open_at(0);
-        assert!(!device.info().has_virtual_memory);
+        assert!(!device.info().has_virtual_memory && device.info().makes_no_handle);
         device.free(device.malloc(8 << 20).unwrap()).unwrap();
         // A device that is full.
         assert_eq!(fail(c"cuMemAlloc_v2", 1), 0);

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use drystone_core::{FreeError, RemapStats};
+use drystone_core::{FreeError, PinKey, RemapStats};
 
 use super::Allocator;
 use crate::backend::BackendState;
@@ -66,7 +66,7 @@ impl Allocator {
 
     /// Pins the memory behind addresses of one segment, as [`pin_mapping`](Self::pin_mapping) does
     /// that of a block: of its part that a library registers, or of several blocks beside each
-    /// other. The first address takes the pin back.
+    /// other. [`unpin_range`](Self::unpin_range) takes the pin back.
     ///
     /// # Errors
     /// They do not all lead to memory of this allocator, or it is in the driver's own pools.
@@ -84,15 +84,26 @@ impl Allocator {
         }
     }
 
-    /// Takes a pin back, whether the block is live still or not. Makes no driver call.
+    /// Takes a pin of a block back, whether it is live still or not. Makes no driver call.
     ///
     /// # Errors
     /// Nothing is pinned there.
     pub fn unpin_mapping(&self, address: u64) -> Result<(), PinError> {
+        self.unpin(address, PinKey::Block(address))
+    }
+
+    /// Takes a pin of a range back, as it was pinned. Makes no driver call.
+    ///
+    /// # Errors
+    /// It is not pinned.
+    pub fn unpin_range(&self, addresses: Range<u64>) -> Result<(), PinError> {
+        self.unpin(addresses.start, PinKey::Range(addresses.start, addresses.end))
+    }
+
+    fn unpin(&self, address: u64, key: PinKey) -> Result<(), PinError> {
         let was_pinned = match &self.engine.backend {
             BackendState::Heap(heap) => {
-                let unpinned = heap.change(|heap| heap.unpin_mapping(address));
-                unpinned.map_err(FreeError::from)?
+                heap.change(|heap| heap.unpin(key)).map_err(FreeError::from)?
             }
             BackendState::AsyncPools(_) => false,
         };

@@ -3,10 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use drystone_core::{BlockState, BlockView, SegmentKind};
+use drystone_core::{BlockState, BlockView, SegmentKind, Shared, SharedBy};
 use drystone_driver::Descriptor;
 
 use super::Allocator;
+use crate::backend::BackendState;
 use crate::engine::Engine;
 use crate::share::{Exported, ShareError};
 
@@ -71,9 +72,19 @@ impl Allocator {
     }
 
     /// Leaves the memory behind addresses of one segment where it is, as if it was exported: for
-    /// whoever has found out which memory that is. False if it is none of this allocator's.
-    pub fn keep_in_place(&self, addresses: Range<u64>) -> bool {
-        self.engine.keep_in_place(addresses)
+    /// whoever has found out by a call which memory that is. False if it is none of this
+    /// allocator's.
+    pub fn keep_in_place(&self, addresses: Range<u64>, by: SharedBy) -> bool {
+        self.engine.keep_in_place(addresses, by)
+    }
+
+    /// Which memory others know, and does not move while it is live: by the call that made it
+    /// known. Looks through all of it.
+    pub fn shared(&self) -> Vec<Shared> {
+        match &self.engine.backend {
+            BackendState::Heap(heap) => heap.read().shared(),
+            BackendState::AsyncPools(_) => Vec::new(),
+        }
     }
 
     /// Maps memory of another process, each handle by its descriptor and its size in bytes, beside

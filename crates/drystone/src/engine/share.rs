@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use drystone_core::{FreeError, GranuleId, HandleAt, StateMachine as _};
+use drystone_core::{FreeError, GranuleId, HandleAt, SharedBy, StateMachine as _};
 use drystone_driver::{Call, Descriptor, DriverError, ErrorCode};
 
 use super::Engine;
@@ -30,7 +30,9 @@ impl Engine {
         let Range { start: address, end } = addresses;
         // No handle is released meanwhile.
         let _growth = self.growth.lock();
-        let handles = heap.change(|heap| heap.share(address..end)).map_err(FreeError::from)??;
+        let handles = heap
+            .change(|heap| heap.share(address..end, SharedBy::Export))
+            .map_err(FreeError::from)??;
         let handles = handles.ok_or(ShareError::Plain { address })?;
         // Of addresses without memory nothing is given.
         let beside = |at: u64, of: &HandleAt| (of.address == at).then_some(at + of.bytes);
@@ -48,11 +50,11 @@ impl Engine {
     }
 
     /// Leaves memory behind addresses where it is while its blocks are live; whether it is ours.
-    pub(crate) fn keep_in_place(&self, addresses: Range<u64>) -> bool {
+    pub(crate) fn keep_in_place(&self, addresses: Range<u64>, by: SharedBy) -> bool {
         let BackendState::Heap(heap) = &self.backend else { return false };
         // Nothing moves meanwhile.
         let _growth = self.growth.lock();
-        heap.change(|heap| heap.share(addresses)).is_ok_and(|handles| handles.is_ok())
+        heap.change(|heap| heap.share(addresses, by)).is_ok_and(|handles| handles.is_ok())
     }
 
     fn descriptor_of(&self, granule: GranuleId) -> Result<Arc<Descriptor>, DriverError> {

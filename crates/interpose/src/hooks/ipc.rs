@@ -4,6 +4,7 @@
 use std::ffi::{c_int, c_uint};
 use std::ops::Range;
 
+use drystone::SharedBy;
 use drystone_process::barrier::barrier;
 use drystone_process::{self as process, registry};
 
@@ -15,10 +16,10 @@ use crate::ipc::{self, token::Token};
 const UNKNOWN: driver::Status = 999;
 
 /// Somebody asks which memory is behind addresses, to register it: it does not move from then on.
-fn note_registered(addresses: Range<u64>) {
+fn note_registered(addresses: Range<u64>, by: SharedBy) {
     let note = || {
         if !driver::hands_on() && process::check().is_ok() {
-            registry::in_use().any(|device| device.allocator.keep_in_place(addresses.clone()));
+            registry::in_use().any(|device| device.allocator.keep_in_place(addresses.clone(), by));
         }
     };
     barrier((), note);
@@ -27,21 +28,24 @@ fn note_registered(addresses: Range<u64>) {
 hooks! {
     fn cuMemRetainAllocationHandle(to: *mut u64, address: Place) in both |_, drivers| {
         let start = address.addr() as u64;
-        note_registered(start..start.saturating_add(1));
+        note_registered(start..start.saturating_add(1), SharedBy::Retain);
         drivers()
     }
 
     fn cuMemGetHandleForAddressRange(
         to: Place, address: u64, bytes: usize, kind: c_int, flags: u64
     ) in both |_, drivers| {
-        note_registered(address..address.saturating_add(bytes as u64));
+        let addresses = address..address.saturating_add(bytes as u64);
+        note_registered(addresses, SharedBy::AddressRange);
         drivers()
     }
 
     // `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`, which is set before a network card gets the addresses.
     fn cuPointerSetAttribute(value: Place, what: c_int, address: u64) in both |_, drivers| {
         let found = barrier(None, || ipc::allocation_around(address));
-        found.into_iter().for_each(|(_, addresses)| note_registered(addresses));
+        if let Some((_, addresses)) = found {
+            note_registered(addresses, SharedBy::Attribute);
+        }
         drivers()
     }
 

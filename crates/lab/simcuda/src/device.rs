@@ -92,6 +92,13 @@ impl Device {
         }
     }
 
+    /// Whether this device may use memory of one: of its own, and where both can have peers, of
+    /// another.
+    pub(crate) const fn reaches(&self, owner: &Self) -> bool {
+        let are_peers = self.config.sim.has_peers && owner.config.sim.has_peers;
+        self.ordinal == owner.ordinal || are_peers
+    }
+
     /// A handle of this device.
     pub(crate) const fn handle(&self, kind: Kind, value: u64) -> Raw {
         Handle { kind, ordinal: self.ordinal, generation: self.generation, value }.encode()

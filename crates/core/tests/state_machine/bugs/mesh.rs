@@ -1,6 +1,6 @@
 //! Two pages of which each uses only what the other leaves unused, on one granule.
 
-use drystone_core::{StateMachine, Step, StreamId};
+use drystone_core::{SharedBy, StateMachine, Step, StreamId};
 
 use super::MIB;
 use crate::world::{Fate, Setup, World};
@@ -101,7 +101,7 @@ fn i16_pinned_memory_and_what_others_have_share_no_granule() {
             if is_pinned {
                 world.pin(block);
             } else {
-                world.heap.share(block..block + HALF).unwrap();
+                world.heap.share(block..block + HALF, SharedBy::Export).unwrap();
             }
         }
         assert!(!world.compact(Some(GRANULE), Fate::Complete));

@@ -1,6 +1,6 @@
 //! Live memory that gets other memory behind its addresses.
 
-use drystone_core::{StateMachine, Step, StreamId};
+use drystone_core::{SharedBy, StateMachine, Step, StreamId};
 
 use super::GRANULE;
 use crate::world::{Fate, Setup, World};
@@ -89,7 +89,14 @@ fn memory_that_others_have_does_not_move() {
     world.free(blocks[0]);
     world.free(blocks[2]);
     let block = world.heap.block_at(blocks[1]).unwrap();
-    world.heap.share(block.address..block.address + block.bytes).unwrap();
+    let addresses = block.address..block.address + block.bytes;
+    for by in [SharedBy::Export, SharedBy::Attribute, SharedBy::Attribute] {
+        world.heap.share(addresses.clone(), by).unwrap();
+    }
+    let shared = world.heap.shared();
+    let told: Vec<_> = shared.iter().map(|one| (one.by, one.handles)).collect();
+    assert_eq!(told, [(SharedBy::Export, 1), (SharedBy::Attribute, 1)]);
+    assert!(shared.iter().all(|one| one.bytes >= block.bytes));
     world.synchronize(Fate::Complete);
     assert!(!world.compact(None, Fate::Complete));
     world.finish();

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use drystone_core::PinKey;
+
 use super::World;
 
 /// What was pinned at an address.
@@ -32,12 +34,12 @@ impl World {
     pub fn unpin(&mut self, nth: usize) {
         let addresses: Vec<u64> = self.pins.keys().copied().collect();
         let Some(&address) = addresses.get(nth % addresses.len().max(1)) else { return };
-        assert!(self.heap.unpin_mapping(address));
+        assert!(self.heap.unpin(PinKey::Block(address)));
         let pinned = self.pins.get_mut(&address).unwrap();
         pinned.times -= 1;
         if pinned.times == 0 {
             self.pins.remove(&address);
-            assert!(!self.heap.unpin_mapping(address));
+            assert!(!self.heap.unpin(PinKey::Block(address)));
         }
     }
 

@@ -15,6 +15,7 @@ on_every_setup!(
     i16_pinned_memory_stays_where_it_is_once_freed,
     i16_pinned_remapped_memory_stays_in_its_window,
     i16_part_of_a_block_is_pinned_in_whole_handles,
+    i16_ranges_of_one_start_are_pinned_each_by_itself,
     pins_add_up_and_name_live_blocks,
     mapping_changes_are_told_before_memory_is_handed_out,
     b15_a_callback_on_changes_may_free_and_ask_but_not_grow,
@@ -93,6 +94,7 @@ fn i16_pinned_remapped_memory_stays_in_its_window(setup: &Setup) {
     assert_eq!(again.address, address);
     program.free(again);
     program.allocator.unpin_mapping(address).unwrap();
+    assert_eq!(program.allocator.remap_stats().remapped_granules, 0, "stays away");
     apart.into_iter().for_each(|block| program.free(block));
     program.allocator.trim().unwrap();
     assert_eq!((program.reserved(), program.allocator.remap_stats().remapped_granules), (0, 0));
@@ -119,9 +121,34 @@ fn i16_part_of_a_block_is_pinned_in_whole_handles(setup: &Setup) {
     allocator.trim().unwrap();
     let pinned = allocator.remap_stats().pinned_bytes;
     assert!(program.reserved() >= pinned && pinned >= part.end - part.start);
-    allocator.unpin_mapping(part.start).unwrap();
+    let start = part.start;
+    assert_eq!(allocator.unpin_mapping(start), Err(PinError::NotPinned { address: start }));
+    allocator.unpin_range(part).unwrap();
     allocator.trim().unwrap();
     assert_eq!(program.reserved(), 0);
+    program.end();
+}
+
+/// The long one is over first, as the short one would be.
+fn i16_ranges_of_one_start_are_pinned_each_by_itself(setup: &Setup) {
+    if !setup.is_caching() {
+        return;
+    }
+    let program = setup.program();
+    let lane = program.default_lane();
+    let block = program.allocate(lane, 8 * setup.unit_bytes());
+    let (allocator, start) = (&program.allocator, block.address);
+    let (long, short) = (start..start + block.bytes, start..start + 512);
+    allocator.pin_range(long.clone()).unwrap();
+    allocator.pin_range(short.clone()).unwrap();
+    let pinned_bytes = || allocator.remap_stats().pinned_bytes;
+    let of_both = pinned_bytes();
+    allocator.unpin_range(long.clone()).unwrap();
+    assert!(pinned_bytes() < of_both, "the short one holds {of_both} bytes");
+    assert_eq!(allocator.unpin_range(long), Err(PinError::NotPinned { address: start }));
+    allocator.unpin_range(short).unwrap();
+    assert_eq!(pinned_bytes(), 0);
+    program.free(block);
     program.end();
 }
 

@@ -11,11 +11,9 @@ fn pci_bus_id(place: usize) -> String {
     format!("0000:{:02X}:00.0", place + 1)
 }
 
-/// Whether each of two devices can reach the other's memory.
+/// Whether two devices are peers.
 fn are_peers(device: i32, peer: i32) -> Outcome<bool> {
-    let (peer_at, device_at) = (device_at(peer)?, device_at(device)?);
-    let can_reach = peer_at.config.sim.has_peers && device_at.config.sim.has_peers;
-    Ok(can_reach && device != peer)
+    Ok(device != peer && device_at(device)?.reaches(&*device_at(peer)?))
 }
 
 api! {

@@ -92,7 +92,7 @@ fn set_attribute(pool: Raw, attribute: i32, value: In<u64>) -> Outcome {
 fn set_access(pool: Raw, access: Access) -> Outcome {
     let (device, value) = resolve(pool, Kind::Pool)?;
     let ordinal = usize::try_from(access.location.id).map_err(|_| INVALID_DEVICE)?;
-    process::device(ordinal)?;
+    let opened_to = process::device(ordinal)?;
     let is_own = ordinal == device.ordinal;
     if access.location.kind != DEVICE || ![0, 1, 3].contains(&access.flags) {
         return Err(INVALID_VALUE);
@@ -101,8 +101,12 @@ fn set_access(pool: Raw, access: Access) -> Outcome {
         // A device's access to its own memory cannot be taken away.
         return if access.flags == 3 { Ok(()) } else { Err(INVALID_VALUE) };
     }
-    let opened_to = &mut device.tables.lock().pools.opened_to;
-    let bits = opened_to.entry(value).or_default();
+    // Or with the next allocation (CUDA's programming guide, stream-ordered allocator).
+    if access.flags != 0 && !opened_to.reaches(&device) {
+        return Err(INVALID_DEVICE);
+    }
+    let mut tables = device.tables.lock();
+    let bits = tables.pools.opened_to.entry(value).or_default();
     *bits = if access.flags == 0 { *bits & !(1 << ordinal) } else { *bits | 1 << ordinal };
     Ok(())
 }

@@ -145,13 +145,11 @@ fn set_access(device: &Device, address: u64, bytes: u64, access: Access) -> Outc
     let opened_to = process::device(ordinal)?;
     let tables = &mut *device.tables.lock();
     // "subject to the constraints of cuDeviceCanAccessPeer" (NVIDIA's sample vectorAddMMAP).
-    let lies_abroad = |mapping: &Mapped| {
-        let Location { kind, id: on } = mapping.physical.properties.location;
-        kind == DEVICE && on != id
-    };
-    let mut range = tables.physicals.mapped.range(address..address.saturating_add(bytes));
-    if !opened_to.config.sim.has_peers && range.any(|(_, mapping)| lies_abroad(mapping)) {
-        return Err(INVALID_DEVICE);
+    for (_, mapping) in tables.physicals.mapped.range(address..address.saturating_add(bytes)) {
+        let owner = mapping.abroad.as_ref().map_or(device.ordinal, |abroad| abroad.ordinal);
+        if !opened_to.reaches(&*process::device(owner)?) {
+            return Err(INVALID_DEVICE);
+        }
     }
     if device.config.sim.network_memory == NetworkMemory::Broken {
         let mut range = tables.physicals.mapped.range(address..address.saturating_add(bytes));

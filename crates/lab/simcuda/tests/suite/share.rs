@@ -89,9 +89,16 @@ fn memory_is_not_opened_to_a_device_that_cannot_reach_it() {
         cu!(cuMemMap(address, GRANULE, 0, handle, 0));
         cu!(cuMemSetAccess(address, GRANULE, &access(1), 1) => CUDA_ERROR_INVALID_DEVICE);
         cu!(cuMemUnmap(address, GRANULE));
-        cu!(cuMemRelease(handle));
         use_device(0);
+        let address = show(handle, GRANULE);
+        cu!(cuMemSetAccess(address, GRANULE, &access(1), 1) => CUDA_ERROR_INVALID_DEVICE);
+        cu!(cuMemUnmap(address, GRANULE));
+        cu!(cuMemRelease(handle));
         assert_eq!(used_bytes(), 0);
+        let mut pool = null_mut();
+        cu!(cuDeviceGetDefaultMemPool(&mut pool, 0));
+        cu!(cuMemPoolSetAccess(pool, &access(1), 1) => CUDA_ERROR_INVALID_DEVICE);
+        cu!(cuMemPoolSetAccess(pool, &access(0), 1));
     });
 }
 

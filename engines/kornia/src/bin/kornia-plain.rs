@@ -1,0 +1,5 @@
+//! kornia as it is.
+
+fn main() -> anyhow::Result<()> {
+    engine_kornia::run()
+}
