@@ -289,7 +289,7 @@ fn json(device: &Device) -> String {
         ("moves", stats.moves),
         ("moved_bytes", stats.moved_bytes),
         ("beside_live_bytes", remaps.beside_live_bytes),
-        ("on_host_bytes", remaps.on_host_bytes),
+        ("on_host_bytes", stats.on_host_bytes),
         ("device_looks", stats.device_looks),
         ("host_floor_bytes", device.allocator.host_floor_bytes()),
     ] {

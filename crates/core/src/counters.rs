@@ -260,6 +260,8 @@ impl Counters {
             device_looks: self.device_looks,
             moves: self.moves,
             moved_bytes: self.moved_bytes,
+            // The page table's.
+            on_host_bytes: 0,
         }
     }
 }

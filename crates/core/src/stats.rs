@@ -110,6 +110,9 @@ pub struct Stats {
     pub moves: u64,
     /// How many bytes were copied for that.
     pub moved_bytes: u64,
+    /// Bytes that are in the host's memory until they come back, for which as many of the device
+    /// are kept: they count as reserved.
+    pub on_host_bytes: u64,
 }
 
 /// What a heap has mapped away from home, and what is pinned, at this moment.
@@ -128,9 +131,6 @@ pub struct RemapStats {
     /// Bytes of whole granules that are free, of handles that live blocks have the rest of: what
     /// moves can make of use.
     pub beside_live_bytes: u64,
-    /// Bytes that are in the host's memory until they come back, for which as many of the device
-    /// are kept: they count as reserved.
-    pub on_host_bytes: u64,
 }
 
 impl RemapStats {

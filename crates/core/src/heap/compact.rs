@@ -77,22 +77,14 @@ impl Heap {
 
     /// What is mapped away from home and what is pinned.
     pub fn remap_stats(&self) -> RemapStats {
-        let Figures { remapped_granules, mappings, pinned_bytes, on_host_bytes, .. } =
-            self.vm.figures();
+        let Figures { remapped_granules, mappings, pinned_bytes, .. } = self.vm.figures();
         let (granule_bytes, aliases) = (self.vm.granule_bytes(), mappings as u64);
         let Heap { space, pools, .. } = self;
         let lists = pools.open_mapped(space);
         let free = lists.flat_map(|list| list.filed_from(&space.blocks, granule_bytes));
         let beside_live_bytes =
             free.map(|index| self.vm.under(&space.blocks[index]).beside_live_bytes()).sum();
-        RemapStats {
-            granule_bytes,
-            remapped_granules,
-            aliases,
-            pinned_bytes,
-            beside_live_bytes,
-            on_host_bytes,
-        }
+        RemapStats { granule_bytes, remapped_granules, aliases, pinned_bytes, beside_live_bytes }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::stats::Stats;
 
 impl StateMachine for Heap {
     fn stats(&self) -> Stats {
-        self.stats.read()
+        Stats { on_host_bytes: self.vm.figures().on_host_bytes, ..self.stats.read() }
     }
 
     fn pool_stream_stats(&self) -> Vec<PoolStreamStats> {

@@ -122,7 +122,18 @@ impl Engine {
     pub(crate) fn while_nothing_moves<R>(&self, run: impl FnOnce() -> R) -> R {
         let is_within = self.executor.calling_out.refuse_within().is_err();
         self.executor.is_vetoed.fetch_or(is_within, Ordering::Relaxed);
-        let _growth = (!is_within).then(|| self.growth.lock());
+        let growth = (!is_within).then(|| self.growth.lock());
+        if growth.is_some() {
+            self.bring_back();
+        }
         run()
+    }
+
+    /// Brings back what is in the host's memory, as far as that can be done now, since others are
+    /// about to know where memory is. The caller has the growth lock.
+    pub(super) fn bring_back(&self) {
+        if self.backend.read().stats().on_host_bytes > 0 {
+            self.compact_for(0);
+        }
     }
 }

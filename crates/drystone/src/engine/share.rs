@@ -30,6 +30,7 @@ impl Engine {
         let Range { start: address, end } = addresses;
         // No handle is released meanwhile.
         let _growth = self.growth.lock();
+        self.bring_back();
         let handles = heap
             .change(|heap| heap.share(address..end, SharedBy::Export))
             .map_err(FreeError::from)??;
@@ -54,6 +55,7 @@ impl Engine {
         let BackendState::Heap(heap) = &self.backend else { return false };
         // Nothing moves meanwhile.
         let _growth = self.growth.lock();
+        self.bring_back();
         heap.change(|heap| heap.share(addresses, by)).is_ok_and(|handles| handles.is_ok())
     }
 

@@ -58,7 +58,7 @@ fn what_is_unused_serves_a_request_where_no_move_has_room() {
     assert!(went_by_host(&device));
     program.check();
     kept.iter().for_each(|block| program.use_on(block, other));
-    assert_eq!(program.allocator.remap_stats().on_host_bytes, 0);
+    assert_eq!(program.allocator.stats().on_host_bytes, 0);
     assert!(device.physical_bytes() <= TOTAL);
     program.free(large);
     end(program, kept);
@@ -85,7 +85,7 @@ fn what_cannot_come_back_at_once_comes_back_before_memory_is_created() {
     let (call, code) = (Call::Hold, ErrorCode::NotReady);
     device.install_fault(FaultPlan { call, nth: 2, mode: FaultMode::Forever, code });
     assert!(program.try_allocate(lane, bytes).is_err());
-    let on_host = program.allocator.remap_stats().on_host_bytes;
+    let on_host = program.allocator.stats().on_host_bytes;
     assert!(on_host > 0);
     assert!(program.reserved() <= TOTAL, "room is kept for it");
     assert_eq!(program.reserved(), device.physical_bytes() + on_host);
@@ -93,7 +93,27 @@ fn what_cannot_come_back_at_once_comes_back_before_memory_is_created() {
     device.clear_faults();
     std::thread::sleep(Duration::from_millis(50));
     kept.push(program.allocate(lane, bytes));
-    assert_eq!(program.allocator.remap_stats().on_host_bytes, 0);
+    assert_eq!(program.allocator.stats().on_host_bytes, 0);
+    end(program, kept);
+}
+
+/// A network card reads what it was told of where it was told of it.
+#[test]
+fn what_others_are_about_to_know_comes_back_first() {
+    let (program, device) = closed(watched());
+    let lane = program.lane();
+    let (kept, bytes) = full(&program, lane);
+    let (call, code) = (Call::Hold, ErrorCode::NotReady);
+    device.install_fault(FaultPlan { call, nth: 2, mode: FaultMode::Forever, code });
+    assert!(program.try_allocate(lane, bytes).is_err());
+    assert!(program.allocator.stats().on_host_bytes > 0);
+    device.clear_faults();
+    std::thread::sleep(Duration::from_millis(50));
+    let pinned = kept[0].address;
+    program.allocator.pin_mapping(pinned).unwrap();
+    assert_eq!(program.allocator.stats().on_host_bytes, 0);
+    program.check();
+    program.allocator.unpin_mapping(pinned).unwrap();
     end(program, kept);
 }
 

@@ -215,7 +215,7 @@ fn where_there_is_no_room_a_handle_goes_by_way_of_the_host() {
     while world.compact(Some(6 * GRANULE), Fate::Complete) {
         world.verify();
         let on_host = world.device.on_host_bytes();
-        assert_eq!(world.heap.remap_stats().on_host_bytes, on_host);
+        assert_eq!(world.heap.stats().on_host_bytes, on_host);
         was_on_host = was_on_host.max(on_host);
     }
     assert_eq!((was_on_host, world.device.on_host_bytes()), (GRANULE, 0));
