@@ -62,7 +62,7 @@ pub struct Options {
     pub remaps: bool,
     /// Size of a granule in bytes: a power of two, at least the device's granularity (2 MiB).
     /// Smaller granules hold less unused memory, larger ones cost fewer driver calls. Large blocks
-    /// get several at once: up to 256 MiB, and near the end a sixteenth of what is left.
+    /// get several at once: up to 128 MiB, and near the end a sixteenth of what is left.
     pub granule_bytes: u64,
     /// Backend `async`: how much unused memory the driver keeps when the program synchronises a
     /// stream, an event or the device. `u64::MAX` keeps all until it is trimmed.
