@@ -83,7 +83,7 @@ fn from_1_to_64_gib_while_graphs_replay_nothing_is_copied() {
         .unwrap();
         let graph = capture.end(FLAGS).unwrap().unwrap();
         let calls = || ["cuMemCreate", "cuMemMap", "cuMemSetAccess"].map(count);
-        let copies = || count("cuMemcpyDtoDAsync_v2") + count("cuMemcpyDtoD_v2");
+        let copies = || count("cuMemcpyAsync") + count("cuMemcpyDtoDAsync_v2");
         let (before, copied) = (calls(), copies());
         for gibibytes in 2..=64 {
             // SAFETY: as above.
