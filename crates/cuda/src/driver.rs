@@ -60,7 +60,12 @@ impl Driver for CudaDevice {
 
     fn release(&self, handle: Handle) -> Result<()> {
         self.call_virtual(Call::Release, |cuda| {
-            cuda.release(handle.0).inspect(|()| self.offer_leftovers(cuda))
+            cuda.release(handle.0)?;
+            // Streams may be held, which some of it waits for.
+            if !self.holding.is_held() {
+                self.offer_leftovers(cuda);
+            }
+            Ok(())
         })
     }
 

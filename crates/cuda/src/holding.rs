@@ -100,6 +100,11 @@ impl Holding {
         }
     }
 
+    /// Whether streams stand still.
+    pub(crate) fn is_held(&self) -> bool {
+        self.state.lock().is_held
+    }
+
     /// Begins a copy, on a stream of its own.
     pub(crate) fn copy(&self, cuda: &Cuda, to: u64, from: u64, bytes: u64) -> Result<(), Failure> {
         let tools = self.state.lock().working()?;

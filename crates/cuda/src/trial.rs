@@ -70,7 +70,7 @@ fn hold_and_map(
     Ok(true)
 }
 
-/// Maps, copies and unmaps memory while streams wait. Whether that took no longer than it may: a
+/// Maps, copies, unmaps and at last releases memory while streams wait. Whether that took no longer than it may: a
 /// thread lets them go after that time.
 fn map_beside(
     trial: &mut TrialMemory,
@@ -92,7 +92,9 @@ fn map_beside(
         let tried = tools.hold(cuda, number, streams).map(|()| {
             trial.map(cuda, memory.ordinal)?;
             trial.copy(cuda, tools)?;
-            trial.unmap(cuda)
+            trial.unmap(cuda)?;
+            // A move by way of the host gives memory back meanwhile.
+            if streams.contains(&LEGACY) { trial.release(cuda) } else { Ok(()) }
         });
         is_done.store(true, Ordering::Release);
         let is_quick = watch.join().unwrap_or(false);

@@ -76,10 +76,15 @@ impl TrialMemory {
         Ok(())
     }
 
+    /// Releases the memory, which is mapped nowhere.
+    pub(crate) fn release(&mut self, cuda: &Cuda) -> Result<(), Failure> {
+        taken(&mut self.handle, |handle| cuda.release(handle))
+    }
+
     /// Gives back what it has, as far as the driver takes it. Returns the first refusal.
     fn give_back(&mut self, cuda: &Cuda) -> Result<(), Failure> {
         let unmapped = self.unmap(cuda);
-        let released = taken(&mut self.handle, |handle| cuda.release(handle));
+        let released = self.release(cuda);
         let unreserved = if self.is_mapped {
             Ok(())
         } else {

@@ -38,13 +38,14 @@ impl Heap {
     }
 
     /// Plans the next step towards so many bytes for a request, with room for the next move beside
-    /// them: a move, or what has to go before one. Where the room cannot be had whole, as much of
+    /// them: a move, or what has to go before one; for 0 bytes, what brings back what is in the
+    /// host's memory. Where the room cannot be had whole, as much of
     /// it as there is, but nothing for a request that could not be served all the same. `None` if
     /// there is nothing to be done. To be called again until then, or until a plan fails.
     pub fn plan_compaction_for(&mut self, bytes: u64) -> Option<Plan> {
         let needed_bytes = bytes.checked_next_multiple_of(self.vm.granule_bytes())?;
         let back = Compaction::of(self).plan_return();
-        if back.is_some() {
+        if back.is_some() || bytes == 0 {
             return back;
         }
         let left_bytes = self.headroom.left_bytes(&self.stats);
@@ -164,9 +165,21 @@ impl<'a> Compaction<'a> {
         Some(self.plan_move(sparse, *within, 0, Place::Host))
     }
 
-    /// Plans to bring back what is in the host's memory, or to make the room for it.
+    /// Plans to bring back what is in the host's memory, or to make the room for it; what of it
+    /// backs nothing any more is released.
     fn plan_return(&mut self) -> Option<Plan> {
-        let sparse = Sparse::on_host(&self.heap.vm).next()?;
+        if self.heap.vm.figures().on_host_bytes == 0 {
+            return None;
+        }
+        let mut steps = Vec::new();
+        self.heap.vm.plan_idle_release(Some(0), &mut steps);
+        if !steps.is_empty() {
+            return Some(Plan { steps, intent: Intent::Trim { releases: Vec::new() } });
+        }
+        // A window that waits for its next use keeps it where it is.
+        let Some(sparse) = Sparse::on_host(&self.heap.vm).next() else {
+            return self.heap.plan_eviction();
+        };
         let within = *self.heap.space.within(&sparse.of.addresses).first()?;
         self.plan_sparse(&sparse, within)
     }
@@ -228,6 +241,9 @@ impl<'a> Compaction<'a> {
         let (more, less) = (plan::created(steps).sum::<u64>(), self.note_moved(steps));
         self.heap.stats.all.reserved_bytes.add(more.saturating_sub(less));
         self.heap.stats.all.reserved_bytes.take(less.saturating_sub(more));
+        if less > more {
+            self.heap.headroom.note_given_back(less - more);
+        }
         match home {
             Some(home) => self.heap.windows().finish_move(addresses, home, emptied),
             None => emptied.into_iter().for_each(|index| self.heap.finish_backing(index)),

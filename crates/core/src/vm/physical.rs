@@ -103,18 +103,17 @@ impl PageTable {
         steps
     }
 
-    /// Plans to release handles that are created, back nothing and are mapped nowhere: all, or so
-    /// many bytes, in as few handles as hold them. Takes them, and adds the steps.
+    /// Plans to release handles that are created, back nothing and are mapped nowhere: all, or all
+    /// of the host's memory and so many bytes of the device's, in as few handles as hold them.
+    /// Takes them, and adds the steps.
     pub(crate) fn plan_idle_release(&mut self, bytes: Option<u64>, steps: &mut Vec<Step>) {
         let is_alone = |granule: &GranuleId| self.granules.mappings(*granule).is_empty();
-        let mut idle: Vec<GranuleId> = match bytes {
-            Some(_) => self.granules.idle().filter(is_alone).collect(),
-            None => self.granules.all_idle().filter(is_alone).collect(),
-        };
+        let mut idle: Vec<GranuleId> = self.granules.all_idle().filter(is_alone).collect();
         if let Some(mut left) = bytes {
             let size = |id: &GranuleId| self.granules.handle(*id).len() as u64 * self.granule_bytes;
+            let is_on_host = |id: &mut GranuleId| self.granules.is_on_host(*id);
+            let mut taken: Vec<GranuleId> = idle.extract_if(.., is_on_host).collect();
             idle.sort_by_cached_key(size);
-            let mut taken = Vec::new();
             while left > 0 && !idle.is_empty() {
                 // The smallest that will do, else the largest.
                 let at = idle.partition_point(|id| size(id) < left).min(idle.len() - 1);

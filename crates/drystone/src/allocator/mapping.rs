@@ -33,7 +33,8 @@ impl Allocator {
     /// Pins the live block that starts at an address: its memory stays where it is, also once the
     /// block is free, until it is unpinned. It is not remapped or given back, and serves
     /// requests at its own place as before. Pins add up, and cover whole handles. Makes no driver
-    /// call, and waits for misses and trims under way.
+    /// call, unless memory is in the host's and comes back first, and waits for misses and trims
+    /// under way.
     ///
     /// ```
     /// # use std::sync::Arc;

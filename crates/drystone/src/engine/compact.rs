@@ -52,6 +52,7 @@ impl Engine {
             return false;
         }
         let compacted = self.compact_by(|heap| heap.plan_compaction_for(bytes), None);
+        self.bring_back();
         compacted.moves > 0
     }
 
@@ -129,11 +130,21 @@ impl Engine {
         run()
     }
 
-    /// Brings back what is in the host's memory, as far as that can be done now, since others are
-    /// about to know where memory is. The caller has the growth lock.
+    /// Brings back what is in the host's memory, as far as that can be done now. Where streams are
+    /// at work it waits for the device once. The caller has the growth lock.
     pub(super) fn bring_back(&self) {
-        if self.backend.read().stats().on_host_bytes > 0 {
-            self.compact_for(0);
+        let is_back = || self.backend.read().stats().on_host_bytes == 0;
+        for may_wait in [true, false] {
+            let may_move = || matches!(self.stays(Captured::None), None | Some(Stays::BusyStreams));
+            if is_back() || !may_move() {
+                return;
+            }
+            self.compact_by(|heap| heap.plan_compaction_for(0), None);
+            let is_legal = self.executor.refuse_in_capture(Call::SynchronizeDevice).is_ok();
+            let may_wait = may_wait && is_legal && !is_back();
+            if !may_wait || self.executor.driver.synchronize_device().is_err() {
+                return;
+            }
         }
     }
 }

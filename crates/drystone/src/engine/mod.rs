@@ -384,6 +384,8 @@ impl Engine {
             BackendState::Heap(heap) => {
                 self.refuse_at_the_end().map_err(failed)?;
                 let _growth = self.growth.lock();
+                // Nothing moves any more afterwards.
+                self.bring_back();
                 self.has_peers.store(true, Ordering::Relaxed);
                 heap::enable_peer_access(&self.executor, heap, peer_ordinal)?;
                 self.open_imports().map_err(failed)

@@ -53,10 +53,9 @@ impl Engine {
     /// Leaves memory behind addresses where it is while its blocks are live; whether it is ours.
     pub(crate) fn keep_in_place(&self, addresses: Range<u64>, by: SharedBy) -> bool {
         let BackendState::Heap(heap) = &self.backend else { return false };
-        // Nothing moves meanwhile.
-        let _growth = self.growth.lock();
-        self.bring_back();
-        heap.change(|heap| heap.share(addresses, by)).is_ok_and(|handles| handles.is_ok())
+        self.while_nothing_moves(|| {
+            heap.change(|heap| heap.share(addresses, by)).is_ok_and(|handles| handles.is_ok())
+        })
     }
 
     fn descriptor_of(&self, granule: GranuleId) -> Result<Arc<Descriptor>, DriverError> {

@@ -149,7 +149,10 @@ impl Executor {
     ) -> Result<u64, Failure<DriverError>> {
         let provider = pool.and_then(|pool| self.providers.lock().of(pool));
         let (steps, ordinal) = (plan.steps(), || self.driver.info().ordinal);
-        self.is_vetoed.store(false, Ordering::Relaxed);
+        // Others' plans may be carried out beside one that moves memory, which has a lock of its own.
+        if steps.contains(&Step::Hold) {
+            self.is_vetoed.store(false, Ordering::Relaxed);
+        }
         self.observer.tell_what_goes(&self.calling_out, ordinal, steps);
         let carried_out = self.do_steps(plan, provider.as_ref());
         let (in_effect, given) = match &carried_out {

@@ -108,7 +108,6 @@ fn what_others_are_about_to_know_comes_back_first() {
     assert!(program.try_allocate(lane, bytes).is_err());
     assert!(program.allocator.stats().on_host_bytes > 0);
     device.clear_faults();
-    std::thread::sleep(Duration::from_millis(50));
     let pinned = kept[0].address;
     program.allocator.pin_mapping(pinned).unwrap();
     assert_eq!(program.allocator.stats().on_host_bytes, 0);

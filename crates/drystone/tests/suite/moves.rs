@@ -191,31 +191,34 @@ fn i16_what_is_pinned_or_shared_stays() {
     }
 }
 
-/// Who is told that memory goes may pin it: then it stays.
+/// Who is told that memory goes may pin it: then it stays. Who pins it once it is there has it there
+/// from then on.
 #[test]
 fn i16_a_callback_keeps_what_was_about_to_move() {
-    static VETOES: AtomicU64 = AtomicU64::new(0);
-    let (program, _) = closed(watched());
-    let lane = program.lane();
-    let kept = sparse(&program, lane);
-    let (address, weak) = (kept[0].address, program.allocator.clone());
-    let callback = move |change: &MappingChange| {
-        let is_ours = (change.address..change.address + change.bytes).contains(&address);
-        if !change.is_backed && is_ours && VETOES.fetch_add(1, Ordering::Relaxed) == 0 {
-            weak.pin_mapping(address).unwrap();
-        }
-    };
-    program.allocator.on_remap(Arc::new(callback)).unwrap();
-    // The others move, or none; that one does not.
-    let _ = program.try_allocate(lane, rest(&kept)).map(|block| program.free(block));
-    program.check();
-    if VETOES.load(Ordering::Relaxed) > 0 {
+    for pins_when_backed in [false, true] {
+        let pins = Arc::new(AtomicU64::new(0));
+        let (program, _) = closed(watched());
+        let lane = program.lane();
+        let kept = sparse(&program, lane);
+        let (address, weak, seen) = (kept[0].address, program.allocator.clone(), Arc::clone(&pins));
+        let callback = move |change: &MappingChange| {
+            let is_ours = (change.address..change.address + change.bytes).contains(&address);
+            let is_meant = change.is_backed == pins_when_backed && is_ours;
+            if is_meant && seen.fetch_add(1, Ordering::Relaxed) == 0 {
+                weak.pin_mapping(address).unwrap();
+            }
+        };
+        program.allocator.on_remap(Arc::new(callback)).unwrap();
+        // The others move, or none; that one does not.
+        let _ = program.try_allocate(lane, rest(&kept)).map(|block| program.free(block));
+        program.check();
+        assert!(pins.load(Ordering::Relaxed) > 0);
         program.allocator.unpin_mapping(address).unwrap();
+        kept.into_iter().for_each(|block| program.free(block));
+        let Program { allocator, device, .. } = program;
+        allocator.trim().unwrap();
+        device.verdict().unwrap();
     }
-    kept.into_iter().for_each(|block| program.free(block));
-    let Program { allocator, device, .. } = program;
-    allocator.trim().unwrap();
-    device.verdict().unwrap();
 }
 
 #[test]
