@@ -161,8 +161,6 @@ pub struct DeviceInfo {
     pub granularity_bytes: u64,
     /// Whether virtual memory management (reserve, create, map) works on this device.
     pub has_virtual_memory: bool,
-    /// Whether the driver promises virtual memory, and made none of it when it was tried.
-    pub makes_no_handle: bool,
     /// Whether stream-ordered allocation works on this device.
     pub has_async_malloc: bool,
     /// Whether network cards may reach mapped memory (GPUDirect RDMA).
@@ -172,6 +170,8 @@ pub struct DeviceInfo {
     pub is_integrated: bool,
     /// How its memory can be given to another process.
     pub shareable_handle: ShareableHandle,
+    /// Whether the driver promises virtual memory, and made none of it when it was tried.
+    pub makes_no_handle: bool,
 }
 
 impl DeviceInfo {

@@ -91,22 +91,34 @@ pub(crate) struct Tries {
     /// When the patience of all of them ends.
     end: Option<Instant>,
     given_bytes: u64,
+    /// Whether anything was given back in this round.
+    gave: bool,
 }
 
 /// What is tried for it, one after the other; then other processes are asked.
 const EFFORTS: [Effort; 3] = [Effort::Known, Effort::Idle, Effort::Moves];
+
+/// How often all of it is tried, since other threads may be quicker with what was given back: two
+/// that do nothing else are so once in fifty times.
+const ROUNDS: usize = 4;
 
 impl Tries {
     /// Whether memory was given back for the next try.
     #[cold]
     pub(crate) fn gives_back(&mut self, wanted: Wanted) -> bool {
         let end = *self.end.get_or_insert_with(|| Instant::now() + PATIENCE);
-        while self.count <= EFFORTS.len() {
-            let effort = EFFORTS.get(self.count).copied();
+        while self.count < ROUNDS * (EFFORTS.len() + 1) {
+            let at = self.count % (EFFORTS.len() + 1);
+            let is_new_round = at == 0 && self.count > 0;
+            if is_new_round && !std::mem::take(&mut self.gave) {
+                break;
+            }
+            let effort = EFFORTS.get(at).copied();
             self.count += 1;
             let given_bytes = barrier(0, || give_back(self.left_of(wanted), effort, end));
             self.given_bytes += given_bytes;
             if given_bytes > 0 {
+                self.gave = true;
                 return true;
             }
         }
