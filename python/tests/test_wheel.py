@@ -118,7 +118,7 @@ class Wheel(unittest.TestCase):
                 "drystone.report('page.html');"
                 "print(drystone.library_path(), torch.cuda.memory_allocated())")
         done = self.started(self.python, "-c", code)
-        [library] = self.venv.glob("lib/python*/site-packages/drystone/libdrystone.so")
+        [library] = self.venv.glob("lib/python*/site-packages/drystone/libdrystone_preload.so")
         self.assertEqual(done.stdout, f"{library} 512\n", done.stderr)
         self.assertIn("GPU 0: ", (self.folder / "page.html").read_text())
 
