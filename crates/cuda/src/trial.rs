@@ -70,8 +70,8 @@ fn hold_and_map(
     Ok(true)
 }
 
-/// Maps, copies, unmaps and at last releases memory while streams wait. Whether that took no longer than it may: a
-/// thread lets them go after that time.
+/// Maps, copies, unmaps and at last releases memory while streams wait. Whether that took no longer
+/// than it may: a thread lets them go after that time.
 fn map_beside(
     trial: &mut TrialMemory,
     cuda: &Cuda,

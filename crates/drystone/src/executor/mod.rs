@@ -149,7 +149,7 @@ impl Executor {
     ) -> Result<u64, Failure<DriverError>> {
         let provider = pool.and_then(|pool| self.providers.lock().of(pool));
         let (steps, ordinal) = (plan.steps(), || self.driver.info().ordinal);
-        // Others' plans may be carried out beside one that moves memory, which has a lock of its own.
+        // Others' plans may be carried out beside one that moves memory.
         if steps.contains(&Step::Hold) {
             self.is_vetoed.store(false, Ordering::Relaxed);
         }

@@ -191,8 +191,8 @@ fn i16_what_is_pinned_or_shared_stays() {
     }
 }
 
-/// Who is told that memory goes may pin it: then it stays. Who pins it once it is there has it there
-/// from then on.
+/// Who is told that memory goes may pin it: then it stays. Who pins it once it is there has it
+/// there from then on.
 #[test]
 fn i16_a_callback_keeps_what_was_about_to_move() {
     for pins_when_backed in [false, true] {
