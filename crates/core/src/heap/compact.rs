@@ -38,10 +38,10 @@ impl Heap {
     }
 
     /// Plans the next step towards so many bytes for a request, with room for the next move beside
-    /// them: a move, or what has to go before one; for 0 bytes, what brings back what is in the
-    /// host's memory. Where the room cannot be had whole, as much of
-    /// it as there is, but nothing for a request that could not be served all the same. `None` if
-    /// there is nothing to be done. To be called again until then, or until a plan fails.
+    /// them: a move, or what has to go before one. Where the room cannot be had whole, as much of
+    /// it as there is, but nothing for a request that could not be served all the same. For 0 bytes
+    /// only what brings back what is in the host's memory. `None` if there is nothing to be done.
+    /// To be called again until then, or until a plan fails.
     pub fn plan_compaction_for(&mut self, bytes: u64) -> Option<Plan> {
         let needed_bytes = bytes.checked_next_multiple_of(self.vm.granule_bytes())?;
         let back = Compaction::of(self).plan_return();
@@ -71,8 +71,8 @@ impl Heap {
     /// Plans the next step of moving all that can move, so that nothing unused is left in handles
     /// in use. `None` once that is so, or where nothing more can move.
     pub fn plan_full_compaction(&mut self) -> Option<Plan> {
-        let moved =
-            Compaction::of(self).plan_return().or_else(|| Compaction::of(self).plan(0..=u64::MAX));
+        let back = Compaction::of(self).plan_return();
+        let moved = back.or_else(|| Compaction::of(self).plan(0..=u64::MAX));
         moved.or_else(|| self.plan_eviction())
     }
 
@@ -103,7 +103,7 @@ impl<'a> Compaction<'a> {
         self.heap.windows().send_all_home();
         let granule_bytes = self.heap.vm.granule_bytes();
         let candidates = self.candidates();
-        let free_bytes: u64 = candidates.iter().map(|(one, _)| one.free_bytes(granule_bytes)).sum();
+        let free_bytes = self.free_bytes(&candidates);
         let (least_bytes, most_bytes) = wanted.into_inner();
         if free_bytes < least_bytes {
             return None;
@@ -140,8 +140,7 @@ impl<'a> Compaction<'a> {
             return None;
         }
         let (vm, candidates) = (&self.heap.vm, self.candidates());
-        let free = candidates.iter().map(|(one, _)| one.free_bytes(vm.granule_bytes()));
-        let lacking_bytes = missing_bytes.saturating_sub(free.sum());
+        let lacking_bytes = missing_bytes.saturating_sub(self.free_bytes(&candidates));
         let created = candidates.iter().map(|(one, _)| one.bytes_to_create(vm));
         let lacking_room_bytes = created.min().unwrap_or(0).saturating_sub(self.room_bytes());
         let bytes = if lacking_bytes > 0 { lacking_bytes } else { lacking_room_bytes };
@@ -151,16 +150,15 @@ impl<'a> Compaction<'a> {
     /// Plans to move what is live in a handle to the host's memory, so that as many bytes as are
     /// missing can be had: one at a time, of which the least is live.
     fn plan_by_host(&mut self, missing_bytes: u64) -> Option<Plan> {
-        let (vm, candidates) = (&self.heap.vm, self.candidates());
-        let granule_bytes = vm.granule_bytes();
-        let free_bytes: u64 = candidates.iter().map(|(one, _)| one.free_bytes(granule_bytes)).sum();
-        let config = self.heap.config();
-        let may_go = config.remaps && !config.is_integrated && vm.figures().on_host_bytes == 0;
-        if !may_go || free_bytes < missing_bytes {
+        let (config, on_host_bytes) = (self.heap.config(), self.heap.vm.figures().on_host_bytes);
+        if !config.remaps || config.is_integrated || on_host_bytes > 0 {
             return None;
         }
-        let least = candidates.iter().min_by_key(|(one, _)| one.live());
-        let (sparse, within) = least?;
+        let candidates = self.candidates();
+        if self.free_bytes(&candidates) < missing_bytes {
+            return None;
+        }
+        let (sparse, within) = candidates.iter().min_by_key(|(one, _)| one.live())?;
         // It counts as reserved in place of the handle that the device gets back.
         Some(self.plan_move(sparse, *within, 0, Place::Host))
     }
@@ -239,10 +237,12 @@ impl<'a> Compaction<'a> {
         self.heap.vm.unpin(PinKey::Move(addresses.start));
         self.heap.headroom.end_plan(created_bytes);
         let (more, less) = (plan::created(steps).sum::<u64>(), self.note_moved(steps));
-        self.heap.stats.all.reserved_bytes.add(more.saturating_sub(less));
-        self.heap.stats.all.reserved_bytes.take(less.saturating_sub(more));
+        let reserved_bytes = &mut self.heap.stats.all.reserved_bytes;
         if less > more {
+            reserved_bytes.take(less - more);
             self.heap.headroom.note_given_back(less - more);
+        } else {
+            reserved_bytes.add(more - less);
         }
         match home {
             Some(home) => self.heap.windows().finish_move(addresses, home, emptied),
@@ -255,6 +255,12 @@ impl<'a> Compaction<'a> {
         self.heap.stats.moves += 1;
         self.heap.stats.moved_bytes += plan::copied_bytes(steps);
         self.heap.vm.commit(&self.heap.space.segments, steps)
+    }
+
+    /// How many bytes moves of all of these give back.
+    fn free_bytes(&self, candidates: &[Candidate]) -> u64 {
+        let granule_bytes = self.heap.vm.granule_bytes();
+        candidates.iter().map(|(one, _)| one.free_bytes(granule_bytes)).sum()
     }
 
     /// The handles of which a move gives something back, each with a free block that lies in it.

@@ -134,17 +134,16 @@ impl Engine {
     /// at work it waits for the device once. The caller has the growth lock.
     pub(super) fn bring_back(&self) {
         let is_back = || self.backend.read().stats().on_host_bytes == 0;
-        for may_wait in [true, false] {
-            let may_move = || matches!(self.stays(Captured::None), None | Some(Stays::BusyStreams));
-            if is_back() || !may_move() {
-                return;
-            }
-            self.compact_by(|heap| heap.plan_compaction_for(0), None);
-            let is_legal = self.executor.refuse_in_capture(Call::SynchronizeDevice).is_ok();
-            let may_wait = may_wait && is_legal && !is_back();
-            if !may_wait || self.executor.driver.synchronize_device().is_err() {
-                return;
-            }
+        let may_move = || matches!(self.stays(Captured::None), None | Some(Stays::BusyStreams));
+        if is_back() || !may_move() {
+            return;
+        }
+        let bring = || self.compact_by(|heap| heap.plan_compaction_for(0), None);
+        bring();
+        let may_wait = || self.executor.refuse_in_capture(Call::SynchronizeDevice).is_ok();
+        let is_idle = || may_wait() && self.executor.driver.synchronize_device().is_ok();
+        if !is_back() && is_idle() && may_move() {
+            bring();
         }
     }
 }
