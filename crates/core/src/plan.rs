@@ -263,9 +263,9 @@ pub(crate) enum Intent {
     Synchronize { fences: Vec<Fence>, quarantined: Vec<BlockIndex>, pools: Vec<PoolId> },
     /// What is live in a handle gets other memory behind its addresses.
     Move(Move),
-    /// What is live in a page gets free memory of another page's granule; these claimed blocks are
-    /// what each of both leaves to the other.
-    Mesh { guest: Range<u64>, home: Option<u64>, meshed: Vec<BlockIndex> },
+    /// What is live in the pages of a granule gets free memory of another one; these claimed blocks
+    /// are what belongs to others from then on.
+    Mesh { guests: Vec<Range<u64>>, home: Option<u64>, meshed: Vec<BlockIndex> },
     /// Memory and addresses to give back.
     Trim { releases: Vec<Release> },
 }
@@ -289,9 +289,9 @@ pub(crate) enum Release {
     Backing { block: BlockIndex },
     /// A block of which ranges lead to memory beside its home: those are unmapped.
     Aliases { block: BlockIndex },
-    /// A block over a page whose granule another page has, too, which gets what it meshed back: one
-    /// step.
-    Guest { block: BlockIndex, host: Range<u64> },
+    /// A block over a page that shares the granule of another one, which begins at this address and
+    /// gets what belongs to the first, in bytes from the start: one step.
+    Guest { block: BlockIndex, own: Vec<Range<u64>>, host: u64 },
     /// A plain segment, or the addresses of a mapped one, whose only block is claimed: the step at
     /// this position.
     Segment { segment: SegmentIx, step: usize },

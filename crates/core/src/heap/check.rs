@@ -6,6 +6,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::Heap;
@@ -223,30 +224,33 @@ fn check_i13_blocks_are_backed(heap: &Heap, tiles: &Tiles) -> Result<(), Broken>
     Ok(())
 }
 
-/// Each byte of a shared granule is meshed through one of its pages at least.
+/// Each byte of a shared granule belongs to one of its pages, and is meshed in the others.
 fn check_i13_shared_granules_have_one_use(heap: &Heap, tiles: &Tiles) -> Result<(), Broken> {
+    let mut pages: BTreeMap<u64, Vec<Range<u64>>> = BTreeMap::new();
     for Mesh { guest, host, .. } in Mesh::all(&heap.vm) {
-        let used = |page: &Range<u64>| {
-            let page = page.clone();
-            // A plan is about to unmap it.
-            let is_leaving =
-                move |block: &Block| block.state == BlockState::Claimed && block.range() == page;
-            move |block: &Block| block.state != BlockState::Meshed && !is_leaving(block)
-        };
-        let of = |page: Range<u64>| {
-            let is_used = used(&page);
-            let blocks = tiles.iter().map(|(_, block)| block).filter(move |one| is_used(one));
-            let within = move |at: u64| at.clamp(page.start, page.end) - page.start;
-            let ranges = blocks.map(move |block| within(block.address)..within(block.end()));
-            ranges.filter(|range| !range.is_empty()).collect::<Vec<_>>()
-        };
-        let (of_guest, of_host) = (of(guest.clone()), of(host));
-        let beside = |one: &Range<u64>| {
-            of_host.iter().all(|other| one.end <= other.start || other.end <= one.start)
-        };
-        hold(13, of_guest.iter().all(beside), || {
-            format!("{guest:x?} uses {of_guest:x?} of its granule, and the other page {of_host:x?}")
-        })?;
+        pages.entry(host.start).or_insert_with(|| vec![host]).push(guest);
+    }
+    for (host, pages) in pages {
+        let (mut parts, mut is_leaving) = (Vec::new(), false);
+        for page in pages {
+            for (_, block) in tiles {
+                let within = |at: u64| at.clamp(page.start, page.end) - page.start;
+                // A plan is about to unmap it.
+                let leaves = block.state == BlockState::Claimed && block.range() == page;
+                is_leaving |= leaves;
+                let part = (within(block.address), within(block.end()));
+                if part.0 < part.1 && block.state != BlockState::Meshed && !leaves {
+                    parts.push(part);
+                }
+            }
+        }
+        parts.sort_unstable();
+        let ends = std::iter::once(0).chain(parts.iter().map(|part| part.1));
+        let starts = parts.iter().map(|part| part.0);
+        let starts = starts.chain(std::iter::once(heap.config().granule_bytes));
+        let mut between = ends.zip(starts);
+        let is_one = between.all(|(end, start)| end == start || (is_leaving && end < start));
+        hold(13, is_one, || format!("of the granule at {host:#x} these are in use: {parts:x?}"))?;
     }
     Ok(())
 }

@@ -62,8 +62,8 @@ impl Heap {
                 Compaction::of(self).finish_move(one, &steps);
                 Committed::Prepared
             }
-            Intent::Mesh { guest, home, meshed } => {
-                Compaction::of(self).finish_mesh(guest, home, meshed, &steps);
+            Intent::Mesh { guests, home, meshed } => {
+                Compaction::of(self).finish_mesh(&guests, home, meshed, &steps);
                 Committed::Prepared
             }
             Intent::Order { user, fences } => {
@@ -126,8 +126,8 @@ impl Heap {
                 self.vm.abandon(&self.space.segments, &plan.steps, in_effect);
                 emptied.into_iter().for_each(|index| self.windows().file(index));
             }
-            Intent::Mesh { guest, meshed, .. } => {
-                Compaction::of(self).abandon_mesh(&guest, meshed, steps)
+            Intent::Mesh { guests, meshed, .. } => {
+                Compaction::of(self).abandon_mesh(&guests, meshed, steps)
             }
             Intent::Order { .. } => self.note_recorded(steps),
             Intent::Free { block, .. } => {
@@ -216,7 +216,9 @@ impl Heap {
             match release {
                 Release::Aliases { block } => self.windows().finish_unmapping(block),
                 Release::Backing { block } => self.finish_backing(block),
-                Release::Guest { block, host } => Compaction::of(self).finish_guest(block, &host),
+                Release::Guest { block, own, host } => {
+                    Compaction::of(self).finish_guest(block, &own, host)
+                }
                 Release::Segment { segment, step } => self.finish_segment(segment, step < done),
             }
         }

@@ -141,17 +141,18 @@ impl<'a> Compaction<'a> {
         }
         let (vm, candidates) = (&self.heap.vm, self.candidates());
         let lacking_bytes = missing_bytes.saturating_sub(self.free_bytes(&candidates));
+        if lacking_bytes > 0 {
+            return self.plan_meshes(lacking_bytes, Place::Host);
+        }
         let created = candidates.iter().map(|(one, _)| one.bytes_to_create(vm));
         let lacking_room_bytes = created.min().unwrap_or(0).saturating_sub(self.room_bytes());
-        let bytes = if lacking_bytes > 0 { lacking_bytes } else { lacking_room_bytes };
-        self.plan_meshes(bytes)
+        self.plan_meshes(lacking_room_bytes, Place::Device)
     }
 
     /// Plans to move what is live in a handle to the host's memory, so that as many bytes as are
     /// missing can be had: one at a time, of which the least is live.
     fn plan_by_host(&mut self, missing_bytes: u64) -> Option<Plan> {
-        let (config, on_host_bytes) = (self.heap.config(), self.heap.vm.figures().on_host_bytes);
-        if !config.remaps || config.is_integrated || on_host_bytes > 0 {
+        if !self.may_go_by_host() {
             return None;
         }
         let candidates = self.candidates();
@@ -161,6 +162,12 @@ impl<'a> Compaction<'a> {
         let (sparse, within) = candidates.iter().min_by_key(|(one, _)| one.live())?;
         // It counts as reserved in place of the handle that the device gets back.
         Some(self.plan_move(sparse, *within, 0, Place::Host))
+    }
+
+    /// Whether a handle may be moved to the host's memory: one at a time.
+    pub(super) fn may_go_by_host(&self) -> bool {
+        let config = self.heap.config();
+        config.remaps && !config.is_integrated && self.heap.vm.figures().on_host_bytes == 0
     }
 
     /// Plans to bring back what is in the host's memory, or to make the room for it; what of it
@@ -209,7 +216,7 @@ impl<'a> Compaction<'a> {
     }
 
     /// Plans the move of a handle that a free block lies in, which takes so many new bytes.
-    fn plan_move(
+    pub(super) fn plan_move(
         &mut self,
         sparse: &Sparse,
         within: BlockIndex,

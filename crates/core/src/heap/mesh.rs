@@ -1,13 +1,13 @@
-//! Meshes: where no handle can be emptied any more, two pages of which each uses only what the
-//! other leaves unused get one granule together, and the other granule is left over.
+//! Meshes: where no handle can be emptied any more, pages of which each uses only what the others
+//! leave unused get one granule together, and the other granules are left over.
 //!
-//! Invariant (I13): each byte of a granule is in use through one page at most. What of a shared
-//! one is another page's is *meshed*, and nobody gets it there. Which page has which byte is
-//! settled when two meet, and stays so: what is freed in a page serves others in the same page.
-//! Once nothing is in use in the guest it is unmapped, and the host has all of the granule again.
+//! Invariant (I13): each byte of a granule belongs to one of its pages. In the others it is
+//! *meshed*, and nobody gets it there. Which page has which byte is settled when pages meet, and
+//! stays so until they meet others: what is freed in a page serves others in the same page. Once
+//! nothing is in use in a guest it is unmapped, and the page that the granule backs has its part.
 //!
 //! A mesh takes no memory, so it also makes room for moves. Only a granule that is a handle by
-//! itself is shared; a larger handle is parted first, by a move.
+//! itself is shared; a larger handle is parted first, by a move, if need be by way of the host.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -16,193 +16,204 @@ use super::Heap;
 use super::commit::assert_is_put_back;
 use super::compact::Compaction;
 use super::trim::{Trim, Whose};
-use crate::plan::{Intent, Plan, Release, Step};
+use crate::id::SegmentIx;
+use crate::plan::{Intent, Place, Plan, Release, Step};
 use crate::policy;
-use crate::size::{push_range, round_down};
-use crate::space::block::{BlockIndex, BlockState};
-use crate::vm::mesh::Mesh;
-use crate::vm::moves::{Movable, Sparse};
-use crate::vm::span::between;
+use crate::size::round_down;
+use crate::space::block::{Block, BlockIndex, BlockState};
+use crate::vm::mesh::{Mesh, Sharable};
+use crate::vm::moves::Sparse;
 
-/// A page of which a part is in use.
+/// A part of a granule, in bytes from its start, and where the page begins that it belongs to.
+type Part = (Range<u64>, u64);
+
+/// A granule of which a part is in use, with the pages that lead to it.
 #[derive(Debug)]
-struct Page {
-    addresses: Range<u64>,
-    /// A block in it.
-    within: BlockIndex,
-    /// What is in use, in bytes from its start, and how much that is.
-    in_use: Vec<Range<u64>>,
+struct Shared {
+    of: Sharable,
+    /// What is in use, and what is not, in order.
+    in_use: Vec<Part>,
+    free: Vec<Part>,
     used_bytes: u64,
     /// Only pages of one pool and class share a granule.
     whose: (usize, usize),
-    handle: Movable,
 }
 
-impl Page {
-    /// Whether its handle has no other page.
-    const fn is_alone(&self) -> bool {
-        self.handle.addresses.end - self.handle.addresses.start
-            == self.addresses.end - self.addresses.start
+impl Shared {
+    /// Where the page begins that it backs.
+    fn start(&self) -> u64 {
+        self.of.pages[0]
     }
 
-    /// What is free of it.
-    fn free(&self) -> Vec<Range<u64>> {
-        let start = self.addresses.start;
-        let used = self.in_use.iter().map(|range| start + range.start..start + range.end);
-        between(&self.addresses, used)
+    /// Whether its handle has no other granule.
+    const fn is_alone(&self, granule_bytes: u64) -> bool {
+        self.of.handle.addresses.end - self.of.handle.addresses.start == granule_bytes
     }
+}
 
-    /// Whether each uses only what the other does not.
-    fn fits(&self, other: &Self) -> bool {
-        let is_beside = |range: &Range<u64>| {
-            let at = other.in_use.partition_point(|of| of.end <= range.start);
-            other.in_use.get(at).is_none_or(|of| range.end <= of.start)
-        };
-        self.whose == other.whose && self.in_use.iter().all(is_beside)
-    }
+/// Whether nothing is in use in both of two granules.
+fn fit(one: &[Part], other: &[Part]) -> bool {
+    one.iter().all(|(range, _)| {
+        let at = other.partition_point(|(of, _)| of.end <= range.start);
+        other.get(at).is_none_or(|(of, _)| range.end <= of.start)
+    })
 }
 
 impl Compaction<'_> {
     /// Plans the first step of meshes that give so many bytes: a mesh, or what parts the handle of
-    /// one of its pages. `None` if there are not as many.
-    pub(super) fn plan_meshes(&mut self, bytes: u64) -> Option<Plan> {
-        let pages = self.pages();
-        let (guest, host) = self.best_pair(&pages, bytes)?;
-        match [guest, host].into_iter().find(|page| !page.is_alone()) {
-            Some(page) => {
-                let sparse = self.parted(&pages, page);
-                self.plan_sparse(&sparse, page.within)
-            }
-            None => Some(self.plan_mesh(guest, host)),
+    /// one of its granules. `None` if there are not as many.
+    pub(super) fn plan_meshes(&mut self, bytes: u64, place: Place) -> Option<Plan> {
+        let granule_bytes = self.heap.vm.granule_bytes();
+        let all = self.sharable(place);
+        let (guest, host) = self.best_pair(&all, bytes)?;
+        let Some(large) = [guest, host].into_iter().find(|one| !one.is_alone(granule_bytes)) else {
+            return Some(self.plan_mesh(guest, host));
+        };
+        let sparse = self.parted(&all, large);
+        let within = *self.heap.space.within(&sparse.of.addresses).first()?;
+        if sparse.bytes_to_create(&self.heap.vm) <= self.room_bytes() {
+            return self.plan_sparse(&sparse, within);
         }
+        Some(self.plan_move(&sparse, within, 0, Place::Host))
     }
 
-    /// What gives all pages of a page's handle that are used in part a handle of their own.
-    fn parted(&self, pages: &[Page], of: &Page) -> Sparse {
-        let whole = &of.handle.addresses;
-        let mut within: Vec<u64> = pages.iter().map(|page| page.addresses.start).collect();
-        within.retain(|start| whole.contains(start));
+    /// What gives all granules of a handle that are used in part a handle of their own.
+    fn parted(&self, all: &[Shared], one: &Shared) -> Sparse {
+        let whole = &one.of.handle.addresses;
+        let within = all.iter().map(Shared::start).filter(|start| whole.contains(start));
+        let mut within: Vec<u64> = within.collect();
         within.sort_unstable();
-        of.handle.parted(within.into_iter(), self.heap.vm.granule_bytes())
+        one.of.handle.parted(within.into_iter(), self.heap.vm.granule_bytes())
     }
 
-    /// The first of the pairs that give so many bytes, if there are as many: the guest, of which
-    /// the least is to be copied, and the fullest page that it fits into.
-    fn best_pair<'p>(&self, pages: &'p [Page], bytes: u64) -> Option<(&'p Page, &'p Page)> {
-        let mut wanted = bytes.div_ceil(self.heap.vm.granule_bytes());
+    /// The first of the pairs that give so many bytes, if there are as many: that of which the
+    /// least is to be copied, and the fullest that it fits into.
+    fn best_pair<'s>(&self, all: &'s [Shared], bytes: u64) -> Option<(&'s Shared, &'s Shared)> {
+        let granule_bytes = self.heap.vm.granule_bytes();
+        let mut wanted = bytes.div_ceil(granule_bytes);
         let mut first = None;
-        let mut left: Vec<&Page> = pages.iter().collect();
+        let mut left: Vec<(&Shared, Vec<Part>)> =
+            all.iter().map(|one| (one, one.in_use.clone())).collect();
         while wanted > 0 {
-            let guest = left.pop()?;
-            let fits = |page: &&(usize, &&Page)| page.1.fits(guest);
-            let key = |page: &(usize, &&Page)| (page.1.is_alone(), page.1.used_bytes);
-            let all = left.iter().enumerate();
-            if let Some((at, &host)) = all.filter(|page| fits(&page)).max_by_key(key) {
-                left.remove(at);
-                first = first.or(Some((guest, host)));
+            let (guest, mut in_use) = left.pop()?;
+            let fits = |(host, other): &&mut (&Shared, Vec<Part>)| {
+                host.whose == guest.whose && fit(&in_use, other)
+            };
+            let key = |(host, other): &&mut (&Shared, Vec<Part>)| {
+                let used_bytes = other.iter().map(|(range, _)| range.end - range.start);
+                (host.is_alone(granule_bytes), used_bytes.sum::<u64>())
+            };
+            if let Some((host, other)) = left.iter_mut().filter(fits).max_by_key(key) {
+                other.append(&mut in_use);
+                other.sort_by_cached_key(|part| part.0.start);
+                first = first.or(Some((guest, *host)));
                 wanted -= 1;
             }
         }
         first
     }
 
-    /// The pages that may share a granule, those last of which the least is to be copied.
-    fn pages(&self) -> Vec<Page> {
+    /// The granules that may be shared, those last of which the least is to be copied.
+    fn sharable(&self, place: Place) -> Vec<Shared> {
         let Heap { space, vm, pools, .. } = &*self.heap;
         let granule_bytes = vm.granule_bytes();
         let lists = pools.open_mapped(space);
-        let mut places: Vec<(u64, BlockIndex)> = Vec::new();
-        for index in lists.flat_map(|list| list.filed(&space.blocks)) {
-            let Range { start, end } = space.blocks[index].range();
-            for edge in [start, end].into_iter().filter(|edge| !edge.is_multiple_of(granule_bytes))
-            {
-                places.push((round_down(edge, granule_bytes), index));
-            }
+        let mut places: Vec<(u64, SegmentIx)> = Vec::new();
+        for block in lists.flat_map(|list| list.filed(&space.blocks)).map(|at| &space.blocks[at]) {
+            let edges = [block.address, block.end()];
+            let within = edges.into_iter().filter(|edge| !edge.is_multiple_of(granule_bytes));
+            places.extend(within.map(|edge| (round_down(edge, granule_bytes), block.segment)));
         }
         places.sort_by_cached_key(|place| place.0);
         places.dedup_by_key(|place| place.0);
-        let mut pages: Vec<Page> =
-            places.into_iter().filter_map(|(start, within)| self.page(start, within)).collect();
+        let mut all: Vec<Shared> =
+            places.into_iter().filter_map(|(start, segment)| self.shared(start, segment)).collect();
+        all.sort_by_cached_key(Shared::start);
+        all.dedup_by_key(|one| one.start());
         let room_bytes = self.room_bytes();
-        let mut may_be_shared = Vec::with_capacity(pages.len());
-        while let Some(first) = pages.get(may_be_shared.len()) {
-            let others = &pages[may_be_shared.len()..];
-            let is_beside = |page: &Page| page.handle.addresses == first.handle.addresses;
+        let goes_by_host = place == Place::Host && self.may_go_by_host();
+        let mut may_be_shared = Vec::with_capacity(all.len());
+        while let Some(first) = all.get(may_be_shared.len()) {
+            let others = &all[may_be_shared.len()..];
+            let whole = &first.of.handle.addresses;
+            let is_beside = |one: &Shared| one.of.handle.addresses == *whole;
             let within = &others[..others.partition_point(is_beside)];
             let sparse = self.parted(within, first);
-            let can_be_parted = || sparse.is_quick() && sparse.bytes_to_create(vm) <= room_bytes;
-            let may = first.is_alone() || can_be_parted();
+            let has_room = || goes_by_host || sparse.bytes_to_create(vm) <= room_bytes;
+            let may = first.is_alone(granule_bytes) || (sparse.is_quick() && has_room());
             may_be_shared.resize(may_be_shared.len() + within.len(), may);
         }
         let mut may_be_shared = may_be_shared.into_iter();
-        pages.retain(|_| may_be_shared.next() == Some(true));
-        pages.sort_by_cached_key(|page| Reverse(page.used_bytes));
-        let most = pages.len().min(policy::PAGES_TO_MESH);
-        pages.split_off(pages.len() - most)
+        all.retain(|_| may_be_shared.next() == Some(true));
+        all.sort_by_cached_key(|one| Reverse(one.used_bytes));
+        let most = all.len().min(policy::PAGES_TO_MESH);
+        all.split_off(all.len() - most)
     }
 
-    /// The page at an address, in which a free block lies, if it may share a granule.
-    fn page(&self, start: u64, within: BlockIndex) -> Option<Page> {
+    /// The granule that a page leads to, if it may be shared.
+    fn shared(&self, start: u64, segment: SegmentIx) -> Option<Shared> {
         let Heap { space, vm, .. } = &*self.heap;
-        let blocks = &space.blocks;
-        let addresses = start..start + vm.granule_bytes();
-        let mut in_use: Vec<Range<u64>> = Vec::new();
-        for block in blocks.over(within, addresses.clone()).map(|index| &blocks[index]) {
-            let from = block.address.max(start) - start;
-            let to = block.end().min(addresses.end) - start;
-            match block.state {
-                BlockState::Free => {}
-                BlockState::Live
-                | BlockState::Pending
-                | BlockState::Quarantined
-                | BlockState::Claimed => push_range(&mut in_use, from..to),
-                _ => return None,
+        let of = vm.span(segment, start..start).sharable()?;
+        let (mut in_use, mut free) = (Vec::new(), Vec::new());
+        for &page in &of.pages {
+            let addresses = page..page + vm.granule_bytes();
+            for block in space.within(&addresses).into_iter().map(|index| &space.blocks[index]) {
+                let from = block.address.max(page) - page;
+                let part = (from..block.end().min(addresses.end) - page, page);
+                match block.state {
+                    BlockState::Free => free.push(part),
+                    BlockState::Live
+                    | BlockState::Pending
+                    | BlockState::Quarantined
+                    | BlockState::Claimed => in_use.push(part),
+                    BlockState::Meshed => {}
+                    _ => return None,
+                }
             }
         }
-        let used_bytes = in_use.iter().map(|range| range.end - range.start).sum();
-        let segment = blocks[within].segment;
+        in_use.sort_by_cached_key(|part| part.0.start);
+        free.sort_by_cached_key(|part| part.0.start);
+        let used_bytes = in_use.iter().map(|(range, _)| range.end - range.start).sum();
         let list = space.list(space.segments[segment].list);
         let whose = (list.pool.index(), list.class as usize);
-        let handle = vm.span(segment, start..start).movable()?;
-        (used_bytes > 0).then_some(Page { addresses, within, in_use, used_bytes, whose, handle })
+        (used_bytes > 0).then_some(Shared { of, in_use, free, used_bytes, whose })
     }
 
-    /// Plans to let a page share the granule of another one.
-    fn plan_mesh(&mut self, guest: &Page, host: &Page) -> Plan {
+    /// Plans to let the pages of a granule share another one.
+    fn plan_mesh(&mut self, guest: &Shared, host: &Shared) -> Plan {
+        let granule_bytes = self.heap.vm.granule_bytes();
+        let mut left: Vec<Range<u64>> = Vec::new();
+        left.extend(guest.free.iter().map(|(range, page)| page + range.start..page + range.end));
+        for (range, _) in &guest.in_use {
+            for (free, page) in &host.free {
+                let (start, end) = (range.start.max(free.start), range.end.min(free.end));
+                left.extend((start < end).then(|| page + start..page + end));
+            }
+        }
         let space = &mut self.heap.space;
         let mut meshed = Vec::new();
-        // From the last to the first: what is cut off a block stands behind what it keeps.
-        for free in guest.free().into_iter().rev() {
-            meshed.extend(space.claim_parts(guest.within, &free));
+        for range in left {
+            let first = space.within(&range).first().copied();
+            meshed.extend(first.into_iter().flat_map(|first| space.claim_parts(first, &range)));
         }
-        let start = host.addresses.start;
-        for range in guest.in_use.iter().rev() {
-            let range = start + range.start..start + range.end;
-            meshed.extend(space.claim_parts(host.within, &range));
-        }
-        let steps = guest.handle.mesh(&host.handle, &guest.in_use);
-        Plan {
-            steps,
-            intent: Intent::Mesh {
-                guest: guest.addresses.clone(),
-                home: guest.handle.home,
-                meshed,
-            },
-        }
+        let steps = guest.of.mesh(&host.of, granule_bytes, guest.in_use.iter());
+        let guests = guest.of.pages.iter().map(|&page| page..page + granule_bytes).collect();
+        Plan { steps, intent: Intent::Mesh { guests, home: guest.of.handle.home, meshed } }
     }
 }
 
 impl Compaction<'_> {
-    /// A page shares the granule of another one.
+    /// Pages share the granule of another one.
     pub(super) fn finish_mesh(
         &mut self,
-        guest: Range<u64>,
+        guests: &[Range<u64>],
         home: Option<u64>,
         meshed: Vec<BlockIndex>,
         steps: &[Step],
     ) {
         self.note_moved(steps);
-        let Range { start, end } = guest;
+        // The first had the granule that is left over.
+        let Some(&Range { start, end }) = guests.first() else { return };
         let Some(segment) = self.heap.space.segments.containing(start) else { return };
         let class = self.heap.space.list(self.heap.space.segments[segment].list).class as usize;
         self.heap.stats.classes[class].reserved_bytes.take(end - start);
@@ -220,14 +231,15 @@ impl Compaction<'_> {
     /// device was idle.
     pub(super) fn abandon_mesh(
         &mut self,
-        guest: &Range<u64>,
+        guests: &[Range<u64>],
         meshed: Vec<BlockIndex>,
         in_effect: &[Step],
     ) {
         assert_is_put_back(in_effect);
         let is_written = in_effect.iter().any(|step| matches!(step, Step::CopyTo { .. }));
         for index in meshed {
-            let is_of_guest = guest.contains(&self.heap.space.blocks[index].address);
+            let address = self.heap.space.blocks[index].address;
+            let is_of_guest = guests.iter().any(|guest| guest.contains(&address));
             if is_written && !is_of_guest {
                 self.heap.quarantine.push(index);
             } else {
@@ -236,17 +248,28 @@ impl Compaction<'_> {
         }
     }
 
-    /// A claimed block over a page that shared a granule was unmapped, or could not be: then all
-    /// of it is meshed.
-    pub(super) fn finish_guest(&mut self, index: BlockIndex, host: &Range<u64>) {
-        let block = &self.heap.space.blocks[index];
-        if !self.heap.vm.under(block).is_unmapped() {
-            return self.heap.space.blocks.set_state(index, BlockState::Meshed);
+    /// A claimed block over a page that shared a granule was unmapped, and the page that the
+    /// granule backs has its part; or it could not be, and has its own part of it still.
+    pub(super) fn finish_guest(&mut self, index: BlockIndex, own: &[Range<u64>], host: u64) {
+        let start = self.heap.space.blocks[index].address;
+        let is_unmapped = self.heap.vm.under(&self.heap.space.blocks[index]).is_unmapped();
+        let to = if is_unmapped { host } else { start };
+        if is_unmapped {
+            self.heap.windows().finish_unmapping(index);
+        } else {
+            self.heap.space.blocks.set_state(index, BlockState::Meshed);
         }
-        self.heap.windows().finish_unmapping(index);
-        let mut meshed = self.heap.space.within(host);
-        meshed.retain(|&index| self.heap.space.blocks[index].state == BlockState::Meshed);
-        meshed.into_iter().for_each(|index| self.heap.windows().file(index));
+        for range in own {
+            let range = to + range.start..to + range.end;
+            for index in self.heap.space.within(&range) {
+                let block = &self.heap.space.blocks[index];
+                if block.state == BlockState::Meshed {
+                    let part = block.address.max(range.start)..block.end().min(range.end);
+                    let (piece, _) = self.heap.space.cut_out(index, &part);
+                    self.heap.windows().file(piece);
+                }
+            }
+        }
     }
 }
 
@@ -273,8 +296,10 @@ impl Trim<'_> {
         if is_pinned || !blocks.iter().all(is_over) {
             return;
         }
-        let mut meshed = blocks;
-        meshed.retain(|&index| space.blocks[index].state == BlockState::Meshed);
+        let (meshed, own): (Vec<_>, Vec<_>) =
+            blocks.into_iter().partition(|&index| space.blocks[index].state == BlockState::Meshed);
+        let part = |block: &Block| block.address.max(start) - start..block.end().min(end) - start;
+        let own = own.into_iter().map(|index| part(&space.blocks[index])).collect();
         for index in meshed {
             space.file(index);
         }
@@ -283,6 +308,6 @@ impl Trim<'_> {
         let claimed = self.heap.space.claim_range(first, start, end);
         self.heap.space.blocks[claimed].free_after = 0;
         self.steps.push(Step::Unmap { address: start, bytes: end - start });
-        self.releases.push(Release::Guest { block: claimed, host });
+        self.releases.push(Release::Guest { block: claimed, own, host: host.start });
     }
 }

@@ -126,6 +126,11 @@ impl Sparse {
 impl Span<'_> {
     /// The handle that it begins in, if that may move.
     pub(crate) fn movable(&self) -> Option<Movable> {
+        self.movable_with(0)
+    }
+
+    /// The same, if beside what it backs so many guests lead to it and nothing else does.
+    pub(super) fn movable_with(&self, guests: usize) -> Option<Movable> {
         let (table, segment) = (self.table, self.segment);
         let page = table.page_at(segment, self.addresses.start);
         let granule = table.pages(segment).granule(page)?;
@@ -133,7 +138,7 @@ impl Span<'_> {
         let granule = GranuleId(table.granules.handle(granule).start as u32);
         let is_home = table.granules.home(granule) == Some(first);
         let is_movable = table.granules.state(granule) == GranuleState::Backing(first)
-            && table.granules.mappings(granule).len() == usize::from(!is_home)
+            && table.granules.mappings(granule).len() == guests + usize::from(!is_home)
             && !table.granules.is_shared(granule);
         let home = table.granules.home(granule).filter(|_| !is_home);
         let start = table.address_of(first);

@@ -140,6 +140,96 @@ fn frees_and_hits_go_on_while_pages_meet() {
     }
 }
 
+/// Where the device has nothing left to part it to, it goes by way of the host.
+#[test]
+fn a_larger_handle_is_parted_by_way_of_the_host_on_a_full_device() {
+    let (mut world, stream, _) = halves(1, 0);
+    assert_eq!(world.allocate(stream, 4 * GRANULE), None);
+    compact_for(&mut world, 4 * GRANULE);
+    world.allocate(stream, 4 * GRANULE).unwrap();
+    world.verify();
+    let held = (world.heap.stats().on_host_bytes, world.device.held_bytes());
+    assert_eq!(held, (0, 8 * GRANULE));
+    world.finish();
+}
+
+/// A world that is full of blocks of a quarter of a granule, of which each granule keeps another.
+fn quarters() -> (World, StreamId, Vec<u64>) {
+    let setup = Setup { granule_bytes: 2 * GRANULE, ..Setup::default() };
+    let (capacity_bytes, device_bytes) = (8 * GRANULE, 8 * GRANULE);
+    let mut world = World::new(&Setup { capacity_bytes, device_bytes, ..setup });
+    let stream = world.reference.streams[0];
+    let blocks: Vec<u64> = (0..16).map(|_| world.allocate(stream, HALF).unwrap()).collect();
+    let mut kept = Vec::new();
+    for (at, block) in blocks.into_iter().enumerate() {
+        if at % 5 == 0 { kept.push(block) } else { world.free(block) }
+    }
+    world.synchronize(Fate::Complete);
+    (world, stream, kept)
+}
+
+#[test]
+fn four_pages_share_a_granule_and_leave_it_one_by_one() {
+    for first in 0..4 {
+        let (mut world, stream, mut kept) = quarters();
+        compact_for(&mut world, 6 * GRANULE);
+        assert_eq!(world.heap.stats().moves, 3);
+        let large = world.allocate(stream, 6 * GRANULE).unwrap();
+        world.verify();
+        kept.rotate_left(first);
+        for block in kept {
+            world.free(block);
+            world.synchronize(Fate::Complete);
+            while world.trim(Fate::Complete) {
+                world.verify();
+            }
+        }
+        world.free(large);
+        world.synchronize(Fate::Complete);
+        while world.trim(Fate::Complete) {}
+        assert_eq!(world.device.held_bytes(), 0);
+        world.finish();
+    }
+}
+
+/// Pages that share a granule go on to another one together, also where others took what they had
+/// free of it, and each step of that fails once.
+#[test]
+fn shared_granules_meet_others() {
+    for after in 0..16 {
+        for stop in [None, Some(0), Some(1)] {
+            let (mut world, stream, kept) = quarters();
+            compact_for(&mut world, 2 * GRANULE);
+            assert!(world.heap.stats().moves < 3);
+            // One of two leaves its half of a granule to pages that come later.
+            world.free(kept[after % 4]);
+            world.synchronize(Fate::Complete);
+            world.compact(Some(6 * GRANULE), Fate::Fail { after, stop });
+            world.verify();
+            world.synchronize(Fate::Complete);
+            compact_for(&mut world, 6 * GRANULE);
+            let large = world.allocate(stream, 6 * GRANULE).unwrap();
+            world.verify();
+            for (at, &block) in kept.iter().enumerate() {
+                if at != after % 4 {
+                    world.free(block);
+                }
+            }
+            world.synchronize(Fate::Complete);
+            world.trim(Fate::Fail { after: after % 4, stop });
+            world.verify();
+            while world.trim(Fate::Complete) {
+                world.verify();
+            }
+            world.free(large);
+            world.synchronize(Fate::Complete);
+            while world.trim(Fate::Complete) {}
+            assert_eq!(world.device.held_bytes(), 0);
+            world.finish();
+        }
+    }
+}
+
 /// All that was in use in a handle is freed while it is parted.
 #[test]
 fn a_handle_that_becomes_free_while_it_is_parted_serves_others_after() {
