@@ -75,6 +75,25 @@ class Metrics(unittest.TestCase):
         self.assertEqual(len(re.findall("^# HELP ", text, re.M)), len(found))
         del kept
 
+    def test_a_program_is_watched_without_a_call_of_its_own(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = python("""
+                import os, pathlib, time, torch, drystone
+                drystone.enable(route="plugin")
+                tensor = torch.empty(3 << 20, dtype=torch.uint8, device="cuda")
+                name = os.environ["DRYSTONE_METRICS"].replace("%p", str(os.getpid()))
+                while "allocated_bytes{device=\\"0\\"} 3145728" not in pathlib.Path(name).read_text():
+                    time.sleep(0.1)
+            """, DRYSTONE_METRICS=f"{folder}/%p.prom")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertEqual(len(os.listdir(folder)), 1)
+            done = python("""
+                import torch, drystone
+                drystone.enable(route="plugin")
+            """, DRYSTONE_METRICS=f"{folder}/none/there")
+            self.assertEqual(done.returncode, 0)
+            self.assertIn("no metrics are written: cannot write", done.stderr)
+
     def test_what_only_grows_grows(self):
         before = samples(drystone.metrics())
         with self.assertRaises(torch.OutOfMemoryError):

@@ -1,4 +1,4 @@
-//! Two pages on one granule: what lies unused in parts of granules serves requests, where every
+//! Pages that share a granule: what lies unused in parts of granules serves requests, where every
 //! granule is in use in part. Whatever fails, no byte is lost. The device's oracle follows it all.
 
 use drystone::driver::{Call, CaptureMode, ErrorCode};
@@ -49,6 +49,32 @@ fn parts_of_granules_serve_a_request() {
     program.check();
     second.into_iter().for_each(|(_, block)| program.free(block));
     again.into_iter().for_each(|block| program.free(block));
+    let all = program.allocate(lane, TOTAL - 32 * MIB);
+    program.free(all);
+    program.end();
+}
+
+/// Fills the device except what moves keep as room with blocks of a quarter of a granule, of which
+/// every fifth stays: those of four granules fit on one.
+#[test]
+fn many_pages_share_a_granule() {
+    let (program, device) = closed(watched());
+    let lane = program.lane();
+    let blocks = (0..(TOTAL - 64 * MIB) / (MIB / 2)).map(|_| program.allocate(lane, MIB / 2));
+    let blocks: Vec<Block> = blocks.collect();
+    let (kept, freed): (Vec<_>, Vec<_>) =
+        blocks.into_iter().enumerate().partition(|(at, _)| at % 5 == 0);
+    freed.into_iter().for_each(|(_, block)| program.free(block));
+    let kept: Vec<Block> = kept.into_iter().map(|(_, block)| block).collect();
+    let other = program.lane();
+    kept.iter().for_each(|block| program.use_on(block, other));
+    // A fifth is in use. By pairs three fifths could be had.
+    let large = program.allocate(lane, TOTAL / 10 * 7);
+    program.check();
+    kept.iter().for_each(|block| program.use_on(block, other));
+    assert_eq!(program.reserved(), device.physical_bytes());
+    kept.into_iter().for_each(|block| program.free(block));
+    program.free(large);
     let all = program.allocate(lane, TOTAL - 32 * MIB);
     program.free(all);
     program.end();
